@@ -1,0 +1,58 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Requests are the metrics of the chain, whoever served the request.
+type Requests struct {
+	// Total is apiserver_request_total.
+	Total *prometheus.CounterVec
+	// Duration is apiserver_request_duration_seconds; long-running requests are not in it.
+	Duration *prometheus.HistogramVec
+	// InFlight is apiserver_current_inflight_requests by request_kind: mutating or readOnly.
+	InFlight *prometheus.GaugeVec
+	// LongRunning is apiserver_longrunning_requests.
+	LongRunning *prometheus.GaugeVec
+	// Terminations is apiserver_request_terminations_total: requests that we ended on our own account.
+	Terminations *prometheus.CounterVec
+	// Panics is portico_panics_total: requests whose handler panicked.
+	Panics prometheus.Counter
+	// Refused is portico_requests_refused_total by reason: requests turned away before authentication.
+	Refused *prometheus.CounterVec
+}
+
+// NewRequests registers the metrics of the chain on reg.
+func NewRequests(reg prometheus.Registerer) *Requests {
+	resource := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
+	withCode := append(append([]string(nil), resource...), "code")
+	return &Requests{
+		Total: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_total",
+			Help: "Requests by verb, group, version, resource, scope, component and HTTP code.",
+		}, withCode)),
+		Duration: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_request_duration_seconds",
+			Help:    "Time to answer, without long-running requests.",
+			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 5, 10, 30, 60},
+		}, resource)),
+		InFlight: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_current_inflight_requests",
+			Help: "Requests being served, without long-running ones.",
+		}, []string{"request_kind"})),
+		LongRunning: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_longrunning_requests",
+			Help: "Watches, logs, proxies and other long-running requests being served.",
+		}, resource)),
+		Terminations: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_terminations_total",
+			Help: "Requests that the server ended on its own account.",
+		}, withCode)),
+		Panics: register(reg, prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "portico_panics_total",
+			Help: "Requests whose handler panicked.",
+		})),
+		Refused: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "portico_requests_refused_total",
+			Help: "Requests turned away before authentication, by reason.",
+		}, []string{"reason"})),
+	}
+}

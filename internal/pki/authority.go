@@ -1,0 +1,180 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha1" // RFC 5280 names SHA-1 for key identifiers; nothing is trusted by it
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"time"
+)
+
+const (
+	// AuthorityTTL is the life of a certificate authority.
+	AuthorityTTL = 10 * 365 * 24 * time.Hour
+	// LeafTTL is the default life of a leaf. Leaves are renewed after two thirds of it.
+	LeafTTL = 365 * 24 * time.Hour
+	// backdate forgives clocks that run behind ours.
+	backdate = 5 * time.Minute
+)
+
+// Authority signs leaves. ECDSA P-256.
+type Authority struct {
+	Certificate *x509.Certificate
+	key         crypto.Signer
+}
+
+// Leaf says what a certificate is for.
+type Leaf struct {
+	// CommonName is the user name of a client, informative for a server.
+	CommonName string
+	// Organizations are the groups of a client.
+	Organizations []string
+	// DNSNames and IPs are what a server answers to.
+	DNSNames []string
+	IPs      []net.IP
+	// Client and Server choose the extended key usages; at least one is needed.
+	Client, Server bool
+	// TTL is the certificate's life. Default LeafTTL; never beyond the authority's own.
+	TTL time.Duration
+}
+
+// NewAuthority makes a self-signed authority with a fresh key.
+func NewAuthority(commonName string) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate key of authority %q: %w", commonName, err)
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: commonName},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(AuthorityTTL),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		SubjectKeyId:          keyID(&key.PublicKey),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("sign authority %q: %w", commonName, err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("parse authority %q: %w", commonName, err)
+	}
+	return &Authority{Certificate: cert, key: key}, nil
+}
+
+// parseAuthority reads an authority back from its PEM files' contents.
+func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
+	certs, err := ParseBundle(certPEM)
+	if err != nil {
+		return nil, err
+	}
+	if !certs[0].IsCA {
+		return nil, fmt.Errorf("%q is not a certificate authority", certs[0].Subject.CommonName)
+	}
+	key, err := ParseKey(keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	public, ok := certs[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(key.Public()) {
+		return nil, errors.New("the key does not belong to the certificate")
+	}
+	return &Authority{Certificate: certs[0], key: key}, nil
+}
+
+// PEM is the authority's certificate.
+func (a *Authority) PEM() []byte { return encodeCertificate(a.Certificate.Raw) }
+
+// Issue makes a key and a certificate for it.
+func (a *Authority) Issue(l Leaf) (certPEM, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate key of %q: %w", l.CommonName, err)
+	}
+	template, err := a.template(l)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.Certificate, key.Public(), a.key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sign certificate of %q: %w", l.CommonName, err)
+	}
+	keyPEM, err = EncodeKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return encodeCertificate(der), keyPEM, nil
+}
+
+func (a *Authority) template(l Leaf) (*x509.Certificate, error) {
+	var usages []x509.ExtKeyUsage
+	if l.Client {
+		usages = append(usages, x509.ExtKeyUsageClientAuth)
+	}
+	if l.Server {
+		usages = append(usages, x509.ExtKeyUsageServerAuth)
+	}
+	if usages == nil {
+		return nil, fmt.Errorf("certificate of %q is neither for a client nor for a server", l.CommonName)
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	ttl := l.TTL
+	if ttl <= 0 {
+		ttl = LeafTTL
+	}
+	now := time.Now()
+	notAfter := now.Add(ttl)
+	if notAfter.After(a.Certificate.NotAfter) {
+		notAfter = a.Certificate.NotAfter
+	}
+	return &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: l.CommonName, Organization: l.Organizations},
+		NotBefore:    now.Add(-backdate),
+		NotAfter:     notAfter,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  usages,
+		DNSNames:     l.DNSNames,
+		IPAddresses:  l.IPs,
+	}, nil
+}
+
+func newSerial() (*big.Int, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("choose serial number: %w", err)
+	}
+	return serial.Add(serial, big.NewInt(1)), nil
+}
+
+func keyID(public *ecdsa.PublicKey) []byte {
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return nil // the identifier is optional; a P-256 key always marshals
+	}
+	sum := sha1.Sum(der)
+	return sum[:]
+}
+
+func encodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}

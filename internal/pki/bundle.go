@@ -1,0 +1,129 @@
+package pki
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Bundle is CA certificates that may be replaced while in use. It always holds at least one.
+type Bundle struct {
+	file    string
+	current atomic.Pointer[bundleState]
+	stale   atomic.Pointer[error]
+}
+
+type bundleState struct {
+	pem   []byte
+	certs []*x509.Certificate
+	pool  *x509.CertPool
+}
+
+// LoadBundle reads a bundle from a file, which Run follows.
+func LoadBundle(file string) (*Bundle, error) {
+	b := &Bundle{file: file}
+	if err := b.reload(); err != nil {
+		return nil, fmt.Errorf("CA bundle %s: %w", file, err)
+	}
+	return b, nil
+}
+
+// StaticBundle is a bundle without a file.
+func StaticBundle(pem []byte) (*Bundle, error) {
+	b := &Bundle{}
+	if err := b.Set(pem); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Set replaces the certificates. A bundle that is empty or does not parse is refused and the last good one stays.
+func (b *Bundle) Set(pem []byte) error {
+	certs, err := ParseBundle(pem)
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	for _, c := range certs {
+		pool.AddCert(c)
+	}
+	b.current.Store(&bundleState{pem: bytes.Clone(pem), certs: certs, pool: pool})
+	return nil
+}
+
+// Pool is the current certificates as a pool. Callers must not change it.
+func (b *Bundle) Pool() *x509.CertPool { return b.current.Load().pool }
+
+// PEM is the current certificates as they were read. Callers must not change it.
+func (b *Bundle) PEM() []byte { return b.current.Load().pem }
+
+// Certificates is the current certificates. Callers must not change the slice.
+func (b *Bundle) Certificates() []*x509.Certificate { return b.current.Load().certs }
+
+// Stale is why the last reload was refused, nil when the bundle is what its file says.
+func (b *Bundle) Stale() error { return loadError(&b.stale) }
+
+// VerifyClient reports why a client's chain, leaf first, is not one of this bundle's clients, or nil.
+func (b *Bundle) VerifyClient(chain []*x509.Certificate) error {
+	if len(chain) == 0 {
+		return errors.New("no client certificate was presented")
+	}
+	var intermediates *x509.CertPool
+	if len(chain) > 1 {
+		intermediates = x509.NewCertPool()
+		for _, c := range chain[1:] {
+			intermediates.AddCert(c)
+		}
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots:         b.Pool(),
+		Intermediates: intermediates,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return fmt.Errorf("verify client certificate of %q (serial %s): %w", chain[0].Subject.CommonName, chain[0].SerialNumber, err)
+	}
+	return nil
+}
+
+// Run follows the file until ctx ends. A static bundle has nothing to follow and just waits.
+func (b *Bundle) Run(ctx context.Context, log *zap.Logger) error {
+	return follow(ctx, log, []string{b.file}, func() (bool, error) {
+		before := b.PEM()
+		err := b.reload()
+		storeError(&b.stale, err)
+		return err == nil && !bytes.Equal(before, b.PEM()), err
+	})
+}
+
+func (b *Bundle) reload() error {
+	data, err := readFile(b.file)
+	if err != nil {
+		return err
+	}
+	return b.Set(data)
+}
+
+func loadError(p *atomic.Pointer[error]) error {
+	if e := p.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+func storeError(p *atomic.Pointer[error], err error) {
+	if err == nil {
+		p.Store(nil)
+		return
+	}
+	p.Store(&err)
+}
+
+// pollInterval is the backstop for changes that the file system does not announce.
+const pollInterval = time.Minute

@@ -1,0 +1,258 @@
+package pki
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Directory is the keys and certificates that a front door makes for itself at its first start and keeps.
+//
+//	ca.crt, ca.key                       signs what servers show
+//	client-ca.crt, client-ca.key         signs who clients are
+//	front-proxy-ca.crt, .key             signs who may speak for others
+//	serving.crt, .key                    what the front door shows
+//	front-proxy-client.crt, .key         what the front door presents to extension servers
+//	admin.crt, .key                      a client in group system:masters
+//	service-account.key                  signs service account tokens
+//
+// The directory is 0700 and every key 0600. Leaves are renewed after two thirds of their life; authorities and the
+// service account key are never replaced here.
+type Directory struct {
+	path string
+
+	Cluster, Client, FrontProxy *Authority
+}
+
+// Names of what FrontProxyClient and Admin certificates say.
+const (
+	FrontProxyClientName = "front-proxy-client"
+	AdminName            = "portico-admin"
+	AdminGroup           = "system:masters"
+)
+
+// leaf files of a directory, in the order they are made.
+const (
+	servingLeaf    = "serving"
+	frontProxyLeaf = "front-proxy-client"
+	adminLeaf      = "admin"
+)
+
+// OpenDirectory reads the keys in path and makes those that are missing. serving says what the front door is called;
+// when that changes, its certificate is issued anew.
+func OpenDirectory(path string, serving Leaf) (*Directory, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make key directory: %w", err)
+	}
+	d := &Directory{path: path}
+	for _, a := range []struct {
+		into       **Authority
+		name, file string
+	}{
+		{&d.Cluster, "portico-ca", "ca"},
+		{&d.Client, "portico-client-ca", "client-ca"},
+		{&d.FrontProxy, "portico-front-proxy-ca", "front-proxy-ca"},
+	} {
+		authority, err := d.authority(a.name, a.file)
+		if err != nil {
+			return nil, err
+		}
+		*a.into = authority
+	}
+	if err := d.ensureLeaves(serving); err != nil {
+		return nil, err
+	}
+	return d, d.ensureServiceAccountKey()
+}
+
+// ReadDirectory reads the authorities of a directory that OpenDirectory has made, and makes nothing.
+func ReadDirectory(path string) (*Directory, error) {
+	d := &Directory{path: path}
+	for file, into := range map[string]**Authority{"ca": &d.Cluster, "client-ca": &d.Client, "front-proxy-ca": &d.FrontProxy} {
+		certPEM, err := readFile(d.Path(file + ".crt"))
+		if err != nil {
+			return nil, err
+		}
+		keyPEM, err := readFile(d.Path(file + ".key"))
+		if err != nil {
+			return nil, err
+		}
+		if *into, err = parseAuthority(certPEM, keyPEM); err != nil {
+			return nil, fmt.Errorf("authority %s: %w", d.Path(file+".crt"), err)
+		}
+	}
+	return d, nil
+}
+
+// Path names a file of the directory, for flags that want files.
+func (d *Directory) Path(name string) string { return filepath.Join(d.path, name) }
+
+// ClientKeyPair issues a client certificate that the front door accepts.
+func (d *Directory) ClientKeyPair(user string, groups []string, ttl time.Duration) (certPEM, keyPEM []byte, err error) {
+	return d.Client.Issue(Leaf{CommonName: user, Organizations: groups, Client: true, TTL: ttl})
+}
+
+// Run renews leaves as they age, until ctx ends. Whoever uses them follows the files.
+func (d *Directory) Run(ctx context.Context, serving Leaf, log *zap.Logger) error {
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := d.ensureLeaves(serving); err != nil {
+				log.Error("renew certificates; the old ones stay in use", zap.String("directory", d.path), zap.Error(err))
+			}
+		}
+	}
+}
+
+func (d *Directory) authority(name, file string) (*Authority, error) {
+	certFile, keyFile := d.Path(file+".crt"), d.Path(file+".key")
+	certPEM, errCert := readFile(certFile)
+	keyPEM, errKey := readFile(keyFile)
+	switch {
+	case errCert == nil && errKey == nil:
+		a, err := parseAuthority(certPEM, keyPEM)
+		if err != nil {
+			return nil, fmt.Errorf("authority %s with key %s: %w", certFile, keyFile, err)
+		}
+		return a, nil
+	case errors.Is(errCert, fs.ErrNotExist):
+		// A key alone is what a first start leaves that was cut short between the two files: nothing was signed yet.
+		return d.newAuthority(name, certFile, keyFile)
+	case errCert != nil:
+		return nil, errCert
+	default:
+		return nil, fmt.Errorf("authority %s has no usable key (%w); restore the key, or remove both files to make a new authority that no existing client trusts", certFile, errKey)
+	}
+}
+
+func (d *Directory) newAuthority(name, certFile, keyFile string) (*Authority, error) {
+	a, err := NewAuthority(name)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := EncodeKey(a.key)
+	if err != nil {
+		return nil, err
+	}
+	if err := WriteFile(keyFile, keyPEM, 0o600); err != nil {
+		return nil, err
+	}
+	return a, WriteFile(certFile, a.PEM(), 0o644)
+}
+
+func (d *Directory) ensureLeaves(serving Leaf) error {
+	serving.Server = true
+	for _, l := range []struct {
+		file      string
+		authority *Authority
+		leaf      Leaf
+	}{
+		{servingLeaf, d.Cluster, serving},
+		{frontProxyLeaf, d.FrontProxy, Leaf{CommonName: FrontProxyClientName, Client: true}},
+		{adminLeaf, d.Client, Leaf{CommonName: AdminName, Organizations: []string{AdminGroup}, Client: true}},
+	} {
+		if err := d.ensureLeaf(l.file, l.authority, l.leaf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Directory) ensureLeaf(file string, a *Authority, want Leaf) error {
+	certFile, keyFile := d.Path(file+".crt"), d.Path(file+".key")
+	if pair, err := LoadKeyPair(certFile, keyFile); err == nil && stillGood(pair.Leaf(), a, want) {
+		return nil
+	}
+	certPEM, keyPEM, err := a.Issue(want)
+	if err != nil {
+		return err
+	}
+	if err := WriteFile(keyFile, keyPEM, 0o600); err != nil {
+		return err
+	}
+	return WriteFile(certFile, certPEM, 0o644)
+}
+
+// stillGood is whether a leaf says what is wanted, was signed by the authority, and has more than a third of its
+// life before it.
+func stillGood(have *x509.Certificate, a *Authority, want Leaf) bool {
+	life := have.NotAfter.Sub(have.NotBefore)
+	if time.Now().After(have.NotBefore.Add(life * 2 / 3)) {
+		return false
+	}
+	return have.CheckSignatureFrom(a.Certificate) == nil &&
+		have.Subject.CommonName == want.CommonName &&
+		slices.Equal(have.Subject.Organization, want.Organizations) &&
+		slices.Equal(have.DNSNames, want.DNSNames) &&
+		slices.EqualFunc(have.IPAddresses, want.IPs, net.IP.Equal)
+}
+
+func (d *Directory) ensureServiceAccountKey() error {
+	file := d.Path("service-account.key")
+	data, err := readFile(file)
+	switch {
+	case err == nil:
+		if _, err := ParseKey(data); err != nil {
+			return fmt.Errorf("service account key %s: %w", file, err)
+		}
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("generate service account key: %w", err)
+	}
+	keyPEM, err := EncodeKey(key)
+	if err != nil {
+		return err
+	}
+	return WriteFile(file, keyPEM, 0o600)
+}
+
+// WriteFile replaces a file in one step: a reader sees the old content or the new, never a part. A file that already
+// holds data is left alone, so that nobody who follows it is woken for nothing.
+func WriteFile(name string, data []byte, mode os.FileMode) error {
+	if old, err := readFile(name); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	defer os.Remove(f.Name()) // after the rename there is nothing left to remove
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package pki
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"go.uber.org/zap"
+)
+
+// settle lets a writer that replaces a certificate and then its key finish both before they are read.
+const settle = 100 * time.Millisecond
+
+// follow calls reload whenever one of files may have changed, and every minute, until ctx ends. It watches the
+// directories, because mounted secrets are replaced by switching a symbolic link above the file.
+func follow(ctx context.Context, log *zap.Logger, files []string, reload func() (changed bool, err error)) error {
+	if files[0] == "" {
+		<-ctx.Done()
+		return nil
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", files[0], err)
+	}
+	defer watcher.Close()
+	for _, f := range files {
+		if err := watcher.Add(filepath.Dir(f)); err != nil {
+			return fmt.Errorf("watch %s: %w", filepath.Dir(f), err)
+		}
+	}
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	var settled <-chan time.Time // set by the first event of a change; later ones do not put it off
+	var complaint string
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-watcher.Events:
+			if settled == nil {
+				settled = time.After(settle)
+			}
+			continue
+		case err := <-watcher.Errors:
+			log.Warn("file watcher", zap.String("file", files[0]), zap.Error(err))
+			continue
+		case <-settled:
+			settled = nil
+		case <-poll.C:
+		}
+		changed, err := reload()
+		switch {
+		case err != nil && err.Error() != complaint:
+			complaint = err.Error()
+			log.Error("kept the last good version of a changed file", zap.Strings("files", files), zap.Error(err))
+		case err == nil && changed:
+			log.Info("reloaded", zap.Strings("files", files))
+			complaint = ""
+		case err == nil:
+			complaint = ""
+		}
+	}
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxPEMBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > MaxPEMBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, MaxPEMBytes)
+	}
+	return data, nil
+}

@@ -1,0 +1,98 @@
+package pki
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+)
+
+// KeyPair is a certificate and its key that may be replaced while in use. It always holds a matching pair.
+type KeyPair struct {
+	certFile, keyFile string
+	current           atomic.Pointer[tls.Certificate]
+	stale             atomic.Pointer[error]
+}
+
+// LoadKeyPair reads a pair from files, which Run follows.
+func LoadKeyPair(certFile, keyFile string) (*KeyPair, error) {
+	k := &KeyPair{certFile: certFile, keyFile: keyFile}
+	if err := k.reload(); err != nil {
+		return nil, fmt.Errorf("certificate %s with key %s: %w", certFile, keyFile, err)
+	}
+	return k, nil
+}
+
+// StaticKeyPair is a pair without files.
+func StaticKeyPair(certPEM, keyPEM []byte) (*KeyPair, error) {
+	k := &KeyPair{}
+	if err := k.Set(certPEM, keyPEM); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Set replaces the pair. A pair that does not parse or match is refused and the last good one stays.
+func (k *KeyPair) Set(certPEM, keyPEM []byte) error {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return err
+	}
+	if pair.Leaf == nil {
+		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+			return err
+		}
+	}
+	k.current.Store(&pair)
+	return nil
+}
+
+// GetCertificate serves the pair (tls.Config.GetCertificate).
+func (k *KeyPair) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return k.current.Load(), nil
+}
+
+// GetClientCertificate presents the pair (tls.Config.GetClientCertificate).
+func (k *KeyPair) GetClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return k.current.Load(), nil
+}
+
+// Leaf is the certificate now in use.
+func (k *KeyPair) Leaf() *x509.Certificate { return k.current.Load().Leaf }
+
+// Fingerprint identifies the certificate now in use: SHA-256 of its bytes in hex. Connections made with another one
+// are to be closed.
+func (k *KeyPair) Fingerprint() string {
+	sum := sha256.Sum256(k.current.Load().Leaf.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// Stale is why the last reload was refused, nil when the pair is what its files say.
+func (k *KeyPair) Stale() error { return loadError(&k.stale) }
+
+// Run follows the files until ctx ends. A static pair has nothing to follow and just waits.
+func (k *KeyPair) Run(ctx context.Context, log *zap.Logger) error {
+	return follow(ctx, log, []string{k.certFile, k.keyFile}, func() (bool, error) {
+		before := k.Fingerprint()
+		err := k.reload()
+		storeError(&k.stale, err)
+		return err == nil && before != k.Fingerprint(), err
+	})
+}
+
+func (k *KeyPair) reload() error {
+	certPEM, err := readFile(k.certFile)
+	if err != nil {
+		return err
+	}
+	keyPEM, err := readFile(k.keyFile)
+	if err != nil {
+		return err
+	}
+	return k.Set(certPEM, keyPEM)
+}

@@ -1,0 +1,76 @@
+package pki
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+)
+
+// ServerConfig is the one server side of TLS: TLS 1.2 and up, forward secrecy and AEAD only, HTTP/2 and HTTP/1.1.
+//
+// A client certificate is asked for and not verified here: authentication verifies it on every request against the
+// authorities as they are then. Session tickets are off, so that no handshake can skip the certificate.
+func ServerConfig(cert *KeyPair) *tls.Config {
+	return &tls.Config{
+		GetCertificate:         cert.GetCertificate,
+		ClientAuth:             tls.RequestClientCert,
+		MinVersion:             tls.VersionTLS12,
+		CipherSuites:           aeadSuites(),
+		NextProtos:             []string{"h2", "http/1.1"},
+		SessionTicketsDisabled: true,
+	}
+}
+
+// ClientOptions choose the client side of TLS.
+type ClientOptions struct {
+	// ServerName is the name the server must prove, whatever address was dialled.
+	ServerName string
+	// Roots is the PEM bundle that the server's certificate must chain to. Nil: the system's.
+	Roots []byte
+	// Insecure accepts any certificate. It exists because an APIService can ask for it (insecureSkipTLSVerify).
+	Insecure bool
+	// Certificate is what we present when asked. Nil: nothing.
+	Certificate *KeyPair
+	// HTTP1Only offers HTTP/1.1 alone, for upgrades.
+	HTTP1Only bool
+}
+
+// ClientConfig is the one client side of TLS. The error names a Roots bundle that does not parse.
+func ClientConfig(o ClientOptions) (*tls.Config, error) {
+	c := &tls.Config{
+		ServerName:         o.ServerName,
+		MinVersion:         tls.VersionTLS12,
+		CipherSuites:       aeadSuites(),
+		NextProtos:         []string{"h2", "http/1.1"},
+		InsecureSkipVerify: o.Insecure, // only by insecureSkipTLSVerify, which has a condition and a metric
+	}
+	if o.HTTP1Only {
+		c.NextProtos = []string{"http/1.1"}
+	}
+	if o.Roots != nil {
+		certs, err := ParseBundle(o.Roots)
+		if err != nil {
+			return nil, fmt.Errorf("CA bundle: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		for _, cert := range certs {
+			c.RootCAs.AddCert(cert)
+		}
+	}
+	if o.Certificate != nil {
+		c.GetClientCertificate = o.Certificate.GetClientCertificate
+	}
+	return c, nil
+}
+
+// aeadSuites are the TLS 1.2 suites with forward secrecy and authenticated encryption; TLS 1.3 has no others.
+func aeadSuites() []uint16 {
+	return []uint16{
+		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+		tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+		tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+		tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+		tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+		tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+	}
+}

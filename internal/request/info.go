@@ -1,0 +1,48 @@
+package request
+
+import (
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// Resolver reads the API meaning of a request: verb, group, version, resource, name, subresource.
+// It is safe for concurrent use.
+type Resolver struct {
+	factory apirequest.RequestInfoFactory
+}
+
+// NewResolver returns a Resolver for the prefixes that every Kubernetes API server has: /api and /apis.
+func NewResolver() *Resolver {
+	return &Resolver{factory: apirequest.RequestInfoFactory{
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
+	}}
+}
+
+// Info resolves r. The error is for the client: its request has no meaning (400).
+func (s *Resolver) Info(r *http.Request) (*apirequest.RequestInfo, error) {
+	info, err := s.factory.NewRequestInfo(r)
+	if err != nil {
+		return nil, fmt.Errorf("read the request's meaning: %w", err)
+	}
+	return info, nil
+}
+
+var (
+	longRunningVerbs        = sets.New("watch", "proxy")
+	longRunningSubresources = sets.New("attach", "exec", "proxy", "log", "portforward")
+)
+
+// LongRunning reports whether a request is expected to outlive the request deadline, as kube-apiserver decides it.
+func LongRunning(info *apirequest.RequestInfo) bool {
+	if info == nil {
+		return false
+	}
+	if longRunningVerbs.Has(info.Verb) {
+		return true
+	}
+	return info.IsResourceRequest && longRunningSubresources.Has(info.Subresource)
+}

@@ -1,0 +1,119 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// journal is what happened, in order.
+type journal struct {
+	mu    sync.Mutex // protects lines
+	lines []string
+}
+
+func (j *journal) note(line string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, line)
+}
+
+// member starts, says so, and stops when told.
+func (j *journal) member(name string) Member {
+	ready := make(chan struct{})
+	return Member{Name: name, Ready: ready, Run: func(ctx context.Context) error {
+		j.note("start " + name)
+		close(ready)
+		<-ctx.Done()
+		j.note("stop " + name)
+		return nil
+	}}
+}
+
+func TestMembersStartInOrderAndStopInReverse(t *testing.T) {
+	j := &journal{}
+	g := &Group{}
+	g.Add(j.member("a"))
+	g.Add(j.member("b"))
+	ctx, cancel := context.WithCancel(t.Context())
+	g.Add(Member{Name: "last", Run: func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	}})
+	if err := g.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"start a", "start b", "stop b", "stop a"}; !slices.Equal(j.lines, want) {
+		t.Errorf("got %v, want %v", j.lines, want)
+	}
+}
+
+func TestAFailureStopsTheRestAndIsNamed(t *testing.T) {
+	j := &journal{}
+	g := &Group{}
+	g.Add(j.member("a"))
+	g.Add(Member{Name: "etcd", Run: func(context.Context) error { return errors.New("disk full") }})
+	g.Add(j.member("c"))
+	err := g.Run(t.Context())
+	if err == nil || err.Error() != "etcd: disk full" {
+		t.Errorf("got %v", err)
+	}
+	if !slices.Contains(j.lines, "stop a") {
+		t.Errorf("a was left running: %v", j.lines)
+	}
+}
+
+func TestAMemberThatFailsBeforeItIsReadyStopsTheStart(t *testing.T) {
+	j := &journal{}
+	g := &Group{}
+	g.Add(j.member("a"))
+	g.Add(Member{Name: "b", Ready: make(chan struct{}), Run: func(context.Context) error { return nil }})
+	g.Add(j.member("never"))
+	err := g.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "b stopped by itself") {
+		t.Errorf("got %v", err)
+	}
+	if slices.Contains(j.lines, "start never") {
+		t.Error("a later member was started")
+	}
+}
+
+func TestCancellationDuringTheStartStopsIt(t *testing.T) {
+	j := &journal{}
+	ctx, cancel := context.WithCancel(t.Context())
+	g := &Group{}
+	g.Add(j.member("a"))
+	g.Add(Member{Name: "slow", Ready: make(chan struct{}), Run: func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		return nil
+	}})
+	g.Add(j.member("never"))
+	if err := g.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"start a", "stop a"}; !slices.Equal(j.lines, want) {
+		t.Errorf("got %v, want %v", j.lines, want)
+	}
+}
+
+func TestAnErrorWhileStoppingIsTold(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	g := &Group{}
+	g.Add(Member{Name: "log", Run: func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		return errors.New("flush")
+	}})
+	if err := g.Run(ctx); err == nil || err.Error() != "stop log: flush" {
+		t.Errorf("got %v", err)
+	}
+}

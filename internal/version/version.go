@@ -1,0 +1,48 @@
+// Package version is what this build is.
+package version
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	apiversion "k8s.io/apimachinery/pkg/version"
+)
+
+// Portico is this project's version. Releases set it with -ldflags "-X portico.dev/internal/version.Portico=v1.2.3".
+var Portico = "v0.1.0-dev"
+
+// The Kubernetes version whose API is served. It moves together with the k8s.io modules in go.mod: v0.37.2 there is
+// v1.37.2 here. Clients compare it with their own to warn of skew.
+const (
+	kubernetesMajor   = "1"
+	kubernetesMinor   = "37"
+	kubernetesVersion = "v1.37.2"
+)
+
+// Get is the answer of /version and of the version commands.
+func Get() apiversion.Info {
+	info := apiversion.Info{
+		Major:      kubernetesMajor,
+		Minor:      kubernetesMinor,
+		GitVersion: kubernetesVersion + "+portico-" + Portico,
+		GoVersion:  runtime.Version(),
+		Compiler:   runtime.Compiler,
+		Platform:   fmt.Sprintf("%s/%s", runtime.GOOS, runtime.GOARCH),
+	}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return info
+	}
+	for _, s := range build.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			info.GitCommit = s.Value
+		case "vcs.time":
+			info.BuildDate = s.Value
+		case "vcs.modified":
+			info.GitTreeState = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
+		}
+	}
+	return info
+}
