@@ -1,0 +1,198 @@
+package aggregator
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Config is every setting of the front door. Flags carry kube-apiserver's names where they mean the same.
+type Config struct {
+	// DataDir holds what the front door makes for itself: keys, and the embedded etcd. Mode 0700.
+	DataDir string
+
+	// BindAddress and SecurePort are where it listens. Port 0 picks a free one.
+	BindAddress string
+	SecurePort  int
+	// AdvertiseNames are more names and addresses that the serving certificate is made for.
+	AdvertiseNames []string
+
+	// TLSCertFile and TLSPrivateKeyFile are what it shows. Default: made in DataDir.
+	TLSCertFile, TLSPrivateKeyFile string
+	// ClientCAFile says who clients are by certificate. Default: made in DataDir.
+	ClientCAFile string
+	// TokenAuthFile is a CSV of static tokens: token,user,uid,"group1,group2". Default none.
+	TokenAuthFile string
+	// AnonymousAuth lets requests without any credential in as system:anonymous. Default true.
+	AnonymousAuth bool
+
+	// EtcdServers is an external etcd; none means embedded.
+	EtcdServers                           []string
+	EtcdCAFile, EtcdCertFile, EtcdKeyFile string
+	EtcdPrefix                            string
+	// EtcdUnixSocket opens the embedded etcd to etcdctl on a unix socket. Default closed.
+	EtcdUnixSocket string
+
+	// RequestHeader* say which front proxies may speak for others, and are published to extension servers.
+	RequestHeaderClientCAFile        string
+	RequestHeaderAllowedNames        []string
+	RequestHeaderUsernameHeaders     []string
+	RequestHeaderUIDHeaders          []string
+	RequestHeaderGroupHeaders        []string
+	RequestHeaderExtraHeaderPrefixes []string
+	// ProxyClientCertFile and ProxyClientKeyFile are what the front door presents to extension servers.
+	ProxyClientCertFile, ProxyClientKeyFile string
+
+	// ServiceAccount* sign and verify service account tokens.
+	ServiceAccountIssuer         string
+	ServiceAccountSigningKeyFile string
+	ServiceAccountKeyFiles       []string
+	APIAudiences                 []string
+
+	// EnableAggregatorRouting sends requests to endpoints rather than to the cluster address of a Service. Default true.
+	EnableAggregatorRouting bool
+
+	RequestTimeout              time.Duration
+	MaxRequestsInFlight         int
+	MaxMutatingRequestsInFlight int
+	CORSAllowedOrigins          []string
+	ShutdownDelay               time.Duration
+	ShutdownGrace               time.Duration
+	// AccessLog logs one line for each request.
+	AccessLog bool
+	// AuditLogPath receives one event for each request; "-" is standard output. Default none.
+	AuditLogPath string
+}
+
+// Default is the configuration of `aggregator serve` with no flags.
+func Default() Config {
+	return Config{
+		DataDir:                          "./portico-data",
+		BindAddress:                      "127.0.0.1",
+		SecurePort:                       6443,
+		AnonymousAuth:                    true,
+		EtcdPrefix:                       "/registry",
+		RequestHeaderAllowedNames:        []string{"front-proxy-client"},
+		RequestHeaderUsernameHeaders:     []string{"X-Remote-User"},
+		RequestHeaderUIDHeaders:          []string{"X-Remote-Uid"},
+		RequestHeaderGroupHeaders:        []string{"X-Remote-Group"},
+		RequestHeaderExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
+		EnableAggregatorRouting:          true,
+		RequestTimeout:                   time.Minute,
+		MaxRequestsInFlight:              400,
+		MaxMutatingRequestsInFlight:      200,
+		ShutdownGrace:                    10 * time.Second,
+		AccessLog:                        true,
+	}
+}
+
+// AddFlags binds the settings to flags, with c's values as defaults.
+func (c *Config) AddFlags(fs *pflag.FlagSet) {
+	c.addListenFlags(fs)
+	c.addIdentityFlags(fs)
+	c.addStorageFlags(fs)
+	c.addRequestFlags(fs)
+}
+
+func (c *Config) addListenFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory for keys and the embedded etcd; made with mode 0700")
+	fs.StringVar(&c.BindAddress, "bind-address", c.BindAddress, "IP address to listen on")
+	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to listen on with TLS; 0 picks a free one")
+	fs.StringSliceVar(&c.AdvertiseNames, "advertise-name", c.AdvertiseNames, "another DNS name or IP address that clients reach this server by; goes into the serving certificate")
+	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "serving certificate; default made in the data directory")
+	fs.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", c.TLSPrivateKeyFile, "key of the serving certificate")
+	fs.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", c.ShutdownDelay, "keep serving this long after readyz has turned false")
+	fs.DurationVar(&c.ShutdownGrace, "shutdown-grace-period", c.ShutdownGrace, "how long requests in hand may take to finish at shutdown")
+}
+
+func (c *Config) addIdentityFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.ClientCAFile, "client-ca-file", c.ClientCAFile, "authorities whose client certificates are accepted; default made in the data directory")
+	fs.StringVar(&c.TokenAuthFile, "token-auth-file", c.TokenAuthFile, `static tokens, one a line: token,user,uid,"group1,group2"`)
+	fs.BoolVar(&c.AnonymousAuth, "anonymous-auth", c.AnonymousAuth, "let requests without a credential in as system:anonymous")
+	fs.StringVar(&c.RequestHeaderClientCAFile, "requestheader-client-ca-file", c.RequestHeaderClientCAFile, "authorities of front proxies; default made in the data directory")
+	fs.StringSliceVar(&c.RequestHeaderAllowedNames, "requestheader-allowed-names", c.RequestHeaderAllowedNames, "common names of front proxies; empty accepts any name")
+	fs.StringSliceVar(&c.RequestHeaderUsernameHeaders, "requestheader-username-headers", c.RequestHeaderUsernameHeaders, "headers that hold the user")
+	fs.StringSliceVar(&c.RequestHeaderUIDHeaders, "requestheader-uid-headers", c.RequestHeaderUIDHeaders, "headers that hold the user's uid")
+	fs.StringSliceVar(&c.RequestHeaderGroupHeaders, "requestheader-group-headers", c.RequestHeaderGroupHeaders, "headers that hold the groups")
+	fs.StringSliceVar(&c.RequestHeaderExtraHeaderPrefixes, "requestheader-extra-headers-prefix", c.RequestHeaderExtraHeaderPrefixes, "prefixes of headers that hold extra")
+	fs.StringVar(&c.ProxyClientCertFile, "proxy-client-cert-file", c.ProxyClientCertFile, "client certificate for extension servers; default made in the data directory")
+	fs.StringVar(&c.ProxyClientKeyFile, "proxy-client-key-file", c.ProxyClientKeyFile, "key of the client certificate for extension servers")
+	fs.StringVar(&c.ServiceAccountIssuer, "service-account-issuer", c.ServiceAccountIssuer, "issuer of service account tokens; default https://<first address>")
+	fs.StringVar(&c.ServiceAccountSigningKeyFile, "service-account-signing-key-file", c.ServiceAccountSigningKeyFile, "key that signs service account tokens; default made in the data directory")
+	fs.StringSliceVar(&c.ServiceAccountKeyFiles, "service-account-key-file", c.ServiceAccountKeyFiles, "keys that verify service account tokens; default the signing key")
+	fs.StringSliceVar(&c.APIAudiences, "api-audiences", c.APIAudiences, "audiences of tokens for this server; default the issuer")
+}
+
+func (c *Config) addStorageFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.EtcdServers, "etcd-servers", c.EtcdServers, "external etcd, scheme://ip:port; default an embedded one in the data directory")
+	fs.StringVar(&c.EtcdCAFile, "etcd-cafile", c.EtcdCAFile, "authorities of the external etcd")
+	fs.StringVar(&c.EtcdCertFile, "etcd-certfile", c.EtcdCertFile, "client certificate for the external etcd")
+	fs.StringVar(&c.EtcdKeyFile, "etcd-keyfile", c.EtcdKeyFile, "key of the client certificate for the external etcd")
+	fs.StringVar(&c.EtcdPrefix, "etcd-prefix", c.EtcdPrefix, "prefix of all API objects in etcd")
+	fs.StringVar(&c.EtcdUnixSocket, "etcd-unix-socket", c.EtcdUnixSocket, "open the embedded etcd to etcdctl on this unix socket; default closed")
+}
+
+func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.EnableAggregatorRouting, "enable-aggregator-routing", c.EnableAggregatorRouting, "send requests to the endpoints of a Service rather than to its cluster address")
+	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "limit of a request that is not long-running")
+	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", c.MaxRequestsInFlight, "reads served at once; negative: no bound")
+	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight, "writes served at once; negative: no bound")
+	fs.StringSliceVar(&c.CORSAllowedOrigins, "cors-allowed-origins", c.CORSAllowedOrigins, "regular expressions of origins that browsers may call from")
+	fs.BoolVar(&c.AccessLog, "access-log", c.AccessLog, "log one line for each request")
+	fs.StringVar(&c.AuditLogPath, "audit-log-path", c.AuditLogPath, `write one audit event for each request to this file; "-" is standard output`)
+}
+
+// Validate reports every setting that cannot work, each with its flag.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(flag, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if c.DataDir == "" {
+		bad("data-dir", "a directory is needed")
+	}
+	if net.ParseIP(c.BindAddress) == nil {
+		bad("bind-address", "%q is not an IP address", c.BindAddress)
+	}
+	if c.SecurePort < 0 || c.SecurePort > 65535 {
+		bad("secure-port", "%d is not a port; use 1 to 65535, or 0 for a free one", c.SecurePort)
+	}
+	for _, pair := range [][4]string{
+		{"tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile},
+		{"proxy-client-cert-file", c.ProxyClientCertFile, "proxy-client-key-file", c.ProxyClientKeyFile},
+		{"etcd-certfile", c.EtcdCertFile, "etcd-keyfile", c.EtcdKeyFile},
+	} {
+		if (pair[1] == "") != (pair[3] == "") {
+			bad(pair[0], "is only of use together with --%s", pair[2])
+		}
+	}
+	for _, name := range c.AdvertiseNames {
+		if net.ParseIP(name) == nil && len(validation.IsDNS1123Subdomain(name)) > 0 {
+			bad("advertise-name", "%q is neither a DNS name nor an IP address", name)
+		}
+	}
+	if len(c.EtcdServers) > 0 && c.EtcdUnixSocket != "" {
+		bad("etcd-unix-socket", "belongs to the embedded etcd, and --etcd-servers names another")
+	}
+	if !strings.HasPrefix(c.EtcdPrefix, "/") {
+		bad("etcd-prefix", "%q does not begin with a slash", c.EtcdPrefix)
+	}
+	if c.RequestTimeout <= 0 {
+		bad("request-timeout", "%s is not positive", c.RequestTimeout)
+	}
+	if c.ShutdownDelay < 0 || c.ShutdownGrace <= 0 {
+		bad("shutdown-grace-period", "delay and grace are lengths of time")
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) pkiDir() string { return filepath.Join(c.DataDir, "pki") }
+
+// AdminKubeconfig is the file that an administrator's kubectl uses.
+func (c *Config) AdminKubeconfig() string { return filepath.Join(c.DataDir, "admin.kubeconfig") }

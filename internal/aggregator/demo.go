@@ -1,0 +1,113 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"portico.dev/internal/extension/metricsapi"
+	"portico.dev/internal/extension/register"
+	"portico.dev/internal/pki"
+)
+
+const (
+	demoNamespace = "kube-system"
+	demoName      = "portico-extserver"
+	// fieldManager owns what `aggregator dev` applies.
+	fieldManager = "portico-dev"
+)
+
+// grant applies the identity and the rights that `extserver manifests` prints.
+func grant(ctx context.Context, admin *rest.Config) error {
+	client, err := dynamic.NewForConfig(admin)
+	if err != nil {
+		return fmt.Errorf("client of an administrator: %w", err)
+	}
+	registration := register.Registration{Namespace: demoNamespace, Service: demoName}
+	for _, m := range registration.RBAC([]register.Resources{{Group: metricsapi.Group, Names: []string{"nodes"}}}) {
+		object, err := toUnstructured(m)
+		if err != nil {
+			return fmt.Errorf("manifest %s: %w", m, err)
+		}
+		// All kinds there have a plural that is their name in lower case with an s.
+		resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
+		var target dynamic.ResourceInterface = client.Resource(resource)
+		if ns := object.GetNamespace(); ns != "" {
+			target = client.Resource(resource).Namespace(ns)
+		}
+		if _, err := target.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
+			return fmt.Errorf("apply %s: %w", m, err)
+		}
+	}
+	return nil
+}
+
+func toUnstructured(m register.Manifest) (*unstructured.Unstructured, error) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	object := &unstructured.Unstructured{}
+	return object, object.UnmarshalJSON(text)
+}
+
+// accountToken is a file that holds a token of the extension server's service account, as a pod would have one.
+type accountToken struct {
+	admin *rest.Config
+	file  string
+	log   *zap.Logger
+}
+
+const (
+	tokenLife  = 2 * time.Hour
+	tokenRenew = time.Hour
+	tokenRetry = time.Minute
+)
+
+func (t *accountToken) write(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(t.admin)
+	if err != nil {
+		return fmt.Errorf("client of an administrator: %w", err)
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: ptr.To(int64(tokenLife / time.Second)),
+	}}
+	answer, err := client.CoreV1().ServiceAccounts(demoNamespace).CreateToken(ctx, demoName, request, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("token of service account %s/%s: %w", demoNamespace, demoName, err)
+	}
+	return pki.WriteFile(t.file, []byte(strings.TrimSpace(answer.Status.Token)), 0o600)
+}
+
+// renew writes a new token long before the old one expires, until ctx ends.
+func (t *accountToken) renew(ctx context.Context) error {
+	wait := tokenRenew
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		wait = tokenRenew
+		bounded, cancel := context.WithTimeout(ctx, prepareTimeout)
+		if err := t.write(bounded); err != nil && ctx.Err() == nil {
+			t.log.Warn("renew the extension server's token; the old one is still good for a while", zap.Error(err))
+			wait = tokenRetry
+		}
+		cancel()
+	}
+}

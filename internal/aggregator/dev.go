@@ -1,0 +1,151 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"portico.dev/internal/extension/extserver"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/run"
+)
+
+// Dev runs a front door and, behind it, an extension server for the metrics of this machine, and prints how to use
+// them to out. The extension server has a port, a certificate and a service account of its own and is registered
+// through the public API: there is no shortcut inside the process.
+func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
+	started := time.Now()
+	front, err := New(c, log)
+	if err != nil {
+		return err
+	}
+	d := &demo{config: c, front: front, log: log.Named("dev"), ready: make(chan struct{})}
+	g := &run.Group{}
+	g.Add(run.Member{Name: "front door", Run: front.Run, Ready: front.Ready()})
+	g.Add(run.Member{Name: "demonstration", Run: d.run, Ready: d.ready})
+	g.Add(run.Member{Name: "banner", Run: func(ctx context.Context) error {
+		if err := banner(out, front.URL(), c.AdminKubeconfig(), time.Since(started)); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}})
+	return g.Run(ctx)
+}
+
+func banner(out io.Writer, url, kubeconfig string, took time.Duration) error {
+	path, err := filepath.Abs(kubeconfig)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, `Portico listens on %s (ready in %.1f s). Ctrl-C stops it.
+
+  export KUBECONFIG=%s
+
+Try:
+  kubectl get apiservices
+  kubectl top nodes
+  kubectl create configmap a --from-literal=k=v
+`, url, took.Seconds(), shellQuote(path))
+	return err
+}
+
+// shellQuote leaves an ordinary path as it is, so that the line stays easy to read.
+func shellQuote(path string) string {
+	if strings.IndexFunc(path, func(r rune) bool {
+		return !strings.ContainsRune("/._-+@:,", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	}) < 0 {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+// demo is the extension server of `aggregator dev`, and what an administrator would do for one.
+type demo struct {
+	config Config
+	front  *Aggregator
+	log    *zap.Logger
+	ready  chan struct{}
+}
+
+const prepareTimeout = 30 * time.Second
+
+func (d *demo) run(ctx context.Context) error {
+	admin, err := clientcmd.BuildConfigFromFlags("", d.config.AdminKubeconfig())
+	if err != nil {
+		return fmt.Errorf("read the administrator's kubeconfig: %w", err)
+	}
+	node, err := hostNode()
+	if err != nil {
+		return err
+	}
+	token := &accountToken{admin: admin, file: filepath.Join(d.config.DataDir, "extserver.token"), log: d.log}
+	if err := d.prepare(ctx, admin, node, token); err != nil {
+		return err
+	}
+	kubeconfig, err := d.writeKubeconfig(token.file)
+	if err != nil {
+		return err
+	}
+	client, err := extserver.LoadClient(kubeconfig)
+	if err != nil {
+		return err
+	}
+	server, err := extserver.New(extserver.Options{
+		Client: client, BindAddress: "127.0.0.1", Port: 0, NodeName: node.Name, Register: true,
+		ServiceNamespace: demoNamespace, ServiceName: demoName, Logger: d.log.Named("extserver"),
+	})
+	if err != nil {
+		return err
+	}
+	g := &run.Group{}
+	g.Add(run.Member{Name: "token", Run: token.renew})
+	g.Add(run.Member{Name: "extension server", Run: server.Run, Ready: server.Ready()})
+	g.Add(run.Member{Name: "announcement", Run: func(ctx context.Context) error {
+		close(d.ready)
+		<-ctx.Done()
+		return nil
+	}})
+	return g.Run(ctx)
+}
+
+// prepare does what an administrator does before an extension server is started: the Node it speaks of, an identity,
+// and the rights that `extserver manifests` prints.
+func (d *demo) prepare(ctx context.Context, admin *rest.Config, node *hostObject, token *accountToken) error {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	if err := node.ensure(ctx, admin); err != nil {
+		return err
+	}
+	if err := grant(ctx, admin); err != nil {
+		return err
+	}
+	return token.write(ctx)
+}
+
+func (d *demo) writeKubeconfig(tokenFile string) (string, error) {
+	token, err := filepath.Abs(tokenFile)
+	if err != nil {
+		return "", err
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters[contextName] = &clientcmdapi.Cluster{Server: d.front.URL(), CertificateAuthorityData: d.front.keys.Cluster.PEM()}
+	config.AuthInfos[demoName] = &clientcmdapi.AuthInfo{TokenFile: token}
+	config.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: demoName}
+	config.CurrentContext = contextName
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		return "", fmt.Errorf("write kubeconfig of the extension server: %w", err)
+	}
+	file := filepath.Join(d.config.DataDir, "extserver.kubeconfig")
+	return file, pki.WriteFile(file, data, os.FileMode(0o600))
+}

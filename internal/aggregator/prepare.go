@@ -1,0 +1,130 @@
+package aggregator
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"portico.dev/internal/pki"
+)
+
+// prepared is what a start needs from the machine before any room is built: keys, trust and a bound port. Mistakes in
+// settings show here, one clear line each, before anything has started.
+type prepared struct {
+	listener net.Listener
+	url      string
+	serving  pki.Leaf
+
+	keys       *pki.Directory
+	shown      *pki.KeyPair // what we show to clients
+	presented  *pki.KeyPair // what we present to extension servers
+	clientCA   *pki.Bundle
+	frontProxy *pki.Bundle
+	rootCA     []byte // what clients verify us with
+
+	signingKey string
+	issuer     string
+}
+
+func prepare(c Config) (*prepared, error) {
+	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory %s cannot be used: %w; choose another with --data-dir", c.DataDir, err)
+	}
+	listener, err := listen(c)
+	if err != nil {
+		return nil, err
+	}
+	p := &prepared{listener: listener}
+	if err := p.load(c); err != nil {
+		listener.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func listen(c Config) (net.Listener, error) {
+	address := net.JoinHostPort(c.BindAddress, strconv.Itoa(c.SecurePort))
+	listener, err := net.Listen("tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s is in use by another process; choose another port with --secure-port, or 0 for a free one", address)
+	case err != nil:
+		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return listener, nil
+}
+
+func (p *prepared) load(c Config) error {
+	host, port := reachableHost(c.BindAddress), p.listener.Addr().(*net.TCPAddr).Port
+	p.url = "https://" + net.JoinHostPort(host, strconv.Itoa(port))
+	p.serving = servingLeaf(c, host)
+	var err error
+	if p.keys, err = pki.OpenDirectory(c.pkiDir(), p.serving); err != nil {
+		return fmt.Errorf("keys in the data directory: %w", err)
+	}
+	if p.shown, err = pki.LoadKeyPair(p.file(c.TLSCertFile, "serving.crt"), p.file(c.TLSPrivateKeyFile, "serving.key")); err != nil {
+		return err
+	}
+	if p.presented, err = pki.LoadKeyPair(p.file(c.ProxyClientCertFile, "front-proxy-client.crt"), p.file(c.ProxyClientKeyFile, "front-proxy-client.key")); err != nil {
+		return err
+	}
+	if p.clientCA, err = pki.LoadBundle(p.file(c.ClientCAFile, "client-ca.crt")); err != nil {
+		return fmt.Errorf("--client-ca-file: %w", err)
+	}
+	if p.frontProxy, err = pki.LoadBundle(p.file(c.RequestHeaderClientCAFile, "front-proxy-ca.crt")); err != nil {
+		return fmt.Errorf("--requestheader-client-ca-file: %w", err)
+	}
+	p.rootCA = p.keys.Cluster.PEM()
+	p.signingKey = p.file(c.ServiceAccountSigningKeyFile, "service-account.key")
+	p.issuer = c.ServiceAccountIssuer
+	if p.issuer == "" {
+		// Not the address: tokens must survive a restart on another port.
+		p.issuer = "https://kubernetes.default.svc.cluster.local"
+	}
+	return nil
+}
+
+func (p *prepared) file(given, own string) string {
+	if given != "" {
+		return given
+	}
+	return p.keys.Path(own)
+}
+
+// servingLeaf is what the front door is called by its clients, inside a cluster and on this machine.
+func servingLeaf(c Config, host string) pki.Leaf {
+	leaf := pki.Leaf{
+		CommonName: "portico",
+		DNSNames:   []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"},
+		IPs:        []net.IP{net.IPv4(127, 0, 0, 1).To4(), net.IPv6loopback},
+	}
+	if name, err := os.Hostname(); err == nil && name != "" && name != "localhost" {
+		leaf.DNSNames = append(leaf.DNSNames, name)
+	}
+	for _, name := range append([]string{host}, c.AdvertiseNames...) {
+		ip := net.ParseIP(name)
+		switch {
+		case ip == nil && !slices.Contains(leaf.DNSNames, name):
+			leaf.DNSNames = append(leaf.DNSNames, name)
+		case ip != nil && !slices.ContainsFunc(leaf.IPs, ip.Equal):
+			leaf.IPs = append(leaf.IPs, ip)
+		}
+	}
+	return leaf
+}
+
+// reachableHost is the address that a client on this machine uses for a listener.
+func reachableHost(bind string) string {
+	ip := net.ParseIP(bind)
+	switch {
+	case ip.IsUnspecified() && ip.To4() != nil:
+		return "127.0.0.1"
+	case ip.IsUnspecified():
+		return "::1"
+	}
+	return bind
+}

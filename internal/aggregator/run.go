@@ -1,0 +1,99 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"portico.dev/internal/pki"
+	"portico.dev/internal/run"
+	"portico.dev/internal/version"
+)
+
+// Aggregator is a front door.
+type Aggregator struct {
+	cfg   Config
+	log   *zap.Logger
+	ready chan struct{}
+	url   string
+	keys  *pki.Directory
+}
+
+// New checks the settings. It touches neither disk nor network.
+func New(c Config, log *zap.Logger) (*Aggregator, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &Aggregator{cfg: c, log: log, ready: make(chan struct{})}, nil
+}
+
+// Ready is closed when requests are answered and the administrator's kubeconfig is written.
+func (a *Aggregator) Ready() <-chan struct{} { return a.ready }
+
+// URL is where the front door is reached from this machine, once Ready.
+func (a *Aggregator) URL() string { return a.url }
+
+// Run starts the front door, serves until ctx ends, drains, and returns when everything has stopped.
+func (a *Aggregator) Run(ctx context.Context) error {
+	p, err := prepare(a.cfg)
+	if err != nil {
+		return err
+	}
+	defer p.listener.Close() // the server has closed it, unless the start did not get that far
+	h, err := wire(a.cfg, p, a.log)
+	if err != nil {
+		return err
+	}
+	defer h.closeAudit()
+	a.url, a.keys = p.url, p.keys
+	members := h.members()
+	members.Add(h.announce(a))
+	return members.Run(ctx)
+}
+
+// followKeys renews our own certificates as they age and reads again what changes on disk.
+func (h *house) followKeys(ctx context.Context) error {
+	log := h.log.Named("keys")
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.keys.Run(ctx, h.serving, log) })
+	for _, follow := range []func(context.Context, *zap.Logger) error{
+		h.shown.Run, h.presented.Run, h.clientCA.Run, h.frontProxy.Run,
+	} {
+		g.Go(func() error { return follow(ctx, log) })
+	}
+	return g.Wait()
+}
+
+// announce comes last: the front door answers, so the kubeconfig is written and Ready is closed.
+func (h *house) announce(a *Aggregator) run.Member {
+	return run.Member{Name: "announcement", Run: func(ctx context.Context) error {
+		if err := a.writeAdminKubeconfig(); err != nil {
+			return fmt.Errorf("write the administrator's kubeconfig: %w", err)
+		}
+		a.log.Info("the front door is open", zap.String("url", a.url), zap.String("version", version.Get().GitVersion))
+		close(a.ready)
+		<-ctx.Done()
+		return nil
+	}}
+}
+
+// writeAdminKubeconfig writes the file that an administrator's kubectl uses. It is written once the front door answers,
+// so that whoever waits for the file can use it.
+func (a *Aggregator) writeAdminKubeconfig() error {
+	certPEM, err := os.ReadFile(a.keys.Path("admin.crt"))
+	if err != nil {
+		return err
+	}
+	keyPEM, err := os.ReadFile(a.keys.Path("admin.key"))
+	if err != nil {
+		return err
+	}
+	data, err := kubeconfig(a.url, a.keys.Cluster.PEM(), pki.AdminName, certPEM, keyPEM)
+	if err != nil {
+		return err
+	}
+	return pki.WriteFile(a.cfg.AdminKubeconfig(), data, 0o600)
+}

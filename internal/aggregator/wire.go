@@ -1,0 +1,404 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/legacyregistry"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/rbac"
+	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/coreapi"
+	"portico.dev/internal/discovery"
+	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/openapi"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/run"
+	"portico.dev/internal/server"
+	"portico.dev/internal/store"
+	"portico.dev/internal/transport"
+	"portico.dev/internal/version"
+)
+
+// house is every room of the front door, built and not yet started. The order of the fields is the order of wiring.
+type house struct {
+	cfg Config
+	*prepared
+	log      *zap.Logger
+	registry *prometheus.Registry
+	metrics  *metrics.Metrics
+
+	store  *store.Store
+	tokens *satoken.Tokens
+	lookup *lateLookup
+	authn  *authn.Authenticator
+	rbac   *rbac.RBAC
+	core   *coreapi.Server
+
+	// The two clients of our own: clients reaches the local groups, everywhere reaches backends too.
+	clients    *kubernetes.Clientset
+	aggregator *aggregatorclient.Clientset
+	informers  informers.SharedInformerFactory
+	services   aggregatorinformers.SharedInformerFactory
+
+	transport   *transport.Set
+	apiservices *apiservice.Controller
+	discovery   *discovery.Merger
+	openapi     *openapi.Library
+	controllers *lifecycle.Controllers
+
+	proxy   *proxy.Proxy
+	router  *server.Router
+	health  *server.Health
+	drainer *server.Drainer
+	audit   *os.File // nil: no audit log, or standard output
+	server  *server.Server
+}
+
+// lateLookup finds what service account tokens are bound to. Tokens are wired before the informers that it reads.
+type lateLookup struct{ satoken.Live }
+
+// self is who the front door is when it calls itself. It never leaves the process.
+var self = &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+
+func wire(c Config, p *prepared, log *zap.Logger) (*house, error) {
+	h := &house{cfg: c, prepared: p, log: log, registry: prometheus.NewRegistry()}
+	h.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	h.metrics = metrics.New(h.registry)
+	for _, step := range []func() error{h.wireState, h.wireClients, h.wireRoutes, h.wireFront} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// wireState is storage, who, may they, and the local groups that ask all three.
+func (h *house) wireState() (err error) {
+	c := h.cfg
+	h.store, err = store.New(store.Config{
+		Servers: c.EtcdServers, CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile,
+		Prefix: c.EtcdPrefix, DataDir: filepath.Join(c.DataDir, "etcd"), UnixSocket: c.EtcdUnixSocket,
+		Logger: h.log.Named("store"),
+	})
+	if err != nil {
+		return err
+	}
+	h.lookup = &lateLookup{}
+	h.tokens, err = satoken.New(satoken.Config{
+		Issuer: h.issuer, Audiences: c.APIAudiences,
+		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.lookup,
+	})
+	if err != nil {
+		return err
+	}
+	h.authn, err = authn.New(authn.Config{
+		ClientCA: h.clientCA, TokenFile: c.TokenAuthFile, ServiceAccounts: h.tokens, Anonymous: c.AnonymousAuth,
+		RequestHeader: &authn.RequestHeaderConfig{
+			ClientCA: h.frontProxy, AllowedNames: c.RequestHeaderAllowedNames,
+			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
+			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
+		},
+		Logger: h.log.Named("authentication"),
+	})
+	if err != nil {
+		return err
+	}
+	h.rbac = rbac.New(h.log.Named("rbac"))
+	h.core, err = coreapi.New(coreapi.Config{
+		Store: h.store, Authorizer: h.rbac, RuleResolver: h.rbac,
+		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Logger: h.log.Named("local"),
+	})
+	return err
+}
+
+// wireClients is our own way in, and the caches that every controller shares.
+func (h *house) wireClients() (err error) {
+	config := unthrottled(h.core.ClientConfig(self))
+	if h.clients, err = kubernetes.NewForConfig(config); err != nil {
+		return fmt.Errorf("client of the local groups: %w", err)
+	}
+	if h.aggregator, err = aggregatorclient.NewForConfig(config); err != nil {
+		return fmt.Errorf("client of apiservices: %w", err)
+	}
+	h.informers = informers.NewSharedInformerFactory(h.clients, 0)
+	h.services = aggregatorinformers.NewSharedInformerFactory(h.aggregator, 0)
+	core := h.informers.Core().V1()
+	h.lookup.Live = satoken.Live{
+		ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(),
+		Secrets: core.Secrets().Lister(), Nodes: core.Nodes().Lister(), Client: h.clients.CoreV1(),
+	}
+	h.requestInformers()
+	return nil
+}
+
+// requestInformers asks for every cache before the factories start, because they start only what was asked for.
+func (h *house) requestInformers() {
+	core, roles := h.informers.Core().V1(), h.informers.Rbac().V1()
+	for _, informer := range []interface {
+		Informer() cache.SharedIndexInformer
+	}{
+		core.Namespaces(), core.ServiceAccounts(), core.Pods(), core.Secrets(), core.Nodes(), core.Services(),
+		h.informers.Discovery().V1().EndpointSlices(),
+		roles.Roles(), roles.RoleBindings(), roles.ClusterRoles(), roles.ClusterRoleBindings(),
+		h.services.Apiregistration().V1().APIServices(),
+	} {
+		informer.Informer()
+	}
+}
+
+// unthrottled lifts client-go's own rate limit: what these clients ask is answered in this process.
+func unthrottled(c *rest.Config) *rest.Config {
+	c.QPS = -1
+	return c
+}
+
+// wireRoutes is who serves what, and what clients are told of it.
+func (h *house) wireRoutes() (err error) {
+	c := h.cfg
+	h.transport = transport.New(transport.Options{
+		Certificate: h.presented, OwnAddresses: h.ownAddresses, OnFailure: h.reportFailure,
+		Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
+	})
+	h.apiservices = apiservice.New(apiservice.Config{
+		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
+		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
+		Transport: h.transport, Local: h.core.GroupVersions(), EndpointRouting: c.EnableAggregatorRouting,
+		Metrics: h.metrics.Availability, Logger: h.log.Named("apiservice"),
+	})
+	h.discovery, err = discovery.New(discovery.Config{
+		Local: h.localDiscovery, Routes: h.routes, Changed: h.apiservices.Changed,
+		Keep: lastKnown{h.store}, Address: h.listener.Addr().String(),
+		Metrics: h.metrics.Discovery, Logger: h.log.Named("discovery"),
+	})
+	if err != nil {
+		return err
+	}
+	h.openapi, err = openapi.New(openapi.Config{
+		Local: localDocuments, Routes: h.routes, Changed: h.apiservices.Changed,
+		Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
+	})
+	return err
+}
+
+// wireFront is what requests meet: chain, router, health.
+func (h *house) wireFront() error {
+	c := h.cfg
+	h.proxy = proxy.New(proxy.Config{Logger: h.log.Named("proxy"), Requests: h.metrics.Requests})
+	h.drainer = server.NewDrainer()
+	h.health = server.NewHealth(h.log.Named("health"), h.checks()...)
+	h.router = &server.Router{
+		Routes:             h.apiservices.Table,
+		LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return sets.New(h.core.GroupVersions()...) },
+		Local:              server.ForLocal(h.core.Handler()),
+		Proxy:              h.proxy,
+		Discovery:          h.discovery,
+		OpenAPI:            h.openapi,
+		Static: server.NewStatic(server.StaticConfig{
+			Health: h.health, Version: version.Get(),
+			Gatherer:    prometheus.Gatherers{h.registry, legacyregistry.DefaultGatherer},
+			Aggregation: func() any { return h.apiservices.DebugState() },
+			JWKS:        h.tokens.JWKS,
+			OpenIDConfiguration: func() []byte {
+				return h.tokens.OpenIDConfiguration(h.url + "/openid/v1/jwks")
+			},
+		}),
+	}
+	if err := h.wireControllers(); err != nil {
+		return err
+	}
+	sink, err := h.auditSink()
+	if err != nil {
+		return err
+	}
+	chain, err := server.NewChain(server.ChainConfig{
+		Authenticator: h.authn, Authorizer: h.rbac, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
+		MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
+		CORSAllowedOrigins: c.CORSAllowedOrigins, AccessLog: h.accessLog(), Audit: sink,
+		Metrics: h.metrics.Requests, Logger: h.log.Named("server"), Drainer: h.drainer,
+	}, h.router)
+	if err != nil {
+		return err
+	}
+	h.server = server.New(server.Config{
+		Listener: h.listener, TLS: pki.ServerConfig(h.shown), Handler: chain, Health: h.health, Drainer: h.drainer,
+		Proxy: h.proxy, Logger: h.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
+	})
+	return nil
+}
+
+// wireControllers gives the controllers a client that reaches backends too, as any client from outside would.
+func (h *house) wireControllers() error {
+	inside := server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), h.router)
+	everywhere, err := metadata.NewForConfig(&rest.Config{
+		Host: "https://portico.invalid", Transport: coreapi.InProcess(inside), QPS: -1,
+	})
+	if err != nil {
+		return fmt.Errorf("client of all groups: %w", err)
+	}
+	c := h.cfg
+	h.controllers = lifecycle.New(lifecycle.Config{
+		Client: h.clients, Metadata: everywhere, Namespaces: h.informers.Core().V1().Namespaces(),
+		Served: h.served, RootCA: func() []byte { return h.rootCA },
+		Trust: lifecycle.Trust{
+			ClientCA: h.clientCA.PEM, RequestHeaderCA: h.frontProxy.PEM,
+			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
+			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
+			AllowedNames: c.RequestHeaderAllowedNames,
+		},
+		Logger: h.log,
+	})
+	return nil
+}
+
+func (h *house) checks() []server.Check {
+	return []server.Check{
+		{Name: "etcd", Live: true, Ask: h.store.Check},
+		{Name: "local-groups", Ask: closed(h.core.Ready())},
+		{Name: "rbac", Ask: closed(h.rbac.Ready())},
+		{Name: "apiservice-routes", Ask: closed(h.apiservices.Ready())},
+		{Name: "discovery", Ask: closed(h.discovery.Ready())},
+		{Name: "client-ca-file", Ask: func(context.Context) error { return h.clientCA.Stale() }},
+		{Name: "requestheader-client-ca-file", Ask: func(context.Context) error { return h.frontProxy.Stale() }},
+		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.shown.Stale() }},
+		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.presented.Stale() }},
+	}
+}
+
+var errStarting = errors.New("not there yet")
+
+func closed(ready <-chan struct{}) func(context.Context) error {
+	return func(context.Context) error {
+		select {
+		case <-ready:
+			return nil
+		default:
+			return errStarting
+		}
+	}
+}
+
+// notReady is why API requests cannot be answered yet. The listener opens last, so this speaks only of what may still
+// be missing then.
+func (h *house) notReady() error {
+	for _, ready := range []<-chan struct{}{h.core.Ready(), h.rbac.Ready()} {
+		if err := closed(ready)(context.Background()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *house) accessLog() *zap.Logger {
+	if !h.cfg.AccessLog {
+		return nil
+	}
+	return h.log.Named("access")
+}
+
+func (h *house) auditSink() (server.AuditSink, error) {
+	switch h.cfg.AuditLogPath {
+	case "":
+		return nil, nil
+	case "-":
+		return server.NewAuditWriter(os.Stdout), nil
+	}
+	f, err := os.OpenFile(h.cfg.AuditLogPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--audit-log-path: %w", err)
+	}
+	h.audit = f
+	return server.NewAuditWriter(f), nil
+}
+
+func (h *house) closeAudit() {
+	if h.audit != nil {
+		_ = h.audit.Close() // every event was written when its request ended
+	}
+}
+
+// members is the order of the house.
+func (h *house) members() *run.Group {
+	g := &run.Group{}
+	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
+		g.Add(run.Member{Name: name, Ready: ready, Run: f})
+	}
+	add("keys", nil, h.followKeys)
+	add("store", h.store.Ready(), h.store.Run)
+	add("local groups", h.core.Ready(), h.core.Run)
+	bootstrapped, bootstrap := h.bootstrap()
+	add("bootstrap", bootstrapped, bootstrap)
+	synced, follow := h.followState()
+	add("informers", synced, follow)
+	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.informers.Rbac().V1()) })
+	add("transport", nil, h.closeTransport)
+	add("apiservices", h.apiservices.Ready(), h.apiservices.Run)
+	add("discovery", h.discovery.Ready(), h.discovery.Run)
+	add("openapi", h.openapi.Ready(), h.openapi.Run)
+	add("controllers", h.controllers.Ready(), h.controllers.Run)
+	add("listener", h.server.Ready(), h.server.Run)
+	return g
+}
+
+const bootstrapTimeout = 30 * time.Second
+
+// bootstrap writes the namespaces, roles and bindings that every cluster starts with.
+func (h *house) bootstrap() (<-chan struct{}, func(context.Context) error) {
+	done := make(chan struct{})
+	return done, func(ctx context.Context) error {
+		bounded, cancel := context.WithTimeout(ctx, bootstrapTimeout)
+		defer cancel()
+		if err := lifecycle.EnsureNamespaces(bounded, h.clients); err != nil {
+			return err
+		}
+		if err := rbac.EnsureBootstrap(bounded, h.clients); err != nil {
+			return err
+		}
+		close(done)
+		<-ctx.Done()
+		return nil
+	}
+}
+
+// followState runs the informers.
+func (h *house) followState() (<-chan struct{}, func(context.Context) error) {
+	synced := make(chan struct{})
+	return synced, func(ctx context.Context) error {
+		h.informers.Start(ctx.Done())
+		h.services.Start(ctx.Done())
+		h.informers.WaitForCacheSync(ctx.Done())
+		h.services.WaitForCacheSync(ctx.Done())
+		close(synced)
+		<-ctx.Done()
+		h.informers.Shutdown()
+		h.services.Shutdown()
+		return nil
+	}
+}
+
+func (h *house) closeTransport(ctx context.Context) error {
+	<-ctx.Done()
+	h.transport.Close()
+	return nil
+}

@@ -1,0 +1,449 @@
+package apiservice
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeinformers "k8s.io/client-go/informers"
+	clienttesting "k8s.io/client-go/testing"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/pki"
+	"portico.dev/internal/transport"
+)
+
+var gvExample = schema.GroupVersion{Group: "example.com", Version: "v1"}
+
+func TestLocalGroupVersionsAreRegisteredRoutedAndAvailable(t *testing.T) {
+	h := open(t, nil)
+	h.is("v1.", "True", "Local")
+	h.is("v1.apps", "True", "Local")
+	o := h.get("v1.apps")
+	if o.Labels[managedLabel] != "onstart" || o.Spec.GroupPriorityMinimum != 17800 || o.Spec.VersionPriority != 15 || o.Spec.Service != nil {
+		t.Errorf("registered as %+v %+v", o.Labels, o.Spec)
+	}
+	if h.get("v1.apiregistration.k8s.io") != nil {
+		t.Error("the group of APIServices must not have one")
+	}
+	table := h.Table()
+	if r, ok := table.Lookup(ownGroupVersion); !ok || !r.Local || !r.Available() || table.Routes()[0] != r {
+		t.Error("the group of APIServices is served, and comes first")
+	}
+	if !table.Synced() {
+		t.Error("ready, but not synced")
+	}
+}
+
+func TestNobodyTakesOverTheGroupOfAPIServices(t *testing.T) {
+	h := newHouse(t, nil)
+	evil := h.serve("evil")
+	h.add(external("evil"))
+	h.add(h.remote("apiregistration.k8s.io", "v1", "evil", evil.port()))
+	h.run()
+	<-h.Ready()
+	if r, _ := h.Table().Lookup(ownGroupVersion); !r.Local || r.Backend != nil {
+		t.Errorf("it is routed to %v", r.Backend)
+	}
+}
+
+func TestARemoteAPIServiceBecomesAvailable(t *testing.T) {
+	h := open(t, nil)
+	b := h.serve("server")
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.is("v1.example.com", "False", "ServiceNotFound")
+	want := `
+# HELP aggregator_unavailable_apiservice 1 for each APIService that this replica finds unavailable, 0 for the others.
+# TYPE aggregator_unavailable_apiservice gauge
+aggregator_unavailable_apiservice{name="v1."} 0
+aggregator_unavailable_apiservice{name="v1.apps"} 0
+aggregator_unavailable_apiservice{name="v1.example.com"} 1
+`
+	eventually(t, "metrics agree", func() bool {
+		return testutil.GatherAndCompare(h.registry, strings.NewReader(want), "aggregator_unavailable_apiservice") == nil
+	})
+	// The Service arrives later, as with kubectl apply of a directory.
+	h.add(external("server"))
+	h.is("v1.example.com", "True", "Passed")
+	if got := h.written("v1.example.com", apiregistrationv1.Available).Message; got != "all checks passed" {
+		t.Errorf("message is %q", got)
+	}
+	if got := h.written("v1.example.com", caBundleValid).Status; got != "True" {
+		t.Errorf("CABundleValid is %q", got)
+	}
+	if probe := h.DebugState().Backends[0].Probes[0]; !probe.Up || probe.CertificateExpires.Before(time.Now()) {
+		t.Errorf("the probe left %+v", probe)
+	}
+	r, _ := h.Table().Lookup(gvExample)
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ignored/apis/example.com/v1", nil)
+	resp, err := r.Backend.RoundTrip(req)
+	if err != nil {
+		t.Fatalf("the route leads nowhere: %v", err)
+	}
+	_ = resp.Body.Close()
+}
+
+func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
+	h := open(t, nil)
+	b := h.serve("server")
+	h.add(external("server"))
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.is("v1.example.com", "True", "Passed")
+	before := h.written("v1.example.com", apiregistrationv1.Available).LastTransitionTime
+
+	b.stop()
+	r, _ := h.Table().Lookup(gvExample)
+	h.ReportFailure(r.Backend)
+	h.is("v1.example.com", "False", "FailedDiscoveryCheck")
+	down := h.written("v1.example.com", apiregistrationv1.Available)
+	const url = "https://server.test.svc:"
+	if !strings.HasPrefix(down.Message, "failing or missing response from "+url) || strings.Contains(down.Message, "127.0.0.1") {
+		t.Errorf("message is %q", down.Message)
+	}
+	if down.LastTransitionTime.Before(&before) {
+		t.Errorf("lastTransitionTime went back from %v to %v", before, down.LastTransitionTime)
+	}
+
+	// Nothing changes while it stays down, so nothing is written, however often it is probed.
+	writes := h.statusWrites()
+	probed := func() int { return h.DebugState().Backends[0].Probes[0].Failures }
+	eventually(t, "three more failures", func() bool { return probed() >= 4 })
+	if n := h.statusWrites() - writes; n != 0 {
+		t.Errorf("%d writes while nothing changed", n)
+	}
+
+	b.start()
+	h.is("v1.example.com", "True", "Passed")
+	state := h.DebugState().APIServices[0]
+	var path []string
+	for _, tr := range state.Transitions {
+		path = append(path, string(tr.To))
+	}
+	if got := strings.Join(path, " "); !strings.HasSuffix(got, "True False True") {
+		t.Errorf("transitions are %q", got)
+	}
+}
+
+func TestAHungBackendDelaysNobody(t *testing.T) {
+	h := newHouse(t, nil)
+	hung, quick := h.serve("hung"), h.serve("quick")
+	release := make(chan struct{})
+	hung.answer(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(release)
+	for i := range 20 {
+		group := string(rune('a'+i)) + ".hung.io"
+		h.add(h.remote(group, "v1", "hung", hung.port()))
+	}
+	h.add(external("hung"))
+	h.add(external("quick"))
+	h.add(h.remote("quick.io", "v1", "quick", quick.port()))
+
+	start := time.Now()
+	h.run()
+	h.is("v1.quick.io", "True", "Passed")
+	h.is("v1.apps", "True", "Local")
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("others waited %v for a backend that hangs", took)
+	}
+	<-h.Ready()
+	if took := time.Since(start); took > settleTime+2*time.Second {
+		t.Errorf("ready after %v", took)
+	}
+	if r, ok := h.Table().Lookup(schema.GroupVersion{Group: "a.hung.io", Version: "v1"}); !ok || r.Available() {
+		t.Errorf("the hung one is routed, and not available: %+v", r)
+	}
+}
+
+func TestGroupVersionsOfOneBackendShareItsMonitor(t *testing.T) {
+	h := open(t, nil)
+	b := h.serve("server")
+	b.answer(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/v2") {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+	h.add(external("server"))
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.add(h.remote("example.com", "v2", "server", b.port()))
+	h.is("v1.example.com", "True", "Passed")
+	h.is("v2.example.com", "False", "FailedDiscoveryCheck")
+	state := h.DebugState()
+	if len(state.Backends) != 1 || len(state.Backends[0].Probes) != 2 || len(state.APIServices) != 2 {
+		t.Errorf("state is %+v", state)
+	}
+	if got := h.written("v2.example.com", apiregistrationv1.Available).Message; !strings.Contains(got, "bad status from https://server.test.svc:") || !strings.HasSuffix(got, ": 404") {
+		t.Errorf("message is %q", got)
+	}
+}
+
+func TestEndpointsComeAndGo(t *testing.T) {
+	h := newHouse(t, nil)
+	b := h.serve("server")
+	s := service(corev1.ServiceTypeClusterIP, "10.0.0.1", corev1.ServicePort{Name: "https", Port: 443})
+	s.Namespace = "test"
+	es := slice("server-a", discoveryv1.AddressTypeIPv4, "https", b.port(), endpoint("127.0.0.1", notReady))
+	es.Namespace = "test"
+	h.add(s)
+	h.add(es)
+	h.add(h.remote("example.com", "v1", "server", 443))
+	h.run()
+	<-h.Ready()
+	h.is("v1.example.com", "False", "MissingEndpoints")
+	if b.asked.Load() != 0 {
+		t.Error("an endpoint that is not ready was asked")
+	}
+
+	es = es.DeepCopy()
+	es.ResourceVersion = "2"
+	es.Endpoints[0].Conditions.Ready = new(true)
+	if _, err := h.core.DiscoveryV1().EndpointSlices("test").Update(t.Context(), es, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.is("v1.example.com", "True", "Passed")
+
+	if err := h.core.DiscoveryV1().EndpointSlices("test").Delete(t.Context(), es.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.is("v1.example.com", "False", "EndpointsNotFound")
+}
+
+func TestAnAddressThatMustNotBeDialledIsSaidToBeSo(t *testing.T) {
+	h := newHouse(t, nil, func(_ *house, _ *Config, o *transport.Options) { o.AllowLoopback = false })
+	s := service(corev1.ServiceTypeClusterIP, "10.0.0.1", corev1.ServicePort{Name: "https", Port: 443})
+	s.Namespace = "test"
+	es := slice("server-a", discoveryv1.AddressTypeIPv4, "https", 443, endpoint("169.254.169.254"))
+	es.Namespace = "test"
+	h.add(s)
+	h.add(es)
+	h.add(h.remote("example.com", "v1", "server", 443))
+	h.run()
+	<-h.Ready()
+	h.is("v1.example.com", "False", "ForbiddenAddress")
+}
+
+func TestACABundleThatIsGarbageIsSaidToBeSoAndMendedByAnUpdate(t *testing.T) {
+	h := open(t, nil)
+	b := h.serve("server")
+	h.add(external("server"))
+	o := h.remote("example.com", "v1", "server", b.port())
+	o.Spec.CABundle = []byte("not a certificate")
+	h.add(o)
+	h.is("v1.example.com", "False", "InvalidCABundle")
+	if got := h.written("v1.example.com", caBundleValid).Status; got != "False" {
+		t.Errorf("CABundleValid is %q", got)
+	}
+
+	o = h.get("v1.example.com")
+	o.Spec.CABundle = h.authority.PEM()
+	if _, err := h.api.ApiregistrationV1().APIServices().Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.is("v1.example.com", "True", "Passed")
+	eventually(t, "CABundleValid is True", func() bool { return h.written("v1.example.com", caBundleValid).Status == "True" })
+}
+
+func TestANewCertificateAuthorityIsNoOutage(t *testing.T) {
+	h := open(t, nil)
+	b := h.serve("server")
+	h.add(external("server"))
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.is("v1.example.com", "True", "Passed")
+	r, _ := h.Table().Lookup(gvExample)
+
+	other, err := pki.NewAuthority("the next one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := h.get("v1.example.com")
+	o.Spec.CABundle = append(h.authority.PEM(), other.PEM()...)
+	if _, err := h.api.ApiregistrationV1().APIServices().Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	old := r.Backend
+	eventually(t, "requests go by the new bundle", func() bool {
+		r, _ = h.Table().Lookup(gvExample)
+		if !r.Available() {
+			t.Fatalf("it was %s meanwhile: %s", r.Condition.Reason, r.Condition.Message)
+		}
+		return r.Backend != old && len(h.DebugState().Backends) == 1
+	})
+	h.is("v1.example.com", "True", "Passed")
+}
+
+func TestABackendThatTheBundleDoesNotSignIsUnavailable(t *testing.T) {
+	h := open(t, nil)
+	other := newHouse(t, nil)
+	b := other.serve("server")
+	h.add(external("server"))
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.is("v1.example.com", "False", "FailedDiscoveryCheck")
+	if got := h.written("v1.example.com", apiregistrationv1.Available).Message; !strings.Contains(got, "x509: certificate signed by unknown authority") {
+		t.Errorf("message is %q", got)
+	}
+}
+
+func TestADeletedAPIServiceLeavesNothingBehind(t *testing.T) {
+	h := open(t, nil)
+	b := h.serve("server")
+	h.add(external("server"))
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.is("v1.example.com", "True", "Passed")
+	changed := h.Changed()
+	if err := h.api.ApiregistrationV1().APIServices().Delete(t.Context(), "v1.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	case <-time.After(patience):
+		t.Fatal("nobody was told")
+	}
+	eventually(t, "no route and no backend", func() bool {
+		_, routed := h.Table().Lookup(gvExample)
+		return !routed && len(h.DebugState().Backends) == 0
+	})
+	if n, err := testutil.GatherAndCount(h.registry, "aggregator_unavailable_apiservice_total"); err != nil || n != 0 {
+		t.Errorf("%d series are left, error %v", n, err)
+	}
+	families, err := h.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if strings.Contains(f.String(), "example.com") {
+			t.Errorf("left: %s", f)
+		}
+	}
+}
+
+func TestABuiltInAPIServiceThatAUserDeletesComesBack(t *testing.T) {
+	h := open(t, nil)
+	h.is("v1.apps", "True", "Local")
+	if err := h.api.ApiregistrationV1().APIServices().Delete(t.Context(), "v1.apps", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "v1.apps is back", func() bool { return h.get("v1.apps") != nil })
+	h.is("v1.apps", "True", "Local")
+}
+
+func TestAUsersOwnAPIServiceForALocalGroupVersionStands(t *testing.T) {
+	h := newHouse(t, nil)
+	b := h.serve("server")
+	h.add(external("server"))
+	h.add(h.remote("apps", "v1", "server", b.port()))
+	h.run()
+	<-h.Ready()
+	h.is("v1.apps", "True", "Passed")
+	if o := h.get("v1.apps"); o.Spec.Service == nil || o.Labels[managedLabel] != "" {
+		t.Errorf("it was touched: %+v %+v", o.Labels, o.Spec)
+	}
+	if r, _ := h.Table().Lookup(schema.GroupVersion{Group: "apps", Version: "v1"}); r.Local {
+		t.Error("it is not routed to the backend")
+	}
+}
+
+func TestCustomResourceDefinitionsAreRegisteredAndForgotten(t *testing.T) {
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+			{Name: "v1", Served: true}, {Name: "v1alpha1", Served: false},
+		}},
+	}
+	stale := localAPIService(schema.GroupVersion{Group: "gone.io", Version: "v1"}, customPriority, managedAlways)
+	h := open(t, []runtime.Object{crd, stale})
+	h.is("v1.example.com", "True", "Local")
+	if o := h.get("v1.example.com"); o.Labels[managedLabel] != "true" || o.Spec.GroupPriorityMinimum != 1000 || o.Spec.VersionPriority != 100 {
+		t.Errorf("registered as %+v %+v", o.Labels, o.Spec)
+	}
+	eventually(t, "the APIService of a CRD that is gone is deleted", func() bool { return h.get("v1.gone.io") == nil })
+	if h.get("v1alpha1.example.com") != nil {
+		t.Error("a version that is not served is registered")
+	}
+	if err := h.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), crd.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "object and route are gone", func() bool {
+		_, routed := h.Table().Lookup(gvExample)
+		return !routed && h.get("v1.example.com") == nil
+	})
+}
+
+func TestAConflictIsTriedAgain(t *testing.T) {
+	h := newHouse(t, nil)
+	conflicts := make(chan struct{}, 3)
+	h.api.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		select {
+		case conflicts <- struct{}{}:
+			return true, nil, errors.NewConflict(schema.GroupResource{Resource: "apiservices"}, "x", nil)
+		default:
+			return false, nil, nil
+		}
+	})
+	h.run()
+	<-h.Ready()
+	h.is("v1.apps", "True", "Local")
+	h.is("v1.", "True", "Local")
+}
+
+func TestAStatusThatSomebodyElseWroteIsPutRight(t *testing.T) {
+	h := open(t, nil)
+	b := h.serve("server")
+	h.add(external("server"))
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.is("v1.example.com", "True", "Passed")
+	o := h.get("v1.example.com")
+	o.Status.Conditions = append(slices.Clone(o.Status.Conditions), apiregistrationv1.APIServiceCondition{Type: "TheirOwn", Status: "True"})
+	for i := range o.Status.Conditions {
+		if o.Status.Conditions[i].Type == apiregistrationv1.Available {
+			o.Status.Conditions[i].Status, o.Status.Conditions[i].Reason = "False", "BecauseISaySo"
+		}
+	}
+	if _, err := h.api.ApiregistrationV1().APIServices().UpdateStatus(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.is("v1.example.com", "True", "Passed")
+	if h.written("v1.example.com", "TheirOwn").Status != "True" {
+		t.Error("a condition that is not ours was lost")
+	}
+	if r, _ := h.Table().Lookup(gvExample); !r.Available() {
+		t.Error("a written status must not route")
+	}
+}
+
+func TestNothingIsRoutedBeforeTheCachesAreFull(t *testing.T) {
+	h := newHouse(t, nil, func(h *house, cfg *Config, _ *transport.Options) {
+		cfg.Services.Informer()
+		cfg.Services = kubeinformers.NewSharedInformerFactory(h.core, 0).Core().V1().Services() // never started
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- h.Run(ctx) }()
+	eventually(t, "the other caches are full", func() bool { return h.cfg.APIServices.Informer().HasSynced() })
+	if h.Table().Synced() {
+		t.Error("half of the caches are empty, yet the table says it is complete: unknown group-versions would be 404")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-h.Ready():
+		t.Error("ready")
+	default:
+	}
+}

@@ -1,0 +1,115 @@
+package apiservice
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/transport"
+)
+
+// DebugState is what /debug/aggregation shows: this replica's view, and how it came to it. It names endpoints, so it is
+// for people who may see them.
+type DebugState struct {
+	Synced      bool              `json:"synced"`
+	APIServices []APIServiceState `json:"apiServices"`
+	Backends    []BackendState    `json:"backends"`
+}
+
+// APIServiceState is the verdict on one remote APIService. Local ones are left out: there is nothing to know.
+type APIServiceState struct {
+	Name        string       `json:"name"`
+	Backend     string       `json:"backend,omitempty"`
+	Available   string       `json:"available"`
+	Reason      string       `json:"reason"`
+	Message     string       `json:"message"`
+	Since       time.Time    `json:"since"`
+	Transitions []Transition `json:"transitions,omitempty"`
+}
+
+// BackendState is one monitor.
+type BackendState struct {
+	Name      string               `json:"name"`
+	Endpoints []transport.Endpoint `json:"endpoints"`
+	Probes    []ProbeState         `json:"probes"`
+	// NextProbe is when the next round is due, zero before the first.
+	NextProbe time.Time `json:"nextProbe,omitzero"`
+	// LastAnswer is when a request was last answered, zero when none was.
+	LastAnswer time.Time `json:"lastAnswer,omitzero"`
+}
+
+// ProbeState is the last that was heard of one group-version.
+type ProbeState struct {
+	URL string `json:"url"`
+	Up  bool   `json:"up"`
+	// Failures is how many probes in a row did not pass.
+	Failures int `json:"failures"`
+	// At is the time of the last probe, zero before the first.
+	At           time.Time `json:"at,omitzero"`
+	Milliseconds float64   `json:"milliseconds"`
+	Error        string    `json:"error,omitempty"`
+	// CertificateExpires is the end of the serving certificate that was seen last.
+	CertificateExpires time.Time `json:"certificateExpires,omitzero"`
+}
+
+// DebugState returns the state of this moment.
+func (c *Controller) DebugState() DebugState {
+	table := c.Table()
+	state := DebugState{Synced: table.Synced(), APIServices: []APIServiceState{}, Backends: []BackendState{}}
+	for _, r := range table.Routes() {
+		if r.Local {
+			continue
+		}
+		s := APIServiceState{
+			Name:        r.Name,
+			Available:   string(r.Condition.Status),
+			Reason:      r.Condition.Reason,
+			Message:     r.Condition.Message,
+			Since:       r.Condition.LastTransitionTime.Time,
+			Transitions: c.journal.get(r.Name),
+		}
+		if r.Backend != nil {
+			s.Backend = r.Backend.Name()
+		}
+		state.APIServices = append(state.APIServices, s)
+	}
+	for b, m := range c.monitors.snapshot() {
+		s := m.state()
+		s.Name, s.Endpoints = b.Name(), b.Endpoints()
+		state.Backends = append(state.Backends, s)
+	}
+	slices.SortFunc(state.Backends, func(a, b BackendState) int { return strings.Compare(a.Name, b.Name) })
+	return state
+}
+
+func (m *monitor) state() BackendState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := BackendState{Probes: []ProbeState{}, NextProbe: m.next}
+	if n := m.answered.Load(); n != 0 {
+		s.LastAnswer = time.Unix(0, n)
+	}
+	versions := make([]schema.GroupVersion, 0, len(m.versions))
+	for gv := range m.versions {
+		versions = append(versions, gv)
+	}
+	slices.SortFunc(versions, compareGroupVersions)
+	for _, gv := range versions {
+		h := m.versions[gv]
+		p := ProbeState{
+			URL:                m.url(gv),
+			Up:                 h.up,
+			Failures:           h.failures,
+			At:                 h.last.at,
+			Milliseconds:       float64(h.last.took.Microseconds()) / 1000,
+			CertificateExpires: h.last.certificateExpires,
+		}
+		if h.last.failure != nil {
+			p.Error = h.last.failure.message(p.URL)
+		}
+		s.Probes = append(s.Probes, p)
+	}
+	return s
+}

@@ -1,0 +1,14 @@
+// Package apiservice answers who serves each group-version and whether it is up: table, probe, verdict, condition,
+// auto-registration.
+//
+// An APIService names a Service; the Service and its EndpointSlices say where the backend is (resolve.go); a monitor
+// per backend asks it, as the incumbent does, for its discovery document (monitor.go, probe.go); what was resolved and
+// what was heard fold into one condition (verdict.go). The conditions of all group-versions are one immutable Table
+// (table.go), and the request river reads nothing else. The same condition is written to the object's status for
+// people and controllers to see (status.go), and is never read back for routing: when replicas disagree about a
+// backend, each routes by what it sees itself.
+//
+// One goroutine, Controller's loop, turns events into tables. It only reads caches, so that nothing it does takes long;
+// whatever touches the network (probes, status writes, registration) has goroutines of its own, so that a hung backend
+// delays nobody but its own clients.
+package apiservice

@@ -1,0 +1,180 @@
+package apiservice
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/pki"
+	"portico.dev/internal/transport"
+)
+
+// entry is what the loop knows of one APIService, or of a group-version that is served without one.
+type entry struct {
+	object    *apiregistrationv1.APIService
+	backend   *transport.Backend
+	base      string // of the backend's URLs
+	endpoints []transport.Endpoint
+	evidence  evidence
+	// moved is set when something changed about what the APIService refers to, until the monitor has been told.
+	moved bool
+	// route is nil until the first verdict.
+	route *Route
+}
+
+func (e *entry) groupVersion() schema.GroupVersion { return groupVersionOf(e.object) }
+
+// askable reports whether there is something to probe.
+func (e *entry) askable() bool {
+	return e.backend != nil && e.evidence.problem == nil && e.evidence.bundleError == nil
+}
+
+func groupVersionOf(o *apiregistrationv1.APIService) schema.GroupVersion {
+	return schema.GroupVersion{Group: o.Spec.Group, Version: o.Spec.Version}
+}
+
+// follow reads the caches for one name and finds its backend. It reports whether an entry went.
+func (c *Controller) follow(name string) (gone bool) {
+	object, err := c.lookup(name)
+	if err != nil {
+		// Only a cache was read; this is a mistake of ours, and the entry stays as it was.
+		c.log.Error("look up APIService", zap.String("apiservice", name), zap.Error(err))
+		return false
+	}
+	e, known := c.entries[name]
+	if object == nil {
+		if known {
+			delete(c.entries, name)
+			c.cfg.Metrics.Forget(name)
+			c.journal.forget(name)
+		}
+		return known
+	}
+	if !known {
+		e = &entry{}
+		c.entries[name] = e
+	}
+	e.moved = e.object == nil || !sameOrder(e.object, object)
+	e.object = object
+	if object.Spec.Service == nil {
+		e.evidence, e.backend, e.endpoints = evidence{local: true}, nil, nil
+		return false
+	}
+	c.locate(e)
+	return false
+}
+
+// lookup returns what a name stands for, nil when for nothing.
+func (c *Controller) lookup(name string) (*apiregistrationv1.APIService, error) {
+	if name == apiServiceName(ownGroupVersion) {
+		// Whoever could register a backend for our own group could take over every other.
+		return localAPIService(ownGroupVersion, ownPriority, ""), nil
+	}
+	object, err := c.lister.Get(name)
+	if apierrors.IsNotFound(err) {
+		return c.wanted.served(name)
+	}
+	return object, err
+}
+
+// locate finds the backend of a remote APIService.
+func (c *Controller) locate(e *entry) {
+	spec := &e.object.Spec
+	found := c.resolver.resolve(spec)
+	e.evidence = evidence{problem: found.problem}
+	if len(spec.CABundle) > 0 {
+		_, e.evidence.bundleError = pki.ParseBundle(spec.CABundle)
+	}
+	e.base = "https://" + hostPort(serverName(spec.Service), portOf(spec.Service))
+	e.backend = nil
+	if found.spec == nil || e.evidence.bundleError != nil {
+		e.endpoints = nil
+		return
+	}
+	backend, err := c.cfg.Transport.Backend(*found.spec)
+	if err != nil {
+		e.evidence.bundleError = err
+		e.endpoints = nil
+		return
+	}
+	e.backend = backend
+	e.moved = e.moved || !slices.Equal(e.endpoints, found.spec.Endpoints)
+	e.endpoints = found.spec.Endpoints
+}
+
+// judge gives an entry its verdict and reports whether its route differs from before.
+func (c *Controller) judge(name string, e *entry) bool {
+	now := time.Now()
+	e.evidence.heard, e.evidence.url, e.evidence.before = history{}, "", nil
+	if m, ok := c.monitors.get(e.backend); ok && e.askable() {
+		e.evidence.heard, e.evidence.url = m.history(e.groupVersion()), m.url(e.groupVersion())
+	}
+	before := e.route
+	if before != nil && describes(before, e.object) {
+		e.evidence.before = &before.Condition
+	}
+	after := &Route{
+		GroupVersion:    e.groupVersion(),
+		Name:            name,
+		Local:           e.evidence.local,
+		Backend:         e.backend,
+		Condition:       verdict(e.evidence, now),
+		GroupPriority:   e.object.Spec.GroupPriorityMinimum,
+		VersionPriority: e.object.Spec.VersionPriority,
+		UID:             e.object.UID,
+		Annotations:     e.object.Annotations,
+		Service:         e.object.Spec.Service,
+		extra:           extraConditions(&e.object.Spec, e.evidence, now),
+	}
+	if before != nil && sameRoute(before, after) {
+		return false
+	}
+	e.route = after
+	c.note(before, after)
+	return true
+}
+
+// sameRoute compares all that a reader of the table or of the status could see.
+func sameRoute(a, b *Route) bool {
+	return a.GroupVersion == b.GroupVersion && a.Name == b.Name && a.Local == b.Local && a.Backend == b.Backend &&
+		a.Condition == b.Condition && a.GroupPriority == b.GroupPriority && a.VersionPriority == b.VersionPriority &&
+		a.UID == b.UID && maps.Equal(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.Service, b.Service) &&
+		slices.EqualFunc(a.extra, b.extra, sameButForTime)
+}
+
+func sameButForTime(a, b apiregistrationv1.APIServiceCondition) bool {
+	return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
+}
+
+// note leaves a verdict where people look: metrics, the journal, the log.
+func (c *Controller) note(before, after *Route) {
+	if after.UID != "" {
+		c.cfg.Metrics.Set(after.Name, after.Available())
+		if before != nil && before.Available() && !after.Available() {
+			c.cfg.Metrics.Lost(after.Name, after.Condition.Reason)
+		}
+	}
+	from := apiregistrationv1.ConditionUnknown
+	if before != nil {
+		from = before.Condition.Status
+	}
+	if after.Local || from == after.Condition.Status {
+		return
+	}
+	c.journal.add(after.Name, Transition{
+		Time: after.Condition.LastTransitionTime.Time, From: from, To: after.Condition.Status,
+		Reason: after.Condition.Reason, Message: after.Condition.Message,
+	})
+	log := c.log.Info
+	if !after.Available() {
+		log = c.log.Warn
+	}
+	log("APIService changed", zap.String("apiservice", after.Name), zap.String("available", string(after.Condition.Status)),
+		zap.String("reason", after.Condition.Reason), zap.String("message", after.Condition.Message))
+}

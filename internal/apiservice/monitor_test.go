@@ -1,0 +1,305 @@
+package apiservice
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/transport"
+)
+
+// backendDouble is a lane whose answer may change at any time, and that counts.
+type backendDouble struct {
+	mu     sync.Mutex
+	answer func(ctx context.Context, path string) (int, error)
+	asked  []string
+	at     []time.Time
+}
+
+func (b *backendDouble) set(answer func(ctx context.Context, path string) (int, error)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.answer = answer
+}
+
+// reset forgets what was asked and returns it.
+func (b *backendDouble) reset() (paths []string, at []time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	paths, at = b.asked, b.at
+	b.asked, b.at = nil, nil
+	return paths, at
+}
+
+func (b *backendDouble) RoundTrip(r *http.Request) (*http.Response, error) {
+	b.mu.Lock()
+	b.asked = append(b.asked, r.URL.Path)
+	b.at = append(b.at, time.Now())
+	answer := b.answer
+	b.mu.Unlock()
+	code, err := answer(r.Context(), r.URL.Path)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: code, Body: http.NoBody}, nil
+}
+
+func well(context.Context, string) (int, error) { return 200, nil }
+func refuses(context.Context, string) (int, error) {
+	return 0, &transport.Error{Op: transport.OpDial, Err: syscall.ECONNREFUSED}
+}
+func hangs(ctx context.Context, _ string) (int, error) { return hang(ctx) }
+
+var gvA, gvB, gvC = schema.GroupVersion{Group: "a.io", Version: "v1"}, schema.GroupVersion{Group: "b.io", Version: "v1"}, schema.GroupVersion{Group: "c.io", Version: "v1"}
+
+// monitored runs a monitor of b in a bubble, until the test ends.
+func monitored(t *testing.T, b *backendDouble, gvs ...schema.GroupVersion) (m *monitor, changes *atomic.Int64) {
+	t.Helper()
+	changes = new(atomic.Int64)
+	m = newMonitor(b, func() int { return 1 }, "https://server.metrics.svc:443", newProber(), func([]schema.GroupVersion) { changes.Add(1) })
+	m.watch(gvs)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	synctest.Wait()
+	return m, changes
+}
+
+func TestAHealthyBackendIsAskedOncePerRoundHoweverMuchItServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backendDouble{answer: well}
+		monitored(t, b, gvA, gvB, gvC)
+		if paths, _ := b.reset(); len(paths) != 3 {
+			t.Fatalf("at first everything is asked for, got %v", paths)
+		}
+		time.Sleep(10*healthyInterval + healthyInterval/2)
+		synctest.Wait()
+		paths, _ := b.reset()
+		if n := len(paths); n < 8 || n > 12 {
+			t.Errorf("%d probes in ten and a half intervals", n)
+		}
+		count := make(map[string]int)
+		for _, p := range paths {
+			count[p]++
+		}
+		for _, gv := range []schema.GroupVersion{gvA, gvB, gvC} {
+			if n := count[discoveryPath(gv)]; n < 2 || n > 5 {
+				t.Errorf("%v was asked for %d times: %v", gv, n, count)
+			}
+		}
+	})
+}
+
+func TestARefusedConnectionTakesEverythingDownAtOnceAndBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backendDouble{answer: well}
+		m, _ := monitored(t, b, gvA, gvB, gvC)
+		b.reset()
+		b.set(refuses)
+		time.Sleep(minGap)
+		m.nudge()
+		synctest.Wait()
+		for _, gv := range []schema.GroupVersion{gvA, gvB, gvC} {
+			if m.history(gv).up {
+				t.Errorf("%v is still up", gv)
+			}
+		}
+		// Two attempts on one path have shown what holds for all three.
+		if paths, _ := b.reset(); len(paths) != 2 {
+			t.Errorf("it took %v", paths)
+		}
+
+		time.Sleep(eagerFor)
+		_, at := b.reset()
+		if rounds := len(at) / 2; rounds < 25 || rounds > 40 {
+			t.Errorf("%d rounds in the first %v; a return must be seen within a second or so, and without a storm", rounds, eagerFor)
+		}
+		time.Sleep(5 * time.Minute)
+		b.reset()
+		time.Sleep(10 * time.Minute)
+		_, at = b.reset()
+		if rounds := len(at) / 2; rounds < 15 || rounds > 25 {
+			t.Errorf("%d rounds in ten minutes of a long outage, want one in about %v", rounds, lastRetry)
+		}
+
+		b.set(well)
+		time.Sleep(2 * lastRetry)
+		synctest.Wait()
+		for _, gv := range []schema.GroupVersion{gvA, gvB, gvC} {
+			if !m.history(gv).up {
+				t.Errorf("%v did not return", gv)
+			}
+		}
+	})
+}
+
+func TestAReturnIsSeenWithinASecondOrSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backendDouble{answer: well}
+		m, _ := monitored(t, b, gvA)
+		b.set(refuses)
+		time.Sleep(minGap)
+		m.nudge()
+		time.Sleep(10 * time.Second)
+		b.set(well)
+		time.Sleep(1200 * time.Millisecond)
+		synctest.Wait()
+		if !m.history(gvA).up {
+			t.Error("a restart of ten seconds was not noticed to be over")
+		}
+	})
+}
+
+func TestSomethingNewAboutADeadBackendEndsItsBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backendDouble{answer: refuses}
+		m, _ := monitored(t, b, gvA)
+		time.Sleep(10 * time.Minute)
+		b.reset()
+		b.set(well)
+		m.hurry()
+		synctest.Wait()
+		if !m.history(gvA).up {
+			t.Error("new endpoints must be asked at once")
+		}
+	})
+}
+
+func TestOneSlowAnswerIsForgivenAndASecondIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backendDouble{answer: well}
+		m, changes := monitored(t, b, gvA)
+		before := changes.Load()
+		b.set(hangs)
+		m.nudge()
+		time.Sleep(minGap + probeTimeout + hedgeDelay)
+		synctest.Wait()
+		if h := m.history(gvA); !h.up || h.failures != 1 || changes.Load() != before {
+			t.Fatalf("after one slow answer: %+v, %d changes", h, changes.Load()-before)
+		}
+		time.Sleep(firstRetry*2 + probeTimeout + hedgeDelay)
+		synctest.Wait()
+		if h := m.history(gvA); h.up || changes.Load() != before+1 {
+			t.Errorf("after two slow answers: %+v, %d changes", h, changes.Load()-before)
+		}
+	})
+}
+
+func TestAFaultOfOneGroupVersionIsNotThatOfTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backendDouble{answer: well}
+		m, _ := monitored(t, b, gvA, gvB)
+		b.set(func(_ context.Context, path string) (int, error) {
+			if path == discoveryPath(gvA) {
+				return 404, nil
+			}
+			return 200, nil
+		})
+		time.Sleep(3 * healthyInterval)
+		synctest.Wait()
+		if m.history(gvA).up || !m.history(gvB).up {
+			t.Errorf("a: %+v, b: %+v", m.history(gvA), m.history(gvB))
+		}
+	})
+}
+
+func TestAFailureThatStaysTheSameIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var port atomic.Int64
+		b := &backendDouble{answer: func(context.Context, string) (int, error) {
+			return 0, &transport.Error{Op: transport.OpDial, Err: fmt.Errorf("dial tcp 10.0.0.1:%d: no", port.Add(1))}
+		}}
+		_, changes := monitored(t, b, gvA)
+		time.Sleep(time.Hour)
+		if n := changes.Load(); n != 1 {
+			t.Errorf("%d reports of one fault", n)
+		}
+	})
+}
+
+func TestRequestsThatAreAnsweredReplaceProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backendDouble{answer: well}
+		m, _ := monitored(t, b, gvA)
+		b.reset()
+		for range 600 {
+			m.vouch()
+			time.Sleep(time.Second)
+		}
+		if paths, _ := b.reset(); len(paths) < 1 || len(paths) > 3 {
+			t.Errorf("%d probes in ten minutes of traffic; it vouches for %v at most", len(paths), longestTrust)
+		}
+		time.Sleep(2 * healthyInterval)
+		if paths, _ := b.reset(); len(paths) == 0 {
+			t.Error("traffic ended and nobody asked")
+		}
+	})
+}
+
+func TestAStormOfFailingRequestsIsNotAStormOfProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backendDouble{answer: well}
+		m, _ := monitored(t, b, gvA)
+		b.reset()
+		for range 1000 {
+			m.nudge()
+			time.Sleep(time.Millisecond)
+		}
+		if paths, _ := b.reset(); len(paths) > 5 {
+			t.Errorf("%d probes for a second of failures", len(paths))
+		}
+	})
+}
+
+func TestAGroupVersionThatWasAwayStartsAfresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &backendDouble{answer: well}
+		m, _ := monitored(t, b, gvA)
+		m.watch(nil)
+		b.reset()
+		time.Sleep(3 * healthyInterval)
+		if paths, _ := b.reset(); len(paths) != 0 {
+			t.Errorf("nothing is to be asked for, but %v was", paths)
+		}
+		b.set(hangs)
+		m.watch([]schema.GroupVersion{gvA})
+		synctest.Wait()
+		if m.history(gvA).asked() {
+			t.Error("what was heard of endpoints that are gone must not count for new ones")
+		}
+	})
+}
+
+func TestPace(t *testing.T) {
+	for failures, want := range []time.Duration{healthyInterval, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, lastRetry, lastRetry} {
+		if got := pace(failures, false); got != want {
+			t.Errorf("after %d failures: %v, want %v", failures, got, want)
+		}
+		if got := pace(failures, true); failures > 0 && got > eagerRetry {
+			t.Errorf("eager after %d failures: %v", failures, got)
+		}
+	}
+	if got := pace(1_000_000, false); got != lastRetry {
+		t.Errorf("after very many failures: %v", got)
+	}
+	for range 1000 {
+		if d := jitter(healthyInterval); d < 25*time.Second || d > 35*time.Second {
+			t.Fatalf("jitter gave %v", d)
+		}
+	}
+}

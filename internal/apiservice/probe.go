@@ -1,0 +1,155 @@
+package apiservice
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	// probeTimeout is the incumbent's; backends are written to answer within it.
+	probeTimeout = 5 * time.Second
+	// hedgeDelay is how long an attempt may be silent before another endpoint is asked as well.
+	hedgeDelay = time.Second
+	// maxAttempts is how many the incumbent makes, always and at once; ours are made only while none has passed.
+	maxAttempts = 5
+	// maxProbes bounds the attempts under way at one time, all backends together.
+	maxProbes = 256
+	// maxDrain and drainTimeout bound what is read of an answer so that its connection can be used again.
+	maxDrain     = 1 << 20
+	drainTimeout = 250 * time.Millisecond
+)
+
+// prober asks backends whether they serve a group-version, as the incumbent does: GET of its discovery document, as a
+// user who may read it anywhere. An answer of 200 to 299 passes, whatever it says.
+type prober struct {
+	slots chan struct{}
+}
+
+func newProber() *prober { return &prober{slots: make(chan struct{}, maxProbes)} }
+
+// target is one thing to ask.
+type target struct {
+	lane http.RoundTripper
+	// url is https, the Service's DNS name, and the path; the lane picks the endpoint.
+	url string
+	// endpoints is how many the lane has to pick from.
+	endpoints int
+}
+
+// discoveryPath is what every server must answer for a group-version it serves.
+func discoveryPath(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "/api/" + gv.Version
+	}
+	return "/apis/" + gv.Group + "/" + gv.Version
+}
+
+// ask makes attempts until one passes or all have failed: the next one when the last has failed, or has been silent for
+// a while. One endpoint that serves is enough, however many do not.
+func (p *prober) ask(ctx context.Context, t target) outcome {
+	start := time.Now()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	// A second attempt is worth it with one endpoint too: the first may have met a connection that was going away.
+	attempts := min(max(t.endpoints, 2), maxAttempts)
+	results := make(chan outcome, attempts)
+	launched, heard := 0, 0
+	launch := func() {
+		launched++
+		wg.Go(func() { results <- p.attempt(ctx, t) })
+	}
+	hedge := time.NewTimer(hedgeDelay)
+	defer hedge.Stop()
+	launch()
+	var worst *failure
+	for {
+		select {
+		case o := <-results:
+			heard++
+			if o.failure == nil {
+				o.at, o.took = time.Now(), time.Since(start)
+				return o
+			}
+			worst = worst.merge(o.failure)
+			// An answer is an answer: the only endpoint would give it again.
+			final := o.failure.status != 0 && t.endpoints <= 1
+			switch {
+			case launched < attempts && !final:
+				launch()
+			case heard == launched:
+				return outcome{at: time.Now(), took: time.Since(start), failure: worst}
+			}
+		case <-hedge.C:
+			if launched < attempts {
+				launch()
+				hedge.Reset(hedgeDelay)
+			}
+		}
+	}
+}
+
+// attempt is one request. It ends with its context, which the lane honours.
+func (p *prober) attempt(ctx context.Context, t target) outcome {
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return outcome{failure: failureOf(ctx.Err())}
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
+	if err != nil {
+		return outcome{failure: failureOf(err)}
+	}
+	// The lane sets the Host that fits the endpoint it picks.
+	req.Host = ""
+	req.Header.Set("X-Remote-User", "system:kube-aggregator")
+	req.Header.Set("X-Remote-Group", "system:masters")
+	// RoundTrip follows no redirect: a 3xx is an answer, and not one that passes (CVE-2022-3172).
+	resp, err := t.lane.RoundTrip(req)
+	if err != nil {
+		return outcome{failure: failureOf(err)}
+	}
+	stop := time.AfterFunc(drainTimeout, cancel)
+	defer stop.Stop()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxDrain))
+	_ = resp.Body.Close()
+
+	var o outcome
+	if resp.TLS != nil && len(resp.TLS.PeerCertificates) > 0 {
+		o.certificateExpires = resp.TLS.PeerCertificates[0].NotAfter
+	}
+	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
+		o.failure = failureOfStatus(resp.StatusCode)
+	}
+	return o
+}
+
+// merge folds the failures of several attempts into one that does not depend on their order. The backend is as good as
+// its best endpoint: slow if one is slow, unreachable or forbidden only if all are.
+func (f *failure) merge(other *failure) *failure {
+	if f == nil {
+		return other
+	}
+	kept, dropped := f, other
+	if other.slow != f.slow {
+		if other.slow {
+			kept, dropped = other, f
+		}
+	} else if other.message("") < f.message("") {
+		kept, dropped = other, f
+	}
+	merged := *kept
+	merged.unreachable = kept.unreachable && dropped.unreachable
+	merged.forbidden = kept.forbidden && dropped.forbidden
+	return &merged
+}

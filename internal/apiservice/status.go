@@ -1,0 +1,155 @@
+package apiservice
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+)
+
+const (
+	statusWorkers = 4
+	// writeTimeout bounds a write to the API.
+	writeTimeout = 10 * time.Second
+	// wordingInterval is the least time between two writes that change only the words of a condition.
+	wordingInterval = 30 * time.Second
+	// foreignDelay is how long a status that somebody else wrote stands before it is put right. Writing at once would
+	// make two writers that disagree write as fast as they can (kubernetes#111890).
+	foreignDelay = time.Second
+)
+
+// scribe writes verdicts to the status of APIServices. It is the only writer in this process, and it writes only what
+// differs from what the cache holds; the event of its own write finds nothing to do.
+type scribe struct {
+	client aggregatorclient.APIServiceInterface
+	lister aggregatorlisters.APIServiceLister
+	table  func() *Table
+	log    *zap.Logger
+	queue  workqueue.TypedRateLimitingInterface[string]
+
+	mu sync.Mutex
+	// reworded is when the words alone of a condition were written last, by APIService.
+	reworded map[string]time.Time
+}
+
+func newScribe(client aggregatorclient.APIServiceInterface, lister aggregatorlisters.APIServiceLister, table func() *Table, log *zap.Logger) *scribe {
+	return &scribe{client: client, lister: lister, table: table, log: log, reworded: make(map[string]time.Time)}
+}
+
+func (s *scribe) prepare() {
+	s.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](20*time.Millisecond, 30*time.Second),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "apiservice_status"},
+	)
+}
+
+func (s *scribe) run(ctx context.Context) {
+	work(ctx, s.queue, statusWorkers, func(name string) {
+		if err := s.sync(ctx, name); err != nil {
+			if ctx.Err() == nil && !apierrors.IsConflict(err) {
+				s.log.Warn("status of APIService is not written yet", zap.String("apiservice", name), zap.Error(err))
+			}
+			s.queue.AddRateLimited(name)
+			return
+		}
+		s.queue.Forget(name)
+	})
+}
+
+func (s *scribe) sync(ctx context.Context, name string) error {
+	object, err := s.lister.Get(name)
+	if apierrors.IsNotFound(err) {
+		s.forget(name)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get apiservice %s: %w", name, err)
+	}
+	route, ok := s.table().Lookup(groupVersionOf(object))
+	if !ok || !describes(route, object) || route.Condition.Reason == notChecked {
+		return nil // the table is about to change, and brings the name back when it has
+	}
+	changed := object.DeepCopy()
+	changed.Status.Conditions = mergeConditions(object.Status.Conditions, append([]apiregistrationv1.APIServiceCondition{route.Condition}, route.extra...))
+	if equality.Semantic.DeepEqual(object.Status, changed.Status) {
+		return nil
+	}
+	if wait := s.wordingDelay(object, changed); wait > 0 {
+		s.queue.AddAfter(name, wait)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if _, err := s.client.UpdateStatus(ctx, changed, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		// After a conflict the cache is behind; the retry finds it caught up, or its event brings the name back.
+		return fmt.Errorf("update status of apiservice %s: %w", name, err)
+	}
+	return nil
+}
+
+// describes reports whether a route was made from this object and from this kind of spec.
+func describes(r *Route, object *apiregistrationv1.APIService) bool {
+	return r.UID == object.UID && r.Name == object.Name && equality.Semantic.DeepEqual(r.Service, object.Spec.Service)
+}
+
+// wordingDelay is how long a change of mere words has to wait, 0 when the change is more than that or its time has come.
+func (s *scribe) wordingDelay(before, after *apiregistrationv1.APIService) time.Duration {
+	if !sameButForWords(before.Status.Conditions, after.Status.Conditions) {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if wait := wordingInterval - now.Sub(s.reworded[after.Name]); wait > 0 {
+		return wait
+	}
+	s.reworded[after.Name] = now
+	return 0
+}
+
+func (s *scribe) forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.reworded, name)
+}
+
+func sameButForWords(a, b []apiregistrationv1.APIServiceCondition) bool {
+	return slices.EqualFunc(a, b, func(x, y apiregistrationv1.APIServiceCondition) bool {
+		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason
+	})
+}
+
+// mergeConditions puts ours in place among the conditions of an object. A condition whose status stays keeps its
+// lastTransitionTime; conditions that others set stay; ours that no longer hold go.
+func mergeConditions(stored, ours []apiregistrationv1.APIServiceCondition) []apiregistrationv1.APIServiceCondition {
+	var out []apiregistrationv1.APIServiceCondition
+	for _, old := range stored {
+		i := slices.IndexFunc(ours, func(c apiregistrationv1.APIServiceCondition) bool { return c.Type == old.Type })
+		switch {
+		case i >= 0:
+			c := ours[i]
+			if c.Status == old.Status && !old.LastTransitionTime.IsZero() {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+			out = append(out, c)
+		case old.Type != caBundleValid && old.Type != servingCertExpires:
+			out = append(out, old)
+		}
+	}
+	for _, c := range ours {
+		if !slices.ContainsFunc(out, func(o apiregistrationv1.APIServiceCondition) bool { return o.Type == c.Type }) {
+			out = append(out, c)
+		}
+	}
+	return out
+}

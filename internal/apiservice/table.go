@@ -1,0 +1,99 @@
+package apiservice
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/transport"
+)
+
+// Route is who serves one group-version. A Route is never changed once it is in a Table.
+type Route struct {
+	GroupVersion schema.GroupVersion
+	// Name is the name of the APIService, also where the group-version is served without such an object.
+	Name string
+	// Local is true when this server serves the group-version itself.
+	Local bool
+	// Backend serves a remote group-version. It is nil for a local one and where there is nothing to reach: the Service
+	// is missing, or the CA bundle does not parse.
+	Backend *transport.Backend
+	// Condition is this replica's verdict, of type Available. LastTransitionTime is when this replica's view flipped.
+	Condition apiregistrationv1.APIServiceCondition
+
+	GroupPriority   int32
+	VersionPriority int32
+
+	// UID is the APIService's; empty where the group-version has none.
+	UID types.UID
+	// ResourceVersion is the APIService's when the route was made. It changes with every write, a status write included,
+	// but a Route is not made anew for those alone.
+	ResourceVersion string
+	// Annotations are the APIService's. Callers must not change the map.
+	Annotations map[string]string
+	// Service is what a remote APIService refers to; nil for a local one. Callers must not change it.
+	Service *apiregistrationv1.ServiceReference
+
+	// extra are the conditions that stand beside Available in the status.
+	extra []apiregistrationv1.APIServiceCondition
+}
+
+// Available reports whether requests for the group-version have somewhere to go.
+func (r *Route) Available() bool { return r.Condition.Status == apiregistrationv1.ConditionTrue }
+
+// Table is the answer for every group-version at one moment. It is immutable; the zero Table is empty and not synced.
+type Table struct {
+	routes []*Route
+	byGV   map[schema.GroupVersion]*Route
+	synced bool
+}
+
+// NewTable takes the routes over and sorts them.
+func NewTable(routes []*Route, synced bool) *Table {
+	t := &Table{routes: routes, byGV: make(map[schema.GroupVersion]*Route, len(routes)), synced: synced}
+	for _, r := range routes {
+		t.byGV[r.GroupVersion] = r
+	}
+	sortForDiscovery(t.routes)
+	return t
+}
+
+// Lookup returns the route of a group-version.
+func (t *Table) Lookup(gv schema.GroupVersion) (*Route, bool) {
+	r, ok := t.byGV[gv]
+	return r, ok
+}
+
+// Routes returns every route in the order of legacy discovery: groups by the priority of their best APIService, then
+// by that object's name; within a group by version priority, then newer and more stable first. Callers must not change
+// the slice.
+func (t *Table) Routes() []*Route { return t.routes }
+
+// Synced reports whether every APIService that existed at start is in the table. Until it is, an unknown group-version
+// must be answered with 503, not 404: garbage collectors and namespace controllers delete on a 404.
+func (t *Table) Synced() bool { return t.synced }
+
+// sortForDiscovery orders routes as kube-aggregator orders APIServices, whose name begins with the version: a group
+// takes the place of its first object, so that the result is not the same as sorting groups by name.
+func sortForDiscovery(routes []*Route) {
+	slices.SortFunc(routes, func(a, b *Route) int {
+		return cmp.Or(cmp.Compare(b.GroupPriority, a.GroupPriority), cmp.Compare(a.Name, b.Name))
+	})
+	place := make(map[string]int, len(routes))
+	for i, r := range routes {
+		if _, seen := place[r.GroupVersion.Group]; !seen {
+			place[r.GroupVersion.Group] = i
+		}
+	}
+	slices.SortStableFunc(routes, func(a, b *Route) int {
+		return cmp.Or(
+			cmp.Compare(place[a.GroupVersion.Group], place[b.GroupVersion.Group]),
+			cmp.Compare(b.VersionPriority, a.VersionPriority),
+			version.CompareKubeAwareVersionStrings(b.GroupVersion.Version, a.GroupVersion.Version),
+		)
+	})
+}

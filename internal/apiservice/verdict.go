@@ -1,0 +1,116 @@
+package apiservice
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// Reasons of the Available condition. The first five are the incumbent's, as are those in resolve.go.
+const (
+	passed               = "Passed"
+	local                = "Local"
+	failedDiscoveryCheck = "FailedDiscoveryCheck"
+
+	// notChecked is a backend that was not heard of yet. It is never written to a status.
+	notChecked = "NotChecked"
+	// invalidCABundle replaces the incumbent's silence: it leaves the status as it was and answers requests with 500.
+	invalidCABundle = "InvalidCABundle"
+	// forbiddenAddress is a Service that leads where a backend must not be: the metadata address of a cloud, a
+	// link-local address, this very server.
+	forbiddenAddress = "ForbiddenAddress"
+)
+
+// Conditions that stand beside Available. Clients ignore types that they do not know.
+const (
+	caBundleValid      apiregistrationv1.APIServiceConditionType = "CABundleValid"
+	servingCertExpires apiregistrationv1.APIServiceConditionType = "ServingCertExpiring"
+)
+
+// certificateWarning is how long before a serving certificate ends that the APIService says so.
+const certificateWarning = 7 * 24 * time.Hour
+
+// evidence is all that a verdict rests on.
+type evidence struct {
+	// local is an APIService without a Service; the rest does not matter then.
+	local bool
+	// problem is why there is nothing to ask, nil when there is.
+	problem *problem
+	// bundleError is why spec.caBundle does not parse.
+	bundleError error
+	// heard is what the probes of the group-version heard, and url is what they asked.
+	heard history
+	url   string
+	// before is the previous verdict on the same Service, nil when there is none.
+	before *apiregistrationv1.APIServiceCondition
+}
+
+// verdict is this replica's Available condition. The same evidence gives the same condition, down to the message, so
+// that a condition is written only when something changed.
+func verdict(e evidence, now time.Time) apiregistrationv1.APIServiceCondition {
+	c := judge(e)
+	c.Type = apiregistrationv1.Available
+	c.LastTransitionTime = metav1.NewTime(now)
+	if e.before != nil && e.before.Status == c.Status {
+		c.LastTransitionTime = e.before.LastTransitionTime
+	}
+	return c
+}
+
+func judge(e evidence) apiregistrationv1.APIServiceCondition {
+	switch {
+	case e.local:
+		return condition(apiregistrationv1.ConditionTrue, local, "Local APIServices are always available")
+	case e.problem != nil:
+		return condition(e.problem.status, e.problem.reason, e.problem.message)
+	case e.bundleError != nil:
+		return condition(apiregistrationv1.ConditionFalse, invalidCABundle, bundleMessage(e.bundleError))
+	case !e.heard.asked() && e.before != nil:
+		// A new CA or a moved Service gives a new backend of which nothing is known for a moment. The last verdict
+		// stands until the first answer, or every certificate rotation would be an outage.
+		return condition(e.before.Status, e.before.Reason, e.before.Message)
+	case !e.heard.asked():
+		return condition(apiregistrationv1.ConditionUnknown, notChecked, "the backend has not answered yet")
+	case e.heard.up:
+		return condition(apiregistrationv1.ConditionTrue, passed, "all checks passed")
+	case e.heard.last.failure.forbidden:
+		return condition(apiregistrationv1.ConditionFalse, forbiddenAddress, e.heard.last.failure.message(e.url))
+	default:
+		return condition(apiregistrationv1.ConditionFalse, failedDiscoveryCheck, e.heard.last.failure.message(e.url))
+	}
+}
+
+// extraConditions are the conditions beside Available: one on the CA bundle where there is one, one on the serving
+// certificate while it is about to end.
+func extraConditions(spec *apiregistrationv1.APIServiceSpec, e evidence, now time.Time) []apiregistrationv1.APIServiceCondition {
+	var out []apiregistrationv1.APIServiceCondition
+	add := func(t apiregistrationv1.APIServiceConditionType, c apiregistrationv1.APIServiceCondition) {
+		c.Type, c.LastTransitionTime = t, metav1.NewTime(now)
+		out = append(out, c)
+	}
+	if e.local {
+		return nil
+	}
+	if len(spec.CABundle) > 0 {
+		if e.bundleError != nil {
+			add(caBundleValid, condition(apiregistrationv1.ConditionFalse, "NotParsable", bundleMessage(e.bundleError)))
+		} else {
+			add(caBundleValid, condition(apiregistrationv1.ConditionTrue, "Parsed", "spec.caBundle holds certificates"))
+		}
+	}
+	if end := e.heard.last.certificateExpires; !end.IsZero() && end.Sub(now) < certificateWarning {
+		add(servingCertExpires, condition(apiregistrationv1.ConditionTrue, "NearExpiry",
+			fmt.Sprintf("the serving certificate of the backend ends at %s: renew it", end.UTC().Format(time.RFC3339))))
+	}
+	return out
+}
+
+func bundleMessage(err error) string {
+	return fmt.Sprintf("spec.caBundle does not parse: %v; set it to the PEM certificates that sign the backend's serving certificate", err)
+}
+
+func condition(s apiregistrationv1.ConditionStatus, reason, message string) apiregistrationv1.APIServiceCondition {
+	return apiregistrationv1.APIServiceCondition{Status: s, Reason: reason, Message: message}
+}

@@ -1,0 +1,83 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/request"
+)
+
+// Filter wraps a handler. Its name stands in documentation and in /debug output.
+type Filter struct {
+	Name string
+	Wrap func(next http.Handler) http.Handler
+}
+
+// ChainConfig is what the filters need.
+type ChainConfig struct {
+	// Authenticator answers who. An error is 401; (nil, false, nil) is 401 too: anonymous is the authenticator's to grant.
+	Authenticator authenticator.Request
+	// Authorizer answers may they.
+	Authorizer authorizer.UnconditionalAuthorizer
+	// Ready is why API requests cannot be answered yet, or nil.
+	Ready func() error
+	// RequestTimeout ends requests that are not long-running. Default 60 s.
+	RequestTimeout time.Duration
+	// MaxInFlight and MaxMutatingInFlight bound requests that are not long-running. Default 400 and 200; negative: no bound.
+	MaxInFlight, MaxMutatingInFlight int
+	// CORSAllowedOrigins are regular expressions of origins that browsers may call from. Default none.
+	CORSAllowedOrigins []string
+	// AccessLog logs one line for each request. Nil: none.
+	AccessLog *zap.Logger
+	// Audit receives one event for each request. Nil: none.
+	Audit AuditSink
+	// Metrics counts requests.
+	Metrics *metrics.Requests
+	// Logger hears of panics and of errors that clients are not told.
+	Logger *zap.Logger
+	// Drainer counts requests, and ends the long-running ones at shutdown.
+	Drainer *Drainer
+}
+
+// filters is the chain in the order a request meets it.
+func filters(c ChainConfig) ([]Filter, error) {
+	cors, err := corsFilter(c.CORSAllowedOrigins)
+	if err != nil {
+		return nil, err
+	}
+	resolver := request.NewResolver()
+	return []Filter{
+		{"recover", recoverFilter(c.Logger, c.Metrics)},
+		{"canonicalPath", canonicalPathFilter(c.Metrics)},
+		{"requestInfo", requestInfoFilter(resolver)},
+		{"auditInit", auditInitFilter()},
+		{"accessLog", accessLogFilter(c.AccessLog, c.Metrics)},
+		{"ready", readyFilter(c.Ready)},
+		{"drain", c.Drainer.filter()},
+		{"deadline", deadlineFilter(c.RequestTimeout)},
+		{"cors", cors},
+		{"authentication", authenticationFilter(c.Authenticator, c.Logger)},
+		{"audit", auditFilter(c.Audit)},
+		{"impersonation", impersonationFilter(c.Authorizer)},
+		{"flowControl", flowControlFilter(c.MaxInFlight, c.MaxMutatingInFlight, c.Metrics)},
+		{"authorization", authorizationFilter(c.Authorizer, c.Logger)},
+	}, nil
+}
+
+// NewChain puts the filters before next.
+func NewChain(c ChainConfig, next http.Handler) (http.Handler, error) {
+	all, err := filters(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range slices.Backward(all) {
+		next = f.Wrap(next)
+	}
+	return next, nil
+}

@@ -1,0 +1,502 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/request"
+	"portico.dev/internal/respond"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// byHeader authenticates whom the header Test-User names. No name is nobody, "bad" is a failed credential.
+type byHeader struct{}
+
+func (byHeader) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	switch name := r.Header.Get("Test-User"); name {
+	case "":
+		return nil, false, nil
+	case "bad":
+		return nil, false, errors.New("token of nobody")
+	default:
+		groups := r.Header.Values("Test-Group")
+		return &authenticator.Response{User: &user.DefaultInfo{Name: name, Groups: groups}}, true, nil
+	}
+}
+
+// rules allows the questions it lists, written as "user verb resource name".
+type rules []string
+
+func (s rules) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	question := strings.TrimSpace(fmt.Sprintf("%s %s %s %s", a.GetUser().GetName(), a.GetVerb(), a.GetResource(), a.GetName()))
+	if !a.IsResourceRequest() {
+		question = fmt.Sprintf("%s %s %s", a.GetUser().GetName(), a.GetVerb(), a.GetPath())
+	}
+	if slices.Contains(s, question) || slices.Contains(s, a.GetUser().GetName()+" *") {
+		return authorizer.DecisionAllow, "a rule of the test", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+type events []*auditv1.Event
+
+func (e *events) Record(event *auditv1.Event) { *e = append(*e, event) }
+
+type bench struct {
+	config  ChainConfig
+	events  events
+	reached []*http.Request
+	handler http.HandlerFunc
+}
+
+func newBench(allowed ...string) *bench {
+	b := &bench{}
+	b.config = ChainConfig{
+		Authenticator: byHeader{},
+		Authorizer:    rules(allowed),
+		Ready:         func() error { return nil },
+		Audit:         &b.events,
+		Metrics:       metrics.NewRequests(prometheus.NewRegistry()),
+		Logger:        zap.NewNop(),
+		AccessLog:     zap.NewNop(),
+		Drainer:       NewDrainer(),
+	}
+	b.handler = func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "served") }
+	return b
+}
+
+func (b *bench) chain(t *testing.T) http.Handler {
+	t.Helper()
+	h, err := NewChain(b.config, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.reached = append(b.reached, r)
+		b.handler(w, r)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// do sends one request; headers are "Name: value".
+func (b *bench) do(t *testing.T, method, target string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(method, target, nil)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
+	}
+	w := httptest.NewRecorder()
+	b.chain(t).ServeHTTP(w, r)
+	return w
+}
+
+func statusOf(t *testing.T, w *httptest.ResponseRecorder) metav1.Status {
+	t.Helper()
+	var s metav1.Status
+	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || s.Kind != "Status" {
+		t.Fatalf("not a Status (%v): %d %s", err, w.Code, w.Body)
+	}
+	return s
+}
+
+func TestTheChainHasEveryFilterInTheDocumentedOrder(t *testing.T) {
+	all, err := filters(newBench().config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range all {
+		names = append(names, f.Name)
+	}
+	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline cors authentication audit impersonation flowControl authorization"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestWhoAndMayThey(t *testing.T) {
+	const configmaps = "/api/v1/namespaces/default/configmaps"
+	for name, c := range map[string]struct {
+		headers []string
+		target  string
+		code    int
+		message string
+	}{
+		"allowed":             {[]string{"Test-User: alice"}, configmaps, 200, ""},
+		"no credential":       {nil, configmaps, 401, "Unauthorized"},
+		"a failed credential": {[]string{"Test-User: bad"}, configmaps, 401, "Unauthorized"},
+		"not allowed": {[]string{"Test-User: bob"}, configmaps, 403,
+			`configmaps is forbidden: User "bob" cannot list resource "configmaps" in API group "" in the namespace "default"`},
+		"not allowed, one object of a group": {[]string{"Test-User: bob"}, "/apis/g.example.com/v1/foos/x/status", 403,
+			`foos.g.example.com "x" is forbidden: User "bob" cannot get resource "foos/status" in API group "g.example.com" at the cluster scope`},
+		"not allowed, no resource": {[]string{"Test-User: bob"}, "/metrics", 403, `forbidden: User "bob" cannot get path "/metrics"`},
+		"A16 traversal":            {[]string{"Test-User: alice"}, "/api/v1/namespaces/default/..%2Fx", 400, "escaped"},
+		"A21 semicolon":            {[]string{"Test-User: alice"}, configmaps + "?a=1;b=2", 400, "semicolon"},
+		"a timeout that is none":   {[]string{"Test-User: alice"}, configmaps + "?timeout=soon", 400, "not a duration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench("alice list configmaps")
+			w := b.do(t, http.MethodGet, c.target, c.headers...)
+			if w.Code != c.code {
+				t.Fatalf("code %d, want %d: %s", w.Code, c.code, w.Body)
+			}
+			if c.code == 200 {
+				if len(b.reached) != 1 || w.Header().Get("Audit-Id") == "" {
+					t.Errorf("reached %d times, headers %v", len(b.reached), w.Header())
+				}
+				return
+			}
+			if len(b.reached) != 0 {
+				t.Error("the handler was reached")
+			}
+			if s := statusOf(t, w); !strings.Contains(s.Message, c.message) || int(s.Code) != c.code {
+				t.Errorf("status %+v, want message %q", s, c.message)
+			}
+		})
+	}
+}
+
+func TestMethodsThatNoAPIHas(t *testing.T) {
+	b := newBench("alice *")
+	for _, method := range []string{http.MethodTrace, http.MethodConnect} {
+		r := httptest.NewRequest(http.MethodGet, "/api", nil)
+		r.Method = method
+		w := httptest.NewRecorder()
+		b.chain(t).ServeHTTP(w, r)
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("A18 %s: %d", method, w.Code)
+		}
+	}
+	r := httptest.NewRequest(http.MethodGet, "/api", nil)
+	r.RequestURI = "http://169.254.169.254/api"
+	w := httptest.NewRecorder()
+	b.chain(t).ServeHTTP(w, r)
+	if w.Code != http.StatusBadRequest || len(b.reached) != 0 {
+		t.Errorf("A18 absolute form: %d", w.Code)
+	}
+}
+
+func TestImpersonation(t *testing.T) {
+	for name, c := range map[string]struct {
+		allowed []string
+		headers []string
+		code    int
+		as      string
+		groups  []string
+	}{
+		"nobody else": {[]string{"alice list pods"}, nil, 200, "alice", nil},
+		"A10 a user": {
+			[]string{"alice impersonate users bob", "bob list pods"},
+			[]string{"Impersonate-User: bob"}, 200, "bob", []string{user.AllAuthenticated},
+		},
+		"A10 a user and a group, both allowed": {
+			[]string{"alice impersonate users bob", "alice impersonate groups dev", "bob list pods"},
+			[]string{"Impersonate-User: bob", "Impersonate-Group: dev"}, 200, "bob", []string{"dev", user.AllAuthenticated},
+		},
+		"A10 a group that is not allowed": {
+			[]string{"alice impersonate users bob", "bob list pods"},
+			[]string{"Impersonate-User: bob", "Impersonate-Group: system:masters"}, 403, "", nil,
+		},
+		"A10 extra that is not allowed": {
+			[]string{"alice impersonate users bob", "bob list pods"},
+			[]string{"Impersonate-User: bob", "Impersonate-Extra-Scope: all"}, 403, "", nil,
+		},
+		"A10 a uid that is not allowed": {
+			[]string{"alice impersonate users bob", "bob list pods"},
+			[]string{"Impersonate-User: bob", "Impersonate-Uid: 1"}, 403, "", nil,
+		},
+		"A10 groups without a user": {
+			[]string{"alice list pods"}, []string{"Impersonate-Group: dev"}, 400, "", nil,
+		},
+		"A10 extra without a user": {
+			[]string{"alice list pods"}, []string{"Impersonate-Extra-Scope: x"}, 400, "", nil,
+		},
+		"a service account has its groups": {
+			[]string{"alice impersonate serviceaccounts sa", "system:serviceaccount:ns:sa list pods"},
+			[]string{"Impersonate-User: system:serviceaccount:ns:sa"}, 200, "system:serviceaccount:ns:sa",
+			[]string{"system:serviceaccounts", "system:serviceaccounts:ns", user.AllAuthenticated},
+		},
+		"the impersonated user's rights count": {
+			[]string{"alice impersonate users bob", "alice list pods"},
+			[]string{"Impersonate-User: bob"}, 403, "", nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(c.allowed...)
+			w := b.do(t, http.MethodGet, "/api/v1/pods", append(c.headers, "Test-User: alice")...)
+			if w.Code != c.code {
+				t.Fatalf("code %d, want %d: %s", w.Code, c.code, w.Body)
+			}
+			if c.code != 200 {
+				return
+			}
+			r := b.reached[0]
+			u, _ := apirequest.UserFrom(r.Context())
+			if u.GetName() != c.as || !slices.Equal(u.GetGroups(), c.groups) {
+				t.Errorf("went on as %s %v", u.GetName(), u.GetGroups())
+			}
+			for h := range r.Header {
+				if strings.HasPrefix(h, "Impersonate-") {
+					t.Errorf("%s went on", h)
+				}
+			}
+			if e := b.events[0]; c.as != "alice" && (e.User.Username != "alice" || e.ImpersonatedUser.Username != c.as) {
+				t.Errorf("audit event has %s as %+v", e.User.Username, e.ImpersonatedUser)
+			}
+		})
+	}
+}
+
+func TestAuditEventsNameTheDecision(t *testing.T) {
+	b := newBench("alice list pods")
+	b.do(t, http.MethodGet, "/api/v1/pods?labelSelector=secret", "Test-User: alice", "Audit-Id: mine", "Authorization: Bearer canary")
+	b.do(t, http.MethodDelete, "/api/v1/namespaces/a/pods/b", "Test-User: alice")
+	if len(b.events) != 2 {
+		t.Fatalf("%d events", len(b.events))
+	}
+	first, second := b.events[0], b.events[1]
+	if first.AuditID != "mine" || first.Annotations["authorization.k8s.io/decision"] != "allow" || first.ResponseStatus.Code != 200 {
+		t.Errorf("first %+v", first)
+	}
+	if second.Annotations["authorization.k8s.io/decision"] != "forbid" || second.ObjectRef.Name != "b" || second.ResponseStatus.Code != 403 {
+		t.Errorf("second %+v", second)
+	}
+	line, err := json.Marshal(b.events)
+	if err != nil || strings.Contains(string(line), "canary") || strings.Contains(string(line), "secret") {
+		t.Errorf("E2 an event holds a credential or a query (%v): %s", err, line)
+	}
+}
+
+func TestAPanicIsA500AndAbortsWhatHadBegun(t *testing.T) {
+	b := newBench("alice *")
+	b.handler = func(http.ResponseWriter, *http.Request) { panic("secret detail") }
+	w := b.do(t, http.MethodGet, "/api", "Test-User: alice")
+	if s := statusOf(t, w); w.Code != 500 || strings.Contains(s.Message, "secret") {
+		t.Errorf("%d %+v", w.Code, s)
+	}
+	b.handler = func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half")
+		panic("now")
+	}
+	defer func() {
+		if p := recover(); p != http.ErrAbortHandler {
+			t.Errorf("recovered %v, want the stream aborted", p)
+		}
+	}()
+	b.do(t, http.MethodGet, "/api", "Test-User: alice")
+	t.Error("half an answer was passed off as a whole one")
+}
+
+func TestNotReadyIsA503ThatAsksToComeBack(t *testing.T) {
+	b := newBench("alice *")
+	b.config.Ready = func() error { return errors.New("no routes") }
+	w := b.do(t, http.MethodGet, "/apis/g/v1/foos", "Test-User: alice")
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	if w = b.do(t, http.MethodGet, "/livez", "Test-User: alice"); w.Code != http.StatusOK {
+		t.Errorf("health is held back too: %d", w.Code)
+	}
+}
+
+func TestTooManyRequests(t *testing.T) {
+	b := newBench("alice *", "admin *")
+	b.config.MaxInFlight = 1
+	entered, leave := make(chan struct{}), make(chan struct{})
+	b.handler = func(http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-leave
+	}
+	chain := b.chain(t)
+	send := func(target string, headers ...string) <-chan int {
+		done := make(chan int, 1)
+		r := httptest.NewRequest(http.MethodGet, target, nil)
+		for _, h := range headers {
+			name, value, _ := strings.Cut(h, ": ")
+			r.Header.Add(name, value)
+		}
+		go func() {
+			w := httptest.NewRecorder()
+			chain.ServeHTTP(w, r)
+			done <- w.Code
+		}()
+		return done
+	}
+	first := send("/api/v1/pods", "Test-User: alice")
+	<-entered
+	if code := <-send("/api/v1/pods", "Test-User: alice"); code != http.StatusTooManyRequests {
+		t.Errorf("a second read: %d", code)
+	}
+	var let []<-chan int
+	for what, headers := range map[string][]string{
+		"/api/v1/pods":         {"Test-User: admin", "Test-Group: system:masters"},
+		"/api/v1/pods?watch=1": {"Test-User: alice"},
+	} {
+		let = append(let, send(what, headers...))
+		<-entered
+	}
+	close(leave)
+	for _, done := range append(let, first) {
+		if code := <-done; code != http.StatusOK {
+			t.Errorf("let in and answered %d", code)
+		}
+	}
+}
+
+func TestTheDeadlineSparesLongRunningRequests(t *testing.T) {
+	b := newBench("alice *")
+	b.config.RequestTimeout = time.Hour
+	for target, want := range map[string]time.Duration{
+		"/api/v1/pods":                time.Hour,
+		"/api/v1/pods?timeout=5s":     5 * time.Second,
+		"/api/v1/pods?timeout=9h":     time.Hour,
+		"/api/v1/pods?watch=1":        0,
+		"/api/v1/namespaces/a/pods/b": time.Hour,
+	} {
+		var left time.Duration
+		b.handler = func(_ http.ResponseWriter, r *http.Request) {
+			if deadline, ok := r.Context().Deadline(); ok {
+				left = time.Until(deadline)
+			}
+		}
+		b.do(t, http.MethodGet, target, "Test-User: alice")
+		if left > want || left < want-time.Minute {
+			t.Errorf("%s: %v left, want %v", target, left, want)
+		}
+	}
+}
+
+func TestCORS(t *testing.T) {
+	b := newBench("alice *")
+	b.config.CORSAllowedOrigins = []string{`^https://ui\.example\.com$`}
+	if w := b.do(t, http.MethodGet, "/api", "Test-User: alice", "Origin: https://ui.example.com"); w.Header().Get("Access-Control-Allow-Origin") == "" {
+		t.Error("an allowed origin got no header")
+	}
+	if w := b.do(t, http.MethodGet, "/api", "Test-User: alice", "Origin: https://evil.example.com"); w.Header().Get("Access-Control-Allow-Origin") != "" {
+		t.Error("another origin got a header")
+	}
+	if w := b.do(t, http.MethodOptions, "/api", "Origin: https://ui.example.com"); w.Code != http.StatusNoContent {
+		t.Errorf("preflight: %d", w.Code)
+	}
+	b.config.CORSAllowedOrigins = []string{"("}
+	if _, err := NewChain(b.config, http.NotFoundHandler()); err == nil {
+		t.Error("an origin that is no expression was accepted")
+	}
+}
+
+func TestDrainEndsWatchesAndLetsTheRestFinish(t *testing.T) {
+	b := newBench("alice *")
+	entered, finish := make(chan struct{}), make(chan struct{})
+	b.handler = func(_ http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		info, _ := apirequest.RequestInfoFrom(r.Context())
+		if request.LongRunning(info) {
+			<-r.Context().Done()
+			return
+		}
+		<-finish
+	}
+	chain := b.chain(t)
+	codes := make(chan int, 2)
+	for _, target := range []string{"/api/v1/pods?watch=1", "/api/v1/pods"} {
+		r := httptest.NewRequest(http.MethodGet, target, nil)
+		r.Header.Set("Test-User", "alice")
+		go func() {
+			w := httptest.NewRecorder()
+			chain.ServeHTTP(w, r)
+			codes <- w.Code
+		}()
+		<-entered
+	}
+	short, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.config.Drainer.Drain(short); err == nil {
+		t.Error("drained while a request was in hand")
+	}
+	<-codes // the watch
+	if w := b.do(t, http.MethodGet, "/api", "Test-User: alice"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("a new request during the drain: %d", w.Code)
+	}
+	close(finish)
+	<-codes
+	if err := b.config.Drainer.Drain(t.Context()); err != nil {
+		t.Errorf("not drained: %v", err)
+	}
+}
+
+func TestScannersDoNotFillTheMetrics(t *testing.T) {
+	b := newBench("alice *")
+	reg := prometheus.NewRegistry()
+	b.config.Metrics = metrics.NewRequests(reg)
+	b.handler = func(w http.ResponseWriter, r *http.Request) { respond.Error(w, r, notFound(r)) }
+	chain := b.chain(t)
+	for i := range 200 {
+		r := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/apis/g%d/v%d/r%d", i, i, i), nil)
+		r.Method = fmt.Sprintf("VERB%d", i)
+		r.Header.Set("Test-User", "alice")
+		chain.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := 0
+	for _, f := range families {
+		series += len(f.Metric)
+	}
+	if series > 12 {
+		t.Errorf("C9 %d series after 200 made-up resources and verbs", series)
+	}
+}
+
+// The writer that handlers get must be what the library that serves the local groups expects of one.
+func TestTheWriterCanFlushAndBeHijackedWhereThatIsPossible(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		srv := httptest.NewUnstartedServer(recoverFilter(zap.NewNop(), metrics.NewRequests(prometheus.NewRegistry()))(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, flush := w.(http.Flusher)
+				_, hijack := w.(http.Hijacker)
+				_, notify := w.(interface{ CloseNotify() <-chan bool })
+				fmt.Fprintf(w, "%d flush=%v hijack=%v notify=%v", r.ProtoMajor, flush, hijack, notify)
+			})))
+		srv.EnableHTTP2 = h2
+		srv.StartTLS()
+		res, err := srv.Client().Get(srv.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+		res.Body.Close()
+		srv.Client().CloseIdleConnections()
+		srv.Close()
+		want := "1 flush=true hijack=true notify=true"
+		if h2 {
+			want = "2 flush=true hijack=false notify=true"
+		}
+		if err != nil || string(body) != want {
+			t.Errorf("got %q (%v), want %q", body, err, want)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/request"
+	"portico.dev/internal/respond"
+)
+
+// recoverFilter turns a panic into a 500 Status, or into an aborted stream when the answer had begun: a client must
+// never take half an answer for a whole one.
+func recoverFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			wrapped, res := observe(w, r)
+			defer func() {
+				p := recover()
+				if p == nil {
+					return
+				}
+				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+					panic(http.ErrAbortHandler) // an abort on purpose: net/http closes the stream and stays quiet
+				}
+				m.Panics.Inc()
+				log.Error("panic while serving a request", zap.String("method", r.Method), zap.String("path", r.URL.Path),
+					zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+				if res.started() {
+					panic(http.ErrAbortHandler)
+				}
+				respond.Error(w, r, apierrors.NewInternalError(errors.New("this request met a fault in the server; its log holds the details")))
+			}()
+			next.ServeHTTP(wrapped, r)
+		})
+	}
+}
+
+// canonicalPathFilter refuses what has more than one reading, before anyone is asked whether it is allowed.
+func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
+	refuse := func(w http.ResponseWriter, r *http.Request, reason string, err *apierrors.StatusError) {
+		m.Refused.WithLabelValues(reason).Inc()
+		respond.Error(w, r, err)
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.Method {
+			case http.MethodConnect, http.MethodTrace:
+				refuse(w, r, "method", apierrors.NewMethodNotSupported(noResource, r.Method))
+				return
+			}
+			target := r.RequestURI
+			if !strings.HasPrefix(target, "/") {
+				refuse(w, r, "target", apierrors.NewBadRequest("the request line must hold a path, not a URL"))
+				return
+			}
+			path, query, _ := strings.Cut(target, "?")
+			if err := request.CheckTarget(path, query); err != nil {
+				refuse(w, r, "path", apierrors.NewBadRequest(err.Error()))
+				return
+			}
+			if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
+				// net/http takes a chunked body that also has a Content-Length and no longer tells; a proxy before us may
+				// have believed the length. Whatever follows on this connection is not read as a request (attack row A19).
+				w.Header().Set("Connection", "close")
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+func requestInfoFilter(resolver *request.Resolver) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			info, err := resolver.Info(r)
+			if err != nil {
+				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
+				return
+			}
+			next.ServeHTTP(w, r.WithContext(apirequest.WithRequestInfo(r.Context(), info)))
+		})
+	}
+}
+
+// maxAuditID is upstream's bound: a longer id from a client is cut off.
+const maxAuditID = 64
+
+// auditInitFilter gives the request its id (the caller's Audit-ID, if it sent one, so that the events of two servers
+// can be joined) and the record that the later filters write to.
+func auditInitFilter() func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			id := r.Header.Get("Audit-Id")
+			if id == "" {
+				id = uuid.NewString()
+			}
+			id = id[:min(len(id), maxAuditID)]
+			now := time.Now()
+			ctx := request.WithAuditID(r.Context(), id)
+			ctx = apirequest.WithReceivedTimestamp(ctx, now)
+			ctx = withRecord(ctx, &record{started: now})
+			w.Header().Set("Audit-Id", id)
+			w.Header().Set("Cache-Control", "no-cache, private")
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+}
+
+// readyFilter holds API requests back until routes and rules are known. A 404 or a 403 before that would be a lie,
+// and a garbage collector would act on it (kubernetes/kubernetes#104342).
+func readyFilter(ready func() error) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := ready(); err != nil && isAPIPath(r.URL.Path) {
+				refusal := apierrors.NewServiceUnavailable("the front door is starting: " + err.Error())
+				refusal.ErrStatus.Details = retryAfter(1)
+				respond.Error(w, r, refusal)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// deadlineFilter ends requests that are not long-running. The `timeout` parameter can only lower the limit, as upstream.
+func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
+	if limit <= 0 {
+		limit = time.Minute
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			info, _ := apirequest.RequestInfoFrom(r.Context())
+			if request.LongRunning(info) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			timeout, err := requestTimeout(r, limit)
+			if err != nil {
+				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
+				return
+			}
+			ctx, cancel := context.WithTimeout(proxy.WithClient(r.Context()), timeout)
+			defer cancel()
+			next.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+}
+
+func requestTimeout(r *http.Request, limit time.Duration) (time.Duration, error) {
+	if !strings.Contains(r.URL.RawQuery, "timeout=") {
+		return limit, nil
+	}
+	text := r.URL.Query().Get("timeout")
+	if text == "" {
+		return limit, nil
+	}
+	timeout, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("the parameter timeout is not a duration such as 30s: %q", text)
+	}
+	if timeout <= 0 || timeout > limit {
+		return limit, nil
+	}
+	return timeout, nil
+}
+
+// corsFilter answers browsers of the allowed origins. With none allowed, no header is ever added.
+func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
+	var patterns []*regexp.Regexp
+	for _, text := range allowed {
+		p, err := regexp.Compile(text)
+		if err != nil {
+			return nil, fmt.Errorf("allowed origin %q: %w", text, err)
+		}
+		patterns = append(patterns, p)
+	}
+	return func(next http.Handler) http.Handler {
+		if len(patterns) == 0 {
+			return next
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			origin := r.Header.Get("Origin")
+			for _, p := range patterns {
+				if origin == "" || !p.MatchString(origin) {
+					continue
+				}
+				h := w.Header()
+				h.Set("Access-Control-Allow-Origin", origin)
+				h.Add("Vary", "Origin")
+				h.Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH")
+				h.Set("Access-Control-Allow-Headers", "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since")
+				h.Set("Access-Control-Expose-Headers", "Date")
+				h.Set("Access-Control-Allow-Credentials", "true")
+				if r.Method == http.MethodOptions {
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+				break
+			}
+			next.ServeHTTP(w, r)
+		})
+	}, nil
+}
+
+// authenticationFilter says who. A credential that was presented and failed is 401, never anonymous.
+func authenticationFilter(a authenticator.Request, log *zap.Logger) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			answer, ok, err := a.AuthenticateRequest(r)
+			if err != nil || !ok {
+				if err != nil {
+					// The reason is for the operator: a client is told only that it failed.
+					log.Info("authentication failed", zap.String("path", r.URL.Path), zap.String("client", r.RemoteAddr),
+						zap.String("audit-id", request.AuditID(r.Context())), zap.Error(err))
+				}
+				respond.Error(w, r, apierrors.NewUnauthorized("Unauthorized"))
+				return
+			}
+			recordFrom(r.Context()).user = answer.User
+			next.ServeHTTP(w, r.WithContext(apirequest.WithUser(r.Context(), answer.User)))
+		})
+	}
+}
+
+// authorizationFilter says may they, in upstream's words.
+func authorizationFilter(a authorizer.UnconditionalAuthorizer, log *zap.Logger) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx := r.Context()
+			attributes, err := attributesOf(ctx)
+			if err != nil {
+				respond.Error(w, r, apierrors.NewInternalError(err))
+				return
+			}
+			decision, reason, err := a.Authorize(ctx, attributes)
+			rec := recordFrom(ctx)
+			rec.reason = reason
+			if decision == authorizer.DecisionAllow {
+				rec.decision = "allow"
+				next.ServeHTTP(w, r)
+				return
+			}
+			rec.decision = "forbid"
+			if err != nil {
+				log.Warn("authorization", zap.String("user", attributes.User.GetName()), zap.String("path", r.URL.Path), zap.Error(err))
+			}
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			respond.Error(w, r, forbidden(attributes, reason))
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"portico.dev/internal/proxy"
+)
+
+// Config is a listening server.
+type Config struct {
+	// Listener is already bound, so that a port in use is known before anything else starts.
+	Listener net.Listener
+	TLS      *tls.Config
+	Handler  http.Handler
+	Health   *Health
+	Drainer  *Drainer
+	// Proxy holds upgraded connections, which net/http no longer knows of.
+	Proxy  *proxy.Proxy
+	Logger *zap.Logger
+	// ShutdownDelay keeps serving after readyz has turned false, for load balancers to notice. Default 0.
+	ShutdownDelay time.Duration
+	// ShutdownGrace is how long requests in hand may take to finish. Default 10 s.
+	ShutdownGrace time.Duration
+}
+
+// Limits on a connection. Attack rows D1 to D5.
+const (
+	readHeaderTimeout    = 10 * time.Second
+	idleTimeout          = 90 * time.Second
+	maxHeaderBytes       = 64 << 10
+	maxConcurrentStreams = 250
+)
+
+// Server accepts connections and hands their requests to the chain.
+type Server struct {
+	c     Config
+	ready chan struct{}
+}
+
+// New allocates a server.
+func New(c Config) *Server {
+	if c.ShutdownGrace <= 0 {
+		c.ShutdownGrace = 10 * time.Second
+	}
+	return &Server{c: c, ready: make(chan struct{})}
+}
+
+// Ready is closed when connections are accepted.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Run serves until ctx ends, then drains: readyz turns false, the shutdown delay passes, the listener closes and
+// clients are told to go elsewhere (GOAWAY), watches end cleanly, ordinary requests finish, upgraded streams get what
+// is left of the grace.
+func (s *Server) Run(ctx context.Context) error {
+	h := &http.Server{
+		Handler:           s.c.Handler,
+		TLSConfig:         s.c.TLS,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+	}
+	// What net/http says on its own account is about clients that break off handshakes: of interest only when asked for.
+	if l, err := zap.NewStdLogAt(s.c.Logger, zap.DebugLevel); err == nil {
+		h.ErrorLog = l
+	}
+	failed := make(chan error, 1)
+	go func() {
+		failed <- h.ServeTLS(s.c.Listener, "", "") // the certificate is TLSConfig's
+	}()
+	close(s.ready)
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve on %s: %w", s.c.Listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	s.shutdown(h)
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (s *Server) shutdown(h *http.Server) {
+	s.c.Health.Stopping()
+	time.Sleep(s.c.ShutdownDelay)
+	ctx, cancel := context.WithTimeout(context.Background(), s.c.ShutdownGrace)
+	defer cancel()
+	drained := make(chan error, 1)
+	go func() { drained <- s.c.Drainer.Drain(ctx) }()
+	err := h.Shutdown(ctx)
+	if e := <-drained; err == nil {
+		err = e
+	}
+	cut := s.c.Proxy.Drain(ctx)
+	if err != nil || cut > 0 {
+		s.c.Logger.Warn("requests were cut off at the end of the shutdown grace",
+			zap.Duration("grace", s.c.ShutdownGrace), zap.Int("upgraded", cut), zap.Error(err))
+	}
+	_ = h.Close() // whatever is left has had its grace
+}
+
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
+}

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// record is what the filters learn of one request, for the log, the metrics and the audit event. Only the goroutine
+// that serves the request touches it.
+type record struct {
+	started      time.Time
+	user         user.Info // who asked, before impersonation
+	impersonated user.Info // whom they act as, if anyone
+	decision     string    // allow or forbid
+	reason       string    // the authorizer's
+	servedBy     string    // "local", "discovery", or the name of an APIService
+}
+
+type recordKey struct{}
+
+func withRecord(ctx context.Context, r *record) context.Context {
+	return context.WithValue(ctx, recordKey{}, r)
+}
+
+// recordFrom never returns nil: outside the chain there is nobody to read what is noted.
+func recordFrom(ctx context.Context) *record {
+	if r, ok := ctx.Value(recordKey{}).(*record); ok {
+		return r
+	}
+	return &record{}
+}
+
+// response remembers what was answered. It flushes and tells of a client that is gone, as the library that serves the
+// local groups expects of any writer.
+type response struct {
+	http.ResponseWriter
+	code     int
+	bytes    int64
+	hijacked bool
+}
+
+// hijackable is a response over HTTP/1.1, whose connection can be taken over for an upgrade. HTTP/2 has no such thing,
+// and a writer that claims it would be believed.
+type hijackable struct{ *response }
+
+func observe(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *response) {
+	res := &response{ResponseWriter: w}
+	if _, ok := w.(http.Hijacker); ok && r.ProtoMajor == 1 {
+		return hijackable{res}, res
+	}
+	return res, res
+}
+
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *response) WriteHeader(code int) {
+	if w.code == 0 && code >= 200 {
+		w.code = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *response) Write(p []byte) (int, error) {
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(p)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// started reports whether the client has been told anything yet.
+func (w *response) started() bool { return w.code != 0 || w.hijacked }
+
+// Flush implements http.Flusher.
+func (w *response) Flush() {
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // every writer of net/http can flush
+}
+
+// CloseNotify is asked for by name by k8s.io/apiserver/pkg/endpoints/responsewriter.
+func (w *response) CloseNotify() <-chan bool {
+	if n, ok := w.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
+		return n.CloseNotify()
+	}
+	return make(chan bool) // never: the request's context tells the same
+}
+
+// Hijack implements http.Hijacker.
+func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		w.hijacked = true
+		if w.code == 0 {
+			w.code = http.StatusSwitchingProtocols
+		}
+	}
+	return conn, rw, err
+}

@@ -1,0 +1,132 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/respond"
+)
+
+// Router sends a request to whoever serves it. It asks one question of one snapshot and nothing falls through:
+//
+//	no such group-version, routes known       404 Status
+//	no such group-version, not yet known      503 Status, Retry-After
+//	local                                     the local groups
+//	remote, this replica can reach it         the proxy
+//	remote, it cannot                         503 Status naming the APIService, its reason and since when
+type Router struct {
+	// Routes is the snapshot of who serves what.
+	Routes func() *apiservice.Table
+	// LocalGroupVersions are served here even when no APIService says so: apiregistration.k8s.io has none, and one
+	// that was deleted must not take the group with it.
+	LocalGroupVersions func() sets.Set[schema.GroupVersion]
+	// Local serves the local groups.
+	Local http.Handler
+	// Proxy serves the rest.
+	Proxy *proxy.Proxy
+	// Discovery serves /api, /apis and /apis/<group>.
+	Discovery http.Handler
+	// OpenAPI serves /openapi/.
+	OpenAPI http.Handler
+	// Static serves everything outside the API.
+	Static http.Handler
+}
+
+func (s *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	switch {
+	case isAPIPath(path):
+		gv, ok := groupVersionOf(path)
+		if !ok {
+			NoteServedBy(r.Context(), "discovery")
+			s.Discovery.ServeHTTP(w, r)
+			return
+		}
+		s.serveGroupVersion(w, r, gv)
+	case path == "/openapi" || strings.HasPrefix(path, "/openapi/"):
+		NoteServedBy(r.Context(), "openapi")
+		s.OpenAPI.ServeHTTP(w, r)
+	default:
+		s.Static.ServeHTTP(w, r)
+	}
+}
+
+func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion) {
+	table := s.Routes()
+	route, ok := table.Lookup(gv)
+	switch {
+	case ok && !route.Local && route.Available():
+		NoteServedBy(r.Context(), route.Name)
+		s.Proxy.Serve(w, r, proxy.Target{Backend: route.Backend, APIService: route.Name})
+	case ok && !route.Local:
+		NoteServedBy(r.Context(), route.Name)
+		respond.Error(w, r, unavailable(route))
+	case ok || s.LocalGroupVersions().Has(gv):
+		NoteServedBy(r.Context(), "local")
+		s.Local.ServeHTTP(w, r)
+	case !table.Synced():
+		refusal := apierrors.NewServiceUnavailable("the request has been made before all known HTTP paths have been installed, please try again")
+		refusal.ErrStatus.Details = retryAfter(5)
+		respond.Error(w, r, refusal)
+	default:
+		respond.Error(w, r, notFound(r))
+	}
+}
+
+// groupVersionOf reads the group-version of an API path; discovery of more than one (/api, /apis, /apis/<group>) has none.
+func groupVersionOf(path string) (schema.GroupVersion, bool) {
+	parts := strings.SplitN(strings.Trim(path, "/"), "/", 4)
+	switch {
+	case parts[0] == "api" && len(parts) >= 2:
+		return schema.GroupVersion{Version: parts[1]}, true
+	case parts[0] == "apis" && len(parts) >= 3:
+		return schema.GroupVersion{Group: parts[1], Version: parts[2]}, true
+	}
+	return schema.GroupVersion{}, false
+}
+
+// unavailable names who is guilty, why, and since when. Scripts look for "currently unable to handle the request".
+func unavailable(route *apiservice.Route) error {
+	c := route.Condition
+	message := "the server is currently unable to handle the request: APIService " + route.Name + " is unavailable"
+	if c.Reason != "" {
+		message += " (" + c.Reason
+		if !c.LastTransitionTime.IsZero() {
+			message += " since " + c.LastTransitionTime.UTC().Format(timeFormat)
+		}
+		message += ")"
+	}
+	if c.Message != "" {
+		message += ": " + c.Message
+	}
+	status := apierrors.NewServiceUnavailable(message)
+	status.ErrStatus.Details = &metav1.StatusDetails{
+		Group:  "apiregistration.k8s.io",
+		Kind:   "APIService",
+		Name:   route.Name,
+		Causes: []metav1.StatusCause{{Type: metav1.CauseType(c.Reason), Message: c.Message}},
+	}
+	return status
+}
+
+const timeFormat = "2006-01-02T15:04:05Z"
+
+func notFound(r *http.Request) error {
+	info, _ := apirequest.RequestInfoFrom(r.Context())
+	resource := schema.GroupResource{}
+	name := ""
+	if info != nil {
+		resource, name = schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name
+	}
+	status := apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, resource, name, "", 0, true)
+	status.ErrStatus.Message = "the server could not find the requested resource"
+	return status
+}

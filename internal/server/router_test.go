@@ -1,0 +1,134 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/transport"
+)
+
+// backend is a real TLS extension server that answers with its name.
+func backend(t *testing.T, set *transport.Set, name string) *transport.Backend {
+	t.Helper()
+	authority, err := pki.NewAuthority("backends")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM, keyPEM, err := authority.Issue(pki.Leaf{CommonName: name, DNSNames: []string{name + ".ns.svc"}, Server: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := pki.StaticKeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, name+" "+r.Header.Get("X-Remote-User"))
+	}))
+	srv.TLS = pki.ServerConfig(pair)
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	b, err := set.Backend(transport.Spec{
+		Name: "ns/" + name + ":443", ServerName: name + ".ns.svc", CABundle: authority.PEM(), LoopbackOK: true,
+		Endpoints: []transport.Endpoint{{Address: srv.Listener.Addr().String()}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func condition(status apiregistrationv1.ConditionStatus, reason, message string) apiregistrationv1.APIServiceCondition {
+	return apiregistrationv1.APIServiceCondition{
+		Type: apiregistrationv1.Available, Status: status, Reason: reason, Message: message,
+		LastTransitionTime: metav1.NewTime(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)),
+	}
+}
+
+func named(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
+}
+
+func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
+	set := transport.New(transport.Options{})
+	t.Cleanup(set.Close)
+	up := apiservice.Route{
+		GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",
+		Backend: backend(t, set, "up"), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", "all checks passed"),
+	}
+	down := apiservice.Route{
+		GroupVersion: schema.GroupVersion{Group: "down.example.com", Version: "v1"}, Name: "v1.down.example.com",
+		Condition: condition(apiregistrationv1.ConditionFalse, "ServiceNotFound", `service/down in "ns" is not present`),
+	}
+	local := apiservice.Route{
+		GroupVersion: schema.GroupVersion{Version: "v1"}, Name: "v1.", Local: true,
+		Condition: condition(apiregistrationv1.ConditionTrue, "Local", ""),
+	}
+	synced := apiservice.NewTable([]*apiservice.Route{&up, &down, &local}, true)
+	var empty apiservice.Table
+
+	for name, c := range map[string]struct {
+		table  *apiservice.Table
+		target string
+		code   int
+		body   string
+	}{
+		"a backend that is up":                     {synced, "/apis/up.example.com/v1/foos", 200, "up alice"},
+		"discovery of that backend":                {synced, "/apis/up.example.com/v1", 200, "up alice"},
+		"a local group":                            {synced, "/api/v1/pods", 200, "local"},
+		"a local group that no APIService names":   {synced, "/apis/apiregistration.k8s.io/v1/apiservices", 200, "local"},
+		"the same before routes are known":         {&empty, "/apis/apiregistration.k8s.io/v1/apiservices", 200, "local"},
+		"discovery of everything":                  {synced, "/apis", 200, "discovery"},
+		"discovery of one group":                   {synced, "/apis/up.example.com", 200, "discovery"},
+		"discovery of the core group":              {synced, "/api", 200, "discovery"},
+		"OpenAPI":                                  {synced, "/openapi/v3", 200, "openapi"},
+		"something outside the API":                {synced, "/version", 200, `"major": "1"`},
+		"a backend that is down names the guilty":  {synced, "/apis/down.example.com/v1/foos", 503, `APIService v1.down.example.com is unavailable (ServiceNotFound since 2026-11-20T10:00:00Z): service/down in \"ns\" is not present`},
+		"its answer can be searched for as before": {synced, "/apis/down.example.com/v1/foos", 503, "the server is currently unable to handle the request"},
+		"nobody serves it":                         {synced, "/apis/nobody.example.com/v1/foos", 404, "could not find the requested resource"},
+		"nobody serves it, as far as is known":     {&empty, "/apis/nobody.example.com/v1/foos", 503, "before all known HTTP paths have been installed"},
+		"a path that looks like one of the API":    {synced, "/apiserver", 404, "could not find the requested resource"},
+		"a path that is nothing":                   {synced, "/nothing", 404, "could not find the requested resource"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			router := &Router{
+				Routes: func() *apiservice.Table { return c.table },
+				LocalGroupVersions: func() sets.Set[schema.GroupVersion] {
+					return sets.New(schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"})
+				},
+				Local: named("local"), Discovery: named("discovery"), OpenAPI: named("openapi"), Proxy: proxy.New(proxy.Config{}),
+				Static: NewStatic(StaticConfig{
+					Health: NewHealth(zap.NewNop()), Version: version.Info{Major: "1"}, Gatherer: prometheus.NewRegistry(),
+					Aggregation: func() any { return nil },
+				}),
+			}
+			h := NewInternalChain(&user.DefaultInfo{Name: "alice"}, metrics.NewRequests(prometheus.NewRegistry()), zap.NewNop(), router)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, c.target, nil))
+			if w.Code != c.code || !strings.Contains(w.Body.String(), c.body) {
+				t.Errorf("got %d %s\nwant %d %s", w.Code, w.Body, c.code, c.body)
+			}
+			if c.code == 503 && c.table == &empty && w.Header().Get("Retry-After") != "5" {
+				t.Errorf("Retry-After %q", w.Header().Get("Retry-After"))
+			}
+		})
+	}
+}

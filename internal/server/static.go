@@ -1,0 +1,67 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/gorilla/mux"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/version"
+
+	"portico.dev/internal/respond"
+)
+
+// StaticConfig is what is served outside the API.
+type StaticConfig struct {
+	Health   *Health
+	Version  version.Info
+	Gatherer prometheus.Gatherer
+	// Aggregation is /debug/aggregation: what this replica thinks of each backend.
+	Aggregation func() any
+	// JWKS and OpenIDConfiguration let others verify our service account tokens. Nil: not served.
+	JWKS, OpenIDConfiguration func() []byte
+}
+
+// NewStatic serves everything outside the API. gorilla/mux is used here only: API paths never pass through a router
+// that cleans them.
+func NewStatic(c StaticConfig) http.Handler {
+	m := mux.NewRouter().SkipClean(true)
+	paths := []string{"/api", "/api/v1", "/apis", "/openapi/v2", "/openapi/v3"}
+	get := func(path string, h http.Handler) {
+		paths = append(paths, path)
+		m.Handle(path, h).Methods(http.MethodGet, http.MethodHead)
+	}
+	for _, root := range []string{"/healthz", "/livez", "/readyz"} {
+		get(root, c.Health)
+		m.Handle(root+"/", c.Health).Methods(http.MethodGet, http.MethodHead)
+		m.Handle(root+"/{check}", c.Health).Methods(http.MethodGet, http.MethodHead)
+	}
+	get("/version", jsonOf(func() any { return c.Version }))
+	get("/metrics", promhttp.HandlerFor(c.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	get("/debug/aggregation", jsonOf(c.Aggregation))
+	if c.JWKS != nil {
+		get("/openid/v1/jwks", document("application/jwk-set+json", c.JWKS))
+		get("/.well-known/openid-configuration", document("application/json", c.OpenIDConfiguration))
+	}
+	slices.Sort(paths)
+	m.Handle("/", jsonOf(func() any { return map[string][]string{"paths": paths} })).Methods(http.MethodGet, http.MethodHead)
+	m.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond.Error(w, r, notFound(r)) })
+	m.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		respond.Error(w, r, apierrors.NewMethodNotSupported(noResource, r.Method))
+	})
+	return m
+}
+
+func jsonOf(value func() any) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { respond.JSON(w, http.StatusOK, value()) })
+}
+
+func document(mediaType string, body func() []byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", mediaType)
+		w.Header().Set("Cache-Control", "public, max-age=3600")
+		_, _ = w.Write(body())
+	})
+}
