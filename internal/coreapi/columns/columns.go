@@ -1,0 +1,104 @@
+// Package columns is what kubectl shows of the local groups: for every kind the columns of kube-apiserver, in its order,
+// with its cells.
+//
+// kubectl asks for a Table and prints what it gets; a kind without its columns is shown as NAME and CREATED AT, and
+// people and scripts that read `kubectl get` output take that for a broken server.
+package columns
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// For returns the convertor that prints one kind, and the library's NAME and CREATED AT for a kind that has no columns
+// of its own (Role and ClusterRole among them: kube-apiserver has none for these either).
+func For(kind schema.GroupKind) rest.TableConvertor { return at(kind, time.Now) }
+
+// at is For with a clock, since ages are relative to it.
+func at(kind schema.GroupKind, now func() time.Time) rest.TableConvertor {
+	p, known := printerOf(kind)
+	if !known {
+		plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))
+		return rest.NewDefaultTableConvertor(plural.GroupResource())
+	}
+	return convertor{printer: p, now: now}
+}
+
+// printer is how one kind is shown.
+type printer struct {
+	columns []metav1.TableColumnDefinition
+	// row fills in the cells of one object, one for each column. Cells hold only what JSON decodes to (string, int64,
+	// bool): metav1.Table panics on a deep copy of anything else.
+	row func(obj runtime.Object, now time.Time) (metav1.TableRow, error)
+	// order sorts a list before it is shown; nil keeps the order of the list.
+	order func(items []runtime.Object)
+}
+
+// show makes a printer from a function over the kind's Go type.
+func show[T runtime.Object](cells func(obj T, now time.Time) []any, columns ...metav1.TableColumnDefinition) printer {
+	return printer{columns: columns, row: func(obj runtime.Object, now time.Time) (metav1.TableRow, error) {
+		typed, ok := obj.(T)
+		if !ok {
+			return metav1.TableRow{}, fmt.Errorf("print a table of %T: got %T", *new(T), obj)
+		}
+		return metav1.TableRow{Cells: cells(typed, now)}, nil
+	}}
+}
+
+type convertor struct {
+	printer
+	now func() time.Time
+}
+
+// ConvertToTable prints an object or a list. Every row carries its object: the handler reduces it to what the client
+// asked for with includeObject.
+func (c convertor) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	items := []runtime.Object{obj}
+	if meta.IsListType(obj) {
+		items = items[:0]
+		if err := meta.EachListItem(obj, func(item runtime.Object) error {
+			items = append(items, item)
+			return nil
+		}); err != nil {
+			return nil, fmt.Errorf("read items of %T: %w", obj, err)
+		}
+	}
+	if c.order != nil {
+		c.order(items)
+	}
+	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, len(items))}
+	now := c.now()
+	for _, item := range items {
+		row, err := c.row(item, now)
+		if err != nil {
+			return nil, err
+		}
+		row.Object = runtime.RawExtension{Object: item}
+		table.Rows = append(table.Rows, row)
+	}
+	describeList(table, obj)
+	if opts, ok := options.(*metav1.TableOptions); !ok || !opts.NoHeaders {
+		table.ColumnDefinitions = c.columns
+	}
+	return table, nil
+}
+
+// describeList gives the table what a client needs to go on from it: to watch, and to fetch the next page.
+func describeList(table *metav1.Table, obj runtime.Object) {
+	if list, err := meta.ListAccessor(obj); err == nil {
+		table.ResourceVersion = list.GetResourceVersion()
+		table.Continue = list.GetContinue()
+		table.RemainingItemCount = list.GetRemainingItemCount()
+		return
+	}
+	if object, err := meta.CommonAccessor(obj); err == nil {
+		table.ResourceVersion = object.GetResourceVersion()
+	}
+}

@@ -1,0 +1,199 @@
+package columns
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// now is three days after born, when every object of the manifests was created.
+var (
+	born = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	now  = born.Add(72*time.Hour + 5*time.Minute)
+)
+
+// golden prints objects as `kubectl get -o wide` does, after a line that gives each column's type, format and priority,
+// and compares the whole with a file.
+func golden(t *testing.T, kind schema.GroupKind, objects ...runtime.Object) {
+	t.Helper()
+	convertor := at(kind, func() time.Time { return now })
+	var out bytes.Buffer
+	columns := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	for i, object := range objects {
+		table, err := convertor.ConvertToTable(context.Background(), object, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table.DeepCopy() // panics on a cell that JSON does not know
+		if i == 0 {
+			header(columns, table.ColumnDefinitions)
+		}
+		for _, row := range table.Rows {
+			if len(row.Cells) != len(table.ColumnDefinitions) {
+				t.Fatalf("%d cells for %d columns", len(row.Cells), len(table.ColumnDefinitions))
+			}
+			if row.Object.Object != object {
+				t.Error("a row without its object")
+			}
+			line(columns, row.Cells)
+		}
+	}
+	if err := columns.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, filepath.Join("testdata", kind.Kind+"."+kind.Group+".golden"), out.Bytes())
+}
+
+func header(w *tabwriter.Writer, columns []metav1.TableColumnDefinition) {
+	var names, kinds []any
+	for _, column := range columns {
+		names = append(names, strings.ToUpper(column.Name))
+		kinds = append(kinds, strings.TrimSuffix(fmt.Sprintf("%s/%d/%s", column.Type, column.Priority, column.Format), "/"))
+	}
+	line(w, kinds)
+	line(w, names)
+}
+
+func line(w *tabwriter.Writer, cells []any) {
+	for i, cell := range cells {
+		if i > 0 {
+			fmt.Fprint(w, "\t")
+		}
+		fmt.Fprint(w, cell)
+	}
+	fmt.Fprintln(w)
+}
+
+func compare(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
+	}
+}
+
+// decode reads a manifest; the object is three days old.
+func decode(t *testing.T, obj runtime.Object, manifest string) runtime.Object {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(manifest), obj); err != nil {
+		t.Fatalf("%v in\n%s", err, manifest)
+	}
+	obj.(metav1.Object).SetCreationTimestamp(metav1.NewTime(born))
+	return obj
+}
+
+func TestAListCarriesWhatClientsGoOnFrom(t *testing.T) {
+	list := &corev1.NamespaceList{
+		ListMeta: metav1.ListMeta{ResourceVersion: "42", Continue: "next", RemainingItemCount: ptr.To[int64](3)},
+		Items:    []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}},
+	}
+	table, err := For(schema.GroupKind{Kind: "Namespace"}).ConvertToTable(t.Context(), list, &metav1.TableOptions{NoHeaders: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table.ResourceVersion != "42" || table.Continue != "next" || *table.RemainingItemCount != 3 {
+		t.Errorf("got %+v", table.ListMeta)
+	}
+	if len(table.ColumnDefinitions) != 0 {
+		t.Error("headers that were not asked for")
+	}
+	for i, row := range table.Rows {
+		if row.Object.Object != runtime.Object(&list.Items[i]) || row.Cells[2] != "<unknown>" {
+			t.Errorf("got row %+v", row)
+		}
+	}
+	if len(table.Rows) != 2 {
+		t.Errorf("got %d rows", len(table.Rows))
+	}
+}
+
+func TestAnEmptyListIsATableWithHeaders(t *testing.T) {
+	table, err := For(schema.GroupKind{Kind: "Secret"}).ConvertToTable(t.Context(), &corev1.SecretList{}, &metav1.TableOptions{})
+	if err != nil || len(table.ColumnDefinitions) != 4 || table.Rows == nil || len(table.Rows) != 0 {
+		t.Errorf("got %+v, %v", table, err)
+	}
+}
+
+func TestOneObjectCarriesItsVersion(t *testing.T) {
+	table, err := For(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "9"}}, nil)
+	if err != nil || table.ResourceVersion != "9" {
+		t.Errorf("got %+v, %v", table, err)
+	}
+}
+
+func TestKindsWithoutColumnsShowWhenTheyWereCreated(t *testing.T) {
+	for _, kind := range []schema.GroupKind{{Group: rbacv1.GroupName, Kind: "Role"}, {Group: rbacv1.GroupName, Kind: "ClusterRole"}, {Group: "example.com", Kind: "Thing"}} {
+		role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(born)}}
+		table, err := For(kind).ConvertToTable(t.Context(), role, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if table.ColumnDefinitions[1].Name != "Created At" || table.Rows[0].Cells[1] != "2026-03-01T12:00:00Z" {
+			t.Errorf("%s: got %+v", kind, table)
+		}
+	}
+}
+
+func TestAnObjectOfAnotherKindIsAnError(t *testing.T) {
+	if _, err := For(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), &corev1.Node{}, nil); err == nil {
+		t.Error("a node was printed as a pod")
+	}
+}
+
+func TestFlowSchemasAreListedInTheOrderTheyAreTried(t *testing.T) {
+	schemaOf := func(name string, precedence int32) flowcontrolv1.FlowSchema {
+		return flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.FlowSchemaSpec{MatchingPrecedence: precedence}}
+	}
+	list := &flowcontrolv1.FlowSchemaList{Items: []flowcontrolv1.FlowSchema{schemaOf("catch-all", 10000), schemaOf("b", 100), schemaOf("exempt", 1), schemaOf("a", 100)}}
+	table, err := For(schema.GroupKind{Group: flowcontrolv1.GroupName, Kind: "FlowSchema"}).ConvertToTable(t.Context(), list, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, row := range table.Rows {
+		order = append(order, row.Cells[0].(string))
+	}
+	if got := strings.Join(order, " "); got != "exempt a b catch-all" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestFinishedPodsAreMarked(t *testing.T) {
+	for phase, reason := range map[corev1.PodPhase]string{corev1.PodSucceeded: "Succeeded", corev1.PodFailed: "Failed", corev1.PodRunning: ""} {
+		pod := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
+		table, err := For(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), pod, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conditions := table.Rows[0].Conditions
+		if marked := len(conditions) == 1 && conditions[0].Reason == reason; marked != (reason != "") {
+			t.Errorf("%s: got %+v", phase, conditions)
+		}
+	}
+}

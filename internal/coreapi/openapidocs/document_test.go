@@ -1,0 +1,124 @@
+package openapidocs
+
+import (
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/spec3"
+)
+
+func each(t *testing.T, test func(t *testing.T, d Document, body []byte, parsed *spec3.OpenAPI)) {
+	t.Helper()
+	if len(Documents()) == 0 {
+		t.Fatal("no documents")
+	}
+	for _, d := range Documents() {
+		t.Run(d.Path, func(t *testing.T) {
+			body, err := d.JSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var parsed spec3.OpenAPI
+			if err := json.Unmarshal(body, &parsed); err != nil {
+				t.Fatal(err)
+			}
+			test(t, d, body, &parsed)
+		})
+	}
+}
+
+func TestHashesAreOfTheContent(t *testing.T) {
+	each(t, func(t *testing.T, d Document, body []byte, _ *spec3.OpenAPI) {
+		if got := fmt.Sprintf("%X", sha512.Sum512(body)); got != d.Hash {
+			t.Errorf("hash is %s, want %s", d.Hash, got)
+		}
+	})
+}
+
+func TestPathsAreOfTheGroupVersion(t *testing.T) {
+	each(t, func(t *testing.T, d Document, _ []byte, parsed *spec3.OpenAPI) {
+		for path := range parsed.Paths.Paths {
+			if !strings.HasPrefix(path, "/"+d.Path+"/") {
+				t.Errorf("describes %s", path)
+			}
+		}
+	})
+}
+
+// A reference that leads nowhere makes kubectl explain stop in the middle of a kind.
+func TestReferencesLeadSomewhere(t *testing.T) {
+	each(t, func(t *testing.T, _ Document, body []byte, parsed *spec3.OpenAPI) {
+		const prefix = "#/components/schemas/"
+		for rest := string(body); ; {
+			_, after, found := strings.Cut(rest, `"$ref":"`)
+			if !found {
+				return
+			}
+			ref, remaining, _ := strings.Cut(after, `"`)
+			if _, ok := parsed.Components.Schemas[strings.TrimPrefix(ref, prefix)]; !ok {
+				t.Errorf("%s is not defined", ref)
+			}
+			rest = remaining
+		}
+	})
+}
+
+func TestWhatKubectlLooksFor(t *testing.T) {
+	documents := map[string]*spec3.OpenAPI{}
+	each(t, func(t *testing.T, d Document, body []byte, parsed *spec3.OpenAPI) {
+		documents[d.Path] = parsed
+		if _, err := handler3.ToV3ProtoBinary(body); err != nil {
+			t.Errorf("cannot be written as protobuf: %v", err)
+		}
+	})
+	for path, c := range map[string]struct{ document, kind, schema string }{
+		"/api/v1/namespaces/{namespace}/configmaps/{name}": {"api/v1", `[{"group":"","kind":"ConfigMap","version":"v1"}]`, "io.k8s.api.core.v1.ConfigMap"},
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}": {
+			"apis/rbac.authorization.k8s.io/v1", `[{"group":"rbac.authorization.k8s.io","kind":"ClusterRole","version":"v1"}]`, "io.k8s.api.rbac.v1.ClusterRole",
+		},
+		"/apis/apiregistration.k8s.io/v1/apiservices/{name}": {
+			"apis/apiregistration.k8s.io/v1", `[{"group":"apiregistration.k8s.io","kind":"APIService","version":"v1"}]`, "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService",
+		},
+	} {
+		document := documents[c.document]
+		item, ok := document.Paths.Paths[path]
+		if !ok {
+			t.Fatalf("%s is not described", path)
+		}
+		for action, operation := range map[string]*spec3.Operation{"get": item.Get, "put": item.Put, "patch": item.Patch, "delete": item.Delete} {
+			if got := operation.Extensions["x-kubernetes-action"]; got != action {
+				t.Errorf("%s: action of %s is %v", path, action, got)
+			}
+			kind, err := json.Marshal([]any{operation.Extensions["x-kubernetes-group-version-kind"]})
+			if err != nil || string(kind) != c.kind {
+				t.Errorf("%s: kind of %s is %s", path, action, kind)
+			}
+		}
+		var types []string
+		for mediaType := range item.Patch.RequestBody.Content {
+			types = append(types, mediaType)
+		}
+		for _, want := range []string{"application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json"} {
+			if !slices.Contains(types, want) {
+				t.Errorf("%s: patch takes %v, not %s", path, types, want)
+			}
+		}
+		var parameters []string
+		for _, p := range item.Patch.Parameters {
+			parameters = append(parameters, p.Name)
+		}
+		// kubectl refuses to validate on the server's side when a patch does not name this parameter.
+		if !slices.Contains(parameters, "fieldValidation") {
+			t.Errorf("%s: patch has the parameters %v", path, parameters)
+		}
+		kind, err := json.Marshal(document.Components.Schemas[c.schema].Extensions["x-kubernetes-group-version-kind"])
+		if err != nil || string(kind) != c.kind {
+			t.Errorf("%s is of kind %s", c.schema, kind)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/emicklei/go-restful/v3"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/endpoints"
+	"k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"portico.dev/internal/coreapi/definitions"
+)
+
+// described is the document of one group-version.
+type described struct {
+	path string
+	body []byte
+}
+
+// describe makes a document of each group-version. It goes by way of the library's routes: the parameters, operation
+// names and extensions (x-kubernetes-action, x-kubernetes-group-version-kind) by which kubectl finds its way in a
+// document are what the library makes of storages, so storages are what it is given.
+func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
+	var gvs []schema.GroupVersion
+	for _, g := range groups {
+		for _, v := range g.Versions {
+			gvs = append(gvs, schema.GroupVersion{Group: g.Name, Version: v.Version})
+		}
+	}
+	scheme, err := newScheme(gvs)
+	if err != nil {
+		return nil, err
+	}
+	var documents []described
+	for _, g := range groups {
+		for _, v := range g.Versions {
+			gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
+			body, err := describeVersion(scheme, gv, v.Resources)
+			if err != nil {
+				return nil, fmt.Errorf("describe %s: %w", gv, err)
+			}
+			documents = append(documents, described{path: rootOf(gv)[1:] + "/" + suffixOf(gv), body: body})
+		}
+	}
+	return documents, nil
+}
+
+func describeVersion(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) ([]byte, error) {
+	storage, err := storages(scheme, gv, resources)
+	if err != nil {
+		return nil, err
+	}
+	group := &endpoints.APIGroupVersion{
+		Root:                   rootOf(gv),
+		GroupVersion:           gv,
+		OptionsExternalVersion: &schema.GroupVersion{Version: "v1"},
+		Storage:                storage,
+
+		Serializer:            serializer.NewCodecFactory(scheme),
+		ParameterCodec:        runtime.NewParameterCodec(scheme),
+		Typer:                 scheme,
+		Creater:               scheme,
+		Convertor:             scheme,
+		ConvertabilityChecker: scheme,
+		UnsafeConvertor:       runtime.UnsafeObjectConvertor(scheme),
+		Defaulter:             scheme,
+		Namer:                 runtime.Namer(meta.NewAccessor()),
+		TypeConverter:         managedfields.NewDeducedTypeConverter(), // asked for, and not used: nothing is written
+
+		EquivalentResourceRegistry: runtime.NewEquivalentResourceRegistry(),
+	}
+	container := restful.NewContainer()
+	routed, _, err := group.InstallREST(container)
+	if err != nil {
+		return nil, err
+	}
+	if err := sameVerbs(resources, routed); err != nil {
+		return nil, err
+	}
+	document, err := builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(container.RegisteredWebServices()), config(scheme))
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(document)
+}
+
+// storages gives each resource and subresource a storage with its verbs.
+func storages(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) (map[string]rest.Storage, error) {
+	all := map[string]rest.Storage{}
+	for _, r := range resources {
+		namespaced := r.Scope == apidiscoveryv2.ScopeNamespace
+		f, err := factsOf(scheme, gv, r.ResponseKind, namespaced, r.SingularResource)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Resource, err)
+		}
+		if all[r.Resource], err = storageFor(r.Verbs, false, f); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Resource, err)
+		}
+		for _, s := range r.Subresources {
+			name := r.Resource + "/" + s.Subresource
+			f, err := factsOf(scheme, gv, s.ResponseKind, namespaced, r.SingularResource)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			if all[name], err = storageFor(s.Verbs, true, f); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return all, nil
+}
+
+// sameVerbs compares what is served with what is going to be described.
+func sameVerbs(served, routed []apidiscoveryv2.APIResourceDiscovery) error {
+	if want, got := verbsOf(served), verbsOf(routed); !reflect.DeepEqual(want, got) {
+		return fmt.Errorf("the routes of the document are %v, served are %v", got, want)
+	}
+	return nil
+}
+
+func verbsOf(resources []apidiscoveryv2.APIResourceDiscovery) map[string][]string {
+	verbs := map[string][]string{}
+	for _, r := range resources {
+		verbs[r.Resource] = r.Verbs
+		for _, s := range r.Subresources {
+			verbs[r.Resource+"/"+s.Subresource] = s.Verbs
+		}
+	}
+	return verbs
+}
+
+func config(scheme *runtime.Scheme) *common.OpenAPIV3Config {
+	return &common.OpenAPIV3Config{
+		// A version here would give every document a new hash with every release, and every client a reason to fetch it.
+		Info:                           &spec.Info{InfoProps: spec.InfoProps{Title: "Portico", Version: "unversioned"}},
+		DefaultResponse:                &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
+		GetDefinitionName:              openapi.NewDefinitionNamer(scheme).GetDefinitionName,
+		GetDefinitions:                 definitions.GetOpenAPIDefinitions,
+		GetOperationIDAndTagsFromRoute: operation,
+	}
+}
+
+// operation names an operation as kube-apiserver does: clients are generated from these names.
+func operation(r common.Route) (string, []string, error) {
+	adapted, ok := r.(*restfuladapter.RouteAdapter)
+	if !ok {
+		return "", nil, fmt.Errorf("the route of %s is a %T", r.Path(), r)
+	}
+	return openapi.GetOperationIDAndTags(adapted.Route)
+}
+
+func rootOf(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "/api"
+	}
+	return "/apis"
+}
+
+func suffixOf(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return gv.Version
+	}
+	return gv.Group + "/" + gv.Version
+}

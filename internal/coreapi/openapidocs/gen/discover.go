@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+
+	"portico.dev/internal/coreapi"
+	"portico.dev/internal/run"
+	"portico.dev/internal/store"
+)
+
+// discover runs the local groups on an etcd in a directory of its own and returns what they say that they serve.
+func discover(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
+	dir, err := os.MkdirTemp("", "openapidocs")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // of no interest to anybody
+	storage, err := store.New(store.Config{DataDir: dir})
+	if err != nil {
+		return nil, err
+	}
+	nobody := authorizerfactory.NewAlwaysDenyAuthorizer()
+	server, err := coreapi.New(coreapi.Config{
+		Store: storage, Authorizer: nobody, RuleResolver: nobody, TokenIssuer: noTokens{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	var groups run.Group
+	groups.Add(run.Member{Name: "storage", Run: storage.Run, Ready: storage.Ready()})
+	groups.Add(run.Member{Name: "local groups", Run: server.Run, Ready: server.Ready()})
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- groups.Run(ctx) }()
+	select {
+	case <-server.Ready():
+	case err := <-done:
+		return nil, fmt.Errorf("they are not ready in time: %w", errors.Join(err, ctx.Err()))
+	}
+	served := server.Discovery()
+	cancel()
+	return append(served.Core, served.Groups...), <-done
+}
+
+// noTokens makes the token subresource of service accounts be served; nobody asks for one here.
+type noTokens struct{}
+
+func (noTokens) IssueToken(context.Context, coreapi.TokenSubject, []string, time.Duration) (coreapi.IssuedToken, error) {
+	return coreapi.IssuedToken{}, errors.New("no tokens are issued here")
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"crypto/sha512"
+	"fmt"
+	"testing"
+
+	"portico.dev/internal/coreapi/openapidocs"
+)
+
+// The documents in the binary describe what coreapi serves today, not what it served when they were made.
+func TestDocumentsAreCurrent(t *testing.T) {
+	served, err := discover(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := describe(served)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := map[string]string{}
+	for _, d := range openapidocs.Documents() {
+		held[d.Path] = d.Hash
+	}
+	for _, d := range documents {
+		if held[d.path] != fmt.Sprintf("%X", sha512.Sum512(d.body)) {
+			t.Errorf("the document of %s is not current: run go generate in internal/coreapi/openapidocs", d.path)
+		}
+		delete(held, d.path)
+	}
+	for path := range held {
+		t.Errorf("%s is described and not served: run go generate in internal/coreapi/openapidocs", path)
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+)
+
+// newScheme holds the kinds of the served group-versions and no others: what a document says of kinds that are in every
+// group, such as DeleteOptions, names all the groups of the scheme.
+func newScheme(gvs []schema.GroupVersion) (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	for _, gv := range gvs {
+		known := 0
+		for _, from := range []*runtime.Scheme{clientscheme.Scheme, aggregatorscheme.Scheme} {
+			for kind := range from.KnownTypes(gv) {
+				obj, err := from.New(gv.WithKind(kind))
+				if err != nil {
+					return nil, fmt.Errorf("register %s: %w", gv, err)
+				}
+				if !scheme.Recognizes(gv.WithKind(kind)) {
+					scheme.AddKnownTypeWithName(gv.WithKind(kind), obj)
+				}
+				known++
+			}
+		}
+		if known == 0 {
+			return nil, fmt.Errorf("no scheme has the kinds of %s: add the one that has to newScheme", gv)
+		}
+		metav1.AddToGroupVersion(scheme, gv)
+	}
+	return scheme, nil
+}

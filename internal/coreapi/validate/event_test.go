@@ -1,0 +1,80 @@
+package validate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestOldEvents(t *testing.T) {
+	of := func(namespace, rest string) *corev1.Event {
+		return decode[corev1.Event](t, "metadata: {name: a, namespace: "+namespace+"}\n"+rest)
+	}
+	refuses(t, []create{
+		{"an event about a pod of another namespace", of("ns", "involvedObject: {namespace: other}"),
+			[]string{`involvedObject.namespace: Invalid value: "other": does not match event.namespace`}},
+		{"an event about a node, outside default", of("ns", "involvedObject: {kind: Node}"),
+			[]string{`involvedObject.namespace: Invalid value: "": does not match event.namespace`}},
+		{"the newer kind in the old API", of("ns", "involvedObject: {namespace: ns}\neventTime: '2026-01-01T00:00:00.000000Z'"), []string{
+			"reportingController: Required value", `reportingController: Invalid value: "": name part must be non-empty`,
+			`reportingController: Invalid value: "": name part must consist of...`,
+			"reportingInstance: Required value", "action: Required value", "reason: Required value"}},
+	})
+}
+
+func newer(t *testing.T) *eventsv1.Event {
+	return decode[eventsv1.Event](t, "metadata: {name: a, namespace: ns, resourceVersion: '1'}\n"+
+		"eventTime: '2026-01-01T00:00:00.000000Z'\ntype: Normal\nreason: R\naction: A\nreportingController: c\n"+
+		"reportingInstance: i\nregarding: {namespace: ns}")
+}
+
+func TestNewEvents(t *testing.T) {
+	for situation, c := range map[string]struct {
+		change func(*eventsv1.Event)
+		want   []string
+	}{
+		"no time": {func(e *eventsv1.Event) { e.EventTime = metav1.MicroTime{} }, []string{"eventTime: Required value"}},
+		"neither normal nor a warning": {func(e *eventsv1.Event) { e.Type = "Odd" },
+			[]string{`type: Invalid value: "": has invalid value: Odd`}},
+		"a note like a log": {func(e *eventsv1.Event) { e.Note = strings.Repeat("x", 1025) },
+			[]string{`message: Invalid value: "": can have at most 1024 characters`}},
+		"a long reason": {func(e *eventsv1.Event) { e.Reason = strings.Repeat("x", 129) },
+			[]string{`reason: Invalid value: "": can have at most 128 characters`}},
+		"a series of one": {func(e *eventsv1.Event) { e.Series = &eventsv1.EventSeries{Count: 1} }, []string{
+			`series.count: Invalid value: "": should be at least 2`, "series.lastObservedTime: Required value"}},
+		"the fields of the old API": {func(e *eventsv1.Event) {
+			e.DeprecatedCount, e.DeprecatedFirstTimestamp, e.DeprecatedLastTimestamp = 1, metav1.Unix(1, 0), metav1.Unix(1, 0)
+			e.DeprecatedSource.Host = "h"
+		}, []string{`count: Invalid value: "": needs to be unset`, `firstTimestamp: Invalid value: "": needs to be unset`,
+			`lastTimestamp: Invalid value: "": needs to be unset`, `source: Invalid value: "": needs to be unset`}},
+		"about a node, in kube-system": {func(e *eventsv1.Event) { e.Namespace, e.Regarding.Namespace = "kube-system", "" }, nil},
+		"about a node, elsewhere": {func(e *eventsv1.Event) { e.Regarding.Namespace = "" },
+			[]string{`involvedObject.namespace: Invalid value: "": does not match event.namespace`}},
+	} {
+		t.Run(situation, func(t *testing.T) {
+			event := newer(t)
+			c.change(event)
+			refused(t, Create(t.Context(), event), c.want...)
+		})
+	}
+}
+
+func TestEventsAreHistory(t *testing.T) {
+	changes(t, newer(t), map[string]struct {
+		change func(*eventsv1.Event)
+		want   []string
+	}{
+		"the series goes on": {func(e *eventsv1.Event) {
+			e.Series = &eventsv1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(time.Unix(2, 0))}
+		}, nil},
+		"less than a microsecond is lost on the way": {func(e *eventsv1.Event) { e.EventTime.Time = e.EventTime.Add(999) }, nil},
+		"another time": {func(e *eventsv1.Event) { e.EventTime.Time = e.EventTime.Add(time.Second) },
+			[]string{"eventTime: Invalid value: ..."}},
+		"another story": {func(e *eventsv1.Event) { e.Note, e.Reason = "n", "S" }, []string{
+			`message: Invalid value: "n": field is immutable`, `reason: Invalid value: "S": field is immutable`}},
+	})
+}

@@ -1,0 +1,93 @@
+package validate
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	namespaced    = true
+	clusterScoped = false
+)
+
+// objectMeta checks the metadata of the kinds that also ask for well-known names of finalizers.
+func objectMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFunc) field.ErrorList {
+	errs := plainMeta(m, scope, name)
+	path := field.NewPath("metadata", "finalizers")
+	for i, finalizer := range m.Finalizers {
+		errs = append(errs, standardFinalizer(finalizer, path.Index(i))...)
+	}
+	return errs
+}
+
+func plainMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFunc) field.ErrorList {
+	return validation.ValidateObjectMeta(m, scope, name, field.NewPath("metadata"))
+}
+
+// standardFinalizer refuses a finalizer without a domain unless it is one of the few that have none: nobody would know
+// whose it is, and the object could never be deleted.
+func standardFinalizer(name string, path *field.Path) field.ErrorList {
+	switch name {
+	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
+		return nil
+	}
+	if strings.Contains(name, "/") {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
+}
+
+// pathSegmentName is for kinds whose names only have to fit into a URL, such as system:masters.
+func pathSegmentName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
+
+// invalid turns the messages of one of the library's string checks into errors.
+func invalid(path *field.Path, value any, messages []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, message := range messages {
+		errs = append(errs, field.Invalid(path, value, message))
+	}
+	return errs
+}
+
+func dnsLabel(value string, path *field.Path) field.ErrorList {
+	return invalid(path, value, utilvalidation.IsDNS1123Label(value))
+}
+
+func dnsSubdomain(value string, path *field.Path) field.ErrorList {
+	return invalid(path, value, utilvalidation.IsDNS1123Subdomain(value))
+}
+
+func portNumber(port int32, path *field.Path) field.ErrorList {
+	return invalid(path, port, utilvalidation.IsValidPortNum(int(port)))
+}
+
+// oneOf refuses a value that is not in the list; an absent one has to be asked for by required.
+func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+	for _, v := range allowed {
+		if value == v {
+			return nil
+		}
+	}
+	return field.ErrorList{field.NotSupported(path, value, allowed)}
+}
+
+func required[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return oneOf(value, path, allowed...)
+}
+
+func protocol(p corev1.Protocol, path *field.Path) field.ErrorList {
+	return required(p, path, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+}
+
+func immutable(value, old any, path *field.Path) field.ErrorList {
+	return validation.ValidateImmutableField(value, old, path)
+}

@@ -1,0 +1,45 @@
+package validate
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/randfill"
+
+	"portico.dev/internal/coreapi/defaults"
+)
+
+// Whatever decodes can be sent by anybody with a right to write: it may be refused, and must not bring a server down.
+func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
+	scheme := runtime.NewScheme()
+	defaults.Register(scheme)
+	for _, kind := range minimal(t) {
+		filler := randfill.NewWithSeed(7).NilChance(0.4).NumElements(0, 3).MaxDepth(12).Funcs(
+			func(tm *metav1.Time, c randfill.Continue) { *tm = metav1.Unix(c.Int63n(1<<32), 0) },
+			func(tm *metav1.MicroTime, c randfill.Continue) {
+				*tm = metav1.NewMicroTime(metav1.Unix(c.Int63n(1<<32), 0).Time)
+			},
+			func(q *resource.Quantity, c randfill.Continue) {
+				*q = *resource.NewMilliQuantity(c.Int63n(1<<32), resource.DecimalSI)
+			},
+			func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawBytes([]byte("{}")) },
+		)
+		for range 60 {
+			obj, old := kind.DeepCopyObject(), kind.DeepCopyObject()
+			filler.Fill(obj)
+			filler.Fill(old)
+			for _, defaulted := range []bool{false, true} {
+				if defaulted {
+					scheme.Default(obj)
+					scheme.Default(old)
+				}
+				Create(t.Context(), obj)
+				Update(t.Context(), obj, old)
+				UpdateStatus(t.Context(), obj, old)
+				Warnings(obj)
+			}
+		}
+	}
+}

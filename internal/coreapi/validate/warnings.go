@@ -1,0 +1,69 @@
+package validate
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/pki"
+)
+
+// builtInPriority is the highest group priority among kube-apiserver's own named groups (that of apps).
+const builtInPriority = 17800
+
+// Warnings returns what is allowed and yet likely to be regretted, for the Warning headers of the answer. Each says what
+// will happen and what to do instead. Nothing here is ever an error: existing manifests have to keep working.
+func Warnings(obj runtime.Object) []string {
+	switch o := obj.(type) {
+	case *apiregistrationv1.APIService:
+		return apiServiceWarnings(&o.Spec)
+	case *corev1.Service:
+		return serviceWarnings(&o.Spec)
+	}
+	return nil
+}
+
+func apiServiceWarnings(s *apiregistrationv1.APIServiceSpec) []string {
+	var warnings []string
+	if s.Service != nil && len(s.CABundle) > 0 {
+		// kube-apiserver takes any bytes and then fails every request to the service, until somebody finds out why.
+		if _, err := pki.ParseBundle(s.CABundle); err != nil {
+			warnings = append(warnings, fmt.Sprintf("spec.caBundle: %v; no connection to service %s/%s will succeed until "+
+				"it holds the PEM certificates of the authority that signed the service's certificate",
+				err, s.Service.Namespace, s.Service.Name))
+		}
+	}
+	if s.Service != nil && s.InsecureSkipTLSVerify {
+		warnings = append(warnings, "spec.insecureSkipTLSVerify: whoever can answer in place of the service reads every "+
+			"request to this API and the identity of its user; set spec.caBundle instead")
+	}
+	if s.Service != nil && s.GroupPriorityMinimum > builtInPriority {
+		warnings = append(warnings, fmt.Sprintf("spec.groupPriorityMinimum: %d puts this group before the built-in ones: "+
+			"kubectl will take short names and kinds that both have from %q; use %d or less",
+			s.GroupPriorityMinimum, s.Group, builtInPriority))
+	}
+	return warnings
+}
+
+func serviceWarnings(s *corev1.ServiceSpec) []string {
+	var warnings []string
+	external := s.Type == corev1.ServiceTypeExternalName
+	if s.ExternalName != "" && !external {
+		warnings = append(warnings, `spec.externalName is ignored when spec.type is not "ExternalName"`)
+	}
+	if len(s.ExternalIPs) > 0 && external {
+		warnings = append(warnings, `spec.externalIPs is ignored when spec.type is "ExternalName"`)
+	}
+	if s.ClusterIP != corev1.ClusterIPNone {
+		return warnings
+	}
+	if len(s.ExternalIPs) > 0 {
+		warnings = append(warnings, "spec.externalIPs is ignored for headless services")
+	}
+	if s.SessionAffinity != "" && s.SessionAffinity != corev1.ServiceAffinityNone {
+		warnings = append(warnings, "spec.SessionAffinity is ignored for headless services")
+	}
+	return warnings
+}

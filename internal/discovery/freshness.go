@@ -1,0 +1,148 @@
+package discovery
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"portico.dev/internal/discovery/remote"
+)
+
+// confirmations is how many answers in a row must leave a resource out before it is believed to be gone. With the usual
+// interval that is two minutes, which a backend that restarts with half of its resources does not last.
+const confirmations = 3
+
+// known is what a backend said of one group-version when it was last believed.
+type known struct {
+	// UID and Revision are the APIService's at that time.
+	UID       types.UID                             `json:"uid,omitempty"`
+	Revision  string                                `json:"revision,omitempty"`
+	Resources []apidiscoveryv2.APIResourceDiscovery `json:"resources"`
+}
+
+// testimony is everything that this replica holds about one remote group-version.
+type testimony struct {
+	// last is nil until the backend has been believed once, in this life of the front door or an earlier one.
+	last *known
+	// answered is true while the latest round got an answer for the group-version, failure says why it did not.
+	answered bool
+	failure  string
+	// missing counts, for each resource whose absence would matter, the answers in a row that left it out.
+	missing map[string]int
+}
+
+// hear takes in an answer for the group-version and reports whether last changed.
+//
+// Absence is what hurts: when the answer leaves out something that is namespaced and can be deleted, a namespace
+// controller that believed it would find nothing to delete and let the namespace go. A backend that starts, or lost its
+// own storage, answers like that. So the old answer stands, and the group-version is Stale, until the absence has been
+// confirmed or the registration has been changed, which says that somebody meant it. Lists that never held such a
+// resource may change at will: metrics adapters come and go.
+func (t *testimony) hear(r remote.Route, resources []apidiscoveryv2.APIResourceDiscovery) bool {
+	t.answered, t.failure = true, ""
+	if t.last != nil && t.last.UID == r.UID && t.last.Revision == r.Revision && t.doubt(resources) {
+		return false
+	}
+	t.missing = nil
+	news := &known{UID: r.UID, Revision: r.Revision, Resources: resources}
+	if t.last != nil && equalKnown(t.last, news) {
+		return false
+	}
+	t.last = news
+	return true
+}
+
+// doubt counts what the answer leaves out and reports whether some of it is not confirmed yet.
+func (t *testimony) doubt(resources []apidiscoveryv2.APIResourceDiscovery) bool {
+	missing := map[string]int{}
+	doubtful := false
+	for _, name := range unheld(t.last.Resources, resources) {
+		missing[name] = t.missing[name] + 1
+		doubtful = doubtful || missing[name] < confirmations
+	}
+	t.missing = missing
+	return doubtful
+}
+
+// fail records that the latest round got no answer for the group-version. What was counted is not: three absences in a
+// row means in a row.
+func (t *testimony) fail(why string) {
+	t.answered, t.failure, t.missing = false, why, nil
+}
+
+// freshness tells whether the resources in last may be taken for what the backend serves now, and if not, why.
+//
+// A dead backend whose last answer held nothing that a namespace could lose stays Current: to every controller that
+// reads discovery the answer is as good as new. metrics.k8s.io is the classic: served as Stale it blocks every namespace
+// deletion in the cluster for want of a list of pods that cannot be deleted anyway.
+func (t *testimony) freshness(r remote.Route) (apidiscoveryv2.DiscoveryFreshness, string) {
+	why := t.trouble(r)
+	switch {
+	case why == "":
+		return apidiscoveryv2.DiscoveryFreshnessCurrent, ""
+	case t.last != nil && t.last.UID == r.UID && !slices.ContainsFunc(t.last.Resources, holdsNamespaced):
+		return apidiscoveryv2.DiscoveryFreshnessCurrent, why
+	}
+	return apidiscoveryv2.DiscoveryFreshnessStale, why
+}
+
+func (t *testimony) trouble(r remote.Route) string {
+	switch {
+	case !r.Available && r.Reason != "":
+		return r.Reason
+	case !r.Available:
+		return "the backend is not available"
+	case t.failure != "":
+		return t.failure
+	case !t.answered || t.last == nil:
+		return "the backend has not answered yet"
+	case len(t.missing) > 0:
+		names := make([]string, 0, len(t.missing))
+		for name := range t.missing {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return fmt.Sprintf("the backend suddenly leaves out %s, which is not confirmed yet", strings.Join(names, ", "))
+	}
+	return ""
+}
+
+// resources are what the document says, fresh or not.
+func (t *testimony) resources(r remote.Route) []apidiscoveryv2.APIResourceDiscovery {
+	// The same name registered anew may mean another backend altogether: what the old one said is not its word.
+	if t.last == nil || t.last.UID != r.UID {
+		return nil
+	}
+	return t.last.Resources
+}
+
+// holdsNamespaced reports whether objects of the resource can be in a namespace and be deleted with it.
+func holdsNamespaced(r apidiscoveryv2.APIResourceDiscovery) bool {
+	return r.Scope == apidiscoveryv2.ScopeNamespace &&
+		(slices.Contains(r.Verbs, "delete") || slices.Contains(r.Verbs, "deletecollection"))
+}
+
+// unheld are the resources whose objects a namespace controller would have deleted before and would not any more.
+func unheld(before, after []apidiscoveryv2.APIResourceDiscovery) []string {
+	var names []string
+	for _, r := range before {
+		if !holdsNamespaced(r) {
+			continue
+		}
+		still := slices.ContainsFunc(after, func(a apidiscoveryv2.APIResourceDiscovery) bool {
+			return a.Resource == r.Resource && holdsNamespaced(a)
+		})
+		if !still {
+			names = append(names, r.Resource)
+		}
+	}
+	return names
+}
+
+func equalKnown(a, b *known) bool {
+	return a.UID == b.UID && a.Revision == b.Revision && equality.Semantic.DeepEqual(a.Resources, b.Resources)
+}

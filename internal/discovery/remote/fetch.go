@@ -1,0 +1,122 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Identity is who we say we are to a backend, in the headers of the front proxy.
+type Identity struct {
+	User   string
+	Groups []string
+}
+
+// Request asks one backend for one document.
+type Request struct {
+	// Path is an absolute path, Query what follows it, without the question mark.
+	Path, Query string
+	Accept      string
+	// ETag of the copy at hand: the answer may be 304. Empty asks for the whole document.
+	ETag string
+	As   Identity
+	// Limit is the largest body that is read, in bytes. A larger one is an error: half a document is worth nothing.
+	Limit int64
+	// Timeout covers everything, to the last byte of the body.
+	Timeout time.Duration
+}
+
+// Answer is what a backend said. Body is only there when Code is 200.
+type Answer struct {
+	Code        int
+	ContentType string
+	ETag        string
+	Body        []byte
+}
+
+var (
+	// ErrTooLarge marks a body over the limit.
+	ErrTooLarge = errors.New("the body is larger than allowed")
+	// ErrUnreachable marks everything that kept an answer from arriving. What it wraps may name addresses of pods, which
+	// are for logs and not for clients.
+	ErrUnreachable = errors.New("no answer")
+)
+
+// Fetcher sends requests to backends. The number of bodies in memory at one time is bounded over all backends; the
+// number of backends being waited for is not, or one that hangs would hold up the others.
+type Fetcher struct {
+	bodies chan struct{}
+}
+
+// NewFetcher returns a Fetcher that reads at most that many bodies at a time.
+func NewFetcher(bodies int) *Fetcher {
+	return &Fetcher{bodies: make(chan struct{}, bodies)}
+}
+
+// Fetch returns the backend's answer, whatever its code, or an error when there was none or its body is unusable.
+func (f *Fetcher) Fetch(ctx context.Context, b Backend, q Request) (*Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
+	defer cancel()
+	r := (&http.Request{
+		Method: http.MethodGet,
+		URL:    &url.URL{Scheme: "https", Host: "backend", Path: q.Path, RawQuery: q.Query},
+		Header: headers(q),
+	}).WithContext(ctx)
+	// A round tripper, not a client: a redirect is an answer like any other, and is never followed.
+	response, err := b.Probe().RoundTrip(r)
+	if err != nil {
+		return nil, fmt.Errorf("get %s from %s: %w: %w", q.Path, b.Name(), ErrUnreachable, err)
+	}
+	defer func() { _ = response.Body.Close() }() // nothing was written
+	answer := &Answer{
+		Code:        response.StatusCode,
+		ContentType: response.Header.Get("Content-Type"),
+		ETag:        response.Header.Get("ETag"),
+	}
+	if response.StatusCode != http.StatusOK {
+		_, _ = io.CopyN(io.Discard, response.Body, 4<<10) // so that the connection can be used again
+		return answer, nil
+	}
+	if answer.Body, err = f.read(ctx, response, q.Limit); err != nil {
+		return nil, fmt.Errorf("read %s from %s: %w", q.Path, b.Name(), err)
+	}
+	return answer, nil
+}
+
+func (f *Fetcher) read(ctx context.Context, response *http.Response, limit int64) ([]byte, error) {
+	if encoding := response.Header.Get("Content-Encoding"); encoding != "" {
+		return nil, fmt.Errorf("content encoding %q was not asked for", encoding)
+	}
+	select {
+	case f.bodies <- struct{}{}:
+		defer func() { <-f.bodies }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, ctx.Err())
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	if int64(len(body)) > limit {
+		return nil, fmt.Errorf("%w: the limit is %d bytes", ErrTooLarge, limit)
+	}
+	return body, nil
+}
+
+func headers(q Request) http.Header {
+	h := http.Header{}
+	h.Set("Accept", q.Accept)
+	h.Set("User-Agent", "portico")
+	h.Set("X-Remote-User", q.As.User)
+	for _, group := range q.As.Groups {
+		h.Add("X-Remote-Group", group)
+	}
+	if q.ETag != "" {
+		h.Set("If-None-Match", q.ETag)
+	}
+	return h
+}

@@ -1,0 +1,122 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/discovery/remote/remotetest"
+)
+
+func request() remote.Request {
+	return remote.Request{
+		Path: "/apis", Query: "hash=1", Accept: "application/json", ETag: `"a"`,
+		As:    remote.Identity{User: "system:kube-aggregator", Groups: []string{"system:masters"}},
+		Limit: 1 << 10, Timeout: 5 * time.Second,
+	}
+}
+
+func TestFetchAsksAsTheFrontDoor(t *testing.T) {
+	b := remotetest.NewTLS(t, "ns/name:443", remotetest.Answers(http.StatusOK, "application/json", "{}"))
+	a, err := remote.NewFetcher(1).Fetch(t.Context(), b, request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Code != http.StatusOK || string(a.Body) != "{}" || a.ContentType != "application/json" {
+		t.Errorf("answer is %+v", a)
+	}
+	r := b.Requests()[0]
+	for header, want := range map[string]string{
+		"X-Remote-User": "system:kube-aggregator", "X-Remote-Group": "system:masters",
+		"Accept": "application/json", "If-None-Match": `"a"`, "Authorization": "",
+	} {
+		if got := r.Header.Get(header); got != want {
+			t.Errorf("%s is %q, want %q", header, got, want)
+		}
+	}
+	if r.URL.RequestURI() != "/apis?hash=1" {
+		t.Errorf("asked for %q", r.URL.RequestURI())
+	}
+}
+
+func TestFetchRefuses(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a redirect was followed")
+	}))
+	defer elsewhere.Close()
+
+	for name, c := range map[string]struct {
+		handler http.Handler
+		code    int
+		is      error
+	}{
+		"a redirect is an answer and is not followed": {handler: remotetest.Redirects(elsewhere.URL), code: http.StatusFound},
+		"a body of exactly the limit is read":         {handler: remotetest.Floods(1<<10, "application/json"), code: http.StatusOK},
+		"a body over the limit":                       {handler: remotetest.Floods(1<<10+1, "application/json"), is: remote.ErrTooLarge},
+		"the body of an error is not read":            {handler: remotetest.Answers(500, "text/plain", "boom"), code: 500},
+		"a connection that breaks in the body": {handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte("half"))
+		}), is: remote.ErrUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := remote.NewFetcher(1).Fetch(t.Context(), remotetest.NewTLS(t, "ns/name:443", c.handler), request())
+			if !errors.Is(err, c.is) {
+				t.Fatalf("error is %v, want %v", err, c.is)
+			}
+			if err == nil && a.Code != c.code {
+				t.Errorf("code is %d, want %d", a.Code, c.code)
+			}
+			if err == nil && a.Code != http.StatusOK && a.Body != nil {
+				t.Errorf("body is %q", a.Body)
+			}
+		})
+	}
+}
+
+func TestFetchGivesUpOnABackendThatHangs(t *testing.T) {
+	b := remotetest.NewTLS(t, "ns/name:443", remotetest.Hangs())
+	q := request()
+	q.Timeout = 50 * time.Millisecond
+	if _, err := remote.NewFetcher(1).Fetch(t.Context(), b, q); !errors.Is(err, remote.ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// A backend that sends its headers and then nothing holds one of the places for bodies, but only until its own deadline.
+func TestFetchWaitsForAPlaceToReadABodyNoLongerThanItsDeadline(t *testing.T) {
+	started := make(chan struct{})
+	stalls := remotetest.NewTLS(t, "ns/stalls:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		close(started)
+		<-r.Context().Done()
+	}))
+	answers := remotetest.NewTLS(t, "ns/answers:443", remotetest.Answers(http.StatusOK, "application/json", "{}"))
+	f := remote.NewFetcher(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	stalled := make(chan error, 1)
+	go func() {
+		_, err := f.Fetch(ctx, stalls, request())
+		stalled <- err
+	}()
+	<-started
+	defer func() { cancel(); <-stalled }()
+
+	q := request()
+	q.Timeout = 30 * time.Millisecond
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		_, err := f.Fetch(t.Context(), answers, q)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return // the place is taken, and we did not wait for ever
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the stalled body never held the place: %v", err)
+		}
+	}
+}

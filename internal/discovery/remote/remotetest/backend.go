@@ -1,0 +1,119 @@
+// Package remotetest holds extension servers for the tests of whoever asks backends for documents: real ones behind TLS
+// whose behaviour can be changed while they run, and ones without a socket for tests in which time is not real.
+package remotetest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Backend is an extension server.
+type Backend struct {
+	name    string
+	handler atomic.Pointer[http.Handler]
+	lane    http.RoundTripper
+
+	mu       sync.Mutex
+	requests []*http.Request
+}
+
+// NewTLS starts a server on a port of its own. It ends with the test.
+func NewTLS(t testing.TB, name string, h http.Handler) *Backend {
+	b := &Backend{name: name}
+	b.Become(h)
+	server := httptest.NewTLSServer(http.HandlerFunc(b.serve))
+	t.Cleanup(server.Close)
+	t.Cleanup(server.CloseClientConnections) // before Close, which waits for handlers that hang until their client goes
+	to, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.lane = roundTripper(func(r *http.Request) (*http.Response, error) {
+		r = r.Clone(r.Context())
+		r.URL.Host = to.Host
+		return server.Client().Transport.RoundTrip(r)
+	})
+	return b
+}
+
+// NewInProcess is a server without a socket, for use in synctest bubbles.
+func NewInProcess(name string, h http.Handler) *Backend {
+	b := &Backend{name: name}
+	b.Become(h)
+	b.lane = roundTripper(func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		b.serve(w, r)
+		if err := r.Context().Err(); err != nil {
+			return nil, err
+		}
+		return w.Result(), nil
+	})
+	return b
+}
+
+// Become changes what the server does from the next request on.
+func (b *Backend) Become(h http.Handler) { b.handler.Store(&h) }
+
+// Name implements remote.Backend.
+func (b *Backend) Name() string { return b.name }
+
+// Probe implements remote.Backend.
+func (b *Backend) Probe() http.RoundTripper { return b.lane }
+
+// Requests returns what the server has been asked so far.
+func (b *Backend) Requests() []*http.Request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]*http.Request(nil), b.requests...)
+}
+
+func (b *Backend) serve(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	b.requests = append(b.requests, r)
+	b.mu.Unlock()
+	(*b.handler.Load()).ServeHTTP(w, r)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Hangs never answers.
+func Hangs() http.Handler {
+	return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+}
+
+// Answers gives the same answer to everything.
+func Answers(code int, contentType, body string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(body))
+	})
+}
+
+// Redirects sends everybody to another server.
+func Redirects(to string) http.Handler {
+	return http.RedirectHandler(to, http.StatusFound)
+}
+
+// Floods answers with a body of that many bytes.
+func Floods(size int, contentType string) http.Handler {
+	return Answers(http.StatusOK, contentType, strings.Repeat(" ", size))
+}
+
+// Paths answers each path by its own handler and any other with 404.
+type Paths map[string]http.Handler
+
+func (p Paths) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h, ok := p[r.URL.Path]; ok {
+		h.ServeHTTP(w, r)
+		return
+	}
+	http.NotFoundHandler().ServeHTTP(w, r)
+}

@@ -1,0 +1,175 @@
+package discovery
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/discovery/conditional"
+	"portico.dev/internal/respond"
+)
+
+// maxWait is the longest that a request may wait for a change: less than what the chain gives any request.
+const maxWait = 50 * time.Second
+
+// ServeHTTP answers /api, /apis and /apis/<group>. What it answers is in the current snapshot, whole.
+func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		respond.Error(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "discovery"}, r.Method))
+		return
+	}
+	s := m.Current()
+	if s == nil {
+		respond.Error(w, r, notYet())
+		return
+	}
+	switch path := r.URL.Path; path {
+	case "/api", "/apis":
+		s = m.wait(r, s)
+		s.serveBoth(w, r)
+	case "/api/":
+		serve(w, r, s.core.legacy)
+	case "/apis/":
+		serve(w, r, s.groups.legacy)
+	default:
+		s.serveGroup(w, r, strings.TrimSuffix(strings.TrimPrefix(path, "/apis/"), "/"))
+	}
+}
+
+func (s *Snapshot) serveBoth(w http.ResponseWriter, r *http.Request) {
+	d := s.pair(r.URL.Path)
+	if mediaType, ok := negotiateAggregated(accept(r)); ok {
+		d.aggregated.serve(w, r, mediaType)
+		return
+	}
+	serve(w, r, d.legacy)
+}
+
+func (s *Snapshot) pair(path string) pair {
+	if path == "/api" {
+		return s.core
+	}
+	return s.groups
+}
+
+func (s *Snapshot) serveGroup(w http.ResponseWriter, r *http.Request, group string) {
+	made, ok := s.group[group]
+	switch {
+	case !ok && !s.synced:
+		// A 404 would say that the group does not exist, and controllers act on that.
+		respond.Error(w, r, notYet())
+		return
+	case !ok:
+		respond.Error(w, r, unknownPath(r.URL.Path))
+		return
+	}
+	d, err := made()
+	if err != nil {
+		respond.Error(w, r, err)
+		return
+	}
+	serve(w, r, d)
+}
+
+// wait answers ?wait=<seconds>, by which a client that holds the current document, as If-None-Match says, is answered
+// when it is no longer current instead of at once. It is ours: no other server knows it and no other client sends it.
+func (m *Merger) wait(r *http.Request, s *Snapshot) *Snapshot {
+	seconds, err := strconv.Atoi(r.URL.Query().Get("wait"))
+	if err != nil || seconds <= 0 || r.Header.Get("If-None-Match") == "" {
+		return s
+	}
+	deadline := time.NewTimer(min(time.Duration(seconds)*time.Second, maxWait))
+	defer deadline.Stop()
+	for s.holds(r) {
+		select {
+		case <-s.replaced:
+			s = m.Current()
+		case <-deadline.C:
+			return s
+		case <-r.Context().Done():
+			return s
+		}
+	}
+	return s
+}
+
+// holds reports whether the client has this snapshot's document already.
+func (s *Snapshot) holds(r *http.Request) bool {
+	d := s.pair(r.URL.Path)
+	wanted := d.legacy
+	if _, ok := negotiateAggregated(accept(r)); ok {
+		wanted = d.aggregated
+	}
+	return conditional.Holds(r, wanted.etag)
+}
+
+// serve answers with a document that has only one form.
+func serve(w http.ResponseWriter, r *http.Request, d *document) {
+	e, ok := respond.Negotiate(accept(r))
+	if !ok {
+		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, respond.MediaYAML, respond.MediaProtobuf))
+		return
+	}
+	d.serve(w, r, e.MediaType)
+}
+
+func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType string) {
+	e := d.encodings[mediaType]
+	body, err := e.plain()
+	if err != nil {
+		respond.Error(w, r, err)
+		return
+	}
+	h := w.Header()
+	h.Set("ETag", d.etag)
+	// The chain has said no-cache, private, as for any other request. What is known to everybody who may ask at all, and
+	// is revalidated by its ETag, may be stored: kubectl's cache on disk depends on it.
+	h.Set("Cache-Control", "public")
+	h.Add("Vary", "Accept")
+	if len(body) > compressAbove {
+		h.Add("Vary", "Accept-Encoding")
+	}
+	if conditional.Holds(r, d.etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	if len(body) > compressAbove && conditional.TakesGzip(r) {
+		if packed, err := e.packed(); err == nil {
+			body = packed
+			h.Set("Content-Encoding", "gzip")
+		}
+	}
+	h.Set("Content-Type", e.contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client is gone; there is nobody to tell
+	}
+}
+
+func accept(r *http.Request) string { return strings.Join(r.Header.Values("Accept"), ",") }
+
+func notYet() error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusServiceUnavailable,
+		Reason:  metav1.StatusReasonServiceUnavailable,
+		Message: "the server has not seen every registered API yet, please try again",
+		Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
+	}}
+}
+
+func unknownPath(path string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusNotFound,
+		Reason:  metav1.StatusReasonNotFound,
+		Message: "nothing is served at " + path + "; /apis lists the groups that are",
+	}}
+}

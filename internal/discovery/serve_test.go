@@ -1,0 +1,294 @@
+package discovery
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/discovery/remote/remotetest"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+const (
+	acceptJSON     = "application/json;" + aggregatedParams
+	acceptProtobuf = "application/vnd.kubernetes.protobuf;" + aggregatedParams
+	acceptYAML     = "application/yaml;" + aggregatedParams
+)
+
+// town is a house with a healthy backend of two group-versions, a dead one that was known and a dead one that was not.
+func town(t testing.TB) *house {
+	keep := newMemory()
+	keep.values["v1.example.com"] = []byte(`{"uid":"uid","revision":"1","resources":[
+		{"resource":"gadgets","responseKind":{"group":"example.com","version":"v1","kind":"Gadget"},"scope":"Namespaced","verbs":["delete","get","list"]}]}`)
+	metrics := remotetest.NewTLS(t, "ns/metrics:443", remotetest.Paths{
+		"/apis/metrics.k8s.io/v1beta1": legacyList(gvMetrics, metav1.APIResource{Name: "pods", Kind: "PodMetrics", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}}),
+		"/apis/metrics.k8s.io/v1": legacyList(schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"},
+			metav1.APIResource{Name: "pods/orphan", Kind: "PodMetrics", Namespaced: true, Verbs: metav1.Verbs{"get"}}),
+	})
+	dead := func(group, version string) remote.Route {
+		return remote.Route{GroupVersion: schema.GroupVersion{Group: group, Version: version}, APIService: version + "." + group, UID: "uid", Revision: "1", Reason: "ServiceNotFound", GroupPriority: 100, VersionPriority: 100}
+	}
+	gvV1 := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}
+	h := newHouse(t, keep, routes(dead("unknown.example.com", "v1alpha1"), dead("example.com", "v1"), routeTo(metrics, gvV1), routeTo(metrics, gvMetrics))...).run(t)
+	h.until(t, gvMetrics, "current", current(1))
+	h.until(t, gvV1, "current", current(1))
+	return h
+}
+
+func TestGoldenDocuments(t *testing.T) {
+	h := town(t)
+	for file, c := range map[string]struct{ path, accept string }{
+		"api.json":                 {"/api", "application/json"},
+		"api.aggregated.json":      {"/api", acceptJSON},
+		"apis.json":                {"/apis", ""},
+		"apis-slash.json":          {"/apis/", acceptJSON + ",*/*"},
+		"apis.yaml":                {"/apis", "application/yaml"},
+		"apis.aggregated.json":     {"/apis", acceptJSON + ",application/json"},
+		"apis.aggregated.yaml":     {"/apis", acceptYAML},
+		"apis-metrics.k8s.io.json": {"/apis/metrics.k8s.io", "application/json"},
+		"apis-example.com.json":    {"/apis/example.com", "*/*"},
+	} {
+		t.Run(file, func(t *testing.T) {
+			response := h.get(t, c.path, "Accept", c.accept)
+			body := read(t, response)
+			golden(t, file, body)
+			mediaType, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
+			if want := "application/" + strings.TrimPrefix(filepath.Ext(file), "."); mediaType != want {
+				t.Errorf("Content-Type is %q", response.Header.Get("Content-Type"))
+			}
+			if v := response.Header.Get("Vary"); v != "Accept" {
+				t.Errorf("Vary is %q", v)
+			}
+		})
+	}
+}
+
+func TestOneETagForEveryEncoding(t *testing.T) {
+	h := town(t)
+	var tag string
+	for _, accept := range []string{acceptJSON, acceptProtobuf, acceptYAML} {
+		response := h.get(t, "/apis", "Accept", accept)
+		if got := response.Header.Get("Content-Type"); got != accept {
+			t.Errorf("Content-Type is %q, want %q", got, accept)
+		}
+		if tag == "" {
+			tag = response.Header.Get("ETag")
+		}
+		if got := response.Header.Get("ETag"); got != tag || len(got) != 130 {
+			t.Errorf("ETag of %s is %q", accept, got)
+		}
+	}
+	for _, header := range []string{tag, "W/" + tag, `"x", ` + tag, "*"} {
+		response := h.get(t, "/apis", "Accept", acceptProtobuf, "If-None-Match", header)
+		if body := read(t, response); response.StatusCode != http.StatusNotModified || len(body) > 0 || response.Header.Get("ETag") != tag {
+			t.Errorf("If-None-Match %q is answered with %d and %d bytes", header, response.StatusCode, len(body))
+		}
+	}
+	if response := h.get(t, "/apis", "Accept", acceptJSON, "If-None-Match", `"x"`); response.StatusCode != http.StatusOK {
+		t.Errorf("another tag is answered with %d", response.StatusCode)
+	}
+}
+
+func TestEncodingsSayTheSame(t *testing.T) {
+	h := town(t)
+	var fromJSON, fromProtobuf, fromYAML apidiscoveryv2.APIGroupDiscoveryList
+	decode(t, h, read(t, h.get(t, "/apis", "Accept", acceptJSON)), &fromJSON)
+	decode(t, h, read(t, h.get(t, "/apis", "Accept", acceptProtobuf)), &fromProtobuf)
+	if err := yaml.Unmarshal(read(t, h.get(t, "/apis", "Accept", acceptYAML)), &fromYAML); err != nil {
+		t.Fatal(err)
+	}
+	a, b, c := fmt.Sprintf("%+v", fromJSON.Items), fmt.Sprintf("%+v", fromProtobuf.Items), fmt.Sprintf("%+v", fromYAML.Items)
+	if a != b || a != c {
+		t.Errorf("JSON, protobuf and YAML differ:\n%s\n%s\n%s", a, b, c)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	h := town(t)
+	for name, c := range map[string]struct {
+		method, path, accept string
+		code                 int
+	}{
+		"v2beta1 alone":                {"GET", "/apis", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", 406},
+		"text":                         {"GET", "/apis", "text/plain", 406},
+		"aggregated with a slash":      {"GET", "/apis/", acceptJSON, 406},
+		"aggregated of one group":      {"GET", "/apis/metrics.k8s.io", acceptJSON, 406},
+		"a group that does not exist":  {"GET", "/apis/nowhere.example.com", "", 404},
+		"a write":                      {"POST", "/apis", "", 405},
+		"a group that is not all ours": {"GET", "/apis/metrics.k8s.io/", "", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := httptest.NewRequest(c.method, c.path, nil)
+			r.Header.Set("Accept", c.accept)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != c.code {
+				t.Errorf("answered %d: %s", w.Code, w.Body)
+			}
+			if c.code >= 400 && !strings.Contains(w.Body.String(), `"kind":"Status"`) {
+				t.Errorf("not a Status: %s", w.Body)
+			}
+		})
+	}
+}
+
+func TestAbsenceIsNotAnsweredBeforeItIsCertain(t *testing.T) {
+	h := newHouse(t, newMemory(), localRoutes()...)
+	if response := h.get(t, "/apis"); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
+		t.Errorf("before the first snapshot: answered %d", response.StatusCode)
+	}
+	h.table.Synced = false
+	h.run(t)
+	if response := h.get(t, "/apis/late.example.com"); response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("before the table is synced: answered %d", response.StatusCode)
+	}
+	h.change(func(table *remote.Table) { table.Synced = true })
+	waitFor(t, "404", func() bool { return h.get(t, "/apis/late.example.com").StatusCode == http.StatusNotFound })
+}
+
+func TestLargeDocumentsAreCompressedForWhoCanReadThem(t *testing.T) {
+	var many []apidiscoveryv2.APIResourceDiscovery
+	for i := range maxResources {
+		many = append(many, resource(fmt.Sprintf("resource-with-a-name-of-some-length-%d", i), apidiscoveryv2.ScopeCluster, "get"))
+	}
+	b := remotetest.NewTLS(t, "ns/many:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, many...))})
+	h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
+	h.until(t, gvGadgets, "current", current(maxResources))
+
+	plain := h.get(t, "/apis", "Accept", acceptJSON)
+	packed := h.get(t, "/apis", "Accept", acceptJSON, "Accept-Encoding", "gzip")
+	if got := packed.Header.Get("Content-Encoding"); got != "gzip" {
+		t.Fatalf("Content-Encoding is %q", got)
+	}
+	if plain.Header.Get("ETag") != packed.Header.Get("ETag") {
+		t.Error("ETags differ")
+	}
+	if got := fmt.Sprint(packed.Header.Values("Vary")); got != "[Accept Accept-Encoding]" {
+		t.Errorf("Vary is %s", got)
+	}
+	reader, err := gzip.NewReader(packed.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unpacked, err := io.ReadAll(reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(unpacked, read(t, plain)) {
+		t.Error("what was compressed is not what is sent plain")
+	}
+	if small := h.get(t, "/api", "Accept", acceptJSON, "Accept-Encoding", "gzip"); small.Header.Get("Content-Encoding") != "" {
+		t.Error("a small document is compressed")
+	}
+}
+
+func TestHeadHasNoBody(t *testing.T) {
+	h := town(t)
+	r := httptest.NewRequest(http.MethodHead, "/apis", nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusOK || w.Body.Len() != 0 || w.Header().Get("Content-Length") == "0" {
+		t.Errorf("answered %d with %d bytes", w.Code, w.Body.Len())
+	}
+}
+
+func TestWaitingForAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := remotetest.NewInProcess("ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
+		h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
+		defer h.stop()
+		synctest.Wait()
+		h.until(t, gvGadgets, "current", current(1))
+		tag := h.get(t, "/apis", "Accept", acceptJSON).Header.Get("ETag")
+
+		began := time.Now()
+		if response := h.get(t, "/apis?wait=30", "Accept", acceptJSON); response.StatusCode != 200 || time.Since(began) != 0 {
+			t.Errorf("without a tag: answered %d after %s", response.StatusCode, time.Since(began))
+		}
+		if response := h.get(t, "/apis?wait=30", "Accept", acceptJSON, "If-None-Match", tag); response.StatusCode != 304 || time.Since(began) != 30*time.Second {
+			t.Errorf("nothing changed: answered %d after %s", response.StatusCode, time.Since(began))
+		}
+		began = time.Now()
+		if response := h.get(t, "/apis?wait=3000", "Accept", acceptJSON, "If-None-Match", tag); response.StatusCode != 304 || time.Since(began) != maxWait {
+			t.Errorf("a long wait: answered %d after %s", response.StatusCode, time.Since(began))
+		}
+		began = time.Now()
+		time.AfterFunc(5*time.Second, func() {
+			h.change(func(table *remote.Table) { table.Routes[len(table.Routes)-1].Available = false })
+		})
+		response := h.get(t, "/apis?wait=30", "Accept", acceptJSON, "If-None-Match", tag)
+		if took := time.Since(began); response.StatusCode != 200 || took < 5*time.Second || took > 6*time.Second || response.Header.Get("ETag") == tag {
+			t.Errorf("a change: answered %d after %s", response.StatusCode, took)
+		}
+	})
+}
+
+// The same content gives the same bytes, whoever makes the document and whatever happened before.
+func TestReplicasAgree(t *testing.T) {
+	a, b := town(t), town(t)
+	for _, path := range []string{"/api", "/apis"} {
+		one, two := a.get(t, path, "Accept", acceptJSON).Header.Get("ETag"), b.get(t, path, "Accept", acceptJSON).Header.Get("ETag")
+		if one != two {
+			t.Errorf("%s: %s and %s", path, one, two)
+		}
+	}
+}
+
+func read(t testing.TB, response *http.Response) []byte {
+	t.Helper()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func decode(t testing.TB, h *house, body []byte, into runtime.Object) {
+	t.Helper()
+	if _, _, err := h.encoder.codecs.UniversalDeserializer().Decode(body, nil, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
+	if strings.HasSuffix(file, ".json") {
+		var pretty bytes.Buffer
+		if err := json.Indent(&pretty, got, "", "  "); err != nil {
+			t.Fatalf("%v in %s", err, got)
+		}
+		got = pretty.Bytes()
+	}
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s is\n%s\nrun with -update if that is as it should be", path, got)
+	}
+}

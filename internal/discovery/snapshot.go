@@ -1,0 +1,172 @@
+package discovery
+
+import (
+	"sync"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is what is known of one group-version. Callers must not change its slices.
+type GroupVersion struct {
+	schema.GroupVersion
+	// APIService is the name of its registration.
+	APIService string
+	// Local says that this server serves it.
+	Local bool
+	// Freshness is Current when Resources may be acted on: by their presence and by what is absent from them. Otherwise
+	// Resources are what the backend was last known to serve, none when it was never known.
+	Freshness apidiscoveryv2.DiscoveryFreshness
+	// Reason says in a few words what is wrong with the backend, also where Freshness is Current none the less. It is not
+	// part of any document.
+	Reason    string
+	Resources []apidiscoveryv2.APIResourceDiscovery
+
+	groupPriority int32
+}
+
+// Snapshot is everything that can be asked for, at one moment, with the documents that say so. It is immutable.
+type Snapshot struct {
+	synced bool
+	gvs    []GroupVersion
+	byGV   map[schema.GroupVersion]int
+
+	core, groups pair
+	group        map[string]func() (*document, error)
+	mapper       func() meta.RESTMapper
+
+	// replaced is closed when a snapshot with other documents has taken the place of this one.
+	replaced chan struct{}
+}
+
+// pair is a document in its two forms.
+type pair struct {
+	legacy, aggregated *document
+}
+
+// GroupVersions returns all of them, groups by priority, versions within a group by preference. Callers must not change
+// the slice.
+func (s *Snapshot) GroupVersions() []GroupVersion { return s.gvs }
+
+// Lookup returns one group-version.
+func (s *Snapshot) Lookup(gv schema.GroupVersion) (GroupVersion, bool) {
+	at, ok := s.byGV[gv]
+	if !ok {
+		return GroupVersion{}, false
+	}
+	return s.gvs[at], true
+}
+
+// Synced is false until every registration has been seen once. Until then, what is absent may exist.
+func (s *Snapshot) Synced() bool { return s.synced }
+
+// RESTMapper maps the kinds and resources of this snapshot, those of dead backends included: a kind does not cease to
+// exist because nobody answers for it.
+func (s *Snapshot) RESTMapper() meta.RESTMapper { return s.mapper() }
+
+func (s *Snapshot) newMapper() meta.RESTMapper {
+	preferred := make([]schema.GroupVersion, 0, len(s.gvs))
+	for _, g := range s.gvs {
+		preferred = append(preferred, g.GroupVersion)
+	}
+	mapper := meta.NewDefaultRESTMapper(preferred)
+	for _, g := range s.gvs {
+		for _, r := range g.Resources {
+			if r.ResponseKind == nil || r.ResponseKind.Kind == "" {
+				continue // nothing but a place for subresources
+			}
+			scope := meta.RESTScopeRoot
+			if r.Scope == apidiscoveryv2.ScopeNamespace {
+				scope = meta.RESTScopeNamespace
+			}
+			kind := g.GroupVersion.WithKind(r.ResponseKind.Kind)
+			mapper.AddSpecific(kind, g.WithResource(r.Resource), g.WithResource(singular(r)), scope)
+		}
+	}
+	return mapper
+}
+
+func singular(r apidiscoveryv2.APIResourceDiscovery) string {
+	if r.SingularResource == "" {
+		return r.Resource
+	}
+	return r.SingularResource
+}
+
+// newSnapshot makes the documents of gvs. Those that say the same as before are taken over from there with everything
+// that has been made of them; before may be nil.
+func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, address string) (*Snapshot, error) {
+	s := &Snapshot{
+		synced:   synced,
+		gvs:      gvs,
+		byGV:     make(map[schema.GroupVersion]int, len(gvs)),
+		group:    map[string]func() (*document, error){},
+		replaced: make(chan struct{}),
+	}
+	for i, g := range gvs {
+		s.byGV[g.GroupVersion] = i
+	}
+	s.mapper = sync.OnceValue(s.newMapper)
+	if before == nil {
+		before = &Snapshot{}
+	}
+	inCore := func(g GroupVersion) bool { return g.Group == "" }
+	inGroup := func(g GroupVersion) bool { return g.Group != "" }
+	groups := legacyGroups(gvs)
+	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: groups}
+
+	var err error
+	if s.core, err = e.pair(before.core, legacyVersions(gvs, address), aggregatedList(gvs, inCore)); err != nil {
+		return nil, err
+	}
+	if s.groups, err = e.pair(before.groups, list, aggregatedList(gvs, inGroup)); err != nil {
+		return nil, err
+	}
+	for _, group := range groups {
+		group.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+		s.group[group.Name] = sync.OnceValues(func() (*document, error) { return e.document(&group, "") })
+	}
+	return s, nil
+}
+
+// pair makes both forms of a document ready to be served.
+func (e *encoder) pair(before pair, legacy, aggregated runtime.Object) (pair, error) {
+	var made pair
+	var err error
+	if made.legacy, err = e.renew(before.legacy, legacy, ""); err != nil {
+		return pair{}, err
+	}
+	if made.aggregated, err = e.renew(before.aggregated, aggregated, aggregatedParams); err != nil {
+		return pair{}, err
+	}
+	return made, nil
+}
+
+func (e *encoder) renew(before *document, obj runtime.Object, params string) (*document, error) {
+	d, err := e.document(obj, params)
+	if err != nil {
+		return nil, err
+	}
+	if before != nil && before.etag == d.etag {
+		return before, nil
+	}
+	return d, d.prepare()
+}
+
+// says reports whether both snapshots answer every request alike.
+func (s *Snapshot) says(other *Snapshot) bool {
+	return other != nil && s.synced == other.synced && s.core == other.core && s.groups == other.groups
+}
+
+func (s *Snapshot) stale() int {
+	n := 0
+	for _, g := range s.gvs {
+		if g.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,55 @@
+package openapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha512"
+	"fmt"
+	"io"
+)
+
+// maxDocument is the largest document that is taken from a backend, and that is ever unpacked, in bytes.
+const maxDocument = 16 << 20
+
+// Document is the OpenAPI v3 document of one group-version.
+type Document struct {
+	// Path is where it is in the index, "apis/example.com/v1".
+	Path string
+	// Hash is SHA-512 of the JSON, in upper-case hex.
+	Hash string
+	// Packed is the JSON, compressed with gzip. It is the only form that is kept: documents are read rarely and compress
+	// to a tenth.
+	Packed []byte
+}
+
+// NewDocument packs a document.
+func NewDocument(path string, asJSON []byte) (Document, error) {
+	packed, err := pack(asJSON)
+	if err != nil {
+		return Document{}, fmt.Errorf("compress the document of %s: %w", path, err)
+	}
+	return Document{Path: path, Hash: hash(asJSON), Packed: packed}, nil
+}
+
+func hash(body []byte) string { return fmt.Sprintf("%X", sha512.Sum512(body)) }
+
+func pack(body []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write(body); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return packed.Bytes(), nil
+}
+
+// unpack returns a reader, so that whoever only copies needs no memory for the whole.
+func unpack(packed []byte) (io.Reader, error) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.LimitReader(r, maxDocument), nil
+}

@@ -1,0 +1,173 @@
+package openapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/discovery/remote"
+)
+
+const (
+	// fetchTimeout is for one document. Upstream allows a minute, and lets everything wait for it.
+	fetchTimeout = 20 * time.Second
+	// maxRoot is the largest index that is read from a backend.
+	maxRoot = 4 << 20
+)
+
+// aggregatorIdentity is who kube-aggregator asks as. It has no groups but those that the backend gives to everybody.
+var aggregatorIdentity = remote.Identity{User: "system:aggregator"}
+
+// heard is what one round learned of one group-version: a document, that the one at hand is still right, or a failure.
+type heard struct {
+	document *Document
+	err      error
+}
+
+// visit is what is remembered of a backend from one round to the next. It belongs to the backend's worker.
+type visit struct {
+	fetcher *remote.Fetcher
+	backend remote.Backend
+	// marks hold, for each group-version whose document was good, what tells that it has not changed since: the hash in
+	// the backend's index, or the ETag of its answer.
+	marks map[schema.GroupVersion]string
+	// v2 is the ETag of the version 2 document, for the group-versions that were taken from it.
+	v2       string
+	v2Wanted []schema.GroupVersion
+}
+
+// round asks for the documents of the wanted group-versions. held tells which are at hand; those of the others are
+// fetched whatever the marks say.
+func (v *visit) round(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]heard, error) {
+	for gv := range v.marks {
+		if !held[gv] {
+			delete(v.marks, gv)
+		}
+	}
+	a, err := v.get(ctx, "/openapi/v3", "", "", maxRoot)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Code == http.StatusNotFound:
+		return v.roundV2(ctx, wanted, held)
+	case a.Code != http.StatusOK:
+		return nil, fmt.Errorf("get /openapi/v3 from %s: answered %d", v.backend.Name(), a.Code)
+	}
+	var index root
+	if err := json.Unmarshal(a.Body, &index); err != nil {
+		return nil, fmt.Errorf("decode the OpenAPI index of %s: %w", v.backend.Name(), err)
+	}
+	v.v2 = ""
+	results := map[schema.GroupVersion]heard{}
+	for _, gv := range wanted {
+		if entry, ok := index.Paths[indexPath(gv)]; ok {
+			results[gv] = v.document(ctx, gv, hashIn(entry.ServerRelativeURL))
+		}
+	}
+	return results, nil
+}
+
+// document fetches one document, unless it is the one at hand. Of the URL in the backend's index only the hash is used:
+// the rest is not for the backend to choose.
+func (v *visit) document(ctx context.Context, gv schema.GroupVersion, hash string) heard {
+	mark := v.marks[gv]
+	if hash != "" && mark == hash {
+		return heard{}
+	}
+	query := ""
+	if hash != "" {
+		query = url.Values{"hash": {hash}}.Encode()
+		mark = ""
+	}
+	path := "/openapi/v3/" + indexPath(gv)
+	a, err := v.get(ctx, path, query, mark, maxDocument)
+	switch {
+	case err != nil:
+		return heard{err: err}
+	case a.Code == http.StatusNotModified && mark != "":
+		return heard{}
+	case a.Code != http.StatusOK:
+		return heard{err: fmt.Errorf("get %s from %s: answered %d", path, v.backend.Name(), a.Code)}
+	}
+	result := accept(gv, a.Body)
+	if result.err == nil {
+		v.mark(gv, hash, a.ETag)
+	}
+	return result
+}
+
+func (v *visit) mark(gv schema.GroupVersion, hash, etag string) {
+	if v.marks == nil {
+		v.marks = map[schema.GroupVersion]string{}
+	}
+	if v.marks[gv] = hash; hash == "" {
+		v.marks[gv] = etag
+	}
+}
+
+// roundV2 is the round with a backend that has no version 3. One that has no version 2 either describes nothing, which
+// is its good right.
+func (v *visit) roundV2(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]heard, error) {
+	etag := v.v2
+	if !slices.Equal(wanted, v.v2Wanted) || slices.ContainsFunc(wanted, func(gv schema.GroupVersion) bool { return !held[gv] }) {
+		etag = ""
+	}
+	a, err := v.get(ctx, "/openapi/v2", "", etag, maxDocument)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Code == http.StatusNotFound, a.Code == http.StatusNotModified && etag != "":
+		return nil, nil
+	case a.Code != http.StatusOK:
+		return nil, fmt.Errorf("get /openapi/v2 from %s: answered %d", v.backend.Name(), a.Code)
+	}
+	documents, err := fromV2(a.Body, wanted)
+	if err != nil {
+		return nil, err
+	}
+	v.marks = nil
+	v.v2, v.v2Wanted = a.ETag, wanted
+	results := map[schema.GroupVersion]heard{}
+	for gv, body := range documents {
+		results[gv] = accept(gv, body)
+	}
+	return results, nil
+}
+
+func accept(gv schema.GroupVersion, body []byte) heard {
+	if err := check(body, gv); err != nil {
+		return heard{err: err}
+	}
+	document, err := NewDocument(indexPath(gv), body)
+	return heard{document: &document, err: err}
+}
+
+func (v *visit) get(ctx context.Context, path, query, etag string, limit int64) (*remote.Answer, error) {
+	return v.fetcher.Fetch(ctx, v.backend, remote.Request{
+		Path: path, Query: query, ETag: etag, Accept: "application/json",
+		As: aggregatorIdentity, Limit: limit, Timeout: fetchTimeout,
+	})
+}
+
+func hashIn(serverRelativeURL string) string {
+	u, err := url.Parse(serverRelativeURL)
+	if err != nil {
+		return ""
+	}
+	return u.Query().Get("hash")
+}
+
+// publicReason is an error without what only logs may say: addresses of pods are in what a transport reports.
+func publicReason(err error) string {
+	if errors.Is(err, remote.ErrUnreachable) {
+		return "the backend's OpenAPI document cannot be fetched"
+	}
+	return err.Error()
+}

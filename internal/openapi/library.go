@@ -1,0 +1,293 @@
+package openapi
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/metrics"
+)
+
+const (
+	// bodiesAtOnce bounds the memory that answers of backends take while they are being read: that many times maxDocument.
+	bodiesAtOnce = 4
+	// localPoll is how often Local is asked again; upstream's period.
+	localPoll = time.Second
+	// minRest between two indexes.
+	minRest = 20 * time.Millisecond
+	// protobufDocuments is how many documents are kept as protobuf, which few clients ask for.
+	protobufDocuments = 32
+)
+
+// Config is what a Library is made of. All but Metrics is required.
+type Config struct {
+	// Local returns the documents of what this server serves itself. It is called often and must not block.
+	Local func() []Document
+	// Routes returns the table of the moment, Changed a channel that is closed when the next one is there.
+	Routes  func() remote.Table
+	Changed func() <-chan struct{}
+	Logger  *zap.Logger
+	Metrics *metrics.OpenAPI
+}
+
+// Library keeps the documents and serves them.
+type Library struct {
+	cfg     Config
+	log     *zap.Logger
+	metrics *metrics.OpenAPI
+	fetcher *remote.Fetcher
+
+	current  atomic.Pointer[index]
+	ready    chan struct{}
+	news     chan struct{}
+	protobuf *lru.Cache[string, []byte] // by hash, packed
+	making   singleflight.Group
+
+	// mu protects what workers and the loop share. It is never held during I/O or encoding.
+	mu    sync.Mutex
+	table remote.Table
+	held  map[string]*holding // by APIService
+}
+
+// holding is what is known of one remote group-version.
+type holding struct {
+	uid      types.UID
+	document *Document // the last good one; nil: none yet
+	trouble  string
+}
+
+// New returns a Library that has not asked anything yet.
+func New(cfg Config) (*Library, error) {
+	if cfg.Local == nil || cfg.Routes == nil || cfg.Changed == nil || cfg.Logger == nil {
+		return nil, errors.New("openapi: Local, Routes, Changed and Logger are required")
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.NewOpenAPI(prometheus.NewRegistry())
+	}
+	protobuf, err := lru.New[string, []byte](protobufDocuments)
+	if err != nil {
+		return nil, err
+	}
+	return &Library{
+		cfg:      cfg,
+		log:      cfg.Logger,
+		metrics:  cfg.Metrics,
+		fetcher:  remote.NewFetcher(bodiesAtOnce),
+		ready:    make(chan struct{}),
+		news:     make(chan struct{}, 1),
+		protobuf: protobuf,
+		held:     map[string]*holding{},
+	}, nil
+}
+
+// Ready is closed when the first index is there, made of the local documents.
+func (l *Library) Ready() <-chan struct{} { return l.ready }
+
+// Trouble says in a few words why the document of an APIService is missing or old; empty when it is neither.
+func (l *Library) Trouble(apiService string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.held[apiService]; h != nil {
+		return h.trouble
+	}
+	return ""
+}
+
+// Run keeps the index up to date until ctx ends.
+func (l *Library) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	rounds := &remote.Rounds{Visitor: l.visitor}
+	defer rounds.Wait()
+	defer cancel()
+	poll := time.NewTicker(localPoll)
+	defer poll.Stop()
+	for ctx.Err() == nil {
+		changed := l.cfg.Changed() // before the table is read: a change in between is seen again rather than missed
+		l.follow(ctx, rounds, l.cfg.Routes())
+		l.publish()
+		l.await(ctx, changed, poll.C)
+	}
+	return nil
+}
+
+// await returns when an index made now could differ from the last, but not at once.
+func (l *Library) await(ctx context.Context, changed <-chan struct{}, poll <-chan time.Time) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(minRest):
+	}
+	select {
+	case <-ctx.Done():
+	case <-changed:
+	case <-l.news:
+	case <-poll:
+	}
+}
+
+// follow takes a new table over. A backend is asked when it is new, or new to a group-version, or has become available:
+// then it may be another program than before.
+func (l *Library) follow(ctx context.Context, rounds *remote.Rounds, table remote.Table) {
+	l.mu.Lock()
+	before := map[string]remote.Route{}
+	for _, r := range l.table.Routes {
+		before[r.APIService] = r
+	}
+	l.table = table
+	wanted := map[string]bool{}
+	for _, r := range table.Routes {
+		if r.Local {
+			continue
+		}
+		wanted[r.APIService] = true
+		if h := l.held[r.APIService]; h == nil || h.uid != r.UID {
+			l.held[r.APIService] = &holding{uid: r.UID}
+		}
+	}
+	for name := range l.held {
+		if !wanted[name] {
+			delete(l.held, name)
+		}
+	}
+	l.mu.Unlock()
+
+	for _, r := range table.Routes {
+		old, ok := before[r.APIService]
+		if !r.Local && r.Backend != nil && (!ok || old.Backend != r.Backend || old.UID != r.UID || r.Available && !old.Available) {
+			rounds.Wake(r.Backend)
+		}
+	}
+	rounds.Keep(ctx, table.Backends())
+}
+
+// publish puts a new index in the place of the one before, if it says anything else.
+func (l *Library) publish() {
+	documents, bytes := l.collect()
+	before := l.current.Load()
+	if before != nil && same(before, documents) {
+		return
+	}
+	next, err := newIndex(documents)
+	if err != nil {
+		l.log.Error("cannot make the OpenAPI index; the one before stays", zap.Error(err))
+		return
+	}
+	l.current.Store(next)
+	if before == nil {
+		close(l.ready)
+	}
+	l.metrics.Documents.Set(float64(len(documents)))
+	l.metrics.Bytes.Set(float64(bytes))
+}
+
+// collect returns the local documents, but those whose group-version has been taken over by a backend, and the last good
+// ones of backends, and how many bytes the latter have.
+func (l *Library) collect() (documents []Document, bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	taken := map[string]bool{}
+	for _, r := range l.table.Routes {
+		if r.Local {
+			continue
+		}
+		taken[indexPath(r.GroupVersion)] = true
+		if d := l.held[r.APIService].document; d != nil {
+			documents = append(documents, *d)
+			bytes += len(d.Packed)
+		}
+	}
+	for _, d := range l.cfg.Local() {
+		if !taken[d.Path] {
+			documents = append(documents, d)
+		}
+	}
+	return documents, bytes
+}
+
+func same(i *index, documents []Document) bool {
+	if len(i.documents) != len(documents) {
+		return false
+	}
+	for _, d := range documents {
+		if i.documents[d.Path].Hash != d.Hash {
+			return false
+		}
+	}
+	return true
+}
+
+// visitor returns the rounds with one backend.
+func (l *Library) visitor(b remote.Backend) func(ctx context.Context) error {
+	v := &visit{fetcher: l.fetcher, backend: b}
+	return func(ctx context.Context) error {
+		wanted, held := l.wantedFrom(b)
+		results, err := v.round(ctx, wanted, held)
+		if ctx.Err() != nil {
+			return ctx.Err() // we are stopping: that says nothing about the backend
+		}
+		err = l.learn(b, results, err)
+		if err != nil {
+			l.metrics.Rounds.WithLabelValues("failed").Inc()
+		} else {
+			l.metrics.Rounds.WithLabelValues("ok").Inc()
+		}
+		return err
+	}
+}
+
+func (l *Library) wantedFrom(b remote.Backend) (wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held = map[schema.GroupVersion]bool{}
+	for _, r := range l.table.By(b) {
+		wanted = append(wanted, r.GroupVersion)
+		if l.held[r.APIService].document != nil {
+			held[r.GroupVersion] = true
+		}
+	}
+	return wanted, held
+}
+
+// learn takes in what a backend said in one round. What it said badly, or not at all, leaves the last good document
+// where it is.
+func (l *Library) learn(b remote.Backend, results map[schema.GroupVersion]heard, failure error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	failures := []error{failure}
+	changed := false
+	for _, r := range l.table.By(b) {
+		h, result := l.held[r.APIService], results[r.GroupVersion]
+		err := errors.Join(failure, result.err)
+		if result.err != nil {
+			failures = append(failures, result.err)
+		}
+		trouble := ""
+		if err != nil {
+			trouble = publicReason(err)
+		}
+		if trouble != h.trouble && err != nil {
+			l.log.Warn("OpenAPI document is missing or old", zap.String("apiservice", r.APIService), zap.Error(err))
+		}
+		h.trouble = trouble
+		if result.document != nil {
+			h.document, changed = result.document, true
+		}
+	}
+	if changed {
+		select {
+		case l.news <- struct{}{}:
+		default: // the loop has not yet got to the one before; it will see this as well
+		}
+	}
+	return errors.Join(failures...)
+}

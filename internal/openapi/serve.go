@@ -1,0 +1,179 @@
+package openapi
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/discovery/conditional"
+	"portico.dev/internal/respond"
+)
+
+const (
+	mediaProtobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	// mediaProtobufOld is what clients wrote before "@" was found not to be allowed in a media type.
+	mediaProtobufOld = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+)
+
+// ServeHTTP answers /openapi/v3, the documents below it, and /openapi/v2.
+func (l *Library) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		respond.Error(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "openapi"}, r.Method))
+		return
+	}
+	i := l.current.Load()
+	if i == nil {
+		respond.Error(w, r, notYet())
+		return
+	}
+	path := strings.TrimPrefix(r.URL.Path, "/openapi/v3")
+	switch d, ok := i.documents[strings.TrimPrefix(path, "/")]; {
+	case path == "" || path == "/":
+		i.serve(w, r)
+	case ok && strings.HasPrefix(path, "/"):
+		l.serve(w, r, d)
+	default:
+		respond.Error(w, r, notFound(r.URL.Path))
+	}
+}
+
+// serve answers with the index.
+func (i *index) serve(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("ETag", i.etag)
+	if conditional.Holds(r, i.etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	h.Set("Content-Type", respond.MediaJSON)
+	h.Set("Content-Length", strconv.Itoa(len(i.body)))
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(i.body) // the client is gone; there is nobody to tell
+	}
+}
+
+// serve answers with one document.
+func (l *Library) serve(w http.ResponseWriter, r *http.Request, d Document) {
+	mediaType, ok := negotiate(r.Header.Values("Accept"))
+	if !ok {
+		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobuf))
+		return
+	}
+	if asked := r.URL.Query().Get("hash"); asked != "" && asked != d.Hash {
+		w.Header().Set("Location", d.url())
+		w.WriteHeader(http.StatusMovedPermanently)
+		return
+	} else if asked != "" {
+		// Under its hash a document never changes: clients may keep it for as long as they like.
+		w.Header().Set("Cache-Control", "public, immutable")
+		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+	}
+	h := w.Header()
+	h.Set("ETag", `"`+d.Hash+`"`)
+	h.Add("Vary", "Accept")
+	h.Add("Vary", "Accept-Encoding")
+	if conditional.Holds(r, `"`+d.Hash+`"`) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	packed := d.Packed
+	if mediaType == mediaProtobuf {
+		var err error
+		if packed, err = l.asProtobuf(d); err != nil {
+			h.Del("Expires")
+			respond.Error(w, r, fmt.Errorf("write the document of %s as protobuf: %w", d.Path, err))
+			return
+		}
+	}
+	h.Set("Content-Type", mediaType)
+	write(w, r, packed)
+}
+
+// write sends what is packed as it is to those who can read that, and unpacks it on the way for the others.
+func write(w http.ResponseWriter, r *http.Request, packed []byte) {
+	h := w.Header()
+	if conditional.TakesGzip(r) {
+		h.Set("Content-Encoding", "gzip")
+		h.Set("Content-Length", strconv.Itoa(len(packed)))
+		w.WriteHeader(http.StatusOK)
+		if r.Method != http.MethodHead {
+			_, _ = w.Write(packed) // the client is gone; there is nobody to tell
+		}
+		return
+	}
+	body, err := unpack(packed)
+	if err != nil {
+		respond.Error(w, r, err)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		_, _ = io.Copy(w, body) // the client is gone; there is nobody to tell
+	}
+}
+
+// negotiate returns the media type of the acceptable clause with the highest weight, the first among equals.
+func negotiate(accept []string) (string, bool) {
+	all := strings.Join(accept, ",")
+	if strings.TrimSpace(all) == "" {
+		return respond.MediaJSON, true
+	}
+	best, weight := "", 0.0
+	for clause := range strings.SplitSeq(all, ",") {
+		mediaType, params, _ := strings.Cut(clause, ";")
+		offered, ok := offer(strings.ToLower(strings.TrimSpace(mediaType)))
+		if q := qualityIn(params); ok && q > weight {
+			best, weight = offered, q
+		}
+	}
+	return best, weight > 0
+}
+
+func offer(mediaType string) (string, bool) {
+	switch mediaType {
+	case respond.MediaJSON, "*/*", "application/*":
+		return respond.MediaJSON, true
+	case mediaProtobuf, mediaProtobufOld:
+		return mediaProtobuf, true
+	}
+	return "", false
+}
+
+// qualityIn looks for the weight among parameters. The old name of the protobuf type is no valid media type, so that
+// nothing in the standard library reads such a clause.
+func qualityIn(params string) float64 {
+	for param := range strings.SplitSeq(params, ";") {
+		if q, ok := strings.CutPrefix(strings.TrimSpace(param), "q="); ok {
+			return conditional.Quality(q)
+		}
+	}
+	return 1
+}
+
+func notYet() error {
+	err := apierrors.NewServiceUnavailable("the OpenAPI documents are not ready yet, please try again")
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return err
+}
+
+func notFound(path string) error {
+	message := "there is no OpenAPI document at " + path + "; /openapi/v3 lists those that are"
+	if path == "/openapi/v2" {
+		message = "OpenAPI v2 is not served; /openapi/v3 lists the documents of version 3"
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusNotFound,
+		Reason:  metav1.StatusReasonNotFound,
+		Message: message,
+	}}
+}
