@@ -1,0 +1,29 @@
+// Package coreapi is the local groups and CRDs, as an http.Handler and an in-process client.
+//
+// The groups of the front door itself are served by the REST machinery of k8s.io/apiserver over one etcd client: the
+// machinery brings patches, apply, dry runs, the watch cache and Table; the kinds, their columns, defaults, validation
+// and the way they are stored are ours, one entry each in resources.go. Each v1 type is its own internal version, so
+// nothing is converted between the wire and etcd; the one exception is Event, which two groups serve (events.go).
+//
+// # What the handler expects of a request
+//
+// The chain in internal/server runs before the handler and puts what it found into the request's context. The handler
+// does none of this itself, and does not check it twice:
+//
+//   - RequestInfo (apirequest.WithRequestInfo): without it every request is refused with 500;
+//   - the user (apirequest.WithUser), authenticated and already authorized for the request itself;
+//   - an audit context (audit.WithAuditContext): without it every patch panics in the library;
+//   - a deadline on everything that is not long-running (request.LongRunning), because storage waits as long as it may;
+//   - a warning recorder (filters.WithWarningRecorder), or warnings are lost;
+//   - the time of arrival (apirequest.WithReceivedTimestamp) and latency trackers (apirequest.WithLatencyTrackers),
+//     which only metrics and traces read.
+//
+// The ResponseWriter must be able to flush, itself or through Unwrap, or watches reach nobody. Answers carry no
+// Cache-Control header; the chain sets "no-cache, private".
+//
+// The handler serves /api/v1, /apis/<group>/<version> and what is below them. The documents above (/api, /apis,
+// /apis/<group>) merge local and remote groups and are internal/discovery's; Discovery is what it needs of us.
+//
+// ClientConfig has a chain of its own, with a user that is given and not authenticated: it is the key to the house and
+// stays inside the process.
+package coreapi

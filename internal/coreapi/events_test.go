@@ -1,0 +1,88 @@
+package coreapi
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+)
+
+func TestEventsLoseNothingOnTheWay(t *testing.T) {
+	t.Run("from core and back", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			in := rapid.Make[corev1.Event]().Draw(t, "event")
+			in.TypeMeta = metav1.TypeMeta{}
+			var between eventsv1.Event
+			var out corev1.Event
+			eventFromCore(&in, &between)
+			eventToCore(&between, &out)
+			if !reflect.DeepEqual(in, out) {
+				t.Fatalf("got %+v", out)
+			}
+		})
+	})
+	t.Run("to core and back", func(t *testing.T) {
+		rapid.Check(t, func(t *rapid.T) {
+			in := rapid.Make[eventsv1.Event]().Draw(t, "event")
+			in.TypeMeta = metav1.TypeMeta{}
+			var between corev1.Event
+			var out eventsv1.Event
+			eventToCore(&in, &between)
+			eventFromCore(&between, &out)
+			if !reflect.DeepEqual(in, out) {
+				t.Fatalf("got %+v", out)
+			}
+		})
+	})
+}
+
+func TestOneEventInTwoGroups(t *testing.T) {
+	h := start(t)
+	client := h.typed(t, admin)
+	namespace(t, client, "work")
+	ctx := within(t)
+	about := corev1.ObjectReference{Kind: "ConfigMap", APIVersion: "v1", Namespace: "work", Name: "a"}
+	_, err := client.EventsV1().Events("work").Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "new"}, EventTime: metav1.NewMicroTime(time.Now()), Type: "Normal", Reason: "Tested",
+		Action: "Testing", Note: "seen in both", Regarding: about, ReportingController: "example.com/test", ReportingInstance: "one",
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := client.CoreV1().Events("work").Get(ctx, "new", metav1.GetOptions{})
+	if err != nil || old.Message != "seen in both" || old.InvolvedObject != about {
+		t.Fatalf("got %+v, %v", old, err)
+	}
+	_, err = client.CoreV1().Events("work").Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "old"}, Type: "Warning", Reason: "Tested", Message: "from core", InvolvedObject: about, Count: 3,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := client.EventsV1().Events("work").List(ctx, metav1.ListOptions{FieldSelector: "regarding.name=a,type=Warning"})
+	if err != nil || len(list.Items) != 1 || list.Items[0].Note != "from core" || list.Items[0].DeprecatedCount != 3 {
+		t.Fatalf("got %+v, %v", list, err)
+	}
+	patched, err := client.EventsV1().Events("work").Patch(ctx, "old", types.StrategicMergePatchType,
+		[]byte(`{"series":{"count":2,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`), metav1.PatchOptions{})
+	if err != nil || patched.Series == nil || patched.Series.Count != 2 {
+		t.Fatalf("got %+v, %v", patched, err)
+	}
+	w, err := client.EventsV1().Events("work").Watch(ctx, initialEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if e, ok := next(t, w).Object.(*eventsv1.Event); !ok || e.Regarding != about {
+		t.Fatalf("watched %+v", e)
+	}
+	kvs, err := h.store.Client().KV.Get(ctx, "/registry/events/work/old")
+	if err != nil || len(kvs.Kvs) != 1 || kvs.Kvs[0].Lease == 0 {
+		t.Fatalf("an event is stored for ever: %v, %v", kvs, err)
+	}
+}

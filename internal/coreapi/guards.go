@@ -1,0 +1,230 @@
+package coreapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-helpers/auth/rbac/validation"
+)
+
+// Nobody may grant what they do not hold: otherwise the right to write a RoleBinding, which looks small, would be the
+// right to become cluster-admin. The verbs "escalate" and "bind" lift the rule, and so does system:masters, who hold
+// everything without a rule that says so.
+
+// guards know what the author of a write may do.
+type guards struct {
+	authorizer authorizer.Authorizer
+	rules      authorizer.RuleResolver
+	// roleRules finds the rules behind a reference. It is set once the roles have their storage.
+	roleRules func(ctx context.Context, namespace string, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, error)
+}
+
+// guardRole lets a Role or ClusterRole say no more than its author holds.
+func guardRole(ctx context.Context, g *guards, obj, old runtime.Object) error {
+	if grantsNothing(obj, old) {
+		return nil
+	}
+	resource, rules, aggregates := roleContent(obj)
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if g.mayEverything(ctx) || g.may(ctx, "escalate", resource, object.GetNamespace(), object.GetName()) {
+		return nil
+	}
+	if aggregates != nil {
+		// An aggregate takes over whatever roles that carry its labels will ever say.
+		everything := []rbacv1.PolicyRule{
+			{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+			{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}},
+		}
+		if err := g.holds(ctx, "", everything); err != nil {
+			return forbidden(resource, object.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
+		}
+	}
+	if err := g.holds(ctx, object.GetNamespace(), rules); err != nil {
+		return forbidden(resource, object.GetName(), err)
+	}
+	return nil
+}
+
+func roleContent(obj runtime.Object) (resource string, rules []rbacv1.PolicyRule, aggregates *rbacv1.AggregationRule) {
+	switch role := obj.(type) {
+	case *rbacv1.ClusterRole:
+		return "clusterroles", role.Rules, role.AggregationRule
+	case *rbacv1.Role:
+		return "roles", role.Rules, nil
+	}
+	return "", nil, nil
+}
+
+// guardBinding lets a binding give away no more than its author holds, unless the author may bind that very role.
+func guardBinding(ctx context.Context, g *guards, obj, old runtime.Object) error {
+	if grantsNothing(obj, old) {
+		return nil
+	}
+	resource, ref := bindingContent(obj)
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	namespace := object.GetNamespace()
+	bound := "clusterroles"
+	if ref.Kind == "Role" {
+		bound = "roles"
+	}
+	if g.mayEverything(ctx) || g.may(ctx, "bind", bound, namespace, ref.Name) {
+		return nil
+	}
+	rules, err := g.roleRules(ctx, namespace, ref)
+	if err != nil {
+		return err
+	}
+	if err := g.holds(ctx, namespace, rules); err != nil {
+		return forbidden(resource, object.GetName(), err)
+	}
+	return nil
+}
+
+func bindingContent(obj runtime.Object) (resource string, ref rbacv1.RoleRef) {
+	switch binding := obj.(type) {
+	case *rbacv1.ClusterRoleBinding:
+		return "clusterrolebindings", binding.RoleRef
+	case *rbacv1.RoleBinding:
+		return "rolebindings", binding.RoleRef
+	}
+	return "", rbacv1.RoleRef{}
+}
+
+// grantsNothing reports whether an update changes only what the garbage collector changes, which must be able to end
+// any role. Labels are not among it: a label can make the rules of a role flow into an aggregate that the author holds.
+func grantsNothing(obj, old runtime.Object) bool {
+	if old == nil {
+		return false
+	}
+	same := obj.DeepCopyObject()
+	next, err := meta.Accessor(same)
+	if err != nil {
+		return false
+	}
+	before, err := meta.Accessor(old)
+	if err != nil {
+		return false
+	}
+	next.SetOwnerReferences(before.GetOwnerReferences())
+	next.SetFinalizers(before.GetFinalizers())
+	next.SetManagedFields(before.GetManagedFields())
+	return apiequality.Semantic.DeepEqual(same, old)
+}
+
+func forbidden(resource, name string, err error) error {
+	return apierrors.NewForbidden(rbacv1.Resource(resource), name, err)
+}
+
+func (g *guards) mayEverything(ctx context.Context) bool {
+	u, ok := apirequest.UserFrom(ctx)
+	return ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
+}
+
+func (g *guards) may(ctx context.Context, verb, resource, namespace, name string) bool {
+	u, ok := apirequest.UserFrom(ctx)
+	if !ok {
+		return false
+	}
+	decision, _, err := g.authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: u, Verb: verb, Namespace: namespace, Name: name, ResourceRequest: true,
+		APIGroup: rbacv1.GroupName, APIVersion: "v1", Resource: resource,
+	})
+	return err == nil && decision == authorizer.DecisionAllow
+}
+
+// holds reports, as an error that lists what is missing, whether the author has every one of the rules in namespace.
+func (g *guards) holds(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {
+	u, ok := apirequest.UserFrom(ctx)
+	if !ok {
+		return errors.New("no user on the request")
+	}
+	resources, paths, _, err := g.rules.RulesFor(ctx, u, namespace)
+	held := heldRules(resources, paths)
+	covered, missing := validation.Covers(held, rules)
+	if covered {
+		return nil
+	}
+	message := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
+		u.GetName(), u.GetGroups(), strings.Join(describeRules(missing), "\n"))
+	if err != nil {
+		message += fmt.Sprintf("; resolution errors: %v", err)
+	}
+	return errors.New(message)
+}
+
+func heldRules(resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo) []rbacv1.PolicyRule {
+	held := make([]rbacv1.PolicyRule, 0, len(resources)+len(paths))
+	for _, rule := range resources {
+		held = append(held, rbacv1.PolicyRule{
+			Verbs: rule.GetVerbs(), APIGroups: rule.GetAPIGroups(), Resources: rule.GetResources(), ResourceNames: rule.GetResourceNames(),
+		})
+	}
+	for _, rule := range paths {
+		held = append(held, rbacv1.PolicyRule{Verbs: rule.GetVerbs(), NonResourceURLs: rule.GetNonResourceURLs()})
+	}
+	return held
+}
+
+// describeRules is one line per thing, with the verbs that are missing for it: Covers breaks rules down to single verbs.
+func describeRules(rules []rbacv1.PolicyRule) []string {
+	verbs := map[string][]string{}
+	for _, rule := range rules {
+		var parts []string
+		for _, field := range []struct {
+			name   string
+			values []string
+		}{
+			{"APIGroups", rule.APIGroups}, {"Resources", rule.Resources},
+			{"NonResourceURLs", rule.NonResourceURLs}, {"ResourceNames", rule.ResourceNames},
+		} {
+			if len(field.values) > 0 {
+				parts = append(parts, fmt.Sprintf("%s:%q", field.name, field.values))
+			}
+		}
+		thing := strings.Join(parts, ", ")
+		verbs[thing] = append(verbs[thing], rule.Verbs...)
+	}
+	lines := make([]string, 0, len(verbs))
+	for thing, missing := range verbs {
+		slices.Sort(missing)
+		lines = append(lines, fmt.Sprintf("{%s, Verbs:%q}", thing, missing))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// storedRoleRules reads the role behind a reference as it is now.
+func storedRoleRules(roles, clusterRoles *stored) func(context.Context, string, rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
+	return func(ctx context.Context, namespace string, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
+		from, resource := clusterRoles, "clusterroles"
+		if ref.Kind == "Role" {
+			from, resource = roles, "roles"
+		} else {
+			namespace = ""
+		}
+		obj, err := from.Get(readContext(ctx, rbacv1.GroupName, resource, namespace, ref.Name), ref.Name, &metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		_, rules, _ := roleContent(obj)
+		return rules, nil
+	}
+}

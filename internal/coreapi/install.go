@@ -1,0 +1,124 @@
+package coreapi
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/emicklei/go-restful/v3"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	"portico.dev/internal/respond"
+)
+
+const (
+	// maxBodyBytes is the largest request body that is read, kube-apiserver's limit: etcd refuses 1.5 MiB, and JSON
+	// is larger than the protobuf that it becomes.
+	maxBodyBytes = 3 << 20
+	// minWatchTimeout is how long a watch lasts that names no timeout, at least; at most twice that.
+	minWatchTimeout = 30 * time.Minute
+)
+
+// api is what install has built.
+type api struct {
+	handler   http.Handler
+	discovery Discovery
+}
+
+// servedGroup is a group-version with the storage of each of its resources and subresources.
+type servedGroup struct {
+	version schema.GroupVersion
+	storage map[string]rest.Storage
+}
+
+// install opens the storages and registers every resource: what GenericAPIServer.InstallAPIGroups does, without its
+// demand for OpenAPI documents, which are built at generate time, and without a server around it.
+func install(cfg Config, c *codecs, shelf *shelf) (*api, error) {
+	all, err := openAll(cfg, c, shelf)
+	if err != nil {
+		return nil, err
+	}
+	converter, err := newTypeConverter(c, all.groups)
+	if err != nil {
+		return nil, err
+	}
+	installer := &installer{
+		codec: c, converter: converter, authorizer: cfg.Authorizer,
+		admission: admissionChain(currentNamespace(all.namespaces)),
+		container: newContainer(), equivalents: runtime.NewEquivalentResourceRegistry(),
+	}
+	// Not ServeHTTP: its mux cleans paths, redirects, and answers 404 in plain text.
+	built := &api{handler: http.HandlerFunc(installer.container.Dispatch)}
+	for _, g := range all.groups {
+		resources, err := installer.add(g)
+		if err != nil {
+			return nil, fmt.Errorf("install %s: %w", g.version, err)
+		}
+		built.discovery.add(g.version, resources)
+	}
+	return built, nil
+}
+
+// newContainer routes below the prefixes of the groups. A path or a verb that does not exist gets a Status.
+func newContainer() *restful.Container {
+	container := restful.NewContainer()
+	container.Router(restful.CurlyRouter{})
+	container.DoNotRecover(true) // the chain recovers, and knows http.ErrAbortHandler
+	container.ServiceErrorHandler(func(e restful.ServiceError, r *restful.Request, w *restful.Response) {
+		respond.Error(w, r.Request, apierrors.NewGenericServerResponse(
+			e.Code, r.Request.Method, schema.GroupResource{}, "", e.Message, 0, true))
+	})
+	return container
+}
+
+type installer struct {
+	codec       *codecs
+	converter   managedfields.TypeConverter
+	authorizer  authorizer.UnconditionalAuthorizer
+	admission   admission.Interface
+	container   *restful.Container
+	equivalents runtime.EquivalentResourceRegistry
+}
+
+// add registers one group-version and returns what discovery says of it.
+func (i *installer) add(g servedGroup) ([]apidiscoveryv2.APIResourceDiscovery, error) {
+	root := "/apis"
+	if g.version.Group == "" {
+		root = "/api"
+	}
+	group := &endpoints.APIGroupVersion{
+		Root:         root,
+		GroupVersion: g.version,
+		Storage:      g.storage,
+		// Options of requests (CreateOptions and the like) are read as those of v1, whatever the group.
+		OptionsExternalVersion: &schema.GroupVersion{Version: "v1"},
+
+		Serializer:            i.codec.factory,
+		ParameterCodec:        i.codec.parameters,
+		Typer:                 i.codec.scheme,
+		Creater:               i.codec.scheme,
+		Convertor:             i.codec.scheme,
+		ConvertabilityChecker: i.codec.scheme,
+		UnsafeConvertor:       runtime.UnsafeObjectConvertor(i.codec.scheme),
+		Defaulter:             i.codec.scheme,
+		Namer:                 runtime.Namer(meta.NewAccessor()),
+		TypeConverter:         i.converter,
+
+		EquivalentResourceRegistry: i.equivalents,
+		Authorizer:                 i.authorizer,
+		Admit:                      i.admission,
+		MinRequestTimeout:          minWatchTimeout,
+		MaxRequestBodyBytes:        maxBodyBytes,
+	}
+	resources, _, err := group.InstallREST(i.container)
+	return resources, err
+}

@@ -1,0 +1,98 @@
+package coreapi
+
+import (
+	"context"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// group is one group-version and what it serves.
+type group struct {
+	version     schema.GroupVersion
+	addToScheme func(*runtime.Scheme) error
+	// resources are stored.
+	resources []resource
+	// transient kinds are posted, answered and forgotten (reviews); reviews.go serves them.
+	transient []runtime.Object
+}
+
+// resource is one entry of the table. Columns, defaults, validation and selectable fields are found by its kind, in the
+// sub-packages of those names.
+type resource struct {
+	// name is the plural in URLs, singular what kubectl prints and accepts.
+	name, singular string
+	shortNames     []string
+	categories     []string
+	// object and list are empty values of the kind and of its list.
+	object, list runtime.Object
+	// clusterScoped objects have no namespace.
+	clusterScoped bool
+	// directory is where kube-apiserver keeps the objects below the prefix. Empty: name.
+	directory string
+	// cached puts a watch cache before etcd: worth its 14 goroutines for what informers and lists ask for all the
+	// time. The rest is read from etcd, where every version that etcd still has can be read and watched.
+	cached bool
+	// lifetime after which etcd forgets an object. Zero: never.
+	lifetime time.Duration
+
+	// createOnUpdate lets PUT create what is not there.
+	createOnUpdate bool
+	// blindUpdate lets PUT replace whatever is there when it names no resourceVersion.
+	blindUpdate bool
+	// generations are counted in metadata.generation.
+	generations bool
+
+	// spec is what users ask for; a write to the status subresource leaves it alone. Nil: there is none.
+	spec *part
+	// status is what was observed; nil: the kind has no status subresource.
+	status *part
+	// statusOnCreate keeps the status that the creator sent: kubelets register nodes with theirs.
+	statusOnCreate bool
+	// statusMeta lets a write to the status subresource change labels, annotations, finalizers and owners too.
+	statusMeta bool
+	// sameContent tells a change of content, which counts as a generation, from one of metadata. Nil: by spec.
+	sameContent func(a, b runtime.Object) bool
+
+	// prepareCreate and prepareUpdate follow the rules above, for what a kind has of its own.
+	prepareCreate func(obj runtime.Object)
+	prepareUpdate func(obj, old runtime.Object)
+	// deletion replaces the strategy of deletions. Nil: objects without finalizers go at once.
+	deletion func(strategy) rest.RESTDeleteStrategy
+	// guard refuses a write that its author may not make although the request was allowed. old is nil on create.
+	guard func(ctx context.Context, g *guards, obj, old runtime.Object) error
+}
+
+func (r *resource) storageDirectory() string {
+	if r.directory != "" {
+		return r.directory
+	}
+	return r.name
+}
+
+// part is one field of a kind, reachable without knowing the kind.
+type part struct {
+	field string
+	reset func(obj runtime.Object)
+	copy  func(to, from runtime.Object)
+	equal func(a, b runtime.Object) bool
+}
+
+// partOf describes the field called name that of points at.
+func partOf[T runtime.Object, F any](name string, of func(T) *F) *part {
+	return &part{
+		field: name,
+		reset: func(obj runtime.Object) {
+			var zero F
+			*of(obj.(T)) = zero
+		},
+		copy:  func(to, from runtime.Object) { *of(to.(T)) = *of(from.(T)) },
+		equal: func(a, b runtime.Object) bool { return apiequality.Semantic.DeepEqual(of(a.(T)), of(b.(T))) },
+	}
+}
+
+func specOf[T runtime.Object, F any](of func(T) *F) *part   { return partOf("spec", of) }
+func statusOf[T runtime.Object, F any](of func(T) *F) *part { return partOf("status", of) }

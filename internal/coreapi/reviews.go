@@ -1,0 +1,129 @@
+package coreapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// review is a kind that is posted with a question, answered in its status, and kept nowhere.
+type review struct {
+	singular   string
+	namespaced bool
+	empty      func() runtime.Object
+	// check refuses a question that has no answer, before admission sees it.
+	check func(ctx context.Context, obj runtime.Object) error
+	// answer fills in the status.
+	answer func(ctx context.Context, obj runtime.Object) error
+}
+
+var (
+	_ rest.Creater              = (*review)(nil)
+	_ rest.Scoper               = (*review)(nil)
+	_ rest.SingularNameProvider = (*review)(nil)
+)
+
+func (r *review) New() runtime.Object     { return r.empty() }
+func (r *review) Destroy()                {}
+func (r *review) NamespaceScoped() bool   { return r.namespaced }
+func (r *review) GetSingularName() string { return r.singular }
+
+func (r *review) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+	if !r.namespaced {
+		if namespace := apirequest.NamespaceValue(ctx); namespace != "" {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("namespace is not allowed on this type: %v", namespace))
+		}
+	}
+	if r.check != nil {
+		if err := r.check(ctx, obj); err != nil {
+			return nil, err
+		}
+	}
+	if validate != nil {
+		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.answer(ctx, obj); err != nil {
+		return nil, err
+	}
+	return obj, nil
+}
+
+// authenticationReviews are the reviews of authentication.k8s.io.
+func authenticationReviews(tokens authenticator.Token) map[string]rest.Storage {
+	return map[string]rest.Storage{
+		"tokenreviews": &review{
+			singular: "tokenreview",
+			empty:    func() runtime.Object { return &authenticationv1.TokenReview{} },
+			check: func(_ context.Context, obj runtime.Object) error {
+				if obj.(*authenticationv1.TokenReview).Spec.Token == "" {
+					return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+				}
+				return nil
+			},
+			answer: func(ctx context.Context, obj runtime.Object) error {
+				return reviewToken(ctx, tokens, obj.(*authenticationv1.TokenReview))
+			},
+		},
+		"selfsubjectreviews": &review{
+			singular: "selfsubjectreview",
+			empty:    func() runtime.Object { return &authenticationv1.SelfSubjectReview{} },
+			answer: func(ctx context.Context, obj runtime.Object) error {
+				u, ok := apirequest.UserFrom(ctx)
+				if !ok {
+					return apierrors.NewBadRequest("no user present on request")
+				}
+				obj.(*authenticationv1.SelfSubjectReview).Status = authenticationv1.SelfSubjectReviewStatus{UserInfo: userInfo(u)}
+				return nil
+			},
+		},
+	}
+}
+
+// reviewToken answers whose token it is. A token that fails is an answer, not an error of the request; the reason goes
+// into the status, where extension servers log it.
+func reviewToken(ctx context.Context, tokens authenticator.Token, r *authenticationv1.TokenReview) error {
+	r.Status = authenticationv1.TokenReviewStatus{}
+	if tokens == nil {
+		return nil
+	}
+	if len(r.Spec.Audiences) > 0 {
+		ctx = authenticator.WithAudiences(ctx, r.Spec.Audiences)
+	}
+	response, ok, err := tokens.AuthenticateToken(ctx, r.Spec.Token)
+	if err != nil {
+		r.Status.Error = err.Error()
+	}
+	if !ok || err != nil || response == nil || response.User == nil {
+		return nil
+	}
+	// Whoever asked named the audiences it answers to. A token for another one is a stolen one.
+	if len(r.Spec.Audiences) > 0 && len(authenticator.Audiences(r.Spec.Audiences).Intersect(response.Audiences)) == 0 {
+		return apierrors.NewInternalError(errors.New("token authenticator returned invalid response"))
+	}
+	r.Status.Authenticated = true
+	r.Status.User = userInfo(response.User)
+	r.Status.Audiences = response.Audiences
+	return nil
+}
+
+func userInfo(u user.Info) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	for key, values := range u.GetExtra() {
+		if info.Extra == nil {
+			info.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		info.Extra[key] = values
+	}
+	return info
+}

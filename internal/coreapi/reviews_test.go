@@ -1,0 +1,203 @@
+package coreapi
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+func TestTokenReviews(t *testing.T) {
+	h := start(t)
+	client := h.typed(t, admin)
+	for _, c := range []struct {
+		name, token   string
+		audiences     []string
+		authenticated bool
+		problem       string
+	}{
+		{name: "a good token", token: "good", authenticated: true},
+		{name: "a good token for the audience that asks", token: "good", audiences: []string{"house"}, authenticated: true},
+		{name: "a token for somebody else", token: "good", audiences: []string{"elsewhere"}, problem: "audiences"},
+		{name: "a token that nobody knows", token: "unknown"},
+		{name: "a token that is forged", token: "bad", problem: "signature"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := client.AuthenticationV1().TokenReviews().Create(within(t),
+				&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: c.token, Audiences: c.audiences}}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Status.Authenticated != c.authenticated || !strings.Contains(got.Status.Error, c.problem) || (c.problem == "") != (got.Status.Error == "") {
+				t.Fatalf("got %+v", got.Status)
+			}
+			if c.authenticated && (got.Status.User.Username != "jane" || got.Status.User.Extra["key"][0] != "value" || got.Status.Audiences[0] != "house") {
+				t.Fatalf("got %+v", got.Status)
+			}
+			if !c.authenticated && got.Status.User.Username != "" {
+				t.Fatalf("a failed token names a user: %+v", got.Status)
+			}
+		})
+	}
+	t.Run("no token", func(t *testing.T) {
+		_, err := client.AuthenticationV1().TokenReviews().Create(within(t), &authenticationv1.TokenReview{}, metav1.CreateOptions{})
+		if !apierrors.IsBadRequest(err) {
+			t.Fatalf("got %v", err)
+		}
+	})
+}
+
+func TestWhoAmI(t *testing.T) {
+	h := start(t)
+	me := &user.DefaultInfo{Name: "me", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
+	got, err := h.typed(t, me).AuthenticationV1().SelfSubjectReviews().Create(within(t), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || got.Status.UserInfo.Username != "me" || got.Status.UserInfo.UID != "1" || got.Status.UserInfo.Extra["k"][0] != "v" {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+}
+
+func TestAccessReviews(t *testing.T) {
+	h := start(t)
+	client := h.typed(t, admin)
+	read := &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: "work"}
+	for _, c := range []struct {
+		name, user      string
+		attributes      *authorizationv1.ResourceAttributes
+		path            *authorizationv1.NonResourceAttributes
+		allowed, denied bool
+		problem         string
+	}{
+		{name: "allowed", user: "viewer", attributes: read, allowed: true},
+		{name: "no opinion is not allowed", user: "stranger", attributes: read},
+		{name: "denied", user: "banned", attributes: read, denied: true},
+		{name: "a path", user: "viewer", path: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/version"}, allowed: true},
+		{name: "rules that cannot be read", user: "broken", attributes: read, problem: "cannot be read"},
+		{name: "a selector that cannot be read", user: "viewer", allowed: true, problem: "fieldSelector", attributes: &authorizationv1.ResourceAttributes{
+			Verb: "list", Resource: "pods", FieldSelector: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{
+				{Key: "spec.nodeName", Operator: metav1.FieldSelectorOpExists},
+			}},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := client.AuthorizationV1().SubjectAccessReviews().Create(within(t), &authorizationv1.SubjectAccessReview{
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: c.user, ResourceAttributes: c.attributes, NonResourceAttributes: c.path},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Status.Allowed != c.allowed || got.Status.Denied != c.denied ||
+				!strings.Contains(got.Status.EvaluationError, c.problem) || (c.problem == "") != (got.Status.EvaluationError == "") {
+				t.Fatalf("got %+v", got.Status)
+			}
+		})
+	}
+	for name, spec := range map[string]authorizationv1.SubjectAccessReviewSpec{
+		"nobody":                {ResourceAttributes: read},
+		"nothing":               {User: "viewer"},
+		"a resource and a path": {User: "viewer", ResourceAttributes: read, NonResourceAttributes: &authorizationv1.NonResourceAttributes{}},
+	} {
+		t.Run("a review of "+name+" is refused", func(t *testing.T) {
+			_, err := client.AuthorizationV1().SubjectAccessReviews().Create(within(t), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+			if !apierrors.IsInvalid(err) {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+	t.Run("of oneself", func(t *testing.T) {
+		got, err := h.typed(t, &user.DefaultInfo{Name: "viewer"}).AuthorizationV1().SelfSubjectAccessReviews().Create(within(t),
+			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: read}}, metav1.CreateOptions{})
+		if err != nil || !got.Status.Allowed || got.Status.Reason != "viewers read" {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+	})
+	t.Run("in a namespace that need not exist", func(t *testing.T) {
+		local := func(about string) (*authorizationv1.LocalSubjectAccessReview, error) {
+			return client.AuthorizationV1().LocalSubjectAccessReviews("work").Create(within(t), &authorizationv1.LocalSubjectAccessReview{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "work"},
+				Spec: authorizationv1.SubjectAccessReviewSpec{User: "viewer", ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: "get", Resource: "pods", Namespace: about,
+				}},
+			}, metav1.CreateOptions{})
+		}
+		if got, err := local("work"); err != nil || !got.Status.Allowed {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		if _, err := local("other"); !apierrors.IsInvalid(err) {
+			t.Fatalf("asked about another namespace: %v", err)
+		}
+	})
+	t.Run("the rules of oneself", func(t *testing.T) {
+		got, err := h.typed(t, &user.DefaultInfo{Name: "viewer"}).AuthorizationV1().SelfSubjectRulesReviews().Create(within(t),
+			&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "partial"}}, metav1.CreateOptions{})
+		if err != nil || !got.Status.Incomplete || len(got.Status.ResourceRules) != 1 || len(got.Status.NonResourceRules) != 1 {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+	})
+}
+
+func TestServiceAccountTokens(t *testing.T) {
+	h := start(t)
+	client := h.typed(t, admin)
+	namespace(t, client, "work")
+	ctx := within(t)
+	accounts := client.CoreV1().ServiceAccounts("work")
+	for _, name := range []string{"robot", "other"} {
+		if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod, err := client.CoreV1().Pods("work").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: corev1.PodSpec{
+		ServiceAccountName: "robot", Containers: []corev1.Container{{Name: "c", Image: "i"}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(account string, spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
+		return accounts.CreateToken(ctx, account, &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
+	}
+	bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "pod", UID: pod.UID}
+
+	t.Run("of an account", func(t *testing.T) {
+		got, err := ask("robot", authenticationv1.TokenRequestSpec{})
+		if err != nil || got.Status.Token != "work/robot" || got.Name != "robot" || got.Namespace != "work" || !slices.Equal(got.Spec.Audiences, []string{"house"}) {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+		if left := time.Until(got.Status.ExpirationTimestamp.Time); left < 58*time.Minute || left > time.Hour {
+			t.Fatalf("ends in %s", left)
+		}
+	})
+	t.Run("of a pod", func(t *testing.T) {
+		got, err := ask("robot", authenticationv1.TokenRequestSpec{BoundObjectRef: bound})
+		if err != nil || got.Status.Token != "work/robot/pod" {
+			t.Fatalf("got %+v, %v", got, err)
+		}
+	})
+	for name, c := range map[string]struct {
+		account string
+		spec    authenticationv1.TokenRequestSpec
+		refused func(error) bool
+	}{
+		"of an account that is not there": {"nobody", authenticationv1.TokenRequestSpec{}, apierrors.IsNotFound},
+		"of a pod of another account":     {"other", authenticationv1.TokenRequestSpec{BoundObjectRef: bound}, apierrors.IsBadRequest},
+		"for five minutes":                {"robot", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(300))}, apierrors.IsInvalid},
+		"of a pod that was replaced": {"robot", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: "pod", UID: "another",
+		}}, apierrors.IsConflict},
+		"of a service": {"robot", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Service", Name: "s",
+		}}, apierrors.IsBadRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := ask(c.account, c.spec); !c.refused(err) {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}

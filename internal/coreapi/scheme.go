@@ -1,0 +1,78 @@
+package coreapi
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/selectable"
+)
+
+// codecs translate between bytes and the types served here.
+type codecs struct {
+	scheme     *runtime.Scheme
+	factory    serializer.CodecFactory
+	parameters runtime.ParameterCodec
+	protobuf   runtime.Serializer
+}
+
+func newCodecs() (*codecs, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	// Streaming lists item by item keeps a large LIST from being held twice in memory.
+	factory := serializer.NewCodecFactory(scheme,
+		serializer.WithStreamingCollectionEncodingToJSON(), serializer.WithStreamingCollectionEncodingToProtobuf())
+	info, ok := runtime.SerializerInfoForMediaType(factory.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	if !ok {
+		return nil, fmt.Errorf("no serializer for %s", runtime.ContentTypeProtobuf)
+	}
+	return &codecs{scheme, factory, runtime.NewParameterCodec(scheme), info.Serializer}, nil
+}
+
+// storage is the codec between etcd and memory: protobuf of the stored version, read back in whichever encoding it was
+// written (kube-apiserver may have been there before us).
+func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
+	return c.factory.CodecForVersions(c.protobuf, c.factory.UniversalDeserializer(), stored, internalOf(stored.Group))
+}
+
+func internalOf(group string) schema.GroupVersion {
+	return schema.GroupVersion{Group: group, Version: runtime.APIVersionInternal}
+}
+
+// newScheme registers every served kind twice: as v1, and, with the same Go type, as its own internal version. The
+// scheme then converts between the two by setting apiVersion and kind, and copies nothing.
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	for _, g := range groups() {
+		if err := g.addToScheme(scheme); err != nil {
+			return nil, fmt.Errorf("register %s: %w", g.version, err)
+		}
+		for _, r := range g.resources {
+			scheme.AddKnownTypes(internalOf(g.version.Group), r.object.DeepCopyObject(), r.list.DeepCopyObject())
+		}
+		for _, kind := range g.transient {
+			scheme.AddKnownTypes(internalOf(g.version.Group), kind.DeepCopyObject())
+		}
+		if err := scheme.SetVersionPriority(g.version); err != nil {
+			return nil, fmt.Errorf("register %s: %w", g.version, err)
+		}
+	}
+	// events.k8s.io keeps its objects as core Events: that is its internal version.
+	scheme.AddKnownTypes(internalOf(eventsGroup), &corev1.Event{}, &corev1.EventList{})
+	if err := addEventConversions(scheme); err != nil {
+		return nil, fmt.Errorf("register event conversions: %w", err)
+	}
+	defaults.Register(scheme)
+	if err := selectable.Register(scheme); err != nil {
+		return nil, fmt.Errorf("register field selectors: %w", err)
+	}
+	return scheme, nil
+}

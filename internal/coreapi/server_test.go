@@ -1,0 +1,209 @@
+package coreapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"portico.dev/internal/store"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// A read that waits for a version leaves a timer behind, for three seconds.
+		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),
+	)
+}
+
+var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+
+// house is a running server over a store of its own.
+type house struct {
+	*Server
+	store *store.Store
+}
+
+// start runs a store and a server until the test ends, and waits until both are ready.
+func start(t *testing.T, change ...func(*Config)) *house {
+	t.Helper()
+	return startIn(t, t.TempDir(), change...)
+}
+
+func startIn(t *testing.T, dir string, change ...func(*Config)) *house {
+	t.Helper()
+	s, err := store.New(store.Config{DataDir: dir, Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runUntilEnd(t, "store", s.Run, s.Ready())
+	cfg := Config{
+		Store: s, Authorizer: people{}, RuleResolver: people{}, TokenAuthenticator: tokenList{"good": "jane"},
+		TokenIssuer: notary{}, Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	server, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runUntilEnd(t, "local groups", server.Run, server.Ready())
+	return &house{server, s}
+}
+
+func runUntilEnd(t *testing.T, name string, run func(context.Context) error, ready <-chan struct{}) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	failed := make(chan error, 1)
+	go func() { failed <- run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-failed:
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s does not stop", name)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-failed:
+		failed <- err
+		t.Fatalf("%s: %v", name, err)
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s is not ready", name)
+	}
+}
+
+func (h *house) typed(t *testing.T, u user.Info) kubernetes.Interface {
+	t.Helper()
+	return clientFor(t, h.ClientConfig(u))
+}
+
+func clientFor(t *testing.T, config *rest.Config) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// within is the time that anything in these tests may take.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func namespace(t *testing.T, client kubernetes.Interface, name string) *corev1.Namespace {
+	t.Helper()
+	ns, err := client.CoreV1().Namespaces().Create(within(t), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+// people is a small authorizer: system:masters may everything, "viewer" may read, "binder" may bind the role "view".
+type people struct{}
+
+func (people) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	name := a.GetUser().GetName()
+	for _, group := range a.GetUser().GetGroups() {
+		if group == user.SystemPrivilegedGroup {
+			return authorizer.DecisionAllow, "", nil
+		}
+	}
+	switch {
+	case name == "viewer" && a.IsReadOnly():
+		return authorizer.DecisionAllow, "viewers read", nil
+	case name == "binder" && a.GetVerb() == "bind" && a.GetName() == "view":
+		return authorizer.DecisionAllow, "", nil
+	case name == "banned":
+		return authorizer.DecisionDeny, "banned", nil
+	case name == "broken":
+		return authorizer.DecisionNoOpinion, "", fmt.Errorf("the rules cannot be read")
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+func (p people) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return authorizer.ConditionsAwareDecisionFromParts(p.Authorize(ctx, a))
+}
+
+func (people) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
+}
+
+func (people) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	if u.GetName() != "viewer" {
+		return nil, nil, false, nil
+	}
+	resources := []authorizer.ResourceRuleInfo{&authorizer.DefaultResourceRuleInfo{
+		Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"configmaps", "pods"},
+	}}
+	paths := []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"get"}, NonResourceURLs: []string{"/version"}}}
+	return resources, paths, namespace == "partial", nil
+}
+
+// tokenList authenticates tokens by their user, for the audience "house".
+type tokenList map[string]string
+
+func (l tokenList) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if token == "bad" {
+		return nil, false, fmt.Errorf("the signature does not fit")
+	}
+	name, ok := l[token]
+	if !ok {
+		return nil, false, nil
+	}
+	house := authenticator.Audiences{"house"}
+	if wanted, ok := authenticator.AudiencesFrom(ctx); ok && len(wanted.Intersect(house)) == 0 {
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", house, wanted)
+	}
+	return &authenticator.Response{Audiences: house, User: &user.DefaultInfo{
+		Name: name, UID: "7", Groups: []string{"people"}, Extra: map[string][]string{"key": {"value"}},
+	}}, true, nil
+}
+
+// notary signs by writing down what it was told.
+type notary struct{}
+
+func (notary) IssueToken(_ context.Context, s TokenSubject, audiences []string, lifetime time.Duration) (IssuedToken, error) {
+	if len(audiences) == 0 {
+		audiences = []string{"house"}
+	}
+	bound := ""
+	if s.Pod != nil {
+		bound = "/" + s.Pod.Name
+	}
+	return IssuedToken{Token: s.Account.Namespace + "/" + s.Account.Name + bound, Expires: time.Now().Add(lifetime), Audiences: audiences}, nil
+}
+
+func (s *Server) typedOf(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	return clientFor(t, s.ClientConfig(admin))
+}
+
+// clientOver makes clients that call h.
+func clientOver(h http.Handler) *rest.Config {
+	return &rest.Config{Host: "http://in-process.invalid", Transport: InProcess(h), QPS: -1}
+}

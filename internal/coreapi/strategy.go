@@ -1,0 +1,166 @@
+package coreapi
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"portico.dev/internal/coreapi/validate"
+)
+
+// strategy is what the library asks about a kind while it creates, updates and deletes: the table's answers.
+type strategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+	of *resource
+}
+
+func newStrategy(typer runtime.ObjectTyper, r *resource) strategy {
+	return strategy{typer, names.SimpleNameGenerator, r}
+}
+
+var (
+	_ rest.RESTCreateStrategy  = strategy{}
+	_ rest.RESTUpdateStrategy  = strategy{}
+	_ rest.RESTDeleteStrategy  = strategy{}
+	_ rest.ResetFieldsStrategy = strategy{}
+)
+
+func (s strategy) NamespaceScoped() bool                         { return !s.of.clusterScoped }
+func (s strategy) AllowCreateOnUpdate(context.Context) bool      { return s.of.createOnUpdate }
+func (s strategy) AllowUnconditionalUpdate(context.Context) bool { return s.of.blindUpdate }
+func (s strategy) Canonicalize(runtime.Object)                   {}
+
+// PrepareForCreate drops what a creator may not set.
+func (s strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	if s.of.status != nil && !s.of.statusOnCreate {
+		s.of.status.reset(obj)
+	}
+	if s.of.generations {
+		setGeneration(obj, 1)
+	}
+	if s.of.prepareCreate != nil {
+		s.of.prepareCreate(obj)
+	}
+}
+
+// PrepareForUpdate keeps the status as it was and counts a new generation when the content changed. The library has
+// carried the generation over from old.
+func (s strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	if s.of.status != nil {
+		s.of.status.copy(obj, old)
+	}
+	if s.of.prepareUpdate != nil {
+		s.of.prepareUpdate(obj, old)
+	}
+	if s.of.generations && !s.unchanged(obj, old) {
+		setGeneration(obj, generation(old)+1)
+	}
+}
+
+func (s strategy) unchanged(obj, old runtime.Object) bool {
+	if s.of.sameContent != nil {
+		return s.of.sameContent(obj, old)
+	}
+	return s.of.spec.equal(obj, old)
+}
+
+func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return validate.Create(ctx, obj)
+}
+
+func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return validate.Update(ctx, obj, old)
+}
+
+func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
+	return validate.Warnings(obj)
+}
+
+func (s strategy) WarningsOnUpdate(_ context.Context, obj, _ runtime.Object) []string {
+	return validate.Warnings(obj)
+}
+
+// GetResetFields keeps an applier of the main resource from owning a status that its apply does not write.
+func (s strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	if s.of.status == nil {
+		return nil
+	}
+	return s.resets(fieldpath.MakePathOrDie(s.of.status.field))
+}
+
+// resets are fields reset by writes through any version that shows the kind.
+func (s strategy) resets(paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
+	kinds, _, err := s.ObjectKinds(s.of.object)
+	if err != nil {
+		return nil // every kind of the table is registered: newScheme
+	}
+	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
+	for _, kind := range kinds {
+		if kind.Version != runtime.APIVersionInternal {
+			fields[fieldpath.APIVersion(kind.GroupVersion().String())] = fieldpath.NewSet(paths...)
+		}
+	}
+	return fields
+}
+
+// statusStrategy lets the status subresource change the status and nothing else.
+type statusStrategy struct {
+	strategy
+}
+
+func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	if s.of.spec != nil {
+		s.of.spec.copy(obj, old)
+	}
+	if s.of.statusMeta {
+		return
+	}
+	to, err := meta.Accessor(obj)
+	if err != nil {
+		return // the library has read the metadata of both before it came here
+	}
+	from, err := meta.Accessor(old)
+	if err != nil {
+		return
+	}
+	metav1.ResetObjectMetaForStatus(to, from)
+}
+
+func (s statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	paths := []fieldpath.Path{fieldpath.MakePathOrDie(s.of.spec.field)}
+	if !s.of.statusMeta {
+		for _, name := range []string{"labels", "annotations", "finalizers", "ownerReferences"} {
+			paths = append(paths, fieldpath.MakePathOrDie("metadata", name))
+		}
+	}
+	return s.resets(paths...)
+}
+
+func (s statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return validate.UpdateStatus(ctx, obj, old)
+}
+
+// WarningsOnUpdate is silent: what would be warned about was not in the request.
+func (s statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+func generation(obj runtime.Object) int64 {
+	if m, err := meta.Accessor(obj); err == nil {
+		return m.GetGeneration()
+	}
+	return 0
+}
+
+func setGeneration(obj runtime.Object, n int64) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetGeneration(n)
+	}
+}

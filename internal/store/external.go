@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
+
+	"portico.dev/internal/pki"
+)
+
+const (
+	// A dead server is noticed within keepaliveTime+keepaliveTimeout and the next one is used.
+	keepaliveTime    = 30 * time.Second
+	keepaliveTimeout = 10 * time.Second
+	dialTimeout      = 5 * time.Second
+	dialRetry        = time.Second
+)
+
+// runExternal keeps one connection to the servers open until ctx ends. Servers that do not answer yet are waited for:
+// at the start of a cluster the front door and etcd race.
+func (s *Store) runExternal(ctx context.Context) error {
+	config := clientv3.Config{
+		Endpoints:            s.cfg.Servers,
+		DialTimeout:          dialTimeout,
+		DialKeepAliveTime:    keepaliveTime,
+		DialKeepAliveTimeout: keepaliveTimeout,
+		Logger:               etcdLogger(s.log),
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if usesTLS(s.cfg.Servers) {
+		tlsConfig, certificate, err := s.clientTLS()
+		if err != nil {
+			return err
+		}
+		config.TLS = tlsConfig
+		if certificate != nil {
+			running.Go(func() {
+				if err := certificate.Run(ctx, s.log); err != nil && ctx.Err() == nil {
+					s.log.Warn("etcd client certificate is no longer reloaded", zap.Error(err))
+				}
+			})
+		}
+	}
+	client, err := kubernetes.New(config)
+	if err != nil {
+		return fmt.Errorf("dial etcd: %w", err)
+	}
+	defer func() { _ = client.Client.Close() }() // answers the cancellation of its own context
+
+	if !s.awaitServers(ctx, client) {
+		return nil
+	}
+	s.publish(client)
+	s.log.Info("etcd is ready", zap.Strings("servers", s.cfg.Servers))
+	<-ctx.Done()
+	return nil
+}
+
+func usesTLS(servers []string) bool {
+	for _, server := range servers {
+		if strings.HasPrefix(server, "https://") {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Store) clientTLS() (*tls.Config, *pki.KeyPair, error) {
+	options := pki.ClientOptions{}
+	if s.cfg.CAFile != "" {
+		roots, err := os.ReadFile(s.cfg.CAFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("etcd CA file: %w", err)
+		}
+		options.Roots = roots
+	}
+	if s.cfg.CertFile != "" {
+		certificate, err := pki.LoadKeyPair(s.cfg.CertFile, s.cfg.KeyFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("etcd client certificate: %w", err)
+		}
+		options.Certificate = certificate
+	}
+	config, err := pki.ClientConfig(options)
+	if err != nil {
+		return nil, nil, fmt.Errorf("etcd CA file %s: %w", s.cfg.CAFile, err)
+	}
+	return config, options.Certificate, nil
+}
+
+// awaitServers reads through consensus until one server answers; false when ctx ended first.
+func (s *Store) awaitServers(ctx context.Context, client *kubernetes.Client) bool {
+	var last string
+	for {
+		attempt, cancel := context.WithTimeout(ctx, dialTimeout)
+		_, err := client.KV.Get(attempt, ownPrefix+"health")
+		cancel()
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if err.Error() != last { // once per reason, not once per second
+			last = err.Error()
+			s.log.Warn("etcd does not answer yet", zap.Strings("servers", s.cfg.Servers), zap.Error(err))
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(dialRetry):
+		}
+	}
+}

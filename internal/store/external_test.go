@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"portico.dev/internal/pki"
+)
+
+// secureEtcd is an etcd of somebody else: it asks for client certificates of its own authority.
+func secureEtcd(t *testing.T) (cfg Config, stranger Config) {
+	t.Helper()
+	dir := t.TempDir()
+	authority, err := pki.NewAuthority("etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := pki.NewAuthority("somebody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	issue := func(a *pki.Authority, name string, leaf pki.Leaf) (cert, key string) {
+		leaf.TTL = time.Hour
+		certPEM, keyPEM, err := a.Issue(leaf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file(name+".crt", certPEM), file(name+".key", keyPEM)
+	}
+	ca := file("ca.crt", authority.PEM())
+	serverCert, serverKey := issue(authority, "server", pki.Leaf{CommonName: "etcd", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true, Client: true})
+	clientCert, clientKey := issue(authority, "client", pki.Leaf{CommonName: "portico", Client: true})
+	strangeCert, strangeKey := issue(other, "stranger", pki.Leaf{CommonName: "portico", Client: true})
+
+	c := embeddedConfig(Config{DataDir: filepath.Join(dir, "data"), Logger: zap.NewNop()})
+	listen := url.URL{Scheme: "https", Host: freeAddress(t)}
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{listen}, []url.URL{listen}
+	c.ClientTLSInfo = transport.TLSInfo{CertFile: serverCert, KeyFile: serverKey, TrustedCAFile: ca, ClientCertAuth: true}
+	server, err := embed.StartEtcd(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	servers := []string{listen.String()}
+	return Config{Servers: servers, CAFile: ca, CertFile: clientCert, KeyFile: clientKey},
+		Config{Servers: servers, CAFile: ca, CertFile: strangeCert, KeyFile: strangeKey}
+}
+
+// freeAddress is an address that nobody listens on, now. etcd does not report the port it was given for port 0.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestAnExternalEtcd(t *testing.T) {
+	cfg, stranger := secureEtcd(t)
+	s, stop := run(t, cfg)
+	if err := s.Put(within(t), "k", []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("does not let a stranger in", func(t *testing.T) {
+		s, err := New(stranger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if err := s.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-s.Ready():
+			t.Fatal("a client certificate of another authority was accepted")
+		default:
+		}
+	})
+	t.Run("needs files that can be read", func(t *testing.T) {
+		missing := cfg
+		missing.CAFile = "/nowhere/ca.crt"
+		s, err := New(missing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Run(within(t)); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "/nowhere/ca.crt") {
+			t.Fatalf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// ownPrefix is apart from the objects of the API, so that neither an API client nor a prefix scan can meet our keys.
+const ownPrefix = "/portico/"
+
+// pageSize bounds what one List call asks of etcd at a time; a value may be as large as a discovery document.
+const pageSize = 100
+
+// Get reads one of our own keys. ok is false when there is none.
+func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err error) {
+	client := s.Client()
+	if client == nil {
+		return nil, false, ErrNotReady
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	resp, err := client.KV.Get(ctx, ownPrefix+key)
+	if err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", key, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return nil, false, nil
+	}
+	return resp.Kvs[0].Value, true, nil
+}
+
+// Put writes one of our own keys. It has been stored when the error is nil; after an error it may have been.
+func (s *Store) Put(ctx context.Context, key string, value []byte) error {
+	client := s.Client()
+	if client == nil {
+		return ErrNotReady
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	if _, err := client.KV.Put(ctx, ownPrefix+key, string(value)); err != nil {
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	return nil
+}
+
+// Delete removes one of our own keys. A key that is not there is no error.
+func (s *Store) Delete(ctx context.Context, key string) error {
+	client := s.Client()
+	if client == nil {
+		return ErrNotReady
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	if _, err := client.KV.Delete(ctx, ownPrefix+key); err != nil {
+		return fmt.Errorf("delete %s: %w", key, err)
+	}
+	return nil
+}
+
+// List reads all of our own keys that begin with prefix, as they were at one moment.
+func (s *Store) List(ctx context.Context, prefix string) (map[string][]byte, error) {
+	client := s.Client()
+	if client == nil {
+		return nil, ErrNotReady
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	found := map[string][]byte{}
+	end := clientv3.GetPrefixRangeEnd(ownPrefix + prefix)
+	var revision int64 // that of the first page, asked of the later ones
+	for next := ownPrefix + prefix; ; {
+		resp, err := client.KV.Get(ctx, next,
+			clientv3.WithRange(end), clientv3.WithLimit(pageSize), clientv3.WithRev(revision))
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", prefix, err)
+		}
+		for _, kv := range resp.Kvs {
+			found[strings.TrimPrefix(string(kv.Key), ownPrefix)] = kv.Value
+		}
+		if !resp.More || len(resp.Kvs) == 0 {
+			return found, nil
+		}
+		revision = resp.Header.Revision
+		next = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
+}

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"strings"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// harmless are messages that etcd writes as warnings or errors although nothing is wrong and nobody can act on them.
+// Each begins with message; cause, if there is one, is part of its error.
+var harmless = []struct{ message, cause string }{
+	// At the first start on an empty directory, before the first entry of its log.
+	{"failed to update storage version", "missing term information"},
+	{"Failed to detect schema version", "missing term information"},
+	{"failed to update cluster version", "request cancelled"},          // stopped soon after it started
+	{"Running http and grpc server on single port", ""},                // there is no http server
+	{"simple token is not cryptographically signed", ""},               // etcd's own users are not used
+	{"AdvertiseClientURLs is empty", ""},                               // nobody needs to find us
+	{"Detected that checkpointing is enabled without persistence", ""}, // leases of events may outlive a restart
+}
+
+// etcdLogger is what etcd may say to l: warnings and worse, everything when l is at debug, and never the harmless.
+func etcdLogger(l *zap.Logger) *zap.Logger {
+	least := zapcore.WarnLevel
+	if l.Core().Enabled(zapcore.DebugLevel) {
+		least = zapcore.DebugLevel
+	}
+	return l.Named("etcd").WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return quietCore{c, least} }))
+}
+
+// quietCore drops the harmless and what is below least, and passes the rest on.
+type quietCore struct {
+	zapcore.Core
+	least zapcore.Level
+}
+
+func (c quietCore) Enabled(l zapcore.Level) bool { return l >= c.least && c.Core.Enabled(l) }
+
+func (c quietCore) With(fields []zapcore.Field) zapcore.Core {
+	return quietCore{c.Core.With(fields), c.least}
+}
+
+func (c quietCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if !c.Enabled(e.Level) {
+		return checked
+	}
+	return checked.AddCore(e, c)
+}
+
+func (c quietCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	if isHarmless(e, fields) {
+		return nil
+	}
+	return c.Core.Write(e, fields)
+}
+
+func isHarmless(e zapcore.Entry, fields []zapcore.Field) bool {
+	for _, h := range harmless {
+		if strings.HasPrefix(e.Message, h.message) && (h.cause == "" || strings.Contains(errorIn(fields), h.cause)) {
+			return true
+		}
+	}
+	return false
+}
+
+func errorIn(fields []zapcore.Field) string {
+	for _, f := range fields {
+		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
+			return err.Error()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,159 @@
+// Package store is etcd: embedded or external, our own keys, leases, election.
+//
+// The embedded server is reached by function calls (etcd's v3client): no listener, no gRPC, a third of the CPU of a
+// socket for each read, and no port that a neighbour on the machine could talk to. A unix socket for etcdctl is opened
+// only when it is asked for. External servers are reached over TLS.
+//
+// The objects of the API live under Config.Prefix and belong to internal/coreapi, which reads and writes them through
+// Client. What the rest of the house remembers (last-known documents, verdicts) lives under /portico/ and is reached
+// through Get, Put, Delete and List.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
+)
+
+// DefaultPrefix is where kube-apiserver keeps its objects, and so where tools look for them.
+const DefaultPrefix = "/registry"
+
+// The store is local or a few milliseconds away: whatever takes longer than these is broken, and the caller should hear.
+const (
+	checkTimeout = 2 * time.Second
+	keyTimeout   = 10 * time.Second
+	closeTimeout = 10 * time.Second
+)
+
+// ErrNotReady is the answer to every call made before Ready, or after Run has returned.
+var ErrNotReady = errors.New("the store is not ready")
+
+// Config says which etcd. The zero value of every field but DataDir (or Servers) is usable.
+type Config struct {
+	// Servers are the URLs of an external etcd. Empty: an etcd of our own in DataDir.
+	// Plain http is refused except to this machine: etcd behind it would be open to whoever can reach it.
+	Servers []string
+	// CAFile is the PEM bundle that the external servers' certificates must chain to. Empty: the system's roots.
+	CAFile string
+	// CertFile and KeyFile are our client certificate for the external servers; replaced on disk, they are reloaded.
+	CertFile, KeyFile string
+	// Prefix holds the objects of the API. Empty: DefaultPrefix. Changing it hides every object stored before.
+	Prefix string
+	// DataDir holds the embedded etcd. It is created with mode 0700 and belongs to one process at a time.
+	DataDir string
+	// UnixSocket is a path where the embedded etcd listens for etcdctl. Empty: no listener at all.
+	// Whoever can open it can read every secret; it is created with mode 0600.
+	UnixSocket string
+	// Logger receives etcd's own log too. Nil: nothing is logged.
+	Logger *zap.Logger
+}
+
+// Store is one etcd, ours or not. It does nothing until Run.
+type Store struct {
+	cfg    Config
+	log    *zap.Logger
+	client atomic.Pointer[kubernetes.Client] // nil outside the time between Ready and the end of Run
+	ready  chan struct{}                     // closed once, when client is first set
+}
+
+// New checks cfg. It touches neither disk nor network.
+func New(cfg Config) (*Store, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = DefaultPrefix
+	}
+	if !strings.HasPrefix(cfg.Prefix, "/") || strings.HasPrefix(cfg.Prefix+"/", ownPrefix) {
+		return nil, fmt.Errorf("etcd prefix %q: it must begin with / and stay clear of %s", cfg.Prefix, ownPrefix)
+	}
+	if len(cfg.Servers) == 0 && cfg.DataDir == "" {
+		return nil, errors.New("no etcd: give a data directory for an embedded one, or the URLs of external servers")
+	}
+	for _, server := range cfg.Servers {
+		if err := checkServer(server); err != nil {
+			return nil, err
+		}
+	}
+	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
+		return nil, errors.New("etcd client certificate: the certificate file and the key file go together")
+	}
+	if cfg.UnixSocket != "" {
+		if len(cfg.Servers) > 0 {
+			return nil, errors.New("an etcd unix socket belongs to the embedded etcd: leave it out with external servers")
+		}
+		path, err := filepath.Abs(cfg.UnixSocket)
+		if err != nil {
+			return nil, fmt.Errorf("etcd unix socket: %w", err)
+		}
+		// sun_path holds 108 bytes on Linux; the kernel's own message for more is "invalid argument".
+		if len(path) > 107 {
+			return nil, fmt.Errorf("etcd unix socket %s: the path is longer than the 107 bytes that a socket may have; choose a shorter one", path)
+		}
+		cfg.UnixSocket = path
+	}
+	return &Store{cfg: cfg, log: cfg.Logger, ready: make(chan struct{})}, nil
+}
+
+func checkServer(server string) error {
+	u, err := url.Parse(server)
+	if err != nil {
+		return fmt.Errorf("etcd server %q: %w", server, err)
+	}
+	switch u.Scheme {
+	case "https", "unix":
+		return nil
+	case "http":
+		host := u.Hostname()
+		if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+			return nil
+		}
+		return fmt.Errorf("etcd server %q: plain http is refused except to this machine; use https with a CA file and a client certificate", server)
+	}
+	return fmt.Errorf("etcd server %q: want a URL that begins with https://, http:// or unix://", server)
+}
+
+// Run starts or dials etcd, closes Ready once it answers, and blocks until ctx ends or etcd fails.
+// It returns after etcd has stopped and its lock on the data directory is released, within a bounded time.
+func (s *Store) Run(ctx context.Context) error {
+	defer s.client.Store(nil)
+	if len(s.cfg.Servers) > 0 {
+		return s.runExternal(ctx)
+	}
+	return s.runEmbedded(ctx)
+}
+
+// publish lets the house in.
+func (s *Store) publish(client *kubernetes.Client) {
+	s.client.Store(client)
+	close(s.ready)
+}
+
+// Ready is closed when etcd first answered.
+func (s *Store) Ready() <-chan struct{} { return s.ready }
+
+// Prefix is where the objects of the API live.
+func (s *Store) Prefix() string { return s.cfg.Prefix }
+
+// Client is the connection that everybody shares. It is nil before Ready and after Run has returned;
+// closing it is the Store's business.
+func (s *Store) Client() *kubernetes.Client { return s.client.Load() }
+
+// Check reads through consensus, so that its success means that etcd has a leader and would accept a write.
+func (s *Store) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if _, _, err := s.Get(ctx, "health"); err != nil {
+		return fmt.Errorf("etcd does not answer: %w", err)
+	}
+	return nil
+}
