@@ -127,7 +127,7 @@ func (h *house) wireState() (err error) {
 	}
 	h.rbac = rbac.New(h.log.Named("rbac"))
 	h.core, err = coreapi.New(coreapi.Config{
-		Store: h.store, Authorizer: h.rbac, RuleResolver: h.rbac,
+		Store: h.store, Authorizer: h.rbac, RuleResolver: h.rbac, Aggregate: rbac.Aggregate,
 		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Logger: h.log.Named("local"),
 	})
 	return err
@@ -280,6 +280,7 @@ func (h *house) checks() []server.Check {
 		{Name: "apiservice-routes", Ask: closed(h.apiservices.Ready())},
 		{Name: "discovery", Ask: closed(h.discovery.Ready())},
 		{Name: "client-ca-file", Ask: func(context.Context) error { return h.clientCA.Stale() }},
+		{Name: "authentication", Ask: func(context.Context) error { return h.authn.Stale() }},
 		{Name: "requestheader-client-ca-file", Ask: func(context.Context) error { return h.frontProxy.Stale() }},
 		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.shown.Stale() }},
 		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.presented.Stale() }},
@@ -345,6 +346,7 @@ func (h *house) members() *run.Group {
 		g.Add(run.Member{Name: name, Ready: ready, Run: f})
 	}
 	add("keys", nil, h.followKeys)
+	add("token file", nil, h.authn.Run)
 	add("store", h.store.Ready(), h.store.Run)
 	add("local groups", h.core.Ready(), h.core.Run)
 	bootstrapped, bootstrap := h.bootstrap()

@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -46,10 +47,6 @@ func guardRole(ctx context.Context, g *guards, obj, old runtime.Object) error {
 	}
 	if aggregates != nil {
 		// An aggregate takes over whatever roles that carry its labels will ever say.
-		everything := []rbacv1.PolicyRule{
-			{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
-			{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}},
-		}
 		if err := g.holds(ctx, "", everything); err != nil {
 			return forbidden(resource, object.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
 		}
@@ -59,6 +56,15 @@ func guardRole(ctx context.Context, g *guards, obj, old runtime.Object) error {
 	}
 	return nil
 }
+
+// everything is what cluster-admin may.
+var everything = []rbacv1.PolicyRule{
+	{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+	{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}},
+}
+
+// AggregateFunc returns what each ClusterRole gives, by name, aggregated ones included.
+type AggregateFunc func([]*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule
 
 func roleContent(obj runtime.Object) (resource string, rules []rbacv1.PolicyRule, aggregates *rbacv1.AggregationRule) {
 	switch role := obj.(type) {
@@ -211,8 +217,9 @@ func describeRules(rules []rbacv1.PolicyRule) []string {
 	return lines
 }
 
-// storedRoleRules reads the role behind a reference as it is now.
-func storedRoleRules(roles, clusterRoles *stored) func(context.Context, string, rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
+// storedRoleRules reads the role behind a reference as it is now. The stored rules of an aggregated role mean nothing:
+// what it gives is gathered from the roles that it selects, as they are now too.
+func storedRoleRules(roles, clusterRoles *stored, aggregate AggregateFunc) func(context.Context, string, rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
 	return func(ctx context.Context, namespace string, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
 		from, resource := clusterRoles, "clusterroles"
 		if ref.Kind == "Role" {
@@ -224,7 +231,22 @@ func storedRoleRules(roles, clusterRoles *stored) func(context.Context, string, 
 		if err != nil {
 			return nil, err
 		}
-		_, rules, _ := roleContent(obj)
-		return rules, nil
+		_, rules, aggregates := roleContent(obj)
+		if aggregates == nil {
+			return rules, nil
+		}
+		if aggregate == nil {
+			return everything, nil
+		}
+		list, err := clusterRoles.List(readContext(ctx, rbacv1.GroupName, resource, "", ""), &metainternalversion.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		all := list.(*rbacv1.ClusterRoleList)
+		pointers := make([]*rbacv1.ClusterRole, len(all.Items))
+		for i := range all.Items {
+			pointers[i] = &all.Items[i]
+		}
+		return aggregate(pointers)[ref.Name], nil
 	}
 }

@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/auth/rbac"
 )
 
 func rule(verb, resource string) rbacv1.PolicyRule {
@@ -15,10 +17,24 @@ func rule(verb, resource string) rbacv1.PolicyRule {
 }
 
 func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
-	h := start(t)
+	h := start(t, func(c *Config) { c.Aggregate = rbac.Aggregate })
 	root := h.typed(t, admin)
 	namespace(t, root, "work")
 	ctx := within(t)
+	// Nobody has written the gathered rules into these: what they give is what the roles they select give.
+	for name, part := range map[string]rbacv1.PolicyRule{"gathers-small": rule("get", "pods"), "gathers-large": rule("*", "*")} {
+		labels := map[string]string{"into": name}
+		for _, role := range []*rbacv1.ClusterRole{
+			{ObjectMeta: metav1.ObjectMeta{Name: name + "-part", Labels: labels}, Rules: []rbacv1.PolicyRule{part}},
+			{ObjectMeta: metav1.ObjectMeta{Name: name}, AggregationRule: &rbacv1.AggregationRule{
+				ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: labels}},
+			}},
+		} {
+			if _, err := root.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	for name, rules := range map[string][]rbacv1.PolicyRule{"small": {rule("get", "pods")}, "large": {rule("*", "*")}, "view": {rule("get", "*")}} {
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
 		if _, err := root.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
@@ -41,6 +57,8 @@ func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
 		{"a role that they do not hold", "viewer", "large", apierrors.IsForbidden},
 		{"a role that they may bind", "binder", "view", nil},
 		{"a role beside the one they may bind", "binder", "small", apierrors.IsForbidden},
+		{"C16 an aggregated role that gives what they hold", "viewer", "gathers-small", nil},
+		{"C16 an aggregated role that gives more", "viewer", "gathers-large", apierrors.IsForbidden},
 		{"a role that is not there", "viewer", "missing", apierrors.IsNotFound},
 	} {
 		t.Run("binding "+c.name, func(t *testing.T) {

@@ -36,6 +36,9 @@ type Config struct {
 	Authorizer authorizer.Authorizer
 	// RuleResolver answers SelfSubjectRulesReviews and what a user may grant. Required.
 	RuleResolver authorizer.RuleResolver
+	// Aggregate says what aggregated ClusterRoles give, for whoever wants to bind one. Nil: only those who may everything
+	// can bind them.
+	Aggregate AggregateFunc
 	// TokenAuthenticator answers TokenReviews. Nil: every token is answered unauthenticated.
 	TokenAuthenticator authenticator.Token
 	// TokenIssuer signs the tokens of serviceaccounts/token. Nil: the subresource is not served.

@@ -44,7 +44,7 @@ func openAll(cfg Config, c *codecs, shelf *shelf) (*storages, error) {
 
 	core := func(resource string) *stored { return byResource[corev1.Resource(resource)] }
 	all.namespaces = core("namespaces")
-	guard.roleRules = storedRoleRules(byResource[rbacv1.Resource("roles")], byResource[rbacv1.Resource("clusterroles")])
+	guard.roleRules = storedRoleRules(byResource[rbacv1.Resource("roles")], byResource[rbacv1.Resource("clusterroles")], cfg.Aggregate)
 	maps.Copy(all.of(corev1.SchemeGroupVersion), namespaceDoors(c, core("namespaces")))
 	if cfg.TokenIssuer != nil {
 		all.of(corev1.SchemeGroupVersion)["serviceaccounts/token"] = &tokens{

@@ -1,0 +1,180 @@
+package authn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"portico.dev/internal/auth/credential"
+	"portico.dev/internal/pki"
+)
+
+// Config says which credentials count. The zero value lets nobody in.
+type Config struct {
+	// ClientCA signs client certificates: common name is the user, organizations are the groups. Nil: none count.
+	ClientCA *pki.Bundle
+	// TokenFile lists static tokens; see [LoadTokenFile]. Run follows it. Empty: none.
+	TokenFile string
+	// ServiceAccounts recognises service account tokens. Nil: none count.
+	ServiceAccounts authenticator.Token
+	// RequestHeader believes a front proxy before us. Nil: identity headers are only ever removed.
+	RequestHeader *RequestHeaderConfig
+	// Anonymous lets in requests that show no credential, as system:anonymous. A bad credential is never anonymous.
+	Anonymous bool
+	// AnonymousPaths, when there are some, are the only paths where Anonymous applies. They are compared whole.
+	AnonymousPaths []string
+	Logger         *zap.Logger
+}
+
+// RequestHeaderConfig is a front proxy that states the identity of its clients in headers.
+type RequestHeaderConfig struct {
+	// ClientCA signs front proxies, and should sign nothing else.
+	ClientCA *pki.Bundle
+	// AllowedNames are the common names of front proxies. Empty is any, and is refused when ClientCA overlaps with the CA
+	// of ordinary clients.
+	AllowedNames []string
+	// The names of the headers; --requestheader-*-headers of kube-apiserver. At least one username header is needed.
+	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
+}
+
+// Authenticator answers "who?". It is safe for concurrent use.
+type Authenticator struct {
+	trust     *credential.Trust
+	static    *tokenFile // nil without one
+	tokens    tokenChain
+	anonymous bool
+	anonPaths []string
+	log       *zap.Logger
+}
+
+// New reads the token file and refuses trust that is dangerous: a front-proxy CA that overlaps with the client CA
+// while any name is allowed.
+func New(cfg Config) (*Authenticator, error) {
+	a := &Authenticator{
+		trust:     &credential.Trust{Clients: cfg.ClientCA},
+		anonymous: cfg.Anonymous,
+		anonPaths: slices.Clone(cfg.AnonymousPaths),
+		log:       cfg.Logger,
+	}
+	if h := cfg.RequestHeader; h != nil {
+		proxy, err := frontProxy(h)
+		if err != nil {
+			return nil, err
+		}
+		a.trust.FrontProxy = proxy
+	}
+	if err := a.trust.Check(); err != nil {
+		return nil, err
+	}
+	if shared := a.trust.Shared(); shared != nil {
+		a.log.Warn("the client CA and the front-proxy CA overlap; only the listed names keep clients from posing as front proxies",
+			zap.Stringer("certificate", shared.Subject), zap.Strings("allowed", a.trust.FrontProxy.AllowedNames))
+	}
+	if cfg.TokenFile != "" {
+		static, err := openTokenFile(cfg.TokenFile)
+		if err != nil {
+			return nil, err
+		}
+		a.static = static
+		a.tokens = append(a.tokens, static)
+	}
+	if cfg.ServiceAccounts != nil {
+		a.tokens = append(a.tokens, cfg.ServiceAccounts)
+	}
+	return a, nil
+}
+
+func frontProxy(h *RequestHeaderConfig) (*credential.FrontProxy, error) {
+	switch {
+	case h.ClientCA == nil:
+		return nil, errors.New("request headers are believed only from a verified front proxy; set --requestheader-client-ca-file")
+	case len(h.UsernameHeaders) == 0:
+		return nil, errors.New("no request header names the user; set --requestheader-username-headers")
+	}
+	for _, names := range [][]string{h.UsernameHeaders, h.UIDHeaders, h.GroupHeaders, h.ExtraHeaderPrefixes} {
+		if slices.Contains(names, "") {
+			// An empty extra prefix would turn every header of the request into an identity.
+			return nil, errors.New("a request header name or prefix is empty; check the --requestheader flags")
+		}
+	}
+	return &credential.FrontProxy{
+		Bundle:       h.ClientCA,
+		AllowedNames: slices.Clone(h.AllowedNames),
+		Headers: credential.Headers{
+			Username:    h.UsernameHeaders,
+			UID:         h.UIDHeaders,
+			Group:       h.GroupHeaders,
+			ExtraPrefix: h.ExtraHeaderPrefixes,
+		},
+	}, nil
+}
+
+// AuthenticateRequest returns who sent r, and removes the credentials and every identity header from it. It returns
+// false when r shows no credential and anonymous requests are not let in, and an error when a credential is bad; both
+// are a 401.
+func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	response, err := credential.Authenticate(r, a.trust, a.tokens)
+	switch {
+	case err == nil:
+		return response, true, nil
+	case !errors.Is(err, credential.ErrNone):
+		return nil, false, fmt.Errorf("authenticate: %w", err)
+	case !a.anonymousAllowed(r):
+		return nil, false, nil
+	}
+	a.trust.Headers().Strip(r)
+	return &authenticator.Response{User: credential.Anonymous()}, true, nil
+}
+
+func (a *Authenticator) anonymousAllowed(r *http.Request) bool {
+	return a.anonymous && (len(a.anonPaths) == 0 || slices.Contains(a.anonPaths, r.URL.Path))
+}
+
+// AuthenticateToken returns whose token it is, for TokenReview. The audiences in ctx, if any, are the ones it must be
+// good for.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if len(token) > credential.MaxTokenBytes {
+		return nil, false, credential.ErrInvalidToken
+	}
+	response, ok, err := a.tokens.AuthenticateToken(ctx, token)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	return &authenticator.Response{Audiences: response.Audiences, User: credential.WithAuthenticated(response.User)}, true, nil
+}
+
+// Stale is why something that identities rest on is not what its file says, nil when all is well. It is for readyz.
+func (a *Authenticator) Stale() error {
+	err := a.trust.Check()
+	if a.static != nil {
+		err = errors.Join(err, a.static.stale())
+	}
+	return err
+}
+
+// Run follows the token file until ctx ends.
+func (a *Authenticator) Run(ctx context.Context) error {
+	if a.static == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return a.static.run(ctx, a.log)
+}
+
+// tokenChain asks each member in turn. A member that recognises the token as its own and finds it bad ends the search:
+// what is a forged service account token cannot be somebody else's good one.
+type tokenChain []authenticator.Token
+
+func (c tokenChain) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	for _, member := range c {
+		if response, ok, err := member.AuthenticateToken(ctx, token); ok || err != nil {
+			return response, ok, err
+		}
+	}
+	return nil, false, nil
+}

@@ -1,0 +1,400 @@
+package authn
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/auth/authtest"
+	"portico.dev/internal/auth/credential"
+)
+
+// door is a TLS server that answers who it takes its caller for, and what is left of the request.
+type door struct {
+	*authtest.Server
+	clients, proxies *authtest.CA
+	auth             *Authenticator
+}
+
+type answer struct {
+	Error  string
+	Name   string
+	Groups []string
+	Extra  map[string][]string
+	Header http.Header
+}
+
+const tokens = `good-token,tina,u-1,"dev,ops"
+other-token,omar,u-2
+`
+
+func open(t *testing.T, change ...func(*Config, *door)) *door {
+	t.Helper()
+	d := &door{clients: authtest.NewCA(t, "client CA"), proxies: authtest.NewCA(t, "front-proxy CA")}
+	cfg := Config{
+		ClientCA:  authtest.Bundle(t, d.clients.Cert),
+		TokenFile: tokenFileWith(t, tokens),
+		RequestHeader: &RequestHeaderConfig{
+			ClientCA:            authtest.Bundle(t, d.proxies.Cert),
+			AllowedNames:        []string{"front-proxy"},
+			UsernameHeaders:     []string{"X-Remote-User"},
+			UIDHeaders:          []string{"X-Remote-Uid"},
+			GroupHeaders:        []string{"X-Remote-Group"},
+			ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
+		},
+		Anonymous: true,
+		Logger:    zap.NewNop(),
+	}
+	for _, c := range change {
+		c(&cfg, d)
+	}
+	auth, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.auth = auth
+	d.Server = authtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		response, ok, err := auth.AuthenticateRequest(r)
+		a := answer{Header: r.Header}
+		switch {
+		case err != nil:
+			a.Error = err.Error()
+			w.WriteHeader(http.StatusUnauthorized)
+		case !ok:
+			a.Error = "nobody"
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			a.Name, a.Groups, a.Extra = response.User.GetName(), response.User.GetGroups(), response.User.GetExtra()
+		}
+		_ = json.NewEncoder(w).Encode(a)
+	}))
+	return d
+}
+
+func tokenFileWith(t testing.TB, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "tokens.csv")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func (d *door) knock(t *testing.T, cert *tls.Certificate, headers http.Header) answer {
+	t.Helper()
+	return knock(t, d.Client(t, cert), d.URL, headers)
+}
+
+func knock(t *testing.T, client *http.Client, url string, headers http.Header) answer {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/api", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, values := range headers {
+		r.Header[name] = values
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a answer
+	if err := json.Unmarshal(body, &a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestWho(t *testing.T) {
+	d := open(t)
+	strangers := authtest.NewCA(t, "somebody else's CA")
+	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
+	stated := http.Header{"X-Remote-User": {"alice"}, "X-Remote-Group": {"dev", "ops"}, "X-Remote-Extra-Scope": {"a"}}
+	forged := http.Header{"X-Remote-User": {"root"}, "X-Remote-Group": {"system:masters"}}
+	with := func(a, b http.Header) http.Header {
+		both := a.Clone()
+		for k, v := range b {
+			both[k] = v
+		}
+		return both
+	}
+	proxy := d.proxies.Client(t, "front-proxy")
+	carol := d.clients.Client(t, "carol", authtest.Groups("blue", "green"))
+	tests := []struct {
+		name    string
+		cert    *tls.Certificate
+		headers http.Header
+		want    string // user: its groups
+		wantErr string
+	}{
+		{name: "nothing is anonymous", want: "system:anonymous: system:unauthenticated"},
+		{name: "client certificate", cert: carol, want: "carol: blue green system:authenticated"},
+		{name: "static token", headers: bearer("good-token"), want: "tina: dev ops system:authenticated"},
+		{name: "B9 a bad token is never anonymous", headers: bearer("bad-token"), wantErr: "invalid bearer token"},
+		{name: "B9 basic credentials are never anonymous", headers: http.Header{"Authorization": {"Basic YTpi"}}, wantErr: "Bearer scheme"},
+		{name: "front proxy", cert: proxy, headers: stated, want: "alice: dev ops system:authenticated"},
+		{name: "front proxy states that the client is anonymous", cert: proxy,
+			headers: http.Header{"X-Remote-User": {"system:anonymous"}, "X-Remote-Group": {"system:unauthenticated"}},
+			want:    "system:anonymous: system:unauthenticated"},
+
+		{name: "A7 identity headers without a certificate", headers: forged, want: "system:anonymous: system:unauthenticated"},
+		{name: "A7 identity headers with a client's certificate", cert: carol, headers: forged, want: "carol: blue green system:authenticated"},
+		{name: "A7 identity headers with a token", headers: with(forged, bearer("good-token")), want: "tina: dev ops system:authenticated"},
+		{name: "A7 two user names from the front proxy", cert: proxy, headers: http.Header{"X-Remote-User": {"alice", "root"}}, wantErr: "more than once"},
+		{name: "A31 front proxy without a stated user", cert: proxy, wantErr: "names nobody by itself"},
+		{name: "A31 front proxy with groups and no user", cert: proxy, headers: http.Header{"X-Remote-Group": {"system:masters"}}, wantErr: "names nobody by itself"},
+		{name: "A13 certificate of the front-proxy CA with another name", cert: d.proxies.Client(t, "mallory"), headers: forged, wantErr: "not in the allowed list"},
+		{name: "A13 expired front proxy", cert: d.proxies.Client(t, "front-proxy", authtest.Expired), headers: forged, wantErr: "expired"},
+		{name: "A13 front proxy that is not valid yet", cert: d.proxies.Client(t, "front-proxy", authtest.NotYetValid), headers: forged, wantErr: "not yet valid"},
+		{name: "A13 front proxy with a server's certificate", cert: d.proxies.Client(t, "front-proxy", authtest.ServerOnly), headers: forged, wantErr: "incompatible key usage"},
+		{name: "A13 the front proxy's name from the client CA", cert: d.clients.Client(t, "front-proxy"), headers: forged, want: "front-proxy: system:authenticated"},
+
+		{name: "B10 expired client certificate", cert: d.clients.Client(t, "carol", authtest.Expired), wantErr: "expired"},
+		{name: "B10 client certificate that is not valid yet", cert: d.clients.Client(t, "carol", authtest.NotYetValid), wantErr: "not yet valid"},
+		{name: "B10 a server's certificate", cert: d.clients.Client(t, "carol", authtest.ServerOnly), wantErr: "incompatible key usage"},
+		{name: "B10 certificate of a stranger", cert: strangers.Client(t, "carol"), wantErr: "unknown authority"},
+		{name: "B10 no common name", cert: d.clients.Client(t, "", authtest.Groups("system:masters")), wantErr: "no common name"},
+		{name: "B10 system:masters as a name is no group", cert: d.clients.Client(t, "system:masters"), want: "system:masters: system:authenticated"},
+		{name: "B10 a star is a name like any other", cert: d.clients.Client(t, "*"), want: "*: system:authenticated"},
+		{name: "B10 ten thousand organizations", cert: d.clients.Client(t, "carol", authtest.Groups(numbered(10_000)...)), wantErr: "bytes"},
+
+		{name: "B11 certificate and token: the certificate, and only it", cert: carol, headers: bearer("good-token"), want: "carol: blue green system:authenticated"},
+		{name: "B11 certificate and a bad token", cert: carol, headers: bearer("bad-token"), wantErr: "invalid bearer token"},
+		{name: "B11 a stranger's certificate and a good token", cert: strangers.Client(t, "x"), headers: bearer("good-token"), wantErr: "unknown authority"},
+		{name: "B11 front proxy and token: what the front proxy states", cert: proxy, headers: with(stated, bearer("good-token")), want: "alice: dev ops system:authenticated"},
+		{name: "B11 front proxy and a bad token", cert: proxy, headers: with(stated, bearer("bad-token")), wantErr: "invalid bearer token"},
+		{name: "B11 a front proxy that states nobody may have a token of its own", cert: proxy, headers: bearer("good-token"), want: "tina: dev ops system:authenticated"},
+		{name: "B11 two Authorization headers", headers: http.Header{"Authorization": {"Bearer good-token", "Bearer other-token"}}, wantErr: "more than one"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := d.knock(t, tt.cert, tt.headers)
+			if tt.wantErr != "" {
+				if !strings.Contains(got.Error, tt.wantErr) {
+					t.Fatalf("error %q, want one with %q", got.Error, tt.wantErr)
+				}
+				if strings.Contains(got.Error, "bad-token") {
+					t.Fatalf("the error quotes the token: %s", got.Error)
+				}
+				return
+			}
+			if who := got.Name + ": " + strings.Join(got.Groups, " "); who != tt.want {
+				t.Fatalf("%s (error %q), want %s", who, got.Error, tt.want)
+			}
+			for name := range got.Header {
+				if name == "Authorization" || strings.HasPrefix(name, "X-Remote-") {
+					t.Errorf("%s is still in the request", name)
+				}
+			}
+		})
+	}
+}
+
+func numbered(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = "group"
+	}
+	return out
+}
+
+func TestCredentialID(t *testing.T) {
+	d := open(t)
+	got := d.knock(t, d.clients.Client(t, "carol"), nil).Extra[user.CredentialIDKey]
+	if len(got) != 1 || len(got[0]) != len("X509SHA256=")+64 || !strings.HasPrefix(got[0], "X509SHA256=") {
+		t.Fatalf("credential id %q", got)
+	}
+}
+
+func TestWebsocketToken(t *testing.T) {
+	d := open(t)
+	encoded := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good-token"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://door/api", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io, " + encoded}}
+	response, ok, err := d.auth.AuthenticateRequest(r)
+	if err != nil || !ok || response.User.GetName() != "tina" {
+		t.Fatalf("%+v, %t, %v", response, ok, err)
+	}
+	if got := r.Header.Get("Sec-Websocket-Protocol"); got != "v4.channel.k8s.io" {
+		t.Fatalf("A30 the token goes on to the backend: %q", got)
+	}
+}
+
+func TestAnonymousPaths(t *testing.T) {
+	d := open(t, func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez", "/version"} })
+	for path, want := range map[string]bool{"/livez": true, "/version": true, "/livez/etcd": false, "/api": false, "/versions": false} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://door"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok, err := d.auth.AuthenticateRequest(r); ok != want || err != nil {
+			t.Errorf("%s: %t, %v; want %t", path, ok, err, want)
+		}
+	}
+}
+
+// A connection outlives what it was opened with; the certificate and the authority are asked about every time.
+func TestTrustIsOfTheMoment(t *testing.T) {
+	t.Run("A15 the client CA is replaced while a connection is open", func(t *testing.T) {
+		d := open(t)
+		client := d.Client(t, d.clients.Client(t, "carol"))
+		if got := knock(t, client, d.URL, nil); got.Name != "carol" {
+			t.Fatalf("before: %+v", got)
+		}
+		if err := d.auth.trust.Clients.Set(authtest.NewCA(t, "new").PEM()); err != nil {
+			t.Fatal(err)
+		}
+		if got := knock(t, client, d.URL, nil); !strings.Contains(got.Error, "unknown authority") {
+			t.Fatalf("after: %+v", got)
+		}
+	})
+	t.Run("B10 the certificate expires while a connection is open", func(t *testing.T) {
+		d := open(t)
+		end := time.Now().Add(1500 * time.Millisecond)
+		client := d.Client(t, d.clients.Client(t, "carol", func(c *x509.Certificate) { c.NotAfter = end }))
+		if got := knock(t, client, d.URL, nil); got.Name != "carol" {
+			t.Fatalf("before: %+v", got)
+		}
+		deadline := time.After(10 * time.Second)
+		for {
+			if got := knock(t, client, d.URL, nil); strings.Contains(got.Error, "expired") {
+				return
+			}
+			select {
+			case <-deadline:
+				t.Fatal("an expired certificate still names a user")
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+}
+
+func TestDangerousTrust(t *testing.T) {
+	shared := func(names ...string) func(*Config, *door) {
+		return func(c *Config, d *door) {
+			c.RequestHeader.ClientCA = authtest.Bundle(t, d.clients.Cert)
+			c.RequestHeader.AllowedNames = names
+		}
+	}
+	cfg := func(change func(*Config, *door)) Config {
+		var out Config
+		open(t, func(c *Config, d *door) { out = *c; h := *c.RequestHeader; out.RequestHeader = &h; change(&out, d) })
+		return out
+	}
+	refused := map[string]func(*Config, *door){
+		"A12 one CA for clients and front proxies, any name": shared(),
+		"request headers without a CA":                       func(c *Config, _ *door) { c.RequestHeader.ClientCA = nil },
+		"request headers without a user header":              func(c *Config, _ *door) { c.RequestHeader.UsernameHeaders = nil },
+		"an empty extra prefix":                              func(c *Config, _ *door) { c.RequestHeader.ExtraHeaderPrefixes = []string{""} },
+		"a token file that is not there":                     func(c *Config, _ *door) { c.TokenFile = "/nowhere/tokens.csv" },
+	}
+	for name, change := range refused {
+		t.Run(name, func(t *testing.T) {
+			if _, err := New(cfg(change)); err == nil {
+				t.Fatal("accepted")
+			}
+		})
+	}
+	t.Run("A12 one CA, front proxies listed by name", func(t *testing.T) {
+		d := open(t, shared("front-proxy"))
+		forged := http.Header{"X-Remote-User": {"root"}}
+		if got := d.knock(t, d.clients.Client(t, "carol"), forged); got.Name != "carol" {
+			t.Errorf("client: %+v", got)
+		}
+		if got := d.knock(t, d.clients.Client(t, "front-proxy"), forged); got.Name != "root" {
+			t.Errorf("front proxy: %+v", got)
+		}
+		if got := d.knock(t, d.clients.Client(t, "front-proxy"), nil); !strings.Contains(got.Error, "names nobody") {
+			t.Errorf("A31 front proxy by itself: %+v", got)
+		}
+	})
+	t.Run("A12 a reload brings them together", func(t *testing.T) {
+		d := open(t, func(c *Config, _ *door) { c.RequestHeader.AllowedNames = nil })
+		stated := http.Header{"X-Remote-User": {"alice"}}
+		if got := d.knock(t, d.proxies.Client(t, "any"), stated); got.Name != "alice" {
+			t.Fatalf("before: %+v", got)
+		}
+		if err := d.auth.trust.FrontProxy.Bundle.Set(append(d.proxies.PEM(), d.clients.PEM()...)); err != nil {
+			t.Fatal(err)
+		}
+		for name, ca := range map[string]*authtest.CA{"front proxy": d.proxies, "client": d.clients} {
+			if got := d.knock(t, ca.Client(t, "any"), stated); !strings.Contains(got.Error, "overlap") {
+				t.Errorf("%s after: %+v", name, got)
+			}
+		}
+		if d.auth.Stale() == nil {
+			t.Error("readyz is not told")
+		}
+	})
+}
+
+func TestAuthenticateToken(t *testing.T) {
+	var asked atomic.Int32
+	accounts := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		asked.Add(1)
+		switch token {
+		case "account":
+			return &authenticator.Response{User: &user.DefaultInfo{Name: "system:serviceaccount:a:b"}}, true, nil
+		case "forged":
+			return nil, false, errors.New("forged")
+		}
+		return nil, false, nil
+	})
+	d := open(t, func(c *Config, _ *door) { c.ServiceAccounts = accounts })
+	t.Run("a static token", func(t *testing.T) {
+		ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{"x"})
+		response, ok, err := d.auth.AuthenticateToken(ctx, "good-token")
+		if err != nil || !ok || !slices.Contains(response.User.GetGroups(), user.AllAuthenticated) ||
+			!reflect.DeepEqual(response.Audiences, authenticator.Audiences{"x"}) {
+			t.Fatalf("%+v, %t, %v", response, ok, err)
+		}
+	})
+	t.Run("a service account's", func(t *testing.T) {
+		response, ok, err := d.auth.AuthenticateToken(t.Context(), "account")
+		if err != nil || !ok || response.User.GetName() != "system:serviceaccount:a:b" {
+			t.Fatalf("%+v, %t, %v", response, ok, err)
+		}
+	})
+	t.Run("a forged one is an error", func(t *testing.T) {
+		if _, ok, err := d.auth.AuthenticateToken(t.Context(), "forged"); ok || err == nil {
+			t.Fatalf("%t, %v", ok, err)
+		}
+	})
+	t.Run("nobody's", func(t *testing.T) {
+		if _, ok, err := d.auth.AuthenticateToken(t.Context(), "x"); ok || err != nil {
+			t.Fatalf("%t, %v", ok, err)
+		}
+	})
+	t.Run("B7 one that is too long is shown to nobody", func(t *testing.T) {
+		before := asked.Load()
+		_, ok, err := d.auth.AuthenticateToken(t.Context(), strings.Repeat("x", credential.MaxTokenBytes+1))
+		if ok || err == nil || asked.Load() != before {
+			t.Fatalf("%t, %v", ok, err)
+		}
+	})
+}

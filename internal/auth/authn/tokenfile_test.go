@@ -1,0 +1,115 @@
+package authn
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+func TestLoadTokenFile(t *testing.T) {
+	tests := []struct {
+		name    string
+		text    string
+		token   string
+		want    *user.DefaultInfo
+		wantErr string
+	}{
+		{name: "three fields", text: "t1,alice,u-1\n", token: "t1", want: &user.DefaultInfo{Name: "alice", UID: "u-1"}},
+		{name: "groups", text: "t1,alice,u-1,\"a, b\"\n", token: "t1", want: &user.DefaultInfo{Name: "alice", UID: "u-1", Groups: []string{"a", "b"}}},
+		{name: "no uid", text: "t1,alice,\n", token: "t1", want: &user.DefaultInfo{Name: "alice"}},
+		{name: "a token that is not in it", text: "t1,alice,u-1\n", token: "t2"},
+		{name: "the beginning of a token", text: "t1,alice,u-1\n", token: "t"},
+		{name: "an empty file", text: "", token: ""},
+		{name: "two fields", text: "t1,alice,u-1\nsecret2,bob\n", wantErr: "line 2: has 2 fields"},
+		{name: "no token", text: "\n\n,alice,u-1\n", wantErr: "line 3: has no token"},
+		{name: "no user", text: "secret1,,u-1\n", wantErr: "line 1: has no user name"},
+		{name: "the same token twice", text: "secret1,alice,1\nsecret1,bob,2\n", wantErr: "line 2: repeats a token"},
+		{name: "a quote that does not end", text: "t1,alice,1\nsecret2,\"bob,2\n", wantErr: "line 2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tokens, err := LoadTokenFile(tokenFileWith(t, tt.text))
+			if tt.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wantErr) {
+					t.Fatalf("error %v, want one with %q", err, tt.wantErr)
+				}
+				if strings.Contains(err.Error(), "secret") {
+					t.Fatalf("the error quotes a token: %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, ok, err := tokens.AuthenticateToken(t.Context(), tt.token)
+			if err != nil || ok != (tt.want != nil) {
+				t.Fatalf("%t, %v", ok, err)
+			}
+			if ok && !reflect.DeepEqual(response.User, tt.want) {
+				t.Fatalf("user %+v, want %+v", response.User, tt.want)
+			}
+		})
+	}
+}
+
+func TestTokenFileIsFollowed(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "tokens.csv")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first,alice,1\n")
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		a, err := New(Config{TokenFile: name, Logger: zap.New(core)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- a.Run(ctx) }()
+		good := func(token string) bool {
+			_, ok, _ := a.AuthenticateToken(t.Context(), token)
+			return ok
+		}
+
+		write("second,bob,2\nthird,carol,3\n")
+		time.Sleep(tokenFilePoll + time.Millisecond)
+		synctest.Wait()
+		if good("first") || !good("second") {
+			t.Error("the change is not in force")
+		}
+
+		write("broken\n")
+		time.Sleep(3 * tokenFilePoll)
+		synctest.Wait()
+		if !good("second") || a.Stale() == nil {
+			t.Errorf("a broken file: second good %t, stale %v", good("second"), a.Stale())
+		}
+		if n := logs.FilterLevelExact(zap.ErrorLevel).Len(); n != 1 {
+			t.Errorf("%d complaints about one broken file", n)
+		}
+
+		write("fourth,dora,4\n")
+		time.Sleep(tokenFilePoll)
+		synctest.Wait()
+		if !good("fourth") || a.Stale() != nil {
+			t.Errorf("mended: fourth good %t, stale %v", good("fourth"), a.Stale())
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package delegated
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/auth/briefly"
+	"portico.dev/internal/auth/credential"
+)
+
+// Config says which front door to ask, and what is decided without asking.
+type Config struct {
+	// Client reaches the front door. Its identity needs the Role extension-apiserver-authentication-reader in
+	// kube-system and the ClusterRole system:auth-delegator. Required.
+	Client *rest.Config
+	// AnonymousAllowed lets in requests that show no credential, as system:anonymous; authorization decides what that is
+	// good for.
+	AnonymousAllowed bool
+	// AlwaysAllowPaths are non-resource paths that need no authorization; a trailing * makes a prefix, the leading slash
+	// may be missing. Nil: /healthz, /readyz and /livez.
+	AlwaysAllowPaths []string
+	// AlwaysAllowGroups need no authorization. Nil: system:masters.
+	AlwaysAllowGroups []string
+	// StartTimeout is how long Run waits for a front door that is not there yet, or has not published its ConfigMap.
+	// Default one minute.
+	StartTimeout time.Duration
+	Logger       *zap.Logger
+}
+
+// Delegated answers for an extension server. It is safe for concurrent use.
+type Delegated struct {
+	front        *front
+	anonymous    bool
+	paths        []string
+	groups       []string
+	startTimeout time.Duration
+	log          *zap.Logger
+
+	current atomic.Pointer[published]
+	problem atomic.Pointer[error]
+	ready   chan struct{}
+
+	tokens   *briefly.Memory[[sha256.Size]byte, recognised]
+	access   *briefly.Memory[[sha256.Size]byte, decision]
+	inFlight singleflight.Group
+}
+
+const (
+	rememberTokens = 4096
+	rememberAccess = 8192
+)
+
+// New returns a Delegated that refuses everything until Run has read the ConfigMap.
+func New(cfg Config) (*Delegated, error) {
+	f, err := newFront(cfg.Client)
+	if err != nil {
+		return nil, err
+	}
+	d := &Delegated{
+		front:        f,
+		anonymous:    cfg.AnonymousAllowed,
+		paths:        cfg.AlwaysAllowPaths,
+		groups:       cfg.AlwaysAllowGroups,
+		startTimeout: cfg.StartTimeout,
+		log:          cfg.Logger,
+		ready:        make(chan struct{}),
+		tokens:       briefly.New[[sha256.Size]byte, recognised](rememberTokens),
+		access:       briefly.New[[sha256.Size]byte, decision](rememberAccess),
+	}
+	if d.paths == nil {
+		d.paths = []string{"/healthz", "/readyz", "/livez"}
+	}
+	if d.groups == nil {
+		d.groups = []string{user.SystemPrivilegedGroup}
+	}
+	if d.startTimeout <= 0 {
+		d.startTimeout = time.Minute
+	}
+	return d, nil
+}
+
+// Ready is closed once the ConfigMap has been read.
+func (d *Delegated) Ready() <-chan struct{} { return d.ready }
+
+// Stale is why the last look at the ConfigMap failed, nil when what is in force is what it says. It is for readyz.
+func (d *Delegated) Stale() error {
+	if p := d.problem.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// ClientCAs are the authorities to name in a TLS handshake, so that clients choose a certificate that can count. It is
+// a hint; the decision is AuthenticateRequest's. Nil before the ConfigMap has been read.
+func (d *Delegated) ClientCAs() *x509.CertPool {
+	if p := d.current.Load(); p != nil {
+		return p.pool
+	}
+	return nil
+}
+
+var errNotReady = errors.New("the authentication configuration of the front door has not been read yet")
+
+// AuthenticateRequest returns who sent r, and removes the credentials and every identity header from it. Every error
+// is a 401.
+func (d *Delegated) AuthenticateRequest(r *http.Request) (user.Info, error) {
+	p := d.current.Load()
+	if p == nil {
+		return nil, errNotReady
+	}
+	claimed := p.trust.Headers().Claimed(r.Header)
+	response, err := credential.Authenticate(r, p.trust, authenticator.TokenFunc(d.reviewToken))
+	switch {
+	case err == nil:
+		return response.User, nil
+	case !errors.Is(err, credential.ErrNone):
+		return nil, fmt.Errorf("authenticate: %w", err)
+	case claimed:
+		// Never anonymous: the sender believes that the headers count (attack row A13).
+		return nil, errors.New("identity headers came without the certificate of a front proxy")
+	case !d.anonymous:
+		return nil, err
+	}
+	p.trust.Headers().Strip(r)
+	return credential.Anonymous(), nil
+}
+
+// Authorize reports whether u may do what info says, and why or why not. An error means that the front door gave no
+// answer; it is a 500, and never permission.
+func (d *Delegated) Authorize(ctx context.Context, u user.Info, info *apirequest.RequestInfo) (allowed bool, reason string, err error) {
+	if u == nil || info == nil {
+		return false, "", errors.New("authorize: the request has no user or no meaning")
+	}
+	if slices.ContainsFunc(u.GetGroups(), func(g string) bool { return slices.Contains(d.groups, g) }) {
+		return true, "", nil
+	}
+	if !info.IsResourceRequest && d.alwaysAllowed(info.Path) {
+		return true, "", nil
+	}
+	spec := accessSpec(u, info)
+	answer, err := d.reviewAccess(ctx, spec)
+	if err != nil {
+		return false, "", fmt.Errorf("authorize: %w", err)
+	}
+	return answer.allowed, answer.reason, nil
+}
+
+func (d *Delegated) alwaysAllowed(path string) bool {
+	path = strings.TrimPrefix(path, "/")
+	for _, p := range d.paths {
+		p = strings.TrimPrefix(p, "/")
+		if prefix, ok := strings.CutSuffix(p, "*"); ok && strings.HasPrefix(path, prefix) || path == p {
+			return true
+		}
+	}
+	return false
+}
+
+// decision is what the front door decided.
+type decision struct {
+	allowed bool
+	reason  string
+}
+
+func decided(s authorizationv1.SubjectAccessReviewStatus) (decision, error) {
+	if s.Allowed && s.Denied {
+		return decision{}, errors.New("the front door both allowed and denied")
+	}
+	return decision{allowed: s.Allowed, reason: s.Reason}, nil
+}

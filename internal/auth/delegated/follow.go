@@ -1,0 +1,198 @@
+package delegated
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	configMapNamespace = "kube-system"
+	configMapName      = "extension-apiserver-authentication"
+	configMaps         = "/api/v1/namespaces/" + configMapNamespace + "/configmaps"
+
+	// Each watch lasts a minute and is followed by a read, so that whatever a watch missed is found by then.
+	pollInterval  = time.Minute
+	maxWatchBytes = 64 << 20
+	firstPause    = time.Second
+)
+
+// Run reads the ConfigMap and then follows it until ctx ends. It returns an error when the first read cannot succeed:
+// without it nothing can be trusted.
+func (d *Delegated) Run(ctx context.Context) error {
+	defer d.front.close()
+	version, err := d.first(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	close(d.ready)
+	patience := firstPause
+	for {
+		if err := d.watch(ctx, version); err != nil && ctx.Err() == nil {
+			d.log.Debug("watch of the authentication ConfigMap ended", zap.Error(err))
+			// Without the right to watch this settles at one read a minute.
+			patience = min(2*patience, pollInterval)
+		} else {
+			patience = firstPause
+		}
+		if pause(ctx, patience) != nil {
+			return nil
+		}
+		version = d.poll(ctx, version)
+	}
+}
+
+// first waits for a front door that is still starting, but not for one that has answered for good.
+func (d *Delegated) first(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.startTimeout)
+	defer cancel()
+	for {
+		var cm *corev1.ConfigMap
+		if cm, err = d.get(ctx); err == nil {
+			if err = d.apply(cm); err != nil {
+				return "", err
+			}
+			return cm.ResourceVersion, nil
+		}
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || pause(ctx, firstPause) != nil {
+			return "", advise(err)
+		}
+	}
+}
+
+// advise adds the next step to what went wrong.
+func advise(err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w\nallow it with: kubectl create rolebinding -n %s ROLEBINDING_NAME "+
+			"--role=extension-apiserver-authentication-reader --serviceaccount=YOUR_NAMESPACE:YOUR_ACCOUNT (or --user=YOUR_USER)",
+			err, configMapNamespace)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w; the front door does not accept the credentials of this kubeconfig", err)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w; the front door publishes it once it runs with --client-ca-file or --requestheader-client-ca-file", err)
+	}
+	return fmt.Errorf("%w; is the front door of this kubeconfig running?", err)
+}
+
+func (d *Delegated) get(ctx context.Context) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{}
+	if err := d.front.ask(ctx, http.MethodGet, configMaps+"/"+configMapName, nil, nil, cm); err != nil {
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", configMapNamespace, configMapName, err)
+	}
+	return cm, nil
+}
+
+// apply puts cm into force, or says why it must not be.
+func (d *Delegated) apply(cm *corev1.ConfigMap) error {
+	if now := d.current.Load(); now != nil && maps.Equal(now.data, cm.Data) {
+		d.problem.Store(nil)
+		return nil
+	}
+	p, err := read(cm)
+	if err != nil {
+		err = fmt.Errorf("ConfigMap %s/%s: %w", configMapNamespace, configMapName, err)
+		d.problem.Store(&err)
+		return err
+	}
+	d.current.Store(p)
+	d.problem.Store(nil)
+	if shared := p.trust.Shared(); shared != nil {
+		d.log.Warn("the client CA and the front-proxy CA overlap; only the listed names keep clients from posing as front proxies",
+			zap.Stringer("certificate", shared.Subject), zap.Strings("allowed", p.trust.FrontProxy.AllowedNames))
+	}
+	d.log.Info("authentication configuration of the front door in force",
+		zap.Bool("clientCA", p.trust.Clients != nil), zap.Bool("frontProxy", p.trust.FrontProxy != nil))
+	return nil
+}
+
+// follow is apply for a server that has a configuration already: the last good one stays in force.
+func (d *Delegated) follow(cm *corev1.ConfigMap) {
+	if err := d.apply(cm); err != nil {
+		d.log.Error("kept the last good authentication configuration", zap.Error(err))
+	}
+}
+
+func (d *Delegated) poll(ctx context.Context, version string) string {
+	cm, err := d.get(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			d.problem.Store(&err)
+			d.log.Warn("kept the last good authentication configuration", zap.Error(err))
+		}
+		return version
+	}
+	d.follow(cm)
+	return cm.ResourceVersion
+}
+
+type watchEvent struct {
+	Type   watch.EventType `json:"type"`
+	Object json.RawMessage `json:"object"`
+}
+
+// watch follows changes after version for a minute.
+func (d *Delegated) watch(ctx context.Context, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, pollInterval+askTimeout)
+	defer cancel()
+	response, err := d.front.send(ctx, http.MethodGet, configMaps, url.Values{
+		"fieldSelector":   {"metadata.name=" + configMapName},
+		"watch":           {"true"},
+		"resourceVersion": {version},
+		"timeoutSeconds":  {strconv.Itoa(int(pollInterval.Seconds()))},
+	}, nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	events := json.NewDecoder(io.LimitReader(response.Body, maxWatchBytes))
+	for {
+		var event watchEvent
+		if err := events.Decode(&event); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return fmt.Errorf("read watch: %w", err)
+		}
+		if err := d.observe(event); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *Delegated) observe(event watchEvent) error {
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		cm := &corev1.ConfigMap{}
+		if err := json.Unmarshal(event.Object, cm); err != nil {
+			return fmt.Errorf("decode watch event: %w", err)
+		}
+		d.follow(cm)
+	case watch.Deleted:
+		// The front door rebuilds it when it has grown too large. Until then nobody has taken back what it said.
+		d.log.Warn("the authentication ConfigMap was deleted; kept the last good one")
+	case watch.Error:
+		status := &metav1.Status{}
+		if err := json.Unmarshal(event.Object, status); err != nil {
+			return fmt.Errorf("decode watch error: %w", err)
+		}
+		return &apierrors.StatusError{ErrStatus: *status}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package delegated
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/auth/credential"
+)
+
+const (
+	tokenReviews  = "/apis/authentication.k8s.io/v1/tokenreviews"
+	accessReviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+	rememberGoodToken = 10 * time.Second
+	rememberBadToken  = 2 * time.Second // a service account may be about to exist
+	rememberDecision  = 10 * time.Second
+
+	// Questions this large are not remembered: a client that sends many of them would fill the memory.
+	maxRememberedBytes = 10_000
+)
+
+// recognised is what the front door said of a token.
+type recognised struct {
+	user      user.Info // nil: it is nobody's
+	audiences []string
+	complaint string
+}
+
+// reviewToken asks the front door whose token it is.
+func (d *Delegated) reviewToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	wanted, hasWanted := authenticator.AudiencesFrom(ctx)
+	key := sha256.Sum256([]byte(token + "\x00" + strings.Join(wanted, "\x00")))
+	answer, known := d.tokens.Recall(key)
+	if !known {
+		var err error
+		if answer, err = shared(ctx, d, "token", key, func(ctx context.Context) (recognised, error) {
+			return d.askToken(ctx, token, wanted, key)
+		}); err != nil {
+			return nil, false, fmt.Errorf("review token: %w", err)
+		}
+	}
+	switch {
+	case answer.complaint != "":
+		return nil, false, errors.New(answer.complaint)
+	case answer.user == nil:
+		return nil, false, credential.ErrInvalidToken
+	}
+	response := &authenticator.Response{User: answer.user, Audiences: answer.audiences}
+	if hasWanted {
+		// A server that does not know about audiences returns none; the token may be for somebody else (B3).
+		if response.Audiences = wanted.Intersect(answer.audiences); len(response.Audiences) == 0 {
+			return nil, false, errors.New("the token is not for this server's audience")
+		}
+	}
+	return response, true, nil
+}
+
+func (d *Delegated) askToken(ctx context.Context, token string, audiences []string, key [sha256.Size]byte) (recognised, error) {
+	review := authenticationv1.TokenReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenReview"},
+		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
+	}
+	var reply authenticationv1.TokenReview
+	if err := d.front.ask(ctx, http.MethodPost, tokenReviews, nil, review, &reply); err != nil {
+		return recognised{}, err
+	}
+	if s := reply.Status; !s.Authenticated || s.User.Username == "" {
+		answer := recognised{complaint: s.Error}
+		d.tokens.Keep(key, answer, time.Now().Add(rememberBadToken))
+		return answer, nil
+	}
+	u := reply.Status.User
+	info := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups}
+	for k, v := range u.Extra {
+		if info.Extra == nil {
+			info.Extra = make(map[string][]string, len(u.Extra))
+		}
+		info.Extra[k] = v
+	}
+	answer := recognised{user: info, audiences: reply.Status.Audiences}
+	d.tokens.Keep(key, answer, time.Now().Add(rememberGoodToken))
+	return answer, nil
+}
+
+// reviewAccess asks the front door for a decision.
+func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
+	encoded, err := json.Marshal(spec)
+	if err != nil {
+		return decision{}, fmt.Errorf("encode access review: %w", err)
+	}
+	key := sha256.Sum256(encoded)
+	if answer, ok := d.access.Recall(key); ok {
+		return answer, nil
+	}
+	return shared(ctx, d, "access", key, func(ctx context.Context) (decision, error) {
+		review := authorizationv1.SubjectAccessReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+			Spec:     spec,
+		}
+		var reply authorizationv1.SubjectAccessReview
+		query := url.Values{"timeout": {askTimeout.String()}}
+		if err := d.front.ask(ctx, http.MethodPost, accessReviews, query, review, &reply); err != nil {
+			return decision{}, fmt.Errorf("review access: %w", err)
+		}
+		answer, err := decided(reply.Status)
+		if err != nil {
+			return decision{}, err
+		}
+		if len(encoded) < maxRememberedBytes {
+			d.access.Keep(key, answer, time.Now().Add(rememberDecision))
+		}
+		return answer, nil
+	})
+}
+
+// shared lets requests that need the same answer at the same time ask once. The question outlives the request that
+// happened to be first, up to the bound that every question has, because others are waiting for it.
+func shared[V any](ctx context.Context, d *Delegated, kind string, key [sha256.Size]byte, ask func(context.Context) (V, error)) (V, error) {
+	v, err, _ := d.inFlight.Do(kind+string(key[:]), func() (any, error) {
+		return ask(context.WithoutCancel(ctx))
+	})
+	answer, _ := v.(V)
+	return answer, err
+}

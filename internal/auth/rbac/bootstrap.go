@@ -1,0 +1,185 @@
+package rbac
+
+import (
+	"maps"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// Bootstrap is the roles and bindings that a server has from its first start, under the names that Kubernetes gave
+// them, so that manifests written for a cluster find what they refer to. It has those that mean something here: roles
+// of kubelets, schedulers and volume controllers are for whoever runs them to bring along.
+func Bootstrap() Policy {
+	var p Policy
+	for _, part := range []Policy{everybody(), workload(), delegation(), controllers()} {
+		p.ClusterRoles = append(p.ClusterRoles, part.ClusterRoles...)
+		p.ClusterRoleBindings = append(p.ClusterRoleBindings, part.ClusterRoleBindings...)
+		p.Roles = append(p.Roles, part.Roles...)
+		p.RoleBindings = append(p.RoleBindings, part.RoleBindings...)
+	}
+	return p
+}
+
+// everybody is what users have for being users: discovery, health, questions about themselves; and cluster-admin.
+func everybody() Policy {
+	health := []string{"/livez", "/readyz", "/healthz"}
+	version := []string{"/version", "/version/"}
+	apis := []string{"/openapi", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*"}
+	issuer := []string{"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"}
+	return Policy{
+		ClusterRoles: []*rbacv1.ClusterRole{
+			clusterRole("cluster-admin", may("*").on("*", "*"), may("*").urls("*")),
+			clusterRole("system:discovery", may("get").urls(append(append(append([]string(nil), health...), version...), apis...)...)),
+			clusterRole("system:public-info-viewer", may("get").urls(append(append([]string(nil), health...), version...)...)),
+			clusterRole("system:basic-user",
+				may("create").on("authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
+				may("create").on("authentication.k8s.io", "selfsubjectreviews")),
+			clusterRole("system:monitoring",
+				may("get").urls("/metrics", "/metrics/slis"),
+				may("get").urls("/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*")),
+			clusterRole("system:service-account-issuer-discovery", may("get").urls(issuer...)),
+		},
+		ClusterRoleBindings: []*rbacv1.ClusterRoleBinding{
+			bindGroups("cluster-admin", user.SystemPrivilegedGroup),
+			bindGroups("system:discovery", user.AllAuthenticated),
+			bindGroups("system:basic-user", user.AllAuthenticated),
+			bindGroups("system:public-info-viewer", user.AllAuthenticated, user.AllUnauthenticated),
+			bindGroups("system:monitoring", user.MonitoringGroup),
+			// A workload can read the issuer in its own token anyway; others are for the administrator to decide.
+			bindGroups("system:service-account-issuer-discovery", serviceaccount.AllServiceAccountsGroup),
+		},
+	}
+}
+
+// delegation is what an extension server and the front door need from each other.
+func delegation() Policy {
+	const reader = "extension-apiserver-authentication-reader"
+	return Policy{
+		ClusterRoles: []*rbacv1.ClusterRole{
+			clusterRole("system:auth-delegator",
+				may("create").on("authentication.k8s.io", "tokenreviews"),
+				may("create").on("authorization.k8s.io", "subjectaccessreviews")),
+			clusterRole("system:kube-aggregator",
+				may(read...).on("", "services", "endpoints"),
+				may(read...).on("discovery.k8s.io", "endpointslices")), // ours routes by slices
+		},
+		Roles: []*rbacv1.Role{{
+			ObjectMeta: meta(metav1.NamespaceSystem, reader),
+			Rules:      []rbacv1.PolicyRule{may(read...).on("", "configmaps").named("extension-apiserver-authentication").rule()},
+		}},
+		RoleBindings: []*rbacv1.RoleBinding{{
+			ObjectMeta: meta(metav1.NamespaceSystem, "system::"+reader),
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: reader},
+			Subjects: []rbacv1.Subject{
+				{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user.KubeControllerManager},
+				{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user.KubeScheduler},
+			},
+		}},
+	}
+}
+
+// controllers are the rights of the controllers that run in this house, each bound to a service account of its own.
+func controllers() Policy {
+	events := may("create", "update", "patch").in("", "events.k8s.io").resources("events")
+	var p Policy
+	add := func(name string, rules ...ruleBuilder) {
+		p.ClusterRoles = append(p.ClusterRoles, clusterRole("system:controller:"+name, rules...))
+		p.ClusterRoleBindings = append(p.ClusterRoleBindings, bind("system:controller:"+name, rbacv1.Subject{
+			Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: name,
+		}))
+	}
+	add("namespace-controller",
+		may("get", "list", "watch", "delete").on("", "namespaces"),
+		may("update").on("", "namespaces/finalize", "namespaces/status"),
+		may("get", "list", "delete", "deletecollection").on("*", "*"))
+	add("generic-garbage-collector",
+		may("get", "list", "watch", "patch", "update", "delete").on("*", "*"),
+		events)
+	add("service-account-controller",
+		may("create").on("", "serviceaccounts"),
+		events)
+	add("root-ca-cert-publisher",
+		may("create", "update").on("", "configmaps"),
+		events)
+	add("clusterrole-aggregation-controller",
+		may("escalate", "get", "list", "watch", "update", "patch").on(rbacv1.GroupName, "clusterroles"))
+	return p
+}
+
+var (
+	read      = []string{"get", "list", "watch"}
+	write     = []string{"create", "update", "patch", "delete", "deletecollection"}
+	readWrite = append(append([]string(nil), read...), write...)
+)
+
+// ruleBuilder lets the policy be read as sentences: may(read...).on("", "pods").
+type ruleBuilder struct{ r rbacv1.PolicyRule }
+
+func may(verbs ...string) ruleBuilder {
+	return ruleBuilder{rbacv1.PolicyRule{Verbs: append([]string(nil), verbs...)}}
+}
+
+func (b ruleBuilder) on(group string, resources ...string) ruleBuilder {
+	return b.in(group).resources(resources...)
+}
+
+func (b ruleBuilder) in(groups ...string) ruleBuilder {
+	b.r.APIGroups = groups
+	return b
+}
+
+func (b ruleBuilder) resources(resources ...string) ruleBuilder {
+	b.r.Resources = resources
+	return b
+}
+
+func (b ruleBuilder) named(names ...string) ruleBuilder {
+	b.r.ResourceNames = names
+	return b
+}
+
+func (b ruleBuilder) urls(urls ...string) ruleBuilder {
+	b.r.NonResourceURLs = urls
+	return b
+}
+
+func (b ruleBuilder) rule() rbacv1.PolicyRule { return b.r }
+
+func clusterRole(name string, rules ...ruleBuilder) *rbacv1.ClusterRole {
+	role := &rbacv1.ClusterRole{ObjectMeta: meta("", name)}
+	for _, b := range rules {
+		role.Rules = append(role.Rules, *b.r.DeepCopy())
+	}
+	return role
+}
+
+func bindGroups(role string, groups ...string) *rbacv1.ClusterRoleBinding {
+	var subjects []rbacv1.Subject
+	for _, g := range groups {
+		subjects = append(subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: g})
+	}
+	return bind(role, subjects...)
+}
+
+// bind binds a ClusterRole under its own name, as every bootstrap binding is named.
+func bind(role string, subjects ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta("", role),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   subjects,
+	}
+}
+
+func meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace:   namespace,
+		Name:        name,
+		Labels:      maps.Clone(bootstrapLabels),
+		Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "true"},
+	}
+}
+
+var bootstrapLabels = map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"}

@@ -1,0 +1,166 @@
+package rbac
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/component-helpers/auth/rbac/validation"
+)
+
+// EnsureBootstrap brings the stored policy up to [Bootstrap]. What is missing is created; what is there gets the rules,
+// selectors and subjects that it lacks, and keeps what somebody added. An object that carries
+// rbac.authorization.kubernetes.io/autoupdate: "false" is left as it is. The namespace kube-system must exist.
+//
+// Several replicas may do this at once.
+func EnsureBootstrap(ctx context.Context, client clientset.Interface) error {
+	p, api := Bootstrap(), client.RbacV1()
+	for _, want := range p.ClusterRoles {
+		if err := ensure(ctx, api.ClusterRoles(), want, extendClusterRole); err != nil {
+			return fmt.Errorf("ensure ClusterRole %s: %w", want.Name, err)
+		}
+	}
+	for _, want := range p.ClusterRoleBindings {
+		if err := ensure(ctx, api.ClusterRoleBindings(), want, extendClusterRoleBinding); err != nil {
+			return fmt.Errorf("ensure ClusterRoleBinding %s: %w", want.Name, err)
+		}
+	}
+	for _, want := range p.Roles {
+		if err := ensure(ctx, api.Roles(want.Namespace), want, extendRole); err != nil {
+			return fmt.Errorf("ensure Role %s/%s: %w", want.Namespace, want.Name, err)
+		}
+	}
+	for _, want := range p.RoleBindings {
+		if err := ensure(ctx, api.RoleBindings(want.Namespace), want, extendRoleBinding); err != nil {
+			return fmt.Errorf("ensure RoleBinding %s/%s: %w", want.Namespace, want.Name, err)
+		}
+	}
+	return nil
+}
+
+// objects is the part of a typed client that ensure needs.
+type objects[T any] interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (T, error)
+	Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error)
+	Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error)
+	Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
+}
+
+// object is a pointer to one of the four kinds.
+type object[T any] interface {
+	metav1.Object
+	comparable
+	DeepCopy() T
+}
+
+// extension makes next, a copy of what is stored, have what want has. It reports false when that takes another object,
+// because what differs cannot be changed.
+type extension[T any] func(next, want T) (possible bool)
+
+// ensureAttempts bounds how often a racing replica may get in the way.
+const ensureAttempts = 8
+
+func ensure[T object[T]](ctx context.Context, api objects[T], want T, extend extension[T]) error {
+	var err error
+	for range ensureAttempts {
+		if err = ensureOnce(ctx, api, want, extend); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func ensureOnce[T object[T]](ctx context.Context, api objects[T], want T, extend extension[T]) error {
+	have, err := api.Get(ctx, want.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = api.Create(ctx, want.DeepCopy(), metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if have.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false" {
+		return nil
+	}
+	next := have.DeepCopy()
+	if !extend(next, want) {
+		uid, version := have.GetUID(), have.GetResourceVersion()
+		err := api.Delete(ctx, want.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		_, err = api.Create(ctx, want.DeepCopy(), metav1.CreateOptions{})
+		return err
+	}
+	next.SetLabels(withDefaults(next.GetLabels(), want.GetLabels()))
+	next.SetAnnotations(withDefaults(next.GetAnnotations(), want.GetAnnotations()))
+	if reflect.DeepEqual(next, have) {
+		return nil
+	}
+	_, err = api.Update(ctx, next, metav1.UpdateOptions{})
+	return err
+}
+
+func extendClusterRole(next, want *rbacv1.ClusterRole) bool {
+	if want.AggregationRule != nil {
+		if next.AggregationRule == nil {
+			next.AggregationRule = &rbacv1.AggregationRule{}
+		}
+		selectors := &next.AggregationRule.ClusterRoleSelectors
+		*selectors = union(*selectors, want.AggregationRule.ClusterRoleSelectors)
+	}
+	next.Rules = withRules(next.Rules, want.Rules)
+	return true
+}
+
+func extendRole(next, want *rbacv1.Role) bool {
+	next.Rules = withRules(next.Rules, want.Rules)
+	return true
+}
+
+func extendClusterRoleBinding(next, want *rbacv1.ClusterRoleBinding) bool {
+	next.Subjects = union(next.Subjects, want.Subjects)
+	return next.RoleRef == want.RoleRef
+}
+
+func extendRoleBinding(next, want *rbacv1.RoleBinding) bool {
+	next.Subjects = union(next.Subjects, want.Subjects)
+	return next.RoleRef == want.RoleRef
+}
+
+// withRules adds the rules of want that have does not cover already, in whatever way it says so.
+func withRules(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	for _, rule := range want {
+		if covered, _ := validation.Covers(have, []rbacv1.PolicyRule{rule}); !covered {
+			have = append(have, rule)
+		}
+	}
+	return have
+}
+
+func union[T any](have, want []T) []T {
+	for _, w := range want {
+		if !slices.ContainsFunc(have, func(h T) bool { return reflect.DeepEqual(h, w) }) {
+			have = append(have, w)
+		}
+	}
+	return have
+}
+
+func withDefaults(have, defaults map[string]string) map[string]string {
+	for k, v := range defaults {
+		if _, ok := have[k]; ok {
+			continue
+		}
+		if have == nil {
+			have = make(map[string]string, len(defaults))
+		}
+		have[k] = v
+	}
+	return have
+}

@@ -1,0 +1,130 @@
+package rbac
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	rbacv1 "k8s.io/api/rbac/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// RBAC answers "may they?" by roles and bindings. It is safe for concurrent use.
+type RBAC struct {
+	// AuthorizerFunc is Authorize, for the methods by which the library asks about conditions: RBAC has none.
+	authorizer.AuthorizerFunc
+	log     *zap.Logger
+	current atomic.Pointer[index]
+	ready   chan struct{}
+}
+
+var (
+	_ authorizer.Authorizer   = (*RBAC)(nil)
+	_ authorizer.RuleResolver = (*RBAC)(nil)
+)
+
+// ErrNotReady is the answer before the rules are known. It is no decision: nothing may be concluded from it.
+var ErrNotReady = errors.New("the roles and bindings are not loaded yet")
+
+// New returns an RBAC that knows no rules until Run has loaded them. The group system:masters is allowed everything
+// from the start.
+func New(log *zap.Logger) *RBAC {
+	r := &RBAC{log: log, ready: make(chan struct{})}
+	r.AuthorizerFunc = r.decide
+	return r
+}
+
+// Ready is closed once the rules are known.
+func (r *RBAC) Ready() <-chan struct{} { return r.ready }
+
+func (r *RBAC) decide(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	u := a.GetUser()
+	if u == nil {
+		return authorizer.DecisionNoOpinion, "", errors.New("a request without a user cannot be authorized")
+	}
+	if master(u) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	x := r.current.Load()
+	if x == nil {
+		return authorizer.DecisionNoOpinion, "", ErrNotReady
+	}
+	q := ask(a)
+	if g := x.allowing(u, a.GetNamespace(), &q); g != nil {
+		return authorizer.DecisionAllow, g.reason, nil
+	}
+	if missing := x.missing(u, a.GetNamespace()); len(missing) > 0 {
+		return authorizer.DecisionNoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(missing)), nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+// PolicyRulesFor is every rule that u has in namespace, cluster-wide ones included. It is what escalation checks
+// compare with. The error collects the bound roles that do not exist; the rules are good all the same.
+func (r *RBAC) PolicyRulesFor(u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
+	x := r.current.Load()
+	if x == nil {
+		return nil, ErrNotReady
+	}
+	var rules []rbacv1.PolicyRule
+	seen := make(map[*role]bool)
+	for sc := range x.scopes(u, namespace) {
+		for _, g := range sc.grants {
+			if !seen[g.role] {
+				seen[g.role] = true
+				rules = append(rules, g.role.rules...)
+			}
+		}
+	}
+	return rules, utilerrors.NewAggregate(x.missing(u, namespace))
+}
+
+// RoleRules is what a role gives to whoever a binding in namespace (empty: a ClusterRoleBinding) gives it to, aggregated
+// rules included. The error is that of a role that does not exist.
+func (r *RBAC) RoleRules(_ context.Context, namespace string, to rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
+	x := r.current.Load()
+	if x == nil {
+		return nil, ErrNotReady
+	}
+	found, err := x.roles.find(namespace, to)
+	if err != nil {
+		return nil, err
+	}
+	return found.rules, nil
+}
+
+// RulesFor implements [authorizer.RuleResolver], for SelfSubjectRulesReview.
+func (r *RBAC) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	rules, err := r.PolicyRulesFor(u, namespace)
+	var resources []authorizer.ResourceRuleInfo
+	var urls []authorizer.NonResourceRuleInfo
+	for _, rule := range rules {
+		if len(rule.Resources) > 0 {
+			resources = append(resources, &authorizer.DefaultResourceRuleInfo{
+				Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames,
+			})
+		}
+		if len(rule.NonResourceURLs) > 0 {
+			urls = append(urls, &authorizer.DefaultNonResourceRuleInfo{Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs})
+		}
+	}
+	return resources, urls, false, err
+}
+
+// Load replaces the rules. Run calls it; so may a test or a tool that has a policy in hand.
+func (r *RBAC) Load(p Policy) {
+	start := time.Now()
+	first := r.current.Swap(newIndex(p)) == nil
+	r.log.Debug("compiled roles and bindings",
+		zap.Int("roles", len(p.ClusterRoles)+len(p.Roles)),
+		zap.Int("bindings", len(p.ClusterRoleBindings)+len(p.RoleBindings)),
+		zap.Duration("took", time.Since(start)))
+	if first {
+		close(r.ready)
+	}
+}

@@ -1,0 +1,75 @@
+package rbac
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	rbacv1informers "k8s.io/client-go/informers/rbac/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Run compiles the rules that the informers hold, again whenever one changes, until ctx ends. The informers are
+// started by whoever owns their factory.
+//
+// Changes that come while it compiles are taken together in the next round, so a burst costs two rounds. There is no
+// delay before a round: a right that was taken away should be gone with the delivery that says so (attack row B12).
+func (r *RBAC) Run(ctx context.Context, informers rbacv1informers.Interface) error {
+	changed := make(chan struct{}, 1)
+	signal := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	handler := cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { signal() },
+		UpdateFunc: func(any, any) { signal() },
+		DeleteFunc: func(any) { signal() },
+	}
+	var synced []cache.InformerSynced
+	for _, informer := range []cache.SharedIndexInformer{
+		informers.ClusterRoles().Informer(),
+		informers.ClusterRoleBindings().Informer(),
+		informers.Roles().Informer(),
+		informers.RoleBindings().Informer(),
+	} {
+		registration, err := informer.AddEventHandler(handler)
+		if err != nil {
+			return fmt.Errorf("follow roles and bindings: %w", err)
+		}
+		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for a stopped informer
+		synced = append(synced, registration.HasSynced)
+	}
+	// Half of the rules would refuse what the whole allows.
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil
+	}
+	for {
+		policy, err := list(informers)
+		if err != nil {
+			return err
+		}
+		r.Load(policy)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+func list(informers rbacv1informers.Interface) (Policy, error) {
+	var p Policy
+	var errs [4]error
+	p.ClusterRoles, errs[0] = informers.ClusterRoles().Lister().List(labels.Everything())
+	p.ClusterRoleBindings, errs[1] = informers.ClusterRoleBindings().Lister().List(labels.Everything())
+	p.Roles, errs[2] = informers.Roles().Lister().List(labels.Everything())
+	p.RoleBindings, errs[3] = informers.RoleBindings().Lister().List(labels.Everything())
+	if err := errors.Join(errs[:]...); err != nil {
+		return Policy{}, fmt.Errorf("list roles and bindings: %w", err)
+	}
+	return p, nil
+}

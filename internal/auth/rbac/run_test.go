@@ -1,0 +1,69 @@
+package rbac
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func TestChangesTakeEffect(t *testing.T) {
+	client := fake.NewSimpleClientset(clusterRole("reader", may("get").on("", "pods")))
+	factory := informers.NewSharedInformerFactory(client, 0)
+	r := New(zap.NewNop())
+	ctx, cancel := context.WithCancel(t.Context())
+	// A factory starts the informers that somebody has asked for.
+	rbac := factory.Rbac().V1()
+	rbac.ClusterRoles().Informer()
+	rbac.ClusterRoleBindings().Informer()
+	rbac.Roles().Informer()
+	rbac.RoleBindings().Informer()
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx, rbac) }()
+	stop := make(chan struct{})
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		close(stop)
+		factory.Shutdown()
+	})
+	factory.Start(stop)
+	select {
+	case <-r.Ready():
+	case <-time.After(10 * time.Second):
+		t.Fatal("not ready")
+	}
+	what := on("get", "", "pods")
+	what.User = person("alice")
+	await := func(want authorizer.Decision) {
+		t.Helper()
+		deadline := time.After(10 * time.Second)
+		for {
+			if decision, _, _ := r.Authorize(t.Context(), what); decision == want {
+				return
+			}
+			select {
+			case <-deadline:
+				t.Fatalf("not %v within ten seconds", want)
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	await(authorizer.DecisionNoOpinion)
+	bindings := client.RbacV1().ClusterRoleBindings()
+	if _, err := bindings.Create(t.Context(), clusterBinding("b", "reader", subjects("User", "alice")...), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(authorizer.DecisionAllow)
+	if err := bindings.Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(authorizer.DecisionNoOpinion)
+}

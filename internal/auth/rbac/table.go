@@ -1,0 +1,203 @@
+package rbac
+
+import (
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// table is rules arranged for look-up: those of one role, or of everything that is bound to somebody with many
+// bindings. It never changes once it is in an index.
+type table struct {
+	resources map[target]verbs
+	exact     map[string]verbs // non-resource URLs, whole
+	prefixes  []prefix         // non-resource URLs that end in a star
+}
+
+// target is what a resource rule is about. "*" is any group or any resource; "*" with a subresource is that
+// subresource of any resource.
+type target struct {
+	group, resource, subresource string
+}
+
+// verbs is what may be done to a target, and to which names.
+type verbs map[string]*names
+
+// names is the objects that a verb is allowed on, and by which grant: all of them, or those listed.
+type names struct {
+	all  *grant
+	only map[string]*grant
+}
+
+type prefix struct {
+	path  string
+	verbs verbs
+}
+
+// add arranges rules as given by g. What an earlier grant allows stays with it.
+func (t *table) add(rules []rbacv1.PolicyRule, g *grant) {
+	for i := range rules {
+		t.addRule(&rules[i], g)
+	}
+}
+
+func (t *table) addRule(r *rbacv1.PolicyRule, g *grant) {
+	if len(r.Resources) > 0 && t.resources == nil {
+		t.resources = make(map[target]verbs, len(r.APIGroups)*len(r.Resources))
+	}
+	for _, group := range r.APIGroups {
+		for _, resource := range r.Resources {
+			at := target{group: group}
+			at.resource, at.subresource = splitResource(resource)
+			t.resources[at] = t.resources[at].add(r.Verbs, r.ResourceNames, g)
+		}
+	}
+	for _, url := range r.NonResourceURLs {
+		t.addURL(url, r.Verbs, g)
+	}
+}
+
+func (t *table) addURL(url string, allowed []string, g *grant) {
+	if !strings.HasSuffix(url, "*") {
+		if t.exact == nil {
+			t.exact = make(map[string]verbs)
+		}
+		t.exact[url] = t.exact[url].add(allowed, nil, g)
+		return
+	}
+	path := strings.TrimRight(url, "*") // all of them, as Kubernetes does
+	i := slices.IndexFunc(t.prefixes, func(p prefix) bool { return p.path == path })
+	if i < 0 {
+		i = len(t.prefixes)
+		t.prefixes = append(t.prefixes, prefix{path: path})
+	}
+	t.prefixes[i].verbs = t.prefixes[i].verbs.add(allowed, nil, g)
+}
+
+func (v verbs) add(allowed, only []string, g *grant) verbs {
+	if v == nil {
+		v = make(verbs, len(allowed))
+	}
+	for _, verb := range allowed {
+		n := v[verb]
+		if n == nil {
+			n = &names{}
+			v[verb] = n
+		}
+		n.add(only, g)
+	}
+	return v
+}
+
+func (n *names) add(only []string, g *grant) {
+	if len(only) == 0 {
+		if n.all == nil {
+			n.all = g
+		}
+		return
+	}
+	if n.only == nil {
+		n.only = make(map[string]*grant, len(only))
+	}
+	for _, name := range only {
+		if n.only[name] == nil {
+			n.only[name] = g
+		}
+	}
+}
+
+func (v verbs) allowing(verb, name string) *grant {
+	if g := v[verb].allowing(name); g != nil {
+		return g
+	}
+	return v[rbacv1.VerbAll].allowing(name)
+}
+
+func (n *names) allowing(name string) *grant {
+	if n == nil {
+		return nil
+	}
+	if n.all != nil {
+		return n.all
+	}
+	return n.only[name]
+}
+
+// splitResource parts "pods/log". A name that ends in a slash has no subresource: it stays whole, so that a rule for
+// "pods/" never matches "pods".
+func splitResource(resource string) (name, subresource string) {
+	if name, sub, ok := strings.Cut(resource, "/"); ok && sub != "" {
+		return name, sub
+	}
+	return resource, ""
+}
+
+// question is the attributes of a request in the form that tables answer.
+type question struct {
+	resource   bool
+	verb, name string
+	path       string
+	// targets are the rules that would match, in no particular order; each is one look-up.
+	targets [6]target
+	n       int
+}
+
+func ask(a authorizer.Attributes) question {
+	q := question{resource: a.IsResourceRequest(), verb: a.GetVerb(), name: a.GetName(), path: a.GetPath()}
+	if !q.resource {
+		return q
+	}
+	resource, sub := a.GetResource(), a.GetSubresource()
+	exact := target{group: a.GetAPIGroup(), resource: resource, subresource: sub}
+	if strings.Contains(resource, "/") {
+		// Not from a path, which cannot have it, but from an access review. Kubernetes compares the joined form.
+		if sub != "" {
+			resource += "/" + sub
+		}
+		exact.resource, exact.subresource = splitResource(resource)
+	}
+	for _, group := range [...]string{exact.group, rbacv1.APIGroupAll} {
+		q.add(target{group, exact.resource, exact.subresource})
+		q.add(target{group: group, resource: rbacv1.ResourceAll})
+		if sub != "" {
+			q.add(target{group, rbacv1.ResourceAll, sub})
+		}
+	}
+	return q
+}
+
+func (q *question) add(t target) {
+	q.targets[q.n] = t
+	q.n++
+}
+
+// allowing is the grant that allows q, nil when none does.
+func (t *table) allowing(q *question) *grant {
+	if !q.resource {
+		return t.allowingURL(q)
+	}
+	for _, at := range q.targets[:q.n] {
+		if v, ok := t.resources[at]; ok {
+			if g := v.allowing(q.verb, q.name); g != nil {
+				return g
+			}
+		}
+	}
+	return nil
+}
+
+func (t *table) allowingURL(q *question) *grant {
+	if g := t.exact[q.path].allowing(q.verb, ""); g != nil {
+		return g
+	}
+	for _, p := range t.prefixes {
+		if strings.HasPrefix(q.path, p.path) {
+			if g := p.verbs.allowing(q.verb, ""); g != nil {
+				return g
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package satoken
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"portico.dev/internal/auth/credential"
+)
+
+const (
+	// leeway is how far clocks may disagree.
+	leeway = 10 * time.Second
+	// A signature is verified again after this long even if the token is still good, so that a key that was taken out of
+	// service does not live on in memory.
+	rememberGood = 10 * time.Second
+	// A bad one is refused from memory for this long, so that a client that keeps trying costs a hash and not a signature.
+	rememberBad = 2 * time.Second
+)
+
+// verdict is what is known of the bytes of a token: its verified claims, or why they are not ours or not verified.
+// Nothing in it depends on the time or on live objects.
+type verdict struct {
+	claims *claims
+	err    error
+}
+
+// errForeign is for tokens that are not of this issuer. They may be somebody else's and are no failure.
+var errForeign = errors.New("not a token of this issuer")
+
+// AuthenticateToken implements [authenticator.Token]. It returns false without an error for what is not a token of this
+// issuer, and an error for a token that claims to be and is not good. The audiences in ctx, if any, replace the
+// configured ones; the response has those that the token is for.
+func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if len(token) > credential.MaxTokenBytes {
+		return nil, false, credential.ErrInvalidToken
+	}
+	v := t.verified(token)
+	switch {
+	case errors.Is(v.err, errForeign):
+		return nil, false, nil
+	case v.err != nil:
+		return nil, false, fmt.Errorf("service account token: %w", v.err)
+	}
+	response, err := t.current(ctx, v.claims)
+	if err != nil {
+		return nil, false, fmt.Errorf("service account token: %w", err)
+	}
+	return response, true, nil
+}
+
+// verified checks what never changes about a token: that it is well formed, of this issuer, and signed by one of our
+// keys.
+func (t *Tokens) verified(token string) verdict {
+	key := sha256.Sum256([]byte(token))
+	if v, ok := t.seen.Recall(key); ok {
+		return v
+	}
+	c, err := t.verify(token)
+	v, until := verdict{claims: c, err: err}, time.Now().Add(rememberGood)
+	if err != nil {
+		until = time.Now().Add(rememberBad)
+	} else if end := c.Expires.time().Add(leeway); end.Before(until) {
+		until = end
+	}
+	t.seen.Keep(key, v, until)
+	return v
+}
+
+func (t *Tokens) verify(token string) (*claims, error) {
+	head, body, err := split(token)
+	if err != nil {
+		return nil, errForeign
+	}
+	issuer, err := peekIssuer(body)
+	switch {
+	case errors.Is(err, errNotJWT), err == nil && issuer != t.issuer:
+		return nil, errForeign
+	case err != nil:
+		return nil, err
+	}
+	h, err := peekHeader(head)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := t.keys[h.KeyID]
+	if !ok {
+		// Upstream tries every key for a token without an id. Ours always have one, so one without it is not ours (B2).
+		return nil, errors.New("its key id is unknown")
+	}
+	if h.Algorithm != key.method.Alg() {
+		return nil, errors.New("its algorithm is not that of its key")
+	}
+	parser := jwt.NewParser(
+		jwt.WithValidMethods([]string{key.method.Alg()}),
+		jwt.WithStrictDecoding(),
+		jwt.WithoutClaimsValidation(), // times are not remembered; see current
+	)
+	verified := &claims{}
+	if _, err := parser.ParseWithClaims(token, verified, func(*jwt.Token) (any, error) { return key.public, nil }); err != nil {
+		return nil, errors.New("its signature is not valid")
+	}
+	return verified, nil
+}
+
+// current checks what changes: the clock, the audience that is asked for, and the live objects.
+func (t *Tokens) current(ctx context.Context, c *claims) (*authenticator.Response, error) {
+	validator := jwt.NewValidator(
+		jwt.WithLeeway(leeway),
+		jwt.WithExpirationRequired(),
+		jwt.WithIssuedAt(),
+		jwt.WithIssuer(t.issuer), // again, on what was verified
+	)
+	if err := validator.Validate(c); err != nil {
+		return nil, err
+	}
+	wanted, ok := authenticator.AudiencesFrom(ctx)
+	if !ok {
+		wanted = t.audiences
+	}
+	audiences := c.Audience.intersect(wanted)
+	if len(audiences) == 0 {
+		return nil, fmt.Errorf("it is for the audiences %q and not for any of %q", []string(c.Audience), []string(wanted))
+	}
+	if err := t.checkBound(ctx, c.Kubernetes); err != nil {
+		return nil, err
+	}
+	return &authenticator.Response{Audiences: audiences, User: c.user()}, nil
+}
