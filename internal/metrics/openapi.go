@@ -10,6 +10,10 @@ type OpenAPI struct {
 	Documents prometheus.Gauge
 	// Bytes is portico_openapi_document_bytes: what the documents of backends take in memory, compressed.
 	Bytes prometheus.Gauge
+	// SwaggerSeconds is portico_openapi_v2_build_seconds: merging the version 2 document when somebody asks for it.
+	SwaggerSeconds prometheus.Histogram
+	// SwaggerBytes is portico_openapi_v2_bytes: what the merged version 2 document takes in memory, compressed.
+	SwaggerBytes prometheus.Gauge
 }
 
 // NewOpenAPI registers the metrics of OpenAPI on reg.
@@ -26,6 +30,15 @@ func NewOpenAPI(reg prometheus.Registerer) *OpenAPI {
 		Bytes: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "portico_openapi_document_bytes",
 			Help: "Memory taken by the compressed OpenAPI documents of backends.",
+		})),
+		SwaggerSeconds: register(reg, prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "portico_openapi_v2_build_seconds",
+			Help:    "Time to merge the OpenAPI v2 document when it is asked for.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2, 11),
+		})),
+		SwaggerBytes: register(reg, prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "portico_openapi_v2_bytes",
+			Help: "Memory taken by the compressed OpenAPI v2 document; 0 while nobody reads it.",
 		})),
 	}
 }

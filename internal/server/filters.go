@@ -74,8 +74,7 @@ func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 				return
 			}
 			if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
-				// net/http takes a chunked body that also has a Content-Length and no longer tells; a proxy before us may
-				// have believed the length. Whatever follows on this connection is not read as a request (attack row A19).
+				// framedConn does not follow chunks: whatever comes behind them on this connection is not read as a request.
 				w.Header().Set("Connection", "close")
 			}
 			next.ServeHTTP(w, r)

@@ -61,8 +61,8 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // is left of the grace.
 func (s *Server) Run(ctx context.Context) error {
 	h := &http.Server{
-		Handler:           s.c.Handler,
-		TLSConfig:         s.c.TLS,
+		Handler:           withTLS(s.c.Handler),
+		ConnContext:       withConn,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -74,7 +74,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	failed := make(chan error, 1)
 	go func() {
-		failed <- h.ServeTLS(s.c.Listener, "", "") // the certificate is TLSConfig's
+		failed <- h.Serve(newAcceptor(s.c.Listener, s.c.TLS))
 	}()
 	close(s.ready)
 	select {

@@ -1,0 +1,33 @@
+// Package proxy is one request to one backend, and the truth about failure: rewrite, headers, upgrade, retry, errors.
+//
+// # What is trusted
+//
+// The request's context: the user that the chain authenticated and authorised, the RequestInfo it was authorised by,
+// the audit id. Not one header that the client sent. The path and query were found canonical before anyone was asked
+// whether they are allowed (request.CheckTarget), and go to the backend as the very same bytes, so that what was
+// authorised is what is done.
+//
+// # What is checked twice
+//
+//   - Credentials and identity headers are removed by authentication and impersonation, and again here, by a name
+//     that is normalised as a careless backend would: X_Remote_Group is X-Remote-Group to WSGI, CGI and some proxies
+//     (CVE-2025-64484 and its family).
+//   - Hop-by-hop headers are dropped and Connection is rebuilt before the identity is written. The identity comes last
+//     on plain and on upgraded requests alike, so that no header of the client can nominate it for removal at the
+//     next hop (CVE-2021-31999, CVE-2024-45410).
+//   - A 101 is compared with what was asked for before a byte is copied in either direction (CVE-2018-1002105).
+//
+// # What is promised
+//
+//   - To the backend: each identity header is ours and truthful, sent once per value, and free of control bytes.
+//   - To the client: a response is whole, or is visibly broken; never a short one that looks complete. A failure of
+//     ours is a metav1.Status that names the APIService and never an address. Retry-After stands only where nothing was
+//     sent. A redirect is never followed and never passed on (CVE-2022-3172).
+//   - To the house: whoever waits has a deadline. The request's deadline ends with the response headers, since a
+//     response that is streaming or upgraded is not late; from there on a dead backend is found by its connection,
+//     a response of known length must keep moving, and an upgraded connection ends when it is idle for long or when
+//     the house drains.
+//
+// One request, in order: loop, user, place, headers, send, judge the status, copy headers, copy the body. Upgrades
+// part ways after the headers (upgrade.go).
+package proxy

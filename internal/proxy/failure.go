@@ -1,0 +1,211 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/request"
+	"portico.dev/internal/respond"
+	"portico.dev/internal/transport"
+)
+
+// statusClientGone is nginx's code for a request whose client did not wait. Nobody reads it but the log and the audit.
+const statusClientGone = 499
+
+// lie is a backend that answered with something it must not.
+type lie struct {
+	reason string
+	text   string
+	code   int
+}
+
+func (e *lie) Error() string { return fmt.Sprintf("the backend %s (%d)", e.text, e.code) }
+
+// refusal is a request that we do not carry, for a reason that is the client's.
+type refusal struct{ text string }
+
+func (e *refusal) Error() string { return e.text }
+
+// fail answers with the truth about err, as far as it is the client's to know, and logs all of it.
+func (x *exchange) fail(err error) {
+	status := x.statusOf(err)
+	fields := append(x.fields(), zap.Int32("code", status.ErrStatus.Code), zap.Error(err))
+	var failed *transport.Error
+	if errors.As(err, &failed) {
+		fields = append(fields, zap.String("endpoint", failed.Endpoint), zap.Bool("sent", failed.Sent), zap.Int("attempts", failed.Attempts))
+	}
+	if status.ErrStatus.Code == statusClientGone {
+		x.proxy.log.Debug("client left", fields...)
+	} else {
+		x.proxy.log.Warn("request not served", fields...)
+	}
+	x.count(status.ErrStatus.Code)
+	respond.Error(x.w, x.r, status)
+}
+
+func (x *exchange) fields() []zap.Field {
+	return []zap.Field{
+		zap.String("apiservice", x.target.APIService),
+		zap.String("method", x.r.Method),
+		zap.String("path", x.r.URL.Path),
+		zap.String("audit-id", request.AuditID(x.r.Context())),
+	}
+}
+
+// statusOf is what the client is told. It names the APIService and the kind of failure; addresses, names of
+// certificates and texts of backends stay in the log (kubernetes/kubernetes#58070).
+func (x *exchange) statusOf(err error) *apierrors.StatusError {
+	var (
+		limit    *transport.LimitError
+		failed   *transport.Error
+		lied     *lie
+		refused  *refusal
+		identity *identityError
+	)
+	switch {
+	case errors.Is(err, errClientGone):
+		return x.status(statusClientGone, "ClientClosedRequest", "ClientGone", "the client left before there was an answer", 0)
+	case errors.Is(err, errTooLate), errors.Is(err, transport.ErrHeaderTimeout):
+		return x.status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Timeout", "it did not answer in time", 0)
+	case errors.As(err, &limit):
+		return x.status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "ConcurrencyLimit",
+			"it already serves as many requests as it may; try again", 1)
+	case errors.As(err, &lied):
+		return x.status(http.StatusBadGateway, metav1.StatusReason(lied.reason), metav1.CauseType(lied.reason), "it "+lied.text, 0)
+	case errors.As(err, &refused):
+		return apierrors.NewBadRequest(refused.text)
+	case errors.As(err, &identity):
+		return x.status(identity.code, reasonOf(identity.code), "Identity", identity.text, 0)
+	case errors.Is(err, errLoop):
+		return x.status(http.StatusLoopDetected, "LoopDetected", "Loop",
+			"the request was forwarded by a front door before; its Service leads back to one", 0)
+	case errors.Is(err, errDraining):
+		return x.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "Draining", "the front door is shutting down", 1)
+	case errors.As(err, &failed):
+		return x.unreached(failed)
+	}
+	return apierrors.NewInternalError(errors.New("the request could not be forwarded; the server's log holds the details"))
+}
+
+// unreached is the status of a request that got no response.
+func (x *exchange) unreached(e *transport.Error) *apierrors.StatusError {
+	if e.Protocol {
+		return x.status(http.StatusBadGateway, "BackendProtocol", "BackendProtocol", "it answered with something that is not HTTP", 0)
+	}
+	cause, text, passing := explain(e)
+	retryAfter := int32(0)
+	if !e.Sent && passing {
+		retryAfter = 1
+	}
+	return x.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, cause, text, retryAfter)
+}
+
+// explain says what happened in words that hold no address. passing is whether it may be over in a moment; a wrong
+// certificate is not, and clients that wait for it only learn of it later.
+func explain(e *transport.Error) (cause metav1.CauseType, text string, passing bool) {
+	var (
+		forbidden *transport.ForbiddenAddressError
+		unknown   x509.UnknownAuthorityError
+		name      x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		alert     tls.AlertError
+		dns       *net.DNSError
+		timeout   interface{ Timeout() bool }
+	)
+	slow := errors.Is(e.Err, context.DeadlineExceeded) || errors.As(e.Err, &timeout) && timeout.Timeout()
+	switch {
+	case errors.As(e.Err, &forbidden):
+		return "ForbiddenAddress", "its Service leads to an address that must not be dialled", false
+	case errors.Is(e.Err, transport.ErrNoEndpoints):
+		return "NoEndpoints", "its Service has no endpoints", true
+	case errors.Is(e.Err, transport.ErrSaturated):
+		return "Saturated", "it takes no more concurrent requests", true
+	case errors.As(e.Err, &unknown):
+		return "CertificateUntrusted", "its certificate is not signed by the authority in caBundle", false
+	case errors.As(e.Err, &name):
+		return "CertificateName", "its certificate is for another name than " + name.Host, false
+	case errors.As(e.Err, &invalid) && invalid.Reason == x509.Expired:
+		return "CertificateExpired", "its certificate has expired or is not yet valid", false
+	case errors.As(e.Err, &alert):
+		return "TLSAlert", "it refused the TLS handshake", false
+	case errors.As(e.Err, &dns):
+		return "NameNotResolved", "its name could not be resolved", true
+	case errors.Is(e.Err, syscall.ECONNREFUSED):
+		return "ConnectionRefused", "it refused the connection", true
+	case e.Op == transport.OpDial && slow:
+		return "ConnectTimeout", "it could not be connected to in time", true
+	case e.Op == transport.OpDial:
+		return "ConnectFailed", "it could not be connected to", true
+	case e.Op == transport.OpTLS && slow:
+		return "TLSTimeout", "it did not complete the TLS handshake in time", true
+	case e.Op == transport.OpTLS:
+		return "TLSFailed", "the TLS handshake with it failed", true
+	case !e.Sent:
+		return "NotAccepted", "it did not accept the request", true
+	}
+	return "ConnectionLost", "the connection to it broke before it answered; it may have acted on the request", true
+}
+
+func (x *exchange) status(code int, reason metav1.StatusReason, cause metav1.CauseType, text string, retryAfter int32) *apierrors.StatusError {
+	message := "the extension server of APIService " + x.target.APIService + " cannot serve the request: " + text
+	if code == http.StatusServiceUnavailable {
+		// Scripts and people look for these words of client-go.
+		message = "the server is currently unable to handle the request: APIService " + x.target.APIService + ": " + text
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    int32(code),
+		Reason:  reason,
+		Message: message,
+		Details: &metav1.StatusDetails{
+			Group:             "apiregistration.k8s.io",
+			Kind:              "APIService",
+			Name:              x.target.APIService,
+			Causes:            []metav1.StatusCause{{Type: cause, Message: text}},
+			RetryAfterSeconds: retryAfter,
+		},
+	}}
+}
+
+func reasonOf(code int) metav1.StatusReason {
+	switch code {
+	case http.StatusBadRequest:
+		return metav1.StatusReasonBadRequest
+	case http.StatusForbidden:
+		return metav1.StatusReasonForbidden
+	}
+	return "RequestHeaderFieldsTooLarge"
+}
+
+// count adds to apiserver_request_terminations_total, as the incumbent does for requests that its proxy ended.
+func (x *exchange) count(code int32) {
+	m := x.proxy.config.Requests
+	if m == nil || x.info == nil {
+		return
+	}
+	m.Terminations.WithLabelValues(x.info.Verb, x.info.APIGroup, x.info.APIVersion, x.info.Resource, x.info.Subresource,
+		x.scope(), "aggregator", strconv.Itoa(int(code))).Inc()
+}
+
+func (x *exchange) scope() string {
+	switch {
+	case !x.info.IsResourceRequest:
+		return ""
+	case x.info.Name != "" && x.info.Verb != "list" && x.info.Verb != "watch":
+		return "resource"
+	case x.info.Namespace != "":
+		return "namespace"
+	}
+	return "cluster"
+}

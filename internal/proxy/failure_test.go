@@ -1,0 +1,264 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/transport"
+)
+
+var address = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+|:\d{4,5}|localhost`)
+
+// What the client of a broken backend sees, how fast, and that another backend does not notice.
+func TestFailures(t *testing.T) {
+	silent := func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) }
+	h1 := func(text string) func(*world) string {
+		return func(w *world) string {
+			return w.raw("http/1.1", func(c *tls.Conn) {
+				if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					_, _ = io.Copy(io.Discard, r.Body)
+					_, _ = io.WriteString(c, text)
+				}
+			})
+		}
+	}
+	serving := func(l pki.Leaf) func(*world) string {
+		return func(w *world) string {
+			address, stop := serveTLS(w.t, pki.ServerConfig(w.pair(l)), nil)
+			w.t.Cleanup(stop)
+			return address
+		}
+	}
+	tests := []struct {
+		name    string
+		backend func(*world) string
+		code    int
+		reason  metav1.StatusReason
+		cause   metav1.CauseType
+		retry   bool
+	}{
+		{"no endpoints", func(*world) string { return "" }, 503, "ServiceUnavailable", "NoEndpoints", true},
+		{"refuses connections", (*world).deadAddress, 503, "ServiceUnavailable", "ConnectionRefused", true},
+		{"TLS and then silence", func(w *world) string { return w.raw("h2", silent) }, 503, "ServiceUnavailable", "TLSFailed", true},
+		{"wrong name", serving(pki.Leaf{DNSNames: []string{"other.svc"}, Server: true}), 503, "ServiceUnavailable", "CertificateName", false},
+		{"a client's certificate", serving(pki.Leaf{DNSNames: []string{serviceName}, Client: true}), 503, "ServiceUnavailable", "TLSFailed", true},
+		{"expired certificate", expired, 503, "ServiceUnavailable", "CertificateExpired", false},
+		{"another authority", func(w *world) string {
+			other, err := pki.NewAuthority("other")
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			mine := w.ca
+			w.ca = other
+			defer func() { w.ca = mine }()
+			return serving(pki.Leaf{DNSNames: []string{serviceName}, Server: true})(w)
+		}, 503, "ServiceUnavailable", "CertificateUntrusted", false},
+		{"takes the request and never answers", func(w *world) string {
+			return w.serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+		}, 504, "Timeout", "Timeout", false},
+		{"one byte of a header at a time", func(w *world) string {
+			return w.raw("http/1.1", func(c *tls.Conn) {
+				tick := time.NewTicker(20 * time.Millisecond)
+				defer tick.Stop()
+				for _, b := range []byte("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1000)) {
+					<-tick.C
+					if _, err := c.Write([]byte{b}); err != nil {
+						return
+					}
+				}
+			})
+		}, 504, "Timeout", "Timeout", false},
+		{"connection lost after the request", h1(""), 503, "ServiceUnavailable", "ConnectionLost", false},
+		{"not HTTP", h1("SSH-2.0-OpenSSH_9\r\n\r\n"), 502, "BackendProtocol", "BackendProtocol", false},
+		{"endless headers", h1("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20)), 502, "BackendProtocol", "BackendProtocol", false},
+		{"switches protocols unasked", h1("HTTP/1.1 101 Switching Protocols\r\nUpgrade: foo\r\nConnection: Upgrade\r\n\r\n"), 502, "BackendProtocol", "BackendProtocol", false},
+		{"endless interim answers", h1(strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n", 20000)), 502, "BackendProtocol", "BackendProtocol", false},
+		{"status 999", h1("HTTP/1.1 999 Huh\r\nContent-Length: 0\r\n\r\n"), 502, "BackendProtocol", "BackendProtocol", false},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			requests := metrics.NewRequests(registry)
+			w := newWorld(t, Config{Requests: requests}, transport.Options{DialTimeout: time.Second, TLSTimeout: 300 * time.Millisecond})
+			w.deadline = 500 * time.Millisecond
+			var addresses []string
+			if at := test.backend(w); at != "" {
+				addresses = []string{at}
+			}
+			w.backend(addresses...)
+			start := time.Now()
+			a := w.do(w.client(), w.request(http.MethodPut, resource, strings.NewReader("{}")))
+			if took := time.Since(start); took > 2*time.Second {
+				t.Errorf("took %s", took)
+			}
+			s := a.status(t)
+			if a.StatusCode != test.code || s.Reason != test.reason {
+				t.Fatalf("%s: %s", a.Status, a.body)
+			}
+			if d := s.Details; d == nil || d.Kind != "APIService" || d.Name != apiService || len(d.Causes) != 1 || d.Causes[0].Type != test.cause {
+				t.Errorf("details %+v", s.Details)
+			}
+			if retry := a.Header.Get("Retry-After") != ""; retry != test.retry {
+				t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
+			}
+			if leak := address.FindString(a.body); leak != "" || !strings.Contains(s.Message, apiService) {
+				t.Errorf("message %q", s.Message)
+			}
+			logged := w.logs.FilterMessage("request not served").All()
+			if len(logged) != 1 || logged[0].ContextMap()["audit-id"] != "audit-1" || logged[0].ContextMap()["apiservice"] != apiService {
+				t.Errorf("logged %v", logged)
+			}
+			if n := testutil.ToFloat64(requests.Terminations.WithLabelValues("update", "metrics.example.com", "v1", "nodes", "", "resource",
+				"aggregator", fmt.Sprint(test.code))); n != 1 {
+				t.Errorf("counted %v", n)
+			}
+			// Another backend, in the same house, does not notice.
+			w.register(transport.Spec{Name: "ns/other:443", ServerName: serviceName, CABundle: w.ca.PEM()}, w.serve(&recorder{}))
+			start = time.Now()
+			if a := w.get(resource); a.StatusCode != 200 || time.Since(start) > time.Second {
+				t.Errorf("another backend: %s after %s", a.Status, time.Since(start))
+			}
+		})
+	}
+}
+
+func TestStatusInTheClientsEncoding(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.backend()
+	r := w.request(http.MethodGet, resource, nil)
+	r.Header.Set("Accept", "application/yaml")
+	a := w.do(w.client(), r)
+	if a.Header.Get("Content-Type") != "application/yaml" || !strings.Contains(a.body, "reason: ServiceUnavailable") {
+		t.Errorf("%v %s", a.Header, a.body)
+	}
+}
+
+func TestConcurrencyLimit(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{MaxInFlight: 3})
+	hold := make(chan struct{})
+	var inside atomic.Int64
+	hung := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		inside.Add(1)
+		defer inside.Add(-1)
+		if r.URL.Query().Get("watch") != "" {
+			rw.(http.Flusher).Flush()
+		}
+		select {
+		case <-hold:
+		case <-r.Context().Done():
+		}
+	})
+	b := w.backend(w.serve(hung))
+	c := w.client()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 10 { // watches that were answered hold no place
+		resp, err := c.Do(w.request(http.MethodGet, "/apis/metrics.example.com/v1/nodes?watch=1", nil).WithContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() { _, _ = io.Copy(io.Discard, resp.Body); _ = resp.Body.Close() })
+	}
+	for range 3 {
+		wg.Go(func() { w.do(c, w.request(http.MethodGet, resource, nil)) })
+	}
+	eventually(t, 5*time.Second, "the backend is full", func() bool { return b.Report().InFlight == 3 && inside.Load() == 13 })
+	for range 20 {
+		start := time.Now()
+		a := w.do(c, w.request(http.MethodGet, resource, nil))
+		if s := a.status(t); a.StatusCode != 429 || s.Reason != metav1.StatusReasonTooManyRequests || a.Header.Get("Retry-After") != "1" {
+			t.Fatalf("%s %s", a.Status, a.body)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("a refusal took %s", took)
+		}
+	}
+	// Another backend has its own places.
+	w.register(transport.Spec{Name: "ns/other:443", ServerName: serviceName, CABundle: w.ca.PEM()}, w.serve(&recorder{}))
+	if a := w.get(resource); a.StatusCode != 200 {
+		t.Errorf("another backend: %s", a.Status)
+	}
+	close(hold)
+	cancel()
+	wg.Wait()
+	if n := b.Report().InFlight; n != 0 {
+		t.Errorf("%d places are still taken", n)
+	}
+}
+
+func TestClientThatLeavesIsNobodysFault(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	arrived, left := make(chan struct{}), make(chan struct{})
+	b := w.backend(w.serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+		close(left)
+	})))
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if resp, err := w.client().Do(w.request(http.MethodGet, resource, nil).WithContext(ctx)); err == nil {
+			_ = resp.Body.Close()
+		}
+	})
+	<-arrived
+	cancel()
+	<-left
+	wg.Wait()
+	eventually(t, 5*time.Second, "the place is given back", func() bool { return b.Report().InFlight == 0 })
+	if w.logs.FilterMessage("request not served").Len() != 0 {
+		t.Error("logged as a failure")
+	}
+}
+
+// A drain ends watches as their protocol expects, and breaks off nothing else.
+func TestHouseEndsAWatch(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(rw, "event\n")
+		rw.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})))
+	drain, end := context.WithCancel(context.Background())
+	defer end()
+	front := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(drain, cancel)()
+		w.chain(rw, r.WithContext(ctx))
+	}))
+	w.front = front
+	for _, c := range []*http.Client{w.client(), w.client("http/1.1")} {
+		resp, err := c.Do(w.request(http.MethodGet, "/apis/metrics.example.com/v1/nodes?watch=1", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(resp.Body)
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if _, err := lines.ReadString('\n'); err != io.EOF {
+				t.Errorf("the watch ended with %v", err)
+			}
+			_ = resp.Body.Close()
+		}()
+	}
+	end()
+}

@@ -1,0 +1,285 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"pgregory.net/rapid"
+
+	"portico.dev/internal/transport"
+)
+
+// What clients may send to become somebody else at the backend, or to have the next hop forget who they are.
+func TestForgedHeaders(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	var b recorder
+	w.backend(w.serve(&b))
+	forged := []string{
+		"X-Remote-User: root", "x-remote-user: root", "X_Remote_User: root", "X-Remote_User: root", "X_REMOTE_USER: root",
+		"X-Remote-Group: system:masters", "X_Remote_Group: system:masters", "X-Remote_Group: system:masters",
+		"X-Remote-Uid: 0", "X-Remote-Extra-Scopes: all", "x_remote-extra_scopes: all",
+		"Impersonate-User: root", "Impersonate-Group: system:masters", "Impersonate_User: root", "Impersonate-Extra-Scopes: all",
+		"Authorization: Bearer canary", "Proxy-Authorization: Basic canary", "Cookie: canary", "Forwarded: for=1.2.3.4",
+		"X-Forwarded-For: 1.2.3.4", "X-Forwarded-Host: evil.example", "X-Forwarded-Proto: http", "X-Forwarded-Uri: /x",
+		"X_Forwarded_For: 1.2.3.4", "X-Real-Ip: 1.2.3.4", "X-Original-Url: /x", "Audit-Id: forged", "Te: trailers",
+		"Keep-Alive: 300", "Proxy-Connection: close", "Trailer: X-Remote-User", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__",
+	}
+	nominations := []string{
+		"Connection: close, X-Remote-User, x-remote-group, Impersonate-User, Authorization, Content-Length, X-Forwarded-For, Audit-Id, Via",
+		"connection: X-REMOTE-GROUP\r\nConnection: X-Remote-Uid",
+		"Connection: keep-alive",
+	}
+	for _, nomination := range nominations {
+		t.Run(nomination, func(t *testing.T) {
+			c, r := w.dial()
+			lines := append([]string{"GET " + resource + " HTTP/1.1", "Host: front.example", nomination, "X-Mine: kept"}, forged...)
+			send(t, c, lines...)
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != http.StatusOK {
+				t.Fatal(resp.Status)
+			}
+			checkForwarded(t, b.last(t).Header)
+		})
+	}
+	t.Run("over HTTP/2", func(t *testing.T) {
+		r := w.request(http.MethodGet, resource, nil)
+		r.Host = "front.example"
+		r.Header.Set("X-Mine", "kept")
+		for _, line := range forged {
+			name, value, _ := strings.Cut(line, ": ")
+			switch strings.ToLower(name) {
+			case "te", "keep-alive", "proxy-connection", "trailer", "upgrade": // refused by the protocol
+			default:
+				r.Header[name] = append(r.Header[name], value)
+			}
+		}
+		if a := w.do(w.client(), r); a.StatusCode != http.StatusOK {
+			t.Fatal(a.Status)
+		}
+		checkForwarded(t, b.last(t).Header)
+	})
+}
+
+func checkForwarded(t *testing.T, got http.Header) {
+	t.Helper()
+	got = got.Clone()
+	for name, values := range map[string][]string{
+		"X-Remote-User": {"alice"}, "X-Remote-Uid": {"u-1"}, "X-Remote-Group": {"dev", "system:authenticated"},
+		"X-Forwarded-For": {"127.0.0.1"}, "X-Forwarded-Host": {"front.example"}, "X-Forwarded-Proto": {"https"},
+		"Audit-Id": {"audit-1"}, "Via": {"1.1 portico"}, "X-Mine": {"kept"},
+	} {
+		if !slices.Equal(got[name], values) {
+			t.Errorf("%s: %q", name, got[name])
+		}
+		delete(got, name)
+	}
+	for _, harmless := range []string{"Accept-Encoding", "User-Agent"} {
+		delete(got, harmless)
+	}
+	if len(got) > 0 {
+		t.Errorf("also arrived: %v", got)
+	}
+}
+
+func TestTrailersOfTheClientAreDropped(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	var b recorder
+	w.backend(w.serve(&b))
+	r := w.request(http.MethodPost, resource, bytes.NewReader([]byte("body")))
+	r.ContentLength = -1
+	r.Trailer = http.Header{"X-Remote-User": {"root"}, "X-Other": {"x"}}
+	w.do(w.client(), r)
+	if got := b.last(t); len(got.Trailer) != 0 || got.Header.Get("X-Remote-User") != "alice" {
+		t.Errorf("trailer %v, user %q", got.Trailer, got.Header.Get("X-Remote-User"))
+	}
+}
+
+func TestTargetIsForwardedByteForByte(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	for _, proto := range []string{"h2", "http/1.1"} {
+		var b recorder
+		w.backend(w.serveProtos(&b, proto))
+		for _, target := range []string{
+			resource,
+			resource + "?",
+			resource + "?b=2&a=1&a=%20&%zz",
+			resource + "?x=1;y=2",
+			resource + "/",
+			"/apis/metrics.example.com/v1/namespaces/ns1/foos/a%2F..%2F..%2Fns2",
+			"/apis/metrics.example.com/v1/foos/a%2fb%25c%41",
+			"/apis/metrics.example.com/v1/foos/a:b@c!$&'()*+,=",
+			"/apis/metrics.example.com/v1/foos/a{b}|c",
+			"/apis/custom.metrics.k8s.io/v1beta1/namespaces/ns/pods/*/requests",
+			"/apis/metrics.example.com/v1/foos/%C3%BC",
+		} {
+			c, r := w.dial()
+			send(t, c, "GET "+target+" HTTP/1.1", "Host: front.example")
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != http.StatusOK {
+				t.Errorf("%s: %s", target, resp.Status)
+				continue
+			}
+			if got := b.last(t); got.RequestURI != target || got.Host != serviceName {
+				t.Errorf("%s over %s arrived as %s for %s", target, proto, got.RequestURI, got.Host)
+			}
+		}
+	}
+}
+
+func TestPathThatWasRewrittenInOneSpellingOnly(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	var b recorder
+	w.backend(w.serve(&b))
+	w.prepare = func(_ http.ResponseWriter, r *http.Request) { r.URL.Path = "/apis/elsewhere/v1/foos" }
+	if a := w.get("/apis/metrics.example.com/v1/foos/a%2Fb"); a.StatusCode != http.StatusInternalServerError {
+		t.Error(a.Status)
+	}
+	if b.count() != 0 {
+		t.Error("it was forwarded")
+	}
+}
+
+// receiver is how stock extension servers read the identity.
+func receiver(t testing.TB) authenticator.Request {
+	a, err := headerrequest.New([]string{headerUser}, []string{headerUID}, []string{headerGroup}, []string{headerExtraPrefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestIdentitySurvives(t *testing.T) {
+	stock := receiver(t)
+	text := rapid.StringMatching(`[!-~]([ -~]{0,10}[!-~])?`)
+	rapid.Check(t, func(t *rapid.T) {
+		u := &user.DefaultInfo{
+			Name:   text.Draw(t, "name"),
+			UID:    rapid.OneOf(rapid.Just(""), text).Draw(t, "uid"),
+			Groups: rapid.SliceOfN(text, 1, 5).Draw(t, "groups"),
+			Extra: rapid.MapOfN(rapid.OneOf(rapid.SampledFrom([]string{"A", "a", "x_y", "Scope/Key", "a%2fb", "%zz", "Ünï", "x\ny"}),
+				rapid.StringN(1, 12, 24)), rapid.SliceOfN(text, 1, 3), 0, 6).Draw(t, "extra"),
+		}
+		h := http.Header{}
+		if err := writeIdentity(h, u); err != nil {
+			t.Fatal(err)
+		}
+		// The wire changes the case of names: HTTP/2 lowers it, net/http canonicalises.
+		wire := http.Header{}
+		for name, values := range h {
+			for _, v := range values {
+				wire.Add(strings.ToLower(name), v)
+			}
+		}
+		resp, ok, err := stock.AuthenticateRequest(&http.Request{Header: wire})
+		if err != nil || !ok {
+			t.Fatalf("%t, %v", ok, err)
+		}
+		got := resp.User
+		if got.GetName() != u.Name || got.GetUID() != u.UID || !slices.Equal(got.GetGroups(), u.Groups) {
+			t.Fatalf("got %#v of %#v", got, u)
+		}
+		if len(got.GetExtra()) != len(u.Extra) || len(u.Extra) > 0 && !reflect.DeepEqual(got.GetExtra(), u.Extra) {
+			t.Fatalf("got extra %q of %q", got.GetExtra(), u.Extra)
+		}
+	})
+}
+
+func TestIdentityThatCannotBeTold(t *testing.T) {
+	many := map[string][]string{}
+	for i := range 2000 {
+		many[fmt.Sprintf("key-%d", i)] = []string{strings.Repeat("v", 40)}
+	}
+	tests := []struct {
+		name string
+		user *user.DefaultInfo
+		code int
+	}{
+		{"no name", &user.DefaultInfo{}, http.StatusForbidden},
+		{"line break in the name", &user.DefaultInfo{Name: "a\r\nX-Remote-Group: system:masters"}, http.StatusBadRequest},
+		{"NUL in a group", &user.DefaultInfo{Name: "a", Groups: []string{"b\x00c"}}, http.StatusBadRequest},
+		{"tab in the uid", &user.DefaultInfo{Name: "a", UID: "b\tc"}, http.StatusBadRequest},
+		{"line feed in a value of extra", &user.DefaultInfo{Name: "a", Extra: map[string][]string{"k": {"v\nw"}}}, http.StatusBadRequest},
+		{"a blank before the name, which receivers trim", &user.DefaultInfo{Name: " root"}, http.StatusBadRequest},
+		{"a blank after a group", &user.DefaultInfo{Name: "a", Groups: []string{"system:masters "}}, http.StatusBadRequest},
+		{"two thousand keys", &user.DefaultInfo{Name: "a", Extra: many}, http.StatusRequestHeaderFieldsTooLarge},
+		{"a value of a mebibyte", &user.DefaultInfo{Name: "a", Groups: []string{strings.Repeat("g", 1<<20)}}, http.StatusRequestHeaderFieldsTooLarge},
+	}
+	w := newWorld(t, Config{}, transport.Options{})
+	var b recorder
+	w.backend(w.serve(&b))
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w.user = test.user
+			a := w.get(resource)
+			if a.StatusCode != test.code || a.status(t).Code != int32(test.code) {
+				t.Errorf("%s: %s", a.Status, a.body)
+			}
+		})
+	}
+	w.user = nil
+	if a := w.get(resource); a.StatusCode != http.StatusInternalServerError {
+		t.Errorf("no user: %s", a.Status)
+	}
+	if b.count() != 0 {
+		t.Errorf("%d requests were forwarded", b.count())
+	}
+}
+
+func TestOversizedTracingContextIsDropped(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	var b recorder
+	w.backend(w.serve(&b))
+	r := w.request(http.MethodGet, resource, nil)
+	r.Header.Set("Baggage", strings.Repeat("a", maxContextBytes+1))
+	r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	w.do(w.client(), r)
+	if h := b.last(t).Header; h.Get("Baggage") != "" || h.Get("Traceparent") == "" {
+		t.Errorf("baggage of %d bytes, traceparent %q", len(h.Get("Baggage")), h.Get("Traceparent"))
+	}
+}
+
+func TestLoop(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	// The backend is the front door itself: it forwards, and meets its own mark.
+	w.backend(w.front)
+	a := w.get(resource)
+	// The certificate of this world's front door does for the backend's name too.
+	if a.StatusCode != http.StatusLoopDetected || a.status(t).Reason != "LoopDetected" {
+		t.Errorf("%s %s", a.Status, a.body)
+	}
+	for via, loop := range map[string]bool{
+		"1.1 portico": true, "2 portico (x)": true, "1.1 vegur, 1.1 portico": true, "1.1 porticoes": false, "portico": false, "1.1 vegur": false,
+	} {
+		if got := looped(http.Header{"Via": {via}}); got != loop {
+			t.Errorf("Via %q: loop %t", via, got)
+		}
+	}
+}
+
+func FuzzWithheld(f *testing.F) {
+	for _, s := range []string{"X_Remote-User", "x-remote-extra_a", "Impersonate-Uid", "accept", "X-Remote-Group ", "proxy_x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		careless := strings.ToLower(strings.TrimSpace(strings.ReplaceAll(name, "_", "-")))
+		for _, prefix := range []string{"x-remote-", "impersonate-", "x-forwarded-", "proxy-"} {
+			if strings.HasPrefix(careless, prefix) && !withheld(name) {
+				t.Errorf("%q passes", name)
+			}
+		}
+	})
+}

@@ -1,0 +1,118 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// maxIdentityBytes bounds all identity headers of a request. Backends stop reading headers at 1 MiB, some far earlier,
+// and what they cut off could be the group that a rule denies.
+const maxIdentityBytes = 64 << 10
+
+// The headers of the request-header protocol, as published in extension-apiserver-authentication.
+const (
+	headerUser        = "X-Remote-User"
+	headerUID         = "X-Remote-Uid"
+	headerGroup       = "X-Remote-Group"
+	headerExtraPrefix = "X-Remote-Extra-"
+)
+
+// identityError is an identity that cannot be told to a backend without changing it.
+type identityError struct {
+	code int
+	text string
+}
+
+func (e *identityError) Error() string { return e.text }
+
+// writeIdentity says who the request is from. It is called when the header is otherwise finished.
+func writeIdentity(h http.Header, u user.Info) error {
+	w := identityWriter{header: h}
+	if u.GetName() == "" {
+		return &identityError{http.StatusForbidden, "the user has no name"}
+	}
+	w.set(headerUser, []string{u.GetName()})
+	if uid := u.GetUID(); uid != "" {
+		w.set(headerUID, []string{uid})
+	}
+	w.set(headerGroup, u.GetGroups())
+	for key, values := range u.GetExtra() {
+		w.set(headerExtraPrefix+escapeExtra(key), values)
+	}
+	if w.err == nil && w.bytes > maxIdentityBytes {
+		return &identityError{http.StatusRequestHeaderFieldsTooLarge,
+			fmt.Sprintf("the user's name, groups and extra are larger than %d bytes", maxIdentityBytes)}
+	}
+	return w.err
+}
+
+type identityWriter struct {
+	header http.Header
+	bytes  int
+	err    error
+}
+
+func (w *identityWriter) set(name string, values []string) {
+	if len(values) == 0 {
+		return
+	}
+	for _, v := range values {
+		w.bytes += len(name) + len(v)
+		if w.err == nil && !intact(v) {
+			w.err = &identityError{http.StatusBadRequest,
+				fmt.Sprintf("a value of %s has a control byte, or a blank at its end, and cannot be sent unchanged", name)}
+		}
+	}
+	// The slice is shared with the user object: three indexes, so that nobody can append into it.
+	w.header[name] = values[:len(values):len(values)]
+}
+
+// intact reports whether a header value arrives as it was sent. Receivers trim blanks: " root" would become "root".
+func intact(v string) bool {
+	if v != "" && (v[0] == ' ' || v[len(v)-1] == ' ') {
+		return false
+	}
+	for i := 0; i < len(v); i++ {
+		if v[i] < 0x20 || v[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// escapeExtra spells a key of the user's extra as a header name. Receivers lower-case the name and then undo percent
+// escapes; so escaping what is no token byte is what upstream does, and escaping upper case too lets it survive.
+func escapeExtra(key string) string {
+	i := 0
+	for i < len(key) && plainExtra(key[i]) {
+		i++
+	}
+	if i == len(key) {
+		return key
+	}
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	b.Grow(len(key) + 16)
+	for i := 0; i < len(key); i++ {
+		if c := key[i]; plainExtra(c) {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('%')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+	return b.String()
+}
+
+// plainExtra reports the bytes of RFC 7230's token that mean themselves after lower-casing and unescaping.
+func plainExtra(c byte) bool {
+	switch {
+	case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		return true
+	}
+	return strings.IndexByte("!#$&'*+-.^_`|~", c) >= 0
+}

@@ -1,0 +1,152 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+var (
+	errClientGone = errors.New("the client left")
+	errTooLate    = errors.New("no response headers before the deadline")
+	errSilent     = errors.New("the response stopped in the middle")
+)
+
+type clientKey struct{}
+
+// WithClient marks ctx as what ends when the client is gone. The filter that gives requests a deadline calls it first:
+// a response that outlives the deadline is then still ended when nobody reads it any more.
+func WithClient(ctx context.Context) context.Context {
+	return context.WithValue(ctx, clientKey{}, ctx)
+}
+
+// leash is the context of the request to the backend. It has the values of the client's request and ends for one of
+// three reasons: the client left, the deadline for response headers passed, or a body of known length stopped.
+//
+// It is a context of its own because those of the standard library cannot take a deadline back.
+type leash struct {
+	context.Context // for its values: Done, Err and Deadline are the leash's own
+	done            chan struct{}
+	client          context.Context
+	unwatch         func() bool
+
+	mu      sync.Mutex // guards what follows
+	timer   *time.Timer
+	expiry  error // what the timer's end means; nil: nothing any more
+	started bool  // response headers were written
+	err     error // why it ended
+}
+
+// hold makes the leash of x. Without a deadline in the request, patience bounds the wait for response headers.
+func (x *exchange) hold(patience time.Duration) *leash {
+	ctx := x.r.Context()
+	l := &x.leash
+	l.Context, l.done, l.expiry = ctx, make(chan struct{}), errTooLate
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = time.Until(deadline)
+	}
+	l.timer = time.AfterFunc(patience, l.expire)
+	client, ok := ctx.Value(clientKey{}).(context.Context)
+	if !ok {
+		client = ctx
+	}
+	l.client = client
+	l.unwatch = context.AfterFunc(client, l.clientEnded)
+	return l
+}
+
+// Done, Err and Deadline are context.Context's.
+func (l *leash) Done() <-chan struct{} { return l.done }
+
+func (l *leash) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+func (l *leash) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		return nil
+	}
+	return context.Canceled
+}
+
+// because is the reason behind err when the leash ended the request, and err otherwise.
+func (l *leash) because(err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return &ended{reason: l.err, err: err}
+	}
+	return err
+}
+
+// answered takes the deadline back: headers are written. A response that must keep moving has idle for each step;
+// 0 means that it need not.
+func (l *leash) answered(idle time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.started = true
+	l.timer.Stop()
+	l.expiry = nil
+	if idle > 0 {
+		l.expiry = errSilent
+		l.timer.Reset(idle)
+	}
+}
+
+// moved grants another idle period.
+func (l *leash) moved(idle time.Duration) { l.timer.Reset(idle) }
+
+// letGo ends the leash with the exchange.
+func (l *leash) letGo() {
+	l.unwatch()
+	l.timer.Stop()
+	l.end(context.Canceled)
+}
+
+func (l *leash) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.expiry != nil {
+		l.endLocked(l.expiry)
+	}
+}
+
+func (l *leash) clientEnded() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !errors.Is(l.client.Err(), context.DeadlineExceeded):
+		l.endLocked(errClientGone)
+	case !l.started: // the same deadline as the timer's, seen from here first
+		l.endLocked(errTooLate)
+	}
+}
+
+func (l *leash) end(reason error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.endLocked(reason)
+}
+
+func (l *leash) endLocked(reason error) {
+	if l.err == nil {
+		l.err = reason
+		close(l.done)
+	}
+}
+
+// left reports whether the client is gone, or the house told a long-running request to end.
+func (l *leash) left() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Is(l.err, errClientGone)
+}
+
+// ended is an error that the leash caused.
+type ended struct{ reason, err error }
+
+func (e *ended) Error() string   { return e.reason.Error() + ": " + e.err.Error() }
+func (e *ended) Unwrap() []error { return []error{e.reason, e.err} }
+
+var _ context.Context = (*leash)(nil)

@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"go.uber.org/zap"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/request"
+	"portico.dev/internal/transport"
+)
+
+// Target is whom a request is for.
+type Target struct {
+	// Backend is where it goes.
+	Backend *transport.Backend
+	// APIService is the name of the registration that says so; failures name it.
+	APIService string
+	// LongRunning marks a request that request.LongRunning does not know to be one: it takes no lasting place among
+	// the backend's requests, and its response may be silent for as long as it likes.
+	LongRunning bool
+}
+
+// Config is what a Proxy needs. The zero value of each limit means its default.
+type Config struct {
+	// Logger hears the full cause of every failure. Nil: nobody does.
+	Logger *zap.Logger
+	// Requests counts requests that we ended on our own account. Nil: nobody does.
+	Requests *metrics.Requests
+	// HeaderTimeout bounds the wait for response headers of requests that have no deadline. Default 60 s.
+	HeaderTimeout time.Duration
+	// BodyIdle bounds the silence within a response of known length. Default 30 s.
+	BodyIdle time.Duration
+	// UpgradeTimeout bounds connecting, asking and being answered on an upgrade without a deadline. Default 30 s.
+	UpgradeTimeout time.Duration
+	// TunnelIdle ends an upgraded connection without a byte in either direction. Default 4 h, as a kubelet does.
+	TunnelIdle time.Duration
+}
+
+// Proxy carries requests to backends. It is safe for concurrent use.
+type Proxy struct {
+	config  Config
+	log     *zap.Logger
+	tunnels tunnels
+}
+
+// New returns a Proxy. It starts nothing.
+func New(c Config) *Proxy {
+	orDefault(&c.HeaderTimeout, time.Minute)
+	orDefault(&c.BodyIdle, 30*time.Second)
+	orDefault(&c.UpgradeTimeout, 30*time.Second)
+	orDefault(&c.TunnelIdle, 4*time.Hour)
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return &Proxy{config: c, log: c.Logger, tunnels: tunnels{open: make(map[*tunnel]struct{})}}
+}
+
+func orDefault(field *time.Duration, value time.Duration) {
+	if *field <= 0 {
+		*field = value
+	}
+}
+
+// Serve answers r from t. User, RequestInfo and audit id are in r's context; the path and the query were checked.
+//
+// r's context ends the request when the client leaves. A deadline in it holds until response headers are written, and
+// not beyond; for the client to be noticed beyond it too, the filter that adds the deadline first calls WithClient.
+//
+// Serve panics with http.ErrAbortHandler when a response must be broken off.
+func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, t Target) {
+	x := &exchange{proxy: p, w: w, r: r, target: t}
+	x.info, _ = apirequest.RequestInfoFrom(r.Context())
+	x.longRunning = t.LongRunning || request.LongRunning(x.info)
+	if err := x.serve(); err != nil {
+		x.fail(err)
+	}
+}
+
+// exchange is one request and its response.
+type exchange struct {
+	proxy       *Proxy
+	w           http.ResponseWriter
+	r           *http.Request
+	target      Target
+	info        *apirequest.RequestInfo
+	longRunning bool
+	admitted    bool
+	leash       leash
+	url         url.URL // of the request to the backend
+}
+
+// serve returns an error as long as nothing was written.
+func (x *exchange) serve() error {
+	if looped(x.r.Header) {
+		return errLoop
+	}
+	user, ok := apirequest.UserFrom(x.r.Context())
+	if !ok {
+		return errNoUser
+	}
+	upgrade, err := x.upgradeProtocol()
+	if err != nil {
+		return err
+	}
+	if err := x.target.Backend.Admit(); err != nil {
+		return err
+	}
+	x.admitted = true
+	defer x.release()
+
+	header := x.requestHeader()
+	if err := writeIdentity(header, user); err != nil {
+		return err
+	}
+	if err := x.address(); err != nil {
+		return err
+	}
+	if upgrade != "" {
+		return x.upgrade(header, upgrade)
+	}
+	return x.plain(header)
+}
+
+// outbound is the request to the backend, held by the leash.
+func (x *exchange) outbound(header http.Header, patience time.Duration) *http.Request {
+	out := x.r.WithContext(x.hold(patience))
+	out.URL, out.Host, out.Header = &x.url, x.target.Backend.ServerName(), header
+	out.RequestURI, out.RemoteAddr, out.TLS, out.Pattern = "", "", nil, ""
+	out.Proto, out.ProtoMajor, out.ProtoMinor, out.Close = "HTTP/1.1", 1, 1, false
+	out.Trailer, out.TransferEncoding, out.Form, out.PostForm, out.MultipartForm = nil, nil, nil, nil, nil
+	if x.r.ContentLength == 0 {
+		out.Body = nil
+	}
+	return out
+}
+
+// plain carries a request that stays a request.
+func (x *exchange) plain(header http.Header) error {
+	out, l := x.outbound(header, x.proxy.config.HeaderTimeout), &x.leash
+	defer l.letGo()
+	resp, err := x.target.Backend.RoundTrip(out)
+	if err != nil {
+		return l.because(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	if err := x.acceptable(resp); err != nil {
+		return err
+	}
+	if x.longRunning {
+		x.release()
+	}
+	x.relay(resp, l)
+	return nil
+}
+
+// release gives back the place among the backend's requests.
+func (x *exchange) release() {
+	if x.admitted {
+		x.admitted = false
+		x.target.Backend.Release()
+	}
+}
+
+// address is the request's target as the client spelled it. Opaque keeps every byte: re-encoding a path would make it
+// another one than was authorised, and re-encoding a query loses parameters.
+func (x *exchange) address() error {
+	u := x.r.URL
+	raw := u.RawPath
+	if raw == "" {
+		raw = u.EscapedPath() // no RawPath means that this is how it was spelled
+	} else if decoded, err := url.PathUnescape(raw); err != nil || decoded != u.Path {
+		return errAmbiguousPath
+	}
+	x.url = url.URL{
+		Scheme: "https", Host: x.target.Backend.ServerName(), Opaque: raw, RawQuery: u.RawQuery, ForceQuery: u.ForceQuery,
+	}
+	return nil
+}
+
+var (
+	errLoop          = errors.New("the request came back to a front door that forwarded it")
+	errNoUser        = errors.New("no user in the request's context")
+	errAmbiguousPath = errors.New("the path was rewritten in one spelling and not in the other")
+)

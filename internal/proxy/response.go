@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Headers of a response that are not the backend's to set for our origin. CORS is decided by the front door alone, as
+// upstream; cookies are never forwarded, so one that a backend sets could only be for other purposes.
+var withheldResponse = map[string]bool{
+	"Access-Control-Allow-Credentials": true, "Access-Control-Allow-Headers": true, "Access-Control-Allow-Methods": true,
+	"Access-Control-Allow-Origin": true, "Set-Cookie": true, "Refresh": true,
+}
+
+// Headers of which ours and the backend's are both true.
+var added = map[string]bool{"Vary": true, "Warning": true}
+
+// acceptable refuses responses that must not reach a client.
+func (x *exchange) acceptable(resp *http.Response) error {
+	code := resp.StatusCode
+	switch {
+	case code < 200 || code > 599:
+		return &lie{reason: "BackendProtocol", text: "answered with a status that a request cannot have", code: code}
+	case code < 300 || code > 399:
+		return nil
+	case code == http.StatusNotModified && conditional(x.r.Header) &&
+		resp.Header.Get("Location") == "" && resp.Header.Get("Refresh") == "":
+		return nil
+	}
+	// CVE-2022-3172: a client that follows would take its credentials along.
+	return &lie{reason: "BackendRedirect", text: "attempted to redirect the request, which is not permitted", code: code}
+}
+
+func conditional(h http.Header) bool {
+	return h["If-None-Match"] != nil || h["If-Modified-Since"] != nil
+}
+
+// copyHeader gives w the response's headers. The backend wins where both set one (caching, ETag); the front door keeps
+// its audit id and what flow control said.
+func copyHeader(w, resp http.Header) {
+	nominated := resp["Connection"]
+	for name, values := range resp {
+		switch {
+		case hopByHop[name], withheldResponse[name], strings.HasPrefix(name, "Proxy-"),
+			len(nominated) > 0 && lists(nominated, name):
+		case name == "Location" && !local(values):
+		case name == "Audit-Id", strings.HasPrefix(name, "X-Kubernetes-Pf-"):
+			if w[name] == nil {
+				w[name] = values
+			}
+		case added[name]:
+			w[name] = append(w[name], values...)
+		default:
+			w[name] = values
+		}
+	}
+}
+
+// local reports whether a Location stays on our origin; in a 201 it may name the object that was made.
+func local(values []string) bool {
+	for _, v := range values {
+		if !strings.HasPrefix(v, "/") || strings.HasPrefix(v, "//") || strings.HasPrefix(v, `/\`) {
+			return false
+		}
+	}
+	return true
+}
+
+// relay writes the response. From here on failure means breaking off.
+func (x *exchange) relay(resp *http.Response, l *leash) {
+	copyHeader(x.w.Header(), resp.Header)
+	announced := x.announceTrailers(resp.Trailer)
+	streaming := resp.ContentLength < 0 || x.longRunning
+	idle := x.proxy.config.BodyIdle
+	if streaming {
+		idle = 0
+	}
+	l.answered(idle)
+	x.w.WriteHeader(resp.StatusCode)
+	flush := func() {}
+	if streaming {
+		flush = flusher(x.w)
+		flush()
+	}
+	if err := x.copyBody(resp.Body, flush, l, idle); err != nil {
+		x.breakOff(err, l)
+		return
+	}
+	x.writeTrailers(resp.Trailer, announced, flusher(x.w))
+}
+
+// buffers are what bodies are copied through.
+const bufferSize = 32 << 10
+
+var buffers = sync.Pool{New: func() any {
+	b := make([]byte, bufferSize)
+	return &b
+}}
+
+// errWrite is a client that does not take the response any more.
+var errWrite = errors.New("write to the client")
+
+func (x *exchange) copyBody(from io.Reader, flush func(), l *leash, idle time.Duration) error {
+	b := buffers.Get().(*[]byte)
+	defer buffers.Put(b)
+	for {
+		n, err := from.Read(*b)
+		if n > 0 {
+			if _, err := x.w.Write((*b)[:n]); err != nil {
+				return errors.Join(errWrite, err)
+			}
+			flush()
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		case idle > 0:
+			l.moved(idle)
+		}
+	}
+}
+
+// breakOff ends a response that cannot be completed. A client must see that it is broken: net/http resets the stream or
+// closes the connection. The exception is a watch that the house ends: an end is part of its protocol.
+func (x *exchange) breakOff(err error, l *leash) {
+	if l.left() || errors.Is(err, errWrite) {
+		if x.longRunning {
+			return
+		}
+		panic(http.ErrAbortHandler)
+	}
+	x.target.Backend.Broken()
+	x.proxy.log.Warn("response of a backend broke off", append(x.fields(), zap.Error(l.because(err)))...)
+	panic(http.ErrAbortHandler)
+}
+
+func flusher(w http.ResponseWriter) func() {
+	for {
+		switch t := w.(type) {
+		case http.Flusher:
+			return t.Flush
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return func() {}
+		}
+	}
+}
+
+// announceTrailers names the trailers that the backend promised, and returns how many.
+func (x *exchange) announceTrailers(promised http.Header) int {
+	n := 0
+	for name := range promised {
+		if trailable(name) {
+			x.w.Header().Add("Trailer", name)
+			n++
+		}
+	}
+	return n
+}
+
+// writeTrailers follows the body. Trailers that were not announced need net/http's prefix.
+func (x *exchange) writeTrailers(got http.Header, announced int, flush func()) {
+	if len(got) == 0 {
+		return
+	}
+	prefix := ""
+	if len(got) != announced {
+		prefix = http.TrailerPrefix
+		flush() // forces a body without length, which trailers need
+	}
+	for name, values := range got {
+		if trailable(name) {
+			x.w.Header()[prefix+name] = values
+		}
+	}
+}
+
+func trailable(name string) bool {
+	return !hopByHop[name] && !withheldResponse[name] && name != "Content-Length" && name != "Location"
+}

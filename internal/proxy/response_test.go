@@ -1,0 +1,347 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"portico.dev/internal/transport"
+)
+
+func TestResponseHeaders(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.prepare = func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", "ours")
+		rw.Header().Set("Vary", "Origin")
+		rw.Header().Set("Warning", `299 - "ours"`)
+		rw.Header().Set("Access-Control-Allow-Origin", "https://ours.example")
+	}
+	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		for name, value := range map[string]string{
+			"Cache-Control": "public, immutable", "Etag": `"e"`, "Audit-Id": "theirs", "X-Kubernetes-Pf-Flowschema-Uid": "theirs",
+			"Access-Control-Allow-Origin": "*", "Access-Control-Allow-Credentials": "true", "Access-Control-Allow-Methods": "GET",
+			"Access-Control-Allow-Headers": "*", "Set-Cookie": "a=b", "Refresh": "0;url=https://evil.example", "Location": "https://evil.example/",
+			"Vary": "Accept", "Warning": `299 - "theirs"`, "X-Theirs": "kept", "Content-Type": "application/json",
+		} {
+			rw.Header().Set(name, value)
+		}
+		_, _ = io.WriteString(rw, "{}")
+	})))
+	h := w.get(resource).Header
+	h.Del("Date")
+	for name, values := range map[string][]string{
+		"Cache-Control": {"public, immutable"}, "Etag": {`"e"`}, "Audit-Id": {"audit-1"}, "X-Kubernetes-Pf-Flowschema-Uid": {"ours"},
+		"Access-Control-Allow-Origin": {"https://ours.example"}, "Vary": {"Origin", "Accept"},
+		"Warning": {`299 - "ours"`, `299 - "theirs"`}, "X-Theirs": {"kept"}, "Content-Type": {"application/json"}, "Content-Length": {"2"},
+	} {
+		if !slices.Equal(h[name], values) {
+			t.Errorf("%s: %q", name, h[name])
+		}
+		delete(h, name)
+	}
+	if len(h) > 0 {
+		t.Errorf("also there: %v", h)
+	}
+}
+
+func TestRedirects(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		code := 0
+		_, _ = fmt.Sscan(r.URL.Query().Get("code"), &code)
+		for _, name := range []string{"Location", "Refresh"} {
+			if v := r.URL.Query().Get(name); v != "" {
+				rw.Header().Set(name, v)
+			}
+		}
+		rw.WriteHeader(code)
+	})))
+	const evil = "&Location=https://evil.example/"
+	tests := []struct {
+		name, query string
+		conditional bool
+		want        int
+		location    string
+	}{
+		{"moved", "301" + evil, false, 502, ""},
+		{"found", "302" + evil, false, 502, ""},
+		{"see other", "303" + evil, false, 502, ""},
+		{"temporary", "307" + evil, false, 502, ""},
+		{"permanent", "308" + evil, false, 502, ""},
+		{"multiple choices", "300" + evil, false, 502, ""},
+		{"to our own origin", "302&Location=/apis", false, 502, ""},
+		{"without Location", "302", false, 502, ""},
+		{"by Refresh", "302&Refresh=0", false, 502, ""},
+		{"not modified", "304", true, 304, ""},
+		{"not modified, though nobody asked", "304", false, 502, ""},
+		{"not modified, with Location", "304" + evil, true, 502, ""},
+		{"created elsewhere", "201" + evil, false, 201, ""},
+		{"created elsewhere, without a scheme", "201&Location=//evil.example/", false, 201, ""},
+		{"created here", "201&Location=/apis/g/v/foos/a", false, 201, "/apis/g/v/foos/a"},
+		{"forbidden, with Location", "403" + evil, false, 403, ""},
+		{"success, with Refresh", "200&Refresh=0", false, 200, ""},
+	}
+	for _, test := range tests {
+		for _, path := range []string{"/apis/metrics.example.com/v1", resource, "/apis/metrics.example.com/v1/nodes"} {
+			t.Run(test.name+" "+path, func(t *testing.T) {
+				r := w.request(http.MethodGet, path+"?code="+test.query, nil)
+				if test.conditional {
+					r.Header.Set("If-None-Match", `"e"`)
+				}
+				a := w.do(w.client(), r)
+				if a.StatusCode != test.want || a.Header.Get("Location") != test.location || a.Header.Get("Refresh") != "" {
+					t.Errorf("%s, header %v", a.Status, a.Header)
+				}
+				if test.want == 502 {
+					if s := a.status(t); s.Reason != "BackendRedirect" || strings.Contains(a.body, "evil") {
+						t.Errorf("%s", a.body)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestStreaming(t *testing.T) {
+	for _, proto := range []string{"h2", "http/1.1"} {
+		for _, path := range []string{"/apis/metrics.example.com/v1/nodes?watch=1", "/apis/metrics.example.com/v1/nodes/a/console"} {
+			t.Run(proto+" "+path, func(t *testing.T) {
+				w := newWorld(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
+				w.deadline = 300 * time.Millisecond
+				events, left := make(chan string), make(chan struct{})
+				w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+					defer close(left)
+					rw.(http.Flusher).Flush()
+					for {
+						select {
+						case e := <-events:
+							_, _ = io.WriteString(rw, e+"\n")
+							rw.(http.Flusher).Flush()
+						case <-r.Context().Done():
+							return
+						}
+					}
+				}), proto))
+				resp, err := w.client().Do(w.request(http.MethodGet, path, nil)) // headers arrive before the first event
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines := bufio.NewReader(resp.Body)
+				next := func(event string) {
+					t.Helper()
+					events <- event
+					if line, err := lines.ReadString('\n'); err != nil || line != event+"\n" {
+						t.Fatalf("%q, %v", line, err)
+					}
+				}
+				next("one")
+				timer := time.NewTimer(500 * time.Millisecond) // beyond deadline and idle limit
+				<-timer.C
+				next("two")
+				_ = resp.Body.Close()
+				select {
+				case <-left:
+				case <-time.After(5 * time.Second):
+					t.Error("the backend does not learn that the client left")
+				}
+			})
+		}
+	}
+}
+
+func TestDeadlineBeforeHeaders(t *testing.T) {
+	for _, proto := range []string{"h2", "http/1.1"} {
+		t.Run(proto, func(t *testing.T) {
+			w := newWorld(t, Config{HeaderTimeout: 150 * time.Millisecond}, transport.Options{})
+			w.deadline = 150 * time.Millisecond
+			left := make(chan struct{}, 2)
+			w.backend(w.serveProtos(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				left <- struct{}{}
+			}), proto))
+			for _, path := range []string{resource, "/apis/metrics.example.com/v1/nodes?watch=1"} {
+				start := time.Now()
+				a := w.get(path)
+				if s := a.status(t); a.StatusCode != 504 || s.Reason != "Timeout" || a.Header.Get("Retry-After") != "" {
+					t.Errorf("%s %s", a.Status, a.body)
+				}
+				if took := time.Since(start); took > 2*time.Second {
+					t.Errorf("took %s", took)
+				}
+				<-left
+			}
+		})
+	}
+}
+
+// A response that cannot be completed must not look complete.
+func TestBrokenBodies(t *testing.T) {
+	raw := func(text string) func(*world) string {
+		return func(w *world) string {
+			return w.raw("http/1.1", func(c *tls.Conn) {
+				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					_, _ = io.WriteString(c, text)
+				}
+			})
+		}
+	}
+	handler := func(h http.HandlerFunc) func(*world) string { return func(w *world) string { return w.serve(h) } }
+	tests := []struct {
+		name    string
+		backend func(*world) string
+	}{
+		{"shorter than it said", raw("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort")},
+		{"chunk cut off", raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nshort")},
+		{"no last chunk", raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n")},
+		{"malformed chunk", raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\nzz\r\n")},
+		{"stream reset", handler(func(rw http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(rw, "short")
+			rw.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})},
+		{"stream reset within a known length", handler(func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(rw, "short")
+			rw.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})},
+		{"silence within a known length", handler(func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(rw, "short")
+			rw.(http.Flusher).Flush()
+			<-r.Context().Done()
+		})},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, Config{BodyIdle: 200 * time.Millisecond}, transport.Options{})
+			w.backend(test.backend(w))
+			for _, c := range []*http.Client{w.client(), w.client("http/1.1")} {
+				resp, err := c.Do(w.request(http.MethodGet, resource, nil))
+				if err != nil {
+					continue // broken before a byte of it went out
+				}
+				body, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode != http.StatusOK || err == nil {
+					t.Errorf("%s, body %q looks complete", resp.Status, body)
+				}
+			}
+			eventually(t, 2*time.Second, "logged", func() bool { return w.logs.FilterMessage("response of a backend broke off").Len() == 2 })
+		})
+	}
+}
+
+func TestLongerThanItSaid(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.backend(w.raw("http/1.1", func(c *tls.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
+		}
+	}))
+	for range 5 {
+		if a := w.get(resource); a.body != "ok" || a.err != nil {
+			t.Errorf("%q, %v: the excess answered another request", a.body, a.err)
+		}
+	}
+}
+
+func TestTrailers(t *testing.T) {
+	for _, announced := range []bool{true, false} {
+		t.Run(fmt.Sprintf("announced %t", announced), func(t *testing.T) {
+			w := newWorld(t, Config{}, transport.Options{})
+			w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+				name := "X-Checksum"
+				if announced {
+					rw.Header().Set("Trailer", name)
+				} else {
+					name = http.TrailerPrefix + name
+				}
+				_, _ = io.WriteString(rw, "body")
+				rw.(http.Flusher).Flush()
+				rw.Header().Set(name, "abc")
+			})))
+			for _, c := range []*http.Client{w.client(), w.client("http/1.1")} {
+				if a := w.do(c, w.request(http.MethodGet, resource, nil)); a.body != "body" || a.Trailer.Get("X-Checksum") != "abc" {
+					t.Errorf("%q with trailer %v", a.body, a.Trailer)
+				}
+			}
+		})
+	}
+}
+
+func TestInterimResponsesStayBehind(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Link", "</style.css>; rel=preload")
+		rw.WriteHeader(http.StatusEarlyHints)
+		_, _ = io.WriteString(rw, "ok")
+	})))
+	r := w.request(http.MethodGet, resource, nil)
+	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, _ textproto.MIMEHeader) error { t.Errorf("got %d", code); return nil },
+	}))
+	if a := w.do(w.client(), r); a.StatusCode != 200 || a.body != "ok" {
+		t.Error(a.Status, a.body)
+	}
+}
+
+// A backend that answers an expectation without reading the body must not leave the next request on a connection that
+// still has it (CVE-2024-24791).
+func TestExpectContinue(t *testing.T) {
+	for _, proto := range []string{"h2", "http/1.1"} {
+		w := newWorld(t, Config{}, transport.Options{})
+		w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				rw.WriteHeader(http.StatusForbidden)
+				return
+			}
+			_, _ = io.WriteString(rw, "right")
+		}), proto))
+		c := w.client("http/1.1")
+		for i := range 50 {
+			r := w.request(http.MethodPost, resource, strings.NewReader(strings.Repeat("GET /x HTTP/1.1\r\n\r\n", 500)))
+			r.Header.Set("Expect", "100-continue")
+			if a := w.do(c, r); a.StatusCode != http.StatusForbidden {
+				t.Fatalf("%d: %s", i, a.Status)
+			}
+			if a := w.do(c, w.request(http.MethodGet, resource, nil)); a.body != "right" {
+				t.Fatalf("%d: %s %q", i, a.Status, a.body)
+			}
+		}
+	}
+}
+
+func TestHead(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Content-Length", "5") })))
+	a := w.do(w.client(), w.request(http.MethodHead, resource, nil))
+	if a.StatusCode != 200 || a.ContentLength != 5 || a.err != nil {
+		t.Errorf("%s, length %d, %v", a.Status, a.ContentLength, a.err)
+	}
+}
+
+func TestLargeBodiesBothWays(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { _, _ = io.Copy(rw, r.Body) })))
+	big := strings.Repeat("0123456789abcdef", 300_000)
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			a := w.do(w.client(), w.request(http.MethodPost, resource, strings.NewReader(big)))
+			if a.body != big || a.err != nil {
+				t.Errorf("%d of %d bytes, %v", len(a.body), len(big), a.err)
+			}
+		})
+	}
+	wg.Wait()
+}

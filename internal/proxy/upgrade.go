@@ -1,0 +1,185 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	// maxUpgradeHeader bounds the backend's answer to an upgrade, headers only.
+	maxUpgradeHeader = 256 << 10
+	// maxRefusalBody and refusalTimeout bound what is relayed when a backend refuses an upgrade with an error.
+	maxRefusalBody = 1 << 20
+	refusalTimeout = 10 * time.Second
+)
+
+var errDraining = errors.New("the front door is shutting down")
+
+// upgradeProtocol is the protocol that the client wants to switch to, in its spelling here: websocket or SPDY/3.1.
+// It is empty for an ordinary request.
+//
+// Nothing else is switched to: whoever copies bytes without knowing the protocol forwards whatever follows, and
+// h2c, TLS/1.0 or a made-up token would let a client speak HTTP to the backend past us (kubernetes/kubernetes#72112).
+// Discovery and OpenAPI have nothing to switch (#72113).
+func (x *exchange) upgradeProtocol() (string, error) {
+	h := x.r.Header
+	if x.r.ProtoMajor != 1 || !lists(h["Connection"], "Upgrade") {
+		return "", nil // an Upgrade header alone asks for nothing, and is dropped with the hop
+	}
+	// Whatever goes wrong from here on ends the client's connection: its next bytes may have been meant for a protocol
+	// that did not come, and must not be read as a request (CVE-2018-1002105, CVE-2020-8559).
+	x.w.Header().Set("Connection", "close")
+	wanted := h["Upgrade"]
+	if len(wanted) != 1 {
+		return "", &refusal{"a request for an upgrade names exactly one protocol in Upgrade: websocket or SPDY/3.1"}
+	}
+	protocol := ""
+	switch {
+	case strings.EqualFold(wanted[0], "websocket"):
+		protocol = "websocket"
+	case strings.EqualFold(wanted[0], "SPDY/3.1"):
+		protocol = "SPDY/3.1"
+	default:
+		return "", &refusal{"only upgrades to websocket and SPDY/3.1 are forwarded"}
+	}
+	switch {
+	case x.info == nil || !x.info.IsResourceRequest:
+		return "", &refusal{"this path cannot be upgraded: only requests for a resource can"}
+	case x.r.ContentLength != 0:
+		return "", &refusal{"a request for an upgrade has no body"}
+	}
+	return protocol, nil
+}
+
+// upgrade carries a request that becomes a connection.
+func (x *exchange) upgrade(header http.Header, protocol string) error {
+	header["Connection"] = []string{"Upgrade"} // exactly: whatever the client nominated is gone
+	header["Upgrade"] = []string{protocol}
+	if x.proxy.tunnels.draining() {
+		return errDraining
+	}
+	out, l := x.outbound(header, x.proxy.config.UpgradeTimeout), &x.leash
+	defer l.letGo()
+	conn, err := x.target.Backend.DialUpgrade(l)
+	if err != nil {
+		return l.because(err)
+	}
+	defer func() { _ = conn.Close() }() // the tunnel may have closed it
+	// Reads and writes of a connection know no context: its end closes the connection.
+	unwatch := context.AfterFunc(l, func() { _ = conn.Close() })
+	backend, resp, err := ask(conn, out)
+	if err != nil {
+		return l.because(err)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return x.refused(resp, conn, l)
+	}
+	if !strings.EqualFold(resp.Header.Get("Upgrade"), protocol) || !lists(resp.Header["Connection"], "Upgrade") {
+		return &lie{reason: "BackendProtocol", text: "switched to another protocol than was asked for", code: resp.StatusCode}
+	}
+	if !unwatch() {
+		return l.because(errClientGone)
+	}
+	l.answered(0)
+	x.release()
+	return x.join(backend, resp.Header, protocol)
+}
+
+// ask sends the request and reads the answer's headers. What the backend sent after them stays in the reader.
+func ask(conn net.Conn, out *http.Request) (*bufferedConn, *http.Response, error) {
+	if err := out.Write(conn); err != nil {
+		return nil, nil, fmt.Errorf("send upgrade request: %w", err)
+	}
+	limited := &io.LimitedReader{R: conn, N: maxUpgradeHeader}
+	reader := bufio.NewReader(limited)
+	resp, err := http.ReadResponse(reader, out)
+	for err == nil && resp.StatusCode >= 100 && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp, err = http.ReadResponse(reader, out) // interim answers; the header limit bounds them all
+	}
+	if err != nil {
+		return nil, nil, &lie{reason: "BackendProtocol", text: "did not answer the upgrade with HTTP: " + err.Error()}
+	}
+	limited.N = 1<<63 - 1
+	return &bufferedConn{Conn: conn, reader: reader}, resp, nil
+}
+
+// bufferedConn is a connection some of whose bytes were already read.
+type bufferedConn struct {
+	net.Conn
+	reader *bufio.Reader
+}
+
+func (c *bufferedConn) Read(b []byte) (int, error) { return c.reader.Read(b) }
+
+// refused relays an error in place of a switch, and never anything else.
+func (x *exchange) refused(resp *http.Response, conn net.Conn, l *leash) error {
+	defer func() { _ = resp.Body.Close() }() // conn is closed next
+	if resp.StatusCode < 400 {
+		if resp.StatusCode >= 300 {
+			return &lie{reason: "BackendRedirect", text: "attempted to redirect the request, which is not permitted", code: resp.StatusCode}
+		}
+		return &lie{reason: "BackendProtocol", text: "neither switched protocols nor refused to", code: resp.StatusCode}
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(refusalTimeout)); err != nil {
+		return fmt.Errorf("bound the refusal: %w", err)
+	}
+	copyHeader(x.w.Header(), resp.Header)
+	x.w.WriteHeader(resp.StatusCode)
+	l.answered(0)
+	body := io.LimitReader(resp.Body, maxRefusalBody+1)
+	n, err := io.Copy(x.w, body)
+	if err != nil || n > maxRefusalBody {
+		panic(http.ErrAbortHandler) // longer or slower than any Status: visibly broken
+	}
+	return nil
+}
+
+// join hijacks the client's connection, tells it of the switch, and copies until either side ends.
+func (x *exchange) join(backend *bufferedConn, header http.Header, protocol string) error {
+	conn, buffered, err := http.NewResponseController(x.w).Hijack()
+	if err != nil {
+		return fmt.Errorf("take over the client's connection: %w", err)
+	}
+	t := &tunnel{client: &bufferedConn{Conn: conn, reader: buffered.Reader}, backend: backend, idle: x.proxy.config.TunnelIdle}
+	defer t.close()
+	if !x.proxy.tunnels.add(t) {
+		return nil // draining began meanwhile: the client sees its connection close and comes back elsewhere
+	}
+	defer x.proxy.tunnels.remove(t)
+	x.target.Backend.Tunnels(1)
+	defer x.target.Backend.Tunnels(-1)
+	if err := x.switched(conn, header, protocol); err != nil {
+		return nil // the client is gone; there is no response left to give
+	}
+	t.run()
+	return nil
+}
+
+// switched writes the 101 to the client: the backend's headers, with Connection and Upgrade rebuilt.
+func (x *exchange) switched(conn net.Conn, header http.Header, protocol string) error {
+	h := x.w.Header().Clone()
+	copyHeader(h, header)
+	for _, name := range []string{"Content-Length", "Content-Type", "Date", "Trailer"} {
+		h.Del(name)
+	}
+	h["Connection"] = []string{"Upgrade"}
+	h["Upgrade"] = []string{protocol}
+	// What the server's read of the request set no longer holds.
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	w := bufio.NewWriter(conn)
+	_, _ = w.WriteString("HTTP/1.1 101 Switching Protocols\r\n") // Flush tells
+	if err := h.Write(w); err != nil {
+		return err
+	}
+	_, _ = w.WriteString("\r\n") // as above
+	return w.Flush()
+}

@@ -1,0 +1,326 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"portico.dev/internal/transport"
+)
+
+const console = "/apis/metrics.example.com/v1/namespaces/ns1/nodes/a/console"
+
+// echo is a backend that switches protocols and echoes bytes, with a greeting right behind the 101.
+type echo struct {
+	mu   sync.Mutex
+	seen *http.Request
+	over chan struct{} // receives when a connection ended
+}
+
+func (e *echo) handle(c *tls.Conn) {
+	reader := bufio.NewReader(c)
+	r, err := http.ReadRequest(reader)
+	if err != nil {
+		return
+	}
+	e.mu.Lock()
+	e.seen = r
+	e.mu.Unlock()
+	_, _ = fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: %s\r\nConnection: Upgrade\r\nX-Stream-Protocol-Version: v5\r\n"+
+		"Sec-Websocket-Accept: abc\r\nKeep-Alive: 5\r\nAccess-Control-Allow-Origin: *\r\n\r\nhello", r.Header.Get("Upgrade"))
+	_, _ = io.Copy(c, reader)
+	e.over <- struct{}{}
+}
+
+func newEcho() *echo { return &echo{over: make(chan struct{}, 16)} }
+
+func (e *echo) header() http.Header {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.seen.Header
+}
+
+func expect(t *testing.T, r io.Reader, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(r, got); err != nil || string(got) != want {
+		t.Fatalf("read %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestUpgrade(t *testing.T) {
+	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
+		t.Run(protocol, func(t *testing.T) {
+			w := newWorld(t, Config{}, transport.Options{})
+			w.deadline = 300 * time.Millisecond
+			e := newEcho()
+			b := w.backend(w.raw("http/1.1", e.handle))
+			c, r := w.dial()
+			// Bytes of the new protocol may come with the request.
+			if _, err := io.WriteString(c, strings.Join([]string{"GET " + console + "?tty=1;x HTTP/1.1", "Host: front.example",
+				"Connection: keep-alive, Upgrade, X-Remote-User, x-remote-group", "Upgrade: " + strings.ToUpper(protocol),
+				"Origin: https://front.example", "Sec-WebSocket-Key: k", "Sec-WebSocket-Version: 13", "X_Remote_Group: system:masters",
+				"X-Remote-User: root", "Authorization: Bearer canary", "Cookie: canary",
+				"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.Y2FuYXJ5, v4.channel.k8s.io", "", "early "}, "\r\n")); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != protocol ||
+				!slices.Equal(resp.Header["Connection"], []string{"Upgrade"}) || resp.Header.Get("X-Stream-Protocol-Version") != "v5" ||
+				resp.Header.Get("Sec-Websocket-Accept") != "abc" || resp.Header.Get("Audit-Id") != "audit-1" ||
+				resp.Header.Get("Keep-Alive") != "" || resp.Header.Get("Access-Control-Allow-Origin") != "" {
+				t.Errorf("%s %v", resp.Status, resp.Header)
+			}
+			expect(t, r, "hello"+"early ")
+			if _, err := io.WriteString(c, "\x00\xff\r\n\r\nGET / HTTP/1.1"); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, r, "\x00\xff\r\n\r\nGET / HTTP/1.1")
+
+			h := e.header()
+			for name, values := range map[string][]string{
+				"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Remote-User": {"alice"}, "X-Remote-Group": alice.Groups,
+				"Origin": {"https://front.example"}, "Sec-Websocket-Key": {"k"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"},
+				"Authorization": nil, "Cookie": nil, "X_remote_group": nil, "Audit-Id": {"audit-1"}, "Via": {"1.1 portico"},
+			} {
+				if !slices.Equal(h[name], values) {
+					t.Errorf("%s arrived as %q", name, h[name])
+				}
+			}
+			if e.seen.RequestURI != console+"?tty=1;x" || e.seen.Host != serviceName {
+				t.Errorf("%s for %s", e.seen.RequestURI, e.seen.Host)
+			}
+			// The deadline is over, the place is given back, and the connection lives.
+			timer := time.NewTimer(400 * time.Millisecond)
+			<-timer.C
+			if b.Report().InFlight != 0 || w.proxy.Tunnels() != 1 {
+				t.Errorf("%d places, %d tunnels", b.Report().InFlight, w.proxy.Tunnels())
+			}
+			if _, err := io.WriteString(c, "still"); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, r, "still")
+			_ = c.Close()
+			select {
+			case <-e.over:
+			case <-time.After(time.Second):
+				t.Error("the backend's half stays open")
+			}
+			eventually(t, time.Second, "the tunnel is gone", func() bool { return w.proxy.Tunnels() == 0 })
+		})
+	}
+}
+
+func TestBackendEndsTheTunnel(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.backend(w.raw("http/1.1", func(c *tls.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nbye")
+		}
+	}))
+	_, r := w.upgrade(console)
+	start := time.Now()
+	if rest, _ := io.ReadAll(r); string(rest) != "bye" || time.Since(start) > time.Second {
+		t.Errorf("%q after %s", rest, time.Since(start))
+	}
+}
+
+// upgrade opens a websocket and reads the 101.
+func (w *world) upgrade(path string) (*tls.Conn, *bufio.Reader) {
+	w.t.Helper()
+	c, r := w.dial()
+	send(w.t, c, "GET "+path+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
+	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		w.t.Fatalf("%v, %v", resp, err)
+	}
+	return c, r
+}
+
+func TestUpgradesThatAreNotForwarded(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	var dialled atomic.Int64
+	w.backend(w.raw("http/1.1", func(*tls.Conn) { dialled.Add(1) }))
+	tests := []struct{ name, path, headers string }{
+		{"h2c", console, "Upgrade: h2c"},
+		{"TLS", console, "Upgrade: TLS/1.0"},
+		{"something", console, "Upgrade: foo"},
+		{"nothing", console, "X: y"},
+		{"an older SPDY", console, "Upgrade: SPDY/3"},
+		{"two in one line", console, "Upgrade: websocket, h2c"},
+		{"two in two lines", console, "Upgrade: websocket\r\nUpgrade: foo"},
+		{"discovery of a group-version", "/apis/metrics.example.com/v1", "Upgrade: websocket"},
+		{"discovery, with a slash", "/apis/metrics.example.com/v1/", "Upgrade: websocket"},
+		{"with a body", console, "Upgrade: websocket\r\nContent-Length: 3"},
+		{"with a body of unknown length", console, "Upgrade: websocket\r\nTransfer-Encoding: chunked"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			c, r := w.dial()
+			send(t, c, "GET "+test.path+" HTTP/1.1", "Host: x", "Connection: Upgrade", test.headers)
+			resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			if s := (answer{resp, string(body), nil}).status(t); resp.StatusCode != http.StatusBadRequest || s.Reason != "BadRequest" {
+				t.Errorf("%s %s", resp.Status, body)
+			}
+		})
+	}
+	if dialled.Load() != 0 {
+		t.Errorf("%d dials", dialled.Load())
+	}
+}
+
+// Whatever a backend answers in place of a switch, the client's next bytes are no request of ours to forward.
+func TestUpgradeRefused(t *testing.T) {
+	const pipelined = "GET /forged HTTP/1.1\r\nHost: x\r\nX-Remote-User: root\r\n\r\n"
+	tests := []struct {
+		name, answer string
+		code         int
+		body         string // contained in the body
+	}{
+		{"200", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 502, "neither switched"},
+		{"200 without length", "HTTP/1.1 200 OK\r\n\r\nok", 502, "neither switched"},
+		{"302 elsewhere", "HTTP/1.1 302 Found\r\nLocation: https://evil.example/\r\nContent-Length: 0\r\n\r\n", 502, "redirect"},
+		{"307 to the same host", "HTTP/1.1 307 Temporary Redirect\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", 502, "redirect"},
+		{"403", "HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: 18\r\nConnection: keep-alive\r\n\r\n{\"kind\":\"Refused\"}", 403, "Refused"},
+		{"500, without length", "HTTP/1.1 500 Oops\r\n\r\nall is lost", 500, "all is lost"},
+		{"another protocol", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: foo\r\nConnection: Upgrade\r\n\r\n", 502, "another protocol"},
+		{"101 without Connection", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n", 502, "another protocol"},
+		{"not HTTP", "220 smtp.example ESMTP\r\n\r\n", 502, "HTTP"},
+		{"endless header", "HTTP/1.1 101 Switching Protocols\r\nX: " + strings.Repeat("x", maxUpgradeHeader+1), 502, "HTTP"},
+		{"good-bye", "", 502, "HTTP"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, Config{}, transport.Options{})
+			second := make(chan bool, 4)
+			w.backend(w.raw("http/1.1", func(c *tls.Conn) {
+				reader := bufio.NewReader(c)
+				if _, err := http.ReadRequest(reader); err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, test.answer)
+				if !strings.Contains(test.answer, "Content-Length") {
+					_ = c.CloseWrite()
+				}
+				_, err := http.ReadRequest(reader)
+				second <- err == nil
+			}))
+			c, r := w.dial()
+			send(t, c, "GET "+console+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
+			if _, err := io.WriteString(c, pipelined); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err != nil || resp.StatusCode != test.code || !strings.Contains(string(body), test.body) || resp.Header.Get("Location") != "" {
+				t.Errorf("%s %v %q, %v", resp.Status, resp.Header, body, err)
+			}
+			if rest, _ := io.ReadAll(r); len(rest) > 0 {
+				t.Errorf("the pipelined request was answered: %q", rest)
+			}
+			select {
+			case seen := <-second:
+				if seen {
+					t.Error("the backend saw the pipelined request")
+				}
+			case <-time.After(time.Second):
+				t.Error("the backend's half stays open")
+			}
+		})
+	}
+}
+
+func TestUpgradeHangs(t *testing.T) {
+	w := newWorld(t, Config{UpgradeTimeout: 200 * time.Millisecond}, transport.Options{})
+	w.backend(w.raw("http/1.1", func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) }))
+	c, r := w.dial()
+	send(t, c, "GET "+console+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
+	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
+	if err != nil || resp.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("%v, %v", resp, err)
+	}
+}
+
+func TestUpgradeToADeadBackend(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.backend(w.deadAddress())
+	c, r := w.dial()
+	send(t, c, "GET "+console+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
+	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" {
+		t.Errorf("%v, %v", resp, err)
+	}
+}
+
+func TestTunnelIdle(t *testing.T) {
+	w := newWorld(t, Config{TunnelIdle: 300 * time.Millisecond}, transport.Options{})
+	w.backend(w.raw("http/1.1", newEcho().handle))
+	c, r := w.upgrade(console)
+	expect(t, r, "hello")
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for range 6 { // twice the limit, with a word in between
+		<-tick.C
+		if _, err := io.WriteString(c, "x"); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, r, "x")
+	}
+	start := time.Now()
+	if _, err := r.ReadByte(); err == nil || time.Since(start) > 2*time.Second {
+		t.Errorf("ended with %v after %s", err, time.Since(start))
+	}
+}
+
+func TestDrain(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	w.backend(w.raw("http/1.1", newEcho().handle))
+	one, oneReader := w.upgrade(console)
+	_, twoReader := w.upgrade(console)
+	expect(t, oneReader, "hello")
+	expect(t, twoReader, "hello")
+	ctx, cancel := context.WithCancel(t.Context())
+	closed := make(chan int)
+	go func() { closed <- w.proxy.Drain(ctx) }()
+	eventually(t, time.Second, "draining", w.proxy.tunnels.draining)
+
+	// New ones are turned away, open ones go on.
+	c, r := w.dial()
+	send(t, c, "GET "+console+" HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: websocket")
+	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("%v, %v", resp, err)
+	}
+	if _, err := io.WriteString(one, "on"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, oneReader, "on")
+	_ = one.Close()
+	eventually(t, time.Second, "one left", func() bool { return w.proxy.Tunnels() == 1 })
+	cancel()
+	if n := <-closed; n != 1 {
+		t.Errorf("%d had to be closed", n)
+	}
+	if _, err := twoReader.ReadByte(); err == nil {
+		t.Error("it is still open")
+	}
+}

@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// handshakeTimeout ends connections that do not get through TLS. Attack row D5.
+const handshakeTimeout = 10 * time.Second
+
+// acceptor gets connections through TLS before net/http sees them, because only then is it known whether they speak
+// HTTP/2, which goes to net/http as it is, or HTTP/1.1, which is read through a framedConn.
+type acceptor struct {
+	net.Listener
+	config *tls.Config
+	conns  chan net.Conn
+	failed chan error
+	living context.Context // ends with Close
+	close  func() error
+	wait   sync.WaitGroup
+}
+
+func newAcceptor(l net.Listener, config *tls.Config) *acceptor {
+	a := &acceptor{Listener: l, config: config, conns: make(chan net.Conn), failed: make(chan error, 1)}
+	living, end := context.WithCancel(context.Background())
+	a.living = living
+	a.close = sync.OnceValue(func() error {
+		end()
+		err := l.Close()
+		a.wait.Wait()
+		return err
+	})
+	a.wait.Go(a.run)
+	return a
+}
+
+// Accept implements net.Listener.
+func (a *acceptor) Accept() (net.Conn, error) {
+	select {
+	case c := <-a.conns:
+		return c, nil
+	case err := <-a.failed:
+		a.failed <- err // for whoever asks again
+		return nil, err
+	}
+}
+
+// Close implements net.Listener. It returns when every handshake has ended.
+func (a *acceptor) Close() error { return a.close() }
+
+func (a *acceptor) run() {
+	var pause time.Duration
+	for {
+		conn, err := a.Listener.Accept()
+		if err == nil {
+			pause = 0
+			a.wait.Go(func() { a.handshake(conn) })
+			continue
+		}
+		if a.living.Err() != nil || !tooManyFiles(err) {
+			a.failed <- err
+			return
+		}
+		// Out of file descriptors: others will close theirs. Attack row D9.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		timer := time.NewTimer(pause)
+		select {
+		case <-a.living.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (a *acceptor) handshake(raw net.Conn) {
+	ctx, cancel := context.WithTimeout(a.living, handshakeTimeout)
+	defer cancel()
+	conn := tls.Server(raw, a.config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		_ = raw.Close()
+		return
+	}
+	var ready net.Conn = conn
+	if conn.ConnectionState().NegotiatedProtocol != "h2" {
+		ready = &framedConn{Conn: conn}
+	}
+	select {
+	case a.conns <- ready:
+	case <-a.living.Done():
+		_ = raw.Close()
+	}
+}
+
+func tooManyFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+type connKey struct{}
+
+// withConn remembers the connection, for withTLS.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	if f, ok := c.(*framedConn); ok {
+		return context.WithValue(ctx, connKey{}, f)
+	}
+	return ctx
+}
+
+// withTLS gives requests of a framedConn the TLS state that net/http only takes from a *tls.Conn.
+func withTLS(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f, ok := r.Context().Value(connKey{}).(*framedConn); ok && r.TLS == nil {
+			state := f.Conn.(*tls.Conn).ConnectionState()
+			r.TLS = &state
+		}
+		next.ServeHTTP(w, r)
+	})
+}

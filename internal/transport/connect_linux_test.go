@@ -1,0 +1,103 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listenWithBacklog is net.Listen with a queue of a chosen length.
+func listenWithBacklog(n int) (net.Listener, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), "listener")
+	defer func() { _ = file.Close() }()
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return nil, err
+	}
+	if err := unix.Listen(fd, n); err != nil {
+		return nil, err
+	}
+	return net.FileListener(file)
+}
+
+func TestConnectingHasItsTime(t *testing.T) {
+	tests := []struct {
+		name   string
+		listen func(*world, *testing.T) string
+		op     string
+	}{
+		{"hangs after accept", func(w *world, _ *testing.T) string {
+			return w.tcp(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+		}, OpTLS},
+		{"TLS and then silence", func(w *world, _ *testing.T) string {
+			return w.raw("h2", func(c *tls.Conn) { _, _ = io.Copy(io.Discard, c) })
+		}, OpTLS},
+		{"TLS and then good-bye", func(w *world, _ *testing.T) string {
+			return w.raw("h2", func(*tls.Conn) {})
+		}, OpTLS},
+		{"not TLS", func(w *world, _ *testing.T) string {
+			return w.tcp(func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") })
+		}, OpTLS},
+		{"nobody takes the connection", func(w *world, t *testing.T) string { return fullBacklog(t) }, OpDial},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			quick := w.set(func(o *Options) { o.DialTimeout, o.TLSTimeout = 200*time.Millisecond, 200*time.Millisecond })
+			address := test.listen(w, t)
+			start := time.Now()
+			_, err := do(t, w.backend(quick, address), http.MethodPost, strings.NewReader("x"))
+			var failed *Error
+			if !errors.As(err, &failed) || failed.Op != test.op || failed.Sent {
+				t.Errorf("%#v", err)
+			}
+			if took := time.Since(start); took > time.Second {
+				t.Errorf("took %s", took)
+			}
+			// With a sibling nobody waits for it.
+			s := w.serve(text("sibling"))
+			patient := w.backend(w.set(), address, s.address)
+			start = time.Now()
+			for range 6 {
+				if body, err := do(t, patient, http.MethodPost, strings.NewReader("x")); err != nil || body != "sibling" {
+					t.Fatal(body, err)
+				}
+			}
+			if took := time.Since(start); took > 6*connectPatience+time.Second {
+				t.Errorf("six requests took %s", took)
+			}
+		})
+	}
+}
+
+// fullBacklog is a listener that never accepts and whose queue is full: connections to it hang.
+func fullBacklog(t *testing.T) string {
+	t.Helper()
+	l, err := listenWithBacklog(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	for range 8 {
+		d := net.Dialer{Timeout: 50 * time.Millisecond}
+		c, err := d.DialContext(context.Background(), "tcp", l.Addr().String())
+		if err != nil {
+			return l.Addr().String()
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	t.Fatal("the queue is never full")
+	return ""
+}

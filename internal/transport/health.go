@@ -1,0 +1,111 @@
+package transport
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// softFailures in a row eject an endpoint: resets and timeouts may be one request's own fault.
+	softFailures = 3
+	// firstEjection and lastEjection bound how long an endpoint is left alone. It doubles in between. The last is
+	// short because a return costs no request: a connection is made in the background first.
+	firstEjection = 250 * time.Millisecond
+	lastEjection  = 2 * time.Second
+)
+
+// health is what an endpoint's recent past says about using it.
+//
+//	well     -> ejected    on a failed or lost connection, or after softFailures in a row
+//	ejected  -> half open  when the ejection is over and a connection was made in the background
+//	half open-> well       when one trial request got an answer
+//	half open-> ejected    when it did not, for twice as long
+type health struct {
+	mu       sync.Mutex
+	state    healthState
+	until    time.Time     // end of the ejection
+	span     time.Duration // length of the last ejection
+	soft     int           // soft failures in a row
+	trial    bool          // half open: a trial is under way
+	ejected  int           // how often, ever
+	last     string        // last failure, for the report
+	lastAt   time.Time
+	lastGood time.Time
+}
+
+type healthState int
+
+const (
+	well healthState = iota
+	ejected
+	halfOpen
+)
+
+func (s healthState) String() string {
+	return [...]string{"well", "ejected", "half-open"}[s]
+}
+
+// usable reports whether a request may be sent now; a half-open endpoint takes one at a time. due is whether the
+// ejection is over and a connection should be tried in the background.
+func (h *health) usable(now time.Time) (ok, due bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch h.state {
+	case ejected:
+		return false, !now.Before(h.until)
+	case halfOpen:
+		return !h.trial, false
+	}
+	return true, false
+}
+
+// chosen is told when a request is about to be sent.
+func (h *health) chosen() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state == halfOpen {
+		h.trial = true
+	}
+}
+
+// abandoned is told when a chosen request ended without saying anything about the endpoint: its caller left.
+func (h *health) abandoned() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trial = false
+}
+
+// connected is told when a background connection was made: an ejected endpoint may try one request.
+func (h *health) connected() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state == ejected {
+		h.state, h.trial = halfOpen, false
+	}
+}
+
+// answered is told when response headers arrived. Any status counts: the endpoint is there.
+func (h *health) answered(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.state, h.trial, h.soft, h.span = well, false, 0, 0
+	h.lastGood = now
+}
+
+// failed is told of a failure; hard ones eject at once. It reports whether this one ejected the endpoint.
+func (h *health) failed(now time.Time, hard bool, cause string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last, h.lastAt = cause, now
+	h.soft++
+	if h.state == ejected && now.Before(h.until) {
+		return false
+	}
+	if h.state == well && !hard && h.soft < softFailures {
+		return false
+	}
+	h.span = min(max(2*h.span, firstEjection), lastEjection)
+	h.state, h.until, h.trial, h.soft = ejected, now.Add(h.span), false, 0
+	h.ejected++
+	return true
+}

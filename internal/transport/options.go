@@ -1,0 +1,122 @@
+package transport
+
+import (
+	"net/netip"
+	"time"
+
+	"go.uber.org/zap"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/pki"
+)
+
+// Options are how a Set reaches backends. The zero value of each field means its default.
+type Options struct {
+	// Certificate is what we present to every backend: the front-proxy client certificate. Nil: none.
+	Certificate *pki.KeyPair
+	// AllowLoopback lets endpoints of any Service be on loopback. Default false: on a machine that runs other
+	// services such an endpoint is a way into them.
+	AllowLoopback bool
+	// Allow are networks that may be dialled although the guard refuses them otherwise. Our own listeners stay refused.
+	Allow []netip.Prefix
+	// OwnAddresses are the host:port pairs that this process listens on; a backend that resolves to one is a loop.
+	// An unspecified host means every address of this machine.
+	OwnAddresses func() []string
+	// Zone is the zone this process runs in. Endpoints of the same zone are preferred while one of them is well.
+	Zone string
+
+	// DialTimeout bounds a TCP connection. Default 2 s: another endpoint is worth more than a lost SYN.
+	DialTimeout time.Duration
+	// TLSTimeout bounds a handshake. Default 5 s.
+	TLSTimeout time.Duration
+	// HeaderTimeout bounds the time from a written request to its response headers. Default 60 s. Requests usually
+	// have a shorter deadline in their context.
+	HeaderTimeout time.Duration
+	// IdleTimeout closes a connection without requests. Default 90 s.
+	IdleTimeout time.Duration
+	// PingAfter is how long an HTTP/2 connection may be silent before it is pinged. Default 1 s.
+	PingAfter time.Duration
+	// PingTimeout is how long a ping may stay unanswered before the connection is given up. Default 1 s.
+	PingTimeout time.Duration
+	// LeaveGrace is how long requests in flight may stay on a connection whose endpoint or identity is gone.
+	// Default 30 s.
+	LeaveGrace time.Duration
+
+	// MaxHeaderBytes bounds response headers. Default 256 KiB.
+	MaxHeaderBytes int64
+	// MaxConns bounds connections to one endpoint in one lane. Default 64.
+	MaxConns int
+	// MaxInFlight bounds the requests that one backend may hold (Backend.Admit). Default 300.
+	MaxInFlight int
+	// MaxReplayBytes bounds what one request may keep of its body for a repetition. Default 1 MiB.
+	MaxReplayBytes int64
+	// MaxReplayTotal bounds what all requests together may keep. Default 64 MiB.
+	MaxReplayTotal int64
+
+	// OnFailure, if set, is told of every failed or lost connection, on the goroutine that met it. It must not block.
+	OnFailure func(*Backend, error)
+	// OnSuccess, if set, is told that a backend answered a request, whatever the status, at most once a second for each
+	// backend. Probes do not count. It is called on the way of a request and must not block.
+	OnSuccess func(*Backend)
+	// Metrics, if set, counts.
+	Metrics *metrics.Backends
+	// Logger, if set, says what happened to connections and endpoints.
+	Logger *zap.Logger
+}
+
+func (o Options) withDefaults() Options {
+	orDefault(&o.DialTimeout, 2*time.Second)
+	orDefault(&o.TLSTimeout, 5*time.Second)
+	orDefault(&o.HeaderTimeout, time.Minute)
+	orDefault(&o.IdleTimeout, 90*time.Second)
+	orDefault(&o.PingAfter, time.Second)
+	orDefault(&o.PingTimeout, time.Second)
+	orDefault(&o.LeaveGrace, 30*time.Second)
+	orDefault(&o.MaxHeaderBytes, 256<<10)
+	orDefault(&o.MaxConns, 64)
+	orDefault(&o.MaxInFlight, 300)
+	orDefault(&o.MaxReplayBytes, 1<<20)
+	orDefault(&o.MaxReplayTotal, 64<<20)
+	if o.OwnAddresses == nil {
+		o.OwnAddresses = func() []string { return nil }
+	}
+	if o.Logger == nil {
+		o.Logger = zap.NewNop()
+	}
+	return o
+}
+
+func orDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Endpoint is one place where a backend may be reached.
+type Endpoint struct {
+	// Address is host:port. The host may be a DNS name (ExternalName).
+	Address string `json:"address"`
+	// Zone is the endpoint's zone, empty when unknown.
+	Zone string `json:"zone,omitempty"`
+	// Terminating endpoints are used only while there is no other.
+	Terminating bool `json:"terminating,omitempty"`
+}
+
+// Spec is a backend as it is registered.
+type Spec struct {
+	// Name is "namespace/name:port" of the Service.
+	Name string
+	// ServerName is what the certificate must prove: <service>.<namespace>.svc.
+	ServerName string
+	// CABundle is the PEM bundle the certificate must chain to. Empty: the system's roots.
+	CABundle []byte
+	// Insecure accepts any certificate (insecureSkipTLSVerify).
+	Insecure bool
+	// LoopbackOK lets this backend be on loopback. It is set for ExternalName, where an administrator wrote the name.
+	LoopbackOK bool
+	// MaxInFlight overrides Options.MaxInFlight for this backend. Default 0: no override.
+	MaxInFlight int
+	// Endpoints are where it may be reached now.
+	Endpoints []Endpoint
+}

@@ -1,0 +1,95 @@
+package transport
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// pick chooses where to send a request: of the best class of endpoints that is not empty, the one of two taken at
+// random that has fewer requests in flight. Best to worst:
+//
+//  1. well, not terminating, in our zone
+//  2. well, not terminating
+//  3. well, terminating: it still serves, and its going away is announced by GOAWAY
+//  4. any at all: when every endpoint is ejected, guessing beats refusing
+//
+// tried are endpoints that failed this request; they are taken again only when nothing else is left.
+func (b *Backend) pick(members []member, tried []*endpoint) *endpoint {
+	if len(members) == 0 {
+		return nil
+	}
+	now := time.Now()
+	var buffer [16]*endpoint
+	best, class := buffer[:0], worst
+	for _, m := range members {
+		c := b.classify(m, now)
+		if contains(tried, m.endpoint) {
+			c += worst + 1
+		}
+		if c < class {
+			best, class = best[:0], c
+		}
+		if c == class {
+			best = append(best, m.endpoint)
+		}
+	}
+	if len(best) == 0 { // all were tried
+		for _, m := range members {
+			best = append(best, m.endpoint)
+		}
+	}
+	e := twoChoices(best)
+	e.health.chosen()
+	return e
+}
+
+const (
+	classZone = iota
+	classWell
+	classTerminating
+	worst
+)
+
+func (b *Backend) classify(m member, now time.Time) int {
+	ok, due := m.health.usable(now)
+	if due {
+		// A way back costs no client anything: the connection comes first, and one request then tries it.
+		if m.requests.warm() {
+			m.health.connected()
+			ok, _ = m.health.usable(now)
+		}
+	}
+	switch zone := b.set.options.Zone; {
+	case !ok:
+		return worst
+	case m.terminating:
+		return classTerminating
+	case zone != "" && m.zone == zone:
+		return classZone
+	}
+	return classWell
+}
+
+func twoChoices(from []*endpoint) *endpoint {
+	if len(from) == 1 {
+		return from[0]
+	}
+	i := rand.IntN(len(from))
+	j := rand.IntN(len(from) - 1)
+	if j >= i {
+		j++
+	}
+	if from[j].inFlight.Load() < from[i].inFlight.Load() {
+		return from[j]
+	}
+	return from[i]
+}
+
+func contains(list []*endpoint, e *endpoint) bool {
+	for _, o := range list {
+		if o == e {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,188 @@
+package transport
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// allowance is what all requests together may keep of their bodies.
+type allowance struct {
+	limit int64
+	used  atomic.Int64
+}
+
+func (a *allowance) take(n int64) bool {
+	if a.used.Add(n) > a.limit {
+		a.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+func (a *allowance) give(n int64) { a.used.Add(-n) }
+
+var errCut = errors.New("another attempt took the request body over")
+
+// replay is a request body that can be sent more than once. It keeps what was read of it, as long as that is little,
+// and stops keeping when there will be no further attempt. A larger body can be sent again only while it is untouched.
+//
+// An attempt that failed may still be reading in a goroutine of the HTTP library. Its reader is cut off: its next read
+// fails, and the bytes of a read under way are kept for the attempt that follows.
+type replay struct {
+	source io.ReadCloser
+	max    int64
+	pool   *allowance
+
+	reading sync.Mutex // held around a read of source; never taken while mu is held
+
+	mu      sync.Mutex // guards what follows
+	kept    []byte
+	charged int64
+	lost    bool // bytes were read that are not kept
+	done    bool // there will be no further attempt
+	ended   error
+	current *replayReader
+}
+
+func newReplay(body io.ReadCloser, limit int64, pool *allowance) *replay {
+	return &replay{source: body, max: limit, pool: pool}
+}
+
+// next is the body for another attempt, or errBodyGone.
+func (p *replay) next() (io.ReadCloser, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost || p.done {
+		return nil, errBodyGone
+	}
+	p.current = &replayReader{p: p}
+	return p.current, nil
+}
+
+// commit says that the attempt under way is the last one: its response headers are there.
+func (p *replay) commit() {
+	p.mu.Lock()
+	p.done = true
+	p.freeLocked()
+	closed := p.current == nil || p.current.closed
+	p.mu.Unlock()
+	if closed {
+		_ = p.source.Close() // a request body has no error worth telling once the answer is there
+	}
+}
+
+// abort says that the request failed: nobody may read the body any more.
+func (p *replay) abort() {
+	p.mu.Lock()
+	p.done, p.current = true, nil
+	p.freeLocked()
+	p.mu.Unlock()
+	_ = p.source.Close() // as above
+}
+
+// freeLocked gives up the kept bytes as soon as nobody needs them.
+func (p *replay) freeLocked() {
+	if !p.done || p.current != nil && !p.current.closed && p.current.at < len(p.kept) {
+		return
+	}
+	p.pool.give(p.charged)
+	p.kept, p.charged = nil, 0
+	if p.current != nil {
+		p.current.at = 0
+	}
+}
+
+// keepLocked keeps b for a later attempt, if there may be one and the bytes fit.
+func (p *replay) keepLocked(b []byte) {
+	if p.done || p.lost || len(b) == 0 {
+		return
+	}
+	n := int64(len(b))
+	if int64(len(p.kept))+n > p.max || !p.pool.take(n) {
+		p.lost = true
+		p.pool.give(p.charged)
+		p.kept, p.charged = nil, 0
+		return
+	}
+	p.charged += n
+	p.kept = append(p.kept, b...)
+}
+
+// replayReader is the body as one attempt reads it.
+type replayReader struct {
+	p      *replay
+	at     int  // how much of p.kept was passed on
+	direct bool // everything kept was passed on before keeping ended
+	closed bool
+}
+
+func (r *replayReader) Read(b []byte) (int, error) {
+	if n, err, ok := r.fromKept(b); ok {
+		return n, err
+	}
+	r.p.reading.Lock()
+	defer r.p.reading.Unlock()
+	// A reader that was cut off may have been in here and may have kept more in the meantime.
+	if n, err, ok := r.fromKept(b); ok {
+		return n, err
+	}
+	n, err := r.p.source.Read(b)
+	return r.took(b[:n], err)
+}
+
+// fromKept serves a read without touching the source; ok is false when it has to be touched.
+func (r *replayReader) fromKept(b []byte) (n int, err error, ok bool) { //nolint // err is the reader's, ok is ours
+	p := r.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.current != r || r.closed:
+		return 0, errCut, true
+	case r.at < len(p.kept):
+		n = copy(b, p.kept[r.at:])
+		r.at += n
+		p.freeLocked()
+		return n, nil, true
+	case p.lost && !r.direct:
+		return 0, errBodyGone, true
+	case p.ended != nil:
+		return 0, p.ended, true
+	}
+	return 0, nil, false
+}
+
+// took records what was read from the source.
+func (r *replayReader) took(b []byte, err error) (int, error) {
+	p := r.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.ended = err
+	}
+	p.keepLocked(b)
+	if p.current != r || r.closed {
+		return 0, errCut
+	}
+	if p.lost || p.done {
+		r.direct = true
+	} else {
+		r.at += len(b)
+	}
+	return len(b), err
+}
+
+// Close ends this attempt's reading. The source is closed with the last attempt.
+func (r *replayReader) Close() error {
+	p := r.p
+	p.mu.Lock()
+	r.closed = true
+	last := p.done && p.current == r
+	p.freeLocked()
+	p.mu.Unlock()
+	if last {
+		return p.source.Close()
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package transport
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is what a backend looks like from here, for people.
+type Report struct {
+	Name       string           `json:"name"`
+	ServerName string           `json:"serverName"`
+	Insecure   bool             `json:"insecure,omitempty"`
+	InFlight   int64            `json:"inFlight"`
+	Limit      int64            `json:"limit"`
+	Endpoints  []EndpointReport `json:"endpoints"`
+}
+
+// EndpointReport is what an endpoint looks like from here.
+type EndpointReport struct {
+	Endpoint
+	// State is well, ejected or half-open.
+	State string `json:"state"`
+	// EjectedUntil is when an ejected endpoint is tried again.
+	EjectedUntil *time.Time `json:"ejectedUntil,omitempty"`
+	// Ejections counts them since the endpoint appeared.
+	Ejections int `json:"ejections"`
+	// InFlight counts requests and upgraded connections.
+	InFlight int64 `json:"inFlight"`
+	// Protocol is h2, http/1.1, or empty before the first connection.
+	Protocol string `json:"protocol,omitempty"`
+	// Connections counts those for requests that are held over HTTP/2.
+	Connections int `json:"connections"`
+	// LastAnswer is when response headers last arrived.
+	LastAnswer *time.Time `json:"lastAnswer,omitempty"`
+	// LastFailure and LastFailureAt are the latest reason to doubt the endpoint.
+	LastFailure   string     `json:"lastFailure,omitempty"`
+	LastFailureAt *time.Time `json:"lastFailureAt,omitempty"`
+	// CertificateExpires is the end of the serving certificate last seen.
+	CertificateExpires *time.Time `json:"certificateExpires,omitempty"`
+}
+
+// Report describes every backend, by name. It names addresses: it is for authorised eyes.
+func (s *Set) Report() []Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reports := make([]Report, 0, len(s.backends))
+	for _, b := range s.backends {
+		reports = append(reports, b.Report())
+	}
+	slices.SortFunc(reports, func(a, b Report) int { return strings.Compare(a.Name, b.Name) })
+	return reports
+}
+
+// Report describes the backend.
+func (b *Backend) Report() Report {
+	r := Report{
+		Name:       b.key.name,
+		ServerName: b.key.serverName,
+		Insecure:   b.key.insecure,
+		InFlight:   b.inFlight.Load(),
+		Limit:      b.limit.Load(),
+		Endpoints:  []EndpointReport{},
+	}
+	for _, m := range *b.members.Load() {
+		r.Endpoints = append(r.Endpoints, m.report())
+	}
+	return r
+}
+
+func (m member) report() EndpointReport {
+	r := EndpointReport{
+		Endpoint: Endpoint{Address: m.address, Zone: m.zone, Terminating: m.terminating},
+		InFlight: m.inFlight.Load(),
+	}
+	m.health.describe(&r)
+	m.requests.describe(&r)
+	if at := m.notAfter.Load(); at != 0 {
+		r.CertificateExpires = stamp(time.Unix(at, 0))
+	}
+	return r
+}
+
+func (h *health) describe(r *EndpointReport) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.State, r.Ejections, r.LastFailure = h.state.String(), h.ejected, h.last
+	r.LastAnswer, r.LastFailureAt = stamp(h.lastGood), stamp(h.lastAt)
+	if h.state == ejected {
+		r.EjectedUntil = stamp(h.until)
+	}
+}
+
+func (l *lane) describe(r *EndpointReport) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		if !c.gone.Load() {
+			r.Connections++
+		}
+	}
+	switch {
+	case l.plain:
+		r.Protocol = "http/1.1"
+	case r.Connections > 0:
+		r.Protocol = protoHTTP2
+	}
+}
+
+func stamp(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

@@ -1,0 +1,270 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxUnconsumed bounds attempts that provably did nothing. A backend that says GOAWAY after every few requests
+	// needs many; each is preceded by a pause that grows.
+	maxUnconsumed = 30
+	// maxLost bounds repetitions of requests that a backend may have worked on: GET and HEAD without a body.
+	maxLost = 2
+	// firstPause and lastPause bound the pause before a repetition on the same endpoint.
+	firstPause = 2 * time.Millisecond
+	lastPause  = 250 * time.Millisecond
+	// connectPatience is how long a request waits for a connection to one endpoint while another is untried. The dial
+	// goes on, and ejects the endpoint if it fails.
+	connectPatience = 500 * time.Millisecond
+)
+
+// journey is one request on its way through attempts.
+type journey struct {
+	b        *Backend
+	lane     func(*endpoint) *lane
+	request  *http.Request
+	body     *replay // nil without a body
+	tried    []*endpoint
+	attempts int
+	sent     bool // an attempt may have been acted upon
+	lost     int
+	pause    time.Duration
+}
+
+func (b *Backend) roundTrip(r *http.Request, lane func(*endpoint) *lane) (*http.Response, error) {
+	j := journey{b: b, lane: lane, request: r}
+	if r.Body != nil && r.Body != http.NoBody {
+		j.body = newReplay(r.Body, b.set.options.MaxReplayBytes, &b.set.replays)
+	}
+	b.budget.earn()
+	resp, err := j.travel()
+	if j.body == nil {
+		return resp, err
+	}
+	if err != nil {
+		j.body.abort()
+	} else {
+		j.body.commit()
+	}
+	return resp, err
+}
+
+func (j *journey) travel() (*http.Response, error) {
+	ctx := j.request.Context()
+	for {
+		e := j.b.pick(*j.b.members.Load(), j.tried)
+		if e == nil {
+			return nil, &Error{Op: OpPick, Err: ErrNoEndpoints, Attempts: j.attempts}
+		}
+		attempt, err := j.prepare(e)
+		if err != nil {
+			e.health.abandoned()
+			return nil, j.fail(fate{op: OpRoundTrip}, e, err)
+		}
+		j.attempts++
+		start := time.Now()
+		resp, err := j.attempt(e, attempt)
+		if err == nil {
+			e.health.answered(time.Now())
+			j.b.metrics.Answered(resp.StatusCode, time.Since(start))
+			if j.lane(e) == e.requests {
+				j.b.vouch(start)
+			}
+			return resp, nil
+		}
+		f := judge(ctx, err)
+		j.sent = j.sent || !f.unconsumed
+		j.learn(ctx, e, f, err)
+		if f.late {
+			err = fmt.Errorf("%w: %w", ErrHeaderTimeout, err)
+		}
+		if ctx.Err() != nil || !j.again(e, f) {
+			return nil, j.fail(f, e, err)
+		}
+		if !j.rest(ctx) {
+			return nil, j.fail(f, e, context.Cause(ctx))
+		}
+	}
+}
+
+func (j *journey) fail(f fate, e *endpoint, err error) *Error {
+	return &Error{Op: f.op, Endpoint: e.address, Sent: j.sent, Protocol: f.protocol, Attempts: j.attempts, Err: err}
+}
+
+// prepare makes the request of one attempt: the caller's own when nothing has to be changed, since attempts only read.
+func (j *journey) prepare(e *endpoint) (*http.Request, error) {
+	if given := j.request; j.body == nil && given.Host != "" && given.URL.Scheme == "https" && given.URL.Host != "" {
+		return given, nil
+	}
+	r := *j.request
+	url := *j.request.URL
+	url.Scheme, url.Host = "https", e.address
+	r.URL = &url
+	if r.Host == "" {
+		r.Host = j.b.key.serverName
+	}
+	if j.body != nil {
+		body, err := j.body.next()
+		if err != nil {
+			return nil, err
+		}
+		// The HTTP/1.1 transport repeats a request by itself when its pooled connection turns out dead before a
+		// byte was written.
+		r.Body, r.GetBody = body, j.body.next
+	}
+	return &r, nil
+}
+
+// attempt sends r to e and accounts for it until the response is over.
+func (j *journey) attempt(e *endpoint, r *http.Request) (*http.Response, error) {
+	lane := j.lane(e)
+	counted := lane == e.requests
+	if counted {
+		e.inFlight.Add(1)
+	}
+	var patience time.Duration
+	if len(j.tried)+1 < len(*j.b.members.Load()) {
+		patience = connectPatience
+	}
+	resp, c, err := lane.roundTrip(r, patience)
+	if err != nil {
+		if counted {
+			e.inFlight.Add(-1)
+		}
+		return nil, err
+	}
+	t := &tracked{ReadCloser: resp.Body, endpoint: e, lane: lane, conn: c, counted: counted, ctx: r.Context()}
+	if resp.Body == http.NoBody {
+		t.finish()
+		return resp, nil
+	}
+	resp.Body = t
+	return resp, nil
+}
+
+// learn tells the endpoint's health what an attempt showed.
+func (j *journey) learn(ctx context.Context, e *endpoint, f fate, err error) {
+	switch {
+	case ctx.Err() != nil:
+		e.health.abandoned()
+	case f.op != OpRoundTrip: // the dial told
+		e.health.abandoned()
+	case f.connection:
+		e.failed(err, true)
+	case f.unconsumed: // refused or going away: neither is a failure
+		e.health.abandoned()
+	default:
+		e.failed(err, false)
+	}
+	j.b.metrics.Failed(f.op)
+}
+
+// again decides whether to try once more, and how.
+func (j *journey) again(e *endpoint, f fate) bool {
+	if j.attempts >= maxUnconsumed {
+		return false
+	}
+	alone := len(*j.b.members.Load()) == 1
+	switch {
+	case f.op != OpRoundTrip:
+		// The same endpoint would fail the same way: once for each of them.
+		if contains(j.tried, e) || alone {
+			return false
+		}
+		j.tried = append(j.tried, e)
+		return len(j.tried) < len(*j.b.members.Load())
+	case f.unconsumed && f.refused:
+		j.pause = max(2*j.pause, firstPause)
+		if alone {
+			j.tried = nil
+		} else {
+			j.tried = append(j.tried, e)
+		}
+		return j.b.budget.spend()
+	case f.unconsumed:
+		if j.attempts > 2 {
+			j.pause = max(2*j.pause, firstPause)
+		}
+		return true
+	case f.lost && j.repeatable() && j.lost < maxLost:
+		j.lost++
+		j.tried = append(j.tried, e)
+		return j.b.budget.spend()
+	}
+	return false
+}
+
+// repeatable reports whether doing the request twice is like doing it once: RFC 9110 says so of more methods, but a
+// DELETE that was done answers 404 the second time, and a client cannot tell the difference.
+func (j *journey) repeatable() bool {
+	return j.body == nil && (j.request.Method == http.MethodGet || j.request.Method == http.MethodHead)
+}
+
+// rest waits before the next attempt. It reports false when the request ended meanwhile.
+func (j *journey) rest(ctx context.Context) bool {
+	if j.pause == 0 {
+		return ctx.Err() == nil
+	}
+	j.pause = min(j.pause, lastPause)
+	timer := time.NewTimer(j.pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// tracked is a response body. When it is over, its places among the requests in flight are free again.
+type tracked struct {
+	io.ReadCloser
+	done     atomic.Bool
+	endpoint *endpoint
+	lane     *lane
+	conn     *conn // nil over HTTP/1.1
+	counted  bool
+	ctx      context.Context // the request's
+}
+
+func (t *tracked) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if err != nil {
+		t.doubt(err)
+		t.finish()
+	}
+	return n, err
+}
+
+// doubt tells the endpoint's health when a connection broke under a body, unless its caller ended the request.
+func (t *tracked) doubt(err error) {
+	if err == io.EOF || t.done.Load() || t.ctx.Err() != nil {
+		return
+	}
+	if f := judge(t.ctx, err); f.lost && f.connection {
+		t.endpoint.failed(err, true)
+	}
+}
+
+func (t *tracked) Close() error {
+	err := t.ReadCloser.Close()
+	t.finish()
+	return err
+}
+
+func (t *tracked) finish() {
+	if !t.done.CompareAndSwap(false, true) {
+		return
+	}
+	if t.counted {
+		t.endpoint.inFlight.Add(-1)
+	}
+	if t.conn != nil {
+		t.lane.release(t.conn)
+	}
+}

@@ -1,0 +1,499 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"portico.dev/internal/pki"
+)
+
+func TestRequestReachesTheBackendAsItIs(t *testing.T) {
+	w := newWorld(t)
+	var host, client, proto string
+	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		host, client, proto = r.Host, r.TLS.PeerCertificates[0].Subject.CommonName, r.Proto
+	}))
+	if _, err := get(t, w.backend(w.set(), s.address)); err != nil {
+		t.Fatal(err)
+	}
+	if host != "ignored" && host != serviceName {
+		t.Errorf("host %q", host)
+	}
+	if client != "front-proxy-client" || proto != "HTTP/2.0" {
+		t.Errorf("client certificate %q over %s", client, proto)
+	}
+}
+
+func TestColdStartDialsOnce(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(text("ok"))
+	b := w.backend(w.set(), s.address)
+	var wg sync.WaitGroup
+	var failed atomic.Int64
+	for range 60 {
+		wg.Go(func() {
+			if body, err := get(t, b); err != nil || body != "ok" {
+				failed.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if failed.Load() != 0 || s.conns.Load() != 1 {
+		t.Errorf("%d failed, %d connections for 60 requests at once", failed.Load(), s.conns.Load())
+	}
+}
+
+func TestHTTP1WhereHTTP2IsNotOffered(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(text("plain"), "http/1.1")
+	b := w.backend(w.set(), s.address)
+	for range 5 {
+		if body, err := get(t, b); err != nil || body != "plain" {
+			t.Fatal(body, err)
+		}
+		if body, err := do(t, b, http.MethodPost, strings.NewReader("x")); err != nil || body != "plain" {
+			t.Fatal(body, err)
+		}
+	}
+	// The library may still be putting a connection back when the next request comes.
+	if n := s.conns.Load(); n > 3 {
+		t.Errorf("%d connections for ten requests one after another", n)
+	}
+	if p := b.Report().Endpoints[0].Protocol; p != "http/1.1" {
+		t.Errorf("protocol %q", p)
+	}
+}
+
+func TestEndpointThatLearnsHTTP2(t *testing.T) {
+	w := newWorld(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.serveOn(l, text("one"), "http/1.1")
+	b := w.backend(w.set(), s.address)
+	if _, err := get(t, b); err != nil {
+		t.Fatal(err)
+	}
+	s.kill()
+	if l, err = net.Listen("tcp", s.address); err != nil {
+		t.Fatal(err)
+	}
+	w.serveOn(l, text("two"))
+	eventually(t, 5*time.Second, "answered over HTTP/2", func() bool {
+		body, err := get(t, b)
+		return err == nil && body == "two" && b.Report().Endpoints[0].Protocol == "h2"
+	})
+}
+
+func TestDeadEndpointIsPassedOver(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(text("alive"))
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		b := w.backend(w.set(), w.deadAddress(), s.address, w.deadAddress())
+		for i := range 20 {
+			if body, err := do(t, b, method, strings.NewReader("body")); err != nil || body != "alive" {
+				t.Fatalf("%s %d: %q, %v", method, i, body, err)
+			}
+		}
+	}
+}
+
+func TestEveryEndpointDead(t *testing.T) {
+	w := newWorld(t)
+	var told atomic.Int64
+	b := w.backend(w.set(func(o *Options) { o.OnFailure = func(*Backend, error) { told.Add(1) } }), w.deadAddress(), w.deadAddress())
+	start := time.Now()
+	_, err := do(t, b, http.MethodPost, strings.NewReader("x"))
+	var failed *Error
+	if !errors.As(err, &failed) || failed.Op != OpDial || failed.Sent || failed.Attempts != 2 {
+		t.Fatalf("%#v", err)
+	}
+	if took := time.Since(start); took > 500*time.Millisecond {
+		t.Errorf("took %s", took)
+	}
+	if told.Load() != 2 {
+		t.Errorf("told %d failures", told.Load())
+	}
+	if state := b.Report().Endpoints[0].State; state != "ejected" {
+		t.Errorf("state %s", state)
+	}
+}
+
+func TestNoEndpoints(t *testing.T) {
+	w := newWorld(t)
+	_, err := get(t, w.backend(w.set()))
+	var failed *Error
+	if !errors.As(err, &failed) || failed.Op != OpPick || !errors.Is(err, ErrNoEndpoints) || failed.Sent {
+		t.Fatalf("%#v", err)
+	}
+}
+
+func TestKilledUnderLoadWithASibling(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.serve(text("ok")), w.serve(text("ok"))
+	b := w.backend(w.set(), one.address, two.address)
+	var failed, done atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := get(t, b); err != nil {
+					failed.Add(1)
+					t.Log(err)
+				}
+				done.Add(1)
+			}
+		})
+	}
+	eventually(t, 10*time.Second, "some load", func() bool { return done.Load() > 500 })
+	one.kill()
+	after := done.Load() + 1000
+	eventually(t, 20*time.Second, "load after the kill", func() bool { return done.Load() > after })
+	close(stop)
+	wg.Wait()
+	if failed.Load() != 0 {
+		t.Errorf("%d of %d idempotent requests failed", failed.Load(), done.Load())
+	}
+}
+
+func TestSilentlyDeadConnectionIsFoundInTwoSeconds(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.serve(text("ok")), w.serve(text("ok"))
+	black := w.link(one.address)
+	b := w.backend(w.set(), black.address, two.address)
+	for range 10 { // connections to both
+		if _, err := get(t, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	black.cut.Store(true)
+	start := time.Now()
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() {
+			if _, err := get(t, b); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if took := time.Since(start); took > 2800*time.Millisecond {
+		t.Errorf("success after %s", took)
+	}
+	// From now on the dead one is known, and costs nothing.
+	for range 10 {
+		start = time.Now()
+		if _, err := get(t, b); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 700*time.Millisecond {
+			t.Errorf("a later request took %s", took)
+		}
+	}
+}
+
+func TestEjectedEndpointReturns(t *testing.T) {
+	w := newWorld(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := w.serveOn(l, text("one")), w.serve(text("two"))
+	b := w.backend(w.set(), one.address, two.address)
+	one.kill()
+	eventually(t, 5*time.Second, "ejected", func() bool {
+		if _, err := get(t, b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Report().Endpoints[0].State == "ejected"
+	})
+	if l, err = net.Listen("tcp", one.address); err != nil {
+		t.Fatal(err)
+	}
+	w.serveOn(l, text("back"))
+	eventually(t, 3*time.Second, "back in use", func() bool {
+		body, err := get(t, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return body == "back"
+	})
+}
+
+// goAwayServer serves per requests on each connection and then says GOAWAY with the exact last stream, as a server that
+// drops the rest does. It counts what it served.
+func goAwayServer(w *world, per int, code http2.ErrCode, served *atomic.Int64) string {
+	return w.raw("h2", func(c *tls.Conn) {
+		f, ok := newFrames(c)
+		if !ok {
+			return
+		}
+		_ = f.WriteSettings()
+		n, last := 0, uint32(0)
+		f.each(func(stream uint32) bool {
+			if n >= per && stream > last {
+				return true // dropped, as was announced
+			}
+			served.Add(1)
+			f.header(stream, true, ":status", "200")
+			last = max(last, stream)
+			if n++; n == per {
+				_ = f.WriteGoAway(last, code, nil)
+			}
+			return true
+		})
+	})
+}
+
+func TestGoAwayStormLosesNoWrite(t *testing.T) {
+	for _, code := range []http2.ErrCode{http2.ErrCodeNo, http2.ErrCodeEnhanceYourCalm} {
+		t.Run(code.String(), func(t *testing.T) {
+			w := newWorld(t)
+			var served, failed atomic.Int64
+			address := goAwayServer(w, 10, code, &served)
+			b := w.backend(w.set(), address)
+			const requests = 600
+			var wg sync.WaitGroup
+			work := make(chan int)
+			for range 16 {
+				wg.Go(func() {
+					for range work {
+						if _, err := do(t, b, http.MethodPost, strings.NewReader(strings.Repeat("x", 2000))); err != nil {
+							failed.Add(1)
+							t.Log(err)
+						}
+					}
+				})
+			}
+			for i := range requests {
+				work <- i
+			}
+			close(work)
+			wg.Wait()
+			if failed.Load() != 0 || served.Load() != requests {
+				t.Errorf("%d failed, %d served of %d", failed.Load(), served.Load(), requests)
+			}
+		})
+	}
+}
+
+func TestRefusedStreamsAreRepeated(t *testing.T) {
+	w := newWorld(t)
+	var seen atomic.Int64
+	address := w.raw("h2", func(c *tls.Conn) {
+		f, ok := newFrames(c)
+		if !ok {
+			return
+		}
+		_ = f.WriteSettings()
+		f.each(func(stream uint32) bool {
+			if seen.Add(1)%3 != 0 {
+				_ = f.WriteRSTStream(stream, http2.ErrCodeRefusedStream)
+			} else {
+				f.header(stream, true, ":status", "200")
+			}
+			return true
+		})
+	})
+	b := w.backend(w.set(), address)
+	for range 10 {
+		if _, err := do(t, b, http.MethodPost, strings.NewReader("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestResetBeforeHeaders(t *testing.T) {
+	tests := []struct {
+		name, method, body string
+		sent               bool
+		attempts           int64
+	}{
+		{"a GET is repeated twice", http.MethodGet, "", true, 3},
+		{"a write is not", http.MethodPost, "x", true, 1},
+		{"a DELETE is not", http.MethodDelete, "", true, 1},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t)
+			var seen atomic.Int64
+			address := w.raw("h2", func(c *tls.Conn) {
+				f, ok := newFrames(c)
+				if !ok {
+					return
+				}
+				_ = f.WriteSettings()
+				f.each(func(stream uint32) bool {
+					seen.Add(1)
+					_ = f.WriteRSTStream(stream, http2.ErrCodeInternal)
+					return true
+				})
+			})
+			var body io.Reader
+			if test.body != "" {
+				body = strings.NewReader(test.body)
+			}
+			_, err := do(t, w.backend(w.set(), address), test.method, body)
+			var failed *Error
+			if !errors.As(err, &failed) || failed.Sent != test.sent || failed.Op != OpRoundTrip || failed.Protocol {
+				t.Errorf("%#v", err)
+			}
+			if seen.Load() != test.attempts {
+				t.Errorf("%d attempts", seen.Load())
+			}
+		})
+	}
+}
+
+func TestRetryBudgetEnds(t *testing.T) {
+	w := newWorld(t)
+	var seen atomic.Int64
+	address := w.raw("h2", func(c *tls.Conn) {
+		f, ok := newFrames(c)
+		if !ok {
+			return
+		}
+		_ = f.WriteSettings()
+		f.each(func(stream uint32) bool {
+			seen.Add(1)
+			_ = f.WriteRSTStream(stream, http2.ErrCodeInternal)
+			return true
+		})
+	})
+	b := w.backend(w.set(func(o *Options) { o.MaxInFlight = 5 }), address)
+	for range 100 {
+		if _, err := get(t, b); err == nil {
+			t.Fatal("answered")
+		}
+	}
+	// 100 requests earn 20 repetitions, and the burst is 5.
+	if n := seen.Load(); n < 100 || n > 126 {
+		t.Errorf("%d attempts for 100 requests", n)
+	}
+}
+
+func TestWhoTheBackendIs(t *testing.T) {
+	w := newWorld(t)
+	other := newWorld(t)
+	tests := []struct {
+		name string
+		leaf pki.Leaf
+		from *world
+	}{
+		{"certificate for another name", pki.Leaf{DNSNames: []string{"other.kube-system.svc"}, Server: true}, w},
+		{"certificate of another authority", pki.Leaf{DNSNames: []string{serviceName}, Server: true}, other},
+		{"a client's certificate", pki.Leaf{CommonName: serviceName, DNSNames: []string{serviceName}, Client: true}, w},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			pair := test.from.pair(test.leaf)
+			address := w.tcp(func(c net.Conn) { _ = tls.Server(c, pki.ServerConfig(pair)).Handshake() })
+			_, err := do(t, w.backend(w.set(), address), http.MethodPost, strings.NewReader("secret"))
+			var failed *Error
+			var verification *tls.CertificateVerificationError
+			if !errors.As(err, &failed) || failed.Op != OpTLS || failed.Sent || !errors.As(err, &verification) {
+				t.Errorf("%#v", err)
+			}
+		})
+	}
+	t.Run("insecureSkipTLSVerify", func(t *testing.T) {
+		s := other.serve(text("anyone"))
+		spec := w.spec(s.address)
+		spec.CABundle, spec.Insecure = nil, true
+		b, err := w.set().Backend(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := get(t, b); err != nil || body != "anyone" {
+			t.Error(body, err)
+		}
+	})
+}
+
+func TestHeaderTimeout(t *testing.T) {
+	w := newWorld(t)
+	hold := make(chan struct{})
+	s := w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
+	defer close(hold)
+	b := w.backend(w.set(func(o *Options) { o.HeaderTimeout = 50 * time.Millisecond }), s.address)
+	_, err := get(t, b)
+	var failed *Error
+	if !errors.Is(err, ErrHeaderTimeout) || !errors.As(err, &failed) || !failed.Sent || failed.Attempts != 1 {
+		t.Errorf("%#v", err)
+	}
+}
+
+func TestCallerLeaves(t *testing.T) {
+	w := newWorld(t)
+	arrived, left := make(chan struct{}), make(chan struct{})
+	s := w.serve(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+		close(left)
+	}))
+	b := w.backend(w.set(), s.address)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://x/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _, err = b.RoundTrip(r) })
+	<-arrived
+	cancel()
+	wg.Wait()
+	<-left
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if state := b.Report().Endpoints[0]; state.State != "well" || state.InFlight != 0 {
+		t.Errorf("%+v: leaving is nobody's fault", state)
+	}
+}
+
+func TestMoreStreamsThanOneConnectionAllows(t *testing.T) {
+	w := newWorld(t)
+	hold := make(chan struct{})
+	var inside atomic.Int64
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.serveOn(l, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside.Add(1); <-hold }))
+	s.http.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 10}
+	b := w.backend(w.set(), s.address)
+	var wg sync.WaitGroup
+	var failed atomic.Int64
+	for range 35 {
+		wg.Go(func() {
+			if _, err := get(t, b); err != nil {
+				failed.Add(1)
+				t.Log(err)
+			}
+		})
+	}
+	eventually(t, 10*time.Second, "all inside", func() bool { return inside.Load() == 35 })
+	close(hold)
+	wg.Wait()
+	if failed.Load() > 0 {
+		t.Errorf("%d failed", failed.Load())
+	}
+}

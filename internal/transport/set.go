@@ -1,0 +1,121 @@
+package transport
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"portico.dev/internal/pki"
+)
+
+// Set is every backend of this process. It has no goroutine of its own; what its backends start is waited for by Close.
+type Set struct {
+	options   Options
+	replays   allowance
+	onFailure atomic.Pointer[func(*Backend, error)]
+
+	mu       sync.Mutex // guards what follows
+	backends map[key]*Backend
+	left     []*Backend // backends that are gone, until nothing of theirs is running
+	closed   bool
+}
+
+// key is the identity of a backend: whom we reach and how we know that it is them. A backend whose CA changes is
+// another backend, whose connections start from nothing.
+type key struct {
+	name, serverName string
+	ca               [sha256.Size]byte
+	system           bool // no CA bundle: the system's roots
+	insecure         bool
+	loopback         bool
+}
+
+// New returns a Set without backends.
+func New(o Options) *Set {
+	o = o.withDefaults()
+	s := &Set{options: o, replays: allowance{limit: o.MaxReplayTotal}, backends: make(map[key]*Backend)}
+	if o.OnFailure != nil {
+		s.OnFailure(o.OnFailure)
+	}
+	return s
+}
+
+// OnFailure sets whom to tell of every failed or lost connection, instead of Options.OnFailure, for a listener that is
+// made after the Set. f must not block.
+func (s *Set) OnFailure(f func(*Backend, error)) { s.onFailure.Store(&f) }
+
+// Backend returns the backend with the identity of spec, made if it is new, and gives it the endpoints of spec.
+// The error says that the CA bundle does not parse.
+func (s *Set) Backend(spec Spec) (*Backend, error) {
+	k := key{
+		name:       spec.Name,
+		serverName: spec.ServerName,
+		ca:         sha256.Sum256(spec.CABundle),
+		system:     len(spec.CABundle) == 0,
+		insecure:   spec.Insecure,
+		loopback:   spec.LoopbackOK,
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("backend %s: %w", spec.Name, ErrClosed)
+	}
+	b, ok := s.backends[k]
+	if !ok {
+		var err error
+		if b, err = newBackend(s, k, spec); err != nil {
+			return nil, fmt.Errorf("backend %s: %w", spec.Name, err)
+		}
+		s.backends[k] = b
+	}
+	b.setLimit(spec.MaxInFlight)
+	b.setEndpoints(spec.Endpoints)
+	return b, nil
+}
+
+// Retain keeps these backends. The others take no more requests, and are closed when those in flight ended or the
+// grace is over.
+func (s *Set) Retain(keep map[*Backend]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = slices.DeleteFunc(s.left, (*Backend).idle)
+	names := make(map[string]bool, len(keep))
+	for b := range keep {
+		names[b.key.name] = true
+	}
+	for k, b := range s.backends {
+		if keep[b] {
+			continue
+		}
+		delete(s.backends, k)
+		b.leave()
+		s.left = append(s.left, b)
+		if !names[k.name] {
+			s.options.Metrics.Forget(k.name)
+		}
+	}
+}
+
+// Close ends every backend and waits for what they started. Requests in flight fail.
+func (s *Set) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, b := range s.backends {
+		b.close()
+	}
+	for _, b := range s.left {
+		b.close()
+	}
+	s.backends, s.left = nil, nil
+}
+
+func clientOptions(spec Spec, certificate *pki.KeyPair) pki.ClientOptions {
+	o := pki.ClientOptions{ServerName: spec.ServerName, Insecure: spec.Insecure, Certificate: certificate}
+	if len(spec.CABundle) > 0 {
+		o.Roots = spec.CABundle
+	}
+	return o
+}
