@@ -1,0 +1,38 @@
+// Command extserver hosts storage-less Kubernetes-style APIs behind any front door.
+//
+//	serve      run the extension server
+//	manifests  print what an administrator applies for it
+//	version    print what this build is
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "extserver:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "extserver",
+		Short:         "Host storage-less Kubernetes-style APIs behind any front door",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.DisableSuggestions = true // an error is one line
+	root.AddCommand(serveCommand(), manifestsCommand(), versionCommand())
+	return root
+}

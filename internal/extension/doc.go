@@ -1,0 +1,20 @@
+// Package extension is the extension server host: resources are functions; delegated authn/authz, Table, watch by diff.
+//
+// Who writes an extension API writes a struct and one method:
+//
+//	type Queues struct{ ... }
+//	func (q *Queues) List(ctx context.Context, query extension.Query) ([]Queue, error)
+//
+//	host, err := extension.New(extension.Config{
+//		Resources: []extension.Resource{extension.Of(extension.Definition[Queue]{...}, queues)},
+//		...
+//	})
+//
+// The host owns everything that is the same for all of them: TLS, who the caller is and what they may, discovery in
+// both forms, OpenAPI, Table and metadata-only answers, JSON, YAML and protobuf, selectors, watches, errors, health,
+// limits and draining. A provider that can do more than list says so by implementing more: Getter, Tabler.
+//
+// Nothing here depends on our own front door. The host trusts identity headers only from a client certificate that the
+// ConfigMap kube-system/extension-apiserver-authentication vouches for, as every extension server does, and it links
+// no generic API server: leaf packages of apimachinery and the generated types of an API are enough.
+package extension

@@ -1,0 +1,114 @@
+package extension
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico.dev/internal/respond"
+)
+
+// checkTimeout bounds one round of checks: a probe that hangs says less than one that fails.
+const checkTimeout = 5 * time.Second
+
+// Check is one named answer to "is it well?".
+type Check struct {
+	// Name stands in the verbose answer and is a path below the endpoint.
+	Name string
+	// Check returns nil, or why not. It must heed ctx.
+	Check func(ctx context.Context) error
+}
+
+// health answers /livez, /readyz and /healthz, without asking who wants to know: a kubelet has no credentials. What
+// went wrong in words is left to the log and to verbose answers, as in kube-apiserver.
+type health struct {
+	endpoints map[string][]Check
+}
+
+func newHealth(live, ready []Check) *health {
+	ping := Check{Name: "ping", Check: func(context.Context) error { return nil }}
+	live = append([]Check{ping}, live...)
+	return &health{endpoints: map[string][]Check{
+		"livez":   live,
+		"readyz":  append(slices.Clone(live), ready...),
+		"healthz": live,
+	}}
+}
+
+// owns reports whether path is a health path, which is served before authentication.
+func (h *health) owns(path string) bool {
+	endpoint, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return h.endpoints[endpoint] != nil
+}
+
+func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		respond.Error(w, r, methodNotAllowed(r))
+		return
+	}
+	endpoint, name, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
+	checks := h.endpoints[endpoint]
+	if name != "" {
+		i := slices.IndexFunc(checks, func(c Check) bool { return c.Name == name })
+		if i < 0 {
+			respond.Error(w, r, notFound(r))
+			return
+		}
+		checks = checks[i : i+1]
+	}
+	excluded := r.URL.Query()["exclude"]
+	ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
+	defer cancel()
+	var text strings.Builder
+	failed := 0
+	for _, c := range checks {
+		if slices.Contains(excluded, c.Name) {
+			fmt.Fprintf(&text, "[+]%s excluded: ok\n", c.Name)
+		} else if err := c.Check(ctx); err != nil {
+			failed++
+			fmt.Fprintf(&text, "[-]%s failed: %v\n", c.Name, err)
+		} else {
+			fmt.Fprintf(&text, "[+]%s ok\n", c.Name)
+		}
+	}
+	writeHealth(w, r, endpoint, text.String(), failed)
+}
+
+func writeHealth(w http.ResponseWriter, r *http.Request, endpoint, text string, failed int) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-cache, private")
+	code, verdict := http.StatusOK, endpoint+" check passed\n"
+	if failed > 0 {
+		code, verdict = http.StatusInternalServerError, endpoint+" check failed\n"
+	}
+	_, verbose := r.URL.Query()["verbose"]
+	w.WriteHeader(code)
+	switch {
+	case r.Method == http.MethodHead:
+	case verbose || failed > 0:
+		_, _ = fmt.Fprint(w, text, verdict) // the prober is gone; there is nobody to tell
+	default:
+		_, _ = fmt.Fprint(w, "ok")
+	}
+}
+
+func notFound(r *http.Request) error {
+	err := apierrors.NewGenericServerResponse(http.StatusNotFound, strings.ToLower(r.Method),
+		apiGroupResource(r), "", "", 0, false)
+	err.ErrStatus.Message = fmt.Sprintf("the server could not find the requested resource: %s", r.URL.Path)
+	return err
+}
+
+func methodNotAllowed(r *http.Request) error {
+	return apierrors.NewMethodNotSupported(apiGroupResource(r), strings.ToLower(r.Method))
+}
+
+var errDraining = errors.New("the server is shutting down")

@@ -1,0 +1,162 @@
+package extension
+
+import (
+	"context"
+	"errors"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// object is one object of any hosted type. Once it has left the source it is shared and never changed.
+type object interface {
+	metav1.Object
+	GetObjectKind() schema.ObjectKind
+}
+
+// source is a provider with its type erased, the form in which the rest of the host knows it.
+type source interface {
+	list(ctx context.Context, q Query) ([]object, error)
+	get(ctx context.Context, q Query) (object, error)
+	// stamped is a copy of o that carries resourceVersion.
+	stamped(o object, resourceVersion string) object
+	// blank is an object without content, for bookmarks.
+	blank() object
+	columns(items []object) []metav1.TableColumnDefinition
+	cells(items []object) [][]any
+	field(o object, label string) string
+	fieldLabels() []string
+	goType() reflect.Type
+}
+
+// hosted is the source of a typed provider.
+type hosted[T any, P Object[T]] struct {
+	definition Definition[T]
+	provider   Lister[T]
+}
+
+func (h hosted[T, P]) gvk() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: h.definition.Group, Version: h.definition.Version, Kind: h.definition.Kind}
+}
+
+// own copies an object that belongs to the provider and names its kind. The copy is shallow: only the header is ours.
+func (h hosted[T, P]) own(item T) object {
+	p := P(&item)
+	p.GetObjectKind().SetGroupVersionKind(h.gvk())
+	return p
+}
+
+func (h hosted[T, P]) list(ctx context.Context, q Query) ([]object, error) {
+	items, err := h.provider.List(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]object, len(items))
+	for i := range items {
+		out[i] = h.own(items[i])
+	}
+	return out, nil
+}
+
+func (h hosted[T, P]) get(ctx context.Context, q Query) (object, error) {
+	if getter, ok := h.provider.(Getter[T]); ok {
+		item, err := getter.Get(ctx, q)
+		if errors.Is(err, ErrNotFound) {
+			return nil, h.notFound(q.Name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return h.own(item), nil
+	}
+	items, err := h.list(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range items {
+		if item.GetName() == q.Name && item.GetNamespace() == q.Namespace {
+			return item, nil
+		}
+	}
+	return nil, h.notFound(q.Name)
+}
+
+func (h hosted[T, P]) notFound(name string) error {
+	return apierrors.NewNotFound(schema.GroupResource{Group: h.definition.Group, Resource: h.definition.Plural}, name)
+}
+
+func (h hosted[T, P]) stamped(o object, resourceVersion string) object {
+	c := *o.(P)
+	p := P(&c)
+	p.SetResourceVersion(resourceVersion)
+	return p
+}
+
+func (h hosted[T, P]) blank() object {
+	var zero T
+	return h.own(zero)
+}
+
+func (h hosted[T, P]) shape(items []object) []Column[T] {
+	if tabler, ok := h.provider.(Tabler[T]); ok {
+		typed := make([]T, len(items))
+		for i := range items {
+			typed[i] = *items[i].(P)
+		}
+		return tabler.Columns(typed)
+	}
+	if len(h.definition.Columns) > 0 {
+		return h.definition.Columns
+	}
+	return []Column[T]{
+		{Name: "Name", Type: "string", Format: "name", Description: "Name of the object.",
+			Value: func(o *T) any { return P(o).GetName() }},
+		{Name: "Created At", Type: "date", Description: "When the object came to be.",
+			Value: func(o *T) any { return P(o).GetCreationTimestamp() }},
+	}
+}
+
+func (h hosted[T, P]) columns(items []object) []metav1.TableColumnDefinition {
+	shape := h.shape(items)
+	out := make([]metav1.TableColumnDefinition, len(shape))
+	for i, c := range shape {
+		out[i] = metav1.TableColumnDefinition{
+			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority,
+		}
+	}
+	return out
+}
+
+func (h hosted[T, P]) cells(items []object) [][]any {
+	shape := h.shape(items)
+	rows := make([][]any, len(items))
+	for i, item := range items {
+		rows[i] = make([]any, len(shape))
+		for j, c := range shape {
+			rows[i][j] = c.Value(item.(P))
+		}
+	}
+	return rows
+}
+
+func (h hosted[T, P]) field(o object, label string) string {
+	switch label {
+	case "metadata.name":
+		return o.GetName()
+	case "metadata.namespace":
+		return o.GetNamespace()
+	}
+	return h.definition.Fields[label](o.(P))
+}
+
+func (h hosted[T, P]) fieldLabels() []string {
+	labels := make([]string, 0, len(h.definition.Fields))
+	for label := range h.definition.Fields {
+		labels = append(labels, label)
+	}
+	return labels
+}
+
+func (h hosted[T, P]) goType() reflect.Type { return reflect.TypeFor[T]() }

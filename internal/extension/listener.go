@@ -1,0 +1,126 @@
+package extension
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+
+	"portico.dev/internal/pki"
+)
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 3 * time.Minute
+	// maxHeaderBytes holds the largest identity that a front door forwards (64 KiB) with room for the rest.
+	maxHeaderBytes = 128 << 10
+)
+
+// Ready is closed when the host accepts connections.
+func (h *Host) Ready() <-chan struct{} { return h.ready }
+
+// Address is host:port of the listener, empty before Ready.
+func (h *Host) Address() string {
+	if a := h.address.Load(); a != nil {
+		return *a
+	}
+	return ""
+}
+
+// Run listens and serves until ctx ends, then drains: /readyz fails, connections are told to go away, watches end
+// cleanly, and requests in flight get their time.
+func (h *Host) Run(ctx context.Context) error {
+	address := net.JoinHostPort(h.config.BindAddress, strconv.Itoa(h.config.Port))
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w; choose another --secure-port, or 0 for a free one", address, err)
+	}
+	bound := l.Addr().String()
+	h.address.Store(&bound)
+
+	// Requests live in a context of their own: ctx ending must begin the drain, not cut everything at once.
+	alive, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	server := h.server(alive)
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(l, "", "") }()
+	close(h.ready)
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve on %s: %w", bound, err)
+	case <-ctx.Done():
+	}
+	h.drain(server, end)
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve on %s: %w", bound, err)
+	}
+	return nil
+}
+
+func (h *Host) server(alive context.Context) *http.Server {
+	return &http.Server{
+		Handler:           h.handler(),
+		TLSConfig:         h.tlsConfig(),
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return alive },
+		ErrorLog:          log.New(zapLines{h.log}, "", 0),
+		// A front door brings all its users over a few connections.
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 1000, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+	}
+}
+
+// drain ends the host in order. Watches are ended first: they would otherwise use up the whole timeout.
+func (h *Host) drain(server *http.Server, endRequests context.CancelFunc) {
+	h.draining.Store(true)
+	if h.config.ShutdownDelay > 0 {
+		delay := time.NewTimer(h.config.ShutdownDelay)
+		<-delay.C
+	}
+	h.endWatches()
+	ctx, cancel := context.WithTimeout(context.Background(), h.config.ShutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		h.log.Warn("requests were cut off", zap.Duration("after", h.config.ShutdownTimeout))
+		endRequests()
+		_ = server.Close()
+	}
+}
+
+func (h *Host) notDraining(context.Context) error {
+	if h.draining.Load() {
+		return errDraining
+	}
+	return nil
+}
+
+func (h *Host) tlsConfig() *tls.Config {
+	base := pki.ServerConfig(h.config.Certificate)
+	if h.config.ClientCAs == nil {
+		return base
+	}
+	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := base.Clone()
+		now.GetConfigForClient = nil
+		now.ClientCAs = h.config.ClientCAs()
+		return now, nil
+	}
+	return base
+}
+
+// zapLines takes the lines that net/http logs: handshakes that failed and the like, which anybody can cause.
+type zapLines struct{ log *zap.Logger }
+
+func (z zapLines) Write(line []byte) (int, error) {
+	z.log.Debug("http server", zap.ByteString("line", line))
+	return len(line), nil
+}

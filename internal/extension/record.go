@@ -1,0 +1,121 @@
+package extension
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/request"
+)
+
+// recorder notes what became of a request, for the log and the metrics.
+type recorder struct {
+	http.ResponseWriter
+	code  int
+	bytes int64
+	info  *apirequest.RequestInfo
+	user  user.Info
+}
+
+func (rec *recorder) WriteHeader(code int) {
+	if rec.code == 0 && code >= http.StatusOK {
+		rec.code = code
+	}
+	rec.ResponseWriter.WriteHeader(code)
+}
+
+func (rec *recorder) Write(p []byte) (int, error) {
+	if rec.code == 0 {
+		rec.code = http.StatusOK
+	}
+	n, err := rec.ResponseWriter.Write(p)
+	rec.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController reach the connection, to flush and to set deadlines.
+func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
+
+func noteInfo(w http.ResponseWriter, info *apirequest.RequestInfo) {
+	if rec, ok := w.(*recorder); ok {
+		rec.info = info
+	}
+}
+
+func noteUser(w http.ResponseWriter, u user.Info) {
+	if rec, ok := w.(*recorder); ok {
+		rec.user = u
+	}
+}
+
+// record counts, times and logs each request.
+func (h *Host) record(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		rec := &recorder{ResponseWriter: w}
+		defer func() {
+			if rec.code == 0 {
+				rec.code = http.StatusOK
+			}
+			h.count(rec, time.Since(began))
+			if h.config.AccessLog {
+				h.logAccess(r, rec, time.Since(began))
+			}
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+// component tells our requests from a front door's where one scrape sees both.
+const component = "extension-server"
+
+func (h *Host) count(rec *recorder, took time.Duration) {
+	labels := []string{"other", "", "", "", "", "", component}
+	// Only what is hosted becomes a label: names in a path are the client's to choose, and a registry is not endless.
+	if info := rec.info; info != nil && info.IsResourceRequest && h.hosts(info) {
+		scope := "cluster"
+		switch {
+		case info.Name != "":
+			scope = "resource"
+		case info.Namespace != "":
+			scope = "namespace"
+		}
+		labels = []string{verbLabel(info.Verb), info.APIGroup, info.APIVersion, info.Resource, "", scope, component}
+	} else if info != nil && !info.IsResourceRequest {
+		labels[0] = verbLabel(info.Verb)
+	}
+	h.metrics.Total.WithLabelValues(append(labels, strconv.Itoa(rec.code))...).Inc()
+	if rec.info == nil || !request.LongRunning(rec.info) {
+		h.metrics.Duration.WithLabelValues(labels...).Observe(took.Seconds())
+	}
+}
+
+func verbLabel(verb string) string {
+	switch verb {
+	case "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection":
+		return verb
+	}
+	return "other"
+}
+
+func (h *Host) logAccess(r *http.Request, rec *recorder, took time.Duration) {
+	name := ""
+	if rec.user != nil {
+		name = rec.user.GetName()
+	}
+	h.log.Info("request", zap.String("method", r.Method), zap.String("path", bounded(r.URL.Path)), zap.Int("code", rec.code),
+		zap.Int64("bytes", rec.bytes), zap.Duration("took", took), zap.String("user", bounded(name)),
+		zap.String("client", r.RemoteAddr), zap.String("audit-id", rec.Header().Get("Audit-Id")))
+}
+
+// bounded keeps what a client chose from filling the log.
+func bounded(s string) string {
+	if len(s) > 512 {
+		return s[:512]
+	}
+	return s
+}

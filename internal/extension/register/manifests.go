@@ -1,0 +1,215 @@
+package register
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+)
+
+// Registration says how a front door reaches the server and what it finds there.
+type Registration struct {
+	// Namespace and Service name the Service. The namespace must exist.
+	Namespace, Service string
+	// ExternalName is the DNS name that the Service stands for, when Addresses is empty. Default localhost.
+	ExternalName string
+	// Addresses make a Service with an EndpointSlice instead. They must be IP addresses of one family, and no loopback
+	// ones: the API refuses those.
+	Addresses []string
+	// Port is where the server listens.
+	Port int
+	// CABundle is what the server's certificate chains to. Nil: what the front door's system trusts.
+	CABundle []byte
+	// GroupVersions are what is served, the preferred version of each group first.
+	GroupVersions []schema.GroupVersion
+}
+
+// Manifest is one object in the form that server-side apply takes: only the fields that this server owns.
+type Manifest map[string]any
+
+// servicePort is the port of a Service with endpoints; the server's own stands in the EndpointSlice.
+const servicePort = 443
+
+// Validate names what a front door would refuse, or would accept and never reach.
+func (r Registration) Validate() error {
+	switch {
+	case r.Namespace == "" || r.Service == "":
+		return errors.New("registration: a service namespace and a service name are required")
+	case r.Port < 1 || r.Port > 65535:
+		return fmt.Errorf("registration: port %d: must be between 1 and 65535", r.Port)
+	case len(r.GroupVersions) == 0:
+		return errors.New("registration: no group-versions to register")
+	}
+	for _, a := range r.Addresses {
+		ip := net.ParseIP(a)
+		if ip == nil || ip.IsLoopback() || ip.IsUnspecified() {
+			return fmt.Errorf("registration: address %q: must be an IP address that the front door can reach, and no loopback one", a)
+		}
+	}
+	return nil
+}
+
+// Objects are the Service, the EndpointSlice if there are addresses, and the APIServices, in the order to apply them.
+func (r Registration) Objects() []Manifest {
+	objects := []Manifest{r.service()}
+	if len(r.Addresses) > 0 {
+		objects = append(objects, r.endpoints())
+	}
+	place := map[string]int32{}
+	for _, gv := range r.GroupVersions {
+		objects = append(objects, r.apiService(gv, 100-10*place[gv.Group]))
+		place[gv.Group]++
+	}
+	return objects
+}
+
+func (r Registration) metadata() map[string]any {
+	return map[string]any{"name": r.Service, "namespace": r.Namespace}
+}
+
+func (r Registration) service() Manifest {
+	spec := map[string]any{"type": "ExternalName", "externalName": r.ExternalName}
+	if r.ExternalName == "" {
+		spec["externalName"] = "localhost"
+	}
+	if len(r.Addresses) > 0 {
+		spec = map[string]any{"type": "ClusterIP", "ports": []any{map[string]any{
+			"name": "https", "port": servicePort, "targetPort": r.Port, "protocol": "TCP"}}}
+	}
+	return Manifest{"apiVersion": "v1", "kind": "Service", "metadata": r.metadata(), "spec": spec}
+}
+
+func (r Registration) endpoints() Manifest {
+	family := "IPv4"
+	if net.ParseIP(r.Addresses[0]).To4() == nil {
+		family = "IPv6"
+	}
+	metadata := r.metadata()
+	metadata["labels"] = map[string]any{
+		"kubernetes.io/service-name":             r.Service,
+		"endpointslice.kubernetes.io/managed-by": fieldManager,
+	}
+	return Manifest{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata, "addressType": family,
+		"ports":     []any{map[string]any{"name": "https", "port": r.Port, "protocol": "TCP"}},
+		"endpoints": []any{map[string]any{"addresses": r.Addresses, "conditions": map[string]any{"ready": true}}},
+	}
+}
+
+func (r Registration) apiService(gv schema.GroupVersion, versionPriority int32) Manifest {
+	// A front door resolves an ExternalName to name:port itself, so the port is the server's own there.
+	port := r.Port
+	if len(r.Addresses) > 0 {
+		port = servicePort
+	}
+	spec := map[string]any{
+		"group": gv.Group, "version": gv.Version, "groupPriorityMinimum": 100, "versionPriority": versionPriority,
+		"service": map[string]any{"namespace": r.Namespace, "name": r.Service, "port": port},
+	}
+	if len(r.CABundle) > 0 {
+		spec["caBundle"] = base64.StdEncoding.EncodeToString(r.CABundle)
+	}
+	return Manifest{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+		"metadata": map[string]any{"name": gv.Version + "." + gv.Group}, "spec": spec,
+	}
+}
+
+// Resources are the resources of a group that readers may read.
+type Resources struct {
+	Group string
+	Names []string
+}
+
+// RBAC is what an administrator grants: an identity for the server, the right to ask the front door who somebody is
+// and what they may, the right to read the trust ConfigMap, and a role for those who read the served resources.
+func (r Registration) RBAC(readable []Resources) []Manifest {
+	account := map[string]any{"kind": "ServiceAccount", "name": r.Service, "namespace": r.Namespace}
+	var rules []any
+	for _, g := range readable {
+		rules = append(rules, map[string]any{"apiGroups": []string{g.Group}, "resources": g.Names, "verbs": []string{"get", "list", "watch"}})
+	}
+	return []Manifest{
+		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": r.metadata()},
+		clusterRoleBinding(r.Service+":system:auth-delegator", "system:auth-delegator", account),
+		{
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+			"metadata": map[string]any{"name": r.Service + "-auth-reader", "namespace": "kube-system"},
+			"roleRef":  roleRef("Role", "extension-apiserver-authentication-reader"),
+			"subjects": []any{account},
+		},
+		{
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+			"metadata": map[string]any{
+				"name":   "system:" + r.Service + "-reader",
+				"labels": map[string]any{"rbac.authorization.k8s.io/aggregate-to-view": "true"},
+			},
+			"rules": rules,
+		},
+		{
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+			"metadata": map[string]any{"name": "system:" + r.Service},
+			"rules": []any{
+				map[string]any{"apiGroups": []string{""}, "resources": []string{"nodes"}, "verbs": []string{"get"}},
+				map[string]any{"apiGroups": []string{""}, "resources": []string{"services"}, "verbs": []string{"create", "get", "patch"}},
+				map[string]any{"apiGroups": []string{"discovery.k8s.io"}, "resources": []string{"endpointslices"}, "verbs": []string{"create", "get", "patch"}},
+				map[string]any{"apiGroups": []string{"apiregistration.k8s.io"}, "resources": []string{"apiservices"}, "verbs": []string{"create", "get", "patch"}},
+			},
+		},
+		clusterRoleBinding("system:"+r.Service, "system:"+r.Service, account),
+	}
+}
+
+func clusterRoleBinding(name, role string, subject map[string]any) Manifest {
+	return Manifest{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+		"metadata": map[string]any{"name": name},
+		"roleRef":  roleRef("ClusterRole", role),
+		"subjects": []any{subject},
+	}
+}
+
+func roleRef(kind, name string) map[string]any {
+	return map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+}
+
+// YAML prints objects as a stream of documents.
+func YAML(objects []Manifest) ([]byte, error) {
+	var out bytes.Buffer
+	for i, o := range objects {
+		if i > 0 {
+			out.WriteString("---\n")
+		}
+		doc, err := yaml.Marshal(o)
+		if err != nil {
+			return nil, fmt.Errorf("print %s: %w", o, err)
+		}
+		out.Write(doc)
+	}
+	return out.Bytes(), nil
+}
+
+// String names the object: kind/namespace/name.
+func (o Manifest) String() string {
+	parts := []string{o.text("kind")}
+	if ns := o.meta("namespace"); ns != "" {
+		parts = append(parts, ns)
+	}
+	return strings.Join(append(parts, o.meta("name")), "/")
+}
+
+func (o Manifest) text(field string) string {
+	s, _ := o[field].(string)
+	return s
+}
+
+func (o Manifest) meta(field string) string {
+	m, _ := o["metadata"].(map[string]any)
+	s, _ := m[field].(string)
+	return s
+}

@@ -1,0 +1,279 @@
+package extension
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// schemas derives OpenAPI models from Go types by reflection. Descriptions come from where Kubernetes types keep them
+// at run time (SwaggerDoc), from `description` tags, and from Definition.Docs.
+type schemas struct {
+	prefix string // of references
+	v3     bool
+	models map[string]map[string]any
+}
+
+func newSchemas(prefix string, v3 bool) *schemas {
+	return &schemas{prefix: prefix, v3: v3, models: map[string]map[string]any{}}
+}
+
+// The methods by which types describe themselves. They are those of kube-openapi and of the generated Kubernetes types.
+type (
+	modelNamer  interface{ OpenAPIModelName() string }
+	docCarrier  interface{ SwaggerDoc() map[string]string }
+	schemaTyper interface {
+		OpenAPISchemaType() []string
+		OpenAPISchemaFormat() string
+	}
+)
+
+// addResource adds the models of a resource's kind and list kind, and returns references to them.
+func (b *schemas) addResource(s Resource) (item, list map[string]any, err error) {
+	t := s.source.goType()
+	name := modelName(t)
+	model := b.object(t, docs{byPath: s.docs})
+	if s.schema != nil {
+		if model, err = rawSchema(s); err != nil {
+			return nil, nil, err
+		}
+	}
+	b.addKind(name, model, s, s.kind.Kind)
+	listName := name + "List"
+	b.addType(metav1.ListMeta{})
+	b.addKind(listName, map[string]any{
+		"type":        "object",
+		"description": s.kind.Kind + "List is a list of " + s.kind.Kind + ".",
+		"required":    []string{"items"},
+		"properties": map[string]any{
+			"apiVersion": described(map[string]any{"type": "string"}, metav1.TypeMeta{}.SwaggerDoc()["apiVersion"]),
+			"kind":       described(map[string]any{"type": "string"}, metav1.TypeMeta{}.SwaggerDoc()["kind"]),
+			"metadata":   b.described(b.refTo(metav1.ListMeta{}), "Standard list metadata."),
+			"items": map[string]any{"type": "array", "description": "Items are the objects of the list.",
+				"items": b.reference(name)},
+		},
+	}, s, s.kind.Kind+"List")
+	return b.ref(name), b.ref(listName), nil
+}
+
+// addKind adds a model that is a kind. A Go type that is served in two versions is one model with two kinds.
+func (b *schemas) addKind(name string, model map[string]any, s Resource, kind string) {
+	gvk := s.kind
+	gvk.Kind = kind
+	kinds := []any{kindExtension(gvk)}
+	if have, ok := b.models[name]["x-kubernetes-group-version-kind"].([]any); ok {
+		kinds = append(slices.Clone(have), kinds...)
+	}
+	model["x-kubernetes-group-version-kind"] = kinds
+	b.models[name] = model
+}
+
+// addType adds the model of a Go type that is not a hosted kind.
+func (b *schemas) addType(v any) { b.of(reflect.TypeOf(v), docs{}) }
+
+func (b *schemas) refTo(v any) map[string]any { return b.ref(modelName(reflect.TypeOf(v))) }
+
+func (b *schemas) ref(name string) map[string]any { return map[string]any{"$ref": b.prefix + name} }
+
+// reference is a reference from within a model: v3 wraps it, since in JSON schema nothing may stand beside a $ref.
+func (b *schemas) reference(name string) map[string]any {
+	if !b.v3 {
+		return b.ref(name)
+	}
+	return map[string]any{"allOf": []any{b.ref(name)}, "default": map[string]any{}}
+}
+
+func (b *schemas) described(schema map[string]any, text string) map[string]any {
+	if ref, ok := schema["$ref"]; ok && b.v3 {
+		schema = map[string]any{"allOf": []any{map[string]any{"$ref": ref}}, "default": map[string]any{}}
+	}
+	return described(schema, text)
+}
+
+func described(schema map[string]any, text string) map[string]any {
+	if text != "" {
+		schema["description"] = text
+	}
+	return schema
+}
+
+// docs are the descriptions that a resource gives, seen from one place in its type.
+type docs struct {
+	byPath map[string]string
+	path   string
+}
+
+func (d docs) here() string { return d.byPath[d.path] }
+
+func (d docs) field(name string) docs {
+	if d.path != "" {
+		name = d.path + "." + name
+	}
+	return docs{byPath: d.byPath, path: name}
+}
+
+// of is the schema of a type where it is used: inline for plain types, a reference for structs that have a name.
+func (b *schemas) of(t reflect.Type, d docs) map[string]any {
+	if plain, ok := selfDescribed(t); ok {
+		return plain
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return b.of(t.Elem(), d)
+	case reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case reflect.Int, reflect.Int64, reflect.Uint, reflect.Uint64, reflect.Uint32:
+		return map[string]any{"type": "integer", "format": "int64"}
+	case reflect.Int8, reflect.Int16, reflect.Int32, reflect.Uint8, reflect.Uint16:
+		return map[string]any{"type": "integer", "format": "int32"}
+	case reflect.Float32, reflect.Float64:
+		return map[string]any{"type": "number", "format": "double"}
+	case reflect.String:
+		return map[string]any{"type": "string"}
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return map[string]any{"type": "string", "format": "byte"}
+		}
+		return map[string]any{"type": "array", "items": b.of(t.Elem(), d)}
+	case reflect.Map:
+		return map[string]any{"type": "object", "additionalProperties": b.of(t.Elem(), d)}
+	case reflect.Struct:
+		return b.structure(t, d)
+	}
+	return map[string]any{} // an interface: anything
+}
+
+// selfDescribed asks types whose JSON is not their fields.
+func selfDescribed(t reflect.Type) (map[string]any, bool) {
+	if t == reflect.TypeFor[json.RawMessage]() {
+		return map[string]any{}, true
+	}
+	if t.Kind() == reflect.Pointer {
+		return nil, false
+	}
+	if v, ok := reflect.New(t).Interface().(schemaTyper); ok && len(v.OpenAPISchemaType()) > 0 {
+		schema := map[string]any{"type": v.OpenAPISchemaType()[0]}
+		if format := v.OpenAPISchemaFormat(); format != "" {
+			schema["format"] = format
+		}
+		return schema, true
+	}
+	if t.Kind() == reflect.Struct && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
+		return map[string]any{"type": "object"}, true // its own code decides; FieldsV1 is such a type
+	}
+	return nil, false
+}
+
+func (b *schemas) structure(t reflect.Type, d docs) map[string]any {
+	if t.Name() == "" {
+		return b.object(t, d)
+	}
+	name := modelName(t)
+	if _, known := b.models[name]; !known {
+		b.models[name] = map[string]any{} // a type that contains itself finds this and stops
+		maps.Copy(b.models[name], b.object(t, d))
+	}
+	return b.reference(name)
+}
+
+// object is the model of a struct's fields.
+func (b *schemas) object(t reflect.Type, d docs) map[string]any {
+	properties := map[string]any{}
+	required := b.fields(t, d, properties)
+	model := map[string]any{"type": "object"}
+	if len(properties) > 0 {
+		model["properties"] = properties
+	}
+	if len(required) > 0 {
+		slices.Sort(required)
+		model["required"] = required
+	}
+	text := d.here()
+	if text == "" {
+		text = swaggerDoc(t)[""]
+	}
+	return described(model, text)
+}
+
+// fields adds the properties of a struct as encoding/json names them, and returns those that are always present.
+func (b *schemas) fields(t reflect.Type, d docs, properties map[string]any) (required []string) {
+	own := swaggerDoc(t)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, flags, _ := strings.Cut(f.Tag.Get("json"), ",")
+		embedded := f.Anonymous && name == ""
+		if name == "-" || (!f.IsExported() && !embedded) {
+			continue
+		}
+		if embedded {
+			inner := f.Type
+			if inner.Kind() == reflect.Pointer {
+				inner = inner.Elem()
+			}
+			if inner.Kind() == reflect.Struct {
+				required = append(required, b.fields(inner, d, properties)...)
+				continue
+			}
+		}
+		if name == "" {
+			name = f.Name
+		}
+		at := d.field(name)
+		properties[name] = b.described(b.of(f.Type, at), firstOf(at.here(), f.Tag.Get("description"), own[name], typeDoc(f.Type)))
+		if !strings.Contains(flags, "omitempty") && !strings.Contains(flags, "omitzero") {
+			required = append(required, name)
+		}
+	}
+	return required
+}
+
+func firstOf(texts ...string) string {
+	for _, text := range texts {
+		if text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// typeDoc describes a field by its type, when nobody has described the field.
+func typeDoc(t reflect.Type) string {
+	if t.Kind() != reflect.Struct {
+		return ""
+	}
+	return swaggerDoc(t)[""]
+}
+
+func swaggerDoc(t reflect.Type) map[string]string {
+	if v, ok := reflect.New(t).Interface().(docCarrier); ok {
+		return v.SwaggerDoc()
+	}
+	return nil
+}
+
+// modelName is the name under which a type's model stands: what the type says, or its import path turned around as
+// Kubernetes does it.
+func modelName(t reflect.Type) string {
+	if v, ok := reflect.New(t).Interface().(modelNamer); ok {
+		return v.OpenAPIModelName()
+	}
+	host, rest, _ := strings.Cut(t.PkgPath(), "/")
+	labels := strings.Split(host, ".")
+	slices.Reverse(labels)
+	path := strings.Join(labels, ".")
+	if rest != "" {
+		path += "." + strings.ReplaceAll(rest, "/", ".")
+	}
+	// Only what may stand in a reference; the brackets of a generic type may not.
+	return strings.Map(func(c rune) rune {
+		if strings.ContainsRune("[],/*", c) {
+			return '_'
+		}
+		return c
+	}, fmt.Sprintf("%s.%s", path, t.Name()))
+}

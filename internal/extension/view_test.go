@@ -1,0 +1,218 @@
+package extension
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// thing is the least that can be hosted.
+type thing struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Value             int `json:"value"`
+}
+
+func thingView(list ListFunc[thing]) *view {
+	s := Of(Definition[thing]{Group: "g", Version: "v1", Plural: "things", Kind: "Thing", PollInterval: time.Second}, list)
+	return newView(s, everything(), newVersions(time.Unix(1000, 0)))
+}
+
+// TestViewModel replays the changes of a view and must arrive at its content, whatever happened in between.
+func TestViewModel(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 7))
+	world := map[string]int{}
+	v := thingView(func(context.Context, Query) ([]thing, error) {
+		var items []thing
+		for name, value := range world {
+			items = append(items, thing{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "from the provider"}, Value: value})
+		}
+		return items, nil
+	})
+	ctx := t.Context()
+	if err := v.refresh(ctx, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	mirror := map[string]int{}
+	items, position := v.content()
+	for _, o := range items {
+		mirror[o.GetName()] = o.(*thing).Value
+	}
+	sel, err := parseSelection(v.resource, "", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 300 {
+		for range random.IntN(4) {
+			name := fmt.Sprint("t", random.IntN(6))
+			if random.IntN(3) == 0 {
+				delete(world, name)
+			} else {
+				world[name] = random.IntN(3)
+			}
+		}
+		if err := v.refresh(ctx, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		changes, version, _, err := v.since(position)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range changes {
+			if c.version <= position {
+				t.Fatalf("round %d: version %d after %d", round, c.version, position)
+			}
+			position = c.version
+			kind, o := sel.seen(c)
+			if o.GetResourceVersion() != formatVersion(c.version) {
+				t.Fatalf("round %d: event %d carries version %s", round, c.version, o.GetResourceVersion())
+			}
+			_, known := mirror[o.GetName()]
+			if known == (kind == watch.Added) {
+				t.Fatalf("round %d: %s of %s, known before: %t", round, kind, o.GetName(), known)
+			}
+			if kind == watch.Deleted {
+				delete(mirror, o.GetName())
+			} else {
+				mirror[o.GetName()] = o.(*thing).Value
+			}
+		}
+		if position != version && len(changes) > 0 {
+			t.Fatalf("round %d: last change %d, version %d", round, position, version)
+		}
+		if fmt.Sprint(mirror) != fmt.Sprint(world) {
+			t.Fatalf("round %d: mirror %v, world %v", round, mirror, world)
+		}
+	}
+}
+
+func TestViewForgetsAndSaysSo(t *testing.T) {
+	value := 0
+	v := thingView(func(context.Context, Query) ([]thing, error) {
+		value++
+		return []thing{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Value: value}}, nil
+	})
+	ctx := t.Context()
+	if err := v.refresh(ctx, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	_, began := v.content()
+	for range historyLimit + 1 {
+		if err := v.refresh(ctx, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, _, err := v.since(began); !errors.Is(err, errExpired) {
+		t.Errorf("a version before the history: %v", err)
+	}
+	changes, _, _, err := v.since(began + 1)
+	if err != nil || len(changes) != historyLimit {
+		t.Errorf("%d changes, %v", len(changes), err)
+	}
+}
+
+func TestViewKeepsVersionsOfWhatDidNotChange(t *testing.T) {
+	labels := map[string]string{"a": "1", "b": "2"}
+	v := thingView(func(context.Context, Query) ([]thing, error) {
+		return []thing{{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: labels}}}, nil
+	})
+	var versions []string
+	for range 3 {
+		if err := v.refresh(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		items, version := v.content()
+		versions = append(versions, items[0].GetResourceVersion(), formatVersion(version))
+	}
+	for _, got := range versions {
+		if got != versions[0] {
+			t.Fatalf("versions %v", versions)
+		}
+	}
+}
+
+func TestViewWaitsNoLongerThanItsCaller(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	v := thingView(func(context.Context, Query) ([]thing, error) {
+		close(entered)
+		<-release
+		return nil, nil
+	})
+	done := make(chan error, 1)
+	go func() { done <- v.refresh(context.Background(), time.Now()) }()
+	<-entered
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := v.refresh(ctx, time.Now()); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that left got %v", err)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestVersionsOfALaterLifeAreLarger(t *testing.T) {
+	earlier := newVersions(time.Unix(1000, 0))
+	var last uint64
+	for range 1000 {
+		last = earlier.next()
+	}
+	if next := newVersions(time.Unix(1001, 0)).next(); next <= last {
+		t.Errorf("%d after %d", next, last)
+	}
+}
+
+func FuzzNegotiate(f *testing.F) {
+	for _, seed := range []string{"", "*/*", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "a;b=\"", "application/json;q=0.5,application/yaml"} {
+		f.Add(seed, "list", true)
+	}
+	f.Fuzz(func(t *testing.T, accept, verb string, protobuf bool) {
+		o := offer{verb: verb, protobuf: protobuf}
+		rep, ok := o.negotiate(accept)
+		if ok && !o.encodable(rep) {
+			t.Errorf("%q: chose %+v, which cannot be written", accept, rep)
+		}
+	})
+}
+
+func TestNegotiation(t *testing.T) {
+	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	for _, c := range []struct {
+		situation, accept string
+		offer             offer
+		want              representation
+		ok                bool
+	}{
+		{"nothing asked", "", offer{verb: "list"}, representation{media: "application/json"}, true},
+		{"kubectl get", table + "," + "application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", offer{verb: "list"},
+			representation{media: "application/json", form: tableForm, version: "v1"}, true},
+		{"parameters in another order", "application/json; g=meta.k8s.io; as=Table; v=v1", offer{verb: "get"},
+			representation{media: "application/json", form: tableForm, version: "v1"}, true},
+		{"quality decides", "application/json;q=0.1,application/yaml", offer{verb: "list"}, representation{media: "application/yaml"}, true},
+		{"quality zero refuses", "application/json;q=0", offer{verb: "list"}, representation{}, false},
+		{"kubectl top", "application/vnd.kubernetes.protobuf, */*", offer{verb: "list", protobuf: true},
+			representation{media: "application/vnd.kubernetes.protobuf"}, true},
+		{"metadata informer, list", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json", offer{verb: "list"},
+			representation{media: "application/vnd.kubernetes.protobuf", form: metadataForm, version: "v1"}, true},
+		{"metadata of one asked of a list", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", offer{verb: "list"}, representation{}, false},
+		{"unknown transformation", "application/json;as=Chart;g=meta.k8s.io;v=v1", offer{verb: "list"}, representation{}, false},
+		{"table of an unknown group", "application/json;as=Table;g=example.com;v=v1", offer{verb: "list"}, representation{}, false},
+		{"stream of a watch", "application/json;stream=watch", offer{verb: "watch"}, representation{media: "application/json", stream: true}, true},
+		{"stream of a list", "application/json;stream=watch", offer{verb: "list"}, representation{}, false},
+		{"table in protobuf", "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1", offer{verb: "list", protobuf: true}, representation{}, false},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			got, ok := c.offer.negotiate(c.accept)
+			if ok != c.ok || (ok && got != c.want) {
+				t.Errorf("got %+v %t, want %+v %t", got, ok, c.want, c.ok)
+			}
+		})
+	}
+}

@@ -1,0 +1,207 @@
+package extension
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/respond"
+)
+
+const (
+	// bookmarkInterval keeps the version of an idle watch young, as kube-apiserver does.
+	bookmarkInterval = time.Minute
+	// minWatch is the least time that a watch without timeoutSeconds lasts; at most twice that. The spread keeps a
+	// thousand watches from ending at once.
+	minWatch = 30 * time.Minute
+	// maxWatch bounds what a client may ask for.
+	maxWatch = 12 * time.Hour
+)
+
+// watcher is one watch request being served.
+type watcher struct {
+	view      *view
+	selection selection
+	options   metav1.ListOptions
+	stream    *stream
+	log       *zap.Logger
+	position  uint64 // every change up to here has been told
+}
+
+// watch serves a watch until its time is over, the client leaves, or the server drains: all three are clean ends. An
+// error is returned only while nothing has been written; later ones are told as an event.
+func (s *served) watch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, h *Host) error {
+	arrived := time.Now()
+	o := offer{verb: "watch", protobuf: s.protobuf}
+	rep, ok := o.negotiate(r.Header.Get("Accept"))
+	if !ok {
+		return respond.NotAcceptable(o.acceptable()...)
+	}
+	options, err := parseOptions(r, true)
+	if err != nil {
+		return err
+	}
+	sel, err := parseSelection(s.Resource, info.Namespace, options.LabelSelector, options.FieldSelector)
+	if err != nil {
+		return err
+	}
+	include, err := includePolicy(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), watchTime(options.TimeoutSeconds))
+	defer cancel()
+	defer context.AfterFunc(h.watching, cancel)()
+	v := s.views.of(caller(ctx))
+	if err := v.refresh(ctx, arrived); err != nil {
+		return err
+	}
+	t := &watcher{view: v, selection: sel, options: options, log: h.log,
+		stream: newStream(w, s.Resource, rep, include)}
+	initial, err := t.start()
+	if err != nil {
+		return err
+	}
+	t.stream.open()
+	if err := t.run(ctx, initial); err != nil {
+		h.log.Debug("watch ended", zap.Error(err))
+	}
+	return nil
+}
+
+func watchTime(seconds *int64) time.Duration {
+	if seconds == nil || *seconds <= 0 {
+		return minWatch + rand.N(minWatch)
+	}
+	return min(time.Duration(*seconds)*time.Second, maxWatch)
+}
+
+// start decides where the watch begins, and returns the objects that it must tell first.
+func (t *watcher) start() ([]object, error) {
+	from, err := parseVersion(t.options.ResourceVersion)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	items, version := t.view.content()
+	if from > version {
+		return nil, tooLarge(from, version)
+	}
+	asked := t.options.SendInitialEvents
+	switch {
+	case asked != nil && *asked, asked == nil && from == 0:
+		// Without a version and without a wish, watches have always begun with what exists.
+		t.position = version
+		return t.selection.filter(items), nil
+	case from == 0:
+		t.position = version
+		return nil, nil
+	}
+	if _, _, _, err := t.view.since(from); err != nil {
+		return nil, apierrors.NewResourceExpired("too old resource version: " + formatVersion(from))
+	}
+	t.position = from
+	return nil, nil
+}
+
+func (t *watcher) run(ctx context.Context, initial []object) error {
+	for _, o := range initial {
+		if err := t.stream.event(watch.Added, o); err != nil {
+			return err
+		}
+	}
+	if asked := t.options.SendInitialEvents; asked != nil && *asked && t.options.AllowWatchBookmarks {
+		if err := t.stream.bookmark(t.position, true); err != nil {
+			return err
+		}
+	}
+	if err := t.stream.flush(); err != nil {
+		return err
+	}
+	poll := time.NewTicker(t.view.resource.poll)
+	defer poll.Stop()
+	bookmarks := time.NewTicker(bookmarkInterval)
+	defer bookmarks.Stop()
+	for {
+		changed, err := t.tell()
+		if err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-poll.C:
+			t.poll(ctx)
+		case <-bookmarks.C:
+			err = t.bookmark()
+		case <-ctx.Done():
+			return t.bookmark()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// tell writes what has changed since the last time, and returns the channel that announces more.
+func (t *watcher) tell() (<-chan struct{}, error) {
+	changes, version, changed, err := t.view.since(t.position)
+	if errors.Is(err, errExpired) {
+		return nil, errors.Join(err, t.stream.failure(apierrors.NewResourceExpired("this watch fell too far behind")))
+	}
+	for _, c := range changes {
+		kind, o := t.selection.seen(c)
+		if kind == "" {
+			continue
+		}
+		if err := t.stream.event(kind, o); err != nil {
+			return nil, err
+		}
+	}
+	t.position = version
+	if len(changes) == 0 {
+		return changed, nil
+	}
+	return changed, t.stream.flush()
+}
+
+// seen is a change as somebody sees it who only sees the selection: entering it is an addition, leaving it a deletion.
+func (sel selection) seen(c change) (watch.EventType, object) {
+	is := c.current != nil && sel.matches(c.current)
+	was := c.previous != nil && sel.matches(c.previous)
+	switch {
+	case is && was:
+		return watch.Modified, c.current
+	case is:
+		return watch.Added, c.current
+	case was:
+		return watch.Deleted, c.previous
+	}
+	return "", nil
+}
+
+// poll looks for changes. All watchers of a view share a poll: whoever's clock ticks first does it for the others. A
+// source that fails now may work at the next tick; until then watchers keep what they know.
+func (t *watcher) poll(ctx context.Context) {
+	// Half an interval of tolerance lets tickers that tick at slightly different times share one poll.
+	freshEnough := time.Now().Add(-t.view.resource.poll / 2)
+	if err := t.view.refresh(ctx, freshEnough); err != nil && ctx.Err() == nil {
+		t.log.Warn("poll for changes", zap.String("resource", t.view.resource.gvr.String()), zap.Error(err))
+	}
+}
+
+func (t *watcher) bookmark() error {
+	if !t.options.AllowWatchBookmarks {
+		return nil
+	}
+	if err := t.stream.bookmark(t.position, false); err != nil {
+		return err
+	}
+	return t.stream.flush()
+}
