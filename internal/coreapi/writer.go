@@ -1,7 +1,9 @@
 package coreapi
 
 import (
+	"bufio"
 	"context"
+	"net"
 	"net/http"
 )
 
@@ -10,6 +12,19 @@ import (
 type streamWriter struct {
 	http.ResponseWriter
 	request context.Context
+}
+
+// upgradeWriter can be taken over too, for a watch over a websocket. Only HTTP/1.1 has that, and a writer that claims
+// it over HTTP/2 would be believed.
+type upgradeWriter struct{ streamWriter }
+
+// forLibrary is w as the library wants it.
+func forLibrary(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	s := streamWriter{w, r.Context()}
+	if r.ProtoMajor == 1 {
+		return upgradeWriter{s}
+	}
+	return s
 }
 
 var (
@@ -31,4 +46,9 @@ func (w streamWriter) CloseNotify() <-chan bool {
 	left := make(chan bool, 1)
 	context.AfterFunc(w.request, func() { left <- true })
 	return left
+}
+
+// Hijack implements http.Hijacker.
+func (w upgradeWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
 }

@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// commands are what stories can use beside testscript's own.
+//
+//	start NAME PROGRAM [ARGS...]       start one of our programs in the background
+//	await NAME REGEXP [VAR]            wait until its output matches; VAR becomes the first group
+//	end NAME [INT|TERM|KILL] [CODE]   signal it, wait for it, expect the exit code (0; none after KILL)
+//	until REGEXP PROGRAM [ARGS...]     run one of our programs again and again until it succeeds and its stdout or stderr matches
+//	until! REGEXP PROGRAM [ARGS...]    the same, until it fails and matches
+//	exits CODE PROGRAM [ARGS...]       run a command that must end with exactly that code
+//	capture VAR REGEXP                 set VAR to the first group of REGEXP in the last stdout
+//	base64 VAR FILE                    set VAR to the contents of FILE, encoded
+//	free-port VAR                      set VAR to a port of 127.0.0.1 that nobody listens on
+//	occupy VAR                         set VAR to a port of 127.0.0.1 that is listened on until the story ends
+//	listening NAME                     print the sockets it listens on; see listening_test.go
+//	http [FLAGS] METHOD URL            one HTTP request; see http_test.go
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	plain := func(name string, least int, run func(*testscript.TestScript, []string)) func(*testscript.TestScript, bool, []string) {
+		return func(ts *testscript.TestScript, neg bool, args []string) {
+			if neg {
+				ts.Fatalf("! makes no sense before %s", name)
+			}
+			if len(args) < least {
+				ts.Fatalf("%s needs %d arguments at least", name, least)
+			}
+			run(ts, args)
+		}
+	}
+	m := map[string]func(*testscript.TestScript, bool, []string){}
+	add := func(name string, least int, run func(*testscript.TestScript, []string)) {
+		m[name] = plain(name, least, run)
+	}
+	add("start", 2, start)
+	add("await", 2, await)
+	add("end", 1, end)
+	add("until", 2, func(ts *testscript.TestScript, args []string) { until(ts, true, args) })
+	add("until!", 2, func(ts *testscript.TestScript, args []string) { until(ts, false, args) })
+	add("exits", 2, exits)
+	add("capture", 2, capture)
+	add("base64", 2, encode)
+	add("free-port", 1, freePort)
+	add("occupy", 1, occupy)
+	add("listening", 1, listening)
+	add("http", 2, request)
+	return m
+}
+
+// scene is what the commands of one story share.
+type scene struct {
+	t         testing.TB
+	env       *testscript.Env
+	processes map[string]*process
+}
+
+type sceneKey struct{}
+
+func setUp(env *testscript.Env) error {
+	t, ok := env.T().(testing.TB)
+	if !ok {
+		return errors.New("testscript was not started by go test")
+	}
+	env.Values[sceneKey{}] = &scene{t: t, env: env, processes: map[string]*process{}}
+	env.Setenv("PATH", binaries+string(os.PathListSeparator)+env.Getenv("PATH"))
+	env.Setenv("HOME", env.WorkDir) // kubectl keeps its discovery cache there
+	return nil
+}
+
+func sceneOf(ts *testscript.TestScript) *scene { return ts.Value(sceneKey{}).(*scene) }
+
+func (s *scene) process(ts *testscript.TestScript, name string) *process {
+	p, ok := s.processes[name]
+	if !ok {
+		ts.Fatalf("nothing was started as %s", name)
+	}
+	return p
+}
+
+func start(ts *testscript.TestScript, args []string) {
+	s := sceneOf(ts)
+	p, err := startProcess(args[0], ts.MkAbs("."), environment(ts), args[1], args[2:]...)
+	ts.Check(err)
+	s.env.Defer(func() { p.finish(s.t) }) // while its directory is there
+	s.t.Cleanup(func() { p.show(s.t) })   // when the verdict is known
+	s.processes[args[0]] = p
+}
+
+func await(ts *testscript.TestScript, args []string) {
+	p := sceneOf(ts).process(ts, args[0])
+	re := pattern(ts, args[1])
+	var match []string
+	ts.Check(poll(p.exited, func() error {
+		if match = re.FindStringSubmatch(p.output.String()); match == nil {
+			return fmt.Errorf("the output of %s does not match %s", args[0], args[1])
+		}
+		return nil
+	}))
+	if len(args) > 2 {
+		ts.Setenv(args[2], group(ts, match, args[1]))
+	}
+}
+
+func end(ts *testscript.TestScript, args []string) {
+	p := sceneOf(ts).process(ts, args[0])
+	sig, want := os.Signal(syscall.SIGINT), "0"
+	if len(args) > 1 {
+		switch args[1] {
+		case "INT":
+		case "TERM":
+			sig = syscall.SIGTERM
+		case "KILL":
+			sig, want = syscall.SIGKILL, "-1"
+		default:
+			ts.Fatalf("unknown signal %s", args[1])
+		}
+	}
+	if len(args) > 2 {
+		want = args[2]
+	}
+	code, err := p.stop(sig)
+	p.ended = true
+	ts.Check(err)
+	if strconv.Itoa(code) != want {
+		ts.Fatalf("%s ended with exit code %d, want %s", args[0], code, want)
+	}
+}
+
+// until runs the command quietly: only its last output is shown, and what stdout and stderr match afterwards.
+func until(ts *testscript.TestScript, success bool, args []string) {
+	re := pattern(ts, args[0])
+	var stdout, stderr bytes.Buffer
+	ts.Check(poll(nil, func() error {
+		stdout.Reset()
+		stderr.Reset()
+		cmd := exec.Command(filepath.Join(binaries, args[1]), args[2:]...)
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = ts.MkAbs("."), environment(ts), &stdout, &stderr
+		err := cmd.Run()
+		if (err == nil) != success || !(re.Match(stdout.Bytes()) || re.Match(stderr.Bytes())) {
+			return fmt.Errorf("%v: %v\n%s%s", args[1:], err, &stdout, &stderr)
+		}
+		return nil
+	}))
+	_, err := stdout.WriteTo(ts.Stdout())
+	ts.Check(err)
+	_, err = stderr.WriteTo(ts.Stderr())
+	ts.Check(err)
+}
+
+// environment is what our programs get to see of a story's environment.
+func environment(ts *testscript.TestScript) []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "KUBECONFIG"} {
+		if v := ts.Getenv(name); v != "" {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
+}
+
+func exits(ts *testscript.TestScript, args []string) {
+	code := 0
+	err := ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+func capture(ts *testscript.TestScript, args []string) {
+	ts.Setenv(args[0], group(ts, pattern(ts, args[1]).FindStringSubmatch(ts.ReadFile("stdout")), args[1]))
+}
+
+func encode(ts *testscript.TestScript, args []string) {
+	ts.Setenv(args[0], base64.StdEncoding.EncodeToString([]byte(ts.ReadFile(args[1]))))
+}
+
+func freePort(ts *testscript.TestScript, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Check(l.Close())
+	ts.Setenv(args[0], portOf(l))
+}
+
+func occupy(ts *testscript.TestScript, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { _ = l.Close() })
+	ts.Setenv(args[0], portOf(l))
+}
+
+func portOf(l net.Listener) string { return strconv.Itoa(l.Addr().(*net.TCPAddr).Port) }
+
+func pattern(ts *testscript.TestScript, s string) *regexp.Regexp {
+	re, err := regexp.Compile("(?m)" + s)
+	ts.Check(err)
+	return re
+}
+
+func group(ts *testscript.TestScript, match []string, expr string) string {
+	if len(match) < 2 {
+		ts.Fatalf("no match for a group of %s", expr)
+	}
+	return match[1]
+}

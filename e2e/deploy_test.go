@@ -1,0 +1,133 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// What deploy says about flags must be true of the programs.
+func TestDeployedFlagsExist(t *testing.T) {
+	t.Parallel()
+	flag := regexp.MustCompile(`--[a-z][a-z0-9-]+`)
+	help := map[string]string{}
+	for _, program := range []string{"aggregator", "extserver"} {
+		out, err := exec.Command(filepath.Join(binaries, program), "serve", "--help").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		help[program] = string(out)
+	}
+	tests := map[string]struct {
+		program string
+		line    *regexp.Regexp // lines that hold flags of the program
+	}{
+		"../deploy/systemd/aggregator.service":        {"aggregator", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
+		"../deploy/systemd/extserver.service":         {"extserver", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
+		"../deploy/extserver/base/deployment.yaml":    {"extserver", regexp.MustCompile(`(?m)^ +- --.*$`)},
+		"../deploy/extserver/base/kustomization.yaml": {"extserver", regexp.MustCompile(`(?m)^# +extserver manifests .*$`)},
+	}
+	for file, tt := range tests {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			flags := flag.FindAllString(strings.Join(tt.line.FindAllString(string(data), -1), "\n"), -1)
+			if len(flags) == 0 {
+				t.Fatal("no flags found: the test looks at the wrong lines")
+			}
+			for _, f := range flags {
+				if !regexp.MustCompile(regexp.QuoteMeta(f) + `\s`).MatchString(help[tt.program]) {
+					t.Errorf("%s has no flag %s", tt.program, f)
+				}
+			}
+		})
+	}
+}
+
+// The images start the programs with CMD lists.
+func TestImagesStartWithFlagsThatExist(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../deploy/container/Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := regexp.MustCompile(`(?m)^ENTRYPOINT \["/(\w+)"\]\nCMD \["serve"(.*)\]$`)
+	images := entry.FindAllStringSubmatch(string(data), -1)
+	if len(images) != 2 {
+		t.Fatalf("found %d images, want aggregator and extserver", len(images))
+	}
+	for _, image := range images {
+		help, err := exec.Command(filepath.Join(binaries, image[1]), "serve", "--help").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, help)
+		}
+		for _, f := range regexp.MustCompile(`--[a-z-]+`).FindAllString(image[2], -1) {
+			if !strings.Contains(string(help), f+" ") {
+				t.Errorf("%s has no flag %s", image[1], f)
+			}
+		}
+	}
+}
+
+// The kustomize base is what `extserver manifests` prints, without the EndpointSlice that the server writes itself.
+func TestBaseMatchesManifests(t *testing.T) {
+	t.Parallel()
+	printed := objects(t, "extserver", "manifests", "--advertise-address=192.0.2.1")
+	base := objects(t, "kubectl", "kustomize", "../deploy/extserver/base")
+	for id, want := range printed {
+		if strings.HasPrefix(id, "EndpointSlice/") {
+			continue
+		}
+		if got, ok := base[id]; !ok {
+			t.Errorf("the base has no %s", id)
+		} else if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\nbase:    %v\nprinted: %v", id, got, want)
+		}
+	}
+	own := map[string]bool{
+		"ConfigMap/kube-system/portico-extserver-kubeconfig": true,
+		"Deployment/kube-system/portico-extserver":           true,
+	}
+	for id := range base {
+		if _, ok := printed[id]; !ok && !own[id] {
+			t.Errorf("the base has %s, which `extserver manifests` does not print", id)
+		}
+	}
+}
+
+// objects is the YAML documents that a command prints, by kind, namespace and name.
+func objects(t *testing.T, program string, args ...string) map[string]map[string]any {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(binaries, program), args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %v: %v: %s", program, args, err, stderr.String())
+	}
+	found := map[string]map[string]any{}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)
+	for {
+		var o unstructured.Unstructured
+		err := decoder.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[o.GetKind()+"/"+o.GetNamespace()+"/"+o.GetName()] = o.Object
+	}
+}

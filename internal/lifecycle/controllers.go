@@ -1,0 +1,107 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+)
+
+// Config is what the controllers need. Every field is required.
+type Config struct {
+	// Client writes what the controllers write. Its rate limits are the caller's: namespace deletion alone may need a
+	// hundred requests for one namespace.
+	Client kubernetes.Interface
+	// Metadata deletes and counts objects of kinds this program does not know.
+	Metadata metadata.Interface
+	// Namespaces is shared with the rest of the server, which runs it.
+	Namespaces coreinformers.NamespaceInformer
+	// Served says what is served, alive or dead, in order of preference within a group.
+	Served func() []GroupVersion
+	// RootCA is the PEM bundle that workloads verify this server with. It may change.
+	RootCA func() []byte
+	// Trust is what extension servers are told to trust.
+	Trust  Trust
+	Logger *zap.Logger
+}
+
+// Controllers are all the controllers of this package.
+type Controllers struct {
+	system          *systemNamespaces
+	trust           *trustPublisher
+	rootCA          *rootCAPublisher
+	serviceAccounts *defaultServiceAccounts
+	namespaces      *namespaceFinalizer
+	ready           chan struct{}
+	log             *zap.Logger
+}
+
+// New prepares the controllers. It asks for the shared informer, so that starting its factory afterwards starts it.
+func New(cfg Config) *Controllers {
+	cfg.Namespaces.Informer()
+	log := cfg.Logger.Named("lifecycle")
+	return &Controllers{
+		system:          newSystemNamespaces(cfg.Client, cfg.Namespaces, log),
+		trust:           newTrustPublisher(cfg.Client, cfg.Trust, log),
+		rootCA:          newRootCAPublisher(cfg.Client, cfg.Namespaces, cfg.RootCA, log),
+		serviceAccounts: newDefaultServiceAccounts(cfg.Client, cfg.Namespaces, log),
+		namespaces:      newNamespaceFinalizer(cfg, log),
+		ready:           make(chan struct{}),
+		log:             log,
+	}
+}
+
+// Ready is closed once the system namespaces exist and extension servers can read whom to trust: what somebody who was
+// told that this server is ready will look for first.
+func (c *Controllers) Ready() <-chan struct{} { return c.ready }
+
+// Run blocks until ctx ends and every controller has returned.
+func (c *Controllers) Run(ctx context.Context) error {
+	if !c.prepare(ctx) {
+		return nil
+	}
+	close(c.ready)
+	g, ctx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context) error{
+		c.system.run, c.trust.run, c.rootCA.run, c.serviceAccounts.run, c.namespaces.run,
+	} {
+		g.Go(func() error { return run(ctx) })
+	}
+	return g.Wait()
+}
+
+// prepare makes what Ready promises. Storage may still be electing its leader, so it tries until it succeeds or ctx ends.
+func (c *Controllers) prepare(ctx context.Context) bool {
+	for _, step := range []func(context.Context) error{c.system.ensure, c.trust.publish} {
+		for {
+			err := step(ctx)
+			if ctx.Err() != nil {
+				return false
+			}
+			if err == nil {
+				break
+			}
+			c.log.Warn("not ready yet, trying again", zap.Error(err))
+			if !pause(ctx, time.Second) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// pause waits for d and reports whether ctx outlived it.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

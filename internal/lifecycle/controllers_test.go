@@ -1,0 +1,253 @@
+package lifecycle
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// running starts every controller on w inside a bubble where time costs nothing, and stops and joins them at the end.
+func running(t *testing.T, w *world, use func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c := New(w.config())
+	w.informer.Start(ctx.Done())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		w.informer.Shutdown()
+	}()
+	<-c.Ready()
+	use()
+}
+
+// soon is longer than every delay and shorter than every resync, except where a test says so.
+const soon = 5 * time.Second
+
+// settled lets d pass and everything that was to happen in it happen.
+func settled(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func TestEveryClusterHasItsNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		running(t, w, func() {
+			for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
+				if w.gone(name) {
+					t.Errorf("%s was not there when we were ready", name)
+				}
+			}
+			settled(soon)
+			if err := w.client.CoreV1().Namespaces().Delete(t.Context(), "kube-public", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			settled(soon)
+			if w.gone("kube-public") {
+				t.Error("kube-public was not created again")
+			}
+		})
+	})
+}
+
+func TestStartWaitsForStorage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		refused := 0
+		w.client.PrependReactor("create", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if refused < 3 {
+				refused++
+				return true, nil, apierrors.NewServiceUnavailable("etcdserver: no leader")
+			}
+			return false, nil, nil
+		})
+		running(t, w, func() {
+			if refused != 3 || w.gone("default") {
+				t.Errorf("ready after %d refusals, default missing: %v", refused, w.gone("default"))
+			}
+		})
+	})
+}
+
+func TestEndingBeforeStorageAnswersIsNoError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewServiceUnavailable("etcdserver: no leader")
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		defer cancel()
+		c := New(w.config())
+		if err := c.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-c.Ready():
+			t.Error("was ready without storage")
+		default:
+		}
+	})
+}
+
+func TestActiveNamespacesAreFurnished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "old"}})
+		ctx := t.Context()
+		furnished := func(ns string) (account, ca bool) {
+			_, accountErr := w.client.CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
+			m, caErr := w.client.CoreV1().ConfigMaps(ns).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+			return accountErr == nil, caErr == nil && len(m.Data) == 1 && m.Data["ca.crt"] == "root"
+		}
+		check := func(situation, ns string) {
+			t.Helper()
+			settled(soon)
+			if account, ca := furnished(ns); !account || !ca {
+				t.Errorf("%s: namespace %s has service account: %v, root CA: %v", situation, ns, account, ca)
+			}
+		}
+		running(t, w, func() {
+			check("there before the start", "old")
+			if _, err := w.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new"}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			check("created later", "new")
+
+			if err := w.client.CoreV1().ServiceAccounts("new").Delete(ctx, "default", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.client.CoreV1().ConfigMaps("new").Delete(ctx, "kube-root-ca.crt", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			check("furniture deleted", "new")
+
+			m, err := w.client.CoreV1().ConfigMaps("new").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Data = map[string]string{"ca.crt": "trust me instead", "more": "x"}
+			if _, err := w.client.CoreV1().ConfigMaps("new").Update(ctx, m, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			check("root CA tampered with", "new")
+		})
+	})
+}
+
+func TestRootCAFollowsItsBundle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		cfg := w.config()
+		cfg.Namespaces.Informer()
+		var renewed atomic.Bool
+		p := newRootCAPublisher(w.client, cfg.Namespaces, func() []byte {
+			if renewed.Load() {
+				return []byte("new")
+			}
+			return []byte("old")
+		}, cfg.Logger)
+		if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "app"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.run(ctx) }()
+		w.informer.Start(ctx.Done())
+		settled(soon)
+		renewed.Store(true)
+		settled(2 * time.Minute)
+		m, err := w.client.CoreV1().ConfigMaps("app").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		if err != nil || m.Data["ca.crt"] != "new" {
+			t.Errorf("published %v, error %v", m, err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		w.informer.Shutdown()
+	})
+}
+
+func TestTerminatingNamespacesAreNotFurnished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		doomed := terminating("doomed", "1")
+		doomed.Status.Phase = corev1.NamespaceTerminating
+		doomed.Spec.Finalizers = append(doomed.Spec.Finalizers, "example.com/hold")
+		w := newWorld(t, doomed)
+		running(t, w, func() {
+			settled(soon)
+			accounts, err := w.client.CoreV1().ServiceAccounts("doomed").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(accounts.Items) > 0 {
+				t.Errorf("created %v, error %v", accounts, err)
+			}
+			maps, err := w.client.CoreV1().ConfigMaps("doomed").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(maps.Items) > 0 {
+				t.Errorf("created %v, error %v", maps, err)
+			}
+		})
+	})
+}
+
+// From the deletion to the end, as users see it: nothing calls the controller but the informer.
+func TestDeletedNamespaceGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.serve(coreV1(), shop(dead))
+		running(t, w, func() {
+			w.shelf.put(configMaps, "doomed", "a")
+			if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), terminating("doomed", "1"), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			settled(2 * time.Second)
+			if w.gone("doomed") {
+				t.Fatal("finalized while a backend that may hold its objects is dead")
+			}
+			if got := w.condition("doomed", discoveryFailure); got[:4] != "True" {
+				t.Errorf("after 2 s the condition says: %s", got)
+			}
+			settled(time.Hour)
+			if w.gone("doomed") {
+				t.Fatal("finalized after an hour of waiting")
+			}
+			w.serve(coreV1(), shop(nil))
+			settled(5 * time.Second)
+			if !w.gone("doomed") {
+				t.Error("not finalized within 5 s of the backend's return")
+			}
+		})
+	})
+}
+
+func TestOnePanicDoesNotStopTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		panicked := false
+		running(t, w, func() {
+			w.client.PrependReactor("create", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if !panicked {
+					panicked = true
+					panic("an object nobody thought of")
+				}
+				return false, nil, nil
+			})
+			if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "app"}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			settled(soon)
+			if _, err := w.client.CoreV1().ServiceAccounts("app").Get(t.Context(), "default", metav1.GetOptions{}); err != nil || !panicked {
+				t.Errorf("panicked %v, then %v", panicked, err)
+			}
+		})
+	})
+}

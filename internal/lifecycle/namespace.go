@@ -1,0 +1,166 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	// settleNamespace passes between the deletion and the first look, so that every replica's admission has seen the
+	// namespace terminating and nothing can be created behind the sweep. Upstream waits 5 s.
+	settleNamespace = time.Second
+	// blockedRetry is how soon a namespace that waits for a backend alone is looked at again.
+	blockedRetry = 3 * time.Second
+	// conflictTries is how often a status is written again because somebody else wrote it meanwhile.
+	conflictTries = 5
+)
+
+// namespaceFinalizer empties namespaces that are being deleted and then lets go of them.
+//
+// It differs from upstream's in what it takes for granted: a backend that is dead but known to hold nothing deletable does
+// not count; one that hangs delays nobody else's cleanup; and what remains is told truly also while pods remain
+// (k/k#138208).
+type namespaceFinalizer struct {
+	client     kubernetes.Interface
+	namespaces coreinformers.NamespaceInformer
+	served     func() []GroupVersion
+	sweeper    *sweeper
+	log        *zap.Logger
+}
+
+func newNamespaceFinalizer(cfg Config, log *zap.Logger) *namespaceFinalizer {
+	return &namespaceFinalizer{
+		client:     cfg.Client,
+		namespaces: cfg.Namespaces,
+		served:     cfg.Served,
+		sweeper:    &sweeper{client: cfg.Client, metadata: cfg.Metadata},
+		log:        log,
+	}
+}
+
+func (f *namespaceFinalizer) run(ctx context.Context) error {
+	l := &loop{
+		name: "namespace-finalizer", workers: 10, log: f.log,
+		settle: settleNamespace, every: 5 * time.Minute, reconcile: f.reconcile,
+	}
+	return l.run(ctx, source{informer: f.namespaces.Informer(), namespace: func(obj any) string {
+		if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp != nil {
+			return ns.Name
+		}
+		return ""
+	}})
+}
+
+func (f *namespaceFinalizer) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	ns, err := f.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("get namespace: %w", err)
+	}
+	if ns.DeletionTimestamp == nil {
+		return 0, nil
+	}
+	if ns.Status.Phase != corev1.NamespaceTerminating {
+		ns, err = f.updateStatus(ctx, ns, func(s *corev1.NamespaceStatus) { s.Phase = corev1.NamespaceTerminating })
+		if err != nil || ns == nil {
+			return 0, err
+		}
+	}
+	if len(ns.Spec.Finalizers) == 0 {
+		return 0, nil // somebody else's finalizers hold it, or it is going as we look
+	}
+	survey, err := newSurvey(f.served())
+	if err != nil {
+		return 0, err
+	}
+	return f.clear(ctx, ns, survey)
+}
+
+// clear sweeps the namespace once, writes down what it found, and finalizes it if that was nothing.
+func (f *namespaceFinalizer) clear(ctx context.Context, ns *corev1.Namespace, survey *survey) (time.Duration, error) {
+	if len(survey.blocked) > 0 && alreadySwept(ns, survey) {
+		// Waiting for a backend may take days; sweeping every few seconds meanwhile would find nothing again. Before
+		// it is finalized the namespace is swept once more.
+		return blockedRetry, nil
+	}
+	found := f.sweeper.sweep(ctx, ns, survey)
+	if errors.Is(found.aborted, errReplaced) {
+		return 0, nil
+	}
+	ns, err := f.updateStatus(ctx, ns, func(s *corev1.NamespaceStatus) {
+		s.Conditions = conditions(s.Conditions, survey, found, metav1.Now())
+	})
+	if err != nil || ns == nil {
+		return 0, err
+	}
+	switch {
+	case found.unreachableOnly():
+		return blockedRetry, nil
+	case len(found.errors) > 0:
+		return 0, found.err()
+	case found.total() > 0:
+		return found.estimate/2 + time.Second, nil
+	case len(survey.blocked) > 0:
+		return blockedRetry, nil
+	}
+	return 0, f.finalize(ctx, ns)
+}
+
+// finalize takes away the finalizer that stands for the contents. The resourceVersion makes it fail when anything about
+// the namespace changed since it was found empty.
+func (f *namespaceFinalizer) finalize(ctx context.Context, ns *corev1.Namespace) error {
+	done := ns.DeepCopy()
+	done.Spec.Finalizers = slices.DeleteFunc(done.Spec.Finalizers, func(n corev1.FinalizerName) bool {
+		return n == corev1.FinalizerKubernetes
+	})
+	if len(done.Spec.Finalizers) == len(ns.Spec.Finalizers) {
+		return nil
+	}
+	_, err := f.client.CoreV1().Namespaces().Finalize(ctx, done, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalize namespace: %w", err)
+	}
+	f.log.Info("namespace finalized", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)))
+	return nil
+}
+
+// updateStatus changes the status of this very namespace, retrying when others write too. It returns nil when the
+// namespace is gone, or is another one of the same name by now.
+func (f *namespaceFinalizer) updateStatus(ctx context.Context, ns *corev1.Namespace, change func(*corev1.NamespaceStatus)) (*corev1.Namespace, error) {
+	for attempt := 1; ; attempt++ {
+		wanted := ns.DeepCopy()
+		change(&wanted.Status)
+		if sameStatus(ns.Status, wanted.Status) {
+			return ns, nil
+		}
+		updated, err := f.client.CoreV1().Namespaces().UpdateStatus(ctx, wanted, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			return updated, nil
+		case apierrors.IsNotFound(err):
+			return nil, nil
+		case !apierrors.IsConflict(err) || attempt == conflictTries:
+			return nil, fmt.Errorf("update namespace status: %w", err)
+		}
+		latest, err := f.client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || (err == nil && latest.UID != ns.UID) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("get namespace: %w", err)
+		}
+		ns = latest
+	}
+}

@@ -1,0 +1,83 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	rootCAName = "kube-root-ca.crt"
+	rootCAKey  = "ca.crt"
+)
+
+// rootCAPublisher keeps a ConfigMap kube-root-ca.crt in every active namespace, and mends it when it was changed.
+// Workloads mount it beside their token to know whom to send the token to.
+type rootCAPublisher struct {
+	client     kubernetes.Interface
+	namespaces coreinformers.NamespaceInformer
+	published  cache.SharedIndexInformer
+	bundle     func() []byte
+	log        *zap.Logger
+}
+
+func newRootCAPublisher(client kubernetes.Interface, namespaces coreinformers.NamespaceInformer, bundle func() []byte, log *zap.Logger) *rootCAPublisher {
+	return &rootCAPublisher{
+		client:     client,
+		namespaces: namespaces,
+		published:  coreinformers.NewFilteredConfigMapInformer(client, metav1.NamespaceAll, 0, byNamespace, named(rootCAName)),
+		bundle:     bundle,
+		log:        log,
+	}
+}
+
+func (p *rootCAPublisher) run(ctx context.Context) error {
+	// The bundle may be replaced while we run; every minute finds that.
+	l := &loop{name: "root-ca", workers: 2, reconcile: p.reconcile, every: time.Minute, log: p.log}
+	return l.run(ctx,
+		source{informer: p.namespaces.Informer(), namespace: nameOf},
+		source{informer: p.published, namespace: namespaceOf, owned: true})
+}
+
+func (p *rootCAPublisher) reconcile(ctx context.Context, namespace string) (time.Duration, error) {
+	if !active(p.namespaces, namespace) {
+		return 0, nil
+	}
+	want := map[string]string{rootCAKey: string(p.bundle())}
+	obj, there, err := p.published.GetIndexer().GetByKey(namespace + "/" + rootCAName)
+	if err != nil {
+		return 0, err
+	}
+	configMaps := p.client.CoreV1().ConfigMaps(namespace)
+	if !there {
+		_, err := configMaps.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: rootCAName, Namespace: namespace},
+			Data:       want,
+		}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) && !leaving(err) {
+			return 0, fmt.Errorf("create configmap %s: %w", rootCAName, err)
+		}
+		return 0, nil
+	}
+	// The data is replaced as a whole, as upstream does: it is a statement of this server, nobody else may add to it.
+	current := obj.(*corev1.ConfigMap)
+	if maps.Equal(current.Data, want) && len(current.BinaryData) == 0 {
+		return 0, nil
+	}
+	mended := current.DeepCopy()
+	mended.Data, mended.BinaryData = want, nil
+	_, err = configMaps.Update(ctx, mended, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("mend configmap %s: %w", rootCAName, err)
+	}
+	return 0, nil
+}
