@@ -153,7 +153,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.stop, cancel)()
-	handler.ServeHTTP(streamWriter{w, ctx}, r.WithContext(ctx))
+	r = r.WithContext(ctx)
+	handler.ServeHTTP(forLibrary(w, r), r)
 }
 
 // enter counts a request in, so that drain sees it; the handler is nil when there is nothing to serve it.
