@@ -30,9 +30,15 @@ func Dev(ctx context.Context, c Config, out io.Writer, log *zap.Logger) error {
 	}
 	d := &demo{config: c, front: front, log: log.Named("dev"), ready: make(chan struct{})}
 	g := &run.Group{}
+	// First in the list is last to stop: a backend that went before the front door would be reported as an outage.
+	g.Add(run.Member{Name: "demonstration", Run: d.run})
 	g.Add(run.Member{Name: "front door", Run: front.Run, Ready: front.Ready()})
-	g.Add(run.Member{Name: "demonstration", Run: d.run, Ready: d.ready})
 	g.Add(run.Member{Name: "banner", Run: func(ctx context.Context) error {
+		select {
+		case <-d.ready:
+		case <-ctx.Done():
+			return nil
+		}
 		if err := banner(out, front.URL(), c.AdminKubeconfig(), time.Since(started)); err != nil {
 			return err
 		}
@@ -80,6 +86,11 @@ type demo struct {
 const prepareTimeout = 30 * time.Second
 
 func (d *demo) run(ctx context.Context) error {
+	select {
+	case <-d.front.Ready():
+	case <-ctx.Done():
+		return nil
+	}
 	admin, err := clientcmd.BuildConfigFromFlags("", d.config.AdminKubeconfig())
 	if err != nil {
 		return fmt.Errorf("read the administrator's kubeconfig: %w", err)

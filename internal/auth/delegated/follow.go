@@ -133,8 +133,12 @@ func (d *Delegated) poll(ctx context.Context, version string) string {
 	cm, err := d.get(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			d.problem.Store(&err)
-			d.log.Warn("kept the last good authentication configuration", zap.Error(err))
+			// Once is a front door that restarts. Again is worth a warning.
+			if before := d.problem.Swap(&err); before == nil {
+				d.log.Info("the front door's authentication configuration cannot be read; the last good one is in force", zap.Error(err))
+			} else {
+				d.log.Warn("kept the last good authentication configuration", zap.Error(err))
+			}
 		}
 		return version
 	}
