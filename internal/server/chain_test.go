@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,13 +63,20 @@ func (s rules) Authorize(_ context.Context, a authorizer.Attributes) (authorizer
 
 type events []*auditv1.Event
 
-func (e *events) Record(event *auditv1.Event) { *e = append(*e, event) }
+// Record implements AuditSink.
+func (b *bench) Record(event *auditv1.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, event)
+}
 
 type bench struct {
 	config  ChainConfig
+	handler http.HandlerFunc
+
+	mu      sync.Mutex // protects the rest
 	events  events
 	reached []*http.Request
-	handler http.HandlerFunc
 }
 
 func newBench(allowed ...string) *bench {
@@ -77,7 +85,7 @@ func newBench(allowed ...string) *bench {
 		Authenticator: byHeader{},
 		Authorizer:    rules(allowed),
 		Ready:         func() error { return nil },
-		Audit:         &b.events,
+		Audit:         b,
 		Metrics:       metrics.NewRequests(prometheus.NewRegistry()),
 		Logger:        zap.NewNop(),
 		AccessLog:     zap.NewNop(),
@@ -90,7 +98,9 @@ func newBench(allowed ...string) *bench {
 func (b *bench) chain(t *testing.T) http.Handler {
 	t.Helper()
 	h, err := NewChain(b.config, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
 		b.reached = append(b.reached, r)
+		b.mu.Unlock()
 		b.handler(w, r)
 	}))
 	if err != nil {
