@@ -64,7 +64,7 @@ func (r *registrar) prepare() {
 func (r *registrar) run(ctx context.Context) error {
 	existing, err := r.lister.List(labels.Everything())
 	if err != nil {
-		return fmt.Errorf("list apiservices: %w", err)
+		return fmt.Errorf("register local apiservices: list: %w", err)
 	}
 	r.atStart = sets.New[string]()
 	for _, o := range existing {

@@ -2,7 +2,6 @@ package apiservice
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	aggregatorclientset "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions/apiregistration/v1"
@@ -43,6 +43,15 @@ type Config struct {
 	// kube-apiserver does by default; that needs kube-proxy or the like on this machine, and leaves the choice of
 	// endpoint, and what to do when one is dead, to it. Headless Services are routed to endpoints either way.
 	EndpointRouting bool
+	// Peers are the other replicas of this server. Default nil: there are none.
+	Peers Peers
+	// Replica is this replica's name among them, as people read it in conditions and Events.
+	Replica string
+	// Events is where Kubernetes Events are written. Default nil: none are.
+	Events typedcorev1.EventsGetter
+	// DocumentTrouble, if set, says what is wrong with the OpenAPI document of an APIService's backend, in words that are
+	// the same while it is the same; empty when nothing is. It is called often and must not block.
+	DocumentTrouble func(apiService string) string
 	Metrics         *metrics.Availability
 	Logger          *zap.Logger
 }
@@ -60,12 +69,15 @@ type Controller struct {
 	wanted   *wanted
 
 	registrar *registrar
+	council   *council
+	herald    *herald
 	scribe    *scribe
+	troubles  troubles
 	prober    *prober
 	monitors  monitors
 	journal   transitions
 
-	queue workqueue.TypedInterface[event]
+	queue workqueue.TypedDelayingInterface[event]
 	ready chan struct{}
 
 	// entries belongs to the loop.
@@ -109,7 +121,12 @@ func New(cfg Config) *Controller {
 	c.table.Store(&Table{})
 	client := cfg.Client.ApiregistrationV1().APIServices()
 	c.registrar = newRegistrar(client, c.lister, c.wanted, c.log)
-	c.scribe = newScribe(client, c.lister, c.Table, c.log)
+	c.council = newCouncil(cfg.Peers, cfg.Replica, c.log)
+	c.herald = newHerald(cfg.Events, cfg.Replica, c.log)
+	c.scribe = &scribe{
+		client: client, lister: c.lister, table: c.Table, council: c.council, herald: c.herald, log: c.log,
+		reworded: make(map[string]time.Time),
+	}
 	return c
 }
 
@@ -146,7 +163,7 @@ func (c *Controller) ReportSuccess(b *transport.Backend) {
 
 // Run keeps the table until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	c.queue = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[event]{Name: "apiservice_routes"})
+	c.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[event]{Name: "apiservice_routes"})
 	c.registrar.prepare()
 	c.scribe.prepare()
 	// What has a worker shuts its queue down itself; this is for a Run that ends before they start.
@@ -172,14 +189,17 @@ func (c *Controller) Run(ctx context.Context) error {
 	if err := c.routeAll(ctx); err != nil {
 		return err
 	}
-	failed := make(chan error, 1)
-	wg.Go(func() { c.scribe.run(ctx) })
-	wg.Go(func() {
-		if err := c.registrar.run(ctx); err != nil {
-			failed <- err
-		}
-	})
-	wg.Go(func() { c.settle(ctx) })
+	failed := make(chan error, 2)
+	for _, part := range []func(context.Context) error{c.registrar.run, c.herald.run} {
+		wg.Go(func() {
+			if err := part(ctx); err != nil {
+				failed <- err
+			}
+		})
+	}
+	for _, part := range []func(context.Context){c.scribe.run, c.settle, c.confer, c.followDocuments} {
+		wg.Go(func() { part(ctx) })
+	}
 	loop := make(chan struct{})
 	wg.Go(func() {
 		defer close(loop)
@@ -188,7 +208,6 @@ func (c *Controller) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
-		err = fmt.Errorf("register local apiservices: %w", err)
 	}
 	cancel()
 	c.queue.ShutDown()

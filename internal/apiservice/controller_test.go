@@ -86,8 +86,14 @@ aggregator_unavailable_apiservice{name="v1.example.com"} 1
 		t.Errorf("the probe left %+v", probe)
 	}
 	r, _ := h.Table().Lookup(gvExample)
+	request(t, r.Backend)
+}
+
+// request makes a request as a client would.
+func request(t *testing.T, b *transport.Backend) {
+	t.Helper()
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ignored/apis/example.com/v1", nil)
-	resp, err := r.Backend.RoundTrip(req)
+	resp, err := b.RoundTrip(req)
 	if err != nil {
 		t.Fatalf("the route leads nowhere: %v", err)
 	}
@@ -95,6 +101,7 @@ aggregator_unavailable_apiservice{name="v1.example.com"} 1
 }
 
 func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
+	t.Parallel()
 	h := open(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))

@@ -13,20 +13,25 @@ import (
 // DebugState is what /debug/aggregation shows: this replica's view, and how it came to it. It names endpoints, so it is
 // for people who may see them.
 type DebugState struct {
-	Synced      bool              `json:"synced"`
-	APIServices []APIServiceState `json:"apiServices"`
-	Backends    []BackendState    `json:"backends"`
+	Synced bool `json:"synced"`
+	// Replica is this replica's name, and WritesStatus whether it writes for all of them.
+	Replica      string            `json:"replica,omitempty"`
+	WritesStatus bool              `json:"writesStatus"`
+	APIServices  []APIServiceState `json:"apiServices"`
+	Backends     []BackendState    `json:"backends"`
 }
 
 // APIServiceState is the verdict on one remote APIService. Local ones are left out: there is nothing to know.
 type APIServiceState struct {
-	Name        string       `json:"name"`
-	Backend     string       `json:"backend,omitempty"`
-	Available   string       `json:"available"`
-	Reason      string       `json:"reason"`
-	Message     string       `json:"message"`
-	Since       time.Time    `json:"since"`
-	Transitions []Transition `json:"transitions,omitempty"`
+	Name      string    `json:"name"`
+	Backend   string    `json:"backend,omitempty"`
+	Available string    `json:"available"`
+	Reason    string    `json:"reason"`
+	Message   string    `json:"message"`
+	Since     time.Time `json:"since"`
+	// Elsewhere is what other replicas find, by replica.
+	Elsewhere   map[string]string `json:"elsewhere,omitempty"`
+	Transitions []Transition      `json:"transitions,omitempty"`
 }
 
 // BackendState is one monitor.
@@ -57,7 +62,7 @@ type ProbeState struct {
 // DebugState returns the state of this moment.
 func (c *Controller) DebugState() DebugState {
 	table := c.Table()
-	state := DebugState{Synced: table.Synced(), APIServices: []APIServiceState{}, Backends: []BackendState{}}
+	state := DebugState{Synced: table.Synced(), Replica: c.cfg.Replica, WritesStatus: c.council.leads(), APIServices: []APIServiceState{}, Backends: []BackendState{}}
 	for _, r := range table.Routes() {
 		if r.Local {
 			continue
@@ -69,6 +74,10 @@ func (c *Controller) DebugState() DebugState {
 			Message:     r.Condition.Message,
 			Since:       r.Condition.LastTransitionTime.Time,
 			Transitions: c.journal.get(r.Name),
+			Elsewhere:   make(map[string]string),
+		}
+		for replica, o := range c.council.others(r) {
+			s.Elsewhere[replica] = string(o.Status)
 		}
 		if r.Backend != nil {
 			s.Backend = r.Backend.Name()

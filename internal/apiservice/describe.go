@@ -25,12 +25,17 @@ const maxDescription = 512
 // it, each message differs from the one before, is written to the status, and wakes every watcher of APIServices.
 // It names no endpoint either: the status of an APIService is readable by more people than pods are.
 func describe(err error) string {
-	text := strings.Map(func(r rune) rune {
+	return plain(scrub(words(err)))
+}
+
+// plain makes one line of bounded length of a text that a backend may have had a hand in.
+func plain(text string) string {
+	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, scrub(words(err)))
+	}, text)
 	if len(text) > maxDescription {
 		text = strings.ToValidUTF8(text[:maxDescription], "") + "..."
 	}

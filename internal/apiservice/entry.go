@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/pki"
@@ -17,11 +18,17 @@ import (
 
 // entry is what the loop knows of one APIService, or of a group-version that is served without one.
 type entry struct {
-	object    *apiregistrationv1.APIService
+	object *apiregistrationv1.APIService
+	// options are the object's annotations, and complaints say which of them make no sense.
+	options    Options
+	complaints []string
+
 	backend   *transport.Backend
 	base      string // of the backend's URLs
 	endpoints []transport.Endpoint
 	evidence  evidence
+	// absentSince is since when the Service has been missing, zero while it is there.
+	absentSince time.Time
 	// moved is set when something changed about what the APIService refers to, until the monitor has been told.
 	moved bool
 	// route is nil until the first verdict.
@@ -53,6 +60,7 @@ func (c *Controller) follow(name string) (gone bool) {
 			delete(c.entries, name)
 			c.cfg.Metrics.Forget(name)
 			c.journal.forget(name)
+			c.reconsider(e.object.Spec.Service)
 		}
 		return known
 	}
@@ -61,13 +69,41 @@ func (c *Controller) follow(name string) (gone bool) {
 		c.entries[name] = e
 	}
 	e.moved = e.object == nil || !sameOrder(e.object, object)
+	before := e.object
 	e.object = object
+	e.options, e.complaints = parseOptions(object.Annotations)
+	switch {
+	case before != nil && !sameOrder(before, object):
+		c.reconsider(before.Spec.Service)
+	case before == nil && e.options.MaxInFlight > 0:
+		c.reconsider(object.Spec.Service)
+	}
 	if object.Spec.Service == nil {
 		e.evidence, e.backend, e.endpoints = evidence{local: true}, nil, nil
 		return false
 	}
 	c.locate(e)
+	e.noteAbsence(before, time.Now())
 	return false
+}
+
+// reconsider looks again at all that refer to a Service, because one that did says something else now, or nothing. They
+// share a backend, and with it the limit that the annotations of all of them set.
+func (c *Controller) reconsider(ref *apiregistrationv1.ServiceReference) {
+	if ref != nil {
+		c.queue.Add(event{service: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}})
+	}
+}
+
+// limit is the smallest limit of requests in flight among the APIServices of one Service, 0 when none sets one.
+func (c *Controller) limit(ref *apiregistrationv1.ServiceReference) int {
+	smallest := 0
+	for _, e := range c.entries {
+		if n := e.options.MaxInFlight; n > 0 && (smallest == 0 || n < smallest) && servicePlace(e.object.Spec.Service) == servicePlace(ref) {
+			smallest = n
+		}
+	}
+	return smallest
 }
 
 // lookup returns what a name stands for, nil when for nothing.
@@ -97,6 +133,7 @@ func (c *Controller) locate(e *entry) {
 		e.endpoints = nil
 		return
 	}
+	found.spec.MaxInFlight = c.limit(spec.Service)
 	backend, err := c.cfg.Transport.Backend(*found.spec)
 	if err != nil {
 		e.evidence.bundleError = err
@@ -115,6 +152,10 @@ func (c *Controller) judge(name string, e *entry) bool {
 	if m, ok := c.monitors.get(e.backend); ok && e.askable() {
 		e.evidence.heard, e.evidence.url = m.history(e.groupVersion()), m.url(e.groupVersion())
 	}
+	e.evidence.wrongAnnotations, e.evidence.documentTrouble = e.complaints, c.troubles.get(name)
+	if wait := e.evidence.nextChange(now); wait > 0 {
+		c.queue.AddAfter(event{apiService: name}, wait)
+	}
 	before := e.route
 	if before != nil && describes(before, e.object) {
 		e.evidence.before = &before.Condition
@@ -129,6 +170,7 @@ func (c *Controller) judge(name string, e *entry) bool {
 		VersionPriority: e.object.Spec.VersionPriority,
 		UID:             e.object.UID,
 		Annotations:     e.object.Annotations,
+		Options:         e.options,
 		Service:         e.object.Spec.Service,
 		extra:           extraConditions(&e.object.Spec, e.evidence, now),
 	}

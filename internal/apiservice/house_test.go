@@ -86,6 +86,23 @@ func newHouse(t *testing.T, objects []runtime.Object, furnishings ...furnish) *h
 	for _, o := range objects {
 		h.add(o)
 	}
+	h.build(furnishings...)
+	return h
+}
+
+// another is a second replica: a controller of its own over the same API.
+func (h *house) another(furnishings ...furnish) *house {
+	h.t.Helper()
+	other := *h
+	other.registry = prometheus.NewRegistry()
+	other.build(furnishings...)
+	return &other
+}
+
+// build makes the controller and starts its informers.
+func (h *house) build(furnishings ...furnish) {
+	t := h.t
+	t.Helper()
 	var wg sync.WaitGroup
 	watched(&wg, &h.api.Fake, h.api.Tracker(), "apiservices")
 	watched(&wg, &h.core.Fake, h.core.Tracker(), "services")
@@ -126,7 +143,6 @@ func newHouse(t *testing.T, objects []runtime.Object, furnishings ...furnish) *h
 	})
 	// A fake clientset loses what happens between a list and the watch that follows it.
 	wg.Wait()
-	return h
 }
 
 // watched makes wg wait for the first watch of a resource.
@@ -153,11 +169,12 @@ func open(t *testing.T, objects []runtime.Object, furnishings ...furnish) *house
 	return h
 }
 
-func (h *house) run() {
+// run runs the controller until the test ends, or stop is called.
+func (h *house) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }()
-	h.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		select {
 		case err := <-done:
@@ -168,6 +185,8 @@ func (h *house) run() {
 			h.t.Error("Run did not return")
 		}
 	})
+	h.t.Cleanup(stop)
+	return stop
 }
 
 // add creates an object by its client.

@@ -57,7 +57,7 @@ func (r *resolver) resolve(spec *apiregistrationv1.APIServiceSpec) resolution {
 	ref := spec.Service
 	service, err := r.services.Services(ref.Namespace).Get(ref.Name)
 	if apierrors.IsNotFound(err) {
-		return resolution{problem: falseBecause("ServiceNotFound", "service/%s in %q is not present", ref.Name, ref.Namespace)}
+		return resolution{problem: falseBecause(serviceNotFound, "service/%s in %q is not present", ref.Name, ref.Namespace)}
 	}
 	if err != nil {
 		return resolution{problem: unknownBecause("ServiceAccessError", "service/%s in %q cannot be checked due to: %v", ref.Name, ref.Namespace, err)}

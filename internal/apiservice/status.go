@@ -28,22 +28,22 @@ const (
 	foreignDelay = time.Second
 )
 
-// scribe writes verdicts to the status of APIServices. It is the only writer in this process, and it writes only what
-// differs from what the cache holds; the event of its own write finds nothing to do.
+// scribe writes what the replicas conclude to the status of APIServices, on the one replica that writes. It writes only
+// what differs from what the cache holds; the event of its own write finds nothing to do. Should two replicas take
+// themselves for the one, the resourceVersion that each write carries lets only one of them through.
 type scribe struct {
-	client aggregatorclient.APIServiceInterface
-	lister aggregatorlisters.APIServiceLister
-	table  func() *Table
-	log    *zap.Logger
-	queue  workqueue.TypedRateLimitingInterface[string]
+	client  aggregatorclient.APIServiceInterface
+	lister  aggregatorlisters.APIServiceLister
+	table   func() *Table
+	council *council
+	herald  *herald
+	log     *zap.Logger
+	queue   workqueue.TypedRateLimitingInterface[string]
+	damper  damper
 
 	mu sync.Mutex
 	// reworded is when the words alone of a condition were written last, by APIService.
 	reworded map[string]time.Time
-}
-
-func newScribe(client aggregatorclient.APIServiceInterface, lister aggregatorlisters.APIServiceLister, table func() *Table, log *zap.Logger) *scribe {
-	return &scribe{client: client, lister: lister, table: table, log: log, reworded: make(map[string]time.Time)}
 }
 
 func (s *scribe) prepare() {
@@ -79,8 +79,14 @@ func (s *scribe) sync(ctx context.Context, name string) error {
 	if !ok || !describes(route, object) || route.Condition.Reason == notChecked {
 		return nil // the table is about to change, and brings the name back when it has
 	}
+	// A replica that does not write goes as far as this too: it has to know since when bad news are bad when it comes
+	// to be its turn.
+	ours := s.conclusion(name, route, object.Status.Conditions)
+	if !s.council.leads() {
+		return nil
+	}
 	changed := object.DeepCopy()
-	changed.Status.Conditions = mergeConditions(object.Status.Conditions, append([]apiregistrationv1.APIServiceCondition{route.Condition}, route.extra...))
+	changed.Status.Conditions = mergeConditions(object.Status.Conditions, ours)
 	if equality.Semantic.DeepEqual(object.Status, changed.Status) {
 		return nil
 	}
@@ -90,11 +96,32 @@ func (s *scribe) sync(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	if _, err := s.client.UpdateStatus(ctx, changed, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	_, err = s.client.UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
 		// After a conflict the cache is behind; the retry finds it caught up, or its event brings the name back.
 		return fmt.Errorf("update status of apiservice %s: %w", name, err)
 	}
+	s.herald.tell(object, changed)
 	return nil
+}
+
+// conclusion is what the replicas conclude, less bad news that are too young; those bring the name back when they have
+// come of age.
+func (s *scribe) conclusion(name string, route *Route, stored []apiregistrationv1.APIServiceCondition) []apiregistrationv1.APIServiceCondition {
+	now := metav1.Now()
+	ours := s.council.conclude(route, stored, now)
+	if s.council.size() == 1 || route.Local {
+		s.damper.forget(name)
+		return ours
+	}
+	ours, wait := s.damper.settle(name, stored, ours, now.Time)
+	if wait > 0 {
+		s.queue.AddAfter(name, wait)
+	}
+	return ours
 }
 
 // describes reports whether a route was made from this object and from this kind of spec.
@@ -121,6 +148,7 @@ func (s *scribe) forget(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.reworded, name)
+	s.damper.forget(name)
 }
 
 func sameButForWords(a, b []apiregistrationv1.APIServiceCondition) bool {
@@ -142,7 +170,7 @@ func mergeConditions(stored, ours []apiregistrationv1.APIServiceCondition) []api
 				c.LastTransitionTime = old.LastTransitionTime
 			}
 			out = append(out, c)
-		case old.Type != caBundleValid && old.Type != servingCertExpires:
+		case !slices.Contains(passing, old.Type):
 			out = append(out, old)
 		}
 	}

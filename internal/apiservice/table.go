@@ -35,6 +35,8 @@ type Route struct {
 	ResourceVersion string
 	// Annotations are the APIService's. Callers must not change the map.
 	Annotations map[string]string
+	// Options are the annotations that are for us, read. Callers must not change the slices.
+	Options Options
 	// Service is what a remote APIService refers to; nil for a local one. Callers must not change it.
 	Service *apiregistrationv1.ServiceReference
 

@@ -2,17 +2,19 @@ package apiservice
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Reasons of the Available condition. The first five are the incumbent's, as are those in resolve.go.
+// Reasons of the Available condition. The first four are the incumbent's, as are those in resolve.go.
 const (
 	passed               = "Passed"
 	local                = "Local"
 	failedDiscoveryCheck = "FailedDiscoveryCheck"
+	serviceNotFound      = "ServiceNotFound"
 
 	// notChecked is a backend that was not heard of yet. It is never written to a status.
 	notChecked = "NotChecked"
@@ -27,7 +29,15 @@ const (
 const (
 	caBundleValid      apiregistrationv1.APIServiceConditionType = "CABundleValid"
 	servingCertExpires apiregistrationv1.APIServiceConditionType = "ServingCertExpiring"
+	orphaned           apiregistrationv1.APIServiceConditionType = "Orphaned"
+	annotationsValid   apiregistrationv1.APIServiceConditionType = "AnnotationsValid"
+	openAPIValid       apiregistrationv1.APIServiceConditionType = "OpenAPIValid"
 )
+
+// passing are the conditions of ours that go when what they say no longer holds.
+var passing = []apiregistrationv1.APIServiceConditionType{
+	caBundleValid, servingCertExpires, orphaned, annotationsValid, openAPIValid, availableOnAllReplicas,
+}
 
 // certificateWarning is how long before a serving certificate ends that the APIService says so.
 const certificateWarning = 7 * 24 * time.Hour
@@ -43,6 +53,11 @@ type evidence struct {
 	// heard is what the probes of the group-version heard, and url is what they asked.
 	heard history
 	url   string
+	// absentSince is since when the Service has been missing, zero while it is there.
+	absentSince time.Time
+	// wrongAnnotations are those that make no sense, and documentTrouble is what is wrong with the OpenAPI document.
+	wrongAnnotations []string
+	documentTrouble  string
 	// before is the previous verdict on the same Service, nil when there is none.
 	before *apiregistrationv1.APIServiceCondition
 }
@@ -82,8 +97,8 @@ func judge(e evidence) apiregistrationv1.APIServiceCondition {
 	}
 }
 
-// extraConditions are the conditions beside Available: one on the CA bundle where there is one, one on the serving
-// certificate while it is about to end.
+// extraConditions are the conditions beside Available: one on the CA bundle where there is one, the others only while
+// there is something to complain of.
 func extraConditions(spec *apiregistrationv1.APIServiceSpec, e evidence, now time.Time) []apiregistrationv1.APIServiceCondition {
 	var out []apiregistrationv1.APIServiceCondition
 	add := func(t apiregistrationv1.APIServiceConditionType, c apiregistrationv1.APIServiceCondition) {
@@ -103,6 +118,19 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e evidence, now tim
 	if end := e.heard.last.certificateExpires; !end.IsZero() && end.Sub(now) < certificateWarning {
 		add(servingCertExpires, condition(apiregistrationv1.ConditionTrue, "NearExpiry",
 			fmt.Sprintf("the serving certificate of the backend ends at %s: renew it", end.UTC().Format(time.RFC3339))))
+	}
+	if !e.absentSince.IsZero() && now.Sub(e.absentSince) >= orphanAfter {
+		add(orphaned, condition(apiregistrationv1.ConditionTrue, serviceNotFound, fmt.Sprintf(
+			"service/%s in %q has been missing for more than %d minutes: if the extension server was removed, delete the APIService too",
+			spec.Service.Name, spec.Service.Namespace, int(orphanAfter.Minutes()))))
+	}
+	if len(e.wrongAnnotations) > 0 {
+		add(annotationsValid, condition(apiregistrationv1.ConditionFalse, "Ignored",
+			"annotations without effect: "+strings.Join(e.wrongAnnotations, "; ")))
+	}
+	// Of a backend that does not answer at all, Available says what there is to say.
+	if e.documentTrouble != "" && judge(e).Status == apiregistrationv1.ConditionTrue {
+		add(openAPIValid, condition(apiregistrationv1.ConditionFalse, "NotUsable", e.documentTrouble))
 	}
 	return out
 }

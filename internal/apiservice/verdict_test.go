@@ -139,6 +139,13 @@ func TestExtraConditions(t *testing.T) {
 			apiregistrationv1.APIServiceSpec{}, evidence{heard: heard(now.Add(6 * 24 * time.Hour))},
 			map[string]string{"ServingCertExpiring": "True"},
 		},
+		"annotations that make no sense": {
+			apiregistrationv1.APIServiceSpec{}, evidence{wrongAnnotations: []string{"x: no"}}, map[string]string{"AnnotationsValid": "False"},
+		},
+		"a document that cannot be used": {
+			apiregistrationv1.APIServiceSpec{}, evidence{heard: heard(time.Time{}), documentTrouble: "no"}, map[string]string{"OpenAPIValid": "False"},
+		},
+		"a document that a backend which is down does not give": {apiregistrationv1.APIServiceSpec{}, evidence{documentTrouble: "no"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := extraConditions(&test.spec, test.evidence, now)

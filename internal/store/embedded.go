@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
@@ -70,6 +71,9 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 	defer func() { _ = inProcess.Close() }() // answers the cancellation of its own context
 	client := &kubernetes.Client{Client: inProcess}
 	client.Kubernetes = client
+	if err := forgetReplicas(ctx, client); err != nil {
+		return err
+	}
 	s.publish(client)
 	s.log.Info("embedded etcd is ready", zap.String("directory", s.cfg.DataDir), zap.String("socket", s.cfg.UnixSocket))
 
@@ -81,6 +85,17 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 	case err := <-server.Err():
 		return fmt.Errorf("embedded etcd: %w", err)
 	}
+}
+
+// forgetReplicas removes what processes before this one left under leases. The directory belongs to one process at a
+// time, so they have ended; waiting for a lease of one that was killed would only delay this one.
+func forgetReplicas(ctx context.Context, client *kubernetes.Client) error {
+	bounded, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
+	if _, err := client.KV.Delete(bounded, livePrefix, clientv3.WithPrefix()); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("forget the replicas of before: %w", err)
+	}
+	return nil
 }
 
 // startEmbedded opens the files and starts the member. etcd panics on some of what it finds on disk; people get an

@@ -5,8 +5,9 @@
 // only when it is asked for. External servers are reached over TLS.
 //
 // The objects of the API live under Config.Prefix and belong to internal/coreapi, which reads and writes them through
-// Client. What the rest of the house remembers (last-known documents, verdicts) lives under /portico/ and is reached
-// through Get, Put, Delete and List.
+// Client. What the rest of the house remembers (last-known documents) lives under /portico/ and is reached through Get,
+// Put, Delete and List. What is true only while a process lives (its verdicts, who leads) lives under leases in
+// /portico/live/ and is reached through Replicas.
 package store
 
 import (

@@ -1,0 +1,140 @@
+package apiservice
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// standing is an APIService whose Available condition stands at status; "" for none.
+func standing(name, status, reason string) *apiregistrationv1.APIService {
+	o := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
+		Spec:       apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "test", Name: "server"}},
+	}
+	if status != "" {
+		o.Status.Conditions = []apiregistrationv1.APIServiceCondition{available(condition(apiregistrationv1.ConditionStatus(status), reason, "message"))}
+	}
+	return o
+}
+
+func TestWhatIsTold(t *testing.T) {
+	local := standing("x", "True", local)
+	local.Spec.Service = nil
+	for name, c := range map[string]struct {
+		before, after *apiregistrationv1.APIService
+		reason        string // "" for nothing
+	}{
+		"a backend went":             {standing("x", "True", passed), standing("x", "False", "A"), backendUnavailable},
+		"nobody knows any more":      {standing("x", "True", passed), standing("x", "Unknown", "A"), backendUnavailable},
+		"a backend returned":         {standing("x", "False", "A"), standing("x", "True", passed), backendAvailable},
+		"another reason":             {standing("x", "False", "A"), standing("x", "False", "B"), ""},
+		"a new one that is well":     {standing("x", "", ""), standing("x", "True", passed), ""},
+		"a new one that is not well": {standing("x", "", ""), standing("x", "False", "A"), ""},
+		"it is served here now":      {standing("x", "False", "A"), local, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := tidingsOf(c.before, c.after)
+			if ok != (c.reason != "") || got.reason != c.reason {
+				t.Errorf("told %+v", got)
+			}
+		})
+	}
+}
+
+// heralded runs a herald in a bubble until the test ends.
+func heralded(t *testing.T) (*herald, func() []corev1.Event) {
+	t.Helper()
+	client := kubefake.NewClientset()
+	h := newHerald(client.CoreV1(), "replica-a", zaptest.NewLogger(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return h, func() []corev1.Event {
+		list, err := client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list.Items
+	}
+}
+
+func TestAnEventIsFoundByThoseWhoLookAtTheAPIService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, events := heralded(t)
+		h.tell(standing("v1.example.com", "True", passed), standing("v1.example.com", "False", failedDiscoveryCheck))
+		synctest.Wait()
+		got := events()
+		if len(got) != 1 {
+			t.Fatalf("%d events", len(got))
+		}
+		e := got[0]
+		about := corev1.ObjectReference{APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService", Name: "v1.example.com", UID: "uid-v1.example.com"}
+		if e.Namespace != "default" || e.InvolvedObject != about {
+			t.Errorf("in %s about %+v", e.Namespace, e.InvolvedObject)
+		}
+		if e.Type != "Warning" || e.Reason != backendUnavailable || e.Message != "FailedDiscoveryCheck: message" || e.Count != 1 {
+			t.Errorf("it says %s %s %q %d", e.Type, e.Reason, e.Message, e.Count)
+		}
+		if e.Source.Component != "portico" || e.ReportingInstance != "replica-a" || e.FirstTimestamp.IsZero() || !strings.HasPrefix(e.Name, "v1.example.com.") {
+			t.Errorf("it is %+v", e)
+		}
+	})
+}
+
+func TestAFlappingBackendIsTwoEventsThatCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, events := heralded(t)
+		up, down := standing("x", "True", passed), standing("x", "False", "A")
+		const flaps = 100
+		for range flaps {
+			h.tell(up, down)
+			time.Sleep(500 * time.Millisecond)
+			h.tell(down, up)
+			time.Sleep(500 * time.Millisecond)
+		}
+		synctest.Wait()
+		got := events()
+		if len(got) != 2 {
+			t.Fatalf("%d events", len(got))
+		}
+		for _, e := range got {
+			if e.Count < flaps-int32(countGap/time.Second) || e.Count > flaps || !e.LastTimestamp.After(e.FirstTimestamp.Time) {
+				t.Errorf("%s counts %d from %v to %v", e.Reason, e.Count, e.FirstTimestamp, e.LastTimestamp)
+			}
+		}
+	})
+}
+
+func TestManyBackendsThatGoAtOnceAreToldAtAPaceThatTheStoreCanBear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, events := heralded(t)
+		for i := range 200 {
+			name := strings.Repeat("x", i+1)
+			h.tell(standing(name, "True", passed), standing(name, "False", "A"))
+		}
+		time.Sleep(time.Second)
+		if n := len(events()); n < eventBurst || n > eventBurst+2*eventsPerSecond {
+			t.Errorf("%d in the first second", n)
+		}
+		time.Sleep(time.Minute)
+		if n := len(events()); n != 200 {
+			t.Errorf("%d in the end", n)
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package apiservice
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Annotations by which the owner of an APIService says how its backend is to be treated. A value that makes no sense is
+// as good as none, and a condition says so: a slip of the pen must not take a backend down.
+const (
+	// MaxInFlightAnnotation is how many requests the backend may hold at one time, a number from 1 up.
+	MaxInFlightAnnotation = "portico.dev/max-inflight"
+	// LongRunningAnnotation lists the subresources, separated by commas, whose requests have no deadline, as log, exec
+	// and the like have none.
+	LongRunningAnnotation = "portico.dev/long-running-subresources"
+	// RejectSendInitialEventsAnnotation, "true", answers watches that ask for initial events with 422, for servers that
+	// take the question for a plain watch and leave the client waiting for a bookmark that never comes.
+	RejectSendInitialEventsAnnotation = "portico.dev/reject-send-initial-events"
+	// ConvertAnnotation lists what is made here of objects for servers that cannot: table, metadata.
+	ConvertAnnotation = "portico.dev/convert"
+)
+
+// Options are the annotations of an APIService, read. The zero Options are those of one without annotations.
+type Options struct {
+	// MaxInFlight bounds the requests that the backend holds at one time. Default 0: as every other backend. Where the
+	// APIServices of one Service differ, the smallest counts.
+	MaxInFlight int
+	// LongRunningSubresources have no deadline, beside those that never have one.
+	LongRunningSubresources []string
+	// RejectSendInitialEvents answers 422 to watches with sendInitialEvents.
+	RejectSendInitialEvents bool
+	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's objects.
+	ConvertTable, ConvertMetadata bool
+}
+
+// maxMaxInFlight is far beyond what one backend can hold, so that a number above it is a mistake.
+const maxMaxInFlight = 1_000_000
+
+// subresourceName is what may stand in a path segment that names a subresource.
+var subresourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// parseOptions reads annotations. wrong says, in a stable order, which of them make no sense and why.
+func parseOptions(annotations map[string]string) (o Options, wrong []string) {
+	complain := func(annotation, format string, args ...any) {
+		wrong = append(wrong, fmt.Sprintf("%s: "+format, append([]any{annotation}, args...)...))
+	}
+	if text, ok := annotations[MaxInFlightAnnotation]; ok {
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		if err != nil || n < 1 || n > maxMaxInFlight {
+			complain(MaxInFlightAnnotation, "%.64q is not a number from 1 to %d", text, maxMaxInFlight)
+		} else {
+			o.MaxInFlight = n
+		}
+	}
+	for _, name := range listOf(annotations[LongRunningAnnotation]) {
+		if !subresourceName.MatchString(name) {
+			complain(LongRunningAnnotation, "%.64q is not the name of a subresource", name)
+			continue
+		}
+		o.LongRunningSubresources = append(o.LongRunningSubresources, name)
+	}
+	if text, ok := annotations[RejectSendInitialEventsAnnotation]; ok {
+		switch strings.TrimSpace(text) {
+		case "true":
+			o.RejectSendInitialEvents = true
+		case "false":
+		default:
+			complain(RejectSendInitialEventsAnnotation, `%.64q is neither "true" nor "false"`, text)
+		}
+	}
+	for _, what := range listOf(annotations[ConvertAnnotation]) {
+		switch what {
+		case "table":
+			o.ConvertTable = true
+		case "metadata":
+			o.ConvertMetadata = true
+		default:
+			complain(ConvertAnnotation, "%.64q is neither table nor metadata", what)
+		}
+	}
+	return o, wrong
+}
+
+// listOf splits a list at its commas, sorted and without doubles.
+func listOf(text string) []string {
+	var out []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,67 @@
+package apiservice
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestAnnotations(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		annotations map[string]string
+		want        Options
+		wrong       []string // what the complaints begin with
+	}{
+		{name: "none"},
+		{name: "somebody else's", annotations: map[string]string{"example.com/max-inflight": "nonsense"}},
+		{
+			name: "all",
+			annotations: map[string]string{
+				MaxInFlightAnnotation: " 25 ", LongRunningAnnotation: "console, portforward,console,",
+				RejectSendInitialEventsAnnotation: "true", ConvertAnnotation: "metadata,table",
+			},
+			want: Options{
+				MaxInFlight: 25, LongRunningSubresources: []string{"console", "portforward"},
+				RejectSendInitialEvents: true, ConvertTable: true, ConvertMetadata: true,
+			},
+		},
+		{name: "switched off", annotations: map[string]string{RejectSendInitialEventsAnnotation: "false", ConvertAnnotation: "", LongRunningAnnotation: " , "}},
+		{name: "a limit of nothing", annotations: map[string]string{MaxInFlightAnnotation: "0"}, wrong: []string{MaxInFlightAnnotation}},
+		{name: "a limit below nothing", annotations: map[string]string{MaxInFlightAnnotation: "-3"}, wrong: []string{MaxInFlightAnnotation}},
+		{name: "a limit beyond reason", annotations: map[string]string{MaxInFlightAnnotation: "99999999999999999999"}, wrong: []string{MaxInFlightAnnotation}},
+		{name: "a limit that is no number", annotations: map[string]string{MaxInFlightAnnotation: "many"}, wrong: []string{MaxInFlightAnnotation + `: "many"`}},
+		{
+			name:        "a path among the subresources",
+			annotations: map[string]string{LongRunningAnnotation: "../secrets,console"},
+			want:        Options{LongRunningSubresources: []string{"console"}},
+			wrong:       []string{LongRunningAnnotation},
+		},
+		{
+			name:        "one slip does not spoil the rest",
+			annotations: map[string]string{ConvertAnnotation: "tables,metadata", RejectSendInitialEventsAnnotation: "yes", MaxInFlightAnnotation: "7"},
+			want:        Options{MaxInFlight: 7, ConvertMetadata: true},
+			wrong:       []string{RejectSendInitialEventsAnnotation, ConvertAnnotation},
+		},
+		{
+			name:        "a value without end",
+			annotations: map[string]string{MaxInFlightAnnotation: strings.Repeat("9", 100_000)},
+			wrong:       []string{MaxInFlightAnnotation},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, wrong := parseOptions(c.annotations)
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("read as %+v, want %+v", got, c.want)
+			}
+			if len(wrong) != len(c.wrong) {
+				t.Fatalf("complaints are %q", wrong)
+			}
+			for i, w := range wrong {
+				if !strings.HasPrefix(w, c.wrong[i]) || len(w) > 300 {
+					t.Errorf("complaint is %q", w)
+				}
+			}
+		})
+	}
+}

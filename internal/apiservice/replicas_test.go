@@ -1,0 +1,328 @@
+package apiservice
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclientset "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	typedv1 "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+
+	"portico.dev/internal/store"
+	"portico.dev/internal/transport"
+)
+
+// pen is a client that counts the writes of status of one replica.
+type pen struct {
+	aggregatorclientset.Interface
+	writes *atomic.Int64
+}
+
+type penV1 struct {
+	typedv1.ApiregistrationV1Interface
+	writes *atomic.Int64
+}
+
+type penAPIServices struct {
+	typedv1.APIServiceInterface
+	writes *atomic.Int64
+}
+
+func (p pen) ApiregistrationV1() typedv1.ApiregistrationV1Interface {
+	return penV1{p.Interface.ApiregistrationV1(), p.writes}
+}
+
+func (p penV1) APIServices() typedv1.APIServiceInterface {
+	return penAPIServices{p.ApiregistrationV1Interface.APIServices(), p.writes}
+}
+
+func (p penAPIServices) UpdateStatus(ctx context.Context, o *apiregistrationv1.APIService, opts metav1.UpdateOptions) (*apiregistrationv1.APIService, error) {
+	p.writes.Add(1)
+	return p.APIServiceInterface.UpdateStatus(ctx, o, opts)
+}
+
+// seated makes a controller one of several replicas, and counts its writes.
+func seated(name string, peers Peers, writes *atomic.Int64) furnish {
+	return func(h *house, cfg *Config, _ *transport.Options) {
+		cfg.Peers, cfg.Replica = peers, name
+		cfg.Client = pen{h.api, writes}
+		cfg.Events = h.core.CoreV1()
+	}
+}
+
+// blindTo keeps a replica from dialling a backend while blind is set, by taking its address for our own.
+func blindTo(address func() string, blind *atomic.Bool) furnish {
+	return func(_ *house, _ *Config, o *transport.Options) {
+		o.OwnAddresses = func() []string {
+			if blind.Load() {
+				return []string{address()}
+			}
+			return nil
+		}
+	}
+}
+
+func (h *house) standsAt(name string, kind apiregistrationv1.APIServiceConditionType, status apiregistrationv1.ConditionStatus) {
+	h.t.Helper()
+	eventually(h.t, string(kind)+" of "+name+" is "+string(status), func() bool { return h.written(name, kind).Status == status })
+}
+
+// routes waits until this replica's own verdict is to route, or not.
+func (h *house) routes(want bool) {
+	h.t.Helper()
+	eventually(h.t, "the replica's own verdict", func() bool {
+		r, ok := h.Table().Lookup(gvExample)
+		return ok && r.Available() == want
+	})
+}
+
+func TestReplicasThatDisagreeWriteOneTruthAndRouteByTheirOwn(t *testing.T) {
+	t.Parallel()
+	c := newCircle()
+	var blind atomic.Bool
+	var b *backend
+	blind.Store(true)
+	var writesA, writesB atomic.Int64
+	seatA, seatB := c.sit("replica-a"), c.sit("replica-b")
+	a := newHouse(t, nil, seated("replica-a", seatA, &writesA), blindTo(func() string { return b.address.String() }, &blind))
+	b = a.serve("server")
+	a.add(external("server"))
+	a.add(a.remote("example.com", "v1", "server", b.port()))
+	other := a.another(seated("replica-b", seatB, &writesB))
+	a.run()
+	other.run()
+
+	a.standsAt("v1.example.com", apiregistrationv1.Available, "True")
+	a.standsAt("v1.example.com", availableOnAllReplicas, "False")
+	a.routes(false)
+	other.routes(true)
+	eventually(t, "the blind replica is named", func() bool {
+		return strings.HasSuffix(a.written("v1.example.com", availableOnAllReplicas).Message, ": replica-a")
+	})
+	eventually(t, "what others see is shown", func() bool {
+		return a.DebugState().APIServices[0].Elsewhere["replica-b"] == "True"
+	})
+	if !a.DebugState().WritesStatus || other.DebugState().WritesStatus {
+		t.Error("it is not known who writes")
+	}
+
+	// They go on disagreeing, and that is not news.
+	before, words := writesA.Load(), seatA.spoke()+seatB.spoke()
+	failures := func() int { return a.DebugState().Backends[0].Probes[0].Failures }
+	from := failures()
+	eventually(t, "three more failures", func() bool { return failures() >= from+3 })
+	if n := writesA.Load() - before; n != 0 {
+		t.Errorf("%d writes while they disagreed", n)
+	}
+	if n := seatA.spoke() + seatB.spoke() - words; n != 0 {
+		t.Errorf("they said %d new things while nothing changed", n)
+	}
+
+	blind.Store(false)
+	a.standsAt("v1.example.com", availableOnAllReplicas, "True")
+	a.routes(true)
+	if n := writesB.Load(); n != 0 {
+		t.Errorf("the replica that does not lead wrote %d times", n)
+	}
+}
+
+func TestAReplicaThatHasNoTrafficLearnsFromOneThatHas(t *testing.T) {
+	t.Parallel()
+	c := newCircle()
+	var writesA, writesB atomic.Int64
+	a := newHouse(t, nil, seated("replica-a", c.sit("replica-a"), &writesA))
+	b := a.serve("server")
+	a.add(external("server"))
+	a.add(a.remote("example.com", "v1", "server", b.port()))
+	// The other hears of no lost connection by itself: only ReportFailure leads to a probe outside of the rounds.
+	other := a.another(seated("replica-b", c.sit("replica-b"), &writesB))
+	a.run()
+	other.run()
+	a.standsAt("v1.example.com", availableOnAllReplicas, "True")
+
+	b.stop()
+	start := time.Now()
+	r, _ := a.Table().Lookup(gvExample)
+	a.ReportFailure(r.Backend)
+	a.standsAt("v1.example.com", apiregistrationv1.Available, "False")
+	other.routes(false)
+	if took := time.Since(start); took < dampTime-50*time.Millisecond || took > dampTime+3*time.Second {
+		t.Errorf("written after %v", took)
+	}
+	b.start()
+	a.standsAt("v1.example.com", apiregistrationv1.Available, "True")
+	a.standsAt("v1.example.com", availableOnAllReplicas, "True")
+	eventually(t, "events of going and returning", func() bool {
+		list, err := a.core.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reasons := make(map[string]string)
+		for _, e := range list.Items {
+			if e.InvolvedObject.Name == "v1.example.com" && e.InvolvedObject.UID == a.get("v1.example.com").UID {
+				reasons[e.Reason] = e.Type
+			}
+		}
+		return len(list.Items) == 2 && reasons[backendUnavailable] == corev1.EventTypeWarning && reasons[backendAvailable] == corev1.EventTypeNormal
+	})
+}
+
+// TestReplicasOverEtcd is the whole of it: leases, election, handover.
+func TestReplicasOverEtcd(t *testing.T) {
+	t.Parallel()
+	s, err := store.New(store.Config{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopStore := background(t, s.Run)
+	defer stopStore()
+	<-s.Ready()
+	join := func(name string) (*store.Replicas, func()) {
+		r := s.Replicas(name)
+		stop := background(t, r.Run)
+		<-r.Ready()
+		return r, stop
+	}
+	peersA, leaveA := join("replica-a")
+	peersB, leaveB := join("replica-b")
+	defer leaveA()
+	defer leaveB()
+
+	var writesA, writesB atomic.Int64
+	a := newHouse(t, nil, seated("replica-a", peersA, &writesA))
+	b := a.serve("server")
+	a.add(external("server"))
+	a.add(a.remote("example.com", "v1", "server", b.port()))
+	other := a.another(seated("replica-b", peersB, &writesB))
+	stopA := a.run()
+	stopB := other.run()
+	defer stopB()
+	a.standsAt("v1.example.com", apiregistrationv1.Available, "True")
+	a.standsAt("v1.example.com", availableOnAllReplicas, "True")
+	if n := writesB.Load(); n != 0 {
+		t.Errorf("the replica that does not lead wrote %d times", n)
+	}
+
+	// The first replica ends, and the second writes from now on; alone, without delay.
+	stopA()
+	leaveA()
+	eventually(t, "the other replica leads", func() bool { return other.DebugState().WritesStatus })
+	before := writesA.Load()
+	b.stop()
+	start := time.Now()
+	r, _ := other.Table().Lookup(gvExample)
+	other.ReportFailure(r.Backend)
+	other.is("v1.example.com", "False", "FailedDiscoveryCheck")
+	if took := time.Since(start); took > dampTime {
+		t.Errorf("one replica, and it took %v", took)
+	}
+	if writesA.Load() != before || writesB.Load() == 0 {
+		t.Errorf("writes: %d after its end, and %d", writesA.Load()-before, writesB.Load())
+	}
+	if c := other.written("v1.example.com", availableOnAllReplicas); c.Status != "False" || c.Reason != "NoReplica" {
+		t.Errorf("the condition of all replicas is %+v", c)
+	}
+}
+
+// background runs something until stop is called.
+func background(t *testing.T, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stopped := false
+	return func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
+	h := newHouse(t, nil)
+	b := h.serve("server")
+	h.add(external("server"))
+	annotated := func(version, limit string) *apiregistrationv1.APIService {
+		o := h.remote("example.com", version, "server", b.port())
+		o.Annotations = map[string]string{MaxInFlightAnnotation: limit}
+		return o
+	}
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.add(annotated("v2", "2"))
+	h.add(annotated("v3", "5"))
+	h.add(annotated("v4", "none at all"))
+	h.run()
+	<-h.Ready()
+	r, _ := h.Table().Lookup(gvExample)
+	admitted := func() int {
+		n := 0
+		for n < 10 && r.Backend.Admit() == nil {
+			n++
+		}
+		for range n {
+			r.Backend.Release()
+		}
+		return n
+	}
+	eventually(t, "the smallest counts", func() bool { return admitted() == 2 })
+	h.standsAt("v4.example.com", annotationsValid, "False")
+	h.is("v4.example.com", "True", "Passed")
+
+	if err := h.api.ApiregistrationV1().APIServices().Delete(t.Context(), "v2.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next one counts", func() bool { return admitted() == 5 })
+	o := h.get("v3.example.com")
+	o.Annotations = nil
+	if _, err := h.api.ApiregistrationV1().APIServices().Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the default counts", func() bool { return admitted() == 10 })
+	o = h.get("v4.example.com")
+	o.Annotations = map[string]string{LongRunningAnnotation: "console"}
+	if _, err := h.api.ApiregistrationV1().APIServices().Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the complaint goes with its cause", func() bool { return h.written("v4.example.com", annotationsValid).Status == "" })
+	gv := gvExample
+	gv.Version = "v4"
+	if r, _ := h.Table().Lookup(gv); len(r.Options.LongRunningSubresources) != 1 {
+		t.Errorf("options are %+v", r.Options)
+	}
+}
+
+func TestADocumentThatWasLeftOutIsACondition(t *testing.T) {
+	t.Parallel()
+	var trouble atomic.Pointer[string]
+	say := func(text string) { trouble.Store(&text) }
+	say("it claims\npaths of another group")
+	h := newHouse(t, nil, func(_ *house, cfg *Config, _ *transport.Options) {
+		cfg.DocumentTrouble = func(name string) string {
+			if name != "v1.example.com" {
+				return ""
+			}
+			return *trouble.Load()
+		}
+	})
+	b := h.serve("server")
+	h.add(external("server"))
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.run()
+	h.is("v1.example.com", "True", "Passed")
+	h.standsAt("v1.example.com", openAPIValid, "False")
+	if got := h.written("v1.example.com", openAPIValid).Message; got != "it claims paths of another group" {
+		t.Errorf("message is %q", got)
+	}
+	say("")
+	eventually(t, "it goes with the trouble", func() bool { return h.written("v1.example.com", openAPIValid).Type == "" })
+}

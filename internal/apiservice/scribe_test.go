@@ -1,0 +1,225 @@
+package apiservice
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
+	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+)
+
+// desk is a scribe in a bubble, with a store in the place of an API server, and one remote APIService.
+type desk struct {
+	t       *testing.T
+	scribe  *scribe
+	store   cache.Indexer
+	route   atomic.Pointer[Route]
+	council *council
+	writes  atomic.Int64
+}
+
+func newDesk(t *testing.T, peers Peers, store cache.Indexer) *desk {
+	t.Helper()
+	d := &desk{t: t, store: store, council: newCouncil(peers, "own", zaptest.NewLogger(t))}
+	d.route.Store(routed(1, "True", passed, "all checks passed"))
+	client := aggregatorfake.NewClientset()
+	client.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		d.writes.Add(1)
+		o := a.(clienttesting.UpdateAction).GetObject()
+		return true, o, d.store.Update(o)
+	})
+	d.scribe = &scribe{
+		client: client.ApiregistrationV1().APIServices(), lister: aggregatorlisters.NewAPIServiceLister(store),
+		table:   func() *Table { return NewTable([]*Route{d.route.Load()}, true) },
+		council: d.council, herald: newHerald(nil, "own", zaptest.NewLogger(t)), log: zaptest.NewLogger(t),
+		reworded: make(map[string]time.Time),
+	}
+	d.scribe.prepare()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.scribe.run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	d.sees("True", passed)
+	return d
+}
+
+// shelf holds the APIService that routed(1, ...) is about.
+func shelf(t *testing.T) cache.Indexer {
+	t.Helper()
+	r := routed(1, "True", passed, "")
+	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	o := &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{Group: r.GroupVersion.Group, Version: "v1", Service: r.Service}}
+	o.Name, o.UID = r.Name, r.UID
+	if err := store.Add(o); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// sees is a new verdict of this replica.
+func (d *desk) sees(status, reason string) {
+	message := "why"
+	if status == "True" {
+		message = "all checks passed"
+	}
+	d.route.Store(routed(1, status, reason, message))
+	d.listen()
+}
+
+// listen is what the controller does when another replica says something.
+func (d *desk) listen() {
+	if d.council.peers != nil {
+		d.council.listen()
+	}
+	d.scribe.queue.Add("v1.g1.io")
+	synctest.Wait()
+}
+
+func (d *desk) stands(t apiregistrationv1.APIServiceConditionType) string {
+	d.t.Helper()
+	o, exists, err := d.store.GetByKey("v1.g1.io")
+	if err != nil || !exists {
+		d.t.Fatal(exists, err)
+	}
+	c, _ := find(o.(*apiregistrationv1.APIService).Status.Conditions, t)
+	return string(c.Status)
+}
+
+// thinks is what another replica says of the same APIService.
+func (s *seat) thinks(t *testing.T, status, reason string) {
+	t.Helper()
+	text, err := saying(NewTable([]*Route{routed(1, status, reason, "why")}, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Say(text)
+}
+
+func TestAloneAVerdictIsWrittenAtOnce(t *testing.T) {
+	for name, peers := range map[string]Peers{"without peers": nil, "with nobody there": newCircle().sit("own")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDesk(t, peers, shelf(t))
+				for _, status := range []string{"False", "True", "False"} {
+					d.sees(status, "A")
+					if got := d.stands(apiregistrationv1.Available); got != status {
+						t.Fatalf("%s is not written at once; it stands at %s", status, got)
+					}
+				}
+				if got := d.stands(availableOnAllReplicas); got != "" {
+					t.Errorf("with one replica it says %s of all", got)
+				}
+			})
+		})
+	}
+}
+
+func TestBadNewsOfSeveralReplicasAreDamped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircle()
+		own, other := c.sit("own"), c.sit("other")
+		other.thinks(t, "True", passed)
+		d := newDesk(t, own, shelf(t))
+		if got := d.stands(availableOnAllReplicas); got != "True" {
+			t.Fatalf("all reach it, but it stands at %q", got)
+		}
+		writes := d.writes.Load()
+
+		// A moment in which neither reaches it.
+		d.sees("False", "A")
+		other.thinks(t, "False", "A")
+		d.listen()
+		time.Sleep(dampTime / 2)
+		d.sees("True", passed)
+		other.thinks(t, "True", passed)
+		d.listen()
+		time.Sleep(2 * dampTime)
+		synctest.Wait()
+		if n := d.writes.Load() - writes; n != 0 {
+			t.Errorf("a moment's trouble was written %d times", n)
+		}
+
+		// One replica goes blind.
+		d.sees("False", "A")
+		time.Sleep(2 * dampTime)
+		synctest.Wait()
+		if d.stands(apiregistrationv1.Available) != "True" || d.stands(availableOnAllReplicas) != "False" || d.writes.Load()-writes != 1 {
+			t.Errorf("one blind replica: available %s, on all %s, %d writes", d.stands(apiregistrationv1.Available), d.stands(availableOnAllReplicas), d.writes.Load()-writes)
+		}
+
+		// The other follows.
+		other.thinks(t, "False", "A")
+		d.listen()
+		time.Sleep(dampTime - time.Millisecond)
+		if got := d.stands(apiregistrationv1.Available); got != "True" {
+			t.Errorf("too early: %s", got)
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if got := d.stands(apiregistrationv1.Available); got != "False" {
+			t.Errorf("too late: %s", got)
+		}
+
+		// And returns, which is told at once.
+		other.thinks(t, "True", passed)
+		d.listen()
+		if got := d.stands(apiregistrationv1.Available); got != "True" {
+			t.Errorf("a return is not told at once: %s", got)
+		}
+
+		// When the replica that reaches it dies, the other is left, and its verdict is all there is.
+		other.die()
+		d.listen()
+		if d.stands(apiregistrationv1.Available) != "False" || d.stands(availableOnAllReplicas) != "False" {
+			t.Errorf("available %s, on all %s", d.stands(apiregistrationv1.Available), d.stands(availableOnAllReplicas))
+		}
+	})
+}
+
+func TestOnlyTheReplicaThatLeadsWritesAndTheNextKnowsSinceWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCircle()
+		leader, own := c.sit("leader"), c.sit("own")
+		leader.thinks(t, "True", passed)
+		store := shelf(t)
+		d := newDesk(t, own, store)
+		if d.writes.Load() != 0 {
+			t.Fatal("a replica that does not lead wrote")
+		}
+		o := standing("v1.g1.io", "True", passed)
+		existing, _, _ := store.GetByKey("v1.g1.io")
+		o.UID, o.Spec = existing.(*apiregistrationv1.APIService).UID, existing.(*apiregistrationv1.APIService).Spec
+		third := c.sit("third")
+		third.thinks(t, "False", "A")
+		if err := store.Update(o); err != nil {
+			t.Fatal(err)
+		}
+		leader.thinks(t, "False", "A")
+		d.sees("False", "A")
+		time.Sleep(10 * dampTime)
+		synctest.Wait()
+		if d.writes.Load() != 0 {
+			t.Fatal("a replica that does not lead wrote")
+		}
+		// The leader died before it wrote. What it would have written is due, not due again in a while.
+		leader.die()
+		d.listen()
+		if got := d.stands(apiregistrationv1.Available); got != "False" {
+			t.Errorf("it stands at %s", got)
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// livePrefix holds the keys that go with the process that wrote them.
+	livePrefix = ownPrefix + "live/"
+	// leaseTime is how long a process that died goes on counting as alive. One that ends properly leaves at once.
+	leaseTime = 6 * time.Second
+	// rejoinPause is between two attempts to become a replica again.
+	rejoinPause = time.Second
+)
+
+// Replicas is the processes that share one etcd, this one included. Each has a key of its own that lives, by a lease, as
+// long as its process does, and holds what the process last said. The one with the oldest key leads: that is etcd's
+// recipe for an election, without keys of its own.
+//
+// Leading is no lock. A process may learn late that another leads by now, so what a leader writes has to carry a
+// precondition of its own, such as a resourceVersion.
+type Replicas struct {
+	store *Store
+	name  string
+	lease time.Duration
+	log   *zap.Logger
+	ready chan struct{}
+	// spoken wakes Run when there is something new to say.
+	spoken chan struct{}
+
+	mu     sync.Mutex // guards what follows
+	saying []byte
+	others map[string][]byte // what each of the others said; never changed, only replaced
+	leads  bool
+	until  time.Time // before this our lease cannot have run out
+	// changed is closed and replaced when others or leads change.
+	changed chan struct{}
+}
+
+// Replicas makes this process known under a name that no other process has. It does nothing until Run.
+func (s *Store) Replicas(name string) *Replicas {
+	return &Replicas{
+		store:   s,
+		name:    name,
+		lease:   leaseTime,
+		log:     s.log.Named("replicas"),
+		ready:   make(chan struct{}),
+		spoken:  make(chan struct{}, 1),
+		changed: make(chan struct{}),
+	}
+}
+
+// Name is the name of this process.
+func (r *Replicas) Name() string { return r.name }
+
+// Ready is closed when this process was one of the replicas for the first time.
+func (r *Replicas) Ready() <-chan struct{} { return r.ready }
+
+// Say replaces what this process says. It does not block, and does nothing when value is what was said last. Of values
+// that follow each other quickly, some are never written; the last one is.
+func (r *Replicas) Say(value []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if bytes.Equal(value, r.saying) {
+		return
+	}
+	r.saying = value
+	select {
+	case r.spoken <- struct{}{}:
+	default:
+	}
+}
+
+// Hear returns what each of the others that are alive said last, empty when it said nothing yet, and whether this
+// process leads. Callers must not change the map.
+func (r *Replicas) Hear() (others map[string][]byte, leads bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.others, r.leads && time.Now().Before(r.until)
+}
+
+// Changed returns a channel that is closed when Hear next returns something else. Take it before calling Hear. That a
+// lease ran out unnoticed while etcd was away is told when etcd is back.
+func (r *Replicas) Changed() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+// Run makes this process a replica until ctx ends, again and again if need be.
+func (r *Replicas) Run(ctx context.Context) error {
+	for {
+		err := r.attend(ctx)
+		r.stepBack()
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.log.Warn("this replica lost its lease and joins again", zap.String("replica", r.name), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rejoinPause):
+		}
+	}
+}
+
+// stepBack gives up leading. What the others said stays: they may well be alive.
+func (r *Replicas) stepBack() {
+	r.mu.Lock()
+	others := r.others
+	r.mu.Unlock()
+	r.learn(others, false)
+}
+
+// learn takes in what Hear is to return from now on.
+func (r *Replicas) learn(others map[string][]byte, leads bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if leads == r.leads && maps.EqualFunc(others, r.others, bytes.Equal) {
+		return
+	}
+	if leads != r.leads {
+		r.log.Info("this replica writes for all", zap.String("replica", r.name), zap.Bool("leads", leads))
+	}
+	r.others, r.leads = others, leads
+	r.wake()
+}
+
+// renewed notes that the lease is good for its whole time after at.
+func (r *Replicas) renewed(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leads && time.Now().After(r.until) { // Hear said otherwise meanwhile
+		r.wake()
+	}
+	r.until = at.Add(r.lease)
+}
+
+// wake tells that Hear may return something else. Called with mu held.
+func (r *Replicas) wake() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// words is what is to be written now.
+func (r *Replicas) words() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.saying
+}

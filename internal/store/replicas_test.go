@@ -1,0 +1,187 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// joined runs a replica until the test ends, or stop is called.
+func joined(t *testing.T, s *Store, name string, lease time.Duration) (r *Replicas, stop func()) {
+	t.Helper()
+	r = s.Replicas(name)
+	r.lease = lease
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	stop = func() {
+		cancel()
+		if err, first := <-done; first {
+			close(done)
+			if err != nil {
+				t.Errorf("Run of %s: %v", name, err)
+			}
+		}
+	}
+	t.Cleanup(stop)
+	select {
+	case <-r.Ready():
+	case <-time.After(leaseTime):
+		t.Fatalf("%s did not join", name)
+	}
+	return r, stop
+}
+
+// hears waits until r hears these others, as name=value, and leads or not.
+func hears(t *testing.T, r *Replicas, leads bool, want ...string) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for {
+		changed := r.Changed()
+		others, leading := r.Hear()
+		matches := leading == leads && len(others) == len(want)
+		for _, w := range want {
+			found := false
+			for name, value := range others {
+				found = found || w == fmt.Sprintf("%s=%s", name, value)
+			}
+			matches = matches && found
+		}
+		if matches {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("%s hears %q and leads: %v; want %q and %v", r.name, others, leading, want, leads)
+		}
+	}
+}
+
+func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
+	s, _ := run(t, Config{DataDir: t.TempDir()})
+	first, stopFirst := joined(t, s, "first", leaseTime)
+	first.Say([]byte("1"))
+	hears(t, first, true)
+	second, _ := joined(t, s, "second", leaseTime)
+	hears(t, second, false, "first=1")
+	hears(t, first, true, "second=")
+	third, stopThird := joined(t, s, "third", leaseTime)
+	second.Say([]byte("2"))
+	hears(t, third, false, "first=1", "second=2")
+
+	start := time.Now()
+	stopFirst()
+	hears(t, second, true, "third=")
+	hears(t, third, false, "second=2")
+	if took := time.Since(start); took > leaseTime/2 {
+		t.Errorf("a replica that ended properly was missed for %v", took)
+	}
+	if _, leads := first.Hear(); leads {
+		t.Error("a replica that ended still leads")
+	}
+	stopThird()
+	hears(t, second, true)
+}
+
+func TestAReplicaThatDiedIsForgottenWithItsLease(t *testing.T) {
+	s, _ := run(t, Config{DataDir: t.TempDir()})
+	client := s.Client()
+	lease, err := client.Grant(within(t), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.KV.Put(within(t), livePrefix+"dead", "last words", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := joined(t, s, "alive", leaseTime)
+	hears(t, r, false, "dead=last words")
+	hears(t, r, true)
+}
+
+func TestAReplicaThatLosesItsKeyJoinsAgainAtTheEndOfTheLine(t *testing.T) {
+	s, _ := run(t, Config{DataDir: t.TempDir()})
+	first, _ := joined(t, s, "first", leaseTime)
+	first.Say([]byte("1"))
+	second, _ := joined(t, s, "second", leaseTime)
+	hears(t, second, false, "first=1")
+	if err := s.Delete(within(t), "live/first"); err != nil {
+		t.Fatal(err)
+	}
+	hears(t, second, true, "first=1")
+	hears(t, first, false, "second=")
+}
+
+func TestALeaseIsRenewed(t *testing.T) {
+	s, _ := run(t, Config{DataDir: t.TempDir()})
+	r, _ := joined(t, s, "alone", 2*time.Second)
+	deadline := time.After(3 * time.Second)
+	changed := r.Changed()
+	hears(t, r, true)
+	select {
+	case <-changed:
+		t.Error("something changed, alone")
+	case <-deadline:
+	}
+	if _, leads := r.Hear(); !leads {
+		t.Error("its lease ran out")
+	}
+}
+
+func TestAReplicaSaysTheLastOfManyWordsInFewWrites(t *testing.T) {
+	s, _ := run(t, Config{DataDir: t.TempDir()})
+	a, _ := joined(t, s, "a", leaseTime)
+	b, _ := joined(t, s, "b", leaseTime)
+	for i := range 1000 {
+		a.Say(fmt.Append(nil, i))
+	}
+	hears(t, b, false, "a=999")
+	key, err := s.Client().KV.Get(within(t), livePrefix+"a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := key.Kvs[0].Version
+	if version > 10 {
+		t.Errorf("%d writes", version)
+	}
+	a.Say([]byte("999"))
+	a.Say([]byte("over"))
+	hears(t, b, false, "a=over")
+	if key, err = s.Client().KV.Get(within(t), livePrefix+"a"); err != nil || key.Kvs[0].Version != version+1 {
+		t.Errorf("saying the same again was written; error %v", err)
+	}
+}
+
+func TestAnEmbeddedEtcdRemembersNoReplicaOfBefore(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := run(t, Config{DataDir: dir})
+	// As after a kill: a lease with a long life.
+	lease, err := s.Client().Grant(within(t), 3600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client().KV.Put(within(t), livePrefix+"killed", "", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	again, _ := run(t, Config{DataDir: dir})
+	r, _ := joined(t, again, "new", leaseTime)
+	if others, leads := r.Hear(); len(others) != 0 || !leads {
+		t.Errorf("it hears %v and leads: %v", others, leads)
+	}
+}
+
+func TestAReplicaGivesUpLeadingWhenEtcdIsGone(t *testing.T) {
+	s, stopStore := run(t, Config{DataDir: t.TempDir()})
+	r, _ := joined(t, s, "alone", leaseTime)
+	hears(t, r, true)
+	if err := stopStore(); err != nil {
+		t.Fatal(err)
+	}
+	hears(t, r, false)
+}
