@@ -27,17 +27,22 @@ const (
 // the house use it, and it must not be handed to anybody else. Typed clients speak protobuf through it, the dynamic
 // and the metadata client JSON. Requests wait for readiness; there is no client-side rate limit.
 func (s *Server) ClientConfig(u user.Info) *rest.Config {
+	return inProcessConfig(asUser(u, s.Handler(), s.awaitReady))
+}
+
+func inProcessConfig(h http.Handler) *rest.Config {
 	return &rest.Config{
 		Host:      "http://in-process.invalid", // never resolved
-		Transport: InProcess(s.asUser(u)),
+		Transport: InProcess(h),
 		QPS:       -1,
 	}
 }
 
-// asUser is the chain of in-process requests: what the package documentation says the handler expects.
-func (s *Server) asUser(u user.Info) http.Handler {
+// asUser is the chain of in-process requests: what the package documentation says the handler expects. A request is
+// refused with the error of await, which may wait.
+func asUser(u user.Info, handler http.Handler, await func(context.Context) error) http.Handler {
 	resolver := request.NewResolver()
-	handler := filters.WithWarningRecorder(s.Handler())
+	handler = filters.WithWarningRecorder(handler)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, err := resolver.Info(r)
 		if err != nil {
@@ -50,7 +55,7 @@ func (s *Server) asUser(u user.Info) http.Handler {
 			ctx, cancel = context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
 		}
-		if err := s.awaitReady(ctx); err != nil {
+		if err := await(ctx); err != nil {
 			respond.Error(w, r, err)
 			return
 		}

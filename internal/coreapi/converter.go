@@ -10,13 +10,21 @@ import (
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/util"
-
-	"portico.dev/internal/coreapi/definitions"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // newTypeConverter knows the schema of every kind served: which fields managers own, and by which keys lists merge.
 // Of the converters there are, this one costs 3 MiB; the one in client-go parses a document of every Kubernetes API.
-func newTypeConverter(c *codecs, served []servedGroup) (managedfields.TypeConverter, error) {
+func newTypeConverter(schemas map[string]*spec.Schema) (managedfields.TypeConverter, error) {
+	converter, err := managedfields.NewTypeConverter(schemas, false)
+	if err != nil {
+		return nil, fmt.Errorf("read schemas: %w", err)
+	}
+	return converter, nil
+}
+
+// schemasOf are the schemas of every kind served, and of what they are made of, taken from known.
+func schemasOf(c *codecs, served []servedGroup, known common.GetOpenAPIDefinitions) (map[string]*spec.Schema, error) {
 	var names []string
 	for _, g := range served {
 		for path, s := range g.storage {
@@ -28,17 +36,13 @@ func newTypeConverter(c *codecs, served []servedGroup) (managedfields.TypeConver
 		}
 	}
 	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(&common.OpenAPIV3Config{
-		GetDefinitions:    definitions.GetOpenAPIDefinitions,
+		GetDefinitions:    known,
 		GetDefinitionName: openapi.NewDefinitionNamer(c.scheme).GetDefinitionName,
 	}, names...)
 	if err != nil {
 		return nil, fmt.Errorf("build schemas: %w", err)
 	}
-	converter, err := managedfields.NewTypeConverter(schemas, false)
-	if err != nil {
-		return nil, fmt.Errorf("read schemas: %w", err)
-	}
-	return converter, nil
+	return schemas, nil
 }
 
 func definitionName(c *codecs, g servedGroup, s rest.Storage) (string, error) {

@@ -405,7 +405,7 @@ func TestWhatIsNotThere(t *testing.T) {
 			t.Errorf("%s: got %v", path, err)
 		}
 		w := httptest.NewRecorder()
-		h.asUser(admin).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		asUser(admin, h.Handler(), h.awaitReady).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != code || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
 			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
 		}

@@ -30,13 +30,3 @@ func (d *Discovery) add(version schema.GroupVersion, resources []apidiscoveryv2.
 	}
 	d.Groups = append(d.Groups, item)
 }
-
-// Discovery is complete once Ready, and empty before. The caller must not change it.
-func (s *Server) Discovery() Discovery {
-	select {
-	case <-s.ready:
-		return s.discovery
-	default:
-		return Discovery{}
-	}
-}

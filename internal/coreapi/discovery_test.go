@@ -58,7 +58,7 @@ func TestDiscovery(t *testing.T) {
 			}
 		})
 	}
-	if versions := h.GroupVersions(); len(versions) != len(d.Core)+len(d.Groups) || versions[0].String() != "v1" {
+	if versions := h.BuiltIn(); len(versions) != len(d.Core)+len(d.Groups) || versions[0].String() != "v1" {
 		t.Fatalf("group-versions %v", versions)
 	}
 }
@@ -69,7 +69,7 @@ func TestLegacyDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, version := range h.GroupVersions() {
+	for _, version := range h.BuiltIn() {
 		list, err := client.ServerResourcesForGroupVersion(version.String())
 		if err != nil || len(list.APIResources) == 0 {
 			t.Fatalf("%s: %v, %v", version, list, err)

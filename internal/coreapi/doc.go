@@ -5,6 +5,10 @@
 // and the way they are stored are ours, one entry each in resources.go. Each v1 type is its own internal version, so
 // nothing is converted between the wire and etcd; the one exception is Event, which two groups serve (events.go).
 //
+// Definitions of custom resources and what they define (sub-package crds) are served by the same handler, chosen by
+// group-version; a definition cannot take a group-version of the table. What is served therefore changes while the server
+// runs: Discovery, GroupVersions and Documents are of the moment, and Changed says when to look again.
+//
 // # What the handler expects of a request
 //
 // The chain in internal/server runs before the handler and puts what it found into the request's context. The handler

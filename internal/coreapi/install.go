@@ -12,11 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"portico.dev/internal/coreapi/crds"
+	"portico.dev/internal/coreapi/definitions"
 	"portico.dev/internal/respond"
 )
 
@@ -31,7 +34,8 @@ const (
 // api is what install has built.
 type api struct {
 	handler   http.Handler
-	discovery Discovery
+	discovery Discovery // without what custom resources add to it
+	custom    *crds.Definitions
 }
 
 // servedGroup is a group-version with the storage of each of its resources and subresources.
@@ -42,29 +46,34 @@ type servedGroup struct {
 
 // install opens the storages and registers every resource: what GenericAPIServer.InstallAPIGroups does, without its
 // demand for OpenAPI documents, which are built at generate time, and without a server around it.
-func install(cfg Config, c *codecs, shelf *shelf) (*api, error) {
-	all, err := openAll(cfg, c, shelf)
+func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed func()) (*api, error) {
+	all, err := openAll(cfg, c, shelf, &neighbours{definitions: own.crds().Lister()})
 	if err != nil {
 		return nil, err
 	}
-	converter, err := newTypeConverter(c, all.groups)
+	schemas, err := schemasOf(c, all.groups, definitions.GetOpenAPIDefinitions)
+	if err != nil {
+		return nil, err
+	}
+	converter, err := newTypeConverter(schemas)
 	if err != nil {
 		return nil, err
 	}
 	installer := &installer{
 		codec: c, converter: converter, authorizer: cfg.Authorizer,
 		admission: admissionChain(currentNamespace(all.namespaces)),
+		builtIn:   sets.New(builtInGroupVersions()...),
 		container: newContainer(), equivalents: runtime.NewEquivalentResourceRegistry(),
 	}
-	// Not ServeHTTP: its mux cleans paths, redirects, and answers 404 in plain text.
-	built := &api{handler: http.HandlerFunc(installer.container.Dispatch)}
-	for _, g := range all.groups {
-		resources, err := installer.add(g)
-		if err != nil {
-			return nil, fmt.Errorf("install %s: %w", g.version, err)
-		}
-		built.discovery.add(g.version, resources)
+	built := &api{}
+	if err := installer.addAll(all.groups, &built.discovery); err != nil {
+		return nil, err
 	}
+	if built.custom, err = installer.addDefinitions(cfg, shelf, own, changed, &built.discovery); err != nil {
+		return nil, fmt.Errorf("install custom resources: %w", err)
+	}
+	// Not ServeHTTP: its mux cleans paths, redirects, and answers 404 in plain text.
+	built.handler = &fork{isBuiltIn: installer.builtIn.Has, builtIn: http.HandlerFunc(installer.container.Dispatch), custom: built.custom}
 	return built, nil
 }
 
@@ -85,8 +94,20 @@ type installer struct {
 	converter   managedfields.TypeConverter
 	authorizer  authorizer.UnconditionalAuthorizer
 	admission   admission.Interface
+	builtIn     sets.Set[schema.GroupVersion]
 	container   *restful.Container
 	equivalents runtime.EquivalentResourceRegistry
+}
+
+func (i *installer) addAll(groups []servedGroup, to *Discovery) error {
+	for _, g := range groups {
+		resources, err := i.add(g)
+		if err != nil {
+			return fmt.Errorf("install %s: %w", g.version, err)
+		}
+		to.add(g.version, resources)
+	}
+	return nil
 }
 
 // add registers one group-version and returns what discovery says of it.

@@ -64,6 +64,9 @@ type resource struct {
 	deletion func(strategy) rest.RESTDeleteStrategy
 	// guard refuses a write that its author may not make although the request was allowed. old is nil on create.
 	guard func(ctx context.Context, g *guards, obj, old runtime.Object) error
+	// warn returns what to tell the author of a write in view of other objects. What the object alone gives reason to
+	// warn of is in the sub-package validate.
+	warn func(ctx context.Context, n *neighbours, obj runtime.Object) []string
 }
 
 func (r *resource) storageDirectory() string {

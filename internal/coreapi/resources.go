@@ -114,7 +114,7 @@ func registrationResources() []resource {
 		directory: "apiregistration.k8s.io/apiservices", cached: true,
 		spec:          specOf(func(a *apiregistrationv1.APIService) *apiregistrationv1.APIServiceSpec { return &a.Spec }),
 		status:        statusOf(func(a *apiregistrationv1.APIService) *apiregistrationv1.APIServiceStatus { return &a.Status }),
-		prepareCreate: stampLocal,
+		prepareCreate: stampLocal, warn: warnAPIService,
 	}}
 }
 

@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/coreapi/crds"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/store"
 )
@@ -43,6 +45,8 @@ type Config struct {
 	TokenAuthenticator authenticator.Token
 	// TokenIssuer signs the tokens of serviceaccounts/token. Nil: the subresource is not served.
 	TokenIssuer TokenIssuer
+	// ConversionWebhooks is how webhooks that convert custom resources are reached. Default: by URL.
+	ConversionWebhooks crds.Webhooks
 	// Logger may be nil.
 	Logger *zap.Logger
 }
@@ -52,15 +56,21 @@ type Server struct {
 	cfg   Config
 	log   *zap.Logger
 	codec *codecs
+	own   definitionClient
 
-	ready     chan struct{} // closed once, when serving is first set
-	discovery Discovery     // written before ready is closed
+	ready   chan struct{} // closed once, when serving is first set
+	served  atomic.Pointer[served]
+	changes *notice
+	merging sync.Mutex // makes served follow builtIn and custom in their order
+	builtIn Discovery
+	custom  *crds.Definitions // written before ready is closed
 
-	mu       sync.RWMutex   // guards serving, and the step from it to inFlight
-	serving  http.Handler   // nil before Ready and after the end
-	inFlight sync.WaitGroup // requests inside serving
-	stop     context.Context
-	halt     context.CancelFunc // ends every request in flight; called when Run ends
+	mu        sync.RWMutex   // guards the two handlers, and the step from them to inFlight
+	installed http.Handler   // nil until there are storages, and after the end
+	serving   http.Handler   // nil before Ready and after the end
+	inFlight  sync.WaitGroup // requests inside the handlers
+	stop      context.Context
+	halt      context.CancelFunc // ends every request in flight; called when Run ends
 }
 
 // New prepares codecs and nothing that runs.
@@ -78,7 +88,11 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, codec: c, ready: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, codec: c, ready: make(chan struct{}), changes: newNotice()}
+	s.served.Store(&served{groupVersions: sets.New(s.BuiltIn()...)})
+	if s.own, err = newDefinitionClient(s); err != nil {
+		return nil, fmt.Errorf("local groups: %w", err)
+	}
 	s.stop, s.halt = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -97,7 +111,7 @@ func (s *Server) Run(ctx context.Context) error {
 	started := time.Now()
 	shelf := newShelf(client, s.cfg.Store.Prefix(), s.codec)
 	defer shelf.close()
-	api, err := install(s.cfg, s.codec, shelf)
+	api, err := install(s.cfg, s.codec, shelf, s.own, s.merge)
 	if err != nil {
 		return fmt.Errorf("local groups: %w", err)
 	}
@@ -107,22 +121,51 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("local groups: %w", err)
 	}
-
-	s.discovery = api.discovery
+	s.builtIn, s.custom = api.discovery, api.custom
 	s.mu.Lock()
-	s.serving = api.handler
+	s.installed = api.handler
 	s.mu.Unlock()
-	close(s.ready)
-	s.log.Info("local groups are ready", zap.Duration("took", time.Since(started)))
-	<-ctx.Done()
+
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- s.custom.Run(ctx) }()
+	select {
+	case <-s.custom.Ready():
+		s.merge()
+		s.mu.Lock()
+		s.serving = api.handler
+		s.mu.Unlock()
+		close(s.ready)
+		s.log.Info("local groups are ready", zap.Duration("took", time.Since(started)))
+		select {
+		case <-ctx.Done():
+		case err = <-ended:
+			ended <- err
+		}
+	case err = <-ended:
+		ended <- err
+	case <-ctx.Done():
+	}
 	s.drain()
+	cancel()
+	if err = <-ended; err != nil {
+		return fmt.Errorf("custom resources: %w", err)
+	}
 	return nil
+}
+
+// merge makes what is served here and what definitions serve one, and says that it changed.
+func (s *Server) merge() {
+	s.merging.Lock()
+	defer s.merging.Unlock()
+	s.served.Store(withCustom(s.builtIn, s.custom.Served()))
+	s.changes.give()
 }
 
 // drain turns new requests away, ends those in flight, and waits for them within drainTimeout.
 func (s *Server) drain() {
 	s.mu.Lock()
-	s.serving = nil
+	s.installed, s.serving = nil, nil
 	s.mu.Unlock()
 	s.halt()
 	done := make(chan struct{})
@@ -141,44 +184,38 @@ func (s *Server) drain() {
 
 // Handler serves the local groups to requests that the chain has prepared: see the package documentation.
 // Before Ready and after the end it answers 503.
-func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serve) }
+func (s *Server) Handler() http.Handler { return s.handlerOf(&s.serving) }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	handler, done := s.enter()
-	if handler == nil {
-		respond.Error(w, r, notReady())
-		return
-	}
-	defer done()
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(s.stop, cancel)()
-	r = r.WithContext(ctx)
-	handler.ServeHTTP(forLibrary(w, r), r)
+// handlerOf serves by one of the two handlers, as it is when a request comes.
+func (s *Server) handlerOf(current *http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler, done := s.enter(current)
+		if handler == nil {
+			respond.Error(w, r, notReady())
+			return
+		}
+		defer done()
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(s.stop, cancel)()
+		r = r.WithContext(ctx)
+		handler.ServeHTTP(forLibrary(w, r), r)
+	})
 }
 
 // enter counts a request in, so that drain sees it; the handler is nil when there is nothing to serve it.
-func (s *Server) enter() (http.Handler, func()) {
+func (s *Server) enter(current *http.Handler) (http.Handler, func()) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.serving == nil {
+	if *current == nil {
 		return nil, nil
 	}
 	s.inFlight.Add(1)
-	return s.serving, s.inFlight.Done
+	return *current, s.inFlight.Done
 }
 
 func notReady() error {
 	err := apierrors.NewServiceUnavailable("the local API groups are not being served: the server is starting or stopping")
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return err
-}
-
-// GroupVersions are the group-versions served here, core first, then as clients should prefer them.
-func (s *Server) GroupVersions() []schema.GroupVersion {
-	var served []schema.GroupVersion
-	for _, g := range groups() {
-		served = append(served, g.version)
-	}
-	return served
 }

@@ -2,13 +2,20 @@ package coreapi
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -19,6 +26,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
+	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/pki"
 	"portico.dev/internal/store"
 )
 
@@ -26,6 +35,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		// A read that waits for a version leaves a timer behind, for three seconds.
 		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),
+		// The storage of a definition that changed or went is closed a second later.
+		goleak.IgnoreAnyFunction("k8s.io/apiextensions-apiserver/pkg/apiserver.(*crdHandler).tearDown"),
+		goleak.IgnoreAnyFunction("k8s.io/apiextensions-apiserver/pkg/apiserver.(*crdHandler).tearDown.func1"),
 	)
 }
 
@@ -50,9 +62,10 @@ func startIn(t *testing.T, dir string, change ...func(*Config)) *house {
 		t.Fatal(err)
 	}
 	runUntilEnd(t, "store", s.Run, s.Ready())
+	book := &records{}
 	cfg := Config{
 		Store: s, Authorizer: people{}, RuleResolver: people{}, TokenAuthenticator: tokenList{"good": "jane"},
-		TokenIssuer: notary{}, Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
+		TokenIssuer: newNotary(t, book), Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -61,6 +74,7 @@ func startIn(t *testing.T, dir string, change ...func(*Config)) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
+	book.Interface = clientFor(t, server.ClientConfig(admin))
 	runUntilEnd(t, "local groups", server.Run, server.Ready())
 	return &house{server, s}
 }
@@ -184,18 +198,63 @@ func (l tokenList) AuthenticateToken(ctx context.Context, token string) (*authen
 	}}, true, nil
 }
 
-// notary signs by writing down what it was told.
-type notary struct{}
+// notary checks as the house does, and signs by writing down what it was told.
+type notary struct{ tokens *satoken.Tokens }
 
-func (notary) IssueToken(_ context.Context, s TokenSubject, audiences []string, lifetime time.Duration) (IssuedToken, error) {
+func newNotary(t *testing.T, of *records) notary {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pem, err := pki.EncodeKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "signing.key")
+	if err := os.WriteFile(file, pem, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := satoken.New(satoken.Config{Issuer: "https://house", Audiences: []string{"house"}, SigningKeyFile: file, Lookup: of})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return notary{tokens}
+}
+
+func (n notary) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (authenticationv1.TokenRequestStatus, []string, error) {
+	_, expires, err := n.tokens.Issue(ctx, satoken.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
+	if err != nil {
+		return authenticationv1.TokenRequestStatus{}, nil, err
+	}
+	token := namespace + "/" + name
+	if spec.BoundObjectRef != nil {
+		token += "/" + spec.BoundObjectRef.Name
+	}
+	audiences := spec.Audiences
 	if len(audiences) == 0 {
-		audiences = []string{"house"}
+		audiences = n.tokens.Audiences()
 	}
-	bound := ""
-	if s.Pod != nil {
-		bound = "/" + s.Pod.Name
-	}
-	return IssuedToken{Token: s.Account.Namespace + "/" + s.Account.Name + bound, Expires: time.Now().Add(lifetime), Audiences: audiences}, nil
+	return authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}, audiences, nil
+}
+
+// records are where a notary looks objects up: in the server that asks it.
+type records struct{ kubernetes.Interface }
+
+func (r *records) GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	return r.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (r *records) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return r.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (r *records) GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return r.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (r *records) GetNode(ctx context.Context, name string) (*corev1.Node, error) {
+	return r.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 }
 
 func (s *Server) typedOf(t *testing.T) kubernetes.Interface {

@@ -3,6 +3,8 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,79 +41,106 @@ type shelf struct {
 	}
 
 	mu      sync.Mutex
-	waiting []func() error // readiness of each cache
-	closers []func()
+	waiting []func() error // readiness of each cache that the start waits for
+	open    map[*sync.Once]func()
 }
 
 // newShelf starts the compaction of old versions; close ends it.
 func newShelf(client *kubernetes.Client, prefix string, codec *codecs) *shelf {
 	learnEtcdFeatures(client)
 	return &shelf{
-		client: client, prefix: prefix, codec: codec,
+		client: client, prefix: prefix, codec: codec, open: map[*sync.Once]func(){},
 		compactor: etcd3.NewCompactor(client.Client, storagebackend.DefaultCompactInterval, clock.RealClock{}, nil),
 	}
 }
 
 // options are what the library's registry asks for when it builds the store of r, an entry of the group at version.
 func (s *shelf) options(version schema.GroupVersion, r *resource) generic.RESTOptions {
-	resource := schema.GroupResource{Group: version.Group, Resource: r.name}
-	config := storagebackend.NewDefaultConfig(s.prefix, s.codec.storage(version)).ForResource(resource)
-	config.EncodeVersioner = version
+	o := s.plain(schema.GroupResource{Group: version.Group, Resource: r.name}, s.codec.storage(version), r.storageDirectory())
+	o.StorageConfig.EncodeVersioner = version
+	if !r.cached {
+		o.Decorator = s.uncached
+	}
+	return o
+}
+
+// plain is a resource with a watch cache that the start waits for.
+func (s *shelf) plain(resource schema.GroupResource, codec runtime.Codec, directory string) generic.RESTOptions {
 	return generic.RESTOptions{
-		StorageConfig:           config,
-		Decorator:               s.decorator(r.cached),
+		StorageConfig:           storagebackend.NewDefaultConfig(s.prefix, codec).ForResource(resource),
+		Decorator:               s.cached,
 		EnableGarbageCollection: true,
 		DeleteCollectionWorkers: deleteWorkers,
-		ResourcePrefix:          "/" + r.storageDirectory(),
+		ResourcePrefix:          "/" + directory,
 	}
 }
 
-func (s *shelf) decorator(cached bool) generic.StorageDecorator {
-	return func(
-		config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
-		newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
-		triggers storage.IndexerFuncs, indexers *cache.Indexers,
-	) (storage.Interface, factory.DestroyFunc, error) {
-		raw, closeRaw, err := s.openRaw(config, prefix, newFunc, newListFunc)
-		if err != nil {
-			return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
-		}
-		if !cached {
-			return raw, s.owned(closeRaw), nil
-		}
-		watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
-			Storage:             raw,
-			Versioner:           storage.APIObjectVersioner{},
-			GroupResource:       config.GroupResource,
-			EventsHistoryWindow: config.EventsHistoryWindow,
-			ResourcePrefix:      prefix,
-			KeyFunc:             keyOf,
-			NewFunc:             newFunc,
-			NewListFunc:         newListFunc,
-			GetAttrsFunc:        attributes,
-			IndexerFuncs:        triggers,
-			Indexers:            indexers,
-			Codec:               config.Codec,
-		})
-		if err != nil {
-			closeRaw()
-			return nil, nil, fmt.Errorf("watch cache of %s: %w", config.GroupResource, err)
-		}
-		front := cacher.NewCacheDelegator(watchCache, raw)
-		s.mu.Lock()
-		s.waiting = append(s.waiting, func() error {
-			if err := front.ReadinessCheck(); err != nil {
-				return fmt.Errorf("watch cache of %s: %w", config.GroupResource, err)
-			}
-			return nil
-		})
-		s.mu.Unlock()
-		return front, s.owned(func() {
-			front.Stop()
-			watchCache.Stop()
-			closeRaw()
-		}), nil
+// uncached is a generic.StorageDecorator.
+func (s *shelf) uncached(
+	config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
+	newFunc, newListFunc func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	raw, closeRaw, err := s.openRaw(config, prefix, newFunc, newListFunc)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
 	}
+	return raw, s.owned(closeRaw), nil
+}
+
+// cached is a generic.StorageDecorator.
+func (s *shelf) cached(
+	config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
+	newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
+	triggers storage.IndexerFuncs, indexers *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	front, stop, err := s.openCache(config, prefix, keyOf, newFunc, newListFunc, attributes, triggers, indexers)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = append(s.waiting, func() error {
+		if err := front.ReadinessCheck(); err != nil {
+			return fmt.Errorf("watch cache of %s: %w", config.GroupResource, err)
+		}
+		return nil
+	})
+	return front, stop, nil
+}
+
+func (s *shelf) openCache(
+	config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
+	newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
+	triggers storage.IndexerFuncs, indexers *cache.Indexers,
+) (*cacher.CacheDelegator, func(), error) {
+	raw, closeRaw, err := s.openRaw(config, prefix, newFunc, newListFunc)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
+	}
+	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
+		Storage:             raw,
+		Versioner:           storage.APIObjectVersioner{},
+		GroupResource:       config.GroupResource,
+		EventsHistoryWindow: config.EventsHistoryWindow,
+		ResourcePrefix:      prefix,
+		KeyFunc:             keyOf,
+		NewFunc:             newFunc,
+		NewListFunc:         newListFunc,
+		GetAttrsFunc:        attributes,
+		IndexerFuncs:        triggers,
+		Indexers:            indexers,
+		Codec:               config.Codec,
+	})
+	if err != nil {
+		closeRaw()
+		return nil, nil, fmt.Errorf("watch cache of %s: %w", config.GroupResource, err)
+	}
+	front := cacher.NewCacheDelegator(watchCache, raw)
+	return front, s.owned(func() {
+		front.Stop()
+		watchCache.Stop()
+		closeRaw()
+	}), nil
 }
 
 func (s *shelf) openRaw(config *storagebackend.ConfigForResource, prefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, func(), error) {
@@ -128,13 +157,20 @@ func (s *shelf) openRaw(config *storagebackend.ConfigForResource, prefix string,
 	return etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, config.GroupResource), raw.Close, nil
 }
 
-// owned keeps a closer, and makes it run once: the library calls it again for every subresource that shares the storage.
+// owned keeps a closer until it has run, and makes it run once: the library calls it again for every subresource that
+// shares the storage, and for storages of custom resources long before the shelf is closed.
 func (s *shelf) owned(close func()) func() {
-	once := sync.OnceFunc(close)
+	once := &sync.Once{}
+	closer := func() {
+		once.Do(close)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, once)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closers = append(s.closers, once)
-	return once
+	s.open[once] = closer
+	return closer
 }
 
 // awaitCaches returns when every cache is full, or the first that is not when the time is over.
@@ -157,8 +193,11 @@ func (s *shelf) awaitCaches(ctx context.Context, timeout time.Duration) error {
 
 // close stops caches and compaction and waits for them.
 func (s *shelf) close() {
+	s.mu.Lock()
+	closers := slices.Collect(maps.Values(s.open))
+	s.mu.Unlock()
 	var closing sync.WaitGroup
-	for _, close := range s.closers {
+	for _, close := range closers {
 		closing.Go(close)
 	}
 	closing.Wait()

@@ -19,7 +19,7 @@ type storages struct {
 }
 
 // openAll opens the table: each entry, the subresources that follow from it, and then what is not in any entry.
-func openAll(cfg Config, c *codecs, shelf *shelf) (*storages, error) {
+func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours) (*storages, error) {
 	guard := &guards{authorizer: cfg.Authorizer, rules: cfg.RuleResolver}
 	table := groups()
 	byResource := map[schema.GroupResource]*stored{}
@@ -29,7 +29,7 @@ func openAll(cfg Config, c *codecs, shelf *shelf) (*storages, error) {
 		served := servedGroup{version: g.version, storage: map[string]rest.Storage{}}
 		for j := range g.resources {
 			r := &g.resources[j]
-			main, err := open(c, shelf, g.version, r, guard)
+			main, err := open(c, shelf, g.version, r, guard, beside)
 			if err != nil {
 				return nil, err
 			}
@@ -44,12 +44,11 @@ func openAll(cfg Config, c *codecs, shelf *shelf) (*storages, error) {
 
 	core := func(resource string) *stored { return byResource[corev1.Resource(resource)] }
 	all.namespaces = core("namespaces")
+	beside.services = core("services")
 	guard.roleRules = storedRoleRules(byResource[rbacv1.Resource("roles")], byResource[rbacv1.Resource("clusterroles")], cfg.Aggregate)
 	maps.Copy(all.of(corev1.SchemeGroupVersion), namespaceDoors(c, core("namespaces")))
 	if cfg.TokenIssuer != nil {
-		all.of(corev1.SchemeGroupVersion)["serviceaccounts/token"] = &tokens{
-			issuer: cfg.TokenIssuer, accounts: core("serviceaccounts"), pods: core("pods"), secrets: core("secrets"), nodes: core("nodes"),
-		}
+		all.of(corev1.SchemeGroupVersion)["serviceaccounts/token"] = &tokens{issuer: cfg.TokenIssuer, pods: core("pods")}
 	}
 	all.of(eventsv1.SchemeGroupVersion)["events"] = eventsOf(core("events"))
 	maps.Copy(all.of(authenticationv1.SchemeGroupVersion), authenticationReviews(cfg.TokenAuthenticator))

@@ -19,10 +19,12 @@ type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
 	of *resource
+	// beside is for the warnings of a kind that has any; nil: nobody is to be warned.
+	beside *neighbours
 }
 
 func newStrategy(typer runtime.ObjectTyper, r *resource) strategy {
-	return strategy{typer, names.SimpleNameGenerator, r}
+	return strategy{typer, names.SimpleNameGenerator, r, nil}
 }
 
 var (
@@ -79,12 +81,16 @@ func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) f
 	return validate.Update(ctx, obj, old)
 }
 
-func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
-	return validate.Warnings(obj)
+func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+	warnings := validate.Warnings(obj)
+	if s.of.warn != nil && s.beside != nil {
+		warnings = append(warnings, s.of.warn(ctx, s.beside, obj)...)
+	}
+	return warnings
 }
 
-func (s strategy) WarningsOnUpdate(_ context.Context, obj, _ runtime.Object) []string {
-	return validate.Warnings(obj)
+func (s strategy) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) []string {
+	return s.WarningsOnCreate(ctx, obj)
 }
 
 // GetResetFields keeps an applier of the main resource from owning a status that its apply does not write.

@@ -1,4 +1,5 @@
-// Package openapidocs holds the OpenAPI v3 documents of the local groups, made when the program is built.
+// Package openapidocs holds the OpenAPI documents of the local groups, made when the program is built: one of version 3
+// for each group-version, and one of version 2 for all.
 //
 // What the local groups serve is fixed, so what describes them is too. Building the documents at start costs 50 ms and
 // 20 MiB, and the first client that asks for the index, for which every document must be hashed, another 140 ms and

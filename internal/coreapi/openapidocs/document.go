@@ -7,9 +7,9 @@ import (
 	"io"
 )
 
-// Document is the OpenAPI v3 document of one local group-version.
+// Document is the OpenAPI v3 document of one local group-version, or the version 2 document of all of them.
 type Document struct {
-	// Path is where it is in the index: "api/v1", "apis/rbac.authorization.k8s.io/v1".
+	// Path is where it is in the index: "api/v1", "apis/rbac.authorization.k8s.io/v1". The version 2 document has none.
 	Path string
 	// Hash is SHA-512 of the JSON, in upper-case hex.
 	Hash string
@@ -19,6 +19,9 @@ type Document struct {
 
 // Documents returns every document, by path.
 func Documents() []Document { return documents() }
+
+// Swagger returns the OpenAPI v2 document, which describes all the local groups in one.
+func Swagger() Document { return swagger() }
 
 // JSON unpacks the document.
 func (d Document) JSON() ([]byte, error) {

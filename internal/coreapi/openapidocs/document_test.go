@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/util/proto"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 func each(t *testing.T, test func(t *testing.T, d Document, body []byte, parsed *spec3.OpenAPI)) {
@@ -119,6 +122,49 @@ func TestWhatKubectlLooksFor(t *testing.T) {
 		kind, err := json.Marshal(document.Components.Schemas[c.schema].Extensions["x-kubernetes-group-version-kind"])
 		if err != nil || string(kind) != c.kind {
 			t.Errorf("%s is of kind %s", c.schema, kind)
+		}
+	}
+}
+
+func TestVersion2(t *testing.T) {
+	d := Swagger()
+	body, err := d.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprintf("%X", sha512.Sum512(body)); got != d.Hash {
+		t.Errorf("hash is %s, want %s", d.Hash, got)
+	}
+	var parsed spec.Swagger
+	if err := json.Unmarshal(body, &parsed); err != nil {
+		t.Fatal(err)
+	}
+	described := 0
+	each(t, func(t *testing.T, _ Document, _ []byte, three *spec3.OpenAPI) {
+		for path := range three.Paths.Paths {
+			if _, ok := parsed.Paths.Paths[path]; !ok {
+				t.Errorf("%s is in version 3 only", path)
+			}
+			described++
+		}
+	})
+	if len(parsed.Paths.Paths) != described {
+		t.Errorf("describes %d paths, version 3 describes %d", len(parsed.Paths.Paths), described)
+	}
+	if strings.Contains(string(body), `"default":`+`""`) {
+		t.Error("defaults are not left out")
+	}
+	document, err := openapi_v2.ParseDocument(body)
+	if err != nil {
+		t.Fatalf("cannot be written as protobuf: %v", err)
+	}
+	models, err := proto.NewOpenAPIData(document)
+	if err != nil {
+		t.Fatalf("kubectl could not read it: %v", err)
+	}
+	for _, name := range []string{"io.k8s.api.core.v1.ConfigMap", "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService"} {
+		if models.LookupModel(name) == nil {
+			t.Errorf("%s is not described", name)
 		}
 	}
 }

@@ -15,22 +15,22 @@ import (
 	"k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kube-openapi/pkg/builder"
 	"k8s.io/kube-openapi/pkg/builder3"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
+	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-
-	"portico.dev/internal/coreapi/definitions"
 )
 
-// described is the document of one group-version.
+// described is the document of one group-version, or, without a path, the version 2 document of all of them.
 type described struct {
 	path string
 	body []byte
 }
 
-// describe makes a document of each group-version. It goes by way of the library's routes: the parameters, operation
+// describe makes a document of each group-version, and one of version 2 of them all. It goes by way of the library's routes: the parameters, operation
 // names and extensions (x-kubernetes-action, x-kubernetes-group-version-kind) by which kubectl finds its way in a
 // document are what the library makes of storages, so storages are what it is given.
 func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
@@ -45,20 +45,31 @@ func describe(groups []apidiscoveryv2.APIGroupDiscovery) ([]described, error) {
 		return nil, err
 	}
 	var documents []described
+	var everything []common.RouteContainer
 	for _, g := range groups {
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
-			body, err := describeVersion(scheme, gv, v.Resources)
+			routes, err := routesOf(scheme, gv, v.Resources)
+			if err != nil {
+				return nil, fmt.Errorf("describe %s: %w", gv, err)
+			}
+			body, err := version3(scheme, routes)
 			if err != nil {
 				return nil, fmt.Errorf("describe %s: %w", gv, err)
 			}
 			documents = append(documents, described{path: rootOf(gv)[1:] + "/" + suffixOf(gv), body: body})
+			everything = append(everything, routes...)
 		}
 	}
-	return documents, nil
+	body, err := version2(scheme, everything)
+	if err != nil {
+		return nil, fmt.Errorf("describe everything in version 2: %w", err)
+	}
+	return append(documents, described{body: body}), nil
 }
 
-func describeVersion(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) ([]byte, error) {
+// routesOf makes the routes by which the resources of a group-version are served.
+func routesOf(scheme *runtime.Scheme, gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) ([]common.RouteContainer, error) {
 	storage, err := storages(scheme, gv, resources)
 	if err != nil {
 		return nil, err
@@ -90,10 +101,32 @@ func describeVersion(scheme *runtime.Scheme, gv schema.GroupVersion, resources [
 	if err := sameVerbs(resources, routed); err != nil {
 		return nil, err
 	}
-	document, err := builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices(container.RegisteredWebServices()), config(scheme))
+	return restfuladapter.AdaptWebServices(container.RegisteredWebServices()), nil
+}
+
+func version3(scheme *runtime.Scheme, routes []common.RouteContainer) ([]byte, error) {
+	document, err := builder3.BuildOpenAPISpecFromRoutes(routes, config(scheme))
 	if err != nil {
 		return nil, err
 	}
+	return json.Marshal(document)
+}
+
+// version2 leaves defaults out, as kube-apiserver does: version 2 has no place for a default beside a reference, and old
+// clients stumble over it.
+func version2(scheme *runtime.Scheme, routes []common.RouteContainer) ([]byte, error) {
+	three := config(scheme)
+	document, err := builder.BuildOpenAPISpecFromRoutes(routes, &common.Config{
+		Info:                           three.Info,
+		DefaultResponse:                &spec.Response{ResponseProps: spec.ResponseProps{Description: three.DefaultResponse.Description}},
+		GetDefinitionName:              three.GetDefinitionName,
+		GetDefinitions:                 three.GetDefinitions,
+		GetOperationIDAndTagsFromRoute: three.GetOperationIDAndTagsFromRoute,
+	})
+	if err != nil {
+		return nil, err
+	}
+	document.Definitions = handler.PruneDefaults(document.Definitions)
 	return json.Marshal(document)
 }
 
@@ -148,7 +181,7 @@ func config(scheme *runtime.Scheme) *common.OpenAPIV3Config {
 		Info:                           &spec.Info{InfoProps: spec.InfoProps{Title: "Portico", Version: "unversioned"}},
 		DefaultResponse:                &spec3.Response{ResponseProps: spec3.ResponseProps{Description: "Default Response."}},
 		GetDefinitionName:              openapi.NewDefinitionNamer(scheme).GetDefinitionName,
-		GetDefinitions:                 definitions.GetOpenAPIDefinitions,
+		GetDefinitions:                 knownDefinitions,
 		GetOperationIDAndTagsFromRoute: operation,
 	}
 }

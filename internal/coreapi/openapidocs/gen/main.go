@@ -1,4 +1,4 @@
-// Command gen writes the OpenAPI v3 documents of the local groups into the directory it is run in.
+// Command gen writes the OpenAPI documents of the local groups into the directory it is run in.
 package main
 
 import (

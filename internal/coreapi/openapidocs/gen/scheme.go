@@ -2,12 +2,18 @@ package main
 
 import (
 	"fmt"
+	"maps"
 
+	apiextensionsscheme "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/scheme"
+	apiextensionsopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kube-openapi/pkg/common"
+
+	"portico.dev/internal/coreapi/definitions"
 )
 
 // newScheme holds the kinds of the served group-versions and no others: what a document says of kinds that are in every
@@ -17,7 +23,7 @@ func newScheme(gvs []schema.GroupVersion) (*runtime.Scheme, error) {
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	for _, gv := range gvs {
 		known := 0
-		for _, from := range []*runtime.Scheme{clientscheme.Scheme, aggregatorscheme.Scheme} {
+		for _, from := range []*runtime.Scheme{clientscheme.Scheme, aggregatorscheme.Scheme, apiextensionsscheme.Scheme} {
 			for kind := range from.KnownTypes(gv) {
 				obj, err := from.New(gv.WithKind(kind))
 				if err != nil {
@@ -35,4 +41,11 @@ func newScheme(gvs []schema.GroupVersion) (*runtime.Scheme, error) {
 		metav1.AddToGroupVersion(scheme, gv)
 	}
 	return scheme, nil
+}
+
+// knownDefinitions are ours, and those that upstream publishes for definitions of custom resources.
+func knownDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+	known := apiextensionsopenapi.GetOpenAPIDefinitions(ref)
+	maps.Copy(known, definitions.GetOpenAPIDefinitions(ref))
+	return known
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha512"
 	"fmt"
@@ -34,10 +35,16 @@ var (
 
 func documents() []Document {
 	return []Document{
-{{- range $i, $d := .}}
+{{- range $i, $d := .}}{{if $d.Path}}
 		{Path: "{{$d.Path}}", Hash: "{{$d.Hash}}", Packed: packed{{$i}}},
-{{- end}}
+{{- end}}{{end}}
 	}
+}
+
+func swagger() Document {
+{{- range $i, $d := .}}{{if not $d.Path}}
+	return Document{Hash: "{{$d.Hash}}", Packed: packed{{$i}}}
+{{- end}}{{end}}
 }
 `))
 
@@ -51,7 +58,7 @@ func write(documents []described) error {
 	slices.SortFunc(documents, func(a, b described) int { return strings.Compare(a.path, b.path) })
 	var rows []row
 	for _, d := range documents {
-		file := directory + "/" + strings.ReplaceAll(d.path, "/", "_") + ".json.gz"
+		file := directory + "/" + cmp.Or(strings.ReplaceAll(d.path, "/", "_"), "v2") + ".json.gz"
 		if err := writePacked(file, d.body); err != nil {
 			return fmt.Errorf("write %s: %w", file, err)
 		}

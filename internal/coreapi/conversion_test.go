@@ -1,0 +1,119 @@
+package coreapi
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/pki"
+)
+
+// converter is a webhook between v1beta1, which counts watts, and v1, which has another name for it.
+func converter(t *testing.T) (url string, ca []byte) {
+	t.Helper()
+	authority, err := pki.NewAuthority("webhooks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, key, err := authority.Issue(pki.Leaf{CommonName: "converter", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		review := &apiextensionsv1.ConversionReview{}
+		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
+			t.Errorf("the webhook was sent %v", err)
+			return
+		}
+		answer := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+		for _, raw := range review.Request.Objects {
+			answer.ConvertedObjects = append(answer.ConvertedObjects, runtime.RawExtension{Raw: convertLamp(t, raw.Raw, review.Request.DesiredAPIVersion)})
+		}
+		review.Request, review.Response = nil, answer
+		_ = json.NewEncoder(w).Encode(review) // a caller that left does not want it
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL, authority.PEM()
+}
+
+func convertLamp(t *testing.T, raw []byte, to string) []byte {
+	lamp := &unstructured.Unstructured{}
+	if err := json.Unmarshal(raw, &lamp.Object); err != nil {
+		t.Errorf("the webhook was sent %s", raw)
+		return raw
+	}
+	names := []string{"watts", "power"}
+	if strings.HasSuffix(to, "/v1beta1") {
+		names = []string{"power", "watts"}
+	}
+	spec := lamp.Object["spec"].(map[string]any)
+	spec[names[1]] = spec[names[0]]
+	delete(spec, names[0])
+	lamp.SetAPIVersion(to)
+	converted, err := json.Marshal(lamp.Object)
+	if err != nil {
+		t.Error(err)
+	}
+	return converted
+}
+
+func withConversion(clientConfig string) string {
+	text := strings.Replace(twoVersions, "watts: {type: integer}, colour", "power: {type: integer}, colour", 1)
+	return text + "  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: " + clientConfig + "}}\n"
+}
+
+func TestConversionByAWebhook(t *testing.T) {
+	lamps := func(version string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: "light.example.com", Version: version, Resource: "lamps"}
+	}
+	old := object(t, "apiVersion: light.example.com/v1beta1\nkind: Lamp\nmetadata: {name: desk}\nspec: {watts: 40}")
+
+	t.Run("at a url", func(t *testing.T) {
+		s := startSea(t)
+		url, ca := converter(t)
+		s.define(t, withConversion("{url: "+url+", caBundle: "+base64.StdEncoding.EncodeToString(ca)+"}"))
+		ctx := within(t)
+		if _, err := s.dynamic.Resource(lamps("v1beta1")).Create(ctx, old, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.dynamic.Resource(lamps("v1")).Get(ctx, "desk", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if power, _, _ := unstructured.NestedInt64(got.Object, "spec", "power"); power != 40 {
+			t.Fatalf("got %v", got.Object)
+		}
+		list, err := s.dynamic.Resource(lamps("v1beta1")).List(ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			t.Fatalf("got %v, %v", list, err)
+		}
+		if watts, _, _ := unstructured.NestedInt64(list.Items[0].Object, "spec", "watts"); watts != 40 {
+			t.Fatalf("got %v", list.Items[0].Object)
+		}
+	})
+	t.Run("at a service, without a way to services", func(t *testing.T) {
+		s := startSea(t)
+		s.define(t, withConversion("{service: {namespace: work, name: converter}}"))
+		_, err := s.dynamic.Resource(lamps("v1beta1")).Create(within(t), old, metav1.CreateOptions{})
+		if err == nil || !strings.Contains(err.Error(), "set spec.conversion.webhook.clientConfig.url") {
+			t.Fatalf("got %v", err)
+		}
+	})
+}

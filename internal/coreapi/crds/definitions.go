@@ -1,0 +1,204 @@
+package crds
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsvalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/controller/apiapproval"
+	"k8s.io/apiextensions-apiserver/pkg/controller/establish"
+	"k8s.io/apiextensions-apiserver/pkg/controller/finalizer"
+	"k8s.io/apiextensions-apiserver/pkg/controller/nonstructuralschema"
+	"k8s.io/apiextensions-apiserver/pkg/controller/status"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// storageWait is half of how long the requests in flight keep the storage of a definition that changed: the library
+	// doubles it.
+	storageWait = 30 * time.Second
+	// documentsRest gathers changes before documents are built: a definition changes five times until it is served, and
+	// installers bring dozens at once. Building for each change cost 5 MB of garbage per definition.
+	documentsRest = 300 * time.Millisecond
+	// workers of the controllers that only set conditions, and of the one that deletes instances, which can take a
+	// minute for each definition.
+	conditionWorkers = 1
+	deletionWorkers  = 5
+)
+
+// Config is what custom resources stand on. All of it is required, except where a default is named.
+type Config struct {
+	// Client writes definitions, as somebody who may.
+	Client clientset.Interface
+	// Informers of definitions. Run starts them.
+	Informers externalversions.SharedInformerFactory
+	// Instances says how the objects of a resource are stored.
+	Instances generic.RESTOptionsGetter
+	Admission admission.Interface
+	// Authorizer is asked whether an update that creates may create.
+	Authorizer authorizer.UnconditionalAuthorizer
+	// BuiltIn reports group-versions that are somebody else's: a definition cannot take them.
+	BuiltIn func(schema.GroupVersion) bool
+	// Schemas are those of metadata, by name; Apply needs them beside the schema of a definition.
+	Schemas map[string]*spec.Schema
+	// Webhooks is how conversion webhooks are reached. Default: by URL.
+	Webhooks Webhooks
+	// Alone says that no other server shares the storage, so that there is nobody to wait for. Default false.
+	Alone bool
+	// Changed is called when Served or Documents say something else. It must not block.
+	Changed func()
+
+	MinWatchTimeout time.Duration
+	MaxBodyBytes    int64
+	Logger          *zap.Logger
+}
+
+// Definitions serves custom resources.
+type Definitions struct {
+	cfg         Config
+	log         *zap.Logger
+	informer    apiextensionsinformers.CustomResourceDefinitionInformer
+	instances   instances
+	controllers []func(context.Context)
+
+	served    atomic.Pointer[Served]
+	documents atomic.Pointer[[]Document]
+	known     library
+	news      chan struct{}
+	ready     chan struct{}
+}
+
+// instances is upstream's handler, whose type has no name outside.
+type instances interface {
+	http.Handler
+	finalizer.CRClientGetter
+}
+
+// New prepares handler and controllers. The informers must not have been started.
+func New(cfg Config) (*Definitions, error) {
+	apiextensionsvalidation.RegisterMetrics()
+	d := &Definitions{
+		cfg: cfg, log: cfg.Logger, informer: cfg.Informers.Apiextensions().V1().CustomResourceDefinitions(),
+		known: library{}, news: make(chan struct{}, 1), ready: make(chan struct{}),
+	}
+	d.served.Store(&Served{})
+	d.documents.Store(&[]Document{})
+	writer := cfg.Client.ApiextensionsV1()
+	establishing := establish.NewEstablishingController(d.informer, writer)
+	var seen apiextensionsinformers.CustomResourceDefinitionInformer = d.informer
+	if cfg.Alone {
+		seen = settledInformer{d.informer}
+	}
+	// The two handlers of discovery that are nil are never reached: ServeHTTP answers what is not about a resource.
+	handler, err := apiserver.NewCustomResourceDefinitionHandler(nil, nil, seen, http.HandlerFunc(notFound),
+		cfg.Instances, cfg.Admission, establishing, cfg.Webhooks.resolver(), cfg.Webhooks.dialer(), 1, cfg.Authorizer,
+		storageWait, cfg.MinWatchTimeout, cfg.Schemas, cfg.MaxBodyBytes)
+	if err != nil {
+		return nil, fmt.Errorf("handler of custom resources: %w", err)
+	}
+	d.instances = handler
+	naming := status.NewNamingConditionController(klog.Background(), d.informer, writer)
+	structure := nonstructuralschema.NewConditionController(d.informer, writer)
+	approval := apiapproval.NewKubernetesAPIApprovalPolicyConformantConditionController(d.informer, writer)
+	deletion := finalizer.NewCRDFinalizer(d.informer, writer, handler)
+	d.controllers = []func(context.Context){
+		naming.RunWithContext,
+		establishing.RunWithContext,
+		func(ctx context.Context) { structure.RunWithContext(conditionWorkers, ctx) },
+		func(ctx context.Context) { approval.RunWithContext(conditionWorkers, ctx) },
+		func(ctx context.Context) { deletion.RunWithContext(deletionWorkers, ctx) },
+	}
+	return d, nil
+}
+
+// Ready is closed when every definition that was stored is served.
+func (d *Definitions) Ready() <-chan struct{} { return d.ready }
+
+// Run watches definitions, drives their conditions and deletions, and keeps Served and Documents, until ctx ends. The
+// workers of upstream's controllers end with ctx too, each after what it has in hand: nobody can wait for them, so the
+// requests that they make through Config.Client have to be waited for where they arrive.
+func (d *Definitions) Run(ctx context.Context) error {
+	registration, err := d.informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { d.wake() },
+		UpdateFunc: func(any, any) { d.wake() },
+		DeleteFunc: func(any) { d.wake() },
+	})
+	if err != nil {
+		return fmt.Errorf("follow custom resource definitions: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer d.cfg.Informers.Shutdown()
+	defer running.Wait()
+	defer cancel()
+	d.cfg.Informers.Start(ctx.Done())
+	for _, controller := range d.controllers {
+		running.Go(func() { controller(ctx) })
+	}
+	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
+		return nil
+	}
+	if err := d.publish(); err != nil {
+		return err
+	}
+	close(d.ready)
+	describe := time.NewTimer(0)
+	defer describe.Stop()
+	described := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.news:
+			err = d.publish()
+			if described {
+				described = false
+				describe.Reset(documentsRest)
+			}
+		case <-describe.C:
+			described = true
+			err = d.describe(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// wake makes Run look again; it need not look once for each event.
+func (d *Definitions) wake() {
+	select {
+	case d.news <- struct{}{}:
+	default:
+	}
+}
+
+// established is the definitions that are served, by name.
+func (d *Definitions) established() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	all, err := d.informer.Lister().List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list custom resource definitions: %w", err)
+	}
+	all = slices.DeleteFunc(all, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return !isEstablished(crd) })
+	slices.SortFunc(all, byName)
+	return all, nil
+}

@@ -1,0 +1,151 @@
+package crds
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+)
+
+// Served is what definitions serve at one moment. It is not changed any more.
+type Served struct {
+	// Groups in the form of aggregated discovery, by name; versions as clients should prefer them.
+	Groups []apidiscoveryv2.APIGroupDiscovery
+	// resources of each group-version as its own document lists them.
+	resources map[schema.GroupVersion][]metav1.APIResource
+}
+
+// GroupVersions are those that have a resource, in the order of Groups.
+func (s *Served) GroupVersions() []schema.GroupVersion {
+	var gvs []schema.GroupVersion
+	for _, g := range s.Groups {
+		for _, v := range g.Versions {
+			gvs = append(gvs, schema.GroupVersion{Group: g.Name, Version: v.Version})
+		}
+	}
+	return gvs
+}
+
+// Served never returns nil. The caller must not change what it returns.
+func (d *Definitions) Served() *Served { return d.served.Load() }
+
+// publish replaces what is served, and says so, when it is no longer what it was.
+func (d *Definitions) publish() error {
+	crds, err := d.established()
+	if err != nil {
+		return err
+	}
+	next := servedBy(crds, d.cfg.BuiltIn)
+	if reflect.DeepEqual(d.served.Load(), next) {
+		return nil
+	}
+	d.served.Store(next)
+	d.cfg.Changed()
+	return nil
+}
+
+// servedBy puts together what definitions, sorted by name, serve.
+func servedBy(crds []*apiextensionsv1.CustomResourceDefinition, builtIn func(schema.GroupVersion) bool) *Served {
+	s := &Served{resources: map[schema.GroupVersion][]metav1.APIResource{}}
+	byVersion := map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery{}
+	for _, crd := range crds {
+		for i := range crd.Spec.Versions {
+			v := &crd.Spec.Versions[i]
+			gv := schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}
+			if !v.Served || builtIn(gv) {
+				continue
+			}
+			resource := describeResource(crd, v)
+			byVersion[gv] = append(byVersion[gv], resource)
+			s.resources[gv] = append(s.resources[gv], listed(resource, storageVersionHash(crd))...)
+		}
+	}
+	for _, gv := range slices.SortedFunc(maps.Keys(byVersion), byPreference) {
+		if last := len(s.Groups) - 1; last < 0 || s.Groups[last].Name != gv.Group {
+			s.Groups = append(s.Groups, apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}})
+		}
+		group := &s.Groups[len(s.Groups)-1]
+		group.Versions = append(group.Versions, apidiscoveryv2.APIVersionDiscovery{
+			Version: gv.Version, Resources: byVersion[gv], Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+		})
+	}
+	return s
+}
+
+func byPreference(a, b schema.GroupVersion) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), version.CompareKubeAwareVersionStrings(b.Version, a.Version))
+}
+
+func byName(a, b *apiextensionsv1.CustomResourceDefinition) int { return cmp.Compare(a.Name, b.Name) }
+
+func isEstablished(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
+}
+
+// describeResource is what discovery says of one version of a definition.
+func describeResource(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) apidiscoveryv2.APIResourceDiscovery {
+	names := crd.Status.AcceptedNames
+	kind := &metav1.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: names.Kind}
+	resource := apidiscoveryv2.APIResourceDiscovery{
+		Resource: names.Plural, SingularResource: names.Singular, ShortNames: names.ShortNames, Categories: names.Categories,
+		ResponseKind: kind, Scope: apidiscoveryv2.ScopeCluster,
+		Verbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
+	}
+	if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
+		resource.Scope = apidiscoveryv2.ScopeNamespace
+	}
+	if apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating) {
+		resource.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
+	}
+	if v.Subresources == nil {
+		return resource
+	}
+	door := func(name string, kind *metav1.GroupVersionKind) {
+		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{
+			Subresource: name, ResponseKind: kind, Verbs: []string{"get", "patch", "update"},
+		})
+	}
+	if v.Subresources.Status != nil {
+		door("status", kind)
+	}
+	if v.Subresources.Scale != nil {
+		door("scale", &metav1.GroupVersionKind{Group: autoscalingv1.GroupName, Version: "v1", Kind: "Scale"})
+	}
+	return resource
+}
+
+// listed is a resource and its subresources as the document of a group-version lists them, which has one entry for each.
+func listed(r apidiscoveryv2.APIResourceDiscovery, storageHash string) []metav1.APIResource {
+	namespaced := r.Scope == apidiscoveryv2.ScopeNamespace
+	out := []metav1.APIResource{{
+		Name: r.Resource, SingularName: r.SingularResource, Namespaced: namespaced, Kind: r.ResponseKind.Kind,
+		Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories, StorageVersionHash: storageHash,
+	}}
+	for _, sub := range r.Subresources {
+		entry := metav1.APIResource{
+			Name: r.Resource + "/" + sub.Subresource, Namespaced: namespaced, Kind: sub.ResponseKind.Kind, Verbs: sub.Verbs,
+		}
+		if sub.ResponseKind.Group != r.ResponseKind.Group { // a kind of another group says so; the rest is implied
+			entry.Group, entry.Version = sub.ResponseKind.Group, sub.ResponseKind.Version
+		}
+		out = append(out, entry)
+	}
+	return out
+}
+
+func storageVersionHash(crd *apiextensionsv1.CustomResourceDefinition) string {
+	stored, err := apihelpers.GetCRDStorageVersion(crd)
+	if err != nil {
+		return "" // validation lets no definition without one pass
+	}
+	return discovery.StorageVersionHash(crd.Spec.Group, stored, crd.Spec.Names.Kind)
+}

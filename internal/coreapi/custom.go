@@ -1,0 +1,125 @@
+package coreapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
+	generateddefinitions "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/registry/generic"
+
+	"portico.dev/internal/coreapi/crds"
+)
+
+// definitionsResync shows upstream's controllers every definition again, for what a restart made them forget: one whose
+// names were accepted and that was not established yet.
+const definitionsResync = 5 * time.Minute
+
+// definitionClient is the way in of whoever looks after definitions of custom resources. It reaches what is installed,
+// while everybody else waits until the server is ready: that includes that the definitions are known.
+type definitionClient struct {
+	clientset.Interface
+	informers externalversions.SharedInformerFactory
+}
+
+func newDefinitionClient(s *Server) (definitionClient, error) {
+	self := &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+	client, err := clientset.NewForConfig(inProcessConfig(asUser(self, s.handlerOf(&s.installed), atOnce)))
+	if err != nil {
+		return definitionClient{}, fmt.Errorf("client of custom resource definitions: %w", err)
+	}
+	return definitionClient{client, externalversions.NewSharedInformerFactory(client, definitionsResync)}, nil
+}
+
+// atOnce is for those who start when there is nothing left to wait for.
+func atOnce(context.Context) error { return nil }
+
+// CRDs is the informer of definitions. It runs while the server does and has synced once the server is Ready.
+func (s *Server) CRDs() apiextensionsinformers.CustomResourceDefinitionInformer {
+	return s.own.crds()
+}
+
+func (c definitionClient) crds() apiextensionsinformers.CustomResourceDefinitionInformer {
+	return c.informers.Apiextensions().V1().CustomResourceDefinitions()
+}
+
+// addDefinitions registers apiextensions.k8s.io, which brings its own scheme: a definition has internal types that are
+// not its v1 types. What the definitions define is served by what it returns.
+func (i *installer) addDefinitions(cfg Config, shelf *shelf, own definitionClient, changed func(), to *Discovery) (*crds.Definitions, error) {
+	storage, err := crds.Storage(optionsFunc(func(r schema.GroupResource) generic.RESTOptions {
+		options := shelf.plain(r, crds.StorageCodec(), r.Group+"/"+r.Resource)
+		options.StorageConfig.EncodeVersioner = apiextensionsv1.SchemeGroupVersion
+		return options
+	}))
+	if err != nil {
+		return nil, err
+	}
+	group := servedGroup{apiextensionsv1.SchemeGroupVersion, storage}
+	codec := &codecs{scheme: apiserver.Scheme, factory: apiserver.Codecs, parameters: metav1.ParameterCodec}
+	schemas, err := schemasOf(codec, []servedGroup{group}, generateddefinitions.GetOpenAPIDefinitions)
+	if err != nil {
+		return nil, err
+	}
+	converter, err := newTypeConverter(schemas)
+	if err != nil {
+		return nil, err
+	}
+	extended := *i
+	extended.codec, extended.converter = codec, converter
+	if err := extended.addAll([]servedGroup{group}, to); err != nil {
+		return nil, err
+	}
+	return crds.New(crds.Config{
+		Client: own, Informers: own.informers,
+		Instances: optionsFunc(shelf.instances), Admission: i.admission, Authorizer: i.authorizer,
+		BuiltIn: i.builtIn.Has, Schemas: schemas, Webhooks: cfg.ConversionWebhooks, Alone: shelf.embedded(),
+		Changed: changed, MinWatchTimeout: minWatchTimeout, MaxBodyBytes: maxBodyBytes,
+		Logger: cfg.Logger.Named("crds"),
+	})
+}
+
+// optionsFunc says how the library is to store a resource.
+type optionsFunc func(schema.GroupResource) generic.RESTOptions
+
+func (f optionsFunc) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	return f(resource), nil
+}
+
+// instances are stored as they were sent: what encodes them knows their schema, and puts itself around this codec. Their
+// watch cache is made by the first request for them, long after the start.
+func (s *shelf) instances(r schema.GroupResource) generic.RESTOptions {
+	options := s.plain(r, unstructured.UnstructuredJSONScheme, r.Group+"/"+r.Resource)
+	options.Decorator = s.cachedLater
+	return options
+}
+
+// embedded etcd is this server's alone.
+func (s *shelf) embedded() bool { return len(s.client.Endpoints()) == 0 }
+
+// fork decides by group-version who serves a request. A definition cannot take a group-version that is built in, and
+// nothing falls through from one to the other.
+type fork struct {
+	isBuiltIn       func(schema.GroupVersion) bool
+	builtIn, custom http.Handler
+}
+
+func (f *fork) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	parts := strings.SplitN(strings.Trim(r.URL.Path, "/"), "/", 4)
+	if parts[0] != "apis" || len(parts) < 3 || f.isBuiltIn(schema.GroupVersion{Group: parts[1], Version: parts[2]}) {
+		f.builtIn.ServeHTTP(w, r)
+		return
+	}
+	f.custom.ServeHTTP(w, r)
+}

@@ -1,0 +1,307 @@
+package coreapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+)
+
+// twoVersions stores v1 and serves v1beta1 too, converted by renaming apiVersion.
+const twoVersions = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: lamps.light.example.com}
+spec:
+  group: light.example.com
+  scope: Cluster
+  names: {plural: lamps, singular: lamp, kind: Lamp}
+  versions:
+  - name: v1beta1
+    served: true
+    storage: false
+    deprecated: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {watts: {type: integer}}}}}}
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {watts: {type: integer}, colour: {type: string, default: warm}}}}}}
+`
+
+func (s *sea) crd(t *testing.T, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	t.Helper()
+	return s.definitions.ApiextensionsV1().CustomResourceDefinitions().Get(within(t), name, metav1.GetOptions{})
+}
+
+func (s *sea) document(path string) string {
+	for _, d := range s.Documents() {
+		if d.Path == path {
+			r, err := gzip.NewReader(bytes.NewReader(d.Packed))
+			if err != nil {
+				return err.Error()
+			}
+			body, err := io.ReadAll(r)
+			if err != nil {
+				return err.Error()
+			}
+			return string(body)
+		}
+	}
+	return ""
+}
+
+func TestALifeOfADefinition(t *testing.T) {
+	s := startSea(t)
+	namespace(t, s.typed(t, admin), "work")
+	s.define(t, boats)
+	fleet := s.dynamic.Resource(boatsV1).Namespace("work")
+	ctx := within(t)
+	legacy, err := discovery.NewDiscoveryClientForConfig(s.ClientConfig(admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("its conditions say that it is served", func(t *testing.T) {
+		crd, err := s.crd(t, "boats.sea.example.com")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.NamesAccepted, apiextensionsv1.Established} {
+			if !slices.ContainsFunc(crd.Status.Conditions, func(got apiextensionsv1.CustomResourceDefinitionCondition) bool {
+				return got.Type == c && got.Status == apiextensionsv1.ConditionTrue
+			}) {
+				t.Errorf("%s is not true: %v", c, crd.Status.Conditions)
+			}
+		}
+	})
+	t.Run("discovery has its resource", func(t *testing.T) {
+		groups := s.Discovery().Groups
+		at := slices.IndexFunc(groups, func(g groupDiscovery) bool { return g.Name == "sea.example.com" })
+		if at < 0 || groups[at].Versions[0].Resources[0].Resource != "boats" || len(groups[at].Versions[0].Resources[0].Subresources) != 2 {
+			t.Fatalf("got %v", groups)
+		}
+		list, err := legacy.ServerResourcesForGroupVersion("sea.example.com/v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, r := range list.APIResources {
+			names = append(names, r.Name)
+		}
+		if want := []string{"boats", "boats/status", "boats/scale"}; !slices.Equal(names, want) {
+			t.Fatalf("got %v", names)
+		}
+		if hash := list.APIResources[0].StorageVersionHash; hash == "" {
+			t.Error("no storage version hash")
+		}
+	})
+	t.Run("its document follows its schema", func(t *testing.T) {
+		path := "apis/sea.example.com/v1"
+		s.eventually(t, "a document", func() bool { return strings.Contains(s.document(path), `"sails"`) })
+		if body := s.document(path); !json.Valid([]byte(body)) || !strings.Contains(body, "com.example.sea.v1.Boat") {
+			t.Fatalf("got %s", body)
+		}
+		patch := []byte(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/anchor","value":{"type":"string"}}]`)
+		if _, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, "boats.sea.example.com", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually(t, "the new field", func() bool { return strings.Contains(s.document(path), `"anchor"`) })
+	})
+	t.Run("other definitions may not take its names", func(t *testing.T) {
+		rival := strings.NewReplacer("plural: boats", "plural: rafts", "boats.sea", "rafts.sea", "singular: boat", "singular: raft").Replace(boats)
+		if _, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition(t, rival), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		poll(t, "a conflict of names", func(context.Context) bool {
+			crd, err := s.crd(t, "rafts.sea.example.com")
+			return err == nil && slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+				return c.Type == apiextensionsv1.NamesAccepted && c.Status == apiextensionsv1.ConditionFalse
+			})
+		})
+		err := s.dynamic.Resource(boatsV1.GroupVersion().WithResource("rafts")).Delete(ctx, "x", metav1.DeleteOptions{})
+		if !apierrors.IsNotFound(err) {
+			t.Fatalf("it is served: %v", err)
+		}
+		// It would get the names when the boats are gone.
+		if err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, "rafts.sea.example.com", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		poll(t, "the rival goes", func(context.Context) bool {
+			_, err := s.crd(t, "rafts.sea.example.com")
+			return apierrors.IsNotFound(err)
+		})
+	})
+	t.Run("it waits for the finalizers of its objects, and takes everything along", func(t *testing.T) {
+		held := boat(t, "held", "{crew: 1}")
+		held.SetFinalizers([]string{"example.com/rope"})
+		for _, o := range []*unstructured.Unstructured{held, boat(t, "loose", "{crew: 1}")} {
+			if _, err := fleet.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, "boats.sea.example.com", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		poll(t, "the loose object goes", func(ctx context.Context) bool {
+			list, err := fleet.List(ctx, metav1.ListOptions{})
+			return err == nil && len(list.Items) == 1 && list.Items[0].GetDeletionTimestamp() != nil
+		})
+		if _, err := fleet.Create(ctx, boat(t, "late", "{crew: 1}"), metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("an object for a definition that ends: %v", err)
+		}
+		if _, err := fleet.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s.eventually(t, "discovery forgets it", func() bool { return !s.GroupVersions().Has(boatsV1.GroupVersion()) })
+		s.eventually(t, "its document goes", func() bool { return s.document("apis/sea.example.com/v1") == "" })
+		if _, err := s.crd(t, "boats.sea.example.com"); !apierrors.IsNotFound(err) {
+			t.Errorf("the definition: %v", err)
+		}
+		if _, err := fleet.List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("its objects: %v", err)
+		}
+		if _, err := legacy.ServerResourcesForGroupVersion("sea.example.com/v1"); !apierrors.IsNotFound(err) {
+			t.Errorf("its group-version: %v", err)
+		}
+		left, err := s.store.Client().Client.Get(ctx, "/registry/sea.example.com/boats/work/held")
+		if err != nil || len(left.Kvs) != 0 {
+			t.Errorf("left in etcd: %v, %v", left, err)
+		}
+	})
+}
+
+func TestTwoVersionsOfADefinition(t *testing.T) {
+	s := startSea(t)
+	s.define(t, twoVersions)
+	ctx := within(t)
+	at := func(version string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: "light.example.com", Version: version, Resource: "lamps"}
+	}
+	old := object(t, "apiVersion: light.example.com/v1beta1\nkind: Lamp\nmetadata: {name: desk}\nspec: {watts: 40}")
+	if _, err := s.dynamic.Resource(at("v1beta1")).Create(ctx, old, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.dynamic.Resource(at("v1")).Get(ctx, "desk", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if colour, _, _ := unstructured.NestedString(got.Object, "spec", "colour"); got.GetAPIVersion() != "light.example.com/v1" || colour != "warm" {
+		t.Fatalf("got %v", got.Object)
+	}
+	groups := s.Discovery().Groups
+	i := slices.IndexFunc(groups, func(g groupDiscovery) bool { return g.Name == "light.example.com" })
+	if versions := groups[i].Versions; len(versions) != 2 || versions[0].Version != "v1" || versions[1].Version != "v1beta1" {
+		t.Fatalf("versions %v", versions)
+	}
+	s.eventually(t, "two documents", func() bool {
+		return s.document("apis/light.example.com/v1") != "" && s.document("apis/light.example.com/v1beta1") != ""
+	})
+
+	// A version that is not served any more vanishes; the other stays.
+	patch := []byte(`[{"op":"replace","path":"/spec/versions/0/served","value":false}]`)
+	if _, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, "lamps.light.example.com", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, "v1beta1 goes", func() bool { return !s.GroupVersions().Has(at("v1beta1").GroupVersion()) })
+	if _, err := s.dynamic.Resource(at("v1beta1")).Get(ctx, "desk", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := s.dynamic.Resource(at("v1")).Get(ctx, "desk", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestABuiltInGroupVersionIsNotGivenAway(t *testing.T) {
+	s := startSea(t)
+	ctx := within(t)
+	// The group has a built-in version; a definition may add another, and not take that one.
+	text := strings.NewReplacer("light.example.com", "discovery.k8s.io", "v1beta1", "v7").Replace(twoVersions)
+	crd := definition(t, text)
+	crd.Annotations = map[string]string{"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}
+	if _, err := s.definitions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, crd, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gv := schema.GroupVersion{Group: "discovery.k8s.io", Version: "v7"}
+	s.eventually(t, "v7 appears", func() bool { return s.GroupVersions().Has(gv) })
+	if _, err := s.typed(t, admin).DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	lamps := schema.GroupVersionResource{Group: "discovery.k8s.io", Resource: "lamps"}
+	if _, err := s.dynamic.Resource(lamps.GroupResource().WithVersion("v1")).List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("v1 of the definition: %v", err)
+	}
+	if _, err := s.dynamic.Resource(lamps.GroupResource().WithVersion("v7")).List(ctx, metav1.ListOptions{}); err != nil {
+		t.Errorf("v7 of the definition: %v", err)
+	}
+	groups := s.Discovery().Groups
+	shared := slices.DeleteFunc(slices.Clone(groups), func(g groupDiscovery) bool { return g.Name != "discovery.k8s.io" })
+	if len(shared) != 1 || len(shared[0].Versions) != 2 || shared[0].Versions[0].Resources[0].Resource != "endpointslices" {
+		t.Errorf("got %v", shared)
+	}
+}
+
+func TestDefinitionsAreServedAgainAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	t.Run("first life", func(t *testing.T) {
+		s := seaOver(t, startIn(t, dir))
+		s.define(t, twoVersions)
+	})
+	t.Run("second life", func(t *testing.T) {
+		begun := time.Now()
+		s := seaOver(t, startIn(t, dir))
+		t.Logf("ready with a definition after %s", time.Since(begun))
+		// No waiting: a 404 for what is stored makes garbage collectors delete.
+		if !s.GroupVersions().Has(schema.GroupVersion{Group: "light.example.com", Version: "v1"}) {
+			t.Fatalf("served are %v", s.GroupVersions())
+		}
+		lamps := schema.GroupVersionResource{Group: "light.example.com", Version: "v1", Resource: "lamps"}
+		if _, err := s.dynamic.Resource(lamps).List(within(t), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestDefinitionsOfTwoServersKeepApart(t *testing.T) {
+	one, two := startSea(t), startSea(t)
+	one.define(t, boats)
+	if two.GroupVersions().Has(boatsV1.GroupVersion()) {
+		t.Fatal("the other server serves it")
+	}
+	if _, err := two.dynamic.Resource(boatsV1).List(within(t), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("got %v", err)
+	}
+	// A definition with the same name and another shape.
+	two.define(t, strings.Replace(boats, "minimum: 1", "minimum: 5", 1))
+	namespace(t, two.typed(t, admin), "work")
+	if _, err := two.dynamic.Resource(boatsV1).Namespace("work").Create(within(t), boat(t, "few", "{crew: 2}"), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestContentOfATerminatingNamespace(t *testing.T) {
+	s := startSea(t)
+	client := s.typed(t, admin)
+	namespace(t, client, "ending")
+	s.define(t, boats)
+	ctx := within(t)
+	if err := client.CoreV1().Namespaces().Delete(ctx, "ending", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.dynamic.Resource(boatsV1).Namespace("ending").Create(ctx, boat(t, "late", "{crew: 1}"), metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) || !apierrors.HasStatusCause(err, "NamespaceTerminating") {
+		t.Fatalf("got %v", err)
+	}
+}

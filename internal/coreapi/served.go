@@ -1,0 +1,92 @@
+package coreapi
+
+import (
+	"slices"
+	"sync"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"portico.dev/internal/coreapi/crds"
+)
+
+// served is what the local groups and the definitions of custom resources serve at one moment. It is not changed any
+// more.
+type served struct {
+	discovery     Discovery
+	groupVersions sets.Set[schema.GroupVersion]
+}
+
+// builtInGroupVersions are the table's, core first, then as clients should prefer them, and that of definitions.
+func builtInGroupVersions() []schema.GroupVersion {
+	var all []schema.GroupVersion
+	for _, g := range groups() {
+		all = append(all, g.version)
+	}
+	return append(all, apiextensionsv1.SchemeGroupVersion)
+}
+
+// withCustom adds what definitions serve to what is built in. A group that both serve is one group.
+func withCustom(builtIn Discovery, custom *crds.Served) *served {
+	s := &served{
+		discovery:     Discovery{Core: builtIn.Core, Groups: slices.Clone(builtIn.Groups)},
+		groupVersions: sets.New(builtInGroupVersions()...).Insert(custom.GroupVersions()...),
+	}
+	for _, group := range custom.Groups {
+		at := slices.IndexFunc(s.discovery.Groups, func(g apidiscoveryv2.APIGroupDiscovery) bool { return g.Name == group.Name })
+		if at < 0 {
+			s.discovery.Groups = append(s.discovery.Groups, group)
+			continue
+		}
+		shared := &s.discovery.Groups[at]
+		shared.Versions = slices.Concat(shared.Versions, group.Versions)
+	}
+	return s
+}
+
+// notice is a channel that is closed at the next change.
+type notice struct {
+	mu   sync.Mutex
+	next chan struct{}
+}
+
+func newNotice() *notice { return &notice{next: make(chan struct{})} }
+
+func (n *notice) wait() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.next
+}
+
+func (n *notice) give() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	close(n.next)
+	n.next = make(chan struct{})
+}
+
+// BuiltIn are the group-versions that are served as long as the server runs.
+func (s *Server) BuiltIn() []schema.GroupVersion { return builtInGroupVersions() }
+
+// GroupVersions are those served now: the built-in ones, and, once Ready, those of custom resources, which come and go.
+// The caller must not change the set.
+func (s *Server) GroupVersions() sets.Set[schema.GroupVersion] { return s.served.Load().groupVersions }
+
+// Discovery is complete once Ready, and empty before. The caller must not change it.
+func (s *Server) Discovery() Discovery { return s.served.Load().discovery }
+
+// Documents are the OpenAPI documents of custom resources, once Ready. Those of what is built in are in openapidocs.
+func (s *Server) Documents() []crds.Document {
+	select {
+	case <-s.ready:
+		return s.custom.Documents()
+	default:
+		return nil
+	}
+}
+
+// Changed is closed when Discovery, GroupVersions or Documents next change. Take it before reading them, or the change
+// in between is missed.
+func (s *Server) Changed() <-chan struct{} { return s.changes.wait() }
