@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -88,6 +89,34 @@ func BenchmarkFlip(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				if s, err = newSnapshot(e, s, cities[i%2], true, ""); err != nil {
 					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkReason is what it costs that one backend of so many is down for another reason than before.
+func BenchmarkReason(b *testing.B) {
+	for _, n := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			e, err := newEncoder()
+			if err != nil {
+				b.Fatal(err)
+			}
+			s, err := newSnapshot(e, nil, cityOf(n, 1), true, "")
+			if err != nil {
+				b.Fatal(err)
+			}
+			other := slices.Clone(s.gvs)
+			other[0].Reason = "another"
+			b.ReportAllocs()
+			for b.Loop() {
+				next, err := newSnapshot(e, s, other, true, "")
+				if err != nil {
+					b.Fatal(err)
+				}
+				if !next.says(s) {
+					b.Fatal("says something else")
 				}
 			}
 		})

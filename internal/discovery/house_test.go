@@ -178,6 +178,44 @@ func (m *memory) has(name string) bool {
 	return ok
 }
 
+// bulletin is a memory that tells whoever follows it what is saved.
+type bulletin struct {
+	*memory
+	followers []chan string
+}
+
+func newBulletin() *bulletin { return &bulletin{memory: newMemory()} }
+
+func (b *bulletin) Save(ctx context.Context, name string, value []byte) error {
+	err := b.memory.Save(ctx, name, value)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.followers {
+		f <- name
+	}
+	return err
+}
+
+func (b *bulletin) Follow(ctx context.Context, saved func(name string, value []byte)) {
+	names := make(chan string, 100)
+	b.mu.Lock()
+	b.followers = append(b.followers, names)
+	b.mu.Unlock()
+	values, _ := b.Load(ctx)
+	for name, value := range values {
+		saved(name, value)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case name := <-names:
+			values, _ := b.Load(ctx)
+			saved(name, values[name])
+		}
+	}
+}
+
 func localGroups() Local {
 	kind := func(g, v, k string) *metav1.GroupVersionKind {
 		return &metav1.GroupVersionKind{Group: g, Version: v, Kind: k}

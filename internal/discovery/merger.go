@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,7 +111,8 @@ func (m *Merger) Run(ctx context.Context) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	var keeping sync.WaitGroup
-	keeping.Go(func() { m.keeper.run(ctx) })
+	keeping.Go(func() { m.keeper.Run(ctx) })
+	keeping.Go(func() { m.keeper.Follow(ctx, m.overhear) })
 	rounds := &remote.Rounds{Visitor: m.visitor}
 	defer keeping.Wait()
 	defer rounds.Wait()
@@ -205,14 +207,14 @@ func (m *Merger) adopt(table remote.Table) {
 	for name := range m.testimonies {
 		if !wanted[name] {
 			delete(m.testimonies, name)
-			m.keeper.forget(name)
+			m.keeper.Forget(name)
 		}
 	}
 	if !table.Synced {
 		return
 	}
 	for name := range m.kept {
-		m.keeper.forget(name)
+		m.keeper.Forget(name)
 	}
 	m.kept = nil
 }
@@ -306,10 +308,33 @@ func (m *Merger) hear(r remote.Route, a answer) {
 	now, why := t.freshness(r)
 	if changed || now != freshness || why != reason {
 		m.tell(r, now, why, a.err)
-		select {
-		case m.news <- struct{}{}:
-		default: // the loop has not yet got to the one before; it will see this as well
-		}
+		m.announce()
+	}
+}
+
+// overhear takes in what another replica was told, so that all of them say the same whichever heard it first: rounds are a
+// minute apart, and a backend may be within reach of one replica only.
+func (m *Merger) overhear(name string, value []byte) {
+	last, err := decodeKnown(value)
+	if err != nil {
+		m.log.Warn("ignoring unreadable discovery of another replica", zap.String("apiservice", name), zap.Error(err))
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.testimonies[name]
+	meant := slices.ContainsFunc(m.table.Routes, func(r remote.Route) bool { return r.APIService == name && r.UID == last.UID })
+	if t == nil || !meant || t.last != nil && equalKnown(t.last, last) {
+		return
+	}
+	t.last, t.missing = last, nil
+	m.announce()
+}
+
+func (m *Merger) announce() {
+	select {
+	case m.news <- struct{}{}:
+	default: // the loop has not yet got to the one before; it will see this as well
 	}
 }
 

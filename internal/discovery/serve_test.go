@@ -253,6 +253,30 @@ func TestReplicasAgree(t *testing.T) {
 	}
 }
 
+// A backend that only one of two replicas can reach, and that then says something else, is known to both at once.
+func TestReplicasHearOfEachOther(t *testing.T) {
+	keep := newBulletin()
+	alive := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, readOnly))})
+	hung := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs())
+	a := newHouse(t, keep, routes(routeTo(alive, gvGadgets))...).run(t)
+	b := newHouse(t, keep, routes(routeTo(hung, gvGadgets))...).run(t)
+	agree := func() bool {
+		return a.get(t, "/apis", "Accept", acceptJSON).Header.Get("ETag") == b.get(t, "/apis", "Accept", acceptJSON).Header.Get("ETag")
+	}
+	a.until(t, gvGadgets, "current", current(1))
+	waitFor(t, "both to say the same", agree) // what it says holds nothing that matters, so that both call it Current
+	b.until(t, gvGadgets, "current", current(1))
+
+	alive.Become(remotetest.Paths{"/apis": aggregated(`"2"`, serves(gvGadgets, readOnly, cluster))})
+	a.change(func(table *remote.Table) { table.Routes[3].Revision = "2" }) // makes it ask again
+	a.until(t, gvGadgets, "longer", current(2))
+	began := time.Now()
+	waitFor(t, "both to say the same", agree)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
 func read(t testing.TB, response *http.Response) []byte {
 	t.Helper()
 	body, err := io.ReadAll(response.Body)

@@ -1,9 +1,11 @@
 package discovery
 
 import (
+	"slices"
 	"sync"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -110,6 +112,10 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 		s.byGV[g.GroupVersion] = i
 	}
 	s.mapper = sync.OnceValue(s.newMapper)
+	if before != nil && slices.EqualFunc(before.gvs, gvs, readsAlike) {
+		s.core, s.groups, s.group = before.core, before.groups, before.group
+		return s, nil
+	}
 	if before == nil {
 		before = &Snapshot{}
 	}
@@ -130,6 +136,16 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 		s.group[group.Name] = sync.OnceValues(func() (*document, error) { return e.document(&group, "") })
 	}
 	return s, nil
+}
+
+// readsAlike reports whether two group-versions are the same in every document. Most snapshots are made because a reason
+// has changed, which is in none; to find that out costs less than to encode a thousand groups.
+func readsAlike(a, b GroupVersion) bool {
+	if a.GroupVersion != b.GroupVersion || a.Freshness != b.Freshness || a.groupPriority != b.groupPriority || len(a.Resources) != len(b.Resources) {
+		return false
+	}
+	// What a backend said is never changed in place, so that the same slice says the same.
+	return len(a.Resources) == 0 || &a.Resources[0] == &b.Resources[0] || a.Local && b.Local && equality.Semantic.DeepEqual(a.Resources, b.Resources)
 }
 
 // pair makes both forms of a document ready to be served.

@@ -22,7 +22,8 @@ func indexPath(gv schema.GroupVersion) string {
 
 // check refuses a document that is not OpenAPI v3, or that describes paths of another group-version: shown to clients, it
 // would let one backend say what another one's objects look like.
-func check(body []byte, gv schema.GroupVersion) error {
+func check(body []byte, gv schema.GroupVersion) (err error) {
+	defer catch(&err)
 	var document spec3.OpenAPI
 	if err := json.Unmarshal(body, &document); err != nil {
 		return fmt.Errorf("the OpenAPI document of %s does not parse: %w", gv, err)
@@ -47,7 +48,8 @@ func check(body []byte, gv schema.GroupVersion) error {
 //
 // The conversion loses what version 2 cannot say (nullable, oneOf, defaults of references), which is why a backend is
 // asked for version 3 again every time.
-func fromV2(body []byte, wanted []schema.GroupVersion) (map[schema.GroupVersion][]byte, error) {
+func fromV2(body []byte, wanted []schema.GroupVersion) (documents map[schema.GroupVersion][]byte, err error) {
+	defer catch(&err)
 	var whole spec.Swagger
 	if err := json.Unmarshal(body, &whole); err != nil {
 		return nil, fmt.Errorf("the OpenAPI v2 document does not parse: %w", err)
@@ -55,7 +57,7 @@ func fromV2(body []byte, wanted []schema.GroupVersion) (map[schema.GroupVersion]
 	if !strings.HasPrefix(whole.Swagger, "2.") || whole.Paths == nil {
 		return nil, fmt.Errorf("the OpenAPI v2 document is of version %q, not 2, or describes no path", whole.Swagger)
 	}
-	documents := map[schema.GroupVersion][]byte{}
+	documents = map[schema.GroupVersion][]byte{}
 	for _, gv := range wanted {
 		part := aggregator.FilterSpecByPathsWithoutSideEffects(&whole, []string{"/" + indexPath(gv) + "/"})
 		if len(part.Paths.Paths) == 0 {

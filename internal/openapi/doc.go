@@ -5,5 +5,8 @@
 // are fetched in the background (fetch.go) and the last good one is kept, so that no request waits for a backend, and a
 // backend that dies does not take the description of its kinds with it.
 //
+// Version 2 is one document of everything, which only old clients read. It is made when somebody asks for it (swaggers.go,
+// union.go), of what backends say then or last said (inquiry.go, member.go), and dropped when nobody has for a while.
+//
 // A backend describes itself, and nobody else: check.go says what a document must be like to be shown to clients.
 package openapi

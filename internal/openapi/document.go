@@ -4,16 +4,17 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha512"
+	"encoding/binary"
 	"fmt"
 	"io"
 )
 
-// maxDocument is the largest document that is taken from a backend, and that is ever unpacked, in bytes.
+// maxDocument is the largest document that is taken from a backend, in bytes.
 const maxDocument = 16 << 20
 
-// Document is the OpenAPI v3 document of one group-version.
+// Document is the OpenAPI v3 document of one group-version, or one of version 2.
 type Document struct {
-	// Path is where it is in the index, "apis/example.com/v1".
+	// Path is where it is in the index, "apis/example.com/v1". Those of version 2 are in no index.
 	Path string
 	// Hash is SHA-512 of the JSON, in upper-case hex.
 	Hash string
@@ -51,5 +52,31 @@ func unpack(packed []byte) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return io.LimitReader(r, maxDocument), nil
+	return io.LimitReader(r, maxUnion), nil
+}
+
+// size is how many bytes the document has when it is unpacked: gzip writes that down at the end.
+func (d Document) size() int {
+	if len(d.Packed) < 4 {
+		return 0
+	}
+	return int(binary.LittleEndian.Uint32(d.Packed[len(d.Packed)-4:]))
+}
+
+// unpacked returns the whole document.
+func (d Document) unpacked() ([]byte, error) {
+	r, err := unpack(d.Packed)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
+}
+
+// open reads a document of version 2.
+func (d Document) open() (*swagger, error) {
+	body, err := d.unpacked()
+	if err != nil {
+		return nil, err
+	}
+	return openSwagger(body)
 }

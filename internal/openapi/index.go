@@ -10,8 +10,12 @@ import (
 type index struct {
 	documents map[string]Document
 	body      []byte
+	packed    []byte // nil when that is not worth it
 	etag      string
 }
+
+// compressAbove is the size from which upstream compresses for those who can read it.
+const compressAbove = 128 << 10
 
 func newIndex(documents []Document) (*index, error) {
 	i := &index{documents: make(map[string]Document, len(documents))}
@@ -26,6 +30,11 @@ func newIndex(documents []Document) (*index, error) {
 	}
 	i.body = append(body, '\n')
 	i.etag = `"` + hash(i.body) + `"`
+	if len(i.body) > compressAbove {
+		if i.packed, err = pack(i.body); err != nil {
+			return nil, fmt.Errorf("compress the index: %w", err)
+		}
+	}
 	return i, nil
 }
 

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -30,13 +31,18 @@ const (
 	protobufDocuments = 32
 )
 
-// Config is what a Library is made of. All but Metrics is required.
+// Config is what a Library is made of. All but LocalV2, Keep and Metrics is required.
 type Config struct {
 	// Local returns the documents of what this server serves itself. It is called often and must not block.
 	Local func() []Document
+	// LocalV2 returns the same in version 2: documents without a path, of one or many group-versions each. Nil: there is
+	// none.
+	LocalV2 func() []Document
 	// Routes returns the table of the moment, Changed a channel that is closed when the next one is there.
 	Routes  func() remote.Table
 	Changed func() <-chan struct{}
+	// Keep survives restarts. Nil: what backends said is known again when they have said it again.
+	Keep    remote.LastKnown
 	Logger  *zap.Logger
 	Metrics *metrics.OpenAPI
 }
@@ -48,6 +54,9 @@ type Library struct {
 	metrics *metrics.OpenAPI
 	fetcher *remote.Fetcher
 
+	swaggers *swaggers
+	keeper   *keeper
+
 	current  atomic.Pointer[index]
 	ready    chan struct{}
 	news     chan struct{}
@@ -58,6 +67,7 @@ type Library struct {
 	mu    sync.Mutex
 	table remote.Table
 	held  map[string]*holding // by APIService
+	kept  map[string]*holding // what was loaded at start and has not been claimed by a route yet
 }
 
 // holding is what is known of one remote group-version.
@@ -75,6 +85,9 @@ func New(cfg Config) (*Library, error) {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewOpenAPI(prometheus.NewRegistry())
 	}
+	if cfg.LocalV2 == nil {
+		cfg.LocalV2 = func() []Document { return nil }
+	}
 	protobuf, err := lru.New[string, []byte](protobufDocuments)
 	if err != nil {
 		return nil, err
@@ -84,6 +97,8 @@ func New(cfg Config) (*Library, error) {
 		log:      cfg.Logger,
 		metrics:  cfg.Metrics,
 		fetcher:  remote.NewFetcher(bodiesAtOnce),
+		swaggers: newSwaggers(cfg.LocalV2, cfg.Logger, cfg.Metrics),
+		keeper:   newKeeper(cfg.Keep, cfg.Logger),
 		ready:    make(chan struct{}),
 		news:     make(chan struct{}, 1),
 		protobuf: protobuf,
@@ -91,23 +106,36 @@ func New(cfg Config) (*Library, error) {
 	}, nil
 }
 
-// Ready is closed when the first index is there, made of the local documents.
+// Ready is closed when the first index is there, made of the local documents and of what was kept.
 func (l *Library) Ready() <-chan struct{} { return l.ready }
 
-// Trouble says in a few words why the document of an APIService is missing or old; empty when it is neither.
+// Trouble says in a few words why the document of an APIService, of either version, is missing or old; empty when it is
+// neither.
 func (l *Library) Trouble(apiService string) string {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if h := l.held[apiService]; h != nil {
-		return h.trouble
+	h := l.held[apiService]
+	why := ""
+	if h != nil {
+		why = h.trouble
 	}
-	return ""
+	l.mu.Unlock()
+	return cmp.Or(why, l.swaggers.trouble(apiService))
 }
 
 // Run keeps the index up to date until ctx ends.
 func (l *Library) Run(ctx context.Context) error {
+	kept, err := l.keeper.load(ctx)
+	if err != nil {
+		return nil // ctx ended: nothing else ends the loading
+	}
+	l.kept = kept
 	ctx, cancel := context.WithCancel(ctx)
 	rounds := &remote.Rounds{Visitor: l.visitor}
+	var own sync.WaitGroup
+	own.Go(func() { l.swaggers.run(ctx) })
+	own.Go(func() { l.keeper.run(ctx) })
+	own.Go(func() { l.keeper.follow(ctx, l.overhear) })
+	defer own.Wait()
 	defer rounds.Wait()
 	defer cancel()
 	poll := time.NewTicker(localPoll)
@@ -138,12 +166,28 @@ func (l *Library) await(ctx context.Context, changed <-chan struct{}, poll <-cha
 // follow takes a new table over. A backend is asked when it is new, or new to a group-version, or has become available:
 // then it may be another program than before.
 func (l *Library) follow(ctx context.Context, rounds *remote.Rounds, table remote.Table) {
+	l.swaggers.follow(table)
 	l.mu.Lock()
 	before := map[string]remote.Route{}
 	for _, r := range l.table.Routes {
 		before[r.APIService] = r
 	}
 	l.table = table
+	l.adopt(table)
+	l.mu.Unlock()
+
+	for _, r := range table.Routes {
+		if !r.Local && r.Backend != nil && news(before, r) {
+			rounds.Wake(r.Backend)
+		}
+	}
+	rounds.Keep(ctx, table.Backends())
+}
+
+// adopt gives every remote route its holding and drops those that no route needs. A recreated registration may mean
+// another backend altogether, so what the one before said is not taken for its word. While the table is not synced, a
+// registration that is not in it may still come. The caller holds mu.
+func (l *Library) adopt(table remote.Table) {
 	wanted := map[string]bool{}
 	for _, r := range table.Routes {
 		if r.Local {
@@ -152,22 +196,25 @@ func (l *Library) follow(ctx context.Context, rounds *remote.Rounds, table remot
 		wanted[r.APIService] = true
 		if h := l.held[r.APIService]; h == nil || h.uid != r.UID {
 			l.held[r.APIService] = &holding{uid: r.UID}
+			if kept := l.kept[r.APIService]; kept != nil && kept.uid == r.UID && kept.document.Path == indexPath(r.GroupVersion) {
+				l.held[r.APIService] = kept
+			}
+			delete(l.kept, r.APIService)
 		}
 	}
 	for name := range l.held {
 		if !wanted[name] {
 			delete(l.held, name)
+			l.keeper.forget(name)
 		}
 	}
-	l.mu.Unlock()
-
-	for _, r := range table.Routes {
-		old, ok := before[r.APIService]
-		if !r.Local && r.Backend != nil && (!ok || old.Backend != r.Backend || old.UID != r.UID || r.Available && !old.Available) {
-			rounds.Wake(r.Backend)
-		}
+	if !table.Synced {
+		return
 	}
-	rounds.Keep(ctx, table.Backends())
+	for name := range l.kept {
+		l.keeper.forget(name)
+	}
+	l.kept = nil
 }
 
 // publish puts a new index in the place of the one before, if it says anything else.
@@ -261,10 +308,41 @@ func (l *Library) wantedFrom(b remote.Backend) (wanted []schema.GroupVersion, he
 // learn takes in what a backend said in one round. What it said badly, or not at all, leaves the last good document
 // where it is.
 func (l *Library) learn(b remote.Backend, results map[schema.GroupVersion]heard, failure error) error {
+	learned, all, err := l.hear(b, results, failure)
+	for name, h := range learned {
+		l.keeper.save(name, h.uid, *h.document, all)
+	}
+	if len(learned) > 0 {
+		l.announce()
+	}
+	return err
+}
+
+// overhear takes in what another replica was told.
+func (l *Library) overhear(name string, told *holding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	h := l.held[name]
+	if h == nil || h.uid != told.uid || h.document != nil && h.document.Hash == told.document.Hash {
+		return
+	}
+	h.document = told.document
+	l.announce()
+}
+
+func (l *Library) announce() {
+	select {
+	case l.news <- struct{}{}:
+	default: // the loop has not yet got to the one before; it will see this as well
+	}
+}
+
+// hear returns what is new, by APIService, and how many bytes all documents of backends have.
+func (l *Library) hear(b remote.Backend, results map[schema.GroupVersion]heard, failure error) (learned map[string]holding, all int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	learned = map[string]holding{}
 	failures := []error{failure}
-	changed := false
 	for _, r := range l.table.By(b) {
 		h, result := l.held[r.APIService], results[r.GroupVersion]
 		err := errors.Join(failure, result.err)
@@ -279,15 +357,15 @@ func (l *Library) learn(b remote.Backend, results map[schema.GroupVersion]heard,
 			l.log.Warn("OpenAPI document is missing or old", zap.String("apiservice", r.APIService), zap.Error(err))
 		}
 		h.trouble = trouble
-		if result.document != nil {
-			h.document, changed = result.document, true
+		if result.document != nil && (h.document == nil || h.document.Hash != result.document.Hash) {
+			h.document = result.document
+			learned[r.APIService] = *h
 		}
 	}
-	if changed {
-		select {
-		case l.news <- struct{}{}:
-		default: // the loop has not yet got to the one before; it will see this as well
+	for _, h := range l.held {
+		if h.document != nil {
+			all += len(h.document.Packed)
 		}
 	}
-	return errors.Join(failures...)
+	return learned, all, errors.Join(failures...)
 }

@@ -79,17 +79,25 @@ type house struct {
 	mu      sync.Mutex
 	table   remote.Table
 	local   []Document
+	localV2 []Document
 	changed chan struct{}
 	stop    func()
 }
 
 func open(t testing.TB, local []Document, routes ...remote.Route) *house {
 	t.Helper()
+	return openKeeping(t, nil, local, routes...)
+}
+
+func openKeeping(t testing.TB, keep remote.LastKnown, local []Document, routes ...remote.Route) *house {
+	t.Helper()
 	h := &house{table: remote.Table{Routes: routes, Synced: true}, local: local, changed: make(chan struct{})}
 	l, err := New(Config{
 		Local:   func() []Document { h.mu.Lock(); defer h.mu.Unlock(); return h.local },
+		LocalV2: func() []Document { h.mu.Lock(); defer h.mu.Unlock(); return h.localV2 },
 		Routes:  func() remote.Table { h.mu.Lock(); defer h.mu.Unlock(); return h.table },
 		Changed: func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.changed },
+		Keep:    keep,
 		Logger:  zaptest.NewLogger(t),
 	})
 	if err != nil {
@@ -386,7 +394,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		"an unknown document":       {"GET", "/openapi/v3/apis/nowhere/v1", "", 404},
 		"a path that only begins":   {"GET", "/openapi/v3api/v1", "", 404},
-		"version 2":                 {"GET", "/openapi/v2", "", 404},
+		"below version 2":           {"GET", "/openapi/v2/apis", "", 404},
+		"version 2 as HTML":         {"GET", "/openapi/v2", "text/html", 406},
 		"neither JSON nor protobuf": {"GET", "/openapi/v3/api/v1", "text/html", 406},
 		"a write":                   {"POST", "/openapi/v3", "", 405},
 	} {
@@ -411,9 +420,16 @@ func TestIndex(t *testing.T) {
 	if w.Code != 200 || w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("answered %d %v", w.Code, w.Header())
 	}
-	const file = "testdata/index.json"
+	golden(t, "testdata/index.json", w.Body.Bytes())
+	if again := h.get("/openapi/v3", "If-None-Match", w.Header().Get("ETag")); again.Code != 304 {
+		t.Errorf("held already: %d", again.Code)
+	}
+}
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(file, w.Body.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -421,11 +437,23 @@ func TestIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(w.Body.Bytes(), want) {
-		t.Errorf("the index is\n%s\nrun with -update if that is as it should be", w.Body)
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s should be\n%s\nrun with -update if that is as it should be", file, got)
 	}
-	if again := h.get("/openapi/v3", "If-None-Match", w.Header().Get("ETag")); again.Code != 304 {
-		t.Errorf("held already: %d", again.Code)
+}
+
+func TestALargeIndexIsCompressed(t *testing.T) {
+	var local []Document
+	for i := range 1000 {
+		local = append(local, document(t, fmt.Sprintf("apis/group-%04d.example.com/v1", i), "{}"))
+	}
+	h := open(t, local)
+	plain, packed := h.get("/openapi/v3"), h.get("/openapi/v3", "Accept-Encoding", "gzip")
+	if plain.Header().Get("Content-Encoding") != "" || packed.Header().Get("Content-Encoding") != "gzip" || packed.Body.Len() >= plain.Body.Len() {
+		t.Errorf("%d bytes, and %d compressed", plain.Body.Len(), packed.Body.Len())
+	}
+	if plain.Header().Get("ETag") != packed.Header().Get("ETag") || packed.Header().Get("Vary") != "Accept-Encoding" {
+		t.Errorf("headers are %v", packed.Header())
 	}
 }
 

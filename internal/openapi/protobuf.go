@@ -1,10 +1,19 @@
 package openapi
 
 import (
-	"io"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 
+	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/handler3"
 )
+
+// entriesAtOnce is how many entries of a version 2 document are turned into protobuf in one step.
+const entriesAtOnce = 100
 
 // asProtobuf returns a document as protobuf, packed. Making it takes a parse of the whole document, so the last few are
 // kept, and clients that ask for the same one at the same time share the work.
@@ -13,11 +22,7 @@ func (l *Library) asProtobuf(d Document) ([]byte, error) {
 		return packed, nil
 	}
 	made, err, _ := l.making.Do(d.Hash, func() (any, error) {
-		r, err := unpack(d.Packed)
-		if err != nil {
-			return nil, err
-		}
-		asJSON, err := io.ReadAll(r)
+		asJSON, err := d.unpacked()
 		if err != nil {
 			return nil, err
 		}
@@ -36,4 +41,77 @@ func (l *Library) asProtobuf(d Document) ([]byte, error) {
 		return nil, err
 	}
 	return made.([]byte), nil
+}
+
+// asProtobuf returns the version 2 document as protobuf, packed.
+func (s *swaggers) asProtobuf(e *edition) ([]byte, error) {
+	e.mu.Lock()
+	packed := e.protobuf
+	e.mu.Unlock()
+	if packed != nil {
+		return packed, nil
+	}
+	made, err, _ := s.making.Do("protobuf "+e.Hash, func() (any, error) {
+		packed, err := packProtobuf(e.Document)
+		if err != nil {
+			return nil, err
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.protobuf = packed
+		return packed, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made.([]byte), nil
+}
+
+// packProtobuf turns a document into protobuf in pieces: two encoded messages, one behind the other, are the encoding of
+// their merger. In one step the parser of a document of a megabyte takes a hundred.
+func packProtobuf(d Document) ([]byte, error) {
+	whole, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	for _, piece := range whole.pieces() {
+		var body bytes.Buffer
+		writeSwagger(&body, piece)
+		encoded, err := handler.ToProtoBinary(body.Bytes())
+		if err != nil {
+			return nil, fmt.Errorf("write OpenAPI v2 as protobuf: %w", err)
+		}
+		if _, err := w.Write(encoded); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return packed.Bytes(), nil
+}
+
+// pieces are documents of a few entries each.
+func (s *swagger) pieces() []*swagger {
+	var all []*swagger
+	for keys := range slices.Chunk(slices.Sorted(maps.Keys(s.paths)), entriesAtOnce) {
+		piece := &swagger{info: s.info, paths: map[string]json.RawMessage{}}
+		for _, key := range keys {
+			piece.paths[key] = s.paths[key]
+		}
+		all = append(all, piece)
+	}
+	for keys := range slices.Chunk(slices.Sorted(maps.Keys(s.named)), entriesAtOnce) {
+		piece := &swagger{info: s.info, named: map[string]json.RawMessage{}}
+		for _, key := range keys {
+			piece.named[key] = s.named[key]
+		}
+		all = append(all, piece)
+	}
+	if len(all) == 0 {
+		return []*swagger{s}
+	}
+	return all
 }

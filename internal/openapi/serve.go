@@ -17,9 +17,12 @@ import (
 )
 
 const (
-	mediaProtobuf = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
-	// mediaProtobufOld is what clients wrote before "@" was found not to be allowed in a media type.
-	mediaProtobufOld = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+	mediaProtobuf   = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+	mediaProtobufV2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+	// The old names are what clients wrote before "@" was found not to be allowed in a media type; for version 2 client-go
+	// still does.
+	mediaProtobufOld   = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
+	mediaProtobufV2Old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 )
 
 // ServeHTTP answers /openapi/v3, the documents below it, and /openapi/v2.
@@ -32,6 +35,10 @@ func (l *Library) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	i := l.current.Load()
 	if i == nil {
 		respond.Error(w, r, notYet())
+		return
+	}
+	if r.URL.Path == "/openapi/v2" {
+		l.swaggers.serve(w, r)
 		return
 	}
 	path := strings.TrimPrefix(r.URL.Path, "/openapi/v3")
@@ -49,21 +56,29 @@ func (l *Library) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (i *index) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("ETag", i.etag)
+	if i.packed != nil {
+		h.Add("Vary", "Accept-Encoding")
+	}
 	if conditional.Holds(r, i.etag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
+	body := i.body
+	if i.packed != nil && conditional.TakesGzip(r) {
+		body = i.packed
+		h.Set("Content-Encoding", "gzip")
+	}
 	h.Set("Content-Type", respond.MediaJSON)
-	h.Set("Content-Length", strconv.Itoa(len(i.body)))
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(i.body) // the client is gone; there is nobody to tell
+		_, _ = w.Write(body) // the client is gone; there is nobody to tell
 	}
 }
 
 // serve answers with one document.
 func (l *Library) serve(w http.ResponseWriter, r *http.Request, d Document) {
-	mediaType, ok := negotiate(r.Header.Values("Accept"))
+	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobuf, mediaProtobufOld)
 	if !ok {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobuf))
 		return
@@ -98,6 +113,38 @@ func (l *Library) serve(w http.ResponseWriter, r *http.Request, d Document) {
 	write(w, r, packed)
 }
 
+// serve answers with the version 2 document.
+func (s *swaggers) serve(w http.ResponseWriter, r *http.Request) {
+	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobufV2, mediaProtobufV2Old)
+	if !ok {
+		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobufV2))
+		return
+	}
+	e, err := s.current(r.Context())
+	if err != nil {
+		respond.Error(w, r, err)
+		return
+	}
+	h := w.Header()
+	h.Set("ETag", `"`+e.Hash+`"`)
+	h.Add("Vary", "Accept")
+	h.Add("Vary", "Accept-Encoding")
+	if conditional.Holds(r, `"`+e.Hash+`"`) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	packed := e.Packed
+	if mediaType == mediaProtobufV2 {
+		if packed, err = s.asProtobuf(e); err != nil {
+			h.Del("ETag")
+			respond.Error(w, r, err)
+			return
+		}
+	}
+	h.Set("Content-Type", mediaType)
+	write(w, r, packed)
+}
+
 // write sends what is packed as it is to those who can read that, and unpacks it on the way for the others.
 func write(w http.ResponseWriter, r *http.Request, packed []byte) {
 	h := w.Header()
@@ -121,8 +168,9 @@ func write(w http.ResponseWriter, r *http.Request, packed []byte) {
 	}
 }
 
-// negotiate returns the media type of the acceptable clause with the highest weight, the first among equals.
-func negotiate(accept []string) (string, bool) {
+// negotiate returns JSON or protobuf, whichever the acceptable clause with the highest weight asks for, the first among
+// equals.
+func negotiate(accept []string, protobuf, protobufOld string) (string, bool) {
 	all := strings.Join(accept, ",")
 	if strings.TrimSpace(all) == "" {
 		return respond.MediaJSON, true
@@ -130,22 +178,18 @@ func negotiate(accept []string) (string, bool) {
 	best, weight := "", 0.0
 	for clause := range strings.SplitSeq(all, ",") {
 		mediaType, params, _ := strings.Cut(clause, ";")
-		offered, ok := offer(strings.ToLower(strings.TrimSpace(mediaType)))
-		if q := qualityIn(params); ok && q > weight {
+		offered := ""
+		switch strings.ToLower(strings.TrimSpace(mediaType)) {
+		case respond.MediaJSON, "*/*", "application/*":
+			offered = respond.MediaJSON
+		case protobuf, protobufOld:
+			offered = protobuf
+		}
+		if q := qualityIn(params); offered != "" && q > weight {
 			best, weight = offered, q
 		}
 	}
 	return best, weight > 0
-}
-
-func offer(mediaType string) (string, bool) {
-	switch mediaType {
-	case respond.MediaJSON, "*/*", "application/*":
-		return respond.MediaJSON, true
-	case mediaProtobuf, mediaProtobufOld:
-		return mediaProtobuf, true
-	}
-	return "", false
 }
 
 // qualityIn looks for the weight among parameters. The old name of the protobuf type is no valid media type, so that
@@ -166,14 +210,10 @@ func notYet() error {
 }
 
 func notFound(path string) error {
-	message := "there is no OpenAPI document at " + path + "; /openapi/v3 lists those that are"
-	if path == "/openapi/v2" {
-		message = "OpenAPI v2 is not served; /openapi/v3 lists the documents of version 3"
-	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusNotFound,
 		Reason:  metav1.StatusReasonNotFound,
-		Message: message,
+		Message: "there is no OpenAPI document at " + path + "; /openapi/v3 lists those that are",
 	}}
 }

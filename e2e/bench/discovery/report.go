@@ -1,0 +1,196 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+)
+
+// row is one situation.
+type row struct {
+	APIServices                            int
+	Backends                               string
+	APIs, APIsBytes, OpenAPI, OpenAPIBytes sample
+	Idle                                   float64 // share of one core
+	Heap, RSS                              int64
+}
+
+// pair is two turns, one after the other.
+type pair struct{ Healthy, Hung sample }
+
+// changes is what it takes for something new to be seen.
+type changes struct {
+	APIServices          int
+	FlipCPU              time.Duration
+	FlipP50, FlipMax     time.Duration
+	AppearP50, AppearMax time.Duration
+}
+
+type report struct {
+	Machine, Go  string
+	Load         string // of the machine, at the start and at the end
+	Took         time.Duration
+	Began        time.Time
+	Rows         []row
+	Pairs        []pair
+	Changes      []changes
+	RatioP50     float64 // 50 of 1000 hang, against healthy: the median of the pairs
+	RatioP99     float64
+	RatioCPU     float64
+	Healthy      sample // all the turns of one side together
+	Hung         sample
+	RatioP99Pool float64
+}
+
+func newReport() *report {
+	return &report{Machine: machine(), Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, Load: loadAverage(), Began: time.Now()}
+}
+
+func (r *report) finish() {
+	r.Took = time.Since(r.Began)
+	r.Load += " at the start, " + loadAverage() + " at the end"
+	ratio := func(of func(sample) float64) float64 {
+		var all []float64
+		for _, p := range r.Pairs {
+			all = append(all, of(p.Hung)/of(p.Healthy))
+		}
+		return median(all)
+	}
+	r.RatioP50 = ratio(func(s sample) float64 { return float64(s.P50) })
+	r.RatioP99 = ratio(func(s sample) float64 { return float64(s.P99) })
+	r.RatioCPU = ratio(func(s sample) float64 { return float64(s.CPU) })
+	for _, p := range r.Pairs {
+		r.Healthy, r.Hung = r.Healthy.join(p.Healthy), r.Hung.join(p.Hung)
+	}
+	r.RatioP99Pool = float64(r.Hung.P99) / float64(r.Healthy.P99)
+}
+
+func median(all []float64) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+}
+
+func machine() string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	model := "unknown processor"
+	if err == nil {
+		for line := range strings.SplitSeq(string(data), "\n") {
+			if name, ok := strings.CutPrefix(line, "model name"); ok {
+				model = strings.TrimLeft(name, "\t :")
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("%d x %s", runtime.NumCPU(), model)
+}
+
+func loadAverage() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(data), " ")
+	return first
+}
+
+func (r *report) write(dir string) error {
+	asJSON, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	var page bytes.Buffer
+	if err := layout.Execute(&page, r); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "discovery.json"), append(asJSON, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "discovery.md"), page.Bytes(), 0o644)
+}
+
+var layout = template.Must(template.New("report").Funcs(template.FuncMap{
+	"ms":  func(d time.Duration) string { return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond)) },
+	"us":  func(d time.Duration) string { return fmt.Sprintf("%.0f", float64(d)/float64(time.Microsecond)) },
+	"mib": func(n int64) string { return fmt.Sprintf("%.0f", float64(n)/(1<<20)) },
+	"kib": func(n int64) string { return fmt.Sprintf("%.1f", float64(n)/(1<<10)) },
+	"x":   func(f float64) string { return fmt.Sprintf("%.2fx", f) },
+	"pct": func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) },
+	"cpu": func(a, b sample) string { return fmt.Sprintf("%.2fx", float64(a.CPU)/float64(b.CPU)) },
+}).Parse(`# What clients wait for when they ask what there is
+
+Made by ` + "`go run ./e2e/bench/discovery -out docs/bench`" + ` on {{.Machine}}, {{.Go}}.
+Load average {{.Load}}: other work shared the machine. The run took {{printf "%.0f" .Took.Seconds}} s. Numbers of
+such a machine mean little; ratios of one run do.
+
+## 50 of 1,000 backends hang, against none
+
+{{len .Pairs}} pairs of turns, in one process and in changing order; the backends that hang are really being asked meanwhile. The
+median of the ratios:
+
+| p50 | p99 | CPU for each request |
+|---|---|---|
+| {{x .RatioP50}} | **{{x .RatioP99}}** | {{x .RatioCPU}} |
+
+All turns of one kind taken together, p99 is {{ms .Healthy.P99}} ms of {{.Healthy.Requests}} requests with healthy backends and {{ms .Hung.P99}} ms of
+{{.Hung.Requests}} with hung ones: {{x .RatioP99Pool}}. The pairs, healthy and hung:
+
+| p50 ms | p99 ms | requests |
+|---|---|---|
+{{- range .Pairs}}
+| {{ms .Healthy.P50}} / {{ms .Hung.P50}} | {{ms .Healthy.P99}} / {{ms .Hung.P99}} | {{.Healthy.Requests}} / {{.Hung.Requests}} |
+{{- end}}
+
+## Aggregated /apis
+
+"Against bytes" compares the CPU that the front door takes for one request with what it takes when a handler answers the
+same headers and bytes from a variable: what is left is the price of deciding what to send.
+
+| APIServices | backends | p50 ms | p99 ms | CPU us | against bytes | KiB sent |
+|---|---|---|---|---|---|---|
+{{- range .Rows}}
+| {{.APIServices}} | {{.Backends}} | {{ms .APIs.P50}} | {{ms .APIs.P99}} | {{us .APIs.CPU}} | {{cpu .APIs .APIsBytes}} | {{kib .APIs.Bytes}} |
+{{- end}}
+
+## /openapi/v3
+
+| APIServices | backends | p50 ms | p99 ms | CPU us | against bytes | KiB sent |
+|---|---|---|---|---|---|---|
+{{- range .Rows}}
+| {{.APIServices}} | {{.Backends}} | {{ms .OpenAPI.P50}} | {{ms .OpenAPI.P99}} | {{us .OpenAPI.CPU}} | {{cpu .OpenAPI .OpenAPIBytes}} | {{kib .OpenAPI.Bytes}} |
+{{- end}}
+
+## What asking backends costs
+
+CPU of one core while no client asks anything, just after the backends changed, when they are asked most often; and memory
+after a collection.
+
+| APIServices | backends | idle CPU | heap MiB | resident MiB |
+|---|---|---|---|---|
+{{- range .Rows}}
+| {{.APIServices}} | {{.Backends}} | {{pct .Idle}} | {{mib .Heap}} | {{mib .RSS}} |
+{{- end}}
+
+## What changes cost
+
+A flip is a changed verdict on one backend, from the change of the route table to the new document. A registration has
+appeared when the resources of its backend, which has to be asked for them, are in the document.
+
+| APIServices | CPU of a flip, ms | flip p50 ms | flip max ms | appears p50 ms | appears max ms |
+|---|---|---|---|---|---|
+{{- range .Changes}}
+| {{.APIServices}} | {{ms .FlipCPU}} | {{ms .FlipP50}} | {{ms .FlipMax}} | {{ms .AppearP50}} | {{ms .AppearMax}} |
+{{- end}}
+`))

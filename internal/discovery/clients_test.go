@@ -1,0 +1,249 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientdiscovery "k8s.io/client-go/discovery"
+	memcache "k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/discovery/remote/remotetest"
+	"portico.dev/internal/respond"
+)
+
+// city is a house with a port of its own, in which every third of so many backends is dead and was never known, every
+// third hangs and was known, and every third hangs and was known to hold nothing that can be deleted.
+type city struct {
+	*house
+	client   *clientdiscovery.DiscoveryClient
+	requests atomic.Int64
+	stale    []schema.GroupVersion
+	kept     []schema.GroupVersion // dead, and as good as alive
+}
+
+func newCity(t testing.TB, dead int) *city {
+	c := &city{}
+	keep := newMemory()
+	var table []remote.Route
+	for i := range dead {
+		gv := schema.GroupVersion{Group: fmt.Sprintf("dead-%02d.example.com", i), Version: "v1"}
+		route := routeTo(remotetest.NewTLS(t, "ns/"+gv.Group+":443", remotetest.Hangs()), gv)
+		switch i % 3 {
+		case 0:
+			route.Backend, route.Available, route.Reason = nil, false, "ServiceNotFound"
+			c.stale = append(c.stale, gv)
+		case 1:
+			keep.values[route.APIService] = knownAs(gv, `"delete","get","list"`)
+			c.stale = append(c.stale, gv)
+		case 2:
+			keep.values[route.APIService] = knownAs(gv, `"get","list"`)
+			c.kept = append(c.kept, gv)
+		}
+		table = append(table, route)
+	}
+	alive := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, gadget))})
+	c.house = newHouse(t, keep, routes(append(table, routeTo(alive, gvGadgets))...)...).run(t)
+	c.until(t, gvGadgets, "current", current(1))
+
+	server := httptest.NewServer(http.HandlerFunc(c.serve))
+	t.Cleanup(server.Close)
+	c.client = clientdiscovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
+	return c
+}
+
+var gadget = apidiscoveryv2.APIResourceDiscovery{
+	Resource: "gadgets", SingularResource: "gadget", Scope: apidiscoveryv2.ScopeNamespace, Verbs: []string{"delete", "get", "list"},
+	ResponseKind: &metav1.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"},
+}
+
+func knownAs(gv schema.GroupVersion, verbs string) []byte {
+	return fmt.Appendf(nil, `{"uid":"uid","revision":"1","resources":[{"resource":"things","singularResource":"thing","scope":"Namespaced",
+		"responseKind":{"group":%q,"version":"v1","kind":"Thing"},"verbs":[%s]}]}`, gv.Group, verbs)
+}
+
+// serve answers as the router does: /apis/<group>/<version> is not discovery's, and is answered by whoever serves the
+// group-version, or with 503 at once if nobody does.
+func (c *city) serve(w http.ResponseWriter, r *http.Request) {
+	c.requests.Add(1)
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	gv := schema.GroupVersion{Version: parts[len(parts)-1]}
+	switch {
+	case parts[0] == "api" && len(parts) == 2:
+	case parts[0] == "apis" && len(parts) == 3:
+		gv.Group = parts[1]
+	default:
+		c.ServeHTTP(w, r)
+		return
+	}
+	g, _ := c.Current().Lookup(gv)
+	if g.Reason != "" {
+		respond.Error(w, r, apierrors.NewServiceUnavailable(g.APIService+": "+g.Reason))
+		return
+	}
+	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
+	for _, resource := range g.Resources {
+		if resource.ResponseKind.Kind != "" {
+			list.APIResources = append(list.APIResources, metav1.APIResource{
+				Name: resource.Resource, Kind: resource.ResponseKind.Kind, Namespaced: resource.Scope == "Namespaced", Verbs: resource.Verbs,
+			})
+		}
+	}
+	respond.Object(w, r, http.StatusOK, list)
+}
+
+// names are the resources of lists, as group/version/resource.
+func names(lists []*metav1.APIResourceList) []string {
+	var all []string
+	for _, list := range lists {
+		for _, r := range list.APIResources {
+			if !strings.Contains(r.Name, "/") {
+				all = append(all, list.GroupVersion+"/"+r.Name)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// With any number of dead backends, client-go finds what it would find if those groups alone were missing, says which
+// are, and needs no more requests for sixty than for one, and no time.
+func TestClientsWithDeadBackends(t *testing.T) {
+	healthy := newCity(t, 0)
+	_, lists, err := healthy.client.ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := names(lists)
+	for _, dead := range []int{1, 3, 60} {
+		t.Run(fmt.Sprint(dead), func(t *testing.T) {
+			c := newCity(t, dead)
+			alive := slices.Clone(want)
+			for _, gv := range c.kept {
+				alive = append(alive, gv.String()+"/things")
+			}
+			slices.Sort(alive)
+			for name, ask := range map[string]func() ([]*metav1.APIResourceList, error){
+				"groups and resources": func() ([]*metav1.APIResourceList, error) {
+					_, lists, err := c.client.ServerGroupsAndResources()
+					return lists, err
+				},
+				"preferred resources": c.client.ServerPreferredResources,
+			} {
+				before, began := c.requests.Load(), time.Now()
+				lists, err := ask()
+				if got := names(lists); !slices.Equal(got, alive) {
+					t.Errorf("%s: found %v, want %v", name, got, alive)
+				}
+				failedAre(t, name, err, c.stale)
+				// client-go asks for /api and /apis, and when a group-version is stale once more before it believes it.
+				if n := c.requests.Load() - before; n != 4 {
+					t.Errorf("%s: %d requests", name, n)
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("%s took %s", name, took)
+				}
+			}
+		})
+	}
+}
+
+func failedAre(t *testing.T, what string, err error, want []schema.GroupVersion) {
+	t.Helper()
+	var failed *clientdiscovery.ErrGroupDiscoveryFailed
+	if len(want) == 0 && err == nil {
+		return
+	}
+	if !errors.As(err, &failed) {
+		t.Fatalf("%s: the error is %v", what, err)
+	}
+	got := slices.Collect(maps.Keys(failed.Groups))
+	slices.SortFunc(got, func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) })
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: failed are %v, want %v", what, got, want)
+	}
+}
+
+func TestMappersWithDeadBackends(t *testing.T) {
+	c := newCity(t, 60)
+	cached := memcache.NewMemCacheClient(c.client)
+	deferred := restmapper.NewDeferredDiscoveryRESTMapper(cached)
+	mapper := restmapper.NewShortcutExpander(deferred, cached, func(warning string) { t.Errorf("warned: %s", warning) })
+
+	began := time.Now()
+	for resource, kind := range map[string]schema.GroupVersionKind{
+		"ns":                              {Version: "v1", Kind: "Namespace"},
+		"roles":                           {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+		"gadgets":                         {Group: "example.com", Version: "v1", Kind: "Gadget"},
+		"things." + c.kept[0].Group:       {Group: c.kept[0].Group, Version: "v1", Kind: "Thing"},
+		"things.v1." + c.kept[1].Group:    {Group: c.kept[1].Group, Version: "v1", Kind: "Thing"},
+		"roles.rbac.authorization.k8s.io": {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+	} {
+		gvr, gr := schema.ParseResourceArg(resource)
+		if gvr == nil {
+			all := gr.WithVersion("")
+			gvr = &all
+		}
+		got, err := mapper.KindFor(*gvr)
+		if err != nil {
+			got, err = mapper.KindFor(gr.WithVersion(""))
+		}
+		if err != nil || got != kind {
+			t.Errorf("%s is %v, %v", resource, got, err)
+		}
+	}
+	if n := c.requests.Load(); n > 4 { // once to fill the cache; once more because "things.v1.x" may be a resource of group v1.x
+		t.Errorf("%d requests", n)
+	}
+	if _, err := mapper.RESTMapping(schema.GroupKind{Group: c.stale[0].Group, Kind: "Thing"}, "v1"); !meta.IsNoMatchError(err) {
+		t.Errorf("a kind of a dead backend: %v", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("took %s", took)
+	}
+	// In process, kinds of dead backends are not forgotten.
+	for _, gv := range c.stale {
+		if g, _ := c.Current().Lookup(gv); len(g.Resources) == 0 {
+			continue
+		}
+		if _, err := c.Current().RESTMapper().RESTMapping(schema.GroupKind{Group: gv.Group, Kind: "Thing"}, "v1"); err != nil {
+			t.Errorf("%s: %v", gv, err)
+		}
+	}
+}
+
+// Old clients, and kubectl when it is told to, ask for each group-version alone.
+func TestLegacyClientsWithDeadBackends(t *testing.T) {
+	c := newCity(t, 30)
+	legacy := clientdiscovery.NewDiscoveryClient(c.client.RESTClient())
+	legacy.UseLegacyDiscovery = true
+	began := time.Now()
+	_, lists, err := legacy.ServerGroupsAndResources()
+	want := []string{"example.com/v1/gadgets", "rbac.authorization.k8s.io/v1/roles", "v1/namespaces"}
+	for _, name := range want {
+		if !slices.Contains(names(lists), name) {
+			t.Errorf("%s is not in %v", name, names(lists))
+		}
+	}
+	dead := slices.Concat(c.stale, c.kept) // here a dead backend is asked itself, and says so
+	slices.SortFunc(dead, func(a, b schema.GroupVersion) int { return strings.Compare(a.Group, b.Group) })
+	failedAre(t, "legacy", err, dead)
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("took %s", took)
+	}
+}

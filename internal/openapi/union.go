@@ -1,0 +1,164 @@
+package openapi
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// union is the version 2 document of several members. It depends on what they say and on their order, and on nothing
+// else, so that all replicas make the same one.
+type union struct {
+	info  json.RawMessage
+	paths map[string]json.RawMessage
+	named map[string]json.RawMessage // without their kinds
+	kinds map[string][]string
+}
+
+func newUnion() *union {
+	return &union{paths: map[string]json.RawMessage{}, named: map[string]json.RawMessage{}, kinds: map[string][]string{}}
+}
+
+// add takes a member in, behind all the others. A path that is there already stays what it is, and so does a named entry:
+// if the new member means something else by the name, its own gets another one.
+func (u *union) add(s *swagger) {
+	if u.info == nil {
+		u.info = s.info
+	}
+	// Upstream remembers the paths to keep as prefixes, so that /apis/<group>/<version>/ brings back all of those that it
+	// was to leave out, and then fails over them (kubernetes/kubernetes#129499).
+	s.retain(func(path string) bool { _, taken := u.paths[path]; return !taken })
+
+	bare, kinds := make(map[string]json.RawMessage, len(s.named)), map[string][]string{}
+	for key, entry := range s.named {
+		bare[key], kinds[key] = splitKinds(entry)
+	}
+	renamed := u.settle(bare)
+	for key, entry := range bare {
+		to := key
+		if other, ok := renamed[key]; ok {
+			to = other
+		}
+		if _, ok := u.named[to]; !ok {
+			u.named[to] = redirect(entry, renamed)
+		}
+		for _, kind := range kinds[key] {
+			if !slices.Contains(u.kinds[to], kind) {
+				u.kinds[to] = append(u.kinds[to], kind)
+			}
+		}
+	}
+	for path, item := range s.paths {
+		u.paths[path] = redirect(item, renamed)
+	}
+}
+
+// settle finds names for those entries of a new member whose own mean something else here: the first of Name_v2, Name_v3
+// and so on that is free, or has the same meaning. An entry that refers to one with a new name has a new meaning itself,
+// so it starts over until nothing moves; numbers only grow, which is why that ends.
+func (u *union) settle(entries map[string]json.RawMessage) map[string]string {
+	keys := slices.Sorted(maps.Keys(entries))
+	number, renamed := map[string]int{}, map[string]string{}
+	for moved := true; moved; {
+		moved = false
+		given := map[string]bool{}
+		for _, key := range keys {
+			to := numbered(key, number[key])
+			for given[to] || u.differs(to, entries[key], renamed) {
+				number[key] = max(2, number[key]+1)
+				to = numbered(key, number[key])
+				renamed[key], moved = to, true
+			}
+			given[to] = true
+		}
+	}
+	return renamed
+}
+
+func numbered(key string, n int) string {
+	if n == 0 {
+		return key
+	}
+	return fmt.Sprintf("%s_v%d", key, n)
+}
+
+func (u *union) differs(key string, entry json.RawMessage, renamed map[string]string) bool {
+	held, ok := u.named[key]
+	return ok && !bytes.Equal(held, redirect(entry, renamed))
+}
+
+// pack writes the document, compressed. It is never whole in memory as it is written.
+func (u *union) pack() (Document, error) {
+	var packed bytes.Buffer
+	sum, zip := sha512.New(), gzip.NewWriter(&packed)
+	w := bufio.NewWriter(io.MultiWriter(sum, zip))
+	u.write(w)
+	if err := w.Flush(); err != nil {
+		return Document{}, fmt.Errorf("compress the OpenAPI v2 document: %w", err)
+	}
+	if err := zip.Close(); err != nil {
+		return Document{}, fmt.Errorf("compress the OpenAPI v2 document: %w", err)
+	}
+	return Document{Hash: fmt.Sprintf("%X", sum.Sum(nil)), Packed: packed.Bytes()}, nil
+}
+
+// writer is a bufio.Writer or a bytes.Buffer: neither has to be asked after each word how it went.
+type writer interface {
+	io.Writer
+	io.StringWriter
+}
+
+func (u *union) write(w writer) {
+	named := make(map[string]json.RawMessage, len(u.named))
+	for key, bare := range u.named {
+		named[key] = joinKinds(bare, u.kinds[key])
+	}
+	writeSwagger(w, &swagger{info: u.info, paths: u.paths, named: named})
+}
+
+func writeSwagger(w writer, s *swagger) {
+	info := s.info
+	if info == nil {
+		info = json.RawMessage(`{"title":"","version":""}`)
+	}
+	_, _ = fmt.Fprintf(w, `{"swagger":"2.0","info":%s,"paths":`, info)
+	writeObject(w, s.paths)
+	for _, section := range namedSections {
+		entries := map[string]json.RawMessage{}
+		for key, entry := range s.named {
+			if name, ok := strings.CutPrefix(key, section+"/"); ok {
+				entries[name] = entry
+			}
+		}
+		if len(entries) > 0 {
+			_, _ = fmt.Fprintf(w, `,%q:`, section)
+			writeObject(w, entries)
+		}
+	}
+	_, _ = w.WriteString("}")
+}
+
+// writeObject writes the fields by name.
+func writeObject(w writer, fields map[string]json.RawMessage) {
+	_, _ = w.WriteString("{")
+	for i, name := range slices.Sorted(maps.Keys(fields)) {
+		if i > 0 {
+			_, _ = w.WriteString(",")
+		}
+		quoted, err := json.Marshal(name)
+		if err != nil {
+			continue // a string is always written
+		}
+		_, _ = w.Write(quoted)
+		_, _ = w.WriteString(":")
+		_, _ = w.Write(fields[name])
+	}
+	_, _ = w.WriteString("}")
+}
