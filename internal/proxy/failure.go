@@ -40,13 +40,14 @@ func (e *refusal) Error() string { return e.text }
 // fail answers with the truth about err, as far as it is the client's to know, and logs all of it.
 func (x *exchange) fail(err error) {
 	status := x.statusOf(err)
-	fields := append(x.fields(), zap.Int32("code", status.ErrStatus.Code), zap.Error(err))
+	x.target.Witness.Failed(status.ErrStatus.Message)
+	fields := append(x.fields(), zap.Int32("code", status.ErrStatus.Code), zap.String("told", status.ErrStatus.Message), zap.Error(err))
 	var failed *transport.Error
 	if errors.As(err, &failed) {
 		fields = append(fields, zap.String("endpoint", failed.Endpoint), zap.Bool("sent", failed.Sent), zap.Int("attempts", failed.Attempts))
 	}
-	if status.ErrStatus.Code == statusClientGone {
-		x.proxy.log.Debug("client left", fields...)
+	if code := status.ErrStatus.Code; code == statusClientGone || code == http.StatusUnprocessableEntity {
+		x.proxy.log.Debug("request not served, which is nobody's fault", fields...)
 	} else {
 		x.proxy.log.Warn("request not served", fields...)
 	}
@@ -72,6 +73,7 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 		lied     *lie
 		refused  *refusal
 		identity *identityError
+		decided  *apierrors.StatusError
 	)
 	switch {
 	case errors.Is(err, errClientGone):
@@ -83,6 +85,8 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 			"it already serves as many requests as it may; try again", 1)
 	case errors.As(err, &lied):
 		return x.status(http.StatusBadGateway, metav1.StatusReason(lied.reason), metav1.CauseType(lied.reason), "it "+lied.text, 0)
+	case errors.As(err, &decided):
+		return decided
 	case errors.As(err, &refused):
 		return apierrors.NewBadRequest(refused.text)
 	case errors.As(err, &identity):

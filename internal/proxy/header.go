@@ -20,7 +20,7 @@ var hopByHop = map[string]bool{
 // Headers of the client that are ours to say, or nobody's but the front door's to know. Prefixes are in withheld.
 var private = map[string]bool{
 	"Authorization": true, "Cookie": true, "Forwarded": true, "X-Real-Ip": true, "X-Original-Url": true,
-	"X-Rewrite-Url": true, "Audit-Id": true, "Host": true, "Content-Length": true,
+	"X-Rewrite-Url": true, "Audit-Id": true, "Baggage": true, "Host": true, "Content-Length": true,
 	// The front door itself answers 100 Continue when the body is read. To a backend it would be a promise to read an
 	// interim response (CVE-2024-24791).
 	"Expect": true,
@@ -49,7 +49,8 @@ func (x *exchange) requestHeader() http.Header {
 		}
 		out[name] = values
 	}
-	dropOversized(out, "Baggage", "Traceparent", "Tracestate")
+	dropOversized(out, "Traceparent", "Tracestate")
+	carryTrace(x.r.Context(), out)
 	dropBearerProtocol(out)
 	// One array for all values that are ours: a request has half a dozen, and each would be an allocation.
 	ours := make([]string, 0, 5)

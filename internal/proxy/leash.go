@@ -3,22 +3,37 @@ package proxy
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"time"
+
+	"portico.dev/internal/transport"
 )
 
 var (
 	errClientGone = errors.New("the client left")
 	errTooLate    = errors.New("no response headers before the deadline")
 	errSilent     = errors.New("the response stopped in the middle")
+	errStalled    = errors.New("the client did not take the response")
 )
 
 type clientKey struct{}
 
 // WithClient marks ctx as what ends when the client is gone. The filter that gives requests a deadline calls it first:
 // a response that outlives the deadline is then still ended when nobody reads it any more.
-func WithClient(ctx context.Context) context.Context {
-	return context.WithValue(ctx, clientKey{}, ctx)
+func WithClient(ctx context.Context) context.Context { return EndsWith(ctx, ctx) }
+
+// EndsWith marks ctx, whose own end may be a deadline, as one whose client is gone when client ends.
+func EndsWith(ctx, client context.Context) context.Context {
+	return context.WithValue(ctx, clientKey{}, client)
+}
+
+// ClientOf is what WithClient or EndsWith marked ctx with, and ctx itself when neither did.
+func ClientOf(ctx context.Context) context.Context {
+	if client, ok := ctx.Value(clientKey{}).(context.Context); ok {
+		return client
+	}
+	return ctx
 }
 
 // leash is the context of the request to the backend. It has the values of the client's request and ends for one of
@@ -30,6 +45,7 @@ type leash struct {
 	done            chan struct{}
 	client          context.Context
 	unwatch         func() bool
+	writer          http.ResponseWriter // the client's
 
 	mu      sync.Mutex // guards what follows
 	timer   *time.Timer
@@ -42,17 +58,15 @@ type leash struct {
 func (x *exchange) hold(patience time.Duration) *leash {
 	ctx := x.r.Context()
 	l := &x.leash
-	l.Context, l.done, l.expiry = ctx, make(chan struct{}), errTooLate
-	if deadline, ok := ctx.Deadline(); ok {
+	l.Context, l.done, l.expiry = transport.WithObserver(ctx, x), make(chan struct{}), errTooLate
+	// The chain gives deadlines before it is known who serves the request, and an APIService may say that it has none.
+	if deadline, ok := ctx.Deadline(); ok && !x.target.LongRunning {
 		patience = time.Until(deadline)
 	}
+	l.writer = x.w
 	l.timer = time.AfterFunc(patience, l.expire)
-	client, ok := ctx.Value(clientKey{}).(context.Context)
-	if !ok {
-		client = ctx
-	}
-	l.client = client
-	l.unwatch = context.AfterFunc(client, l.clientEnded)
+	l.client = ClientOf(ctx)
+	l.unwatch = context.AfterFunc(l.client, l.clientEnded)
 	return l
 }
 
@@ -94,6 +108,24 @@ func (l *leash) answered(idle time.Duration) {
 	}
 }
 
+// writing begins a write that may take limit, unless that is 0, and wrote ends it. A client that stops reading over
+// HTTP/2 keeps its connection alive, so that nothing else would end a write that waits for its window, and the request
+// would keep its places (attack row D5).
+func (l *leash) writing(limit time.Duration) {
+	if limit > 0 {
+		l.mu.Lock()
+		l.expiry = errStalled
+		l.mu.Unlock()
+		l.timer.Reset(limit)
+	}
+}
+
+func (l *leash) wrote(limit time.Duration) {
+	if limit > 0 {
+		l.timer.Stop()
+	}
+}
+
 // moved grants another idle period.
 func (l *leash) moved(idle time.Duration) { l.timer.Reset(idle) }
 
@@ -101,14 +133,22 @@ func (l *leash) moved(idle time.Duration) { l.timer.Reset(idle) }
 func (l *leash) letGo() {
 	l.unwatch()
 	l.timer.Stop()
-	l.end(context.Canceled)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expiry = nil
+	l.endLocked(context.Canceled)
 }
 
 func (l *leash) expire() {
-	l.mu.Lock()
+	l.mu.Lock() // until the end, since the writer is not to be touched after letGo
 	defer l.mu.Unlock()
-	if l.expiry != nil {
-		l.endLocked(l.expiry)
+	if l.expiry == nil {
+		return
+	}
+	l.endLocked(l.expiry)
+	if l.started {
+		// The end of a context ends no write to the client. A writer that has no deadlines is not a connection.
+		_ = http.NewResponseController(l.writer).SetWriteDeadline(time.Now())
 	}
 }
 
@@ -121,12 +161,6 @@ func (l *leash) clientEnded() {
 	case !l.started: // the same deadline as the timer's, seen from here first
 		l.endLocked(errTooLate)
 	}
-}
-
-func (l *leash) end(reason error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.endLocked(reason)
 }
 
 func (l *leash) endLocked(reason error) {

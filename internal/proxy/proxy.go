@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -21,8 +22,16 @@ type Target struct {
 	// APIService is the name of the registration that says so; failures name it.
 	APIService string
 	// LongRunning marks a request that request.LongRunning does not know to be one: it takes no lasting place among
-	// the backend's requests, and its response may be silent for as long as it likes.
+	// the backend's requests, its response may be silent for as long as it likes, and a deadline in its context does
+	// not hold. Response headers must still come within Config.HeaderTimeout.
 	LongRunning bool
+	// RejectSendInitialEvents answers 422 to watches that ask for initial events.
+	RejectSendInitialEvents bool
+	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of what the backend answers to get, list
+	// and watch.
+	ConvertTable, ConvertMetadata bool
+	// Witness hears what becomes of the request. Nil: nobody does.
+	Witness Witness
 }
 
 // Config is what a Proxy needs. The zero value of each limit means its default.
@@ -33,7 +42,8 @@ type Config struct {
 	Requests *metrics.Requests
 	// HeaderTimeout bounds the wait for response headers of requests that have no deadline. Default 60 s.
 	HeaderTimeout time.Duration
-	// BodyIdle bounds the silence within a response of known length. Default 30 s.
+	// BodyIdle bounds the silence within a response of known length, and how long a client may leave any part of a
+	// response that is not long-running untaken. Default 30 s.
 	BodyIdle time.Duration
 	// UpgradeTimeout bounds connecting, asking and being answered on an upgrade without a deadline. Default 30 s.
 	UpgradeTimeout time.Duration
@@ -46,6 +56,8 @@ type Proxy struct {
 	config  Config
 	log     *zap.Logger
 	tunnels tunnels
+	// conversions has room for the lists that may be held at one time to be converted.
+	conversions chan struct{}
 }
 
 // New returns a Proxy. It starts nothing.
@@ -57,7 +69,11 @@ func New(c Config) *Proxy {
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
-	return &Proxy{config: c, log: c.Logger, tunnels: tunnels{open: make(map[*tunnel]struct{})}}
+	return &Proxy{
+		config: c, log: c.Logger,
+		tunnels:     tunnels{open: make(map[*tunnel]struct{})},
+		conversions: make(chan struct{}, maxConversions),
+	}
 }
 
 func orDefault(field *time.Duration, value time.Duration) {
@@ -74,6 +90,9 @@ func orDefault(field *time.Duration, value time.Duration) {
 // Serve panics with http.ErrAbortHandler when a response must be broken off.
 func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, t Target) {
 	x := &exchange{proxy: p, w: w, r: r, target: t}
+	if x.target.Witness == nil {
+		x.target.Witness = nobody{}
+	}
 	x.info, _ = apirequest.RequestInfoFrom(r.Context())
 	x.longRunning = t.LongRunning || request.LongRunning(x.info)
 	if err := x.serve(); err != nil {
@@ -91,7 +110,8 @@ type exchange struct {
 	longRunning bool
 	admitted    bool
 	leash       leash
-	url         url.URL // of the request to the backend
+	url         url.URL    // of the request to the backend
+	span        trace.Span // of the attempt under way, when the request is traced
 }
 
 // serve returns an error as long as nothing was written.
@@ -107,11 +127,15 @@ func (x *exchange) serve() error {
 	if err != nil {
 		return err
 	}
+	if err := x.checkInitialEvents(); err != nil {
+		return err
+	}
 	if err := x.target.Backend.Admit(); err != nil {
 		return err
 	}
 	x.admitted = true
 	defer x.release()
+	defer x.endSpan(0, nil)
 
 	header := x.requestHeader()
 	if err := writeIdentity(header, user); err != nil {
@@ -141,6 +165,7 @@ func (x *exchange) outbound(header http.Header, patience time.Duration) *http.Re
 
 // plain carries a request that stays a request.
 func (x *exchange) plain(header http.Header) error {
+	shape := x.wanted(header)
 	out, l := x.outbound(header, x.proxy.config.HeaderTimeout), &x.leash
 	defer l.letGo()
 	resp, err := x.target.Backend.RoundTrip(out)
@@ -152,10 +177,19 @@ func (x *exchange) plain(header http.Header) error {
 		return err
 	}
 	if x.longRunning {
-		x.release()
+		x.last()
+	}
+	if shape != nil && convertible(resp) {
+		return x.relayShaped(resp, shape, l)
 	}
 	x.relay(resp, l)
 	return nil
+}
+
+// last gives back every place that the request takes among others: it may go on for long.
+func (x *exchange) last() {
+	x.release()
+	x.target.Witness.Lasts()
 }
 
 // release gives back the place among the backend's requests.

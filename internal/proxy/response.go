@@ -109,13 +109,20 @@ var errWrite = errors.New("write to the client")
 func (x *exchange) copyBody(from io.Reader, flush func(), l *leash, idle time.Duration) error {
 	b := buffers.Get().(*[]byte)
 	defer buffers.Put(b)
+	limit := x.proxy.config.BodyIdle
+	if x.longRunning || idle > 0 { // a pager that pauses a log is no attack; where there is idle it bounds writes too
+		limit = 0
+	}
 	for {
 		n, err := from.Read(*b)
 		if n > 0 {
-			if _, err := x.w.Write((*b)[:n]); err != nil {
+			l.writing(limit)
+			_, err := x.w.Write((*b)[:n])
+			flush()
+			l.wrote(limit)
+			if err != nil {
 				return errors.Join(errWrite, err)
 			}
-			flush()
 		}
 		switch {
 		case err == io.EOF:
@@ -138,6 +145,7 @@ func (x *exchange) breakOff(err error, l *leash) {
 		panic(http.ErrAbortHandler)
 	}
 	x.target.Backend.Broken()
+	x.target.Witness.Failed("the response of the extension server of APIService " + x.target.APIService + " broke off before it was complete")
 	x.proxy.log.Warn("response of a backend broke off", append(x.fields(), zap.Error(l.because(err)))...)
 	panic(http.ErrAbortHandler)
 }

@@ -53,7 +53,7 @@ func TestResponseHeaders(t *testing.T) {
 	}
 }
 
-func TestRedirects(t *testing.T) {
+func TestA5Redirects(t *testing.T) {
 	w := newWorld(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		code := 0
@@ -184,7 +184,7 @@ func TestDeadlineBeforeHeaders(t *testing.T) {
 }
 
 // A response that cannot be completed must not look complete.
-func TestBrokenBodies(t *testing.T) {
+func TestA28BrokenBodies(t *testing.T) {
 	raw := func(text string) func(*world) string {
 		return func(w *world) string {
 			return w.raw("http/1.1", func(c *tls.Conn) {
@@ -241,7 +241,7 @@ func TestBrokenBodies(t *testing.T) {
 	}
 }
 
-func TestLongerThanItSaid(t *testing.T) {
+func TestA28LongerThanItSaid(t *testing.T) {
 	w := newWorld(t, Config{}, transport.Options{})
 	w.backend(w.raw("http/1.1", func(c *tls.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
@@ -297,7 +297,7 @@ func TestInterimResponsesStayBehind(t *testing.T) {
 
 // A backend that answers an expectation without reading the body must not leave the next request on a connection that
 // still has it (CVE-2024-24791).
-func TestExpectContinue(t *testing.T) {
+func TestA20ExpectContinue(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		w := newWorld(t, Config{}, transport.Options{})
 		w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -344,4 +344,39 @@ func TestLargeBodiesBothWays(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// A client that stops reading over HTTP/2 keeps its connection alive and would hold its place at the backend for ever.
+func TestD5AClientThatStopsReadingIsLetGo(t *testing.T) {
+	for _, proto := range []string{"h2", "http/1.1"} {
+		t.Run(proto, func(t *testing.T) {
+			w := newWorld(t, Config{BodyIdle: 200 * time.Millisecond}, transport.Options{})
+			gone := make(chan struct{})
+			var once sync.Once
+			b := w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				chunk := make([]byte, 64<<10)
+				for r.Context().Err() == nil {
+					if _, err := rw.Write(chunk); err != nil {
+						break
+					}
+				}
+				once.Do(func() { close(gone) })
+			})))
+			c := w.client()
+			if proto != "h2" {
+				c = w.client(proto)
+			}
+			resp, err := c.Do(w.request(http.MethodGet, resource, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			select {
+			case <-gone:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the backend still writes")
+			}
+			eventually(t, 5*time.Second, "the place is free", func() bool { return b.Report().InFlight == 0 })
+		})
+	}
 }

@@ -74,10 +74,13 @@ func (x *exchange) upgrade(header http.Header, protocol string) error {
 	defer func() { _ = conn.Close() }() // the tunnel may have closed it
 	// Reads and writes of a connection know no context: its end closes the connection.
 	unwatch := context.AfterFunc(l, func() { _ = conn.Close() })
+	carryTrace(x.spanContext(), out.Header)
 	backend, resp, err := ask(conn, out)
 	if err != nil {
+		x.endSpan(0, err)
 		return l.because(err)
 	}
+	x.endSpan(resp.StatusCode, nil)
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		return x.refused(resp, conn, l)
 	}
@@ -88,7 +91,7 @@ func (x *exchange) upgrade(header http.Header, protocol string) error {
 		return l.because(errClientGone)
 	}
 	l.answered(0)
-	x.release()
+	x.last()
 	return x.join(backend, resp.Header, protocol)
 }
 

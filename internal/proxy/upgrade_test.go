@@ -149,7 +149,7 @@ func (w *world) upgrade(path string) (*tls.Conn, *bufio.Reader) {
 	return c, r
 }
 
-func TestUpgradesThatAreNotForwarded(t *testing.T) {
+func TestA2A3UpgradesThatAreNotForwarded(t *testing.T) {
 	w := newWorld(t, Config{}, transport.Options{})
 	var dialled atomic.Int64
 	w.backend(w.raw("http/1.1", func(*tls.Conn) { dialled.Add(1) }))
@@ -186,7 +186,7 @@ func TestUpgradesThatAreNotForwarded(t *testing.T) {
 }
 
 // Whatever a backend answers in place of a switch, the client's next bytes are no request of ours to forward.
-func TestUpgradeRefused(t *testing.T) {
+func TestA1A4UpgradeRefused(t *testing.T) {
 	const pipelined = "GET /forged HTTP/1.1\r\nHost: x\r\nX-Remote-User: root\r\n\r\n"
 	tests := []struct {
 		name, answer string

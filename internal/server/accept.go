@@ -11,14 +11,12 @@ import (
 	"time"
 )
 
-// handshakeTimeout ends connections that do not get through TLS. Attack row D5.
-const handshakeTimeout = 10 * time.Second
-
 // acceptor gets connections through TLS before net/http sees them, because only then is it known whether they speak
 // HTTP/2, which goes to net/http as it is, or HTTP/1.1, which is read through a framedConn.
 type acceptor struct {
 	net.Listener
 	config *tls.Config
+	limits limits
 	conns  chan net.Conn
 	failed chan error
 	living context.Context // ends with Close
@@ -26,8 +24,8 @@ type acceptor struct {
 	wait   sync.WaitGroup
 }
 
-func newAcceptor(l net.Listener, config *tls.Config) *acceptor {
-	a := &acceptor{Listener: l, config: config, conns: make(chan net.Conn), failed: make(chan error, 1)}
+func newAcceptor(l net.Listener, config *tls.Config, m limits) *acceptor {
+	a := &acceptor{Listener: l, config: config, limits: m, conns: make(chan net.Conn), failed: make(chan error, 1)}
 	living, end := context.WithCancel(context.Background())
 	a.living = living
 	a.close = sync.OnceValue(func() error {
@@ -79,7 +77,7 @@ func (a *acceptor) run() {
 }
 
 func (a *acceptor) handshake(raw net.Conn) {
-	ctx, cancel := context.WithTimeout(a.living, handshakeTimeout)
+	ctx, cancel := context.WithTimeout(a.living, a.limits.handshake)
 	defer cancel()
 	conn := tls.Server(raw, a.config)
 	if err := conn.HandshakeContext(ctx); err != nil {
@@ -88,7 +86,7 @@ func (a *acceptor) handshake(raw net.Conn) {
 	}
 	var ready net.Conn = conn
 	if conn.ConnectionState().NegotiatedProtocol != "h2" {
-		ready = &framedConn{Conn: conn}
+		ready = &framedConn{Conn: conn, stall: a.limits.stall}
 	}
 	select {
 	case a.conns <- ready:

@@ -29,7 +29,7 @@ func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) ht
 			defer func() {
 				running(-1)
 				res := responseOf(w)
-				count(m, info, rec, res, long, time.Since(rec.started))
+				count(m, info, rec, res, long || rec.long, time.Since(rec.started))
 				if log != nil {
 					log.Info("request", accessFields(r, rec, res)...)
 				}
@@ -105,6 +105,12 @@ func accessFields(r *http.Request, rec *record, res *response) []zap.Field {
 	}
 	if rec.servedBy != "" {
 		fields = append(fields, zap.String("served-by", rec.servedBy))
+	}
+	if rec.endpoint != "" {
+		fields = append(fields, zap.String("endpoint", rec.endpoint), zap.Int("attempts", rec.attempts))
+	}
+	if rec.failure != "" {
+		fields = append(fields, zap.String("failure", rec.failure))
 	}
 	return fields
 }

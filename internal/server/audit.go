@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -50,7 +51,7 @@ func auditEvent(r *http.Request, res *response) *auditv1.Event {
 		Verb:                     info.Verb,
 		SourceIPs:                []string{hostOf(r.RemoteAddr)},
 		UserAgent:                bounded(r.UserAgent()),
-		ResponseStatus:           &metav1.Status{Code: int32(res.code)},
+		ResponseStatus:           outcomeOf(rec, res),
 		RequestReceivedTimestamp: metav1.NewMicroTime(rec.started),
 		StageTimestamp:           metav1.NewMicroTime(time.Now()),
 		Annotations:              map[string]string{},
@@ -68,16 +69,37 @@ func auditEvent(r *http.Request, res *response) *auditv1.Event {
 			APIGroup: info.APIGroup, APIVersion: info.APIVersion,
 		}
 	}
+	if res.hijacked {
+		event.Annotations["portico.dev/upgraded"] = "true" // the verb alone says get
+	}
 	for key, value := range map[string]string{
 		"authorization.k8s.io/decision": rec.decision,
 		"authorization.k8s.io/reason":   rec.reason,
 		"portico.dev/served-by":         rec.servedBy,
+		"portico.dev/endpoint":          rec.endpoint,
+		"portico.dev/attempts":          attemptsOf(rec),
 	} {
 		if value != "" {
 			event.Annotations[key] = value
 		}
 	}
 	return event
+}
+
+// outcomeOf is what was answered, in the words that the client was told when a backend failed it.
+func outcomeOf(rec *record, res *response) *metav1.Status {
+	s := &metav1.Status{Code: int32(res.code)}
+	if rec.failure != "" {
+		s.Status, s.Message = metav1.StatusFailure, bounded(rec.failure)
+	}
+	return s
+}
+
+func attemptsOf(rec *record) string {
+	if rec.attempts == 0 {
+		return ""
+	}
+	return strconv.Itoa(rec.attempts)
 }
 
 func userInfo(u user.Info) authnv1.UserInfo {

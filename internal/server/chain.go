@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -31,10 +32,15 @@ type ChainConfig struct {
 	RequestTimeout time.Duration
 	// MaxInFlight and MaxMutatingInFlight bound requests that are not long-running. Default 400 and 200; negative: no bound.
 	MaxInFlight, MaxMutatingInFlight int
+	// UpgradesNeedCreate asks for the right to create of whoever upgrades a GET (a websocket), beside that to get.
+	// Default false: as kube-apiserver does for aggregated APIs.
+	UpgradesNeedCreate bool
 	// CORSAllowedOrigins are regular expressions of origins that browsers may call from. Default none.
 	CORSAllowedOrigins []string
 	// AccessLog logs one line for each request. Nil: none.
 	AccessLog *zap.Logger
+	// Tracer begins the span of each request. Nil: none has one.
+	Tracer trace.Tracer
 	// Audit receives one event for each request. Nil: none.
 	Audit AuditSink
 	// Metrics counts requests.
@@ -63,10 +69,11 @@ func filters(c ChainConfig) ([]Filter, error) {
 		{"deadline", deadlineFilter(c.RequestTimeout)},
 		{"cors", cors},
 		{"authentication", authenticationFilter(c.Authenticator, c.Logger)},
+		{"tracing", tracingFilter(c.Tracer)},
 		{"audit", auditFilter(c.Audit)},
 		{"impersonation", impersonationFilter(c.Authorizer)},
 		{"flowControl", flowControlFilter(c.MaxInFlight, c.MaxMutatingInFlight, c.Metrics)},
-		{"authorization", authorizationFilter(c.Authorizer, c.Logger)},
+		{"authorization", authorizationFilter(c.Authorizer, c.UpgradesNeedCreate, c.Logger)},
 	}, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -30,7 +31,13 @@ import (
 	"portico.dev/internal/respond"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(fdChild) != "" {
+		serveWithFewDescriptors()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // byHeader authenticates whom the header Test-User names. No name is nobody, "bad" is a failed credential.
 type byHeader struct{}
@@ -140,7 +147,7 @@ func TestTheChainHasEveryFilterInTheDocumentedOrder(t *testing.T) {
 	for _, f := range all {
 		names = append(names, f.Name)
 	}
-	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline cors authentication audit impersonation flowControl authorization"
+	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline cors authentication tracing audit impersonation flowControl authorization"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -80,6 +80,7 @@ func (d *Drainer) filter() func(http.Handler) http.Handler {
 				return
 			}
 			defer d.leave()
+			recordFrom(r.Context()).draining = d.ending
 			info, _ := apirequest.RequestInfoFrom(r.Context())
 			// An upgraded stream (a console, a port-forward) has no clean end that we could give it: it gets the grace.
 			if request.LongRunning(info) && r.Header.Get("Upgrade") == "" {

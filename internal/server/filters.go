@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"runtime/debug"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -66,6 +68,11 @@ func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 			target := r.RequestURI
 			if !strings.HasPrefix(target, "/") {
 				refuse(w, r, "target", apierrors.NewBadRequest("the request line must hold a path, not a URL"))
+				return
+			}
+			if host, ok := r.Header["Host"]; ok && (len(host) != 1 || host[0] != r.Host) {
+				// HTTP/2 may say it twice, and who comes behind us may read the other one (RFC 9113, 8.3.1).
+				refuse(w, r, "target", apierrors.NewBadRequest("the request names two hosts"))
 				return
 			}
 			path, query, _ := strings.Cut(target, "?")
@@ -178,6 +185,9 @@ func requestTimeout(r *http.Request, limit time.Duration) (time.Duration, error)
 }
 
 // corsFilter answers browsers of the allowed origins. With none allowed, no header is ever added.
+//
+// Browsers ask nobody before they open a websocket to another origin, and send a client certificate along. So one from a
+// page that is neither ours nor of an allowed origin is refused (attack row A30). Other clients send no Origin, or ours.
 func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 	var patterns []*regexp.Regexp
 	for _, text := range allowed {
@@ -188,15 +198,14 @@ func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 		patterns = append(patterns, p)
 	}
 	return func(next http.Handler) http.Handler {
-		if len(patterns) == 0 {
-			return next
-		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			origin := r.Header.Get("Origin")
+			known := origin == ""
 			for _, p := range patterns {
 				if origin == "" || !p.MatchString(origin) {
 					continue
 				}
+				known = true
 				h := w.Header()
 				h.Set("Access-Control-Allow-Origin", origin)
 				h.Add("Vary", "Origin")
@@ -210,9 +219,23 @@ func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 				}
 				break
 			}
+			if !known && upgrades(r) && !sameHost(origin, r.Host) {
+				respond.Error(w, r, apierrors.NewForbidden(noResource, "",
+					errors.New("pages of this origin must not open websockets here; --cors-allowed-origins lists those that may")))
+				return
+			}
 			next.ServeHTTP(w, r)
 		})
 	}, nil
+}
+
+// upgrades reports whether a request asks for another protocol on its connection.
+func upgrades(r *http.Request) bool { return r.ProtoMajor == 1 && len(r.Header["Upgrade"]) > 0 }
+
+// sameHost reports whether a page of origin came from host. The scheme is not compared: some clients spell it wss.
+func sameHost(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
 // authenticationFilter says who. A credential that was presented and failed is 401, never anonymous.
@@ -226,8 +249,12 @@ func authenticationFilter(a authenticator.Request, log *zap.Logger) func(http.Ha
 					log.Info("authentication failed", zap.String("path", r.URL.Path), zap.String("client", r.RemoteAddr),
 						zap.String("audit-id", request.AuditID(r.Context())), zap.Error(err))
 				}
+				endConnection(w, r)
 				respond.Error(w, r, apierrors.NewUnauthorized("Unauthorized"))
 				return
+			}
+			if answer.User.GetName() == user.Anonymous {
+				endConnection(w, r)
 			}
 			recordFrom(r.Context()).user = answer.User
 			next.ServeHTTP(w, r.WithContext(apirequest.WithUser(r.Context(), answer.User)))
@@ -235,8 +262,19 @@ func authenticationFilter(a authenticator.Request, log *zap.Logger) func(http.Ha
 	}
 }
 
+// endConnection lets an HTTP/2 connection end with the requests that are on it. Whoever has shown no credential gets no
+// second round of streams to open and reset on one connection (CVE-2023-44487, attack rows D1 and D2).
+func endConnection(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
 // authorizationFilter says may they, in upstream's words.
-func authorizationFilter(a authorizer.UnconditionalAuthorizer, log *zap.Logger) func(http.Handler) http.Handler {
+//
+// A websocket begins with a GET, so that a right to read would be a right to run commands (attack row A29). strict asks
+// for create as well; without it extension servers get what they get from kube-apiserver.
+func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log *zap.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
@@ -246,6 +284,10 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, log *zap.Logger) 
 				return
 			}
 			decision, reason, err := a.Authorize(ctx, attributes)
+			if decision == authorizer.DecisionAllow && strict && attributes.Verb == "get" && upgrades(r) {
+				attributes.Verb = "create"
+				decision, reason, err = a.Authorize(ctx, attributes)
+			}
 			rec := recordFrom(ctx)
 			rec.reason = reason
 			if decision == authorizer.DecisionAllow {

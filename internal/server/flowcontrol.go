@@ -14,7 +14,8 @@ import (
 )
 
 // flowControlFilter bounds the requests that are served at once, reads and writes apart, so that many readers cannot
-// keep a writer out. Long-running requests are not counted, and administrators are let in so that they can mend things.
+// keep a writer out. Long-running requests are not counted, those for a backend until it is known that they are (the
+// places of that backend bound them), and administrators are let in so that they can mend things.
 func flowControlFilter(readers, writers int, m *metrics.Requests) func(http.Handler) http.Handler {
 	if readers == 0 {
 		readers = 400
@@ -36,7 +37,9 @@ func flowControlFilter(readers, writers int, m *metrics.Requests) func(http.Hand
 			}
 			select {
 			case room <- struct{}{}:
-				defer func() { <-room }()
+				rec := recordFrom(r.Context())
+				rec.leave = func() { <-room }
+				defer rec.giveUpSeat()
 				next.ServeHTTP(w, r)
 			default:
 				m.Refused.WithLabelValues("too-many-requests").Inc()

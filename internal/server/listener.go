@@ -31,18 +31,27 @@ type Config struct {
 	ShutdownGrace time.Duration
 }
 
-// Limits on a connection. Attack rows D1 to D5.
+// Limits on a connection. Attack rows D1 to D3.
 const (
-	readHeaderTimeout    = 10 * time.Second
-	idleTimeout          = 90 * time.Second
 	maxHeaderBytes       = 64 << 10
-	maxConcurrentStreams = 250
+	maxConcurrentStreams = 100 // kube-apiserver's
 )
+
+// limits are how long a connection may take. Attack row D5.
+type limits struct {
+	handshake  time.Duration // to get through TLS
+	readHeader time.Duration // to send the head of a request
+	idle       time.Duration // without a request
+	stall      time.Duration // with an answer that it does not take
+}
+
+var defaultLimits = limits{handshake: 10 * time.Second, readHeader: 10 * time.Second, idle: 90 * time.Second, stall: 30 * time.Second}
 
 // Server accepts connections and hands their requests to the chain.
 type Server struct {
-	c     Config
-	ready chan struct{}
+	c      Config
+	limits limits
+	ready  chan struct{}
 }
 
 // New allocates a server.
@@ -50,7 +59,7 @@ func New(c Config) *Server {
 	if c.ShutdownGrace <= 0 {
 		c.ShutdownGrace = 10 * time.Second
 	}
-	return &Server{c: c, ready: make(chan struct{})}
+	return &Server{c: c, limits: defaultLimits, ready: make(chan struct{})}
 }
 
 // Ready is closed when connections are accepted.
@@ -63,10 +72,13 @@ func (s *Server) Run(ctx context.Context) error {
 	h := &http.Server{
 		Handler:           withTLS(s.c.Handler),
 		ConnContext:       withConn,
-		ReadHeaderTimeout: readHeaderTimeout,
-		IdleTimeout:       idleTimeout,
+		ReadHeaderTimeout: s.limits.readHeader,
+		IdleTimeout:       s.limits.idle,
 		MaxHeaderBytes:    maxHeaderBytes,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxConcurrentStreams, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxConcurrentStreams, WriteByteTimeout: s.limits.stall,
+			SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
+		},
 	}
 	// What net/http says on its own account is about clients that break off handshakes: of interest only when asked for.
 	if l, err := zap.NewStdLogAt(s.c.Logger, zap.DebugLevel); err == nil {
@@ -74,7 +86,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	failed := make(chan error, 1)
 	go func() {
-		failed <- h.Serve(newAcceptor(s.c.Listener, s.c.TLS))
+		failed <- h.Serve(newAcceptor(s.c.Listener, s.c.TLS, s.limits))
 	}()
 	close(s.ready)
 	select {

@@ -23,10 +23,13 @@ type listening struct {
 	address string
 	roots   *x509.CertPool
 	stop    func() error
+
+	authority *pki.Authority
+	pair      *pki.KeyPair // what the server shows
 }
 
 // listen runs a real server with the whole chain in front of b's handler.
-func (b *bench) listen(t *testing.T, grace time.Duration) *listening {
+func (b *bench) listen(t *testing.T, grace time.Duration, change ...func(*Server)) *listening {
 	t.Helper()
 	authority, err := pki.NewAuthority("cluster")
 	if err != nil {
@@ -48,13 +51,16 @@ func (b *bench) listen(t *testing.T, grace time.Duration) *listening {
 		Listener: listener, TLS: pki.ServerConfig(pair), Handler: b.chain(t), Health: NewHealth(zap.NewNop()),
 		Drainer: b.config.Drainer, Proxy: proxy.New(proxy.Config{}), Logger: zap.NewNop(), ShutdownGrace: grace,
 	})
+	for _, c := range change {
+		c(s)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
 	<-s.Ready()
 	pool := x509.NewCertPool()
 	pool.AddCert(authority.Certificate)
-	l := &listening{address: listener.Addr().String(), roots: pool}
+	l := &listening{address: listener.Addr().String(), roots: pool, authority: authority, pair: pair}
 	var result error
 	stopped := false
 	l.stop = func() error {
@@ -113,6 +119,12 @@ func TestRawRequests(t *testing.T) {
 		"A18 no host":            {"GET /api HTTP/1.1\r\nTest-User: alice\r\n\r\n", "400"},
 		"A18 CONNECT":            {"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nTest-User: alice\r\n\r\n", "405"},
 		"A18 TRACE":              {"TRACE /api HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n", "405"},
+		"A18 two hosts in one":   {"GET /api HTTP/1.1\r\nHost: a, b\r\nTest-User: alice\r\n\r\n", "400"},
+		"A18 odd method":         {"GET\t /api HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n", "400"},
+		"A18 long method":        {strings.Repeat("M", 4<<10) + " /api HTTP/1.1\r\nHost: a\r\nTest-User: mallory\r\n\r\n", "403"},
+		"A19 h2c":                {"GET /api HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nTest-User: mallory\r\n\r\n", "403"},
+		"A19 a blank in a name":  {"POST /api HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n", "400"},
+		"A19 NUL in a header":    {"GET /api HTTP/1.1\r\nHost: a\r\nX: a\x00b\r\nTest-User: alice\r\n\r\n", "400"},
 		"A18 asterisk":           {"OPTIONS * HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n", ""},
 		"A21 semicolon":          {"GET /api?a=1;b=2 HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n", "400"},
 		"A8 a blank in a header": {"GET /api HTTP/1.1\r\nHost: a\r\nX-Remote-User : root\r\nTest-User: alice\r\n\r\n", "400"},

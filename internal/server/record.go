@@ -19,6 +19,33 @@ type record struct {
 	decision     string    // allow or forbid
 	reason       string    // the authorizer's
 	servedBy     string    // "local", "discovery", or the name of an APIService
+
+	endpoint string // of the backend, tried last
+	attempts int    // to reach one
+	failure  string // the sentence that the client was told when a backend failed it
+
+	long     bool            // it was found to be long-running, by its APIService or by being upgraded
+	leave    func()          // gives back its place among the requests served at once; nil: it has none
+	draining context.Context // ends when long-running requests must
+}
+
+// Attempted implements proxy.Witness.
+func (rec *record) Attempted(endpoint string, number int) {
+	rec.endpoint, rec.attempts = endpoint, number
+}
+
+// Failed implements proxy.Witness.
+func (rec *record) Failed(text string) { rec.failure = text }
+
+// Lasts implements proxy.Witness.
+func (rec *record) Lasts() { rec.long = true }
+
+// giveUpSeat lets another request in before this one is over.
+func (rec *record) giveUpSeat() {
+	if rec.leave != nil {
+		rec.leave()
+		rec.leave = nil
+	}
 }
 
 type recordKey struct{}

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +14,7 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/proxy"
+	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
 
@@ -65,10 +68,12 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 	switch {
 	case ok && !route.Local && route.Available():
 		NoteServedBy(r.Context(), route.Name)
-		s.Proxy.Serve(w, r, proxy.Target{Backend: route.Backend, APIService: route.Name})
+		s.carry(w, r, route)
 	case ok && !route.Local:
 		NoteServedBy(r.Context(), route.Name)
-		respond.Error(w, r, unavailable(route))
+		refusal := unavailable(route)
+		recordFrom(r.Context()).Failed(refusal.ErrStatus.Message)
+		respond.Error(w, r, refusal)
 	case ok || s.LocalGroupVersions().Has(gv):
 		NoteServedBy(r.Context(), "local")
 		s.Local.ServeHTTP(w, r)
@@ -79,6 +84,46 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 	default:
 		respond.Error(w, r, notFound(r))
 	}
+}
+
+// carry hands a request to the proxy, with what the APIService's annotations ask for.
+func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
+	rec := recordFrom(r.Context())
+	// The backend has places of its own, and whoever waits for it waits there. With a seat among those of everybody
+	// besides, one backend that hangs would keep everybody out.
+	rec.giveUpSeat()
+	target := proxy.Target{
+		Backend: route.Backend, APIService: route.Name, Witness: rec,
+		RejectSendInitialEvents: route.Options.RejectSendInitialEvents,
+		ConvertTable:            route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
+	}
+	if isLong(r.Context(), route.Options.LongRunningSubresources) {
+		// The filters took it for a short one, since they ran before it was known who serves it.
+		target.LongRunning, rec.long = true, true
+		ctx, cancel := endsWithTheHouse(r, rec.draining)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
+	s.Proxy.Serve(w, r, target)
+}
+
+func isLong(ctx context.Context, subresources []string) bool {
+	if len(subresources) == 0 {
+		return false
+	}
+	info, ok := apirequest.RequestInfoFrom(ctx)
+	return ok && info.IsResourceRequest && !request.LongRunning(info) && slices.Contains(subresources, info.Subresource)
+}
+
+// endsWithTheHouse is a context in which a long-running request ends with its client or when the house drains, but for
+// upgrades, which get the grace, as in the drain filter.
+func endsWithTheHouse(r *http.Request, draining context.Context) (context.Context, context.CancelFunc) {
+	client, cancel := context.WithCancel(proxy.ClientOf(r.Context()))
+	if draining != nil && r.Header.Get("Upgrade") == "" {
+		stop := context.AfterFunc(draining, cancel)
+		return proxy.EndsWith(r.Context(), client), func() { stop(); cancel() }
+	}
+	return proxy.EndsWith(r.Context(), client), cancel
 }
 
 // groupVersionOf reads the group-version of an API path; discovery of more than one (/api, /apis, /apis/<group>) has none.
@@ -94,7 +139,7 @@ func groupVersionOf(path string) (schema.GroupVersion, bool) {
 }
 
 // unavailable names who is guilty, why, and since when. Scripts look for "currently unable to handle the request".
-func unavailable(route *apiservice.Route) error {
+func unavailable(route *apiservice.Route) *apierrors.StatusError {
 	c := route.Condition
 	message := "the server is currently unable to handle the request: APIService " + route.Name + " is unavailable"
 	if c.Reason != "" {

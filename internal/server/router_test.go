@@ -27,6 +27,17 @@ import (
 // backend is a real TLS extension server that answers with its name.
 func backend(t *testing.T, set *transport.Set, name string) *transport.Backend {
 	t.Helper()
+	return backendOf(t, set, name, nil)
+}
+
+// backendOf is a real TLS extension server; nil answers with its name and the user's.
+func backendOf(t *testing.T, set *transport.Set, name string, h http.Handler) *transport.Backend {
+	t.Helper()
+	if h == nil {
+		h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, name+" "+r.Header.Get("X-Remote-User"))
+		})
+	}
 	authority, err := pki.NewAuthority("backends")
 	if err != nil {
 		t.Fatal(err)
@@ -39,9 +50,7 @@ func backend(t *testing.T, set *transport.Set, name string) *transport.Backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, name+" "+r.Header.Get("X-Remote-User"))
-	}))
+	srv := httptest.NewUnstartedServer(h)
 	srv.TLS = pki.ServerConfig(pair)
 	srv.EnableHTTP2 = true
 	srv.StartTLS()

@@ -112,7 +112,7 @@ func (e streamError) Error() string { return fmt.Sprintf("stream error: code %d:
 // codeRefusedStream is REFUSED_STREAM of RFC 9113.
 const codeRefusedStream = 7
 
-// Texts of errors that net/http does not export. TestGoAwayStormLosesNoWrite, TestHeaderTimeout and TestLies fail when a
+// Texts of errors that net/http does not export. TestGoAwayStormLosesNoWrite, TestHeaderTimeout and TestA28Lies fail when a
 // new version changes them.
 const (
 	textGoAway        = "http2: Transport received Server's graceful shutdown GOAWAY"

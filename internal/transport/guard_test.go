@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestGuard(t *testing.T) {
+func TestA22Guard(t *testing.T) {
 	mine := func() ([]net.Addr, error) {
 		return []net.Addr{&net.IPNet{IP: net.ParseIP("10.1.1.1"), Mask: net.CIDRMask(8, 32)}}, nil
 	}
@@ -65,7 +65,7 @@ func TestGuard(t *testing.T) {
 }
 
 // The guard sits behind resolution: a name says nothing about where it leads.
-func TestForbiddenAddressBehindAName(t *testing.T) {
+func TestA22ForbiddenAddressBehindAName(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(text("reached"))
 	_, port, err := net.SplitHostPort(s.address)

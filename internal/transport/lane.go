@@ -43,6 +43,7 @@ type lane struct {
 	freed   chan struct{} // closed when a stream ended; nil when nobody waits
 	closed  bool          // takes no more requests
 	ended   bool          // everything is being closed: nothing may be started
+	missed  time.Time     // when lost was told last
 }
 
 // conn is one HTTP/2 connection.

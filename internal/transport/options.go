@@ -34,7 +34,8 @@ type Options struct {
 	HeaderTimeout time.Duration
 	// IdleTimeout closes a connection without requests. Default 90 s.
 	IdleTimeout time.Duration
-	// PingAfter is how long an HTTP/2 connection may be silent before it is pinged. Default 1 s.
+	// PingAfter is how long an HTTP/2 connection may be silent before it is pinged. Default 500 ms: with PingTimeout it
+	// bounds how long a request waits for an endpoint that fell silent, which must stay below 2 s.
 	PingAfter time.Duration
 	// PingTimeout is how long a ping may stay unanswered before the connection is given up. Default 1 s.
 	PingTimeout time.Duration
@@ -69,7 +70,7 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.TLSTimeout, 5*time.Second)
 	orDefault(&o.HeaderTimeout, time.Minute)
 	orDefault(&o.IdleTimeout, 90*time.Second)
-	orDefault(&o.PingAfter, time.Second)
+	orDefault(&o.PingAfter, 500*time.Millisecond)
 	orDefault(&o.PingTimeout, time.Second)
 	orDefault(&o.LeaveGrace, 30*time.Second)
 	orDefault(&o.MaxHeaderBytes, 256<<10)

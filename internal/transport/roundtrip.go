@@ -29,6 +29,7 @@ type journey struct {
 	lane     func(*endpoint) *lane
 	request  *http.Request
 	body     *replay // nil without a body
+	observer Observer
 	tried    []*endpoint
 	attempts int
 	sent     bool // an attempt may have been acted upon
@@ -37,7 +38,7 @@ type journey struct {
 }
 
 func (b *Backend) roundTrip(r *http.Request, lane func(*endpoint) *lane) (*http.Response, error) {
-	j := journey{b: b, lane: lane, request: r}
+	j := journey{b: b, lane: lane, request: r, observer: observerOf(r.Context())}
 	if r.Body != nil && r.Body != http.NoBody {
 		j.body = newReplay(r.Body, b.set.options.MaxReplayBytes, &b.set.replays)
 	}
@@ -67,9 +68,11 @@ func (j *journey) travel() (*http.Response, error) {
 			return nil, j.fail(fate{op: OpRoundTrip}, e, err)
 		}
 		j.attempts++
+		attempt = j.announce(e, attempt)
 		start := time.Now()
 		resp, err := j.attempt(e, attempt)
 		if err == nil {
+			j.observer.Outcome(resp.StatusCode, nil)
 			e.health.answered(time.Now())
 			j.b.metrics.Answered(resp.StatusCode, time.Since(start))
 			if j.lane(e) == e.requests {
@@ -77,6 +80,7 @@ func (j *journey) travel() (*http.Response, error) {
 			}
 			return resp, nil
 		}
+		j.observer.Outcome(0, err)
 		f := judge(ctx, err)
 		j.sent = j.sent || !f.unconsumed
 		j.learn(ctx, e, f, err)

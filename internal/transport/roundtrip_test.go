@@ -195,7 +195,7 @@ func TestSilentlyDeadConnectionIsFoundInTwoSeconds(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if took := time.Since(start); took > 2800*time.Millisecond {
+	if took := time.Since(start); took > 2*time.Second {
 		t.Errorf("success after %s", took)
 	}
 	// From now on the dead one is known, and costs nothing.
@@ -390,7 +390,7 @@ func TestRetryBudgetEnds(t *testing.T) {
 	}
 }
 
-func TestWhoTheBackendIs(t *testing.T) {
+func TestA24WhoTheBackendIs(t *testing.T) {
 	w := newWorld(t)
 	other := newWorld(t)
 	tests := []struct {

@@ -11,15 +11,18 @@ import (
 // as an answer to nobody else (CVE-2018-1002105), and HTTP/1.1, which is what upgrades are defined for. Endpoints that
 // cannot be connected to are passed over. Errors are *Error with Sent false.
 //
-// The connection counts as a request in flight until it is closed.
+// The connection counts as a request in flight until it is closed. An observer hears of each attempt, and of the outcome
+// of those that failed; what came of the one that is returned is its caller's to say.
 func (b *Backend) DialUpgrade(ctx context.Context) (net.Conn, error) {
 	var tried []*endpoint
+	observer := observerOf(ctx)
 	for {
 		members := *b.members.Load()
 		e := b.pick(members, tried)
 		if e == nil {
 			return nil, &Error{Op: OpPick, Err: ErrNoEndpoints, Attempts: len(tried)}
 		}
+		observer.Attempt(e.address, len(tried)+1, nil)
 		conn, raw, err := e.dialer.connect(ctx, true)
 		if err == nil {
 			err = relaxUserTimeout(raw)
@@ -30,6 +33,7 @@ func (b *Backend) DialUpgrade(ctx context.Context) (net.Conn, error) {
 			e.inFlight.Add(1)
 			return &upgraded{Conn: conn, over: sync.OnceFunc(func() { e.inFlight.Add(-1) })}, nil
 		}
+		observer.Outcome(0, err)
 		if ctx.Err() != nil {
 			e.health.abandoned()
 			return nil, &Error{Op: OpDial, Endpoint: e.address, Attempts: len(tried) + 1, Err: context.Cause(ctx)}

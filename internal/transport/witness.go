@@ -24,14 +24,26 @@ func (b *Backend) vouch(now time.Time) {
 // errConnectionLost is an idle connection that the other side closed, or that no longer answered pings.
 var errConnectionLost = errors.New("an idle connection was lost")
 
+// missGap is the least time between two reports of idle connections that were lost in one lane. There are servers that
+// close every connection after a request or a few seconds. If each of those led to a probe, the probe would lead to the
+// next.
+const missGap = time.Minute
+
 // miss is told that a connection is closed. One that was idle and that nobody here wanted to close is the first, and for
 // an idle backend the only, sign that the other side went.
 func (l *lane) miss(c *conn) {
+	if l.lost == nil {
+		return
+	}
+	now := time.Now()
 	l.mu.Lock()
-	idle := c.active == 0
-	wanted := l.closed || c.retired || time.Since(c.idleSince) >= l.options.IdleTimeout
+	wanted := l.closed || c.retired || now.Sub(c.idleSince) >= l.options.IdleTimeout
+	missed := c.active == 0 && !wanted && (l.missed.IsZero() || now.Sub(l.missed) >= missGap)
+	if missed {
+		l.missed = now
+	}
 	l.mu.Unlock()
-	if idle && !wanted && l.lost != nil {
+	if missed {
 		l.lost(errConnectionLost)
 	}
 }

@@ -80,6 +80,22 @@ func TestAnIdleBackendThatFallsSilentIsMissed(t *testing.T) {
 	}
 }
 
+func TestAServerThatClosesEveryConnectionIsNotMissedEachTime(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Connection", "close") }))
+	var told atomic.Int64
+	b := w.backend(w.set(func(o *Options) { o.OnFailure = func(*Backend, error) { told.Add(1) } }), s.address)
+	for range 5 {
+		if _, err := get(t, b.Probe()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 5*time.Second, "the connection is closed", func() bool { return s.openConns() == 0 })
+	}
+	if n := told.Load(); n > 1 {
+		t.Errorf("%d reports", n)
+	}
+}
+
 func TestAConnectionThatWeCloseIsNotMissed(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(text("ok"))

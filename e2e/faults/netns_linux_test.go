@@ -1,0 +1,100 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// inNamespace is an endpoint in a network namespace of its own, behind a bridge. Taking the bridge's port away is a
+// true black hole: packets go out and nothing comes back, no reset and no ICMP. An error says what this machine lacks.
+func inNamespace(t testing.TB) (*abyss, error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return nil, errors.New("needs root")
+	}
+	id := fmt.Sprintf("%x", os.Getpid()&0xffffff)
+	space, bridge, port, inside := "portico-"+id, "pb"+id, "pp"+id, "pi"+id
+	// One of the networks that are set aside for tests of this kind (RFC 2544).
+	network := fmt.Sprintf("198.18.%d.", os.Getpid()&0xff)
+	commands := []string{
+		"netns add " + space,
+		"link add " + bridge + " type bridge",
+		"addr add " + network + "1/24 dev " + bridge,
+		"link set " + bridge + " up",
+		"link add " + port + " type veth peer name " + inside,
+		"link set " + inside + " netns " + space,
+		"link set " + port + " master " + bridge,
+		"link set " + port + " up",
+		"-n " + space + " addr add " + network + "2/24 dev " + inside,
+		"-n " + space + " link set " + inside + " up",
+		"-n " + space + " link set lo up",
+	}
+	t.Cleanup(func() {
+		for _, c := range []string{"link del " + port, "link del " + bridge, "netns del " + space} {
+			_ = ip(c) // what was never made cannot be removed
+		}
+	})
+	for _, c := range commands {
+		if err := ip(c); err != nil {
+			return nil, err
+		}
+	}
+	l, err := listenIn("/var/run/netns/"+space, network+"2:0")
+	if err != nil {
+		return nil, err
+	}
+	must := func(command string) func() {
+		return func() {
+			if err := ip(command); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	return &abyss{
+		listener: l, address: l.Addr().String(),
+		swallow: must("link set " + port + " nomaster"), restore: must("link set " + port + " master " + bridge),
+	}, nil
+}
+
+func ip(command string) error {
+	out, err := exec.Command("ip", strings.Fields(command)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %s: %w: %s", command, err, out)
+	}
+	return nil
+}
+
+// listenIn listens in another network namespace: a socket stays in the one that it was made in.
+func listenIn(space, address string) (net.Listener, error) {
+	type result struct {
+		l   net.Listener
+		err error
+	}
+	made := make(chan result)
+	go func() {
+		// The thread ends with this goroutine, which leaves it locked: nobody else runs in the other namespace.
+		runtime.LockOSThread()
+		l, err := func() (net.Listener, error) {
+			there, err := os.Open(space)
+			if err != nil {
+				return nil, err
+			}
+			defer func() { _ = there.Close() }()
+			if err := unix.Setns(int(there.Fd()), unix.CLONE_NEWNET); err != nil {
+				return nil, fmt.Errorf("enter %s: %w", space, err)
+			}
+			return net.Listen("tcp", address)
+		}()
+		made <- result{l, err}
+	}()
+	r := <-made
+	return r.l, r.err
+}

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package faults
+
+import (
+	"errors"
+	"testing"
+)
+
+func inNamespace(testing.TB) (*abyss, error) {
+	return nil, errors.New("only Linux has network namespaces")
+}

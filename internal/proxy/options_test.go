@@ -1,0 +1,328 @@
+package proxy
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/transport"
+)
+
+// configure changes the target as an APIService's annotations would.
+func (w *world) configure(change func(*Target)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.target)
+}
+
+const watching = "/apis/metrics.example.com/v1/nodes?watch=true"
+
+func TestInitialEventsAreRejectedWhereTheAPIServiceSaysSo(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	var b recorder
+	w.backend(w.serve(&b))
+	for _, test := range []struct {
+		name, path string
+		optedIn    bool
+		code       int
+	}{
+		{"asked for", watching + "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", true, 422},
+		{"asked for without a value", watching + "&sendInitialEvents=", true, 422},
+		{"asked for not to", watching + "&sendInitialEvents=false", true, 200},
+		{"0 is false too", watching + "&sendInitialEvents=0", true, 200},
+		{"a plain watch", watching, true, 200},
+		{"a list", "/apis/metrics.example.com/v1/nodes?sendInitialEvents=true", true, 200},
+		{"another APIService", watching + "&sendInitialEvents=true", false, 200},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w.configure(func(t *Target) { t.RejectSendInitialEvents = test.optedIn })
+			before := b.count()
+			a := w.get(test.path)
+			if a.StatusCode != test.code {
+				t.Fatalf("%d %s", a.StatusCode, a.body)
+			}
+			if test.code == 200 {
+				return
+			}
+			s := a.status(t)
+			if s.Reason != metav1.StatusReasonInvalid || !strings.Contains(s.Message, "sendInitialEvents: Forbidden") || b.count() != before {
+				t.Errorf("%+v, and the backend saw %d requests", s, b.count()-before)
+			}
+		})
+	}
+}
+
+const nodes = `{"kind":"NodeList","apiVersion":"metrics.example.com/v1","metadata":{"resourceVersion":"7","continue":"next","remainingItemCount":3},"items":[
+ {"metadata":{"name":"a","namespace":"ns1","uid":"u","creationTimestamp":"2020-01-01T00:00:00Z","labels":{"l":"<1>"},"own":12345678901234567890},"spec":{"x":1}},
+ {"metadata":{"name":"b"},"spec":{"x":2}}]}`
+
+const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
+
+// What the clients of client-go send.
+const (
+	asList = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	asOne  = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+)
+
+// plainBackend answers JSON, whatever it is asked for, and keeps what it was asked for.
+func plainBackend(w *world, body string, header ...string) *recorder {
+	b := &recorder{}
+	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		b.mu.Lock()
+		b.seen = append(b.seen, r)
+		b.mu.Unlock()
+		rw.Header().Set("Content-Type", "application/json")
+		rw.Header().Set("ETag", `"plain"`)
+		for i := 0; i+1 < len(header); i += 2 {
+			rw.Header().Set(header[i], header[i+1])
+		}
+		_, _ = io.WriteString(rw, body)
+	})))
+	return b
+}
+
+func (w *world) accept(path, accept string) answer {
+	w.t.Helper()
+	r := w.request(http.MethodGet, path, nil)
+	r.Header.Set("Accept", accept)
+	r.Header.Set("If-None-Match", `"table"`)
+	r.Header.Set("Accept-Encoding", "gzip")
+	return w.do(w.client(), r)
+}
+
+func TestTablesAreMadeOfPlainObjects(t *testing.T) {
+	const list = "/apis/metrics.example.com/v1/nodes"
+	w := newWorld(t, Config{}, transport.Options{})
+	b := plainBackend(w, nodes)
+	w.configure(func(t *Target) { t.ConvertTable = true })
+
+	a := w.accept(list, asTable)
+	var got metav1.Table
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.StatusCode != 200 {
+		t.Fatal(a.StatusCode, a.body, err)
+	}
+	if got.Kind != "Table" || got.APIVersion != "meta.k8s.io/v1" || got.ResourceVersion != "7" || got.Continue != "next" || *got.RemainingItemCount != 3 {
+		t.Errorf("%+v", got)
+	}
+	if len(got.ColumnDefinitions) != 2 || got.ColumnDefinitions[0].Name != "Name" || got.ColumnDefinitions[1].Name != "Age" {
+		t.Errorf("columns %+v", got.ColumnDefinitions)
+	}
+	if len(got.Rows) != 2 || got.Rows[0].Cells[0] != "a" || !strings.Contains(got.Rows[0].Cells[1].(string), "y") || got.Rows[1].Cells[1] != "<unknown>" {
+		t.Errorf("rows %+v", got.Rows)
+	}
+	if o := string(got.Rows[0].Object.Raw); !strings.Contains(o, `"PartialObjectMetadata"`) || strings.Contains(o, "spec") ||
+		!strings.Contains(o, "12345678901234567890") {
+		t.Errorf("object of a row: %s", o)
+	}
+	sent := b.last(t).Header
+	if sent.Get("Accept") != "application/json" || sent.Get("Accept-Encoding") != "" || sent.Get("If-None-Match") != "" {
+		t.Errorf("asked with %v", sent)
+	}
+	if a.Header.Get("ETag") != "" || a.Header.Get("Vary") == "" || a.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("answered with %v", a.Header)
+	}
+	for include, want := range map[string]string{"None": "", "Object": `"spec"`, "Metadata": `"PartialObjectMetadata"`} {
+		a := w.accept(list+"?includeObject="+include, asTable)
+		if has := strings.Contains(a.body, `"object"`); has != (want != "") || !strings.Contains(a.body, want) {
+			t.Errorf("includeObject=%s: %s", include, a.body)
+		}
+	}
+}
+
+func TestMetadataIsMadeOfPlainObjects(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	plainBackend(w, nodes)
+	w.configure(func(t *Target) { t.ConvertMetadata = true })
+	var list metav1.PartialObjectMetadataList
+	a := w.accept("/apis/metrics.example.com/v1/nodes", asList)
+	if err := json.Unmarshal([]byte(a.body), &list); err != nil {
+		t.Fatal(a.body, err)
+	}
+	if list.Kind != "PartialObjectMetadataList" || list.ResourceVersion != "7" || len(list.Items) != 2 ||
+		list.Items[0].Labels["l"] != "<1>" || list.Items[0].Kind != "PartialObjectMetadata" {
+		t.Errorf("%+v", list)
+	}
+	plainBackend(w, `{"kind":"Node","apiVersion":"metrics.example.com/v1","metadata":{"name":"a"},"spec":{"x":1}}`)
+	w.configure(func(t *Target) { t.ConvertMetadata = true })
+	var one metav1.PartialObjectMetadata
+	a = w.accept(resource, asOne)
+	if err := json.Unmarshal([]byte(a.body), &one); err != nil || one.Kind != "PartialObjectMetadata" || one.Name != "a" || strings.Contains(a.body, "spec") {
+		t.Errorf("%s %v", a.body, err)
+	}
+}
+
+// Nobody who did not ask for a conversion, or whose backend can do it, gets one.
+func TestWhatIsNotConverted(t *testing.T) {
+	const list = "/apis/metrics.example.com/v1/nodes"
+	for _, test := range []struct {
+		name, path, accept, body string
+		target                   Target
+		header                   []string
+		code                     int
+		want                     string
+	}{
+		{"plain JSON is preferred", list, "application/json, " + asTable, nodes, Target{ConvertTable: true}, nil, 200, `"NodeList"`},
+		{"by its quality", list, "application/json;as=Table;v=v1;g=meta.k8s.io;q=0.5, application/json", nodes, Target{ConvertTable: true}, nil, 200, `"NodeList"`},
+		{"not opted in", list, asTable, nodes, Target{}, nil, 200, `"NodeList"`},
+		{"opted in to the other", list, asTable, nodes, Target{ConvertMetadata: true}, nil, 200, `"NodeList"`},
+		{"discovery", "/apis/metrics.example.com/v1", asTable, nodes, Target{ConvertTable: true}, nil, 200, `"NodeList"`},
+		{"a Status stays one", list, asTable, `{"kind":"Status","status":"Success"}`, Target{ConvertTable: true}, nil, 200, `"Success"`},
+		{"a log", resource + "/log", asTable, "line\n", Target{ConvertTable: true}, []string{"Content-Type", "text/plain"}, 200, "line"},
+		{"a version that nobody knows", list, "application/json;as=Table;v=v9;g=meta.k8s.io,application/json", nodes, Target{ConvertTable: true}, nil, 200, `"NodeList"`},
+		{"no JSON", list, asTable, "nonsense", Target{ConvertTable: true}, nil, 502, "neither an object of the API nor a list"},
+		{"metadata that is none", list, asTable, `{"kind":"NodeList","metadata":[],"items":[]}`, Target{ConvertTable: true}, nil, 502, "neither an object"},
+		{"an empty list", list, asTable, `{"kind":"NodeList","items":null}`, Target{ConvertTable: true}, nil, 200, `"rows":[]`},
+		{"more than can be held", list, asTable, `{"kind":"NodeList","items":["` + strings.Repeat("x", maxConverted) + `"]}`, Target{ConvertTable: true}, nil, 502, "more than 16 MiB"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, Config{}, transport.Options{})
+			plainBackend(w, test.body, test.header...)
+			w.configure(func(t *Target) {
+				t.ConvertTable, t.ConvertMetadata = test.target.ConvertTable, test.target.ConvertMetadata
+			})
+			if a := w.accept(test.path, test.accept); a.StatusCode != test.code || !strings.Contains(a.body, test.want) {
+				t.Errorf("%d %.300s", a.StatusCode, a.body)
+			}
+		})
+	}
+}
+
+func TestWatchesAreConvertedEventByEvent(t *testing.T) {
+	for _, test := range []struct {
+		name, accept, kind string
+		first, later       string
+	}{
+		{"metadata", asOne, "PartialObjectMetadata", `"metadata":{"name":"n0"`, `"metadata":{"name":"n1"`},
+		{"tables", asTable, "Table", `"columnDefinitions":[{`, `"columnDefinitions":null`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, Config{}, transport.Options{})
+			next := make(chan string)
+			w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+				rw.Header().Set("Content-Type", "application/json")
+				rw.(http.Flusher).Flush()
+				for text := range next {
+					_, _ = io.WriteString(rw, text)
+					rw.(http.Flusher).Flush()
+				}
+			})))
+			w.configure(func(t *Target) { t.ConvertTable, t.ConvertMetadata = true, true })
+			r := w.request(http.MethodGet, watching, nil)
+			r.Header.Set("Accept", test.accept)
+			resp, err := w.client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			lines := bufio.NewReader(resp.Body)
+			// An event in two pieces, each followed by its own: whatever arrives is passed on before the next is there.
+			for i, want := range []string{test.first, test.later} {
+				text := fmt.Sprintf(`{"type":"ADDED","object":{"kind":"Node","apiVersion":"v1","metadata":{"name":"n%d","resourceVersion":"1"},"spec":{}}}`, i)
+				next <- text[:20]
+				next <- text[20:] + "\n"
+				line, err := lines.ReadString('\n')
+				if err != nil || !strings.Contains(line, test.kind) || !strings.Contains(line, want) || strings.Contains(line, "spec") {
+					t.Fatalf("event %d: %q %v", i, line, err)
+				}
+			}
+			next <- `{"type":"BOOKMARK","object":{"kind":"Node","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}`
+			if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"9"`) || strings.Contains(line, "cells") {
+				t.Errorf("bookmark: %q %v", line, err)
+			}
+			next <- `{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}`
+			if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"Expired"`) {
+				t.Errorf("error: %q %v", line, err)
+			}
+			close(next)
+			if _, err := lines.ReadString('\n'); err != io.EOF {
+				t.Errorf("the end of the watch: %v", err)
+			}
+		})
+	}
+}
+
+func TestAWatchThatIsNoJSONIsBrokenOff(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	plainBackend(w, `{"type":"ADDED","object":{"kind":"Node"}} nonsense`)
+	w.configure(func(t *Target) { t.ConvertMetadata = true })
+	if a := w.accept(watching, asOne); a.err == nil {
+		t.Errorf("ended as if it were complete: %q", a.body)
+	}
+}
+
+// A subresource that an APIService says is long-running outlives the deadline that the chain gave it.
+func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
+	w := newWorld(t, Config{BodyIdle: 50 * time.Millisecond}, transport.Options{})
+	const deadline = 300 * time.Millisecond
+	w.mu.Lock()
+	w.deadline = deadline
+	w.mu.Unlock()
+	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(2 * deadline):
+			rw.Header().Set("Content-Length", "4")
+			_, _ = io.WriteString(rw, "la")
+			rw.(http.Flusher).Flush()
+			<-time.After(deadline)
+			_, _ = io.WriteString(rw, "te")
+		case <-r.Context().Done():
+		}
+	})))
+	if a := w.get(resource + "/console"); a.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("without the annotation: %d %s", a.StatusCode, a.body)
+	}
+	w.configure(func(t *Target) { t.LongRunning = true })
+	if a := w.get(resource + "/console"); a.StatusCode != 200 || a.body != "late" || a.err != nil {
+		t.Errorf("with it: %d %q %v", a.StatusCode, a.body, a.err)
+	}
+}
+
+// testimony is a Witness.
+type testimony struct {
+	endpoint string
+	number   int
+	failed   string
+	lasts    int
+}
+
+func (s *testimony) Attempted(endpoint string, number int) { s.endpoint, s.number = endpoint, number }
+func (s *testimony) Failed(text string)                    { s.failed = text }
+func (s *testimony) Lasts()                                { s.lasts++ }
+
+func TestTheWitnessHearsWhatTheClientIsTold(t *testing.T) {
+	w := newWorld(t, Config{}, transport.Options{})
+	dead, alive := w.deadAddress(), w.serve(&recorder{})
+	tell := func(path string) *testimony {
+		s := &testimony{}
+		w.configure(func(t *Target) { t.Witness = s })
+		a := w.get(path)
+		if s.failed != "" {
+			if told := a.status(t).Message; told != s.failed {
+				t.Errorf("the client was told %q, the witness %q", told, s.failed)
+			}
+			if logged := w.logs.FilterField(zap.String("told", s.failed)).Len(); logged != 1 {
+				t.Errorf("%d lines of the log say so", logged)
+			}
+		}
+		return s
+	}
+	w.backend(dead)
+	if s := tell(resource); s.endpoint != dead || s.number != 1 || !strings.Contains(s.failed, apiService) {
+		t.Errorf("dead: %+v", s)
+	}
+	w.backend(alive)
+	if s := tell(resource); s.endpoint != alive || s.failed != "" || s.lasts != 0 {
+		t.Errorf("alive: %+v", s)
+	}
+	if s := tell(watching); s.lasts != 1 {
+		t.Errorf("a watch: %+v", s)
+	}
+}

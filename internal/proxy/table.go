@@ -1,0 +1,202 @@
+package proxy
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	kjson "sigs.k8s.io/json"
+)
+
+// object is what every object and every list of the API has. The metadata is kept as it came: what is not ours to
+// understand is not ours to drop.
+type object struct {
+	Kind       string            `json:"kind"`
+	APIVersion string            `json:"apiVersion"`
+	Metadata   json.RawMessage   `json:"metadata"`
+	Items      []json.RawMessage `json:"items"`
+	isList     bool
+	whole      json.RawMessage
+}
+
+// partial is PartialObjectMetadata, or a list of them.
+type partial struct {
+	Kind       string          `json:"kind"`
+	APIVersion string          `json:"apiVersion"`
+	Metadata   json.RawMessage `json:"metadata"`
+	Items      *[]partial      `json:"items,omitempty"`
+}
+
+type table struct {
+	Kind       string                         `json:"kind"`
+	APIVersion string                         `json:"apiVersion"`
+	Metadata   json.RawMessage                `json:"metadata"`
+	Columns    []metav1.TableColumnDefinition `json:"columnDefinitions"`
+	Rows       []row                          `json:"rows"`
+}
+
+type row struct {
+	Cells  []any `json:"cells"`
+	Object any   `json:"object,omitempty"`
+}
+
+// columns are those of custom resources that define none.
+var columns = []metav1.TableColumnDefinition{
+	{Name: "Name", Type: "string", Format: "name", Description: "The name of the object, which is unique within its namespace and resource."},
+	{Name: "Age", Type: "date", Description: "How long ago the object was created."},
+}
+
+var noMetadata = json.RawMessage("{}")
+
+// parseObject reads an object or a list that says its kind.
+func parseObject(text []byte) (*object, error) {
+	o, err := parseItem(text)
+	if err == nil && o.Kind == "" {
+		err = errNotAnObject
+	}
+	return o, err
+}
+
+// parseItem reads an item of a list, which need not say its kind: the list does.
+func parseItem(text []byte) (*object, error) {
+	o := &object{whole: text}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, o); err != nil {
+		return nil, errNotAnObject
+	}
+	// A list without items says null, or nothing at all.
+	o.isList = o.Items != nil || strings.HasSuffix(o.Kind, "List")
+	if len(o.Metadata) == 0 || string(o.Metadata) == "null" {
+		o.Metadata = noMetadata
+	}
+	return o, nil
+}
+
+// convert makes the shape of an object or a list.
+func (s *shape) convert(text []byte) ([]byte, error) {
+	o, err := parseObject(text)
+	if err != nil {
+		return nil, err
+	}
+	if o.Kind == "Status" || o.Kind == "Table" {
+		return text, nil // as it is from the Kubernetes libraries too
+	}
+	if s.table {
+		t, err := s.tableOf(o)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(t)
+	}
+	p, err := s.partialOf(o)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(p)
+}
+
+// event makes the shape of what an event carries. Only the first table of a watch has columns, and a bookmark has no row.
+func (s *shape) event(e event, first bool) (json.RawMessage, error) {
+	o, err := parseObject(e.Object)
+	switch {
+	case err != nil:
+		return nil, err
+	case e.Type == "ERROR" || o.Kind == "Status":
+		return e.Object, nil
+	case !s.table:
+		p, err := s.partialOf(o)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(p)
+	}
+	t, err := s.tableOf(o)
+	if err != nil {
+		return nil, err
+	}
+	if e.Type == "BOOKMARK" {
+		t.Rows = []row{}
+	}
+	if !first {
+		t.Columns = nil
+	}
+	return json.Marshal(t)
+}
+
+func (s *shape) partialOf(o *object) (partial, error) {
+	if !o.isList {
+		return s.partialOne(o), nil
+	}
+	items := make([]partial, 0, len(o.Items))
+	for _, text := range o.Items {
+		item, err := parseItem(text)
+		if err != nil {
+			return partial{}, err
+		}
+		items = append(items, s.partialOne(item))
+	}
+	return partial{Kind: "PartialObjectMetadataList", APIVersion: s.group(), Metadata: o.Metadata, Items: &items}, nil
+}
+
+func (s *shape) partialOne(o *object) partial {
+	return partial{Kind: "PartialObjectMetadata", APIVersion: s.group(), Metadata: o.Metadata}
+}
+
+func (s *shape) group() string { return "meta.k8s.io/" + s.version }
+
+func (s *shape) tableOf(o *object) (*table, error) {
+	t := &table{Kind: "Table", APIVersion: s.group(), Metadata: noMetadata, Columns: columns, Rows: []row{}}
+	list := []*object{o}
+	var meta struct {
+		ResourceVersion    string `json:"resourceVersion,omitempty"`
+		Continue           string `json:"continue,omitempty"`
+		RemainingItemCount *int64 `json:"remainingItemCount,omitempty"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Metadata, &meta); err != nil {
+		return nil, errNotAnObject
+	}
+	t.Metadata, _ = json.Marshal(meta) // strings and a number
+	if o.isList {
+		list = list[:0]
+		for _, text := range o.Items {
+			item, err := parseItem(text)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, item)
+		}
+	}
+	now := time.Now()
+	for _, item := range list {
+		r, err := s.rowOf(item, now)
+		if err != nil {
+			return nil, err
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	return t, nil
+}
+
+func (s *shape) rowOf(o *object, now time.Time) (row, error) {
+	var meta struct {
+		Name    string      `json:"name"`
+		Created metav1.Time `json:"creationTimestamp"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(o.Metadata, &meta); err != nil {
+		return row{}, errNotAnObject
+	}
+	age := "<unknown>"
+	if !meta.Created.IsZero() {
+		age = duration.HumanDuration(now.Sub(meta.Created.Time))
+	}
+	r := row{Cells: []any{meta.Name, age}}
+	switch s.include {
+	case includeNone:
+	case includeObject:
+		r.Object = o.whole
+	default:
+		r.Object = s.partialOne(o)
+	}
+	return r, nil
+}

@@ -1,0 +1,30 @@
+package proxy
+
+import "net/http"
+
+// Witness hears what becomes of a request, on the goroutine that serves it: for the access log and the audit event.
+type Witness interface {
+	// Attempted is told which endpoint is being tried, and how many attempts there are with this one.
+	Attempted(endpoint string, number int)
+	// Failed is told the sentence that the client is told, or would be, had its response not begun.
+	Failed(text string)
+	// Lasts is told, at most once, that what follows may go on for long: a watch, a log or a console has begun. The
+	// request's place among those of its backend is given back in this moment.
+	Lasts()
+}
+
+// nobody is the Witness of requests without one.
+type nobody struct{}
+
+func (nobody) Attempted(string, int) {}
+func (nobody) Failed(string)         {}
+func (nobody) Lasts()                {}
+
+// Attempt implements transport.Observer.
+func (x *exchange) Attempt(endpoint string, number int, header http.Header) http.Header {
+	x.target.Witness.Attempted(endpoint, number)
+	return x.beginSpan(endpoint, number, header)
+}
+
+// Outcome implements transport.Observer.
+func (x *exchange) Outcome(code int, err error) { x.endSpan(code, err) }

@@ -1,0 +1,52 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// docs/security-tests.md says which test tries which attack. A test that is renamed must not leave a claim behind.
+func TestTheListOfSecurityTestsIsTrue(t *testing.T) {
+	text, err := os.ReadFile("../../docs/security-tests.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`([a-z/0-9]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(named) < 50 {
+		t.Fatalf("only %d tests are named", len(named))
+	}
+	for _, n := range named {
+		if !defines(t, n[1], n[2]) {
+			t.Errorf("%s has no %s", n[1], n[2])
+		}
+	}
+	for row, last := range map[string]int{"A": 33, "D": 13} {
+		for i := 1; i <= last; i++ {
+			if !strings.Contains(string(text), fmt.Sprintf("| %s%d |", row, i)) {
+				t.Errorf("row %s%d is missing", row, i)
+			}
+		}
+	}
+}
+
+func defines(t *testing.T, room, test string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(room), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "func "+test+"(") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,154 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/transport"
+)
+
+// remote makes the chain of b end at a router with one remote group-version, up.example.com/v1.
+func (b *bench) remote(t *testing.T, options apiservice.Options, h http.Handler) *transport.Backend {
+	t.Helper()
+	set := transport.New(transport.Options{})
+	t.Cleanup(set.Close)
+	route := apiservice.Route{
+		GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com", Options: options,
+		Backend: backendOf(t, set, "up", h), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
+	}
+	table := apiservice.NewTable([]*apiservice.Route{&route}, true)
+	router := &Router{Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{})}
+	b.handler = router.ServeHTTP
+	return route.Backend
+}
+
+const foo = "/apis/up.example.com/v1/namespaces/n/foos/x"
+
+// A dead backend leaves the same sentence with the client, in the access log and in the audit event.
+func TestAFailureIsToldInTheSameWordsEverywhere(t *testing.T) {
+	b := newBench("alice *")
+	core, logs := observer.New(zap.InfoLevel)
+	b.config.AccessLog = zap.New(core)
+	backend := b.remote(t, apiservice.Options{}, nil)
+	address := backend.Endpoints()[0].Address
+	b.do(t, http.MethodGet, foo, "Test-User: alice")
+	if e := b.events[0]; e.ResponseStatus.Message != "" || e.Annotations["portico.dev/endpoint"] != address || e.Annotations["portico.dev/attempts"] != "1" {
+		t.Errorf("a success: %+v %v", e.ResponseStatus, e.Annotations)
+	}
+	for name, prepare := range map[string]func(){
+		"the backend is at its limit": func() {
+			for backend.Admit() == nil {
+			}
+		},
+	} {
+		prepare()
+		w := b.do(t, http.MethodGet, foo, "Test-User: alice")
+		told := statusOf(t, w).Message
+		e := b.events[len(b.events)-1]
+		if w.Code != http.StatusTooManyRequests || e.ResponseStatus.Message != told || e.ResponseStatus.Status != metav1.StatusFailure {
+			t.Errorf("%s: told %d %q, event %+v", name, w.Code, told, e.ResponseStatus)
+		}
+		if logs.FilterField(zap.String("failure", told)).Len() != 1 {
+			t.Errorf("%s: the access log has %v", name, logs.All())
+		}
+	}
+}
+
+func TestARouteThatIsDownIsToldInTheAuditEventToo(t *testing.T) {
+	b := newBench("alice *")
+	down := apiservice.Route{
+		GroupVersion: schema.GroupVersion{Group: "down.example.com", Version: "v1"}, Name: "v1.down.example.com",
+		Condition: condition(apiregistrationv1.ConditionFalse, "ServiceNotFound", "it is not there"),
+	}
+	table := apiservice.NewTable([]*apiservice.Route{&down}, true)
+	b.handler = (&Router{Routes: func() *apiservice.Table { return table }}).ServeHTTP
+	w := b.do(t, http.MethodGet, "/apis/down.example.com/v1/foos", "Test-User: alice")
+	if e := b.events[0]; e.ResponseStatus.Message != statusOf(t, w).Message || e.Annotations["portico.dev/attempts"] != "" {
+		t.Errorf("%+v %v", e.ResponseStatus, e.Annotations)
+	}
+}
+
+func TestOptionsOfARouteReachTheProxy(t *testing.T) {
+	b := newBench("alice *")
+	b.remote(t, apiservice.Options{RejectSendInitialEvents: true, ConvertTable: true, ConvertMetadata: true},
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"kind":"Foo","metadata":{"name":"x"}}`))
+		}))
+	w := b.do(t, http.MethodGet, "/apis/up.example.com/v1/foos?watch=1&sendInitialEvents=true", "Test-User: alice")
+	if w.Code != http.StatusUnprocessableEntity {
+		t.Errorf("sendInitialEvents: %d %s", w.Code, w.Body)
+	}
+	for _, as := range []string{"Table", "PartialObjectMetadata"} {
+		w = b.do(t, http.MethodGet, foo, "Test-User: alice", "Accept: application/json;as="+as+";v=v1;g=meta.k8s.io")
+		var kind metav1.TypeMeta
+		if err := json.Unmarshal(w.Body.Bytes(), &kind); err != nil || kind.Kind != as {
+			t.Errorf("%s: %v %s", as, err, w.Body)
+		}
+	}
+}
+
+// A subresource that its APIService says is long-running holds no seat once it answers, outlives the deadline, is
+// counted as long-running, and ends with the house.
+func TestLongRunningByAnnotation(t *testing.T) {
+	b := newBench("alice *")
+	b.config.MaxInFlight, b.config.RequestTimeout = 1, 200*time.Millisecond
+	gone := make(chan struct{})
+	b.remote(t, apiservice.Options{LongRunningSubresources: []string{"console"}},
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/console") {
+				return
+			}
+			_, _ = w.Write([]byte("hello"))
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			close(gone)
+		}))
+	chain := b.chain(t)
+	front := httptest.NewServer(chain)
+	t.Cleanup(front.Close)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, front.URL+foo+"/console", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Test-User", "alice")
+	resp, err := front.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := resp.Body.Read(make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the only seat is free again
+		other := httptest.NewRequest(http.MethodGet, foo, nil)
+		other.Header.Set("Test-User", "alice")
+		w := httptest.NewRecorder()
+		chain.ServeHTTP(w, other)
+		if w.Code != http.StatusOK {
+			t.Fatalf("another request while the console is open: %d %s", w.Code, w.Body)
+		}
+	}
+	select {
+	case <-gone:
+		t.Fatal("the deadline ended the console")
+	case <-time.After(2 * b.config.RequestTimeout):
+	}
+	if err := b.config.Drainer.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-gone
+}

@@ -1,0 +1,119 @@
+// Package tracing sends spans to an OTLP collector.
+//
+// It makes a provider of spans and nothing more: which requests begin one is decided in the chain (server), and which
+// attempts at a backend in the proxy. Nobody waits for the collector. Spans queue up to a bound, and beyond it they are
+// dropped, so that a collector that is slow or away costs the front door nothing but the spans.
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+)
+
+// Config is where spans go and how many there are.
+type Config struct {
+	// Endpoint is host:port of a collector that takes OTLP over gRPC without TLS, as kube-apiserver's: one on this
+	// machine. Empty: spans are made for nobody.
+	Endpoint string
+	// SamplingRatePerMillion is how many of a million requests begin a trace of their own. Default 0: only requests
+	// whose privileged caller traces them already.
+	SamplingRatePerMillion int
+	// Service and Version say who we are.
+	Service, Version string
+	// Interval is how long spans are gathered before they are sent. Default 5 s.
+	Interval time.Duration
+	// Logger hears of spans that could not be sent. Nil: nobody does.
+	Logger *zap.Logger
+}
+
+const (
+	// maxQueued bounds the spans that wait for the collector.
+	maxQueued = 2048
+	// maxAttribute bounds each value that a client may have chosen.
+	maxAttribute  = 512
+	exportTimeout = 5 * time.Second
+	// lastFlush is how long the spans that are left may take at the end.
+	lastFlush = 2 * time.Second
+)
+
+// Provider makes spans and sends them.
+type Provider struct {
+	config   Config
+	exporter *otlptrace.Exporter
+	spans    *sdktrace.TracerProvider
+}
+
+// New allocates a provider. It connects to nobody until Run.
+func New(c Config) *Provider {
+	if c.Interval <= 0 {
+		c.Interval = 5 * time.Second
+	}
+	limits := sdktrace.NewSpanLimits()
+	limits.AttributeValueLengthLimit, limits.AttributeCountLimit = maxAttribute, 32
+	ratio := float64(c.SamplingRatePerMillion) / 1_000_000
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	return &Provider{
+		config: c,
+		exporter: otlptrace.NewUnstarted(otlptracegrpc.NewClient(
+			otlptracegrpc.WithEndpoint(c.Endpoint), otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(exportTimeout),
+		)),
+		spans: sdktrace.NewTracerProvider(
+			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio))),
+			sdktrace.WithRawSpanLimits(limits),
+			sdktrace.WithResource(resource.NewSchemaless(
+				attribute.String("service.name", c.Service), attribute.String("service.version", c.Version),
+			)),
+		),
+	}
+}
+
+// Tracer begins the spans of requests.
+func (p *Provider) Tracer() trace.Tracer { return p.spans.Tracer("portico.dev") }
+
+// Run sends spans until ctx ends, and then those that are left, for a while.
+func (p *Provider) Run(ctx context.Context) error {
+	if err := p.exporter.Start(ctx); err != nil {
+		return fmt.Errorf("exporter of spans to %s: %w", p.config.Endpoint, err)
+	}
+	p.spans.RegisterSpanProcessor(sdktrace.NewBatchSpanProcessor(outlet{p.exporter, p.config.Logger},
+		sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithBatchTimeout(p.config.Interval), sdktrace.WithExportTimeout(exportTimeout),
+	))
+	<-ctx.Done()
+	p.stop()
+	return nil
+}
+
+// outlet says in our own log what could not be sent. The library would say so on standard error, in its own words.
+type outlet struct {
+	*otlptrace.Exporter
+	log *zap.Logger
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (o outlet) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	if err := o.Exporter.ExportSpans(ctx, spans); err != nil {
+		o.log.Warn("spans were lost", zap.Int("spans", len(spans)), zap.Error(err))
+	}
+	return nil
+}
+
+// stop sends what is left. A collector that is away has no say in whether we may stop: the exporter goes first, and ends
+// its attempts when the time is up, so that the queue empties into nothing. No error here is of use to anybody.
+func (p *Provider) stop() {
+	last, cancel := context.WithTimeout(context.Background(), lastFlush)
+	defer cancel()
+	_ = p.spans.ForceFlush(last)
+	_ = p.exporter.Shutdown(last)
+	_ = p.spans.Shutdown(context.Background())
+}

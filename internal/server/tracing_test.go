@@ -1,0 +1,189 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	otlp "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/server/tracing"
+)
+
+// gatherer is an OTLP collector in this process.
+type gatherer struct {
+	collector.UnimplementedTraceServiceServer
+	mu    sync.Mutex // guards spans
+	spans []*otlp.Span
+}
+
+func (g *gatherer) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, resource := range r.ResourceSpans {
+		for _, scope := range resource.ScopeSpans {
+			g.spans = append(g.spans, scope.Spans...)
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// trace sends one request through a chain that traces, and returns its spans and what reached the backend.
+func traced(t *testing.T, perMillion int, headers ...string) (spans []*otlp.Span, arrived http.Header) {
+	t.Helper()
+	g := &gatherer{}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	collector.RegisterTraceServiceServer(s, g)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(l) })
+	p := tracing.New(tracing.Config{Endpoint: l.Addr().String(), SamplingRatePerMillion: perMillion, Service: "aggregator", Interval: 10 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	started := make(chan struct{})
+	running.Go(func() {
+		close(started)
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	<-started
+	b := newBench("alice *", "admin *")
+	b.config.Tracer = p.Tracer()
+	b.remote(t, apiservice.Options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { arrived = r.Header }))
+	deadline := time.Now().Add(10 * time.Second)
+	for arrived == nil || len(spans) == 0 && perMillion > 0 && time.Now().Before(deadline) {
+		// The provider takes spans once it runs; until then requests have none.
+		if w := b.do(t, http.MethodGet, foo+"/status", headers...); w.Code != http.StatusOK {
+			t.Fatal(w.Code, w.Body)
+		}
+		<-time.After(30 * time.Millisecond)
+		g.mu.Lock()
+		spans = g.spans
+		g.mu.Unlock()
+	}
+	cancel()
+	running.Wait() // sends what is left
+	s.Stop()
+	wg.Wait()
+	return g.spans, arrived
+}
+
+const (
+	theirTrace  = "0af7651916cd43dd8448eb211c80319c"
+	traceparent = "Traceparent: 00-" + theirTrace + "-b7ad6b7169203331-01"
+)
+
+func TestATraceGoesFromTheClientToTheBackend(t *testing.T) {
+	spans, arrived := traced(t, 1_000_000, "Test-User: alice", traceparent, "Baggage: secret=canary", "Tracestate: a=b")
+	if len(spans) < 2 {
+		t.Fatalf("%d spans", len(spans))
+	}
+	last := spans[len(spans)-2:]
+	request, attempt := last[0], last[1]
+	if request.Kind != otlp.Span_SPAN_KIND_SERVER {
+		request, attempt = attempt, request
+	}
+	if request.Name != "GET foos/status" || attempt.Name != "attempt" || attempt.Kind != otlp.Span_SPAN_KIND_CLIENT {
+		t.Errorf("spans %q and %q", request.Name, attempt.Name)
+	}
+	if string(attempt.ParentSpanId) != string(request.SpanId) || string(attempt.TraceId) != string(request.TraceId) {
+		t.Errorf("the attempt %v is not part of the request %v", attempt, request)
+	}
+	want := "00-" + hex.EncodeToString(attempt.TraceId) + "-" + hex.EncodeToString(attempt.SpanId) + "-01"
+	if got := arrived.Get("Traceparent"); got != want {
+		t.Errorf("the backend continues %q, want %q", got, want)
+	}
+	if arrived.Get("Baggage") != "" || arrived.Get("Tracestate") != "" {
+		t.Errorf("arrived: %v", arrived)
+	}
+	// alice is nobody in particular: her trace is linked to, not continued.
+	if hex.EncodeToString(request.TraceId) == theirTrace || len(request.Links) != 1 || hex.EncodeToString(request.Links[0].TraceId) != theirTrace {
+		t.Errorf("trace %x, links %v", request.TraceId, request.Links)
+	}
+	text := request.String() + attempt.String()
+	if strings.Contains(text, "canary") || strings.Contains(text, "alice") {
+		t.Errorf("a span holds more than it should: %s", text)
+	}
+}
+
+func TestWhoseTracesAreContinued(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		headers   []string
+		continued bool
+	}{
+		{"an administrator", []string{"Test-User: admin", "Test-Group: system:masters"}, true},
+		{"who watches over us", []string{"Test-User: admin", "Test-Group: system:monitoring"}, true},
+		{"anybody", []string{"Test-User: alice", "Test-Group: dev"}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			// Nothing is sampled by itself, so that what is sampled is by the caller's wish.
+			spans, arrived := traced(t, 0, append(test.headers, traceparent)...)
+			got := arrived.Get("Traceparent")
+			if strings.Contains(got, theirTrace) != test.continued || strings.HasSuffix(got, "-01") != test.continued || got == "" {
+				t.Errorf("the backend continues %q", got)
+			}
+			if !test.continued && len(spans) != 0 {
+				t.Errorf("%d spans were sampled", len(spans))
+			}
+		})
+	}
+}
+
+func TestD12OversizedTraceContextIsNotRead(t *testing.T) {
+	for _, headers := range [][]string{
+		{traceparent + strings.Repeat("x", 1<<20)},
+		{traceparent, traceparent},
+		{"Traceparent: 00-nonsense"},
+	} {
+		_, arrived := traced(t, 0, append(headers, "Test-User: admin", "Test-Group: system:masters")...)
+		if got := arrived.Get("Traceparent"); strings.Contains(got, theirTrace) || len(got) > 100 {
+			t.Errorf("the backend continues %.100q", got)
+		}
+	}
+}
+
+// A collector that is away costs spans and nothing else.
+func TestACollectorThatIsAway(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	p := tracing.New(tracing.Config{Endpoint: l.Addr().String(), SamplingRatePerMillion: 1_000_000, Interval: time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	b := newBench("alice *")
+	b.config.Tracer = p.Tracer()
+	start := time.Now()
+	for range 100 {
+		if w := b.do(t, http.MethodGet, foo, "Test-User: alice"); w.Code != http.StatusOK {
+			t.Fatal(w.Code)
+		}
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("100 requests took %s", took)
+	}
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("does not stop")
+	}
+}
