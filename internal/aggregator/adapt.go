@@ -2,18 +2,19 @@ package aggregator
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
-	"time"
-
-	authenticationv1 "k8s.io/api/authentication/v1"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/satoken"
-	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/openapidocs"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
@@ -110,28 +111,43 @@ func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []lifecycle.Reso
 }
 
 // lastKnown keeps what backends last said in etcd, where every replica and the next start find it.
-type lastKnown struct{ store *store.Store }
-
-const lastKnownPrefix = "discovery/"
+type lastKnown struct {
+	store  *store.Store
+	prefix string
+}
 
 func (l lastKnown) Load(ctx context.Context) (map[string][]byte, error) {
-	values, err := l.store.List(ctx, lastKnownPrefix)
+	values, err := l.store.List(ctx, l.prefix)
 	if err != nil {
 		return nil, err
 	}
 	out := make(map[string][]byte, len(values))
 	for key, value := range values {
-		out[strings.TrimPrefix(key, lastKnownPrefix)] = value
+		out[strings.TrimPrefix(key, l.prefix)] = value
 	}
 	return out, nil
 }
 
 func (l lastKnown) Save(ctx context.Context, name string, value []byte) error {
-	return l.store.Put(ctx, lastKnownPrefix+name, value)
+	return l.store.Put(ctx, l.prefix+name, value)
 }
 
 func (l lastKnown) Delete(ctx context.Context, name string) error {
-	return l.store.Delete(ctx, lastKnownPrefix+name)
+	return l.store.Delete(ctx, l.prefix+name)
+}
+
+// Follow tells this replica what the others have heard, so that all of them say the same within a moment.
+func (l lastKnown) Follow(ctx context.Context, saved func(name string, value []byte)) {
+	l.store.Follow(ctx, l.prefix, func(key string, value []byte) { saved(strings.TrimPrefix(key, l.prefix), value) })
+}
+
+// replicaName is how people tell this process from the others: the machine, and what sets a restart of it apart.
+func replicaName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "replica"
+	}
+	return host + "-" + strings.ToLower(rand.Text()[:6])
 }
 
 func (h *house) ownAddresses() []string { return []string{h.listener.Addr().String()} }
@@ -139,43 +155,39 @@ func (h *house) ownAddresses() []string { return []string{h.listener.Addr().Stri
 // reportFailure lets the prober look at once when traffic meets a failure.
 func (h *house) reportFailure(b *transport.Backend, _ error) { h.apiservices.ReportFailure(b) }
 
-// localDocuments are the OpenAPI documents of the local groups, prepared when the program was built.
-func localDocuments() []openapi.Document {
-	prepared := openapidocs.Documents()
-	out := make([]openapi.Document, 0, len(prepared))
+// localDocuments are the OpenAPI documents of the local groups, prepared when the program was built, and those of custom
+// resources, which come and go.
+func (h *house) localDocuments() []openapi.Document {
+	prepared, custom := openapidocs.Documents(), h.core.Documents()
+	out := make([]openapi.Document, 0, len(prepared)+len(custom))
 	for _, d := range prepared {
+		out = append(out, openapi.Document{Path: d.Path, Hash: d.Hash, Packed: d.Packed})
+	}
+	for _, d := range custom {
 		out = append(out, openapi.Document{Path: d.Path, Hash: d.Hash, Packed: d.Packed})
 	}
 	return out
 }
 
+// localSwagger is the same in version 2.
+func localSwagger() []openapi.Document {
+	d := openapidocs.Swagger()
+	return []openapi.Document{{Hash: d.Hash, Packed: d.Packed}}
+}
+
 // issuer signs tokens for the local groups.
 type issuer struct{ tokens *satoken.Tokens }
 
-func (i issuer) IssueToken(ctx context.Context, subject coreapi.TokenSubject, audiences []string, lifetime time.Duration) (coreapi.IssuedToken, error) {
-	seconds := int64(lifetime / time.Second)
-	request := satoken.IssueRequest{
-		Namespace: subject.Account.Namespace, Name: subject.Account.Name, UID: subject.Account.UID,
-		Spec: authenticationv1.TokenRequestSpec{Audiences: audiences, ExpirationSeconds: &seconds, BoundObjectRef: boundTo(subject)},
-	}
-	token, expires, err := i.tokens.Issue(ctx, request)
+func (i issuer) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (
+	authenticationv1.TokenRequestStatus, []string, error,
+) {
+	token, expires, err := i.tokens.Issue(ctx, satoken.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
 	if err != nil {
-		return coreapi.IssuedToken{}, err
+		return authenticationv1.TokenRequestStatus{}, nil, err
 	}
+	audiences := spec.Audiences
 	if len(audiences) == 0 {
 		audiences = i.tokens.Audiences()
 	}
-	return coreapi.IssuedToken{Token: token, Expires: expires, Audiences: audiences}, nil
-}
-
-func boundTo(s coreapi.TokenSubject) *authenticationv1.BoundObjectReference {
-	switch {
-	case s.Pod != nil:
-		return &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: s.Pod.Name, UID: s.Pod.UID}
-	case s.Secret != nil:
-		return &authenticationv1.BoundObjectReference{Kind: "Secret", APIVersion: "v1", Name: s.Secret.Name, UID: s.Secret.UID}
-	case s.Node != nil:
-		return &authenticationv1.BoundObjectReference{Kind: "Node", APIVersion: "v1", Name: s.Node.Name, UID: s.Node.UID}
-	}
-	return nil
+	return authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}, audiences, nil
 }

@@ -64,6 +64,12 @@ type Config struct {
 	CORSAllowedOrigins          []string
 	ShutdownDelay               time.Duration
 	ShutdownGrace               time.Duration
+	// AuthorizeUpgradesAsCreate asks for the right to create of whoever upgrades a GET, beside that to get.
+	AuthorizeUpgradesAsCreate bool
+	// TracingEndpoint is host:port of an OTLP collector (gRPC, without TLS: on this machine). Default none.
+	TracingEndpoint string
+	// TracingSamplingRatePerMillion is how many of a million requests are traced on our own account. Default 0.
+	TracingSamplingRatePerMillion int
 	// AccessLog logs one line for each request.
 	AccessLog bool
 	// AuditLogPath receives one event for each request; "-" is standard output. Default none.
@@ -144,6 +150,9 @@ func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", c.MaxRequestsInFlight, "reads served at once; negative: no bound")
 	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight, "writes served at once; negative: no bound")
 	fs.StringSliceVar(&c.CORSAllowedOrigins, "cors-allowed-origins", c.CORSAllowedOrigins, "regular expressions of origins that browsers may call from")
+	fs.BoolVar(&c.AuthorizeUpgradesAsCreate, "authorize-upgrades-as-create", c.AuthorizeUpgradesAsCreate, "ask for the right to create, beside that to get, of whoever opens a websocket with a GET")
+	fs.StringVar(&c.TracingEndpoint, "tracing-endpoint", c.TracingEndpoint, "host:port of an OTLP collector to send spans to, by gRPC without TLS; default none")
+	fs.IntVar(&c.TracingSamplingRatePerMillion, "tracing-sampling-rate-per-million", c.TracingSamplingRatePerMillion, "how many of a million requests are traced, beside those that a privileged caller traces")
 	fs.BoolVar(&c.AccessLog, "access-log", c.AccessLog, "log one line for each request")
 	fs.StringVar(&c.AuditLogPath, "audit-log-path", c.AuditLogPath, `write one audit event for each request to this file; "-" is standard output`)
 }
@@ -185,6 +194,14 @@ func (c *Config) Validate() error {
 	}
 	if c.RequestTimeout <= 0 {
 		bad("request-timeout", "%s is not positive", c.RequestTimeout)
+	}
+	if _, _, err := net.SplitHostPort(c.TracingEndpoint); c.TracingEndpoint != "" && err != nil {
+		bad("tracing-endpoint", "%q is not host:port: %v", c.TracingEndpoint, err)
+	}
+	if n := c.TracingSamplingRatePerMillion; n < 0 || n > 1_000_000 {
+		bad("tracing-sampling-rate-per-million", "%d is not a number from 0 to 1000000", n)
+	} else if n > 0 && c.TracingEndpoint == "" {
+		bad("tracing-sampling-rate-per-million", "is only of use together with --tracing-endpoint")
 	}
 	if c.ShutdownDelay < 0 || c.ShutdownGrace <= 0 {
 		bad("shutdown-grace-period", "delay and grace are lengths of time")

@@ -10,9 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -36,6 +35,7 @@ import (
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/run"
 	"portico.dev/internal/server"
+	"portico.dev/internal/server/tracing"
 	"portico.dev/internal/store"
 	"portico.dev/internal/transport"
 	"portico.dev/internal/version"
@@ -49,12 +49,13 @@ type house struct {
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
 
-	store  *store.Store
-	tokens *satoken.Tokens
-	lookup *lateLookup
-	authn  *authn.Authenticator
-	rbac   *rbac.RBAC
-	core   *coreapi.Server
+	store    *store.Store
+	replicas *store.Replicas
+	tokens   *satoken.Tokens
+	lookup   *lateLookup
+	authn    *authn.Authenticator
+	rbac     *rbac.RBAC
+	core     *coreapi.Server
 
 	// The two clients of our own: clients reaches the local groups, everywhere reaches backends too.
 	clients    *kubernetes.Clientset
@@ -72,7 +73,8 @@ type house struct {
 	router  *server.Router
 	health  *server.Health
 	drainer *server.Drainer
-	audit   *os.File // nil: no audit log, or standard output
+	tracing *tracing.Provider // nil: no request is traced
+	audit   *os.File          // nil: no audit log, or standard output
 	server  *server.Server
 }
 
@@ -105,6 +107,7 @@ func (h *house) wireState() (err error) {
 	if err != nil {
 		return err
 	}
+	h.replicas = h.store.Replicas(replicaName())
 	h.lookup = &lateLookup{}
 	h.tokens, err = satoken.New(satoken.Config{
 		Issuer: h.issuer, Audiences: c.APIAudiences,
@@ -179,25 +182,28 @@ func (h *house) wireRoutes() (err error) {
 	c := h.cfg
 	h.transport = transport.New(transport.Options{
 		Certificate: h.presented, OwnAddresses: h.ownAddresses, OnFailure: h.reportFailure,
-		Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
+		OnSuccess: func(b *transport.Backend) { h.apiservices.ReportSuccess(b) },
+		Metrics:   h.metrics.Backends, Logger: h.log.Named("transport"),
 	})
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
 		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
-		Transport: h.transport, Local: h.core.GroupVersions(), EndpointRouting: c.EnableAggregatorRouting,
-		Metrics: h.metrics.Availability, Logger: h.log.Named("apiservice"),
+		Transport: h.transport, Local: h.core.BuiltIn(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
+		Peers: h.replicas, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
+		DocumentTrouble: func(apiService string) string { return h.openapi.Trouble(apiService) },
+		Metrics:         h.metrics.Availability, Logger: h.log.Named("apiservice"),
 	})
 	h.discovery, err = discovery.New(discovery.Config{
-		Local: h.localDiscovery, Routes: h.routes, Changed: h.apiservices.Changed,
-		Keep: lastKnown{h.store}, Address: h.listener.Addr().String(),
+		Local: h.localDiscovery, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
+		Keep: lastKnown{h.store, "discovery/"}, Address: h.listener.Addr().String(),
 		Metrics: h.metrics.Discovery, Logger: h.log.Named("discovery"),
 	})
 	if err != nil {
 		return err
 	}
 	h.openapi, err = openapi.New(openapi.Config{
-		Local: localDocuments, Routes: h.routes, Changed: h.apiservices.Changed,
-		Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
+		Local: h.localDocuments, LocalV2: localSwagger, Routes: h.routes, Changed: h.apiservices.Changed,
+		Keep: lastKnown{h.store, "openapi/"}, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
 	})
 	return err
 }
@@ -210,7 +216,7 @@ func (h *house) wireFront() error {
 	h.health = server.NewHealth(h.log.Named("health"), h.checks()...)
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
-		LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return sets.New(h.core.GroupVersions()...) },
+		LocalGroupVersions: h.core.GroupVersions,
 		Local:              server.ForLocal(h.core.Handler()),
 		Proxy:              h.proxy,
 		Discovery:          h.discovery,
@@ -232,11 +238,18 @@ func (h *house) wireFront() error {
 	if err != nil {
 		return err
 	}
+	if c.TracingEndpoint != "" {
+		h.tracing = tracing.New(tracing.Config{
+			Endpoint: c.TracingEndpoint, SamplingRatePerMillion: c.TracingSamplingRatePerMillion,
+			Service: "aggregator", Version: version.Portico, Logger: h.log.Named("tracing"),
+		})
+	}
 	chain, err := server.NewChain(server.ChainConfig{
 		Authenticator: h.authn, Authorizer: h.rbac, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
 		MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
-		CORSAllowedOrigins: c.CORSAllowedOrigins, AccessLog: h.accessLog(), Audit: sink,
-		Metrics: h.metrics.Requests, Logger: h.log.Named("server"), Drainer: h.drainer,
+		CORSAllowedOrigins: c.CORSAllowedOrigins, AccessLog: h.accessLog(), Audit: sink, Tracer: h.tracer(),
+		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate,
+		Metrics:            h.metrics.Requests, Logger: h.log.Named("server"), Drainer: h.drainer,
 	}, h.router)
 	if err != nil {
 		return err
@@ -318,6 +331,14 @@ func (h *house) accessLog() *zap.Logger {
 	return h.log.Named("access")
 }
 
+// tracer is nil, and then the chain does without, unless there is somebody to send spans to.
+func (h *house) tracer() trace.Tracer {
+	if h.tracing == nil {
+		return nil
+	}
+	return h.tracing.Tracer()
+}
+
 func (h *house) auditSink() (server.AuditSink, error) {
 	switch h.cfg.AuditLogPath {
 	case "":
@@ -348,6 +369,7 @@ func (h *house) members() *run.Group {
 	add("keys", nil, h.followKeys)
 	add("token file", nil, h.authn.Run)
 	add("store", h.store.Ready(), h.store.Run)
+	add("replicas", h.replicas.Ready(), h.replicas.Run)
 	add("local groups", h.core.Ready(), h.core.Run)
 	bootstrapped, bootstrap := h.bootstrap()
 	add("bootstrap", bootstrapped, bootstrap)
@@ -359,6 +381,9 @@ func (h *house) members() *run.Group {
 	add("discovery", h.discovery.Ready(), h.discovery.Run)
 	add("openapi", h.openapi.Ready(), h.openapi.Run)
 	add("controllers", h.controllers.Ready(), h.controllers.Run)
+	if h.tracing != nil {
+		add("tracing", nil, h.tracing.Run) // before the listener, so that the last spans are sent after the last request
+	}
 	add("listener", h.server.Ready(), h.server.Run)
 	return g
 }

@@ -1,0 +1,114 @@
+package aggregator
+
+import (
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/internal/pki"
+)
+
+func TestSettingsThatCannotWorkAreNamedByTheirFlag(t *testing.T) {
+	for name, c := range map[string]struct {
+		args    string
+		refused []string
+	}{
+		"the default":                    {"", nil},
+		"a free port on every address":   {"--bind-address 0.0.0.0 --secure-port 0", nil},
+		"IPv6":                           {"--bind-address ::1", nil},
+		"an external etcd":               {"--etcd-servers https://a:2379,https://b:2379", nil},
+		"no data directory":              {"--data-dir=", []string{"--data-dir"}},
+		"a name to listen on":            {"--bind-address localhost", []string{`--bind-address: "localhost" is not an IP address`}},
+		"two mistakes":                   {"--bind-address x --secure-port 70000", []string{"--bind-address", "--secure-port: 70000"}},
+		"a certificate without its key":  {"--tls-cert-file a", []string{"--tls-cert-file: is only of use together with --tls-private-key-file"}},
+		"a key without its certificate":  {"--proxy-client-key-file a", []string{"--proxy-client-cert-file"}},
+		"a socket of an etcd elsewhere":  {"--etcd-servers https://a:2379 --etcd-unix-socket s", []string{"--etcd-unix-socket"}},
+		"a prefix that is no path":       {"--etcd-prefix registry", []string{"--etcd-prefix"}},
+		"a name that is none":            {"--advertise-name a_b", []string{"--advertise-name"}},
+		"no time for requests":           {"--request-timeout 0s", []string{"--request-timeout"}},
+		"a delay of less than no time":   {"--shutdown-delay-duration -1s", []string{"--shutdown-grace-period"}},
+		"an address and a name as names": {"--advertise-name 10.0.0.1,api.example.com", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := Default()
+			fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+			config.AddFlags(fs)
+			if err := fs.Parse(strings.Fields(c.args)); err != nil {
+				t.Fatal(err)
+			}
+			err := config.Validate()
+			if c.refused == nil && err != nil {
+				t.Fatal(err)
+			}
+			for _, text := range c.refused {
+				if err == nil || !strings.Contains(err.Error(), text) {
+					t.Errorf("got %v, want %q", err, text)
+				}
+			}
+		})
+	}
+}
+
+func TestKubeconfigsAreIssuedFromADirectoryThatWasStarted(t *testing.T) {
+	dir := t.TempDir()
+	c := Default()
+	c.DataDir = dir
+	if _, err := Kubeconfig(dir, "https://a:6443", "alice", nil, 0); err == nil || !strings.Contains(err.Error(), "start `aggregator") {
+		t.Errorf("a directory without keys: %v", err)
+	}
+	if _, err := pki.OpenDirectory(c.pkiDir(), pki.Leaf{CommonName: "front"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Kubeconfig(dir, "", "alice", nil, 0); err == nil || !strings.Contains(err.Error(), "--server") {
+		t.Errorf("a front door whose address nobody knows: %v", err)
+	}
+	for user, text := range map[string]string{"": "--user", "system:serviceaccount:a:b": "kubectl create token"} {
+		if _, err := Kubeconfig(dir, "https://a:6443", user, nil, 0); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("user %q: %v", user, err)
+		}
+	}
+	data, err := Kubeconfig(dir, "https://a:6443", "alice", []string{"dev", "ops"}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "alice"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "alice"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := pki.StaticKeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := pki.LoadBundle(filepath.Join(c.pkiDir(), "client-ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := pair.Leaf()
+	if err := clients.VerifyClient([]*x509.Certificate{leaf}); err != nil || leaf.Subject.CommonName != "alice" || len(leaf.Subject.Organization) != 2 {
+		t.Errorf("certificate of %v: %v", leaf.Subject, err)
+	}
+	if config.Host != "https://a:6443" || len(config.CAData) == 0 {
+		t.Errorf("cluster %q", config.Host)
+	}
+}
+
+func TestShellQuote(t *testing.T) {
+	for path, want := range map[string]string{
+		"/home/a/portico-data/x": "/home/a/portico-data/x",
+		"/with blank/x":          "'/with blank/x'",
+		"/it's/x":                `'/it'\''s/x'`,
+		"/$(reboot)":             "'/$(reboot)'",
+	} {
+		if got := shellQuote(path); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+}

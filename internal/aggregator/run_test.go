@@ -1,0 +1,173 @@
+package aggregator
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// A timer of the library's watch cache, which ends by itself within three seconds.
+		goleak.IgnoreTopFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),
+	)
+}
+
+// open starts a front door on a free port and returns an administrator's configuration and how to stop it.
+func open(t *testing.T, dir string, change ...func(*Config)) (client *rest.Config, stop func() error) {
+	t.Helper()
+	c := Default()
+	c.DataDir, c.SecurePort, c.AccessLog = dir, 0, false
+	for _, f := range change {
+		f(&c)
+	}
+	a, err := New(c, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	stop = func() error {
+		cancel()
+		return <-done
+	}
+	select {
+	case <-a.Ready():
+	case err := <-done:
+		cancel()
+		t.Fatal(err)
+	case <-time.After(time.Minute):
+		t.Fatal("not ready within a minute")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", c.AdminKubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config, stop
+}
+
+func get(t *testing.T, config *rest.Config, path string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, body := do(t, config, r)
+	return res.StatusCode, body
+}
+
+func do(t *testing.T, config *rest.Config, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	client.Timeout = 20 * time.Second
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+// No globals: two front doors in one process neither share nor disturb anything.
+func TestTwoFrontDoorsInOneProcess(t *testing.T) {
+	one, stopOne := open(t, filepath.Join(t.TempDir(), "one"))
+	two, stopTwo := open(t, filepath.Join(t.TempDir(), "two"))
+	if err := stopOne(); err != nil {
+		t.Errorf("stop one: %v", err)
+	}
+	if code, body := get(t, two, "/readyz?verbose"); code != http.StatusOK {
+		t.Errorf("the other one is not ready any more: %d\n%s", code, body)
+	}
+	if one.Host == two.Host {
+		t.Error("both have one address")
+	}
+	if err := stopTwo(); err != nil {
+		t.Errorf("stop two: %v", err)
+	}
+}
+
+func TestARestartKeepsDataAndKeys(t *testing.T) {
+	dir := t.TempDir()
+	config, stop := open(t, dir)
+	client := kubernetes.NewForConfigOrDie(config)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	before, err := client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, body := get(t, config, "/metrics"); code != http.StatusOK || !strings.Contains(body, "apiserver_request_total") {
+		t.Errorf("metrics: %d", code)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	again, stop := open(t, dir)
+	again.CAData, again.CertData, again.KeyData = config.CAData, config.CertData, config.KeyData
+	after, err := kubernetes.NewForConfigOrDie(again).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("with the first start's credentials: %v", err)
+	}
+	if before.UID != after.UID {
+		t.Error("the data is gone")
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartsThatCannotWorkSayWhyInOneLine(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := taken.Addr().(*net.TCPAddr).Port
+	for name, c := range map[string]struct {
+		change func(*Config)
+		says   string
+	}{
+		"a port in use":      {func(c *Config) { c.SecurePort = port }, strconv.Itoa(port) + " is in use by another process"},
+		"a missing CA file":  {func(c *Config) { c.ClientCAFile = "/nonexistent/ca.crt" }, "--client-ca-file"},
+		"an unwritable path": {func(c *Config) { c.DataDir = "/dev/null/data" }, "data directory /dev/null/data cannot be used"},
+		"a missing token file": {
+			func(c *Config) { c.TokenAuthFile = "/nonexistent/tokens" }, "/nonexistent/tokens",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := Default()
+			config.DataDir, config.SecurePort = t.TempDir(), 0
+			c.change(&config)
+			a, err := New(config, zap.NewNop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = a.Run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v, want one line with %q", err, c.says)
+			}
+		})
+	}
+}
