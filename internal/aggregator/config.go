@@ -57,6 +57,8 @@ type Config struct {
 
 	// EnableAggregatorRouting sends requests to endpoints rather than to the cluster address of a Service. Default true.
 	EnableAggregatorRouting bool
+	// Zone is where this replica runs; endpoints of the same zone are preferred while one of them is well. Default none.
+	Zone string
 
 	RequestTimeout              time.Duration
 	MaxRequestsInFlight         int
@@ -129,7 +131,7 @@ func (c *Config) addIdentityFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.RequestHeaderExtraHeaderPrefixes, "requestheader-extra-headers-prefix", c.RequestHeaderExtraHeaderPrefixes, "prefixes of headers that hold extra")
 	fs.StringVar(&c.ProxyClientCertFile, "proxy-client-cert-file", c.ProxyClientCertFile, "client certificate for extension servers; default made in the data directory")
 	fs.StringVar(&c.ProxyClientKeyFile, "proxy-client-key-file", c.ProxyClientKeyFile, "key of the client certificate for extension servers")
-	fs.StringVar(&c.ServiceAccountIssuer, "service-account-issuer", c.ServiceAccountIssuer, "issuer of service account tokens; default https://<first address>")
+	fs.StringVar(&c.ServiceAccountIssuer, "service-account-issuer", c.ServiceAccountIssuer, "issuer of service account tokens; default https://kubernetes.default.svc.cluster.local")
 	fs.StringVar(&c.ServiceAccountSigningKeyFile, "service-account-signing-key-file", c.ServiceAccountSigningKeyFile, "key that signs service account tokens; default made in the data directory")
 	fs.StringSliceVar(&c.ServiceAccountKeyFiles, "service-account-key-file", c.ServiceAccountKeyFiles, "keys that verify service account tokens; default the signing key")
 	fs.StringSliceVar(&c.APIAudiences, "api-audiences", c.APIAudiences, "audiences of tokens for this server; default the issuer")
@@ -146,6 +148,7 @@ func (c *Config) addStorageFlags(fs *pflag.FlagSet) {
 
 func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.EnableAggregatorRouting, "enable-aggregator-routing", c.EnableAggregatorRouting, "send requests to the endpoints of a Service rather than to its cluster address")
+	fs.StringVar(&c.Zone, "zone", c.Zone, "zone this server runs in; endpoints of extension servers in the same zone are preferred")
 	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "limit of a request that is not long-running")
 	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", c.MaxRequestsInFlight, "reads served at once; negative: no bound")
 	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight, "writes served at once; negative: no bound")

@@ -183,7 +183,7 @@ func (h *house) wireRoutes() (err error) {
 	h.transport = transport.New(transport.Options{
 		Certificate: h.presented, OwnAddresses: h.ownAddresses, OnFailure: h.reportFailure,
 		OnSuccess: func(b *transport.Backend) { h.apiservices.ReportSuccess(b) },
-		Metrics:   h.metrics.Backends, Logger: h.log.Named("transport"),
+		Zone:      c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
 	})
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),

@@ -362,6 +362,11 @@ func TestAUsersOwnAPIServiceForALocalGroupVersionStands(t *testing.T) {
 	if r, _ := h.Table().Lookup(schema.GroupVersion{Group: "apps", Version: "v1"}); r.Local {
 		t.Error("it is not routed to the backend")
 	}
+	eventually(t, "the status says what it hides", func() bool {
+		return slices.ContainsFunc(h.get("v1.apps").Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
+			return c.Type == hidesLocal && c.Status == apiregistrationv1.ConditionTrue
+		})
+	})
 }
 
 func TestCustomResourceDefinitionsAreRegisteredAndForgotten(t *testing.T) {

@@ -84,6 +84,11 @@ func (c *Controller) follow(name string) (gone bool) {
 	}
 	c.locate(e)
 	e.noteAbsence(before, time.Now())
+	hidden, err := c.wanted.get(name)
+	if err != nil {
+		c.log.Error("look for local resources", zap.String("apiservice", name), zap.Error(err))
+	}
+	e.evidence.hidesLocal = hidden != nil
 	return false
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
@@ -32,11 +33,14 @@ const (
 	orphaned           apiregistrationv1.APIServiceConditionType = "Orphaned"
 	annotationsValid   apiregistrationv1.APIServiceConditionType = "AnnotationsValid"
 	openAPIValid       apiregistrationv1.APIServiceConditionType = "OpenAPIValid"
+	tlsVerified        apiregistrationv1.APIServiceConditionType = "TLSVerified"
+	hidesLocal         apiregistrationv1.APIServiceConditionType = "HidesLocalResources"
 )
 
 // passing are the conditions of ours that go when what they say no longer holds.
 var passing = []apiregistrationv1.APIServiceConditionType{
-	caBundleValid, servingCertExpires, orphaned, annotationsValid, openAPIValid, availableOnAllReplicas,
+	caBundleValid, servingCertExpires, orphaned, annotationsValid, openAPIValid, tlsVerified, hidesLocal,
+	availableOnAllReplicas,
 }
 
 // certificateWarning is how long before a serving certificate ends that the APIService says so.
@@ -58,6 +62,8 @@ type evidence struct {
 	// wrongAnnotations are those that make no sense, and documentTrouble is what is wrong with the OpenAPI document.
 	wrongAnnotations []string
 	documentTrouble  string
+	// hidesLocal is that this server has the group-version too, from a CustomResourceDefinition or built in.
+	hidesLocal bool
 	// before is the previous verdict on the same Service, nil when there is none.
 	before *apiregistrationv1.APIServiceCondition
 }
@@ -127,6 +133,15 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e evidence, now tim
 	if len(e.wrongAnnotations) > 0 {
 		add(annotationsValid, condition(apiregistrationv1.ConditionFalse, "Ignored",
 			"annotations without effect: "+strings.Join(e.wrongAnnotations, "; ")))
+	}
+	if spec.InsecureSkipTLSVerify {
+		add(tlsVerified, condition(apiregistrationv1.ConditionFalse, "InsecureSkipTLSVerify",
+			"spec.insecureSkipTLSVerify accepts whoever answers at the Service's address: set spec.caBundle instead"))
+	}
+	if e.hidesLocal {
+		add(hidesLocal, condition(apiregistrationv1.ConditionTrue, "GroupVersionServedHere", fmt.Sprintf(
+			"this server has resources of %s too, and they cannot be reached while this APIService exists: delete it, or serve one of them in another group",
+			schema.GroupVersion{Group: spec.Group, Version: spec.Version})))
 	}
 	// Of a backend that does not answer at all, Available says what there is to say.
 	if e.documentTrouble != "" && judge(e).Status == apiregistrationv1.ConditionTrue {

@@ -139,6 +139,12 @@ func TestExtraConditions(t *testing.T) {
 			apiregistrationv1.APIServiceSpec{}, evidence{heard: heard(now.Add(6 * 24 * time.Hour))},
 			map[string]string{"ServingCertExpiring": "True"},
 		},
+		"A24 whoever answers is believed": {
+			apiregistrationv1.APIServiceSpec{InsecureSkipTLSVerify: true}, evidence{}, map[string]string{"TLSVerified": "False"},
+		},
+		"custom resources in the same group-version": {
+			apiregistrationv1.APIServiceSpec{}, evidence{hidesLocal: true}, map[string]string{"HidesLocalResources": "True"},
+		},
 		"annotations that make no sense": {
 			apiregistrationv1.APIServiceSpec{}, evidence{wrongAnnotations: []string{"x: no"}}, map[string]string{"AnnotationsValid": "False"},
 		},

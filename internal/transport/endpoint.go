@@ -76,7 +76,11 @@ func (e *endpoint) failed(err error, hard bool) {
 	out := e.health.failed(time.Now(), hard, err.Error())
 	if out {
 		e.backend.metrics.Ejected()
-		e.backend.set.options.Logger.Warn("endpoint ejected",
+		level := zap.WarnLevel
+		if e.health.relapsed() {
+			level = zap.DebugLevel // it is known to be dead; saying so every two seconds helps nobody
+		}
+		e.backend.set.options.Logger.Log(level, "endpoint ejected",
 			zap.String("backend", e.backend.Name()), zap.String("endpoint", e.address), zap.Error(err))
 	}
 	if out || hard {

@@ -109,3 +109,10 @@ func (h *health) failed(now time.Time, hard bool, cause string) bool {
 	h.ejected++
 	return true
 }
+
+// relapsed reports whether the present ejection followed another without an answer between them.
+func (h *health) relapsed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.span > firstEjection
+}
