@@ -1,6 +1,6 @@
 // Package aggregator is config, wire, run: it builds the whole house; cmd/* parse flags and call it.
 //
 // config.go says what can be set, prepare.go turns settings into keys, trust and a bound listener, wire.go builds the
-// rooms and puts them in order, run.go starts and stops them, dev.go adds the demonstration: one extension server that
-// is registered through the public API like any other.
+// rooms, adapt.go hands what one offers to the next, order.go puts them in order, run.go starts and stops them. dev.go
+// adds the demonstration: one extension server that is registered through the public API like any other.
 package aggregator

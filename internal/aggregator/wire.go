@@ -1,12 +1,9 @@
 package aggregator
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -33,7 +30,6 @@ import (
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
-	"portico.dev/internal/run"
 	"portico.dev/internal/server"
 	"portico.dev/internal/server/tracing"
 	"portico.dev/internal/store"
@@ -285,45 +281,6 @@ func (h *house) wireControllers() error {
 	return nil
 }
 
-func (h *house) checks() []server.Check {
-	return []server.Check{
-		{Name: "etcd", Live: true, Ask: h.store.Check},
-		{Name: "local-groups", Ask: closed(h.core.Ready())},
-		{Name: "rbac", Ask: closed(h.rbac.Ready())},
-		{Name: "apiservice-routes", Ask: closed(h.apiservices.Ready())},
-		{Name: "discovery", Ask: closed(h.discovery.Ready())},
-		{Name: "client-ca-file", Ask: func(context.Context) error { return h.clientCA.Stale() }},
-		{Name: "authentication", Ask: func(context.Context) error { return h.authn.Stale() }},
-		{Name: "requestheader-client-ca-file", Ask: func(context.Context) error { return h.frontProxy.Stale() }},
-		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.shown.Stale() }},
-		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.presented.Stale() }},
-	}
-}
-
-var errStarting = errors.New("not there yet")
-
-func closed(ready <-chan struct{}) func(context.Context) error {
-	return func(context.Context) error {
-		select {
-		case <-ready:
-			return nil
-		default:
-			return errStarting
-		}
-	}
-}
-
-// notReady is why API requests cannot be answered yet. The listener opens last, so this speaks only of what may still
-// be missing then.
-func (h *house) notReady() error {
-	for _, ready := range []<-chan struct{}{h.core.Ready(), h.rbac.Ready()} {
-		if err := closed(ready)(context.Background()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (h *house) accessLog() *zap.Logger {
 	if !h.cfg.AccessLog {
 		return nil
@@ -358,74 +315,4 @@ func (h *house) closeAudit() {
 	if h.audit != nil {
 		_ = h.audit.Close() // every event was written when its request ended
 	}
-}
-
-// members is the order of the house.
-func (h *house) members() *run.Group {
-	g := &run.Group{}
-	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
-		g.Add(run.Member{Name: name, Ready: ready, Run: f})
-	}
-	add("keys", nil, h.followKeys)
-	add("token file", nil, h.authn.Run)
-	add("store", h.store.Ready(), h.store.Run)
-	add("replicas", h.replicas.Ready(), h.replicas.Run)
-	add("local groups", h.core.Ready(), h.core.Run)
-	bootstrapped, bootstrap := h.bootstrap()
-	add("bootstrap", bootstrapped, bootstrap)
-	synced, follow := h.followState()
-	add("informers", synced, follow)
-	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.informers.Rbac().V1()) })
-	add("transport", nil, h.closeTransport)
-	add("apiservices", h.apiservices.Ready(), h.apiservices.Run)
-	add("discovery", h.discovery.Ready(), h.discovery.Run)
-	add("openapi", h.openapi.Ready(), h.openapi.Run)
-	add("controllers", h.controllers.Ready(), h.controllers.Run)
-	if h.tracing != nil {
-		add("tracing", nil, h.tracing.Run) // before the listener, so that the last spans are sent after the last request
-	}
-	add("listener", h.server.Ready(), h.server.Run)
-	return g
-}
-
-const bootstrapTimeout = 30 * time.Second
-
-// bootstrap writes the namespaces, roles and bindings that every cluster starts with.
-func (h *house) bootstrap() (<-chan struct{}, func(context.Context) error) {
-	done := make(chan struct{})
-	return done, func(ctx context.Context) error {
-		bounded, cancel := context.WithTimeout(ctx, bootstrapTimeout)
-		defer cancel()
-		if err := lifecycle.EnsureNamespaces(bounded, h.clients); err != nil {
-			return err
-		}
-		if err := rbac.EnsureBootstrap(bounded, h.clients); err != nil {
-			return err
-		}
-		close(done)
-		<-ctx.Done()
-		return nil
-	}
-}
-
-// followState runs the informers.
-func (h *house) followState() (<-chan struct{}, func(context.Context) error) {
-	synced := make(chan struct{})
-	return synced, func(ctx context.Context) error {
-		h.informers.Start(ctx.Done())
-		h.services.Start(ctx.Done())
-		h.informers.WaitForCacheSync(ctx.Done())
-		h.services.WaitForCacheSync(ctx.Done())
-		close(synced)
-		<-ctx.Done()
-		h.informers.Shutdown()
-		h.services.Shutdown()
-		return nil
-	}
-}
-
-func (h *house) closeTransport(ctx context.Context) error {
-	<-ctx.Done()
-	h.transport.Close()
-	return nil
 }

@@ -1,0 +1,80 @@
+package aggregator
+
+import (
+	"context"
+	"time"
+
+	"portico.dev/internal/auth/rbac"
+	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/run"
+)
+
+// members is the order of the house.
+func (h *house) members() *run.Group {
+	g := &run.Group{}
+	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
+		g.Add(run.Member{Name: name, Ready: ready, Run: f})
+	}
+	add("keys", nil, h.followKeys)
+	add("token file", nil, h.authn.Run)
+	add("store", h.store.Ready(), h.store.Run)
+	add("replicas", h.replicas.Ready(), h.replicas.Run)
+	add("local groups", h.core.Ready(), h.core.Run)
+	bootstrapped, bootstrap := h.bootstrap()
+	add("bootstrap", bootstrapped, bootstrap)
+	synced, follow := h.followState()
+	add("informers", synced, follow)
+	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.informers.Rbac().V1()) })
+	add("transport", nil, h.closeTransport)
+	add("apiservices", h.apiservices.Ready(), h.apiservices.Run)
+	add("discovery", h.discovery.Ready(), h.discovery.Run)
+	add("openapi", h.openapi.Ready(), h.openapi.Run)
+	add("controllers", h.controllers.Ready(), h.controllers.Run)
+	if h.tracing != nil {
+		add("tracing", nil, h.tracing.Run) // before the listener, so that the last spans are sent after the last request
+	}
+	add("listener", h.server.Ready(), h.server.Run)
+	return g
+}
+
+const bootstrapTimeout = 30 * time.Second
+
+// bootstrap writes the namespaces, roles and bindings that every cluster starts with.
+func (h *house) bootstrap() (<-chan struct{}, func(context.Context) error) {
+	done := make(chan struct{})
+	return done, func(ctx context.Context) error {
+		bounded, cancel := context.WithTimeout(ctx, bootstrapTimeout)
+		defer cancel()
+		if err := lifecycle.EnsureNamespaces(bounded, h.clients); err != nil {
+			return err
+		}
+		if err := rbac.EnsureBootstrap(bounded, h.clients); err != nil {
+			return err
+		}
+		close(done)
+		<-ctx.Done()
+		return nil
+	}
+}
+
+// followState runs the informers.
+func (h *house) followState() (<-chan struct{}, func(context.Context) error) {
+	synced := make(chan struct{})
+	return synced, func(ctx context.Context) error {
+		h.informers.Start(ctx.Done())
+		h.services.Start(ctx.Done())
+		h.informers.WaitForCacheSync(ctx.Done())
+		h.services.WaitForCacheSync(ctx.Done())
+		close(synced)
+		<-ctx.Done()
+		h.informers.Shutdown()
+		h.services.Shutdown()
+		return nil
+	}
+}
+
+func (h *house) closeTransport(ctx context.Context) error {
+	<-ctx.Done()
+	h.transport.Close()
+	return nil
+}
