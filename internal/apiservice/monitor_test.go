@@ -173,6 +173,7 @@ func TestSomethingNewAboutADeadBackendEndsItsBackoff(t *testing.T) {
 		b.reset()
 		b.set(well)
 		m.hurry()
+		time.Sleep(minGap) // the last attempt may have been a moment ago
 		synctest.Wait()
 		if !m.history(gvA).up {
 			t.Error("new endpoints must be asked at once")
