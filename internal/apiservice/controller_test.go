@@ -82,6 +82,9 @@ aggregator_unavailable_apiservice{name="v1.example.com"} 1
 	if got := h.written("v1.example.com", caBundleValid).Status; got != "True" {
 		t.Errorf("CABundleValid is %q", got)
 	}
+	if b := h.DebugState().Backends[0]; b.Name == "" || b.Limit == 0 || len(b.Endpoints) != 1 || b.Endpoints[0].State != "well" {
+		t.Errorf("/debug/aggregation does not show how the backend is reached: %+v", b.Report)
+	}
 	if probe := h.DebugState().Backends[0].Probes[0]; !probe.Up || probe.CertificateExpires.Before(time.Now()) {
 		t.Errorf("the probe left %+v", probe)
 	}

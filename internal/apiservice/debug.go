@@ -34,11 +34,11 @@ type APIServiceState struct {
 	Transitions []Transition      `json:"transitions,omitempty"`
 }
 
-// BackendState is one monitor.
+// BackendState is one backend: how it is reached (requests in flight, endpoints with their ejections) and what its
+// monitor heard.
 type BackendState struct {
-	Name      string               `json:"name"`
-	Endpoints []transport.Endpoint `json:"endpoints"`
-	Probes    []ProbeState         `json:"probes"`
+	transport.Report
+	Probes []ProbeState `json:"probes"`
 	// NextProbe is when the next round is due, zero before the first.
 	NextProbe time.Time `json:"nextProbe,omitzero"`
 	// LastAnswer is when a request was last answered, zero when none was.
@@ -86,7 +86,7 @@ func (c *Controller) DebugState() DebugState {
 	}
 	for b, m := range c.monitors.snapshot() {
 		s := m.state()
-		s.Name, s.Endpoints = b.Name(), b.Endpoints()
+		s.Report = b.Report()
 		state.Backends = append(state.Backends, s)
 	}
 	slices.SortFunc(state.Backends, func(a, b BackendState) int { return strings.Compare(a.Name, b.Name) })
