@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -159,6 +160,10 @@ func (x *exchange) outbound(header http.Header, patience time.Duration) *http.Re
 	out.Trailer, out.TransferEncoding, out.Form, out.PostForm, out.MultipartForm = nil, nil, nil, nil, nil
 	if x.r.ContentLength == 0 {
 		out.Body = nil
+	} else {
+		// The server closes the body once the answer is out. Closing it earlier means reading what the client has not
+		// sent yet, and a client that waits for 100 Continue would wait for us as we for it.
+		out.Body = io.NopCloser(x.r.Body)
 	}
 	return out
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"portico.dev/internal/pki"
 	"portico.dev/internal/transport"
 )
 
@@ -308,6 +309,8 @@ func TestA20ExpectContinue(t *testing.T) {
 			_, _ = io.WriteString(rw, "right")
 		}), proto))
 		c := w.client("http/1.1")
+		// Without it the client sends its body at once, and races with a server that has answered and hung up.
+		c.Transport.(*http.Transport).ExpectContinueTimeout = time.Minute
 		for i := range 50 {
 			r := w.request(http.MethodPost, resource, strings.NewReader(strings.Repeat("GET /x HTTP/1.1\r\n\r\n", 500)))
 			r.Header.Set("Expect", "100-continue")
@@ -318,6 +321,32 @@ func TestA20ExpectContinue(t *testing.T) {
 				t.Fatalf("%d: %s %q", i, a.Status, a.body)
 			}
 		}
+	}
+}
+
+// An answer that needs nothing of the body must not wait for it: a client may send it as slowly as it likes.
+func TestAnAnswerDoesNotWaitForTheRequestBody(t *testing.T) {
+	refuse := http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusForbidden) })
+	w := newWorld(t, Config{}, transport.Options{})
+	dead, stop := serveTLS(t, pki.ServerConfig(w.serving()), refuse)
+	stop()
+	for name, backend := range map[string]struct {
+		address string
+		status  int
+	}{
+		"refused":      {w.serve(refuse), http.StatusForbidden},
+		"backend dead": {dead, http.StatusServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.backend(backend.address)
+			body, slow := io.Pipe()
+			defer func() { _ = slow.Close() }()
+			r := w.request(http.MethodPost, resource, body)
+			r.ContentLength = 1 << 16
+			if a := w.do(w.client(), r); a.StatusCode != backend.status {
+				t.Errorf("%s", a.Status)
+			}
+		})
 	}
 }
 
