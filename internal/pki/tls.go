@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"strings"
 )
 
 // ServerConfig is the one server side of TLS: TLS 1.2 and up, forward secrecy and AEAD only, HTTP/2 and HTTP/1.1.
@@ -19,6 +20,48 @@ func ServerConfig(cert *KeyPair) *tls.Config {
 		NextProtos:             []string{"h2", "http/1.1"},
 		SessionTicketsDisabled: true,
 	}
+}
+
+// Restrict narrows a server's TLS as operators ask for it: a version by name (VersionTLS12, VersionTLS13), and cipher
+// suites of TLS 1.2 by their names. What is not safe is not on offer.
+func Restrict(c *tls.Config, minVersion string, suites []string) error {
+	switch minVersion {
+	case "", "VersionTLS12":
+	case "VersionTLS13":
+		c.MinVersion = tls.VersionTLS13
+	default:
+		return fmt.Errorf("TLS version %q: VersionTLS12 and VersionTLS13 are on offer", minVersion)
+	}
+	if len(suites) == 0 {
+		return nil
+	}
+	var chosen []uint16
+	for _, name := range suites {
+		id, ok := suiteByName(name)
+		if !ok {
+			return fmt.Errorf("cipher suite %q is not on offer; these are: %s", name, strings.Join(suiteNames(), ", "))
+		}
+		chosen = append(chosen, id)
+	}
+	c.CipherSuites = chosen
+	return nil
+}
+
+func suiteByName(name string) (uint16, bool) {
+	for _, id := range aeadSuites() {
+		if tls.CipherSuiteName(id) == name {
+			return id, true
+		}
+	}
+	return 0, false
+}
+
+func suiteNames() []string {
+	var names []string
+	for _, id := range aeadSuites() {
+		names = append(names, tls.CipherSuiteName(id))
+	}
+	return names
 }
 
 // ClientOptions choose the client side of TLS.

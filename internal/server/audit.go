@@ -1,98 +1,171 @@
 package server
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
+	"errors"
+	"maps"
 	"net/http"
+	"net/url"
 	"strconv"
-	"sync"
-	"time"
+	"strings"
 
-	authnv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apimachinery/pkg/util/sets"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/request"
 )
 
-// AuditSink takes events. Record must not block: a sink that cannot keep up drops and counts.
-type AuditSink interface {
-	Record(*auditv1.Event)
+// Auditor says how much of a request is written down, and takes the events.
+type Auditor interface {
+	// Level is what the policy says of a request.
+	Level(authorizer.Attributes) audit.RequestAuditConfig
+	// ProcessEvents must not keep the events, which change with the next stage of their request.
+	audit.Sink
 }
 
-// auditFilter sends one event for each request when it is over, at level Metadata: who, what, from where, and what
-// was decided; never a body, a header or a query.
-func auditFilter(sink AuditSink) func(http.Handler) http.Handler {
+// auditFilter writes down what the policy asks for. The library's context goes with the request, so that the local groups
+// add bodies and what admission has to say; bodies of proxied requests stay with the backend, whose own audit log has
+// them under the same Audit-ID.
+func auditFilter(a Auditor) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
-		if sink == nil {
+		if a == nil {
 			return next
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer func() { sink.Record(auditEvent(r, responseOf(w))) }()
+			t, r := begin(a, w, r)
+			if t == nil {
+				next.ServeHTTP(w, r)
+				return
+			}
+			ctx := r.Context()
+			t.events.ProcessEventStage(ctx, auditinternal.StageRequestReceived)
+			info, _ := apirequest.RequestInfoFrom(ctx)
+			if request.LongRunning(info) {
+				t.response.begun = func() { t.stage(auditinternal.StageResponseStarted) }
+			}
+			defer t.end()
 			next.ServeHTTP(w, r)
 		})
 	}
 }
 
-func auditEvent(r *http.Request, res *response) *auditv1.Event {
+// trail is the audit of one request.
+type trail struct {
+	auditor  Auditor
+	request  *http.Request
+	record   *record
+	response *response
+	events   *audit.AuditContext
+}
+
+// begin asks the policy. A nil trail means that nothing is to be written down.
+func begin(a Auditor, w http.ResponseWriter, r *http.Request) (*trail, *http.Request) {
 	ctx := r.Context()
-	info, _ := apirequest.RequestInfoFrom(ctx)
-	rec := recordFrom(ctx)
-	event := &auditv1.Event{
-		TypeMeta:                 metav1.TypeMeta{Kind: "Event", APIVersion: auditv1.SchemeGroupVersion.String()},
-		Level:                    auditv1.LevelMetadata,
-		AuditID:                  types.UID(request.AuditID(ctx)),
-		Stage:                    auditv1.StageResponseComplete,
-		RequestURI:               bounded(r.URL.EscapedPath()),
-		Verb:                     info.Verb,
-		SourceIPs:                []string{hostOf(r.RemoteAddr)},
-		UserAgent:                bounded(r.UserAgent()),
-		ResponseStatus:           outcomeOf(rec, res),
-		RequestReceivedTimestamp: metav1.NewMicroTime(rec.started),
-		StageTimestamp:           metav1.NewMicroTime(time.Now()),
-		Annotations:              map[string]string{},
+	attributes, err := attributesOf(ctx)
+	if err != nil && !errors.Is(err, errNoUser) {
+		return nil, r
 	}
-	if rec.user != nil {
-		event.User = userInfo(rec.user)
+	level := a.Level(attributes)
+	audit.ObservePolicyLevel(ctx, level.Level)
+	if level.Level == auditinternal.LevelNone {
+		return nil, r
 	}
-	if rec.impersonated != nil {
-		as := userInfo(rec.impersonated)
-		event.ImpersonatedUser = &as
+	ctx = audit.WithAuditContext(ctx)
+	r = r.WithContext(ctx)
+	t := &trail{auditor: a, request: r, record: recordFrom(ctx), response: responseOf(w), events: audit.AuditContextFrom(ctx)}
+	audit.WithAuditID(ctx, types.UID(request.AuditID(ctx)))
+	if err := t.events.Init(level, t); err != nil {
+		return nil, r // a context can be initialized once, and this one is new
 	}
-	if info.IsResourceRequest {
-		event.ObjectRef = &auditv1.ObjectReference{
-			Resource: info.Resource, Subresource: info.Subresource, Namespace: info.Namespace, Name: info.Name,
-			APIGroup: info.APIGroup, APIVersion: info.APIVersion,
-		}
+	audit.LogRequestMetadata(ctx, r, t.record.started, attributes)
+	return t, r
+}
+
+// ProcessEvents completes an event with what the chain knows of its request, and passes it on.
+func (t *trail) ProcessEvents(events ...*auditinternal.Event) bool {
+	for _, e := range events {
+		complete(e, t)
 	}
-	if res.hijacked {
-		event.Annotations["portico.dev/upgraded"] = "true" // the verb alone says get
+	return t.auditor.ProcessEvents(events...)
+}
+
+func complete(e *auditinternal.Event, t *trail) {
+	e.RequestURI = bounded(auditedURI(t.request.URL))
+	e.UserAgent = bounded(e.UserAgent)
+	// The library believes X-Forwarded-For, which anybody can send.
+	e.SourceIPs = []string{hostOf(t.request.RemoteAddr)}
+	annotations := maps.Clone(e.Annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
 	}
+	rec := t.record
 	for key, value := range map[string]string{
 		"authorization.k8s.io/decision": rec.decision,
 		"authorization.k8s.io/reason":   rec.reason,
 		"portico.dev/served-by":         rec.servedBy,
 		"portico.dev/endpoint":          rec.endpoint,
 		"portico.dev/attempts":          attemptsOf(rec),
+		"portico.dev/upgraded":          upgradedOf(t.response), // the verb alone says get
 	} {
 		if value != "" {
-			event.Annotations[key] = value
+			annotations[key] = value
 		}
 	}
-	return event
+	e.Annotations = annotations
 }
 
-// outcomeOf is what was answered, in the words that the client was told when a backend failed it.
-func outcomeOf(rec *record, res *response) *metav1.Status {
-	s := &metav1.Status{Code: int32(res.code)}
-	if rec.failure != "" {
-		s.Status, s.Message = metav1.StatusFailure, bounded(rec.failure)
+// stage sends an event for a stage of an answer that has begun.
+func (t *trail) stage(s auditinternal.Stage) {
+	if t.record.impersonated != nil {
+		t.events.LogImpersonatedUser(t.record.impersonated, t.record.constraint)
 	}
-	return s
+	switch status := t.events.GetEventResponseStatus(); {
+	case t.record.failure != "":
+		t.events.SetEventResponseStatus(&metav1.Status{
+			Status: metav1.StatusFailure, Code: int32(t.response.code), Message: bounded(t.record.failure),
+		})
+	case status == nil || status.Code == 0:
+		t.events.SetEventResponseStatusCode(int32(t.response.code))
+	}
+	t.events.ProcessEventStage(t.request.Context(), s)
+}
+
+// end sends the last event of a request, however it ended.
+func (t *trail) end() {
+	t.response.begun = nil
+	p := recover()
+	if err, ok := p.(error); p == nil || ok && errors.Is(err, http.ErrAbortHandler) {
+		t.stage(auditinternal.StageResponseComplete)
+	} else {
+		t.events.SetEventResponseStatus(&metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
+			Message: "the handler met a fault; the log holds the details",
+		})
+		t.stage(auditinternal.StagePanic)
+	}
+	if p != nil {
+		panic(p)
+	}
+}
+
+// auditRefusal writes down a request whose credential failed. There is no user to name, and the log has the reason.
+func auditRefusal(a Auditor, w http.ResponseWriter, r *http.Request) {
+	if a == nil {
+		return
+	}
+	t, _ := begin(a, w, r)
+	if t == nil {
+		return
+	}
+	t.events.SetEventResponseStatus(&metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized,
+		Message: "Authentication failed",
+	})
+	t.stage(auditinternal.StageResponseStarted)
 }
 
 func attemptsOf(rec *record) string {
@@ -102,46 +175,29 @@ func attemptsOf(rec *record) string {
 	return strconv.Itoa(rec.attempts)
 }
 
-func userInfo(u user.Info) authnv1.UserInfo {
-	info := authnv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
-	for key, values := range u.GetExtra() {
-		if info.Extra == nil {
-			info.Extra = map[string]authnv1.ExtraValue{}
+func upgradedOf(res *response) string {
+	if res.hijacked {
+		return "true"
+	}
+	return ""
+}
+
+// auditedParameters are the query parameters whose values say what was asked for. The values of others, such as the
+// commands of an exec or a token that a client puts where it does not belong, are left out.
+var auditedParameters = sets.New("labelSelector", "fieldSelector", "limit", "continue", "watch", "resourceVersion",
+	"resourceVersionMatch", "timeoutSeconds", "timeout", "allowWatchBookmarks", "sendInitialEvents", "pretty", "dryRun",
+	"fieldManager", "fieldValidation", "force", "propagationPolicy", "gracePeriodSeconds", "orphanDependents",
+	"includeObject", "container", "follow", "previous", "sinceSeconds", "tailLines", "stdin", "stdout", "stderr", "tty")
+
+func auditedURI(u *url.URL) string {
+	if u.RawQuery == "" {
+		return u.EscapedPath()
+	}
+	pairs := strings.Split(u.RawQuery, "&")
+	for i, pair := range pairs {
+		if name, _, ok := strings.Cut(pair, "="); ok && !auditedParameters.Has(name) {
+			pairs[i] = name + "=..."
 		}
-		info.Extra[key] = values
 	}
-	return info
-}
-
-// AuditWriter writes events as JSON lines.
-type AuditWriter struct {
-	mu      sync.Mutex // protects out and dropped
-	out     io.Writer
-	dropped int
-}
-
-// NewAuditWriter writes to out, which should be a local file: writing happens in the request.
-func NewAuditWriter(out io.Writer) *AuditWriter { return &AuditWriter{out: out} }
-
-// Record implements AuditSink. An event that cannot be written is counted, and the request goes on.
-func (a *AuditWriter) Record(e *auditv1.Event) {
-	line, err := json.Marshal(e)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err == nil {
-		_, err = a.out.Write(append(line, '\n'))
-	}
-	if err != nil {
-		a.dropped++
-	}
-}
-
-// Check reports events that were lost, for readyz.
-func (a *AuditWriter) Check() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.dropped > 0 {
-		return fmt.Errorf("%d audit events could not be written", a.dropped)
-	}
-	return nil
+	return u.EscapedPath() + "?" + strings.Join(pairs, "&")
 }

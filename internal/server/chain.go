@@ -37,12 +37,16 @@ type ChainConfig struct {
 	UpgradesNeedCreate bool
 	// CORSAllowedOrigins are regular expressions of origins that browsers may call from. Default none.
 	CORSAllowedOrigins []string
+	// GoawayChance asks this part of the requests over HTTP/2 to come by another connection next time. Default 0.
+	GoawayChance float64
+	// StrictTransportSecurity are directives for browsers (RFC 6797). Default none.
+	StrictTransportSecurity []string
 	// AccessLog logs one line for each request. Nil: none.
 	AccessLog *zap.Logger
 	// Tracer begins the span of each request. Nil: none has one.
 	Tracer trace.Tracer
-	// Audit receives one event for each request. Nil: none.
-	Audit AuditSink
+	// Audit says what is written down of each request, and where. Nil: nothing.
+	Audit Auditor
 	// Metrics counts requests.
 	Metrics *metrics.Requests
 	// Logger hears of panics and of errors that clients are not told.
@@ -57,6 +61,14 @@ func filters(c ChainConfig) ([]Filter, error) {
 	if err != nil {
 		return nil, err
 	}
+	goaway, err := goawayFilter(c.GoawayChance)
+	if err != nil {
+		return nil, err
+	}
+	hsts, err := hstsFilter(c.StrictTransportSecurity)
+	if err != nil {
+		return nil, err
+	}
 	resolver := request.NewResolver()
 	return []Filter{
 		{"recover", recoverFilter(c.Logger, c.Metrics)},
@@ -67,8 +79,10 @@ func filters(c ChainConfig) ([]Filter, error) {
 		{"ready", readyFilter(c.Ready)},
 		{"drain", c.Drainer.filter()},
 		{"deadline", deadlineFilter(c.RequestTimeout)},
+		{"goaway", goaway},
+		{"hsts", hsts},
 		{"cors", cors},
-		{"authentication", authenticationFilter(c.Authenticator, c.Logger)},
+		{"authentication", authenticationFilter(c.Authenticator, c.Audit, c.Logger)},
 		{"tracing", tracingFilter(c.Tracer)},
 		{"audit", auditFilter(c.Audit)},
 		{"impersonation", impersonationFilter(c.Authorizer)},

@@ -239,7 +239,7 @@ func sameHost(origin, host string) bool {
 }
 
 // authenticationFilter says who. A credential that was presented and failed is 401, never anonymous.
-func authenticationFilter(a authenticator.Request, log *zap.Logger) func(http.Handler) http.Handler {
+func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			answer, ok, err := a.AuthenticateRequest(r)
@@ -250,6 +250,7 @@ func authenticationFilter(a authenticator.Request, log *zap.Logger) func(http.Ha
 						zap.String("audit-id", request.AuditID(r.Context())), zap.Error(err))
 				}
 				endConnection(w, r)
+				auditRefusal(trail, w, r)
 				respond.Error(w, r, apierrors.NewUnauthorized("Unauthorized"))
 				return
 			}

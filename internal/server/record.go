@@ -16,6 +16,7 @@ type record struct {
 	started      time.Time
 	user         user.Info // who asked, before impersonation
 	impersonated user.Info // whom they act as, if anyone
+	constraint   string    // the verb that let them, when it was one of KEP-5284
 	decision     string    // allow or forbid
 	reason       string    // the authorizer's
 	servedBy     string    // "local", "discovery", or the name of an APIService
@@ -69,6 +70,18 @@ type response struct {
 	code     int
 	bytes    int64
 	hijacked bool
+	begun    func() // called once, when the code is known; nil: nobody waits for it
+}
+
+// answer notes the code of an answer that begins.
+func (w *response) answer(code int) {
+	if w.code != 0 {
+		return
+	}
+	w.code = code
+	if w.begun != nil {
+		w.begun()
+	}
 }
 
 // hijackable is a response over HTTP/1.1, whose connection can be taken over for an upgrade. HTTP/2 has no such thing,
@@ -86,16 +99,14 @@ func observe(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *resp
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *response) WriteHeader(code int) {
-	if w.code == 0 && code >= 200 {
-		w.code = code
+	if code >= 200 {
+		w.answer(code)
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
 func (w *response) Write(p []byte) (int, error) {
-	if w.code == 0 {
-		w.code = http.StatusOK
-	}
+	w.answer(http.StatusOK)
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)
 	return n, err
@@ -106,9 +117,7 @@ func (w *response) started() bool { return w.code != 0 || w.hijacked }
 
 // Flush implements http.Flusher.
 func (w *response) Flush() {
-	if w.code == 0 {
-		w.code = http.StatusOK
-	}
+	w.answer(http.StatusOK)
 	_ = http.NewResponseController(w.ResponseWriter).Flush() // every writer of net/http can flush
 }
 
@@ -125,9 +134,7 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
 		w.hijacked = true
-		if w.code == 0 {
-			w.code = http.StatusSwitchingProtocols
-		}
+		w.answer(http.StatusSwitchingProtocols)
 	}
 	return conn, rw, err
 }

@@ -1,0 +1,329 @@
+package audit
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	"k8s.io/apimachinery/pkg/runtime"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"portico.dev/internal/metrics"
+)
+
+// The library that rotates files never ends the goroutine that removes old ones (natefinch/lumberjack#56).
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+const policyText = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  nonResourceURLs: ["/healthz*"]
+- level: RequestResponse
+  users: [alice]
+- level: Request
+  resources: [{group: "", resources: [configmaps]}]
+- level: Metadata
+`
+
+func TestPolicy(t *testing.T) {
+	p, err := LoadPolicy(write(t, "policy.yaml", policyText))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := func(who, group, name, sub string) authorizer.AttributesRecord {
+		return authorizer.AttributesRecord{User: &user.DefaultInfo{Name: who}, Verb: "create", ResourceRequest: true, APIGroup: group, Resource: name, Subresource: sub}
+	}
+	for name, c := range map[string]struct {
+		asked authorizer.AttributesRecord
+		want  auditinternal.Level
+	}{
+		"a rule for a path":                    {authorizer.AttributesRecord{Path: "/healthz"}, auditinternal.LevelNone},
+		"a rule for a user":                    {resource("alice", "apps", "deployments", ""), auditinternal.LevelRequestResponse},
+		"a rule for a resource":                {resource("bob", "", "configmaps", ""), auditinternal.LevelRequest},
+		"the last rule":                        {resource("bob", "", "pods", ""), auditinternal.LevelMetadata},
+		"E2 secrets, whatever a rule says":     {resource("alice", "", "secrets", ""), auditinternal.LevelMetadata},
+		"E2 tokens, whatever a rule says":      {resource("alice", "", "serviceaccounts", "token"), auditinternal.LevelMetadata},
+		"E2 reviews, whatever a rule says":     {resource("alice", "authentication.k8s.io", "tokenreviews", ""), auditinternal.LevelMetadata},
+		"a service account itself is no token": {resource("alice", "", "serviceaccounts", ""), auditinternal.LevelRequestResponse},
+	} {
+		if got := p.Level(c.asked); got.Level != c.want {
+			t.Errorf("%s: %s, want %s", name, got.Level, c.want)
+		}
+	}
+}
+
+func TestAPolicyThatCannotBe(t *testing.T) {
+	for name, text := range map[string]string{
+		"no rules":       "apiVersion: audit.k8s.io/v1\nkind: Policy\n",
+		"no such level":  "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Sometimes}]\n",
+		"another kind":   "apiVersion: v1\nkind: ConfigMap\n",
+		"not YAML":       "{",
+		"an old version": "apiVersion: audit.k8s.io/v1beta1\nkind: Policy\nrules: [{level: None}]\n",
+	} {
+		file := write(t, "policy.yaml", text)
+		if _, err := LoadPolicy(file); err == nil || !strings.Contains(err.Error(), "audit policy") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func event(uri string) *auditinternal.Event {
+	return &auditinternal.Event{Level: auditinternal.LevelMetadata, AuditID: "id", Stage: auditinternal.StageResponseComplete, RequestURI: uri}
+}
+
+// start runs an auditor; stop waits for its end.
+func start(t *testing.T, c Config) (a *Auditor, m *metrics.Audit, stop func()) {
+	t.Helper()
+	c.Metrics, c.Logger = metrics.NewAudit(prometheus.NewRegistry()), zap.NewNop()
+	a, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := a.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return a, c.Metrics, func() { cancel(); wg.Wait() }
+}
+
+func TestLogHoldsALineForEachEvent(t *testing.T) {
+	for _, mode := range []string{ModeBatch, ModeBlocking} {
+		t.Run(mode, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "audit.log")
+			a, m, stop := start(t, Config{LogPath: file, LogMode: mode})
+			for range 1000 {
+				a.ProcessEvents(event("/api/\r\n\x1b[31mforged"))
+			}
+			if mode == ModeBlocking {
+				if n := len(linesOf(t, file)); n != 1000 {
+					t.Errorf("%d lines before the end", n)
+				}
+			}
+			stop()
+			lines := linesOf(t, file)
+			if len(lines) != 1000 {
+				t.Fatalf("%d lines", len(lines))
+			}
+			var e auditv1.Event
+			if err := json.Unmarshal(lines[0], &e); err != nil || e.Kind != "Event" || e.APIVersion != "audit.k8s.io/v1" || e.RequestURI != "/api/\r\n\x1b[31mforged" {
+				t.Errorf("%v %s", err, lines[0])
+			}
+			if n := testutil.ToFloat64(m.Written.WithLabelValues("log")); n != 1000 {
+				t.Errorf("%v written", n)
+			}
+			if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%v %v", info.Mode(), err)
+			}
+		})
+	}
+}
+
+func linesOf(t *testing.T, file string) [][]byte {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	var lines [][]byte
+	for s := bufio.NewScanner(f); s.Scan(); {
+		lines = append(lines, []byte(s.Text()))
+	}
+	return lines
+}
+
+func TestAPathThatCannotBeWrittenIsFoundAtTheStart(t *testing.T) {
+	_, err := New(Config{LogPath: filepath.Join(t.TempDir(), "no", "such", "audit.log"), Metrics: metrics.NewAudit(prometheus.NewRegistry())})
+	if err == nil || !strings.Contains(err.Error(), "--audit-log-path") {
+		t.Error(err)
+	}
+}
+
+// full fails as a disk without room does; hung never answers.
+type full struct{ broken atomic.Bool }
+
+func (f *full) send(_ context.Context, events [][]byte) (int, error) {
+	if f.broken.Load() {
+		return 0, errors.New("no space left on device")
+	}
+	return len(events), nil
+}
+func (f *full) close() error { return nil }
+
+type hung struct{ until chan struct{} }
+
+func (h hung) send(context.Context, [][]byte) (int, error) {
+	<-h.until
+	return 0, errors.New("too late")
+}
+func (h hung) close() error { return nil }
+
+func TestE7AFullDiskCostsEventsAndIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := metrics.NewAudit(prometheus.NewRegistry())
+		core, logs := observer.New(zap.InfoLevel)
+		f := &full{}
+		f.broken.Store(true)
+		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("log", f, batching{size: 10}, m, zap.New(core))}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = a.Run(ctx) })
+		for range 25 {
+			a.ProcessEvents(event("/api"))
+		}
+		synctest.Wait()
+		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("log")); n != 25 {
+			t.Errorf("%v dropped, want 25", n)
+		}
+		if logs.FilterMessage("audit events are being lost").Len() != 1 {
+			t.Errorf("the log says %v, want one line", logs.All())
+		}
+		f.broken.Store(false)
+		a.ProcessEvents(event("/api"))
+		synctest.Wait()
+		if logs.FilterField(zap.Int("lost", 25)).Len() != 1 {
+			t.Errorf("there is room again, and the log says %v", logs.All())
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := metrics.NewAudit(prometheus.NewRegistry())
+		h := hung{make(chan struct{})}
+		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("webhook", h, batching{size: 1}, m, zap.NewNop())}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = a.Run(ctx) })
+		a.ProcessEvents(event("/api")) // the one that hangs
+		synctest.Wait()
+		big := event("/" + strings.Repeat("x", 1<<19))
+		line, err := encode(big)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fits := maxQueued / len(line)
+		for range fits + 7 {
+			a.ProcessEvents(big)
+		}
+		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("webhook")); n != 7 {
+			t.Errorf("%v dropped, want 7", n)
+		}
+		before := time.Now()
+		cancel()
+		wg.Wait() // the fake clock jumps to the end of lastWords
+		if d := time.Since(before); d != lastWords {
+			t.Errorf("stopped after %s", d)
+		}
+		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("webhook")); n != float64(7+fits) {
+			t.Errorf("%v dropped at the end, want %d", n, 7+fits)
+		}
+		close(h.until)
+	})
+}
+
+func TestWebhookReceivesLists(t *testing.T) {
+	var mu sync.Mutex
+	var got auditv1.EventList
+	refusals := 2
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if refusals--; refusals >= 0 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		var list auditv1.EventList
+		body, _ := io.ReadAll(r.Body)
+		if err := json.Unmarshal(body, &list); err != nil || list.Kind != "EventList" || r.URL.Path != "/sink" {
+			t.Errorf("%v %s %s", err, r.URL, body)
+		}
+		got.Items = append(got.Items, list.Items...)
+	}))
+	defer server.Close()
+	kubeconfig := write(t, "kubeconfig", `
+apiVersion: v1
+kind: Config
+clusters: [{name: sink, cluster: {server: "`+server.URL+`/sink"}}]
+contexts: [{name: sink, context: {cluster: sink, user: ""}}]
+current-context: sink
+`)
+	a, m, stop := start(t, Config{WebhookConfigFile: kubeconfig, WebhookBatchMaxSize: 10, WebhookBatchMaxWait: time.Hour, WebhookInitialBackoff: time.Millisecond})
+	for range 25 {
+		a.ProcessEvents(event("/api"))
+	}
+	stop() // sends the last five
+	mu.Lock()
+	defer mu.Unlock()
+	if len(got.Items) != 25 {
+		t.Errorf("%d events", len(got.Items))
+	}
+	if n := testutil.ToFloat64(m.Dropped.WithLabelValues("webhook")); n != 0 {
+		t.Errorf("%v dropped", n)
+	}
+}
+
+func TestAnEventThatIsTooLargeGoesWithoutItsBodies(t *testing.T) {
+	e := event("/api")
+	e.RequestObject = &runtime.Unknown{Raw: []byte(`"` + strings.Repeat("x", maxEvent) + `"`), ContentType: runtime.ContentTypeJSON}
+	e.Annotations = map[string]string{"kept": "yes"}
+	line, err := encode(e)
+	if err != nil || len(line) > 1000 || !strings.Contains(string(line), truncatedAnnotation) || !strings.Contains(string(line), "kept") {
+		t.Errorf("%v, %d bytes", err, len(line))
+	}
+	if len(e.Annotations) != 1 {
+		t.Error("the event of the caller was changed")
+	}
+}
+
+func BenchmarkEncode(b *testing.B) {
+	e := event("/apis/metrics.k8s.io/v1beta1/nodes")
+	e.User.Username, e.User.Groups = "alice", []string{"dev", "system:authenticated"}
+	e.ObjectRef = &auditinternal.ObjectReference{Resource: "nodes", APIGroup: "metrics.k8s.io", APIVersion: "v1beta1"}
+	e.Annotations = map[string]string{"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "RBAC: allowed by ClusterRoleBinding \"x\""}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := encode(e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"portico.dev/internal/metrics"
+)
+
+// The modes of the log.
+const (
+	// ModeBatch queues events: a request never waits for the disk, and a kill loses what was queued.
+	ModeBatch = "batch"
+	// ModeBlocking writes each event before its request is over.
+	ModeBlocking = "blocking"
+)
+
+// Config says where events go. With neither a log nor a webhook there is nothing to be made.
+type Config struct {
+	// PolicyFile says how much is written down. Default: Everything.
+	PolicyFile string
+
+	// LogPath is a file that receives an event a line, "-" standard output. Default none.
+	LogPath string
+	// LogMode is ModeBatch or ModeBlocking. Default ModeBatch.
+	LogMode string
+	// LogMaxAge (days), LogMaxBackups and LogMaxSize (MB) say when the file is rotated and old ones are removed.
+	// Default: never removed, rotated at 100 MB.
+	LogMaxAge, LogMaxBackups, LogMaxSize int
+	// LogCompress compresses rotated files.
+	LogCompress bool
+
+	// WebhookConfigFile is a kubeconfig of the server that receives EventLists. Default none.
+	WebhookConfigFile string
+	// WebhookBatchMaxSize and WebhookBatchMaxWait make a batch. Default 400 events, 30 s.
+	WebhookBatchMaxSize int
+	WebhookBatchMaxWait time.Duration
+	// WebhookInitialBackoff is the pause before a batch is tried again. Default 10 s.
+	WebhookInitialBackoff time.Duration
+
+	Metrics *metrics.Audit
+	Logger  *zap.Logger
+}
+
+// Enabled says whether events go anywhere.
+func (c Config) Enabled() bool { return c.LogPath != "" || c.WebhookConfigFile != "" }
+
+// Auditor encodes events and hands them to the sinks.
+type Auditor struct {
+	*Policy
+	queues []*queue
+	direct *direct // nil: the log is not in blocking mode
+}
+
+// New opens the log, so that a path that cannot be written is found at the start.
+func New(c Config) (*Auditor, error) {
+	a := &Auditor{Policy: Everything()}
+	var err error
+	if c.PolicyFile != "" {
+		if a.Policy, err = LoadPolicy(c.PolicyFile); err != nil {
+			return nil, err
+		}
+	}
+	if c.WebhookConfigFile != "" {
+		w, err := newWebhook(c.WebhookConfigFile, orDefault(c.WebhookInitialBackoff, 10*time.Second))
+		if err != nil {
+			return nil, err
+		}
+		b := batching{size: orDefault(c.WebhookBatchMaxSize, 400), wait: orDefault(c.WebhookBatchMaxWait, 30*time.Second)}
+		a.queues = append(a.queues, newQueue("webhook", w, b, c.Metrics, c.Logger))
+	}
+	if c.LogPath == "" {
+		return a, nil
+	}
+	log, err := openLog(c)
+	if err != nil {
+		return nil, err
+	}
+	// The queue keeps count in both modes.
+	q := newQueue("log", log, batching{size: 400}, c.Metrics, c.Logger)
+	if c.LogMode == ModeBlocking {
+		a.direct = &direct{queue: q}
+	} else {
+		a.queues = append(a.queues, q)
+	}
+	return a, nil
+}
+
+func orDefault[T comparable](v, otherwise T) T {
+	var zero T
+	if v == zero {
+		return otherwise
+	}
+	return v
+}
+
+// Run sends events until ctx ends, and then those that are still queued.
+func (a *Auditor) Run(ctx context.Context) error {
+	var g errgroup.Group
+	for _, q := range a.queues {
+		g.Go(func() error { return q.run(ctx) })
+	}
+	if a.direct != nil {
+		g.Go(func() error {
+			<-ctx.Done()
+			return a.direct.close()
+		})
+	}
+	return g.Wait()
+}
+
+// ProcessEvents implements the library's Sink, which calls it with the events of one request, never twice at a time.
+func (a *Auditor) ProcessEvents(events ...*auditinternal.Event) bool {
+	for _, e := range events {
+		line, err := encode(e)
+		if err != nil {
+			continue // only a body that is no JSON could do it, and bodies are what the decoder made
+		}
+		for _, q := range a.queues {
+			q.offer(line)
+		}
+		if a.direct != nil {
+			a.direct.write(line)
+		}
+	}
+	return true
+}
+
+// maxEvent bounds one event. What is larger goes without its bodies, as upstream's truncation does it.
+const maxEvent = 1 << 20
+
+const truncatedAnnotation = "audit.k8s.io/truncated"
+
+func encode(e *auditinternal.Event) ([]byte, error) {
+	var out auditv1.Event
+	if err := auditv1.Convert_audit_Event_To_v1_Event(e, &out, nil); err != nil {
+		return nil, err
+	}
+	out.Kind, out.APIVersion = "Event", auditv1.SchemeGroupVersion.String()
+	line, err := json.Marshal(&out)
+	if err == nil && len(line) <= maxEvent {
+		return line, nil
+	}
+	out.RequestObject, out.ResponseObject = nil, nil
+	annotations := map[string]string{truncatedAnnotation: "true"}
+	for k, v := range out.Annotations {
+		annotations[k] = v
+	}
+	out.Annotations = annotations
+	return json.Marshal(&out)
+}
+
+// direct writes to the log in the goroutine of the request.
+type direct struct {
+	mu    sync.Mutex // one line at a time
+	queue *queue
+}
+
+func (d *direct) write(line []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	written, err := d.queue.sink.send(context.Background(), [][]byte{line})
+	d.queue.report(written, 1-written, err)
+}
+
+func (d *direct) close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.queue.sink.close()
+}

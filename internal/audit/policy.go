@@ -1,0 +1,47 @@
+package audit
+
+import (
+	"fmt"
+
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Policy says how much of a request is written down, and at which of its stages.
+type Policy struct{ rules audit.PolicyRuleEvaluator }
+
+// Everything is the policy without a file: every request once, when it is over, without bodies. Requests that have no
+// end of their own, such as watches, are written down when they begin too.
+func Everything() *Policy {
+	return &Policy{policy.NewPolicyRuleEvaluator(&auditinternal.Policy{
+		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},
+		Rules:      []auditinternal.PolicyRule{{Level: auditinternal.LevelMetadata}},
+	})}
+}
+
+// LoadPolicy reads a file of kind Policy, audit.k8s.io/v1.
+func LoadPolicy(file string) (*Policy, error) {
+	loaded, err := policy.LoadPolicyFromFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("audit policy: %w", err)
+	}
+	return &Policy{policy.NewPolicyRuleEvaluator(loaded)}, nil
+}
+
+// credentials are the resources whose bodies hold what lets its reader act as somebody else.
+var credentials = map[[3]string]bool{
+	{"", "secrets", ""}:                           true,
+	{"", "serviceaccounts", "token"}:              true,
+	{"authentication.k8s.io", "tokenreviews", ""}: true,
+}
+
+// Level is what the policy says of one request, never above Metadata for those that carry credentials.
+func (p *Policy) Level(a authorizer.Attributes) audit.RequestAuditConfig {
+	c := p.rules.EvaluatePolicyRule(a)
+	if auditinternal.LevelMetadata.Less(c.Level) && credentials[[3]string{a.GetAPIGroup(), a.GetResource(), a.GetSubresource()}] {
+		c.Level = auditinternal.LevelMetadata
+	}
+	return c
+}

@@ -1,0 +1,86 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	// webhookTimeout bounds one call, webhookTries how often a batch is tried. The pause between two tries begins with
+	// the configured backoff and grows by half.
+	webhookTimeout = 30 * time.Second
+	webhookTries   = 5
+)
+
+// webhook posts EventLists to a server.
+type webhook struct {
+	url     string
+	client  *http.Client
+	backoff time.Duration
+}
+
+// newWebhook reads a kubeconfig whose current cluster is the receiver, as kube-apiserver's.
+func newWebhook(file string, backoff time.Duration) (*webhook, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, fmt.Errorf("--audit-webhook-config-file: %w", err)
+	}
+	config.Timeout = webhookTimeout
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("--audit-webhook-config-file %s: %w", file, err)
+	}
+	return &webhook{url: config.Host + config.APIPath, client: client, backoff: backoff}, nil
+}
+
+func (w *webhook) send(ctx context.Context, events [][]byte) (written int, err error) {
+	body := append([]byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[`), bytes.Join(events, []byte(","))...)
+	body = append(body, "]}"...)
+	pause := w.backoff
+	for try := 1; ; try++ {
+		if err = w.post(ctx, body); err == nil {
+			return len(events), nil
+		}
+		if try == webhookTries {
+			return 0, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, err
+		case <-time.After(pause):
+		}
+		pause += pause / 2
+	}
+}
+
+func (w *webhook) post(ctx context.Context, body []byte) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := w.client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // nothing in it is needed
+	if _, err := io.CopyN(io.Discard, resp.Body, 64<<10); err != nil && err != io.EOF {
+		return fmt.Errorf("%s: %w", w.url, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s answered %s", w.url, resp.Status)
+	}
+	return nil
+}
+
+func (w *webhook) close() error {
+	w.client.CloseIdleConnections()
+	return nil
+}

@@ -1,0 +1,74 @@
+package server
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestGoawayChance(t *testing.T) {
+	for _, c := range []float64{-0.1, 0.03, 1} {
+		if _, err := goawayFilter(c); err == nil {
+			t.Errorf("%g is taken", c)
+		}
+	}
+	closed := func(chance float64, proto int) (n int) {
+		wrap, err := goawayFilter(chance)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		for range 5000 {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.ProtoMajor = proto
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Header().Get("Connection") == "close" {
+				n++
+			}
+		}
+		return n
+	}
+	// A hundred are expected; the bounds are more than seven deviations away.
+	if n := closed(maxGoawayChance, 2); n < 30 || n > 175 {
+		t.Errorf("%d of 5000 asked to leave, at a chance of one in fifty", n)
+	}
+	if n := closed(maxGoawayChance, 1); n != 0 {
+		t.Errorf("%d requests over HTTP/1.1 asked to leave", n)
+	}
+	if n := closed(0, 2); n != 0 {
+		t.Errorf("%d asked to leave without a chance", n)
+	}
+}
+
+func TestStrictTransportSecurity(t *testing.T) {
+	for name, c := range map[string]struct {
+		directives []string
+		want, err  string
+	}{
+		"none":          {},
+		"an age":        {directives: []string{"max-age=31536000"}, want: "max-age=31536000"},
+		"all":           {directives: []string{"max-age=1", "includeSubDomains", "preload"}, want: "max-age=1; includeSubDomains; preload"},
+		"no age":        {directives: []string{"preload"}, err: "needs max-age"},
+		"a wrong one":   {directives: []string{"max-age=1", "forever"}, err: `"forever"`},
+		"a line broken": {directives: []string{"max-age=1\r\nX: y"}, err: "none of"},
+	} {
+		wrap, err := hstsFilter(c.directives)
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		w := httptest.NewRecorder()
+		wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		if got := w.Header().Get("Strict-Transport-Security"); got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
