@@ -70,33 +70,6 @@ func (h *house) localDiscovery() discovery.Local {
 	return discovery.Local{Core: d.Core, Groups: d.Groups}
 }
 
-// served is discovery as namespace finalization sees it: what can hold objects of a namespace, and who is to blame when
-// it cannot be asked.
-func (h *house) served() []lifecycle.GroupVersion {
-	snapshot := h.discovery.Current()
-	if snapshot == nil || !snapshot.Synced() {
-		return nil
-	}
-	table := h.apiservices.Table()
-	var out []lifecycle.GroupVersion
-	for _, gv := range snapshot.GroupVersions() {
-		current := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent
-		served := lifecycle.GroupVersion{
-			GroupVersion: gv.GroupVersion,
-			Resources:    deletable(gv.Resources),
-			Known:        gv.Local || current || len(gv.Resources) > 0,
-			Current:      current,
-			APIService:   gv.APIService,
-			Reason:       gv.Reason,
-		}
-		if route, ok := table.Lookup(gv.GroupVersion); ok && !route.Available() {
-			served.Since = route.Condition.LastTransitionTime.Time
-		}
-		out = append(out, served)
-	}
-	return out
-}
-
 func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []lifecycle.Resource {
 	var out []lifecycle.Resource
 	for _, r := range resources {

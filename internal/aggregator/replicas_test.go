@@ -25,6 +25,18 @@ import (
 // extension is a real TLS extension server for notes.example.com/v1 and how an APIService reaches it.
 func extension(t *testing.T) (port int32, caBundle []byte) {
 	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/apis/notes.example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"notes.example.com/v1","resources":[` +
+			`{"name":"notes","singularName":"note","namespaced":true,"kind":"Note","verbs":["get","list"]}]}`))
+	})
+	return serveTLS(t, mux)
+}
+
+// serveTLS serves h as Service default/notes would.
+func serveTLS(t *testing.T, h http.Handler) (port int32, caBundle []byte) {
+	t.Helper()
 	authority, err := pki.NewAuthority("extension")
 	if err != nil {
 		t.Fatal(err)
@@ -37,13 +49,7 @@ func extension(t *testing.T) (port int32, caBundle []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/apis/notes.example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"notes.example.com/v1","resources":[` +
-			`{"name":"notes","singularName":"note","namespaced":true,"kind":"Note","verbs":["get","list"]}]}`))
-	})
-	srv := httptest.NewUnstartedServer(mux)
+	srv := httptest.NewUnstartedServer(h)
 	srv.TLS, srv.EnableHTTP2 = pki.ServerConfig(pair), true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)

@@ -52,8 +52,10 @@ type Config struct {
 	// DocumentTrouble, if set, says what is wrong with the OpenAPI document of an APIService's backend, in words that are
 	// the same while it is the same; empty when nothing is. It is called often and must not block.
 	DocumentTrouble func(apiService string) string
-	Metrics         *metrics.Availability
-	Logger          *zap.Logger
+	// Debts, if set, are what has to be cleaned up at backends before anybody may use them. Default nil: nothing.
+	Debts   Debts
+	Metrics *metrics.Availability
+	Logger  *zap.Logger
 }
 
 // settleTime is how long Ready waits for the first answers of backends, so that a restart does not greet clients with
@@ -73,6 +75,7 @@ type Controller struct {
 	herald    *herald
 	scribe    *scribe
 	troubles  troubles
+	debts     troubles
 	prober    *prober
 	monitors  monitors
 	journal   transitions
@@ -161,6 +164,22 @@ func (c *Controller) ReportSuccess(b *transport.Backend) {
 	}
 }
 
+// askGap is the least time between two probes that ProbeSoon asks for.
+const askGap = 2 * time.Second
+
+// ProbeSoon tells that somebody waits for the return of an APIService's backend. One that has been away for long is
+// probed twice a minute only; while a namespace waits for it, every other second. It does not block.
+func (c *Controller) ProbeSoon(apiService string) {
+	for _, r := range c.Table().Routes() {
+		if r.Name != apiService || r.Backend == nil {
+			continue
+		}
+		if m, ok := c.monitors.get(r.Backend); ok && time.Since(m.history(r.GroupVersion).last.at) > askGap {
+			m.nudge()
+		}
+	}
+}
+
 // Run keeps the table until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
 	c.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[event]{Name: "apiservice_routes"})
@@ -197,7 +216,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 		})
 	}
-	for _, part := range []func(context.Context){c.scribe.run, c.settle, c.confer, c.followDocuments} {
+	for _, part := range []func(context.Context){c.scribe.run, c.settle, c.confer, c.followDocuments, c.followDebts} {
 		wg.Go(func() { part(ctx) })
 	}
 	loop := make(chan struct{})

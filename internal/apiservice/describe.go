@@ -63,13 +63,14 @@ func words(err error) string {
 		}
 		return "lookup " + dns.Name + ": " + dns.Err
 	case errors.As(err, &op) && op.Err != nil:
-		return op.Op + " " + op.Net + ": " + words(op.Err)
+		return strings.TrimSpace(op.Op+" "+op.Net) + ": " + words(op.Err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		return "context deadline exceeded"
 	case errors.As(err, &ours) && ours.Err != nil:
 		return words(ours.Err)
 	}
-	return err.Error()
+	// Transport names the step that failed, and crypto/tls names itself.
+	return strings.Replace(err.Error(), "tls: tls: ", "tls: ", 1)
 }
 
 // What may still change from one occurrence to the next, in the texts of errors that have no type to ask.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Annotations by which the owner of an APIService says how its backend is to be treated. A value that makes no sense is
@@ -21,6 +22,12 @@ const (
 	RejectSendInitialEventsAnnotation = "portico.dev/reject-send-initial-events"
 	// ConvertAnnotation lists what is made here of objects for servers that cannot: table, metadata.
 	ConvertAnnotation = "portico.dev/convert"
+	// NonPersistentAnnotation, "true", says that the backend keeps nothing: what it lists is made at the moment, so that
+	// no namespace has to wait for it.
+	NonPersistentAnnotation = "portico.dev/non-persistent"
+	// FinalizeAfterAnnotation is how long a namespace that is deleted waits for a dead backend before it goes without it,
+	// and leaves a debt behind.
+	FinalizeAfterAnnotation = "portico.dev/finalize-namespaces-after"
 )
 
 // Options are the annotations of an APIService, read. The zero Options are those of one without annotations.
@@ -34,7 +41,16 @@ type Options struct {
 	RejectSendInitialEvents bool
 	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's objects.
 	ConvertTable, ConvertMetadata bool
+	// NonPersistent backends keep nothing that a namespace could leave behind.
+	NonPersistent bool
+	// FinalizeAfter is how long a namespace waits for the backend. Default 0: as long as it takes.
+	FinalizeAfter time.Duration
 }
+
+// A namespace waits ten seconds at the least, or every restart of a backend would make debts, and objects made just before
+// it could not be told by their age from those of the next namespace; and a year at the most, beyond which the number is
+// a mistake.
+const minFinalizeAfter, maxFinalizeAfter = 10 * time.Second, 365 * 24 * time.Hour
 
 // maxMaxInFlight is far beyond what one backend can hold, so that a number above it is a mistake.
 const maxMaxInFlight = 1_000_000
@@ -62,13 +78,23 @@ func parseOptions(annotations map[string]string) (o Options, wrong []string) {
 		}
 		o.LongRunningSubresources = append(o.LongRunningSubresources, name)
 	}
-	if text, ok := annotations[RejectSendInitialEventsAnnotation]; ok {
-		switch strings.TrimSpace(text) {
-		case "true":
-			o.RejectSendInitialEvents = true
-		case "false":
-		default:
-			complain(RejectSendInitialEventsAnnotation, `%.64q is neither "true" nor "false"`, text)
+	for _, a := range []struct {
+		name string
+		into *bool
+	}{{RejectSendInitialEventsAnnotation, &o.RejectSendInitialEvents}, {NonPersistentAnnotation, &o.NonPersistent}} {
+		if text, ok := annotations[a.name]; ok {
+			value := strings.TrimSpace(text)
+			if *a.into = value == "true"; !*a.into && value != "false" {
+				complain(a.name, `%.64q is neither "true" nor "false"`, text)
+			}
+		}
+	}
+	if text, ok := annotations[FinalizeAfterAnnotation]; ok {
+		after, err := time.ParseDuration(strings.TrimSpace(text))
+		if err != nil || after < minFinalizeAfter || after > maxFinalizeAfter {
+			complain(FinalizeAfterAnnotation, "%.64q is not a duration from %s to %s, such as 10m", text, minFinalizeAfter, maxFinalizeAfter)
+		} else {
+			o.FinalizeAfter = after
 		}
 	}
 	for _, what := range listOf(annotations[ConvertAnnotation]) {

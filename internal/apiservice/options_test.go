@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestAnnotations(t *testing.T) {
@@ -20,12 +21,19 @@ func TestAnnotations(t *testing.T) {
 			annotations: map[string]string{
 				MaxInFlightAnnotation: " 25 ", LongRunningAnnotation: "console, portforward,console,",
 				RejectSendInitialEventsAnnotation: "true", ConvertAnnotation: "metadata,table",
+				NonPersistentAnnotation: "true", FinalizeAfterAnnotation: "1h30m",
 			},
 			want: Options{
 				MaxInFlight: 25, LongRunningSubresources: []string{"console", "portforward"},
 				RejectSendInitialEvents: true, ConvertTable: true, ConvertMetadata: true,
+				NonPersistent: true, FinalizeAfter: 90 * time.Minute,
 			},
 		},
+		{name: "a wait without a unit", annotations: map[string]string{FinalizeAfterAnnotation: "10"}, wrong: []string{FinalizeAfterAnnotation + `: "10" is not a duration`}},
+		{name: "a wait that is none", annotations: map[string]string{FinalizeAfterAnnotation: "0s"}, wrong: []string{FinalizeAfterAnnotation}},
+		{name: "a wait into the past", annotations: map[string]string{FinalizeAfterAnnotation: "-10m"}, wrong: []string{FinalizeAfterAnnotation}},
+		{name: "a wait of a lifetime", annotations: map[string]string{FinalizeAfterAnnotation: "1000000h"}, wrong: []string{FinalizeAfterAnnotation}},
+		{name: "neither persistent nor not", annotations: map[string]string{NonPersistentAnnotation: "maybe"}, wrong: []string{NonPersistentAnnotation}},
 		{name: "switched off", annotations: map[string]string{RejectSendInitialEventsAnnotation: "false", ConvertAnnotation: "", LongRunningAnnotation: " , "}},
 		{name: "a limit of nothing", annotations: map[string]string{MaxInFlightAnnotation: "0"}, wrong: []string{MaxInFlightAnnotation}},
 		{name: "a limit below nothing", annotations: map[string]string{MaxInFlightAnnotation: "-3"}, wrong: []string{MaxInFlightAnnotation}},

@@ -24,6 +24,9 @@ const (
 	// forbiddenAddress is a Service that leads where a backend must not be: the metadata address of a cloud, a
 	// link-local address, this very server.
 	forbiddenAddress = "ForbiddenAddress"
+	// CleanupDebt is a backend that is there, and holds objects of namespaces that were finalized without it. Nobody may
+	// see those, least of all in a new namespace of the same name.
+	CleanupDebt = "CleanupDebt"
 )
 
 // Conditions that stand beside Available. Clients ignore types that they do not know.
@@ -62,6 +65,8 @@ type evidence struct {
 	// wrongAnnotations are those that make no sense, and documentTrouble is what is wrong with the OpenAPI document.
 	wrongAnnotations []string
 	documentTrouble  string
+	// debt is what has to be cleaned up at the backend before anybody may use it, empty when nothing.
+	debt string
 	// hidesLocal is that this server has the group-version too, from a CustomResourceDefinition or built in.
 	hidesLocal bool
 	// before is the previous verdict on the same Service, nil when there is none.
@@ -72,6 +77,9 @@ type evidence struct {
 // that a condition is written only when something changed.
 func verdict(e evidence, now time.Time) apiregistrationv1.APIServiceCondition {
 	c := judge(e)
+	if e.debt != "" && !e.local && c.Status == apiregistrationv1.ConditionTrue {
+		c = condition(apiregistrationv1.ConditionFalse, CleanupDebt, e.debt)
+	}
 	c.Type = apiregistrationv1.Available
 	c.LastTransitionTime = metav1.NewTime(now)
 	if e.before != nil && e.before.Status == c.Status {

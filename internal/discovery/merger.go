@@ -101,6 +101,15 @@ func (m *Merger) Ready() <-chan struct{} { return m.ready }
 // Current returns the snapshot of the moment, nil before Ready.
 func (m *Merger) Current() *Snapshot { return m.current.Load() }
 
+// Changed returns a channel that is closed when a snapshot with other documents takes the place of the current one; nil
+// before Ready. Take it before calling Current.
+func (m *Merger) Changed() <-chan struct{} {
+	if s := m.Current(); s != nil {
+		return s.replaced
+	}
+	return nil
+}
+
 // Run keeps the snapshot up to date until ctx ends.
 func (m *Merger) Run(ctx context.Context) error {
 	kept, err := m.keeper.load(ctx)

@@ -8,15 +8,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
+
+	"portico.dev/internal/lifecycle/contents"
 )
 
-const (
-	// finalizerEstimate is how long an object's own finalizers are expected to take.
-	finalizerEstimate = 15 * time.Second
-	// pageSize bounds what one answer of a list holds in memory.
-	pageSize = 500
-)
+// finalizerEstimate is how long an object's own finalizers are expected to take.
+const finalizerEstimate = 15 * time.Second
 
 // leftoversError: everything was deleted without an error, and yet something without finalizers is there.
 type leftoversError struct{ namespace, gvr string }
@@ -25,55 +24,93 @@ func (e *leftoversError) Error() string {
 	return fmt.Sprintf("unexpected items still remain in namespace: %s for gvr: %s", e.namespace, e.gvr)
 }
 
-// clear deletes the objects of one resource and counts what is left. Errors say which resource.
+// clear deletes the objects of one resource and counts what is left. Errors say which resource, and whose fault it is.
 func (w *sweeper) clear(ctx context.Context, namespace string, t target) (*found, error) {
 	left, err := w.deleteAndCount(ctx, namespace, t)
+	if t.dropped && apierrors.IsNotFound(err) {
+		w.recall.forget(t)
+		return nil, nil // the backend says so twice, in its list and by this
+	}
 	var leftovers *leftoversError
-	if err != nil && !errors.As(err, &leftovers) {
-		err = fmt.Errorf("%s: %w", t.GroupVersionResource.String(), err)
+	if err != nil && (t.apiService != "" || !errors.As(err, &leftovers)) {
+		err = t.blame(err)
 	}
 	return left, err
 }
 
 func (w *sweeper) deleteAndCount(ctx context.Context, namespace string, t target) (*found, error) {
 	client := w.metadata.Resource(t.GroupVersionResource).Namespace(namespace)
-	background := metav1.DeletePropagationBackground
-	options := metav1.DeleteOptions{PropagationPolicy: &background}
-
+	had, err := w.had(ctx, client, t)
+	if err != nil {
+		return nil, err
+	}
 	collected := false
 	if t.DeleteCollection {
-		err := bounded(ctx, func(ctx context.Context) error {
-			return client.DeleteCollection(ctx, options, metav1.ListOptions{})
-		})
-		switch {
-		case err == nil:
-			collected = true
-		case !apierrors.IsMethodNotSupported(err) && !apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("delete collection: %w", err)
+		if collected, err = deleteCollection(ctx, client); err != nil {
+			return nil, err
 		}
 	}
 	if !t.List {
 		return nil, nil // no way to see what is there; upstream passes such resources by as well
 	}
 	if !collected {
-		if err := deleteEach(ctx, client, options); err != nil {
+		if err := deleteEach(ctx, client); err != nil {
 			return nil, err
 		}
 	}
-	return w.inspect(ctx, client, namespace, t)
+	f, err := w.inspect(ctx, client, namespace, t)
+	var leftovers *leftoversError
+	if collected && errors.As(err, &leftovers) {
+		// It answered 200 and did nothing. Perhaps it does better when asked for each object.
+		if err := deleteEach(ctx, client); err != nil {
+			return f, err
+		}
+		f, err = w.inspect(ctx, client, namespace, t)
+	}
+	if err == nil && had > 0 && f.total() == 0 {
+		f.deleted = map[schema.GroupResource]int{t.GroupResource(): had}
+	}
+	return f, err
 }
 
-func deleteEach(ctx context.Context, client metadata.ResourceInterface, options metav1.DeleteOptions) error {
+// had counts what is at a backend before it is deleted.
+func (w *sweeper) had(ctx context.Context, client metadata.ResourceInterface, t target) (n int, err error) {
+	if t.apiService == "" || !t.List {
+		return 0, nil
+	}
+	err = contents.Each(ctx, client, func(*metav1.PartialObjectMetadata) error {
+		n++
+		return nil
+	})
+	return n, err
+}
+
+// deleteCollection reports whether the backend said that it did.
+func deleteCollection(ctx context.Context, client metadata.ResourceInterface) (bool, error) {
+	background := metav1.DeletePropagationBackground
+	err := contents.Bounded(ctx, func(ctx context.Context) error {
+		return client.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{})
+	})
+	switch {
+	case err == nil:
+		return true, nil
+	case apierrors.IsMethodNotSupported(err), apierrors.IsNotFound(err):
+		return false, nil
+	}
+	return false, fmt.Errorf("delete collection: %w", err)
+}
+
+func deleteEach(ctx context.Context, client metadata.ResourceInterface) error {
 	var failures []error
-	err := eachItem(ctx, client, func(o *metav1.PartialObjectMetadata) error {
-		err := bounded(ctx, func(ctx context.Context) error { return client.Delete(ctx, o.Name, options) })
+	err := contents.Each(ctx, client, func(o *metav1.PartialObjectMetadata) error {
+		err := contents.Delete(ctx, client, o, nil)
 		switch {
-		case err == nil, apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		case err == nil, apierrors.IsMethodNotSupported(err):
 			return nil
-		case unreachable(err):
-			return fmt.Errorf("delete %s: %w", o.Name, err)
+		case contents.Unreachable(err):
+			return err
 		}
-		failures = append(failures, fmt.Errorf("delete %s: %w", o.Name, err))
+		failures = append(failures, err)
 		return nil
 	})
 	if err != nil {
@@ -88,7 +125,7 @@ func deleteEach(ctx context.Context, client metadata.ResourceInterface, options 
 func (w *sweeper) inspect(ctx context.Context, client metadata.ResourceInterface, namespace string, t target) (*found, error) {
 	f := &found{finalizers: map[string]int{}}
 	held := 0
-	err := eachItem(ctx, client, func(o *metav1.PartialObjectMetadata) error {
+	err := contents.Each(ctx, client, func(o *metav1.PartialObjectMetadata) error {
 		f.remain(t.GroupResource(), 1)
 		if len(o.Finalizers) > 0 {
 			held++
@@ -113,31 +150,4 @@ func (w *sweeper) inspect(ctx context.Context, client metadata.ResourceInterface
 		return f, &leftoversError{namespace: namespace, gvr: t.GroupVersionResource.String()}
 	}
 	return f, nil
-}
-
-// eachItem calls visit for every object, page by page, and stops at the first error.
-func eachItem(ctx context.Context, client metadata.ResourceInterface, visit func(*metav1.PartialObjectMetadata) error) error {
-	options := metav1.ListOptions{Limit: pageSize}
-	for {
-		var list *metav1.PartialObjectMetadataList
-		err := bounded(ctx, func(ctx context.Context) (err error) {
-			list, err = client.List(ctx, options)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("list: %w", err)
-		}
-		for i := range list.Items {
-			if err := visit(&list.Items[i]); err != nil {
-				return err
-			}
-		}
-		if list.Continue == "" {
-			return nil
-		}
-		if list.Continue == options.Continue {
-			return errors.New("list: the backend returns the same page again and again")
-		}
-		options.Continue = list.Continue
-	}
 }

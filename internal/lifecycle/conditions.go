@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // verdict is one condition before it is written: types, reasons and the fixed messages are upstream's, because people and
@@ -19,9 +20,9 @@ type verdict struct {
 	reason, detail string
 }
 
-func verdicts(s *survey, f *found) []verdict {
+func verdicts(waivers []waiver, f *found) []verdict {
 	return []verdict{
-		discoveryVerdict(s),
+		discoveryVerdict(waivers),
 		{corev1.NamespaceDeletionGVParsingFailure, false, "ParsedGroupVersions", "All legacy kube types successfully parsed"},
 		contentVerdict(f),
 		remainingVerdict(f),
@@ -29,18 +30,18 @@ func verdicts(s *survey, f *found) []verdict {
 	}
 }
 
-func discoveryVerdict(s *survey) verdict {
+func discoveryVerdict(waivers []waiver) verdict {
 	const kind = corev1.NamespaceDeletionDiscoveryFailure
-	if len(s.blocked) == 0 {
+	if len(waivers) == 0 {
 		return verdict{kind, false, "ResourcesDiscovered", "All resources successfully discovered"}
 	}
-	complaints := make([]string, 0, len(s.blocked))
-	for _, gv := range s.blocked {
-		complaints = append(complaints, gv.complaint())
+	clauses := make([]string, 0, len(waivers))
+	for _, w := range waivers {
+		clauses = append(clauses, w.clause())
 	}
 	return verdict{kind, true, "DiscoveryFailed", fmt.Sprintf(
 		"Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s",
-		len(s.blocked), strings.Join(complaints, "; "))}
+		len(waivers), strings.Join(clauses, "; "))}
 }
 
 func contentVerdict(f *found) verdict {
@@ -52,17 +53,33 @@ func contentVerdict(f *found) verdict {
 		"Failed to delete all resource types, %d remaining: %s", len(f.errors), f.err())}
 }
 
+// remainingVerdict says what is left, in upstream's words where upstream has any.
 func remainingVerdict(f *found) verdict {
 	const kind = corev1.NamespaceContentRemaining
-	if len(f.remaining) == 0 {
+	var clauses []string
+	if len(f.remaining) > 0 {
+		clauses = append(clauses, "Some resources are remaining: "+counts(f.remaining, "has"))
+	}
+	if len(f.deleted) > 0 {
+		clauses = append(clauses, "Some resources were found and deleted, and are looked for once more: "+counts(f.deleted, "had"))
+	}
+	if len(f.needed) > 0 {
+		needed := slices.Compact(slices.Sorted(slices.Values(f.needed)))
+		clauses = append(clauses, "The backends of other resources are in this namespace, and those are deleted first: "+strings.Join(needed, ", "))
+	}
+	if len(clauses) == 0 {
 		return verdict{kind, false, "ContentRemoved", "All content successfully removed"}
 	}
+	return verdict{kind, true, "SomeResourcesRemain", strings.Join(clauses, ". ")}
+}
+
+func counts(resources map[schema.GroupResource]int, verb string) string {
 	var parts []string
-	for gr, n := range f.remaining {
-		parts = append(parts, fmt.Sprintf("%s.%s has %d resource instances", gr.Resource, gr.Group, n))
+	for gr, n := range resources {
+		parts = append(parts, fmt.Sprintf("%s.%s %s %d resource instances", gr.Resource, gr.Group, verb, n))
 	}
 	slices.Sort(parts)
-	return verdict{kind, true, "SomeResourcesRemain", "Some resources are remaining: " + strings.Join(parts, ", ")}
+	return strings.Join(parts, ", ")
 }
 
 func finalizersVerdict(f *found) verdict {
@@ -79,9 +96,9 @@ func finalizersVerdict(f *found) verdict {
 }
 
 // conditions is current with ours brought up to date. A condition that did not change its status keeps its time.
-func conditions(current []corev1.NamespaceCondition, s *survey, f *found, now metav1.Time) []corev1.NamespaceCondition {
+func conditions(current []corev1.NamespaceCondition, waivers []waiver, f *found, now metav1.Time) []corev1.NamespaceCondition {
 	updated := slices.Clone(current)
-	for _, v := range verdicts(s, f) {
+	for _, v := range verdicts(waivers, f) {
 		c := corev1.NamespaceCondition{
 			Type: v.kind, Status: corev1.ConditionFalse, Reason: v.reason, Message: v.detail, LastTransitionTime: now,
 		}
@@ -103,8 +120,8 @@ func conditions(current []corev1.NamespaceCondition, s *survey, f *found, now me
 
 // alreadySwept says whether the namespace's own status shows that everything reachable is gone and only the backends that
 // are missing now were missing then. It is read from the object, not from memory, so that a restart knows it too.
-func alreadySwept(ns *corev1.Namespace, s *survey) bool {
-	want := verdicts(s, &found{})
+func alreadySwept(ns *corev1.Namespace, waivers []waiver) bool {
+	want := verdicts(waivers, &found{})
 	for _, v := range want {
 		i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == v.kind })
 		if i < 0 || ns.Status.Conditions[i].Reason != v.reason || ns.Status.Conditions[i].Message != v.detail {

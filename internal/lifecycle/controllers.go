@@ -9,9 +9,11 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+
+	"portico.dev/internal/lifecycle/debts"
 )
 
-// Config is what the controllers need. Every field is required.
+// Config is what the controllers need. Every field without a default is required.
 type Config struct {
 	// Client writes what the controllers write. Its rate limits are the caller's: namespace deletion alone may need a
 	// hundred requests for one namespace.
@@ -22,6 +24,14 @@ type Config struct {
 	Namespaces coreinformers.NamespaceInformer
 	// Served says what is served, alive or dead, in order of preference within a group.
 	Served func() []GroupVersion
+	// Changed each return a channel that is closed when Served may say something else. Take it before asking Served.
+	Changed []func() <-chan struct{}
+	// Probe says that a namespace waits for an APIService's backend, so that its return is noticed soon. It must not block.
+	Probe func(apiService string)
+	// Debts is where is written down what namespaces leave behind.
+	Debts *debts.Ledger
+	// CycleGrace is how long a namespace waits for a backend whose Service was in it. Default DefaultCycleGrace.
+	CycleGrace time.Duration
 	// RootCA is the PEM bundle that workloads verify this server with. It may change.
 	RootCA func() []byte
 	// Trust is what extension servers are told to trust.

@@ -3,6 +3,8 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +30,10 @@ type loop struct {
 	settle time.Duration
 	// every, when positive, looks at all namespaces of the first source that often.
 	every time.Duration
-	log   *zap.Logger
+	// changed, if any, each return a channel that is closed when something changed that may let waiting namespaces go on.
+	changed []func() <-chan struct{}
+	waiting func() []string
+	log     *zap.Logger
 }
 
 // source is an informer whose events concern namespaces.
@@ -72,6 +77,9 @@ func (l *loop) run(ctx context.Context, sources ...source) error {
 			for l.next(ctx, queue) {
 			}
 		})
+	}
+	for _, changed := range l.changed {
+		joined.Go(func() { l.wake(ctx, changed, queue) })
 	}
 	l.tick(ctx, sources[0], queue)
 	return nil
@@ -126,6 +134,50 @@ func (l *loop) guarded(ctx context.Context, ns string) (again time.Duration, err
 	return l.reconcile(ctx, ns)
 }
 
+// wakeGap is the least time between two wakes, so that a storm of changes is a few of them.
+const wakeGap = 200 * time.Millisecond
+
+// wake looks at the namespaces that wait whenever something changes, until ctx ends.
+func (l *loop) wake(ctx context.Context, changed func() <-chan struct{}, queue workqueue.TypedRateLimitingInterface[string]) {
+	for next := changed(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next:
+		}
+		next = changed() // before the look: a change in between is seen again rather than missed
+		for _, ns := range l.waiting() {
+			queue.Add(ns)
+		}
+		if !pause(ctx, wakeGap) {
+			return
+		}
+	}
+}
+
+// waiting is the namespaces that were looked at and are not done. Those that were not looked at yet are left to settle.
+type waiting struct {
+	mu    sync.Mutex // guards names
+	names map[string]bool
+}
+
+func (w *waiting) set(name string, waits bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.names == nil {
+		w.names = map[string]bool{}
+	}
+	if w.names[name] = waits; !waits {
+		delete(w.names, name)
+	}
+}
+
+func (w *waiting) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.names))
+}
+
 // tick blocks until ctx ends, and meanwhile asks for every namespace now and then.
 func (l *loop) tick(ctx context.Context, s source, queue workqueue.TypedRateLimitingInterface[string]) {
 	if l.every <= 0 {
@@ -135,7 +187,7 @@ func (l *loop) tick(ctx context.Context, s source, queue workqueue.TypedRateLimi
 	for pause(ctx, l.every) {
 		for _, obj := range s.informer.GetStore().List() {
 			if ns := s.namespace(obj); ns != "" {
-				queue.Add(ns)
+				queue.AddAfter(ns, l.settle)
 			}
 		}
 	}

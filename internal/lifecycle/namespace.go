@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,14 +14,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"portico.dev/internal/lifecycle/debts"
 )
 
 const (
 	// settleNamespace passes between the deletion and the first look, so that every replica's admission has seen the
 	// namespace terminating and nothing can be created behind the sweep. Upstream waits 5 s.
 	settleNamespace = time.Second
-	// blockedRetry is how soon a namespace that waits for a backend alone is looked at again.
-	blockedRetry = 3 * time.Second
+	// blockedRetry is how soon a namespace that waits for a backend alone is looked at again, beside whenever what is
+	// served changes.
+	blockedRetry = 2 * time.Second
+	// firstRecheck and lastRecheck bound the pause before what was deleted at a backend is looked for once more.
+	firstRecheck, lastRecheck = time.Second, time.Minute
 	// conflictTries is how often a status is written again because somebody else wrote it meanwhile.
 	conflictTries = 5
 )
@@ -28,30 +34,43 @@ const (
 // namespaceFinalizer empties namespaces that are being deleted and then lets go of them.
 //
 // It differs from upstream's in what it takes for granted: a backend that is dead but known to hold nothing deletable does
-// not count; one that hangs delays nobody else's cleanup; and what remains is told truly also while pods remain
-// (k/k#138208).
+// not count; one that hangs delays nobody else's cleanup; one that lies is asked twice; one that goes with the namespace is
+// asked first; and what remains is told truly also while pods remain (k/k#138208).
 type namespaceFinalizer struct {
 	client     kubernetes.Interface
 	namespaces coreinformers.NamespaceInformer
 	served     func() []GroupVersion
+	changed    []func() <-chan struct{}
+	probe      func(apiService string)
+	debts      *debts.Ledger
+	cycleGrace time.Duration
 	sweeper    *sweeper
+	recall     recall
+	cleared    cleared
+	waiting    waiting
 	log        *zap.Logger
 }
 
 func newNamespaceFinalizer(cfg Config, log *zap.Logger) *namespaceFinalizer {
-	return &namespaceFinalizer{
+	f := &namespaceFinalizer{
 		client:     cfg.Client,
 		namespaces: cfg.Namespaces,
 		served:     cfg.Served,
-		sweeper:    &sweeper{client: cfg.Client, metadata: cfg.Metadata},
+		changed:    cfg.Changed,
+		probe:      cfg.Probe,
+		debts:      cfg.Debts,
+		cycleGrace: cmp.Or(cfg.CycleGrace, DefaultCycleGrace),
 		log:        log,
 	}
+	f.sweeper = &sweeper{client: cfg.Client, metadata: cfg.Metadata, recall: &f.recall, cleared: &f.cleared}
+	return f
 }
 
 func (f *namespaceFinalizer) run(ctx context.Context) error {
 	l := &loop{
 		name: "namespace-finalizer", workers: 10, log: f.log,
 		settle: settleNamespace, every: 5 * time.Minute, reconcile: f.reconcile,
+		changed: append(slices.Clone(f.changed), f.debts.Changed), waiting: f.waiting.all,
 	}
 	return l.run(ctx, source{informer: f.namespaces.Informer(), namespace: func(obj any) string {
 		if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp != nil {
@@ -62,8 +81,16 @@ func (f *namespaceFinalizer) run(ctx context.Context) error {
 }
 
 func (f *namespaceFinalizer) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	f.waiting.set(name, true) // also of what changes while we look, we want to hear
+	again, err := f.look(ctx, name)
+	f.waiting.set(name, again > 0 || err != nil)
+	return again, err
+}
+
+func (f *namespaceFinalizer) look(ctx context.Context, name string) (time.Duration, error) {
 	ns, err := f.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
+		f.cleared.forget(name)
 		return 0, nil
 	}
 	if err != nil {
@@ -81,26 +108,36 @@ func (f *namespaceFinalizer) reconcile(ctx context.Context, name string) (time.D
 	if len(ns.Spec.Finalizers) == 0 {
 		return 0, nil // somebody else's finalizers hold it, or it is going as we look
 	}
-	survey, err := newSurvey(f.served())
+	others := slices.DeleteFunc(leavingNow(f.namespaces), func(o *corev1.Namespace) bool { return o.Name == name })
+	survey, err := newSurvey(f.recall.complete(f.served()), func(host string) bool {
+		return host == name || slices.ContainsFunc(others, func(o *corev1.Namespace) bool { return o.Name == host })
+	})
 	if err != nil {
 		return 0, err
 	}
-	return f.clear(ctx, ns, survey)
+	return f.clear(ctx, ns, survey, others)
 }
 
 // clear sweeps the namespace once, writes down what it found, and finalizes it if that was nothing.
-func (f *namespaceFinalizer) clear(ctx context.Context, ns *corev1.Namespace, survey *survey) (time.Duration, error) {
-	if len(survey.blocked) > 0 && alreadySwept(ns, survey) {
-		// Waiting for a backend may take days; sweeping every few seconds meanwhile would find nothing again. Before
-		// it is finalized the namespace is swept once more.
-		return blockedRetry, nil
+func (f *namespaceFinalizer) clear(ctx context.Context, ns *corev1.Namespace, survey *survey, others []*corev1.Namespace) (time.Duration, error) {
+	f.cleared.doubt(ns, survey.settled)
+	waivers := f.waivers(ns, f.cleared.without(ns, survey.blocked))
+	for _, w := range waivers {
+		f.probe(w.APIService)
 	}
-	found := f.sweeper.sweep(ctx, ns, survey)
+	// With nobody to wait for, or nobody any more, the namespace is swept once more before it goes.
+	free, next := waived(waivers, time.Now())
+	if !free && alreadySwept(ns, waivers) && f.cleared.covers(ns, survey.doomed) {
+		// Waiting for a backend may take days; sweeping every few seconds meanwhile would find nothing again. But for
+		// a backend that will not be there for long: its namespace waits for our answer.
+		return next, nil
+	}
+	found := f.sweeper.sweep(ctx, ns, survey, others)
 	if errors.Is(found.aborted, errReplaced) {
 		return 0, nil
 	}
 	ns, err := f.updateStatus(ctx, ns, func(s *corev1.NamespaceStatus) {
-		s.Conditions = conditions(s.Conditions, survey, found, metav1.Now())
+		s.Conditions = conditions(s.Conditions, waivers, found, metav1.Now())
 	})
 	if err != nil || ns == nil {
 		return 0, err
@@ -112,10 +149,27 @@ func (f *namespaceFinalizer) clear(ctx context.Context, ns *corev1.Namespace, su
 		return 0, found.err()
 	case found.total() > 0:
 		return found.estimate/2 + time.Second, nil
-	case len(survey.blocked) > 0:
-		return blockedRetry, nil
+	case len(found.needed) > 0:
+		return firstRecheck, nil
+	case len(found.deleted) > 0:
+		return recheck(ns, time.Now()), nil
+	case !free:
+		return next, nil
+	case len(waivers) > 0:
+		return f.goWithout(ctx, ns, waivers)
 	}
 	return 0, f.finalize(ctx, ns)
+}
+
+// recheck is the pause before what was deleted is looked for once more: a moment at first, and longer the longer objects
+// have been coming back.
+func recheck(ns *corev1.Namespace, now time.Time) time.Duration {
+	for _, c := range ns.Status.Conditions {
+		if c.Type == corev1.NamespaceContentRemaining {
+			return min(max(now.Sub(c.LastTransitionTime.Time)/4, firstRecheck), lastRecheck)
+		}
+	}
+	return firstRecheck
 }
 
 // finalize takes away the finalizer that stands for the contents. The resourceVersion makes it fail when anything about

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
+
+	"portico.dev/internal/lifecycle/contents"
 )
 
 const (
@@ -35,16 +38,18 @@ func allGood() map[corev1.NamespaceConditionType]string {
 	}
 }
 
+// only is a fault of one verb of one resource.
+func only(verb string, gvr schema.GroupVersionResource, err error) func(context.Context, string, schema.GroupVersionResource) error {
+	return func(_ context.Context, v string, g schema.GroupVersionResource) error {
+		if v == verb && g == gvr {
+			return err
+		}
+		return nil
+	}
+}
+
 func TestNamespaceIsKept(t *testing.T) {
 	unavailable := apierrors.NewServiceUnavailable("APIService v1.shop.example.com is not available")
-	only := func(verb string, gvr schema.GroupVersionResource, err error) func(context.Context, string, schema.GroupVersionResource) error {
-		return func(_ context.Context, v string, g schema.GroupVersionResource) error {
-			if v == verb && g == gvr {
-				return err
-			}
-			return nil
-		}
-	}
 	tests := map[string]struct {
 		prepare func(*world)
 		want    map[corev1.NamespaceConditionType]string // beside allGood
@@ -105,15 +110,20 @@ func TestNamespaceIsKept(t *testing.T) {
 				w.shelf.fault = only("deletecollection", widgets, unavailable)
 			},
 			want: map[corev1.NamespaceConditionType]string{
-				contentFailure: "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: shop.example.com/v1, " +
-					"Resource=widgets: delete collection: APIService v1.shop.example.com is not available",
+				contentFailure: "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: APIService v1.shop.example.com: " +
+					"shop.example.com/v1, Resource=widgets: delete collection: APIService v1.shop.example.com is not available",
 			},
 			again: blockedRetry,
 		},
-		"deletecollection says 200 and does nothing": {
+		"deletecollection and delete say 200 and do nothing": {
 			prepare: func(w *world) {
 				w.shelf.put(configMaps, "doomed", "a")
-				w.shelf.fault = only("deletecollection", configMaps, errLie)
+				w.shelf.fault = func(_ context.Context, verb string, _ schema.GroupVersionResource) error {
+					if strings.HasPrefix(verb, "delete") {
+						return errLie
+					}
+					return nil
+				}
 			},
 			want: map[corev1.NamespaceConditionType]string{
 				contentFailure: "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: " +
@@ -133,8 +143,8 @@ func TestNamespaceIsKept(t *testing.T) {
 				}
 			},
 			want: map[corev1.NamespaceConditionType]string{
-				contentFailure: "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: shop.example.com/v1, " +
-					"Resource=widgets: list: the server could not find the requested resource (list widgets.shop.example.com)",
+				contentFailure: "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: APIService v1.shop.example.com: " +
+					"shop.example.com/v1, Resource=widgets: list: the server could not find the requested resource (list widgets.shop.example.com)",
 			},
 		},
 		"deleting is forbidden": {
@@ -184,6 +194,24 @@ func TestNamespaceIsFinalized(t *testing.T) {
 		"a dead backend is known to hold nothing that can be deleted (k/k#75788)": func(w *world) {
 			w.served = append(w.served, shop(func(gv *GroupVersion) { dead(gv); gv.Resources = nil }))
 		},
+		"a dead backend is declared to keep nothing": func(w *world) {
+			w.served = append(w.served, shop(func(gv *GroupVersion) { dead(gv); gv.NonPersistent = true }))
+		},
+		"a backend that is declared to keep nothing has something all the same": func(w *world) {
+			w.served = append(w.served, shop(func(gv *GroupVersion) { gv.NonPersistent = true }))
+			w.shelf.fault = func(_ context.Context, _ string, g schema.GroupVersionResource) error {
+				if g == widgets {
+					return errors.New("measurements cannot be deleted")
+				}
+				return nil
+			}
+		},
+		"deletecollection says 200 and does nothing": func(w *world) {
+			w.served = append(w.served, shop(nil))
+			w.shelf.put(widgets, "doomed", "a")
+			w.shelf.put(widgets, "doomed", "b")
+			w.shelf.fault = only("deletecollection", widgets, errLie)
+		},
 		"a resource has no deletecollection": func(w *world) {
 			w.served = append(w.served, shop(func(gv *GroupVersion) { gv.Resources[0].DeleteCollection = false }))
 			w.shelf.put(widgets, "doomed", "a")
@@ -209,7 +237,12 @@ func TestNamespaceIsFinalized(t *testing.T) {
 			w := newWorld(t, terminating("doomed", "1"))
 			w.shelf.put(configMaps, "neighbour", "mine")
 			prepare(w)
-			if again, err := w.finalizer().reconcile(t.Context(), "doomed"); err != nil || again != 0 {
+			f := w.finalizer()
+			again, err := f.reconcile(t.Context(), "doomed")
+			if err == nil && again == firstRecheck { // a backend had something to delete, and is asked again
+				again, err = f.reconcile(t.Context(), "doomed")
+			}
+			if err != nil || again != 0 {
 				t.Fatalf("again %v, error %v", again, err)
 			}
 			if !w.gone("doomed") {
@@ -320,13 +353,13 @@ func TestHangingBackendDelaysNobody(t *testing.T) {
 		if err != nil || again != blockedRetry {
 			t.Errorf("again %v, error %v", again, err)
 		}
-		if took := time.Since(start); took != callTimeout {
-			t.Errorf("one sweep took %v, want one timeout of %v", took, callTimeout)
+		if took := time.Since(start); took != contents.CallTimeout {
+			t.Errorf("one sweep took %v, want one timeout of %v", took, contents.CallTimeout)
 		}
 		if w.shelf.count(configMaps) != 0 {
 			t.Error("the configmap waited for the hanging backend")
 		}
-		if got := w.condition("doomed", contentFailure); !strings.Contains(got, "widgets: delete collection: no answer within 5s") {
+		if got := w.condition("doomed", contentFailure); !strings.Contains(got, "APIService v1.shop.example.com: shop.example.com/v1, Resource=widgets: list: no answer within 5s") {
 			t.Errorf("condition does not say who hangs: %s", got)
 		}
 	})
@@ -348,8 +381,13 @@ func TestWaitingForABackendCostsNoSweeps(t *testing.T) {
 	w.shelf.put(configMaps, "doomed", "late")
 	w.shelf.put(widgets, "doomed", "kept-through-the-outage")
 	w.served[1] = shop(nil)
-	if _, err := f.reconcile(t.Context(), "doomed"); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if _, err := f.reconcile(t.Context(), "doomed"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Contains(w.probed, "v1.shop.example.com") {
+		t.Error("nobody was asked to look out for the backend")
 	}
 	if !w.gone("doomed") || w.shelf.count(configMaps)+w.shelf.count(widgets) != 0 {
 		t.Errorf("gone %v, left %v", w.gone("doomed"), w.shelf.objects)

@@ -7,16 +7,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/lifecycle/contents"
 )
 
 // podGrace is how long the pods that are left may take to go: the longest grace period among those still running, and
 // zero once it has passed.
 func (w *sweeper) podGrace(ctx context.Context, namespace string) (time.Duration, error) {
 	var longest time.Duration
-	options := metav1.ListOptions{Limit: pageSize}
+	options := metav1.ListOptions{Limit: contents.PageSize}
 	for {
 		var page *corev1.PodList
-		err := bounded(ctx, func(ctx context.Context) (err error) {
+		err := contents.Bounded(ctx, func(ctx context.Context) (err error) {
 			page, err = w.client.CoreV1().Pods(namespace).List(ctx, options)
 			return err
 		})

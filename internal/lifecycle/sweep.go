@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -17,15 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+
+	"portico.dev/internal/lifecycle/contents"
 )
 
 const (
 	// sweepGroups groups of one namespace are swept at a time.
 	sweepGroups = 8
-	// callTimeout bounds each request of a sweep. A group whose backend does not answer within it is left for the next
-	// sweep, so that one that hangs costs one timeout and delays no other group.
-	callTimeout = 5 * time.Second
-	// groupTimeout bounds a group as a whole: a backend can also answer every page and never end.
+	// groupTimeout bounds a group as a whole, where contents.CallTimeout bounds each call: a backend can also answer every
+	// page and never end.
 	groupTimeout = time.Minute
 )
 
@@ -37,6 +36,8 @@ var errReplaced = errors.New("the namespace was replaced")
 type sweeper struct {
 	client   kubernetes.Interface
 	metadata metadata.Interface
+	recall   *recall
+	cleared  *cleared
 }
 
 // found is what one sweep left behind.
@@ -46,22 +47,47 @@ type found struct {
 	remaining  map[schema.GroupResource]int
 	finalizers map[string]int // objects by the finalizer that keeps them
 	estimate   time.Duration  // how long what remains may take to go
+	// deleted counts what was found at backends and is gone now. It is looked for once more: objects can come back.
+	deleted map[schema.GroupResource]int
+	// needed is what other namespaces still have to delete while their backend is here.
+	needed []string
 }
 
-// sweep deletes pods first: they are what uses the rest (CVE-2024-7598). Only when none is left, everything else goes,
-// each group beside the others. A failure in one resource never stops the others.
-func (w *sweeper) sweep(ctx context.Context, ns *corev1.Namespace, s *survey) *found {
-	total := &found{}
+// clean says whether nothing was found that has to go before the rest.
+func (f *found) clean() bool {
+	return f.aborted == nil && len(f.errors) == 0 && len(f.remaining) == 0 && len(f.deleted) == 0 && len(f.needed) == 0
+}
+
+// sweep clears first what will have no backend soon, then deletes pods: they are what uses the rest (CVE-2024-7598). Only
+// when nothing of these is left, everything else goes, each group beside the others. A failure in one resource never
+// stops the others of its stage. others are the other namespaces that are being deleted.
+func (w *sweeper) sweep(ctx context.Context, ns *corev1.Namespace, s *survey, others []*corev1.Namespace) *found {
+	total := w.lanes(ctx, ns, s.endangered)
+	w.cleared.note(ns, s.doomed, total.clean())
+	if !total.clean() {
+		return total
+	}
+	total.add(w.neighbours(ns, s.doomed, others))
+	if !total.clean() {
+		return total
+	}
 	if s.pods != nil {
 		total.add(w.group(ctx, ns, []target{*s.pods}))
-		if total.aborted != nil || len(total.errors) > 0 || total.total() > 0 {
+		if !total.clean() {
 			return total
 		}
 	}
+	total.add(w.lanes(ctx, ns, s.groups))
+	return total
+}
+
+// lanes clears groups side by side.
+func (w *sweeper) lanes(ctx context.Context, ns *corev1.Namespace, lanes [][]target) *found {
+	total := &found{}
 	var mu sync.Mutex // guards total
 	var groups errgroup.Group
 	groups.SetLimit(sweepGroups)
-	for _, targets := range s.groups {
+	for _, targets := range lanes {
 		groups.Go(func() error {
 			f := w.group(ctx, ns, targets)
 			mu.Lock()
@@ -89,7 +115,7 @@ func (w *sweeper) group(ctx context.Context, ns *corev1.Namespace, targets []tar
 		f.add(left)
 		if err != nil {
 			f.errors = append(f.errors, err)
-			if unreachable(err) {
+			if contents.Unreachable(err) {
 				break
 			}
 		}
@@ -100,7 +126,7 @@ func (w *sweeper) group(ctx context.Context, ns *corev1.Namespace, targets []tar
 // still asks storage whether the namespace is the one this sweep began with.
 func (w *sweeper) still(ctx context.Context, ns *corev1.Namespace) error {
 	var now *corev1.Namespace
-	err := bounded(ctx, func(ctx context.Context) (err error) {
+	err := contents.Bounded(ctx, func(ctx context.Context) (err error) {
 		now, err = w.client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 		return err
 	})
@@ -127,8 +153,15 @@ func (f *found) add(o *found) {
 	}
 	f.errors = append(f.errors, o.errors...)
 	f.estimate = max(f.estimate, o.estimate)
+	f.needed = append(f.needed, o.needed...)
 	for gr, n := range o.remaining {
 		f.remain(gr, n)
+	}
+	for gr, n := range o.deleted {
+		if f.deleted == nil {
+			f.deleted = map[schema.GroupResource]int{}
+		}
+		f.deleted[gr] += n
 	}
 	for name, n := range o.finalizers {
 		if f.finalizers == nil {
@@ -164,38 +197,5 @@ func (f *found) err() error {
 // unreachableOnly says whether nothing went wrong but that backends did not answer: then waiting is all there is to do,
 // and no reason to wait long.
 func (f *found) unreachableOnly() bool {
-	return len(f.errors) > 0 && !slices.ContainsFunc(f.errors, func(err error) bool { return !unreachable(err) })
-}
-
-// unreachableError: no API server's own answer came back, or one that says there is nobody to give it.
-type unreachableError struct{ err error }
-
-func (e *unreachableError) Error() string { return e.err.Error() }
-func (e *unreachableError) Unwrap() error { return e.err }
-
-func unreachable(err error) bool {
-	var u *unreachableError
-	return errors.As(err, &u)
-}
-
-// bounded makes one call within callTimeout.
-func bounded(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	err := call(ctx)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return &unreachableError{fmt.Errorf("no answer within %s", callTimeout)}
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return &unreachableError{err} // dial, TLS, reset
-	}
-	switch status.Status().Code {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return &unreachableError{err}
-	}
-	return err
+	return len(f.errors) > 0 && !slices.ContainsFunc(f.errors, func(err error) bool { return !contents.Unreachable(err) })
 }

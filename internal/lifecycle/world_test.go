@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"portico.dev/internal/lifecycle/debts"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,6 +29,62 @@ var (
 	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	widgets    = schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "widgets"}
 )
+
+// keep is etcd in memory.
+type keep struct {
+	mu       sync.Mutex // guards what follows
+	values   map[string][]byte
+	replaced func(map[string][]byte)
+	writes   []string
+}
+
+func (k *keep) Put(_ context.Context, key string, value []byte) error {
+	k.change(key, func() { k.values[key] = value })
+	return nil
+}
+
+func (k *keep) Delete(_ context.Context, key string) error {
+	k.change(key, func() { delete(k.values, key) })
+	return nil
+}
+
+func (k *keep) change(key string, change func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.values == nil {
+		k.values = map[string][]byte{}
+	}
+	change()
+	k.writes = append(k.writes, key)
+	if k.replaced != nil {
+		k.replaced(k.values)
+	}
+}
+
+func (k *keep) Mirror(ctx context.Context, _ string, replaced func(map[string][]byte)) {
+	k.mu.Lock()
+	k.replaced = replaced
+	replaced(k.values)
+	k.mu.Unlock()
+	<-ctx.Done()
+}
+
+// openLedger is a ledger that follows k until the test ends.
+func openLedger(t *testing.T, k *keep) *debts.Ledger {
+	l := debts.NewLedger(k, zaptest.NewLogger(t))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = l.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	<-l.Ready()
+	return l
+}
 
 func everyVerb(name string) Resource { return Resource{Name: name, List: true, DeleteCollection: true} }
 
@@ -40,7 +98,8 @@ func coreV1() GroupVersion {
 func shop(change func(*GroupVersion)) GroupVersion {
 	gv := GroupVersion{
 		GroupVersion: widgets.GroupVersion(), Known: true, Current: true,
-		Resources: []Resource{everyVerb("widgets")}, APIService: "v1.shop.example.com",
+		Resources: []Resource{everyVerb("widgets")}, APIService: "v1.shop.example.com", UID: "registration",
+		Service: types.NamespacedName{Namespace: "shops", Name: "shop"},
 	}
 	if change != nil {
 		change(&gv)
@@ -51,6 +110,7 @@ func shop(change func(*GroupVersion)) GroupVersion {
 func dead(gv *GroupVersion) {
 	gv.Current, gv.Reason = false, "FailedDiscoveryCheck"
 	gv.Since = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	gv.Unreached = gv.Since
 }
 
 // world is an API server in memory with one namespace that is being deleted.
@@ -61,10 +121,13 @@ type world struct {
 	mu       sync.Mutex // guards served
 	served   []GroupVersion
 	informer informers.SharedInformerFactory
+	ledger   *debts.Ledger
+	probed   []string
 }
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w := &world{t: t, client: fake.NewClientset(objects...), shelf: newShelf(), served: []GroupVersion{coreV1()}}
+	w.ledger = openLedger(t, &keep{})
 	w.informer = informers.NewSharedInformerFactory(w.client, 0)
 	// As the registry does: emptying the last finalizer of a namespace that is being deleted removes it.
 	w.client.PrependReactor("create", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -93,7 +156,8 @@ func terminating(name string, uid types.UID) *corev1.Namespace {
 func (w *world) config() Config {
 	return Config{
 		Client: w.client, Metadata: w.shelf, Namespaces: w.informer.Core().V1().Namespaces(),
-		Served: w.servedNow,
+		Served: w.servedNow, Debts: w.ledger,
+		Probe:  func(apiService string) { w.probed = append(w.probed, apiService) },
 		RootCA: func() []byte { return []byte("root") },
 		Logger: zaptest.NewLogger(w.t),
 	}

@@ -13,6 +13,8 @@ type Metrics struct {
 	Backends     *Backends
 	Discovery    *Discovery
 	OpenAPI      *OpenAPI
+	Garbage      *Garbage
+	Audit        *Audit
 }
 
 // New registers every metric on reg. It panics when reg already holds one of them, which is a mistake of the caller.
@@ -23,6 +25,8 @@ func New(reg prometheus.Registerer) *Metrics {
 		Backends:     NewBackends(reg),
 		Discovery:    NewDiscovery(reg),
 		OpenAPI:      NewOpenAPI(reg),
+		Garbage:      NewGarbage(reg),
+		Audit:        NewAudit(reg),
 	}
 }
 

@@ -20,8 +20,16 @@ type StaticConfig struct {
 	Gatherer prometheus.Gatherer
 	// Aggregation is /debug/aggregation: what this replica thinks of each backend.
 	Aggregation func() any
+	// Debts is /debug/debts: what finalized namespaces may have left at backends. Nil: not served.
+	Debts Debts
 	// JWKS and OpenIDConfiguration let others verify our service account tokens. Nil: not served.
 	JWKS, OpenIDConfiguration func() []byte
+}
+
+// Debts are listed, and given up one by one.
+type Debts interface {
+	ServeList(w http.ResponseWriter, r *http.Request)
+	ServeForget(w http.ResponseWriter, r *http.Request, id string)
 }
 
 // NewStatic serves everything outside the API. gorilla/mux is used here only: API paths never pass through a router
@@ -41,6 +49,12 @@ func NewStatic(c StaticConfig) http.Handler {
 	get("/version", jsonOf(func() any { return c.Version }))
 	get("/metrics", promhttp.HandlerFor(c.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	get("/debug/aggregation", jsonOf(c.Aggregation))
+	if c.Debts != nil {
+		get("/debug/debts", http.HandlerFunc(c.Debts.ServeList))
+		m.HandleFunc("/debug/debts/{id}", func(w http.ResponseWriter, r *http.Request) {
+			c.Debts.ServeForget(w, r, mux.Vars(r)["id"])
+		}).Methods(http.MethodDelete)
+	}
 	if c.JWKS != nil {
 		get("/openid/v1/jwks", document("application/jwk-set+json", c.JWKS))
 		get("/.well-known/openid-configuration", document("application/json", c.OpenIDConfiguration))

@@ -19,8 +19,40 @@ const followRetry = time.Second
 // ctx ends. For one key the calls are in the order of the writes; some may be left out when others follow them, and some
 // may come twice. Keys that are deleted are not told. changed must not block.
 func (s *Store) Follow(ctx context.Context, prefix string, changed func(key string, value []byte)) {
+	s.follow(ctx, prefix, func(kept map[string][]byte) {
+		for key, value := range kept {
+			changed(key, value)
+		}
+	}, func(e *clientv3.Event) {
+		if e.Type == mvccpb.Event_PUT {
+			changed(ownKey(e), e.Kv.Value)
+		}
+	})
+}
+
+// Mirror calls replaced with all of our own keys that begin with prefix, and again after each that is written or deleted,
+// until ctx ends. replaced must not block, and must not change the map or keep it.
+func (s *Store) Mirror(ctx context.Context, prefix string, replaced func(map[string][]byte)) {
+	var now map[string][]byte
+	s.follow(ctx, prefix, func(kept map[string][]byte) {
+		now = kept
+		replaced(now)
+	}, func(e *clientv3.Event) {
+		if e.Type == mvccpb.Event_PUT {
+			now[ownKey(e)] = e.Kv.Value
+		} else {
+			delete(now, ownKey(e))
+		}
+		replaced(now)
+	})
+}
+
+func ownKey(e *clientv3.Event) string { return strings.TrimPrefix(string(e.Kv.Key), ownPrefix) }
+
+// follow calls began with what there is, then next with every event, and begins again when it loses sight of them.
+func (s *Store) follow(ctx context.Context, prefix string, began func(map[string][]byte), next func(*clientv3.Event)) {
 	for ctx.Err() == nil {
-		if err := s.followOnce(ctx, prefix, changed); err != nil && ctx.Err() == nil {
+		if err := s.followOnce(ctx, prefix, began, next); err != nil && ctx.Err() == nil {
 			s.log.Warn("lost sight of own keys, reading them again", zap.String("prefix", prefix), zap.Error(err))
 		}
 		timer := time.NewTimer(followRetry)
@@ -34,7 +66,7 @@ func (s *Store) Follow(ctx context.Context, prefix string, changed func(key stri
 
 var errWatchEnded = errors.New("the watch ended")
 
-func (s *Store) followOnce(ctx context.Context, prefix string, changed func(key string, value []byte)) error {
+func (s *Store) followOnce(ctx context.Context, prefix string, began func(map[string][]byte), next func(*clientv3.Event)) error {
 	client := s.Client()
 	if client == nil {
 		return ErrNotReady
@@ -48,9 +80,7 @@ func (s *Store) followOnce(ctx context.Context, prefix string, changed func(key 
 	if err != nil {
 		return err
 	}
-	for key, value := range kept {
-		changed(key, value)
-	}
+	began(kept)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	for answer := range client.Watch(watching, ownPrefix+prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
@@ -58,9 +88,7 @@ func (s *Store) followOnce(ctx context.Context, prefix string, changed func(key 
 			return fmt.Errorf("watch %s: %w", prefix, err)
 		}
 		for _, event := range answer.Events {
-			if event.Type == mvccpb.Event_PUT {
-				changed(strings.TrimPrefix(string(event.Kv.Key), ownPrefix), event.Kv.Value)
-			}
+			next(event)
 		}
 	}
 	return errWatchEnded

@@ -63,3 +63,48 @@ func TestFollowOutlivesAStoreThatIsNotThere(t *testing.T) {
 	defer cancel()
 	s.Follow(ctx, "docs/", func(string, []byte) { t.Error("a store that never ran told something") })
 }
+
+func TestMirrorTellsDeletionsToo(t *testing.T) {
+	s, _ := run(t, Config{DataDir: t.TempDir()})
+	ctx := within(t)
+	if err := s.Put(ctx, "debts/a", []byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	states := make(chan map[string]string, 100)
+	following, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Mirror(following, "debts/", func(now map[string][]byte) {
+			copied := map[string]string{}
+			for key, value := range now {
+				copied[key] = string(value)
+			}
+			states <- copied
+		})
+	}()
+	until := func(want map[string]string) {
+		t.Helper()
+		for {
+			select {
+			case got := <-states:
+				if maps.Equal(got, want) {
+					return
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("never heard %v", want)
+			}
+		}
+	}
+	until(map[string]string{"debts/a": "1"})
+	if err := s.Put(ctx, "debts/b", []byte("2")); err != nil {
+		t.Fatal(err)
+	}
+	until(map[string]string{"debts/a": "1", "debts/b": "2"})
+	if err := s.Delete(ctx, "debts/a"); err != nil {
+		t.Fatal(err)
+	}
+	until(map[string]string{"debts/b": "2"})
+	stop()
+	<-done
+}

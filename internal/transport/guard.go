@@ -43,6 +43,12 @@ func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) 
 	return g.check(at)
 }
 
+// CheckAddress reports, as a *ForbiddenAddressError, an address that no front door dials unless it was told to. Loopback
+// passes: whether it may be dialled depends on the Service.
+func CheckAddress(at netip.AddrPort) error {
+	return guard{loopback: true, own: func() []string { return nil }}.check(at)
+}
+
 func (g guard) check(at netip.AddrPort) error {
 	if g.isOwn(at) {
 		return &ForbiddenAddressError{Address: at, Why: "it is a listener of this server"}

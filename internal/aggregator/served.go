@@ -1,0 +1,72 @@
+package aggregator
+
+import (
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/lifecycle"
+)
+
+// served is discovery as namespace finalization sees it: what can hold objects of a namespace, who is to blame when it
+// cannot be asked, and how long it is to be waited for.
+func (h *house) served() []lifecycle.GroupVersion {
+	snapshot := h.discovery.Current()
+	if snapshot == nil || !snapshot.Synced() {
+		return nil
+	}
+	table := h.apiservices.Table()
+	var out []lifecycle.GroupVersion
+	for _, gv := range snapshot.GroupVersions() {
+		current := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent
+		served := lifecycle.GroupVersion{
+			GroupVersion: gv.GroupVersion,
+			Resources:    deletable(gv.Resources),
+			Known:        gv.Local || current || len(gv.Resources) > 0,
+			Current:      current,
+			APIService:   gv.APIService,
+			Reason:       gv.Reason,
+		}
+		if route, ok := table.Lookup(gv.GroupVersion); ok && !route.Local {
+			h.addStanding(&served, route)
+		}
+		out = append(out, served)
+	}
+	return out
+}
+
+// addStanding adds what the APIService says of itself, and since when its backend has been away. Wherever the status
+// that all replicas share says so too, it is the one that counts: it outlives a restart, and is the same to all.
+func (h *house) addStanding(served *lifecycle.GroupVersion, route *apiservice.Route) {
+	served.UID, served.NonPersistent, served.FinalizeAfter = route.UID, route.Options.NonPersistent, route.Options.FinalizeAfter
+	if s := route.Service; s != nil {
+		served.Service = types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+	}
+	if route.Available() {
+		return
+	}
+	served.Since = route.Condition.LastTransitionTime.Time
+	if route.Condition.Reason == apiservice.CleanupDebt {
+		return // the backend is there
+	}
+	if since := h.awaySince(route.Name); !since.IsZero() {
+		served.Since, served.Unreached = since, since
+	}
+}
+
+// awaySince is since when no replica has reached an APIService's backend, zero when one has or nothing is known.
+func (h *house) awaySince(name string) time.Time {
+	object, err := h.services.Apiregistration().V1().APIServices().Lister().Get(name)
+	if err != nil {
+		return time.Time{}
+	}
+	for _, c := range object.Status.Conditions {
+		if c.Type == apiregistrationv1.Available && c.Status == apiregistrationv1.ConditionFalse && c.Reason != apiservice.CleanupDebt {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}

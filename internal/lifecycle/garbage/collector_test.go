@@ -1,0 +1,283 @@
+package garbage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// house is a running collector over a model, in a bubble where time is ours.
+type house struct {
+	*model
+	discovery atomic.Pointer[Discovery]
+	leads     atomic.Bool
+	events    chan *corev1.Event
+}
+
+// inHouse runs story beside a collector. Waiting is free: the clock of the bubble moves when everybody waits.
+func inHouse(t *testing.T, furnish func(*house), story func(t *testing.T, h *house)) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{model: newModel(), events: make(chan *corev1.Event, 100)}
+		h.discovery.Store(healthy())
+		h.leads.Store(true)
+		if furnish != nil {
+			furnish(h)
+		}
+		cfg := configOver(h.model, h.discovery.Load)
+		cfg.Events = book{written: h.events}
+		cfg.Leads = func() (bool, <-chan struct{}) { return h.leads.Load(), nil }
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- New(cfg).Run(ctx) }()
+		<-time.After(10 * time.Second)
+		story(t, h)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if len(h.wrong) > 0 {
+			t.Errorf("wrongful: %v", h.wrong)
+		}
+	})
+}
+
+func after(d time.Duration) { <-time.After(d) }
+
+func TestAnOwnerIsNotGoneWhile(t *testing.T) {
+	gone := metav1.OwnerReference{APIVersion: "shop.example.com/v1", Kind: "Widget", Name: "w", UID: "gone"}
+	at := widgets.GroupVersion()
+	for name, wrong := range map[string]func(*house){
+		"its backend answers 503":            func(h *house) { h.faults = map[schema.GroupVersion]fault{at: unavailable} },
+		"its backend hangs":                  func(h *house) { h.faults = map[schema.GroupVersion]fault{at: hangs} },
+		"its backend knows no path":          func(h *house) { h.faults = map[schema.GroupVersion]fault{at: knowsNoPath} },
+		"its backend answers something else": func(h *house) { h.faults = map[schema.GroupVersion]fault{at: another} },
+		"its group-version is stale":         func(h *house) { h.discovery.Store(healthy().with(at, func(g *GroupVersion) { g.Current = false })) },
+		"its group-version was never known": func(h *house) {
+			h.discovery.Store(healthy().with(at, func(g *GroupVersion) { g.Current, g.Known, g.Resources = false, false, nil }))
+		},
+		"its kind is not served": func(h *house) { h.discovery.Store(healthy().with(at, func(g *GroupVersion) { g.Resources = nil })) },
+		"its group-version is not registered": func(h *house) {
+			d := healthy()
+			d.GroupVersions = slices.DeleteFunc(d.GroupVersions, func(g GroupVersion) bool { return g.GroupVersion == at })
+			h.discovery.Store(d)
+		},
+		"discovery is not complete": func(h *house) {
+			d := healthy()
+			d.Synced = false
+			h.discovery.Store(d)
+		},
+		"discovery is not there yet": func(h *house) { h.discovery.Store(nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHouse(t, func(h *house) {
+				h.create(configMaps, "red", "orphan", gone)
+				wrong(h)
+			}, func(t *testing.T, h *house) {
+				after(10 * time.Minute)
+				if !h.has(configMaps, "red", "orphan") {
+					t.Fatal("it was taken for gone")
+				}
+				h.reset(nil, nil)
+				h.discovery.Store(healthy())
+				after(3 * time.Minute)
+				if h.has(configMaps, "red", "orphan") {
+					t.Error("it is not collected although everything is well")
+				}
+			})
+		})
+	}
+}
+
+func TestALocalDependentGoesInAMomentWhileBackendsHang(t *testing.T) {
+	inHouse(t, func(h *house) {
+		h.faults = map[schema.GroupVersion]fault{widgets.GroupVersion(): hangs, gadgets.GroupVersion(): hangs}
+		for i := range 500 { // all of them want to know of a backend that does not answer
+			h.create(configMaps, "red", fmt.Sprintf("waits%d", i), metav1.OwnerReference{APIVersion: "shop.example.com/v1", Kind: "Widget", Name: "w", UID: "w"})
+		}
+	}, func(t *testing.T, h *house) {
+		owner := h.create(configMaps, "red", "owner")
+		h.create(configMaps, "red", "dependent", refTo(configMaps, owner))
+		after(time.Second)
+		h.delete(configMaps, "red", "owner", metav1.DeletePropagationBackground)
+		after(100 * time.Millisecond)
+		if h.has(configMaps, "red", "dependent") {
+			t.Error("it waits behind those whose owner's backend hangs")
+		}
+		h.mu.Lock()
+		before := h.requests["get"]
+		h.mu.Unlock()
+		after(10 * time.Minute)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if asked := h.requests["get"] - before; asked > 2000 {
+			t.Errorf("%d requests in ten minutes for what cannot be known", asked)
+		}
+	})
+}
+
+func TestReferencesThatAreWrong(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		elsewhere := h.create(configMaps, "blue", "elsewhere")
+		h.create(configMaps, "red", "abroad", refTo(configMaps, elsewhere))
+		h.create(nodes, "", "cluster", refTo(configMaps, elsewhere))
+		misnamed := refTo(configMaps, elsewhere)
+		misnamed.Name = "other"
+		h.create(configMaps, "blue", "misnamed", misnamed)
+		after(time.Minute)
+		told := map[string]string{}
+		for len(h.events) > 0 {
+			e := <-h.events
+			if e.Reason != "OwnerRefInvalidNamespace" || e.Type != corev1.EventTypeWarning {
+				t.Errorf("unexpected Event: %s %s", e.Type, e.Reason)
+			}
+			told[e.InvolvedObject.Kind+" "+e.InvolvedObject.Name] = e.Message
+		}
+		want := fmt.Sprintf(`ownerRef [v1/ConfigMap, namespace: red, name: elsewhere, uid: %s] does not exist in namespace "red"`, elsewhere.UID)
+		if got := told["ConfigMap abroad"]; got != want {
+			t.Errorf("the Event says\n%s, want\n%s", got, want)
+		}
+		if len(told) != 2 { // that the third is misnamed shows nowhere: its owner is known by its UID
+			t.Errorf("want one Event for each of two objects, got %v", told)
+		}
+		for _, o := range []struct {
+			at              schema.GroupVersionResource
+			namespace, name string
+		}{{configMaps, "red", "abroad"}, {nodes, "", "cluster"}, {configMaps, "blue", "misnamed"}} {
+			if !h.has(o.at, o.namespace, o.name) {
+				t.Errorf("%s was deleted for it", o.name)
+			}
+		}
+	})
+}
+
+func TestObjectsThatOwnEachOtherGoInTheForeground(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		a := h.create(configMaps, "red", "a")
+		b := h.create(configMaps, "red", "b", refTo(configMaps, a))
+		h.mu.Lock()
+		h.objects[configMaps]["red/a"].OwnerReferences = []metav1.OwnerReference{refTo(configMaps, b)}
+		h.event("MODIFIED", configMaps, h.objects[configMaps]["red/a"])
+		h.mu.Unlock()
+		after(5 * time.Second)
+		h.delete(configMaps, "red", "a", metav1.DeletePropagationForeground)
+		after(time.Minute)
+		if h.has(configMaps, "red", "a") || h.has(configMaps, "red", "b") {
+			t.Error("they wait for each other")
+		}
+	})
+}
+
+func TestOrphansOfADeadBackendAreWaitedFor(t *testing.T) {
+	inHouse(t, func(h *house) {
+		h.faults = map[schema.GroupVersion]fault{widgets.GroupVersion(): unavailable}
+		h.discovery.Store(healthy().with(widgets.GroupVersion(), func(g *GroupVersion) { g.Current = false }))
+	}, func(t *testing.T, h *house) {
+		owner := h.create(configMaps, "red", "owner")
+		h.create(widgets, "red", "kept", refTo(configMaps, owner))
+		h.delete(configMaps, "red", "owner", metav1.DeletePropagationOrphan)
+		after(time.Minute)
+		if !h.has(configMaps, "red", "owner") {
+			t.Fatal("the owner went before its dependents were told")
+		}
+		if e := <-h.events; e.Reason != "OrphanWaits" || e.InvolvedObject.Name != "owner" {
+			t.Errorf("nobody was told why: %v", e)
+		}
+		h.reset(nil, nil)
+		h.discovery.Store(healthy())
+		after(time.Minute)
+		if h.has(configMaps, "red", "owner") {
+			t.Error("the owner is still there")
+		}
+		if kept := h.read(widgets, "red", "kept"); kept == nil || len(kept.OwnerReferences) > 0 {
+			t.Errorf("the dependent should be there without an owner: %v", kept)
+		}
+	})
+}
+
+func TestADependentKeepsTheOwnersThatLive(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		one, two := h.create(boats, "red", "one"), h.create(widgets, "red", "two")
+		h.create(configMaps, "red", "both", refTo(boats, one), refTo(widgets, two))
+		after(5 * time.Second)
+		h.delete(widgets, "red", "two", metav1.DeletePropagationBackground)
+		after(30 * time.Second)
+		both := h.read(configMaps, "red", "both")
+		if both == nil || len(both.OwnerReferences) != 1 || both.OwnerReferences[0].UID != one.UID {
+			t.Errorf("want one owner, the one that lives: %v", both)
+		}
+	})
+}
+
+func TestOnlyTheLeaderCollects(t *testing.T) {
+	inHouse(t, func(h *house) { h.leads.Store(false) }, func(t *testing.T, h *house) {
+		owner := h.create(configMaps, "red", "owner")
+		h.create(configMaps, "red", "dependent", refTo(configMaps, owner))
+		h.delete(configMaps, "red", "owner", metav1.DeletePropagationBackground)
+		after(time.Minute)
+		if !h.has(configMaps, "red", "dependent") || len(h.requests) > 0 {
+			t.Fatalf("a replica that does not lead does something: %v", h.requests)
+		}
+		h.leads.Store(true)
+		after(10 * time.Second)
+		if h.has(configMaps, "red", "dependent") {
+			t.Error("the leader did not collect")
+		}
+		h.leads.Store(false)
+		after(5 * time.Second)
+		second := h.create(configMaps, "red", "second")
+		h.create(configMaps, "red", "late", refTo(configMaps, second))
+		h.delete(configMaps, "red", "second", metav1.DeletePropagationBackground)
+		after(time.Minute)
+		if !h.has(configMaps, "red", "late") {
+			t.Error("it goes on after the loss of its lease")
+		}
+	})
+}
+
+func TestADefinitionTakesItsDependentsAlong(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		boat := h.create(boats, "red", "boat")
+		h.create(configMaps, "red", "rudder", refTo(boats, boat))
+		after(5 * time.Second)
+		h.faults = map[schema.GroupVersion]fault{boats.GroupVersion(): knowsNoPath}
+		h.delete(boats, "red", "boat", metav1.DeletePropagationBackground)
+		synctest.Wait() // the watch has told it, no owner could be asked, and then the kind is gone
+		without := healthy()
+		without.GroupVersions = slices.DeleteFunc(without.GroupVersions, func(g GroupVersion) bool { return g.GroupVersion == boats.GroupVersion() })
+		h.discovery.Store(without)
+		after(time.Minute)
+		if h.has(configMaps, "red", "rudder") {
+			t.Error("its owner was seen to end, and it is still there")
+		}
+	})
+}
+
+// Fifty thousand objects, half of them garbage, through the whole collector.
+func TestFiftyThousandObjectsAreCollected(t *testing.T) {
+	const pairs = 25_000
+	inHouse(t, func(h *house) {
+		for i := range pairs {
+			owner := h.create(configMaps, "red", fmt.Sprintf("owner%d", i))
+			h.create(boats, "red", fmt.Sprintf("dependent%d", i), refTo(configMaps, owner))
+			if i%2 == 0 {
+				h.delete(configMaps, "red", owner.Name, metav1.DeletePropagationBackground)
+			}
+		}
+	}, func(t *testing.T, h *house) {
+		after(2 * time.Minute)
+		if left := len(h.all()); left != pairs {
+			t.Errorf("%d objects are left, want %d", left, pairs)
+		}
+		if len(h.deleted) != pairs/2 {
+			t.Errorf("%d were collected, want %d", len(h.deleted), pairs/2)
+		}
+	})
+}

@@ -1,0 +1,201 @@
+package garbage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+)
+
+const (
+	// pageSize bounds what a list holds in memory at a time. Reflectors hold the whole list, which at 50,000 objects is
+	// more than the graph itself.
+	pageSize = 500
+	// listTimeout is for one page.
+	listTimeout = 30 * time.Second
+	// watchTime is how long a watch is asked to last, watchGrace how much longer a server may take to end it.
+	watchTime, watchGrace = 8 * time.Minute, time.Minute
+	// A monitor that fails tries again after a second, then twice as long each time up to fifteen.
+	firstRetry, lastRetry = time.Second, 15 * time.Second
+	// localLists is how many local resources are listed at once.
+	localLists = 4
+	// A backend's list counts as complete when the watch that follows it has lasted so long. One that starts, or that
+	// answers whatever comes to its mind, may list nothing and hold thousands.
+	settledAfter = secondLook
+)
+
+// monitor keeps the graph informed of one resource, as long as it runs.
+type monitor struct {
+	resource *resource
+	gvr      schema.GroupVersionResource
+	client   metadata.Getter
+	graph    *graph
+	lists    chan struct{} // seats of local lists; nil: it is a backend's
+	failed   func()
+	log      *zap.Logger
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+// run lists and watches until ctx ends, however often that fails.
+func (m *monitor) run(ctx context.Context) {
+	defer close(m.done)
+	wait, complained := firstRetry, false
+	for {
+		began := time.Now()
+		err := m.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		m.failed()
+		if time.Since(began) > time.Minute {
+			wait, complained = firstRetry, false
+		}
+		if !complained { // a dead backend is told once, not every fifteen seconds
+			complained = true
+			m.log.Info("a resource cannot be watched now; its objects are judged by what was known", zap.Stringer("resource", m.gvr), zap.Error(err))
+		}
+		if !pause(ctx, wait) {
+			return
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// follow lists once and watches from there until something goes wrong.
+func (m *monitor) follow(ctx context.Context) error {
+	version, err := m.list(ctx)
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	for {
+		began := time.Now()
+		if version, err = m.watch(ctx, version); err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		// A server that ends every watch at once must not keep us busy.
+		if time.Since(began) < time.Second && !pause(ctx, time.Second) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (m *monitor) list(ctx context.Context) (version string, err error) {
+	if m.lists != nil {
+		select {
+		case m.lists <- struct{}{}:
+			defer func() { <-m.lists }()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	version, err = m.pages(ctx, pageSize)
+	if apierrors.IsResourceExpired(err) { // between two pages; all at once cannot
+		version, err = m.pages(ctx, 0)
+	}
+	return version, err
+}
+
+func (m *monitor) pages(ctx context.Context, limit int64) (string, error) {
+	round := m.graph.begin(m.resource)
+	options := metav1.ListOptions{Limit: limit}
+	for {
+		page, err := m.page(ctx, options)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			m.graph.observe(m.resource, &page.Items[i])
+		}
+		switch page.Continue {
+		case "":
+			m.graph.settle(m.resource, round)
+			return page.ResourceVersion, nil
+		case options.Continue:
+			return "", errors.New("the same page again and again")
+		}
+		options.Continue = page.Continue
+	}
+}
+
+func (m *monitor) page(ctx context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	return m.client.List(ctx, options)
+}
+
+// watch returns the version to go on from when the server ended the watch in good order.
+func (m *monitor) watch(ctx context.Context, version string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, watchTime+watchGrace)
+	defer cancel()
+	seconds := int64(watchTime.Seconds())
+	w, err := m.client.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
+	if err != nil {
+		return "", err
+	}
+	defer w.Stop()
+	settled := time.NewTimer(m.settledAfter())
+	defer settled.Stop()
+	for {
+		select {
+		case e, open := <-w.ResultChan():
+			if !open {
+				return version, nil
+			}
+			if version, err = m.take(e); err != nil {
+				return "", err
+			}
+		case <-settled.C:
+			m.graph.complete(m.resource)
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+// settledAfter is nothing for what is in our own etcd.
+func (m *monitor) settledAfter() time.Duration {
+	if m.lists != nil {
+		return 0
+	}
+	return settledAfter
+}
+
+func (m *monitor) take(e watch.Event) (version string, err error) {
+	if e.Type == watch.Error {
+		return "", apierrors.FromObject(e.Object)
+	}
+	o, ok := e.Object.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return "", fmt.Errorf("%s of a %T, which is no object", e.Type, e.Object)
+	}
+	switch e.Type {
+	case watch.Added, watch.Modified:
+		m.graph.observe(m.resource, o)
+	case watch.Deleted:
+		m.graph.forget(m.resource, o.UID)
+	case watch.Bookmark:
+	default:
+		return "", fmt.Errorf("an event of type %q", e.Type)
+	}
+	return o.ResourceVersion, nil
+}
+
+// pause waits for d and reports whether ctx outlived it.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,217 @@
+package garbage
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/metrics"
+)
+
+// always leads.
+func always() (bool, <-chan struct{}) { return true, nil }
+
+func configOver(m *model, discovery func() *Discovery) Config {
+	return Config{
+		Client: m, Discovery: discovery, Leads: always, Events: book{},
+		Metrics: metrics.NewGarbage(prometheus.NewRegistry()), Logger: zap.NewNop(),
+	}
+}
+
+// life is one life of the front door after another over the same objects, each with its own misfortunes.
+type life struct {
+	*rand.Rand
+	*model
+	rules rules
+	born  int
+}
+
+var backends = []schema.GroupVersion{widgets.GroupVersion(), gadgets.GroupVersion()}
+
+// misfortune chooses what is wrong in one life: with backends, with what discovery says of them, and for how long.
+func (l *life) misfortune() (first, then *Discovery) {
+	first, then = healthy(), healthy()
+	faults, cuts := map[schema.GroupVersion]fault{}, map[schema.GroupVersion]time.Time{}
+	defer func() { l.reset(faults, cuts) }()
+	first.Synced = l.IntN(3) > 0
+	for _, gv := range backends {
+		switch l.IntN(8) {
+		case 0:
+			faults[gv] = unavailable
+		case 1:
+			faults[gv] = hangs
+		case 2:
+			faults[gv] = knowsNoPath
+		case 3:
+			faults[gv] = another
+		case 4:
+			restart := time.Now().Add(time.Duration(l.IntN(12)) * time.Second)
+			cuts[gv], faults[gv] = restart, forgetful(restart, restart.Add(time.Duration(1+l.IntN(4))*time.Second))
+		case 5:
+			faults[gv] = flaky(rand.New(rand.NewPCG(l.Uint64(), 0)))
+		}
+		if faults[gv] == nil {
+			continue
+		}
+		// What discovery says lags behind: it may still call Current what is dead, or know better.
+		switch l.IntN(4) {
+		case 0:
+			then = then.with(gv, func(g *GroupVersion) { g.Current, g.Reason = false, "FailedDiscoveryCheck" })
+		case 1:
+			first = first.with(gv, func(g *GroupVersion) { g.Current, g.Known, g.Resources = false, false, nil })
+		case 2:
+			first.GroupVersions = slices.DeleteFunc(first.GroupVersions, func(g GroupVersion) bool { return g.GroupVersion == gv })
+		}
+	}
+	return first, then
+}
+
+// happen lets users do something.
+func (l *life) happen() {
+	all := l.all()
+	for range 4 {
+		at := []schema.GroupVersionResource{configMaps, nodes, boats, widgets, gadgets}[l.IntN(5)]
+		namespace := []string{"red", "blue"}[l.IntN(2)]
+		if clusterScoped(at) {
+			namespace = ""
+		}
+		var owners []metav1.OwnerReference
+		for range l.IntN(3) {
+			if len(all) > 0 {
+				owner := all[l.IntN(len(all))] // whatever it is and wherever: references may be wrong
+				owners = append(owners, refTo(owner.at, owner.PartialObjectMetadata))
+			}
+		}
+		l.born++
+		l.create(at, namespace, fmt.Sprintf("o%d", l.born), owners...)
+	}
+	policies := []metav1.DeletionPropagation{
+		metav1.DeletePropagationBackground, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan,
+	}
+	for range 1 + len(all)/20 {
+		if len(all) > 0 {
+			o := all[l.IntN(len(all))]
+			if l.has(o.at, o.Namespace, o.Name) {
+				l.delete(o.at, o.Namespace, o.Name, policies[l.IntN(len(policies))])
+			}
+		}
+	}
+}
+
+// live runs a fresh collector for a while.
+func (l *life) live(t *testing.T, d time.Duration, lucky bool) {
+	synctest.Test(t, func(t *testing.T) {
+		first, then := healthy(), healthy()
+		if lucky {
+			l.reset(nil, nil)
+		} else {
+			first, then = l.misfortune()
+		}
+		var discovery atomic.Pointer[Discovery]
+		discovery.Store(first)
+		l.shown = discovery.Load
+		c := New(configOver(l.model, discovery.Load))
+		c.rules = l.rules
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		<-time.After(3 * time.Second)
+		if !lucky {
+			l.happen()
+		}
+		<-time.After(time.Duration(l.IntN(8)) * time.Second)
+		discovery.Store(then)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func newLife(seed uint64, r rules) *life {
+	return &life{Rand: rand.New(rand.NewPCG(seed, 5)), model: newModel(), rules: r}
+}
+
+// The scoreboard's row R11: backends and discovery fail in every way at every start, and nothing that has an owner is
+// lost; what has none goes when things are well again.
+func TestAThousandRestartsDeleteNothingThatHasAnOwner(t *testing.T) {
+	const restarts = 1000
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			l := newLife(seed, soundRules())
+			for range restarts / 4 {
+				l.live(t, 20*time.Second, false)
+			}
+			l.live(t, 5*time.Minute, true)
+			if len(l.wrong) > 0 {
+				t.Errorf("%d wrongful deletions, the first: %s", len(l.wrong), l.wrong[0])
+			}
+			if left := l.garbage(); len(left) > 0 {
+				t.Errorf("not collected although everything is well: %s", strings.Join(left, ", "))
+			}
+			if len(l.deleted) < restarts/40 {
+				t.Errorf("only %d objects were collected: nothing was tested", len(l.deleted))
+			}
+			t.Logf("%d objects lived, %d were collected, %d are left", l.born, len(l.deleted), len(l.all()))
+		})
+	}
+}
+
+// garbage is what should not be there any more.
+func (l *life) garbage() (left []string) {
+	for _, o := range l.all() {
+		owned := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return l.alive(r.UID) })
+		misplaced := slices.ContainsFunc(o.OwnerReferences, func(r metav1.OwnerReference) bool { return o.Namespace == "" && r.Kind != "Node" })
+		if o.DeletionTimestamp != nil || len(o.OwnerReferences) > 0 && !owned && !misplaced {
+			left = append(left, o.at.Resource+" "+o.Namespace+"/"+o.Name)
+		}
+	}
+	return left
+}
+
+// A checker that never fails checks nothing.
+func TestEveryCarelessCollectorIsCaught(t *testing.T) {
+	careless := func(denies func(error) bool) rules {
+		return rules{
+			serves:   func(GroupVersion) bool { return true },
+			denies:   func(err error, _ Resource, _ string) bool { return denies(err) },
+			distrust: func(GroupVersion) bool { return false },
+			bearers:  func(*graph, claim) []coordinates { return nil },
+			complete: func(*graph, schema.GroupResource, Resource) bool { return true },
+		}
+	}
+	credulous, blind := soundRules(), soundRules()
+	credulous.distrust = func(GroupVersion) bool { return false }
+	credulous.complete = func(*graph, schema.GroupResource, Resource) bool { return true }
+	blind.bearers = func(*graph, claim) []coordinates { return nil }
+	for name, r := range map[string]rules{
+		"503 is an absence":                       careless(func(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) }),
+		"any 404 is an absence":                   careless(apierrors.IsNotFound),
+		"a backend that just started is believed": credulous,
+		"an owner in another namespace is none":   blind,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLife(1, r)
+			for i := range 300 {
+				l.live(t, 20*time.Second, false)
+				if len(l.wrong) > 0 {
+					t.Logf("caught after %d restarts: %s", i+1, l.wrong[0])
+					return
+				}
+			}
+			t.Error("not caught in 300 restarts")
+		})
+	}
+}
