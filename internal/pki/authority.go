@@ -46,8 +46,13 @@ type Leaf struct {
 	TTL time.Duration
 }
 
-// NewAuthority makes a self-signed authority with a fresh key.
+// NewAuthority makes a self-signed authority with a fresh key and a life of AuthorityTTL.
 func NewAuthority(commonName string) (*Authority, error) {
+	return NewAuthorityFor(commonName, AuthorityTTL)
+}
+
+// NewAuthorityFor is NewAuthority with another life.
+func NewAuthorityFor(commonName string, ttl time.Duration) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("generate key of authority %q: %w", commonName, err)
@@ -61,7 +66,7 @@ func NewAuthority(commonName string) (*Authority, error) {
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: commonName},
 		NotBefore:             now.Add(-backdate),
-		NotAfter:              now.Add(AuthorityTTL),
+		NotAfter:              now.Add(ttl),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
 		IsCA:                  true,
 		BasicConstraintsValid: true,
@@ -78,8 +83,8 @@ func NewAuthority(commonName string) (*Authority, error) {
 	return &Authority{Certificate: cert, key: key}, nil
 }
 
-// parseAuthority reads an authority back from its PEM files' contents.
-func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
+// ParseAuthority reads an authority back from its PEM files' contents.
+func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	certs, err := ParseBundle(certPEM)
 	if err != nil {
 		return nil, err
@@ -100,6 +105,9 @@ func parseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 
 // PEM is the authority's certificate.
 func (a *Authority) PEM() []byte { return encodeCertificate(a.Certificate.Raw) }
+
+// KeyPEM is the authority's private key, for whoever keeps it.
+func (a *Authority) KeyPEM() ([]byte, error) { return EncodeKey(a.key) }
 
 // Issue makes a key and a certificate for it.
 func (a *Authority) Issue(l Leaf) (certPEM, keyPEM []byte, err error) {

@@ -90,7 +90,7 @@ func ReadDirectory(path string) (*Directory, error) {
 		if err != nil {
 			return nil, err
 		}
-		if *into, err = parseAuthority(certPEM, keyPEM); err != nil {
+		if *into, err = ParseAuthority(certPEM, keyPEM); err != nil {
 			return nil, fmt.Errorf("authority %s: %w", d.Path(file+".crt"), err)
 		}
 	}
@@ -127,7 +127,7 @@ func (d *Directory) authority(name, file string) (*Authority, error) {
 	keyPEM, errKey := readFile(keyFile)
 	switch {
 	case errCert == nil && errKey == nil:
-		a, err := parseAuthority(certPEM, keyPEM)
+		a, err := ParseAuthority(certPEM, keyPEM)
 		if err != nil {
 			return nil, fmt.Errorf("authority %s with key %s: %w", certFile, keyFile, err)
 		}
@@ -147,7 +147,7 @@ func (d *Directory) newAuthority(name, certFile, keyFile string) (*Authority, er
 	if err != nil {
 		return nil, err
 	}
-	keyPEM, err := EncodeKey(a.key)
+	keyPEM, err := a.KeyPEM()
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/internal/doctor"
+	"portico.dev/internal/pki"
+)
+
+// exitUnexamined is the status when nothing could be examined: a mistake in the command line, or no API server.
+const exitUnexamined = 2
+
+type doctorOptions struct {
+	kubeconfig, context string
+	timeout             time.Duration
+	output              string
+	certFile, keyFile   string
+}
+
+func doctorCommand() *cobra.Command {
+	var o doctorOptions
+	cmd := &cobra.Command{
+		Use:   "doctor [apiservice NAME]",
+		Short: "Say which hop of an APIService is broken, and how to mend it",
+		Long: `Walk from an APIService to its extension server hop by hop: Service, endpoints, DNS, TCP, TLS, identity, discovery,
+OpenAPI, a review, a list, a watch. Print what was found at each, the first that is broken, its cause, and the command
+that mends it. Without a name, examine all that have an extension server.
+
+It works against every API server, with rights to read. What cannot be known from here is said to be unknown.
+
+Exit status: 0 nothing is broken, 1 something is, 2 nothing could be examined.`,
+		Example: `  aggregator doctor
+  aggregator doctor apiservice v1beta1.metrics.k8s.io -o json`,
+		Args: doctorArgs,
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), cmd.OutOrStdout(), args) },
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUnexamined, err} })
+	fs := cmd.Flags()
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; default $KUBECONFIG, then ~/.kube/config")
+	fs.StringVar(&o.context, "context", "", "context of the kubeconfig; default its current one")
+	fs.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for each answer of the API server")
+	fs.StringVarP(&o.output, "output", "o", "text", "text or json")
+	fs.StringVar(&o.certFile, "proxy-client-cert-file", "", "the front proxy's client certificate: ask extension servers from here as the API server does")
+	fs.StringVar(&o.keyFile, "proxy-client-key-file", "", "its key")
+	return cmd
+}
+
+func doctorArgs(_ *cobra.Command, args []string) error {
+	kinds := []string{"apiservice", "apiservices", "apiservices.apiregistration.k8s.io"}
+	if len(args) == 0 || (len(args) == 2 && slices.Contains(kinds, args[0])) {
+		return nil
+	}
+	return &exitError{exitUnexamined, fmt.Errorf("expected nothing or `apiservice NAME`, got %q", args)}
+}
+
+func (o *doctorOptions) run(ctx context.Context, out io.Writer, args []string) error {
+	reports, err := o.examine(ctx, args)
+	if err != nil {
+		return &exitError{exitUnexamined, err}
+	}
+	if err := o.print(out, reports, len(args) == 0); err != nil {
+		return err
+	}
+	if n := doctor.Broken(reports); n > 0 {
+		return fmt.Errorf("broken: %d of %d", n, len(reports))
+	}
+	return nil
+}
+
+func (o *doctorOptions) examine(ctx context.Context, args []string) ([]*doctor.Report, error) {
+	if o.output != "text" && o.output != "json" {
+		return nil, fmt.Errorf("--output: %q is neither text nor json", o.output)
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)
+	}
+	config := doctor.Config{Client: client, Timeout: o.timeout}
+	if o.certFile != "" || o.keyFile != "" {
+		if config.FrontProxy, err = pki.LoadKeyPair(o.certFile, o.keyFile); err != nil {
+			return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
+		}
+	}
+	d, err := doctor.New(config)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	if len(args) == 0 {
+		return d.ExamineAll(ctx)
+	}
+	report, err := d.Examine(ctx, args[1])
+	if err != nil {
+		return nil, err
+	}
+	return []*doctor.Report{report}, nil
+}
+
+// print writes everything as JSON; or the one that was asked for; or a line for each and the details of broken ones.
+func (o *doctorOptions) print(out io.Writer, reports []*doctor.Report, all bool) error {
+	if o.output == "json" {
+		return doctor.WriteJSON(out, reports)
+	}
+	if all {
+		if err := doctor.WriteSummary(out, reports); err != nil {
+			return err
+		}
+	}
+	for _, r := range reports {
+		if all && r.Broken == nil {
+			continue
+		}
+		if all {
+			fmt.Fprintln(out)
+		}
+		if err := r.WriteText(out); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// What is no fault must not be called one.
+func TestWhatIsNoFault(t *testing.T) {
+	refused := refusing(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
+	for _, test := range []struct {
+		name  string
+		harm  func(*world)
+		hop   string
+		state State
+		found string
+	}{
+		{"no watch is offered", func(w *world) { w.offer("get", "list") }, HopWatch, Skipped, "discovery offers no watch"},
+		{"nothing can be listed", func(w *world) { w.offer("create") }, HopList, Skipped, "nothing can be listed"},
+		{"a watch may not begin with what exists", func(w *world) { w.server.watch = refused }, HopWatch, OK, "422"},
+		{"the caller may not list", func(w *world) { w.denied = true }, HopReview, Unknown, "does not let you"},
+		{"a client certificate is required", func(w *world) {
+			w.tls = func(c *tls.Config) { c.ClientAuth = tls.RequireAnyClientCert }
+		}, HopTLS, OK, "TLS 1.3"},
+		{"a client certificate is required, in TLS 1.2", func(w *world) {
+			w.tls = func(c *tls.Config) { c.ClientAuth, c.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12 }
+		}, HopTLS, OK, "TLS 1.2"},
+		{"nobody is verified", func(w *world) {
+			w.apiService.Spec.CABundle, w.apiService.Spec.InsecureSkipTLSVerify = nil, true
+		}, HopRegistration, OK, "accepts whoever answers"},
+		{"one endpoint of two is down", func(w *world) {
+			dead := *w.slice.Endpoints[0].DeepCopy()
+			dead.Addresses = []string{"127.0.0.2"}
+			w.slice.Endpoints = append(w.slice.Endpoints, dead)
+		}, HopTCP, OK, "connected to 1 of 2 endpoints"},
+		{"the front proxy's certificate is given", func(w *world) { w.cfg.FrontProxy = w.presented() }, HopIdentity, OK, "answers"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			test.harm(w)
+			w.open()
+			report := w.examine()
+			if report.Broken != nil {
+				t.Errorf("broken: %+v", report.Broken)
+			}
+			if report.stateOf(test.hop) != test.state || !strings.Contains(report.foundAt(test.hop), test.found) {
+				t.Errorf("%s is %s: %s", test.hop, report.stateOf(test.hop), report.foundAt(test.hop))
+			}
+		})
+	}
+}
+
+// offer makes discovery offer these verbs.
+func (w *world) offer(verbs ...string) {
+	w.server.discovery = answering(http.StatusOK, metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/" + version,
+		APIResources: []metav1.APIResource{{Name: "orders", Kind: "Order", Verbs: verbs}},
+	})
+}
+
+func TestAWatchThatIsOfferedAndNotThere(t *testing.T) {
+	w := newWorld(t)
+	w.server.watch = saying(http.StatusMethodNotAllowed, "text/plain", "405")
+	w.open()
+	if d := w.examine().Broken; d == nil || d.Hop != HopWatch || !strings.Contains(d.Cause, "405") {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestAllInTheOrderOfTheirNames(t *testing.T) {
+	w := newWorld(t)
+	local := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.apps"}, Spec: apiregistrationv1.APIServiceSpec{Group: "apps", Version: "v1"}}
+	lost := w.apiService.DeepCopy()
+	lost.Name, lost.Spec.Group, lost.Spec.Service.Name = "v1.lost.example.com", "lost.example.com", "nobody"
+	w.objects = append(w.objects, local, lost)
+	w.open()
+	d, err := New(w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	reports, err := d.ExamineAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range reports {
+		names = append(names, r.APIService)
+	}
+	if got := strings.Join(names, " "); got != "v1.lost.example.com v1.shop.example.com" {
+		t.Errorf("examined %s", got)
+	}
+	if Broken(reports) != 1 || reports[0].Broken == nil || reports[1].Broken != nil {
+		t.Errorf("%+v, %+v", reports[0].Broken, reports[1].Broken)
+	}
+	var text, data strings.Builder
+	if err := WriteSummary(&text, reports); err != nil {
+		t.Fatal(err)
+	}
+	if want := `v1.lost.example.com   shop/nobody:443   broken at service   service/nobody in "shop" is not present`; !strings.Contains(text.String(), want) {
+		t.Errorf("got\n%s\nwithout %s", text.String(), want)
+	}
+	if err := WriteJSON(&data, reports); err != nil {
+		t.Fatal(err)
+	}
+	var decoded struct{ APIServices []Report }
+	if err := json.Unmarshal([]byte(data.String()), &decoded); err != nil || len(decoded.APIServices) != 2 || decoded.APIServices[0].Broken.Hop != HopService {
+		t.Errorf("%v: %s", err, data.String())
+	}
+	report, err := d.Examine(t.Context(), "v1.apps")
+	if err != nil || len(report.Hops) != 1 || report.Hops[0].State != OK {
+		t.Errorf("local: %v: %+v", err, report)
+	}
+	if _, err := d.Examine(t.Context(), "v9.nowhere"); !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "kubectl get apiservices") {
+		t.Errorf("unknown: %v", err)
+	}
+}
+
+func TestAnAPIServerThatCannotBeReached(t *testing.T) {
+	d, err := New(Config{Client: &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", closedPort(t))}, Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.ExamineAll(t.Context()); err == nil {
+		t.Error("no error")
+	}
+}
+
+// An examination that is broken off says what it did not look at.
+func TestInterrupted(t *testing.T) {
+	w := newWorld(t)
+	w.open()
+	d, err := New(w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	report := d.examine(ctx, w.apiService, false)
+	if report.Broken != nil || report.stateOf(HopWatch) != Unknown {
+		t.Errorf("%+v", report)
+	}
+}
+
+// A backend chooses words and an APIService names; neither gets at the terminal or the shell of who pastes a command.
+func TestHostileWords(t *testing.T) {
+	w := newWorld(t)
+	w.server.list = saying(http.StatusInternalServerError, "text/plain", "\x1b]0;owned\x07"+strings.Repeat("x", 1<<20))
+	w.open()
+	if text := w.text(w.examine()); strings.ContainsAny(text, "\x1b\x07") || len(text) > 8<<10 {
+		t.Errorf("%d bytes: %.300q", len(text), text)
+	}
+	const hostile = `a'; echo owned; echo '$(echo owned)`
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", "kubectl() { printf '%s\\n' \"$@\"; }; "+kubectl("-n", hostile, "get", "pods")).Output()
+	if err != nil || string(out) != "-n\n"+hostile+"\nget\npods\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}

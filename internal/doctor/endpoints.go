@@ -1,0 +1,156 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// endpoints looks at the EndpointSlices: is there one that takes requests on the port?
+func (x *exam) endpoints(ctx context.Context) finding {
+	switch {
+	case x.service == nil:
+		return unknown("the Service could not be read")
+	case x.service.Spec.Type == corev1.ServiceTypeExternalName:
+		return skipped("an ExternalName has none")
+	}
+	n := count(x.slices)
+	if x.problem == nil {
+		return ok(n.String())
+	}
+	why, mend := x.whyNone(ctx, n)
+	return broken(why, mend...).saying(x.problem.Message)
+}
+
+// census is how many endpoints are in which state, whatever their ports.
+type census struct {
+	slices, ready, notReady, terminating int
+}
+
+func count(slices []*discoveryv1.EndpointSlice) census {
+	n := census{slices: len(slices)}
+	for _, s := range slices {
+		for _, e := range s.Endpoints {
+			switch c := e.Conditions; {
+			case c.Terminating != nil && *c.Terminating:
+				n.terminating++
+			case c.Ready == nil || *c.Ready:
+				n.ready++
+			default:
+				n.notReady++
+			}
+		}
+	}
+	return n
+}
+
+func (n census) String() string {
+	return fmt.Sprintf("%d ready, %d not ready, %d terminating in %s", n.ready, n.notReady, n.terminating, some(n.slices, "EndpointSlice"))
+}
+
+func (n census) none() bool { return n.ready+n.notReady+n.terminating == 0 }
+
+// whyNone says why no endpoint takes requests, and what to do.
+func (x *exam) whyNone(ctx context.Context, n census) (string, []string) {
+	name := x.service.Name
+	switch {
+	case n.ready > 0:
+		return x.wrongPort()
+	case !n.none():
+		why := fmt.Sprintf("%s: no pod of the Service is ready", n)
+		if pods := x.pods(); len(pods) > 0 {
+			return why, []string{x.inNamespace("describe", "pod", pods[0]), x.inNamespace("logs", pods[0])}
+		}
+		return why, []string{x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+name, "-o", "yaml")}
+	case len(x.service.Spec.Selector) == 0:
+		return "the Service has no selector, and nobody has written EndpointSlices for it",
+			[]string{"# who runs the extension server outside of the cluster writes them:", x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+name)}
+	}
+	return x.nobodySelected(ctx)
+}
+
+// wrongPort is for ready endpoints without the port: slices take the names of ports from the Service, so whoever wrote
+// these did not.
+func (x *exam) wrongPort() (string, []string) {
+	wanted := ""
+	index := 0
+	for i, p := range x.service.Spec.Ports {
+		if p.Port == x.port() {
+			wanted, index = p.Name, i
+		}
+	}
+	var offered []string
+	for _, s := range x.slices {
+		for _, p := range s.Ports {
+			if p.Name != nil && p.Port != nil {
+				offered = append(offered, *p.Name)
+			}
+		}
+	}
+	why := fmt.Sprintf("the Service calls port %d %q, and its EndpointSlices have ports %q", x.port(), wanted, offered)
+	if len(offered) == 0 {
+		return why, []string{x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+x.service.Name, "-o", "yaml")}
+	}
+	operation := []fields{{"op": "add", "path": fmt.Sprintf("/spec/ports/%d/name", index), "value": offered[0]}}
+	data := patch(operation)
+	return why, []string{x.inNamespace("patch", "service", x.service.Name, "--type=json", "-p", data)}
+}
+
+// nobodySelected is for a selector that finds no pod: there are none, or their labels differ.
+func (x *exam) nobodySelected(ctx context.Context) (string, []string) {
+	ns := x.service.Namespace
+	selector := labels.Set(x.service.Spec.Selector)
+	var pods corev1.PodList
+	if err := x.api.get(ctx, namespacePath(ns)+"/pods?"+url.Values{"labelSelector": {selector.String()}}.Encode(), &pods); err != nil {
+		return "no endpoints, and the pods cannot be read: " + reading(err), []string{x.inNamespace("get", "pods", "-l", selector.String())}
+	}
+	if len(pods.Items) > 0 {
+		why := fmt.Sprintf("the selector %s finds %s, and nobody made endpoints of them", selector, some(len(pods.Items), "pod"))
+		return why, []string{x.inNamespace("describe", "pod", pods.Items[0].Name)}
+	}
+	var deployments appsv1.DeploymentList
+	if x.api.get(ctx, "/apis/apps/v1/namespaces/"+url.PathEscape(ns)+"/deployments", &deployments) == nil {
+		for _, d := range deployments.Items {
+			if why, mend, found := x.deploymentFor(&d, selector); found {
+				return why, mend
+			}
+		}
+	}
+	return fmt.Sprintf("no pod matches the selector %s of the Service", selector), []string{
+		x.inNamespace("get", "pods", "--show-labels"),
+		"# then, with the labels of the extension server's pods:",
+		x.inNamespace("patch", "service", x.service.Name, "--type=merge", "-p", patch(fields{"spec": fields{"selector": fields{"LABEL": "VALUE"}}})),
+	}
+}
+
+// deploymentFor is whether a Deployment is the one whose pods are missing.
+func (x *exam) deploymentFor(d *appsv1.Deployment, selector labels.Set) (string, []string, bool) {
+	if selector.AsSelector().Matches(labels.Set(d.Spec.Template.Labels)) {
+		if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+			return fmt.Sprintf("no pod matches the selector: Deployment %s has 0 replicas", d.Name),
+				[]string{x.inNamespace("scale", "deployment", d.Name, "--replicas=1")}, true
+		}
+		return fmt.Sprintf("no pod matches the selector: Deployment %s has none yet", d.Name),
+			[]string{x.inNamespace("describe", "deployment", d.Name)}, true
+	}
+	// The same keys with other values, in a Deployment named as the Service: a rename that forgot one of the two.
+	if d.Name != x.service.Name {
+		return "", nil, false
+	}
+	meant := fields{}
+	for key := range selector {
+		value, has := d.Spec.Template.Labels[key]
+		if !has {
+			return "", nil, false
+		}
+		meant[key] = value
+	}
+	why := fmt.Sprintf("no pod matches the selector %s; those of Deployment %s have other labels", selector, d.Name)
+	return why, []string{x.inNamespace("patch", "service", x.service.Name, "--type=merge", "-p", strings.TrimSpace(patch(fields{"spec": fields{"selector": meant}})))}, true
+}

@@ -1,0 +1,149 @@
+package doctor
+
+import (
+	"context"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistrationhelper "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1/helper"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/transport"
+)
+
+// exam is the examination of one APIService: what is known so far, and the hops that add to it.
+type exam struct {
+	*Doctor
+	object  *apiregistrationv1.APIService
+	gv      schema.GroupVersion
+	report  *Report
+	portico bool
+
+	service *corev1.Service
+	slices  []*discoveryv1.EndpointSlice
+	// spec is where the Service leads; nil when that is not known.
+	spec *transport.Spec
+	// problem is why there is nothing to ask, in the words of the condition.
+	problem *apiregistrationv1.APIServiceCondition
+	// dialled are the endpoints that took a connection from here.
+	dialled []string
+	// seen is what the backend showed in a handshake, nil when it could not be seen from here.
+	seen *pki.Inspection
+	// probed is what the backend answered when it was asked from here, nil before.
+	probed *answer
+	// words is what the API server says and answers.
+	words testimony
+	// resources are those of the group-version.
+	resources []resource
+	// denied is that the API server does not let the caller list them.
+	denied bool
+}
+
+// hop is one thing to look at.
+type hop struct {
+	name string
+	look func(context.Context) finding
+}
+
+func (d *Doctor) examine(ctx context.Context, object *apiregistrationv1.APIService, portico bool) *Report {
+	x := &exam{
+		Doctor: d, object: object, portico: portico,
+		gv: schema.GroupVersion{Group: object.Spec.Group, Version: object.Spec.Version},
+		report: &Report{
+			APIService: object.Name,
+			Available:  Condition{Status: string(apiregistrationv1.ConditionUnknown)},
+		},
+	}
+	if c := apiregistrationhelper.GetAPIServiceConditionByType(object, apiregistrationv1.Available); c != nil {
+		x.report.Available = Condition{Status: string(c.Status), Reason: c.Reason, Message: c.Message}
+	}
+	if ref := object.Spec.Service; ref != nil {
+		x.report.Service = ref.Namespace + "/" + ref.Name + ":" + itoa(x.port())
+	}
+	x.walk(ctx)
+	return x.report
+}
+
+func (x *exam) hops() []hop {
+	return []hop{
+		{HopRegistration, x.registration},
+		{HopService, x.lookAtService},
+		{HopEndpoints, x.endpoints},
+		{HopDNS, x.dns},
+		{HopTCP, x.tcp},
+		{HopTLS, x.tls},
+		{HopIdentity, x.identity},
+		{HopDiscovery, x.discovery},
+		{HopAggregated, x.aggregated},
+		{HopOpenAPI, x.openAPI},
+		{HopReview, x.review},
+		{HopList, x.list},
+		{HopWatch, x.watch},
+	}
+}
+
+// walk looks at each hop in turn. After one that the rest depends on, the rest is skipped; after any other, only the
+// first that failed makes the diagnosis.
+func (x *exam) walk(ctx context.Context) {
+	blockedBy := ""
+	for _, h := range x.hops() {
+		var f finding
+		switch {
+		case x.object.Spec.Service == nil && h.name != HopRegistration:
+			continue
+		case blockedBy != "":
+			f = skipped("after " + blockedBy)
+		case ctx.Err() != nil:
+			f = unknown("interrupted")
+		default:
+			f = h.look(ctx)
+		}
+		f.found = apiservice.Plain(f.found)
+		x.report.Hops = append(x.report.Hops, Hop{Name: h.name, State: f.state, Found: f.found})
+		if f.state != Failed {
+			continue
+		}
+		if f.blocks {
+			blockedBy = h.name
+		}
+		if x.report.Broken == nil {
+			x.report.Broken = x.diagnose(h.name, f)
+		}
+	}
+}
+
+// diagnose puts the sentence of the condition first, where it is about this hop or may be, so that what people read here
+// is what they read in `kubectl describe`, in the Event and in the 503.
+func (x *exam) diagnose(hop string, f finding) *Diagnosis {
+	d := &Diagnosis{Hop: hop, Cause: f.cause, Found: f.found}
+	for _, line := range f.mend {
+		d.Mend = append(d.Mend, printable(line))
+	}
+	if d.Cause == "" {
+		d.Cause = f.found
+	}
+	c := x.report.Available
+	if said := blame(c.Reason, c.Message); f.blocks && c.Status != string(apiregistrationv1.ConditionTrue) && c.Message != "" && (said == hop || said == "") {
+		d.Cause = c.Message
+	}
+	d.Cause = apiservice.Plain(d.Cause)
+	if d.Found == d.Cause {
+		d.Found = ""
+	}
+	return d
+}
+
+// printable replaces what a terminal would obey. Unlike a sentence, a command must not be cut short.
+func printable(line string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, line)
+}

@@ -1,0 +1,92 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const discoveryPath = "/apis/" + group + "/" + version
+
+// extensionServer is what an extension server answers to each kind of question.
+type extensionServer struct {
+	// gate comes before everything: authentication and authorization.
+	gate                            func(http.HandlerFunc) http.HandlerFunc
+	discovery, openAPI, list, watch http.HandlerFunc
+}
+
+func (s extensionServer) handler() http.Handler {
+	return s.gate(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == discoveryPath:
+			s.discovery(w, r)
+		case strings.HasPrefix(r.URL.Path, "/openapi/"):
+			s.openAPI(w, r)
+		case r.URL.Query().Get("watch") != "":
+			s.watch(w, r)
+		default:
+			s.list(w, r)
+		}
+	})
+}
+
+// honest is an extension server that is well.
+func honest() extensionServer {
+	return extensionServer{
+		gate: func(next http.HandlerFunc) http.HandlerFunc { return next },
+		discovery: answering(http.StatusOK, metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/" + version,
+			APIResources: []metav1.APIResource{{Name: "orders", Namespaced: true, Kind: "Order", Verbs: metav1.Verbs{"get", "list", "watch"}}},
+		}),
+		openAPI: answering(http.StatusOK, map[string]any{"openapi": "3.0.0", "paths": map[string]any{discoveryPath + "/orders": map[string]any{}}}),
+		list:    answering(http.StatusOK, map[string]any{"kind": "OrderList", "apiVersion": group + "/" + version, "metadata": map[string]any{"resourceVersion": "7"}, "items": []any{}}),
+		watch: func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("sendInitialEvents") == "true" {
+				fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"Order","apiVersion":"%s/%s","metadata":{"resourceVersion":"7","annotations":{%q:"true"}}}}`,
+					group, version, metav1.InitialEventsAnnotationKey)
+			}
+			linger(w, r)
+		},
+	}
+}
+
+// linger keeps an answer open until the client goes.
+func linger(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+}
+
+// silent takes requests and never answers.
+func silent(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+func answering(code int, body any) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(body)
+	}
+}
+
+func saying(code int, contentType, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.WriteHeader(code)
+		fmt.Fprint(w, body)
+	}
+}
+
+// refusing is a Status as delegated authentication and authorization give it.
+func refusing(code int, reason metav1.StatusReason, message string) http.HandlerFunc {
+	return answering(code, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+		Code: int32(code), Reason: reason, Message: message,
+	})
+}
+
+// always puts one answer before everything else.
+func always(answer http.HandlerFunc) func(http.HandlerFunc) http.HandlerFunc {
+	return func(http.HandlerFunc) http.HandlerFunc { return answer }
+}

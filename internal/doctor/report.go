@@ -1,0 +1,100 @@
+package doctor
+
+// State is what was found out about one hop.
+type State string
+
+const (
+	// OK: it does what it should.
+	OK State = "ok"
+	// Failed: it does not.
+	Failed State = "failed"
+	// Skipped: there was no reason to look, or an earlier hop is in the way.
+	Skipped State = "skipped"
+	// Unknown: it could not be looked at from here, or not with these rights.
+	Unknown State = "unknown"
+)
+
+// The hops, in the order in which a request would meet trouble.
+const (
+	HopRegistration = "apiservice"
+	HopService      = "service"
+	HopEndpoints    = "endpoints"
+	HopDNS          = "dns"
+	HopTCP          = "tcp"
+	HopTLS          = "tls"
+	HopIdentity     = "identity"
+	HopDiscovery    = "discovery"
+	HopAggregated   = "aggregated discovery"
+	HopOpenAPI      = "openapi"
+	HopReview       = "review"
+	HopList         = "list"
+	HopWatch        = "watch"
+)
+
+// Hop is one step from the APIService to a watch of what it serves.
+type Hop struct {
+	Name  string `json:"name"`
+	State State  `json:"state"`
+	// Found is one sentence.
+	Found string `json:"found,omitempty"`
+}
+
+// Diagnosis is the first broken hop.
+type Diagnosis struct {
+	Hop string `json:"hop"`
+	// Cause is the sentence that stands in the condition, the Event and the 503, where they say one.
+	Cause string `json:"cause"`
+	// Found is what was seen, empty when Cause says it all.
+	Found string `json:"found,omitempty"`
+	// Mend is what to do: command lines, and remarks that begin with #.
+	Mend []string `json:"mend,omitempty"`
+}
+
+// Condition is the Available condition as the API server tells it.
+type Condition struct {
+	Status  string `json:"status"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Report is the examination of one APIService.
+type Report struct {
+	APIService string `json:"apiService"`
+	// Service is namespace/name:port, empty for a group-version that the API server serves itself.
+	Service   string    `json:"service,omitempty"`
+	Available Condition `json:"available"`
+	Hops      []Hop     `json:"hops"`
+	// Broken is nil when no hop failed.
+	Broken *Diagnosis `json:"broken,omitempty"`
+}
+
+// finding is what looking at one hop yields.
+type finding struct {
+	state State
+	found string
+	// cause is the sentence of the condition for this fault. Empty: found is it.
+	cause string
+	mend  []string
+	// blocks is that what comes after cannot work.
+	blocks bool
+}
+
+func ok(found string) finding      { return finding{state: OK, found: found} }
+func skipped(found string) finding { return finding{state: Skipped, found: found} }
+func unknown(found string) finding { return finding{state: Unknown, found: found} }
+
+// broken is a failure that nothing after it survives.
+func broken(found string, mend ...string) finding {
+	return finding{state: Failed, found: found, mend: mend, blocks: true}
+}
+
+// flawed is a failure beside which the rest may work.
+func flawed(found string, mend ...string) finding {
+	return finding{state: Failed, found: found, mend: mend}
+}
+
+// saying gives a finding the sentence that the condition has for it.
+func (f finding) saying(cause string) finding {
+	f.cause = cause
+	return f
+}

@@ -1,0 +1,122 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"portico.dev/internal/apiservice"
+)
+
+// lookAtService looks at the Service, and reads its EndpointSlices, because the verdict on both is one.
+func (x *exam) lookAtService(ctx context.Context) finding {
+	ref := x.object.Spec.Service
+	var service corev1.Service
+	err := x.api.get(ctx, namespacePath(ref.Namespace)+"/services/"+url.PathEscape(ref.Name), &service)
+	switch {
+	case apierrors.IsNotFound(err):
+		_, x.problem = apiservice.Resolve(&x.object.Spec, nil, nil, true)
+		return broken(x.problem.Message, x.withoutService(ctx)...)
+	case err != nil:
+		return unknown("the Service cannot be read: " + err.Error())
+	}
+	x.service = &service
+	if err := x.readSlices(ctx); err != nil {
+		return unknown("the EndpointSlices cannot be read: " + err.Error())
+	}
+	x.spec, x.problem = apiservice.Resolve(&x.object.Spec, x.service, x.slices, true)
+	if x.problem != nil && blame(x.problem.Reason, x.problem.Message) == HopService {
+		return broken(x.problem.Message, x.otherPort()...)
+	}
+	if service.Spec.Type == corev1.ServiceTypeExternalName {
+		return ok(fmt.Sprintf("ExternalName %s, port %d", service.Spec.ExternalName, x.port()))
+	}
+	return ok(fmt.Sprintf("%s, port %d is %s", typeOf(&service), x.port(), describePort(&service, x.port())))
+}
+
+func (x *exam) readSlices(ctx context.Context) error {
+	ref := x.object.Spec.Service
+	var list discoveryv1.EndpointSliceList
+	query := url.Values{"labelSelector": {labels.Set{discoveryv1.LabelServiceName: ref.Name}.String()}}
+	err := x.api.get(ctx, "/apis/discovery.k8s.io/v1/namespaces/"+url.PathEscape(ref.Namespace)+"/endpointslices?"+query.Encode(), &list)
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		x.slices = append(x.slices, &list.Items[i])
+	}
+	return nil
+}
+
+// withoutService is what to do about a Service that is not there: name the one that was meant, if there is but one with
+// that port, or remove what an uninstall left behind.
+func (x *exam) withoutService(ctx context.Context) []string {
+	ref := x.object.Spec.Service
+	var mend []string
+	var list corev1.ServiceList
+	if x.api.get(ctx, namespacePath(ref.Namespace)+"/services", &list) == nil {
+		list.Items = slices.DeleteFunc(list.Items, func(s corev1.Service) bool {
+			return !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == x.port() })
+		})
+		if len(list.Items) == 1 {
+			mend = append(mend, fmt.Sprintf("# if %s is the one that was meant, the only Service there with port %d:", list.Items[0].Name, x.port()),
+				x.patchAPIService(fields{"service": fields{"name": list.Items[0].Name}}))
+		}
+	}
+	return append(mend, "# if the extension server was removed:", kubectl("delete", "apiservice", x.object.Name))
+}
+
+// otherPort is what to do about a Service without the port.
+func (x *exam) otherPort() []string {
+	ref := x.object.Spec.Service
+	ports := x.service.Spec.Ports
+	switch {
+	case x.service.Spec.Type == corev1.ServiceTypeExternalName:
+		return []string{x.inNamespace("patch", "service", ref.Name, "--type=merge", "-p", patch(fields{"spec": fields{"externalName": "HOST"}}))}
+	case len(ports) == 0:
+		return []string{x.inNamespace("edit", "service", ref.Name)}
+	}
+	choice := ports[0]
+	if i := slices.IndexFunc(ports, func(p corev1.ServicePort) bool { return p.Port == 443 || strings.HasPrefix(p.Name, "https") }); i >= 0 {
+		choice = ports[i]
+	}
+	return []string{x.patchAPIService(fields{"service": fields{"port": choice.Port}})}
+}
+
+func namespacePath(ns string) string { return "/api/v1/namespaces/" + url.PathEscape(ns) }
+
+func typeOf(s *corev1.Service) string {
+	if s.Spec.ClusterIP == corev1.ClusterIPNone {
+		return "headless"
+	}
+	if s.Spec.Type == "" {
+		return string(corev1.ServiceTypeClusterIP)
+	}
+	return string(s.Spec.Type)
+}
+
+func describePort(s *corev1.Service, number int32) string {
+	for _, p := range s.Spec.Ports {
+		if p.Port == number && p.Name != "" {
+			return fmt.Sprintf("%q", p.Name)
+		}
+	}
+	return "unnamed"
+}
+
+// reading is the error of a read that did not work, shortened to what a person without the rights needs.
+func reading(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return status.Status().Message
+	}
+	return err.Error()
+}
