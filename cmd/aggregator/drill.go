@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"portico.dev/internal/drill"
+	"portico.dev/internal/drill/report"
+	"portico.dev/internal/logging"
+	"portico.dev/internal/pki"
+)
+
+// exitDrillUsage is the status of a command line that asks for nothing that can be done.
+const exitDrillUsage = 2
+
+// maxAtOnce bounds the front doors of our own: each takes 100 MiB.
+const maxAtOnce = 16
+
+func drillCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drill",
+		Short: "Rehearse failures of extension servers and see what they cost",
+	}
+	cmd.AddCommand(drillListCommand(), drillRunCommand())
+	return cmd
+}
+
+func drillListCommand() *cobra.Command {
+	var expected bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Say which drills there are",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
+			fmt.Fprintln(w, "DRILL\tABOUT\tWHAT HAPPENS")
+			for _, d := range drill.All() {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", d.Name, d.About, d.Title)
+				if !expected {
+					continue
+				}
+				for _, e := range drill.Expected(d) {
+					fmt.Fprintf(w, "\t\t  - %s\n", e.Text)
+				}
+			}
+			return w.Flush()
+		},
+	}
+	cmd.Flags().BoolVar(&expected, "expected", false, "say what is expected of each, too")
+	return cmd
+}
+
+type drillOptions struct {
+	all                 bool
+	kubeconfig, context string
+	iKnow               string
+	advertise, bind     string
+	atOnce              int
+	output, html        string
+	logs                logging.Options
+}
+
+func drillRunCommand() *cobra.Command {
+	o := drillOptions{logs: logging.Default()}
+	o.logs.Level = "fatal" // a front door that is drilled has much to complain of
+	cmd := &cobra.Command{
+		Use:   "run NAME... | --all",
+		Short: "Hold drills",
+		Long: `Hold drills: each brings a namespace, two extension servers and their APIServices, breaks one of
+the servers while clients use both, mends it, says what that cost whom, and cleans up after
+itself, also on Ctrl-C.
+
+Without --kubeconfig it is held against a front door of its own, made in a temporary directory
+and thrown away. With --kubeconfig it can be any API server that reaches this process; one that
+looks like production is refused.
+
+Exit status: 0 all passed (or were skipped, which is said), 1 some did not, 2 nothing was done.`,
+		Example: `  aggregator drill run refuse hang
+  aggregator drill run --all --parallel 4 --html drills.html
+  aggregator drill run --all --kubeconfig ~/.kube/config --context kind-test --advertise-address 172.18.0.1`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitDrillUsage, err} })
+	fs := cmd.Flags()
+	fs.BoolVar(&o.all, "all", false, "hold every drill")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "drill the API server of this kubeconfig; default a front door of our own")
+	fs.StringVar(&o.context, "context", "", "context of the kubeconfig; default its current one")
+	fs.StringVar(&o.iKnow, "i-know-this-is", "", "name of the context, to drill what looks like production")
+	fs.StringVar(&o.advertise, "advertise-address", "", "host or IP address at which the API server reaches this process; default localhost")
+	fs.StringVar(&o.bind, "bind-address", "", "address that the extension servers of drills listen on; default 127.0.0.1, or all with --advertise-address")
+	fs.IntVar(&o.atOnce, "parallel", 1, "how many drills to hold at a time, each on a front door of its own")
+	fs.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
+	fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")
+	o.logs.AddFlags(fs)
+	return cmd
+}
+
+func (o *drillOptions) run(ctx context.Context, names []string, out, terminal io.Writer) error {
+	drills, write, err := o.choose(names)
+	if err != nil {
+		return &exitError{exitDrillUsage, err}
+	}
+	log, err := o.logs.New()
+	if err != nil {
+		return &exitError{exitDrillUsage, err}
+	}
+	targets, closeTargets, err := o.targets(ctx, log)
+	if err != nil {
+		return &exitError{exitDrillUsage, err}
+	}
+	results := drill.Series(ctx, drills, targets, observer(terminal))
+	if err := errors.Join(o.report(results, write, out), closeTargets()); err != nil {
+		return err
+	}
+	if len(results) < len(drills) || ctx.Err() != nil {
+		return &exitError{1, fmt.Errorf("interrupted after %d of %d drills", len(results), len(drills))}
+	}
+	return judgement(results)
+}
+
+// choose reads the command line: which drills, and how to write down what they find.
+func (o *drillOptions) choose(names []string) ([]drill.Drill, func(io.Writer, []*drill.Result) error, error) {
+	writers := map[string]func(io.Writer, []*drill.Result) error{"text": report.Text, "json": report.JSON, "junit": report.JUnit}
+	write, ok := writers[o.output]
+	switch {
+	case !ok:
+		return nil, nil, fmt.Errorf("--output: %q is none of text, json, junit", o.output)
+	case o.atOnce < 1 || o.atOnce > maxAtOnce:
+		return nil, nil, fmt.Errorf("--parallel: %d is not a number from 1 to %d", o.atOnce, maxAtOnce)
+	case o.all == (len(names) > 0):
+		return nil, nil, errors.New("name some drills, or say --all; `aggregator drill list` shows them")
+	case o.all:
+		return drill.All(), write, nil
+	}
+	drills, err := drill.Find(names...)
+	return drills, write, err
+}
+
+func (o *drillOptions) report(results []*drill.Result, write func(io.Writer, []*drill.Result) error, out io.Writer) error {
+	if err := write(out, results); err != nil {
+		return fmt.Errorf("write the results: %w", err)
+	}
+	if o.html == "" {
+		return nil
+	}
+	page, err := report.HTML(results)
+	if err != nil {
+		return err
+	}
+	if err := pki.WriteFile(o.html, page, 0o644); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+func judgement(results []*drill.Result) error {
+	bad := 0
+	for _, r := range results {
+		if r.Verdict == drill.Failed || r.Verdict == drill.Broken {
+			bad++
+		}
+	}
+	if bad > 0 {
+		return &exitError{1, fmt.Errorf("%d of %d drills did not pass", bad, len(results))}
+	}
+	return nil
+}
+
+// observer shows progress on a terminal, and nothing in a pipe or a file.
+func observer(terminal io.Writer) drill.Observer {
+	if f, ok := terminal.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			return report.Progress{Terminal: f}
+		}
+	}
+	return report.Silence{}
+}

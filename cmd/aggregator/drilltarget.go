@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/internal/aggregator"
+	"portico.dev/internal/drill"
+)
+
+// targets are what is drilled, and what to do when that is over.
+func (o *drillOptions) targets(ctx context.Context, log *zap.Logger) ([]drill.Target, func() error, error) {
+	if o.kubeconfig == "" {
+		if o.context != "" || o.iKnow != "" || o.advertise != "" || o.bind != "" {
+			return nil, nil, errors.New("--context, --i-know-this-is, --advertise-address and --bind-address belong to --kubeconfig")
+		}
+		return ownTargets(ctx, o.atOnce, log)
+	}
+	if o.atOnce > 1 {
+		return nil, nil, errors.New("--parallel is for front doors of our own: drills on one server disturb each other")
+	}
+	t, err := o.foreignTarget()
+	return []drill.Target{t}, func() error { return nil }, err
+}
+
+// foreignTarget is the API server of a kubeconfig, unless it looks like one that somebody depends on.
+func (o *drillOptions) foreignTarget() (drill.Target, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return drill.Target{}, fmt.Errorf("read --kubeconfig: %w", err)
+	}
+	name := o.context
+	if name == "" {
+		name = raw.CurrentContext
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return drill.Target{}, fmt.Errorf("read --kubeconfig: %w", err)
+	}
+	names := []string{name, config.Host}
+	if c := raw.Contexts[name]; c != nil {
+		names = append(names, c.Cluster, c.AuthInfo, c.Namespace)
+	}
+	if why := drill.LooksLikeProduction(names...); why != "" && o.iKnow != name {
+		return drill.Target{}, fmt.Errorf("%s: drills break things on purpose; if that is meant, say --i-know-this-is %q", why, name)
+	}
+	t := drill.Target{Name: name, Config: config, Advertise: o.advertise, Bind: o.bind}
+	if t.Bind == "" && t.Advertise != "" {
+		t.Bind = "0.0.0.0"
+	}
+	return t, nil
+}
+
+// ownFront is a front door in a directory of its own, in this process.
+type ownFront struct {
+	config aggregator.Config
+	log    *zap.Logger
+	stop   context.CancelFunc
+	done   chan error
+}
+
+// openWithin bounds the start of a front door of our own.
+const openWithin = time.Minute
+
+// ownTargets starts so many front doors.
+func ownTargets(ctx context.Context, n int, log *zap.Logger) ([]drill.Target, func() error, error) {
+	dir, err := os.MkdirTemp("", "portico-drill-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("directory of a front door to drill: %w", err)
+	}
+	fronts := make([]*ownFront, n)
+	targets := make([]drill.Target, n)
+	closeAll := func() error {
+		var errs []error
+		for _, f := range fronts {
+			errs = append(errs, f.close())
+		}
+		return errors.Join(append(errs, os.RemoveAll(dir))...)
+	}
+	var starting errgroup.Group
+	for i := range fronts {
+		f := &ownFront{config: aggregator.Default(), log: log.Named("front")}
+		f.config.DataDir, f.config.SecurePort, f.config.AccessLog = filepath.Join(dir, strconv.Itoa(i)), 0, false
+		f.config.ShutdownGrace = 2 * time.Second
+		fronts[i] = f
+		starting.Go(func() (err error) {
+			targets[i], err = f.target(ctx)
+			return err
+		})
+	}
+	if err := starting.Wait(); err != nil {
+		return nil, nil, errors.Join(err, closeAll())
+	}
+	return targets, closeAll, nil
+}
+
+func (f *ownFront) target(ctx context.Context) (drill.Target, error) {
+	if err := f.start(ctx); err != nil {
+		return drill.Target{}, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", f.config.AdminKubeconfig())
+	if err != nil {
+		return drill.Target{}, fmt.Errorf("read the administrator's kubeconfig: %w", err)
+	}
+	return drill.Target{Name: "a front door of our own", Config: config, Restart: f.restart}, nil
+}
+
+// start returns when the front door is ready. It goes on when ctx ends: drills clean up through it.
+func (f *ownFront) start(ctx context.Context) error {
+	front, err := aggregator.New(f.config, f.log)
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	f.stop, f.done = stop, done
+	go func() { done <- front.Run(running) }()
+	timeout := time.NewTimer(openWithin)
+	defer timeout.Stop()
+	select {
+	case <-front.Ready():
+		return f.keepPort(front.URL())
+	case err := <-done:
+		done <- err
+		return errors.Join(errors.New("the front door to drill did not start"), err)
+	case <-timeout.C:
+		return fmt.Errorf("the front door to drill was not ready within %s", openWithin)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// keepPort makes the next start listen where this one does, so that clients find it again.
+func (f *ownFront) keepPort(address string) error {
+	at, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
+	f.config.SecurePort, err = strconv.Atoi(at.Port())
+	return err
+}
+
+func (f *ownFront) close() error {
+	if f.stop == nil {
+		return nil
+	}
+	f.stop()
+	return <-f.done
+}
+
+func (f *ownFront) restart(ctx context.Context) error {
+	if err := f.close(); err != nil {
+		return err
+	}
+	return f.start(ctx)
+}

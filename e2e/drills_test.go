@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"portico.dev/internal/drill"
+)
+
+// drillsLimit bounds all drills together; each has a bound of its own besides.
+const drillsLimit = 15 * time.Minute
+
+// aggregatorCommand runs the program to its end, and returns its output and exit status.
+func aggregatorCommand(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), drillsLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "aggregator"), args...)
+	var out, complaints bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &out, &complaints
+	cmd.Env = []string{"HOME=" + cmd.Dir, "TMPDIR=" + cmd.Dir, "PATH=" + os.Getenv("PATH")}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), complaints.String(), cmd.ProcessState.ExitCode()
+}
+
+func TestEveryDrillPasses(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "drills.html")
+	stdout, stderr, code := aggregatorCommand(t, "drill", "run", "--all", "--parallel", "3", "-o", "json", "--html", page)
+	var results []*drill.Result
+	if err := json.Unmarshal([]byte(stdout), &results); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	if code != 0 {
+		t.Errorf("exit status %d: %s", code, stderr)
+	}
+	if len(results) != len(drill.All()) {
+		t.Errorf("%d of %d drills were held", len(results), len(drill.All()))
+	}
+	limits := map[string]time.Duration{}
+	for _, d := range drill.All() {
+		limits[d.Name] = d.Limit
+	}
+	for _, r := range results {
+		t.Run(r.Drill, func(t *testing.T) {
+			if r.Verdict != drill.Passed {
+				t.Errorf("%s %s", r.Verdict, r.Why)
+			}
+			for _, f := range r.Findings {
+				if !f.Holds {
+					t.Errorf("expected: %s\n    seen: %s", f.Expected, f.Seen)
+				}
+			}
+			if limit := limits[r.Drill]; time.Duration(r.Took) > limit {
+				t.Errorf("it took %s, and may take %s", r.Took, limit)
+			}
+			for _, m := range r.Measures {
+				t.Logf("%s: %s (never: %t)", m.Name, m.Seconds, m.Never)
+			}
+		})
+	}
+	if text, err := os.ReadFile(page); err != nil || bytes.Count(text, []byte("<svg viewBox")) != len(results) {
+		t.Errorf("the page does not have a timeline of each drill: %v", err)
+	}
+}
+
+// Ctrl-C in the middle of a drill: what it made on a server that is not its own is taken away all the same.
+func TestAnInterruptedDrillCleansUp(t *testing.T) {
+	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "front", "admin.kubeconfig")
+	env := []string{"HOME=" + dir, "TMPDIR=" + dir, "KUBECONFIG=" + kubeconfig}
+	begin := func(name string, args ...string) *process {
+		p, err := startProcess(name, dir, env, "aggregator", args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.show(t) })
+		return p
+	}
+	front := begin("front", "serve", "--data-dir", filepath.Join(dir, "front"), "--secure-port", "0", "--access-log=false")
+	defer front.finish(t)
+	// kubectl prints what there is of kinds that drills make.
+	made := func() (string, error) {
+		cmd := exec.Command(filepath.Join(binaries, "kubectl"), "get", "namespaces,apiservices", "-l", "portico.dev/drill", "-o", "name")
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if err := poll(front.exited, func() error { _, err := made(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	held := begin("drill", "drill", "run", "hang", "--kubeconfig", kubeconfig)
+	defer held.finish(t)
+	if err := poll(held.exited, func() error {
+		if out, err := made(); err != nil || strings.Count(out, "\n") != 3 {
+			return fmt.Errorf("a namespace and two APIServices are not there: %s %v", out, err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	code, err := held.stop(os.Interrupt)
+	held.ended = true
+	if err != nil || code != 1 {
+		t.Errorf("exit status %d, %v; want 1", code, err)
+	}
+	if out, err := made(); err != nil || strings.Contains(out, "/") {
+		t.Errorf("left behind: %s %v", out, err)
+	}
+}
+
+func TestDrillsThatAreNotHeld(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"kind":"Config","apiVersion":"v1","current-context":"eu-prod",
+		"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"u"}],
+		"contexts":[{"name":"eu-prod","context":{"cluster":"c","user":"u"}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		args []string
+		says string
+	}{
+		"a context that looks like production": {[]string{"refuse", "--kubeconfig", kubeconfig}, `--i-know-this-is "eu-prod"`},
+		"another name than that":               {[]string{"refuse", "--kubeconfig", kubeconfig, "--i-know-this-is", "eu"}, `--i-know-this-is "eu-prod"`},
+		"nothing asked for":                    {nil, "drill list"},
+		"a drill that is not there":            {[]string{"earthquake"}, "earthquake"},
+		"everything and something":             {[]string{"--all", "refuse"}, "--all"},
+		"an unknown form":                      {[]string{"refuse", "-o", "yaml"}, "junit"},
+		"two at a time on one server":          {[]string{"refuse", "hang", "--kubeconfig", kubeconfig, "--parallel", "2"}, "--parallel"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stdout, stderr, code := aggregatorCommand(t, append([]string{"drill", "run"}, tt.args...)...)
+			if code != 2 || stdout != "" || !strings.Contains(stderr, tt.says) {
+				t.Errorf("exit status %d, %s%s", code, stdout, stderr)
+			}
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package drill
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Drill is one failure, rehearsed.
+type Drill struct {
+	// Name is how it is asked for, Title what it does, in one line.
+	Name, Title string
+	// Expect is what must hold for the drill to pass, beside what is expected of all (always).
+	Expect []Expectation
+	// About is how long it takes when all is well, Limit when it is given up; cleaning up comes on top.
+	About, Limit time.Duration
+	// Stores: the subject keeps objects, which can be created and deleted. Otherwise it makes up what it answers.
+	Stores bool
+	// OwnHome: the subject's Service has a namespace to itself, which the drill may delete.
+	OwnHome bool
+	// Needs is what the front door must let us do.
+	Needs Power
+	// All fail: there is no healthy bystander, and nothing is expected of it.
+	AllFail bool
+
+	// script breaks, waits and mends. An error is a drill that could not be held, not a failed expectation.
+	script func(context.Context, *Stage) error
+}
+
+// Power is what a drill must be able to do to the front door, beyond its API.
+type Power int
+
+const (
+	// Nothing but the API.
+	Nothing Power = iota
+	// OurAnnotations: annotations of this project mean something to it.
+	OurAnnotations
+	// Restart: it can be stopped and started.
+	Restart
+)
+
+// Target is the API server that is drilled.
+type Target struct {
+	// Name is what people call it: the context of a kubeconfig.
+	Name string
+	// Config is a client's; the identity must be allowed to create namespaces, Services and APIServices.
+	Config *rest.Config
+	// Restart stops the server and returns when it is ready again, at the same address. Nil: we have no such power.
+	Restart func(context.Context) error
+	// Advertise is the host or IP address where the server reaches this process. Default localhost.
+	Advertise string
+	// Bind is the address that extension servers listen on. Default 127.0.0.1.
+	Bind string
+}
+
+// Result is what a drill found.
+type Result struct {
+	Drill    string    `json:"drill"`
+	Title    string    `json:"title"`
+	Server   string    `json:"server"`
+	Began    time.Time `json:"began"`
+	Took     Seconds   `json:"seconds"`
+	Verdict  Verdict   `json:"verdict"`
+	Findings []Finding `json:"findings,omitempty"`
+	Measures []Measure `json:"measures,omitempty"`
+	// Traffic is what each verb of each party saw, phase by phase.
+	Traffic []Row `json:"traffic,omitempty"`
+	// Left is what could not be cleaned up.
+	Left []string `json:"leftBehind"`
+	// Why it was skipped, or could not be held.
+	Why string `json:"why,omitempty"`
+
+	// History is everything, for the timeline.
+	History *History `json:"-"`
+}
+
+// Verdict of a drill.
+type Verdict string
+
+const (
+	Passed  Verdict = "passed"
+	Failed  Verdict = "failed"
+	Skipped Verdict = "skipped"
+	// Broken is a drill that could not be held: it says nothing about the front door.
+	Broken Verdict = "broken"
+)
+
+// Finding is one expectation, judged.
+type Finding struct {
+	Expected string `json:"expected"`
+	Holds    bool   `json:"holds"`
+	// Seen is what was seen instead.
+	Seen string `json:"seen,omitempty"`
+}
+
+// Measure is a length of time that says how bad it was.
+type Measure struct {
+	Name    string  `json:"name"`
+	Seconds Seconds `json:"seconds"`
+	// Never: it did not come about while the drill waited, which was so long.
+	Never bool `json:"never,omitempty"`
+}
+
+// Seconds is a duration that reads as a number of seconds in JSON.
+type Seconds time.Duration

@@ -1,0 +1,90 @@
+package drill
+
+import (
+	"context"
+	"time"
+
+	"portico.dev/internal/drill/faulty"
+)
+
+// connectionDrills are about an extension server, or the way to it, that stops answering.
+func connectionDrills() []Drill {
+	return []Drill{
+		{
+			Name: "refuse", Title: "the process is gone: connections are refused, and those that were there are reset",
+			About: 10 * time.Second, Limit: 90 * time.Second, Stores: true,
+			script: brokenBy(faulty.Refuse, 20*time.Second),
+			Expect: []Expectation{
+				detectedWithin(5 * time.Second), conditionSays("connection refused"), failsWith("503", "broken off", "no answer"),
+				failsFast(2 * time.Second), namesTheGuilty(), recoversWithin(5 * time.Second),
+			},
+		},
+		{
+			Name: "blackhole", Title: "the network swallows every byte, in both directions, on old and new connections",
+			About: 20 * time.Second, Limit: 2 * time.Minute, Stores: true,
+			script: brokenBy(faulty.Blackhole, 50*time.Second),
+			Expect: []Expectation{
+				detectedWithin(20 * time.Second), failsWith("503", "504", "broken off", "no answer"),
+				failsFast(5 * time.Second), namesTheGuilty(), recoversWithin(10 * time.Second),
+			},
+		},
+		{
+			Name: "hang", Title: "requests are accepted and never answered, while pings are",
+			About: 50 * time.Second, Limit: 3 * time.Minute, Stores: true,
+			script: brokenBy(faulty.Hang, 65*time.Second),
+			Expect: []Expectation{
+				// Traffic vouches for up to 10 s, the next probe is up to 34.5 s later, and takes 6 s to give up.
+				detectedWithin(60 * time.Second), failsWith("429", "503", "504"), failsFast(5 * time.Second), namesTheGuilty(),
+				recoversWithin(10 * time.Second),
+			},
+		},
+		{
+			Name: "slow-drip", Title: "answers come a byte at a time",
+			About: 10 * time.Second, Limit: 90 * time.Second, Stores: true,
+			script: sufferedFor(faulty.SlowDrip, 8*time.Second),
+			Expect: []Expectation{namesTheGuilty(), recoversWithin(10 * time.Second)},
+		},
+		{
+			Name: "reset-mid-body", Title: "every answer is broken off in the middle",
+			About: 8 * time.Second, Limit: 90 * time.Second, Stores: true,
+			script: sufferedFor(faulty.ResetMidBody, 4*time.Second),
+			Expect: []Expectation{failsWith("broken off", "no answer", "502", "503"), namesTheGuilty(), recoversWithin(5 * time.Second)},
+		},
+		{
+			Name: "goaway-storm", Title: "every connection is ended with GOAWAY after ten requests",
+			About: 8 * time.Second, Limit: 90 * time.Second, Stores: true,
+			script: sufferedFor(faulty.GoAwayStorm, 5*time.Second),
+			Expect: []Expectation{
+				staysAvailable(), subjectUnharmed("get", "list", "create", "delete"), recoversWithin(5 * time.Second),
+			},
+		},
+		{
+			Name: "flapping", Title: "the process dies and comes back, over and over, twice a second",
+			About: 12 * time.Second, Limit: 90 * time.Second, Stores: true,
+			script: flap,
+			Expect: []Expectation{turnsAtMost(2*flaps + 2), namesTheGuilty(), recoversWithin(10 * time.Second)},
+		},
+	}
+}
+
+const (
+	flaps     = 8
+	flapEvery = 250 * time.Millisecond
+)
+
+func flap(ctx context.Context, s *Stage) error {
+	if err := s.breakWith(ctx, faulty.Refuse); err != nil {
+		return err
+	}
+	for range flaps {
+		for _, f := range []faulty.Fault{faulty.Refuse, faulty.Well} {
+			if err := s.suffer(f); err != nil {
+				return err
+			}
+			if err := s.wait(ctx, flapEvery); err != nil {
+				return err
+			}
+		}
+	}
+	return s.mend(ctx)
+}

@@ -1,0 +1,87 @@
+package drill
+
+import (
+	"context"
+	"time"
+
+	"portico.dev/internal/drill/faulty"
+)
+
+// documentDrills are about an extension server that serves, and tells nonsense about what it serves.
+func documentDrills() []Drill {
+	keepsItsKinds := discoveryShows("discovery never forgets what it serves: its resources are listed, or it is stale", listed, stale)
+	return []Drill{
+		{
+			Name: "garbage-discovery", Title: "it comes back from a restart with a page of HTML where discovery should be",
+			About: 12 * time.Second, Limit: 90 * time.Second, Stores: true,
+			script: restartedWith(faulty.GarbageDiscovery),
+			Expect: []Expectation{keepsItsKinds, namesTheGuilty(), recoversWithin(10 * time.Second)},
+		},
+		{
+			Name: "vanishing-discovery", Title: "it comes back from a restart with an empty list of resources, while it holds objects",
+			About: 15 * time.Second, Limit: 2 * time.Minute, Stores: true,
+			script: vanish,
+			Expect: []Expectation{
+				keepsItsKinds,
+				stays(namespaceGoneAnyway, "a namespace with objects there is not finalized meanwhile"),
+				within(90*time.Second, namespaceGone, "when it tells the truth again the namespace goes"),
+				within(time.Second, objectsGone, "and its objects there with it"),
+				namesTheGuilty(), recoversWithin(10 * time.Second),
+			},
+		},
+		{
+			Name: "huge-openapi", Title: "its OpenAPI documents have no end",
+			About: 10 * time.Second, Limit: 90 * time.Second, Stores: true,
+			script: restartedWith(faulty.HugeOpenAPI),
+			Expect: []Expectation{openAPIAnswers(), recoversWithin(10 * time.Second)},
+		},
+	}
+}
+
+// lying is how long a server tells nonsense.
+const lying = 5 * time.Second
+
+// restartedWith stops the subject until that is noticed, and starts it with a fault: servers forget things at restarts, and
+// front doors ask again after them.
+func restartedWith(f faulty.Fault) func(context.Context, *Stage) error {
+	return func(ctx context.Context, s *Stage) error {
+		if err := s.restartWith(ctx, f); err != nil {
+			return err
+		}
+		if err := s.wait(ctx, lying); err != nil {
+			return err
+		}
+		return s.mend(ctx)
+	}
+}
+
+func (s *Stage) restartWith(ctx context.Context, f faulty.Fault) error {
+	if err := s.breakWith(ctx, faulty.Refuse); err != nil {
+		return err
+	}
+	if err := s.detect(ctx, 20*time.Second); err != nil {
+		return err
+	}
+	return s.suffer(f)
+}
+
+func vanish(ctx context.Context, s *Stage) error {
+	doomed := s.Namespace + "-doomed"
+	if err := s.createNamespaceWithWidget(ctx, doomed); err != nil {
+		return err
+	}
+	if err := s.restartWith(ctx, faulty.VanishingDiscovery); err != nil {
+		return err
+	}
+	if err := s.deleteNamespace(ctx, doomed); err != nil {
+		return err
+	}
+	if err := s.measure(ctx, namespaceGoneAnyway, lying, s.namespaceGone(doomed)); err != nil {
+		return err
+	}
+	return s.mendAndAwait(ctx, doomed, 90*time.Second)
+}
+
+func openAPIAnswers() Expectation {
+	return Expectation{"OpenAPI always answers", func(h *History) error { return noneFails(h, h.of(OpenAPI)) }}
+}

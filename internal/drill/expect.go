@@ -1,0 +1,187 @@
+package drill
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Expectation is a sentence, and how to tell from a history whether it holds. The check returns nil when it does, and
+// otherwise what was seen instead. It looks at nothing but the history.
+type Expectation struct {
+	Text  string
+	check func(*History) error
+}
+
+// judge holds a history against expectations.
+func judge(h *History, expected []Expectation) []Finding {
+	findings := make([]Finding, 0, len(expected))
+	for _, e := range expected {
+		f := Finding{Expected: e.Text, Holds: true}
+		if err := e.check(h); err != nil {
+			f.Holds, f.Seen = false, err.Error()
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// discoveryLimit is how long discovery may take at most. It is answered from memory, so this is a busy machine's
+// scheduling; the incumbent's stall behind a hung backend is 5 s.
+const discoveryLimit = 2 * time.Second
+
+// Expected is everything that is expected of a drill.
+func Expected(d Drill) []Expectation { return append(always(d), d.Expect...) }
+
+// always is expected of every drill.
+func always(d Drill) []Expectation {
+	out := []Expectation{ranTraffic(), discoveryNeverWaits(), unharmed(Local)}
+	if !d.AllFail {
+		out = append(out, unharmed(Bystander))
+	}
+	return append(out, nothingCutShort(), nothingLeft())
+}
+
+// ranTraffic guards all others: of no request, everything is true.
+func ranTraffic() Expectation {
+	return Expectation{"traffic runs before, during and after", func(h *History) error {
+		count := map[string]int{}
+		for _, r := range h.Requests {
+			count[h.phase(r.Start)]++
+		}
+		for _, phase := range phaseOrder {
+			if count[phase] < 5 {
+				return fmt.Errorf("%d requests %s the fault", count[phase], phase)
+			}
+		}
+		return nil
+	}}
+}
+
+// unharmed: no request of a party that has nothing to do with the fault fails.
+func unharmed(who string) Expectation {
+	return Expectation{fmt.Sprintf("no request to the %s fails", partyName(who)), func(h *History) error {
+		requests := h.of(who)
+		if len(requests) == 0 {
+			return errors.New("no request was made")
+		}
+		return noneFails(h, requests)
+	}}
+}
+
+func partyName(who string) string {
+	switch who {
+	case Bystander:
+		return "other extension server"
+	case Local:
+		return "front door's own groups"
+	}
+	return who
+}
+
+func noneFails(h *History, requests []Request) error {
+	failed, first := 0, Request{}
+	for _, r := range requests {
+		if r.OK() || h.excused(r) {
+			continue
+		}
+		if failed++; failed == 1 {
+			first = r
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d failed, the first a %s after %s: %s", failed, len(requests), first.Verb,
+			first.Took.Round(time.Millisecond), first.describe())
+	}
+	return nil
+}
+
+func (r Request) describe() string {
+	text := r.Outcome()
+	for _, part := range []string{r.Reason, r.Message, r.Failure} {
+		if part != "" {
+			text += ", " + part
+		}
+	}
+	return text
+}
+
+func discoveryNeverWaits() Expectation {
+	return Expectation{fmt.Sprintf("discovery always answers, within %s", discoveryLimit), func(h *History) error {
+		requests := h.of(Discovery)
+		if len(requests) == 0 {
+			return errors.New("no request was made")
+		}
+		for _, r := range requests {
+			if r.Took > discoveryLimit && !h.excused(r) {
+				return fmt.Errorf("one answer took %s", r.Took.Round(time.Millisecond))
+			}
+		}
+		return noneFails(h, requests)
+	}}
+}
+
+// nothingCutShort: an answer that looks complete is complete.
+func nothingCutShort() Expectation {
+	return Expectation{"no answer that is cut short looks complete", func(h *History) error {
+		for _, r := range h.Requests {
+			if r.Failure == cutShort {
+				return fmt.Errorf("a %s of the %s ended with half of a document and no error", r.Verb, r.Who)
+			}
+		}
+		return nil
+	}}
+}
+
+func nothingLeft() Expectation {
+	return Expectation{"nothing of the drill is left behind", func(h *History) error {
+		if len(h.Left) > 0 {
+			return errors.New(strings.Join(h.Left, ", "))
+		}
+		return nil
+	}}
+}
+
+// discoveryShows: in every discovery document the subject's group-version is one of these.
+func discoveryShows(text string, allowed ...string) Expectation {
+	return Expectation{text, func(h *History) error {
+		for _, r := range h.of(Discovery) {
+			if r.OK() && h.phase(r.Start) == "during" && !h.planned(r) && !slices.Contains(allowed, r.Saw) {
+				return fmt.Errorf("%s after the fault it was %s", r.Start.Sub(h.Broke).Round(time.Millisecond), r.Saw)
+			}
+		}
+		return nil
+	}}
+}
+
+// within: a measure of the drill's own is there and small enough.
+func within(limit time.Duration, name, text string) Expectation {
+	return Expectation{fmt.Sprintf("%s, within %s", text, limit), func(h *History) error {
+		m, measured := h.measure(name)
+		switch {
+		case !measured:
+			return errors.New("it was not measured")
+		case m.Never:
+			return fmt.Errorf("not in %s", m.Seconds)
+		case time.Duration(m.Seconds) > limit:
+			return fmt.Errorf("it took %s", m.Seconds)
+		}
+		return nil
+	}}
+}
+
+// stays: what must not come about did not, for as long as the drill watched.
+func stays(name, text string) Expectation {
+	return Expectation{text, func(h *History) error {
+		m, measured := h.measure(name)
+		switch {
+		case !measured:
+			return errors.New("it was not measured")
+		case !m.Never:
+			return fmt.Errorf("it came about after %s", m.Seconds)
+		}
+		return nil
+	}}
+}

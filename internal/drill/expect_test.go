@@ -1,0 +1,224 @@
+package drill
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// The times of the history that all of these tests begin with.
+var (
+	began  = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	broke  = began.Add(2 * time.Second)
+	turned = broke.Add(300 * time.Millisecond)
+	mended = broke.Add(4 * time.Second)
+	back   = mended.Add(500 * time.Millisecond)
+	ended  = mended.Add(2 * time.Second)
+)
+
+const guilty = "v1.s-abc." + Domain
+
+// wellBorne is what a drill looks like in which the front door did everything right.
+func wellBorne() *History {
+	h := &History{
+		Times: Times{Began: began, Broke: broke, Mended: mended, Ended: ended},
+		Group: "s-abc." + Domain, APIService: guilty,
+		Sightings: []Sighting{
+			{At: began, Status: "True", Reason: "Passed"},
+			{At: turned, Status: "False", Reason: "FailedDiscoveryCheck", Message: "dial tcp: connect: connection refused"},
+			{At: back, Status: "True", Reason: "Passed"},
+		},
+	}
+	for at := began; at.Before(ended); at = at.Add(200 * time.Millisecond) {
+		for _, who := range []string{Bystander, Local, Discovery, OpenAPI} {
+			h.Requests = append(h.Requests, Request{Who: who, Verb: "get", Start: at, Took: 5 * time.Millisecond, Code: 200, Saw: listed})
+		}
+		subject := Request{Who: Subject, Verb: "list", Start: at, Took: 5 * time.Millisecond, Code: 200}
+		if !at.Before(broke) && at.Before(back) {
+			subject.Code, subject.Reason = 503, "ServiceUnavailable"
+			subject.Message = "the server is currently unable to handle the request: APIService " + guilty + " is unavailable"
+		}
+		h.Requests = append(h.Requests, subject)
+	}
+	return h
+}
+
+// change edits the first request of a party in the given phase.
+func change(h *History, who, phase string, edit func(*Request)) {
+	i := slices.IndexFunc(h.Requests, func(r Request) bool { return r.Who == who && h.phase(r.Start) == phase })
+	edit(&h.Requests[i])
+}
+
+func TestAWellBorneFaultPasses(t *testing.T) {
+	refuse, err := Find("refuse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range judge(wellBorne(), Expected(refuse[0])) {
+		if !f.Holds {
+			t.Errorf("%s: %s", f.Expected, f.Seen)
+		}
+	}
+}
+
+// Each mutant is a history with one thing wrong. What was expected of that thing must fail, and nothing that has nothing
+// to do with it.
+func TestMutantsOfAHistoryFail(t *testing.T) {
+	tests := []struct {
+		name   string
+		mutate func(*History)
+		fails  Expectation
+	}{
+		{"no traffic after the mending", func(h *History) {
+			h.Requests = slices.DeleteFunc(h.Requests, func(r Request) bool { return h.phase(r.Start) == "after" })
+		}, ranTraffic()},
+		{"one request to the bystander fails", func(h *History) {
+			change(h, Bystander, "during", func(r *Request) { r.Code = 503 })
+		}, unharmed(Bystander)},
+		{"the bystander is never asked", func(h *History) {
+			h.Requests = slices.DeleteFunc(h.Requests, func(r Request) bool { return r.Who == Bystander })
+		}, unharmed(Bystander)},
+		{"one local request breaks off", func(h *History) {
+			change(h, Local, "during", func(r *Request) { r.Failure = "broken off: unexpected EOF" })
+		}, unharmed(Local)},
+		{"discovery takes five seconds once", func(h *History) {
+			change(h, Discovery, "during", func(r *Request) { r.Took = 5 * time.Second })
+		}, discoveryNeverWaits()},
+		{"discovery fails once", func(h *History) {
+			change(h, Discovery, "after", func(r *Request) { r.Code = 503 })
+		}, discoveryNeverWaits()},
+		{"half a document ends without an error", func(h *History) {
+			change(h, Subject, "during", func(r *Request) { r.Code, r.Failure = 200, cutShort })
+		}, nothingCutShort()},
+		{"a namespace is left behind", func(h *History) { h.Left = []string{"namespace drill-abc"} }, nothingLeft()},
+		{"the condition turns late", func(h *History) { h.Sightings[1].At = broke.Add(6 * time.Second / 2) }, detectedWithin(time.Second)},
+		{"the condition never turns", func(h *History) { h.Sightings = h.Sightings[:1] }, detectedWithin(time.Second)},
+		{"the condition gives no cause", func(h *History) { h.Sightings[1].Message = "it failed" }, conditionSays("connection refused")},
+		{"a fault that must be borne is not", func(*History) {}, staysAvailable()},
+		{"it is never available again", func(h *History) { h.Sightings = h.Sightings[:2] }, recoversWithin(time.Second)},
+		{"it is available and does not serve", func(h *History) {
+			h.Requests = slices.DeleteFunc(h.Requests, func(r Request) bool { return r.Who == Subject && h.phase(r.Start) == "after" })
+		}, recoversWithin(time.Second)},
+		{"it recovers late", func(h *History) { h.Sightings[2].At = mended.Add(1500 * time.Millisecond) }, recoversWithin(time.Second)},
+		{"the condition flaps", func(h *History) {
+			for i := range 10 {
+				h.Sightings = append(h.Sightings, Sighting{At: back.Add(time.Duration(i)), Status: []string{"False", "True"}[i%2]})
+			}
+		}, turnsAtMost(2)},
+		{"a 404 for what is dead", func(h *History) {
+			change(h, Subject, "during", func(r *Request) { r.Code, r.Reason = 404, "NotFound" })
+		}, failsWith("503")},
+		{"a 404 for what is dead, where namespaces and owners depend on it", func(h *History) {
+			h.Requests[0] = Request{Who: Subject, Verb: "list", Start: broke.Add(time.Second), Code: 404}
+		}, neverNotFound()},
+		{"a 503 that names nobody", func(h *History) {
+			change(h, Subject, "during", func(r *Request) { r.Message = "service unavailable" })
+		}, namesTheGuilty()},
+		{"a client waits although all is known", func(h *History) {
+			i := slices.IndexFunc(h.Requests, func(r Request) bool { return r.Who == Subject && r.Start.After(turned) })
+			h.Requests[i].Took = 3 * time.Second
+		}, failsFast(2 * time.Second)},
+		{"a write is lost in a GOAWAY", func(*History) {}, subjectUnharmed("list")},
+		{"discovery forgets what the dead serve", func(h *History) {
+			change(h, Discovery, "during", func(r *Request) { r.Saw = emptied })
+		}, discoveryShows("discovery never forgets", listed, stale)},
+		{"OpenAPI hangs behind the endless document", func(h *History) {
+			change(h, OpenAPI, "during", func(r *Request) { r.Failure = "no answer within 6s" })
+		}, openAPIAnswers()},
+		{"a measure is too long", func(h *History) { h.Measures = []Measure{{Name: "m", Seconds: Seconds(2 * time.Second)}} }, within(time.Second, "m", "m")},
+		{"what was measured never came", func(h *History) { h.Measures = []Measure{{Name: "m", Never: true}} }, within(time.Second, "m", "m")},
+		{"nothing was measured", func(*History) {}, within(time.Second, "m", "m")},
+		{"what must not come about did", func(h *History) { h.Measures = []Measure{{Name: "m"}} }, stays("m", "m")},
+		{"nobody watched whether it came about", func(*History) {}, stays("m", "m")},
+		{"a namespace takes longer beside a dead server", func(h *History) {
+			h.Measures = []Measure{{Name: "dead", Seconds: Seconds(9 * time.Second)}, {Name: "alive", Seconds: Seconds(time.Second)}}
+		}, noLonger("dead", "alive", time.Second)},
+		{"leftovers of a namespace are served before they are deleted", func(h *History) {
+			h.Measures = []Measure{{Name: paidAfterMending, Seconds: Seconds(time.Second)}}
+		}, paidBeforeAvailable()},
+		{"leftovers of a namespace are never deleted", func(*History) {}, paidBeforeAvailable()},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := wellBorne()
+			tt.mutate(h)
+			if f := judge(h, []Expectation{tt.fails})[0]; f.Holds {
+				t.Errorf("%q holds", f.Expected)
+			} else if f.Seen == "" {
+				t.Error("it does not say what was seen")
+			}
+		})
+	}
+}
+
+// A front door that is down on purpose answers nobody: that is not held against it, and what comes before and after is.
+func TestAnOutageOnPurposeExcusesWhatTouchesIt(t *testing.T) {
+	h := wellBorne()
+	h.Outage = Span{broke.Add(time.Second), broke.Add(2 * time.Second)}
+	lost := func(at time.Time) {
+		h.Requests = append(h.Requests, Request{Who: Local, Verb: "get", Start: at, Took: time.Millisecond, Failure: "connection refused"})
+	}
+	lost(broke.Add(1500 * time.Millisecond))
+	if f := judge(h, []Expectation{unharmed(Local)})[0]; !f.Holds {
+		t.Errorf("%s: %s", f.Expected, f.Seen)
+	}
+	lost(broke.Add(2500 * time.Millisecond))
+	if f := judge(h, []Expectation{unharmed(Local)})[0]; f.Holds {
+		t.Error("a request that failed when the front door was up again is excused")
+	}
+}
+
+// A machine that stands still fails everything at once. That excuses what it touched, is told, and excuses no more.
+func TestAStandstillOfTheMachineExcusesWhatTouchesIt(t *testing.T) {
+	h := wellBorne()
+	h.Stalls = []Span{{broke, broke.Add(time.Second)}}
+	h.Requests = append(h.Requests, Request{Who: Bystander, Verb: "get", Start: broke.Add(-time.Millisecond), Took: 2 * time.Second, Code: 503})
+	if f := judge(h, []Expectation{unharmed(Bystander)})[0]; !f.Holds {
+		t.Errorf("%s: %s", f.Expected, f.Seen)
+	}
+	told := slices.ContainsFunc(measures(h), func(m Measure) bool { return m.Name == machineStood && time.Duration(m.Seconds) == time.Second })
+	if !told {
+		t.Errorf("the standstill is not told: %v", measures(h))
+	}
+	h.Requests = append(h.Requests, Request{Who: Bystander, Verb: "get", Start: broke.Add(time.Second + aftermath), Code: 503})
+	if f := judge(h, []Expectation{unharmed(Bystander)})[0]; f.Holds {
+		t.Error("a request that failed when the machine was running again is excused")
+	}
+}
+
+func TestMeasuresOfEveryDrill(t *testing.T) {
+	got := map[string]Measure{}
+	for _, m := range measures(wellBorne()) {
+		got[m.Name] = m
+	}
+	for name, want := range map[string]time.Duration{
+		TimeToDetect: 300 * time.Millisecond, TimeToRecover: 500 * time.Millisecond, FirstSuccess: 605 * time.Millisecond,
+	} {
+		if m := got[name]; time.Duration(m.Seconds) != want || m.Never {
+			t.Errorf("%s: %s, want %s", name, m.Seconds, want)
+		}
+	}
+	never := wellBorne()
+	never.Sightings = never.Sightings[:1]
+	if m := measures(never)[0]; !m.Never {
+		t.Errorf("a fault that nobody noticed was noticed after %s", m.Seconds)
+	}
+}
+
+func TestRowsCountEachVerbInEachPhase(t *testing.T) {
+	h := wellBorne()
+	h.Requests = append(h.Requests, Request{Who: Subject, Verb: "list", Start: broke.Add(time.Second), Took: time.Second, Failure: "reset"})
+	for _, r := range Rows(h) {
+		if r.Who != Subject || r.Phase != "during" {
+			continue
+		}
+		if r.Outcomes["503"] != 20 || r.Outcomes["no answer"] != 1 || r.Count != 21 {
+			t.Errorf("%d requests, %v", r.Count, r.Outcomes)
+		}
+		if time.Duration(r.Max) != time.Second || time.Duration(r.Median) != 5*time.Millisecond {
+			t.Errorf("median %s, longest %s", r.Median, r.Max)
+		}
+		return
+	}
+	t.Error("no row for the subject during the fault")
+}

@@ -1,0 +1,36 @@
+package faulty
+
+// Fault is what is wrong with a Server.
+type Fault int
+
+const (
+	// Well: nothing is wrong.
+	Well Fault = iota
+	// Refuse answers connections with a reset and has cut those that were there, as the end of a process does.
+	Refuse
+	// Blackhole lets connections be made, and from then on not a byte goes either way, on old ones as on new ones.
+	Blackhole
+	// Hang reads requests, and HTTP/2 pings are answered, but no request is.
+	Hang
+	// SlowDrip sends bodies a byte at a time.
+	SlowDrip
+	// ResetMidBody breaks every answer about objects off after half of its body.
+	ResetMidBody
+	// GoAwayStorm ends each connection after a few requests, with GOAWAY on HTTP/2.
+	GoAwayStorm
+	// ExpiredCertificate, WrongAuthority and WrongName show a certificate that must not be accepted.
+	ExpiredCertificate
+	WrongAuthority
+	WrongName
+	// GarbageDiscovery answers 200 with a page of HTML wherever discovery is asked for.
+	GarbageDiscovery
+	// VanishingDiscovery answers that the group-version has no resources at all, while it serves them.
+	VanishingDiscovery
+	// HugeOpenAPI sends OpenAPI documents without end.
+	HugeOpenAPI
+)
+
+// showsWrongCertificate are the faults of identity.
+func (f Fault) showsWrongCertificate() bool {
+	return f == ExpiredCertificate || f == WrongAuthority || f == WrongName
+}

@@ -1,0 +1,286 @@
+package faulty
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/pki"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	group      = "s-test.drill.portico.dev"
+	serverName = "subject.drill-test.svc"
+	widgets    = "/apis/" + group + "/v1/namespaces/ns/widgets"
+)
+
+// front is a client that knows the server as a front door does: by its name and authority.
+type front struct {
+	t      *testing.T
+	server *Server
+	client *http.Client
+}
+
+func start(t *testing.T, stores bool) *front {
+	t.Helper()
+	s, err := New(Config{Group: group, ServerName: serverName, Address: "127.0.0.1:0", Stores: stores})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	<-s.Ready()
+	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: serverName, Roots: s.CABundle()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &front{t: t, server: s, client: &http.Client{Transport: transport}}
+}
+
+func (f *front) suffer(fault Fault) {
+	f.t.Helper()
+	if err := f.server.Suffer(fault); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *front) do(ctx context.Context, method, path, body string) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("https://127.0.0.1:%d%s", f.server.Port(), path), strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	return resp.StatusCode, string(text), err
+}
+
+// get is a request that must be answered.
+func (f *front) get(path string) string {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+	defer cancel()
+	code, text, err := f.do(ctx, http.MethodGet, path, "")
+	if err != nil || code != http.StatusOK {
+		f.t.Fatalf("GET %s: %d, %v", path, code, err)
+	}
+	return text
+}
+
+// silent is that no answer comes while somebody waits a little.
+func (f *front) silent(path string) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if code, text, err := f.do(ctx, http.MethodGet, path, ""); !errors.Is(err, context.DeadlineExceeded) {
+		f.t.Errorf("GET %s: %d %q, %v; want no answer", path, code, text, err)
+	}
+}
+
+func TestRefusedConnectionsAndTheSamePortAfterwards(t *testing.T) {
+	f := start(t, true)
+	port := f.server.Port()
+	f.get(widgets)
+	f.suffer(Refuse)
+	if _, _, err := f.do(t.Context(), http.MethodGet, widgets, ""); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v, want a refusal", err)
+	}
+	f.suffer(Well)
+	f.get(widgets)
+	if f.server.Port() != port {
+		t.Errorf("port %d became %d", port, f.server.Port())
+	}
+}
+
+func TestSilence(t *testing.T) {
+	for name, fault := range map[string]Fault{"blackhole": Blackhole, "hang": Hang} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, true)
+			f.get(widgets)
+			f.suffer(fault)
+			f.silent(widgets)
+			f.client.CloseIdleConnections()
+			f.silent(widgets)
+			f.suffer(Well)
+			f.get(widgets)
+		})
+	}
+}
+
+func TestABlackholeLetsConnectionsBeMade(t *testing.T) {
+	f := start(t, true)
+	f.suffer(Blackhole)
+	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", f.server.Port()), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close()
+}
+
+func TestASlowDripStartsAndDoesNotEnd(t *testing.T) {
+	f := start(t, true)
+	f.suffer(SlowDrip)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	code, text, err := f.do(ctx, http.MethodGet, widgets, "")
+	if code != http.StatusOK || len(text) > 20 || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%d %q, %v", code, text, err)
+	}
+}
+
+func TestHalfABodyIsVisiblyBroken(t *testing.T) {
+	f := start(t, true)
+	f.suffer(ResetMidBody)
+	if code, text, err := f.do(t.Context(), http.MethodGet, widgets, ""); err == nil {
+		t.Errorf("%d %q without an error", code, text)
+	}
+	f.get("/apis/" + group + "/v1") // discovery is whole
+}
+
+func TestAGoAwayStormEndsConnections(t *testing.T) {
+	f := start(t, true)
+	f.suffer(GoAwayStorm)
+	connections := map[string]bool{}
+	for range 4 * perConnection {
+		f.get(widgets)
+		f.server.gate.mu.Lock()
+		for c := range f.server.gate.conns {
+			connections[c.RemoteAddr().String()] = true
+		}
+		f.server.gate.mu.Unlock()
+	}
+	if len(connections) < 3 {
+		t.Errorf("%d requests over %d connections", 4*perConnection, len(connections))
+	}
+}
+
+func TestCertificatesThatMustNotBeAccepted(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault Fault
+		says  string
+	}{
+		"expired":           {ExpiredCertificate, "expired"},
+		"another authority": {WrongAuthority, "unknown authority"},
+		"another name":      {WrongName, "another.server.svc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, true)
+			f.get(widgets)
+			f.suffer(tt.fault)
+			_, _, err := f.do(t.Context(), http.MethodGet, widgets, "")
+			var refused *tls.CertificateVerificationError
+			if !errors.As(err, &refused) || !strings.Contains(err.Error(), tt.says) {
+				// The connection that was there is cut; a request may meet that first.
+				if _, _, err = f.do(t.Context(), http.MethodGet, widgets, ""); !errors.As(err, &refused) || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("%v, want %q", err, tt.says)
+				}
+			}
+			f.suffer(Well)
+			f.get(widgets)
+		})
+	}
+}
+
+func TestLiesOfDiscovery(t *testing.T) {
+	f := start(t, true)
+	version := "/apis/" + group + "/v1"
+	if text := f.get(version); !strings.Contains(text, `"widgets"`) {
+		t.Errorf("well: %s", text)
+	}
+	f.suffer(GarbageDiscovery)
+	if text := f.get(version); json.Valid([]byte(text)) {
+		t.Errorf("garbage: %s", text)
+	}
+	f.get(widgets)
+	f.suffer(VanishingDiscovery)
+	if text := f.get(version); strings.Contains(text, `"widgets"`) || !json.Valid([]byte(text)) {
+		t.Errorf("vanishing: %s", text)
+	}
+	f.get(widgets)
+}
+
+func TestAnOpenAPIDocumentWithoutEnd(t *testing.T) {
+	f := start(t, true)
+	f.suffer(HugeOpenAPI)
+	if _, text, err := f.do(t.Context(), http.MethodGet, "/openapi/v3", ""); err != nil || len(text) != 1<<20 {
+		t.Errorf("%d bytes, %v; want as many as are read", len(text), err)
+	}
+}
+
+func TestStorage(t *testing.T) {
+	f := start(t, true)
+	step := func(want int, method, path, body string) string {
+		t.Helper()
+		code, text, err := f.do(t.Context(), method, path, body)
+		if err != nil || code != want {
+			t.Fatalf("%s %s: %d %s, %v; want %d", method, path, code, text, err, want)
+		}
+		return text
+	}
+	step(201, http.MethodPost, widgets, `{"metadata":{"name":"a","finalizers":["example.com/hold"]}}`)
+	step(409, http.MethodPost, widgets, `{"metadata":{"name":"a"}}`)
+	step(200, http.MethodDelete, widgets+"/a", "")
+	if f.server.Stored("ns") != 1 {
+		t.Error("an object with a finalizer went")
+	}
+	step(200, http.MethodPatch, widgets+"/a", `{"metadata":{"finalizers":null}}`)
+	if f.server.Stored("ns") != 0 || f.server.Deleted("ns").IsZero() {
+		t.Error("an object without its last finalizer stayed")
+	}
+	step(404, http.MethodGet, widgets+"/a", "")
+	step(201, http.MethodPost, widgets, `{"metadata":{"generateName":"b-"}}`)
+	step(200, http.MethodDelete, widgets, "")
+	if n := f.server.Stored("ns"); n != 0 {
+		t.Errorf("%d objects after the collection was deleted", n)
+	}
+	step(404, http.MethodGet, "/apis/another.group/v1/widgets", "")
+}
+
+// Informers of today begin with a watch that asks for what there is, and wait for the bookmark behind it.
+func TestAWatchWithInitialEvents(t *testing.T) {
+	f := start(t, true)
+	if _, err := f.server.store.create(object{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}}); err != nil {
+		t.Fatal(err)
+	}
+	events := f.get(widgets + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1")
+	added, bookmark := strings.Index(events, `"ADDED"`), strings.Index(events, `"BOOKMARK"`)
+	if added < 0 || bookmark < added || !strings.Contains(events, "k8s.io/initial-events-end") {
+		t.Error(events)
+	}
+}
+
+func TestAServerThatStoresNothing(t *testing.T) {
+	f := start(t, false)
+	readings := "/apis/" + group + "/v1/namespaces/ns/readings"
+	f.get(readings)
+	f.get(readings + "/any")
+	if code, _, err := f.do(t.Context(), http.MethodDelete, readings+"/any", ""); err != nil || code != http.StatusMethodNotAllowed {
+		t.Errorf("DELETE: %d, %v", code, err)
+	}
+}

@@ -1,0 +1,50 @@
+package faulty
+
+import (
+	"fmt"
+	"time"
+
+	"portico.dev/internal/pki"
+)
+
+// identity is the certificate that is shown, right or wrong.
+type identity struct {
+	name      string // <service>.<namespace>.svc
+	authority *pki.Authority
+	shown     *pki.KeyPair
+}
+
+func newIdentity(name string) (*identity, error) {
+	authority, err := pki.NewAuthority("drill of " + name)
+	if err != nil {
+		return nil, err
+	}
+	i := &identity{name: name, authority: authority, shown: &pki.KeyPair{}}
+	return i, i.show(Well)
+}
+
+// show makes a certificate anew for what is wrong with it.
+func (i *identity) show(f Fault) error {
+	leaf := pki.Leaf{CommonName: i.name, DNSNames: []string{i.name}, Server: true}
+	authority := i.authority
+	switch f {
+	case ExpiredCertificate:
+		leaf.TTL = time.Nanosecond // certificates count in seconds: it ended as it was made
+	case WrongName:
+		leaf.DNSNames = []string{"another.server.svc"}
+	case WrongAuthority:
+		another, err := pki.NewAuthority("nobody that the APIService names")
+		if err != nil {
+			return err
+		}
+		authority = another
+	}
+	cert, key, err := authority.Issue(leaf)
+	if err != nil {
+		return err
+	}
+	if err := i.shown.Set(cert, key); err != nil {
+		return fmt.Errorf("certificate of the extension server: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package faulty
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portico.dev/internal/pki"
+)
+
+// Config is what a Server is made of. All fields but Stores are required.
+type Config struct {
+	// Group is the API group; its only version is v1.
+	Group string
+	// ServerName is what its certificate is for: <service>.<namespace>.svc.
+	ServerName string
+	// Address is where it listens; port 0 picks a free one, which it then keeps.
+	Address string
+	// Stores: the resource is widgets, which can be created and deleted and are kept in memory. Otherwise it is readings,
+	// which can be got and listed and are made up, as those of a metrics server.
+	Stores bool
+}
+
+// Server is an extension server with a fault, or none.
+type Server struct {
+	cfg      Config
+	identity *identity
+	store    *store
+	ready    chan struct{}
+	gate     *gate // set before ready is closed
+
+	mu      sync.Mutex // guards fault and turn
+	fault   Fault
+	turn    chan struct{} // closed, and replaced, when the fault changes
+	serving atomic.Int64
+}
+
+// New makes a server that is well and does not listen yet.
+func New(cfg Config) (*Server, error) {
+	identity, err := newIdentity(cfg.ServerName)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{cfg: cfg, identity: identity, store: newStore(), ready: make(chan struct{}), turn: make(chan struct{})}, nil
+}
+
+// CABundle is what its certificate chains to while it is well.
+func (s *Server) CABundle() []byte { return s.identity.authority.PEM() }
+
+// Ready is closed when it listens.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Port is where it listens, once Ready.
+func (s *Server) Port() int32 {
+	at, ok := s.gate.Addr().(*net.TCPAddr)
+	if !ok {
+		return 0
+	}
+	return int32(at.Port)
+}
+
+// Run serves until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	gate, err := openGate(s.cfg.Address)
+	if err != nil {
+		return err
+	}
+	s.gate = gate
+	close(s.ready)
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	hs := &http.Server{
+		Handler: s, TLSConfig: pki.ServerConfig(s.identity.shown), Protocols: protocols,
+		ErrorLog:          log.New(io.Discard, "", 0), // failed handshakes are what it is here for
+		ReadHeaderTimeout: 30 * time.Second,
+		ConnContext:       countRequests,
+	}
+	stop := context.AfterFunc(ctx, func() { _ = hs.Close() })
+	defer stop()
+	err = hs.ServeTLS(gate, "", "")
+	_ = gate.Close()
+	_ = hs.Close()
+	s.awaitHandlers()
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// awaitHandlers returns when no handler runs any more: http.Server.Close does not wait for them. Their contexts have
+// ended with their connections.
+func (s *Server) awaitHandlers() {
+	deadline := time.NewTimer(5 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for s.serving.Load() > 0 {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return
+		}
+	}
+}
+
+// Suffer puts a fault in the place of the one before. Well mends. It is called once Ready.
+func (s *Server) Suffer(f Fault) error {
+	s.mu.Lock()
+	before := s.fault
+	s.fault = f
+	close(s.turn)
+	s.turn = make(chan struct{})
+	s.mu.Unlock()
+
+	if f.showsWrongCertificate() || before.showsWrongCertificate() {
+		if err := s.identity.show(f); err != nil {
+			return err
+		}
+		s.gate.cut() // or connections that were made with the other certificate go on
+	}
+	if f == Blackhole {
+		s.gate.freeze()
+	} else {
+		s.gate.thaw()
+	}
+	if f == Refuse {
+		s.gate.refuse()
+		return nil
+	}
+	return s.gate.reopen()
+}
+
+// Stored is how many objects it holds in a namespace, whatever it tells clients.
+func (s *Server) Stored(namespace string) int { return s.store.count(namespace) }
+
+// Deleted is when the last object of a namespace was deleted; zero while it holds some, or never held any.
+func (s *Server) Deleted(namespace string) time.Time { return s.store.emptied(namespace) }
+
+// now is the fault of the moment, and a channel that is closed when it is another.
+func (s *Server) now() (Fault, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fault, s.turn
+}
+
+type requestCount struct{}
+
+// countRequests gives each connection a counter, for GoAwayStorm.
+func countRequests(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, requestCount{}, new(atomic.Int64))
+}

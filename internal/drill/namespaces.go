@@ -1,0 +1,84 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// What drills do with namespaces, and how they look at what becomes of them.
+
+const emptyConfigMap = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"}}`
+
+func (s *Stage) createNamespaceWithWidget(ctx context.Context, name string) error {
+	if err := s.createNamespace(ctx, name); err != nil {
+		return err
+	}
+	if err := s.create(ctx, "/api/v1/namespaces/"+name+"/configmaps", emptyConfigMap); err != nil {
+		return err
+	}
+	return s.createWidget(ctx, s.subject, name, "held")
+}
+
+func (s *Stage) deleteNamespace(ctx context.Context, name string) error {
+	s.progress("deleting namespace " + name)
+	if err := s.client.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return fmt.Errorf("delete namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// mendAndAwait ends the fault, measures how a namespace goes after that, and looks into the server itself for what was
+// left there.
+func (s *Stage) mendAndAwait(ctx context.Context, name string, limit time.Duration) error {
+	if err := s.endFault(); err != nil {
+		return err
+	}
+	if err := s.measure(ctx, namespaceGone, limit, s.namespaceGone(name)); err != nil {
+		return err
+	}
+	if err := s.measure(ctx, objectsGone, time.Second, s.nothingStored(name)); err != nil {
+		return err
+	}
+	return s.recovery(ctx)
+}
+
+func (s *Stage) nothingStored(namespace string) func(context.Context) bool {
+	return func(context.Context) bool { return s.subject.Stored(namespace) == 0 }
+}
+
+func (s *Stage) configMapGone(namespace, name string) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		_, err := s.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}
+}
+
+func (s *Stage) namespaceNames(name string) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		ns, err := s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		for _, c := range ns.Status.Conditions {
+			if c.Status == "True" && strings.Contains(c.Message, s.subject.apiService) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func (s *Stage) annotate(ctx context.Context, apiService, name, value string) error {
+	err := s.client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/apiregistration.k8s.io/v1/apiservices/" + apiService).
+		Body([]byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, name, value))).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("annotate apiservice %s: %w", apiService, err)
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"strings"
+	"testing"
+	"time"
+
+	"portico.dev/internal/drill"
+)
+
+var began = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// results are one drill of each verdict, the failed one with a history.
+func results() []*drill.Result {
+	history := &drill.History{
+		Times:      drill.Times{Began: began, Broke: began.Add(time.Second), Mended: began.Add(3 * time.Second), Ended: began.Add(5 * time.Second)},
+		APIService: "v1.s-abc",
+		Sightings: []drill.Sighting{
+			{At: began, Status: "True"}, {At: began.Add(1200 * time.Millisecond), Status: "False"}, {At: began.Add(3500 * time.Millisecond), Status: "True"},
+		},
+		Requests: []drill.Request{
+			{Who: drill.Subject, Verb: "get", Start: began, Took: 10 * time.Millisecond, Code: 200},
+			{Who: drill.Subject, Verb: "get", Start: began.Add(2 * time.Second), Took: 10 * time.Millisecond, Code: 503, Reason: "<b>ServiceUnavailable</b>"},
+			{Who: drill.Bystander, Verb: "watch", Start: began, Took: 5 * time.Second, Code: 200},
+		},
+	}
+	failed := &drill.Result{
+		Drill: "hang", Title: "nothing is answered", Server: "a test", Began: began, Took: drill.Seconds(6 * time.Second), Verdict: drill.Failed,
+		Findings: []drill.Finding{{Expected: "it is noticed", Holds: true}, {Expected: "nobody waits", Seen: "one <waited> 9 s"}},
+		Measures: []drill.Measure{
+			{Name: drill.TimeToDetect, Seconds: drill.Seconds(200 * time.Millisecond)},
+			{Name: drill.TimeToRecover, Seconds: drill.Seconds(2 * time.Second), Never: true},
+		},
+		Traffic: drill.Rows(history), History: history, Left: []string{},
+	}
+	return []*drill.Result{
+		{Drill: "refuse", Verdict: drill.Passed, Took: drill.Seconds(time.Second), Left: []string{}},
+		failed,
+		{Drill: "restart", Verdict: drill.Skipped, Why: "no such power"},
+		{Drill: "broken", Verdict: drill.Broken, Why: "create namespace: forbidden"},
+	}
+}
+
+func TestTextSaysWhatDidNotHold(t *testing.T) {
+	var out bytes.Buffer
+	if err := Text(&out, results()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"hang      failed    0.20 s     no", "1× 503", "expected: nobody waits", "seen: one <waited> 9 s",
+		"restart: skipped: no such power", "1 passed, 1 failed, 1 broken, 1 skipped",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &out)
+		}
+	}
+	if strings.Contains(out.String(), "it is noticed") {
+		t.Error("what holds is complained of")
+	}
+}
+
+func TestJSONIsReadBack(t *testing.T) {
+	var out bytes.Buffer
+	if err := JSON(&out, results()); err != nil {
+		t.Fatal(err)
+	}
+	var read []drill.Result
+	if err := json.Unmarshal(out.Bytes(), &read); err != nil {
+		t.Fatal(err)
+	}
+	if len(read) != 4 || read[1].Verdict != drill.Failed || time.Duration(read[1].Measures[0].Seconds) != 200*time.Millisecond {
+		t.Errorf("%s", &out)
+	}
+}
+
+func TestJUnitCountsEachVerdict(t *testing.T) {
+	var out bytes.Buffer
+	if err := JUnit(&out, results()); err != nil {
+		t.Fatal(err)
+	}
+	var read suite
+	if err := xml.Unmarshal(out.Bytes(), &read); err != nil {
+		t.Fatal(err)
+	}
+	if read.Tests != 4 || read.Failures != 1 || read.Errors != 1 || read.Skipped != 1 {
+		t.Errorf("%s", &out)
+	}
+}
+
+func TestThePageIsWholeAndEscapesWhatServersSaid(t *testing.T) {
+	page, err := HTML(results())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	for _, want := range []string{"<svg viewBox", `class="fault"`, "detected</text>", "recovered</text>", "one &lt;waited&gt; 9 s", "</html>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in the page", want)
+		}
+	}
+	for _, not := range []string{"<waited>", "<b>Service", "http://", "https://", "<script", "NaN", "ZgotmplZ"} {
+		if strings.Contains(text, not) {
+			t.Errorf("%q is in the page", not)
+		}
+	}
+}
+
+func TestTheTimelinePutsThingsWhereTheyWere(t *testing.T) {
+	tl := newTimeline(results()[1].History)
+	second := width / 5
+	if tl.Fault.X != left+second || tl.Fault.W != 2*second {
+		t.Errorf("the fault is at %v", tl.Fault)
+	}
+	if len(tl.Lanes) != 2 || tl.Lanes[0].Name != "subject get" || len(tl.Lanes[0].Marks) != 2 {
+		t.Errorf("lanes: %+v", tl.Lanes)
+	}
+	if m := tl.Lanes[0].Marks[1]; m.Class != "refused" || m.X != left+2*second {
+		t.Errorf("the refused request is %+v", m)
+	}
+	if newTimeline(nil) != nil || newTimeline(&drill.History{}) != nil {
+		t.Error("a drill that was not held has a timeline")
+	}
+}

@@ -1,0 +1,150 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"portico.dev/internal/drill"
+)
+
+const (
+	// left and width are where time runs, in pixels; laneHeight is for one verb of one party.
+	left       = 130.0
+	width      = 900.0
+	laneHeight = 16.0
+	top        = 30.0
+	// maxMarks bounds the requests that are drawn of one lane.
+	maxMarks = 2000
+)
+
+// timeline is a drill as a picture: a lane for each verb of each party, a mark for each request, the fault as a band, and
+// lines where it was detected and where all was well again.
+type timeline struct {
+	Width, Height, Left float64
+	Lanes               []lane
+	Fault               span
+	Moments             []moment
+	Condition           []span
+	ConditionY          float64
+	Ticks               []moment
+}
+
+type lane struct {
+	Name  string
+	Y     float64
+	Marks []mark
+}
+
+type mark struct {
+	span
+	Class, Title string
+}
+
+type span struct {
+	X, W  float64
+	Class string
+}
+
+type moment struct {
+	X    float64
+	Name string
+}
+
+// newTimeline draws a history; nil when there is too little of it.
+func newTimeline(h *drill.History) *timeline {
+	if h == nil || h.Began.IsZero() || !h.Ended.After(h.Began) {
+		return nil
+	}
+	scale := width / h.Ended.Sub(h.Began).Seconds()
+	at := func(t time.Time) float64 {
+		return left + min(max(t.Sub(h.Began).Seconds()*scale, 0), width)
+	}
+	tl := &timeline{Width: left + width + 20, Left: left}
+	tl.lanes(h, at)
+	tl.ConditionY = top + float64(len(tl.Lanes))*laneHeight
+	tl.Height = tl.ConditionY + laneHeight + 30
+	tl.condition(h, at)
+	tl.moments(h, at)
+	for s := time.Duration(0); s <= h.Ended.Sub(h.Began); s += tickEvery(h.Ended.Sub(h.Began)) {
+		tl.Ticks = append(tl.Ticks, moment{at(h.Began.Add(s)), fmt.Sprintf("%d s", int(s.Seconds()))})
+	}
+	return tl
+}
+
+func tickEvery(length time.Duration) time.Duration {
+	switch {
+	case length <= 20*time.Second:
+		return time.Second
+	case length <= 100*time.Second:
+		return 5 * time.Second
+	}
+	return 30 * time.Second
+}
+
+func (tl *timeline) lanes(h *drill.History, at func(time.Time) float64) {
+	index := map[string]int{}
+	for _, row := range drill.Rows(h) {
+		name := row.Who + " " + row.Verb
+		if _, there := index[name]; !there {
+			index[name] = len(tl.Lanes)
+			tl.Lanes = append(tl.Lanes, lane{Name: name, Y: top + float64(len(tl.Lanes))*laneHeight})
+		}
+	}
+	for _, r := range h.Requests {
+		l := &tl.Lanes[index[r.Who+" "+r.Verb]]
+		if len(l.Marks) == maxMarks {
+			continue
+		}
+		x := at(r.Start)
+		l.Marks = append(l.Marks, mark{
+			span:  span{X: x, W: max(at(r.Start.Add(r.Took))-x, 1.5)},
+			Class: classOf(r),
+			Title: strings.TrimSpace(fmt.Sprintf("%s after %s %s %s", r.Outcome(), r.Took.Round(time.Millisecond), r.Reason, r.Failure)),
+		})
+	}
+}
+
+func classOf(r drill.Request) string {
+	switch {
+	case r.OK():
+		return "ok"
+	case r.Failure != "":
+		return "lost"
+	case r.Code == 429:
+		return "limited"
+	}
+	return "refused"
+}
+
+// condition draws Available from one sighting to the next.
+func (tl *timeline) condition(h *drill.History, at func(time.Time) float64) {
+	for i, s := range h.Sightings {
+		end := h.Ended
+		if i+1 < len(h.Sightings) {
+			end = h.Sightings[i+1].At
+		}
+		class := "unavailable"
+		if s.Available() {
+			class = "available"
+		}
+		tl.Condition = append(tl.Condition, span{X: at(s.At), W: max(at(end)-at(s.At), 0), Class: class})
+	}
+}
+
+func (tl *timeline) moments(h *drill.History, at func(time.Time) float64) {
+	if h.Broke.IsZero() {
+		return
+	}
+	end := h.Ended
+	if !h.Mended.IsZero() {
+		end = h.Mended
+	}
+	tl.Fault = span{X: at(h.Broke), W: at(end) - at(h.Broke)}
+	if t, came := h.Detected(); came {
+		tl.Moments = append(tl.Moments, moment{at(t), "detected"})
+	}
+	if t, came := h.Recovered(); came && t.After(h.Mended) {
+		tl.Moments = append(tl.Moments, moment{at(t), "recovered"})
+	}
+}

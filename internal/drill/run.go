@@ -1,0 +1,125 @@
+package drill
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"portico.dev/internal/drill/faulty"
+)
+
+// startWithin bounds how long the drill's own extension servers may take to listen.
+const startWithin = 10 * time.Second
+
+// Run holds a drill and cleans up after it, also when ctx ends.
+func Run(ctx context.Context, d Drill, t Target, progress func(phase string)) *Result {
+	r := &Result{Drill: d.Name, Title: d.Title, Server: t.Name, Began: time.Now(), Left: []string{}}
+	defer func() { r.Took = Seconds(time.Since(r.Began)) }()
+	if why := t.refuses(ctx, d); why != "" {
+		r.Verdict, r.Why = Skipped, why
+		return r
+	}
+	s, err := newStage(d, t, strings.ToLower(rand.Text()[:8]), progress)
+	if err != nil {
+		r.Verdict, r.Why = Broken, err.Error()
+		return r
+	}
+	err = s.hold(ctx)
+	r.History = &s.record.history
+	r.Left = append(r.Left, r.History.Left...)
+	r.Findings = judge(r.History, Expected(d))
+	r.Measures, r.Traffic = measures(r.History), Rows(r.History)
+	r.Verdict = verdict(r.Findings, err)
+	if r.Verdict == Broken {
+		r.Why, r.Findings = err.Error(), nil
+	}
+	return r
+}
+
+func verdict(findings []Finding, err error) Verdict {
+	if err != nil {
+		return Broken
+	}
+	for _, f := range findings {
+		if !f.Holds {
+			return Failed
+		}
+	}
+	return Passed
+}
+
+var errTooLong = errors.New("the drill took longer than it may")
+
+// hold runs the extension servers, the traffic and the script, and cleans up before the extension servers stop: what they
+// store can then be deleted in the ordinary way.
+func (s *Stage) hold(ctx context.Context) error {
+	servers, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	failed := make(chan error, 2)
+	for _, a := range s.actors() {
+		wg.Go(func() {
+			if err := a.Run(servers); err != nil {
+				failed <- err
+			}
+		})
+	}
+	defer s.cleanUp(context.WithoutCancel(ctx))
+	for _, a := range s.actors() {
+		select {
+		case <-a.Ready():
+		case err := <-failed:
+			return err
+		case <-time.After(startWithin):
+			return fmt.Errorf("the extension server of the drill did not start within %s", startWithin)
+		}
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, s.drill.Limit, errTooLong)
+	defer cancel()
+	return s.play(bounded)
+}
+
+func (s *Stage) play(ctx context.Context) error {
+	s.progress("setting up")
+	if err := s.setUp(ctx); err != nil {
+		return err
+	}
+	s.record.mark(func(t *Times) { t.Began = time.Now() })
+	defer s.record.mark(func(t *Times) { t.Ended = time.Now() })
+	clients, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer s.traffic.wait()
+	defer stop()
+	s.traffic.start(clients)
+	wg.Go(func() { s.sight(clients) })
+	wg.Go(func() { s.record.pulse(clients) })
+	for _, p := range s.parties() {
+		if p.stores {
+			wg.Go(func() { s.watch(clients, p) })
+		}
+	}
+	return s.drill.script(ctx, s)
+}
+
+// cleanUp runs whatever happened, with a context of its own. The subject is well again for it.
+func (s *Stage) cleanUp(ctx context.Context) {
+	s.progress("cleaning up")
+	for _, a := range s.actors() {
+		select {
+		case <-a.Ready():
+			if err := a.Suffer(faulty.Well); err != nil {
+				s.progress(err.Error())
+			}
+		default: // it never listened
+		}
+	}
+	left := s.clean(ctx)
+	s.traffic.client.CloseIdleConnections()
+	s.record.change(func(h *History) { h.Left = left })
+}

@@ -1,0 +1,150 @@
+package drill
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/drill/faulty"
+)
+
+// Domain is what the API groups of drills end in, so that nobody's own group is ever touched.
+const Domain = "drill.portico.dev"
+
+// idLabel is on every object of a drill; its value is the drill's id.
+const idLabel = "portico.dev/drill"
+
+// Stage is what one drill brings along: a namespace, two extension servers, and clients.
+type Stage struct {
+	// Namespace is the drill's own; the Services of its extension servers and the objects of its traffic are there.
+	Namespace string
+
+	drill              Drill
+	target             Target
+	id                 string
+	subject, bystander *actor
+	client             kubernetes.Interface
+	traffic            *traffic
+	record             *recorder
+	progress           func(string)
+	// namespaces and apiServices are what there is to clean up.
+	namespaces, apiServices []string
+}
+
+// actor is an extension server of the drill and its registration.
+type actor struct {
+	party
+	*faulty.Server
+	// home is the namespace of its Service.
+	home, service, apiService string
+}
+
+func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, error) {
+	config := rest.CopyConfig(t.Config)
+	config.QPS = -1 // the drill is the load
+	config.UserAgent = "portico-drill/" + d.Name
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", t.Name, err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("address of %s: %w", t.Name, err)
+	}
+	client, err := kubernetes.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", t.Name, err)
+	}
+	s := &Stage{
+		Namespace: "drill-" + id, drill: d, target: t, id: id, client: client, record: &recorder{}, progress: progress,
+	}
+	s.traffic = &traffic{client: httpClient, base: strings.TrimSuffix(base.String(), "/"), record: s.record}
+	home := s.Namespace
+	if d.OwnHome {
+		home += "-home"
+	}
+	if s.subject, err = s.actor(Subject, "s", home, d.Stores); err != nil {
+		return nil, err
+	}
+	if s.bystander, err = s.actor(Bystander, "b", s.Namespace, true); err != nil {
+		return nil, err
+	}
+	s.record.history.Group, s.record.history.APIService = s.subject.group, s.subject.apiService
+	s.traffic.lanes = s.lanes()
+	return s, nil
+}
+
+func (s *Stage) actor(who, letter, home string, stores bool) (*actor, error) {
+	group := letter + "-" + s.id + "." + Domain
+	a := &actor{party: party{who: who, group: group, stores: stores}, home: home, service: who, apiService: "v1." + group}
+	bind := s.target.Bind
+	if bind == "" {
+		bind = "127.0.0.1"
+	}
+	server, err := faulty.New(faulty.Config{
+		Group: group, ServerName: a.service + "." + home + ".svc", Address: net.JoinHostPort(bind, "0"), Stores: stores,
+	})
+	a.Server = server
+	return a, err
+}
+
+// get reads one object.
+func (s *Stage) get(ctx context.Context, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.traffic.base+path, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", jsonType)
+	resp, err := s.traffic.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		_, message := refusal(body)
+		return fmt.Errorf("%s: %s", resp.Status, message)
+	}
+	return json.Unmarshal(body, into)
+}
+
+// until polls until something holds, for so long at most, and returns how long it took and whether it came about. The
+// error is that of ctx: the drill itself is over.
+func (s *Stage) until(ctx context.Context, limit time.Duration, holds func(context.Context) bool) (time.Duration, bool, error) {
+	start := time.Now()
+	for {
+		bounded, cancel := context.WithTimeout(ctx, clientPatience)
+		ok := holds(bounded)
+		cancel()
+		took := time.Since(start)
+		switch {
+		case ctx.Err() != nil:
+			return took, false, context.Cause(ctx)
+		case ok:
+			return took, true, nil
+		case took >= limit:
+			return took, false, nil
+		}
+		sleep(ctx, sightEvery)
+	}
+}
+
+// measure waits for something and writes down how long it took, or that it did not come about.
+func (s *Stage) measure(ctx context.Context, name string, limit time.Duration, holds func(context.Context) bool) error {
+	took, came, err := s.until(ctx, limit, holds)
+	if err == nil {
+		s.record.measured(Measure{Name: name, Seconds: Seconds(took), Never: !came})
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package drill
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Row is what one verb of one party saw in one phase.
+type Row struct {
+	Who   string `json:"who"`
+	Verb  string `json:"verb"`
+	Phase string `json:"phase"`
+	Count int    `json:"requests"`
+	// Outcomes counts the answers by code, and what was none.
+	Outcomes map[string]int `json:"outcomes"`
+	Reasons  map[string]int `json:"reasons,omitempty"`
+	Median   Seconds        `json:"medianSeconds"`
+	Max      Seconds        `json:"maxSeconds"`
+}
+
+var (
+	partyOrder = []string{Subject, Bystander, Local, Discovery, OpenAPI}
+	verbOrder  = []string{"get", "list", "create", "delete", "watch"}
+	phaseOrder = []string{"before", "during", "after"}
+)
+
+// Rows summarises the requests of a history.
+func Rows(h *History) []Row {
+	type key struct{ who, verb, phase string }
+	groups := map[key][]Request{}
+	for _, r := range h.Requests {
+		k := key{r.Who, r.Verb, h.phase(r.Start)}
+		groups[k] = append(groups[k], r)
+	}
+	out := make([]Row, 0, len(groups))
+	for k, requests := range groups {
+		row := Row{Who: k.who, Verb: k.verb, Phase: k.phase, Count: len(requests), Outcomes: map[string]int{}}
+		var times []time.Duration
+		for _, r := range requests {
+			row.Outcomes[r.Outcome()]++
+			times = append(times, r.Took)
+			if r.Reason != "" {
+				if row.Reasons == nil {
+					row.Reasons = map[string]int{}
+				}
+				row.Reasons[r.Reason]++
+			}
+		}
+		slices.Sort(times)
+		row.Median, row.Max = Seconds(times[len(times)/2]), Seconds(times[len(times)-1])
+		out = append(out, row)
+	}
+	slices.SortFunc(out, func(a, b Row) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(partyOrder, a.Who), slices.Index(partyOrder, b.Who)),
+			cmp.Compare(slices.Index(verbOrder, a.Verb), slices.Index(verbOrder, b.Verb)),
+			cmp.Compare(slices.Index(phaseOrder, a.Phase), slices.Index(phaseOrder, b.Phase)),
+		)
+	})
+	return out
+}
+
+// The measures that every drill has.
+const (
+	TimeToDetect  = "time to detect"
+	TimeToRecover = "time to recover"
+	FirstSuccess  = "first success after mending"
+	// machineStood is there only when it did.
+	machineStood = "the machine stood still; what touched that is excused"
+)
+
+// measures are those of every drill, and then the drill's own.
+func measures(h *History) []Measure {
+	var out []Measure
+	add := func(name string, from time.Time, at time.Time, came bool) {
+		switch {
+		case from.IsZero():
+		case came:
+			out = append(out, Measure{Name: name, Seconds: Seconds(at.Sub(from))})
+		default:
+			out = append(out, Measure{Name: name, Seconds: Seconds(h.Ended.Sub(from)), Never: true})
+		}
+	}
+	at, came := h.Detected()
+	add(TimeToDetect, h.Broke, at, came)
+	at, came = h.Recovered()
+	add(TimeToRecover, h.Mended, at, came)
+	at, came = h.served()
+	add(FirstSuccess, h.Mended, at, came)
+	if worst := h.longestStall(); worst > 0 {
+		out = append(out, Measure{Name: machineStood, Seconds: Seconds(worst)})
+	}
+	return append(out, h.Measures...)
+}
+
+func codeText(code int) string { return strconv.Itoa(code) }

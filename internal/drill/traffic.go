@@ -1,0 +1,159 @@
+package drill
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// every is how often each lane sends, whether or not earlier requests have come back.
+	every = 200 * time.Millisecond
+	// slots bounds the requests of one lane that are under way.
+	slots = 6
+	// serverPatience is the deadline that requests ask the server for, as kubectl --request-timeout does.
+	serverPatience = "3s"
+	// clientPatience is how long a client waits that learns of no deadline.
+	clientPatience = 6 * time.Second
+	// maxAnswer bounds what is read of one answer.
+	maxAnswer = 16 << 20
+
+	jsonType      = "application/json"
+	discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+)
+
+// cutShort is the failure of an answer that ended as if it were complete, and is not.
+const cutShort = "cut short without an error"
+
+// call is a request to be made.
+type call struct {
+	who, verb          string
+	method, path, body string
+	accept             string
+	saw                func(body []byte) string
+}
+
+// traffic is the clients of one drill. It does not retry, so that every failure is seen.
+type traffic struct {
+	client *http.Client
+	base   string
+	record *recorder
+	lanes  []func(ctx context.Context, n int)
+	wg     sync.WaitGroup
+}
+
+// start sends until ctx ends; wait returns when every request has.
+func (t *traffic) start(ctx context.Context) {
+	for i, lane := range t.lanes {
+		t.wg.Go(func() { t.run(ctx, lane, time.Duration(i)*every/time.Duration(len(t.lanes))) })
+	}
+}
+
+func (t *traffic) wait() { t.wg.Wait() }
+
+// run calls a lane at its times. Lanes begin one after the other, so that a drill is not a row of bursts.
+func (t *traffic) run(ctx context.Context, lane func(context.Context, int), offset time.Duration) {
+	if !sleep(ctx, offset) {
+		return
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	free := make(chan struct{}, slots)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for n := 0; ; n++ {
+		select {
+		case free <- struct{}{}:
+			wg.Go(func() {
+				defer func() { <-free }()
+				lane(ctx, n)
+			})
+		default: // all of them hang: that is on record already
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// sleep waits, and reports whether ctx is still alive.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// send makes one request and writes it down. What ends with the drill itself is not.
+func (t *traffic) send(ctx context.Context, c call) Request {
+	r := Request{Who: c.who, Verb: c.verb, Start: time.Now()}
+	bounded, cancel := context.WithTimeout(ctx, clientPatience)
+	defer cancel()
+	t.do(bounded, c, &r)
+	r.Took = time.Since(r.Start)
+	if errors.Is(bounded.Err(), context.DeadlineExceeded) && r.Failure != "" {
+		r.Failure = fmt.Sprintf("no answer within %s", clientPatience)
+	}
+	if ctx.Err() == nil {
+		t.record.add(r)
+	}
+	return r
+}
+
+func (t *traffic) do(ctx context.Context, c call, r *Request) {
+	req, err := http.NewRequestWithContext(ctx, c.method, t.base+c.path, strings.NewReader(c.body))
+	if err != nil {
+		r.Failure = err.Error()
+		return
+	}
+	if c.body == "" {
+		req.Body, req.ContentLength, req.GetBody = http.NoBody, 0, nil
+	} else {
+		req.Header.Set("Content-Type", jsonType)
+	}
+	req.Header.Set("Accept", jsonType)
+	if c.accept != "" {
+		req.Header.Set("Accept", c.accept)
+	}
+	resp, err := t.client.Do(req)
+	if err != nil {
+		r.Failure = err.Error()
+		return
+	}
+	defer resp.Body.Close()
+	r.Code = resp.StatusCode
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		r.Failure = "broken off: " + err.Error()
+	case strings.HasPrefix(resp.Header.Get("Content-Type"), jsonType) && !json.Valid(body):
+		r.Failure = cutShort
+	case resp.StatusCode >= http.StatusBadRequest:
+		r.Reason, r.Message = refusal(body)
+	case c.saw != nil:
+		r.Saw = c.saw(body)
+	}
+}
+
+// refusal reads a Status, or what stands in its place: kube-apiserver's proxy answers in plain text.
+func refusal(body []byte) (reason, message string) {
+	var status metav1.Status
+	if err := json.Unmarshal(body, &status); err != nil || status.Kind != "Status" {
+		return "", strings.TrimSpace(fmt.Sprintf("%.300s", body))
+	}
+	return string(status.Reason), status.Message
+}

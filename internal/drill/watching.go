@@ -1,0 +1,113 @@
+package drill
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+const (
+	// watchRest is how long a client rests after a watch that ended.
+	watchRest = 500 * time.Millisecond
+	// sightEvery is how often the condition is looked at: it bounds how exactly the time to detect is known.
+	sightEvery = 100 * time.Millisecond
+	// maxEvent bounds one event of a watch.
+	maxEvent = 1 << 20
+)
+
+// watch keeps a watch open and writes down each one that ended; the last of them ends with ctx.
+func (s *Stage) watch(ctx context.Context, p party) {
+	for ctx.Err() == nil {
+		r := Request{Who: p.who, Verb: "watch", Start: time.Now()}
+		s.follow(ctx, p.collection(s.Namespace)+"?watch=true&resourceVersion=0", &r)
+		r.Took = time.Since(r.Start)
+		if ctx.Err() != nil {
+			// It lived as long as the drill did.
+			r.Failure = ""
+			if r.Code == 0 {
+				return
+			}
+		}
+		s.record.add(r)
+		sleep(ctx, watchRest)
+	}
+}
+
+func (s *Stage) follow(ctx context.Context, path string, r *Request) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.traffic.base+path, nil)
+	if err != nil {
+		r.Failure = err.Error()
+		return
+	}
+	req.Header.Set("Accept", jsonType)
+	resp, err := s.traffic.client.Do(req)
+	if err != nil {
+		r.Failure = err.Error()
+		return
+	}
+	defer resp.Body.Close()
+	r.Code = resp.StatusCode
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxEvent))
+		r.Reason, r.Message = refusal(body)
+		return
+	}
+	events := bufio.NewScanner(resp.Body)
+	events.Buffer(nil, maxEvent)
+	n := 0
+	for events.Scan() {
+		if !json.Valid(events.Bytes()) {
+			r.Failure = "broken off within an event"
+			return
+		}
+		n++
+	}
+	r.Saw = fmt.Sprintf("%d events", n)
+	if err := events.Err(); err != nil {
+		r.Failure = "broken off: " + err.Error()
+	}
+}
+
+// sight writes down the Available condition of the subject as it changes.
+func (s *Stage) sight(ctx context.Context) {
+	var last Sighting
+	for {
+		now, err := s.available(ctx)
+		if err == nil && (now.Status != last.Status || now.Reason != last.Reason || now.Message != last.Message) {
+			last = now
+			s.record.sighted(now)
+		}
+		if !sleep(ctx, sightEvery) {
+			return
+		}
+	}
+}
+
+var errNoCondition = errors.New("no Available condition yet")
+
+func (s *Stage) available(ctx context.Context) (Sighting, error) {
+	return s.availableOf(ctx, s.subject.apiService)
+}
+
+func (s *Stage) availableOf(ctx context.Context, name string) (Sighting, error) {
+	ctx, cancel := context.WithTimeout(ctx, clientPatience)
+	defer cancel()
+	asked := time.Now()
+	var a apiregistrationv1.APIService
+	if err := s.get(ctx, "/apis/apiregistration.k8s.io/v1/apiservices/"+name, &a); err != nil {
+		return Sighting{}, err
+	}
+	for _, c := range a.Status.Conditions {
+		if c.Type == apiregistrationv1.Available {
+			return Sighting{At: asked, Status: string(c.Status), Reason: c.Reason, Message: c.Message}, nil
+		}
+	}
+	return Sighting{}, errNoCondition
+}
