@@ -3,6 +3,10 @@
 //	dev         everything in one process, with a demonstration extension server
 //	serve       the front door alone
 //	kubeconfig  a client's credentials
+//	doctor      which hop of an APIService is broken, and how to mend it
+//	drill       failures of extension servers, rehearsed
+//	debts       what finalized namespaces may have left at dead extension servers
+//	why         which rule lets a user do something, or comes nearest
 //	version     what this build is
 //
 // Each command has a file of its own; what they start is in internal/aggregator.
@@ -26,7 +30,7 @@ func main() {
 	context.AfterFunc(ctx, stop)
 	if err := root().ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "aggregator:", err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }
 
@@ -37,6 +41,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), versionCommand())
+	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), doctorCommand(), drillCommand(), debtsCommand(), whyCommand(), versionCommand())
 	return cmd
 }

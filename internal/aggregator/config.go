@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"portico.dev/internal/audit"
 )
 
 // Config is every setting of the front door. Flags carry kube-apiserver's names where they mean the same.
@@ -64,8 +66,15 @@ type Config struct {
 	MaxRequestsInFlight         int
 	MaxMutatingRequestsInFlight int
 	CORSAllowedOrigins          []string
-	ShutdownDelay               time.Duration
-	ShutdownGrace               time.Duration
+	// TLSMinVersion and TLSCipherSuites narrow what is offered to clients. Default TLS 1.2 and up, AEAD suites.
+	TLSMinVersion   string
+	TLSCipherSuites []string
+	// GoawayChance is the part of requests over HTTP/2 that are asked to come by another connection. Default 0.
+	GoawayChance float64
+	// StrictTransportSecurity are directives for browsers. Default none.
+	StrictTransportSecurity []string
+	ShutdownDelay           time.Duration
+	ShutdownGrace           time.Duration
 	// AuthorizeUpgradesAsCreate asks for the right to create of whoever upgrades a GET, beside that to get.
 	AuthorizeUpgradesAsCreate bool
 	// TracingEndpoint is host:port of an OTLP collector (gRPC, without TLS: on this machine). Default none.
@@ -74,8 +83,8 @@ type Config struct {
 	TracingSamplingRatePerMillion int
 	// AccessLog logs one line for each request.
 	AccessLog bool
-	// AuditLogPath receives one event for each request; "-" is standard output. Default none.
-	AuditLogPath string
+	// Audit says what is written down of requests, and where. Default nothing.
+	Audit audit.Config
 }
 
 // Default is the configuration of `aggregator serve` with no flags.
@@ -106,6 +115,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addIdentityFlags(fs)
 	c.addStorageFlags(fs)
 	c.addRequestFlags(fs)
+	c.addAuditFlags(fs)
 }
 
 func (c *Config) addListenFlags(fs *pflag.FlagSet) {
@@ -115,6 +125,8 @@ func (c *Config) addListenFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.AdvertiseNames, "advertise-name", c.AdvertiseNames, "another DNS name or IP address that clients reach this server by; goes into the serving certificate")
 	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "serving certificate; default made in the data directory")
 	fs.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", c.TLSPrivateKeyFile, "key of the serving certificate")
+	fs.StringVar(&c.TLSMinVersion, "tls-min-version", c.TLSMinVersion, "VersionTLS12 or VersionTLS13; default VersionTLS12")
+	fs.StringSliceVar(&c.TLSCipherSuites, "tls-cipher-suites", c.TLSCipherSuites, "cipher suites of TLS 1.2 to offer; default every one that is safe")
 	fs.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", c.ShutdownDelay, "keep serving this long after readyz has turned false")
 	fs.DurationVar(&c.ShutdownGrace, "shutdown-grace-period", c.ShutdownGrace, "how long requests in hand may take to finish at shutdown")
 }
@@ -153,11 +165,27 @@ func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", c.MaxRequestsInFlight, "reads served at once; negative: no bound")
 	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight, "writes served at once; negative: no bound")
 	fs.StringSliceVar(&c.CORSAllowedOrigins, "cors-allowed-origins", c.CORSAllowedOrigins, "regular expressions of origins that browsers may call from")
+	fs.Float64Var(&c.GoawayChance, "goaway-chance", c.GoawayChance, "part of the requests over HTTP/2 whose client is asked to connect again, up to 0.02; spreads clients over replicas")
+	fs.StringSliceVar(&c.StrictTransportSecurity, "strict-transport-security-directives", c.StrictTransportSecurity, "directives for browsers: max-age=SECONDS, includeSubDomains, preload")
 	fs.BoolVar(&c.AuthorizeUpgradesAsCreate, "authorize-upgrades-as-create", c.AuthorizeUpgradesAsCreate, "ask for the right to create, beside that to get, of whoever opens a websocket with a GET")
 	fs.StringVar(&c.TracingEndpoint, "tracing-endpoint", c.TracingEndpoint, "host:port of an OTLP collector to send spans to, by gRPC without TLS; default none")
 	fs.IntVar(&c.TracingSamplingRatePerMillion, "tracing-sampling-rate-per-million", c.TracingSamplingRatePerMillion, "how many of a million requests are traced, beside those that a privileged caller traces")
 	fs.BoolVar(&c.AccessLog, "access-log", c.AccessLog, "log one line for each request")
-	fs.StringVar(&c.AuditLogPath, "audit-log-path", c.AuditLogPath, `write one audit event for each request to this file; "-" is standard output`)
+}
+
+func (c *Config) addAuditFlags(fs *pflag.FlagSet) {
+	a := &c.Audit
+	fs.StringVar(&a.PolicyFile, "audit-policy-file", a.PolicyFile, "audit.k8s.io/v1 Policy that says what is written down; default every request when it is over, at level Metadata")
+	fs.StringVar(&a.LogPath, "audit-log-path", a.LogPath, `write audit events to this file, one a line; "-" is standard output`)
+	fs.StringVar(&a.LogMode, "audit-log-mode", audit.ModeBatch, "batch: requests never wait for the log; blocking: each waits until its event is written")
+	fs.IntVar(&a.LogMaxAge, "audit-log-maxage", a.LogMaxAge, "days to keep rotated audit logs; 0 keeps them")
+	fs.IntVar(&a.LogMaxBackups, "audit-log-maxbackup", a.LogMaxBackups, "rotated audit logs to keep; 0 keeps all")
+	fs.IntVar(&a.LogMaxSize, "audit-log-maxsize", 100, "megabytes at which the audit log is rotated")
+	fs.BoolVar(&a.LogCompress, "audit-log-compress", a.LogCompress, "compress rotated audit logs with gzip")
+	fs.StringVar(&a.WebhookConfigFile, "audit-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a server that receives audit events")
+	fs.IntVar(&a.WebhookBatchMaxSize, "audit-webhook-batch-max-size", 400, "events sent at once")
+	fs.DurationVar(&a.WebhookBatchMaxWait, "audit-webhook-batch-max-wait", 30*time.Second, "how long an event waits for others to be sent with")
+	fs.DurationVar(&a.WebhookInitialBackoff, "audit-webhook-initial-backoff", 10*time.Second, "pause before events are sent again")
 }
 
 // Validate reports every setting that cannot work, each with its flag.
@@ -205,6 +233,18 @@ func (c *Config) Validate() error {
 		bad("tracing-sampling-rate-per-million", "%d is not a number from 0 to 1000000", n)
 	} else if n > 0 && c.TracingEndpoint == "" {
 		bad("tracing-sampling-rate-per-million", "is only of use together with --tracing-endpoint")
+	}
+	if m := c.Audit.LogMode; m != "" && m != audit.ModeBatch && m != audit.ModeBlocking {
+		bad("audit-log-mode", "%q is neither %s nor %s", m, audit.ModeBatch, audit.ModeBlocking)
+	}
+	if c.Audit.PolicyFile != "" && !c.Audit.Enabled() {
+		bad("audit-policy-file", "is only of use together with --audit-log-path or --audit-webhook-config-file")
+	}
+	if c.Audit.LogMaxAge < 0 || c.Audit.LogMaxBackups < 0 || c.Audit.LogMaxSize < 0 {
+		bad("audit-log-maxsize", "age, number and size of logs cannot be negative")
+	}
+	if c.Audit.WebhookBatchMaxSize < 0 || c.Audit.WebhookBatchMaxWait < 0 || c.Audit.WebhookInitialBackoff < 0 {
+		bad("audit-webhook-batch-max-size", "sizes and waits cannot be negative")
 	}
 	if c.ShutdownDelay < 0 || c.ShutdownGrace <= 0 {
 		bad("shutdown-grace-period", "delay and grace are lengths of time")

@@ -26,12 +26,18 @@ func (h *house) members() *run.Group {
 	add("informers", synced, follow)
 	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.informers.Rbac().V1()) })
 	add("transport", nil, h.closeTransport)
+	add("debts", h.ledger.Ready(), h.ledger.Run) // before any backend is said to be available
 	add("apiservices", h.apiservices.Ready(), h.apiservices.Run)
 	add("discovery", h.discovery.Ready(), h.discovery.Run)
 	add("openapi", h.openapi.Ready(), h.openapi.Run)
+	add("payments", nil, h.payer.Run)
 	add("controllers", h.controllers.Ready(), h.controllers.Run)
+	add("garbage collector", nil, h.collector.Run)
 	if h.tracing != nil {
 		add("tracing", nil, h.tracing.Run) // before the listener, so that the last spans are sent after the last request
+	}
+	if h.audit != nil {
+		add("audit", nil, h.audit.Run) // likewise for events
 	}
 	add("listener", h.server.Ready(), h.server.Run)
 	return g

@@ -47,7 +47,6 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer h.closeAudit()
 	a.url, a.keys = p.url, p.keys
 	members := h.members()
 	members.Add(h.announce(a))

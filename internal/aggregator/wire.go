@@ -2,7 +2,6 @@ package aggregator
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,12 +19,15 @@ import (
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/satoken"
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/lifecycle/debts"
+	"portico.dev/internal/lifecycle/garbage"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/pki"
@@ -60,17 +62,20 @@ type house struct {
 	services   aggregatorinformers.SharedInformerFactory
 
 	transport   *transport.Set
+	ledger      *debts.Ledger
 	apiservices *apiservice.Controller
 	discovery   *discovery.Merger
 	openapi     *openapi.Library
 	controllers *lifecycle.Controllers
+	collector   *garbage.Collector
+	payer       *debts.Payer
 
 	proxy   *proxy.Proxy
 	router  *server.Router
 	health  *server.Health
 	drainer *server.Drainer
 	tracing *tracing.Provider // nil: no request is traced
-	audit   *os.File          // nil: no audit log, or standard output
+	audit   *audit.Auditor    // nil: nothing is written down
 	server  *server.Server
 }
 
@@ -181,12 +186,14 @@ func (h *house) wireRoutes() (err error) {
 		OnSuccess: func(b *transport.Backend) { h.apiservices.ReportSuccess(b) },
 		Zone:      c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
 	})
+	h.ledger = debts.NewLedger(h.store, h.log)
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
 		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
 		Transport: h.transport, Local: h.core.BuiltIn(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
 		Peers: h.replicas, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
 		DocumentTrouble: func(apiService string) string { return h.openapi.Trouble(apiService) },
+		Debts:           h.ledger,
 		Metrics:         h.metrics.Availability, Logger: h.log.Named("apiservice"),
 	})
 	h.discovery, err = discovery.New(discovery.Config{
@@ -208,6 +215,7 @@ func (h *house) wireRoutes() (err error) {
 func (h *house) wireFront() error {
 	c := h.cfg
 	h.proxy = proxy.New(proxy.Config{Logger: h.log.Named("proxy"), Requests: h.metrics.Requests})
+	h.payer = h.newPayer()
 	h.drainer = server.NewDrainer()
 	h.health = server.NewHealth(h.log.Named("health"), h.checks()...)
 	h.router = &server.Router{
@@ -221,6 +229,7 @@ func (h *house) wireFront() error {
 			Health: h.health, Version: version.Get(),
 			Gatherer:    prometheus.Gatherers{h.registry, legacyregistry.DefaultGatherer},
 			Aggregation: func() any { return h.apiservices.DebugState() },
+			Debts:       h.payer,
 			JWKS:        h.tokens.JWKS,
 			OpenIDConfiguration: func() []byte {
 				return h.tokens.OpenIDConfiguration(h.url + "/openid/v1/jwks")
@@ -230,8 +239,7 @@ func (h *house) wireFront() error {
 	if err := h.wireControllers(); err != nil {
 		return err
 	}
-	sink, err := h.auditSink()
-	if err != nil {
+	if err := h.wireAudit(); err != nil {
 		return err
 	}
 	if c.TracingEndpoint != "" {
@@ -243,15 +251,20 @@ func (h *house) wireFront() error {
 	chain, err := server.NewChain(server.ChainConfig{
 		Authenticator: h.authn, Authorizer: h.rbac, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
 		MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
-		CORSAllowedOrigins: c.CORSAllowedOrigins, AccessLog: h.accessLog(), Audit: sink, Tracer: h.tracer(),
+		CORSAllowedOrigins: c.CORSAllowedOrigins, AccessLog: h.accessLog(), Audit: h.auditor(), Tracer: h.tracer(),
 		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate,
-		Metrics:            h.metrics.Requests, Logger: h.log.Named("server"), Drainer: h.drainer,
+		GoawayChance:       c.GoawayChance, StrictTransportSecurity: c.StrictTransportSecurity,
+		Metrics: h.metrics.Requests, Logger: h.log.Named("server"), Drainer: h.drainer,
 	}, h.router)
 	if err != nil {
 		return err
 	}
+	offered := pki.ServerConfig(h.shown)
+	if err := pki.Restrict(offered, c.TLSMinVersion, c.TLSCipherSuites); err != nil {
+		return err
+	}
 	h.server = server.New(server.Config{
-		Listener: h.listener, TLS: pki.ServerConfig(h.shown), Handler: chain, Health: h.health, Drainer: h.drainer,
+		Listener: h.listener, TLS: offered, Handler: chain, Health: h.health, Drainer: h.drainer,
 		Proxy: h.proxy, Logger: h.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})
 	return nil
@@ -262,14 +275,17 @@ func (h *house) wireControllers() error {
 	inside := server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), h.router)
 	everywhere, err := metadata.NewForConfig(&rest.Config{
 		Host: "https://portico.invalid", Transport: coreapi.InProcess(inside), QPS: -1,
+		WarningHandler: rest.NoWarnings{}, // that a kind is deprecated is nothing to those who serve it
 	})
 	if err != nil {
 		return fmt.Errorf("client of all groups: %w", err)
 	}
+	h.collector = h.newCollector(everywhere)
 	c := h.cfg
 	h.controllers = lifecycle.New(lifecycle.Config{
 		Client: h.clients, Metadata: everywhere, Namespaces: h.informers.Core().V1().Namespaces(),
-		Served: h.served, RootCA: func() []byte { return h.rootCA },
+		Served: h.served, Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed},
+		Probe: h.apiservices.ProbeSoon, Debts: h.ledger, RootCA: func() []byte { return h.rootCA },
 		Trust: lifecycle.Trust{
 			ClientCA: h.clientCA.PEM, RequestHeaderCA: h.frontProxy.PEM,
 			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
@@ -296,23 +312,21 @@ func (h *house) tracer() trace.Tracer {
 	return h.tracing.Tracer()
 }
 
-func (h *house) auditSink() (server.AuditSink, error) {
-	switch h.cfg.AuditLogPath {
-	case "":
-		return nil, nil
-	case "-":
-		return server.NewAuditWriter(os.Stdout), nil
+// wireAudit leaves auditor nil when events would go nowhere.
+func (h *house) wireAudit() (err error) {
+	c := h.cfg.Audit
+	if !c.Enabled() {
+		return nil
 	}
-	f, err := os.OpenFile(h.cfg.AuditLogPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("--audit-log-path: %w", err)
-	}
-	h.audit = f
-	return server.NewAuditWriter(f), nil
+	c.Metrics, c.Logger = h.metrics.Audit, h.log.Named("audit")
+	h.audit, err = audit.New(c)
+	return err
 }
 
-func (h *house) closeAudit() {
-	if h.audit != nil {
-		_ = h.audit.Close() // every event was written when its request ended
+// auditor is nil, and then the chain does without, unless events go somewhere.
+func (h *house) auditor() server.Auditor {
+	if h.audit == nil {
+		return nil
 	}
+	return h.audit
 }

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/lifecycle/debts"
+)
+
+const debtsPath = "/debug/debts"
+
+type debtsOptions struct {
+	clientFlags
+	output string
+}
+
+func debtsCommand() *cobra.Command {
+	var o debtsOptions
+	cmd := &cobra.Command{
+		Use:   "debts",
+		Short: "List what finalized namespaces may have left at backends that were dead",
+		Long: `List the cleanup debts: namespaces that were finalized without a dead extension server, because the annotation
+portico.dev/finalize-namespaces-after said so or because its Service was in the namespace itself. They are paid, and
+leave the list, when the server returns; until then nobody can use its group-version.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), cmd.OutOrStdout()) },
+	}
+	o.add(cmd.PersistentFlags())
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json")
+	cmd.AddCommand(&cobra.Command{
+		Use:   "forget ID",
+		Short: "Give up a debt: what is left at the backend stays there",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.forget(cmd.Context(), cmd.OutOrStdout(), args[0])
+		},
+	})
+	return cmd
+}
+
+func (o *debtsOptions) client() (rest.Interface, error) {
+	config, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the front door: %w", err)
+	}
+	return client.RESTClient(), nil
+}
+
+func (o *debtsOptions) list(ctx context.Context, out io.Writer) error {
+	if o.output != "" && o.output != "json" {
+		return fmt.Errorf("--output: %q is not json", o.output)
+	}
+	client, err := o.client()
+	if err != nil {
+		return err
+	}
+	answer := client.Get().AbsPath(debtsPath).Do(ctx)
+	if err := answer.Error(); apierrors.IsNotFound(err) { // Error reads the Status in the answer, Raw does not
+		return errors.New("this API server has no list of debts: it is not a Portico front door")
+	} else if err != nil {
+		return fmt.Errorf("list debts: %w", err)
+	}
+	body, err := answer.Raw()
+	if err != nil {
+		return fmt.Errorf("list debts: %w", err)
+	}
+	var list debts.List
+	if err := json.Unmarshal(body, &list); err != nil {
+		return fmt.Errorf("read the list of debts: %w", err)
+	}
+	if o.output == "json" {
+		_, err := fmt.Fprintln(out, strings.TrimSpace(string(body)))
+		return err
+	}
+	return printDebts(out, list.Debts)
+}
+
+func printDebts(out io.Writer, entries []debts.Entry) error {
+	if len(entries) == 0 {
+		_, err := fmt.Fprintln(out, "no debts")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tNAMESPACE\tUID\tGROUPVERSION\tAPISERVICE\tSINCE\tSTATE")
+	for _, e := range entries {
+		state := string(e.State)
+		if e.Message != "" {
+			state += " (" + e.Message + ")"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			e.ID, e.Namespace, e.NamespaceUID, e.GroupVersion, e.APIService, e.Since.Format(time.RFC3339), state)
+	}
+	return w.Flush()
+}
+
+func (o *debtsOptions) forget(ctx context.Context, out io.Writer, id string) error {
+	client, err := o.client()
+	if err != nil {
+		return err
+	}
+	if strings.Contains(id, "/") {
+		return fmt.Errorf("%q is not the ID of a debt; see `aggregator debts`", id)
+	}
+	err = client.Delete().AbsPath(debtsPath, id).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no debt %s; see `aggregator debts`", id)
+	}
+	if err != nil {
+		return fmt.Errorf("forget debt %s: %w", id, err)
+	}
+	_, err = fmt.Fprintf(out, "debt %s forgotten\n", id)
+	return err
+}

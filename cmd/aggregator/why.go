@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/restmapper"
+
+	"portico.dev/internal/auth/why"
+)
+
+type whyOptions struct {
+	clientFlags
+	question why.Question
+	groups   []string
+	output   string
+}
+
+// whyAnswer is what -o json prints.
+type whyAnswer struct {
+	Allowed bool `json:"allowed"`
+	// Reason is the server's.
+	Reason string `json:"reason,omitempty"`
+	// Rules allow the request, or come nearest to it.
+	Rules []why.Finding `json:"rules"`
+}
+
+func whyCommand() *cobra.Command {
+	o := whyOptions{}
+	cmd := &cobra.Command{
+		Use:   "why USER VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAME] | USER VERB PATH",
+		Short: "Say which rule lets a user do something, or which come nearest",
+		Long: `Ask the server whether a user may do something, and say which RBAC rule and binding allow it or, when none
+does, the nearest ones and what they lack. Works against any API server, for whoever may create
+subjectaccessreviews and list roles and bindings.`,
+		Example: `  aggregator why alice get pods -n dev
+  aggregator why system:serviceaccount:dev:bot delete deployments.apps/scale web -n dev
+  aggregator why alice get /metrics`,
+		Args: cobra.RangeArgs(3, 4),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), cmd.OutOrStdout(), args) },
+	}
+	fs := cmd.Flags()
+	o.add(fs)
+	fs.StringVarP(&o.question.Namespace, "namespace", "n", "", "namespace of the request; default the whole cluster")
+	fs.StringSliceVar(&o.groups, "as-group", nil, "a group of the user; may be repeated. system:authenticated is always one")
+	fs.StringVarP(&o.output, "output", "o", "", "json")
+	return cmd
+}
+
+func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) error {
+	if o.output != "" && o.output != "json" {
+		return fmt.Errorf("--output: %q is not json", o.output)
+	}
+	config, err := o.config()
+	if err != nil {
+		return err
+	}
+	config.QPS = -1 // four lists and a review
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	if err := o.ask(client, args); err != nil {
+		return err
+	}
+	answer, err := o.answer(ctx, client)
+	if err != nil {
+		return err
+	}
+	if o.output == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(answer)
+	}
+	return o.print(out, answer)
+}
+
+// ask reads the arguments. A resource may be written as for kubectl: short, singular, with its group or without.
+func (o *whyOptions) ask(client kubernetes.Interface, args []string) error {
+	q := &o.question
+	q.User, q.Verb = args[0], args[1]
+	q.Groups = append([]string{"system:authenticated"}, o.groups...)
+	if namespace, _, err := serviceaccount.SplitUsername(q.User); err == nil {
+		q.Groups = append(q.Groups, serviceaccount.MakeGroupNames(namespace)...)
+	}
+	if strings.HasPrefix(args[2], "/") {
+		if len(args) == 4 || q.Namespace != "" {
+			return fmt.Errorf("a path such as %s has neither a name nor a namespace", args[2])
+		}
+		q.Path = args[2]
+		return nil
+	}
+	if len(args) == 4 {
+		q.Name = args[3]
+	}
+	resource, subresource, _ := strings.Cut(args[2], "/")
+	q.Subresource = subresource
+	q.Resource, q.Group, _ = strings.Cut(resource, ".")
+	if q.Resource == "*" {
+		return nil
+	}
+	cached := memory.NewMemCacheClient(client.Discovery())
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
+	gvr, err := mapper.ResourceFor(schema.GroupVersionResource{Group: q.Group, Resource: q.Resource})
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("this server has no resource %q; these it has: kubectl api-resources", resource)
+	}
+	if err != nil {
+		return fmt.Errorf("look up resource %s: %w", resource, err)
+	}
+	q.Resource, q.Group = gvr.Resource, gvr.Group
+	return nil
+}
+
+func (o *whyOptions) answer(ctx context.Context, client kubernetes.Interface) (a whyAnswer, err error) {
+	q := o.question
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: q.User, Groups: q.Groups}}
+	if q.Path != "" {
+		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: q.Path, Verb: q.Verb}
+	} else {
+		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Namespace: q.Namespace, Verb: q.Verb, Group: q.Group, Resource: q.Resource, Subresource: q.Subresource, Name: q.Name,
+		}
+	}
+	review, err = client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return a, fmt.Errorf("ask the server: %w", err)
+	}
+	policy, err := rolesAndBindings(ctx, client)
+	if err != nil {
+		return a, err
+	}
+	a.Allowed, a.Reason = review.Status.Allowed, review.Status.Reason
+	explained, findings := why.Explain(policy, q)
+	if explained == a.Allowed {
+		a.Rules = findings
+	}
+	return a, nil
+}
+
+func rolesAndBindings(ctx context.Context, client kubernetes.Interface) (p why.Policy, err error) {
+	for _, list := range []func() error{
+		func() error {
+			return into(ctx, &p.Roles, client.RbacV1().Roles("").List, func(l *rbacv1.RoleList) []rbacv1.Role { return l.Items })
+		},
+		func() error {
+			return into(ctx, &p.RoleBindings, client.RbacV1().RoleBindings("").List, func(l *rbacv1.RoleBindingList) []rbacv1.RoleBinding { return l.Items })
+		},
+		func() error {
+			return into(ctx, &p.ClusterRoles, client.RbacV1().ClusterRoles().List, func(l *rbacv1.ClusterRoleList) []rbacv1.ClusterRole { return l.Items })
+		},
+		func() error {
+			return into(ctx, &p.ClusterRoleBindings, client.RbacV1().ClusterRoleBindings().List, func(l *rbacv1.ClusterRoleBindingList) []rbacv1.ClusterRoleBinding { return l.Items })
+		},
+	} {
+		if err := list(); err != nil {
+			return p, fmt.Errorf("read the rules: %w", err)
+		}
+	}
+	return p, nil
+}
+
+func into[L, T any](ctx context.Context, to *[]T, list func(context.Context, metav1.ListOptions) (L, error), items func(L) []T) error {
+	l, err := list(ctx, metav1.ListOptions{})
+	if err == nil {
+		*to = items(l)
+	}
+	return err
+}
+
+func (o *whyOptions) print(out io.Writer, a whyAnswer) error {
+	var b strings.Builder
+	word := "no"
+	if a.Allowed {
+		word = "yes"
+	}
+	fmt.Fprintf(&b, "%s: %s\n", word, o.question)
+	if a.Reason != "" {
+		fmt.Fprintf(&b, "  the server says: %s\n", a.Reason)
+	}
+	switch {
+	case len(a.Rules) == 0 && a.Allowed:
+		b.WriteString("  no RBAC rule says so: the server has another reason, such as the group system:masters or another authorizer\n")
+	case len(a.Rules) == 0:
+		b.WriteString("  no RBAC rule comes near\n")
+	case !a.Allowed:
+		b.WriteString("nearest rules:\n")
+	}
+	for _, f := range a.Rules {
+		fmt.Fprintf(&b, "  %s of %s to %s: %s\n", f.Binding, f.Role, f.Subject, f.Rule)
+		for _, l := range f.Lacks {
+			fmt.Fprintf(&b, "      lacks %s\n", l)
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
