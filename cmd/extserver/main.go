@@ -1,8 +1,10 @@
 // Command extserver hosts storage-less Kubernetes-style APIs behind any front door.
 //
-//	serve      run the extension server
-//	manifests  print what an administrator applies for it
-//	version    print what this build is
+//	serve          run the extension server
+//	manifests      print what an administrator applies for it
+//	validate       check files that declare resources
+//	convert-rules  take prometheus-adapter's rules out of their ConfigMap and explain them
+//	version        print what this build is
 package main
 
 import (
@@ -33,6 +35,6 @@ func command() *cobra.Command {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.DisableSuggestions = true // an error is one line
-	root.AddCommand(serveCommand(), manifestsCommand(), versionCommand())
+	root.AddCommand(serveCommand(), manifestsCommand(), validateCommand(), convertRulesCommand(), versionCommand())
 	return root
 }

@@ -2,12 +2,10 @@ package main
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/extension/metricsapi"
+	"portico.dev/internal/extension/extserver"
 	"portico.dev/internal/extension/register"
 )
 
@@ -17,48 +15,29 @@ const caBundleNote = `# No caBundle: give --tls-ca-file, or let "extserver serve
 `
 
 func manifestsCommand() *cobra.Command {
-	r := register.Registration{}
-	var caFile string
+	var o extserver.Options
 	c := &cobra.Command{
 		Use:   "manifests",
 		Short: "Print the Service, the APIServices and the RBAC objects that the server needs, as YAML",
-		Args:  cobra.NoArgs,
+		Long: `Print what an administrator applies so that "extserver serve" with the same flags works: its Service and
+APIServices, its rights, and a role for those who read what it serves. No server is asked.`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if caFile != "" {
-				bundle, err := os.ReadFile(caFile)
-				if err != nil {
-					return fmt.Errorf("--tls-ca-file: %w", err)
-				}
-				r.CABundle = bundle
-			} else {
+			objects, err := extserver.Manifests(o)
+			if err != nil {
+				return err
+			}
+			text, err := register.YAML(objects)
+			if err != nil {
+				return err
+			}
+			if o.CAFile == "" {
 				fmt.Fprint(c.OutOrStdout(), caBundleNote)
 			}
-			return printManifests(c, r)
+			_, err = c.OutOrStdout().Write(text)
+			return err
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&r.Namespace, "service-namespace", "kube-system", "namespace of the Service; it must exist")
-	f.StringVar(&r.Service, "service-name", "portico-extserver", "name of the Service")
-	f.StringVar(&r.ExternalName, "service-external-name", "localhost", "DNS name under which the front door reaches the server")
-	f.StringSliceVar(&r.Addresses, "advertise-address", nil,
-		"IP addresses under which the front door reaches the server; makes a Service with an EndpointSlice instead of a DNS name")
-	f.IntVar(&r.Port, "secure-port", defaultPort, "port of the server")
-	f.StringVar(&caFile, "tls-ca-file", "", "PEM file that the server's certificate chains to")
+	o.AddFlags(c.Flags())
 	return c
-}
-
-func printManifests(c *cobra.Command, r register.Registration) error {
-	for _, v := range []string{"v1", "v1beta1"} {
-		r.GroupVersions = append(r.GroupVersions, schema.GroupVersion{Group: metricsapi.Group, Version: v})
-	}
-	if err := r.Validate(); err != nil {
-		return err
-	}
-	objects := append(r.RBAC([]register.Resources{{Group: metricsapi.Group, Names: []string{"nodes"}}}), r.Objects()...)
-	text, err := register.YAML(objects)
-	if err != nil {
-		return err
-	}
-	_, err = c.OutOrStdout().Write(text)
-	return err
 }

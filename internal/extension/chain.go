@@ -98,15 +98,17 @@ func (h *Host) canonical(next http.Handler) http.Handler {
 			respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 			return
 		}
-		if r.ContentLength > h.config.MaxBodyBytes {
-			respond.Error(w, r, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", h.config.MaxBodyBytes)))
-			return
-		}
-		r.Body = http.MaxBytesReader(w, r.Body, h.config.MaxBodyBytes)
 		info, err := h.resolver.Info(r)
 		if err != nil {
 			respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 			return
+		}
+		if !h.lasting(info) { // the body of a conversation is its provider's concern
+			if r.ContentLength > h.config.MaxBodyBytes {
+				respond.Error(w, r, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", h.config.MaxBodyBytes)))
+				return
+			}
+			r.Body = http.MaxBytesReader(w, r.Body, h.config.MaxBodyBytes)
 		}
 		noteInfo(w, info)
 		next.ServeHTTP(w, r.WithContext(apirequest.WithRequestInfo(r.Context(), info)))
@@ -186,7 +188,7 @@ func forbidden(who user.Info, info *apirequest.RequestInfo, reason string) error
 // deadline bounds everything but watches, which bound themselves.
 func (h *Host) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isWatch(r.Context()) {
+		if info, _ := apirequest.RequestInfoFrom(r.Context()); h.lasting(info) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -194,11 +196,6 @@ func (h *Host) deadline(next http.Handler) http.Handler {
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
-}
-
-func isWatch(ctx context.Context) bool {
-	info, ok := apirequest.RequestInfoFrom(ctx)
-	return ok && request.LongRunning(info)
 }
 
 // apiGroupResource is the group and resource that a request names, empty for paths that name none.

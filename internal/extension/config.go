@@ -48,12 +48,18 @@ type Config struct {
 	// Nothing is trusted by it. Optional.
 	ClientCAs func() *x509.CertPool
 
+	// Sources are what resources read from, shown in /readyz?verbose and /metrics. They never fail /readyz: a server whose
+	// sources are away still answers with what it knows. Optional; it may answer differently each time.
+	Sources func() []Source
+
 	// Live and Ready are further checks of /livez and /readyz.
 	Live, Ready []Check
 
 	// MaxRequestsInFlight bounds requests being served, without watches; MaxWatches bounds those. What is beyond is
 	// answered 429. Default 400 and 1000. Requests of system:masters, such as a front door's probes, always pass.
 	MaxRequestsInFlight, MaxWatches int
+	// MaxCachedBytes bounds the encoded lists that are kept for the next who asks. Default 16 MiB.
+	MaxCachedBytes int
 	// MaxBodyBytes bounds a request's body. Default 3 MiB, as kube-apiserver.
 	MaxBodyBytes int64
 	// RequestTimeout bounds a request that is not a watch. Default 60 s.
@@ -78,10 +84,14 @@ func (c *Config) withDefaults() (Config, error) {
 	setDefault(&out.MaxRequestsInFlight, 400)
 	setDefault(&out.MaxWatches, 1000)
 	setDefault(&out.MaxBodyBytes, 3<<20)
+	setDefault(&out.MaxCachedBytes, 16<<20)
 	setDefault(&out.RequestTimeout, time.Minute)
 	setDefault(&out.ShutdownTimeout, 10*time.Second)
 	if out.Registry == nil {
 		out.Registry = prometheus.NewRegistry()
+	}
+	if out.Sources == nil {
+		out.Sources = func() []Source { return nil }
 	}
 	if out.Logger == nil {
 		out.Logger = zap.NewNop()
@@ -108,16 +118,6 @@ func (c *Config) validate() error {
 		return fmt.Errorf("bind address %q: must be an IP address", c.BindAddress)
 	case c.Port < 0 || c.Port > 65535:
 		return fmt.Errorf("port %d: must be between 0 and 65535", c.Port)
-	}
-	seen := map[string]bool{}
-	for _, s := range c.Resources {
-		if err := s.validate(); err != nil {
-			return err
-		}
-		if seen[s.gvr.String()] {
-			return fmt.Errorf("resource %s is hosted twice", s.gvr)
-		}
-		seen[s.gvr.String()] = true
 	}
 	return nil
 }

@@ -2,94 +2,122 @@ package extension
 
 import (
 	"cmp"
-	"crypto/sha512"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
+	"maps"
 	"mime"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
-	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/version"
 
 	"portico.dev/internal/respond"
 )
 
-// discovery is what the host says it serves, in the legacy and the aggregated form. What is hosted is known when the
-// host is made, so every document is made once: a probe of /apis/<group>/<version> costs no more than a write.
+// discovery is what the host says it serves, in the legacy and the aggregated form. The documents are made when what
+// they tell changes: a probe of /apis/<group>/<version> costs no more than a write.
 type discovery struct {
+	resources []Resource // those made by Of
+	customs   []Resource
+
+	current atomic.Pointer[documents]
+
+	mu     sync.Mutex // guards what follows
+	listed map[schema.GroupVersion][]metav1.APIResource
+}
+
+// documents are all that discovery answers at one time.
+type documents struct {
 	groups     *metav1.APIGroupList
 	group      map[string]*metav1.APIGroup
 	resources  map[schema.GroupVersion]*metav1.APIResourceList
 	aggregated cachedDocument
 }
 
-// cachedDocument is a body with the tag that clients revalidate it by.
-type cachedDocument struct {
-	contentType string
-	body        []byte
-	hash        string
-}
-
-const aggregatedMedia = respond.MediaJSON + ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-
-func newCachedDocument(contentType string, v any) (cachedDocument, error) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return cachedDocument{}, fmt.Errorf("encode document: %w", err)
-	}
-	sum := sha512.Sum512(body)
-	return cachedDocument{contentType: contentType, body: body, hash: strings.ToUpper(hex.EncodeToString(sum[:]))}, nil
-}
-
-// write answers with the document, or with 304 when the client has it. Unlike the library it understands lists and
-// weak tags (RFC 9110 13.1.2): proxies in between produce them.
-func (d cachedDocument) write(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("ETag", `"`+d.hash+`"`)
-	h.Set("Vary", "Accept")
-	if h.Get("Cache-Control") == "" {
-		h.Set("Cache-Control", "public")
-	}
-	for tag := range strings.SplitSeq(r.Header.Get("If-None-Match"), ",") {
-		tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/")
-		if tag == "*" || tag == `"`+d.hash+`"` {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-	}
-	writeBody(w, r, d.contentType, d.body)
-}
-
 func newDiscovery(resources []Resource) (*discovery, error) {
-	d := &discovery{
-		group:     map[string]*metav1.APIGroup{},
-		resources: map[schema.GroupVersion]*metav1.APIResourceList{},
-	}
-	var aggregated apidiscoveryv2.APIGroupDiscoveryList
-	aggregated.APIVersion, aggregated.Kind = "apidiscovery.k8s.io/v2", "APIGroupDiscoveryList"
-	d.groups = &metav1.APIGroupList{Groups: []metav1.APIGroup{}}
-	for _, name := range groupNames(resources) {
-		group := metav1.APIGroup{Name: name}
-		item := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		for _, gv := range groupVersions(resources, name) {
-			group.Versions = append(group.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
-			item.Versions = append(item.Versions, aggregatedVersion(resources, gv))
-			d.resources[gv] = legacyResources(resources, gv)
+	d := &discovery{}
+	for _, s := range resources {
+		if s.custom != nil {
+			d.customs = append(d.customs, s)
+		} else {
+			d.resources = append(d.resources, s)
 		}
-		group.PreferredVersion = group.Versions[0]
-		d.groups.Groups = append(d.groups.Groups, group)
-		d.group[name] = &group
-		aggregated.Items = append(aggregated.Items, item)
 	}
-	var err error
-	d.aggregated, err = newCachedDocument(aggregatedMedia, aggregated)
+	d.listed = d.list()
+	made, err := newDocuments(d.lists(d.listed))
+	d.current.Store(made)
 	return d, err
 }
+
+// now is what to answer now: what whole group-versions list may have changed.
+func (d *discovery) now() *documents {
+	if len(d.customs) == 0 {
+		return d.current.Load()
+	}
+	listed := d.list()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if reflect.DeepEqual(listed, d.listed) {
+		return d.current.Load()
+	}
+	made, err := newDocuments(d.lists(listed))
+	if err != nil {
+		return d.current.Load() // a list that cannot be written is no reason to forget the one before
+	}
+	d.listed = listed
+	d.current.Store(made)
+	return made
+}
+
+// list asks every whole group-version what it has.
+func (d *discovery) list() map[schema.GroupVersion][]metav1.APIResource {
+	listed := map[schema.GroupVersion][]metav1.APIResource{}
+	for _, s := range d.customs {
+		items := slices.Clone(s.custom.Resources())
+		items = slices.DeleteFunc(items, func(r metav1.APIResource) bool { return r.Name == "" || r.Kind == "" })
+		slices.SortFunc(items, func(a, b metav1.APIResource) int { return cmp.Compare(a.Name, b.Name) })
+		for i := range items {
+			if items[i].Verbs == nil {
+				items[i].Verbs = metav1.Verbs{} // clients expect a list
+			}
+		}
+		listed[s.GroupVersion()] = items
+	}
+	return listed
+}
+
+// lists is every group-version with its resources.
+func (d *discovery) lists(customs map[schema.GroupVersion][]metav1.APIResource) map[schema.GroupVersion][]metav1.APIResource {
+	all := maps.Clone(customs)
+	for _, group := range groupNames(d.resources) {
+		for _, gv := range groupVersions(d.resources, group) {
+			for _, s := range resourcesIn(d.resources, gv) {
+				all[gv] = append(all[gv], s.discovered()...)
+			}
+		}
+	}
+	return all
+}
+
+// discovered is a resource and its subresources as discovery lists them.
+func (s Resource) discovered() []metav1.APIResource {
+	out := []metav1.APIResource{{
+		Name: s.gvr.Resource, SingularName: s.singular, Namespaced: s.namespaced, Kind: s.kind.Kind,
+		Verbs: s.verbs(), ShortNames: s.shortNames, Categories: s.categories,
+	}}
+	for _, sub := range slices.Sorted(slices.Values(s.subresources)) {
+		out = append(out, metav1.APIResource{
+			Name: s.gvr.Resource + "/" + sub, Namespaced: s.namespaced, Kind: s.kind.Kind, Verbs: connectVerbs,
+		})
+	}
+	return out
+}
+
+// connectVerbs are what the five methods are called: a connection takes any of them.
+var connectVerbs = metav1.Verbs{"create", "delete", "get", "patch", "update"}
 
 func groupNames(resources []Resource) []string {
 	var names []string
@@ -108,9 +136,7 @@ func groupVersions(resources []Resource, group string) []schema.GroupVersion {
 			gvs = append(gvs, s.GroupVersion())
 		}
 	}
-	slices.SortFunc(gvs, func(a, b schema.GroupVersion) int {
-		return -version.CompareKubeAwareVersionStrings(a.Version, b.Version)
-	})
+	slices.SortFunc(gvs, inDiscoveryOrder)
 	return slices.Compact(gvs)
 }
 
@@ -125,36 +151,9 @@ func resourcesIn(resources []Resource, gv schema.GroupVersion) []Resource {
 	return in
 }
 
-func legacyResources(resources []Resource, gv schema.GroupVersion) *metav1.APIResourceList {
-	out := &metav1.APIResourceList{GroupVersion: gv.String(), APIResources: []metav1.APIResource{}}
-	for _, s := range resourcesIn(resources, gv) {
-		out.APIResources = append(out.APIResources, metav1.APIResource{
-			Name: s.gvr.Resource, SingularName: s.singular, Namespaced: s.namespaced, Kind: s.kind.Kind,
-			Verbs: s.verbs(), ShortNames: s.shortNames, Categories: s.categories,
-		})
-	}
-	return out
-}
-
-func aggregatedVersion(resources []Resource, gv schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
-	out := apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
-	for _, s := range resourcesIn(resources, gv) {
-		scope := apidiscoveryv2.ScopeCluster
-		if s.namespaced {
-			scope = apidiscoveryv2.ScopeNamespace
-		}
-		out.Resources = append(out.Resources, apidiscoveryv2.APIResourceDiscovery{
-			Resource:     s.gvr.Resource,
-			ResponseKind: &metav1.GroupVersionKind{Group: s.kind.Group, Version: s.kind.Version, Kind: s.kind.Kind},
-			Scope:        scope, SingularResource: s.singular,
-			Verbs: s.verbs(), ShortNames: s.shortNames, Categories: s.categories,
-		})
-	}
-	return out
-}
-
 // serve answers /apis, /apis/<group> and /apis/<group>/<version>. It reports whether there is such a document.
-func (d *discovery) serve(w http.ResponseWriter, r *http.Request) bool {
+func (live *discovery) serve(w http.ResponseWriter, r *http.Request) bool {
+	d := live.now()
 	rest, ok := strings.CutPrefix(r.URL.Path, "/apis")
 	rest = strings.Trim(rest, "/")
 	switch segments := strings.Split(rest, "/"); {

@@ -11,8 +11,12 @@
 //	})
 //
 // The host owns everything that is the same for all of them: TLS, who the caller is and what they may, discovery in
-// both forms, OpenAPI, Table and metadata-only answers, JSON, YAML and protobuf, selectors, watches, errors, health,
-// limits and draining. A provider that can do more than list says so by implementing more: Getter, Tabler.
+// both forms, OpenAPI, Table and metadata-only answers, JSON, YAML and protobuf, selectors, pages, watches, warnings,
+// errors, health, limits and draining. A provider that can do more than list says so by implementing more: Getter,
+// Tabler, Creator, Updater, Deleter, Connecter. Custom hosts a group-version whose paths are no plain resources.
+//
+// What a caller may see of a PerCaller resource is shared with nobody: views, their history, kept lists and encoded
+// bodies are found only by who they were made for.
 //
 // Nothing here depends on our own front door. The host trusts identity headers only from a client certificate that the
 // ConfigMap kube-system/extension-apiserver-authentication vouches for, as every extension server does, and it links

@@ -1,7 +1,9 @@
 package extension
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -30,21 +32,37 @@ type document struct {
 	message func() ([]byte, error)
 }
 
-func (d document) encode(media string) ([]byte, error) {
+// streamer is a value that writes its own JSON, piece by piece.
+type streamer interface {
+	writeJSON(into *bytes.Buffer) error
+}
+
+// encode appends the document to into.
+func (d document) encode(into *bytes.Buffer, media string) error {
 	if media == respond.MediaProtobuf {
-		return d.envelope()
+		body, err := d.envelope()
+		into.Write(body)
+		return err
 	}
-	body, err := json.Marshal(d.value)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", d.kind.Kind, err)
+	if err := d.writeJSON(into); err != nil {
+		return fmt.Errorf("encode %s: %w", d.kind.Kind, err)
 	}
 	if media == respond.MediaYAML {
-		if body, err = yaml.JSONToYAML(body); err != nil {
-			return nil, fmt.Errorf("encode %s: %w", d.kind.Kind, err)
+		body, err := yaml.JSONToYAML(into.Bytes())
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", d.kind.Kind, err)
 		}
-		return body, nil
+		into.Reset()
+		into.Write(body)
 	}
-	return append(body, '\n'), nil
+	return nil
+}
+
+func (d document) writeJSON(into *bytes.Buffer) error {
+	if s, ok := d.value.(streamer); ok {
+		return s.writeJSON(into)
+	}
+	return json.NewEncoder(into).Encode(d.value)
 }
 
 func (d document) envelope() ([]byte, error) {
@@ -61,6 +79,19 @@ func (d document) envelope() ([]byte, error) {
 	return append(append(make([]byte, 0, len(protobufMagic)+len(body)), protobufMagic...), body...), nil
 }
 
+// openEnvelope is the reverse of envelope.
+func openEnvelope(data []byte) (schema.GroupVersionKind, []byte, error) {
+	data, ok := bytes.CutPrefix(data, protobufMagic)
+	if !ok {
+		return schema.GroupVersionKind{}, nil, errors.New("does not begin as a protobuf document of the API does")
+	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(data); err != nil {
+		return schema.GroupVersionKind{}, nil, err
+	}
+	return unknown.GroupVersionKind(), unknown.Raw, nil
+}
+
 // objectDocument is one object as it is.
 func objectDocument(o object) document {
 	return document{kind: o.GetObjectKind().GroupVersionKind(), value: o, message: func() ([]byte, error) { return marshal(o) }}
@@ -75,10 +106,36 @@ func marshal(v any) ([]byte, error) {
 }
 
 // list is the JSON form of every list kind.
-type list struct {
-	metav1.TypeMeta `json:",inline"`
-	Metadata        metav1.ListMeta `json:"metadata"`
-	Items           any             `json:"items"`
+type list[O any] struct {
+	apiVersion, kind string
+	meta             metav1.ListMeta
+	items            []O
+}
+
+// writeJSON encodes item by item: encoded as one value, a list of thousands of items would be built twice.
+func (l list[O]) writeJSON(into *bytes.Buffer) error {
+	head, err := json.Marshal(struct {
+		Kind       string          `json:"kind"`
+		APIVersion string          `json:"apiVersion"`
+		Metadata   metav1.ListMeta `json:"metadata"`
+	}{l.kind, l.apiVersion, l.meta})
+	if err != nil {
+		return err
+	}
+	into.Write(head[:len(head)-1])
+	into.WriteString(`,"items":[`)
+	encoder := json.NewEncoder(into)
+	for i := range l.items {
+		if i > 0 {
+			into.WriteByte(',')
+		}
+		if err := encoder.Encode(l.items[i]); err != nil {
+			return err
+		}
+		into.Truncate(into.Len() - 1) // the line's end
+	}
+	into.WriteString("]}\n")
+	return nil
 }
 
 // listDocument is a list kind made of its item kind.
@@ -87,7 +144,7 @@ func listDocument[O any](kind schema.GroupVersionKind, meta metav1.ListMeta, ite
 	apiVersion, name := kind.ToAPIVersionAndKind()
 	return document{
 		kind:    kind,
-		value:   list{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: name}, Metadata: meta, Items: items},
+		value:   list[O]{apiVersion: apiVersion, kind: name, meta: meta, items: items},
 		message: func() ([]byte, error) { return marshalList(meta, items) },
 	}
 }

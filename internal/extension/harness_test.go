@@ -139,6 +139,7 @@ func (a byHeader) Authorize(_ context.Context, u user.Info, info *apirequest.Req
 // server is a host on a real TLS listener, and a client of it.
 type server struct {
 	t      *testing.T
+	host   *extension.Host
 	client *http.Client
 	url    string
 	stop   func() error // ends the host and waits for it
@@ -182,7 +183,7 @@ func start(t *testing.T, change func(*extension.Config), resources ...extension.
 			t.Errorf("host: %v", err)
 		}
 	})
-	return &server{t: t, client: &http.Client{Transport: transport}, url: "https://" + host.Address(), stop: stop}
+	return &server{t: t, host: host, client: &http.Client{Transport: transport}, url: "https://" + host.Address(), stop: stop}
 }
 
 func (s *server) tlsConfig() *tls.Config {

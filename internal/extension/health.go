@@ -29,12 +29,13 @@ type Check struct {
 // went wrong in words is left to the log and to verbose answers, as in kube-apiserver.
 type health struct {
 	endpoints map[string][]Check
+	sources   func() []Source
 }
 
-func newHealth(live, ready []Check) *health {
+func newHealth(live, ready []Check, sources func() []Source) *health {
 	ping := Check{Name: "ping", Check: func(context.Context) error { return nil }}
 	live = append([]Check{ping}, live...)
-	return &health{endpoints: map[string][]Check{
+	return &health{sources: sources, endpoints: map[string][]Check{
 		"livez":   live,
 		"readyz":  append(slices.Clone(live), ready...),
 		"healthz": live,
@@ -75,6 +76,11 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(&text, "[-]%s failed: %v\n", c.Name, err)
 		} else {
 			fmt.Fprintf(&text, "[+]%s ok\n", c.Name)
+		}
+	}
+	if endpoint == "readyz" && name == "" {
+		for _, s := range h.sources() {
+			text.WriteString(s.line())
 		}
 	}
 	writeHealth(w, r, endpoint, text.String(), failed)

@@ -2,16 +2,18 @@ package extension
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/pprof"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/metrics"
@@ -29,11 +31,18 @@ type Host struct {
 	scrape   http.Handler
 	checks   *health
 
-	served    map[schema.GroupVersionResource]*served
-	discovery *discovery
-	openapi   *openapi
+	issued  *versions
+	setting sync.Mutex // one SetResources at a time
+	catalog atomic.Pointer[catalog]
 
 	requests, watches slots
+
+	bodies  *bodies
+	pages   *pages
+	scratch scratch
+
+	hijacked   connections
+	conversing sync.WaitGroup // watches and connections
 
 	ready    chan struct{} // closed when the listener accepts
 	address  atomic.Pointer[string]
@@ -54,7 +63,9 @@ func New(c Config) (*Host, error) {
 		log:      config.Logger,
 		resolver: request.NewResolver(),
 		metrics:  metrics.NewRequests(config.Registry),
-		served:   map[schema.GroupVersionResource]*served{},
+		issued:   newVersions(time.Now()),
+		bodies:   newBodies(config.MaxCachedBytes),
+		pages:    newPages(),
 		requests: make(slots, config.MaxRequestsInFlight),
 		watches:  make(slots, config.MaxWatches),
 		ready:    make(chan struct{}),
@@ -62,23 +73,14 @@ func New(c Config) (*Host, error) {
 	h.watching, h.endWatches = context.WithCancel(context.Background())
 	config.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	h.scrape = promhttp.HandlerFor(config.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-	h.checks = newHealth(config.Live, append([]Check{{Name: "shutdown", Check: h.notDraining}}, config.Ready...))
-	issued := newVersions(time.Now())
-	for _, s := range config.Resources {
-		h.served[s.gvr] = newServed(s, issued)
-	}
-	if h.discovery, err = newDiscovery(config.Resources); err != nil {
+	h.checks = newHealth(config.Live, append([]Check{{Name: "shutdown", Check: h.notDraining}}, config.Ready...), config.Sources)
+	metrics.NewSources(config.Registry, func() map[string]bool { return sourcesUp(config.Sources()) })
+	first, err := newCatalog(config.Resources, nil, h)
+	if err != nil {
 		return nil, err
 	}
-	if h.openapi, err = newOpenAPI(config.Resources, version.Portico); err != nil {
-		return nil, err
-	}
+	h.catalog.Store(first)
 	return h, nil
-}
-
-func (h *Host) hosts(info *apirequest.RequestInfo) bool {
-	_, ok := h.served[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
-	return ok
 }
 
 // handler is the whole of what the host answers.
@@ -89,7 +91,7 @@ func (h *Host) dispatch(w http.ResponseWriter, r *http.Request) {
 	info, _ := apirequest.RequestInfoFrom(r.Context())
 	if info.IsResourceRequest {
 		if err := h.dispatchResource(w, r, info); err != nil {
-			respond.Error(w, r, err)
+			respond.Error(w, r, timely(err))
 		}
 		return
 	}
@@ -98,32 +100,101 @@ func (h *Host) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// timely is err as clients know it: a time that is up is no fault of the server's inside.
+func timely(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return apierrors.NewTimeoutError("the source did not answer in time", 0)
+	}
+	return err
+}
+
 func (h *Host) dispatchResource(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
-	s, ok := h.served[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
-	if !ok || info.Subresource != "" || !s.reachable(info) {
+	c := h.catalog.Load()
+	if custom, ok := c.findCustom(info); ok {
+		custom.custom.Serve(w, r, info)
+		return nil
+	}
+	s, ok := c.find(info)
+	if !ok || !s.reachable(info) {
 		return notFound(r)
 	}
-	switch info.Verb {
-	case "get", "list":
-		return s.read(w, r, info)
-	case "watch":
-		if s.watchable() {
-			return s.watch(w, r, info, h)
+	if s.connects(info) {
+		h.conversing.Add(1)
+		defer h.conversing.Done()
+		s.connect(w, r, info)
+		return nil
+	}
+	return s.serve(w, r, info, h)
+}
+
+// serve answers a request about objects.
+func (s *served) serve(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, h *Host) error {
+	can := s.source.can()
+	switch verb := info.Verb; {
+	case r.Method == http.MethodOptions:
+		w.Header().Set("Allow", s.allows(info))
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	case verb == "get":
+		return s.get(w, r, info)
+	case verb == "list":
+		return s.list(w, r, info)
+	case verb == "watch" && s.watchable():
+		h.conversing.Add(1)
+		defer h.conversing.Done()
+		return s.watch(w, r, info, h)
+	case verb == "create" && can.create && info.Name == "" && s.located(info):
+		return s.create(w, r, info)
+	case verb == "update" && can.update:
+		return s.update(w, r, info)
+	case verb == "patch" && can.update:
+		return s.patch(w, r, info, h.config.MaxBodyBytes)
+	case verb == "delete" && can.delete:
+		return s.delete(w, r, info)
+	case verb == "deletecollection" && can.delete && s.located(info):
+		return s.deleteCollection(w, r, info)
+	}
+	w.Header().Set("Allow", s.allows(info))
+	return methodNotAllowed(r)
+}
+
+// located: objects of a namespaced resource come to be and go in a namespace, not in all of them.
+func (s *served) located(info *apirequest.RequestInfo) bool {
+	return !s.namespaced || info.Namespace != ""
+}
+
+// allows are the methods that can be used where a request is.
+func (s *served) allows(info *apirequest.RequestInfo) string {
+	can := s.source.can()
+	methods := "GET, HEAD, OPTIONS"
+	switch {
+	case info.Name != "":
+		if can.update {
+			methods += ", PUT, PATCH"
+		}
+		if can.delete {
+			methods += ", DELETE"
+		}
+	case s.located(info):
+		if can.create {
+			methods += ", POST"
+		}
+		if can.delete {
+			methods += ", DELETE"
 		}
 	}
-	return methodNotAllowed(r)
+	return methods
 }
 
 // reachable: a cluster-scoped resource is not found inside a namespace, nor one object of a namespaced one outside.
 func (s *served) reachable(info *apirequest.RequestInfo) bool {
+	if info.Subresource != "" && !s.connects(info) {
+		return false
+	}
 	if !s.namespaced {
 		return info.Namespace == ""
 	}
-	switch info.Verb {
-	case "get", "update", "patch", "delete":
-		return info.Namespace != ""
-	}
-	return true
+	return info.Name == "" || info.Namespace != "" || info.Verb == "list" || info.Verb == "watch"
 }
 
 // document answers paths that are no resources. It reports whether there is something at the path.
@@ -141,9 +212,9 @@ func (h *Host) document(w http.ResponseWriter, r *http.Request) bool {
 	case path == "/metrics":
 		h.scrape.ServeHTTP(w, r)
 	case path == "/apis" || strings.HasPrefix(path, "/apis/"):
-		return h.discovery.serve(w, r)
+		return h.catalog.Load().discovery.serve(w, r)
 	case strings.HasPrefix(path, "/openapi/"):
-		return h.openapi.serve(w, r)
+		return h.catalog.Load().openapi.serve(w, r)
 	case strings.HasPrefix(path, "/debug/pprof/") && h.config.Profiling:
 		profile(w, r)
 	default:
@@ -169,7 +240,7 @@ func profile(w http.ResponseWriter, r *http.Request) {
 
 func (h *Host) paths() []string {
 	paths := []string{"/apis"}
-	for _, group := range h.discovery.groups.Groups {
+	for _, group := range h.catalog.Load().discovery.now().groups.Groups {
 		paths = append(paths, "/apis/"+group.Name)
 		for _, v := range group.Versions {
 			paths = append(paths, "/apis/"+v.GroupVersion)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"crypto/tls"
 
@@ -218,6 +219,15 @@ func TestProviderErrors(t *testing.T) {
 	s.get(queuesPath).wants(t, http.StatusInternalServerError, `"reason":"InternalError"`, "disk on fire")
 	q.fail(nil)
 	s.get(queuesPath).wants(t, http.StatusOK)
+}
+
+func TestASourceThatTakesTooLong(t *testing.T) {
+	list := extension.ListFunc[Queue](func(ctx context.Context, _ extension.Query) ([]Queue, error) {
+		<-ctx.Done()
+		return nil, fmt.Errorf("ask the broker: %w", ctx.Err())
+	})
+	s := start(t, func(c *extension.Config) { c.RequestTimeout = 10 * time.Millisecond }, extension.Of(queueDefinition(), list))
+	s.get(queuesPath).wants(t, http.StatusGatewayTimeout, `"reason":"Timeout"`)
 }
 
 func TestPanicsBecomeStatus(t *testing.T) {

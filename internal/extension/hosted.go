@@ -29,6 +29,7 @@ type source interface {
 	field(o object, label string) string
 	fieldLabels() []string
 	goType() reflect.Type
+	writer
 }
 
 // hosted is the source of a typed provider.
@@ -84,7 +85,11 @@ func (h hosted[T, P]) get(ctx context.Context, q Query) (object, error) {
 }
 
 func (h hosted[T, P]) notFound(name string) error {
-	return apierrors.NewNotFound(schema.GroupResource{Group: h.definition.Group, Resource: h.definition.Plural}, name)
+	return apierrors.NewNotFound(h.groupResource(), name)
+}
+
+func (h hosted[T, P]) groupResource() schema.GroupResource {
+	return schema.GroupResource{Group: h.definition.Group, Resource: h.definition.Plural}
 }
 
 func (h hosted[T, P]) stamped(o object, resourceVersion string) object {

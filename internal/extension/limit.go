@@ -35,8 +35,9 @@ func (h *Host) limit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		in := h.requests
-		if isWatch(r.Context()) {
+		info, _ := apirequest.RequestInfoFrom(r.Context())
+		in, lasts := h.requests, h.lasting(info)
+		if lasts {
 			in = h.watches
 		}
 		if !in.take() {
@@ -46,12 +47,20 @@ func (h *Host) limit(next http.Handler) http.Handler {
 			return
 		}
 		defer in.give()
-		if in == h.requests {
-			// Every verb that is hosted reads.
-			running := h.metrics.InFlight.WithLabelValues("readOnly")
-			running.Inc()
-			defer running.Dec()
+		running := h.metrics.InFlight.WithLabelValues(requestKind(info))
+		if lasts {
+			running = h.metrics.LongRunning.WithLabelValues(h.labels(info)...)
 		}
+		running.Inc()
+		defer running.Dec()
 		next.ServeHTTP(w, r)
 	})
+}
+
+func requestKind(info *apirequest.RequestInfo) string {
+	switch info.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return "mutating"
+	}
+	return "readOnly"
 }

@@ -94,6 +94,24 @@ func (h *Host) drain(server *http.Server, endRequests context.CancelFunc) {
 		endRequests()
 		_ = server.Close()
 	}
+	h.endConversations(ctx, endRequests)
+}
+
+// endConversations waits for the connections that the HTTP server has handed over, and ends them when ctx does.
+func (h *Host) endConversations(ctx context.Context, endRequests context.CancelFunc) {
+	over := make(chan struct{})
+	go func() {
+		h.conversing.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+		return
+	case <-ctx.Done():
+	}
+	endRequests()
+	h.hijacked.closeAll()
+	<-over
 }
 
 func (h *Host) notDraining(context.Context) error {

@@ -38,6 +38,8 @@ func (rep representation) contentType() string {
 type offer struct {
 	verb     string
 	protobuf bool // the Go type has generated protobuf code
+	// wholeOnly: there is neither a Table nor metadata of it.
+	wholeOnly bool
 }
 
 // negotiate picks the representation for an Accept header: the first acceptable clause among those with the highest
@@ -103,6 +105,8 @@ func (o offer) form(as string) (form, bool) {
 	switch {
 	case as == "":
 		return wholeForm, true
+	case o.wholeOnly:
+		return wholeForm, false
 	case as == "Table":
 		return tableForm, true
 	case as == "PartialObjectMetadata" && o.verb != "list", as == "PartialObjectMetadataList" && o.verb == "list":

@@ -1,9 +1,7 @@
 package extension
 
 import (
-	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -78,22 +76,50 @@ func (o *openapi) serve(w http.ResponseWriter, r *http.Request) bool {
 	}
 }
 
+// document is all that one version of OpenAPI says of resources: the schemas it needs are collected in b.
+func (b *schemas) document(resources []Resource) (map[string]any, error) {
+	all := map[string]any{}
+	for _, s := range resources {
+		var err error
+		if s.custom != nil {
+			err = b.addCustom(s.custom)
+		} else {
+			err = b.addPaths(s, all)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("OpenAPI of %s: %w", s.gvr, err)
+		}
+	}
+	return all, nil
+}
+
+func (b *schemas) addPaths(s Resource, all map[string]any) error {
+	one, many, err := b.addResource(s)
+	if err != nil {
+		return err
+	}
+	if can := s.source.can(); can.update || can.delete {
+		b.addType(metav1.DeleteOptions{})
+		b.addType(metav1.Status{})
+		b.addType(metav1.Patch{})
+	}
+	p := paths{s: s, b: b, one: one, many: many, all: all}
+	p.add()
+	return nil
+}
+
 func documentV3(resources []Resource, gv schema.GroupVersion, serverVersion string) (map[string]any, error) {
 	b := newSchemas("#/components/schemas/", true)
-	paths := map[string]any{}
-	for _, s := range resources {
-		item, list, err := b.addResource(s)
-		if err != nil {
-			return nil, fmt.Errorf("OpenAPI of %s: %w", s.gvr.GroupResource(), err)
-		}
-		maps.Copy(paths, pathsOf(s, contentV3(item), contentV3(list), parameterV3))
+	paths, err := b.document(resources)
+	if err != nil {
+		return nil, err
 	}
 	b.addType(metav1.APIResourceList{})
 	paths["/apis/"+gv.String()+"/"] = map[string]any{"get": map[string]any{
 		"description": "get available resources",
 		"operationId": "get" + camel(gv.Group, gv.Version) + "APIResources",
 		"tags":        []string{tag(gv)},
-		"responses":   okUnauthorized(contentV3(b.refTo(metav1.APIResourceList{}))),
+		"responses":   b.responses("get", b.refTo(metav1.APIResourceList{})),
 	}}
 	return map[string]any{
 		"openapi":    "3.0.0",
@@ -105,13 +131,9 @@ func documentV3(resources []Resource, gv schema.GroupVersion, serverVersion stri
 
 func documentV2(resources []Resource, serverVersion string) (map[string]any, error) {
 	b := newSchemas("#/definitions/", false)
-	paths := map[string]any{}
-	for _, s := range resources {
-		item, list, err := b.addResource(s)
-		if err != nil {
-			return nil, fmt.Errorf("OpenAPI of %s: %w", s.gvr.GroupResource(), err)
-		}
-		maps.Copy(paths, pathsOf(s, map[string]any{"schema": item}, map[string]any{"schema": list}, parameterV2))
+	paths, err := b.document(resources)
+	if err != nil {
+		return nil, err
 	}
 	return map[string]any{
 		"swagger":     "2.0",
@@ -119,36 +141,6 @@ func documentV2(resources []Resource, serverVersion string) (map[string]any, err
 		"paths":       paths,
 		"definitions": b.models,
 	}, nil
-}
-
-func contentV3(ref map[string]any) map[string]any {
-	content := map[string]any{}
-	for _, media := range []string{respond.MediaJSON, respond.MediaYAML} {
-		content[media] = map[string]any{"schema": ref}
-	}
-	return map[string]any{"content": content}
-}
-
-func parameterV3(name, in, kind, description string, required bool) map[string]any {
-	p := map[string]any{"name": name, "in": in, "description": description, "schema": map[string]any{"type": kind, "uniqueItems": true}}
-	if required {
-		p["required"] = true
-	}
-	return p
-}
-
-func parameterV2(name, in, kind, description string, required bool) map[string]any {
-	p := map[string]any{"name": name, "in": in, "description": description, "type": kind, "uniqueItems": true}
-	if required {
-		p["required"] = true
-	}
-	return p
-}
-
-func okUnauthorized(body map[string]any) map[string]any {
-	ok := map[string]any{"description": "OK"}
-	maps.Copy(ok, body)
-	return map[string]any{"200": ok, "401": map[string]any{"description": "Unauthorized"}}
 }
 
 func tag(gv schema.GroupVersion) string {
@@ -165,13 +157,4 @@ func camel(words ...string) string {
 		}
 	}
 	return out.String()
-}
-
-// rawSchema reads a schema that a resource supplied.
-func rawSchema(s Resource) (map[string]any, error) {
-	var model map[string]any
-	if err := json.Unmarshal(s.schema, &model); err != nil {
-		return nil, fmt.Errorf("supplied schema: %w", err)
-	}
-	return model, nil
 }

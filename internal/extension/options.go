@@ -19,9 +19,11 @@ func parseOptions(r *http.Request, watch bool) (metav1.ListOptions, error) {
 		return options, apierrors.NewBadRequest(err.Error())
 	}
 	options.Watch = watch
-	if options.Continue != "" {
-		// Lists are never cut, so nobody can hold a token of ours.
-		return options, apierrors.NewBadRequest("continue: this server gives complete lists and no continue tokens")
+	if options.Limit < 0 {
+		options.Limit = 0
+	}
+	if options.Continue != "" && options.ResourceVersion != "" && options.ResourceVersion != "0" {
+		return options, apierrors.NewBadRequest("resourceVersion: not together with continue, which stands for one")
 	}
 	if _, err := parseVersion(options.ResourceVersion); err != nil {
 		return options, apierrors.NewBadRequest(err.Error())
@@ -40,6 +42,8 @@ func checkListOptions(o *metav1.ListOptions) (problems field.ErrorList) {
 	path := field.NewPath("resourceVersionMatch")
 	switch match := o.ResourceVersionMatch; {
 	case match == "":
+	case o.Continue != "":
+		problems = append(problems, field.Forbidden(path, "not together with continue"))
 	case o.ResourceVersion == "":
 		problems = append(problems, field.Forbidden(path, "needs a resourceVersion"))
 	case match != metav1.ResourceVersionMatchExact && match != metav1.ResourceVersionMatchNotOlderThan:

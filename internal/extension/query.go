@@ -1,6 +1,7 @@
 package extension
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -13,11 +14,21 @@ type Query struct {
 	Namespace string
 	// Name limits the answer to one object: a get, or the field selector metadata.name=<name>. Empty: all.
 	Name string
-	// User is the caller, set for resources defined PerCaller and nil for all others.
+	// User is the caller: always set for writes and connections, and for reads of resources defined PerCaller. For other
+	// reads it is nil, since what they answer is shared.
 	User user.Info
 	// Labels and Fields are never nil.
 	Labels labels.Selector
 	Fields fields.Selector
+
+	// DryRun asks a write to check everything and change nothing. Only resources whose Definition says DryRun are asked.
+	DryRun bool
+	// FieldManager names the program that writes, as it calls itself. May be empty.
+	FieldManager string
+	// Deletion is how a delete is meant, nil for other verbs. The host has checked its preconditions.
+	Deletion *metav1.DeleteOptions
+	// Subresource and Rest say which connection is wanted: nodes/a/proxy/x/y is "proxy" and "x/y".
+	Subresource, Rest string
 }
 
 func everything() Query {

@@ -16,127 +16,127 @@ import (
 // served is a resource as the host serves it.
 type served struct {
 	Resource
-	views    *views // nil unless the resource is watchable
+	number   uint64 // tells it from others that have or had its name
+	views    *views // nil when nothing of an answer may be shared or kept
 	protobuf bool
+
+	bodies  *bodies
+	pages   *pages
+	scratch *scratch
+	turns   *turns
+	issued  *versions
+
+	// gone ends when the resource is not hosted any more.
+	gone context.Context
+	end  context.CancelFunc
 }
 
-func newServed(s Resource, v *versions) *served {
-	out := &served{Resource: s, protobuf: speaksProtobuf(s.source.goType())}
-	if s.watchable() {
-		out.views = newViews(s, v)
+func newServed(s Resource, h *Host) *served {
+	out := &served{
+		Resource: s, number: h.issued.next(), protobuf: speaksProtobuf(s.source.goType()),
+		bodies: h.bodies, pages: h.pages, scratch: &h.scratch, turns: newTurns(), issued: h.issued,
+	}
+	out.gone, out.end = context.WithCancel(context.Background())
+	if out.keeps() || !s.perCaller {
+		out.views = newViews(s, h.issued)
 	}
 	return out
 }
 
-// read serves get and list.
-func (s *served) read(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
-	o := offer{verb: info.Verb, protobuf: s.protobuf}
+// keeps reports whether a view answers everything. Without it, a view is only where those who ask for the whole list at
+// the same time meet, and anything less is asked of the provider, who may know better.
+func (s *served) keeps() bool { return s.watchable() || s.maxAge > 0 }
+
+// get serves one object.
+func (s *served) get(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+	o := offer{verb: "get", protobuf: s.protobuf}
 	rep, ok := o.negotiate(r.Header.Get("Accept"))
 	if !ok {
 		return respond.NotAcceptable(o.acceptable()...)
 	}
-	answer := s.list
-	if info.Verb == "get" {
-		answer = s.get
-	}
-	doc, err := answer(r, info, rep)
-	if err != nil {
-		return err
-	}
-	body, err := doc.encode(rep.media)
-	if err != nil {
-		return err
-	}
-	writeBody(w, r, rep.contentType(), body)
-	return nil
-}
-
-func (s *served) get(r *http.Request, info *apirequest.RequestInfo, rep representation) (document, error) {
 	include, err := includePolicy(r)
 	if err != nil {
-		return document{}, err
+		return err
 	}
-	item, err := s.find(r.Context(), info)
+	item, err := s.find(r.Context(), info, r.URL.Query().Get("resourceVersion"))
 	if err != nil {
-		return document{}, err
+		return err
 	}
+	return s.answer(w, r, http.StatusOK, rep, include, item)
+}
+
+// answer writes one object.
+func (s *served) answer(w http.ResponseWriter, r *http.Request, code int, rep representation, include metav1.IncludeObjectPolicy, item object) error {
+	doc := objectDocument(item)
 	switch rep.form {
 	case tableForm:
+		var err error
 		meta := metav1.ListMeta{ResourceVersion: item.GetResourceVersion()}
-		return tableDocument(s.Resource, rep.version, meta, []object{item}, include)
+		if doc, err = tableDocument(s.Resource, rep.version, meta, []object{item}, include); err != nil {
+			return err
+		}
 	case metadataForm:
-		return metadataDocument(item, rep.version), nil
+		doc = metadataDocument(item, rep.version)
 	}
-	return objectDocument(item), nil
+	return s.write(w, r, code, rep, doc)
+}
+
+// write encodes doc in borrowed memory and answers with it.
+func (s *served) write(w http.ResponseWriter, r *http.Request, code int, rep representation, doc document) error {
+	raw := s.scratch.buffer()
+	defer s.scratch.giveBack(raw)
+	if err := doc.encode(raw, rep.media); err != nil {
+		return err
+	}
+	if !compresses(r, raw.Len()) {
+		writeBody(w, r, code, rep.contentType(), "", raw.Bytes())
+		return nil
+	}
+	small := s.scratch.buffer()
+	defer s.scratch.giveBack(small)
+	if err := s.scratch.compress(small, raw.Bytes()); err != nil {
+		return err
+	}
+	writeBody(w, r, code, rep.contentType(), codingGzip, small.Bytes())
+	return nil
 }
 
 // find is one object, from the view when there is one, so that its resourceVersion is the one that lists and watches
 // give it.
-func (s *served) find(ctx context.Context, info *apirequest.RequestInfo) (object, error) {
-	q := everything()
-	q.Namespace, q.Name = info.Namespace, info.Name
-	if s.views == nil {
-		if s.perCaller {
-			q.User = caller(ctx)
-		}
+func (s *served) find(ctx context.Context, info *apirequest.RequestInfo, atLeast string) (object, error) {
+	want, err := parseVersion(atLeast)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if !s.keeps() {
+		q := everything()
+		q.Namespace, q.Name, q.User = info.Namespace, info.Name, s.shown(ctx)
 		return s.source.get(ctx, q)
 	}
 	v := s.views.of(caller(ctx))
-	if err := v.refresh(ctx, time.Now()); err != nil {
+	now, err := v.refresh(ctx, s.freshEnough())
+	if err != nil {
 		return nil, err
 	}
-	if o, ok := v.lookup(key{info.Namespace, info.Name}); ok {
-		return o, nil
+	if s.watchable() && want > now.version {
+		return nil, tooLarge(want, now.version)
+	}
+	if h, ok := v.lookup(key{info.Namespace, info.Name}); ok {
+		return h.object, nil
 	}
 	return nil, apierrors.NewNotFound(s.gvr.GroupResource(), info.Name)
 }
 
-func (s *served) list(r *http.Request, info *apirequest.RequestInfo, rep representation) (document, error) {
-	options, err := parseOptions(r, false)
-	if err != nil {
-		return document{}, err
+// shown is the caller as a read may show them to the provider.
+func (s *served) shown(ctx context.Context) user.Info {
+	if !s.perCaller {
+		return nil
 	}
-	sel, err := parseSelection(s.Resource, info.Namespace, options.LabelSelector, options.FieldSelector)
-	if err != nil {
-		return document{}, err
-	}
-	include, err := includePolicy(r)
-	if err != nil {
-		return document{}, err
-	}
-	items, meta, err := s.collect(r.Context(), sel, options)
-	if err != nil {
-		return document{}, err
-	}
-	items = sel.filter(items)
-	switch rep.form {
-	case tableForm:
-		return tableDocument(s.Resource, rep.version, meta, items, include)
-	case metadataForm:
-		return metadataListDocument(rep.version, meta, items), nil
-	}
-	return listDocument(s.kind, meta, items), nil
+	return caller(ctx)
 }
 
-func (s *served) collect(ctx context.Context, sel selection, options metav1.ListOptions) ([]object, metav1.ListMeta, error) {
-	if s.views == nil {
-		q := sel.query()
-		if s.perCaller {
-			q.User = caller(ctx)
-		}
-		items, err := s.source.list(ctx, q)
-		return items, metav1.ListMeta{}, err
-	}
-	v := s.views.of(caller(ctx))
-	if err := v.refresh(ctx, time.Now()); err != nil {
-		return nil, metav1.ListMeta{}, err
-	}
-	items, version := v.content()
-	if err := checkListVersion(options, version); err != nil {
-		return nil, metav1.ListMeta{}, err
-	}
-	return items, metav1.ListMeta{ResourceVersion: formatVersion(version)}, nil
-}
+// freshEnough is how old an answer may be that is given now.
+func (s *served) freshEnough() time.Time { return time.Now().Add(-s.maxAge) }
 
 // checkListVersion: a list is always of now. That satisfies every wish but an exact version that has passed, and a
 // version that we have not issued.

@@ -1,6 +1,8 @@
 package extension
 
 import (
+	"bufio"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -8,8 +10,6 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-
-	"portico.dev/internal/request"
 )
 
 // recorder notes what became of a request, for the log and the metrics.
@@ -19,18 +19,22 @@ type recorder struct {
 	bytes int64
 	info  *apirequest.RequestInfo
 	user  user.Info
+
+	warnings *warnings
+	hijacked *connections
 }
 
 func (rec *recorder) WriteHeader(code int) {
 	if rec.code == 0 && code >= http.StatusOK {
 		rec.code = code
+		rec.warnings.writeTo(rec.Header())
 	}
 	rec.ResponseWriter.WriteHeader(code)
 }
 
 func (rec *recorder) Write(p []byte) (int, error) {
 	if rec.code == 0 {
-		rec.code = http.StatusOK
+		rec.WriteHeader(http.StatusOK)
 	}
 	n, err := rec.ResponseWriter.Write(p)
 	rec.bytes += int64(n)
@@ -39,6 +43,21 @@ func (rec *recorder) Write(p []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection, to flush and to set deadlines.
 func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
+
+// Flush is for handlers that ask for a http.Flusher.
+func (rec *recorder) Flush() { _ = http.NewResponseController(rec.ResponseWriter).Flush() }
+
+// Hijack hands the connection to a conversation. The host keeps it in sight, because net/http forgets it.
+func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(rec.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	if rec.code == 0 {
+		rec.code = http.StatusSwitchingProtocols
+	}
+	return rec.hijacked.track(conn), buffered, nil
+}
 
 func noteInfo(w http.ResponseWriter, info *apirequest.RequestInfo) {
 	if rec, ok := w.(*recorder); ok {
@@ -56,7 +75,8 @@ func noteUser(w http.ResponseWriter, u user.Info) {
 func (h *Host) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		rec := &recorder{ResponseWriter: w}
+		ctx, said := withWarnings(r.Context())
+		rec := &recorder{ResponseWriter: w, warnings: said, hijacked: &h.hijacked}
 		defer func() {
 			if rec.code == 0 {
 				rec.code = http.StatusOK
@@ -66,7 +86,7 @@ func (h *Host) record(next http.Handler) http.Handler {
 				h.logAccess(r, rec, time.Since(began))
 			}
 		}()
-		next.ServeHTTP(rec, r)
+		next.ServeHTTP(rec, r.WithContext(ctx))
 	})
 }
 
@@ -74,24 +94,44 @@ func (h *Host) record(next http.Handler) http.Handler {
 const component = "extension-server"
 
 func (h *Host) count(rec *recorder, took time.Duration) {
-	labels := []string{"other", "", "", "", "", "", component}
-	// Only what is hosted becomes a label: names in a path are the client's to choose, and a registry is not endless.
-	if info := rec.info; info != nil && info.IsResourceRequest && h.hosts(info) {
-		scope := "cluster"
-		switch {
-		case info.Name != "":
-			scope = "resource"
-		case info.Namespace != "":
-			scope = "namespace"
-		}
-		labels = []string{verbLabel(info.Verb), info.APIGroup, info.APIVersion, info.Resource, "", scope, component}
-	} else if info != nil && !info.IsResourceRequest {
-		labels[0] = verbLabel(info.Verb)
-	}
+	labels := h.labels(rec.info)
 	h.metrics.Total.WithLabelValues(append(labels, strconv.Itoa(rec.code))...).Inc()
-	if rec.info == nil || !request.LongRunning(rec.info) {
+	if rec.info == nil || !h.lasting(rec.info) {
 		h.metrics.Duration.WithLabelValues(labels...).Observe(took.Seconds())
 	}
+}
+
+// labels are verb, group, version, resource, subresource, scope and component. Only what is hosted becomes a label:
+// names in a path are the client's to choose, and a registry is not endless.
+func (h *Host) labels(info *apirequest.RequestInfo) []string {
+	labels := []string{"other", "", "", "", "", "", component}
+	if info == nil {
+		return labels
+	}
+	if !info.IsResourceRequest {
+		labels[0] = verbLabel(info.Verb)
+		return labels
+	}
+	c := h.catalog.Load()
+	if _, ok := c.findCustom(info); ok {
+		return []string{verbLabel(info.Verb), info.APIGroup, info.APIVersion, "", "", "", component}
+	}
+	s, ok := c.find(info)
+	if !ok {
+		return labels
+	}
+	scope := "cluster"
+	switch {
+	case info.Name != "":
+		scope = "resource"
+	case info.Namespace != "":
+		scope = "namespace"
+	}
+	sub := ""
+	if s.connects(info) {
+		sub = info.Subresource
+	}
+	return []string{verbLabel(info.Verb), info.APIGroup, info.APIVersion, info.Resource, sub, scope, component}
 }
 
 func verbLabel(verb string) string {

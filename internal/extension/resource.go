@@ -1,7 +1,6 @@
 package extension
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +29,18 @@ type Definition[T any] struct {
 	// PollInterval makes the resource watchable: while somebody watches, List is asked this often and differences
 	// become events. Zero: no watch verb, and lists carry no resourceVersion.
 	PollInterval time.Duration
+	// MaxAge is how old an answer may be that is given without asking List again. A source that measures every fifteen
+	// seconds loses nothing by one second, and a thousand clients then cost as much as one. Zero: List is asked for every
+	// read. What is written through the host shows at once, whatever MaxAge is, to who wrote it.
+	MaxAge time.Duration
+
+	// DryRun says that the provider heeds Query.DryRun. Without it a dry run is refused, so that nobody's trial becomes
+	// real by accident.
+	DryRun bool
+	// Nameless lets objects be created without a name: reviews and requests, which are answers more than objects.
+	Nameless bool
+	// Connects are the subresources that a Connecter serves, such as "proxy".
+	Connects []string
 
 	// Columns are the Table columns. Default: Name and Created At. A provider that implements Tabler decides itself.
 	Columns []Column[T]
@@ -58,15 +69,21 @@ type Column[T any] struct {
 	Value func(*T) any
 }
 
-// Resource is one hosted resource of one version, made by Of.
+// Resource is one hosted resource of one version, made by Of, or a whole group-version, made by Custom.
 type Resource struct {
+	// id tells a resource that is hosted on from another of the same name (see SetResources).
+	id     *resourceID
+	custom *CustomDefinition // nil unless made by Custom
+
 	gvr  schema.GroupVersionResource
 	kind schema.GroupVersionKind
 
 	singular               string
 	shortNames, categories []string
 	namespaced, perCaller  bool
-	poll                   time.Duration
+	poll, maxAge           time.Duration
+	dryRun, nameless       bool
+	subresources           []string
 	docs                   map[string]string
 	schema                 json.RawMessage
 
@@ -79,14 +96,14 @@ func (s Resource) GroupVersion() schema.GroupVersion { return s.gvr.GroupVersion
 // GroupVersionResource names the resource.
 func (s Resource) GroupVersionResource() schema.GroupVersionResource { return s.gvr }
 
-func (s Resource) watchable() bool { return s.poll > 0 }
-
-func (s Resource) verbs() metav1.Verbs {
-	if s.watchable() {
-		return metav1.Verbs{"get", "list", "watch"}
-	}
-	return metav1.Verbs{"get", "list"}
+// WithSchema is the same resource with another schema: to SetResources it is no other one, so that its watches go on. It
+// is for who learns what objects look like while serving them.
+func (s Resource) WithSchema(raw json.RawMessage) Resource {
+	s.schema = raw
+	return s
 }
+
+func (s Resource) watchable() bool { return s.poll > 0 }
 
 // Object is what *T must be: any struct that embeds metav1.TypeMeta and metav1.ObjectMeta is one.
 type Object[T any] interface {
@@ -97,57 +114,59 @@ type Object[T any] interface {
 // Of makes a Resource of a definition and its provider.
 func Of[T any, P Object[T]](d Definition[T], provider Lister[T]) Resource {
 	return Resource{
-		gvr:        schema.GroupVersionResource{Group: d.Group, Version: d.Version, Resource: d.Plural},
-		kind:       schema.GroupVersionKind{Group: d.Group, Version: d.Version, Kind: d.Kind},
-		singular:   d.Singular,
-		shortNames: d.ShortNames,
-		categories: d.Categories,
-		namespaced: d.Namespaced,
-		perCaller:  d.PerCaller,
-		poll:       d.PollInterval,
-		docs:       d.Docs,
-		schema:     d.Schema,
-		source:     hosted[T, P]{definition: d, provider: provider},
+		gvr:          schema.GroupVersionResource{Group: d.Group, Version: d.Version, Resource: d.Plural},
+		kind:         schema.GroupVersionKind{Group: d.Group, Version: d.Version, Kind: d.Kind},
+		singular:     d.Singular,
+		shortNames:   d.ShortNames,
+		categories:   d.Categories,
+		namespaced:   d.Namespaced,
+		perCaller:    d.PerCaller,
+		id:           &resourceID{},
+		poll:         d.PollInterval,
+		maxAge:       d.MaxAge,
+		dryRun:       d.DryRun,
+		nameless:     d.Nameless,
+		subresources: d.Connects,
+		docs:         d.Docs,
+		schema:       d.Schema,
+		source:       hosted[T, P]{definition: d, provider: provider},
 	}
 }
 
 func (s Resource) validate() error {
+	if s.custom != nil {
+		return s.custom.validate()
+	}
 	switch {
 	case s.source == nil:
-		return errors.New("a resource must be made by extension.Of")
+		return errors.New("a resource must be made by extension.Of or extension.Custom")
 	case s.gvr.Group == "" || s.gvr.Version == "" || s.gvr.Resource == "" || s.kind.Kind == "":
 		return fmt.Errorf("resource %q: group, version, plural and kind are required", s.gvr)
 	case s.schema != nil && !json.Valid(s.schema):
 		return fmt.Errorf("resource %q: the supplied schema is not JSON", s.gvr)
+	case len(s.subresources) > 0 && !s.source.can().connect:
+		return fmt.Errorf("resource %q: Connects names subresources, but the provider has no method Connect", s.gvr)
 	}
 	return nil
 }
 
-// Lister is all that a provider must implement.
-type Lister[T any] interface {
-	// List returns the objects that q asks for; it may return more, the host filters. An error that carries a Status
-	// (k8s.io/apimachinery/pkg/api/errors) reaches the client as it is, any other as 500. The host does not change
-	// what it is given, so a provider may return a slice that it keeps.
-	List(ctx context.Context, q Query) ([]T, error)
+// resourceID is not empty: pointers to empty values may all be the same.
+type resourceID struct{ _ byte }
+
+// verbs are what discovery says can be done.
+func (s Resource) verbs() metav1.Verbs {
+	can := s.source.can()
+	var verbs metav1.Verbs
+	for _, v := range []struct {
+		verb string
+		can  bool
+	}{
+		{"create", can.create}, {"delete", can.delete}, {"deletecollection", can.delete}, {"get", true}, {"list", true},
+		{"patch", can.update}, {"update", can.update}, {"watch", s.watchable()},
+	} {
+		if v.can {
+			verbs = append(verbs, v.verb)
+		}
+	}
+	return verbs
 }
-
-// ListFunc makes a Lister of a function.
-type ListFunc[T any] func(ctx context.Context, q Query) ([]T, error)
-
-// List calls f.
-func (f ListFunc[T]) List(ctx context.Context, q Query) ([]T, error) { return f(ctx, q) }
-
-// Getter is implemented by providers that find one object more cheaply than by listing.
-type Getter[T any] interface {
-	// Get returns the object that q.Namespace and q.Name name, or an error for which ErrNotFound holds (errors.Is).
-	Get(ctx context.Context, q Query) (T, error)
-}
-
-// Tabler is implemented by providers whose columns depend on what they list.
-type Tabler[T any] interface {
-	// Columns returns the columns for items, which may be empty.
-	Columns(items []T) []Column[T]
-}
-
-// ErrNotFound is what Get returns when there is no such object. The host makes a Status of it.
-var ErrNotFound = errors.New("not found")

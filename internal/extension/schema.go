@@ -37,9 +37,12 @@ type (
 func (b *schemas) addResource(s Resource) (item, list map[string]any, err error) {
 	t := s.source.goType()
 	name := modelName(t)
-	model := b.object(t, docs{byPath: s.docs})
-	if s.schema != nil {
-		if model, err = rawSchema(s); err != nil {
+	var model map[string]any
+	if s.schema == nil {
+		model = b.object(t, docs{byPath: s.docs})
+	} else {
+		name = suppliedName(s)
+		if model, err = b.supplied(s); err != nil {
 			return nil, nil, err
 		}
 	}

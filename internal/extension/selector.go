@@ -62,23 +62,21 @@ func (sel selection) matches(o object) bool {
 	return sel.fields.Empty() || sel.fields.Matches(fieldsOf{o, sel.source})
 }
 
-// filter keeps what is wanted, in the order of namespace and name that clients of a list expect.
+// selectsAll reports whether nothing but the namespace narrows the selection.
+func (sel selection) selectsAll() bool { return sel.labels.Empty() && sel.fields.Empty() }
+
+// filter keeps what is wanted, in the order that it has. The result may be items itself.
 func (sel selection) filter(items []object) []object {
+	if sel.selectsAll() && sel.namespace == "" {
+		return items
+	}
 	out := make([]object, 0, len(items))
 	for _, o := range items {
 		if sel.matches(o) {
 			out = append(out, o)
 		}
 	}
-	slices.SortFunc(out, byNamespaceAndName)
 	return out
-}
-
-func byNamespaceAndName(a, b object) int {
-	if c := strings.Compare(a.GetNamespace(), b.GetNamespace()); c != 0 {
-		return c
-	}
-	return strings.Compare(a.GetName(), b.GetName())
 }
 
 // fieldsOf shows the selectable fields of an object to a field selector without building a map for each object.

@@ -1,11 +1,9 @@
 package extension
 
 import (
-	"encoding/binary"
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,39 +13,13 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// writeTimeout ends watches whose client has stopped reading: without it they would hold their memory until their
-// time is over.
-const writeTimeout = 30 * time.Second
-
 // stream writes watch events in one representation.
 type stream struct {
-	w          http.ResponseWriter
-	controller *http.ResponseController
-	resource   Resource
-	rep        representation
-	include    metav1.IncludeObjectPolicy
-	headed     bool // the Table columns have been told; they are told once
-}
-
-func newStream(w http.ResponseWriter, s Resource, rep representation, include metav1.IncludeObjectPolicy) *stream {
-	return &stream{w: w, controller: http.NewResponseController(w), resource: s, rep: rep, include: include}
-}
-
-// open sends the headers at once: a client must learn that its watch was accepted before anything happens.
-func (s *stream) open() {
-	h := s.w.Header()
-	h.Set("Content-Type", s.rep.contentType())
-	h.Set("Cache-Control", "no-cache, private")
-	s.w.WriteHeader(http.StatusOK)
-	_ = s.flush() // the first write will tell
-}
-
-// flush sends what has been written, and takes the deadline away: in HTTP/2 it would reset a stream that is only idle.
-func (s *stream) flush() error {
-	if err := s.controller.Flush(); err != nil {
-		return fmt.Errorf("write event: %w", err)
-	}
-	return s.controller.SetWriteDeadline(time.Time{})
+	sink
+	resource Resource
+	rep      representation
+	include  metav1.IncludeObjectPolicy
+	headed   bool // the Table columns have been told; they are told once
 }
 
 // event writes one change of an object.
@@ -106,36 +78,27 @@ func (s *stream) document(o object) (document, error) {
 }
 
 func (s *stream) write(kind watch.EventType, doc document) error {
-	raw, err := doc.encode(s.rep.media)
+	var raw bytes.Buffer
+	if err := doc.encode(&raw, s.rep.media); err != nil {
+		return err
+	}
+	frame, err := s.frame(kind, raw.Bytes())
 	if err != nil {
 		return err
 	}
-	frame, err := s.frame(kind, raw)
-	if err != nil {
-		return err
-	}
-	if err := s.controller.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return fmt.Errorf("write event: %w", err)
-	}
-	if _, err := s.w.Write(frame); err != nil {
-		return fmt.Errorf("write event: %w", err)
-	}
-	return nil
+	return s.send(frame)
 }
 
-// frame wraps an encoded object as an event: JSON documents follow each other, protobuf ones say their length first.
-func (s *stream) frame(kind watch.EventType, raw []byte) ([]byte, error) {
+// frame wraps an encoded object as an event.
+func (s *stream) frame(kind watch.EventType, raw []byte) (frame []byte, err error) {
 	event := metav1.WatchEvent{Type: string(kind), Object: runtime.RawExtension{Raw: raw}}
-	if s.rep.media != respond.MediaProtobuf {
-		frame, err := json.Marshal(event)
-		if err != nil {
-			return nil, fmt.Errorf("encode event: %w", err)
-		}
-		return append(frame, '\n'), nil
+	if s.rep.media == respond.MediaProtobuf {
+		frame, err = event.Marshal()
+	} else {
+		frame, err = json.Marshal(event)
 	}
-	body, err := event.Marshal()
 	if err != nil {
 		return nil, fmt.Errorf("encode event: %w", err)
 	}
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...), nil
+	return frame, nil
 }

@@ -36,11 +36,12 @@ func TestViewModel(t *testing.T) {
 		return items, nil
 	})
 	ctx := t.Context()
-	if err := v.refresh(ctx, time.Now()); err != nil {
+	if _, err := v.refresh(ctx, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	mirror := map[string]int{}
-	items, position := v.content()
+	began := v.snapshot()
+	items, position := began.items, began.version
 	for _, o := range items {
 		mirror[o.GetName()] = o.(*thing).Value
 	}
@@ -57,7 +58,7 @@ func TestViewModel(t *testing.T) {
 				world[name] = random.IntN(3)
 			}
 		}
-		if err := v.refresh(ctx, time.Now()); err != nil {
+		if _, err := v.refresh(ctx, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		changes, version, _, err := v.since(position)
@@ -99,12 +100,12 @@ func TestViewForgetsAndSaysSo(t *testing.T) {
 		return []thing{{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Value: value}}, nil
 	})
 	ctx := t.Context()
-	if err := v.refresh(ctx, time.Now()); err != nil {
+	if _, err := v.refresh(ctx, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	_, began := v.content()
+	began := v.snapshot().version
 	for range historyLimit + 1 {
-		if err := v.refresh(ctx, time.Now()); err != nil {
+		if _, err := v.refresh(ctx, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -124,10 +125,11 @@ func TestViewKeepsVersionsOfWhatDidNotChange(t *testing.T) {
 	})
 	var versions []string
 	for range 3 {
-		if err := v.refresh(t.Context(), time.Now()); err != nil {
+		if _, err := v.refresh(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		items, version := v.content()
+		now := v.snapshot()
+		items, version := now.items, now.version
 		versions = append(versions, items[0].GetResourceVersion(), formatVersion(version))
 	}
 	for _, got := range versions {
@@ -145,11 +147,14 @@ func TestViewWaitsNoLongerThanItsCaller(t *testing.T) {
 		return nil, nil
 	})
 	done := make(chan error, 1)
-	go func() { done <- v.refresh(context.Background(), time.Now()) }()
+	go func() {
+		_, err := v.refresh(context.Background(), time.Now())
+		done <- err
+	}()
 	<-entered
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := v.refresh(ctx, time.Now()); !errors.Is(err, context.Canceled) {
+	if _, err := v.refresh(ctx, time.Now()); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller that left got %v", err)
 	}
 	close(release)

@@ -39,7 +39,7 @@ func (vs *views) of(caller user.Info) *view {
 	var id [sha256.Size]byte
 	if vs.resource.perCaller {
 		q.User = caller
-		id = identity(caller)
+		id = audience(caller)
 	}
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -51,9 +51,9 @@ func (vs *views) of(caller user.Info) *view {
 	return v
 }
 
-// identity tells callers apart by everything that a provider can see of them: two requests share a view only when
+// audience tells callers apart by everything that a provider can see of them: two requests share a view only when
 // name, uid, groups and extra are all the same.
-func identity(u user.Info) [sha256.Size]byte {
+func audience(u user.Info) [sha256.Size]byte {
 	// Marshalling plain strings cannot fail; quoting keeps ("a","b") and ("ab","") apart.
 	raw, _ := json.Marshal([]any{u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra()})
 	return sha256.Sum256(raw)

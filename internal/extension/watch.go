@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +34,8 @@ type watcher struct {
 	options   metav1.ListOptions
 	stream    *stream
 	log       *zap.Logger
-	position  uint64 // every change up to here has been told
+	gone      <-chan struct{} // closed when the resource is not hosted any more
+	position  uint64          // every change up to here has been told
 }
 
 // watch serves a watch until its time is over, the client leaves, or the server drains: all three are clean ends. An
@@ -61,16 +63,30 @@ func (s *served) watch(w http.ResponseWriter, r *http.Request, info *apirequest.
 	defer cancel()
 	defer context.AfterFunc(h.watching, cancel)()
 	v := s.views.of(caller(ctx))
-	if err := v.refresh(ctx, arrived); err != nil {
-		return err
-	}
-	t := &watcher{view: v, selection: sel, options: options, log: h.log,
-		stream: newStream(w, s.Resource, rep, include)}
-	initial, err := t.start()
+	now, err := v.refresh(ctx, arrived)
 	if err != nil {
 		return err
 	}
-	t.stream.open()
+	t := &watcher{view: v, selection: sel, options: options, log: h.log, gone: s.gone.Done()}
+	initial, err := t.start(now)
+	if err != nil {
+		return err
+	}
+	if r.Method == http.MethodHead {
+		w.Header().Set("Content-Type", rep.contentType())
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	var to sink = newBodySink(w, rep)
+	if websocket.IsWebSocketUpgrade(r) {
+		to = newSocketSink(w, r, rep, cancel)
+	}
+	t.stream = &stream{sink: to, resource: s.Resource, rep: rep, include: include}
+	if err := to.open(rep.contentType()); err != nil {
+		h.log.Debug("watch not opened", zap.Error(err))
+		return nil
+	}
+	defer to.close()
 	if err := t.run(ctx, initial); err != nil {
 		h.log.Debug("watch ended", zap.Error(err))
 	}
@@ -85,23 +101,22 @@ func watchTime(seconds *int64) time.Duration {
 }
 
 // start decides where the watch begins, and returns the objects that it must tell first.
-func (t *watcher) start() ([]object, error) {
+func (t *watcher) start(now snapshot) ([]object, error) {
 	from, err := parseVersion(t.options.ResourceVersion)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	items, version := t.view.content()
-	if from > version {
-		return nil, tooLarge(from, version)
+	if from > now.version {
+		return nil, tooLarge(from, now.version)
 	}
 	asked := t.options.SendInitialEvents
 	switch {
 	case asked != nil && *asked, asked == nil && from == 0:
 		// Without a version and without a wish, watches have always begun with what exists.
-		t.position = version
-		return t.selection.filter(items), nil
+		t.position = now.version
+		return t.selection.filter(now.items), nil
 	case from == 0:
-		t.position = version
+		t.position = now.version
 		return nil, nil
 	}
 	if _, _, _, err := t.view.since(from); err != nil {
@@ -140,6 +155,8 @@ func (t *watcher) run(ctx context.Context, initial []object) error {
 			t.poll(ctx)
 		case <-bookmarks.C:
 			err = t.bookmark()
+		case <-t.gone:
+			return t.stream.failure(apierrors.NewResourceExpired("this resource is not served any more as it was"))
 		case <-ctx.Done():
 			return t.bookmark()
 		}
@@ -191,7 +208,7 @@ func (sel selection) seen(c change) (watch.EventType, object) {
 func (t *watcher) poll(ctx context.Context) {
 	// Half an interval of tolerance lets tickers that tick at slightly different times share one poll.
 	freshEnough := time.Now().Add(-t.view.resource.poll / 2)
-	if err := t.view.refresh(ctx, freshEnough); err != nil && ctx.Err() == nil {
+	if _, err := t.view.refresh(ctx, freshEnough); err != nil && ctx.Err() == nil {
 		t.log.Warn("poll for changes", zap.String("resource", t.view.resource.gvr.String()), zap.Error(err))
 	}
 }

@@ -40,7 +40,8 @@ type Config struct {
 	// StartTimeout is how long Run waits for a front door that is not there yet, or has not published its ConfigMap.
 	// Default one minute.
 	StartTimeout time.Duration
-	Logger       *zap.Logger
+	// Logger is told of what is read and what fails. Default: silence.
+	Logger *zap.Logger
 }
 
 // Delegated answers for an extension server. It is safe for concurrent use.
@@ -91,6 +92,9 @@ func New(cfg Config) (*Delegated, error) {
 	}
 	if d.startTimeout <= 0 {
 		d.startTimeout = time.Minute
+	}
+	if d.log == nil {
+		d.log = zap.NewNop()
 	}
 	return d, nil
 }

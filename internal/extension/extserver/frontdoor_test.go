@@ -182,7 +182,7 @@ func (f *frontDoor) start(change func(*Options)) *running {
 	f.t.Helper()
 	client, err := LoadClient(f.kubeconfig())
 	must(f.t, err)
-	o := Options{Client: client, BindAddress: "127.0.0.1", NodeName: "this-node", Register: true, MetricResolution: time.Second}
+	o := Options{Client: client, BindAddress: "127.0.0.1", NodeName: "this-node", Register: true, Metrics: MetricsOptions{Resolution: time.Second}}
 	if change != nil {
 		change(&o)
 	}

@@ -30,13 +30,20 @@ type Options struct {
 	CertFile, KeyFile string
 	// CAFile is what CertFile chains to, for the caBundle. Default: CertFile itself.
 	CAFile string
+	// CertDir keeps the authority and the certificate that the server makes by itself over restarts. Default: memory.
+	CertDir string
+	// CAOverlap is how long a replaced authority stays in the caBundle. Default a day.
+	CAOverlap time.Duration
 
-	// NodeName names the one node that is measured. Default: the host name in lower case.
+	// NodeName is the Node that this machine is. Default: the host name in lower case.
 	NodeName string
-	// MetricResolution is how often it is measured. Default 10 s.
-	MetricResolution time.Duration
-	// ProcPath is where procfs is mounted. Default /proc.
-	ProcPath string
+
+	// What is hosted, and from where.
+	Metrics       MetricsOptions
+	Prometheus    PrometheusOptions
+	CustomMetrics CustomMetricsOptions
+	Projects      ProjectsOptions
+	Declared      DeclaredOptions
 
 	// Register writes the Service and the APIServices through the API.
 	Register bool
@@ -109,8 +116,11 @@ func (o Options) validate() error {
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return errors.New("--tls-cert-file and --tls-private-key-file go together")
 	}
-	if o.MetricResolution < 0 || (o.MetricResolution > 0 && o.MetricResolution < time.Second) {
-		return fmt.Errorf("metric resolution %s: must be at least 1s", o.MetricResolution)
+	if o.CertFile != "" && o.CertDir != "" {
+		return errors.New("--cert-dir is for a certificate that the server makes by itself, and --tls-cert-file names another")
+	}
+	if r := o.Metrics.Resolution; r < 0 || (r > 0 && r < time.Second) {
+		return fmt.Errorf("--metric-resolution %s: must be at least 1s", r)
 	}
 	return nil
 }

@@ -1,69 +1,69 @@
 package extserver
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/auth/delegated"
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/hostmetrics"
-	"portico.dev/internal/extension/metricsapi"
 	"portico.dev/internal/extension/register"
 	"portico.dev/internal/extension/servingcert"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
 )
 
-// Server is an extension server for the metrics of this machine.
+// Server is an extension server for what its options name.
 type Server struct {
-	options  Options
-	caBundle []byte
-	host     *extension.Host
-	group    run.Group
-	ready    chan struct{}
+	options     Options
+	certificate *servingcert.Certificate // nil: it was given one
+	given       []byte                   // the caBundle of a certificate that was given
+	parts       parts
+	host        *extension.Host
+	keeper      *register.Keeper // nil: somebody else registers it
+	group       run.Group
+	ready       chan struct{}
 }
 
-// New makes a server. It reads the certificate files that o names and does no other I/O.
+// New makes a server. It reads the files that o names and does no other I/O.
 func New(o Options) (*Server, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{options: o, ready: make(chan struct{})}
-	certificate, err := s.addCertificate()
+	pair, err := s.addCertificate()
 	if err != nil {
 		return nil, err
 	}
-	sampler, err := hostmetrics.New(hostmetrics.Config{ProcPath: o.ProcPath, Resolution: o.MetricResolution, Logger: o.Logger})
-	if err != nil {
+	if s.parts, err = o.parts(s.changed); err != nil {
 		return nil, err
 	}
-	labels, err := newNodeLabels(o.Client, o.NodeName, o.Logger)
-	if err != nil {
-		return nil, err
+	if len(s.parts) == 0 {
+		return nil, errors.New("nothing to host: --metrics-source is none; give --resources, --custom-metrics-rules or --projects")
 	}
 	authn, authz, err := newTrust(o)
 	if err != nil {
 		return nil, err
 	}
-	resources := metricsapi.Nodes(nodeSource(o.NodeName, sampler, labels))
-	s.host, err = extension.New(extension.Config{
-		Resources:     resources,
+	c := extension.Config{
+		Resources:     s.parts.resources(),
+		Sources:       s.parts.sources,
 		Authenticator: authn,
 		Authorizer:    authz,
 		ClientCAs:     authn.ClientCAs,
 		BindAddress:   o.BindAddress,
 		Port:          o.Port,
-		Certificate:   certificate,
-		Live:          []extension.Check{{Name: "metric-collection-timely", Check: sampler.Timely}},
+		Certificate:   pair,
 		Ready: []extension.Check{
-			{Name: "metric-storage-ready", Check: sampler.Stored},
 			{Name: "extension-apiserver-authentication", Check: func(context.Context) error { return authn.Stale() }},
 		},
 		MaxRequestsInFlight: o.MaxRequestsInFlight,
@@ -72,41 +72,61 @@ func New(o Options) (*Server, error) {
 		Profiling:           o.Profiling,
 		Logger:              o.Logger,
 		AccessLog:           o.AccessLog,
-	})
-	if err != nil {
+	}
+	for _, p := range s.parts {
+		c.Live, c.Ready = append(c.Live, p.live...), append(c.Ready, p.ready...)
+	}
+	if s.host, err = extension.New(c); err != nil {
 		return nil, err
 	}
-	s.group.Add(run.Member{Name: "host metrics", Run: sampler.Run})
-	s.group.Add(run.Member{Name: "node labels", Run: labels.Run})
+	for _, p := range s.parts {
+		for _, m := range p.members {
+			s.group.Add(m)
+		}
+	}
 	s.group.Add(run.Member{Name: "trust", Run: authn.Run, Ready: authn.Ready()})
 	s.group.Add(run.Member{Name: "extension server", Run: s.host.Run, Ready: s.host.Ready()})
-	return s, s.addRegistration(resources)
+	return s, s.addRegistration()
 }
+
+// changed hosts what is declared by now. Whoever calls it runs after New.
+func (s *Server) changed([]extension.Resource) error {
+	if err := s.host.SetResources(s.parts.resources()); err != nil {
+		return err
+	}
+	if s.keeper != nil {
+		s.keeper.Nudge()
+	}
+	return nil
+}
+
+// unattendedTTL is the life of an authority that nobody registers again by itself.
+const unattendedTTL = 10 * 365 * 24 * time.Hour
 
 // addCertificate chooses the serving certificate: the given files, or one made by itself.
 func (s *Server) addCertificate() (*pki.KeyPair, error) {
 	o := s.options
 	if o.CertFile == "" {
-		own, err := servingcert.New(servingcert.Config{Names: o.names(), IPs: o.addresses(), Logger: o.Logger})
+		c := servingcert.Config{Names: o.names(), IPs: o.addresses(), Dir: o.CertDir, Overlap: o.CAOverlap, Logger: o.Logger}
+		if !o.Register {
+			c.AuthorityTTL = unattendedTTL
+		}
+		own, err := servingcert.New(c)
 		if err != nil {
 			return nil, err
 		}
-		s.caBundle = own.CABundle()
-		s.group.Add(run.Member{Name: "serving certificate", Run: own.Run})
+		s.certificate = own
+		s.group.Add(member("serving certificate", own.Run))
 		return own.KeyPair(), nil
 	}
 	pair, err := pki.LoadKeyPair(o.CertFile, o.KeyFile)
 	if err != nil {
 		return nil, err
 	}
-	caFile := o.CAFile
-	if caFile == "" {
-		caFile = o.CertFile
-	}
-	if s.caBundle, err = os.ReadFile(caFile); err != nil {
+	if s.given, err = os.ReadFile(cmp.Or(o.CAFile, o.CertFile)); err != nil {
 		return nil, fmt.Errorf("CA bundle: %w", err)
 	}
-	s.group.Add(run.Member{Name: "serving certificate", Run: func(ctx context.Context) error { return pair.Run(ctx, o.Logger) }})
+	s.group.Add(member("serving certificate", func(ctx context.Context) error { return pair.Run(ctx, o.Logger) }))
 	return pair, nil
 }
 
@@ -129,41 +149,71 @@ func newTrust(o Options) (authn, authz *delegated.Delegated, err error) {
 }
 
 // addRegistration makes registering the last thing that happens at the start: a front door must find the server well.
-func (s *Server) addRegistration(resources []extension.Resource) error {
+func (s *Server) addRegistration() error {
 	if s.options.Register {
-		keeper, err := register.New(register.Config{
-			Client:       s.options.Client,
-			Registration: func() register.Registration { return s.registration(resources) },
-			Logger:       s.options.Logger,
-		})
+		c := register.Config{Client: s.options.Client, Registration: s.registration, Logger: s.options.Logger}
+		if s.certificate != nil {
+			c.Certificate = s.certificate
+		}
+		keeper, err := register.New(c)
 		if err != nil {
 			return err
 		}
+		s.keeper = keeper
 		s.group.Add(run.Member{Name: "registration", Run: keeper.Run, Ready: keeper.Ready()})
 	}
-	s.group.Add(run.Member{Name: "readiness", Run: func(ctx context.Context) error {
+	s.group.Add(member("readiness", func(ctx context.Context) error {
 		close(s.ready)
 		<-ctx.Done()
 		return nil
-	}})
+	}))
 	return nil
 }
 
-func (s *Server) registration(resources []extension.Resource) register.Registration {
+func (s *Server) registration() register.Registration {
+	r := s.options.registration(s.parts)
 	_, port, _ := net.SplitHostPort(s.Address())
-	number, _ := strconv.Atoi(port) // zero is refused as a port
-	return register.Registration{
-		Namespace: s.options.ServiceNamespace, Service: s.options.ServiceName, ExternalName: s.options.ExternalName,
-		Addresses: s.options.AdvertiseAddresses, Port: number, CABundle: s.caBundle, GroupVersions: groupVersions(resources),
-	}
+	r.Port, _ = strconv.Atoi(port) // zero is refused as a port
+	r.CABundle = s.CABundle()
+	return r
 }
 
-func groupVersions(resources []extension.Resource) []schema.GroupVersion {
-	var out []schema.GroupVersion
-	for _, r := range resources {
-		out = append(out, r.GroupVersion())
+// registration is everything but the port and the caBundle.
+func (o Options) registration(p parts) register.Registration {
+	r := register.Registration{
+		Namespace: o.ServiceNamespace, Service: o.ServiceName, ExternalName: o.ExternalName, Addresses: o.AdvertiseAddresses,
+		Port: o.Port, Readable: p.readable(), Needs: p.needs(),
 	}
-	return out
+	for _, hosted := range p.resources() {
+		r.GroupVersions = append(r.GroupVersions, hosted.GroupVersion())
+	}
+	return r
+}
+
+// Manifests are what an administrator applies for a server with options o: what it needs, and what it would write itself.
+// No server is asked.
+func Manifests(o Options) ([]register.Manifest, error) {
+	if o.Client == nil {
+		o.Client = &rest.Config{Host: "https://front-door.invalid"}
+	}
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	p, err := o.parts(nil)
+	if err != nil {
+		return nil, err
+	}
+	r := o.registration(p)
+	if o.CAFile != "" {
+		if r.CABundle, err = os.ReadFile(o.CAFile); err != nil {
+			return nil, fmt.Errorf("--tls-ca-file: %w", err)
+		}
+	}
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	return r.All(), nil
 }
 
 // Run serves until ctx ends, and returns after everything has stopped.
@@ -178,18 +228,10 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Address is host:port of the listener, empty before it listens.
 func (s *Server) Address() string { return s.host.Address() }
 
-// CABundle is what the serving certificate chains to.
-func (s *Server) CABundle() []byte { return s.caBundle }
-
-func nodeSource(name string, sampler *hostmetrics.Sampler, labels *nodeLabels) metricsapi.Source {
-	return func(context.Context) ([]metricsapi.NodeUsage, error) {
-		u, ok := sampler.Latest()
-		if !ok {
-			return nil, nil
-		}
-		return []metricsapi.NodeUsage{{
-			Name: name, Labels: labels.Get(),
-			Cores: u.Cores, WorkingSet: u.WorkingSet, Timestamp: u.Timestamp, Window: u.Window,
-		}}, nil
+// CABundle is what the serving certificate chains to, now.
+func (s *Server) CABundle() []byte {
+	if s.certificate != nil {
+		return s.certificate.CABundle()
 	}
+	return s.given
 }

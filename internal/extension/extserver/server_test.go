@@ -286,7 +286,7 @@ func TestStartsThatCannotWork(t *testing.T) {
 		{"node name that is none", func(_ *frontDoor, o *Options) { o.NodeName = "Not A Name" }, "--node-name"},
 		{"port in use", func(f *frontDoor, o *Options) { o.Port = f.server.Listener.Addr().(*net.TCPAddr).Port }, "--secure-port"},
 		{"certificate without key", func(_ *frontDoor, o *Options) { o.CertFile = "x" }, "--tls-private-key-file"},
-		{"no procfs", func(_ *frontDoor, o *Options) { o.ProcPath = "/nowhere" }, "procfs"},
+		{"no procfs", func(_ *frontDoor, o *Options) { o.Metrics.ProcPath = "/nowhere" }, "procfs"},
 		{"loopback address to advertise", func(_ *frontDoor, o *Options) { o.AdvertiseAddresses = []string{"127.0.0.1"} }, "loopback"},
 	} {
 		t.Run(c.situation, func(t *testing.T) {

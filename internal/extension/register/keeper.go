@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,7 +24,7 @@ const (
 	attemptTimeout  = 15 * time.Second
 	firstBackoff    = 500 * time.Millisecond
 	longestBackoff  = 30 * time.Second
-	keepInterval    = 5 * time.Minute
+	keepInterval    = time.Minute
 	maxResponseBody = 1 << 20
 )
 
@@ -33,18 +32,33 @@ const (
 type Config struct {
 	// Client is how the front door is reached, and as whom.
 	Client *rest.Config
-	// Registration is asked for at each write: the port is only known once the server listens, and a caBundle changes.
+	// Registration is asked for at each write: the port is only known once the server listens, a caBundle changes, and so
+	// may what is served.
 	Registration func() Registration
+	// Certificate is told which caBundle front doors have been given, and says when there is another. Optional.
+	Certificate Certificate
 	// Logger is told of successes and failures. Default: silence.
 	Logger *zap.Logger
 }
 
-// Keeper writes a registration and keeps it as it should be.
+// Certificate is a serving certificate whose caBundle changes while it is in use.
+type Certificate interface {
+	// Changed has a token when the bundle is another than was published.
+	Changed() <-chan struct{}
+	// Published is told of a bundle once every registration has it.
+	Published(bundle []byte)
+}
+
+// Keeper writes a registration and keeps it as it should be: what somebody else has changed or deleted is written again
+// within a minute.
 type Keeper struct {
 	config Config
 	http   *http.Client
 	base   *url.URL
 	ready  chan struct{}
+	nudge  chan struct{} // has a token while the registration is to be written at once
+
+	written []Manifest // APIServices that are ours to delete when they are not served any more
 }
 
 // New makes a keeper. It does no I/O beyond the files that Client names.
@@ -62,14 +76,23 @@ func New(c Config) (*Keeper, error) {
 	}
 	own := *client // the library shares clients between those who ask with the same configuration
 	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Keeper{config: c, http: &own, base: base, ready: make(chan struct{})}, nil
+	return &Keeper{config: c, http: &own, base: base, ready: make(chan struct{}), nudge: make(chan struct{}, 1)}, nil
 }
 
 // Ready is closed once everything has been written.
 func (k *Keeper) Ready() <-chan struct{} { return k.ready }
 
+// Nudge has the registration written at once, because what is served has changed.
+func (k *Keeper) Nudge() {
+	select {
+	case k.nudge <- struct{}{}:
+	default: // one write is waiting already and will see this change too
+	}
+}
+
 // Run registers the server, then keeps the registration until ctx ends. A front door that is away is waited for; one
-// that refuses is an error that says what to do.
+// that refuses at the start is a RefusedError, which says what to do. Once registered, the server serves on whatever
+// becomes of the registration.
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.http.CloseIdleConnections()
 	backoff := firstBackoff
@@ -77,6 +100,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		err := k.apply(ctx)
 		wait := jittered(keepInterval)
+		var refused *RefusedError
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -84,8 +108,8 @@ func (k *Keeper) Run(ctx context.Context) error {
 			registered = true
 			close(k.ready)
 			k.config.Logger.Info("registered", zap.Stringers("objects", k.config.Registration().Objects()))
-		case err != nil && !registered && final(err):
-			return fmt.Errorf("%w; or apply the output of 'extserver manifests' as an administrator and start with --register=false", err)
+		case errors.As(err, &refused) && !registered:
+			return refused
 		case err != nil:
 			k.config.Logger.Warn("register", zap.Error(err), zap.Duration("next attempt", backoff))
 			wait, backoff = jittered(backoff), min(2*backoff, longestBackoff)
@@ -93,40 +117,57 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if err == nil {
 			backoff = firstBackoff
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !k.rest(ctx, wait) {
 			return nil
-		case <-timer.C:
 		}
 	}
+}
+
+// rest waits until the registration is to be written again. It reports false when ctx ends first.
+func (k *Keeper) rest(ctx context.Context, wait time.Duration) bool {
+	var changed <-chan struct{}
+	if k.config.Certificate != nil {
+		changed = k.config.Certificate.Changed()
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-changed:
+	case <-k.nudge:
+	}
+	return true
 }
 
 func jittered(d time.Duration) time.Duration { return d + rand.N(d/5+1) }
 
+// apply writes all objects. One that is refused does not keep the others from being written, so that everything that is
+// missing is told at once.
 func (k *Keeper) apply(ctx context.Context) error {
 	r := k.config.Registration()
 	if err := r.Validate(); err != nil {
-		return &refusal{err: err}
+		return &RefusedError{Err: err}
 	}
+	refused := &RefusedError{Objects: r.All()}
 	for _, o := range r.Objects() {
-		if err := k.applyOne(ctx, o); err != nil {
+		err := k.applyOne(ctx, o)
+		var no *answerError
+		switch {
+		case errors.As(err, &no) && no.final():
+			refused.add(no)
+		case err != nil:
 			return err
 		}
 	}
-	return nil
-}
-
-// refusal is an answer that asking again will not change.
-type refusal struct{ err error }
-
-func (e *refusal) Error() string { return e.err.Error() }
-func (e *refusal) Unwrap() error { return e.err }
-
-func final(err error) bool {
-	var r *refusal
-	return errors.As(err, &r)
+	if refused.Err != nil {
+		return refused
+	}
+	if k.config.Certificate != nil {
+		k.config.Certificate.Published(r.CABundle)
+	}
+	return k.retire(ctx, r)
 }
 
 func (k *Keeper) applyOne(ctx context.Context, o Manifest) error {
@@ -134,36 +175,40 @@ func (k *Keeper) applyOne(ctx context.Context, o Manifest) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", o, err)
 	}
+	_, err = k.send(ctx, http.MethodPatch, o, url.Values{"fieldManager": {fieldManager}, "force": {"true"}}, body)
+	return err
+}
+
+// send makes one request about o and returns what is answered; any answer that is no success is an *answerError.
+func (k *Keeper) send(ctx context.Context, method string, o Manifest, query url.Values, body []byte) ([]byte, error) {
+	verb := map[string]string{http.MethodPatch: "register", http.MethodGet: "read", http.MethodDelete: "delete"}[method]
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPatch, k.url(o), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, k.url(o, query), bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("register %s: %w", o, err)
+		return nil, fmt.Errorf("%s %s: %w", verb, o, err)
 	}
-	r.Header.Set("Content-Type", "application/apply-patch+yaml")
 	r.Header.Set("Accept", "application/json")
+	switch method {
+	case http.MethodPatch:
+		r.Header.Set("Content-Type", "application/apply-patch+yaml")
+	case http.MethodDelete:
+		r.Header.Set("Content-Type", "application/json")
+	}
 	answer, err := k.http.Do(r)
 	if err != nil {
-		return fmt.Errorf("register %s: %w", o, err)
+		return nil, fmt.Errorf("%s %s: %w", verb, o, err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxResponseBody))
 	if err != nil {
-		return fmt.Errorf("register %s: %w", o, err)
+		return nil, fmt.Errorf("%s %s: %w", verb, o, err)
 	}
-	if answer.StatusCode < 300 {
-		return nil
+	if answer.StatusCode >= 300 {
+		return nil, &answerError{verb: verb, object: o, code: answer.StatusCode, message: message(text)}
 	}
-	err = fmt.Errorf("register %s: the front door answered %d: %s", o, answer.StatusCode, message(text))
-	if answer.StatusCode >= 500 || slices.Contains(passing, answer.StatusCode) {
-		return err
-	}
-	return &refusal{err: err}
+	return text, nil
 }
-
-// passing are the answers below 500 that the next attempt may change. A redirect is not among them: what was asked
-// with our credentials is not asked elsewhere.
-var passing = []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests}
 
 func message(body []byte) string {
 	var status metav1.Status
@@ -176,7 +221,7 @@ func message(body []byte) string {
 // plurals are the resources of the kinds that are written here.
 var plurals = map[string]string{"Service": "services", "EndpointSlice": "endpointslices", "APIService": "apiservices"}
 
-func (k *Keeper) url(o Manifest) string {
+func (k *Keeper) url(o Manifest, query url.Values) string {
 	prefix := "apis"
 	if o.text("apiVersion") == "v1" {
 		prefix = "api"
@@ -186,6 +231,6 @@ func (k *Keeper) url(o Manifest) string {
 		path = append(path, "namespaces", ns)
 	}
 	u := k.base.JoinPath(append(path, plurals[o.text("kind")], o.meta("name"))...)
-	u.RawQuery = url.Values{"fieldManager": {fieldManager}, "force": {"true"}}.Encode()
+	u.RawQuery = query.Encode()
 	return u.String()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,8 +26,26 @@ type Registration struct {
 	Port int
 	// CABundle is what the server's certificate chains to. Nil: what the front door's system trusts.
 	CABundle []byte
-	// GroupVersions are what is served, the preferred version of each group first.
+	// GroupVersions are what is served, the preferred version of each group first. Saying one twice is no mistake: several
+	// resources lie in it.
 	GroupVersions []schema.GroupVersion
+	// Readable are the resources for which All makes a role of readers.
+	Readable []Resources
+	// Needs are what the server's own identity must be allowed beside registering itself.
+	Needs []Rule
+}
+
+// Rule is a right.
+type Rule struct {
+	Groups, Resources, Names, Verbs []string
+}
+
+func (r Rule) manifest() map[string]any {
+	m := map[string]any{"apiGroups": r.Groups, "resources": r.Resources, "verbs": r.Verbs}
+	if len(r.Names) > 0 {
+		m["resourceNames"] = r.Names
+	}
+	return m
 }
 
 // Manifest is one object in the form that server-side apply takes: only the fields that this server owns.
@@ -60,9 +79,21 @@ func (r Registration) Objects() []Manifest {
 	if len(r.Addresses) > 0 {
 		objects = append(objects, r.endpoints())
 	}
+	return append(objects, r.apiServices()...)
+}
+
+// All is everything that an administrator applies: RBAC and Objects.
+func (r Registration) All() []Manifest { return append(r.RBAC(), r.Objects()...) }
+
+func (r Registration) apiServices() []Manifest {
+	var objects []Manifest
 	place := map[string]int32{}
-	for _, gv := range r.GroupVersions {
-		objects = append(objects, r.apiService(gv, 100-10*place[gv.Group]))
+	for i, gv := range r.GroupVersions {
+		if slices.Contains(r.GroupVersions[:i], gv) {
+			continue
+		}
+		// A tenth version of a group still has a priority that the API takes: at least one.
+		objects = append(objects, r.apiService(gv, max(100-10*place[gv.Group], 1)))
 		place[gv.Group]++
 	}
 	return objects
@@ -128,11 +159,15 @@ type Resources struct {
 
 // RBAC is what an administrator grants: an identity for the server, the right to ask the front door who somebody is
 // and what they may, the right to read the trust ConfigMap, and a role for those who read the served resources.
-func (r Registration) RBAC(readable []Resources) []Manifest {
+func (r Registration) RBAC() []Manifest {
 	account := map[string]any{"kind": "ServiceAccount", "name": r.Service, "namespace": r.Namespace}
 	var rules []any
-	for _, g := range readable {
+	for _, g := range r.Readable {
 		rules = append(rules, map[string]any{"apiGroups": []string{g.Group}, "resources": g.Names, "verbs": []string{"get", "list", "watch"}})
+	}
+	var needs []any
+	for _, n := range r.Needs {
+		needs = append(needs, n.manifest())
 	}
 	return []Manifest{
 		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": r.metadata()},
@@ -154,12 +189,11 @@ func (r Registration) RBAC(readable []Resources) []Manifest {
 		{
 			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
 			"metadata": map[string]any{"name": "system:" + r.Service},
-			"rules": []any{
-				map[string]any{"apiGroups": []string{""}, "resources": []string{"nodes"}, "verbs": []string{"get"}},
+			"rules": append(needs,
 				map[string]any{"apiGroups": []string{""}, "resources": []string{"services"}, "verbs": []string{"create", "get", "patch"}},
 				map[string]any{"apiGroups": []string{"discovery.k8s.io"}, "resources": []string{"endpointslices"}, "verbs": []string{"create", "get", "patch"}},
-				map[string]any{"apiGroups": []string{"apiregistration.k8s.io"}, "resources": []string{"apiservices"}, "verbs": []string{"create", "get", "patch"}},
-			},
+				map[string]any{"apiGroups": []string{"apiregistration.k8s.io"}, "resources": []string{"apiservices"}, "verbs": []string{"create", "delete", "get", "patch"}},
+			),
 		},
 		clusterRoleBinding("system:"+r.Service, "system:"+r.Service, account),
 	}

@@ -32,10 +32,13 @@ func registration() Registration {
 func TestManifests(t *testing.T) {
 	byAddress := registration()
 	byAddress.Addresses = []string{"192.0.2.7"}
+	readable := registration()
+	readable.Readable = []Resources{{Group: "metrics.k8s.io", Names: []string{"nodes"}}}
+	readable.Needs = []Rule{{Groups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}}
 	for file, objects := range map[string][]Manifest{
 		"external-name.yaml":  registration().Objects(),
 		"endpoint-slice.yaml": byAddress.Objects(),
-		"rbac.yaml":           registration().RBAC([]Resources{{Group: "metrics.k8s.io", Names: []string{"nodes"}}}),
+		"rbac.yaml":           readable.RBAC(),
 	} {
 		got, err := YAML(objects)
 		must(t, err)
@@ -131,7 +134,7 @@ func TestRegistrationIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64
 		var broken atomic.Bool
-		k := &Keeper{config: Config{Registration: registration, Logger: zap.NewNop()}, ready: make(chan struct{}), base: mustURL(t, "https://front-door"),
+		k := &Keeper{config: Config{Registration: registration, Logger: zap.NewNop()}, ready: make(chan struct{}), nudge: make(chan struct{}, 1), base: mustURL(t, "https://front-door"),
 			http: &http.Client{Transport: once(func(*http.Request) (*http.Response, error) {
 				if broken.Load() {
 					return nil, errors.New("connection refused")

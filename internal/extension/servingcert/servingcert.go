@@ -1,8 +1,12 @@
 // Package servingcert keeps an extension server's own serving certificate: made by itself, renewed before it ends.
 //
-// The authority that signs it lives in memory, outlives every certificate, and signs nothing else: its key is never
-// written anywhere. A restarted server has a new authority and registers it (caBundle of its APIServices); who does not
-// let it register gives it a certificate from files instead.
+// The authority that signs it signs nothing else. It lives in memory, so that a restarted server has a new one, or in a
+// directory (Config.Dir), so that a restarted server is the one that front doors know. Who does not let a server
+// register its authority gives it a certificate from files instead.
+//
+// The authority is replaced before it ends too, and without a request that fails: first the new one goes into the
+// caBundle beside the old one, then, once the registration says so and front doors have had time to see it, the serving
+// certificate is signed by the new one, and the old one leaves the caBundle last. See rotation.go.
 package servingcert
 
 import (
@@ -10,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -25,38 +30,70 @@ type Config struct {
 	IPs []net.IP
 	// TTL is a certificate's life. It is renewed after two thirds of it. Default 90 days.
 	TTL time.Duration
+	// AuthorityTTL is an authority's life. It is replaced after two thirds of it. Default a year, and at least twice TTL.
+	AuthorityTTL time.Duration
+	// Dir is where everything is kept: state.json with the keys (0600), and ca-bundle.crt (0644) for people. It is made
+	// if it is missing (0700). Empty: memory.
+	Dir string
+	// Grace is how long after the registration has the new authority the first certificate is signed by it: as long as
+	// the slowest front door takes to see a changed APIService. Default a minute.
+	Grace time.Duration
+	// Overlap is how long an authority that signs no more stays in the caBundle. Default a day.
+	Overlap time.Duration
 	// Logger is told of renewals. Default: silence.
 	Logger *zap.Logger
 }
 
-// Certificate is a serving certificate that renews itself while Run runs.
-type Certificate struct {
-	config    Config
-	authority *pki.Authority
-	pair      *pki.KeyPair
-}
-
-// New makes an authority and a first certificate.
-func New(c Config) (*Certificate, error) {
-	if c.TTL <= 0 {
-		c.TTL = 90 * 24 * time.Hour
+func (c Config) withDefaults() (Config, error) {
+	if len(c.Names) == 0 {
+		return c, errors.New("a serving certificate needs at least one name")
 	}
+	for _, d := range []struct {
+		value     *time.Duration
+		otherwise time.Duration
+	}{
+		{&c.TTL, 90 * 24 * time.Hour}, {&c.AuthorityTTL, 365 * 24 * time.Hour}, {&c.Grace, time.Minute}, {&c.Overlap, 24 * time.Hour},
+	} {
+		if *d.value <= 0 {
+			*d.value = d.otherwise
+		}
+	}
+	c.AuthorityTTL = max(c.AuthorityTTL, 2*c.TTL)
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
-	if len(c.Names) == 0 {
-		return nil, errors.New("a serving certificate needs at least one name")
-	}
-	authority, err := pki.NewAuthority(c.Names[0] + "-ca")
+	return c, nil
+}
+
+// Certificate is a serving certificate that renews itself while Run runs.
+type Certificate struct {
+	config Config
+	log    *zap.Logger
+	pair   *pki.KeyPair
+	// changed and published have a token while the caBundle has changed, or is known to have been published.
+	changed, published chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	state state
+	// since is when the registration was first known to hold the next authority.
+	since time.Time
+}
+
+// New reads what Config.Dir holds and makes what is missing: an authority and a first certificate. It refuses a
+// directory whose keys others may read.
+func New(c Config) (*Certificate, error) {
+	c, err := c.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	s := &Certificate{config: c, authority: authority}
-	certPEM, keyPEM, err := s.issue()
-	if err != nil {
+	s := &Certificate{config: c, log: c.Logger, changed: make(chan struct{}, 1), published: make(chan struct{}, 1)}
+	if s.state, err = load(c.Dir); err != nil {
 		return nil, err
 	}
-	if s.pair, err = pki.StaticKeyPair(certPEM, keyPEM); err != nil {
+	if err := s.complete(); err != nil {
+		return nil, err
+	}
+	if s.pair, err = pki.StaticKeyPair(s.state.serving.cert, s.state.serving.key); err != nil {
 		return nil, fmt.Errorf("own serving certificate: %w", err)
 	}
 	return s, nil
@@ -65,45 +102,57 @@ func New(c Config) (*Certificate, error) {
 // KeyPair is what a listener shows. It is renewed in place.
 func (s *Certificate) KeyPair() *pki.KeyPair { return s.pair }
 
-// CABundle is what a client must trust.
-func (s *Certificate) CABundle() []byte { return s.authority.PEM() }
+// CABundle is what a client must trust now. It changes while authorities are replaced; see Changed.
+func (s *Certificate) CABundle() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.bundle()
+}
 
-// Run renews the certificate in time, until ctx ends.
+// Changed has a token when CABundle has changed and is to be published. It is for one reader.
+func (s *Certificate) Changed() <-chan struct{} { return s.changed }
+
+// Published tells that front doors have been given bundle. Without it no certificate is ever signed by a new authority:
+// a server whose bundle nobody publishes keeps the one that they know.
+func (s *Certificate) Published(bundle []byte) {
+	s.mu.Lock()
+	news := s.state.next != nil && s.since.IsZero() && contains(bundle, s.state.next.Certificate)
+	if news {
+		s.since = time.Now()
+	}
+	s.mu.Unlock()
+	if news {
+		signal(s.published)
+	}
+}
+
+// signal puts a token where there is none; one that is there says the same.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// retry is when a renewal that did not work is tried again: long before anything ends.
+const retry = time.Minute
+
+// Run renews in time, until ctx ends.
 func (s *Certificate) Run(ctx context.Context) error {
-	next := time.NewTimer(time.Until(s.due()))
-	defer next.Stop()
 	for {
+		next, err := s.step()
+		if err != nil {
+			s.log.Error("renew serving certificate", zap.Error(err), zap.Time("ends", s.pair.Leaf().NotAfter))
+			next = time.Now().Add(retry)
+		}
+		timer := time.NewTimer(max(time.Until(next), time.Second))
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
-		case <-next.C:
+		case <-s.published:
+		case <-timer.C:
 		}
-		if err := s.renew(); err != nil {
-			s.config.Logger.Error("renew serving certificate", zap.Error(err), zap.Time("ends", s.pair.Leaf().NotAfter))
-			next.Reset(time.Minute)
-			continue
-		}
-		s.config.Logger.Info("renewed serving certificate", zap.Time("ends", s.pair.Leaf().NotAfter))
-		next.Reset(time.Until(s.due()))
+		timer.Stop()
 	}
-}
-
-// due is when the certificate is to be renewed: after two thirds of its life.
-func (s *Certificate) due() time.Time {
-	leaf := s.pair.Leaf()
-	return leaf.NotAfter.Add(-s.config.TTL / 3)
-}
-
-func (s *Certificate) renew() error {
-	certPEM, keyPEM, err := s.issue()
-	if err != nil {
-		return err
-	}
-	return s.pair.Set(certPEM, keyPEM)
-}
-
-func (s *Certificate) issue() (certPEM, keyPEM []byte, err error) {
-	return s.authority.Issue(pki.Leaf{
-		CommonName: s.config.Names[0], DNSNames: s.config.Names, IPs: s.config.IPs, Server: true, TTL: s.config.TTL,
-	})
 }

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"portico.dev/internal/extension/custommetrics/rules"
+)
+
+func convertRulesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "convert-rules FILE",
+		Short: "Take prometheus-adapter's rules out of their ConfigMap, check them and say what each will serve",
+		Long: "Prints the rules of a prometheus-adapter configuration as a plain file, with a comment above each rule that says\n" +
+			"what it will serve. FILE is the configuration, a manifest with the ConfigMap that holds it, or - for standard input.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			data, err := readRules(c.InOrStdin(), args[0])
+			if err != nil {
+				return err
+			}
+			out, err := rules.Convert(args[0], data)
+			if err != nil {
+				return err
+			}
+			_, err = c.OutOrStdout().Write(out)
+			return err
+		},
+	}
+}
+
+// readRules reads no more than what rules.Read will refuse for its size.
+func readRules(stdin io.Reader, path string) ([]byte, error) {
+	in := stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("rules: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, rules.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	return data, nil
+}

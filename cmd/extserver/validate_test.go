@@ -1,0 +1,35 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestValidate(t *testing.T) {
+	examples := filepath.Join("..", "..", "deploy", "extserver", "examples")
+	out, err := execute(t, "validate", "--allow-exec-sources", examples)
+	if err != nil || out != "8 resources, no mistakes\n" {
+		t.Errorf("%q %v", out, err)
+	}
+	file := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: ResourceDefinitions\nresources: []\nresource: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err = execute(t, "validate", file)
+	if err == nil || err.Error() != "2 mistakes" {
+		t.Errorf("error %v", err)
+	}
+	for _, want := range []string{file + `:1:13: apiVersion: "v1": must be`, file + `:4:1: resource: unknown field; did you mean "resources"?`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if _, err := execute(t, "validate", "/nowhere.yaml"); err == nil || !strings.Contains(err.Error(), "/nowhere.yaml") {
+		t.Errorf("file that is not there: %v", err)
+	}
+	if _, err := execute(t, "validate"); err == nil {
+		t.Error("nothing to check is no success")
+	}
+}

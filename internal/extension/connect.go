@@ -1,0 +1,82 @@
+package extension
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/request"
+)
+
+// connects reports whether a request is a conversation with the provider and not about objects.
+func (s *served) connects(info *apirequest.RequestInfo) bool {
+	return info.Subresource != "" && info.Name != "" && slices.Contains(s.subresources, info.Subresource)
+}
+
+// lasting reports whether a request is expected to outlive the request deadline: watches, and conversations with
+// providers, whatever they are called.
+func (h *Host) lasting(info *apirequest.RequestInfo) bool {
+	if info == nil || !info.IsResourceRequest {
+		return false
+	}
+	s, ok := h.catalog.Load().find(info)
+	return request.LongRunning(info) || ok && s.connects(info)
+}
+
+// connect hands the request to the provider.
+func (s *served) connect(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) {
+	q := everything()
+	q.Namespace, q.Name, q.Subresource, q.User = info.Namespace, info.Name, info.Subresource, caller(r.Context())
+	if at := slices.Index(info.Parts, info.Subresource); len(info.Parts) > 3 && at == 2 {
+		q.Rest = strings.Join(info.Parts[3:], "/")
+	}
+	s.source.connect(r.Context(), q, w, r)
+}
+
+// connections are those that were taken from the HTTP server, which does not wait for them when it stops.
+type connections struct {
+	mu   sync.Mutex // guards open
+	open map[*trackedConn]struct{}
+}
+
+// trackedConn leaves the list when it is closed.
+type trackedConn struct {
+	net.Conn
+	list *connections
+}
+
+func (c *connections) track(conn net.Conn) net.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil {
+		c.open = map[*trackedConn]struct{}{}
+	}
+	t := &trackedConn{conn, c}
+	c.open[t] = struct{}{}
+	return t
+}
+
+// Close closes the connection, which from then on is nobody's concern.
+func (t *trackedConn) Close() error {
+	t.list.mu.Lock()
+	delete(t.list.open, t)
+	t.list.mu.Unlock()
+	return t.Conn.Close()
+}
+
+// closeAll ends every conversation that is left.
+func (c *connections) closeAll() {
+	c.mu.Lock()
+	left := make([]*trackedConn, 0, len(c.open))
+	for t := range c.open {
+		left = append(left, t)
+	}
+	c.mu.Unlock()
+	for _, t := range left {
+		_ = t.Close() // it is being cut off; there is nobody to tell
+	}
+}

@@ -1,0 +1,154 @@
+package extension_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"portico.dev/internal/extension"
+)
+
+// talkative answers on the subresource "talk": over WebSocket it echoes, otherwise it tells what it was asked.
+type talkative struct {
+	*queues
+}
+
+func (p talkative) Connect(_ context.Context, q extension.Query, w http.ResponseWriter, r *http.Request) {
+	if !websocket.IsWebSocketUpgrade(r) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s of %s: %s %s %d", q.User.GetName(), q.Name, q.Namespace, r.Method, q.Rest, len(body))
+		return
+	}
+	conn, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	for {
+		kind, said, err := conn.ReadMessage()
+		if err != nil || conn.WriteMessage(kind, said) != nil {
+			return
+		}
+	}
+}
+
+const talkPath = "/apis/stats.example.com/v1/namespaces/team/queues/orders/talk"
+
+func startTalking(t *testing.T, change func(*extension.Config)) *server {
+	d := queueDefinition()
+	d.Connects = []string{"talk"}
+	return start(t, change, extension.Of(d, talkative{queues: twoQueues()}))
+}
+
+func (s *server) dial(t *testing.T, path string, header http.Header) (*websocket.Conn, *http.Response, error) {
+	t.Helper()
+	config := s.tlsConfig()
+	config.NextProtos = []string{"http/1.1"}
+	if header == nil {
+		header = http.Header{}
+	}
+	header.Set("X-Test-User", "alice")
+	dialer := websocket.Dialer{TLSClientConfig: config, HandshakeTimeout: 10 * time.Second, Subprotocols: header.Values("Sec-Websocket-Protocol")}
+	header.Del("Sec-Websocket-Protocol")
+	return dialer.DialContext(t.Context(), "wss"+strings.TrimPrefix(s.url, "https")+path, header)
+}
+
+func TestConnect(t *testing.T) {
+	s := startTalking(t, func(c *extension.Config) { c.MaxBodyBytes = 10 })
+	s.send(http.MethodPost, talkPath+"/a/b", "", make([]byte, 1000)).wants(t, 200, "alice orders of team: POST a/b 1000")
+	s.get(talkPath).wants(t, 200, "alice orders of team: GET  0")
+	s.get(strings.Replace(talkPath, "/talk", "/listen", 1)).wants(t, 404)
+	s.get(strings.Replace(talkPath, "/namespaces/team", "", 1)).wants(t, 404)
+	s.get("/apis/stats.example.com/v1").wants(t, 200, `"name":"queues/talk"`)
+	s.get("/openapi/v3/apis/stats.example.com/v1").wants(t, 200, `queues/{name}/talk`, `"x-kubernetes-action":"connect"`)
+	s.get("/metrics").wants(t, 200, `subresource="talk"`)
+}
+
+// TestTheDrainEndsConversations: a connection that was taken over is nobody's in net/http.
+func TestTheDrainEndsConversations(t *testing.T) {
+	s := startTalking(t, func(c *extension.Config) { c.ShutdownTimeout = 50 * time.Millisecond })
+	conn, _, err := s.dial(t, talkPath, nil)
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.WriteMessage(websocket.TextMessage, []byte("hello")))
+	_, said, err := conn.ReadMessage()
+	must(t, err)
+	if string(said) != "hello" {
+		t.Errorf("heard %q", said)
+	}
+	must(t, s.stop())
+	if _, _, err := conn.ReadMessage(); err == nil {
+		t.Error("the conversation goes on without its server")
+	}
+}
+
+func TestWatchOverWebSocket(t *testing.T) {
+	q := twoQueues()
+	s := start(t, nil, extension.Of(queueDefinition(), q))
+	conn, response, err := s.dial(t, streaming, http.Header{"Sec-Websocket-Protocol": {"v1.watch.example"}, "Origin": {s.url}})
+	must(t, err)
+	defer conn.Close()
+	if response.Header.Get("Audit-Id") == "" || conn.Subprotocol() != "v1.watch.example" {
+		t.Errorf("%v, protocol %q", response.Header, conn.Subprotocol())
+	}
+	must(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	sees := func(wants ...string) {
+		t.Helper()
+		for _, want := range wants {
+			var e event
+			must(t, conn.ReadJSON(&e))
+			if got := strings.TrimSpace(e.Type + " " + e.Object.Metadata.Name); got != want {
+				t.Fatalf("saw %q, want %q", got, want)
+			}
+		}
+	}
+	sees("ADDED orders", "ADDED mails", "BOOKMARK")
+	q.set(queue("team-a", "orders", 9))
+	sees("MODIFIED orders", "DELETED mails")
+	var stopped sync.WaitGroup
+	stopped.Go(func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	sees("BOOKMARK")
+	var closed *websocket.CloseError
+	if _, _, err := conn.ReadMessage(); !errors.As(err, &closed) || closed.Code != websocket.CloseNormalClosure {
+		t.Errorf("ended with %v", err)
+	}
+	stopped.Wait()
+}
+
+func TestWebSocketsOfOtherSites(t *testing.T) {
+	s := start(t, nil, extension.Of(queueDefinition(), twoQueues()))
+	for _, c := range []struct {
+		situation string
+		header    http.Header
+		code      int
+	}{
+		{"another site's script", http.Header{"Origin": {"https://evil.example"}}, http.StatusForbidden},
+		{"an origin that is none", http.Header{"Origin": {"null"}}, http.StatusForbidden},
+		{"another site behind a front door, which judges", http.Header{"Origin": {"https://front.example"}, "X-Forwarded-For": {"10.0.0.1"}}, http.StatusSwitchingProtocols},
+		{"a program", nil, http.StatusSwitchingProtocols},
+	} {
+		conn, response, err := s.dial(t, streaming, c.header)
+		if err == nil {
+			conn.Close()
+		}
+		if response == nil || response.StatusCode != c.code {
+			t.Errorf("%s: %v, %v", c.situation, response, err)
+		}
+	}
+	// What is wrong with the watch itself is an ordinary answer.
+	if _, response, err := s.dial(t, queuesPath+"?watch=true&resourceVersion=5", nil); err == nil || response.StatusCode != http.StatusGone {
+		t.Errorf("%v", err)
+	}
+}

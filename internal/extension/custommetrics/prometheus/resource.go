@@ -1,0 +1,31 @@
+package prometheus
+
+import (
+	"fmt"
+	"slices"
+
+	"portico.dev/internal/extension/custommetrics/objects"
+	"portico.dev/internal/extension/custommetrics/rules"
+	"portico.dev/internal/extension/promsource"
+)
+
+// ResourceQueries are a rule file's queries for metrics.k8s.io, for promsource.Config.Queries; its Window is r.Window.
+func ResourceQueries(file string, r *rules.ResourceRules) (promsource.Queries, error) {
+	cpu, err := r.CPU.Plain(objects.WellKnown())
+	if err != nil {
+		return promsource.Queries{}, fmt.Errorf("%s:%d: resourceRules.cpu: %w", file, r.Line, err)
+	}
+	memory, err := r.Memory.Plain(objects.WellKnown())
+	if err != nil {
+		return promsource.Queries{}, fmt.Errorf("%s:%d: resourceRules.memory: %w", file, r.Line, err)
+	}
+	var labels []string
+	for _, label := range []string{cpu.NodeLabel, memory.NodeLabel} {
+		if label != "" && !slices.Contains(labels, label) {
+			labels = append(labels, label)
+		}
+	}
+	return promsource.Queries{
+		NodeCPU: cpu.Node, NodeMemory: memory.Node, ContainerCPU: cpu.Container, ContainerMemory: memory.Container, NodeLabels: labels,
+	}, nil
+}

@@ -1,0 +1,86 @@
+package custommetrics
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/extension"
+)
+
+// ErrUnknown is what a provider returns for a metric that is not its own: the next one is asked.
+var ErrUnknown = errors.New("unknown metric")
+
+// Metric names a custom metric: what is measured of which kind of object.
+type Metric struct {
+	// Resource is what it describes, in the plural.
+	Resource schema.GroupResource
+	// Namespaced is whether the objects lie in namespaces. A metric of namespaces themselves is not namespaced.
+	Namespaced bool
+	Name       string
+}
+
+// CustomProvider knows custom metrics.
+type CustomProvider interface {
+	// CustomMetrics lists the metrics that are known now. It must answer at once: discovery waits for it.
+	CustomMetrics() []Metric
+	// CustomValues measures the objects that q asks for. It returns ErrUnknown when the metric is not its own, and no
+	// values when it has none for those objects. An error that carries a Status reaches the client as it is.
+	CustomValues(ctx context.Context, q CustomQuery) ([]CustomValue, error)
+}
+
+// CustomQuery asks for a metric of one object or of several.
+type CustomQuery struct {
+	Metric
+	// Namespace is where the objects are, empty for those outside of namespaces.
+	Namespace string
+	// Object is the one that is asked for. Empty: those that Objects selects.
+	Object  string
+	Objects labels.Selector
+	// Series narrows what is measured, such as verb=GET. Neither selector is ever nil.
+	Series labels.Selector
+}
+
+// CustomValue is what was measured of one object.
+type CustomValue struct {
+	Object    Object
+	Value     resource.Quantity
+	Timestamp time.Time
+	Window    time.Duration // zero: a value of the moment
+}
+
+// Object is what a value describes.
+type Object struct{ APIVersion, Kind, Namespace, Name string }
+
+// ExternalProvider knows metrics of things outside of the API.
+type ExternalProvider interface {
+	// ExternalMetrics lists the metrics that are known now. It must answer at once.
+	ExternalMetrics() []string
+	// ExternalValues gives each series of the metric that selector selects, or ErrUnknown when it is not its own. The
+	// namespace is the caller's: what it may not see must be left out.
+	ExternalValues(ctx context.Context, namespace, metric string, selector labels.Selector) ([]ExternalValue, error)
+}
+
+// ExternalValue is the value of one series.
+type ExternalValue struct {
+	Labels    map[string]string
+	Value     resource.Quantity
+	Timestamp time.Time
+	Window    time.Duration
+}
+
+// CustomSource is a provider with the name under which it is known and what may be wrong with it.
+type CustomSource struct {
+	extension.Source
+	CustomProvider
+}
+
+// ExternalSource is the same for external metrics.
+type ExternalSource struct {
+	extension.Source
+	ExternalProvider
+}

@@ -1,0 +1,262 @@
+package declared
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// notes collects what is wrong in one file while it is read.
+type notes struct {
+	file     string
+	mistakes MistakesError
+}
+
+func (s *notes) at(n *yaml.Node, field, format string, args ...any) {
+	m := Mistake{File: s.file, Field: field, Problem: fmt.Sprintf(format, args...)}
+	if n != nil {
+		m.Line, m.Column = n.Line, n.Column
+	}
+	s.mistakes = append(s.mistakes, m)
+}
+
+// syntaxLine finds the line that the parser names in its text, the only place where it says so.
+var syntaxLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
+
+func (s *notes) syntax(err error) {
+	m := Mistake{File: s.file, Problem: err.Error()}
+	if found := syntaxLine.FindStringSubmatch(err.Error()); found != nil {
+		m.Line, _ = strconv.Atoi(found[1]) // digits, by the expression
+		m.Column, m.Problem = 1, "not YAML: "+found[2]
+	}
+	s.mistakes = append(s.mistakes, m)
+}
+
+// form is one mapping while it is read. Every field that is asked for is thereby a known one; done complains of the
+// others. A form of something that is not there answers with zero values, and what is wrong with it has been noted.
+type form struct {
+	notes  *notes
+	path   string
+	node   *yaml.Node
+	keys   []*yaml.Node
+	values map[string]*yaml.Node
+	asked  []string
+}
+
+func newForm(s *notes, n *yaml.Node, path string) *form {
+	f := &form{notes: s, path: path, node: resolved(n), values: map[string]*yaml.Node{}}
+	if f.node == nil {
+		return f
+	}
+	if f.node.Kind != yaml.MappingNode {
+		s.at(f.node, path, "%s: must be a mapping of fields", kindOf(f.node))
+		return f
+	}
+	for i := 0; i+1 < len(f.node.Content); i += 2 {
+		key := f.node.Content[i]
+		if _, twice := f.values[key.Value]; twice {
+			s.at(key, f.field(key.Value), "given twice")
+			continue
+		}
+		f.keys = append(f.keys, key)
+		f.values[key.Value] = resolved(f.node.Content[i+1])
+	}
+	return f
+}
+
+// resolved is what an alias stands for. The parser has refused aliases of what contains them.
+func resolved(n *yaml.Node) *yaml.Node {
+	if n != nil && n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func kindOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	if n.Tag == "!!null" {
+		return "nothing"
+	}
+	return strconv.Quote(n.Value)
+}
+
+func (f *form) field(name string) string {
+	if f.path == "" {
+		return name
+	}
+	return f.path + "." + name
+}
+
+// ask is the value of a field, nil when it is absent or null.
+func (f *form) ask(name string) *yaml.Node {
+	if !slices.Contains(f.asked, name) {
+		f.asked = append(f.asked, name)
+	}
+	n := f.values[name]
+	if n != nil && n.Tag == "!!null" {
+		return nil
+	}
+	return n
+}
+
+// wrong notes a mistake at a field, or at the form when the field is absent.
+func (f *form) wrong(name, format string, args ...any) {
+	n := f.values[name]
+	if n == nil {
+		n = f.node
+	}
+	f.notes.at(n, f.field(name), format, args...)
+}
+
+// need notes that a field is absent.
+func (f *form) need(name, example string) {
+	if f.ask(name) == nil && f.node != nil && f.node.Kind == yaml.MappingNode {
+		f.wrong(name, "required, such as %s", example)
+	}
+}
+
+func (f *form) text(name string) string {
+	n := f.ask(name)
+	if n == nil {
+		return ""
+	}
+	return f.textOf(n, f.field(name))
+}
+
+func (f *form) textOf(n *yaml.Node, field string) string {
+	switch {
+	case n.Kind != yaml.ScalarNode:
+		f.notes.at(n, field, "%s: must be a string", kindOf(n))
+	case n.Tag != "!!str":
+		f.notes.at(n, field, "%s: must be a string; put it in quotes", n.Value)
+	default:
+		return n.Value
+	}
+	return ""
+}
+
+// choice is a text that is one of words; the first is the default.
+func (f *form) choice(name string, words ...string) string {
+	text := f.text(name)
+	if text == "" || slices.Contains(words, text) {
+		return cmp.Or(text, words[0])
+	}
+	hint := ""
+	if word := nearest(text, words); word != "" {
+		hint = fmt.Sprintf("; did you mean %q?", word)
+	}
+	f.wrong(name, "%q: must be %s%s", text, sentence(words), hint)
+	return words[0]
+}
+
+func (f *form) boolean(name string) bool {
+	n := f.ask(name)
+	if n == nil {
+		return false
+	}
+	var b bool
+	if err := n.Decode(&b); err != nil || n.Tag != "!!bool" {
+		f.wrong(name, "%s: must be true or false", kindOf(n))
+	}
+	return b
+}
+
+func (f *form) integer(name string, otherwise, least, most int64) int64 {
+	n := f.ask(name)
+	if n == nil {
+		return otherwise
+	}
+	var i int64
+	if err := n.Decode(&i); err != nil || n.Tag != "!!int" || i < least || i > most {
+		f.wrong(name, "%s: must be a whole number between %d and %d", kindOf(n), least, most)
+		return otherwise
+	}
+	return i
+}
+
+func (f *form) duration(name string, otherwise, least, most time.Duration) time.Duration {
+	n := f.ask(name)
+	if n == nil {
+		return otherwise
+	}
+	d, err := time.ParseDuration(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil || d < least || d > most {
+		f.wrong(name, "%s: must be a duration between %s and %s, such as 30s", kindOf(n), least, most)
+		return otherwise
+	}
+	return d
+}
+
+// list is the elements of a sequence and the path of each.
+func (f *form) list(name string) []*yaml.Node {
+	n := f.ask(name)
+	if n == nil {
+		return nil
+	}
+	if n.Kind != yaml.SequenceNode {
+		f.wrong(name, "%s: must be a list", kindOf(n))
+		return nil
+	}
+	items := make([]*yaml.Node, len(n.Content))
+	for i := range n.Content {
+		items[i] = resolved(n.Content[i])
+	}
+	return items
+}
+
+func (f *form) element(name string, i int) string { return fmt.Sprintf("%s[%d]", f.field(name), i) }
+
+func (f *form) texts(name string) []string {
+	var out []string
+	for i, n := range f.list(name) {
+		out = append(out, f.textOf(n, f.element(name, i)))
+	}
+	return out
+}
+
+// form is a mapping within this one; a form without fields when it is absent.
+func (f *form) form(name string) *form { return newForm(f.notes, f.ask(name), f.field(name)) }
+
+// forms are the mappings of a list.
+func (f *form) forms(name string) []*form {
+	var out []*form
+	for i, n := range f.list(name) {
+		out = append(out, newForm(f.notes, n, f.element(name, i)))
+	}
+	return out
+}
+
+// entries calls each for every field of a mapping whose names the writer chooses.
+func (f *form) entries(name string, each func(in *form, key string)) {
+	in := f.form(name)
+	for _, key := range in.keys {
+		each(in, key.Value)
+	}
+	in.done()
+}
+
+func (f *form) present() bool { return f.node != nil }
+
+// done notes the fields that nobody has asked for.
+func (f *form) done() {
+	for _, key := range f.keys {
+		if slices.Contains(f.asked, key.Value) {
+			continue
+		}
+		if word := nearest(key.Value, f.asked); word != "" {
+			f.notes.at(key, f.field(key.Value), "unknown field; did you mean %q?", word)
+		} else {
+			f.notes.at(key, f.field(key.Value), "unknown field; known are %s", sentence(slices.Sorted(slices.Values(f.asked))))
+		}
+	}
+}

@@ -1,0 +1,352 @@
+package declared
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/extension"
+	"portico.dev/internal/pki"
+)
+
+// broker is a real TLS server whose answer a test changes.
+type broker struct {
+	mu     sync.Mutex
+	answer string
+	code   int
+	url    string
+	caFile string
+}
+
+func newBroker(t *testing.T, answer string) *broker {
+	t.Helper()
+	b := &broker{answer: answer, code: http.StatusOK}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		w.WriteHeader(b.code)
+		_, _ = io.WriteString(w, b.answer)
+	}))
+	t.Cleanup(server.Close)
+	b.url, b.caFile = server.URL, filepath.Join(t.TempDir(), "ca.crt")
+	write(t, b.caFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+	return b
+}
+
+func (b *broker) set(code int, answer string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.code, b.answer = code, answer
+}
+
+// definition is a file that asks the broker, once a second.
+func (b *broker) definition(more string) string {
+	return head + fmt.Sprintf(`- group: stats.example.com
+  version: v1
+  plural: queues
+  kind: Queue
+  shortNames: [q]
+  namespaced: true
+  every: 1s
+  source: {http: {url: %q, caFile: %q, timeout: 20s}}
+  object:
+    name: .id
+    namespace: default
+    labels: {team: .team}
+    fields: {status.depth: .depth}
+  columns: [{name: Depth, path: .status.depth, type: integer}]
+  fieldSelectors: [status.depth]
+%s`, b.url, b.caFile, more)
+}
+
+// everybody is let in: who may what is tested where it is decided.
+type everybody struct{}
+
+func (everybody) AuthenticateRequest(*http.Request) (user.Info, error) {
+	return &user.DefaultInfo{Name: "alice"}, nil
+}
+
+func (everybody) Authorize(context.Context, user.Info, *apirequest.RequestInfo) (bool, string, error) {
+	return true, "", nil
+}
+
+// hosted is a host on a real TLS listener that serves what files declare.
+type hosted struct {
+	t      *testing.T
+	set    *Set
+	client *http.Client
+	config *rest.Config
+}
+
+func host(t *testing.T, paths ...string) *hosted {
+	t.Helper()
+	authority, err := pki.NewAuthority("test-ca")
+	must(t, err)
+	cert, key, err := authority.Issue(pki.Leaf{CommonName: "host", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true})
+	must(t, err)
+	pair, err := pki.StaticKeyPair(cert, key)
+	must(t, err)
+	var server *extension.Host
+	set, err := New(Config{Paths: paths, AllowExec: true, Apply: func(r []extension.Resource) error { return server.SetResources(r) }})
+	must(t, err)
+	server, err = extension.New(extension.Config{Resources: set.Resources(), Sources: set.Sources, Authenticator: everybody{}, Authorizer: everybody{},
+		BindAddress: "127.0.0.1", Certificate: pair, ShutdownTimeout: time.Second})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- server.Run(ctx) }()
+	go func() { done <- set.Run(ctx) }()
+	config := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: authority.PEM()}}
+	t.Cleanup(func() {
+		cancel()
+		for range 2 {
+			must(t, <-done)
+		}
+	})
+	select {
+	case <-server.Ready():
+	case <-time.After(time.Minute):
+		t.Fatal("the host is never ready")
+	}
+	config.Host = "https://" + server.Address()
+	tlsConfig, err := pki.ClientConfig(pki.ClientOptions{Roots: authority.PEM()})
+	must(t, err)
+	transport := &http.Transport{TLSClientConfig: tlsConfig, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &hosted{t: t, set: set, client: &http.Client{Transport: transport}, config: config}
+}
+
+// get is the answer to a GET, with its warnings.
+func (h *hosted) get(path, accept string) (code int, body string, warnings []string) {
+	h.t.Helper()
+	r, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.config.Host+path, nil)
+	must(h.t, err)
+	r.Header.Set("Accept", accept)
+	answer, err := h.client.Do(r)
+	must(h.t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	must(h.t, err)
+	return answer.StatusCode, string(text), answer.Header.Values("Warning")
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("never: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+const (
+	asJSON  = "application/json"
+	asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	queuesV = "/apis/stats.example.com/v1/queues"
+)
+
+func TestAnUnchangedInformerSyncsAndSeesChanges(t *testing.T) {
+	b := newBroker(t, `[{"id": "a", "team": "x", "depth": 1}, {"id": "b", "team": "y", "depth": 5}]`)
+	file := filepath.Join(t.TempDir(), "queues.yaml")
+	write(t, file, b.definition(""))
+	h := host(t, file)
+	client, err := dynamic.NewForConfigAndClient(h.config, h.client)
+	must(t, err)
+	events := make(chan string, 100)
+	tell := func(verb string, o any) {
+		u := o.(*unstructured.Unstructured)
+		depth, _, _ := unstructured.NestedInt64(u.Object, "status", "depth")
+		events <- fmt.Sprintf("%s %s/%s %d", verb, u.GetNamespace(), u.GetName(), depth)
+	}
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(client, 0)
+	informer := factory.ForResource(schema.GroupVersionResource{Group: "stats.example.com", Version: "v1", Resource: "queues"}).Informer()
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { tell("add", o) }, UpdateFunc: func(_, o any) { tell("update", o) }, DeleteFunc: func(o any) { tell("delete", o) },
+	})
+	must(t, err)
+	stop := make(chan struct{})
+	factory.Start(stop)
+	defer factory.Shutdown()
+	defer close(stop)
+	expect := func(want ...string) {
+		t.Helper()
+		left := map[string]bool{}
+		for _, w := range want {
+			left[w] = true
+		}
+		for len(left) > 0 {
+			select {
+			case e := <-events:
+				if !left[e] {
+					t.Fatalf("event %q, want %v", e, left)
+				}
+				delete(left, e)
+			case <-time.After(time.Minute):
+				t.Fatalf("never: %v", left)
+			}
+		}
+	}
+	expect("add default/a 1", "add default/b 5")
+	b.set(http.StatusOK, `[{"id": "a", "team": "x", "depth": 2}, {"id": "c", "team": "y", "depth": 5}]`)
+	expect("update default/a 2", "add default/c 5", "delete default/b 5")
+	b.set(http.StatusInternalServerError, "oops") // a source that fails deletes nothing
+	eventually(t, "trouble", func() bool { return h.set.Sources()[1].Trouble() != nil })
+	b.set(http.StatusOK, `[{"id": "c", "team": "y", "depth": 5}]`)
+	expect("delete default/a 2")
+}
+
+func TestFormsOfADeclaredResource(t *testing.T) {
+	b := newBroker(t, `[{"id": "a", "team": "x", "depth": 1}, {"id": "b", "team": "y", "depth": 5}]`)
+	file := filepath.Join(t.TempDir(), "queues.yaml")
+	write(t, file, b.definition(""))
+	h := host(t, file)
+	for _, c := range []struct{ situation, path, accept, want string }{
+		{"one", "/apis/stats.example.com/v1/namespaces/default/queues/a", asJSON, `"status":{"depth":1}`},
+		{"label selector", queuesV + "?labelSelector=team%3Dy", asJSON, `"name":"b"`},
+		{"field selector", queuesV + "?fieldSelector=status.depth%3D5", asJSON, `"name":"b"`},
+		{"table", queuesV, asTable, `"cells":["b",5]`},
+		{"metadata", queuesV, "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", `"labels":{"team":"x"}`},
+		{"YAML", queuesV, "application/yaml", "depth: 5"},
+		{"discovery", "/apis/stats.example.com/v1", asJSON, `"shortNames":["q"]`},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			code, body, _ := h.get(c.path, c.accept)
+			if code != http.StatusOK || !strings.Contains(body, c.want) {
+				t.Errorf("%d %s", code, body)
+			}
+			if strings.Contains(c.path, "Selector") && strings.Contains(body, `"name":"a"`) {
+				t.Errorf("not selected: %s", body)
+			}
+		})
+	}
+	eventually(t, "the inferred schema", func() bool {
+		_, body, _ := h.get("/openapi/v3/apis/stats.example.com/v1", asJSON)
+		var doc struct {
+			Components struct {
+				Schemas map[string]struct {
+					Properties map[string]any
+					Kinds      []any `json:"x-kubernetes-group-version-kind"`
+				}
+			}
+		}
+		must(t, json.Unmarshal([]byte(body), &doc))
+		for name, s := range doc.Components.Schemas {
+			if strings.HasSuffix(name, ".Queue") && s.Properties["metadata"] != nil && len(s.Kinds) == 1 {
+				return strings.Contains(fmt.Sprint(s.Properties["status"]), "int64")
+			}
+		}
+		return false
+	})
+}
+
+func TestTheLastGoodAnswerIsServedWithItsAge(t *testing.T) {
+	b := newBroker(t, `[{"id": "a", "depth": 1}]`)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "queues.yaml"), b.definition(""))
+	// Another source, which goes on while the first fails.
+	write(t, filepath.Join(dir, "loads.yaml"), head+"- {group: machine.example.com, version: v1, plural: loads, kind: Load, every: 1s, source: {procfs: {table: loadavg}}}\n")
+	h := host(t, dir)
+	code, body, warnings := h.get(queuesV, asJSON)
+	if code != http.StatusOK || len(warnings) > 0 {
+		t.Fatalf("%d %s %q", code, body, warnings)
+	}
+	b.set(http.StatusBadGateway, "secret address 10.0.0.1")
+	eventually(t, "a warning", func() bool {
+		code, body, warnings = h.get(queuesV, asJSON)
+		return len(warnings) > 0
+	})
+	if code != http.StatusOK || !strings.Contains(body, `"name":"a"`) {
+		t.Errorf("%d %s", code, body)
+	}
+	if !strings.Contains(warnings[0], "the http source of queues.stats.example.com has not answered since") || strings.Contains(warnings[0], "10.0.0.1") {
+		t.Errorf("warning %q", warnings[0])
+	}
+	code, body, _ = h.get("/readyz?verbose", "*/*")
+	if code != http.StatusOK || !strings.Contains(body, "HTTP 502") {
+		t.Errorf("readyz %d %s", code, body)
+	}
+	_, body, _ = h.get("/metrics", "*/*")
+	for _, want := range []string{`extserver_source_up{source="declared/queues.stats.example.com/v1"} 0`, `extserver_source_up{source="declared/loads.machine.example.com/v1"} 1`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	if code, body, warnings = h.get("/apis/machine.example.com/v1/loads", asJSON); code != http.StatusOK || len(warnings) > 0 || !strings.Contains(body, "load15") {
+		t.Errorf("the other source: %d %s %q", code, body, warnings)
+	}
+	b.set(http.StatusOK, `[{"id": "a", "depth": 1}, {"id": "a", "depth": 2}]`)
+	eventually(t, "an end of the warning", func() bool {
+		_, _, warnings = h.get(queuesV, asJSON)
+		return len(warnings) == 1 && strings.Contains(warnings[0], "1 items have the name of another and are not shown (the first is default/a)")
+	})
+}
+
+func TestASourceThatHasNeverAnswered(t *testing.T) {
+	b := newBroker(t, "")
+	b.set(http.StatusBadGateway, "")
+	file := filepath.Join(t.TempDir(), "queues.yaml")
+	write(t, file, b.definition(""))
+	h := host(t, file)
+	code, body, _ := h.get(queuesV, asJSON)
+	if code != http.StatusServiceUnavailable || !strings.Contains(body, "has never answered") {
+		t.Errorf("%d %s", code, body)
+	}
+}
+
+func TestFilesAreFollowed(t *testing.T) {
+	b := newBroker(t, `[{"id": "a", "depth": 1}]`)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "queues.yaml")
+	write(t, file, b.definition(""))
+	h := host(t, dir)
+	served := func(path string) bool {
+		code, _, _ := h.get(path, asJSON)
+		return code == http.StatusOK
+	}
+	if !served(queuesV) {
+		t.Fatal("not served")
+	}
+	kept := h.set.lives[0]
+	write(t, file, b.definition("  kolumns: []\n"))
+	eventually(t, "trouble with the bad file", func() bool {
+		err := h.set.Trouble()
+		return err != nil && strings.Contains(err.Error(), `queues.yaml:19:3: resources[0].kolumns: unknown field; did you mean "columns"?`)
+	})
+	write(t, filepath.Join(dir, "loads.yaml"), head+"- {group: machine.example.com, version: v1, plural: loads, kind: Load, every: 1s, source: {procfs: {table: loadavg}}}\n")
+	eventually(t, "another file beside the bad one", func() bool { return served("/apis/machine.example.com/v1/loads") })
+	if !served(queuesV) {
+		t.Error("what the bad file said before is not served any more")
+	}
+	write(t, file, b.definition("# only a comment\n"))
+	eventually(t, "the end of the trouble", func() bool { return h.set.Trouble() == nil })
+	if h.set.lives[1] != kept && h.set.lives[0] != kept {
+		t.Error("a comment has begun the resource anew")
+	}
+	write(t, file, strings.Replace(b.definition(""), "plural: queues", "plural: lines", 1))
+	eventually(t, "the renamed resource", func() bool { return served("/apis/stats.example.com/v1/lines") && !served(queuesV) })
+}

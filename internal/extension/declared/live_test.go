@@ -1,0 +1,114 @@
+package declared
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico.dev/internal/extension"
+)
+
+// faulty is a source that answers, fails or hangs as a test says.
+type faulty struct {
+	fetch  func(ctx context.Context) (any, error)
+	asked  int
+	within int
+}
+
+func (f *faulty) Fetch(ctx context.Context) (any, error) {
+	f.asked++
+	f.within++
+	defer func() { f.within-- }()
+	if f.within > 1 {
+		panic("asked twice at a time")
+	}
+	return f.fetch(ctx)
+}
+
+func good(context.Context) (any, error) {
+	return []any{map[string]any{"id": "a"}}, nil
+}
+
+// alive runs a resource of a faulty source in synthetic time.
+func alive(t *testing.T, more string, test func(l *live, f *faulty)) {
+	file := filepath.Join(t.TempDir(), "f.yaml")
+	write(t, file, head+minimal+more)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Paths: []string{file}})
+		must(t, err)
+		f := &faulty{fetch: good}
+		d := s.lives[0].definition
+		d.origin, d.timeout = f, time.Minute
+		l := newLive(d, zap.NewNop(), func() {})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			l.run(ctx)
+			close(done)
+		}()
+		synctest.Wait()
+		test(l, f)
+		cancel()
+		<-done
+	})
+}
+
+func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
+	alive(t, "  every: 10s\n  maxAge: 1m\n", func(l *live, f *faulty) {
+		f.fetch = func(context.Context) (any, error) { return nil, errors.New("gone away") }
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		objects, err := l.List(context.Background(), extension.Query{})
+		if err != nil || len(objects) != 1 {
+			t.Errorf("after half a minute: %v %v", objects, err)
+		}
+		if err := l.Trouble(); err == nil || !strings.Contains(err.Error(), "gone away") {
+			t.Errorf("trouble: %v", err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, err = l.List(context.Background(), extension.Query{}); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "longer than maxAge (1m0s)") {
+			t.Errorf("after more than a minute: %v", err)
+		}
+		f.fetch = good
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if _, err = l.List(context.Background(), extension.Query{}); err != nil || l.Trouble() != nil {
+			t.Errorf("after it came back: %v, %v", err, l.Trouble())
+		}
+	})
+}
+
+func TestASlowSourceIsNeverAskedTwiceAtATime(t *testing.T) {
+	alive(t, "  every: 1s\n", func(l *live, f *faulty) {
+		f.fetch = func(ctx context.Context) (any, error) {
+			<-ctx.Done() // for its whole timeout and grace
+			return nil, ctx.Err()
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if f.asked > 12 {
+			t.Errorf("asked %d times in ten minutes", f.asked)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if _, err := l.List(ctx, extension.Query{}); err != nil {
+			t.Errorf("readers wait for the slow source: %v", err)
+		}
+	})
+}
+
+func TestAnAnswerThatIsNotAsDeclaredIsAFailure(t *testing.T) {
+	alive(t, "  items: .data[*]\n", func(l *live, _ *faulty) {
+		if err := l.Trouble(); err == nil || !strings.Contains(err.Error(), "never answered: items: ") {
+			t.Errorf("trouble: %v", err)
+		}
+	})
+}

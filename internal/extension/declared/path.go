@@ -1,0 +1,227 @@
+package declared
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// path leads from a value to one inside it: .a.b, .a[0], .a["b.c"]. It may begin with $, as a JSONPath does, of which
+// it is the part that needs no evaluator. In the path to the items [*] stands for every element.
+type path []step
+
+type step struct {
+	key   string
+	index int // when key is empty and all is false; negative: from the end
+	all   bool
+}
+
+// keyPath is a path that is not a path: what the item was found under.
+const keyPath = "@key"
+
+func parsePath(text string) (path, error) {
+	rest := strings.TrimPrefix(text, "$")
+	if rest == "" || rest == "." {
+		return nil, nil
+	}
+	if rest[0] != '.' && rest[0] != '[' {
+		return nil, fmt.Errorf("%q: a path begins with a dot, such as .%s", text, rest)
+	}
+	var p path
+	for rest != "" {
+		var s step
+		var err error
+		if rest[0] == '[' {
+			s, rest, err = bracket(rest)
+		} else {
+			s, rest, err = name(rest[1:])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", text, err)
+		}
+		p = append(p, s)
+	}
+	return p, nil
+}
+
+// name reads a step after its dot.
+func name(rest string) (step, string, error) {
+	end := strings.IndexAny(rest, ".[")
+	if end < 0 {
+		end = len(rest)
+	}
+	switch word := rest[:end]; {
+	case word == "" && end < len(rest) && rest[end] == '[':
+		return bracket(rest) // .[0] is how jq writes [0]
+	case word == "":
+		return step{}, "", errors.New("a name is missing after a dot")
+	case word == "*":
+		return step{all: true}, rest[end:], nil
+	case strings.ContainsAny(word, "]{}()?@\"'"):
+		return step{}, "", fmt.Errorf(`%q: a name with other characters is written as ["..."]`, word)
+	default:
+		return step{key: word}, rest[end:], nil
+	}
+}
+
+// bracket reads a step in brackets.
+func bracket(rest string) (step, string, error) {
+	inside := rest[1:]
+	if inside != "" && (inside[0] == '"' || inside[0] == '\'') {
+		key, after, ok := strings.Cut(inside[1:], inside[:1]+"]")
+		if !ok || key == "" {
+			return step{}, "", errors.New("a quoted name does not end")
+		}
+		return step{key: key}, after, nil
+	}
+	text, after, ok := strings.Cut(inside, "]")
+	if !ok {
+		return step{}, "", errors.New("a bracket does not end")
+	}
+	if text == "*" {
+		return step{all: true}, after, nil
+	}
+	i, err := strconv.Atoi(text)
+	if err != nil {
+		return step{}, "", fmt.Errorf(`[%s]: must be a number, "a name" or *`, text)
+	}
+	return step{index: i}, after, nil
+}
+
+func (p path) many() bool { return slices.ContainsFunc(p, func(s step) bool { return s.all }) }
+
+// find is the value at p, if there is one.
+func (p path) find(v any) (any, bool) {
+	for _, s := range p {
+		switch at := v.(type) {
+		case map[string]any:
+			if s.key == "" {
+				return nil, false
+			}
+			var ok bool
+			if v, ok = at[s.key]; !ok {
+				return nil, false
+			}
+		case []any:
+			i := s.index
+			if i < 0 {
+				i += len(at)
+			}
+			if s.key != "" || i < 0 || i >= len(at) {
+				return nil, false
+			}
+			v = at[i]
+		default:
+			return nil, false
+		}
+	}
+	return v, v != nil
+}
+
+// item is one thing that becomes an object, with the name or number under which it was found.
+type item struct {
+	value any
+	key   string
+}
+
+// items are the values that p leads to. What it leads to without a * is one list, whose elements are meant.
+func (p path) items(v any) ([]item, error) {
+	if !p.many() {
+		found, ok := p.find(v)
+		if !ok {
+			return nil, fmt.Errorf("there is nothing at %s", p)
+		}
+		list, ok := found.([]any)
+		if !ok {
+			return []item{{value: found}}, nil
+		}
+		return elements(list), nil
+	}
+	i := slices.IndexFunc(p, func(s step) bool { return s.all })
+	found, ok := p[:i].find(v)
+	if !ok {
+		return nil, fmt.Errorf("there is nothing at %s", p[:i])
+	}
+	var here []item
+	switch at := found.(type) {
+	case []any:
+		here = elements(at)
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(at)) {
+			here = append(here, item{value: at[key], key: key})
+		}
+	default:
+		return nil, fmt.Errorf("%s is %s, not a list or a mapping", p[:i], typeName(found))
+	}
+	rest := p[i+1:]
+	if len(rest) == 0 {
+		return here, nil
+	}
+	return below(rest, here)
+}
+
+// below follows the path behind a *. An element without what it leads to has no items, which is no mistake.
+func below(rest path, here []item) ([]item, error) {
+	var out []item
+	for _, h := range here {
+		if !rest.many() {
+			if found, ok := rest.find(h.value); ok {
+				out = append(out, item{value: found, key: h.key})
+			}
+			continue
+		}
+		inner, err := rest.items(h.value)
+		if err == nil {
+			out = append(out, inner...)
+		}
+	}
+	return out, nil
+}
+
+func elements(list []any) []item {
+	out := make([]item, len(list))
+	for i, v := range list {
+		out[i] = item{value: v, key: strconv.Itoa(i)}
+	}
+	return out
+}
+
+// String is p as it is written.
+func (p path) String() string {
+	if len(p) == 0 {
+		return "."
+	}
+	var b strings.Builder
+	for _, s := range p {
+		switch {
+		case s.all:
+			b.WriteString("[*]")
+		case s.key == "":
+			fmt.Fprintf(&b, "[%d]", s.index)
+		case strings.ContainsAny(s.key, ".[]\"'"):
+			fmt.Fprintf(&b, "[%q]", s.key)
+		default:
+			b.WriteString("." + s.key)
+		}
+	}
+	return b.String()
+}
+
+func typeName(v any) string {
+	switch v.(type) {
+	case map[string]any:
+		return "a mapping"
+	case []any:
+		return "a list"
+	case string:
+		return "a string"
+	case bool:
+		return "a boolean"
+	case nil:
+		return "null"
+	}
+	return "a number"
+}

@@ -1,0 +1,199 @@
+package declared
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"portico.dev/internal/extension"
+)
+
+// Config makes a Set.
+type Config struct {
+	// Paths are files, and directories whose *.yaml and *.yml files are meant (hidden ones are not).
+	Paths []string
+	// AllowExec lets files name commands to run: with the rights of this server, so only where whoever may write the
+	// files has those rights anyway. Default: such files are refused.
+	AllowExec bool
+	// ProcPath is where procfs is mounted. Default /proc.
+	ProcPath string
+	// Apply is told of every new list of resources while Run runs: Host.SetResources, or what adds others and calls it.
+	Apply func([]extension.Resource) error
+	// Logger is told of changes and failures. Default: silence.
+	Logger *zap.Logger
+}
+
+// Set is every declared resource. New reads the files, Run keeps everything current.
+type Set struct {
+	config Config
+	log    *zap.Logger
+	reader reader
+	// reshaped has a token while an inferred schema has changed and the host does not know yet.
+	reshaped chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	good    map[string][]*definition
+	lives   []*live
+	trouble map[string]error // by file, or "host"
+}
+
+// New reads the files. The error is a MistakesError with everything that is wrong in any of them, or says that there
+// are none: at the start, nobody would see a warning. It asks no source.
+func New(c Config) (*Set, error) {
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	s := &Set{config: c, log: c.Logger, reader: reader{allowExec: c.AllowExec, procRoot: c.ProcPath},
+		reshaped: make(chan struct{}, 1), trouble: map[string]error{}}
+	found, mistakes, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	if err := mistakes.orNil(); err != nil {
+		return nil, err
+	}
+	s.good = found
+	s.lives, _ = s.renewed(found)
+	return s, nil
+}
+
+// Check reads files as New does and says how many resources they declare.
+func Check(c Config) (resources int, err error) {
+	s, err := New(c)
+	if err != nil {
+		return 0, err
+	}
+	return len(s.lives), nil
+}
+
+// Resources are what is to be hosted now.
+func (s *Set) Resources() []extension.Resource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]extension.Resource, len(s.lives))
+	for i, l := range s.lives {
+		out[i] = l.resource()
+	}
+	return out
+}
+
+// Sources are the sources of all resources, and the files themselves.
+func (s *Set) Sources() []extension.Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []extension.Source{{Name: "declared-resources", Trouble: s.Trouble}}
+	for _, l := range s.lives {
+		out = append(out, extension.Source{Name: "declared/" + l.definition.gvr.GroupResource().String() + "/" + l.definition.gvr.Version, Trouble: l.Trouble})
+	}
+	return out
+}
+
+// Trouble is what is wrong with the files, or with hosting what they say; what they said before is served meanwhile.
+func (s *Set) Trouble() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []error
+	for _, what := range sortedKeys(s.trouble) {
+		all = append(all, s.trouble[what])
+	}
+	return errors.Join(all...)
+}
+
+// files are the files that Paths mean now, in the order of Paths and of names.
+func (s *Set) files() ([]string, error) {
+	var out []string
+	for _, p := range s.config.Paths {
+		info, err := os.Stat(p)
+		if err != nil {
+			return nil, fmt.Errorf("declared resources: %w", err)
+		}
+		if !info.IsDir() {
+			out = append(out, p)
+			continue
+		}
+		entries, err := os.ReadDir(p)
+		if err != nil {
+			return nil, fmt.Errorf("declared resources: %w", err)
+		}
+		for _, e := range entries {
+			if ext := filepath.Ext(e.Name()); (ext == ".yaml" || ext == ".yml") && !strings.HasPrefix(e.Name(), ".") {
+				out = append(out, filepath.Join(p, e.Name()))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// read reads all files. A file with mistakes is not in found.
+func (s *Set) read() (found map[string][]*definition, mistakes MistakesError, err error) {
+	files, err := s.files()
+	if err != nil {
+		return nil, nil, err
+	}
+	found = map[string][]*definition{}
+	for _, file := range files {
+		definitions, wrong := s.reader.file(file)
+		if len(wrong) == 0 {
+			wrong = clashes(definitions, found)
+		}
+		if len(wrong) == 0 {
+			found[file] = definitions
+		}
+		mistakes = append(mistakes, wrong...)
+	}
+	return found, mistakes, nil
+}
+
+// clashes are the mistakes of saying again, or otherwise, what another file says.
+func clashes(definitions []*definition, others map[string][]*definition) (mistakes MistakesError) {
+	for _, d := range definitions {
+		for _, file := range sortedKeys(others) {
+			for _, other := range others[file] {
+				if problem := d.clash(other); problem != "" {
+					mistakes = append(mistakes, d.mistake(problem))
+				}
+			}
+		}
+	}
+	return mistakes
+}
+
+// renewed is what serves found: for what is declared as before the live resource of before, with its data and its
+// watches, and new ones for the rest. gone are those that are not served any more.
+func (s *Set) renewed(found map[string][]*definition) (lives, gone []*live) {
+	gone = slices.Clone(s.lives)
+	for _, file := range sortedKeys(found) {
+		for _, d := range found[file] {
+			i := slices.IndexFunc(gone, func(l *live) bool { return l.definition.digest == d.digest })
+			if i >= 0 {
+				lives, gone = append(lives, gone[i]), slices.Delete(gone, i, i+1)
+				continue
+			}
+			lives = append(lives, newLive(d, s.log, s.noteReshaped))
+		}
+	}
+	return lives, gone
+}
+
+func (s *Set) noteReshaped() {
+	select {
+	case s.reshaped <- struct{}{}:
+	default: // it will be seen together with the change that is waiting
+	}
+}
+
+// Run asks the sources and follows the files until ctx ends. It returns after everything that it started has.
+func (s *Set) Run(ctx context.Context) error {
+	r := &runner{set: s, running: map[*live]func(){}}
+	defer r.stopAll()
+	r.keep(ctx)
+	return r.follow(ctx)
+}

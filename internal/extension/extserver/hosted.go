@@ -1,0 +1,184 @@
+package extserver
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"portico.dev/internal/extension"
+	"portico.dev/internal/extension/custommetrics"
+	"portico.dev/internal/extension/custommetrics/objects"
+	"portico.dev/internal/extension/custommetrics/prometheus"
+	"portico.dev/internal/extension/custommetrics/rules"
+	"portico.dev/internal/extension/declared"
+	"portico.dev/internal/extension/frontdoor"
+	"portico.dev/internal/extension/outbound"
+	"portico.dev/internal/extension/projects"
+	"portico.dev/internal/extension/promsource"
+	"portico.dev/internal/extension/register"
+	"portico.dev/internal/run"
+)
+
+// PrometheusOptions say which Prometheus server is asked, and how.
+type PrometheusOptions struct {
+	// URL is the server. Required by everything that asks one.
+	URL string
+	// CAFile is what its certificate chains to. Default: what the system trusts.
+	CAFile string
+	// TokenFile holds a bearer token. Headers are further ones, "Name: value".
+	TokenFile string
+	Headers   []string
+}
+
+func (p PrometheusOptions) config() (promsource.ClientConfig, error) {
+	c := promsource.ClientConfig{URL: p.URL}
+	if p.URL == "" {
+		return c, errors.New("--prometheus-url is required: it says which Prometheus server is asked")
+	}
+	c.Access = outbound.Config{TLS: outbound.TLS{CAFile: p.CAFile}, BearerTokenFile: p.TokenFile, Header: http.Header{}}
+	for _, h := range p.Headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return c, fmt.Errorf("--prometheus-header %q: it is written as Name: value", h)
+		}
+		c.Access.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return c, nil
+}
+
+// CustomMetricsOptions are for custom.metrics.k8s.io and external.metrics.k8s.io.
+type CustomMetricsOptions struct {
+	// Rules are files of prometheus-adapter. The first that knows a metric answers. Default none: not hosted.
+	Rules []string
+	// RelistInterval is how often series are looked up. MaxAge is how long ago a series may have had its last sample and
+	// still be a metric. Default a minute and ten.
+	RelistInterval, MaxAge time.Duration
+}
+
+func (o Options) customMetricsPart() (*part, error) {
+	c := o.CustomMetrics
+	if len(c.Rules) == 0 {
+		return nil, nil
+	}
+	access, err := o.Prometheus.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := promsource.NewClient(access)
+	if err != nil {
+		return nil, err
+	}
+	door, err := frontdoor.New(o.Client)
+	if err != nil {
+		return nil, err
+	}
+	known := objects.New(objects.Config{Client: door, Logger: o.Logger})
+	members := []run.Member{member("described objects", known.Run)}
+	sources := []extension.Source{{Name: "described-objects", Trouble: known.Trouble}}
+	var custom []custommetrics.CustomSource
+	var external []custommetrics.ExternalSource
+	for _, file := range c.Rules {
+		provider, err := o.ruleProvider(file, client, known)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, member("metrics of "+file, provider.Run))
+		sources = append(sources, provider.Source())
+		custom, external = append(custom, provider.Custom()), append(external, provider.External())
+	}
+	hosted := append(custommetrics.Custom(custom...), custommetrics.External(external...))
+	return &part{
+		resources: fixed(hosted...),
+		members:   members,
+		sources:   func() []extension.Source { return sources },
+		needs:     []register.Rule{{Groups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"list"}}},
+	}, nil
+}
+
+func (o Options) ruleProvider(file string, client *promsource.Client, known *objects.Objects) (*prometheus.Provider, error) {
+	info, err := os.Stat(file)
+	if err == nil && info.Size() > rules.MaxBytes {
+		err = fmt.Errorf("%s is larger than %d bytes", file, rules.MaxBytes)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--custom-metrics-rules: %w", err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--custom-metrics-rules: %w", err)
+	}
+	read, err := rules.Read(file, data)
+	if err != nil {
+		return nil, err
+	}
+	return prometheus.New(prometheus.Config{
+		Name: "rules/" + filepath.Base(file), File: file, Client: client, Rules: read, Objects: known,
+		Interval: o.CustomMetrics.RelistInterval, MaxAge: o.CustomMetrics.MaxAge, Logger: o.Logger,
+	})
+}
+
+// ProjectsOptions are for projects: namespaces as each caller may see them.
+type ProjectsOptions struct {
+	// Enabled hosts them.
+	Enabled bool
+	// Group, Roles, MaxPerUser and PollInterval are those of projects.Config.
+	Group        string
+	Roles        []string
+	MaxPerUser   int
+	PollInterval time.Duration
+}
+
+func (o Options) projectsPart() (*part, error) {
+	if !o.Projects.Enabled {
+		return nil, nil
+	}
+	door, err := frontdoor.New(o.Client)
+	if err != nil {
+		return nil, err
+	}
+	p, err := projects.New(projects.Config{
+		Client: door, Group: o.Projects.Group, Roles: o.Projects.Roles, MaxPerUser: o.Projects.MaxPerUser, PollInterval: o.Projects.PollInterval,
+	})
+	if err != nil {
+		return nil, err
+	}
+	roles := o.Projects.Roles
+	if len(roles) == 0 {
+		roles = []string{"admin"}
+	}
+	return &part{
+		resources: fixed(p.Resources()...),
+		members:   []run.Member{member("projects", p.Run)},
+		sources:   func() []extension.Source { return []extension.Source{p.Source()} },
+		needs: []register.Rule{
+			{Groups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create", "delete", "get", "list"}},
+			{Groups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"rolebindings"}, Verbs: []string{"create"}},
+			{Groups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"clusterroles"}, Names: roles, Verbs: []string{"bind"}},
+		},
+	}, nil
+}
+
+// DeclaredOptions are for resources that files declare.
+type DeclaredOptions struct {
+	// Paths are the files, and directories of files. Default none.
+	Paths []string
+	// AllowExec lets them name commands to run.
+	AllowExec bool
+}
+
+func (o Options) declaredPart(apply func([]extension.Resource) error) (*part, error) {
+	if len(o.Declared.Paths) == 0 {
+		return nil, nil
+	}
+	set, err := declared.New(declared.Config{
+		Paths: o.Declared.Paths, AllowExec: o.Declared.AllowExec, ProcPath: o.Metrics.ProcPath, Apply: apply, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &part{resources: set.Resources, members: []run.Member{member("declared resources", set.Run)}, sources: set.Sources}, nil
+}

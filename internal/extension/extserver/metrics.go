@@ -1,0 +1,162 @@
+package extserver
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"portico.dev/internal/extension"
+	"portico.dev/internal/extension/hostmetrics"
+	"portico.dev/internal/extension/kubelet"
+	"portico.dev/internal/extension/metricsapi"
+	"portico.dev/internal/extension/promsource"
+	"portico.dev/internal/extension/register"
+	"portico.dev/internal/run"
+)
+
+// Where metrics.k8s.io comes from.
+const (
+	FromHost       = "host"
+	FromKubelets   = "kubelet"
+	FromPrometheus = "prometheus"
+	FromNowhere    = "none"
+)
+
+// MetricsOptions are for metrics.k8s.io.
+type MetricsOptions struct {
+	// Source is FromHost (default), FromKubelets, FromPrometheus, or FromNowhere: metrics.k8s.io is not hosted then.
+	Source string
+	// Resolution is how often is measured. Default 10 s for the host, 15 s otherwise.
+	Resolution time.Duration
+
+	// ProcPath and CgroupPath are where procfs and cgroups are mounted. Default /proc and /sys/fs/cgroup.
+	ProcPath, CgroupPath string
+	// HostPods is what of this machine is shown as pods: auto, kubepods, units, processes, none. Default auto.
+	HostPods string
+	// HostNamespace is where pods are that are none of Kubernetes's. HostMaxPods bounds them. Default host and 1000.
+	HostNamespace string
+	HostMaxPods   int
+
+	// NodeSelector selects the Nodes whose kubelets are asked. Default all.
+	NodeSelector string
+	// Kubelet says how kubelets are reached; Client, NodeSelector, Resolution and Logger are set from the rest.
+	Kubelet kubelet.Config
+	// KubeletAddressTypes are the addresses of a Node to try, best first. Default metrics-server's.
+	KubeletAddressTypes []string
+
+	// PrometheusNodeQueries measure nodes: node-exporter (default) or cadvisor. PrometheusWindow is the window of rates.
+	PrometheusNodeQueries string
+	PrometheusWindow      time.Duration
+}
+
+// measured is a source of metrics.k8s.io.
+type measured interface {
+	metricsapi.Source
+	Trouble() error
+}
+
+func (o Options) metricsPart() (*part, error) {
+	switch o.Metrics.Source {
+	case "", FromHost:
+		return o.hostPart()
+	case FromKubelets:
+		return o.kubeletPart()
+	case FromPrometheus:
+		return o.prometheusPart()
+	case FromNowhere:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("--metrics-source %q: it is one of %s, %s, %s, %s", o.Metrics.Source, FromHost, FromKubelets, FromPrometheus, FromNowhere)
+}
+
+func metricsOf(source measured, stored extension.Check, members ...run.Member) *part {
+	return &part{
+		resources: fixed(metricsapi.Resources(source)...),
+		members:   members,
+		sources:   func() []extension.Source { return []extension.Source{{Name: "metrics", Trouble: source.Trouble}} },
+		ready:     []extension.Check{stored},
+	}
+}
+
+func (o Options) hostPart() (*part, error) {
+	m := o.Metrics
+	nodes, err := newNodeLabels(o.Client, o.NodeName, o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	sampler, err := hostmetrics.New(hostmetrics.Config{
+		Node: o.NodeName, NodeLabels: nodes.Get, Pods: hostmetrics.Grouping(m.HostPods), PodNamespace: m.HostNamespace,
+		MaxPods: m.HostMaxPods, ProcPath: m.ProcPath, CgroupPath: m.CgroupPath, Resolution: m.Resolution, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := metricsOf(sampler, extension.Check{Name: "metric-storage-ready", Check: sampler.Stored},
+		member("host metrics", sampler.Run), member("node labels", nodes.Run))
+	p.live = []extension.Check{{Name: "metric-collection-timely", Check: sampler.Timely}}
+	p.needs = []register.Rule{{Groups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}}
+	return p, nil
+}
+
+// describedNeeds are what is described by metrics, whose labels select them.
+func describedNeeds() register.Rule {
+	return register.Rule{Groups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"list"}}
+}
+
+func (o Options) kubeletPart() (*part, error) {
+	m := o.Metrics
+	selector, err := labels.Parse(m.NodeSelector)
+	if err != nil {
+		return nil, fmt.Errorf("--node-selector: %w", err)
+	}
+	c := m.Kubelet
+	c.Client, c.NodeSelector, c.Resolution, c.Logger = o.Client, selector, m.Resolution, o.Logger
+	for _, t := range m.KubeletAddressTypes {
+		c.AddressTypes = append(c.AddressTypes, corev1.NodeAddressType(t))
+	}
+	source, err := kubelet.New(c)
+	if err != nil {
+		return nil, err
+	}
+	p := metricsOf(source, extension.Check{Name: "metric-storage-ready", Check: source.Stored}, member("kubelets", source.Run))
+	p.needs = []register.Rule{
+		describedNeeds(),
+		{Groups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}},
+	}
+	return p, nil
+}
+
+func (o Options) prometheusPart() (*part, error) {
+	m := o.Metrics
+	server, err := o.Prometheus.config()
+	if err != nil {
+		return nil, err
+	}
+	queries, err := m.nodeQueries()
+	if err != nil {
+		return nil, err
+	}
+	source, err := promsource.New(promsource.Config{
+		Prometheus: server, Queries: queries, Window: m.PrometheusWindow, Resolution: m.Resolution, Client: o.Client, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p := metricsOf(source, extension.Check{Name: "metric-storage-ready", Check: source.Stored}, member("prometheus metrics", source.Run))
+	p.needs = []register.Rule{describedNeeds()}
+	return p, nil
+}
+
+func (m MetricsOptions) nodeQueries() (promsource.Queries, error) {
+	switch name := cmp.Or(m.PrometheusNodeQueries, "node-exporter"); name {
+	case "node-exporter":
+		return promsource.NodeExporterQueries(), nil
+	case "cadvisor":
+		return promsource.CAdvisorQueries(), nil
+	default:
+		return promsource.Queries{}, fmt.Errorf("--prometheus-node-queries %q: it is node-exporter or cadvisor", name)
+	}
+}

@@ -1,0 +1,100 @@
+package extserver
+
+import (
+	"context"
+	"slices"
+
+	"portico.dev/internal/extension"
+	"portico.dev/internal/extension/register"
+	"portico.dev/internal/run"
+)
+
+// part is one thing that the server hosts, with what has to run for it.
+type part struct {
+	// resources are what it hosts now. They may change while it runs.
+	resources func() []extension.Resource
+	members   []run.Member
+	// sources may fail while everything else goes on.
+	sources func() []extension.Source
+	live    []extension.Check
+	ready   []extension.Check
+	// needs are what the server's own identity must be allowed for it.
+	needs []register.Rule
+}
+
+// fixed are resources that never change.
+func fixed(resources ...extension.Resource) func() []extension.Resource {
+	return func() []extension.Resource { return resources }
+}
+
+func member(name string, f func(context.Context) error) run.Member {
+	return run.Member{Name: name, Run: f}
+}
+
+// parts are all of them, together.
+type parts []part
+
+func (p parts) resources() []extension.Resource {
+	var all []extension.Resource
+	for _, one := range p {
+		all = append(all, one.resources()...)
+	}
+	return all
+}
+
+func (p parts) sources() []extension.Source {
+	var all []extension.Source
+	for _, one := range p {
+		if one.sources != nil {
+			all = append(all, one.sources()...)
+		}
+	}
+	return all
+}
+
+func (p parts) needs() []register.Rule {
+	var all []register.Rule
+	for _, one := range p {
+		all = append(all, one.needs...)
+	}
+	return all
+}
+
+// readable are the resources that a role of readers may read, by group. What has no plain resource names, such as custom
+// metrics, is readable whole.
+func (p parts) readable() []register.Resources {
+	var all []register.Resources
+	for _, r := range p.resources() {
+		group, name := r.GroupVersion().Group, r.GroupVersionResource().Resource
+		if name == "" {
+			name = "*"
+		}
+		i := slices.IndexFunc(all, func(g register.Resources) bool { return g.Group == group })
+		if i < 0 {
+			all = append(all, register.Resources{Group: group})
+			i = len(all) - 1
+		}
+		if !slices.Contains(all[i].Names, name) {
+			all[i].Names = append(all[i].Names, name)
+		}
+	}
+	return all
+}
+
+// parts makes what the options ask for. It reads the files that they name.
+func (o Options) parts(apply func([]extension.Resource) error) (parts, error) {
+	var all parts
+	for _, make := range []func() (*part, error){
+		o.metricsPart, o.customMetricsPart, o.projectsPart,
+		func() (*part, error) { return o.declaredPart(apply) },
+	} {
+		one, err := make()
+		if err != nil {
+			return nil, err
+		}
+		if one != nil {
+			all = append(all, *one)
+		}
+	}
+	return all, nil
+}

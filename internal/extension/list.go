@@ -1,0 +1,160 @@
+package extension
+
+import (
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/respond"
+)
+
+// listing is a list on its way to the client.
+type listing struct {
+	selection selection
+	items     []object
+	meta      metav1.ListMeta
+	// view and version are where the whole of it comes from; nil when it is not from a view, or is cut.
+	view    *view
+	version uint64
+}
+
+// list serves a list. What everybody of an audience gets alike is encoded once and kept while it does not change.
+func (s *served) list(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+	o := offer{verb: "list", protobuf: s.protobuf}
+	rep, ok := o.negotiate(r.Header.Get("Accept"))
+	if !ok {
+		return respond.NotAcceptable(o.acceptable()...)
+	}
+	options, err := parseOptions(r, false)
+	if err != nil {
+		return err
+	}
+	sel, err := parseSelection(s.Resource, info.Namespace, options.LabelSelector, options.FieldSelector)
+	if err != nil {
+		return err
+	}
+	include, err := includePolicy(r)
+	if err != nil {
+		return err
+	}
+	l, err := s.collect(r.Context(), sel, options)
+	if err != nil {
+		return err
+	}
+	if l.view == nil || !sel.selectsAll() || l.meta.Continue != "" {
+		doc, err := s.listDocument(l, rep, include)
+		if err != nil {
+			return err
+		}
+		return s.write(w, r, http.StatusOK, rep, doc)
+	}
+	return s.writeKept(w, r, l, rep, include)
+}
+
+// writeKept answers with a list that others of the same audience may ask for too.
+func (s *served) writeKept(w http.ResponseWriter, r *http.Request, l *listing, rep representation, include metav1.IncludeObjectPolicy) error {
+	k := bodyKey{view: l.view.id, namespace: l.selection.namespace, rep: rep, include: include}
+	plain := func() ([]byte, error) {
+		doc, err := s.listDocument(l, rep, include)
+		if err != nil {
+			return nil, err
+		}
+		raw := s.scratch.buffer()
+		defer s.scratch.giveBack(raw)
+		if err := doc.encode(raw, rep.media); err != nil {
+			return nil, err
+		}
+		if !k.gzip || raw.Len() < gzipThreshold {
+			return slices.Clone(raw.Bytes()), nil
+		}
+		small := s.scratch.buffer()
+		defer s.scratch.giveBack(small)
+		err = s.scratch.compress(small, raw.Bytes())
+		return slices.Clone(small.Bytes()), err
+	}
+	k.gzip = acceptsGzip(r)
+	made, err := s.bodies.get(k, l.version, plain)
+	if err != nil {
+		return err
+	}
+	coding := ""
+	if k.gzip && isGzip(made) {
+		coding = codingGzip
+	}
+	writeBody(w, r, http.StatusOK, rep.contentType(), coding, made)
+	return nil
+}
+
+func (s *served) listDocument(l *listing, rep representation, include metav1.IncludeObjectPolicy) (document, error) {
+	switch rep.form {
+	case tableForm:
+		return tableDocument(s.Resource, rep.version, l.meta, l.items, include)
+	case metadataForm:
+		return metadataListDocument(rep.version, l.meta, l.items), nil
+	}
+	return listDocument(s.kind, l.meta, l.items), nil
+}
+
+// collect finds what a list is to show.
+func (s *served) collect(ctx context.Context, sel selection, options metav1.ListOptions) (*listing, error) {
+	who := s.audience(ctx)
+	var start token
+	var l *listing
+	var err error
+	if options.Continue != "" {
+		l, start, err = s.resume(options.Continue, sel, who)
+	} else {
+		l, err = s.gather(ctx, sel, options)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.cut(l, int(min(options.Limit, maxPagedItems)), start, who)
+	return l, nil
+}
+
+// gather asks the source.
+func (s *served) gather(ctx context.Context, sel selection, options metav1.ListOptions) (*listing, error) {
+	if whole := sel.selectsAll() && sel.namespace == ""; s.views == nil || !s.keeps() && !whole {
+		q := sel.query()
+		q.User = s.shown(ctx)
+		items, err := s.source.list(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		items = sel.filter(items)
+		slices.SortFunc(items, byNamespaceAndName)
+		return &listing{selection: sel, items: items}, nil
+	}
+	v := s.views.of(caller(ctx))
+	now, err := v.refresh(ctx, s.freshEnough())
+	if err != nil {
+		return nil, err
+	}
+	l := &listing{selection: sel, items: sel.filter(now.items), view: v, version: now.version}
+	if !s.watchable() {
+		return l, nil
+	}
+	l.meta.ResourceVersion = formatVersion(now.version)
+	return l, checkListVersion(options, now.version)
+}
+
+// audience is who shares an answer: everybody, or those who look exactly like the caller.
+func (s *served) audience(ctx context.Context) [sha256.Size]byte {
+	if !s.perCaller {
+		return [sha256.Size]byte{}
+	}
+	return audience(caller(ctx))
+}
+
+func byNamespaceAndName(a, b object) int {
+	if c := strings.Compare(a.GetNamespace(), b.GetNamespace()); c != 0 {
+		return c
+	}
+	return strings.Compare(a.GetName(), b.GetName())
+}

@@ -1,0 +1,119 @@
+package metricsapi
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metricsv1 "k8s.io/metrics/pkg/apis/metrics/v1"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"portico.dev/internal/extension"
+)
+
+// Group is the API group.
+const Group = "metrics.k8s.io"
+
+// Resources are nodes and pods, in v1 and v1beta1: one source, two versions (KEP-5207 made v1 of v1beta1 unchanged).
+// Only get and list are offered: a measurement is never the same twice, so a watch would tell everybody everything at
+// every tick.
+func Resources(source Source) []extension.Resource {
+	return []extension.Resource{
+		extension.Of(nodeDefinition[metricsv1.NodeMetrics]("v1"), nodesV1(source)),
+		extension.Of(podDefinition[metricsv1.PodMetrics]("v1"), podsV1(source)),
+		extension.Of(nodeDefinition[metricsv1beta1.NodeMetrics]("v1beta1"), nodesV1beta1(source)),
+		extension.Of(podDefinition[metricsv1beta1.PodMetrics]("v1beta1"), podsV1beta1(source)),
+	}
+}
+
+// provider makes objects of one version (T) of what a source measured (U).
+type provider[U, T any] struct {
+	usages func(ctx context.Context, q extension.Query) ([]U, error)
+	object func(*U) T
+	row    func(*T) row
+	last   atomic.Pointer[made[U, T]]
+}
+
+// made is the objects that were made of usages. A source gives the same slice until it has measured anew, and large
+// lists are asked for more often than that.
+type made[U, T any] struct {
+	usages  []U
+	objects []T
+}
+
+// row is what the Table of an object shows.
+type row struct {
+	name   string
+	used   corev1.ResourceList
+	window time.Duration
+}
+
+// List tells the usages that q asks for; the host selects.
+func (p *provider[U, T]) List(ctx context.Context, q extension.Query) ([]T, error) {
+	usages, err := p.usages(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if last := p.last.Load(); last != nil && len(usages) == len(last.usages) && len(usages) > 0 && &usages[0] == &last.usages[0] {
+		return last.objects, nil
+	}
+	items := make([]T, len(usages))
+	for i := range usages {
+		items[i] = p.object(&usages[i])
+	}
+	if q.Namespace == "" && q.Name == "" {
+		p.last.Store(&made[U, T]{usages, items})
+	}
+	return items, nil
+}
+
+// Columns are metrics-server's: a column for each resource that the first item has.
+func (p *provider[U, T]) Columns(items []T) []extension.Column[T] {
+	columns := []extension.Column[T]{{
+		Name: "Name", Type: "string", Format: "name", Description: "Name of the resource",
+		Value: func(o *T) any { return p.row(o).name },
+	}}
+	if len(items) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(p.row(&items[0]).used)) {
+			columns = append(columns, extension.Column[T]{
+				Name: string(name), Type: "string", Format: "quantity",
+				Value: func(o *T) any { used := p.row(o).used[name]; return used.String() },
+			})
+		}
+	}
+	return append(columns, extension.Column[T]{
+		Name: "Window", Type: "string", Format: "duration",
+		Value: func(o *T) any { return p.row(o).window.String() },
+	})
+}
+
+func objectMeta(namespace, name string, labels map[string]string, s Span) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(s.Timestamp)}
+}
+
+func (s Span) window() metav1.Duration {
+	return metav1.Duration{Duration: s.Window.Round(time.Millisecond)}
+}
+
+func (u Usage) quantities() corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(u.Cores*1e9), resource.Nano),
+		corev1.ResourceMemory: *resource.NewQuantity(int64(u.WorkingSet), resource.BinarySI),
+	}
+}
+
+const metadataDocs = "Standard object's metadata. " +
+	"More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata"
+
+const usageDocs = "by resource name: cpu in cores, as the average over the window, " +
+	"and memory in bytes, as the working set at its end."
+
+const (
+	timestampDocs = "The end of the time interval [timestamp-window, timestamp] from which the metrics were collected."
+	windowDocs    = "The length of the time interval [timestamp-window, timestamp] from which the metrics were collected."
+)

@@ -1,0 +1,94 @@
+package metricsapi
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"portico.dev/internal/extension"
+)
+
+// fixed is a source that says what it is told to.
+type fixed struct {
+	nodes []NodeUsage
+	pods  []PodUsage
+	err   error
+}
+
+func (f fixed) Nodes(context.Context, extension.Query) ([]NodeUsage, error) { return f.nodes, f.err }
+func (f fixed) Pods(context.Context, extension.Query) ([]PodUsage, error)   { return f.pods, f.err }
+
+func TestQuantitiesAreMetricsServers(t *testing.T) {
+	at := time.Unix(1700000000, 0)
+	n := nodesV1(fixed{nodes: []NodeUsage{{Name: "a", Usage: Usage{1.25, 3000001 << 10}, Span: Span{at, 10*time.Second + 3*time.Millisecond + 7*time.Microsecond}}}})
+	items, err := n.List(t.Context(), extension.Query{})
+	if err != nil || len(items) != 1 {
+		t.Fatalf("%v %v", items, err)
+	}
+	m := items[0]
+	if cpu, memory := m.Usage.Cpu().String(), m.Usage.Memory().String(); cpu != "1250m" || memory != "3000001Ki" {
+		t.Errorf("cpu %s, memory %s", cpu, memory)
+	}
+	if m.Window.Duration.String() != "10.003s" || !m.Timestamp.Time.Equal(at) || !m.CreationTimestamp.Time.Equal(at) {
+		t.Errorf("window %s, timestamp %s", m.Window.Duration, m.Timestamp)
+	}
+}
+
+func TestBothVersionsSayTheSame(t *testing.T) {
+	source := fixed{
+		nodes: []NodeUsage{{Name: "a", Labels: map[string]string{"k": "v"}, Usage: Usage{0.5, 1 << 20}}},
+		pods: []PodUsage{{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "x"}, Containers: []ContainerUsage{
+			{"one", Usage{0.25, 1 << 20}}, {"two", Usage{0.5, 2 << 20}},
+		}}},
+	}
+	v1, err := nodesV1(source).List(t.Context(), extension.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	beta, err := nodesV1beta1(source).List(t.Context(), extension.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(beta) != len(v1) || beta[0].Name != v1[0].Name || beta[0].Labels["k"] != "v" || beta[0].Usage.Memory().Cmp(*v1[0].Usage.Memory()) != 0 {
+		t.Errorf("v1 %+v, v1beta1 %+v", v1, beta)
+	}
+	if a, b := nodesV1(source).Columns(v1), nodesV1beta1(source).Columns(beta); len(a) != 4 || len(b) != 4 || a[1].Value(&v1[0]) != b[1].Value(&beta[0]) {
+		t.Errorf("columns differ: %v %v", a, b)
+	}
+	pods, err := podsV1(source).List(t.Context(), extension.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	betaPods, err := podsV1beta1(source).List(t.Context(), extension.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := podsV1(source).Columns(pods), podsV1beta1(source).Columns(betaPods)
+	for i, want := range []any{"p", "750m", "3Mi", "0s"} {
+		if got, beta := a[i].Value(&pods[0]), b[i].Value(&betaPods[0]); got != want || beta != want {
+			t.Errorf("%s: v1 %v, v1beta1 %v, want %v", a[i].Name, got, beta, want)
+		}
+	}
+	if got := pods[0].Containers[0].Usage.Cpu().String(); got != "250m" || pods[0].Labels["app"] != "x" {
+		t.Errorf("the sum of a row changed the object: %s %v", got, pods[0].Labels)
+	}
+}
+
+func TestNothingMeasuredYet(t *testing.T) {
+	n := podsV1(&Board{})
+	items, err := n.List(t.Context(), extension.Query{})
+	if err != nil || items == nil || len(items) != 0 {
+		t.Errorf("%v %v", items, err)
+	}
+	if columns := n.Columns(items); len(columns) != 2 {
+		t.Errorf("%d columns of an empty list", len(columns))
+	}
+}
+
+func TestSourceThatFails(t *testing.T) {
+	broken := errors.New("no counters")
+	if _, err := nodesV1beta1(fixed{err: broken}).List(t.Context(), extension.Query{}); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,161 @@
+package extension
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Lists that were cut are kept whole for whoever comes for the rest: for as long as etcd keeps a revision under
+// kube-apiserver, and no more of them than this.
+const (
+	pageLife      = 5 * time.Minute
+	maxPages      = 256
+	maxPagedItems = 200_000
+)
+
+// token is what a continue parameter carries. It names a kept list only together with who asks and for what, all of
+// which go into the key: somebody else's token finds nothing.
+type token struct {
+	Version string `json:"rv,omitempty"`
+	Nonce   string `json:"nonce,omitempty"` // of lists that have no version
+	Start   int    `json:"start"`
+}
+
+func (t token) String() string {
+	raw, _ := json.Marshal(t) // plain strings and a number cannot fail
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+func parseToken(text string) (token, error) {
+	var t token
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(raw, &t)
+	}
+	if err == nil && t.Start <= 0 {
+		err = fmt.Errorf("starts at %d", t.Start)
+	}
+	if err != nil {
+		return t, apierrors.NewBadRequest("continue: not a token that this server gave; start a new list without it")
+	}
+	return t, nil
+}
+
+// errPageGone is what a client hears whose list is not kept any more; its pager starts again by the reason.
+func errPageGone() error {
+	return apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
+		"You must start a new list without the continue parameter.")
+}
+
+type pageKey [sha256.Size]byte
+
+// page is a list that was cut.
+type page struct {
+	items   []object
+	expires time.Time
+}
+
+// pages keeps lists that were cut, the oldest first to go.
+type pages struct {
+	mu    sync.Mutex // guards what follows
+	kept  *simplelru.LRU[pageKey, page]
+	items int
+}
+
+func newPages() *pages {
+	p := &pages{}
+	kept, err := simplelru.NewLRU(maxPages, func(_ pageKey, gone page) { p.items -= len(gone.items) })
+	if err != nil {
+		panic("extension: " + err.Error()) // only for a limit below one
+	}
+	p.kept = kept
+	return p
+}
+
+func (p *pages) find(k pageKey, now time.Time) ([]object, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sweep(now)
+	// Peek and not Get: the order stays that of age, by which sweep goes.
+	found, ok := p.kept.Peek(k)
+	return found.items, ok
+}
+
+func (p *pages) keep(k pageKey, items []object, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sweep(now)
+	p.kept.Remove(k)
+	p.kept.Add(k, page{items, now.Add(pageLife)})
+	p.items += len(items)
+	for p.items > maxPagedItems && p.kept.Len() > 1 {
+		p.kept.RemoveOldest()
+	}
+}
+
+// sweep drops what is too old. The caller holds mu.
+func (p *pages) sweep(now time.Time) {
+	for {
+		_, oldest, ok := p.kept.GetOldest()
+		if !ok || now.Before(oldest.expires) {
+			return
+		}
+		p.kept.RemoveOldest()
+	}
+}
+
+// pageKey is under which the list that sel asks for is kept.
+func (s *served) pageKey(who [sha256.Size]byte, sel selection, t token) pageKey {
+	raw, _ := json.Marshal([]any{s.number, who[:], sel.namespace, sel.labels.String(), sel.fields.String(), t.Version, t.Nonce})
+	return sha256.Sum256(raw)
+}
+
+// cut leaves the first limit items of a list, keeps the whole for the rest, and says in meta how to get it.
+func (s *served) cut(l *listing, limit int, start token, who [sha256.Size]byte) {
+	rest := l.items
+	if start.Start > 0 {
+		rest = rest[start.Start:]
+	}
+	if limit <= 0 || len(rest) <= limit {
+		l.items = rest
+		return
+	}
+	next := token{Version: l.meta.ResourceVersion, Nonce: start.Nonce, Start: start.Start + limit}
+	if next.Version == "" && next.Nonce == "" {
+		next.Nonce = rand.Text()
+	}
+	if start.Start == 0 {
+		s.pages.keep(s.pageKey(who, l.selection, next), l.items, time.Now())
+	}
+	l.items = rest[:limit]
+	l.meta.Continue = next.String()
+	if l.selection.selectsAll() {
+		left := int64(len(rest) - limit)
+		l.meta.RemainingItemCount = &left
+	}
+}
+
+// resume finds the list that a continue token is about.
+func (s *served) resume(text string, sel selection, who [sha256.Size]byte) (*listing, token, error) {
+	t, err := parseToken(text)
+	if err != nil {
+		return nil, t, err
+	}
+	items, ok := s.pages.find(s.pageKey(who, sel, t), time.Now())
+	if !ok {
+		return nil, t, errPageGone()
+	}
+	if t.Start >= len(items) {
+		return nil, t, apierrors.NewBadRequest("continue: starts beyond the end of the list; start a new list without it")
+	}
+	return &listing{selection: sel, items: items, meta: metav1.ListMeta{ResourceVersion: t.Version}}, t, nil
+}

@@ -1,0 +1,120 @@
+package projects
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"portico.dev/internal/extension"
+	"portico.dev/internal/extension/frontdoor"
+)
+
+const (
+	namespacePath = "/api/v1/namespaces"
+	// shareList is how old the list of all namespaces may be, so that watchers that poll together cost one read.
+	shareList = time.Second
+)
+
+// namespaces reads and writes namespaces as the server. Nothing here depends on who asks.
+type namespaces struct {
+	client  *frontdoor.Client
+	trouble atomic.Pointer[error]
+
+	turn chan struct{} // admits one read of the list at a time; its holder may write what follows
+	read time.Time     // when the read of list began
+	list []corev1.Namespace
+
+	mu    sync.Mutex
+	wrote time.Time // when a namespace was last made or deleted here
+}
+
+func newNamespaces(client *frontdoor.Client) *namespaces {
+	return &namespaces{client: client, turn: make(chan struct{}, 1)}
+}
+
+// Trouble is why the list could not be read last time, nil when it could.
+func (n *namespaces) Trouble() error {
+	if p := n.trouble.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// all lists every namespace as of notBefore or later, sorted by name. The result is shared and must not be changed.
+func (n *namespaces) all(ctx context.Context, notBefore time.Time) ([]corev1.Namespace, error) {
+	select {
+	case n.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-n.turn }()
+	n.mu.Lock()
+	if n.wrote.After(notBefore) {
+		notBefore = n.wrote
+	}
+	n.mu.Unlock()
+	if n.list != nil && !n.read.Before(notBefore) {
+		return n.list, nil
+	}
+	began := time.Now()
+	var list corev1.NamespaceList
+	if err := n.client.Get(ctx, namespacePath, nil, "", &list); err != nil {
+		if ctx.Err() == nil {
+			n.trouble.Store(&err)
+		}
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	n.trouble.Store(nil)
+	slices.SortFunc(list.Items, func(a, b corev1.Namespace) int { return strings.Compare(a.Name, b.Name) })
+	n.list, n.read = append([]corev1.Namespace{}, list.Items...), began
+	return n.list, nil
+}
+
+func (n *namespaces) get(ctx context.Context, name string) (*corev1.Namespace, error) {
+	var out corev1.Namespace
+	err := n.client.Get(ctx, namespacePath+"/"+name, nil, "", &out)
+	switch {
+	case frontdoor.Refused(err, metav1.StatusReasonNotFound):
+		return nil, extension.ErrNotFound
+	case err != nil:
+		return nil, fmt.Errorf("get namespace: %w", err)
+	}
+	return &out, nil
+}
+
+func (n *namespaces) create(ctx context.Context, name string, annotations map[string]string) (*corev1.Namespace, error) {
+	defer n.written()
+	var out corev1.Namespace
+	err := n.client.Create(ctx, namespacePath, corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+	}, &out)
+	if err != nil {
+		return nil, fmt.Errorf("create namespace: %w", err)
+	}
+	return &out, nil
+}
+
+// delete deletes the namespace that has this name and UID, and no other that came after it.
+func (n *namespaces) delete(ctx context.Context, name string, uid types.UID, how *metav1.DeleteOptions) error {
+	defer n.written()
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+	if how != nil {
+		options.PropagationPolicy = how.PropagationPolicy
+	}
+	return n.client.Delete(ctx, namespacePath+"/"+name, options)
+}
+
+func (n *namespaces) written() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wrote = time.Now()
+}

@@ -1,0 +1,355 @@
+package projects_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"portico.dev/internal/extension/hosttest"
+	"portico.dev/internal/extension/projects"
+)
+
+func TestEverybodySeesTheirOwn(t *testing.T) {
+	d := newDoor("a", "b", "c")
+	d.bind("a", "alice", "view")
+	d.bind("b", "alice", "admin")
+	d.bind("b", "bob", "view")
+	s := serve(t, d, nil)
+	for user, want := range map[string]string{"alice": "a b", "bob": "b", "carol": "", "root": "a b c"} {
+		if got := seen(t, s, user); got != want {
+			t.Errorf("%s sees %q, want %q", user, got, want)
+		}
+	}
+	d.set(func() {
+		if d.reviewed["root get a"] {
+			t.Error("who may list all namespaces was asked about one")
+		}
+	})
+	if a := s.Get("bob", projectPath+"/b"); a.StatusCode != http.StatusOK || !strings.Contains(a.Body, `"phase":"Active"`) {
+		t.Errorf("own: %d %s", a.StatusCode, a.Body)
+	}
+	hidden, missing := s.Get("bob", projectPath+"/a"), s.Get("bob", projectPath+"/z")
+	if hidden.StatusCode != http.StatusNotFound || strings.NewReplacer(`\"a\"`, `\"z\"`, `:"a"`, `:"z"`).Replace(hidden.Body) != missing.Body {
+		t.Errorf("what is hidden can be told from what is not there: %s %s", hidden.Body, missing.Body)
+	}
+	a := s.Get("alice", projectPath, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	if !strings.Contains(a.Body, `"name":"Display Name"`) || strings.Contains(a.Body, `"c"`) {
+		t.Errorf("table: %s", a.Body)
+	}
+}
+
+func TestAQuestionThatCannotBeAskedIsNotAShorterList(t *testing.T) {
+	d := newDoor("a", "b")
+	d.bind("a", "alice", "view")
+	s := serve(t, d, nil)
+	for _, path := range []string{"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "GET /api/v1/namespaces"} {
+		for _, code := range []int{403, 503} {
+			d.set(func() { d.refuse[path] = code })
+			hosttest.Eventually(t, "the list fails", func() bool { return s.Get("alice", projectPath).StatusCode != http.StatusOK })
+			if a := s.Get("alice", projectPath); a.StatusCode != http.StatusInternalServerError || strings.Contains(a.Body, `"items"`) {
+				t.Errorf("%s %d: %d %s", path, code, a.StatusCode, a.Body)
+			}
+		}
+		d.set(func() { d.refuse = map[string]int{} })
+	}
+}
+
+func TestAnAnswerIsRememberedForOneCaller(t *testing.T) {
+	d := newDoor("a", "b")
+	d.bind("a", "alice", "view")
+	s := serve(t, d, func(c *projects.Config) { c.ReviewAge = time.Hour })
+	seen(t, s, "alice")
+	var before int
+	d.set(func() { before = d.reviews })
+	seen(t, s, "alice")
+	d.set(func() {
+		if d.reviews != before {
+			t.Errorf("alice was asked about again")
+		}
+	})
+	if got := seen(t, s, "bob"); got != "" {
+		t.Errorf("bob sees %q", got)
+	}
+}
+
+func (d *door) has(name string) (n *corev1.Namespace) {
+	d.set(func() { n = d.namespaces[name] })
+	return n
+}
+
+func TestARequestMakesANamespaceAndItsAdmin(t *testing.T) {
+	d := newDoor("taken")
+	s := serve(t, d, func(c *projects.Config) { c.Roles = []string{"admin", "project-owner"} })
+	a := ask(s, "alice", request("shop"))
+	if a.StatusCode != http.StatusCreated || !strings.Contains(a.Body, `"kind":"ProjectRequest"`) || !strings.Contains(a.Body, `"uid":"uid-2"`) {
+		t.Fatalf("%d %s", a.StatusCode, a.Body)
+	}
+	n := d.has("shop")
+	if n == nil || n.Annotations["portico.dev/requester"] != "alice" || n.Annotations["portico.dev/display-name"] != "Shop" || len(n.Labels) > 0 {
+		t.Fatalf("%+v", n)
+	}
+	d.set(func() {
+		if b := d.bindings["shop"]; len(b) != 2 || b[0].Name != "project-admin" || b[0].Subjects[0].Name != "alice" || b[0].RoleRef.Name != "admin" || b[1].RoleRef.Name != "project-owner" {
+			t.Errorf("%+v", b)
+		}
+	})
+	if seen(t, s, "alice") != "shop" || seen(t, s, "bob") != "" {
+		t.Error("who asked does not see it, or somebody else does")
+	}
+	t.Run("and they may delete it", func(t *testing.T) {
+		if a := s.Do("bob", http.MethodDelete, projectPath+"/shop", nil); a.StatusCode != http.StatusNotFound {
+			t.Errorf("bob: %d %s", a.StatusCode, a.Body)
+		}
+		d.set(func() { d.bind("shop", "carol", "view") })
+		if a := s.Do("carol", http.MethodDelete, projectPath+"/shop", nil); a.StatusCode != http.StatusForbidden {
+			t.Errorf("carol: %d %s", a.StatusCode, a.Body)
+		}
+		if d.has("shop") == nil {
+			t.Fatal("it is gone")
+		}
+		if a := s.Do("alice", http.MethodDelete, projectPath+"/shop", nil); a.StatusCode != http.StatusOK {
+			t.Errorf("alice: %d %s", a.StatusCode, a.Body)
+		}
+		if d.has("shop") != nil || seen(t, s, "alice") != "" {
+			t.Error("it is still there")
+		}
+	})
+}
+
+func TestARequestIsRefused(t *testing.T) {
+	d := newDoor("taken")
+	s := serve(t, d, nil)
+	for _, c := range []struct {
+		situation, user, body string
+		code                  int
+		want                  string
+	}{
+		{"a name that is taken", "alice", request("taken"), 409, "already exists"},
+		{"a name that is none", "alice", request("No Name"), 422, "metadata.name"},
+		{"a reserved prefix", "alice", request("kube-mine"), 422, "reserved"},
+		{"a reserved name", "alice", request("default"), 422, "reserved"},
+		{"nobody", "system:anonymous", request("x"), 403, "nobody knows who asks"},
+		{"labels, which set policies", "alice", strings.Replace(request("x"), `"name"`, `"labels":{"pod-security.kubernetes.io/enforce":"privileged"},"name"`, 1), 422, "set policies"},
+		{"a description without end", "alice", strings.Replace(request("x"), `"displayName"`, `"description":"`+strings.Repeat("x", 5000)+`","displayName"`, 1), 422, "description"},
+	} {
+		t.Run(c.situation, func(t *testing.T) {
+			if a := ask(s, c.user, c.body); a.StatusCode != c.code || !strings.Contains(a.Body, c.want) {
+				t.Errorf("%d %s", a.StatusCode, a.Body)
+			}
+		})
+	}
+	if d.has("x") != nil || len(d.bindings) > 0 || d.has("taken").Annotations != nil {
+		t.Errorf("something was made or changed: %v %v", d.namespaces, d.bindings)
+	}
+}
+
+// A namespace that nobody was made admin of must not stay and block the name.
+func TestWhatCannotBeFinishedIsUndone(t *testing.T) {
+	for situation, c := range map[string]struct {
+		path string
+		lose bool
+	}{
+		"the binding is refused":               {"POST /apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings", false},
+		"the binding's answer is lost":         {"POST /apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings", true},
+		"the namespace is refused":             {"POST /api/v1/namespaces", false},
+		"the answer to the namespace was lost": {"POST /api/v1/namespaces", true},
+	} {
+		t.Run(situation, func(t *testing.T) {
+			d := newDoor()
+			s := serve(t, d, nil)
+			d.set(func() {
+				d.lose[c.path] = c.lose
+				if !c.lose {
+					d.refuse[c.path] = 403
+				}
+			})
+			if a := ask(s, "alice", request("shop")); a.StatusCode != http.StatusInternalServerError {
+				t.Errorf("%d %s", a.StatusCode, a.Body)
+			}
+			if n := d.has("shop"); n != nil {
+				t.Errorf("left behind: %+v", n)
+			}
+			d.set(func() { d.lose, d.refuse = map[string]bool{}, map[string]int{} })
+			if a := ask(s, "bob", request("shop")); a.StatusCode != http.StatusCreated {
+				t.Errorf("afterwards: %d %s", a.StatusCode, a.Body)
+			}
+		})
+	}
+}
+
+func TestOneNameHasOneOwner(t *testing.T) {
+	d := newDoor()
+	s := serve(t, d, nil)
+	codes := make([]int, 12)
+	var wg sync.WaitGroup
+	for i := range codes {
+		wg.Go(func() { codes[i] = ask(s, fmt.Sprint("user-", i), request("shop")).StatusCode })
+	}
+	wg.Wait()
+	owner := -1
+	for i, code := range codes {
+		switch {
+		case code == http.StatusCreated && owner < 0:
+			owner = i
+		case code != http.StatusConflict:
+			t.Errorf("user-%d: %d", i, code)
+		}
+	}
+	d.set(func() {
+		if b := d.bindings["shop"]; owner < 0 || len(b) != 1 || b[0].Subjects[0].Name != fmt.Sprint("user-", owner) {
+			t.Errorf("owner %d, bindings %+v", owner, b)
+		}
+	})
+}
+
+func TestTheBoundHoldsForSimultaneousRequests(t *testing.T) {
+	d := newDoor()
+	s := serve(t, d, func(c *projects.Config) { c.MaxPerUser = 3 })
+	var wg sync.WaitGroup
+	for i := range 10 {
+		wg.Go(func() { ask(s, "alice", request(fmt.Sprint("p", i))) })
+	}
+	wg.Wait()
+	d.set(func() {
+		if len(d.namespaces) != 3 {
+			t.Errorf("alice has %d", len(d.namespaces))
+		}
+	})
+	if a := ask(s, "alice", request("more")); a.StatusCode != http.StatusForbidden || !strings.Contains(a.Body, "3 is the limit; delete one first") {
+		t.Errorf("%d %s", a.StatusCode, a.Body)
+	}
+	if a := ask(s, "bob", request("mine")); a.StatusCode != http.StatusCreated {
+		t.Errorf("bob: %d %s", a.StatusCode, a.Body)
+	}
+}
+
+func TestTheOpenShiftGroup(t *testing.T) {
+	d := newDoor()
+	s := serve(t, d, func(c *projects.Config) { c.Group = projects.OpenShiftGroup })
+	body := strings.Replace(request("shop"), "project.portico.dev", "project.openshift.io", 1)
+	a := s.Do("alice", http.MethodPost, "/apis/project.openshift.io/v1/projectrequests", strings.NewReader(body), "Content-Type", "application/json")
+	if a.StatusCode != http.StatusCreated || d.has("shop").Annotations["openshift.io/requester"] != "alice" {
+		t.Errorf("%d %s", a.StatusCode, a.Body)
+	}
+	if _, err := projects.New(projects.Config{Group: "other"}); err == nil {
+		t.Error("a group that is none")
+	}
+}
+
+// Callers come and go while rights change; nobody may ever be told of a namespace that they never were allowed to get.
+// Run it with -race.
+func TestNothingIsSharedBetweenCallers(t *testing.T) {
+	d := newDoor()
+	users := []string{"alice", "bob", "carol", "dave"}
+	for _, u := range users {
+		for i := range 3 {
+			name := fmt.Sprint(u, "-", i)
+			d.add(name, nil)
+			d.bind(name, u, "view")
+		}
+	}
+	s := serve(t, d, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	gained := make([]bool, len(users))
+	for i, u := range users {
+		watcher := watchAs(t, s, u)
+		wg.Go(func() {
+			defer watcher.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case e, ok := <-watcher.ResultChan():
+					if !ok {
+						return
+					}
+					if e.Type == watch.Bookmark {
+						continue
+					}
+					o, isObject := e.Object.(metav1.Object)
+					if !isObject || !strings.HasPrefix(o.GetName(), u+"-") {
+						t.Errorf("%s was told of %+v", u, e.Object)
+					}
+					if isObject && o.GetName() == u+"-new" && e.Type == watch.Added {
+						gained[i] = true
+						return
+					}
+				}
+			}
+		})
+		wg.Go(func() {
+			for range 10 {
+				for name := range strings.FieldsSeq(seen(t, s, u)) {
+					if !strings.HasPrefix(name, u+"-") {
+						t.Errorf("%s sees %s", u, name)
+					}
+				}
+			}
+		})
+	}
+	for _, u := range users {
+		d.set(func() {
+			d.add(u+"-new", nil)
+			d.bind(u+"-new", u, "view")
+		})
+	}
+	wg.Wait()
+	for i, ok := range gained {
+		if !ok {
+			t.Errorf("%s was never told of the new one", users[i])
+		}
+	}
+}
+
+// watchAs watches as client-go's informers do.
+func watchAs(t *testing.T, s *hosttest.Server, user string) watch.Interface {
+	t.Helper()
+	config := s.As(user)
+	client, err := dynamic.NewForConfig(config)
+	must(t, err)
+	yes := true
+	w, err := client.Resource(schema.GroupVersionResource{Group: "project.portico.dev", Version: "v1", Resource: "projects"}).
+		Watch(t.Context(), metav1.ListOptions{SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+	must(t, err)
+	return w
+}
+
+func TestWhoLosesTheRightIsToldThatItIsGone(t *testing.T) {
+	d := newDoor("a")
+	d.bind("a", "alice", "view")
+	s := serve(t, d, nil)
+	w := watchAs(t, s, "alice")
+	defer w.Stop()
+	next := func() string {
+		select {
+		case e := <-w.ResultChan():
+			raw, _ := json.Marshal(e.Object)
+			return string(e.Type) + " " + string(raw)
+		case <-time.After(time.Minute):
+			return "nothing"
+		}
+	}
+	if e := next(); !strings.HasPrefix(e, "ADDED") {
+		t.Fatal(e)
+	}
+	if e := next(); !strings.HasPrefix(e, "BOOKMARK") {
+		t.Fatal(e)
+	}
+	d.set(func() { delete(d.bindings, "a") })
+	if e := next(); !strings.HasPrefix(e, "DELETED") || !strings.Contains(e, `"name":"a"`) {
+		t.Error(e)
+	}
+}

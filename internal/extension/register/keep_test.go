@@ -1,0 +1,217 @@
+package register
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// frontDoor keeps what is applied, by path, and refuses what a test says.
+type frontDoor struct {
+	mu      sync.Mutex
+	objects map[string]map[string]any
+	refuse  func(r *http.Request) int
+	bodies  []string // of deletions
+}
+
+func (f *frontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		if code := f.refuse(r); code != 0 {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, `{"kind":"Status","message":"`+r.Method+` is forbidden"}`)
+			return
+		}
+	}
+	body, _ := io.ReadAll(r.Body)
+	switch r.Method {
+	case http.MethodPatch:
+		var o map[string]any
+		if json.Unmarshal(body, &o) != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		o["metadata"].(map[string]any)["uid"] = "uid-of-" + r.URL.Path
+		o["metadata"].(map[string]any)["resourceVersion"] = "7"
+		f.objects[r.URL.Path] = o
+	case http.MethodDelete:
+		f.bodies = append(f.bodies, string(body))
+		delete(f.objects, r.URL.Path)
+	}
+	o, ok := f.objects[r.URL.Path]
+	if !ok && r.Method == http.MethodGet {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(o)
+}
+
+func (f *frontDoor) paths() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for path := range f.objects {
+		out = append(out, path[strings.LastIndex(path, "/")+1:])
+	}
+	slices.Sort(out)
+	return out
+}
+
+// keeping runs a keeper against a front door in synthetic time.
+func keeping(t *testing.T, f *frontDoor, registration func() Registration, test func(k *Keeper)) error {
+	t.Helper()
+	k := &Keeper{config: Config{Registration: registration, Logger: zap.NewNop()}, ready: make(chan struct{}), nudge: make(chan struct{}, 1),
+		base: mustURL(t, "https://front-door"), http: &http.Client{Transport: once(func(r *http.Request) (*http.Response, error) {
+			rec := httptest.NewRecorder()
+			f.ServeHTTP(rec, r)
+			return rec.Result(), nil
+		})}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	synctest.Wait()
+	test(k)
+	cancel()
+	return <-done
+}
+
+func TestWhatIsNotServedAnyMoreIsUnregistered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &frontDoor{objects: map[string]map[string]any{}}
+		r := registration()
+		extra := []schema.GroupVersion{{Group: "a.example.com", Version: "v1"}, {Group: "b.example.com", Version: "v1"}, {Group: "a.example.com", Version: "v1"}}
+		r.GroupVersions = append(r.GroupVersions, extra...)
+		must(t, keeping(t, f, func() Registration { return r }, func(k *Keeper) {
+			if got := strings.Join(f.paths(), " "); got != "metrics v1.a.example.com v1.b.example.com v1.metrics.k8s.io v1beta1.metrics.k8s.io" {
+				t.Fatalf("registered %s", got)
+			}
+			// Somebody else takes b over; both leave us.
+			f.mu.Lock()
+			f.objects["/apis/apiregistration.k8s.io/v1/apiservices/v1.b.example.com"]["spec"].(map[string]any)["service"] = map[string]any{"namespace": "other", "name": "other"}
+			f.mu.Unlock()
+			r = registration()
+			k.Nudge()
+			synctest.Wait()
+			if got := strings.Join(f.paths(), " "); got != "metrics v1.b.example.com v1.metrics.k8s.io v1beta1.metrics.k8s.io" {
+				t.Errorf("left are %s", got)
+			}
+			if len(f.bodies) != 1 || !strings.Contains(f.bodies[0], `"resourceVersion":"7"`) {
+				t.Errorf("deleted with %s", f.bodies)
+			}
+		}))
+	})
+}
+
+func TestEveryMissingPermissionIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &frontDoor{objects: map[string]map[string]any{}, refuse: func(*http.Request) int { return http.StatusForbidden }}
+		err := keeping(t, f, registration, func(*Keeper) {})
+		var refused *RefusedError
+		if !errors.As(err, &refused) {
+			t.Fatalf("error %v", err)
+		}
+		if got := strings.Join(refused.Permissions, "; "); got != "create and patch services in kube-system; create and patch apiservices" {
+			t.Errorf("permissions %q", got)
+		}
+		want := "register Service/kube-system/metrics: the front door answered 403: PATCH is forbidden (and 2 more); this server needs the right to create and patch services in kube-system, to create and patch apiservices; grant it, or apply the output of 'extserver manifests' as an administrator and start with --register=false"
+		if err.Error() != want {
+			t.Errorf("error\n%v\nwant\n%s", err, want)
+		}
+		text, err := YAML(refused.Objects)
+		must(t, err)
+		for _, part := range []string{"kind: ClusterRole\n", "name: v1beta1.metrics.k8s.io"} {
+			if !strings.Contains(string(text), part) {
+				t.Errorf("the manifests lack %q", part)
+			}
+		}
+	})
+}
+
+func TestADeletionThatIsForbiddenDoesNotStopTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &frontDoor{objects: map[string]map[string]any{}, refuse: func(r *http.Request) int {
+			if r.Method == http.MethodDelete {
+				return http.StatusForbidden
+			}
+			return 0
+		}}
+		r := registration()
+		must(t, keeping(t, f, func() Registration { return r }, func(k *Keeper) {
+			r.GroupVersions = r.GroupVersions[:1]
+			k.Nudge()
+			synctest.Wait()
+			if len(k.written) != 1 {
+				t.Errorf("%v is still to be deleted", k.written)
+			}
+		}))
+	})
+}
+
+// rotating is a certificate whose bundle changes.
+type rotating struct {
+	changed   chan struct{}
+	published []string
+}
+
+func (c *rotating) Changed() <-chan struct{} { return c.changed }
+func (c *rotating) Published(bundle []byte)  { c.published = append(c.published, string(bundle)) }
+
+func TestABundleIsPublishedOnlyWhenEveryRegistrationHasIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := ""
+		f := &frontDoor{objects: map[string]map[string]any{}, refuse: func(r *http.Request) int {
+			if refuse != "" && strings.HasSuffix(r.URL.Path, refuse) {
+				return http.StatusForbidden
+			}
+			return 0
+		}}
+		c := &rotating{changed: make(chan struct{}, 1)}
+		r := registration()
+		must(t, keeping(t, f, func() Registration { return r }, func(k *Keeper) {
+			k.config.Certificate = c
+			k.Nudge()
+			synctest.Wait()
+			refuse, r.CABundle = "v1beta1.metrics.k8s.io", []byte("PEM and another")
+			c.changed <- struct{}{}
+			synctest.Wait()
+			if got := strings.Join(c.published, ", "); got != "PEM" {
+				t.Errorf("published %s", got)
+			}
+			refuse = ""
+			time.Sleep(keepInterval * 2)
+			synctest.Wait()
+			if !slices.Contains(c.published, "PEM and another") {
+				t.Errorf("published %s", c.published)
+			}
+		}))
+	})
+}
+
+func TestWhatSomebodyDeletesComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &frontDoor{objects: map[string]map[string]any{}}
+		must(t, keeping(t, f, registration, func(*Keeper) {
+			f.mu.Lock()
+			clear(f.objects)
+			f.mu.Unlock()
+			time.Sleep(keepInterval * 2)
+			synctest.Wait()
+			if len(f.paths()) != 3 {
+				t.Errorf("there are %v", f.paths())
+			}
+		}))
+	})
+}

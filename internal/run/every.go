@@ -1,0 +1,21 @@
+package run
+
+import (
+	"context"
+	"time"
+)
+
+// Every does something now and then again at each interval, until ctx ends. What takes longer than an interval is done
+// again at once, and never twice at a time. The error is always nil, so that it may end a Member's Run.
+func Every(ctx context.Context, interval time.Duration, do func(ctx context.Context)) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		do(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
