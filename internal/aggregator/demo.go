@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
-	"portico.dev/internal/extension/metricsapi"
+	"portico.dev/internal/extension/extserver"
 	"portico.dev/internal/extension/register"
 	"portico.dev/internal/pki"
 )
@@ -31,12 +31,15 @@ const (
 
 // grant applies the identity and the rights that `extserver manifests` prints.
 func grant(ctx context.Context, admin *rest.Config) error {
+	rights, err := extserver.Rights(extserver.Options{ServiceNamespace: demoNamespace, ServiceName: demoName})
+	if err != nil {
+		return err
+	}
 	client, err := dynamic.NewForConfig(admin)
 	if err != nil {
 		return fmt.Errorf("client of an administrator: %w", err)
 	}
-	registration := register.Registration{Namespace: demoNamespace, Service: demoName}
-	for _, m := range registration.RBAC([]register.Resources{{Group: metricsapi.Group, Names: []string{"nodes"}}}) {
+	for _, m := range rights {
 		object, err := toUnstructured(m)
 		if err != nil {
 			return fmt.Errorf("manifest %s: %w", m, err)

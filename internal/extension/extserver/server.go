@@ -193,18 +193,10 @@ func (o Options) registration(p parts) register.Registration {
 // Manifests are what an administrator applies for a server with options o: what it needs, and what it would write itself.
 // No server is asked.
 func Manifests(o Options) ([]register.Manifest, error) {
-	if o.Client == nil {
-		o.Client = &rest.Config{Host: "https://front-door.invalid"}
-	}
-	o, err := o.withDefaults()
+	r, err := o.planned()
 	if err != nil {
 		return nil, err
 	}
-	p, err := o.parts(nil)
-	if err != nil {
-		return nil, err
-	}
-	r := o.registration(p)
 	if o.CAFile != "" {
 		if r.CABundle, err = os.ReadFile(o.CAFile); err != nil {
 			return nil, fmt.Errorf("--tls-ca-file: %w", err)
@@ -214,6 +206,31 @@ func Manifests(o Options) ([]register.Manifest, error) {
 		return nil, err
 	}
 	return r.All(), nil
+}
+
+// Rights are the part of Manifests that the server cannot write itself: its identity, its rights, and a role of readers.
+func Rights(o Options) ([]register.Manifest, error) {
+	r, err := o.planned()
+	if err != nil {
+		return nil, err
+	}
+	return r.RBAC(), nil
+}
+
+// planned is what a server with options o would register.
+func (o Options) planned() (register.Registration, error) {
+	if o.Client == nil {
+		o.Client = &rest.Config{Host: "https://front-door.invalid"}
+	}
+	o, err := o.withDefaults()
+	if err != nil {
+		return register.Registration{}, err
+	}
+	p, err := o.parts(nil)
+	if err != nil {
+		return register.Registration{}, err
+	}
+	return o.registration(p), nil
 }
 
 // Run serves until ctx ends, and returns after everything has stopped.
