@@ -21,7 +21,7 @@ func (f *clientFlags) add(fs *pflag.FlagSet) {
 	}
 	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "how to reach the API server; default $KUBECONFIG, then ~/.kube/config")
 	fs.StringVar(&f.context, "context", "", "context of the kubeconfig; default its current one")
-	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait for an answer")
+	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait for each answer")
 }
 
 func (f *clientFlags) config() (*rest.Config, error) {

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/internal/doctor"
 	"portico.dev/internal/pki"
@@ -18,10 +16,9 @@ import (
 const exitUnexamined = 2
 
 type doctorOptions struct {
-	kubeconfig, context string
-	timeout             time.Duration
-	output              string
-	certFile, keyFile   string
+	clientFlags
+	output            string
+	certFile, keyFile string
 }
 
 func doctorCommand() *cobra.Command {
@@ -43,9 +40,7 @@ Exit status: 0 nothing is broken, 1 something is, 2 nothing could be examined.`,
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUnexamined, err} })
 	fs := cmd.Flags()
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server; default $KUBECONFIG, then ~/.kube/config")
-	fs.StringVar(&o.context, "context", "", "context of the kubeconfig; default its current one")
-	fs.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for each answer of the API server")
+	o.add(fs)
 	fs.StringVarP(&o.output, "output", "o", "text", "text or json")
 	fs.StringVar(&o.certFile, "proxy-client-cert-file", "", "the front proxy's client certificate: ask extension servers from here as the API server does")
 	fs.StringVar(&o.keyFile, "proxy-client-key-file", "", "its key")
@@ -78,12 +73,11 @@ func (o *doctorOptions) examine(ctx context.Context, args []string) ([]*doctor.R
 	if o.output != "text" && o.output != "json" {
 		return nil, fmt.Errorf("--output: %q is neither text nor json", o.output)
 	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	client, err := o.config()
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)
+		return nil, err
 	}
+	client.Timeout = 0 // each question has its own
 	config := doctor.Config{Client: client, Timeout: o.timeout}
 	if o.certFile != "" || o.keyFile != "" {
 		if config.FrontProxy, err = pki.LoadKeyPair(o.certFile, o.keyFile); err != nil {
