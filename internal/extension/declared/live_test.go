@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,19 +18,21 @@ import (
 
 // faulty is a source that answers, fails or hangs as a test says.
 type faulty struct {
-	fetch  func(ctx context.Context) (any, error)
-	asked  int
-	within int
+	fetch         atomic.Pointer[fetch]
+	asked, within atomic.Int32
 }
 
+type fetch func(ctx context.Context) (any, error)
+
+func (f *faulty) now(fetch fetch) { f.fetch.Store(&fetch) }
+
 func (f *faulty) Fetch(ctx context.Context) (any, error) {
-	f.asked++
-	f.within++
-	defer func() { f.within-- }()
-	if f.within > 1 {
+	f.asked.Add(1)
+	defer f.within.Add(-1)
+	if f.within.Add(1) > 1 {
 		panic("asked twice at a time")
 	}
-	return f.fetch(ctx)
+	return (*f.fetch.Load())(ctx)
 }
 
 func good(context.Context) (any, error) {
@@ -43,7 +46,8 @@ func alive(t *testing.T, more string, test func(l *live, f *faulty)) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Config{Paths: []string{file}})
 		must(t, err)
-		f := &faulty{fetch: good}
+		f := &faulty{}
+		f.now(good)
 		d := s.lives[0].definition
 		d.origin, d.timeout = f, time.Minute
 		l := newLive(d, zap.NewNop(), func() {})
@@ -62,7 +66,7 @@ func alive(t *testing.T, more string, test func(l *live, f *faulty)) {
 
 func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
 	alive(t, "  every: 10s\n  maxAge: 1m\n", func(l *live, f *faulty) {
-		f.fetch = func(context.Context) (any, error) { return nil, errors.New("gone away") }
+		f.now(func(context.Context) (any, error) { return nil, errors.New("gone away") })
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		objects, err := l.List(context.Background(), extension.Query{})
@@ -77,7 +81,7 @@ func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
 		if _, err = l.List(context.Background(), extension.Query{}); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "longer than maxAge (1m0s)") {
 			t.Errorf("after more than a minute: %v", err)
 		}
-		f.fetch = good
+		f.now(good)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if _, err = l.List(context.Background(), extension.Query{}); err != nil || l.Trouble() != nil {
@@ -88,14 +92,14 @@ func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
 
 func TestASlowSourceIsNeverAskedTwiceAtATime(t *testing.T) {
 	alive(t, "  every: 1s\n", func(l *live, f *faulty) {
-		f.fetch = func(ctx context.Context) (any, error) {
+		f.now(func(ctx context.Context) (any, error) {
 			<-ctx.Done() // for its whole timeout and grace
 			return nil, ctx.Err()
-		}
+		})
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if f.asked > 12 {
-			t.Errorf("asked %d times in ten minutes", f.asked)
+		if f.asked.Load() > 12 {
+			t.Errorf("asked %d times in ten minutes", f.asked.Load())
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
