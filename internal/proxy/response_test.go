@@ -237,7 +237,7 @@ func TestA28BrokenBodies(t *testing.T) {
 					t.Errorf("%s, body %q looks complete", resp.Status, body)
 				}
 			}
-			eventually(t, 2*time.Second, "logged", func() bool { return w.logs.FilterMessage("response of a backend broke off").Len() == 2 })
+			eventually(t, 20*time.Second, "logged", func() bool { return w.logs.FilterMessage("response of a backend broke off").Len() == 2 })
 		})
 	}
 }
@@ -402,10 +402,10 @@ func TestD5AClientThatStopsReadingIsLetGo(t *testing.T) {
 			defer resp.Body.Close()
 			select {
 			case <-gone:
-			case <-time.After(10 * time.Second):
+			case <-time.After(40 * time.Second):
 				t.Fatal("the backend still writes")
 			}
-			eventually(t, 5*time.Second, "the place is free", func() bool { return b.Report().InFlight == 0 })
+			eventually(t, 30*time.Second, "the place is free", func() bool { return b.Report().InFlight == 0 })
 		})
 	}
 }

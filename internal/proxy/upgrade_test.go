@@ -61,7 +61,7 @@ func TestUpgrade(t *testing.T) {
 	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
 		t.Run(protocol, func(t *testing.T) {
 			w := newWorld(t, Config{}, transport.Options{})
-			w.deadline = 300 * time.Millisecond
+			w.deadline = 1500 * time.Millisecond
 			e := newEcho()
 			b := w.backend(w.raw("http/1.1", e.handle))
 			c, r := w.dial()

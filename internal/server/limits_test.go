@@ -26,7 +26,7 @@ import (
 )
 
 func short(s *Server) {
-	s.limits = limits{handshake: 300 * time.Millisecond, readHeader: 300 * time.Millisecond, idle: time.Second, stall: 300 * time.Millisecond}
+	s.limits = limits{handshake: 2 * time.Second, readHeader: 2 * time.Second, idle: 3 * time.Second, stall: time.Second}
 }
 
 // Clients that take their time. Each hundred of them is gone soon, and while they are there another client is served.
@@ -74,12 +74,12 @@ func TestD5SlowClients(t *testing.T) {
 			}
 			start := time.Now()
 			answered(t, l)
-			if took := time.Since(start); took > 3*time.Second {
+			if took := time.Since(start); took > 10*time.Second {
 				t.Errorf("another client waited %s", took)
 			}
 			for i, c := range slow {
 				// The HTTP/2 library waits ten seconds for a preface, whatever it is told.
-				_ = c.SetReadDeadline(time.Now().Add(15 * time.Second))
+				_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 				if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Fatalf("slow client %d is still there", i)
 				}
@@ -122,7 +122,7 @@ func TestD5AReaderThatTakesNothing(t *testing.T) {
 			defer c.Close()
 			select {
 			case <-done:
-			case <-time.After(15 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Error("the handler still writes")
 			}
 		})

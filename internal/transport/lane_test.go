@@ -88,7 +88,7 @@ func TestEndpointLeaves(t *testing.T) {
 		}
 	}))
 	two := w.serve(text("two"))
-	set := w.set(func(o *Options) { o.LeaveGrace = 300 * time.Millisecond })
+	set := w.set(func(o *Options) { o.LeaveGrace = 2 * time.Second })
 	b := w.backend(set, s.address)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/watch", nil)
 	if err != nil {
@@ -121,7 +121,7 @@ func TestEndpointLeaves(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	close(stream)
-	eventually(t, 3*time.Second, "no connection to what left", func() bool { return s.openConns() == 0 })
+	eventually(t, 20*time.Second, "no connection to what left", func() bool { return s.openConns() == 0 })
 }
 
 func TestAnotherCAIsAnotherBackend(t *testing.T) {

@@ -56,7 +56,7 @@ func TestStart(t *testing.T) {
 				start(t, f)
 				return
 			}
-			d, err := New(Config{Client: f.kubeconfig(), Logger: zap.NewNop(), StartTimeout: 100 * time.Millisecond})
+			d, err := New(Config{Client: f.kubeconfig(), Logger: zap.NewNop(), StartTimeout: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}

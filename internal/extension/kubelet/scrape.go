@@ -58,7 +58,7 @@ func access(c Config) (*outbound.Client, error) {
 		// A token, a token file or a login plugin of the kubeconfig. Its impersonation is not for kubelets.
 		credentials := rest.CopyConfig(c.Client)
 		credentials.Impersonate = rest.ImpersonationConfig{}
-		if _, err := rest.HTTPWrappersForConfig(credentials, http.DefaultTransport); err != nil {
+		if _, err := rest.HTTPWrappersForConfig(credentials, nil); err != nil {
 			return nil, fmt.Errorf("credentials: %w", err)
 		}
 		o.Wrap = func(rt http.RoundTripper) http.RoundTripper {

@@ -162,39 +162,64 @@ func TestADeletionThatIsForbiddenDoesNotStopTheRest(t *testing.T) {
 
 // rotating is a certificate whose bundle changes.
 type rotating struct {
-	changed   chan struct{}
+	changed chan struct{}
+
+	mu        sync.Mutex // guards what follows
 	published []string
 }
 
 func (c *rotating) Changed() <-chan struct{} { return c.changed }
-func (c *rotating) Published(bundle []byte)  { c.published = append(c.published, string(bundle)) }
+
+func (c *rotating) Published(bundle []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.published = append(c.published, string(bundle))
+}
+
+func (c *rotating) bundles() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.published)
+}
 
 func TestABundleIsPublishedOnlyWhenEveryRegistrationHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refuse := ""
+		var mu sync.Mutex // guards refuse and r
+		refuse, r := "", registration()
+		set := func(refused string, bundle string) {
+			mu.Lock()
+			defer mu.Unlock()
+			refuse, r.CABundle = refused, []byte(bundle)
+		}
 		f := &frontDoor{objects: map[string]map[string]any{}, refuse: func(r *http.Request) int {
+			mu.Lock()
+			defer mu.Unlock()
 			if refuse != "" && strings.HasSuffix(r.URL.Path, refuse) {
 				return http.StatusForbidden
 			}
 			return 0
 		}}
 		c := &rotating{changed: make(chan struct{}, 1)}
-		r := registration()
-		must(t, keeping(t, f, func() Registration { return r }, func(k *Keeper) {
+		current := func() Registration {
+			mu.Lock()
+			defer mu.Unlock()
+			return r
+		}
+		must(t, keeping(t, f, current, func(k *Keeper) {
 			k.config.Certificate = c
 			k.Nudge()
 			synctest.Wait()
-			refuse, r.CABundle = "v1beta1.metrics.k8s.io", []byte("PEM and another")
+			set("v1beta1.metrics.k8s.io", "PEM and another")
 			c.changed <- struct{}{}
 			synctest.Wait()
-			if got := strings.Join(c.published, ", "); got != "PEM" {
+			if got := strings.Join(c.bundles(), ", "); got != "PEM" {
 				t.Errorf("published %s", got)
 			}
-			refuse = ""
+			set("", "PEM and another")
 			time.Sleep(keepInterval * 2)
 			synctest.Wait()
-			if !slices.Contains(c.published, "PEM and another") {
-				t.Errorf("published %s", c.published)
+			if !slices.Contains(c.bundles(), "PEM and another") {
+				t.Errorf("published %s", c.bundles())
 			}
 		}))
 	})
