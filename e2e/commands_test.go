@@ -31,6 +31,12 @@ import (
 //	occupy VAR                         set VAR to a port of 127.0.0.1 that is listened on until the story ends
 //	listening NAME                     print the sockets it listens on; see listening_test.go
 //	http [FLAGS] METHOD URL            one HTTP request; see http_test.go
+//	kubelet VAR FILE                   a kubelet's metrics: its port and the CA of its certificate; see measured_test.go
+//	exporter FILE                      metrics to scrape, and the configuration of a Prometheus that does
+//	identity ACCOUNT NAMESPACE FILE    a kubeconfig of a service account; see identity_test.go
+//	certificate NAME                   ca.crt, tls.crt and tls.key for a server of that name
+//	place FILE                         put a file into the directory declared, with its variables replaced
+//	autoscaler KIND NAMESPACE SELECTOR [METRIC]  read metrics as an autoscaler does; see autoscaler_test.go
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	plain := func(name string, least int, run func(*testscript.TestScript, []string)) func(*testscript.TestScript, bool, []string) {
 		return func(ts *testscript.TestScript, neg bool, args []string) {
@@ -59,6 +65,12 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	add("occupy", 1, occupy)
 	add("listening", 1, listening)
 	add("http", 2, request)
+	add("kubelet", 2, kubelet)
+	add("exporter", 1, exporter)
+	add("autoscaler", 3, autoscaler)
+	add("identity", 3, identity)
+	add("certificate", 1, certificate)
+	add("place", 1, place)
 	return m
 }
 

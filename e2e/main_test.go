@@ -43,7 +43,10 @@ func build(dir string) error {
 	if err := goTool("kubectl", "build", "-buildvcs=false", "-ldflags", stamp, "-o", filepath.Join(dir, "kubectl"), "."); err != nil {
 		return err
 	}
-	return goTool("mappers", "build", "-buildvcs=false", "-o", filepath.Join(dir, "mappers"), ".")
+	if err := goTool("mappers", "build", "-buildvcs=false", "-o", filepath.Join(dir, "mappers"), "."); err != nil {
+		return err
+	}
+	return buildPrometheus(dir)
 }
 
 // kubectlStamp is the linker flags that tell kubectl its version: module v0.37.2 is kubectl v1.37.2. Without them

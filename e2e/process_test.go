@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,10 +37,15 @@ type process struct {
 
 // startProcess starts one of our programs. Whoever starts it finishes it.
 func startProcess(name, dir string, env []string, program string, args ...string) (*process, error) {
+	return startLogging(io.Discard, name, dir, env, program, args...)
+}
+
+// startLogging is startProcess for those who want all of what it logs, and not only the end.
+func startLogging(log io.Writer, name, dir string, env []string, program string, args ...string) (*process, error) {
 	p := &process{name: name, program: program, exited: make(chan struct{})}
 	p.cmd = exec.Command(filepath.Join(binaries, program), args...)
 	p.cmd.Dir, p.cmd.Env = dir, env
-	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
+	p.cmd.Stdout, p.cmd.Stderr = &p.output, io.MultiWriter(&p.output, log)
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}

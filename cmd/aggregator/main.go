@@ -4,6 +4,7 @@
 //	serve       the front door alone
 //	kubeconfig  a client's credentials
 //	doctor      which hop of an APIService is broken, and how to mend it
+//	conformance how an extension server, anybody's, keeps to what clients rely on
 //	drill       failures of extension servers, rehearsed
 //	debts       what finalized namespaces may have left at dead extension servers
 //	why         which rule lets a user do something, or comes nearest
@@ -41,6 +42,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), doctorCommand(), drillCommand(), debtsCommand(), whyCommand(), versionCommand())
+	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), doctorCommand(), conformanceCommand(), drillCommand(), debtsCommand(), whyCommand(), versionCommand())
 	return cmd
 }

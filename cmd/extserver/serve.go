@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/extension/extserver"
@@ -39,6 +40,11 @@ func serveCommand() *cobra.Command {
 				// The live heap is a few megabytes: collecting it twice as often costs nothing that can be measured, and
 				// keeps the whole under 25 MiB also when many connect at once.
 				debug.SetGCPercent(50)
+			}
+			o.WhenReady = func() {
+				if err := giveBack(); err != nil {
+					log.Debug("give back what only the start needed", zap.Error(err))
+				}
 			}
 			server, err := extserver.New(o)
 			if err != nil {

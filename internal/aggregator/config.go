@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"portico.dev/internal/audit"
+	"portico.dev/internal/auth/authz"
 )
 
 // Config is every setting of the front door. Flags carry kube-apiserver's names where they mean the same.
@@ -56,13 +57,21 @@ type Config struct {
 	ServiceAccountSigningKeyFile string
 	ServiceAccountKeyFiles       []string
 	APIAudiences                 []string
+	// Authentication is whose tokens count beside our own.
+	Authentication AuthenticationConfig
+	// Authorization is who decides what anybody may do. Default RBAC.
+	Authorization authz.Config
 
 	// EnableAggregatorRouting sends requests to endpoints rather than to the cluster address of a Service. Default true.
 	EnableAggregatorRouting bool
 	// Zone is where this replica runs; endpoints of the same zone are preferred while one of them is well. Default none.
 	Zone string
 
-	RequestTimeout              time.Duration
+	RequestTimeout time.Duration
+	// EnablePriorityAndFairness lets requests take turns by the flowcontrol objects. Default true.
+	EnablePriorityAndFairness bool
+	// MaxRequestsInFlight and MaxMutatingRequestsInFlight add up to the seats that priority levels share; without
+	// fairness they bound reads and writes. Default 400 and 200.
 	MaxRequestsInFlight         int
 	MaxMutatingRequestsInFlight int
 	CORSAllowedOrigins          []string
@@ -94,6 +103,8 @@ func Default() Config {
 		BindAddress:                      "127.0.0.1",
 		SecurePort:                       6443,
 		AnonymousAuth:                    true,
+		Authentication:                   defaultAuthentication(),
+		Authorization:                    defaultAuthorization(),
 		EtcdPrefix:                       "/registry",
 		RequestHeaderAllowedNames:        []string{"front-proxy-client"},
 		RequestHeaderUsernameHeaders:     []string{"X-Remote-User"},
@@ -102,6 +113,7 @@ func Default() Config {
 		RequestHeaderExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 		EnableAggregatorRouting:          true,
 		RequestTimeout:                   time.Minute,
+		EnablePriorityAndFairness:        true,
 		MaxRequestsInFlight:              400,
 		MaxMutatingRequestsInFlight:      200,
 		ShutdownGrace:                    10 * time.Second,
@@ -113,8 +125,11 @@ func Default() Config {
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addListenFlags(fs)
 	c.addIdentityFlags(fs)
+	c.Authentication.addFlags(fs)
+	c.addAuthorizationFlags(fs)
 	c.addStorageFlags(fs)
 	c.addRequestFlags(fs)
+	c.addFairnessFlags(fs)
 	c.addAuditFlags(fs)
 }
 
@@ -162,8 +177,6 @@ func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.EnableAggregatorRouting, "enable-aggregator-routing", c.EnableAggregatorRouting, "send requests to the endpoints of a Service rather than to its cluster address")
 	fs.StringVar(&c.Zone, "zone", c.Zone, "zone this server runs in; endpoints of extension servers in the same zone are preferred")
 	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "limit of a request that is not long-running")
-	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", c.MaxRequestsInFlight, "reads served at once; negative: no bound")
-	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight, "writes served at once; negative: no bound")
 	fs.StringSliceVar(&c.CORSAllowedOrigins, "cors-allowed-origins", c.CORSAllowedOrigins, "regular expressions of origins that browsers may call from")
 	fs.Float64Var(&c.GoawayChance, "goaway-chance", c.GoawayChance, "part of the requests over HTTP/2 whose client is asked to connect again, up to 0.02; spreads clients over replicas")
 	fs.StringSliceVar(&c.StrictTransportSecurity, "strict-transport-security-directives", c.StrictTransportSecurity, "directives for browsers: max-age=SECONDS, includeSubDomains, preload")
@@ -226,6 +239,7 @@ func (c *Config) Validate() error {
 	if c.RequestTimeout <= 0 {
 		bad("request-timeout", "%s is not positive", c.RequestTimeout)
 	}
+	c.validateFairness(bad)
 	if _, _, err := net.SplitHostPort(c.TracingEndpoint); c.TracingEndpoint != "" && err != nil {
 		bad("tracing-endpoint", "%q is not host:port: %v", c.TracingEndpoint, err)
 	}
@@ -245,6 +259,12 @@ func (c *Config) Validate() error {
 	}
 	if c.Audit.WebhookBatchMaxSize < 0 || c.Audit.WebhookBatchMaxWait < 0 || c.Audit.WebhookInitialBackoff < 0 {
 		bad("audit-webhook-batch-max-size", "sizes and waits cannot be negative")
+	}
+	if err := c.Authentication.validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := c.Authorization.Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	if c.ShutdownDelay < 0 || c.ShutdownGrace <= 0 {
 		bad("shutdown-grace-period", "delay and grace are lengths of time")

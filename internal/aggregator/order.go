@@ -16,7 +16,8 @@ func (h *house) members() *run.Group {
 		g.Add(run.Member{Name: name, Ready: ready, Run: f})
 	}
 	add("keys", nil, h.followKeys)
-	add("token file", nil, h.authn.Run)
+	add("authentication", nil, h.followAuthentication)
+	add("authorization", nil, h.authz.Run)
 	add("store", h.store.Ready(), h.store.Run)
 	add("replicas", h.replicas.Ready(), h.replicas.Run)
 	add("local groups", h.core.Ready(), h.core.Run)
@@ -25,6 +26,9 @@ func (h *house) members() *run.Group {
 	synced, follow := h.followState()
 	add("informers", synced, follow)
 	add("rbac", h.rbac.Ready(), func(ctx context.Context) error { return h.rbac.Run(ctx, h.informers.Rbac().V1()) })
+	if h.fairness != nil {
+		add("fairness", h.fairness.Ready(), h.fairness.Run)
+	}
 	add("transport", nil, h.closeTransport)
 	add("debts", h.ledger.Ready(), h.ledger.Run) // before any backend is said to be available
 	add("apiservices", h.apiservices.Ready(), h.apiservices.Run)

@@ -66,6 +66,9 @@ func (p *prepared) load(c Config) error {
 	if p.keys, err = pki.OpenDirectory(c.pkiDir(), p.serving); err != nil {
 		return fmt.Errorf("keys in the data directory: %w", err)
 	}
+	if err := c.checkPrivateKeys(); err != nil {
+		return err
+	}
 	if p.shown, err = pki.LoadKeyPair(p.file(c.TLSCertFile, "serving.crt"), p.file(c.TLSPrivateKeyFile, "serving.key")); err != nil {
 		return err
 	}

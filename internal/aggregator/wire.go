@@ -21,10 +21,14 @@ import (
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/authz"
+	"portico.dev/internal/auth/oidc"
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/auth/tokenwebhook"
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/discovery"
+	"portico.dev/internal/fairness"
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/lifecycle/garbage"
@@ -51,9 +55,13 @@ type house struct {
 	replicas *store.Replicas
 	tokens   *satoken.Tokens
 	lookup   *lateLookup
+	issuers  *oidc.Issuers
+	webhook  *tokenwebhook.Webhook // nil: no server is asked about tokens
 	authn    *authn.Authenticator
 	rbac     *rbac.RBAC
+	authz    *authz.Authorizer
 	core     *coreapi.Server
+	fairness *fairness.Fairness // nil: requests are bounded, and take no turns
 
 	// The two clients of our own: clients reaches the local groups, everywhere reaches backends too.
 	clients    *kubernetes.Clientset
@@ -109,29 +117,14 @@ func (h *house) wireState() (err error) {
 		return err
 	}
 	h.replicas = h.store.Replicas(replicaName())
-	h.lookup = &lateLookup{}
-	h.tokens, err = satoken.New(satoken.Config{
-		Issuer: h.issuer, Audiences: c.APIAudiences,
-		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.lookup,
-	})
-	if err != nil {
+	if err := h.wireAuthentication(); err != nil {
 		return err
 	}
-	h.authn, err = authn.New(authn.Config{
-		ClientCA: h.clientCA, TokenFile: c.TokenAuthFile, ServiceAccounts: h.tokens, Anonymous: c.AnonymousAuth,
-		RequestHeader: &authn.RequestHeaderConfig{
-			ClientCA: h.frontProxy, AllowedNames: c.RequestHeaderAllowedNames,
-			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
-			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
-		},
-		Logger: h.log.Named("authentication"),
-	})
-	if err != nil {
+	if err := h.wireAuthorization(); err != nil {
 		return err
 	}
-	h.rbac = rbac.New(h.log.Named("rbac"))
 	h.core, err = coreapi.New(coreapi.Config{
-		Store: h.store, Authorizer: h.rbac, RuleResolver: h.rbac, Aggregate: rbac.Aggregate,
+		Store: h.store, Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
 		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Logger: h.log.Named("local"),
 	})
 	return err
@@ -242,6 +235,9 @@ func (h *house) wireFront() error {
 	if err := h.wireAudit(); err != nil {
 		return err
 	}
+	if err := h.wireFairness(); err != nil {
+		return err
+	}
 	if c.TracingEndpoint != "" {
 		h.tracing = tracing.New(tracing.Config{
 			Endpoint: c.TracingEndpoint, SamplingRatePerMillion: c.TracingSamplingRatePerMillion,
@@ -249,8 +245,8 @@ func (h *house) wireFront() error {
 		})
 	}
 	chain, err := server.NewChain(server.ChainConfig{
-		Authenticator: h.authn, Authorizer: h.rbac, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
-		MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
+		Authenticator: h.authn, Authorizer: h.authz, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
+		Fairness: h.fairness, MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
 		CORSAllowedOrigins: c.CORSAllowedOrigins, AccessLog: h.accessLog(), Audit: h.auditor(), Tracer: h.tracer(),
 		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate,
 		GoawayChance:       c.GoawayChance, StrictTransportSecurity: c.StrictTransportSecurity,

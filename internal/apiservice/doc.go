@@ -2,10 +2,10 @@
 // auto-registration.
 //
 // An APIService names a Service; the Service and its EndpointSlices say where the backend is (resolve.go); a monitor
-// per backend asks it, as the incumbent does, for its discovery document (monitor.go, probe.go); what was resolved and
-// what was heard fold into one condition (verdict.go). The conditions of all group-versions are one immutable Table
-// (table.go), and the request river reads nothing else: when replicas disagree about a backend, each routes by what it
-// sees itself.
+// per backend asks it, as the incumbent does, for its discovery document (monitor.go, probe.go), and does not wait for
+// long while its clients hear nothing either (suspicion.go); what was resolved and what was heard fold into one condition
+// (verdict.go). The conditions of all group-versions are one immutable Table (table.go), and the request river reads
+// nothing else: when replicas disagree about a backend, each routes by what it sees itself.
 //
 // The status of an APIService is for people and controllers to see, and is never read back for routing. Each replica
 // tells the others its verdicts (peers.go, confer.go); one of them folds all verdicts into one (council.go, fold.go),

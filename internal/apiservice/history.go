@@ -21,6 +21,8 @@ type failure struct {
 	// slow failures may be a moment's load: an answer that did not come in time, a 503. The others say something that
 	// will not be different a second later: nobody listens, the certificate is wrong, the path is not there.
 	slow bool
+	// silent is a backend that said nothing to anybody, which is certain until it says something: see suspicion.
+	silent bool
 	// forbidden is a backend that must not be dialled at all.
 	forbidden bool
 	// unreachable failures happened before the request was answered and so hold for every group-version of the backend.
@@ -40,6 +42,17 @@ func (h history) asked() bool { return !h.last.at.IsZero() }
 
 // good reports that there is nothing to find out in a hurry.
 func (h history) good() bool { return h.asked() && h.last.failure == nil }
+
+// refuted is what is left of a verdict that rested on silence when somebody got an answer: a probe that was too slow.
+func (h history) refuted() history {
+	if h.up || h.last.failure == nil || !h.last.failure.silent || h.failures > 1 {
+		return h
+	}
+	was := *h.last.failure
+	was.silent, was.slow = false, true
+	h.last.failure, h.up = &was, true
+	return h
+}
 
 // slowFailuresToFall is how many slow answers in a row take a group-version down that was up.
 const slowFailuresToFall = 2

@@ -128,6 +128,7 @@ func (c *Controller) supervise(ctx context.Context) map[*transport.Backend]bool 
 		m, running := c.monitors.get(b)
 		if !running {
 			m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, base[b], c.prober, c.heard)
+			m.silence = b.Silence
 			m.watch(versions)
 			c.monitors.start(ctx, b, m)
 			continue

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/transport"
 )
 
 // monitor watches one backend, for all the group-versions that it serves, in rounds. A round asks for what is not known
@@ -20,6 +22,8 @@ type monitor struct {
 	lane http.RoundTripper
 	// endpoints is how many endpoints the lane has now.
 	endpoints func() int
+	// silence is whether the backend is silent to everybody. Nil: nobody can tell.
+	silence func() transport.Silence
 	// base is https and the Service's DNS name and port.
 	base   string
 	prober *prober
@@ -35,6 +39,9 @@ type monitor struct {
 	// eagerUntil is how long failures are retried at a quick pace.
 	eagerUntil time.Time
 	next       time.Time
+	// usual is how long the backend takes to answer a probe: the longest of late, and half of it at each round that was
+	// quicker.
+	usual time.Duration
 }
 
 func newMonitor(lane http.RoundTripper, endpoints func() int, base string, p *prober, changed func([]schema.GroupVersion)) *monitor {
@@ -83,8 +90,25 @@ func (m *monitor) nudge() {
 	}
 }
 
-// vouch notes that the backend answered a request.
-func (m *monitor) vouch() { m.answered.Store(time.Now().UnixNano()) }
+// vouch notes that the backend answered a request. Where it was believed to be hung, it is not.
+func (m *monitor) vouch() {
+	now := time.Now()
+	m.answered.Store(now.UnixNano())
+	var differ []schema.GroupVersion
+	m.mu.Lock()
+	for gv, h := range m.versions {
+		if after := h.refuted(); after.up != h.up {
+			m.versions[gv] = after
+			// It may be this slow again.
+			m.usual = max(m.usual, hungAfter)
+			differ = append(differ, gv)
+		}
+	}
+	m.mu.Unlock()
+	if len(differ) > 0 {
+		m.changed(differ)
+	}
+}
 
 // history returns what is known of a group-version.
 func (m *monitor) history(gv schema.GroupVersion) history {
@@ -217,7 +241,20 @@ func (m *monitor) askAll(ctx context.Context, gvs []schema.GroupVersion) {
 }
 
 func (m *monitor) ask(ctx context.Context, gv schema.GroupVersion) outcome {
-	return m.prober.ask(ctx, target{lane: m.lane, url: m.url(gv), endpoints: m.endpoints()})
+	t := target{lane: m.lane, url: m.url(gv), endpoints: m.endpoints()}
+	m.mu.Lock()
+	// What is down already gets all the time that it may need to return.
+	if m.silence != nil && m.versions[gv].up {
+		t.suspicion = newSuspicion(m.silence, m.usual)
+	}
+	m.mu.Unlock()
+	o := m.prober.ask(ctx, t)
+	if o.failure == nil {
+		m.mu.Lock()
+		m.usual = max(o.took, m.usual/2)
+		m.mu.Unlock()
+	}
+	return o
 }
 
 // due lists what a round has to ask for: group-versions that are not known to be good, those that failed least often

@@ -64,7 +64,14 @@ var gvA, gvB, gvC = schema.GroupVersion{Group: "a.io", Version: "v1"}, schema.Gr
 func monitored(t *testing.T, b *backendDouble, gvs ...schema.GroupVersion) (m *monitor, changes *atomic.Int64) {
 	t.Helper()
 	changes = new(atomic.Int64)
-	m = newMonitor(b, func() int { return 1 }, "https://server.metrics.svc:443", newProber(), func([]schema.GroupVersion) { changes.Add(1) })
+	return monitoredWith(t, b, func(m *monitor) { m.changed = func([]schema.GroupVersion) { changes.Add(1) } }, gvs...), changes
+}
+
+// monitoredWith is monitored, with changes to the monitor before it runs.
+func monitoredWith(t *testing.T, b *backendDouble, change func(*monitor), gvs ...schema.GroupVersion) *monitor {
+	t.Helper()
+	m := newMonitor(b, func() int { return 1 }, "https://server.metrics.svc:443", newProber(), func([]schema.GroupVersion) {})
+	change(m)
 	m.watch(gvs)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -77,7 +84,7 @@ func monitored(t *testing.T, b *backendDouble, gvs ...schema.GroupVersion) (m *m
 		<-done
 	})
 	synctest.Wait()
-	return m, changes
+	return m
 }
 
 func TestAHealthyBackendIsAskedOncePerRoundHoweverMuchItServes(t *testing.T) {

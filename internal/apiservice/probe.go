@@ -39,6 +39,8 @@ type target struct {
 	url string
 	// endpoints is how many the lane has to pick from.
 	endpoints int
+	// suspicion ends the wait for a backend that is silent to everybody. Nil: it is waited for to the end.
+	suspicion *suspicion
 }
 
 // discoveryPath is what every server must answer for a group-version it serves.
@@ -68,6 +70,12 @@ func (p *prober) ask(ctx context.Context, t target) outcome {
 	}
 	hedge := time.NewTimer(hedgeDelay)
 	defer hedge.Stop()
+	var looks <-chan time.Time
+	if t.suspicion != nil {
+		ticker := time.NewTicker(lookEvery)
+		defer ticker.Stop()
+		looks = ticker.C
+	}
 	launch()
 	var worst *failure
 	for {
@@ -91,6 +99,10 @@ func (p *prober) ask(ctx context.Context, t target) outcome {
 			if launched < attempts {
 				launch()
 				hedge.Reset(hedgeDelay)
+			}
+		case <-looks:
+			if f := t.suspicion.look(time.Now()); f != nil {
+				return outcome{at: time.Now(), took: time.Since(start), failure: f}
 			}
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -312,6 +313,22 @@ func TestAnEventThatIsTooLargeGoesWithoutItsBodies(t *testing.T) {
 	}
 	if len(e.Annotations) != 1 {
 		t.Error("the event of the caller was changed")
+	}
+}
+
+// A refusal of a secret may quote what is wrong with it.
+func TestE2WhatIsWrongWithASecretIsNotQuoted(t *testing.T) {
+	for resource, quoted := range map[string]bool{"secrets": false, "configmaps": true} {
+		e := event("/api/v1/namespaces/default/" + resource)
+		e.ObjectRef = &auditinternal.ObjectReference{Resource: resource, Namespace: "default", Name: "x"}
+		e.ResponseStatus = &metav1.Status{Status: metav1.StatusFailure, Code: 422, Reason: metav1.StatusReasonInvalid, Message: `Invalid value: "canary"`}
+		line, err := encode(e)
+		if err != nil || strings.Contains(string(line), "canary") != quoted || !strings.Contains(string(line), `"reason":"Invalid","code":422`) {
+			t.Errorf("%v %s", err, line)
+		}
+		if e.ResponseStatus.Message == "" {
+			t.Error("the event of the caller was changed")
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
@@ -144,6 +145,10 @@ func encode(e *auditinternal.Event) ([]byte, error) {
 		return nil, err
 	}
 	out.Kind, out.APIVersion = "Event", auditv1.SchemeGroupVersion.String()
+	if ref, status := out.ObjectRef, out.ResponseStatus; ref != nil && status != nil && carriesCredentials(ref.APIGroup, ref.Resource, ref.Subresource) {
+		// What is wrong with a secret may quote it; the client is told, the log is not.
+		out.ResponseStatus = &metav1.Status{Status: status.Status, Reason: status.Reason, Code: status.Code}
+	}
 	line, err := json.Marshal(&out)
 	if err == nil && len(line) <= maxEvent {
 		return line, nil

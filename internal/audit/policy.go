@@ -37,10 +37,14 @@ var credentials = map[[3]string]bool{
 	{"authentication.k8s.io", "tokenreviews", ""}: true,
 }
 
+func carriesCredentials(group, resource, subresource string) bool {
+	return credentials[[3]string{group, resource, subresource}]
+}
+
 // Level is what the policy says of one request, never above Metadata for those that carry credentials.
 func (p *Policy) Level(a authorizer.Attributes) audit.RequestAuditConfig {
 	c := p.rules.EvaluatePolicyRule(a)
-	if auditinternal.LevelMetadata.Less(c.Level) && credentials[[3]string{a.GetAPIGroup(), a.GetResource(), a.GetSubresource()}] {
+	if auditinternal.LevelMetadata.Less(c.Level) && carriesCredentials(a.GetAPIGroup(), a.GetResource(), a.GetSubresource()) {
 		c.Level = auditinternal.LevelMetadata
 	}
 	return c

@@ -3,15 +3,19 @@
 // It holds no code. The rooms below it are built on one another in this order:
 //
 //	briefly     remembers an answer for a bounded time in a bounded space
+//	followed    a file of settings that may be edited while in use; the last good version counts
+//	jws         reads the parts of a signed token before anybody believes them
 //	credential  what a request shows of its sender, and the proof of it
 //	satoken     service account tokens: issued, verified, checked against live objects
+//	oidc        tokens of OpenID Connect issuers
+//	tokenwebhook  tokens that only a server of the operator's knows
 //	authn       the front door's answer to "who?"
 //	rbac        the front door's answer to "may they?"
 //	delegated   both answers for an extension server, which asks the front door
 //
 // # What is trusted
 //
-// Four things, and nothing that a client can write:
+// These, and nothing that a client can write:
 //
 //   - the client CA, to name a user (common name) and groups (organizations) in a certificate for client
 //     authentication;
@@ -19,7 +23,11 @@
 //     reading and is never itself a user (attack row A31);
 //   - the service account keys, to say that we wrote a token. They do not say that it still holds: the service account
 //     and the object it is bound to are looked up by UID every time (B5);
-//   - the token file, for whoever lists tokens in it.
+//   - the token file, for whoever lists tokens in it;
+//   - an issuer that the operator configured, over TLS, to say which keys are its own. What its claims may make of a user
+//     is the configuration's to say;
+//   - the token review webhook, over TLS, for any token that nobody before it knew. It is asked last because it is shown
+//     what it is asked about.
 //
 // The client CA and the front-proxy CA must have nothing in common unless the proxies are listed by name. Otherwise
 // every client certificate could assert any identity (A12, NCC-F9W). Shared certificates, shared keys and
@@ -38,7 +46,8 @@
 // The TLS handshake asks for a certificate; whether it is good is decided here, on every request, against the
 // authorities and the clock of that moment. So an expired certificate ends a long-lived connection's rights, and a CA
 // that was replaced takes effect without a new handshake (A15, B10). A token's signature may be remembered for a few
-// seconds, because bytes do not change; its times and its bound objects are never remembered.
+// seconds, because bytes do not change; its times and its bound objects are never remembered. What an issuer's claims or a
+// webhook made of a token is remembered for seconds, and not beyond the token's own end.
 //
 // The algorithm of a token comes from the key that its id names. The header only gets to agree (B1). The issuer is read
 // before the signature to learn whether a token is ours at all, and compared again afterwards (B6).

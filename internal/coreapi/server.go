@@ -84,6 +84,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
+	boundPatches()
 	c, err := newCodecs()
 	if err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -12,9 +13,12 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
-// confirmations is how many answers in a row must leave a resource out before it is believed to be gone. With the usual
-// interval that is two minutes, which a backend that restarts with half of its resources does not last.
-const confirmations = 3
+// confirmations is how many answers in a row, and confirmedAfter over how long, must leave a resource out before it is
+// believed to be gone. A backend that restarts with half of its resources does not last that long.
+const (
+	confirmations  = 3
+	confirmedAfter = 90 * time.Second
+)
 
 // known is what a backend said of one group-version when it was last believed.
 type known struct {
@@ -31,8 +35,14 @@ type testimony struct {
 	// answered is true while the latest round got an answer for the group-version, failure says why it did not.
 	answered bool
 	failure  string
-	// missing counts, for each resource whose absence would matter, the answers in a row that left it out.
-	missing map[string]int
+	// missing holds, for each resource whose absence would matter, the answers in a row that left it out.
+	missing map[string]absence
+}
+
+// absence is answers in a row that left a resource out.
+type absence struct {
+	answers int
+	since   time.Time
 }
 
 // hear takes in an answer for the group-version and reports whether last changed.
@@ -42,9 +52,9 @@ type testimony struct {
 // own storage, answers like that. So the old answer stands, and the group-version is Stale, until the absence has been
 // confirmed or the registration has been changed, which says that somebody meant it. Lists that never held such a
 // resource may change at will: metrics adapters come and go.
-func (t *testimony) hear(r remote.Route, resources []apidiscoveryv2.APIResourceDiscovery) bool {
+func (t *testimony) hear(r remote.Route, resources []apidiscoveryv2.APIResourceDiscovery, now time.Time) bool {
 	t.answered, t.failure = true, ""
-	if t.last != nil && t.last.UID == r.UID && t.last.Revision == r.Revision && t.doubt(resources) {
+	if t.last != nil && t.last.UID == r.UID && t.last.Revision == r.Revision && t.doubt(resources, now) {
 		return false
 	}
 	t.missing = nil
@@ -57,12 +67,17 @@ func (t *testimony) hear(r remote.Route, resources []apidiscoveryv2.APIResourceD
 }
 
 // doubt counts what the answer leaves out and reports whether some of it is not confirmed yet.
-func (t *testimony) doubt(resources []apidiscoveryv2.APIResourceDiscovery) bool {
-	missing := map[string]int{}
+func (t *testimony) doubt(resources []apidiscoveryv2.APIResourceDiscovery, now time.Time) bool {
+	missing := map[string]absence{}
 	doubtful := false
 	for _, name := range unheld(t.last.Resources, resources) {
-		missing[name] = t.missing[name] + 1
-		doubtful = doubtful || missing[name] < confirmations
+		a, known := t.missing[name]
+		if !known {
+			a.since = now
+		}
+		a.answers++
+		missing[name] = a
+		doubtful = doubtful || a.answers < confirmations || now.Sub(a.since) < confirmedAfter
 	}
 	t.missing = missing
 	return doubtful

@@ -1,8 +1,10 @@
 package discovery
 
 import (
+	"cmp"
 	"slices"
 	"testing"
+	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 
@@ -27,9 +29,13 @@ type hears struct {
 	down      bool
 	uid       string
 	revision  string
+	after     time.Duration // since the round before; 0: a minute
 }
 
 func says(resources ...apidiscoveryv2.APIResourceDiscovery) hears { return hears{resources: resources} }
+
+// soon is an empty answer a second after the one before.
+func soon() hears { return hears{after: time.Second} }
 
 func TestFreshness(t *testing.T) {
 	const current, stale = apidiscoveryv2.DiscoveryFreshnessCurrent, apidiscoveryv2.DiscoveryFreshnessStale
@@ -70,6 +76,12 @@ func TestFreshness(t *testing.T) {
 		"suddenly empty, confirmed": {
 			rounds: []hears{says(deletable), says(), says(), says()}, want: current,
 		},
+		"suddenly empty, asked often, is not confirmed": {
+			rounds: []hears{says(deletable), says(), soon(), soon(), soon(), soon()}, want: stale, holds: []string{"gadgets"},
+		},
+		"suddenly empty, asked often, and then for long": {
+			rounds: []hears{says(deletable), says(), soon(), soon(), says(), soon(), says()}, want: current,
+		},
 		"suddenly empty, and back again": {
 			rounds: []hears{says(deletable), says(), says(), says(deletable), says()}, want: stale, holds: []string{"gadgets"},
 		},
@@ -103,7 +115,9 @@ func TestFreshness(t *testing.T) {
 			if c.kept != nil {
 				subject.last = &known{UID: "one", Revision: "1", Resources: c.kept}
 			}
+			now := time.Now()
 			for _, h := range c.rounds {
+				now = now.Add(cmp.Or(h.after, time.Minute))
 				route.Available = !h.down
 				if h.uid != "" {
 					route.UID = "other"
@@ -114,7 +128,7 @@ func TestFreshness(t *testing.T) {
 				if h.fails != "" {
 					subject.fail(h.fails)
 				} else {
-					subject.hear(route, h.resources)
+					subject.hear(route, h.resources, now)
 				}
 			}
 			got, why := subject.freshness(route)

@@ -272,8 +272,25 @@ func (m *Merger) visitor(b remote.Backend) func(ctx context.Context) error {
 		} else {
 			m.metrics.Rounds.WithLabelValues("ok").Inc()
 		}
+		if err == nil && m.doubts(b) {
+			err = errDoubtful
+		}
 		return err
 	}
+}
+
+// errDoubtful is a round whose answer is not believed yet. The next one comes sooner then, twice as late each time like
+// after a failure: however long a backend leaves something out, it is believed again after no more than as long once more.
+var errDoubtful = errors.New("the backend leaves out what it served before")
+
+// doubts reports whether something that the backend left out is waiting to be confirmed.
+func (m *Merger) doubts(b remote.Backend) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.table.By(b), func(r remote.Route) bool {
+		t := m.testimonies[r.APIService]
+		return t != nil && len(t.missing) > 0
+	})
 }
 
 func (m *Merger) wantedFrom(b remote.Backend) []schema.GroupVersion {
@@ -311,7 +328,7 @@ func (m *Merger) hear(r remote.Route, a answer) {
 	changed := false
 	if a.err != nil {
 		t.fail(publicReason(a.err))
-	} else if changed = t.hear(r, fill(a.resources)); changed {
+	} else if changed = t.hear(r, fill(a.resources), time.Now()); changed {
 		m.keeper.save(r.APIService, t.last)
 	}
 	now, why := t.freshness(r)

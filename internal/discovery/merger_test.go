@@ -142,6 +142,25 @@ func TestAVerdictThatFlips(t *testing.T) {
 	}
 }
 
+func TestTheTruthIsBelievedSoonAfterALie(t *testing.T) {
+	truth := remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))}
+	b := remotetest.NewTLS(t, "ns/gadgets:443", truth)
+	h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
+	h.until(t, gvGadgets, "current", current(1))
+	b.Become(remotetest.Paths{"/apis": aggregated(`"2"`, serves(gvGadgets))})
+	turn := func(up bool) { // which is when it is asked
+		h.change(func(table *remote.Table) { table.Routes[len(table.Routes)-1].Available = up })
+	}
+	turn(false)
+	h.until(t, gvGadgets, "down", stale(1))
+	turn(true)
+	h.until(t, gvGadgets, "doubted", func(g GroupVersion, ok bool) bool {
+		return stale(1)(g, ok) && strings.Contains(g.Reason, "leaves out")
+	})
+	b.Become(truth)
+	h.until(t, gvGadgets, "believed", current(1)) // in ten seconds: rounds are a minute apart
+}
+
 func TestRestartWithEveryBackendDead(t *testing.T) {
 	keep := newMemory()
 	gadgets := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})

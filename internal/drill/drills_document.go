@@ -24,7 +24,7 @@ func documentDrills() []Drill {
 			Expect: []Expectation{
 				keepsItsKinds,
 				stays(namespaceGoneAnyway, "a namespace with objects there is not finalized meanwhile"),
-				within(90*time.Second, namespaceGone, "when it tells the truth again the namespace goes"),
+				within(20*time.Second, namespaceGone, "when it tells the truth again the namespace goes"),
 				within(time.Second, objectsGone, "and its objects there with it"),
 				namesTheGuilty(), recoversWithin(10 * time.Second),
 			},
@@ -79,7 +79,7 @@ func vanish(ctx context.Context, s *Stage) error {
 	if err := s.measure(ctx, namespaceGoneAnyway, lying, s.namespaceGone(doomed)); err != nil {
 		return err
 	}
-	return s.mendAndAwait(ctx, doomed, 90*time.Second)
+	return s.mendAndAwait(ctx, doomed, 45*time.Second)
 }
 
 func openAPIAnswers() Expectation {

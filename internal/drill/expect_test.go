@@ -61,6 +61,19 @@ func TestAWellBorneFaultPasses(t *testing.T) {
 	}
 }
 
+func TestARequestFromBeforeTheFaultWasThereIsNotHeldAgainstAnybody(t *testing.T) {
+	h := wellBorne()
+	h.Broken = broke.Add(100 * time.Millisecond)
+	change(h, Subject, "during", func(r *Request) { r.Code = 200 })
+	if err := failsWith("503").check(h); err != nil {
+		t.Error(err)
+	}
+	h.Broken = broke
+	if err := failsWith("503").check(h); err == nil {
+		t.Error("the fault was there, and the answer was taken for a failure")
+	}
+}
+
 // Each mutant is a history with one thing wrong. What was expected of that thing must fail, and nothing that has nothing
 // to do with it.
 func TestMutantsOfAHistoryFail(t *testing.T) {

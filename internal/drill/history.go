@@ -55,7 +55,9 @@ func (s Sighting) Available() bool { return s.Status == "True" }
 
 // Times are when the phases of a drill began. A zero time is a phase that was not reached.
 type Times struct {
-	Began, Broke, Mended, Ended time.Time
+	// Broke is when the fault began to be brought about, and Broken when that was done: a request between the two may
+	// have met it or not.
+	Began, Broke, Broken, Mended, Ended time.Time
 }
 
 // History is everything that was seen in one drill, in order.
@@ -120,11 +122,11 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// duringFault are those that began after the fault and were over before it was mended.
+// duringFault are those that began when the fault was there and were over before it was mended.
 func (h *History) duringFault(requests []Request) []Request {
 	var out []Request
 	for _, r := range requests {
-		if !r.Start.Before(h.Broke) && (h.Mended.IsZero() || r.Start.Add(r.Took).Before(h.Mended)) {
+		if !r.Start.Before(h.Broke) && !r.Start.Before(h.Broken) && (h.Mended.IsZero() || r.Start.Add(r.Took).Before(h.Mended)) {
 			out = append(out, r)
 		}
 	}

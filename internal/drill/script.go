@@ -55,7 +55,9 @@ func (s *Stage) breakWith(ctx context.Context, f faulty.Fault) error {
 	}
 	s.record.mark(func(t *Times) { t.Broke = time.Now() })
 	s.progress("the fault begins")
-	return s.suffer(f)
+	err := s.suffer(f)
+	s.record.mark(func(t *Times) { t.Broken = time.Now() })
+	return err
 }
 
 func (s *Stage) suffer(f faulty.Fault) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"strings"
 
 	"github.com/google/uuid"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/logging"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
@@ -78,8 +78,8 @@ func (h *Host) recoverPanics(next http.Handler) http.Handler {
 				panic(p)
 			}
 			h.metrics.Panics.Inc()
-			h.log.Error("panic", zap.Any("panic", p), zap.String("path", r.URL.Path),
-				zap.String("audit-id", request.AuditID(r.Context())), zap.ByteString("stack", debug.Stack()))
+			h.log.Error("panic while serving a request", append(logging.Fault(p), zap.String("path", bounded(r.URL.Path)),
+				zap.String("audit-id", request.AuditID(r.Context())))...)
 			if rec, ok := w.(*recorder); ok && rec.code != 0 {
 				// The answer has begun: only cutting it off tells the client that it is not whole.
 				panic(http.ErrAbortHandler)

@@ -41,7 +41,8 @@ func (o Options) New() (*zap.Logger, error) {
 		return nil, err
 	}
 	log := zap.New(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), level), zap.ErrorOutput(zapcore.Lock(os.Stderr)))
-	klog.SetLoggerWithOptions(zapr.NewLogger(log.Named("kubernetes").WithOptions(zap.IncreaseLevel(libraryLevel(level)))), klog.ContextualLogger(true))
+	libraries := log.Named("kubernetes").WithOptions(zap.IncreaseLevel(libraryLevel(level)), zap.WrapCore(newDiscreet))
+	klog.SetLoggerWithOptions(zapr.NewLogger(libraries), klog.ContextualLogger(true))
 	return log, nil
 }
 
@@ -58,11 +59,11 @@ func (o Options) encoder() (zapcore.Encoder, error) {
 	case "console":
 		c := zap.NewDevelopmentEncoderConfig()
 		c.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-		return zapcore.NewConsoleEncoder(c), nil
+		return oneLine{zapcore.NewConsoleEncoder(c)}, nil
 	case "json":
 		c := zap.NewProductionEncoderConfig()
 		c.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-		return zapcore.NewJSONEncoder(c), nil
+		return oneLine{zapcore.NewJSONEncoder(c)}, nil
 	}
 	return nil, fmt.Errorf("--logging-format: %q is neither console nor json", o.Format)
 }

@@ -8,25 +8,29 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Metrics holds the metrics of the whole front door, one field for each room that has some.
 type Metrics struct {
-	Requests     *Requests
-	Availability *Availability
-	Backends     *Backends
-	Discovery    *Discovery
-	OpenAPI      *OpenAPI
-	Garbage      *Garbage
-	Audit        *Audit
+	Requests      *Requests
+	Availability  *Availability
+	Backends      *Backends
+	Discovery     *Discovery
+	OpenAPI       *OpenAPI
+	Garbage       *Garbage
+	Audit         *Audit
+	Authorization *Authorization
+	Auth          *Auth
 }
 
 // New registers every metric on reg. It panics when reg already holds one of them, which is a mistake of the caller.
 func New(reg prometheus.Registerer) *Metrics {
 	return &Metrics{
-		Requests:     NewRequests(reg),
-		Availability: NewAvailability(reg),
-		Backends:     NewBackends(reg),
-		Discovery:    NewDiscovery(reg),
-		OpenAPI:      NewOpenAPI(reg),
-		Garbage:      NewGarbage(reg),
-		Audit:        NewAudit(reg),
+		Requests:      NewRequests(reg),
+		Availability:  NewAvailability(reg),
+		Backends:      NewBackends(reg),
+		Discovery:     NewDiscovery(reg),
+		OpenAPI:       NewOpenAPI(reg),
+		Garbage:       NewGarbage(reg),
+		Audit:         NewAudit(reg),
+		Authorization: NewAuthorization(reg),
+		Auth:          NewAuth(reg),
 	}
 }
 

@@ -15,9 +15,10 @@ import (
 // settle lets a writer that replaces a certificate and then its key finish both before they are read.
 const settle = 100 * time.Millisecond
 
-// follow calls reload whenever one of files may have changed, and every minute, until ctx ends. It watches the
-// directories, because mounted secrets are replaced by switching a symbolic link above the file.
-func follow(ctx context.Context, log *zap.Logger, files []string, reload func() (changed bool, err error)) error {
+// Follow calls reload whenever one of files may have changed, and every minute, until ctx ends. It watches the
+// directories, because mounted secrets are replaced by switching a symbolic link above the file. A complaint is logged
+// once for as long as it stays the same. No file, or an empty name: there is nothing to follow, and it just waits.
+func Follow(ctx context.Context, log *zap.Logger, files []string, reload func() (changed bool, err error)) error {
 	if files[0] == "" {
 		<-ctx.Done()
 		return nil
@@ -34,7 +35,9 @@ func follow(ctx context.Context, log *zap.Logger, files []string, reload func() 
 	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	var settled <-chan time.Time // set by the first event of a change; later ones do not put it off
+	// Set by the first event of a change; later ones do not put it off. Set now, because what changed between the first
+	// reading and the watch has no event.
+	settled := time.After(settle)
 	var complaint string
 	for {
 		select {

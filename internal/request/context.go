@@ -14,3 +14,18 @@ func AuditID(ctx context.Context) string {
 	id, _ := ctx.Value(auditIDKey{}).(string)
 	return id
 }
+
+type credentialKey struct{}
+
+// WithCredential lets the authenticator say which kind of credential it believed; what it said is read from the result.
+func WithCredential(ctx context.Context) (context.Context, *string) {
+	kind := new(string)
+	return context.WithValue(ctx, credentialKey{}, kind), kind
+}
+
+// NoteCredential says which kind of credential was believed, to whoever wants to know.
+func NoteCredential(ctx context.Context, kind string) {
+	if to, ok := ctx.Value(credentialKey{}).(*string); ok {
+		*to = kind
+	}
+}

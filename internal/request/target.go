@@ -65,7 +65,8 @@ func checkSegment(segment string) error {
 		switch {
 		case c < 0x20 || c == 0x7f:
 			return errors.New("the path has a control byte")
-		case c == '\\' || c == ';':
+		case c == '\\' || c == ';' || c == '#' || c == '?':
+			// No client sends a fragment; a backend that cuts one off reads another path than the one authorised.
 			return fmt.Errorf("the path has a %q", c)
 		case c >= 0x80:
 			return errors.New("the path has a byte that is not ASCII; escape it")
@@ -130,6 +131,8 @@ func checkQuery(raw string) error {
 		case c == ';':
 			// Go drops such parameters, others split at them: the two sides of a proxy would disagree.
 			return errors.New("the query has a semicolon; escape it as %3B")
+		case c == '#':
+			return errors.New("the query has a '#'; escape it as %23")
 		case c == '%':
 			if len(raw)-i < 3 {
 				return errors.New("the query has an incomplete escape")

@@ -38,6 +38,8 @@ func TestCheckTarget(t *testing.T) {
 		"A16 path parameter":              {path: "/api/v1/..;/secrets", refused: "';'"},
 		"A16 trailing encoded slash":      {path: "/api/v1/pods%2f", refused: "escaped"},
 		"A16 backslash":                   {path: `/api\v1`, refused: `'\\'`},
+		"A16 fragment":                    {path: "/api/v1/pods#/x", refused: `'#'`},
+		"A16 fragment in the query":       {path: "/api/v1/pods", query: "watch=1#&watch=0", refused: "'#'"},
 		"A16 encoded backslash":           {path: "/api%5cv1", refused: "escaped"},
 		"A16 NUL":                         {path: "/api/%00", refused: "control byte"},
 		"A16 fullwidth dots":              {path: "/api/．．/x", refused: "not ASCII"},

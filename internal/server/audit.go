@@ -96,6 +96,9 @@ func (t *trail) ProcessEvents(events ...*auditinternal.Event) bool {
 func complete(e *auditinternal.Event, t *trail) {
 	e.RequestURI = bounded(auditedURI(t.request.URL))
 	e.UserAgent = bounded(e.UserAgent)
+	if e.ObjectRef != nil {
+		e.ObjectRef.Name = bounded(e.ObjectRef.Name)
+	}
 	// The library believes X-Forwarded-For, which anybody can send.
 	e.SourceIPs = []string{hostOf(t.request.RemoteAddr)}
 	annotations := maps.Clone(e.Annotations)
@@ -106,6 +109,7 @@ func complete(e *auditinternal.Event, t *trail) {
 	for key, value := range map[string]string{
 		"authorization.k8s.io/decision": rec.decision,
 		"authorization.k8s.io/reason":   rec.reason,
+		"portico.dev/credential":        rec.credential,
 		"portico.dev/served-by":         rec.servedBy,
 		"portico.dev/endpoint":          rec.endpoint,
 		"portico.dev/attempts":          attemptsOf(rec),
@@ -195,8 +199,12 @@ func auditedURI(u *url.URL) string {
 	}
 	pairs := strings.Split(u.RawQuery, "&")
 	for i, pair := range pairs {
-		if name, _, ok := strings.Cut(pair, "="); ok && !auditedParameters.Has(name) {
+		switch name, _, ok := strings.Cut(pair, "="); {
+		case auditedParameters.Has(name):
+		case ok:
 			pairs[i] = name + "=..."
+		default:
+			pairs[i] = "..." // a value without a name, perhaps
 		}
 	}
 	return u.EscapedPath() + "?" + strings.Join(pairs, "&")

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"portico.dev/internal/fairness"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 )
@@ -30,6 +31,8 @@ type ChainConfig struct {
 	Ready func() error
 	// RequestTimeout ends requests that are not long-running. Default 60 s.
 	RequestTimeout time.Duration
+	// Fairness says whose turn it is. Nil: MaxInFlight and MaxMutatingInFlight hold instead.
+	Fairness *fairness.Fairness
 	// MaxInFlight and MaxMutatingInFlight bound requests that are not long-running. Default 400 and 200; negative: no bound.
 	MaxInFlight, MaxMutatingInFlight int
 	// UpgradesNeedCreate asks for the right to create of whoever upgrades a GET (a websocket), beside that to get.
@@ -86,7 +89,7 @@ func filters(c ChainConfig) ([]Filter, error) {
 		{"tracing", tracingFilter(c.Tracer)},
 		{"audit", auditFilter(c.Audit)},
 		{"impersonation", impersonationFilter(c.Authorizer)},
-		{"flowControl", flowControlFilter(c.MaxInFlight, c.MaxMutatingInFlight, c.Metrics)},
+		{"flowControl", flowControlFilter(&c)},
 		{"authorization", authorizationFilter(c.Authorizer, c.UpgradesNeedCreate, c.Logger)},
 	}, nil
 }

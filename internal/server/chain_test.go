@@ -37,7 +37,9 @@ func TestMain(m *testing.M) {
 		serveWithFewDescriptors()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m,
+		// A read that waits for a version leaves a timer behind, for three seconds.
+		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"))
 }
 
 // byHeader authenticates whom the header Test-User names. No name is nobody, "bad" is a failed credential.

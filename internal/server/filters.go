@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
@@ -40,8 +40,8 @@ func recoverFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) http
 					panic(http.ErrAbortHandler) // an abort on purpose: net/http closes the stream and stays quiet
 				}
 				m.Panics.Inc()
-				log.Error("panic while serving a request", zap.String("method", r.Method), zap.String("path", r.URL.Path),
-					zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+				log.Error("panic while serving a request",
+					append(logging.Fault(p), zap.String("method", r.Method), zap.String("path", bounded(r.URL.Path)))...)
 				if res.started() {
 					panic(http.ErrAbortHandler)
 				}
@@ -242,11 +242,13 @@ func sameHost(origin, host string) bool {
 func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, credential := request.WithCredential(r.Context())
+			r = r.WithContext(ctx)
 			answer, ok, err := a.AuthenticateRequest(r)
 			if err != nil || !ok {
 				if err != nil {
 					// The reason is for the operator: a client is told only that it failed.
-					log.Info("authentication failed", zap.String("path", r.URL.Path), zap.String("client", r.RemoteAddr),
+					log.Info("authentication failed", zap.String("path", bounded(r.URL.Path)), zap.String("client", r.RemoteAddr),
 						zap.String("audit-id", request.AuditID(r.Context())), zap.Error(err))
 				}
 				endConnection(w, r)
@@ -257,8 +259,9 @@ func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logge
 			if answer.User.GetName() == user.Anonymous {
 				endConnection(w, r)
 			}
-			recordFrom(r.Context()).user = answer.User
-			next.ServeHTTP(w, r.WithContext(apirequest.WithUser(r.Context(), answer.User)))
+			rec := recordFrom(ctx)
+			rec.user, rec.credential = answer.User, *credential
+			next.ServeHTTP(w, r.WithContext(apirequest.WithUser(ctx, answer.User)))
 		})
 	}
 }
@@ -297,10 +300,13 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 				return
 			}
 			rec.decision = "forbid"
-			if err != nil {
-				log.Warn("authorization", zap.String("user", attributes.User.GetName()), zap.String("path", r.URL.Path), zap.Error(err))
-			}
 			w.Header().Set("X-Content-Type-Options", "nosniff")
+			if err != nil {
+				// Nobody has decided. Clients take a 403 for an answer and give up; as upstream, they may come back.
+				log.Warn("authorization", zap.String("user", bounded(attributes.User.GetName())), zap.String("path", bounded(r.URL.Path)), zap.Error(err))
+				respond.Error(w, r, apierrors.NewInternalError(err))
+				return
+			}
 			respond.Error(w, r, forbidden(attributes, reason))
 		})
 	}

@@ -4,19 +4,25 @@ import (
 	"net/http"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
-	"portico.dev/internal/respond"
 )
 
-// flowControlFilter bounds the requests that are served at once, reads and writes apart, so that many readers cannot
+// flowControlFilter is fairness, or, without it, a bound on the requests that are served at once.
+func flowControlFilter(c *ChainConfig) func(http.Handler) http.Handler {
+	if c.Fairness != nil {
+		return turnsFilter(c.Fairness, c.Metrics)
+	}
+	return inFlightFilter(c.MaxInFlight, c.MaxMutatingInFlight, c.Metrics)
+}
+
+// inFlightFilter bounds the requests that are served at once, reads and writes apart, so that many readers cannot
 // keep a writer out. Long-running requests are not counted, those for a backend until it is known that they are (the
 // places of that backend bound them), and administrators are let in so that they can mend things.
-func flowControlFilter(readers, writers int, m *metrics.Requests) func(http.Handler) http.Handler {
+func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler) http.Handler {
 	if readers == 0 {
 		readers = 400
 	}
@@ -42,8 +48,7 @@ func flowControlFilter(readers, writers int, m *metrics.Requests) func(http.Hand
 				defer rec.giveUpSeat()
 				next.ServeHTTP(w, r)
 			default:
-				m.Refused.WithLabelValues("too-many-requests").Inc()
-				respond.Error(w, r, apierrors.NewTooManyRequests("too many requests, please try again later", 1))
+				refuseTurn(w, r, 1, m)
 			}
 		})
 	}

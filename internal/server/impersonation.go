@@ -2,14 +2,13 @@ package server
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/textproto"
 	"net/url"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -24,9 +23,14 @@ const (
 	impersonateExtra = "Impersonate-Extra-"
 )
 
-// impersonationFilter lets a caller act as somebody else when every part of that identity (user, each group, uid, each
-// extra value) is allowed to them. The headers end here: a backend that saw them would impersonate a second time.
+// maxImpersonated bounds the groups and extra values of one request. Each is a question for the authorizer, which may be
+// a webhook; one request must not become a flood of them.
+const maxImpersonated = 1024
+
+// impersonationFilter lets a caller act as somebody else when one of the modes of impersonation allows it. The headers
+// end here: a backend that saw them would impersonate a second time.
 func impersonationFilter(a authorizer.UnconditionalAuthorizer) func(http.Handler) http.Handler {
+	modes := newImpersonationModes(a)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			wanted, err := impersonationOf(r.Header)
@@ -39,101 +43,86 @@ func impersonationFilter(a authorizer.UnconditionalAuthorizer) func(http.Handler
 				return
 			}
 			ctx := r.Context()
-			caller, _ := apirequest.UserFrom(ctx)
-			for _, question := range wanted.questions(caller) {
-				decision, reason, err := a.Authorize(ctx, question)
-				if err != nil || decision != authorizer.DecisionAllow {
-					respond.Error(w, r, forbidden(question, reason))
-					return
-				}
+			asked, err := attributesOf(ctx)
+			if err != nil {
+				respond.Error(w, r, apierrors.NewInternalError(err))
+				return
 			}
-			effective := wanted.identity()
-			recordFrom(ctx).impersonated = effective
-			r = r.WithContext(apirequest.WithUser(ctx, effective))
+			rec := recordFrom(ctx)
+			granted, constraint, err := modes.grant(ctx, wanted, asked)
+			if err != nil {
+				rec.decision, rec.reason = "forbid", "impersonation"
+				respond.Error(w, r, err)
+				return
+			}
+			rec.impersonated, rec.constraint = granted, constraint
+			r = r.WithContext(apirequest.WithUser(ctx, granted))
 			r.Header = withoutImpersonation(r.Header)
 			next.ServeHTTP(w, r)
 		})
 	}
 }
 
-// impersonation is the identity that the headers ask for.
-type impersonation struct {
-	user   string
-	uid    string
-	groups []string
-	extra  map[string][]string
-}
-
-func impersonationOf(h http.Header) (*impersonation, error) {
-	i := &impersonation{
-		user:   h.Get(impersonateUser),
-		uid:    h.Get(impersonateUID),
-		groups: h[impersonateGroup],
+// impersonationOf is the identity that the headers ask for, nil when they ask for none.
+func impersonationOf(h http.Header) (*user.DefaultInfo, error) {
+	wanted := &user.DefaultInfo{Groups: append([]string(nil), h[impersonateGroup]...)}
+	var err error
+	if wanted.Name, err = single(h, impersonateUser); err != nil {
+		return nil, err
 	}
-	for name, values := range h {
-		if len(name) <= len(impersonateExtra) || !strings.EqualFold(name[:len(impersonateExtra)], impersonateExtra) {
-			continue
-		}
-		key := strings.ToLower(name[len(impersonateExtra):])
-		if decoded, err := url.PathUnescape(key); err == nil {
-			key = decoded
-		}
-		if i.extra == nil {
-			i.extra = map[string][]string{}
-		}
-		i.extra[key] = append(i.extra[key], values...)
+	if wanted.UID, err = single(h, impersonateUID); err != nil {
+		return nil, err
 	}
-	if i.user != "" {
-		return i, nil
+	if wanted.Extra, err = impersonatedExtra(h); err != nil {
+		return nil, err
 	}
-	if i.uid != "" || len(i.groups) > 0 || len(i.extra) > 0 {
+	values := len(wanted.Groups)
+	for _, v := range wanted.Extra {
+		values += len(v)
+	}
+	switch {
+	case values > maxImpersonated:
+		return nil, fmt.Errorf("impersonation of more than %d groups and extra values", maxImpersonated)
+	case wanted.Name != "":
+		return wanted, nil
+	case wanted.UID != "" || values > 0:
 		return nil, errors.New("requested impersonation of groups, uid or extra without impersonating a user: send Impersonate-User too")
 	}
 	return nil, nil
 }
 
-// questions are what the caller must be allowed, in upstream's attributes.
-func (i *impersonation) questions(caller user.Info) []*authorizer.AttributesRecord {
-	ask := func(group, resource, subresource, namespace, name string) *authorizer.AttributesRecord {
-		return &authorizer.AttributesRecord{
-			User: caller, Verb: "impersonate", ResourceRequest: true, APIVersion: "v1",
-			APIGroup: group, Resource: resource, Subresource: subresource, Namespace: namespace, Name: name,
-		}
+// single is the value of a header that has one reading only when it stands once.
+func single(h http.Header, name string) (string, error) {
+	switch values := h[name]; len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		return values[0], nil
 	}
-	var all []*authorizer.AttributesRecord
-	if namespace, name, err := serviceaccount.SplitUsername(i.user); err == nil {
-		all = append(all, ask("", "serviceaccounts", "", namespace, name))
-	} else {
-		all = append(all, ask("", "users", "", "", i.user))
-	}
-	for _, g := range i.groups {
-		all = append(all, ask("", "groups", "", "", g))
-	}
-	if i.uid != "" {
-		all = append(all, ask("authentication.k8s.io", "uids", "", "", i.uid))
-	}
-	for key, values := range i.extra {
-		for _, v := range values {
-			all = append(all, ask("authentication.k8s.io", "userextras", key, "", v))
-		}
-	}
-	return all
+	return "", fmt.Errorf("%s stands more than once; send it once", name)
 }
 
-// identity is the user that the request goes on as, with the groups that its kind of user always has.
-func (i *impersonation) identity() user.Info {
-	groups := append([]string(nil), i.groups...)
-	if namespace, _, err := serviceaccount.SplitUsername(i.user); err == nil && len(groups) == 0 {
-		groups = serviceaccount.MakeGroupNames(namespace)
+func impersonatedExtra(h http.Header) (map[string][]string, error) {
+	var extra map[string][]string
+	for name, values := range h {
+		key, found := strings.CutPrefix(textproto.CanonicalMIMEHeaderKey(name), impersonateExtra)
+		if !found || len(values) == 0 {
+			continue
+		}
+		key = strings.ToLower(key)
+		if decoded, err := url.PathUnescape(key); err == nil {
+			key = decoded
+		}
+		if key == "" {
+			// Leaving it out would drop what may be a restriction: extra is where scopes of tokens are.
+			return nil, errors.New("Impersonate-Extra- without a key: send Impersonate-Extra-KEY")
+		}
+		if extra == nil {
+			extra = map[string][]string{}
+		}
+		extra[key] = append(extra[key], values...)
 	}
-	base := user.AllAuthenticated
-	if i.user == user.Anonymous {
-		base = user.AllUnauthenticated
-	}
-	if !slices.Contains(groups, base) {
-		groups = append(groups, base)
-	}
-	return &user.DefaultInfo{Name: i.user, UID: i.uid, Groups: groups, Extra: i.extra}
+	return extra, nil
 }
 
 func withoutImpersonation(h http.Header) http.Header {

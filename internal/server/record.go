@@ -15,6 +15,7 @@ import (
 type record struct {
 	started      time.Time
 	user         user.Info // who asked, before impersonation
+	credential   string    // the kind of it that was believed; empty: none was shown
 	impersonated user.Info // whom they act as, if anyone
 	constraint   string    // the verb that let them, when it was one of KEP-5284
 	decision     string    // allow or forbid
@@ -27,6 +28,7 @@ type record struct {
 
 	long     bool            // it was found to be long-running, by its APIService or by being upgraded
 	leave    func()          // gives back its place among the requests served at once; nil: it has none
+	keeps    time.Duration   // how long it keeps that place once it was handed to a backend; then leave is safe to repeat
 	draining context.Context // ends when long-running requests must
 }
 
@@ -47,6 +49,17 @@ func (rec *record) giveUpSeat() {
 		rec.leave()
 		rec.leave = nil
 	}
+}
+
+// handOver lets go of the seat while a backend serves the request: at once, unless those who give seats said otherwise.
+// What it returns is called when the request is over.
+func (rec *record) handOver(long bool) func() {
+	if rec.leave == nil || rec.keeps == 0 || long {
+		rec.giveUpSeat()
+		return func() {}
+	}
+	later := time.AfterFunc(rec.keeps, rec.leave)
+	return func() { later.Stop() }
 }
 
 type recordKey struct{}

@@ -89,15 +89,17 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 // carry hands a request to the proxy, with what the APIService's annotations ask for.
 func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
 	rec := recordFrom(r.Context())
+	info, _ := apirequest.RequestInfoFrom(r.Context())
+	named := isLong(info, route.Options.LongRunningSubresources)
 	// The backend has places of its own, and whoever waits for it waits there. With a seat among those of everybody
 	// besides, one backend that hangs would keep everybody out.
-	rec.giveUpSeat()
+	defer rec.handOver(named || request.LongRunning(info))()
 	target := proxy.Target{
 		Backend: route.Backend, APIService: route.Name, Witness: rec,
 		RejectSendInitialEvents: route.Options.RejectSendInitialEvents,
 		ConvertTable:            route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}
-	if isLong(r.Context(), route.Options.LongRunningSubresources) {
+	if named {
 		// The filters took it for a short one, since they ran before it was known who serves it.
 		target.LongRunning, rec.long = true, true
 		ctx, cancel := endsWithTheHouse(r, rec.draining)
@@ -107,12 +109,8 @@ func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice
 	s.Proxy.Serve(w, r, target)
 }
 
-func isLong(ctx context.Context, subresources []string) bool {
-	if len(subresources) == 0 {
-		return false
-	}
-	info, ok := apirequest.RequestInfoFrom(ctx)
-	return ok && info.IsResourceRequest && !request.LongRunning(info) && slices.Contains(subresources, info.Subresource)
+func isLong(info *apirequest.RequestInfo, subresources []string) bool {
+	return len(subresources) > 0 && info != nil && info.IsResourceRequest && !request.LongRunning(info) && slices.Contains(subresources, info.Subresource)
 }
 
 // endsWithTheHouse is a context in which a long-running request ends with its client or when the house drains, but for

@@ -31,7 +31,7 @@ func backend(t *testing.T, set *transport.Set, name string) *transport.Backend {
 }
 
 // backendOf is a real TLS extension server; nil answers with its name and the user's.
-func backendOf(t *testing.T, set *transport.Set, name string, h http.Handler) *transport.Backend {
+func backendOf(t testing.TB, set *transport.Set, name string, h http.Handler) *transport.Backend {
 	t.Helper()
 	if h == nil {
 		h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -20,11 +20,12 @@ var harmless = []struct{ message, cause string }{
 	{"Detected that checkpointing is enabled without persistence", ""}, // leases of events may outlive a restart
 }
 
-// etcdLogger is what etcd may say to l: warnings and worse, everything when l is at debug, and never the harmless.
+// etcdLogger is what etcd may say to l: warnings and worse, what it calls information too when l is at debug, and never the
+// harmless. What it says at debug holds every request that it applies, and so every secret that is stored.
 func etcdLogger(l *zap.Logger) *zap.Logger {
 	least := zapcore.WarnLevel
 	if l.Core().Enabled(zapcore.DebugLevel) {
-		least = zapcore.DebugLevel
+		least = zapcore.InfoLevel
 	}
 	return l.Named("etcd").WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return quietCore{c, least} }))
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
@@ -20,6 +21,7 @@ type Backend struct {
 	metrics  *metrics.Backend
 	budget   *budget
 
+	silence  silence
 	inFlight atomic.Int64
 	limit    atomic.Int64
 	vouched  atomic.Int64 // when OnSuccess was told last, Unix nanoseconds
@@ -42,6 +44,7 @@ func newBackend(s *Set, k key, spec Spec) (*Backend, error) {
 		metrics:  s.options.Metrics.For(k.name),
 		budget:   newBudget(s.options.MaxInFlight),
 	}
+	b.silence.overdue = func() { b.notify(errOverdue) }
 	b.members.Store(&[]member{})
 	return b, nil
 }
@@ -178,6 +181,14 @@ func (b *Backend) notify(err error) {
 	if f := b.set.onFailure.Load(); f != nil {
 		(*f)(b, err)
 	}
+}
+
+// missed is told of an idle connection that went by itself.
+func (b *Backend) missed(err error) {
+	if o := &b.set.options; unheard(err) {
+		b.silence.broke(time.Now().Add(-o.PingTimeout)) // a ping is a question too
+	}
+	b.notify(err)
 }
 
 // Tunnels counts upgraded connections that opened, or closed when n is negative.

@@ -22,6 +22,7 @@
 //   - An error is a *Error that says how far the request got. Its text is for logs: it names endpoints. The proxy says
 //     what clients may know.
 //   - A silently dead connection is found in less than two seconds, by pings on HTTP/2 and by TCP_USER_TIMEOUT on Linux.
+//   - A backend that takes requests and answers none is told of after a second (silence.go).
 //   - No redirect is followed, no proxy of the environment is used, no body is decompressed.
 //   - Everything is bounded: connections per endpoint, response headers, bytes kept for repeating a request, waiting.
 package transport

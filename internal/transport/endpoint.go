@@ -48,7 +48,7 @@ func newEndpoint(b *Backend, address string) *endpoint {
 	}
 	e.requests = newLane(e.dialer, o, b.identity, e.dialled)
 	e.probes = newLane(e.dialer, o, b.identity, e.dialled)
-	e.probes.lost = b.notify
+	e.probes.lost = b.missed
 	return e
 }
 
@@ -82,6 +82,9 @@ func (e *endpoint) failed(err error, hard bool) {
 		}
 		e.backend.set.options.Logger.Log(level, "endpoint ejected",
 			zap.String("backend", e.backend.Name()), zap.String("endpoint", e.address), zap.Error(err))
+	}
+	if hard && unheard(err) {
+		e.backend.silence.broke(time.Now())
 	}
 	if out || hard {
 		e.backend.notify(err)

@@ -73,7 +73,7 @@ func newLane(d *dialer, o *Options, identity func() *x509.Certificate, dialled f
 	l.http2.DialContext = handedOver
 	l.http2.HTTP2 = &http.HTTP2Config{
 		SendPingTimeout: o.PingAfter,
-		PingTimeout:     o.PingTimeout,
+		PingTimeout:     libraryPings * o.PingTimeout, // see pulse
 		// A client that does not read must not make us hold 4 MiB, the library's default, for each of its streams.
 		MaxReceiveBufferPerStream: 512 << 10,
 	}

@@ -91,6 +91,7 @@ var errNoStreams = errors.New("the server allows no concurrent streams")
 // add hands a connection to the HTTP/2 library and waits until the server spoke.
 func (l *lane) add(tc *tls.Conn, raw net.Conn) (*conn, error) {
 	s := newSession(tc, raw)
+	s.watch(l.options.PingAfter + l.options.PingTimeout)
 	cc, err := l.http2.NewClientConn(context.WithValue(l.ctx, handedOverKey{}, s), "http", l.dialer.address)
 	if err != nil {
 		_ = s.Close() // the first error is the one to tell

@@ -37,7 +37,8 @@ type Options struct {
 	// PingAfter is how long an HTTP/2 connection may be silent before it is pinged. Default 500 ms: with PingTimeout it
 	// bounds how long a request waits for an endpoint that fell silent, which must stay below 2 s.
 	PingAfter time.Duration
-	// PingTimeout is how long a ping may stay unanswered before the connection is given up. Default 1 s.
+	// PingTimeout is how long a ping may stay unanswered before the connection is given up. Default 1 s. Time in which
+	// this process did not get to run does not count.
 	PingTimeout time.Duration
 	// LeaveGrace is how long requests in flight may stay on a connection whose endpoint or identity is gone.
 	// Default 30 s.
@@ -54,7 +55,8 @@ type Options struct {
 	// MaxReplayTotal bounds what all requests together may keep. Default 64 MiB.
 	MaxReplayTotal int64
 
-	// OnFailure, if set, is told of every failed or lost connection, on the goroutine that met it. It must not block.
+	// OnFailure, if set, is told of every failed or lost connection, on the goroutine that met it, and of requests that
+	// wait while nothing is heard of the backend (Backend.Silence). It must not block.
 	OnFailure func(*Backend, error)
 	// OnSuccess, if set, is told that a backend answered a request, whatever the status, at most once a second for each
 	// backend. Probes do not count. It is called on the way of a request and must not block.

@@ -35,6 +35,10 @@ type session struct {
 	// onEnd, if set, is called when the connection was closed.
 	onEnd atomic.Pointer[func()]
 
+	reads  atomic.Uint64 // counts those that brought something
+	silent atomic.Bool   // given up by pulse
+	pulse  pulse
+
 	seen    []byte        // of the first frame; touched by the reader only
 	settled chan struct{} // closed when the first frame was seen, or the connection ended
 	settle  sync.Once
@@ -48,6 +52,12 @@ func newSession(tc *tls.Conn, raw net.Conn) *session {
 
 func (s *session) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
+	if n > 0 {
+		s.reads.Add(1)
+	}
+	if err != nil && s.silent.Load() {
+		err = errFellSilent
+	}
 	select {
 	case <-s.settled:
 	default:
@@ -88,6 +98,9 @@ func (s *session) done(alive bool) {
 func (s *session) Close() error {
 	s.once.Do(func() {
 		s.gone.Store(true)
+		if t := s.pulse.timer; t != nil {
+			t.Stop()
+		}
 		force := time.AfterFunc(closeTimeout, func() { _ = s.raw.Close() })
 		defer force.Stop()
 		_ = s.Conn.Close() // it closes raw too

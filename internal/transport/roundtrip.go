@@ -70,13 +70,18 @@ func (j *journey) travel() (*http.Response, error) {
 		j.attempts++
 		attempt = j.announce(e, attempt)
 		start := time.Now()
+		if j.lane(e) == e.requests {
+			j.b.silence.asked(start)
+		}
 		resp, err := j.attempt(e, attempt)
 		if err == nil {
+			j.b.silence.heard()
 			j.observer.Outcome(resp.StatusCode, nil)
-			e.health.answered(time.Now())
-			j.b.metrics.Answered(resp.StatusCode, time.Since(start))
+			now := time.Now()
+			e.health.answered(now)
+			j.b.metrics.Answered(resp.StatusCode, now.Sub(start))
 			if j.lane(e) == e.requests {
-				j.b.vouch(start)
+				j.b.vouch(now)
 			}
 			return resp, nil
 		}
@@ -165,6 +170,9 @@ func (j *journey) learn(ctx context.Context, e *endpoint, f fate, err error) {
 	default:
 		e.failed(err, false)
 	}
+	if ctx.Err() == nil && !f.late && !unheard(err) {
+		j.b.silence.heard() // that it failed is an answer of a kind
+	}
 	j.b.metrics.Failed(f.op)
 }
 
@@ -238,6 +246,9 @@ type tracked struct {
 
 func (t *tracked) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
+	if n > 0 {
+		t.endpoint.backend.silence.heard()
+	}
 	if err != nil {
 		t.doubt(err)
 		t.finish()

@@ -42,7 +42,7 @@ func New(o Options) *Set {
 	return s
 }
 
-// OnFailure sets whom to tell of every failed or lost connection, instead of Options.OnFailure, for a listener that is
+// OnFailure sets whom to tell of failures, instead of Options.OnFailure, for a listener that is
 // made after the Set. f must not block.
 func (s *Set) OnFailure(f func(*Backend, error)) { s.onFailure.Store(&f) }
 

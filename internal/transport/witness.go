@@ -21,7 +21,7 @@ func (b *Backend) vouch(now time.Time) {
 	}
 }
 
-// errConnectionLost is an idle connection that the other side closed, or that no longer answered pings.
+// errConnectionLost is an idle connection that the other side closed.
 var errConnectionLost = errors.New("an idle connection was lost")
 
 // missGap is the least time between two reports of idle connections that were lost in one lane. There are servers that
@@ -38,12 +38,17 @@ func (l *lane) miss(c *conn) {
 	now := time.Now()
 	l.mu.Lock()
 	wanted := l.closed || c.retired || now.Sub(c.idleSince) >= l.options.IdleTimeout
-	missed := c.active == 0 && !wanted && (l.missed.IsZero() || now.Sub(l.missed) >= missGap)
+	// A server that falls silent is worth telling each time: that takes longer than a probe.
+	silent := c.silent.Load()
+	missed := c.active == 0 && !wanted && (silent || l.missed.IsZero() || now.Sub(l.missed) >= missGap)
 	if missed {
 		l.missed = now
 	}
 	l.mu.Unlock()
-	if missed {
+	switch {
+	case missed && silent:
+		l.lost(errFellSilent)
+	case missed:
 		l.lost(errConnectionLost)
 	}
 }

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"portico.dev/internal/auth/credential"
+	"portico.dev/internal/auth/followed"
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 )
 
@@ -24,11 +27,18 @@ type Config struct {
 	ServiceAccounts authenticator.Token
 	// RequestHeader believes a front proxy before us. Nil: identity headers are only ever removed.
 	RequestHeader *RequestHeaderConfig
+	// Tokens recognise bearer tokens beside those two, and are asked after them, in order. A member whose own token is
+	// bad says so by an error, which ends the search.
+	Tokens []authenticator.Token
 	// Anonymous lets in requests that show no credential, as system:anonymous. A bad credential is never anonymous.
 	Anonymous bool
 	// AnonymousPaths, when there are some, are the only paths where Anonymous applies. They are compared whole.
 	AnonymousPaths []string
-	Logger         *zap.Logger
+	// AnonymousRule, if it has something to say at the moment of a request, replaces the two fields above.
+	AnonymousRule func() (said, enabled bool, paths []string)
+	// Metrics count requests. Required for AuthenticateRequest.
+	Metrics *metrics.Auth
+	Logger  *zap.Logger
 }
 
 // RequestHeaderConfig is a front proxy that states the identity of its clients in headers.
@@ -47,8 +57,8 @@ type Authenticator struct {
 	trust     *credential.Trust
 	static    *tokenFile // nil without one
 	tokens    tokenChain
-	anonymous bool
-	anonPaths []string
+	anonymous func() (said, enabled bool, paths []string)
+	metrics   *metrics.Auth
 	log       *zap.Logger
 }
 
@@ -57,8 +67,8 @@ type Authenticator struct {
 func New(cfg Config) (*Authenticator, error) {
 	a := &Authenticator{
 		trust:     &credential.Trust{Clients: cfg.ClientCA},
-		anonymous: cfg.Anonymous,
-		anonPaths: slices.Clone(cfg.AnonymousPaths),
+		anonymous: anonymousRule(cfg),
+		metrics:   cfg.Metrics,
 		log:       cfg.Logger,
 	}
 	if h := cfg.RequestHeader; h != nil {
@@ -76,17 +86,30 @@ func New(cfg Config) (*Authenticator, error) {
 			zap.Stringer("certificate", shared.Subject), zap.Strings("allowed", a.trust.FrontProxy.AllowedNames))
 	}
 	if cfg.TokenFile != "" {
-		static, err := openTokenFile(cfg.TokenFile)
+		file, err := followed.Open(cfg.TokenFile, LoadTokenFile)
 		if err != nil {
 			return nil, err
 		}
-		a.static = static
-		a.tokens = append(a.tokens, static)
+		a.static = &tokenFile{file}
+		a.tokens = append(a.tokens, a.static)
 	}
 	if cfg.ServiceAccounts != nil {
 		a.tokens = append(a.tokens, cfg.ServiceAccounts)
 	}
+	a.tokens = append(a.tokens, cfg.Tokens...)
 	return a, nil
+}
+
+func anonymousRule(cfg Config) func() (said, enabled bool, paths []string) {
+	paths := slices.Clone(cfg.AnonymousPaths)
+	return func() (bool, bool, []string) {
+		if cfg.AnonymousRule != nil {
+			if said, enabled, paths := cfg.AnonymousRule(); said {
+				return said, enabled, paths
+			}
+		}
+		return true, cfg.Anonymous, paths
+	}
 }
 
 func frontProxy(h *RequestHeaderConfig) (*credential.FrontProxy, error) {
@@ -118,6 +141,21 @@ func frontProxy(h *RequestHeaderConfig) (*credential.FrontProxy, error) {
 // false when r shows no credential and anonymous requests are not let in, and an error when a credential is bad; both
 // are a 401.
 func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	began := time.Now()
+	response, ok, err := a.authenticate(r)
+	switch took := time.Since(began); {
+	case err != nil:
+		a.metrics.Attempt("error", took)
+	case !ok:
+		a.metrics.Attempt("failure", took)
+	default:
+		a.metrics.Attempt("success", took)
+		a.metrics.User(response.User.GetName())
+	}
+	return response, ok, err
+}
+
+func (a *Authenticator) authenticate(r *http.Request) (*authenticator.Response, bool, error) {
 	response, err := credential.Authenticate(r, a.trust, a.tokens)
 	switch {
 	case err == nil:
@@ -132,7 +170,8 @@ func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Res
 }
 
 func (a *Authenticator) anonymousAllowed(r *http.Request) bool {
-	return a.anonymous && (len(a.anonPaths) == 0 || slices.Contains(a.anonPaths, r.URL.Path))
+	_, enabled, paths := a.anonymous()
+	return enabled && (len(paths) == 0 || slices.Contains(paths, r.URL.Path))
 }
 
 // AuthenticateToken returns whose token it is, for TokenReview. The audiences in ctx, if any, are the ones it must be
@@ -152,7 +191,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 func (a *Authenticator) Stale() error {
 	err := a.trust.Check()
 	if a.static != nil {
-		err = errors.Join(err, a.static.stale())
+		err = errors.Join(err, a.static.Stale())
 	}
 	return err
 }
@@ -163,7 +202,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return a.static.run(ctx, a.log)
+	return a.static.Run(ctx, a.log, func(error) {})
 }
 
 // tokenChain asks each member in turn. A member that recognises the token as its own and finds it bad ends the search:

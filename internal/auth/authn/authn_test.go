@@ -2,6 +2,7 @@ package authn
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -18,12 +19,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/auth/authtest"
 	"portico.dev/internal/auth/credential"
+	"portico.dev/internal/metrics"
 )
 
 // door is a TLS server that answers who it takes its caller for, and what is left of the request.
@@ -60,6 +63,7 @@ func open(t *testing.T, change ...func(*Config, *door)) *door {
 			ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 		},
 		Anonymous: true,
+		Metrics:   metrics.NewAuth(prometheus.NewRegistry()),
 		Logger:    zap.NewNop(),
 	}
 	for _, c := range change {
@@ -351,6 +355,95 @@ func TestDangerousTrust(t *testing.T) {
 			t.Error("readyz is not told")
 		}
 	})
+}
+
+// TestB9AnonymousWhereItIsAllowed: on listed paths and nowhere else, by flag or by a rule that may change; and never
+// instead of a bad credential.
+func TestB9AnonymousWhereItIsAllowed(t *testing.T) {
+	rule := func(said, enabled bool, paths ...string) func(*Config, *door) {
+		return func(c *Config, _ *door) {
+			c.AnonymousRule = func() (bool, bool, []string) { return said, enabled, paths }
+		}
+	}
+	tests := []struct {
+		name   string
+		change func(*Config, *door)
+		path   string
+		token  string
+		want   string
+	}{
+		{"everywhere", func(*Config, *door) {}, "/api", "", "system:anonymous"},
+		{"nowhere", func(c *Config, _ *door) { c.Anonymous = false }, "/livez", "", ""},
+		{"a listed path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/livez", "", "system:anonymous"},
+		{"below a listed path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/livez/etcd", "", ""},
+		{"another path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/api", "", ""},
+		{"a bad token on a listed path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/livez", "bad", ""},
+		{"the rule lists the path", rule(true, true, "/readyz"), "/readyz", "", "system:anonymous"},
+		{"the rule lists another", rule(true, true, "/readyz"), "/livez", "", ""},
+		{"the rule lets nobody in", rule(true, false), "/livez", "", ""},
+		{"the rule says nothing", rule(false, false), "/api", "", "system:anonymous"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := open(t, tt.change)
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://front.example"+tt.path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.token != "" {
+				r.Header.Set("Authorization", "Bearer "+tt.token)
+			}
+			response, ok, err := d.auth.AuthenticateRequest(r)
+			switch {
+			case ok != (tt.want != ""), tt.token == "" && err != nil:
+				t.Fatalf("%+v, %t, %v", response, ok, err)
+			case ok && response.User.GetName() != tt.want:
+				t.Fatalf("user %q", response.User.GetName())
+			}
+		})
+	}
+}
+
+// TestB8TokensAreKeptAsHashes: a look-up by the SHA-256 of what was sent takes no time that depends on how much of a
+// token was guessed, and what is in memory is of no use to whoever reads it.
+func TestB8TokensAreKeptAsHashes(t *testing.T) {
+	static, err := LoadTokenFile(tokenFileWith(t, tokens))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u, ok := static[sha256.Sum256([]byte("good-token"))]; !ok || u.GetName() != "tina" {
+		t.Fatal("the token is not found by its hash")
+	}
+	for key := range static {
+		if strings.Contains(string(key[:]), "good") || strings.Contains(string(key[:]), "other") {
+			t.Fatal("a token is in memory")
+		}
+	}
+}
+
+// TestEachAuthenticatorInItsTurn: what one knows the next is not shown, and what one calls bad the next is not asked.
+func TestEachAuthenticatorInItsTurn(t *testing.T) {
+	var last atomic.Int32
+	issuer := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		if token == "of a dead issuer" {
+			return nil, false, errors.New("it does not answer")
+		}
+		return nil, false, nil
+	})
+	webhook := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		last.Add(1)
+		return &authenticator.Response{User: &user.DefaultInfo{Name: "w"}}, token == "of the webhook", nil
+	})
+	d := open(t, func(c *Config, _ *door) { c.Tokens = []authenticator.Token{issuer, webhook} })
+	for _, tt := range []struct {
+		token string
+		ok    bool
+		asked int32
+	}{{"good-token", true, 0}, {"of a dead issuer", false, 0}, {"of the webhook", true, 1}, {"nobody's", false, 2}} {
+		if _, ok, _ := d.auth.AuthenticateToken(t.Context(), tt.token); ok != tt.ok || last.Load() != tt.asked {
+			t.Errorf("%s: %t, the last one was asked %d times", tt.token, ok, last.Load())
+		}
+	}
 }
 
 func TestAuthenticateToken(t *testing.T) {

@@ -9,18 +9,14 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync/atomic"
-	"time"
 
-	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/auth/followed"
 )
 
-const (
-	maxTokenFileBytes = 8 << 20
-	tokenFilePoll     = 10 * time.Second
-)
+const maxTokenFileBytes = 8 << 20
 
 // StaticTokens are the tokens of a token file, by the SHA-256 of each.
 //
@@ -106,76 +102,11 @@ func (t StaticTokens) add(record []string) error {
 	return nil
 }
 
-// tokenFile is a token file that is followed. A change that does not parse leaves the last good tokens in force.
+// tokenFile is a token file that is followed.
 type tokenFile struct {
-	name    string
-	tokens  atomic.Pointer[StaticTokens]
-	problem atomic.Pointer[error]
-	read    os.FileInfo // of what tokens came from; only New and run touch it
+	*followed.File[StaticTokens]
 }
 
-func openTokenFile(name string) (*tokenFile, error) {
-	f := &tokenFile{name: name}
-	if err := f.load(); err != nil {
-		return nil, err
-	}
-	return f, nil
-}
-
-func (f *tokenFile) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	return f.tokens.Load().AuthenticateToken(ctx, token)
-}
-
-func (f *tokenFile) stale() error {
-	if p := f.problem.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
-
-func (f *tokenFile) load() error {
-	// Stat before reading: a write in between is seen as a change at the next look.
-	info, err := os.Stat(f.name)
-	if err != nil {
-		return fmt.Errorf("token file: %w", err)
-	}
-	tokens, err := LoadTokenFile(f.name)
-	if err != nil {
-		return err
-	}
-	f.tokens.Store(&tokens)
-	f.read = info
-	return nil
-}
-
-func (f *tokenFile) changed() bool {
-	info, err := os.Stat(f.name)
-	return err != nil || !os.SameFile(info, f.read) || info.Size() != f.read.Size() || !info.ModTime().Equal(f.read.ModTime())
-}
-
-// run looks every few seconds. Tokens are revoked by editing the file, so this is how long a revoked one still works.
-func (f *tokenFile) run(ctx context.Context, log *zap.Logger) error {
-	ticker := time.NewTicker(tokenFilePoll)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		if !f.changed() {
-			continue
-		}
-		err := f.load()
-		before := f.stale()
-		switch {
-		case err == nil:
-			f.problem.Store(nil)
-			log.Info("reloaded the token file", zap.String("file", f.name), zap.Int("tokens", len(*f.tokens.Load())))
-			continue
-		case before == nil || before.Error() != err.Error():
-			log.Error("kept the last good tokens", zap.Error(err))
-		}
-		f.problem.Store(&err)
-	}
+func (f tokenFile) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	return f.Current().AuthenticateToken(ctx, token)
 }

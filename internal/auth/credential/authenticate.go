@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/request"
 )
 
 // ErrNone is the answer for a request that shows no credential. It alone may become anonymous.
@@ -14,6 +16,13 @@ var ErrNone = errors.New("no credential was presented")
 
 // ErrInvalidToken is the answer for a bearer token that nobody recognises.
 var ErrInvalidToken = errors.New("invalid bearer token")
+
+// The kinds of credential that an audit event tells apart (attack row E4).
+const (
+	KindFrontProxy  = "front proxy"
+	KindCertificate = "client certificate"
+	KindToken       = "bearer token"
+)
 
 // Authenticate proves every credential that r shows and returns the first, in the documented order: front-proxied
 // identity, client certificate, bearer token. On success the credentials are removed from r. The error is ErrNone when
@@ -29,14 +38,17 @@ func Authenticate(r *http.Request, trust *Trust, tokens authenticator.Token) (*a
 	if err != nil {
 		return nil, err
 	}
+	kind := KindToken
 	switch {
 	case cert.user != nil:
+		kind = cert.kind
 		response = &authenticator.Response{User: cert.user}
 	case response == nil && cert.any:
 		return nil, errors.New("a front proxy's certificate names nobody by itself and no identity header came with it")
 	case response == nil:
 		return nil, ErrNone
 	}
+	request.NoteCredential(r.Context(), kind)
 	stripToken(r.Header)
 	trust.Headers().Strip(r)
 	return &authenticator.Response{Audiences: response.Audiences, User: WithAuthenticated(response.User)}, nil

@@ -80,6 +80,8 @@ type shown struct {
 	user user.Info
 	// any is whether a certificate was presented that we have an opinion about.
 	any bool
+	// kind is KindFrontProxy or KindCertificate.
+	kind string
 }
 
 // certificate verifies the client certificate of r, and the identity headers if it is a front proxy's.
@@ -98,7 +100,7 @@ func (t *Trust) certificate(r *http.Request) (shown, error) {
 		}
 		// A front proxy that speaks for nobody is nobody, even where the client CA would vouch for it too (A31).
 		u, err := t.FrontProxy.Headers.identity(r.Header)
-		return shown{user: u, any: true}, err
+		return shown{user: u, any: true, kind: KindFrontProxy}, err
 	}
 	if t.Clients == nil {
 		return shown{}, proxyErr
@@ -107,7 +109,7 @@ func (t *Trust) certificate(r *http.Request) (shown, error) {
 		return shown{}, errors.Join(err, proxyErr)
 	}
 	u, err := certificateUser(chain[0])
-	return shown{user: u, any: true}, err
+	return shown{user: u, any: true, kind: KindCertificate}, err
 }
 
 // checkApart refuses a front proxy that the client CA vouches for too, unless it is listed by name. Check sees what the

@@ -3,6 +3,7 @@ package rbac
 import (
 	"fmt"
 	"iter"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -38,6 +39,8 @@ type scope struct {
 	// merged is all of the grants in one table. It exists where there are many, so that a group that everybody binds
 	// roles to costs no more to ask than another one.
 	merged *table
+	// mentions has, for each target, a bit for each grant whose role speaks of it. It exists where there are a few grants.
+	mentions map[targetID]uint16
 	// missing are the roles that are bound and do not exist.
 	missing []error
 }
@@ -57,7 +60,8 @@ type role struct {
 // some is what a role's own table says instead of a grant: who was granted the role is known to who asks.
 var some = &grant{}
 
-// manyGrants is where looking at each of them begins to cost more than a table of them all.
+// manyGrants is where looking at each of them begins to cost more than a table of them all. Fewer have a bit each in
+// scope.mentions.
 const manyGrants = 16
 
 func newIndex(p Policy) *index {
@@ -150,21 +154,29 @@ func (s *subject) scope(namespace string) *scope {
 func (x *index) arrange() {
 	for _, m := range []map[string]*subject{x.users, x.groups} {
 		for _, s := range m {
-			s.cluster.arrange()
+			s.cluster.arrange(x.roles.targets)
 			for _, sc := range s.namespaces {
-				sc.arrange()
+				sc.arrange(x.roles.targets)
 			}
 		}
 	}
 }
 
-func (sc *scope) arrange() {
-	if sc == nil || len(sc.grants) < manyGrants {
-		return
-	}
-	sc.merged = &table{}
-	for _, g := range sc.grants {
-		sc.merged.add(g.role.rules, g)
+func (sc *scope) arrange(known targets) {
+	switch {
+	case sc == nil || len(sc.grants) < 2:
+	case len(sc.grants) < manyGrants:
+		sc.mentions = make(map[targetID]uint16)
+		for i, g := range sc.grants {
+			for id := range g.role.table.resources {
+				sc.mentions[id] |= 1 << i
+			}
+		}
+	default:
+		sc.merged = &table{}
+		for _, g := range sc.grants {
+			sc.merged.add(g.role.rules, g, known)
+		}
 	}
 }
 
@@ -176,8 +188,20 @@ func (sc *scope) allowing(q *question) *grant {
 	if sc.merged != nil {
 		return sc.merged.allowing(q)
 	}
-	for _, g := range sc.grants {
-		if g.role.table.allowing(q) != nil {
+	if sc.mentions == nil || !q.resource {
+		for _, g := range sc.grants {
+			if g.role.table.allowing(q) != nil {
+				return g
+			}
+		}
+		return nil
+	}
+	var among uint16
+	for _, id := range q.targets[:q.n] {
+		among |= sc.mentions[id]
+	}
+	for ; among != 0; among &= among - 1 {
+		if g := sc.grants[bits.TrailingZeros16(among)]; g.role.table.allowing(q) != nil {
 			return g
 		}
 	}
@@ -216,6 +240,9 @@ func (x *index) scopes(u user.Info, namespace string) iter.Seq[*scope] {
 
 // allowing is the first grant to u that allows q, nil when none does.
 func (x *index) allowing(u user.Info, namespace string, q *question) *grant {
+	if q.resource && q.n == 0 {
+		return nil // no rule of anybody speaks of it
+	}
 	for sc := range x.scopes(u, namespace) {
 		if g := sc.allowing(q); g != nil {
 			return g

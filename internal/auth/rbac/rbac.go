@@ -47,14 +47,14 @@ func (r *RBAC) decide(_ context.Context, a authorizer.Attributes) (authorizer.De
 	if u == nil {
 		return authorizer.DecisionNoOpinion, "", errors.New("a request without a user cannot be authorized")
 	}
-	if master(u) {
+	if Master(u) {
 		return authorizer.DecisionAllow, "", nil
 	}
 	x := r.current.Load()
 	if x == nil {
 		return authorizer.DecisionNoOpinion, "", ErrNotReady
 	}
-	q := ask(a)
+	q := ask(a, x.roles.targets)
 	if g := x.allowing(u, a.GetNamespace(), &q); g != nil {
 		return authorizer.DecisionAllow, g.reason, nil
 	}

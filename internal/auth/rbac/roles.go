@@ -12,25 +12,27 @@ import (
 type roles struct {
 	cluster    map[string]*role
 	namespaced map[[2]string]*role
+	targets    targets
 }
 
 func compileRoles(p Policy) roles {
 	all := roles{
 		cluster:    make(map[string]*role, len(p.ClusterRoles)),
 		namespaced: make(map[[2]string]*role, len(p.Roles)),
+		targets:    make(targets),
 	}
 	for name, rules := range Aggregate(p.ClusterRoles) {
-		all.cluster[name] = compile(rules)
+		all.cluster[name] = compile(rules, all.targets)
 	}
 	for _, r := range p.Roles {
-		all.namespaced[[2]string{r.Namespace, r.Name}] = compile(r.Rules)
+		all.namespaced[[2]string{r.Namespace, r.Name}] = compile(r.Rules, all.targets)
 	}
 	return all
 }
 
-func compile(rules []rbacv1.PolicyRule) *role {
+func compile(rules []rbacv1.PolicyRule, known targets) *role {
 	r := &role{rules: rules}
-	r.table.add(rules, some)
+	r.table.add(rules, some, known)
 	return r
 }
 

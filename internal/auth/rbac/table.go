@@ -11,7 +11,7 @@ import (
 // table is rules arranged for look-up: those of one role, or of everything that is bound to somebody with many
 // bindings. It never changes once it is in an index.
 type table struct {
-	resources map[target]verbs
+	resources map[targetID]verbs
 	exact     map[string]verbs // non-resource URLs, whole
 	prefixes  []prefix         // non-resource URLs that end in a star
 }
@@ -20,6 +20,22 @@ type table struct {
 // subresource of any resource.
 type target struct {
 	group, resource, subresource string
+}
+
+// targetID is the number of a target in one index. Numbers are found once for a request, and then compared with what many
+// bindings say; that is what keeps a user with fifty groups cheap.
+type targetID int32
+
+// targets numbers every target that some rule speaks of.
+type targets map[target]targetID
+
+func (ts targets) number(t target) targetID {
+	id, ok := ts[t]
+	if !ok {
+		id = targetID(len(ts))
+		ts[t] = id
+	}
+	return id
 }
 
 // verbs is what may be done to a target, and to which names.
@@ -37,21 +53,22 @@ type prefix struct {
 }
 
 // add arranges rules as given by g. What an earlier grant allows stays with it.
-func (t *table) add(rules []rbacv1.PolicyRule, g *grant) {
+func (t *table) add(rules []rbacv1.PolicyRule, g *grant, known targets) {
 	for i := range rules {
-		t.addRule(&rules[i], g)
+		t.addRule(&rules[i], g, known)
 	}
 }
 
-func (t *table) addRule(r *rbacv1.PolicyRule, g *grant) {
+func (t *table) addRule(r *rbacv1.PolicyRule, g *grant, known targets) {
 	if len(r.Resources) > 0 && t.resources == nil {
-		t.resources = make(map[target]verbs, len(r.APIGroups)*len(r.Resources))
+		t.resources = make(map[targetID]verbs, len(r.APIGroups)*len(r.Resources))
 	}
 	for _, group := range r.APIGroups {
 		for _, resource := range r.Resources {
 			at := target{group: group}
 			at.resource, at.subresource = splitResource(resource)
-			t.resources[at] = t.resources[at].add(r.Verbs, r.ResourceNames, g)
+			id := known.number(at)
+			t.resources[id] = t.resources[id].add(r.Verbs, r.ResourceNames, g)
 		}
 	}
 	for _, url := range r.NonResourceURLs {
@@ -139,12 +156,13 @@ type question struct {
 	resource   bool
 	verb, name string
 	path       string
-	// targets are the rules that would match, in no particular order; each is one look-up.
-	targets [6]target
+	// targets are what a rule that allows the request speaks of, in no particular order. Those that no rule speaks of are
+	// left out.
+	targets [6]targetID
 	n       int
 }
 
-func ask(a authorizer.Attributes) question {
+func ask(a authorizer.Attributes, known targets) question {
 	q := question{resource: a.IsResourceRequest(), verb: a.GetVerb(), name: a.GetName(), path: a.GetPath()}
 	if !q.resource {
 		return q
@@ -159,18 +177,20 @@ func ask(a authorizer.Attributes) question {
 		exact.resource, exact.subresource = splitResource(resource)
 	}
 	for _, group := range [...]string{exact.group, rbacv1.APIGroupAll} {
-		q.add(target{group, exact.resource, exact.subresource})
-		q.add(target{group: group, resource: rbacv1.ResourceAll})
+		q.add(target{group, exact.resource, exact.subresource}, known)
+		q.add(target{group: group, resource: rbacv1.ResourceAll}, known)
 		if sub != "" {
-			q.add(target{group, rbacv1.ResourceAll, sub})
+			q.add(target{group, rbacv1.ResourceAll, sub}, known)
 		}
 	}
 	return q
 }
 
-func (q *question) add(t target) {
-	q.targets[q.n] = t
-	q.n++
+func (q *question) add(t target, known targets) {
+	if id, ok := known[t]; ok {
+		q.targets[q.n] = id
+		q.n++
+	}
 }
 
 // allowing is the grant that allows q, nil when none does.

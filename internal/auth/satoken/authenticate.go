@@ -11,11 +11,10 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"portico.dev/internal/auth/credential"
+	"portico.dev/internal/auth/jws"
 )
 
 const (
-	// leeway is how far clocks may disagree.
-	leeway = 10 * time.Second
 	// A signature is verified again after this long even if the token is still good, so that a key that was taken out of
 	// service does not live on in memory.
 	rememberGood = 10 * time.Second
@@ -65,7 +64,7 @@ func (t *Tokens) verified(token string) verdict {
 	v, until := verdict{claims: c, err: err}, time.Now().Add(rememberGood)
 	if err != nil {
 		until = time.Now().Add(rememberBad)
-	} else if end := c.Expires.time().Add(leeway); end.Before(until) {
+	} else if end := c.Expires.Time().Add(jws.Leeway); end.Before(until) {
 		until = end
 	}
 	t.seen.Keep(key, v, until)
@@ -73,13 +72,13 @@ func (t *Tokens) verified(token string) verdict {
 }
 
 func (t *Tokens) verify(token string) (*claims, error) {
-	head, body, err := split(token)
+	head, body, err := jws.Split(token)
 	if err != nil {
 		return nil, errForeign
 	}
-	issuer, err := peekIssuer(body)
+	issuer, err := jws.Issuer(body)
 	switch {
-	case errors.Is(err, errNotJWT), err == nil && issuer != t.issuer:
+	case errors.Is(err, jws.ErrMalformed), err == nil && issuer != t.issuer:
 		return nil, errForeign
 	case err != nil:
 		return nil, err
@@ -111,7 +110,7 @@ func (t *Tokens) verify(token string) (*claims, error) {
 // current checks what changes: the clock, the audience that is asked for, and the live objects.
 func (t *Tokens) current(ctx context.Context, c *claims) (*authenticator.Response, error) {
 	validator := jwt.NewValidator(
-		jwt.WithLeeway(leeway),
+		jwt.WithLeeway(jws.Leeway),
 		jwt.WithExpirationRequired(),
 		jwt.WithIssuedAt(),
 		jwt.WithIssuer(t.issuer), // again, on what was verified
@@ -129,6 +128,9 @@ func (t *Tokens) current(ctx context.Context, c *claims) (*authenticator.Respons
 	}
 	if err := t.checkBound(ctx, c.Kubernetes); err != nil {
 		return nil, err
+	}
+	if after := c.Kubernetes.WarnAfter; after != 0 && time.Now().After(after.Time()) {
+		t.stale()
 	}
 	return &authenticator.Response{Audiences: audiences, User: c.user()}, nil
 }

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/auth/jws"
 )
 
 // claims are what a token states, as Kubernetes writes it.
@@ -18,20 +19,20 @@ type claims struct {
 	Subject    string      `json:"sub"`
 	Audience   audience    `json:"aud"`
 	ID         string      `json:"jti,omitempty"`
-	Expires    seconds     `json:"exp"`
-	NotBefore  seconds     `json:"nbf,omitempty"`
-	IssuedAt   seconds     `json:"iat,omitempty"`
+	Expires    jws.Seconds `json:"exp"`
+	NotBefore  jws.Seconds `json:"nbf,omitempty"`
+	IssuedAt   jws.Seconds `json:"iat,omitempty"`
 	Kubernetes *kubernetes `json:"kubernetes.io"`
 }
 
 // kubernetes is the private claim. Its members are references to live objects.
 type kubernetes struct {
-	Namespace      string  `json:"namespace"`
-	ServiceAccount ref     `json:"serviceaccount"`
-	Pod            *ref    `json:"pod,omitempty"`
-	Secret         *ref    `json:"secret,omitempty"`
-	Node           *ref    `json:"node,omitempty"`
-	WarnAfter      seconds `json:"warnafter,omitempty"`
+	Namespace      string      `json:"namespace"`
+	ServiceAccount ref         `json:"serviceaccount"`
+	Pod            *ref        `json:"pod,omitempty"`
+	Secret         *ref        `json:"secret,omitempty"`
+	Node           *ref        `json:"node,omitempty"`
+	WarnAfter      jws.Seconds `json:"warnafter,omitempty"`
 }
 
 type ref struct {
@@ -51,38 +52,11 @@ func (a *audience) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(a))
 }
 
-// seconds is a moment in whole seconds. Only plain, positive integers that a calendar knows are read: fractions,
-// exponents and 2^63 are ways to make two readers disagree about the time (attack row B4).
-type seconds int64
-
-const lastSecond = 253402300799 // the end of the year 9999
-
-func (s *seconds) UnmarshalJSON(data []byte) error {
-	var n int64
-	if err := json.Unmarshal(data, &n); err != nil {
-		return errors.New("a time is not a whole number of seconds")
-	}
-	if n <= 0 || n > lastSecond {
-		return errors.New("a time is out of range")
-	}
-	*s = seconds(n)
-	return nil
-}
-
-func (s seconds) time() time.Time { return time.Unix(int64(s), 0) }
-
-func (s seconds) numericDate() *jwt.NumericDate {
-	if s == 0 {
-		return nil
-	}
-	return jwt.NewNumericDate(s.time())
-}
-
 // The methods of jwt.Claims, by which the library validates what it has verified.
 
-func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return c.Expires.numericDate(), nil }
-func (c *claims) GetIssuedAt() (*jwt.NumericDate, error)       { return c.IssuedAt.numericDate(), nil }
-func (c *claims) GetNotBefore() (*jwt.NumericDate, error)      { return c.NotBefore.numericDate(), nil }
+func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return c.Expires.NumericDate(), nil }
+func (c *claims) GetIssuedAt() (*jwt.NumericDate, error)       { return c.IssuedAt.NumericDate(), nil }
+func (c *claims) GetNotBefore() (*jwt.NumericDate, error)      { return c.NotBefore.NumericDate(), nil }
 func (c *claims) GetIssuer() (string, error)                   { return c.Issuer, nil }
 func (c *claims) GetSubject() (string, error)                  { return c.Subject, nil }
 func (c *claims) GetAudience() (jwt.ClaimStrings, error)       { return jwt.ClaimStrings(c.Audience), nil }

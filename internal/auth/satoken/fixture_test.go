@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/pem"
 	"os"
 	"path/filepath"
@@ -151,17 +150,6 @@ func newTokens(t testing.TB, change ...func(*Config)) *Tokens {
 	}
 	return tokens
 }
-
-// forge writes a token of any shape. sign may be nil: no signature.
-func forge(header, body string, sign func(input string) []byte) string {
-	input := b64(header) + "." + b64(body)
-	if sign == nil {
-		return input + "."
-	}
-	return input + "." + base64.RawURLEncoding.EncodeToString(sign(input))
-}
-
-func b64(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 
 func keyID(t testing.TB, key crypto.Signer) string {
 	t.Helper()

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+
+	"portico.dev/internal/auth/jws"
 )
 
 // Bounds of a token's life, as kube-apiserver has them.
@@ -24,6 +26,12 @@ const (
 	DefaultExpirationSeconds = 3600
 	MinExpirationSeconds     = 600
 	MaxExpirationSeconds     = 1 << 32
+
+	// A kubelet asks for exactly this long on behalf of pods that did not choose a lifetime themselves. Some of them read
+	// their token once and never again, so with --service-account-extend-token-expiration they get ExtendedSeconds, and
+	// uses after what was asked for are counted (KEP-1205).
+	KubeletExpirationSeconds = 3607
+	ExtendedSeconds          = 365 * 24 * 60 * 60
 )
 
 // IssueRequest is one TokenRequest for a service account.
@@ -73,7 +81,12 @@ func (t *Tokens) sign(private *kubernetes, spec authenticationv1.TokenRequestSpe
 	if len(audiences) == 0 {
 		audiences = t.audiences
 	}
-	now := seconds(time.Now().Unix())
+	now := jws.Seconds(time.Now().Unix())
+	ends := now + jws.Seconds(lifetime)
+	stated := ends
+	if t.extended(private, lifetime, audiences) {
+		private.WarnAfter, ends = ends, now+ExtendedSeconds
+	}
 	c := &claims{
 		Issuer:     t.issuer,
 		Subject:    serviceaccount.MakeUsername(private.Namespace, private.ServiceAccount.Name),
@@ -81,7 +94,7 @@ func (t *Tokens) sign(private *kubernetes, spec authenticationv1.TokenRequestSpe
 		ID:         uuid.NewString(),
 		IssuedAt:   now,
 		NotBefore:  now,
-		Expires:    now + seconds(lifetime),
+		Expires:    ends,
 		Kubernetes: private,
 	}
 	unsigned := &jwt.Token{
@@ -93,7 +106,14 @@ func (t *Tokens) sign(private *kubernetes, spec authenticationv1.TokenRequestSpe
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("sign service account token: %w", err)
 	}
-	return token, c.Expires.time(), nil
+	return token, stated.Time(), nil
+}
+
+// extended reports whether a token is to outlive what was asked for: a pod's, for nobody but this server, and asked for
+// by a kubelet in its own words.
+func (t *Tokens) extended(private *kubernetes, lifetime int64, audiences []string) bool {
+	return t.extend && private.Pod != nil && lifetime == KubeletExpirationSeconds &&
+		!slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(t.audiences, a) })
 }
 
 // bind completes private with the object that the token is to live and die with.

@@ -14,11 +14,13 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
@@ -240,5 +242,63 @@ func TestDiscoveryDocuments(t *testing.T) {
 				t.Error("the published RSA key is another one")
 			}
 		}
+	}
+}
+
+func TestTokensThatAKubeletAsksFor(t *testing.T) {
+	keys()
+	pod := func(change ...func(*authenticationv1.TokenRequestSpec)) authenticationv1.TokenRequestSpec {
+		s := boundTo("Pod")
+		asked := int64(KubeletExpirationSeconds)
+		s.ExpirationSeconds = &asked
+		for _, c := range change {
+			c(&s)
+		}
+		return s
+	}
+	const short, long = KubeletExpirationSeconds * time.Second, ExtendedSeconds * time.Second
+	tests := []struct {
+		name string
+		off  bool
+		spec authenticationv1.TokenRequestSpec
+		want time.Duration
+	}{
+		{"a pod's", false, pod(), long},
+		{"a pod's, for us by name", false, pod(func(s *authenticationv1.TokenRequestSpec) { s.Audiences = []string{"api"} }), long},
+		{"a pod's, for somebody else", false, pod(func(s *authenticationv1.TokenRequestSpec) { s.Audiences = []string{"api", "ext"} }), short},
+		{"nobody's pod", false, pod(func(s *authenticationv1.TokenRequestSpec) { s.BoundObjectRef = nil }), short},
+		{"a lifetime of its own", false, pod(func(s *authenticationv1.TokenRequestSpec) { *s.ExpirationSeconds = 3600 }), time.Hour},
+		{"--service-account-extend-token-expiration=false", true, pod(), short},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			stale := 0
+			tokens := newTokens(t, func(c *Config) { c.ExtendExpiration, c.Stale = !tt.off, func() { stale++ } })
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				token, expires, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot", Spec: tt.spec})
+				if err != nil {
+					t.Fatal(err)
+				}
+				good := func() bool {
+					_, ok, _ := tokens.AuthenticateToken(authenticator.WithAudiences(t.Context(), authenticator.Audiences{"api"}), token)
+					return ok
+				}
+				if asked := time.Duration(*tt.spec.ExpirationSeconds) * time.Second; expires.Sub(began) > asked || expires.Sub(began) < asked-time.Second {
+					t.Errorf("it is said to end after %s; the kubelet renews it by that", expires.Sub(began))
+				}
+				time.Sleep(tt.want - time.Minute)
+				if !good() {
+					t.Error("refused before its end")
+				}
+				if late := tt.want == long; (stale > 0) != late {
+					t.Errorf("%d uses were counted as late", stale)
+				}
+				time.Sleep(2 * time.Minute)
+				if good() {
+					t.Error("good after its end")
+				}
+			})
+		})
 	}
 }

@@ -71,12 +71,8 @@ func newVerifyKey(public crypto.PublicKey) (verifyKey, error) {
 }
 
 func loadSigningKey(file string) (*signingKey, error) {
-	info, err := os.Stat(file)
-	if err != nil {
+	if err := pki.CheckPrivate(file); err != nil {
 		return nil, fmt.Errorf("service account signing key: %w", err)
-	}
-	if info.Mode().Perm()&0o004 != 0 {
-		return nil, fmt.Errorf("service account signing key %s can be read by every user of this machine; run chmod 600 %s", file, file)
 	}
 	data, err := readKeyFile(file)
 	if err != nil {

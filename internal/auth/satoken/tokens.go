@@ -21,8 +21,12 @@ type Config struct {
 	// VerifyKeyFiles are PEM files of public keys (or certificates, or private keys) whose tokens are still good: the
 	// key before a rotation, and the one after it. The signing key is always among them.
 	VerifyKeyFiles []string
+	// ExtendExpiration makes tokens that a kubelet asks for in its own words good for a year; see ExtendedSeconds.
+	ExtendExpiration bool
 	// Lookup finds the live objects that tokens depend on. Required.
 	Lookup Lookup
+	// Stale is called for each use of an extended token that should have been replaced by now. Default: nobody is told.
+	Stale func()
 }
 
 // Tokens issues and recognises service account tokens. It is safe for concurrent use.
@@ -32,6 +36,8 @@ type Tokens struct {
 	signing   *signingKey // nil: verify only
 	keys      keySet
 	lookup    Lookup
+	extend    bool
+	stale     func()
 	// seen remembers verified signatures, and refusals, by the SHA-256 of the token.
 	seen *briefly.Memory[[sha256.Size]byte, verdict]
 }
@@ -52,7 +58,12 @@ func New(cfg Config) (*Tokens, error) {
 		audiences: slices.Clone(cfg.Audiences),
 		keys:      keySet{},
 		lookup:    cfg.Lookup,
+		extend:    cfg.ExtendExpiration,
+		stale:     cfg.Stale,
 		seen:      briefly.New[[sha256.Size]byte, verdict](rememberTokens),
+	}
+	if t.stale == nil {
+		t.stale = func() {}
 	}
 	if len(t.audiences) == 0 {
 		t.audiences = []string{cfg.Issuer}

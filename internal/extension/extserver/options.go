@@ -66,6 +66,8 @@ type Options struct {
 	Profiling           bool
 	AccessLog           bool
 	Logger              *zap.Logger
+	// WhenReady is called once, when the server serves. Optional.
+	WhenReady func()
 }
 
 func (o Options) withDefaults() (Options, error) {

@@ -164,6 +164,9 @@ func (s *Server) addRegistration() error {
 	}
 	s.group.Add(member("readiness", func(ctx context.Context) error {
 		close(s.ready)
+		if s.options.WhenReady != nil {
+			s.options.WhenReady()
+		}
 		<-ctx.Done()
 		return nil
 	}))

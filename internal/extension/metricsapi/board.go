@@ -26,6 +26,8 @@ type Measurement struct {
 	// Expires is when this is not shown any more: old numbers under a new request would be a lie that autoscalers
 	// act on. Zero: never.
 	Expires time.Time
+
+	published time.Time
 }
 
 // Publish replaces what is shown. The board owns m's slices from here on. What is told twice, as of a pod that has
@@ -37,6 +39,7 @@ func (b *Board) Publish(m Measurement) {
 		slices.SortFunc(m.Pods[i].Containers, func(a, b ContainerUsage) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	m.Warnings = m.Warnings[:min(len(m.Warnings), maxWarnings)]
+	m.published = time.Now()
 	b.latest.Store(&m)
 }
 
@@ -84,7 +87,11 @@ func (b *Board) Pods(ctx context.Context, q extension.Query) ([]PodUsage, error)
 
 func (b *Board) read(ctx context.Context) *Measurement {
 	m := b.latest.Load()
-	if m == nil || m.expired() {
+	if m == nil {
+		return nil
+	}
+	if m.expired() {
+		extension.Warn(ctx, "nothing was measured since "+m.published.UTC().Format(time.RFC3339)+", and what was is too old to be shown")
 		return nil
 	}
 	for _, text := range m.Warnings {

@@ -102,7 +102,11 @@ type outlet struct {
 
 // ExportSpans implements sdktrace.SpanExporter.
 func (o outlet) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	if err := o.Exporter.ExportSpans(ctx, spans); err != nil {
+	legible := make([]sdktrace.ReadOnlySpan, len(spans))
+	for i, s := range spans {
+		legible[i] = legibleSpan{s}
+	}
+	if err := o.Exporter.ExportSpans(ctx, legible); err != nil {
 		o.log.Warn("spans were lost", zap.Int("spans", len(spans)), zap.Error(err))
 	}
 	return nil

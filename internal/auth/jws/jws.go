@@ -1,4 +1,8 @@
-package satoken
+// Package jws reads the parts of a signed token before anybody has verified it, and without believing a word.
+//
+// The libraries that verify signatures are lenient readers; this one is strict, so that what was read before the
+// signature was verified and what is read after it cannot differ.
+package jws
 
 import (
 	"bytes"
@@ -10,56 +14,43 @@ import (
 	"strings"
 )
 
-// header is a token's JOSE header. We write three members and know what they mean.
-type header struct {
-	Algorithm string `json:"alg"`
-	KeyID     string `json:"kid"`
-	Type      string `json:"typ"`
-}
+// ErrMalformed is the answer for what is no signed token at all.
+var ErrMalformed = errors.New("not a JWT")
 
-var errNotJWT = errors.New("not a JWT")
-
-// split returns the encoded header and claims of a token. Counted before splitting: a million dots cost one pass and no
+// Split returns the encoded header and claims of a token. Counted before splitting: a million dots cost one pass and no
 // memory (attack row B7). Five parts would be a JWE, which is never decrypted here.
-func split(token string) (head, body string, err error) {
+func Split(token string) (head, body string, err error) {
 	if strings.Count(token, ".") != 2 {
-		return "", "", errNotJWT
+		return "", "", ErrMalformed
 	}
 	head, rest, _ := strings.Cut(token, ".")
 	body, _, _ = strings.Cut(rest, ".")
 	return head, body, nil
 }
 
-// peekIssuer reads who a token says it is from, and nothing else: whether it is meant to be ours is the one question
-// that its claims may answer before its signature does.
-func peekIssuer(body string) (string, error) {
+// Issuer reads who a token says it is from, and nothing else: whether it is meant for a reader is the one question that
+// claims may answer before the signature does.
+func Issuer(body string) (string, error) {
 	var c struct {
 		Issuer string `json:"iss"`
 	}
-	err := decode(body, &c, false)
+	err := Decode(body, &c, false)
 	return c.Issuer, err
 }
 
-// peekHeader reads which key a token says it was signed with.
-func peekHeader(head string) (header, error) {
-	var h header
-	err := decode(head, &h, true)
-	return h, err
-}
-
-// decode is stricter than the library that verifies: a member that is named twice has two meanings (CVE-2024-5037,
-// attack row B6), and a base64 group with stray bits gives one token two spellings.
-func decode(part string, into any, onlyKnown bool) error {
+// Decode reads a part into a value; onlyKnown refuses members that the value has no field for. It is stricter than the
+// libraries that verify: a member that is named twice has two meanings (CVE-2024-5037, attack row B6), and a base64
+// group with stray bits gives one token two spellings.
+func Decode(part string, into any, onlyKnown bool) error {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(part)
 	if err != nil {
-		return errNotJWT
+		return ErrMalformed
 	}
 	if err := checkObject(data); err != nil {
 		return err
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	if onlyKnown {
-		// crit, jku, jwk, x5u, x5c, zip and their like: each has been somebody's hole, and we never write one.
 		d.DisallowUnknownFields()
 	}
 	if err := d.Decode(into); err != nil {
@@ -85,7 +76,7 @@ func checkObject(data []byte) error {
 	for {
 		tok, err := d.Token()
 		if err != nil {
-			return errNotJWT
+			return ErrMalformed
 		}
 		if delim, ok := tok.(json.Delim); ok && (delim == '}' || delim == ']') {
 			stack = stack[:len(stack)-1]
@@ -98,7 +89,7 @@ func checkObject(data []byte) error {
 		if len(stack) > 0 {
 			top = stack[len(stack)-1]
 		} else if tok != json.Delim('{') {
-			return errNotJWT
+			return ErrMalformed
 		}
 		if top != nil && top.object {
 			if top.name {
@@ -120,7 +111,7 @@ func checkObject(data []byte) error {
 		}
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errNotJWT
+		return ErrMalformed
 	}
 	return nil
 }

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/conformance"
+	"portico.dev/internal/pki"
+)
+
+type conformanceOptions struct {
+	clientFlags
+	output        string
+	only          []string
+	write, rotate bool
+	rotateTimeout time.Duration
+
+	caFile, serverName, certFile, keyFile string
+	insecure                              bool
+	user                                  string
+	groups, groupVersions                 []string
+}
+
+func conformanceCommand() *cobra.Command {
+	var o conformanceOptions
+	cmd := &cobra.Command{
+		Use:   "conformance",
+		Short: "Examine an extension server, anybody's, and print a scorecard",
+		Long: `Check an extension server against what clients and front doors rely on: discovery, OpenAPI, Table, metadata, selectors,
+paging, watch, initial events, error shapes, and whom it trusts.
+
+Only reads, unless --write or --rotate is given.
+
+Exit status: 0 nothing failed, 1 something did, 2 nothing could be examined.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			return &exitError{exitUnexamined, fmt.Errorf("expected `apiservice NAME` or `url URL`, got %q", args)}
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	o.common(cmd.PersistentFlags())
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{exitUnexamined, err} })
+	cmd.AddCommand(o.apiService(), o.url())
+	return cmd
+}
+
+func (o *conformanceOptions) common(fs *pflag.FlagSet) {
+	o.add(fs)
+	fs.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
+	fs.StringSliceVar(&o.only, "only", nil, "a topic or TOPIC/CHECK to examine; may be repeated. Default: all")
+	fs.BoolVar(&o.write, "write", false, "create and delete an object in namespace default, where the server offers that")
+	fs.BoolVar(&o.rotate, "rotate", false, "publish another front-proxy authority in kube-system/extension-apiserver-authentication, see that it counts, and take it back")
+	fs.DurationVar(&o.rotateTimeout, "rotate-timeout", 2*time.Minute, "how long the server may take to notice that")
+}
+
+func (o *conformanceOptions) apiService() *cobra.Command {
+	return &cobra.Command{
+		Use:     "apiservice NAME",
+		Short:   "Examine the extension server of an APIService through the API server",
+		Example: "  aggregator conformance apiservice v1beta1.metrics.k8s.io -o junit",
+		Args:    oneArgument("the name of an APIService"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), func(c *conformance.Config) (err error) {
+				c.APIService = args[0]
+				c.Client, err = o.config()
+				return err
+			})
+		},
+	}
+}
+
+func (o *conformanceOptions) url() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "url https://HOST:PORT",
+		Short:   "Examine an extension server directly, as a front proxy asks it",
+		Example: "  aggregator conformance url https://127.0.0.1:8443 --ca-file ca.crt --client-certificate front-proxy-client.crt --client-key front-proxy-client.key",
+		Args:    oneArgument("a URL"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), func(c *conformance.Config) error { return o.server(c, args[0]) })
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.caFile, "ca-file", "", "authorities of the server's certificate; default the system's")
+	fs.StringVar(&o.serverName, "server-name", "", "name that the certificate must prove; default the host of the URL")
+	fs.BoolVar(&o.insecure, "insecure-skip-tls-verify", false, "accept any certificate of the server")
+	fs.StringVar(&o.certFile, "client-certificate", "", "certificate of a front proxy that the server trusts")
+	fs.StringVar(&o.keyFile, "client-key", "", "its key")
+	fs.StringVar(&o.user, "as", "system:admin", "who the front proxy says asks")
+	fs.StringSliceVar(&o.groups, "as-group", []string{"system:masters"}, "a group of theirs; may be repeated")
+	fs.StringSliceVar(&o.groupVersions, "group-version", nil, "GROUP/VERSION to examine; may be repeated. Default: all that the server lists")
+	return cmd
+}
+
+func oneArgument(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return nil
+		}
+		return &exitError{exitUnexamined, fmt.Errorf("expected %s, got %q", what, args)}
+	}
+}
+
+// server reads the flags of url.
+func (o *conformanceOptions) server(c *conformance.Config, url string) (err error) {
+	c.Server = &conformance.Server{URL: url, ServerName: o.serverName, Insecure: o.insecure, User: o.user, Groups: o.groups}
+	if o.caFile != "" {
+		if c.Server.Roots, err = os.ReadFile(o.caFile); err != nil {
+			return fmt.Errorf("--ca-file: %w", err)
+		}
+	}
+	if o.certFile != "" || o.keyFile != "" {
+		if c.Server.FrontProxy, err = pki.LoadKeyPair(o.certFile, o.keyFile); err != nil {
+			return fmt.Errorf("--client-certificate: %w", err)
+		}
+	}
+	for _, text := range o.groupVersions {
+		gv, err := schema.ParseGroupVersion(text)
+		if err != nil || gv.Group == "" {
+			return fmt.Errorf("--group-version: %q is not GROUP/VERSION", text)
+		}
+		c.GroupVersions = append(c.GroupVersions, gv)
+	}
+	if o.rotate {
+		c.Client, err = o.config()
+	}
+	return err
+}
+
+func (o *conformanceOptions) run(ctx context.Context, out io.Writer, target func(*conformance.Config) error) error {
+	cards, err := o.examine(ctx, target)
+	if err != nil {
+		return &exitError{exitUnexamined, err}
+	}
+	write := map[string]func(io.Writer, []*conformance.Card) error{
+		"text": conformance.WriteText, "json": conformance.WriteJSON, "junit": conformance.WriteJUnit,
+	}[o.output]
+	if err := write(out, cards); err != nil {
+		return err
+	}
+	if n := conformance.Failed(cards); n > 0 {
+		return fmt.Errorf("checks failed: %d", n)
+	}
+	return nil
+}
+
+func (o *conformanceOptions) examine(ctx context.Context, target func(*conformance.Config) error) ([]*conformance.Card, error) {
+	if !slices.Contains([]string{"text", "json", "junit"}, o.output) {
+		return nil, fmt.Errorf("--output: %q is neither text nor json nor junit", o.output)
+	}
+	c := conformance.Config{Only: o.only, Timeout: o.timeout, Write: o.write, Rotate: o.rotate, RotateTimeout: o.rotateTimeout}
+	if err := target(&c); err != nil {
+		return nil, err
+	}
+	e, err := conformance.New(c)
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	return e.Run(ctx)
+}

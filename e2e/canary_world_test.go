@@ -1,0 +1,235 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// watched is a front door that tells everything it can to everybody who listens: log, audit log, audit webhook, spans.
+type watched struct {
+	t       *testing.T
+	dir     string
+	config  *rest.Config // of an administrator, by certificate
+	process *process
+	sinks   map[string]*sink
+}
+
+// sink keeps what was written to it.
+type sink struct {
+	mu   sync.Mutex // guards what follows
+	kept bytes.Buffer
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept.Write(p)
+}
+
+func (s *sink) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept.String()
+}
+
+// startWatched starts `aggregator dev`, with an extension server of its own, and everything turned on.
+func startWatched(t *testing.T, files map[string]string, flags ...string) *watched {
+	t.Helper()
+	w := &watched{t: t, dir: t.TempDir(), sinks: map[string]*sink{"log": {}, "spans": {}, "webhook": {}}}
+	for name, text := range files {
+		w.write(name, text)
+	}
+	w.write("webhook.kubeconfig", w.receiver())
+	args := append([]string{"dev", "--secure-port", "0", "--log-level", "debug", "--access-log",
+		"--tracing-endpoint", w.collector(), "--tracing-sampling-rate-per-million", "1000000",
+		"--audit-log-path", "audit.log", "--audit-log-mode", "blocking", "--audit-policy-file", "policy.yaml",
+		"--audit-webhook-config-file", "webhook.kubeconfig", "--audit-webhook-batch-max-wait", "50ms", "--audit-webhook-initial-backoff", "10ms",
+	}, flags...)
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir}
+	p, err := startLogging(w.sinks["log"], "dev", w.dir, env, "aggregator", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.process = p
+	t.Cleanup(func() {
+		p.finish(t)
+		p.show(t)
+	})
+	if err := poll(p.exited, func() error {
+		if exportLine.FindString(p.output.String()) == "" {
+			return errNoBanner
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	file := exportLine.FindStringSubmatch(p.output.String())[1]
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(w.dir, file)
+	}
+	if w.config, err = clientcmd.BuildConfigFromFlags("", file); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *watched) write(name, text string) {
+	w.t.Helper()
+	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// audited is the audit log.
+func (w *watched) audited() string {
+	w.t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.dir, "audit.log"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// receiver takes audit events, refuses every other batch, and repeats what it got while it does. What it returns is the
+// kubeconfig of whoever sends.
+func (w *watched) receiver() string {
+	refuse := false
+	var mu sync.Mutex // guards refuse
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = w.sinks["webhook"].Write(body)
+		mu.Lock()
+		refuse = !refuse
+		no := refuse
+		mu.Unlock()
+		if no {
+			rw.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(rw, r.Header.Get("Authorization"))
+		}
+	}))
+	w.t.Cleanup(server.Close)
+	return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
+"clusters":[{"name":"c","cluster":{"server":"` + server.URL + `"}}],"users":[{"name":"u","user":{"token":"canary-of-the-webhook"}}]}`
+}
+
+// collector receives spans.
+func (w *watched) collector() string {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	collector.RegisterTraceServiceServer(s, spans{out: w.sinks["spans"]})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(l) }) // ends when it is stopped
+	w.t.Cleanup(func() {
+		s.Stop()
+		wg.Wait()
+	})
+	return l.Addr().String()
+}
+
+type spans struct {
+	collector.UnimplementedTraceServiceServer
+	out io.Writer
+}
+
+func (s spans) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	_, err := fmt.Fprintln(s.out, r)
+	return &collector.ExportTraceServiceResponse{}, err
+}
+
+// call is one request as it is on the wire.
+type call struct {
+	method, target string
+	headers        []string // "Name: value"
+	body           string
+	stranger       bool // no client certificate
+}
+
+// send says it over a connection of its own, and returns the status and everything that came back.
+func (w *watched) send(c call) (code int, answer string) {
+	w.t.Helper()
+	config, err := rest.TLSConfigFor(w.config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	config.NextProtos = []string{"http/1.1"}
+	if c.stranger {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+	}
+	u, err := url.Parse(w.config.Host)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", u.Host, config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		w.t.Fatal(err)
+	}
+	headers := append([]string{"Host: " + u.Host}, c.headers...)
+	if c.body != "" {
+		headers = append(headers, fmt.Sprintf("Content-Length: %d", len(c.body)))
+	}
+	// A server that refuses early may not read it all; its answer is what counts.
+	_, _ = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\n%s\r\n\r\n%s", c.method, c.target, strings.ReplaceAll(strings.Join(headers, "\r\n"), "{host}", u.Host), c.body)
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		w.t.Fatalf("%s %.200s: %v", c.method, c.target, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		return response.StatusCode, fmt.Sprint(response.Header)
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<20))
+	if err != nil {
+		w.t.Fatalf("%s %.200s: %v", c.method, c.target, err)
+	}
+	return response.StatusCode, fmt.Sprint(response.Header) + string(body)
+}
+
+// spellings are the forms that a secret is carried in. A secret within a longer text has three forms of base64, by where
+// it begins; what is the same in all of them at its middle is looked for.
+func spellings(secret string) []string {
+	all := []string{secret, url.QueryEscape(secret), hex.EncodeToString([]byte(secret))}
+	for shift := range 3 {
+		text := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + secret))
+		first := (shift*8 + 5) / 6
+		all = append(all, text[first:len(text)-2])
+	}
+	return all
+}
+
+func holds(text, secret string) bool {
+	for _, s := range spellings(secret) {
+		if strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	metrics "k8s.io/metrics/pkg/client/clientset/versioned"
+)
+
+const (
+	// largestBinary is what a stripped extserver may weigh.
+	largestBinary = 25_000_000
+	// largestResident is what it may have in memory while it serves, in KiB.
+	largestResident = 25 << 10
+)
+
+// The extension server stays small: the size of what `make build` makes, and the memory of it while it serves the metrics of
+// this machine and is asked again and again.
+func TestExtserverIsSmall(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const program = "extserver-static"
+	binary := filepath.Join(binaries, program)
+	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./cmd/extserver")
+	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	info, err := os.Stat(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("stripped: %.1f MB", float64(info.Size())/1e6)
+	if info.Size() >= largestBinary {
+		t.Errorf("stripped, it is %d bytes, want less than %d", info.Size(), largestBinary)
+	}
+
+	config := frontDoor(t)
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := clientcmd.WriteToFile(asKubeconfig(config), kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	server, err := startProcess("extserver", dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, program, "serve", "--kubeconfig", kubeconfig,
+		"--bind-address", "127.0.0.1", "--secure-port", "0", "--metric-resolution", "1s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		server.finish(t)
+		server.show(t)
+	})
+	client, err := metrics.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The demonstration of the front door serves the same until this one has registered itself.
+	if err := poll(server.exited, func() error {
+		if !strings.Contains(server.output.String(), "registered") {
+			return errors.New("it has not registered itself")
+		}
+		pods, err := client.MetricsV1beta1().PodMetricses("").List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(pods.Items) == 0 {
+			err = errors.New("no pods yet")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 200 {
+		if _, err := client.MetricsV1beta1().PodMetricses("").List(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resident := residentKiB(t, server.cmd.Process.Pid)
+	t.Logf("resident: %.1f MiB", float64(resident)/1024)
+	if resident >= largestResident {
+		t.Errorf("%d KiB are resident while it serves, want less than %d", resident, largestResident)
+	}
+}
+
+func residentKiB(t *testing.T, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "VmRSS:")
+	line, _, _ := strings.Cut(after, "\n")
+	kib, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(line, "kB")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib
+}

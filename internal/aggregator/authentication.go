@@ -1,0 +1,166 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/oidc"
+	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/auth/tokenwebhook"
+	"portico.dev/internal/pki"
+)
+
+// AuthenticationConfig is whose tokens count beside static ones and those of service accounts.
+type AuthenticationConfig struct {
+	// ConfigFile is an AuthenticationConfiguration: issuers, and who may be anonymous. It is followed. Default none.
+	ConfigFile string
+	// OIDC is one issuer by flags. It and ConfigFile exclude each other.
+	OIDC oidc.Flags
+	// Webhook* are a server that is asked about tokens that nobody else knows. Default none.
+	WebhookConfigFile string
+	WebhookVersion    string
+	WebhookCacheTTL   time.Duration
+	// ExtendTokens makes tokens that kubelets ask for good for a year, and counts those in use past their time. Default true.
+	ExtendTokens bool
+}
+
+func defaultAuthentication() AuthenticationConfig {
+	return AuthenticationConfig{
+		OIDC:           oidc.Flags{UsernameClaim: "sub", SigningAlgs: []string{"RS256"}},
+		WebhookVersion: "v1beta1", WebhookCacheTTL: 2 * time.Minute, ExtendTokens: true,
+	}
+}
+
+func (a *AuthenticationConfig) addFlags(fs *pflag.FlagSet) {
+	o := &a.OIDC
+	fs.StringVar(&a.ConfigFile, "authentication-config", a.ConfigFile, "AuthenticationConfiguration of apiserver.config.k8s.io: OpenID Connect issuers, and who may be anonymous; followed while in use")
+	fs.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "URL of an OpenID Connect issuer, https only")
+	fs.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "audience that the issuer's tokens must be for")
+	fs.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "authorities of the issuer's server; default the system's")
+	fs.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim that names the user")
+	fs.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, `put before the user's name; "-" is nothing; default the issuer's URL and #, unless the claim is email`)
+	fs.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "claim that holds the groups; default none")
+	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "put before each group")
+	fs.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "claim=value that a token must have; may be repeated")
+	fs.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "signing algorithms that are accepted")
+	fs.StringVar(&a.WebhookConfigFile, "authentication-token-webhook-config-file", a.WebhookConfigFile, "kubeconfig of a server that is asked by TokenReview about tokens that nobody else knows")
+	fs.StringVar(&a.WebhookVersion, "authentication-token-webhook-version", a.WebhookVersion, "version of the TokenReview that it speaks: v1 or v1beta1")
+	fs.DurationVar(&a.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", a.WebhookCacheTTL, "how long its good answers are remembered")
+	fs.BoolVar(&a.ExtendTokens, "service-account-extend-token-expiration", a.ExtendTokens, "make the tokens that kubelets ask for good for a year, and count those that are used past their time")
+}
+
+func (a *AuthenticationConfig) validate() error {
+	err := a.OIDC.Validate()
+	if a.ConfigFile != "" && a.OIDC.IssuerURL != "" {
+		err = errors.Join(err, errors.New("--authentication-config: excludes --oidc-issuer-url; move the issuer into the file"))
+	}
+	if a.WebhookVersion != "v1" && a.WebhookVersion != "v1beta1" {
+		err = errors.Join(err, fmt.Errorf("--authentication-token-webhook-version: %q is neither v1 nor v1beta1", a.WebhookVersion))
+	}
+	if a.WebhookCacheTTL < 0 {
+		err = errors.Join(err, fmt.Errorf("--authentication-token-webhook-cache-ttl: %s is negative", a.WebhookCacheTTL))
+	}
+	return err
+}
+
+// checkPrivateKeys refuses keys that operators gave us and left open. Those that we make are ours to look after.
+func (c *Config) checkPrivateKeys() error {
+	var errs []error
+	for _, key := range []struct{ flag, file string }{
+		{"tls-private-key-file", c.TLSPrivateKeyFile},
+		{"proxy-client-key-file", c.ProxyClientKeyFile},
+		{"etcd-keyfile", c.EtcdKeyFile},
+	} {
+		if key.file == "" {
+			continue
+		}
+		if err := pki.CheckPrivate(key.file); err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", key.flag, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wireAuthentication is everything that answers who.
+func (h *house) wireAuthentication() (err error) {
+	c := h.cfg
+	h.lookup = &lateLookup{}
+	h.tokens, err = satoken.New(satoken.Config{
+		Issuer: h.issuer, Audiences: c.APIAudiences, ExtendExpiration: c.Authentication.ExtendTokens,
+		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.lookup,
+		Stale: h.metrics.Auth.StaleTokens.Inc,
+	})
+	if err != nil {
+		return err
+	}
+	others, err := h.wireOtherTokens()
+	if err != nil {
+		return err
+	}
+	h.authn, err = authn.New(authn.Config{
+		ClientCA: h.clientCA, TokenFile: c.TokenAuthFile, ServiceAccounts: h.tokens, Tokens: others,
+		Anonymous: c.AnonymousAuth, AnonymousRule: h.issuers.Anonymous,
+		RequestHeader: &authn.RequestHeaderConfig{
+			ClientCA: h.frontProxy, AllowedNames: c.RequestHeaderAllowedNames,
+			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
+			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
+		},
+		Metrics: h.metrics.Auth, Logger: h.log.Named("authentication"),
+	})
+	if err != nil {
+		return err
+	}
+	h.watchTrust()
+	return nil
+}
+
+// wireOtherTokens is whose tokens count beside our own, in the order in which they are asked: the webhook last, because
+// it sees every token that nobody before it knew.
+func (h *house) wireOtherTokens() (others []authenticator.Token, err error) {
+	a := h.cfg.Authentication
+	h.issuers, err = oidc.New(oidc.Config{
+		File: a.ConfigFile, Flags: a.OIDC, Audiences: h.tokens.Audiences(), DisallowedIssuers: []string{h.issuer},
+		AnonymousRefused: !h.cfg.AnonymousAuth, Metrics: h.metrics.Auth, Logger: h.log.Named("oidc"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	others = append(others, h.issuers)
+	if a.WebhookConfigFile == "" {
+		return others, nil
+	}
+	h.webhook, err = tokenwebhook.New(tokenwebhook.Config{
+		File: a.WebhookConfigFile, Version: a.WebhookVersion, CacheTTL: a.WebhookCacheTTL,
+		Audiences: h.tokens.Audiences(), Metrics: h.metrics.Auth,
+	})
+	return append(others, h.webhook), err
+}
+
+// watchTrust says in a metric what readyz says in words.
+func (h *house) watchTrust() {
+	for file, stale := range map[string]func() error{
+		"client-ca-file": h.clientCA.Stale, "requestheader-client-ca-file": h.frontProxy.Stale,
+		"tls-cert-file": h.shown.Stale, "proxy-client-cert-file": h.presented.Stale,
+		"authentication": h.authn.Stale, "authentication-config": h.issuers.Stale,
+	} {
+		h.metrics.Auth.Trust(file, stale)
+	}
+}
+
+// followAuthentication follows the files that identities rest on, and the keys of issuers.
+func (h *house) followAuthentication(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return h.authn.Run(ctx) })
+	g.Go(func() error { return h.issuers.Run(ctx) })
+	if h.webhook != nil {
+		g.Go(func() error { return h.webhook.Run(ctx) })
+	}
+	return g.Wait()
+}

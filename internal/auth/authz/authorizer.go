@@ -1,0 +1,95 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"portico.dev/internal/auth/followed"
+	"portico.dev/internal/auth/rbac"
+)
+
+// Authorizer answers "may they?" by asking the configured authorizers. It is safe for concurrent use.
+type Authorizer struct {
+	// AuthorizerFunc is Authorize, for the methods by which the library asks about conditions.
+	authorizer.AuthorizerFunc
+	config Config
+	panel  *followed.File[*panel]
+}
+
+var (
+	_ authorizer.Authorizer   = (*Authorizer)(nil)
+	_ authorizer.RuleResolver = (*Authorizer)(nil)
+)
+
+// New reads the configuration and the kubeconfigs that it names. No webhook is called.
+func New(c Config) (*Authorizer, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	a := &Authorizer{config: c}
+	a.AuthorizerFunc = a.decide
+	var err error
+	if a.panel, err = followed.Open(c.File, a.load); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *Authorizer) load(file string) (*panel, error) {
+	var config *apiserver.AuthorizationConfiguration
+	var err error
+	if file == "" {
+		config, err = a.config.fromFlags()
+	} else {
+		config, err = readFile(file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("authorization configuration: %w", err)
+	}
+	p, err := newPanel(config, a.config)
+	if err != nil {
+		return nil, fmt.Errorf("authorization configuration: %w", err)
+	}
+	return p, nil
+}
+
+var errNoUser = errors.New("a request without a user cannot be authorized")
+
+func (a *Authorizer) decide(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
+	u := attributes.GetUser()
+	if u == nil {
+		return authorizer.DecisionNoOpinion, "", errNoUser
+	}
+	if rbac.Master(u) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return a.panel.Current().Authorize(ctx, attributes)
+}
+
+// RulesFor implements [authorizer.RuleResolver]. A webhook cannot list what it allows, which makes the list incomplete.
+func (a *Authorizer) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	return a.panel.Current().rules.RulesFor(ctx, u, namespace)
+}
+
+// Stale is why the configuration file as it is now is not in force, nil when it is. It is for readyz.
+func (a *Authorizer) Stale() error { return a.panel.Stale() }
+
+// Run follows the configuration file until ctx ends, and lets go of connections to webhooks.
+func (a *Authorizer) Run(ctx context.Context) error {
+	inForce := a.panel.Current()
+	defer func() { inForce.close() }()
+	return a.panel.Run(ctx, a.config.Logger, func(err error) {
+		countReload(a.config.Metrics, err)
+		if next := a.panel.Current(); next != inForce {
+			inForce.close()
+			inForce = next
+			a.config.Logger.Info("authorizers", zap.Strings("order", inForce.names))
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package authz
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/load"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	"k8s.io/apiserver/pkg/authorization/cel"
+)
+
+// maxFileBytes bounds an AuthorizationConfiguration.
+const maxFileBytes = 1 << 20
+
+// readFile is an AuthorizationConfiguration as its file has it, defaulted.
+func readFile(name string) (*apiserver.AuthorizationConfiguration, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case len(data) == 0:
+		return nil, fmt.Errorf("%s is empty", name) // the library would take that for a configuration without authorizers
+	case len(data) > maxFileBytes:
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFileBytes)
+	}
+	config, err := load.LoadFromData(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return config, nil
+}
+
+// check refuses what cannot work. Compiling conditions costs some milliseconds and a megabyte or two, so without
+// webhooks there is no compiler.
+func check(config *apiserver.AuthorizationConfiguration) (cel.Compiler, error) {
+	webhooks := false
+	for i, a := range config.Authorizers {
+		if err := checkMode(string(a.Type)); err != nil {
+			return nil, fmt.Errorf("authorizers[%d].type: %w", i, err)
+		}
+		if a.Type != apiserver.TypeWebhook || a.Webhook == nil {
+			continue
+		}
+		webhooks = true
+		if a.Webhook.ConnectionInfo.Type == apiserver.AuthorizationWebhookConnectionInfoTypeInCluster {
+			return nil, fmt.Errorf("authorizers[%d].connectionInfo.type: this server is in no cluster but its own; use KubeConfigFile", i)
+		}
+	}
+	var compiler cel.Compiler
+	if webhooks {
+		compiler = cel.NewDefaultCompiler()
+	}
+	errs := validation.ValidateAuthorizationConfiguration(compiler, field.NewPath(""), config,
+		sets.New(modes...), sets.New(ModeWebhook))
+	return compiler, errs.ToAggregate()
+}

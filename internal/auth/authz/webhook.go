@@ -1,0 +1,149 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/cel"
+	library "k8s.io/apiserver/plugin/pkg/authorizer/webhook"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/pki"
+)
+
+// complainEvery bounds the log of a webhook that fails with every request.
+const complainEvery = 10 * time.Second
+
+// webhook asks a server. The library does the asking: conditions, the cache of 8192 answers, retries, both versions of
+// SubjectAccessReview. What it goes by to get there, and how long it may take in all, is ours.
+type webhook struct {
+	authorizer.AuthorizerFunc
+	name      string
+	library   *library.WebhookAuthorizer
+	door      *door
+	timeout   time.Duration
+	metrics   *metrics.Authorization
+	complaint atomic.Int64 // when the log last heard of a failure
+	log       *zap.Logger
+}
+
+func newWebhook(name string, c *apiserver.WebhookConfiguration, compiler cel.Compiler, from Config) (*webhook, error) {
+	config, err := kubeconfig(*c.ConnectionInfo.KubeConfigFile)
+	if err != nil {
+		return nil, err
+	}
+	w := &webhook{name: name, timeout: c.Timeout.Duration, metrics: from.Metrics, log: from.Logger.With(zap.String("webhook", name))}
+	w.AuthorizerFunc = w.decide
+	if w.door, err = newDoor(config); err != nil {
+		return nil, err
+	}
+	// What TLS there is, is in the door; the library refuses to be told about it twice.
+	config.TLSClientConfig, config.Transport, config.Timeout = rest.TLSClientConfig{}, w.door, w.timeout
+	config.Proxy, config.QPS = nil, -1
+	failed := authorizer.DecisionNoOpinion
+	if c.FailurePolicy == apiserver.FailurePolicyDeny {
+		failed = authorizer.DecisionDeny
+	}
+	w.library, err = library.New(config, c.SubjectAccessReviewVersion,
+		cached(c.CacheAuthorizedRequests, c.AuthorizedTTL.Duration), cached(c.CacheUnauthorizedRequests, c.UnauthorizedTTL.Duration),
+		backoff(), failed, c.MatchConditions, name, meter{to: from.Metrics}, compiler)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// cached is 0 for answers that are not to be remembered.
+func cached(yes bool, ttl time.Duration) time.Duration {
+	if !yes {
+		return 0
+	}
+	return ttl
+}
+
+// backoff is upstream's. The deadline of the webhook ends it wherever it is.
+func backoff() wait.Backoff { return *library.DefaultRetryBackoff() }
+
+// kubeconfig reads where a webhook is and how to prove who is who.
+func kubeconfig(file string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", file, err)
+	}
+	switch {
+	case !strings.HasPrefix(config.Host, "https://"):
+		return nil, fmt.Errorf("kubeconfig %s: server %q: whoever says who may do what must prove its name; use https://", file, config.Host)
+	case config.ExecProvider != nil || config.AuthProvider != nil:
+		return nil, fmt.Errorf("kubeconfig %s: credentials from a program are not run here; use a certificate, token or tokenFile", file)
+	}
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", file, err)
+	}
+	return config, nil
+}
+
+// clientTLS is pki's side of a kubeconfig.
+func clientTLS(config *rest.Config) (pki.ClientOptions, error) {
+	o := pki.ClientOptions{ServerName: config.ServerName, Insecure: config.Insecure}
+	if len(config.CAData) > 0 {
+		o.Roots = config.CAData
+	}
+	if len(config.CertData) > 0 {
+		pair, err := pki.StaticKeyPair(config.CertData, config.KeyData)
+		if err != nil {
+			return o, fmt.Errorf("client certificate: %w", err)
+		}
+		o.Certificate = pair
+	}
+	return o, nil
+}
+
+// decide gives the library, retries included, as long as one call may take.
+func (w *webhook) decide(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	bounded, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	decision, reason, err := w.library.Authorize(bounded, a)
+	if err == nil {
+		return decision, reason, nil
+	}
+	if ctx.Err() == nil { // or else the client has gone, which says nothing about the webhook
+		w.complain(err)
+	}
+	if decision == authorizer.DecisionNoOpinion {
+		result := "error"
+		if errors.Is(err, context.DeadlineExceeded) {
+			result = "timeout"
+		}
+		w.metrics.WebhookFailOpen.WithLabelValues(w.name, result).Inc()
+	}
+	return decision, reason, w.told(err)
+}
+
+func (w *webhook) complain(err error) {
+	now, last := time.Now().UnixNano(), w.complaint.Load()
+	if now-last >= int64(complainEvery) && w.complaint.CompareAndSwap(last, now) {
+		w.log.Warn("an authorization webhook failed; further failures are counted, and told again in a while", zap.Error(err))
+	}
+}
+
+// told is what whoever asked may know: which webhook, and what kind of failure. Where it is and what it said are for the
+// log (attack rows A26 and C13).
+func (w *webhook) told(err error) error {
+	switch {
+	case errors.Is(err, errBusy):
+		return fmt.Errorf("authorization webhook %q has too many calls to answer; try again", w.name)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("authorization webhook %q did not answer within %s", w.name, w.timeout)
+	}
+	return fmt.Errorf("authorization webhook %q failed", w.name)
+}

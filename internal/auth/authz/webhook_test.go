@@ -1,0 +1,243 @@
+package authz
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// secret is what a webhook says and no client may read.
+const secret = "the-words-of-the-webhook"
+
+func TestC13WebhooksThatFail(t *testing.T) {
+	elsewhere := serve(t, allows)
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request, *authorizationv1.SubjectAccessReview){
+		"hung": neverSays,
+		"500": func(w http.ResponseWriter, _ *http.Request, _ *authorizationv1.SubjectAccessReview) {
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, secret)
+		},
+		"401": func(w http.ResponseWriter, _ *http.Request, _ *authorizationv1.SubjectAccessReview) {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, secret)
+		},
+		"a redirect to who allows": func(w http.ResponseWriter, r *http.Request, _ *authorizationv1.SubjectAccessReview) {
+			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+		},
+		"not a review": func(w http.ResponseWriter, _ *http.Request, _ *authorizationv1.SubjectAccessReview) {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"status":{"allowed":true}`, secret)
+		},
+		"an answer without end": func(w http.ResponseWriter, r *http.Request, _ *authorizationv1.SubjectAccessReview) {
+			w.Header().Set("Content-Type", "application/json")
+			for r.Context().Err() == nil {
+				if _, err := fmt.Fprint(w, strings.Repeat(secret, 1000)); err != nil {
+					return
+				}
+			}
+		},
+		"both allowed and denied": says(authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, answer)
+			for policy, want := range map[string]authorizer.Decision{"Deny": deny, "NoOpinion": none} {
+				entry := webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), "400ms", policy)
+				got, reason, err := open(t, Config{File: configFile(t, entry)}).Authorize(t.Context(), getPod(alice))
+				if name == "both allowed and denied" {
+					want = deny // it did answer, and whatever it meant was not yes
+				}
+				if got != want || err == nil {
+					t.Fatalf("%s: %v, %q, %v", policy, got, reason, err)
+				}
+				if told := reason + err.Error(); !strings.Contains(told, `"gate"`) || strings.Contains(told, secret) || strings.Contains(told, "127.0.0.1") {
+					t.Errorf("%s: told %q", policy, told)
+				}
+			}
+			// Whoever comes later may still allow, when the policy says so.
+			c := Config{File: configFile(t, webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), "400ms", "NoOpinion"), rbacEntry)}
+			got, _, err := open(t, c).Authorize(t.Context(), getPod(reader))
+			if want := allow; name != "both allowed and denied" && (got != want || err != nil) {
+				t.Errorf("with RBAC after it: %v, %v", got, err)
+			}
+		})
+	}
+	if n := len(elsewhere.calls()); n != 0 {
+		t.Errorf("%d redirects were followed", n)
+	}
+}
+
+func TestAWebhookMustProveItsName(t *testing.T) {
+	s, other := serve(t, allows), serve(t, allows)
+	a := open(t, Config{File: configFile(t, webhookEntry("gate", kubeconfigOf(t, s.URL, other.RootPEM), "3s", "Deny"))})
+	if got, _, err := a.Authorize(t.Context(), getPod(alice)); got != deny || err == nil || len(s.calls()) != 0 {
+		t.Fatalf("%v, %v, %d calls", got, err, len(s.calls()))
+	}
+}
+
+// A hung webhook holds up the requests that it is asked about, each for its deadline and no more of them at once than
+// there are places; nobody else waits.
+func TestAHungWebhookCostsOnlyWhatIsAskedOfIt(t *testing.T) {
+	arrived := make(chan struct{}, maxCalls)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview) {
+		arrived <- struct{}{}
+		neverSays(w, r, review)
+	})
+	c := complete(Config{File: configFile(t, rbacEntry, webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), "30s", "NoOpinion"))})
+	a, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	for i := range maxCalls {
+		waiting.Go(func() {
+			question := getPod(alice)
+			question.Name = fmt.Sprint(i)
+			if got, _, err := a.Authorize(ctx, question); got != none || err == nil {
+				t.Errorf("%v, %v", got, err)
+			}
+		})
+	}
+	for range maxCalls {
+		select {
+		case <-arrived:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the calls did not arrive")
+		}
+	}
+	if got, _, err := a.Authorize(ctx, getPod(reader)); got != allow || err != nil {
+		t.Errorf("what RBAC allows: %v, %v", got, err)
+	}
+	if got, _, err := a.Authorize(ctx, getPod(master)); got != allow || err != nil {
+		t.Errorf("system:masters: %v, %v", got, err)
+	}
+	if got, _, err := a.Authorize(ctx, getPod(alice)); got != none || err == nil || !strings.Contains(err.Error(), "too many calls") {
+		t.Errorf("one call too many: %v, %v", got, err)
+	}
+	cancel()
+	waiting.Wait()
+	a.panel.Current().close()
+	if n := testutil.ToFloat64(c.Metrics.Decisions.WithLabelValues("RBAC", "rbac", "allowed")); n != 1 {
+		t.Errorf("%v decisions of RBAC are counted", n)
+	}
+}
+
+// KEP-4601: a webhook hears what a list or watch is narrowed to. RBAC looks at none of it.
+func TestSelectorsReachWebhooks(t *testing.T) {
+	s := serve(t, allows)
+	a := open(t, Config{File: configFile(t, rbacEntry, webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), "3s", "Deny"))})
+	question := getPod(alice)
+	question.Verb, question.Name = "list", ""
+	fieldSelector, err := fields.ParseSelector("spec.nodeName=node-1,status.phase!=Failed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	question.FieldSelectorRequirements = fieldSelector.Requirements()
+	labelSelector, err := labels.Parse("app in (a,b),!old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	question.LabelSelectorRequirements, _ = labelSelector.Requirements()
+	if got, _, err := a.Authorize(t.Context(), question); got != allow || err != nil {
+		t.Fatalf("%v, %v", got, err)
+	}
+	spec := s.calls()[0].Spec
+	if spec.User != "alice" || spec.UID != "7" || spec.Groups[0] != "dev" || spec.Extra["scope"][0] != "all" {
+		t.Errorf("who: %+v", spec)
+	}
+	r := spec.ResourceAttributes
+	if len(r.FieldSelector.Requirements) != 2 || r.FieldSelector.Requirements[0].Key != "spec.nodeName" ||
+		r.FieldSelector.Requirements[1].Operator != metav1.FieldSelectorOpNotIn {
+		t.Errorf("fields: %+v", r.FieldSelector)
+	}
+	if len(r.LabelSelector.Requirements) != 2 || len(r.LabelSelector.Requirements[0].Values) != 2 {
+		t.Errorf("labels: %+v", r.LabelSelector)
+	}
+	question.User, question.Verb, question.Name = reader, "get", "p"
+	if got, reason, err := a.Authorize(t.Context(), question); got != allow || !strings.HasPrefix(reason, "RBAC") || err != nil {
+		t.Errorf("RBAC: %v, %q, %v", got, reason, err)
+	}
+}
+
+func TestConditionsKeepRequestsFromAWebhook(t *testing.T) {
+	s := serve(t, denies)
+	conditions := `matchConditions: [{expression: "has(request.resourceAttributes)"}, {expression: "request.resourceAttributes.namespace == 'ns'"}, ` +
+		`{expression: "request.extra['scope'][0] == 'all'"}]`
+	elsewhere := getPod(alice)
+	elsewhere.Namespace = "other"
+	scopeless := getPod(reader)
+	for policy, failed := range map[string]authorizer.Decision{"Deny": deny, "NoOpinion": none} {
+		for name, c := range map[string]struct {
+			question authorizer.Attributes
+			want     authorizer.Decision
+			calls    int
+			wrong    bool
+		}{
+			"all hold":                  {getPod(alice), deny, 1, false},
+			"one does not":              {elsewhere, none, 0, false},
+			"a path":                    {authorizer.AttributesRecord{User: alice, Verb: "get", Path: "/metrics"}, none, 0, false},
+			"one has no value for this": {scopeless, failed, 0, true},
+		} {
+			t.Run(policy+" "+name, func(t *testing.T) {
+				a := open(t, Config{File: configFile(t, webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), "3s", policy, conditions))})
+				before := len(s.calls())
+				got, _, err := a.Authorize(t.Context(), c.question)
+				if got != c.want || len(s.calls())-before != c.calls || (err != nil) != c.wrong {
+					t.Fatalf("%v after %d calls, %v", got, len(s.calls())-before, err)
+				}
+			})
+		}
+	}
+}
+
+func TestAnswersAreRememberedAsConfigured(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(http.ResponseWriter, *http.Request, *authorizationv1.SubjectAccessReview)
+		more   string
+		calls  int
+	}{
+		"allowed":                      {allows, "authorizedTTL: 5m", 1},
+		"allowed, not to be kept":      {allows, "cacheAuthorizedRequests: false", 3},
+		"not allowed":                  {isSilent, "unauthorizedTTL: 5m", 1},
+		"not allowed, not to be kept":  {isSilent, "cacheUnauthorizedRequests: false", 3},
+		"denied, by the same settings": {denies, "cacheUnauthorizedRequests: false", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, c.answer)
+			a := open(t, Config{File: configFile(t, webhookEntry("gate", kubeconfigOf(t, s.URL, s.RootPEM), "3s", "Deny", c.more))})
+			for range 3 {
+				if _, _, err := a.Authorize(t.Context(), getPod(alice)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := len(s.calls()); n != c.calls {
+				t.Errorf("%d calls, want %d", n, c.calls)
+			}
+		})
+	}
+}
+
+func TestVersionsOfTheReview(t *testing.T) {
+	for flag, want := range map[string]string{"": "authorization.k8s.io/v1beta1", "v1beta1": "authorization.k8s.io/v1beta1", "v1": "authorization.k8s.io/v1"} {
+		s := serve(t, allows)
+		a := open(t, Config{Modes: []string{ModeWebhook}, WebhookVersion: flag, WebhookConfigFile: kubeconfigOf(t, s.URL, s.RootPEM)})
+		if got, _, err := a.Authorize(t.Context(), getPod(alice)); got != allow || err != nil {
+			t.Fatalf("%v, %v", got, err)
+		}
+		if got := s.calls()[0].APIVersion; got != want {
+			t.Errorf("%q: %s", flag, got)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+package oidc
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	oidclib "k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+
+	"portico.dev/internal/auth/briefly"
+	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/metrics"
+)
+
+const (
+	// rememberGood is how long claims are not evaluated again, as upstream has it, and never beyond the token's end.
+	rememberGood = 10 * time.Second
+	rememberBad  = 2 * time.Second
+	// rememberTokens bounds the memory of an issuer's tokens; each takes about a kilobyte.
+	rememberTokens = 4096
+)
+
+// issuer recognises the tokens of one issuer.
+type issuer struct {
+	config     apiserver.JWTAuthenticator
+	algorithms []string
+	keys       *keys
+	claims     authenticator.Token // the library, which reads the claims
+	seen       *briefly.Memory[[sha256.Size]byte, verdict]
+}
+
+type verdict struct {
+	user user.Info
+	err  error
+}
+
+func newIssuer(config apiserver.JWTAuthenticator, algorithms []string, compiler authenticationcel.Compiler, m *metrics.Auth, log *zap.Logger) (*issuer, error) {
+	f, err := newFetcher(config.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	i := &issuer{
+		config: config, algorithms: algorithms, keys: newKeys(f, m, log),
+		seen: briefly.New[[sha256.Size]byte, verdict](rememberTokens),
+	}
+	known := config
+	known.Issuer.DiscoveryURL = "" // the library need not know where our keys come from
+	// The context is for what the library would fetch, and it fetches nothing.
+	i.claims, err = oidclib.New(context.Background(), oidclib.Options{
+		JWTAuthenticator: known, KeySet: i, Client: &http.Client{Transport: goNowhere{}, CheckRedirect: refuseRedirect},
+		Compiler: compiler, SupportedSigningAlgs: algorithms,
+	})
+	return i, err
+}
+
+// authenticate says whose token it is. It is asked only about tokens that name this issuer.
+func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, error) {
+	sum := sha256.Sum256([]byte(token))
+	if v, ok := i.seen.Recall(sum); ok {
+		return v.user, v.err
+	}
+	u, expires, err := i.verify(ctx, token)
+	now := time.Now()
+	switch {
+	case err == nil:
+		until := now.Add(rememberGood)
+		if expires.Before(until) {
+			until = expires
+		}
+		i.seen.Keep(sum, verdict{user: u}, until)
+	case ctx.Err() == nil && !errors.Is(err, errNoKeys) && !errors.Is(err, errUnknownKey):
+		// That the issuer could not be asked is no opinion about the token, and is not kept.
+		i.seen.Keep(sum, verdict{err: err}, now.Add(rememberBad))
+	}
+	return u, err
+}
+
+func (i *issuer) verify(ctx context.Context, token string) (user.Info, time.Time, error) {
+	expires, err := i.checkTimes(token)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	signed, err := i.signed(ctx, token)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	response, ok, err := i.claims.AuthenticateToken(context.WithValue(ctx, signedKey{}, signed), token)
+	switch {
+	case err != nil:
+		return nil, time.Time{}, err
+	case !ok:
+		return nil, time.Time{}, errors.New("not a token of this issuer")
+	case response.User.GetName() == "":
+		return nil, time.Time{}, errors.New("the claims make an empty user name")
+	}
+	return response.User, expires, nil
+}
+
+// signedKey is where the claims that were signed travel in the context, past the library to VerifySignature.
+type signedKey struct{}
+
+// VerifySignature implements the key set that the library asks. It is asked after signed, whose errors would lose their
+// identity on the way through the library.
+func (i *issuer) VerifySignature(ctx context.Context, _ string) ([]byte, error) {
+	claims, ok := ctx.Value(signedKey{}).([]byte)
+	if !ok {
+		return nil, errors.New("no signature was verified")
+	}
+	return claims, nil
+}
+
+// checkTimes is stricter than the library, which gives nbf a minute and lets exp be a fraction. The signature is
+// verified after this, and over the same bytes.
+func (i *issuer) checkTimes(token string) (time.Time, error) {
+	_, body, err := jws.Split(token)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var c struct {
+		Expires   jws.Seconds `json:"exp"`
+		NotBefore jws.Seconds `json:"nbf"`
+	}
+	if err := jws.Decode(body, &c, false); err != nil {
+		return time.Time{}, err
+	}
+	now := time.Now()
+	switch {
+	case c.Expires == 0:
+		return time.Time{}, errors.New("it has no exp")
+	case !now.Before(c.Expires.Time()):
+		return time.Time{}, errors.New("it has expired")
+	case now.Add(jws.Leeway).Before(c.NotBefore.Time()):
+		return time.Time{}, errors.New("it is not valid yet")
+	}
+	return c.Expires.Time(), nil
+}
+
+// signed is the claims of a token whose signature is good.
+func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
+	head, body, err := jws.Split(token)
+	if err != nil {
+		return nil, err
+	}
+	var h struct {
+		Algorithm string          `json:"alg"`
+		ID        string          `json:"kid"`
+		Critical  json.RawMessage `json:"crit"`
+	}
+	if err := jws.Decode(head, &h, false); err != nil {
+		return nil, err
+	}
+	switch {
+	case h.Critical != nil:
+		// It lists what a verifier must understand, and there is nothing like that which we do.
+		return nil, errors.New("its header has crit")
+	case !slices.Contains(i.algorithms, h.Algorithm):
+		return nil, fmt.Errorf("its algorithm %q is not one of %q", h.Algorithm, i.algorithms)
+	}
+	candidates, err := i.keys.find(ctx, h.ID, h.Algorithm)
+	if err != nil {
+		return nil, err
+	}
+	method := jwt.GetSigningMethod(h.Algorithm)
+	if method == nil {
+		return nil, errors.New("its algorithm is not known")
+	}
+	end := strings.LastIndexByte(token, '.')
+	signature, err := base64.RawURLEncoding.Strict().DecodeString(token[end+1:])
+	if err != nil {
+		return nil, errors.New("its signature is not base64url")
+	}
+	for _, public := range candidates {
+		if method.Verify(token[:end], signature, public) == nil {
+			return base64.RawURLEncoding.Strict().DecodeString(body)
+		}
+	}
+	return nil, errors.New("its signature is not valid")
+}
+
+// refuseRedirect says once more that the library's own client leads nowhere.
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

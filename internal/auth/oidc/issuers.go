@@ -1,0 +1,219 @@
+package oidc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	oidclib "k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+
+	"portico.dev/internal/auth/credential"
+	"portico.dev/internal/auth/followed"
+	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/metrics"
+)
+
+// Config says which issuers are believed: by a file or by flags.
+type Config struct {
+	// File is an AuthenticationConfiguration, which Run follows. Empty: Flags count.
+	File string
+	// Flags are one issuer. They and File exclude each other.
+	Flags Flags
+	// Audiences are what this server answers to. A TokenReview for none of them gets no answer from here: an issuer's
+	// tokens are for its clients, and say nothing of our audiences.
+	Audiences []string
+	// DisallowedIssuers are those whose tokens are recognised elsewhere: our own.
+	DisallowedIssuers []string
+	// AnonymousRefused is that a flag already lets nobody in without a credential, so that the file must not speak of it.
+	AnonymousRefused bool
+	Metrics          *metrics.Auth
+	Logger           *zap.Logger
+}
+
+// Issuers recognises the tokens of issuers that may be changed while in use. It is safe for concurrent use.
+type Issuers struct {
+	cfg      Config
+	compiler func() authenticationcel.Compiler
+	follow   *followed.File[snapshot]
+	last     snapshot // what the file said before; only New and Run touch it
+}
+
+// snapshot is one version of the configuration, and what follows from it.
+type snapshot struct {
+	issuers   map[string]*issuer
+	anonymous *apiserver.AnonymousAuthConfig
+}
+
+// New reads the configuration, and asks no issuer anything.
+func New(cfg Config) (*Issuers, error) {
+	if cfg.File != "" && cfg.Flags.IssuerURL != "" {
+		return nil, errors.New("--authentication-config and --oidc-issuer-url exclude each other; move the issuer into the file")
+	}
+	if err := cfg.Flags.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Issuers{cfg: cfg, compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler)}
+	read := cfg.File
+	if read == "" {
+		read = cfg.Flags.CAFile
+	}
+	var err error
+	s.follow, err = followed.Open(read, func(string) (snapshot, error) { return s.load() })
+	return s, err
+}
+
+func (s *Issuers) load() (snapshot, error) {
+	configuration, algorithms, err := s.configuration()
+	if err != nil {
+		return snapshot{}, err
+	}
+	if configuration.Anonymous != nil && s.cfg.AnonymousRefused {
+		return snapshot{}, fmt.Errorf("%s: anonymous: --anonymous-auth=false says so already; remove one of the two", s.origin())
+	}
+	if len(configuration.JWT) > 0 || configuration.Anonymous != nil {
+		// The compiler takes a while to make, so it is not for servers without a configuration.
+		if err := check(s.compiler(), configuration, s.cfg.DisallowedIssuers); err != nil {
+			return snapshot{}, fmt.Errorf("%s: %w", s.origin(), err)
+		}
+	}
+	next := snapshot{issuers: make(map[string]*issuer, len(configuration.JWT)), anonymous: configuration.Anonymous}
+	for _, jwt := range configuration.JWT {
+		// An issuer that did not change keeps its keys and what it remembers.
+		if before := s.last.issuers[jwt.Issuer.URL]; before != nil && reflect.DeepEqual(before.config, jwt) {
+			next.issuers[jwt.Issuer.URL] = before
+			continue
+		}
+		i, err := newIssuer(jwt, algorithms, s.compiler(), s.cfg.Metrics, s.cfg.Logger)
+		if err != nil {
+			return snapshot{}, fmt.Errorf("issuer %s: %w", jwt.Issuer.URL, err)
+		}
+		next.issuers[jwt.Issuer.URL] = i
+	}
+	s.last = next
+	return next, nil
+}
+
+// configuration also says which algorithms are accepted: the file has no field for them, and upstream takes all that
+// are asymmetric.
+func (s *Issuers) configuration() (*apiserver.AuthenticationConfiguration, []string, error) {
+	if s.cfg.File != "" {
+		c, err := readConfiguration(s.cfg.File)
+		return c, oidclib.AllValidSigningAlgorithms(), err
+	}
+	algorithms := s.cfg.Flags.SigningAlgs
+	if len(algorithms) == 0 {
+		algorithms = []string{"RS256"}
+	}
+	c, err := s.cfg.Flags.configuration()
+	return c, algorithms, err
+}
+
+// origin is where the configuration comes from, for messages.
+func (s *Issuers) origin() string {
+	if s.cfg.File == "" {
+		return "--oidc flags"
+	}
+	return "authentication configuration " + s.cfg.File
+}
+
+// AuthenticateToken implements [authenticator.Token]. It returns false without an error for what is not a token of one
+// of these issuers, and an error for a token that claims to be and is not good, or cannot be told from a good one
+// because its issuer does not answer.
+func (s *Issuers) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	known := s.follow.Current().issuers
+	if len(known) == 0 || len(token) > credential.MaxTokenBytes {
+		return nil, false, nil
+	}
+	i, err := named(known, token)
+	if i == nil {
+		return nil, false, err
+	}
+	response := &authenticator.Response{}
+	if wanted, ok := authenticator.AudiencesFrom(ctx); ok {
+		if response.Audiences = authenticator.Audiences(s.cfg.Audiences).Intersect(wanted); len(response.Audiences) == 0 {
+			return nil, false, nil
+		}
+	}
+	if response.User, err = i.authenticate(ctx, token); err != nil {
+		return nil, false, fmt.Errorf("token of %s: %w", i.config.Issuer.URL, err)
+	}
+	return response, true, nil
+}
+
+// named is the issuer that a token names, nil when it is none of ours.
+func named(known map[string]*issuer, token string) (*issuer, error) {
+	_, body, err := jws.Split(token)
+	if err != nil {
+		return nil, nil
+	}
+	url, err := jws.Issuer(body)
+	switch {
+	case errors.Is(err, jws.ErrMalformed):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case url == "accounts.google.com":
+		url = "https://accounts.google.com" // Google writes both; the library accepts this one as well
+	}
+	return known[url], nil
+}
+
+// Anonymous is what the configuration says of requests without a credential: whether it says anything, whether they
+// are let in, and the only paths where they are, none meaning all.
+func (s *Issuers) Anonymous() (said, enabled bool, paths []string) {
+	a := s.follow.Current().anonymous
+	if a == nil {
+		return false, false, nil
+	}
+	for _, c := range a.Conditions {
+		paths = append(paths, c.Path)
+	}
+	return true, a.Enabled, paths
+}
+
+// Stale is why what is in force is not what the file says, nil when it is. That an issuer does not answer is not part
+// of it: a server that left its load balancer because of that would take its healthy issuers with it.
+func (s *Issuers) Stale() error { return s.follow.Stale() }
+
+// Run follows the configuration, and the keys of every issuer in it, until ctx ends.
+func (s *Issuers) Run(ctx context.Context) error {
+	running := map[*issuer]context.CancelFunc{}
+	var group sync.WaitGroup
+	defer group.Wait()
+	adjust := func() {
+		wanted := map[*issuer]bool{}
+		for _, i := range s.follow.Current().issuers {
+			wanted[i] = true
+			if running[i] == nil {
+				ours, cancel := context.WithCancel(ctx)
+				running[i] = cancel
+				group.Go(func() { i.keys.run(ours) })
+			}
+		}
+		for i, cancel := range running {
+			if !wanted[i] {
+				cancel()
+				delete(running, i)
+				s.cfg.Metrics.ForgetIssuer(i.config.Issuer.URL)
+			}
+		}
+	}
+	adjust()
+	defer func() {
+		for _, cancel := range running {
+			cancel()
+		}
+	}()
+	return s.follow.Run(ctx, s.cfg.Logger, func(err error) {
+		s.cfg.Metrics.ConfigReloaded(err == nil)
+		if err == nil {
+			adjust()
+		}
+	})
+}

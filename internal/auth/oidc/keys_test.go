@@ -1,0 +1,224 @@
+package oidc
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+
+	"portico.dev/internal/auth/authtest"
+	"portico.dev/internal/metrics"
+)
+
+// looker is an issuer without a network, for tests that are about time.
+type looker struct {
+	*issuer
+	mu    sync.Mutex // guards what follows
+	looks int
+	keys  []jwk
+	err   error
+	hang  bool
+}
+
+// change is how the issuer is from now on.
+func (l *looker) change(to func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	to()
+}
+
+const somewhere = "https://issuer.example"
+
+func newLooker(t *testing.T) *looker {
+	t.Helper()
+	prefix := ""
+	i, err := newIssuer(apiserver.JWTAuthenticator{
+		Issuer:        apiserver.Issuer{URL: somewhere, Audiences: []string{"client"}},
+		ClaimMappings: apiserver.ClaimMappings{Username: apiserver.PrefixedClaimOrExpression{Claim: "sub", Prefix: &prefix}},
+	}, []string{"ES256"}, authenticationcel.NewDefaultCompiler(), metrics.NewAuth(prometheus.NewRegistry()), zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &looker{issuer: i, keys: []jwk{published("ec-1", keysOfTests().ec.Public())}}
+	i.keys.fetch = func(ctx context.Context) (keySet, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.looks++
+		if l.hang {
+			select {
+			case <-ctx.Done():
+			case <-time.After(fetchTimeout):
+			}
+			return nil, errors.New("hung")
+		}
+		return jwks{Keys: l.keys}.set(), l.err
+	}
+	return l
+}
+
+// inTime runs f in a bubble of its own time, with the issuer being looked after.
+func inTime(t *testing.T, change func(*looker), f func(t *testing.T, l *looker)) {
+	t.Helper()
+	l := newLooker(t)
+	change(l)
+	synctest.Test(t, func(t *testing.T) {
+		// Channels of a bubble must be made in it.
+		fetch := l.issuer.keys.fetch
+		l.issuer.keys = newKeys(&fetcher{issuer: somewhere}, metrics.NewAuth(prometheus.NewRegistry()), zap.NewNop())
+		l.issuer.keys.fetch = fetch
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); l.issuer.keys.run(ctx) }()
+		synctest.Wait()
+		f(t, l)
+		cancel()
+		<-done
+	})
+}
+
+func signed(kid string, replace ...string) string {
+	k := keysOfTests()
+	key := k.ec
+	if kid == "ec-2" {
+		key = k.newEC
+	}
+	return authtest.Token(`{"alg":"ES256","kid":"`+kid+`"}`, claimsOf(somewhere, replace...), authtest.ES256(key))
+}
+
+func (l *looker) good(t *testing.T, token string) bool {
+	t.Helper()
+	_, err := l.authenticate(t.Context(), token)
+	return err == nil
+}
+
+func TestKeysOverTime(t *testing.T) {
+	nothing := func(*looker) {}
+	t.Run("a key that is new is looked for", func(t *testing.T) {
+		inTime(t, nothing, func(t *testing.T, l *looker) {
+			time.Sleep(refreshGap)
+			l.change(func() { l.keys = append(l.keys, published("ec-2", keysOfTests().newEC.Public())) })
+			if !l.good(t, signed("ec-2")) || l.looks != 2 {
+				t.Fatalf("refused after %d looks", l.looks)
+			}
+		})
+	})
+	t.Run("a key that is withdrawn stops working at the next refresh", func(t *testing.T) {
+		inTime(t, nothing, func(t *testing.T, l *looker) {
+			if !l.good(t, signed("ec-1")) {
+				t.Fatal("refused at first")
+			}
+			l.change(func() { l.keys = []jwk{published("ec-2", keysOfTests().newEC.Public())} })
+			time.Sleep(refreshEvery + time.Second)
+			synctest.Wait()
+			if l.good(t, signed("ec-1")) {
+				t.Fatal("still good")
+			}
+		})
+	})
+	t.Run("B2 key ids that are made up cost one look every few seconds", func(t *testing.T) {
+		inTime(t, nothing, func(t *testing.T, l *looker) {
+			end := time.Now().Add(time.Minute)
+			for i := 0; time.Now().Before(end); i++ {
+				if l.good(t, signed("made-up-"+strings.Repeat("x", i))) {
+					t.Fatal("accepted")
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if most := int(time.Minute/refreshGap) + 2; l.looks > most {
+				t.Fatalf("%d looks in a minute", l.looks)
+			}
+		})
+	})
+	t.Run("an issuer that is down at first and then there", func(t *testing.T) {
+		inTime(t, func(l *looker) { l.err = errors.New("down") }, func(t *testing.T, l *looker) {
+			_, err := l.authenticate(t.Context(), signed("ec-1"))
+			if !errors.Is(err, errNoKeys) || !strings.Contains(err.Error(), "down") {
+				t.Fatalf("%v", err)
+			}
+			l.change(func() { l.err = nil })
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if !l.good(t, signed("ec-1")) {
+				t.Fatal("still refused")
+			}
+		})
+	})
+	t.Run("an issuer that goes down leaves the keys that are known", func(t *testing.T) {
+		inTime(t, nothing, func(t *testing.T, l *looker) {
+			l.change(func() { l.err = errors.New("down") })
+			time.Sleep(24 * time.Hour)
+			if !l.good(t, signed("ec-1")) {
+				t.Fatal("refused")
+			}
+		})
+	})
+	t.Run("an issuer that hangs costs its tokens a few seconds and no more", func(t *testing.T) {
+		inTime(t, func(l *looker) { l.hang = true }, func(t *testing.T, l *looker) {
+			began := time.Now()
+			if l.good(t, signed("ec-1")) || time.Since(began) > waitAtMost {
+				t.Fatalf("waited %s", time.Since(began))
+			}
+		})
+	})
+	t.Run("so many wait for an issuer that hangs and no more", func(t *testing.T) {
+		inTime(t, func(l *looker) { l.hang = true }, func(t *testing.T, l *looker) {
+			answers := make(chan error, 2*maxWaiting)
+			for range 2 * maxWaiting {
+				go func() {
+					_, err := l.issuer.keys.find(t.Context(), "ec-1", "ES256")
+					answers <- err
+				}()
+			}
+			synctest.Wait()
+			if len(answers) != maxWaiting {
+				t.Fatalf("%d of %d were answered at once", len(answers), 2*maxWaiting)
+			}
+			for range 2 * maxWaiting {
+				if err := <-answers; !errors.Is(err, errNoKeys) {
+					t.Fatal(err)
+				}
+			}
+		})
+	})
+}
+
+func TestWhatIsRemembered(t *testing.T) {
+	t.Run("B12 a token is not remembered beyond its end", func(t *testing.T) {
+		inTime(t, func(*looker) {}, func(t *testing.T, l *looker) {
+			token := signed("ec-1")
+			time.Sleep(time.Hour - 2*time.Second)
+			if !l.good(t, token) {
+				t.Fatal("refused before its end")
+			}
+			time.Sleep(3 * time.Second)
+			if l.good(t, token) {
+				t.Fatal("good after its end")
+			}
+		})
+	})
+	t.Run("B12 a key that was withdrawn does not live on in memory", func(t *testing.T) {
+		inTime(t, func(*looker) {}, func(t *testing.T, l *looker) {
+			token := signed("ec-1")
+			if !l.good(t, token) {
+				t.Fatal("refused")
+			}
+			l.change(func() { l.keys = []jwk{published("ec-2", keysOfTests().newEC.Public())} })
+			l.issuer.keys.current.Store(&keySet{})
+			if !l.good(t, token) {
+				t.Fatal("not remembered at all")
+			}
+			time.Sleep(rememberGood)
+			if l.good(t, token) {
+				t.Fatal("still good")
+			}
+		})
+	})
+}

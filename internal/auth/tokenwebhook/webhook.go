@@ -1,0 +1,194 @@
+package tokenwebhook
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/internal/auth/briefly"
+	"portico.dev/internal/auth/credential"
+	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/metrics"
+)
+
+const (
+	// reviewTimeout bounds a question with its retries; it is below the timeout of any client's request.
+	reviewTimeout = 10 * time.Second
+	// rememberBad is how long a token that the server does not know is refused from memory.
+	rememberBad = 2 * time.Second
+	// rememberTokens bounds the memory; each answer takes about a kilobyte.
+	rememberTokens = 4096
+	// maxAsking bounds how many questions are under way at once.
+	maxAsking = 64
+	// rateless: the bounds here are the only ones.
+	rateless = -1
+)
+
+var errBusy = errors.New("too many tokens wait for the token review webhook")
+
+// Config says whom to ask.
+type Config struct {
+	// File is a kubeconfig whose current context is the server; --authentication-token-webhook-config-file.
+	File string
+	// Version is the TokenReview that it speaks: v1 or v1beta1. Default v1beta1, as kube-apiserver has it.
+	Version string
+	// CacheTTL is how long an answer that knew the token is remembered, 0 not at all. A token that states its own end is
+	// never remembered beyond it.
+	CacheTTL time.Duration
+	// Audiences are assumed of a server that says nothing of audiences.
+	Audiences []string
+	Metrics   *metrics.Auth
+}
+
+// Webhook recognises whichever tokens the server does. It is safe for concurrent use.
+type Webhook struct {
+	cfg    Config
+	server authenticator.Token
+	seen   *briefly.Memory[[sha256.Size]byte, verdict]
+	asking singleflight.Group
+	slots  chan struct{}
+	// open ends with Run, and with it every question.
+	open  context.Context
+	close context.CancelFunc
+}
+
+type verdict struct {
+	response *authenticator.Response
+	ok       bool
+	err      error
+}
+
+// New reads the kubeconfig. The server is not asked anything.
+func New(cfg Config) (*Webhook, error) {
+	if cfg.Version == "" {
+		cfg.Version = "v1beta1"
+	}
+	if cfg.CacheTTL < 0 {
+		return nil, fmt.Errorf("--authentication-token-webhook-cache-ttl: %s is negative", cfg.CacheTTL)
+	}
+	client, err := clientcmd.BuildConfigFromFlags("", cfg.File)
+	if err != nil {
+		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
+	}
+	if !strings.HasPrefix(client.Host, "https://") || client.Insecure {
+		return nil, fmt.Errorf("--authentication-token-webhook-config-file: tokens are sent only to a server that proves who it is; "+
+			"make %s an https address and remove insecure-skip-tls-verify", client.Host)
+	}
+	client.QPS = rateless
+	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
+	server, err := webhook.New(client, cfg.Version, authenticator.Audiences(cfg.Audiences), backoff)
+	if err != nil {
+		return nil, fmt.Errorf("--authentication-token-webhook-config-file %s: %w", cfg.File, err)
+	}
+	w := &Webhook{
+		cfg: cfg, server: server, slots: make(chan struct{}, maxAsking),
+		seen: briefly.New[[sha256.Size]byte, verdict](rememberTokens),
+	}
+	w.open, w.close = context.WithCancel(context.Background())
+	return w, nil
+}
+
+// Run waits for ctx to end, and then for every question to.
+func (w *Webhook) Run(ctx context.Context) error {
+	<-ctx.Done()
+	w.close()
+	for range maxAsking {
+		w.slots <- struct{}{}
+	}
+	return nil
+}
+
+// AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token that the server
+// does not know, and an error when it could not be asked or calls the token bad.
+func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	if len(token) > credential.MaxTokenBytes {
+		return nil, false, credential.ErrInvalidToken
+	}
+	audiences, limited := authenticator.AudiencesFrom(ctx)
+	sum := memoryKey(token, audiences, limited)
+	if v, ok := w.seen.Recall(sum); ok {
+		return v.response, v.ok, v.err
+	}
+	// The question outlives the request that asked first: others may be waiting for it, and the answer is kept.
+	answered := w.asking.DoChan(string(sum[:]), func() (any, error) {
+		return w.ask(context.WithoutCancel(ctx), sum, token), nil
+	})
+	select {
+	case <-ctx.Done():
+		return nil, false, fmt.Errorf("token review webhook: %w", ctx.Err())
+	case result := <-answered:
+		v := result.Val.(verdict)
+		return v.response, v.ok, v.err
+	}
+}
+
+func (w *Webhook) ask(ctx context.Context, sum [sha256.Size]byte, token string) verdict {
+	select {
+	case w.slots <- struct{}{}:
+		defer func() { <-w.slots }()
+	default:
+		w.cfg.Metrics.Reviewed("busy")
+		return verdict{err: errBusy}
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	defer context.AfterFunc(w.open, cancel)()
+	response, ok, err := w.server.AuthenticateToken(ctx, token)
+	v := verdict{response: response, ok: ok}
+	now := time.Now()
+	switch {
+	case err != nil:
+		// Not kept: the library does not tell a server that is away from one that calls the token bad.
+		w.cfg.Metrics.Reviewed("error")
+		v.err = fmt.Errorf("token review webhook: %w", err)
+	case !ok:
+		w.cfg.Metrics.Reviewed("failure")
+		w.seen.Keep(sum, v, now.Add(rememberBad))
+	case response.User.GetName() == "":
+		w.cfg.Metrics.Reviewed("error")
+		return verdict{err: errors.New("token review webhook: it answered with an empty user name")}
+	default:
+		w.cfg.Metrics.Reviewed("success")
+		if until := notBeyond(token, now.Add(w.cfg.CacheTTL)); until.After(now) {
+			w.seen.Keep(sum, v, until)
+		}
+	}
+	return v
+}
+
+// memoryKey tells questions apart: the same token for other audiences is another question (attack row B12).
+func memoryKey(token string, audiences authenticator.Audiences, limited bool) [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %t", len(token), limited)
+	h.Write([]byte(token))
+	for _, a := range slices.Sorted(slices.Values(audiences)) {
+		fmt.Fprintf(h, " %d %s", len(a), a)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// notBeyond is until, or the end that the token states of itself if that comes first. It is believed only to forget
+// earlier, which needs no signature.
+func notBeyond(token string, until time.Time) time.Time {
+	_, body, err := jws.Split(token)
+	if err != nil {
+		return until
+	}
+	var c struct {
+		Expires jws.Seconds `json:"exp"`
+	}
+	if jws.Decode(body, &c, false) != nil || c.Expires == 0 || c.Expires.Time().After(until) {
+		return until
+	}
+	return c.Expires.Time()
+}

@@ -1,0 +1,206 @@
+package conformance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico.dev/internal/respond"
+)
+
+// maxBody bounds what is read of one answer. Merged OpenAPI documents are the largest.
+const maxBody = 64 << 20
+
+// caller asks one server as one identity.
+type caller struct {
+	client  *http.Client
+	base    *url.URL
+	headers http.Header // of every request
+	timeout time.Duration
+}
+
+// question is one request. The zero method is GET, the zero accept JSON.
+type question struct {
+	method, path string
+	query        url.Values
+	accept       string
+	headers      http.Header
+	body         []byte
+}
+
+// answer is what came back; err when nothing did, or not all of it.
+type answer struct {
+	question
+	code    int
+	headers http.Header
+	body    []byte
+	err     error
+}
+
+// get asks for JSON at a path. pairs alternate between names and values of the query.
+func (c *caller) get(ctx context.Context, path string, pairs ...string) answer {
+	return c.ask(ctx, question{path: path, query: query(pairs...)})
+}
+
+// as asks for another representation.
+func (c *caller) as(ctx context.Context, path, accept string, pairs ...string) answer {
+	return c.ask(ctx, question{path: path, accept: accept, query: query(pairs...)})
+}
+
+func query(pairs ...string) url.Values {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		q.Set(pairs[i], pairs[i+1])
+	}
+	return q
+}
+
+func (c *caller) ask(ctx context.Context, q question) answer {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	a := answer{question: q}
+	response, err := c.open(ctx, q)
+	if err != nil {
+		a.err = err
+		return a
+	}
+	defer func() { _ = response.Body.Close() }()
+	a.code, a.headers = response.StatusCode, response.Header
+	a.body, a.err = io.ReadAll(io.LimitReader(response.Body, maxBody))
+	return a
+}
+
+// open leaves the body to be read; it ends with ctx.
+func (c *caller) open(ctx context.Context, q question) (*http.Response, error) {
+	target := c.base.JoinPath(q.path)
+	target.RawQuery = q.query.Encode()
+	method := q.method
+	if method == "" {
+		method = http.MethodGet
+	}
+	r, err := http.NewRequestWithContext(ctx, method, target.String(), strings.NewReader(string(q.body)))
+	if err != nil {
+		return nil, err
+	}
+	for _, from := range []http.Header{c.headers, q.headers} {
+		for name, values := range from {
+			r.Header[name] = values
+		}
+	}
+	r.Header.Set("User-Agent", "aggregator-conformance")
+	r.Header.Set("Accept", q.accept)
+	if q.accept == "" {
+		r.Header.Set("Accept", respond.MediaJSON)
+	}
+	if q.body != nil {
+		r.Header.Set("Content-Type", respond.MediaJSON)
+	}
+	return c.client.Do(r)
+}
+
+func (a answer) is(code int) bool { return a.err == nil && a.code == code }
+
+// media is the Content-Type without its parameters.
+func (a answer) media() string {
+	media, _, _ := strings.Cut(a.headers.Get("Content-Type"), ";")
+	return strings.TrimSpace(media)
+}
+
+// into decodes a 200. The error says what came instead.
+func (a answer) into(v any) error {
+	if !a.is(http.StatusOK) {
+		return fmt.Errorf("%s", a)
+	}
+	if err := json.Unmarshal(a.body, v); err != nil {
+		return fmt.Errorf("%s is not JSON as expected: %w", a.where(), err)
+	}
+	return nil
+}
+
+// status is the Status in the body, nil when there is none. Who asks for protobuf may be refused in protobuf.
+func (a answer) status() *metav1.Status {
+	var s metav1.Status
+	if packed, is := bytes.CutPrefix(a.body, protobufMagic); is {
+		var envelope runtime.Unknown
+		if envelope.Unmarshal(packed) != nil || s.Unmarshal(envelope.Raw) != nil {
+			return nil
+		}
+		s.SetGroupVersionKind(envelope.GroupVersionKind())
+	} else if json.Unmarshal(a.body, &s) != nil {
+		return nil
+	}
+	if s.Kind != "Status" {
+		return nil
+	}
+	return &s
+}
+
+func (a answer) where() string {
+	out := a.path
+	if len(a.query) > 0 {
+		readable, err := url.QueryUnescape(a.query.Encode())
+		if err != nil {
+			readable = a.query.Encode()
+		}
+		out += "?" + readable
+	}
+	if a.method != "" {
+		out = a.method + " " + out
+	}
+	return out
+}
+
+// String is the answer in a few words.
+func (a answer) String() string {
+	if a.err != nil {
+		return fmt.Sprintf("%s: %v", a.where(), a.err)
+	}
+	said := strings.Trim(strconv.QuoteToGraphic(strings.TrimSpace(string(a.body[:min(len(a.body), 120)]))), `"`)
+	if s := a.status(); s != nil {
+		said = s.Message
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s is answered %d %s", a.where(), a.code, said))
+}
+
+// refusal checks that an answer is one of codes and says so in a Status.
+func (a answer) refusal(codes ...int) verdict {
+	if a.err != nil {
+		return failed("%s", a)
+	}
+	right := false
+	for _, code := range codes {
+		right = right || a.code == code
+	}
+	if !right {
+		return failed("%s", a)
+	}
+	if err := a.statusShape(); err != nil {
+		return failed("%s is answered %d, %v", a.where(), a.code, err)
+	}
+	return ok
+}
+
+// statusShape says what keeps clients from reading an error.
+func (a answer) statusShape() error {
+	s := a.status()
+	switch {
+	case s == nil:
+		return fmt.Errorf("without a Status: %q", a.body[:min(len(a.body), 60)])
+	case s.APIVersion != "v1" || s.Status != metav1.StatusFailure || s.Message == "":
+		return errors.New("with a Status that lacks apiVersion v1, status Failure or a message")
+	case int(s.Code) != a.code:
+		return fmt.Errorf("with a Status that says %d", s.Code)
+	}
+	return nil
+}

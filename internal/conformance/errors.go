@@ -1,0 +1,90 @@
+package conformance
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func errorChecks() []check {
+	return []check{
+		{id: "errors/object", expected: "an object that is not there is a 404 Status of reason NotFound that names it",
+			why: "clients tell a missing object from a missing server by that", run: each("get", missingObject)},
+		{id: "errors/resource", expected: "a resource that is not there is a 404 Status",
+			why: "clients parse Status; plain text shows as \"the server could not find the requested resource\"", run: missingResource},
+		{id: "errors/path", expected: "a path that is not there is a 404 Status",
+			why: "as above", run: missingPath},
+		{id: "errors/verb", expected: "a verb that a resource lacks is a 405 Status",
+			why: "a 404 would say that the object is not there, and a 500 that trying again helps", run: missingVerb},
+	}
+}
+
+// nowhere is where no object is.
+func (x *exam) nowhere(r metav1.APIResource) string {
+	return x.home(r, object{Metadata: metav1.ObjectMeta{Namespace: "default", Name: nothing}})
+}
+
+func missingObject(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+	a := x.ask.get(ctx, x.nowhere(r))
+	if a.is(http.StatusForbidden) {
+		return without("the caller may not: %s", a)
+	}
+	if v := a.refusal(http.StatusNotFound); v.outcome != Pass {
+		return v
+	}
+	s := a.status()
+	switch {
+	case s.Reason != metav1.StatusReasonNotFound:
+		return failed("the reason is %q", s.Reason)
+	case s.Details == nil || s.Details.Name != nothing:
+		return warned("the details of the Status do not name the object")
+	}
+	return ok
+}
+
+func missingResource(ctx context.Context, x *exam) verdict {
+	return absent(x.ask.get(ctx, x.root()+"/"+strings.ReplaceAll(nothing, "-", "")))
+}
+
+func missingPath(ctx context.Context, x *exam) verdict {
+	if !x.directly {
+		return without(frontAnswers)
+	}
+	return absent(x.ask.get(ctx, "/apis/"+x.gv.Group+"/v0"+nothing[:7]))
+}
+
+// absent wants a 404. What the generic library answers in text is said to be that, no more.
+func absent(a answer) verdict {
+	if a.is(http.StatusForbidden) {
+		return without("the caller may not: %s", a)
+	}
+	if v := a.refusal(http.StatusNotFound); v.outcome == Pass || !a.is(http.StatusNotFound) {
+		return v
+	}
+	return warned("%s is answered 404, %v", a.where(), a.statusShape())
+}
+
+// missingVerb asks for something that would do no harm if it were done: to delete or to patch what is not there.
+func missingVerb(ctx context.Context, x *exam) verdict {
+	v := x.worst("get", func(r metav1.APIResource) verdict {
+		method, body := http.MethodDelete, []byte(nil)
+		switch {
+		case !can(r, "delete"):
+		case !can(r, "patch"):
+			method, body = http.MethodPatch, []byte("{}")
+		default:
+			return without("it can be deleted and patched")
+		}
+		a := x.ask.ask(ctx, question{method: method, path: x.nowhere(r), body: body, query: query("dryRun", "All")})
+		if denied(a) {
+			return without("the caller may not: %s", a)
+		}
+		return a.refusal(http.StatusMethodNotAllowed)
+	})
+	if v.outcome == NotApplicable && v.detail == "" {
+		v.detail = "there is no such resource"
+	}
+	return v
+}

@@ -1,0 +1,120 @@
+package conformance
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func initialChecks() []check {
+	return []check{
+		{id: "initial/events", expected: "sendInitialEvents begins with what exists, and a BOOKMARK marked k8s.io/initial-events-end; or it is refused",
+			why: "KEP-3157: informers of client-go 0.35 begin so. A server that takes no notice of it hangs them for ever (kubernetes/kubernetes#140890)", run: moving("watch", initialEvents)},
+		{id: "initial/resume", expected: "a watch goes on from the version of that bookmark",
+			why: "an informer reconnects from there", run: each("watch", resume)},
+		{id: "initial/selector", expected: "the initial events are those that the selectors pick",
+			why: "informers of one object ask so; an unfiltered stream may show what the caller must not see", run: moving("watch", some(initialSelected))},
+		{id: "initial/validation", expected: "sendInitialEvents without resourceVersionMatch=NotOlderThan is refused",
+			why: "what it should mean is undefined; kube-apiserver answers 422", run: each("watch", initialInvalid)},
+	}
+}
+
+// end reports whether an event is the mark behind the initial ones.
+func end(e event) bool {
+	return e.Type == "BOOKMARK" && e.Metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true"
+}
+
+// initial opens a watch as informers do. ended is the marked bookmark, nil when it did not come.
+func (x *exam) initial(ctx context.Context, r metav1.APIResource, pairs ...string) (s stream, ended *event) {
+	s = x.ask.watch(ctx, x.path(r, ""), end, "", append(pairs, "sendInitialEvents", "true",
+		"resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan), "allowWatchBookmarks", "true")...)
+	if n := len(s.events); n > 0 && end(s.events[n-1]) {
+		ended = &s.events[n-1]
+	}
+	return s, ended
+}
+
+func initialEvents(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+	s, ended := x.initial(ctx, r)
+	switch {
+	case s.refused.is(http.StatusTooManyRequests) || !s.opened && s.refused.err != nil:
+		return failed("%s: clients try that again and again", s.refused)
+	case !s.opened && s.refused.code >= 500:
+		return failed("%s", s.refused)
+	case !s.opened:
+		return warned("refused with %d: every informer asks twice", s.refused.code)
+	}
+	if err := s.problem(); err != nil {
+		return failed("%v", err)
+	}
+	if ended == nil {
+		return failed("the marked bookmark did not come: informers wait for it for ever")
+	}
+	if v := bookmark(x, r, *ended); v.outcome != Pass {
+		return v
+	}
+	l, err := x.list(ctx, x.path(r, ""))
+	if err != nil {
+		return without("there is no list to compare with: %v", err)
+	}
+	if different := difference(told(s), l.keys()); different != "" {
+		return failed("of the list, %s", different)
+	}
+	return ok
+}
+
+// told are the objects that a stream has added.
+func told(s stream) []string {
+	var out []string
+	for _, e := range s.events {
+		if e.Type == "ADDED" {
+			out = append(out, e.key())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func resume(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+	_, ended := x.initial(ctx, r)
+	if ended == nil {
+		return without("there are no initial events")
+	}
+	s := x.ask.watch(ctx, x.path(r, ""), nil, "", "resourceVersion", ended.Metadata.ResourceVersion)
+	if err := s.problem(); err != nil {
+		return failed("from %s: %v", ended.Metadata.ResourceVersion, err)
+	}
+	return ok
+}
+
+func initialSelected(ctx context.Context, x *exam, r metav1.APIResource, l objectList) verdict {
+	if _, ended := x.initial(ctx, r); ended == nil {
+		return without("there are no initial events")
+	}
+	name := l.Items[0].Metadata.Name
+	s, ended := x.initial(ctx, r, "fieldSelector", "metadata.name="+name)
+	if err := s.problem(); err != nil {
+		return failed("%v", err)
+	}
+	if ended == nil {
+		return failed("with a selector the marked bookmark does not come")
+	}
+	want := l.only(func(o object) bool { return o.Metadata.Name == name })
+	if different := difference(told(s), want.keys()); different != "" {
+		return failed("with fieldSelector=metadata.name=%s, %s", name, different)
+	}
+	return ok
+}
+
+func initialInvalid(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+	if _, ended := x.initial(ctx, r); ended == nil {
+		return without("there are no initial events")
+	}
+	s := x.ask.watch(ctx, x.path(r, ""), nil, "", "sendInitialEvents", "true", "allowWatchBookmarks", "true")
+	if s.opened {
+		return failed("it is answered 200")
+	}
+	return s.refused.refusal(http.StatusUnprocessableEntity, http.StatusBadRequest)
+}

@@ -1,0 +1,108 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxEvents bounds how many events of one watch are read.
+const maxEvents = 100_000
+
+// watchSeconds is what watches are asked to last.
+const watchSeconds = 1
+
+// event is one of a watch.
+type event struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
+	object
+	status metav1.Status
+}
+
+// stream is a watch that is over.
+type stream struct {
+	// refused is the answer when it is not 200.
+	refused answer
+	opened  bool
+	headers http.Header
+	events  []event
+	// late is that the server did not end it in time, and err how it ended otherwise than it should.
+	late bool
+	err  error
+}
+
+// watch asks for a watch of a second, and reads it to its end or until an event is enough.
+func (c *caller) watch(ctx context.Context, path string, enough func(event) bool, accept string, pairs ...string) stream {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout+watchSeconds*time.Second)
+	defer cancel()
+	q := question{path: path, accept: accept, query: query(append(pairs, "watch", "true", "timeoutSeconds", strconv.Itoa(watchSeconds))...)}
+	response, err := c.open(ctx, q)
+	if err != nil {
+		return stream{refused: answer{question: q, err: err}}
+	}
+	defer func() { _ = response.Body.Close() }()
+	s := stream{headers: response.Header}
+	if response.StatusCode != http.StatusOK {
+		s.refused = answer{question: q, code: response.StatusCode, headers: response.Header}
+		s.refused.body, s.refused.err = io.ReadAll(io.LimitReader(response.Body, maxBody))
+		return s
+	}
+	s.opened = true
+	s.read(ctx, response.Body, enough)
+	return s
+}
+
+func (s *stream) read(ctx context.Context, body io.Reader, enough func(event) bool) {
+	decoder := json.NewDecoder(body)
+	for len(s.events) < maxEvents {
+		var e event
+		err := decoder.Decode(&e)
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case ctx.Err() != nil:
+			s.late = true
+			return
+		case err != nil:
+			s.err = err
+			return
+		}
+		if e.Type == "ERROR" {
+			s.err = json.Unmarshal(e.Object, &e.status)
+		} else {
+			s.err = json.Unmarshal(e.Object, &e.object)
+		}
+		s.events = append(s.events, e)
+		if s.err != nil || enough != nil && enough(e) {
+			return
+		}
+	}
+}
+
+// problem is what is wrong with a watch that should have been served, nil when nothing is.
+func (s *stream) problem() error {
+	switch {
+	case !s.opened:
+		return fmt.Errorf("%s", s.refused)
+	case s.err != nil:
+		return fmt.Errorf("the stream is not one of events: %w", s.err)
+	}
+	for _, e := range s.events {
+		switch e.Type {
+		case "ADDED", "MODIFIED", "DELETED", "BOOKMARK":
+		case "ERROR":
+			return fmt.Errorf("an ERROR event: %d %s", e.status.Code, e.status.Message)
+		default:
+			return fmt.Errorf("an event of type %q", e.Type)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package fairness_test
+
+import (
+	"testing"
+)
+
+// What a turn costs a request that need not wait. BenchmarkSemaphore is what the bound without fairness costs.
+func BenchmarkTurn(b *testing.B) {
+	f := newWorld(b).fair(b, 600)
+	for name, who := range map[string]string{"user": "", "administrator": "system:masters"} {
+		b.Run(name, func(b *testing.B) {
+			u := somebody("jane", who)
+			r, info := asked(b.Context(), u, "/apis/metrics.k8s.io/v1beta1/nodes/a")
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					f.Enter(r, info, u).Leave()
+				}
+			})
+		})
+	}
+}
+
+func BenchmarkSemaphore(b *testing.B) {
+	seats := make(chan struct{}, 400)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			select {
+			case seats <- struct{}{}:
+				<-seats
+			default:
+			}
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package fairness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
+	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
+	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Config is what Fairness needs.
+type Config struct {
+	// Client reaches the flowcontrol objects, not by way of the chain that waits for turns.
+	Client kubernetes.Interface
+	// Seats is how many seats the priority levels share. It must be positive.
+	Seats int
+	// Stats says how many objects of a resource are stored and how large they are, which is how wide a list is. Nil:
+	// every list is one seat wide.
+	Stats func(groupResource string) (storage.Stats, error)
+	// Logger hears of objects that cannot be kept. Nil: nobody.
+	Logger *zap.Logger
+}
+
+// Fairness gives requests their turn.
+type Fairness struct {
+	cfg     Config
+	log     *zap.Logger
+	dropped flowcontrol.DroppedRequestsTracker
+	ready   chan struct{}
+
+	engine atomic.Pointer[engine] // nil before Run
+}
+
+// engine is the library's part. It gives turns by the mandatory objects until it has seen the stored ones.
+type engine struct {
+	control  flowcontrol.Interface
+	estimate fcrequest.WorkEstimatorFunc
+}
+
+// New returns a Fairness that gives no turns until Run has begun.
+func New(cfg Config) (*Fairness, error) {
+	if cfg.Client == nil || cfg.Seats <= 0 {
+		return nil, errors.New("fairness: a client and at least one seat are needed")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	if cfg.Stats == nil {
+		cfg.Stats = func(string) (storage.Stats, error) { return storage.Stats{}, fcrequest.ObjectCountNotFoundErr }
+	}
+	return &Fairness{
+		cfg: cfg, log: cfg.Logger, dropped: flowcontrol.NewDroppedRequestsTracker(), ready: make(chan struct{}),
+	}, nil
+}
+
+// Ready is closed when the objects are known and those that must exist do.
+func (f *Fairness) Ready() <-chan struct{} { return f.ready }
+
+// Run follows the objects and keeps those that must exist until ctx ends. It can be called once. The library ends two
+// loops of its own with ctx without waiting for them; they are asleep, or reading a cache.
+func (f *Fairness) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	fcmetrics.Register() // before the library looks up its gauges: later they would be slow ones
+	factory := informers.NewSharedInformerFactory(f.cfg.Client, 0)
+	defer factory.Shutdown()
+	defer cancel()
+	keeper, err := newKeeper(f.cfg.Client.FlowcontrolV1(), factory.Flowcontrol().V1())
+	if err != nil {
+		return fmt.Errorf("fairness: %w", err)
+	}
+	control := flowcontrol.New(factory, f.cfg.Client.FlowcontrolV1(), f.cfg.Seats)
+	f.engine.Store(&engine{control: control, estimate: fcrequest.NewWorkEstimator(
+		f.cfg.Stats, control.GetInterestedWatchCount, fcrequest.DefaultWorkEstimatorConfig(), control.GetMaxSeats)})
+	factory.Start(ctx.Done())
+	if err := keeper.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return fmt.Errorf("fairness: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- control.Run(ctx.Done()) }()
+	close(f.ready)
+	keeper.run(ctx, f.log)
+	return <-ended
+}
+
+// Watching counts a watch among those that make a write dear, until the function that it returns is called.
+func (f *Fairness) Watching(r *http.Request) (forget func()) {
+	e := f.engine.Load()
+	info, ok := apirequest.RequestInfoFrom(r.Context())
+	if e == nil || !ok || info.Verb != "watch" {
+		return func() {}
+	}
+	if forget := e.control.RegisterWatch(r); forget != nil {
+		return forget
+	}
+	return func() {}
+}

@@ -1,0 +1,35 @@
+package logging
+
+import (
+	"errors"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func TestE1ErrorsThatQuoteABodyAreNotRepeated(t *testing.T) {
+	core, seen := observer.New(zap.InfoLevel)
+	log := zap.New(newDiscreet(core))
+	log.Error("Unhandled Error", zap.Error(errors.New(quoting+": .immutable: expected boolean, got &{canary}")), zap.Int("n", 1))
+	log.Error(quoting + ": canary")
+	log.Error("another", zap.Error(errors.New("kept")))
+	log.Debug("too quiet")
+	var got []any
+	for _, e := range seen.All() {
+		got = append(got, e.Message, e.ContextMap()["error"])
+	}
+	told := quoting + "; what it was is told to the client alone"
+	want := []any{"Unhandled Error", told, told, nil, "another", "kept"}
+	if len(got) != len(want) {
+		t.Fatalf("%q", got)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("%q, want %q", got[i], want[i])
+		}
+	}
+	if seen.All()[0].ContextMap()["n"] != int64(1) {
+		t.Error("a field beside it was lost")
+	}
+}

@@ -1,0 +1,135 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestASilenceIsToldOnceWhileARequestWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told atomic.Int64
+		s := &silence{overdue: func() { told.Add(1) }}
+		expect := func(want int64, what string) {
+			t.Helper()
+			synctest.Wait()
+			if n := told.Load(); n != want {
+				t.Errorf("%s: told %d times, want %d", what, n, want)
+			}
+		}
+		for range 100 { // answered in time
+			s.asked(time.Now())
+			time.Sleep(100 * time.Millisecond)
+			s.heard()
+		}
+		time.Sleep(time.Minute)
+		expect(0, "every request was answered")
+
+		s.asked(time.Now())
+		time.Sleep(overdueAfter / 2)
+		s.heard()
+		s.asked(time.Now()) // the look that is due is that of the first
+		time.Sleep(overdueAfter - time.Millisecond)
+		expect(0, "the second request waits for less than its time")
+		time.Sleep(time.Millisecond)
+		expect(1, "the second request waits")
+		for range 100 {
+			s.asked(time.Now())
+			time.Sleep(100 * time.Millisecond)
+		}
+		expect(1, "more requests in the same silence")
+		s.heard()
+		s.asked(time.Now())
+		time.Sleep(overdueAfter)
+		expect(2, "another silence")
+	})
+}
+
+func TestABackendThatAnswersNothingIsReported(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"a client waits": time.Minute, "a client gave up": 200 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			release := make(chan struct{})
+			s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+			}))
+			var overdue atomic.Int64
+			b := w.backend(w.set(func(o *Options) {
+				o.OnFailure = func(_ *Backend, err error) {
+					if errors.Is(err, errOverdue) {
+						overdue.Add(1)
+					}
+				}
+			}), s.address)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			done := make(chan error, 1)
+			go func() {
+				defer cancel()
+				r, _ := http.NewRequestWithContext(ctx, http.MethodDelete, "https://ignored/", nil)
+				resp, err := b.RoundTrip(r)
+				if err == nil {
+					err = resp.Body.Close()
+				}
+				done <- err
+			}()
+			eventually(t, 10*time.Second, "the silence is told", func() bool { return overdue.Load() == 1 })
+			if said := b.Silence(); said.Since.IsZero() || said.Broken {
+				t.Errorf("%+v, and its connection answers pings", said)
+			}
+			close(release)
+			if err := <-done; (err != nil) != (patience < time.Second) {
+				t.Error(err)
+			}
+			if _, err := get(t, b.Probe()); err != nil {
+				t.Fatal(err)
+			}
+			if said := b.Silence(); !said.Since.IsZero() {
+				t.Errorf("it answered, and is silent: %+v", said)
+			}
+		})
+	}
+}
+
+func TestWhatIsHeardEndsASilence(t *testing.T) {
+	w := newWorld(t)
+	next := make(chan string)
+	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodDelete {
+			panic(http.ErrAbortHandler)
+		}
+		for line := range next {
+			_, _ = rw.Write([]byte(line))
+			_ = http.NewResponseController(rw).Flush()
+		}
+	}))
+	b := w.backend(w.set(), s.address)
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://ignored/", nil)
+	silent := func() bool { return !b.Silence().Since.IsZero() }
+	go func() { next <- "first" }()
+	watch, err := b.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = watch.Body.Close() }()
+	defer close(next)
+	buffer := make([]byte, 100)
+	if _, err := watch.Body.Read(buffer); err != nil {
+		t.Fatal(err)
+	}
+
+	b.silence.asked(time.Now())
+	next <- "an event of a watch"
+	if _, err := watch.Body.Read(buffer); err != nil || silent() {
+		t.Errorf("a byte of a response is a sign of life: %v", err)
+	}
+	if _, err := do(t, b, http.MethodDelete, nil); err == nil || silent() {
+		t.Errorf("a reset stream is one too: %v", err)
+	}
+}
