@@ -72,7 +72,8 @@ func Object(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object
 		Error(w, r, NotAcceptable(MediaJSON, MediaYAML, MediaProtobuf))
 		return
 	}
-	write(w, r, code, info, obj)
+	// Encoding writes the kind into what it encodes, and documents are shared between requests.
+	write(w, r, code, info, obj.DeepCopyObject())
 }
 
 // JSON answers with v as plain JSON, for documents that are not negotiated.
