@@ -84,7 +84,7 @@ func (f *front) listen() {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	who, err := authn.New(authn.Config{ClientCA: clientCA, Logger: zap.NewNop()})
+	who, err := authn.New(authn.Config{ClientCA: clientCA, Metrics: metrics.NewAuth(prometheus.NewRegistry()), Logger: zap.NewNop()})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -1,6 +1,9 @@
 package request
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 type auditIDKey struct{}
 
@@ -17,15 +20,30 @@ func AuditID(ctx context.Context) string {
 
 type credentialKey struct{}
 
-// WithCredential lets the authenticator say which kind of credential it believed; what it said is read from the result.
-func WithCredential(ctx context.Context) (context.Context, *string) {
-	kind := new(string)
-	return context.WithValue(ctx, credentialKey{}, kind), kind
+// Credential is what was believed of a request's sender.
+type Credential struct {
+	// Kind is which kind it was, empty for none.
+	Kind string
+	// Expires is when it ceases to be good. Zero: it does not, or nobody knows.
+	Expires time.Time
+}
+
+// WithCredential lets the authenticator say what it believed; what it said is read from the result.
+func WithCredential(ctx context.Context) (context.Context, *Credential) {
+	c := &Credential{}
+	return context.WithValue(ctx, credentialKey{}, c), c
 }
 
 // NoteCredential says which kind of credential was believed, to whoever wants to know.
 func NoteCredential(ctx context.Context, kind string) {
-	if to, ok := ctx.Value(credentialKey{}).(*string); ok {
-		*to = kind
+	if c, ok := ctx.Value(credentialKey{}).(*Credential); ok {
+		c.Kind = kind
+	}
+}
+
+// NoteExpiry says until when a credential is good. Of several that a request shows, the first to expire counts.
+func NoteExpiry(ctx context.Context, at time.Time) {
+	if c, ok := ctx.Value(credentialKey{}).(*Credential); ok && (c.Expires.IsZero() || at.Before(c.Expires)) {
+		c.Expires = at
 	}
 }

@@ -260,8 +260,15 @@ func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logge
 				endConnection(w, r)
 			}
 			rec := recordFrom(ctx)
-			rec.user, rec.credential = answer.User, *credential
-			next.ServeHTTP(w, r.WithContext(apirequest.WithUser(ctx, answer.User)))
+			rec.user, rec.credential = answer.User, credential.Kind
+			ctx = apirequest.WithUser(ctx, answer.User)
+			if info, _ := apirequest.RequestInfoFrom(ctx); !credential.Expires.IsZero() && request.LongRunning(info) {
+				// A watch that outlives the identity that opened it would show what it may not see any more (B10).
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithDeadline(ctx, credential.Expires)
+				defer cancel()
+			}
+			next.ServeHTTP(w, r.WithContext(ctx))
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/pki"
+	"portico.dev/internal/request"
 )
 
 // Trust is whose signatures count, and for what. The bundles may be replaced while in use; the rest is immutable.
@@ -99,6 +100,7 @@ func (t *Trust) certificate(r *http.Request) (shown, error) {
 			return shown{}, err
 		}
 		// A front proxy that speaks for nobody is nobody, even where the client CA would vouch for it too (A31).
+		request.NoteExpiry(r.Context(), chain[0].NotAfter)
 		u, err := t.FrontProxy.Headers.identity(r.Header)
 		return shown{user: u, any: true, kind: KindFrontProxy}, err
 	}
@@ -108,6 +110,7 @@ func (t *Trust) certificate(r *http.Request) (shown, error) {
 	if err := t.Clients.VerifyClient(chain); err != nil {
 		return shown{}, errors.Join(err, proxyErr)
 	}
+	request.NoteExpiry(r.Context(), chain[0].NotAfter)
 	u, err := certificateUser(chain[0])
 	return shown{user: u, any: true, kind: KindCertificate}, err
 }

@@ -23,6 +23,7 @@ import (
 	"portico.dev/internal/auth/briefly"
 	"portico.dev/internal/auth/jws"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/request"
 )
 
 const (
@@ -43,8 +44,9 @@ type issuer struct {
 }
 
 type verdict struct {
-	user user.Info
-	err  error
+	user    user.Info
+	expires time.Time
+	err     error
 }
 
 func newIssuer(config apiserver.JWTAuthenticator, algorithms []string, compiler authenticationcel.Compiler, m *metrics.Auth, log *zap.Logger) (*issuer, error) {
@@ -70,6 +72,9 @@ func newIssuer(config apiserver.JWTAuthenticator, algorithms []string, compiler 
 func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, error) {
 	sum := sha256.Sum256([]byte(token))
 	if v, ok := i.seen.Recall(sum); ok {
+		if v.err == nil {
+			request.NoteExpiry(ctx, v.expires)
+		}
 		return v.user, v.err
 	}
 	u, expires, err := i.verify(ctx, token)
@@ -80,7 +85,8 @@ func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, err
 		if expires.Before(until) {
 			until = expires
 		}
-		i.seen.Keep(sum, verdict{user: u}, until)
+		i.seen.Keep(sum, verdict{user: u, expires: expires}, until)
+		request.NoteExpiry(ctx, expires)
 	case ctx.Err() == nil && !errors.Is(err, errNoKeys) && !errors.Is(err, errUnknownKey):
 		// That the issuer could not be asked is no opinion about the token, and is not kept.
 		i.seen.Keep(sum, verdict{err: err}, now.Add(rememberBad))

@@ -12,6 +12,7 @@ import (
 
 	"portico.dev/internal/auth/credential"
 	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/request"
 )
 
 const (
@@ -50,6 +51,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	if err != nil {
 		return nil, false, fmt.Errorf("service account token: %w", err)
 	}
+	request.NoteExpiry(ctx, v.claims.Expires.Time().Add(jws.Leeway))
 	return response, true, nil
 }
 

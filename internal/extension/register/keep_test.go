@@ -118,7 +118,7 @@ func TestWhatIsNotServedAnyMoreIsUnregistered(t *testing.T) {
 func TestEveryMissingPermissionIsToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &frontDoor{objects: map[string]map[string]any{}, refuse: func(*http.Request) int { return http.StatusForbidden }}
-		err := keeping(t, f, registration, func(*Keeper) {})
+		err := keeping(t, f, registration, func(*Keeper) { time.Sleep(time.Minute) })
 		var refused *RefusedError
 		if !errors.As(err, &refused) {
 			t.Fatalf("error %v", err)
@@ -137,6 +137,20 @@ func TestEveryMissingPermissionIsToldAtOnce(t *testing.T) {
 				t.Errorf("the manifests lack %q", part)
 			}
 		}
+	})
+}
+
+// An administrator grants rights and starts the server at once; the front door sees them with its next look.
+func TestRightsMayArriveAMomentLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		granted := time.Now().Add(time.Second)
+		f := &frontDoor{objects: map[string]map[string]any{}, refuse: func(*http.Request) int {
+			if time.Now().Before(granted) {
+				return http.StatusForbidden
+			}
+			return 0
+		}}
+		must(t, keeping(t, f, registration, func(k *Keeper) { <-k.Ready() }))
 	})
 }
 

@@ -26,6 +26,9 @@ const (
 	longestBackoff  = 30 * time.Second
 	keepInterval    = time.Minute
 	maxResponseBody = 1 << 20
+	// patience is how often a refusal at the start is asked again: rights that were granted a moment ago reach a front
+	// door with its next look at them.
+	patience = 4
 )
 
 // Config makes a Keeper.
@@ -91,13 +94,13 @@ func (k *Keeper) Nudge() {
 }
 
 // Run registers the server, then keeps the registration until ctx ends. A front door that is away is waited for; one
-// that refuses at the start is a RefusedError, which says what to do. Once registered, the server serves on whatever
+// that goes on refusing at the start is a RefusedError, which says what to do. Once registered, the server serves on whatever
 // becomes of the registration.
 func (k *Keeper) Run(ctx context.Context) error {
 	defer k.http.CloseIdleConnections()
 	backoff := firstBackoff
 	registered := false
-	for {
+	for refusals := 1; ; refusals++ {
 		err := k.apply(ctx)
 		wait := jittered(keepInterval)
 		var refused *RefusedError
@@ -108,7 +111,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			registered = true
 			close(k.ready)
 			k.config.Logger.Info("registered", zap.Stringers("objects", k.config.Registration().Objects()))
-		case errors.As(err, &refused) && !registered:
+		case errors.As(err, &refused) && !registered && refusals == patience:
 			return refused
 		case err != nil:
 			k.config.Logger.Warn("register", zap.Error(err), zap.Duration("next attempt", backoff))
