@@ -95,8 +95,8 @@ func TestFailures(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
 			requests := metrics.NewRequests(registry)
-			w := newWorld(t, Config{Requests: requests}, transport.Options{DialTimeout: time.Second, TLSTimeout: 300 * time.Millisecond})
-			w.deadline = 500 * time.Millisecond
+			w := newWorld(t, Config{Requests: requests}, transport.Options{DialTimeout: time.Second, TLSTimeout: time.Second})
+			w.deadline = 2 * time.Second
 			var addresses []string
 			if at := test.backend(w); at != "" {
 				addresses = []string{at}
@@ -104,7 +104,7 @@ func TestFailures(t *testing.T) {
 			w.backend(addresses...)
 			start := time.Now()
 			a := w.do(w.client(), w.request(http.MethodPut, resource, strings.NewReader("{}")))
-			if took := time.Since(start); took > 2*time.Second {
+			if took := time.Since(start); took > 10*time.Second {
 				t.Errorf("took %s", took)
 			}
 			s := a.status(t)
@@ -131,7 +131,7 @@ func TestFailures(t *testing.T) {
 			// Another backend, in the same house, does not notice.
 			w.register(transport.Spec{Name: "ns/other:443", ServerName: serviceName, CABundle: w.ca.PEM()}, w.serve(&recorder{}))
 			start = time.Now()
-			if a := w.get(resource); a.StatusCode != 200 || time.Since(start) > time.Second {
+			if a := w.get(resource); a.StatusCode != 200 || time.Since(start) > 5*time.Second {
 				t.Errorf("another backend: %s after %s", a.Status, time.Since(start))
 			}
 		})
