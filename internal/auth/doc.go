@@ -8,9 +8,11 @@
 //	credential  what a request shows of its sender, and the proof of it
 //	satoken     service account tokens: issued, verified, checked against live objects
 //	oidc        tokens of OpenID Connect issuers
-//	tokenwebhook  tokens that only a server of the operator's knows
+//	tokenwebhook tokens that only a server of the operator's knows
 //	authn       the front door's answer to "who?"
-//	rbac        the front door's answer to "may they?"
+//	rbac        what roles and bindings say to "may they?"
+//	authz       the front door's answer to "may they?": whom it asks, roles, webhooks, in which order
+//	why         which rule allows a request, or comes nearest, for a person
 //	delegated   both answers for an extension server, which asks the front door
 //
 // # What is trusted

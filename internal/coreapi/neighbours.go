@@ -35,7 +35,7 @@ func warnAPIService(ctx context.Context, n *neighbours, obj runtime.Object) []st
 	}
 	if n.lacksService(ctx, spec.Service.Namespace, spec.Service.Name) {
 		warnings = append(warnings, fmt.Sprintf("spec.service: service %s/%s does not exist; until it does, requests for "+
-			"%s/%s are answered with 503 and no namespace can be deleted completely",
+			"%s/%s are answered with 503, and namespaces that may hold something of it cannot be deleted completely",
 			spec.Service.Namespace, spec.Service.Name, spec.Group, spec.Version))
 	}
 	return warnings
