@@ -4,14 +4,22 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
@@ -50,169 +58,13 @@ func groups() []group {
 			cached: true, blindUpdate: true, generations: true, sameContent: sameEndpoints,
 		}}},
 		{version: flowcontrolv1.SchemeGroupVersion, addToScheme: flowcontrolv1.AddToScheme, resources: flowResources()},
-	}
-}
-
-func coreResources() []resource {
-	return []resource{
-		{
-			name: "namespaces", singular: "namespace", shortNames: []string{"ns"}, clusterScoped: true,
-			object: &corev1.Namespace{}, list: &corev1.NamespaceList{}, cached: true, blindUpdate: true,
-			spec:   specOf(func(n *corev1.Namespace) *corev1.NamespaceSpec { return &n.Spec }),
-			status: statusOf(func(n *corev1.Namespace) *corev1.NamespaceStatus { return &n.Status }), statusMeta: true,
-			prepareCreate: prepareNamespace, prepareUpdate: keepNamespaceFinalizers,
-		},
-		{
-			name: "configmaps", singular: "configmap", shortNames: []string{"cm"},
-			object: &corev1.ConfigMap{}, list: &corev1.ConfigMapList{}, cached: true, blindUpdate: true,
-		},
-		{
-			name: "secrets", singular: "secret", object: &corev1.Secret{}, list: &corev1.SecretList{},
-			cached: true, blindUpdate: true,
-		},
-		{
-			name: "serviceaccounts", singular: "serviceaccount", shortNames: []string{"sa"},
-			object: &corev1.ServiceAccount{}, list: &corev1.ServiceAccountList{}, cached: true,
-		},
-		{
-			name: "services", singular: "service", shortNames: []string{"svc"}, categories: []string{"all"},
-			object: &corev1.Service{}, list: &corev1.ServiceList{}, directory: "services/specs",
-			cached: true, createOnUpdate: true, blindUpdate: true,
-			spec:   specOf(func(s *corev1.Service) *corev1.ServiceSpec { return &s.Spec }),
-			status: statusOf(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }), statusMeta: true,
-		},
-		{
-			name: "endpoints", singular: "endpoints", shortNames: []string{"ep"},
-			//lint:ignore SA1019 deprecated, and still read by clients from before EndpointSlices
-			object: &corev1.Endpoints{}, list: &corev1.EndpointsList{}, directory: "services/endpoints",
-			cached: true, createOnUpdate: true, blindUpdate: true,
-		},
-		{
-			name: "events", singular: "event", shortNames: []string{"ev"},
-			object: &corev1.Event{}, list: &corev1.EventList{}, lifetime: eventLifetime, createOnUpdate: true, blindUpdate: true,
-		},
-		{
-			name: "nodes", singular: "node", shortNames: []string{"no"}, clusterScoped: true,
-			object: &corev1.Node{}, list: &corev1.NodeList{}, directory: "minions", cached: true, blindUpdate: true,
-			spec:   specOf(func(n *corev1.Node) *corev1.NodeSpec { return &n.Spec }),
-			status: statusOf(func(n *corev1.Node) *corev1.NodeStatus { return &n.Status }), statusMeta: true, statusOnCreate: true,
-		},
-		{
-			name: "pods", singular: "pod", shortNames: []string{"po"}, categories: []string{"all"},
-			object: &corev1.Pod{}, list: &corev1.PodList{}, cached: true, blindUpdate: true, generations: true,
-			spec:   specOf(func(p *corev1.Pod) *corev1.PodSpec { return &p.Spec }),
-			status: statusOf(func(p *corev1.Pod) *corev1.PodStatus { return &p.Status }), statusMeta: true,
-			prepareCreate: preparePod, deletion: withGrace,
-		},
-	}
-}
-
-func registrationResources() []resource {
-	return []resource{{
-		name: "apiservices", singular: "apiservice", categories: []string{"api-extensions"}, clusterScoped: true,
-		object: &apiregistrationv1.APIService{}, list: &apiregistrationv1.APIServiceList{},
-		directory: "apiregistration.k8s.io/apiservices", cached: true,
-		spec:          specOf(func(a *apiregistrationv1.APIService) *apiregistrationv1.APIServiceSpec { return &a.Spec }),
-		status:        statusOf(func(a *apiregistrationv1.APIService) *apiregistrationv1.APIServiceStatus { return &a.Status }),
-		prepareCreate: stampLocal, warn: warnAPIService,
-	}}
-}
-
-func rbacResources() []resource {
-	return []resource{
-		{
-			name: "clusterroles", singular: "clusterrole", clusterScoped: true, cached: true, createOnUpdate: true, blindUpdate: true,
-			object: &rbacv1.ClusterRole{}, list: &rbacv1.ClusterRoleList{}, guard: guardRole,
-		},
-		{
-			name: "clusterrolebindings", singular: "clusterrolebinding", clusterScoped: true, cached: true, createOnUpdate: true, blindUpdate: true,
-			object: &rbacv1.ClusterRoleBinding{}, list: &rbacv1.ClusterRoleBindingList{}, guard: guardBinding,
-		},
-		{
-			name: "roles", singular: "role", cached: true, createOnUpdate: true, blindUpdate: true,
-			object: &rbacv1.Role{}, list: &rbacv1.RoleList{}, guard: guardRole,
-		},
-		{
-			name: "rolebindings", singular: "rolebinding", cached: true, createOnUpdate: true, blindUpdate: true,
-			object: &rbacv1.RoleBinding{}, list: &rbacv1.RoleBindingList{}, guard: guardBinding,
-		},
-	}
-}
-
-func flowResources() []resource {
-	return []resource{
-		{
-			name: "flowschemas", singular: "flowschema", clusterScoped: true, generations: true,
-			object: &flowcontrolv1.FlowSchema{}, list: &flowcontrolv1.FlowSchemaList{},
-			spec:   specOf(func(f *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaSpec { return &f.Spec }),
-			status: statusOf(func(f *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaStatus { return &f.Status }),
-		},
-		{
-			name: "prioritylevelconfigurations", singular: "prioritylevelconfiguration", clusterScoped: true, generations: true,
-			object: &flowcontrolv1.PriorityLevelConfiguration{}, list: &flowcontrolv1.PriorityLevelConfigurationList{},
-			spec: specOf(func(p *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationSpec {
-				return &p.Spec
-			}),
-			status: statusOf(func(p *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationStatus {
-				return &p.Status
-			}),
-		},
-	}
-}
-
-func admissionResources() []resource {
-	extensions := []string{"api-extensions"}
-	return []resource{
-		{
-			name: "validatingwebhookconfigurations", singular: "validatingwebhookconfiguration", categories: extensions, clusterScoped: true,
-			object: &admissionregistrationv1.ValidatingWebhookConfiguration{}, list: &admissionregistrationv1.ValidatingWebhookConfigurationList{},
-			generations: true,
-			spec: partOf("webhooks", func(c *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
-				return &c.Webhooks
-			}),
-		},
-		{
-			name: "mutatingwebhookconfigurations", singular: "mutatingwebhookconfiguration", categories: extensions, clusterScoped: true,
-			object: &admissionregistrationv1.MutatingWebhookConfiguration{}, list: &admissionregistrationv1.MutatingWebhookConfigurationList{},
-			generations: true,
-			spec: partOf("webhooks", func(c *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
-				return &c.Webhooks
-			}),
-		},
-		{
-			name: "validatingadmissionpolicies", singular: "validatingadmissionpolicy", categories: extensions, clusterScoped: true,
-			object: &admissionregistrationv1.ValidatingAdmissionPolicy{}, list: &admissionregistrationv1.ValidatingAdmissionPolicyList{},
-			generations: true,
-			spec: specOf(func(p *admissionregistrationv1.ValidatingAdmissionPolicy) *admissionregistrationv1.ValidatingAdmissionPolicySpec {
-				return &p.Spec
-			}),
-			status: statusOf(func(p *admissionregistrationv1.ValidatingAdmissionPolicy) *admissionregistrationv1.ValidatingAdmissionPolicyStatus {
-				return &p.Status
-			}),
-		},
-		{
-			name: "validatingadmissionpolicybindings", singular: "validatingadmissionpolicybinding", categories: extensions, clusterScoped: true,
-			object: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, list: &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
-			generations: true,
-			spec: specOf(func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
-				return &b.Spec
-			}),
-		},
-		{
-			name: "mutatingadmissionpolicies", singular: "mutatingadmissionpolicy", categories: extensions, clusterScoped: true,
-			object: &admissionregistrationv1.MutatingAdmissionPolicy{}, list: &admissionregistrationv1.MutatingAdmissionPolicyList{},
-			generations: true,
-			spec: specOf(func(p *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
-				return &p.Spec
-			}),
-		},
-		{
-			name: "mutatingadmissionpolicybindings", singular: "mutatingadmissionpolicybinding", categories: extensions, clusterScoped: true,
-			object: &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, list: &admissionregistrationv1.MutatingAdmissionPolicyBindingList{},
-			generations: true,
-			spec: specOf(func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {
-				return &b.Spec
-			}),
-		},
+		{version: appsv1.SchemeGroupVersion, addToScheme: appsv1.AddToScheme, resources: appsResources()},
+		{version: batchv1.SchemeGroupVersion, addToScheme: batchv1.AddToScheme, resources: batchResources()},
+		{version: certificatesv1.SchemeGroupVersion, addToScheme: certificatesv1.AddToScheme, resources: certificatesResources()},
+		{version: networkingv1.SchemeGroupVersion, addToScheme: networkingv1.AddToScheme, resources: networkingResources()},
+		{version: policyv1.SchemeGroupVersion, addToScheme: policyv1.AddToScheme, resources: policyResources()},
+		{version: storagev1.SchemeGroupVersion, addToScheme: storagev1.AddToScheme, resources: storageResources()},
+		{version: schedulingv1.SchemeGroupVersion, addToScheme: schedulingv1.AddToScheme, resources: schedulingResources()},
+		{version: nodev1.SchemeGroupVersion, addToScheme: nodev1.AddToScheme, resources: nodeResources()},
 	}
 }

@@ -1,0 +1,90 @@
+package coreapi
+
+import corev1 "k8s.io/api/core/v1"
+
+func coreResources() []resource {
+	return []resource{
+		{
+			name: "namespaces", singular: "namespace", shortNames: []string{"ns"}, clusterScoped: true,
+			object: &corev1.Namespace{}, list: &corev1.NamespaceList{}, cached: true, blindUpdate: true,
+			spec:   specOf(func(n *corev1.Namespace) *corev1.NamespaceSpec { return &n.Spec }),
+			status: statusOf(func(n *corev1.Namespace) *corev1.NamespaceStatus { return &n.Status }), statusMeta: true,
+			prepareCreate: prepareNamespace, prepareUpdate: keepNamespaceFinalizers,
+		},
+		{
+			name: "configmaps", singular: "configmap", shortNames: []string{"cm"},
+			object: &corev1.ConfigMap{}, list: &corev1.ConfigMapList{}, cached: true, blindUpdate: true,
+		},
+		{
+			name: "secrets", singular: "secret", object: &corev1.Secret{}, list: &corev1.SecretList{},
+			cached: true, blindUpdate: true,
+		},
+		{
+			name: "serviceaccounts", singular: "serviceaccount", shortNames: []string{"sa"},
+			object: &corev1.ServiceAccount{}, list: &corev1.ServiceAccountList{}, cached: true,
+		},
+		{
+			name: "services", singular: "service", shortNames: []string{"svc"}, categories: []string{"all"},
+			object: &corev1.Service{}, list: &corev1.ServiceList{}, directory: "services/specs",
+			cached: true, createOnUpdate: true, blindUpdate: true,
+			spec:   specOf(func(s *corev1.Service) *corev1.ServiceSpec { return &s.Spec }),
+			status: statusOf(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }), statusMeta: true,
+		},
+		{
+			name: "endpoints", singular: "endpoints", shortNames: []string{"ep"},
+			//lint:ignore SA1019 deprecated, and still read by clients from before EndpointSlices
+			object: &corev1.Endpoints{}, list: &corev1.EndpointsList{}, directory: "services/endpoints",
+			cached: true, createOnUpdate: true, blindUpdate: true,
+		},
+		{
+			name: "events", singular: "event", shortNames: []string{"ev"},
+			object: &corev1.Event{}, list: &corev1.EventList{}, lifetime: eventLifetime, createOnUpdate: true, blindUpdate: true,
+		},
+		{
+			name: "nodes", singular: "node", shortNames: []string{"no"}, clusterScoped: true,
+			object: &corev1.Node{}, list: &corev1.NodeList{}, directory: "minions", cached: true, blindUpdate: true,
+			spec:   specOf(func(n *corev1.Node) *corev1.NodeSpec { return &n.Spec }),
+			status: statusOf(func(n *corev1.Node) *corev1.NodeStatus { return &n.Status }), statusMeta: true, statusOnCreate: true,
+		},
+		{
+			name: "pods", singular: "pod", shortNames: []string{"po"}, categories: []string{"all"},
+			object: &corev1.Pod{}, list: &corev1.PodList{}, cached: true, blindUpdate: true, generations: true,
+			spec:   specOf(func(p *corev1.Pod) *corev1.PodSpec { return &p.Spec }),
+			status: statusOf(func(p *corev1.Pod) *corev1.PodStatus { return &p.Status }), statusMeta: true,
+			prepareCreate: preparePod, deletion: withGrace,
+		},
+		{
+			name: "persistentvolumes", singular: "persistentvolume", shortNames: []string{"pv"}, clusterScoped: true,
+			object: &corev1.PersistentVolume{}, list: &corev1.PersistentVolumeList{}, cached: true, blindUpdate: true,
+			spec:   specOf(func(v *corev1.PersistentVolume) *corev1.PersistentVolumeSpec { return &v.Spec }),
+			status: statusOf(func(v *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &v.Status }), statusMeta: true,
+		},
+		{
+			name: "persistentvolumeclaims", singular: "persistentvolumeclaim", shortNames: []string{"pvc"},
+			object: &corev1.PersistentVolumeClaim{}, list: &corev1.PersistentVolumeClaimList{}, cached: true, blindUpdate: true,
+			spec:   specOf(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimSpec { return &c.Spec }),
+			status: statusOf(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status }), statusMeta: true,
+		},
+		{
+			name: "limitranges", singular: "limitrange", shortNames: []string{"limits"},
+			object: &corev1.LimitRange{}, list: &corev1.LimitRangeList{}, createOnUpdate: true, blindUpdate: true,
+		},
+		{
+			name: "resourcequotas", singular: "resourcequota", shortNames: []string{"quota"},
+			object: &corev1.ResourceQuota{}, list: &corev1.ResourceQuotaList{}, blindUpdate: true,
+			spec:   specOf(func(q *corev1.ResourceQuota) *corev1.ResourceQuotaSpec { return &q.Spec }),
+			status: statusOf(func(q *corev1.ResourceQuota) *corev1.ResourceQuotaStatus { return &q.Status }), statusMeta: true,
+		},
+		{
+			name: "podtemplates", singular: "podtemplate",
+			object: &corev1.PodTemplate{}, list: &corev1.PodTemplateList{}, createOnUpdate: true, blindUpdate: true, generations: true,
+			spec: partOf("template", func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }),
+		},
+		{
+			name: "replicationcontrollers", singular: "replicationcontroller", shortNames: []string{"rc"}, categories: []string{"all"},
+			object: &corev1.ReplicationController{}, list: &corev1.ReplicationControllerList{}, blindUpdate: true, generations: true,
+			spec:   specOf(func(c *corev1.ReplicationController) *corev1.ReplicationControllerSpec { return &c.Spec }),
+			status: statusOf(func(c *corev1.ReplicationController) *corev1.ReplicationControllerStatus { return &c.Status }),
+		},
+	}
+}

@@ -1,0 +1,14 @@
+package coreapi
+
+import policyv1 "k8s.io/api/policy/v1"
+
+func policyResources() []resource {
+	return []resource{
+		{
+			name: "poddisruptionbudgets", singular: "poddisruptionbudget", shortNames: []string{"pdb"},
+			object: &policyv1.PodDisruptionBudget{}, list: &policyv1.PodDisruptionBudgetList{}, cached: true, generations: true,
+			spec:   specOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetSpec { return &o.Spec }),
+			status: statusOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &o.Status }),
+		},
+	}
+}

@@ -1,0 +1,14 @@
+package coreapi
+
+import apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+func registrationResources() []resource {
+	return []resource{{
+		name: "apiservices", singular: "apiservice", categories: []string{"api-extensions"}, clusterScoped: true,
+		object: &apiregistrationv1.APIService{}, list: &apiregistrationv1.APIServiceList{},
+		directory: "apiregistration.k8s.io/apiservices", cached: true,
+		spec:          specOf(func(a *apiregistrationv1.APIService) *apiregistrationv1.APIServiceSpec { return &a.Spec }),
+		status:        statusOf(func(a *apiregistrationv1.APIService) *apiregistrationv1.APIServiceStatus { return &a.Status }),
+		prepareCreate: stampLocal, warn: warnAPIService,
+	}}
+}
