@@ -12,16 +12,17 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/e2e/programs"
 )
 
 // serving starts `aggregator serve` in a directory of its own.
-func serving(t *testing.T, dir string, flags ...string) (*process, *rest.Config) {
+func serving(t *testing.T, dir string, flags ...string) (*programs.Process, *rest.Config) {
 	t.Helper()
 	args := append([]string{"serve", "--secure-port", "0", "--data-dir", "data", "--access-log=false"}, flags...)
 	p, err := startProcess("serve", dir, []string{"HOME=" + dir}, "aggregator", args...)
@@ -29,11 +30,11 @@ func serving(t *testing.T, dir string, flags ...string) (*process, *rest.Config)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.finish(t)
-		p.show(t)
+		p.Finish(t)
+		p.Show(t)
 	})
 	var config *rest.Config
-	if err := poll(p.exited, func() error {
+	if err := programs.Poll(p.Exited(), func() error {
 		if config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "data", "admin.kubeconfig")); err != nil {
 			return err
 		}
@@ -89,8 +90,7 @@ func TestE7NothingAnsweredIsMissingAfterAKill(t *testing.T) {
 				}
 				answered[c] = append(answered[c], id)
 				if total.Add(1) == enough {
-					p.ended = true
-					if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+					if err := p.Kill(); err != nil {
 						t.Error(err)
 					}
 				}
@@ -101,7 +101,7 @@ func TestE7NothingAnsweredIsMissingAfterAKill(t *testing.T) {
 	if total.Load() < enough {
 		t.Fatalf("the storm ended after %d requests", total.Load())
 	}
-	<-p.exited
+	<-p.Exited()
 	text, err := os.ReadFile(filepath.Join(dir, "audit.log"))
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestE7F35SinksThatFailHoldNobodyUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := poll(nil, func() error {
+	if err := programs.Poll(nil, func() error {
 		text, _, err := ask(config, "/metrics", "")
 		if err != nil {
 			return err

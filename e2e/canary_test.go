@@ -18,6 +18,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/e2e/programs"
 )
 
 const everythingPolicy = `{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"RequestResponse"}]}`
@@ -127,7 +129,7 @@ func TestE1E2NoSecretIsTold(t *testing.T) {
 		"tokens.csv":  goodToken + `,carol,1,"system:masters"` + "\n",
 	}, "--token-auth-file", "tokens.csv")
 	registerEcho(t, w.config)
-	if err := poll(w.process.exited, func() error {
+	if err := programs.Poll(w.process.Exited(), func() error {
 		if code, answer := w.send(call{method: "GET", target: echoPath}); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, answer)
 		}
@@ -146,8 +148,8 @@ func TestE1E2NoSecretIsTold(t *testing.T) {
 	canaries = append(canaries, canary{name: "token of the webhook", secret: "canary-of-the-webhook"},
 		canary{name: "key of a client", secret: keyOf(t, w.config)}, issued(t, w))
 	pages := told(t, w)
-	w.process.ended = true
-	if code, err := w.process.stop(os.Interrupt); code != 0 || err != nil {
+	w.process.Ended = true
+	if code, err := w.process.Stop(os.Interrupt); code != 0 || err != nil {
 		t.Fatal(code, err)
 	}
 	pages["log"], pages["spans"], pages["webhook"], pages["audit"] = w.sinks["log"].String(), w.sinks["spans"].String(), w.sinks["webhook"].String(), w.audited()
@@ -274,7 +276,7 @@ func TestE3ForgedLines(t *testing.T) {
 	whoIs := filepath.Join(w.dir, "forged.kubeconfig")
 	issue := exec.Command(filepath.Join(binaries, "aggregator"), "kubeconfig", "--user", forged, "-o", whoIs)
 	issue.Dir, issue.Env = w.dir, []string{"HOME=" + w.dir}
-	if data := regexp.MustCompile(`--data-dir[ =](\S+)`).FindStringSubmatch(w.process.output.String()); data != nil {
+	if data := regexp.MustCompile(`--data-dir[ =](\S+)`).FindStringSubmatch(w.process.Output()); data != nil {
 		issue.Args = append(issue.Args, "--data-dir", data[1])
 	}
 	if out, err := issue.CombinedOutput(); err != nil {
@@ -290,8 +292,8 @@ func TestE3ForgedLines(t *testing.T) {
 		t.Errorf("%d %s", code, answer)
 	}
 	w.config = admins
-	w.process.ended = true
-	if code, err := w.process.stop(os.Interrupt); code != 0 || err != nil {
+	w.process.Ended = true
+	if code, err := w.process.Stop(os.Interrupt); code != 0 || err != nil {
 		t.Fatal(code, err)
 	}
 	checkLog(t, w.sinks["log"].String())

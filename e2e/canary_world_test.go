@@ -24,6 +24,8 @@ import (
 	"google.golang.org/grpc"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/e2e/programs"
 )
 
 // watched is a front door that tells everything it can to everybody who listens: log, audit log, audit webhook, spans.
@@ -31,7 +33,7 @@ type watched struct {
 	t       *testing.T
 	dir     string
 	config  *rest.Config // of an administrator, by certificate
-	process *process
+	process *programs.Process
 	sinks   map[string]*sink
 }
 
@@ -61,32 +63,21 @@ func startWatched(t *testing.T, files map[string]string, flags ...string) *watch
 		w.write(name, text)
 	}
 	w.write("webhook.kubeconfig", w.receiver())
-	args := append([]string{"dev", "--secure-port", "0", "--log-level", "debug", "--access-log",
+	args := append([]string{"--log-level", "debug", "--access-log",
 		"--tracing-endpoint", w.collector(), "--tracing-sampling-rate-per-million", "1000000",
 		"--audit-log-path", "audit.log", "--audit-log-mode", "blocking", "--audit-policy-file", "policy.yaml",
 		"--audit-webhook-config-file", "webhook.kubeconfig", "--audit-webhook-batch-max-wait", "50ms", "--audit-webhook-initial-backoff", "10ms",
 	}, flags...)
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir}
-	p, err := startLogging(w.sinks["log"], "dev", w.dir, env, "aggregator", args...)
+	p, file, err := programs.StartDev(binaries, w.dir, w.sinks["log"], args...)
+	if p != nil {
+		w.process = p
+		t.Cleanup(func() {
+			p.Finish(t)
+			p.Show(t)
+		})
+	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	w.process = p
-	t.Cleanup(func() {
-		p.finish(t)
-		p.show(t)
-	})
-	if err := poll(p.exited, func() error {
-		if exportLine.FindString(p.output.String()) == "" {
-			return errNoBanner
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	file := exportLine.FindStringSubmatch(p.output.String())[1]
-	if !filepath.IsAbs(file) {
-		file = filepath.Join(w.dir, file)
 	}
 	if w.config, err = clientcmd.BuildConfigFromFlags("", file); err != nil {
 		t.Fatal(err)
@@ -189,7 +180,7 @@ func (w *watched) send(c call) (code int, answer string) {
 		w.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(programs.Patience)); err != nil {
 		w.t.Fatal(err)
 	}
 	headers := append([]string{"Host: " + u.Host}, c.headers...)

@@ -3,9 +3,6 @@ package e2e
 import (
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -19,41 +16,24 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/e2e/programs"
 )
 
-var (
-	errNoBanner  = errors.New("there is no export line yet")
-	errNotSynced = errors.New("the informer has not synced")
-)
-
-var exportLine = regexp.MustCompile(`export KUBECONFIG=(\S+)`)
+var errNotSynced = errors.New("the informer has not synced")
 
 // frontDoor starts `aggregator dev` and returns an administrator's client configuration for it.
 func frontDoor(t *testing.T) *rest.Config {
 	t.Helper()
-	dir := t.TempDir()
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}
-	dev, err := startProcess("dev", dir, env, "aggregator", "dev", "--secure-port", "0")
+	dev, file, err := programs.StartDev(binaries, t.TempDir(), nil)
+	if dev != nil {
+		t.Cleanup(func() {
+			dev.Finish(t)
+			dev.Show(t)
+		})
+	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		dev.finish(t)
-		dev.show(t)
-	})
-	var file string
-	if err := poll(dev.exited, func() error {
-		match := exportLine.FindStringSubmatch(dev.output.String())
-		if match == nil {
-			return errNoBanner
-		}
-		file = match[1]
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if !filepath.IsAbs(file) {
-		file = filepath.Join(dir, file)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
@@ -104,7 +84,7 @@ func TestProtobufClient(t *testing.T) {
 		if got, ok := e.Object.(*corev1.ConfigMap); e.Type != watch.Modified || !ok || got.Data["text"] != "more" || string(got.BinaryData["bytes"]) != "\x00\x01\xfe\xff" {
 			t.Errorf("watched %s %+v", e.Type, e.Object)
 		}
-	case <-time.After(patience):
+	case <-time.After(programs.Patience):
 		t.Fatal("no event")
 	}
 	if err := configMaps.Delete(ctx, "binary", metav1.DeleteOptions{}); err != nil {
@@ -137,7 +117,7 @@ func TestInformer(t *testing.T) {
 	factory.Start(stop)
 	defer factory.Shutdown()
 	defer close(stop)
-	if err := poll(nil, func() error {
+	if err := programs.Poll(nil, func() error {
 		if informer.HasSynced() {
 			return nil
 		}
@@ -149,7 +129,7 @@ func TestInformer(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{"default": true, "kube-system": true, "kube-public": true, "kube-node-lease": true, "later": true}
-	deadline := time.After(patience)
+	deadline := time.After(programs.Patience)
 	for len(want) > 0 {
 		select {
 		case name := <-seen:

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"portico.dev/e2e/programs"
 )
 
 // commands are what stories can use beside testscript's own.
@@ -78,7 +80,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 type scene struct {
 	t         testing.TB
 	env       *testscript.Env
-	processes map[string]*process
+	processes map[string]*programs.Process
 }
 
 type sceneKey struct{}
@@ -88,7 +90,7 @@ func setUp(env *testscript.Env) error {
 	if !ok {
 		return errors.New("testscript was not started by go test")
 	}
-	env.Values[sceneKey{}] = &scene{t: t, env: env, processes: map[string]*process{}}
+	env.Values[sceneKey{}] = &scene{t: t, env: env, processes: map[string]*programs.Process{}}
 	env.Setenv("PATH", binaries+string(os.PathListSeparator)+env.Getenv("PATH"))
 	env.Setenv("HOME", env.WorkDir) // kubectl keeps its discovery cache there
 	return nil
@@ -96,7 +98,7 @@ func setUp(env *testscript.Env) error {
 
 func sceneOf(ts *testscript.TestScript) *scene { return ts.Value(sceneKey{}).(*scene) }
 
-func (s *scene) process(ts *testscript.TestScript, name string) *process {
+func (s *scene) process(ts *testscript.TestScript, name string) *programs.Process {
 	p, ok := s.processes[name]
 	if !ok {
 		ts.Fatalf("nothing was started as %s", name)
@@ -108,8 +110,8 @@ func start(ts *testscript.TestScript, args []string) {
 	s := sceneOf(ts)
 	p, err := startProcess(args[0], ts.MkAbs("."), environment(ts), args[1], args[2:]...)
 	ts.Check(err)
-	s.env.Defer(func() { p.finish(s.t) }) // while its directory is there
-	s.t.Cleanup(func() { p.show(s.t) })   // when the verdict is known
+	s.env.Defer(func() { p.Finish(s.t) }) // while its directory is there
+	s.t.Cleanup(func() { p.Show(s.t) })   // when the verdict is known
 	s.processes[args[0]] = p
 }
 
@@ -117,8 +119,8 @@ func await(ts *testscript.TestScript, args []string) {
 	p := sceneOf(ts).process(ts, args[0])
 	re := pattern(ts, args[1])
 	var match []string
-	ts.Check(poll(p.exited, func() error {
-		if match = re.FindStringSubmatch(p.output.String()); match == nil {
+	ts.Check(programs.Poll(p.Exited(), func() error {
+		if match = re.FindStringSubmatch(p.Output()); match == nil {
 			return fmt.Errorf("the output of %s does not match %s", args[0], args[1])
 		}
 		return nil
@@ -145,8 +147,8 @@ func end(ts *testscript.TestScript, args []string) {
 	if len(args) > 2 {
 		want = args[2]
 	}
-	code, err := p.stop(sig)
-	p.ended = true
+	code, err := p.Stop(sig)
+	p.Ended = true
 	ts.Check(err)
 	if strconv.Itoa(code) != want {
 		ts.Fatalf("%s ended with exit code %d, want %s", args[0], code, want)
@@ -157,7 +159,7 @@ func end(ts *testscript.TestScript, args []string) {
 func until(ts *testscript.TestScript, success bool, args []string) {
 	re := pattern(ts, args[0])
 	var stdout, stderr bytes.Buffer
-	ts.Check(poll(nil, func() error {
+	ts.Check(programs.Poll(nil, func() error {
 		stdout.Reset()
 		stderr.Reset()
 		cmd := exec.Command(filepath.Join(binaries, args[1]), args[2:]...)

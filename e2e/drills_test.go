@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"portico.dev/e2e/programs"
 	"portico.dev/internal/drill"
 )
 
@@ -81,16 +82,16 @@ func TestAnInterruptedDrillCleansUp(t *testing.T) {
 	dir := t.TempDir()
 	kubeconfig := filepath.Join(dir, "front", "admin.kubeconfig")
 	env := []string{"HOME=" + dir, "TMPDIR=" + dir, "KUBECONFIG=" + kubeconfig}
-	begin := func(name string, args ...string) *process {
+	begin := func(name string, args ...string) *programs.Process {
 		p, err := startProcess(name, dir, env, "aggregator", args...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { p.show(t) })
+		t.Cleanup(func() { p.Show(t) })
 		return p
 	}
 	front := begin("front", "serve", "--data-dir", filepath.Join(dir, "front"), "--secure-port", "0", "--access-log=false")
-	defer front.finish(t)
+	defer front.Finish(t)
 	// kubectl prints what there is of kinds that drills make.
 	made := func() (string, error) {
 		cmd := exec.Command(filepath.Join(binaries, "kubectl"), "get", "namespaces,apiservices", "-l", "portico.dev/drill", "-o", "name")
@@ -98,12 +99,12 @@ func TestAnInterruptedDrillCleansUp(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	if err := poll(front.exited, func() error { _, err := made(); return err }); err != nil {
+	if err := programs.Poll(front.Exited(), func() error { _, err := made(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	held := begin("drill", "drill", "run", "hang", "--kubeconfig", kubeconfig)
-	defer held.finish(t)
-	if err := poll(held.exited, func() error {
+	defer held.Finish(t)
+	if err := programs.Poll(held.Exited(), func() error {
 		if out, err := made(); err != nil || strings.Count(out, "\n") != 3 {
 			return fmt.Errorf("a namespace and two APIServices are not there: %s %v", out, err)
 		}
@@ -111,8 +112,8 @@ func TestAnInterruptedDrillCleansUp(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	code, err := held.stop(os.Interrupt)
-	held.ended = true
+	code, err := held.Stop(os.Interrupt)
+	held.Ended = true
 	if err != nil || code != 1 {
 		t.Errorf("exit status %d, %v; want 1", code, err)
 	}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/e2e/programs"
 )
 
 const declaredQueues = `apiVersion: extension.portico.dev/v1alpha1
@@ -57,8 +59,8 @@ func TestInformerOnADeclaredResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		server.finish(t)
-		server.show(t)
+		server.Finish(t)
+		server.Show(t)
 	})
 
 	client, err := dynamic.NewForConfig(config)
@@ -94,7 +96,7 @@ func TestInformerOnADeclaredResource(t *testing.T) {
 		for _, w := range want {
 			left[w] = true
 		}
-		deadline := time.After(patience)
+		deadline := time.After(programs.Patience)
 		for len(left) > 0 {
 			select {
 			case got := <-seen:
@@ -108,7 +110,7 @@ func TestInformerOnADeclaredResource(t *testing.T) {
 		}
 	}
 	expect("add orders 3", "add mail 0")
-	if err := poll(nil, func() error {
+	if err := programs.Poll(nil, func() error {
 		if informer.HasSynced() {
 			return nil
 		}

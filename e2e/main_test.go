@@ -1,13 +1,13 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"portico.dev/e2e/programs"
 )
 
 // binaries is the directory of the programs under test, set once before any test runs.
@@ -22,7 +22,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := build(dir); err != nil {
+	if err := programs.Build(dir, "aggregator", "extserver", "kubectl", "mappers", "prometheus"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -30,58 +30,12 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// build puts the programs into dir. The flags that change compilation are those of go test itself, so that packages which
-// it has compiled already are not compiled again.
-func build(dir string) error {
-	if err := goTool("..", "build", "-buildvcs=false", "-o", dir+string(filepath.Separator), "./cmd/aggregator", "./cmd/extserver"); err != nil {
-		return err
-	}
-	stamp, err := kubectlStamp()
-	if err != nil {
-		return err
-	}
-	if err := goTool("kubectl", "build", "-buildvcs=false", "-ldflags", stamp, "-o", filepath.Join(dir, "kubectl"), "."); err != nil {
-		return err
-	}
-	if err := goTool("mappers", "build", "-buildvcs=false", "-o", filepath.Join(dir, "mappers"), "."); err != nil {
-		return err
-	}
-	return buildPrometheus(dir)
+// startProcess starts one of our programs. Whoever starts it finishes it.
+func startProcess(name, dir string, env []string, program string, args ...string) (*programs.Process, error) {
+	return startLogging(io.Discard, name, dir, env, program, args...)
 }
 
-// kubectlStamp is the linker flags that tell kubectl its version: module v0.37.2 is kubectl v1.37.2. Without them
-// `kubectl version` knows nothing to compare the server with.
-func kubectlStamp() (string, error) {
-	list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubectl")
-	list.Dir = "kubectl"
-	out, err := list.Output()
-	if err != nil {
-		return "", fmt.Errorf("find the version of kubectl: %w", err)
-	}
-	parts := strings.SplitN(strings.TrimSpace(string(out)), ".", 3)
-	if len(parts) != 3 || parts[0] != "v0" {
-		return "", fmt.Errorf("kubectl module has version %q, want v0.x.y", out)
-	}
-	version := "v1." + parts[1] + "." + parts[2]
-	var flags []string
-	for _, set := range []string{
-		"k8s.io/component-base/version.gitVersion=" + version,
-		"k8s.io/component-base/version.gitMajor=1",
-		"k8s.io/component-base/version.gitMinor=" + parts[1],
-		"k8s.io/component-base/version.gitTreeState=clean",
-		"k8s.io/client-go/pkg/version.gitVersion=" + version, // the User-Agent
-	} {
-		flags = append(flags, "-X "+set)
-	}
-	return "-s -w " + strings.Join(flags, " "), nil
-}
-
-func goTool(dir string, args ...string) error {
-	cmd := exec.Command("go", args...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return errors.Join(fmt.Errorf("go %s: %w", strings.Join(args, " "), err), errors.New(string(out)))
-	}
-	return nil
+// startLogging is startProcess for those who want all of what it logs, and not only the end.
+func startLogging(log io.Writer, name, dir string, env []string, program string, args ...string) (*programs.Process, error) {
+	return programs.Start(name, dir, env, log, filepath.Join(binaries, program), args...)
 }

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	metrics "k8s.io/metrics/pkg/client/clientset/versioned"
+
+	"portico.dev/e2e/programs"
 )
 
 const (
@@ -54,16 +56,16 @@ func TestExtserverIsSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		server.finish(t)
-		server.show(t)
+		server.Finish(t)
+		server.Show(t)
 	})
 	client, err := metrics.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The demonstration of the front door serves the same until this one has registered itself.
-	if err := poll(server.exited, func() error {
-		if !strings.Contains(server.output.String(), "registered") {
+	if err := programs.Poll(server.Exited(), func() error {
+		if !strings.Contains(server.Output(), "registered") {
 			return errors.New("it has not registered itself")
 		}
 		pods, err := client.MetricsV1beta1().PodMetricses("").List(t.Context(), metav1.ListOptions{})
@@ -79,7 +81,7 @@ func TestExtserverIsSmall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	resident := residentKiB(t, server.cmd.Process.Pid)
+	resident := residentKiB(t, server.PID())
 	t.Logf("resident: %.1f MiB", float64(resident)/1024)
 	if resident >= largestResident {
 		t.Errorf("%d KiB are resident while it serves, want less than %d", resident, largestResident)

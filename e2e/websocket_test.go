@@ -20,6 +20,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
+	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
 )
 
@@ -65,7 +66,7 @@ func dial(t *testing.T, config *rest.Config, path string) *websocket.Conn {
 	dialer := websocket.Dialer{TLSClientConfig: tlsConfig, HandshakeTimeout: time.Minute}
 	url := "wss" + strings.TrimPrefix(config.Host, "https") + path
 	var conn *websocket.Conn
-	if err := poll(nil, func() error {
+	if err := programs.Poll(nil, func() error {
 		c, response, err := dialer.DialContext(t.Context(), url, http.Header{"Origin": {config.Host}})
 		if response == nil {
 			return err
@@ -85,7 +86,7 @@ func dial(t *testing.T, config *rest.Config, path string) *websocket.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(programs.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	return conn

@@ -1,4 +1,4 @@
-package e2e
+package programs
 
 import (
 	"encoding/json"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 )
 
 // The Prometheus server of the stories, and what its module's contents must add up to.
@@ -16,16 +15,16 @@ const (
 	prometheusSum    = "h1:sFGZWmC2Hk9N1NBJGCnXYZb5hyLCq8yuAMoEjLAg6ac="
 )
 
-// buildPrometheus builds the server in its own module, with the versions and the checksums that its authors released it
+// prometheus builds the server in its own module, with the versions and the checksums that its authors released it
 // with. A module of ours that requires it would have to hold the SDKs of thirty clouds for `go mod tidy`: 2 GB. The tag
 // leaves out what discovers targets in those clouds.
-func buildPrometheus(to string) error {
+func prometheus(_, to string) error {
 	dir, err := fetchPrometheus()
 	if err != nil {
 		return err
 	}
 	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "remove_all_sd", "-ldflags", "-s -w",
-		"-o", filepath.Join(to, "prometheus"), "./cmd/prometheus")
+		"-o", to, "./cmd/prometheus")
 	build.Dir, build.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	if out, err := build.CombinedOutput(); err != nil {
 		return errors.Join(fmt.Errorf("build prometheus: %w", err), errors.New(string(out)))

@@ -1,4 +1,4 @@
-package e2e
+package programs
 
 import (
 	"bytes"
@@ -10,13 +10,12 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
 
 const (
-	// patience bounds every wait for something to come true.
-	patience = 3 * time.Minute
+	// Patience bounds every wait for something to come true.
+	Patience = 3 * time.Minute
 	// pollEvery is how often it is looked at.
 	pollEvery = 100 * time.Millisecond
 	// stopWithin bounds the wait for a process that was asked to end.
@@ -25,25 +24,26 @@ const (
 	keepOutput = 64 << 10
 )
 
-// process is a program in the background.
-type process struct {
+// Process is a program in the background.
+type Process struct {
+	// Ended is set by a test that has ended the process itself, in whatever way.
+	Ended bool
+
 	name, program string
 	cmd           *exec.Cmd
 	output        tail
 	exited        chan struct{}
 	err           error // valid once exited is closed
-	ended         bool  // by the test itself
 }
 
-// startProcess starts one of our programs. Whoever starts it finishes it.
-func startProcess(name, dir string, env []string, program string, args ...string) (*process, error) {
-	return startLogging(io.Discard, name, dir, env, program, args...)
-}
-
-// startLogging is startProcess for those who want all of what it logs, and not only the end.
-func startLogging(log io.Writer, name, dir string, env []string, program string, args ...string) (*process, error) {
-	p := &process{name: name, program: program, exited: make(chan struct{})}
-	p.cmd = exec.Command(filepath.Join(binaries, program), args...)
+// Start starts a program, found at its path, with nothing in its environment but env. Whoever starts it finishes it.
+// name is for messages; log gets all of what it prints to standard error, of which Output keeps only the end. It may be nil.
+func Start(name, dir string, env []string, log io.Writer, program string, args ...string) (*Process, error) {
+	if log == nil {
+		log = io.Discard
+	}
+	p := &Process{name: name, program: filepath.Base(program), exited: make(chan struct{})}
+	p.cmd = exec.Command(program, args...)
 	p.cmd.Dir, p.cmd.Env = dir, env
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, io.MultiWriter(&p.output, log)
 	if err := p.cmd.Start(); err != nil {
@@ -56,26 +56,43 @@ func startLogging(log io.Writer, name, dir string, env []string, program string,
 	return p, nil
 }
 
-// finish makes sure that the process is gone. A server that the test itself did not end must be alive, and must end well.
-func (p *process) finish(t testing.TB) {
-	code, err := p.stop(os.Interrupt)
+// Exited is closed when the process has ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Output is the end of what the process has printed.
+func (p *Process) Output() string { return p.output.String() }
+
+// PID is the process's.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// reporter is the part of testing.TB that is used here.
+type reporter interface {
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Logf(format string, args ...any)
+	Failed() bool
+}
+
+// Finish makes sure that the process is gone. A server that the test itself did not end must be alive, and must end well.
+func (p *Process) Finish(t reporter) {
+	code, err := p.Stop(os.Interrupt)
 	switch {
 	case err != nil:
 		t.Error(err)
-	case !p.ended && p.program != "kubectl" && code != 0:
+	case !p.Ended && p.program != "kubectl" && code != 0:
 		t.Errorf("%s ended with exit code %d", p.name, code)
 	}
 }
 
-// show logs the output of the process when the test failed.
-func (p *process) show(t testing.TB) {
+// Show logs the output of the process when the test failed.
+func (p *Process) Show(t reporter) {
 	if t.Failed() {
 		t.Logf("--- the end of the output of %s (pid %d):\n%s", p.name, p.cmd.Process.Pid, p.output.String())
 	}
 }
 
-// stop sends sig, waits, and returns the exit code. A process that does not end in time is killed.
-func (p *process) stop(sig os.Signal) (int, error) {
+// Stop sends sig, waits, and returns the exit code. A process that does not end in time is killed.
+func (p *Process) Stop(sig os.Signal) (int, error) {
 	select {
 	case <-p.exited:
 		return p.code(), nil
@@ -100,7 +117,7 @@ func (p *process) stop(sig os.Signal) (int, error) {
 	return 0, fmt.Errorf("%s did not end within %s of %v", p.name, stopWithin, sig)
 }
 
-func (p *process) code() int {
+func (p *Process) code() int {
 	if p.err == nil {
 		return 0
 	}
@@ -111,9 +128,9 @@ func (p *process) code() int {
 	return -1
 }
 
-// poll calls try until it returns nil, at most for patience. stop, when closed, ends it early.
-func poll(stop <-chan struct{}, try func() error) error {
-	deadline := time.After(patience)
+// Poll calls try until it returns nil, at most for Patience. stop, when closed, ends it early.
+func Poll(stop <-chan struct{}, try func() error) error {
+	deadline := time.After(Patience)
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
@@ -129,7 +146,7 @@ func poll(stop <-chan struct{}, try func() error) error {
 			}
 			return fmt.Errorf("the process has ended, and %w", err)
 		case <-deadline:
-			return fmt.Errorf("after %s still: %w", patience, err)
+			return fmt.Errorf("after %s still: %w", Patience, err)
 		}
 	}
 }
@@ -154,4 +171,14 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.kept.String()
+}
+
+// Kill ends the process without a word to it, and waits until it is gone. The test has then ended it itself.
+func (p *Process) Kill() error {
+	p.Ended = true
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill %s: %w", p.name, err)
+	}
+	<-p.exited
+	return nil
 }

@@ -1,0 +1,111 @@
+package programs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// recipe is how one program is built into a file.
+type recipe func(root, to string) error
+
+// recipes are all programs by name.
+var recipes = map[string]recipe{
+	"aggregator": ours("./cmd/aggregator"),
+	"extserver":  ours("./cmd/extserver"),
+	"kubectl":    kubectl,
+	"mappers":    nested("e2e/mappers", "."),
+	"prometheus": prometheus,
+
+	"sample-apiserver":   nested("e2e/thirdparty/sampleapiserver", "k8s.io/sample-apiserver"),
+	"metrics-server":     nested("e2e/thirdparty/metricsserver", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
+	"test-adapter":       nested("e2e/thirdparty/custommetrics", "sigs.k8s.io/custom-metrics-apiserver/test-adapter"),
+	"prometheus-adapter": nested("e2e/thirdparty/prometheusadapter", "sigs.k8s.io/prometheus-adapter/cmd/adapter"),
+}
+
+// Build builds the named programs into dir, each as a file of its name.
+func Build(dir string, names ...string) error {
+	root, err := moduleRoot()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		build, ok := recipes[name]
+		if !ok {
+			return fmt.Errorf("build %s: no recipe", name)
+		}
+		if err := build(root, filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("build %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// moduleRoot is the directory of our go.mod, wherever below it a test runs.
+func moduleRoot() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "portico.dev").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func ours(pkg string) recipe {
+	return func(root, to string) error { return goTool(root, "build", "-buildvcs=false", "-o", to, pkg) }
+}
+
+// nested builds a package of a module below the root, with the versions that its go.mod pins.
+func nested(dir, pkg string) recipe {
+	return func(root, to string) error {
+		return goTool(filepath.Join(root, dir), "build", "-buildvcs=false", "-o", to, pkg)
+	}
+}
+
+func kubectl(root, to string) error {
+	dir := filepath.Join(root, "e2e", "kubectl")
+	stamp, err := kubectlStamp(dir)
+	if err != nil {
+		return err
+	}
+	return goTool(dir, "build", "-buildvcs=false", "-ldflags", stamp, "-o", to, ".")
+}
+
+// kubectlStamp is the linker flags that tell kubectl its version: module v0.37.2 is kubectl v1.37.2. Without them
+// `kubectl version` knows nothing to compare the server with.
+func kubectlStamp(dir string) (string, error) {
+	list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubectl")
+	list.Dir = dir
+	out, err := list.Output()
+	if err != nil {
+		return "", fmt.Errorf("find its version: %w", err)
+	}
+	parts := strings.SplitN(strings.TrimSpace(string(out)), ".", 3)
+	if len(parts) != 3 || parts[0] != "v0" {
+		return "", fmt.Errorf("its module has version %q, want v0.x.y", out)
+	}
+	version := "v1." + parts[1] + "." + parts[2]
+	var flags []string
+	for _, set := range []string{
+		"k8s.io/component-base/version.gitVersion=" + version,
+		"k8s.io/component-base/version.gitMajor=1",
+		"k8s.io/component-base/version.gitMinor=" + parts[1],
+		"k8s.io/component-base/version.gitTreeState=clean",
+		"k8s.io/client-go/pkg/version.gitVersion=" + version, // the User-Agent
+	} {
+		flags = append(flags, "-X "+set)
+	}
+	return "-s -w " + strings.Join(flags, " "), nil
+}
+
+func goTool(dir string, args ...string) error {
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return errors.Join(fmt.Errorf("go %s: %w", strings.Join(args, " "), err), errors.New(string(out)))
+	}
+	return nil
+}
