@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.uber.org/zap"
 )
 
@@ -24,9 +25,6 @@ const (
 	// the idle CPU it costs grows as it shrinks. No network is between the member and itself, so it may be short.
 	tickMilliseconds     = 20
 	electionMilliseconds = 100
-
-	// quotaBytes is the most that etcd recommends. Beyond it writes are refused (NOSPACE) and reads go on.
-	quotaBytes = 8 << 30
 
 	// progressInterval bounds how old the bookmark of an idle watch can be. It stays well under the five minutes of
 	// history that compaction leaves, so that a quiet watch can always be resumed.
@@ -74,6 +72,7 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 	if err := forgetReplicas(ctx, client); err != nil {
 		return err
 	}
+	s.makeRoom(ctx, client, server.Server.Backend())
 	s.publish(client)
 	s.log.Info("embedded etcd is ready", zap.String("directory", s.cfg.DataDir), zap.String("socket", s.cfg.UnixSocket))
 
@@ -98,19 +97,26 @@ func forgetReplicas(ctx context.Context, client *kubernetes.Client) error {
 	return nil
 }
 
-// startEmbedded opens the files and starts the member. etcd panics on some of what it finds on disk; people get an
-// error that names the directory instead.
+// startEmbedded opens the files and starts the member. etcd panics on some of what it finds on disk; people get an error
+// that names the directory instead, unless the panic is on a goroutine of etcd's, which opens the database.
 func startEmbedded(cfg Config) (server *embed.Etcd, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("start etcd in %s: %v; restore the directory from a snapshot or choose another", cfg.DataDir, r)
+			err = damaged(cfg.DataDir, fmt.Errorf("%v", r))
 		}
 	}()
 	server, err = embed.StartEtcd(embeddedConfig(cfg))
+	if errors.Is(err, walpb.ErrCRCMismatch) {
+		return nil, damaged(cfg.DataDir, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", cfg.DataDir, err)
 	}
 	return server, nil
+}
+
+func damaged(dir string, err error) error {
+	return fmt.Errorf("start etcd in %s: %w; restore the directory from a snapshot or choose another", dir, err)
 }
 
 func embeddedConfig(cfg Config) *embed.Config {
@@ -133,9 +139,9 @@ func embeddedConfig(cfg Config) *embed.Config {
 
 	c.TickMs, c.ElectionMs = tickMilliseconds, electionMilliseconds
 	c.PreVote = false // there is nobody to ask
-	c.QuotaBackendBytes = quotaBytes
+	c.QuotaBackendBytes = cfg.QuotaBytes
 	c.WatchProgressNotifyInterval = progressInterval
-	// Compaction is asked for by the API's storage, every five minutes, at a revision that its watches have passed.
+	// Compaction is asked for by the API's storage, at a revision that its watches have passed.
 	return c
 }
 

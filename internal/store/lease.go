@@ -120,11 +120,7 @@ func (a *attendance) stay(ctx context.Context, revision int64) error {
 	events := a.client.Watch(watching, livePrefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1))
 	renewal := time.NewTicker(a.lease / 3)
 	defer renewal.Stop()
-	select {
-	case <-a.ready:
-	default:
-		close(a.ready)
-	}
+	a.begun()
 	spoken := a.spoken // nil while the gap lasts
 	var gap <-chan time.Time
 	for {

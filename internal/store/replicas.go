@@ -3,10 +3,12 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.uber.org/zap"
 )
 
@@ -59,7 +61,7 @@ func (s *Store) Replicas(name string) *Replicas {
 // Name is the name of this process.
 func (r *Replicas) Name() string { return r.name }
 
-// Ready is closed when this process was one of the replicas for the first time.
+// Ready is closed when this process was one of the replicas for the first time, or etcd was too full to let it be one.
 func (r *Replicas) Ready() <-chan struct{} { return r.ready }
 
 // Say replaces what this process says. It does not block, and does nothing when value is what was said last. Of values
@@ -95,18 +97,34 @@ func (r *Replicas) Changed() <-chan struct{} {
 
 // Run makes this process a replica until ctx ends, again and again if need be.
 func (r *Replicas) Run(ctx context.Context) error {
+	var last string
 	for {
 		err := r.attend(ctx)
 		r.stepBack()
 		if ctx.Err() != nil {
 			return nil
 		}
-		r.log.Warn("this replica lost its lease and joins again", zap.String("replica", r.name), zap.Error(err))
+		if err.Error() != last { // once per reason: what an etcd that is full lacks, it may lack for hours
+			last = err.Error()
+			r.log.Warn("this replica lost its lease and joins again", zap.String("replica", r.name), zap.Error(err))
+		}
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			r.begun() // without a key, and so without leading: who starts on a full etcd can still read and delete
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(rejoinPause):
 		}
+	}
+}
+
+// begun lets the start go on. Only Run and what it calls may call it.
+func (r *Replicas) begun() {
+	select {
+	case <-r.ready:
+	default:
+		close(r.ready)
 	}
 }
 

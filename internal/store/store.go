@@ -25,6 +25,9 @@ import (
 	"go.uber.org/zap"
 )
 
+// DefaultQuotaBytes is the most that etcd recommends.
+const DefaultQuotaBytes = 8 << 30
+
 // DefaultPrefix is where kube-apiserver keeps its objects, and so where tools look for them.
 const DefaultPrefix = "/registry"
 
@@ -51,6 +54,9 @@ type Config struct {
 	Prefix string
 	// DataDir holds the embedded etcd. It is created with mode 0700 and belongs to one process at a time.
 	DataDir string
+	// QuotaBytes is how large the embedded etcd may grow. Beyond it writes are refused (NOSPACE) while reads and deletions
+	// go on. Zero: DefaultQuotaBytes.
+	QuotaBytes int64
 	// UnixSocket is a path where the embedded etcd listens for etcdctl. Empty: no listener at all.
 	// Whoever can open it can read every secret; it is created with mode 0600.
 	UnixSocket string
@@ -73,6 +79,9 @@ func New(cfg Config) (*Store, error) {
 	}
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
+	}
+	if cfg.QuotaBytes == 0 {
+		cfg.QuotaBytes = DefaultQuotaBytes
 	}
 	if !strings.HasPrefix(cfg.Prefix, "/") || strings.HasPrefix(cfg.Prefix+"/", ownPrefix) {
 		return nil, fmt.Errorf("etcd prefix %q: it must begin with / and stay clear of %s", cfg.Prefix, ownPrefix)

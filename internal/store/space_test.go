@@ -1,0 +1,151 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+)
+
+// fill writes one key again and again until there is no room, and returns what it was told.
+func fill(t *testing.T, s *Store) error {
+	t.Helper()
+	for range 100 {
+		if err := s.Put(within(t), "ballast", bytes.Repeat([]byte{1}, 1<<20)); err != nil {
+			return err
+		}
+	}
+	t.Fatal("there is no end of room")
+	return nil
+}
+
+// compact forgets all versions but the last, as the API's storage does after a while.
+func compact(t *testing.T, s *Store) {
+	t.Helper()
+	now, err := s.Client().KV.Get(within(t), ownPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client().Compact(within(t), now.Header.Revision); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAFullStore(t *testing.T) {
+	dir := t.TempDir()
+	const quota = 8 << 20
+	s, stop := run(t, Config{DataDir: dir, QuotaBytes: quota})
+	if err := s.CheckSpace(within(t)); err != nil {
+		t.Fatalf("of an empty one: %v", err)
+	}
+	if err := fill(t, s); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatalf("told %v", err)
+	}
+	if err := s.CheckSpace(within(t)); !errors.Is(err, ErrFull) {
+		t.Errorf("its space: %v", err)
+	}
+	if err := s.Check(within(t)); err != nil {
+		t.Errorf("it does not answer: %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("is full after a restart, and its replicas do not wait for ever", func(t *testing.T) {
+		s, stop := run(t, Config{DataDir: dir, QuotaBytes: quota})
+		if err := s.CheckSpace(within(t)); !errors.Is(err, ErrFull) {
+			t.Errorf("its space: %v", err)
+		}
+		r := s.Replicas("me")
+		ended := make(chan error, 1)
+		ctx := within(t)
+		go func() { ended <- r.Run(ctx) }()
+		select {
+		case <-r.Ready():
+		case <-time.After(20 * time.Second):
+			t.Error("a start waits for a key that cannot be written")
+		}
+		if _, leads := r.Hear(); leads {
+			t.Error("a replica leads without a key")
+		}
+		compact(t, s)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("makes room for itself at the next start", func(t *testing.T) {
+		before := size(t, dir)
+		s, stop := run(t, Config{DataDir: dir, QuotaBytes: quota})
+		if err := s.CheckSpace(within(t)); err != nil {
+			t.Error(err)
+		}
+		if err := s.Put(within(t), "k", nil); err != nil {
+			t.Error(err)
+		}
+		if after := size(t, dir); after > before/2 {
+			t.Errorf("the file has %d bytes, and had %d", after, before)
+		}
+		if err := fill(t, s); !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Fatal(err)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("has room with a larger quota", func(t *testing.T) {
+		s, _ := run(t, Config{DataDir: dir, QuotaBytes: 32 * quota})
+		if err := errors.Join(s.CheckSpace(within(t)), s.Put(within(t), "k", nil)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func size(t *testing.T, dir string) int64 {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(dir, "member", "snap", "db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// A directory whose log was damaged is neither guessed at nor a riddle.
+func TestADamagedLog(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := run(t, Config{DataDir: dir})
+	for i := range 20 {
+		if err := s.Put(within(t), fmt.Sprint(i), bytes.Repeat([]byte{1}, 1000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("%v, %v", logs, err)
+	}
+	file, err := os.OpenFile(logs[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteAt([]byte("damage"), 10_000); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	damaged, err := New(Config{DataDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := damaged.Run(within(t)); err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "restore") {
+		t.Errorf("told %v", err)
+	}
+}
