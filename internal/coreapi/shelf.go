@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
@@ -25,8 +23,6 @@ import (
 const (
 	// deleteWorkers delete the members of a collection side by side.
 	deleteWorkers = 4
-	// cachePoll is how often the caches are asked whether they are full, during start-up only.
-	cachePoll = 2 * time.Millisecond
 )
 
 // shelf holds the storage of every resource. All of it stands on one etcd client: the stock library opens one
@@ -35,22 +31,23 @@ type shelf struct {
 	client    *kubernetes.Client
 	prefix    string
 	codec     *codecs
+	how       Storage
 	compactor interface {
 		etcd3.Compactor
 		Stop()
 	}
 
 	mu      sync.Mutex
-	waiting []func() error // readiness of each cache that the start waits for
+	waiting []filling // the caches that the start waits for
 	open    map[*sync.Once]func()
 }
 
 // newShelf starts the compaction of old versions; close ends it.
-func newShelf(client *kubernetes.Client, prefix string, codec *codecs) *shelf {
+func newShelf(client *kubernetes.Client, prefix string, codec *codecs, how Storage) *shelf {
 	learnEtcdFeatures(client)
 	return &shelf{
-		client: client, prefix: prefix, codec: codec, open: map[*sync.Once]func(){},
-		compactor: etcd3.NewCompactor(client.Client, storagebackend.DefaultCompactInterval, clock.RealClock{}, nil),
+		client: client, prefix: prefix, codec: codec, how: how, open: map[*sync.Once]func(){},
+		compactor: etcd3.NewCompactor(client.Client, how.CompactionInterval, clock.RealClock{}, nil),
 	}
 }
 
@@ -84,7 +81,7 @@ func (s *shelf) uncached(
 	if err != nil {
 		return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
 	}
-	return raw, s.owned(closeRaw), nil
+	return quiet{raw}, s.owned(closeRaw), nil
 }
 
 // cached is a generic.StorageDecorator.
@@ -93,17 +90,17 @@ func (s *shelf) cached(
 	newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
 	triggers storage.IndexerFuncs, indexers *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	front, stop, err := s.openCache(config, prefix, keyOf, newFunc, newListFunc, attributes, triggers, indexers)
+	front, raw, stop, err := s.openCache(config, prefix, keyOf, newFunc, newListFunc, attributes, triggers, indexers)
 	if err != nil {
 		return nil, nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = append(s.waiting, func() error {
-		if err := front.ReadinessCheck(); err != nil {
-			return fmt.Errorf("watch cache of %s: %w", config.GroupResource, err)
-		}
-		return nil
+	s.waiting = append(s.waiting, filling{
+		of: config.GroupResource, ready: front.ReadinessCheck,
+		list: func(ctx context.Context) error {
+			return raw.GetList(ctx, prefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, newListFunc())
+		},
 	})
 	return front, stop, nil
 }
@@ -112,11 +109,12 @@ func (s *shelf) openCache(
 	config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
 	newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
 	triggers storage.IndexerFuncs, indexers *cache.Indexers,
-) (*cacher.CacheDelegator, func(), error) {
+) (*cacher.CacheDelegator, storage.Interface, func(), error) {
 	raw, closeRaw, err := s.openRaw(config, prefix, newFunc, newListFunc)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
+		return nil, nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
 	}
+	raw = ownStream{raw, config.GroupResource.String()}
 	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
 		Storage:             raw,
 		Versioner:           storage.APIObjectVersioner{},
@@ -133,10 +131,10 @@ func (s *shelf) openCache(
 	})
 	if err != nil {
 		closeRaw()
-		return nil, nil, fmt.Errorf("watch cache of %s: %w", config.GroupResource, err)
+		return nil, nil, nil, fmt.Errorf("watch cache of %s: %w", config.GroupResource, err)
 	}
 	front := cacher.NewCacheDelegator(watchCache, raw)
-	return front, s.owned(func() {
+	return front, raw, s.owned(func() {
 		front.Stop()
 		watchCache.Stop()
 		closeRaw()
@@ -147,14 +145,14 @@ func (s *shelf) openRaw(config *storagebackend.ConfigForResource, prefix string,
 	versioner := storage.APIObjectVersioner{}
 	// The two wrappers let a user delete an object that can no longer be decoded (KEP-3926), which otherwise blocks
 	// every list of its kind.
-	transformer := etcd3.WithCorruptObjErrorHandlingTransformer(identity.NewEncryptCheckTransformer())
+	transformer := etcd3.WithCorruptObjErrorHandlingTransformer(s.how.Encryption.TransformerFor(config.GroupResource))
 	decoder := etcd3.WithCorruptObjErrorHandlingDecoder(etcd3.NewDefaultDecoder(config.Codec, versioner))
 	raw, err := etcd3.New(s.client, s.compactor, config.Codec, newFunc, newListFunc, config.Prefix, prefix,
 		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, nil, err
 	}
-	return etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, config.GroupResource), raw.Close, nil
+	return honest{etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, config.GroupResource)}, raw.Close, nil
 }
 
 // owned keeps a closer until it has run, and makes it run once: the library calls it again for every subresource that
@@ -171,24 +169,6 @@ func (s *shelf) owned(close func()) func() {
 	defer s.mu.Unlock()
 	s.open[once] = closer
 	return closer
-}
-
-// awaitCaches returns when every cache is full, or the first that is not when the time is over.
-func (s *shelf) awaitCaches(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	tick := time.NewTicker(cachePoll)
-	defer tick.Stop()
-	for _, check := range s.waiting {
-		for err := check(); err != nil; err = check() {
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // close stops caches and compaction and waits for them.

@@ -1,0 +1,115 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"portico.dev/internal/coreapi"
+	"portico.dev/internal/coreapi/encryption"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/server"
+	"portico.dev/internal/store"
+)
+
+// StorageConfig is how objects are kept in etcd. Which etcd, is said beside it.
+type StorageConfig struct {
+	// MediaType that objects are written in: protobuf, JSON or YAML. Default protobuf.
+	MediaType string
+	// CompactionInterval is how often old versions are removed from etcd. Default 5 minutes; 0: somebody else does it.
+	CompactionInterval time.Duration
+	// QuotaBackendBytes is how large the embedded etcd may grow before it refuses writes. Default 8 GiB, the most that
+	// etcd recommends.
+	QuotaBackendBytes int64
+	// EncryptionConfigFile is an EncryptionConfiguration. It holds keys. Default none: objects are stored in the clear.
+	EncryptionConfigFile string
+	// ReloadEncryptionConfig follows that file.
+	ReloadEncryptionConfig bool
+}
+
+// leastQuota leaves etcd room to work in. Below it a fresh front door would be full before it is ready.
+const leastQuota = 4 << 20
+
+func defaultStorage() StorageConfig {
+	return StorageConfig{
+		MediaType: coreapi.StorageMediaTypes()[0], CompactionInterval: 5 * time.Minute, QuotaBackendBytes: store.DefaultQuotaBytes,
+	}
+}
+
+func (c *StorageConfig) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.MediaType, "storage-media-type", c.MediaType, "form in which objects are stored: "+strings.Join(coreapi.StorageMediaTypes(), ", ")+"; custom resources are always JSON")
+	fs.DurationVar(&c.CompactionInterval, "etcd-compaction-interval", c.CompactionInterval, "how often old versions are removed from etcd; 0 leaves that to somebody else")
+	fs.Int64Var(&c.QuotaBackendBytes, "etcd-quota-backend-bytes", c.QuotaBackendBytes, "size at which the embedded etcd refuses writes; an external one has its own --quota-backend-bytes")
+	fs.StringVar(&c.EncryptionConfigFile, "encryption-provider-config", c.EncryptionConfigFile, "EncryptionConfiguration of apiserver.config.k8s.io/v1: which resources are encrypted in etcd, and by what; default none")
+	fs.BoolVar(&c.ReloadEncryptionConfig, "encryption-provider-config-automatic-reload", c.ReloadEncryptionConfig, "follow the file of --encryption-provider-config while it is in use")
+}
+
+func (c *Config) validateStorage(bad func(flag, format string, args ...any)) {
+	s := &c.Storage
+	if !slices.Contains(coreapi.StorageMediaTypes(), s.MediaType) {
+		bad("storage-media-type", "%q is none of %s", s.MediaType, strings.Join(coreapi.StorageMediaTypes(), ", "))
+	}
+	if s.CompactionInterval < 0 {
+		bad("etcd-compaction-interval", "%s is negative; use 0 to leave compaction to somebody else", s.CompactionInterval)
+	}
+	switch {
+	case len(c.EtcdServers) > 0 && s.QuotaBackendBytes != store.DefaultQuotaBytes:
+		bad("etcd-quota-backend-bytes", "belongs to the embedded etcd; give the external one its own --quota-backend-bytes")
+	case s.QuotaBackendBytes < leastQuota:
+		bad("etcd-quota-backend-bytes", "%d is too little to work in; use at least %d", s.QuotaBackendBytes, leastQuota)
+	}
+	if s.ReloadEncryptionConfig && s.EncryptionConfigFile == "" {
+		bad("encryption-provider-config-automatic-reload", "is only of use together with --encryption-provider-config")
+	}
+}
+
+// wireStore is etcd, and what stands between it and objects.
+func (h *house) wireStore() (err error) {
+	c := h.cfg
+	h.store, err = store.New(store.Config{
+		Servers: c.EtcdServers, CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile,
+		Prefix: c.EtcdPrefix, DataDir: filepath.Join(c.DataDir, "etcd"), UnixSocket: c.EtcdUnixSocket,
+		QuotaBytes: c.Storage.QuotaBackendBytes, Logger: h.log.Named("store"),
+	})
+	if err != nil {
+		return err
+	}
+	h.replicas = h.store.Replicas(h.replicaAddress())
+	file := c.Storage.EncryptionConfigFile
+	if file != "" {
+		if err := pki.CheckPrivate(file); err != nil {
+			return fmt.Errorf("--encryption-provider-config: %w", err)
+		}
+	}
+	h.encryption = encryption.New(encryption.Config{
+		File: file, Reload: c.Storage.ReloadEncryptionConfig, Replica: h.replicas.Name(), Logger: h.log.Named("encryption"),
+	})
+	return nil
+}
+
+// storedAs is how the local groups are to store objects.
+func (h *house) storedAs() coreapi.Storage {
+	return coreapi.Storage{
+		MediaType: h.cfg.Storage.MediaType, CompactionInterval: h.cfg.Storage.CompactionInterval, Encryption: h.encryption,
+	}
+}
+
+// storageChecks are what /readyz asks of what is below the local groups. Only that etcd answers is a reason to restart
+// the process; that it is full, or that a key service is away, would be the same after it.
+func (h *house) storageChecks() []server.Check {
+	checks := []server.Check{
+		{Name: "etcd", Live: true, Ask: h.store.Check},
+		{Name: "etcd-space", Ask: h.store.CheckSpace},
+	}
+	if h.encryption.Enabled() {
+		checks = append(checks,
+			server.Check{Name: "kms-providers", Ask: h.encryption.Check}, // upstream's name
+			server.Check{Name: "encryption-provider-config", Ask: func(context.Context) error { return h.encryption.Stale() }})
+	}
+	return checks
+}

@@ -1,0 +1,50 @@
+package encryption
+
+import (
+	"context"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+)
+
+// TransformerFor is what stands between the objects of a resource and etcd, now and after every change of the file. It may
+// be asked for before Ready, and must not be used before.
+func (e *Encryption) TransformerFor(resource schema.GroupResource) value.Transformer {
+	if !e.Enabled() {
+		return identity.NewEncryptCheckTransformer()
+	}
+	return &transformer{of: e, resource: resource}
+}
+
+// transformer transforms by the generation in force.
+type transformer struct {
+	of       *Encryption
+	resource schema.GroupResource
+	known    atomic.Pointer[known]
+}
+
+// known is what a generation says about a resource: finding out allocates, and every object of a list asks.
+type known struct {
+	in          *generation
+	transformer value.Transformer
+}
+
+func (t *transformer) now() value.Transformer {
+	g := t.of.current.Load()
+	k := t.known.Load()
+	if k == nil || k.in != g {
+		k = &known{g, g.transformers.TransformerForResource(t.resource)}
+		t.known.Store(k)
+	}
+	return k.transformer
+}
+
+func (t *transformer) TransformFromStorage(ctx context.Context, data []byte, of value.Context) ([]byte, bool, error) {
+	return t.now().TransformFromStorage(ctx, data, of)
+}
+
+func (t *transformer) TransformToStorage(ctx context.Context, data []byte, of value.Context) ([]byte, error) {
+	return t.now().TransformToStorage(ctx, data, of)
+}

@@ -1,0 +1,148 @@
+package coreapi
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/store"
+)
+
+// directories are those of kube-apiserver that are not called as the resource is.
+var directories = map[schema.GroupResource]string{
+	{Resource: "nodes"}:                                                    "minions",
+	{Resource: "endpoints"}:                                                "services/endpoints",
+	{Resource: "services"}:                                                 "services/specs",
+	{Resource: "replicationcontrollers"}:                                   "controllers",
+	{Group: "networking.k8s.io", Resource: "ingresses"}:                    "ingress",
+	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:             "apiregistration.k8s.io/apiservices",
+	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}: "apiextensions.k8s.io/customresourcedefinitions",
+}
+
+// An etcd of kube-apiserver's can be taken over, and given back: each kind lies where it is looked for there.
+func TestEachKindLiesWhereKubeAPIServerKeepsIt(t *testing.T) {
+	taken := map[string]schema.GroupResource{}
+	for _, g := range groups() {
+		for _, r := range g.resources {
+			resource := schema.GroupResource{Group: g.version.Group, Resource: r.name}
+			want := r.name
+			if special, ok := directories[resource]; ok {
+				want = special
+			}
+			if got := r.storageDirectory(); got != want {
+				t.Errorf("%s lies in %q, want %q", resource, got, want)
+			}
+			if other, ok := taken[want]; ok && other != resource {
+				t.Errorf("%s and %s lie in one directory", resource, other)
+			}
+			taken[want] = resource
+		}
+	}
+}
+
+// What the keys are, in an etcd that is listed, and in which form the values are.
+func TestKeysAndFormsInEtcd(t *testing.T) {
+	for mediaType, begins := range map[string]string{
+		"":                                    "k8s\x00",
+		"application/vnd.kubernetes.protobuf": "k8s\x00",
+		"application/json":                    `{"kind":`,
+		"application/yaml":                    "apiVersion: v1\n",
+	} {
+		t.Run("as "+mediaType, func(t *testing.T) {
+			h := start(t, func(c *Config) { c.Storage.MediaType = mediaType })
+			client := h.typed(t, admin)
+			namespace(t, client, "work")
+			mustCreate(t, client, configMap("a", nil))
+			ctx := within(t)
+			if _, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+			if _, err := client.CoreV1().Services("work").Create(ctx, service, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			fleet := seaOver(t, h)
+			fleet.define(t, boats)
+			if _, err := fleet.dynamic.Resource(boatsV1).Namespace("work").Create(ctx, boat(t, "first", "{crew: 3}"), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			values := map[string][]byte{}
+			found, err := h.store.Client().KV.Get(ctx, "/registry/", clientv3.WithPrefix())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, kv := range found.Kvs {
+				values[string(kv.Key)] = kv.Value
+			}
+			for key, form := range map[string]string{
+				"/registry/namespaces/work":                  "", // the empty one: as was asked for
+				"/registry/configmaps/work/a":                "",
+				"/registry/minions/n":                        "",
+				"/registry/services/specs/work/s":            "",
+				"/registry/sea.example.com/boats/work/first": `{"apiVersion":`,
+				"/registry/apiextensions.k8s.io/customresourcedefinitions/boats.sea.example.com": `{"kind":`,
+			} {
+				if form == "" {
+					form = begins
+				}
+				if value, ok := values[key]; !ok || !bytes.HasPrefix(value, []byte(form)) {
+					t.Errorf("%s: there: %t, %.40q, want %q", key, ok, value, form)
+				}
+			}
+			got, err := client.CoreV1().ConfigMaps("work").Get(ctx, "a", metav1.GetOptions{})
+			if err != nil || got.Name != "a" {
+				t.Errorf("read back: %v, %v", got, err)
+			}
+		})
+	}
+}
+
+// What was stored in another form is read all the same, and takes on the new one with the next write.
+func TestTheFormOfStoredObjectsCanChange(t *testing.T) {
+	dir := t.TempDir()
+	raw := func(t *testing.T, h *house) string {
+		got, err := h.store.Client().KV.Get(within(t), "/registry/configmaps/work/a")
+		if err != nil || len(got.Kvs) != 1 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		return string(got.Kvs[0].Value)
+	}
+	for i, mediaType := range StorageMediaTypes() {
+		t.Run(fmt.Sprintf("%d to %s", i, mediaType), func(t *testing.T) {
+			h := startIn(t, dir, func(c *Config) { c.Storage.MediaType = mediaType })
+			client := h.typed(t, admin)
+			if i == 0 {
+				namespace(t, client, "work")
+				mustCreate(t, client, configMap("a", nil))
+				return
+			}
+			before := raw(t, h)
+			object, err := client.CoreV1().ConfigMaps("work").Get(within(t), "a", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			object.Data = map[string]string{"form": mediaType}
+			if _, err := client.CoreV1().ConfigMaps("work").Update(within(t), object, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if after := raw(t, h); after[:4] == before[:4] || !strings.Contains(after, mediaType) {
+				t.Errorf("stored as %.40q before and %.40q after", before, after)
+			}
+		})
+	}
+	idle, err := store.New(store.Config{DataDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Config{Store: idle, Authorizer: people{}, RuleResolver: people{}, Storage: Storage{MediaType: "application/cbor"}}); err == nil ||
+		!slices.ContainsFunc(StorageMediaTypes(), func(m string) bool { return strings.Contains(err.Error(), m) }) {
+		t.Errorf("a form that does not exist: %v", err)
+	}
+}
