@@ -1,0 +1,172 @@
+package durability
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// cluster is an etcd of somebody else.
+type cluster struct {
+	t       testing.TB
+	configs []*embed.Config
+	running []*embed.Etcd
+}
+
+func newCluster(t testing.TB, members int) *cluster {
+	t.Helper()
+	c := &cluster{t: t, running: make([]*embed.Etcd, members)}
+	var names []string
+	for i := range members {
+		config := embed.NewConfig()
+		config.Name = string(rune('a' + i))
+		config.Dir = filepath.Join(t.TempDir(), config.Name)
+		config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+		peer := url.URL{Scheme: "http", Host: "127.0.0.1:" + freePort(t)}
+		client := url.URL{Scheme: "http", Host: "127.0.0.1:" + freePort(t)}
+		config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+		config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+		names = append(names, config.Name+"="+peer.String())
+		c.configs = append(c.configs, config)
+	}
+	for _, config := range c.configs {
+		config.InitialCluster = strings.Join(names, ",")
+	}
+	c.start(0, members)
+	t.Cleanup(func() { c.stop(0, members) })
+	return c
+}
+
+// start starts the members from one to before another, and waits until they serve.
+func (c *cluster) start(from, to int) {
+	c.t.Helper()
+	for i := from; i < to; i++ {
+		server, err := embed.StartEtcd(c.configs[i])
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.running[i] = server
+	}
+	for i := from; i < to; i++ {
+		select {
+		case <-c.running[i].Server.ReadyNotify():
+		case <-time.After(patience):
+			c.t.Fatal("etcd does not start")
+		}
+	}
+}
+
+func (c *cluster) stop(from, to int) {
+	for i := from; i < to; i++ {
+		if c.running[i] != nil {
+			c.running[i].Close()
+			c.running[i] = nil
+		}
+	}
+}
+
+func (c *cluster) endpoints() []string {
+	var out []string
+	for _, config := range c.configs {
+		out = append(out, config.ListenClientUrls[0].String())
+	}
+	return out
+}
+
+// etcdClient is what etcdctl would be.
+func etcdClient(t testing.TB, endpoints ...string) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// relay is a TCP hop that can be made slow, and can break.
+type relay struct {
+	listener net.Listener
+	to       string
+	delay    atomic.Int64 // of each piece of data, in each direction
+	work     sync.WaitGroup
+
+	mu    sync.Mutex // guards conns
+	conns map[net.Conn]bool
+}
+
+func newRelay(t testing.TB, to string) *relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{listener: listener, to: to, conns: map[net.Conn]bool{}}
+	r.work.Go(r.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		r.cut()
+		r.work.Wait()
+	})
+	return r
+}
+
+func (r *relay) address() string { return r.listener.Addr().String() }
+
+func (r *relay) accept() {
+	for {
+		in, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		out, err := net.Dial("tcp", r.to)
+		if err != nil {
+			_ = in.Close()
+			continue
+		}
+		r.mu.Lock()
+		r.conns[in], r.conns[out] = true, true
+		r.mu.Unlock()
+		r.work.Go(func() { r.copy(in, out) })
+		r.work.Go(func() { r.copy(out, in) })
+	}
+}
+
+// copy holds each piece back for the delay that is in force when it comes.
+func (r *relay) copy(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			pause(context.Background(), time.Duration(r.delay.Load()))
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return // io.EOF too: the other end is closed with it
+		}
+	}
+}
+
+// cut breaks every connection that there is.
+func (r *relay) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for c := range r.conns {
+		_ = c.Close()
+	}
+	clear(r.conns)
+}

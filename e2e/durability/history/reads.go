@@ -1,0 +1,141 @@
+package history
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// done is a write that was acknowledged, with the moment at which its writer knew.
+type done struct {
+	end, version int64
+}
+
+// acknowledged is, for each key, the writes that were acknowledged, in the order in which their writers knew. The version
+// of each is the greatest until then.
+func (j *judge) acknowledged() map[string][]done {
+	out := map[string][]done{}
+	for _, op := range j.Ops {
+		if op.Verb == Get || op.Outcome != Acknowledged {
+			continue
+		}
+		version := op.Version
+		if op.Verb == Delete {
+			version = j.deletionOf(op)
+		}
+		out[op.Key] = append(out[op.Key], done{op.End, version})
+	}
+	for _, writes := range out {
+		slices.SortFunc(writes, func(a, b done) int { return cmp.Compare(a.end, b.end) })
+		for i := 1; i < len(writes); i++ {
+			writes[i].version = max(writes[i].version, writes[i-1].version)
+		}
+	}
+	return out
+}
+
+// knownAt is the newest version that was acknowledged before a moment, 0 for none.
+func knownAt(writes []done, moment int64) int64 {
+	i, _ := slices.BinarySearchFunc(writes, moment, func(d done, m int64) int { return cmp.Compare(d.end, m) })
+	if i == 0 {
+		return 0
+	}
+	return writes[i-1].version
+}
+
+// judgeReads wants every read to see what had been acknowledged before it began, and nothing that was never there.
+func (j *judge) judgeReads() {
+	written := j.acknowledged()
+	for _, op := range j.Ops {
+		if op.Verb != Get || op.Outcome != Acknowledged {
+			continue
+		}
+		known := knownAt(written[op.Key], op.Start)
+		if op.Version == 0 {
+			j.judgeAbsence(op.Key, known)
+			continue
+		}
+		j.judgeItem(op.Key, Item{op.Value, op.Version}, known)
+	}
+	for _, l := range j.Lists {
+		for key, writes := range written {
+			if known := knownAt(writes, l.Start); known > l.Version {
+				j.find(Stale, "a list at %d without %s at %d", l.Version, key, known)
+			}
+		}
+	}
+}
+
+// judgeAbsence of a key, of which a version is known: it must have been gone then or later, or not have been there yet.
+func (j *judge) judgeAbsence(key string, known int64) {
+	if known == 0 {
+		return
+	}
+	if now, ok := j.before(key, known); ok && now.Kind == Deleted {
+		return
+	}
+	gone := slices.ContainsFunc(j.byKey[key], func(e Event) bool { return e.Kind == Deleted && e.Version > known })
+	if !gone {
+		j.find(Stale, "%s was not found, and had been at %d", key, known)
+	}
+}
+
+func (j *judge) judgeItem(key string, read Item, known int64) {
+	e, stored := j.byVersion[read.Version]
+	if !stored || e.Key != key || e.Kind == Deleted || e.Value != read.Value {
+		j.find(Fiction, "%s as %q at %d", key, read.Value, read.Version)
+	}
+	if read.Version < known {
+		j.find(Stale, "%s was read at %d, and had been at %d", key, read.Version, known)
+	}
+}
+
+// judgeList wants a list to be the state of the store at its version.
+func (j *judge) judgeList(l List) {
+	want := map[string]Item{}
+	for key := range j.byKey {
+		if e, ok := j.before(key, l.Version); ok && e.Kind != Deleted {
+			want[key] = Item{e.Value, e.Version}
+		}
+	}
+	if maps.Equal(want, l.Items) {
+		return
+	}
+	for key, item := range want {
+		if l.Items[key] != item {
+			j.find(NoMoment, "at %d %s was %v, and listed as %v", l.Version, key, item, l.Items[key])
+		}
+	}
+	for key, item := range l.Items {
+		if _, ok := want[key]; !ok {
+			j.find(NoMoment, "at %d %s was not there, and listed as %v", l.Version, key, item)
+		}
+	}
+}
+
+// judgeWatch wants a watch to have seen every change between its ends, once, in order, as it happened.
+func (j *judge) judgeWatch(w Watch) {
+	seen := map[int64]bool{}
+	last := w.From
+	for _, e := range w.Events {
+		if e.Version <= last {
+			j.find(EventReorder, "%s: %s of %s at %d after %d", w.Name, e.Kind, e.Key, e.Version, last)
+		}
+		last = max(last, e.Version)
+		seen[e.Version] = true
+		happened, ok := j.byVersion[e.Version]
+		switch {
+		case !ok:
+			j.find(EventInvented, "%s: %s of %s at %d", w.Name, e.Kind, e.Key, e.Version)
+		case e.Torn:
+			j.find(Torn, "%s: %s at %d", w.Name, e.Key, e.Version)
+		case e.Kind != happened.Kind || e.Key != happened.Key || e.Value != happened.Value:
+			j.find(EventDiffers, "%s: %v, and %v happened", w.Name, e, happened)
+		}
+	}
+	for _, e := range j.Stored {
+		if e.Version > w.From && e.Version <= w.Until && !seen[e.Version] {
+			j.find(EventDropped, "%s: %s of %s at %d, between %d and %d", w.Name, e.Kind, e.Key, e.Version, w.From, w.Until)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package durability
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Of three members of etcd two go, and come back. Meanwhile every request is answered in time by what is wrong, and
+// afterwards everything goes on by itself.
+func TestALostLeader(t *testing.T) {
+	const short = 3 * time.Second
+	c := newCluster(t, 3)
+	d := newDoor(t, "--etcd-compaction-interval", "0", "--request-timeout", short.String(), "--etcd-servers", strings.Join(c.endpoints(), ","))
+	d.start()
+	pid := d.process.PID()
+	r := record(t, d.client(), 3, 3)
+	r.until(40)
+	steady := object("steady", "v", "")
+	delete(steady.Labels, "durability")
+	if err := r.do(http.MethodPost, "", steady, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.stop(1, 3)
+
+	d.unready("etcd")
+	err := r.do(http.MethodPut, "steady", object("steady", "never", ""), nil)
+	if code := statusCode(err); code != http.StatusGatewayTimeout && code != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "etcd") {
+		t.Errorf("a write without a leader: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err = d.client().CoreV1().ConfigMaps(namespace).Get(ctx, "k-0", metav1.GetOptions{})
+	if code := statusCode(err); code != http.StatusGatewayTimeout && code != http.StatusServiceUnavailable || !strings.Contains(err.Error(), "etcd") {
+		t.Errorf("a read without a leader: %v", err)
+	}
+
+	c.start(1, 3)
+	d.await("ready again", func(ctx context.Context) error {
+		_, err := d.client().CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		return err
+	})
+	r.until(40)
+	if d.process.PID() != pid || closed(d.process.Exited()) {
+		t.Error("the front door did not live through it")
+	}
+	if r.slowest > short+5*time.Second {
+		t.Errorf("an answer took %s, and requests have %s", r.slowest, short)
+	}
+	for answer := range r.answers {
+		if answer == "no answer" || strings.HasPrefix(answer, "500 ") {
+			t.Errorf("%d times %q", r.answers[answer], answer)
+		}
+	}
+	r.verdict(c.endpoints()...)
+}
+
+func statusCode(err error) int32 {
+	if status, ok := err.(apierrors.APIStatus); ok {
+		return status.Status().Code
+	}
+	return 0
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

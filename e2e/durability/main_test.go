@@ -1,0 +1,38 @@
+package durability
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"portico.dev/e2e/programs"
+)
+
+var (
+	// aggregator is the program under test, set once before any test runs.
+	aggregator = flag.String("aggregator", "", "path of the program under test; default built from the tree")
+	// kills is how often the front door dies.
+	kills = flag.Int("kills", 20, "how often the front door is killed")
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	flag.Parse()
+	if *aggregator == "" {
+		dir, err := os.MkdirTemp("", "portico-durability-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		if err := programs.Build(dir, "aggregator"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		*aggregator = filepath.Join(dir, "aggregator")
+	}
+	return m.Run()
+}

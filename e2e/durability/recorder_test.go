@@ -1,0 +1,282 @@
+package durability
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"portico.dev/e2e/durability/history"
+)
+
+const (
+	namespace = "work"
+	keys      = 6
+	// filler is how often an object repeats its value, so that one that is half written shows.
+	filler = 40
+)
+
+// recorder has clients at work and writes down what they see.
+type recorder struct {
+	t      testing.TB
+	client kubernetes.Interface
+	began  time.Time
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	serial atomic.Int64
+	// acknowledged counts writes, and failed those of unknown outcome.
+	acknowledged, failed atomic.Int64
+
+	mu  sync.Mutex // guards what follows
+	all history.History
+	// slowest answer to any request.
+	slowest time.Duration
+	// answers are the errors that were answered, by their text.
+	answers map[string]int
+}
+
+// record makes the namespace and sets writers and watchers to work in it.
+func record(t testing.TB, client kubernetes.Interface, writers, watchers int) *recorder {
+	t.Helper()
+	r := &recorder{t: t, client: client, began: time.Now(), answers: map[string]int{}}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	t.Cleanup(r.stop)
+	ctx, cancel := context.WithTimeout(r.ctx, patience)
+	defer cancel()
+	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	for i := range watchers {
+		r.work.Go(func() { r.watch(fmt.Sprintf("watcher %d", i), i%2 == 1) })
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for i := range writers {
+		r.work.Go(func() { r.write(rand.New(rand.NewPCG(seed, uint64(i)))) })
+	}
+	return r
+}
+
+func (r *recorder) stop() {
+	r.cancel()
+	r.work.Wait()
+}
+
+// until waits until so many more writes have been acknowledged.
+func (r *recorder) until(writes int64) {
+	r.t.Helper()
+	want, deadline := r.acknowledged.Load()+writes, time.Now().Add(patience)
+	for r.acknowledged.Load() < want {
+		if time.Now().After(deadline) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.t.Fatalf("%d writes acknowledged, %d were to be: %v", r.acknowledged.Load(), want, r.answers)
+		}
+		pause(context.Background(), lookAgain)
+	}
+}
+
+func (r *recorder) now() int64 { return int64(time.Since(r.began)) }
+
+// write is one writer: it reads an object and then creates, changes or deletes it, on the condition that it still is
+// what was read.
+func (r *recorder) write(random *rand.Rand) {
+	for n := 0; r.ctx.Err() == nil; n++ {
+		if n%10 == 9 {
+			r.list()
+		}
+		name := fmt.Sprintf("k-%d", random.IntN(keys))
+		there, err := r.read(name)
+		if err != nil {
+			pause(r.ctx, lookAgain)
+			continue
+		}
+		if !r.change(random, name, there) {
+			pause(r.ctx, lookAgain)
+		}
+	}
+}
+
+// read returns nil when there is nothing.
+func (r *recorder) read(name string) (*corev1.ConfigMap, error) {
+	op := history.Op{Verb: history.Get, Key: name, Start: r.now()}
+	var found corev1.ConfigMap
+	err := r.do(http.MethodGet, name, nil, &found)
+	op.End = r.now()
+	switch {
+	case apierrors.IsNotFound(err):
+		op.Outcome = history.Acknowledged
+		r.add(op)
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	op.Outcome, op.Value, op.Version = history.Acknowledged, found.Data["value"], version(&found)
+	r.add(op)
+	return &found, nil
+}
+
+// change makes one write and reports whether it was answered.
+func (r *recorder) change(random *rand.Rand, name string, there *corev1.ConfigMap) bool {
+	op := history.Op{Key: name, Value: fmt.Sprintf("v%d", r.serial.Add(1)), Start: r.now()}
+	var after string
+	if there != nil {
+		op.Basis, after = version(there), there.Data["value"]
+	}
+	next := object(name, op.Value, after)
+	answer := &corev1.ConfigMap{}
+	var err error
+	switch n := random.IntN(10); {
+	case there == nil:
+		op.Verb = history.Create
+		err = r.do(http.MethodPost, "", next, answer)
+	case n < 2:
+		op.Verb, op.Value = history.Delete, ""
+		err = r.do(http.MethodDelete, name, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &there.ResourceVersion}}, nil)
+	case n < 6:
+		op.Verb = history.Update
+		next.ResourceVersion = there.ResourceVersion
+		err = r.do(http.MethodPut, name, next, answer)
+	default:
+		op.Verb = history.Patch
+		next.ResourceVersion = there.ResourceVersion
+		err = r.do(http.MethodPatch, name, next, answer)
+	}
+	op.End, op.Outcome = r.now(), outcome(err)
+	if op.Outcome == history.Acknowledged {
+		r.acknowledged.Add(1)
+		if op.Verb != history.Delete {
+			op.Version = version(answer)
+		}
+	} else if op.Outcome == history.Unknown {
+		r.failed.Add(1)
+	}
+	r.add(op)
+	return op.Outcome != history.Unknown
+}
+
+// outcome is what an error promises. Every refusal here is one that was made before anything was stored. That etcd is full
+// is none: the write that fills it is made, and answered with the error.
+func outcome(err error) history.Outcome {
+	switch {
+	case err == nil:
+		return history.Acknowledged
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err), apierrors.IsTooManyRequests(err):
+		return history.Refused
+	}
+	return history.Unknown
+}
+
+func isFull(err error) bool {
+	status, ok := err.(apierrors.APIStatus)
+	return ok && status.Status().Code == http.StatusInsufficientStorage
+}
+
+// do makes one request, once: what a client repeats by itself it could not report.
+func (r *recorder) do(verb, name string, body, into any) error {
+	ctx, cancel := context.WithTimeout(r.ctx, requestTimeout+5*time.Second)
+	defer cancel()
+	request := r.client.CoreV1().RESTClient().Verb(verb).Namespace(namespace).Resource("configmaps").MaxRetries(0)
+	if name != "" {
+		request = request.Name(name)
+	}
+	if verb == http.MethodPatch {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		request = request.SetHeader("Content-Type", string(types.MergePatchType)).Body(text)
+	} else if body != nil {
+		request = request.Body(body)
+	}
+	began := time.Now()
+	result := request.Do(ctx)
+	err := result.Error()
+	if object, ok := into.(*corev1.ConfigMap); ok && err == nil {
+		err = result.Into(object)
+	}
+	r.answered(time.Since(began), err)
+	return err
+}
+
+func (r *recorder) answered(took time.Duration, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.slowest = max(r.slowest, took)
+	if err != nil && r.ctx.Err() == nil {
+		reason := apierrors.ReasonForError(err)
+		if status, ok := err.(apierrors.APIStatus); ok {
+			r.answers[fmt.Sprintf("%d %s", status.Status().Code, reason)]++
+		} else {
+			r.answers["no answer"]++
+		}
+	}
+}
+
+func (r *recorder) list() {
+	start := r.now()
+	ctx, cancel := context.WithTimeout(r.ctx, requestTimeout+5*time.Second)
+	defer cancel()
+	var found corev1.ConfigMapList
+	err := r.client.CoreV1().RESTClient().Get().Namespace(namespace).Resource("configmaps").
+		VersionedParams(&metav1.ListOptions{LabelSelector: "durability"}, scheme.ParameterCodec).MaxRetries(0).Do(ctx).Into(&found)
+	if err == nil {
+		r.addList(start, found.ResourceVersion, found.Items)
+	}
+}
+
+func (r *recorder) addList(start int64, at string, items []corev1.ConfigMap) {
+	l := history.List{Version: number(at), Items: map[string]history.Item{}, Start: start, End: r.now()}
+	for i := range items {
+		l.Items[items[i].Name] = history.Item{Value: items[i].Data["value"], Version: version(&items[i])}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all.Lists = append(r.all.Lists, l)
+}
+
+func (r *recorder) add(op history.Op) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all.Ops = append(r.all.Ops, op)
+}
+
+// object says its value many times over.
+func object(name, value, after string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"durability": value}},
+		Data:       map[string]string{"value": value, "after": after, "filler": strings.Repeat(value+" ", filler)},
+	}
+}
+
+// torn objects do not say the same everywhere.
+func torn(c *corev1.ConfigMap) bool {
+	value := c.Data["value"]
+	return c.Labels["durability"] != value || c.Data["filler"] != strings.Repeat(value+" ", filler)
+}
+
+func version(c *corev1.ConfigMap) int64 { return number(c.ResourceVersion) }
+
+func number(resourceVersion string) int64 {
+	n, err := strconv.ParseInt(resourceVersion, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}

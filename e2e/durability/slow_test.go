@@ -1,0 +1,52 @@
+package durability
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// An etcd on a slow disk, or far away, and then one whose connections break while writes are under way.
+func TestASlowEtcd(t *testing.T) {
+	c := newCluster(t, 1)
+	hop := newRelay(t, c.configs[0].ListenClientUrls[0].Host)
+	d := newDoor(t, "--etcd-compaction-interval", "0", "--etcd-servers", "http://"+hop.address())
+	d.start()
+	r := record(t, d.client(), 6, 3)
+	r.until(40)
+
+	const slow = 100 * time.Millisecond
+	hop.delay.Store(int64(slow))
+	r.until(20)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	began := time.Now()
+	if _, err := d.client().CoreV1().ConfigMaps("default").Create(ctx, object("other", "v", ""), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took < 2*slow {
+		t.Errorf("a write was acknowledged after %s, and etcd cannot have heard and answered in that time", took)
+	}
+
+	// Slower than a health check may take: readyz says so, in a bounded time.
+	hop.delay.Store(int64(3 * time.Second))
+	d.unready("etcd")
+	began = time.Now()
+	if _, body, err := d.get(ctx, "/readyz"); err != nil || time.Since(began) > 15*time.Second {
+		t.Errorf("readyz took %s: %v %s", time.Since(began), err, body)
+	}
+	hop.delay.Store(0)
+	d.await("ready again", func(ctx context.Context) error {
+		_, err := d.client().CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		return err
+	})
+
+	for range 5 {
+		r.until(10)
+		hop.cut()
+	}
+	r.until(20)
+	r.verdict(c.endpoints()...)
+}

@@ -1,0 +1,102 @@
+package durability
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"portico.dev/e2e/durability/history"
+)
+
+const directory = "/registry/configmaps/" + namespace + "/"
+
+// verdict ends the recording and judges it by what etcd holds. There must have been something to judge.
+func (r *recorder) verdict(endpoints ...string) {
+	r.t.Helper()
+	r.stop()
+	r.all.Stored = stored(r.t, endpoints)
+	var events int
+	for _, w := range r.all.Watches {
+		events += len(w.Events)
+	}
+	r.t.Logf("%d requests, %d writes acknowledged, %d of unknown outcome; %d lists; %d watches with %d events; %d changes stored; the slowest answer took %s; errors: %v",
+		len(r.all.Ops), r.acknowledged.Load(), r.failed.Load(), len(r.all.Lists), len(r.all.Watches), events, len(r.all.Stored), r.slowest, r.answers)
+	if len(r.all.Stored) < 50 || events < 50 {
+		r.t.Error("too little happened for a verdict")
+	}
+	for i, v := range history.Check(r.all) {
+		if i == 20 {
+			r.t.Fatal("and more")
+		}
+		r.t.Error(v)
+	}
+}
+
+// stored is every change of our objects, from etcd itself. Nothing may have been compacted.
+func stored(t testing.TB, endpoints []string) []history.Event {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	now, err := client.Get(ctx, directory, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := client.Watch(ctx, directory, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithPrevKV())
+	// The answer to this request comes when all that there was before it has been told, unless the watch had not begun yet.
+	ask := time.NewTicker(lookAgain)
+	defer ask.Stop()
+	var all []history.Event
+	for {
+		select {
+		case <-ask.C:
+			if err := client.RequestProgress(ctx); err != nil {
+				t.Fatal(err)
+			}
+		case answer, open := <-changes:
+			if !open || answer.Err() != nil {
+				t.Fatalf("etcd did not tell all of its history: %v", answer.Err())
+			}
+			for _, e := range answer.Events {
+				if strings.HasPrefix(string(e.Kv.Key), directory+"k-") {
+					all = append(all, decode(t, e))
+				}
+			}
+			if answer.IsProgressNotify() && answer.Header.Revision >= now.Header.Revision {
+				return all
+			}
+		}
+	}
+}
+
+func decode(t testing.TB, e *clientv3.Event) history.Event {
+	t.Helper()
+	out := history.Event{Kind: history.Modified, Version: e.Kv.ModRevision, Key: strings.TrimPrefix(string(e.Kv.Key), directory)}
+	value := e.Kv.Value
+	switch {
+	case e.Type == clientv3.EventTypeDelete:
+		out.Kind, value = history.Deleted, e.PrevKv.Value
+	case e.IsCreate():
+		out.Kind = history.Added
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, nil)
+	if err != nil {
+		t.Fatalf("%s at %d: %v", out.Key, out.Version, err)
+	}
+	c := object.(*corev1.ConfigMap)
+	out.Value, out.Torn = c.Data["value"], torn(c)
+	if out.Kind != history.Deleted {
+		out.After = c.Data["after"]
+	}
+	return out
+}
