@@ -38,6 +38,7 @@ import (
 //	identity ACCOUNT NAMESPACE FILE    a kubeconfig of a service account; see identity_test.go
 //	certificate NAME                   ca.crt, tls.crt and tls.key for a server of that name
 //	place FILE                         put a file into the directory declared, with its variables replaced
+//	webhook PORT BUNDLE NAME...        an admission webhook for Services of these names; see webhook_test.go
 //	autoscaler KIND NAMESPACE SELECTOR [METRIC]  read metrics as an autoscaler does; see autoscaler_test.go
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	plain := func(name string, least int, run func(*testscript.TestScript, []string)) func(*testscript.TestScript, bool, []string) {
@@ -73,6 +74,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	add("identity", 3, identity)
 	add("certificate", 1, certificate)
 	add("place", 1, place)
+	add("webhook", 3, webhook)
 	return m
 }
 

@@ -2,86 +2,142 @@ package coreapi
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"sync"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/coreapi/admission"
+	"portico.dev/internal/coreapi/admission/plugins"
 )
 
-// admissionChain is what every create, update and delete passes after authorization, in this order.
-func admissionChain(namespaceOf namespaceGetter) admission.Interface {
-	return admission.NewChainHandler(&namespaceLifecycle{namespaceOf})
+// newAdmission makes what every create, update and delete passes after authorization. Its informers start with it, over
+// what is installed.
+func (s *Server) newAdmission(all *storages) (*admission.Chain, error) {
+	config := s.cfg.Admission
+	if len(config.Plugins) == 0 {
+		config = admission.Config{Plugins: plugins.NamespaceLifecycle()}
+	}
+	self := &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+	inside := inProcessConfig(asUser(self, s.documented(s.handlerOf(&s.installed)), atOnce))
+	client, err := kubernetes.NewForConfig(inside)
+	if err != nil {
+		return nil, fmt.Errorf("client of admission: %w", err)
+	}
+	parameters, err := dynamic.NewForConfig(inside)
+	if err != nil {
+		return nil, fmt.Errorf("client of policy parameters: %w", err)
+	}
+	return admission.New(config, admission.Deps{
+		Client: client, Dynamic: parameters,
+		Informers:  informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagers)),
+		Served:     all.resources().Has,
+		Authorizer: s.cfg.Authorizer,
+		RESTMapper: s.mapper(),
+		Namespace:  currentNamespace(all.namespaces),
+		Webhooks:   s.cfg.Webhooks,
+		Logger:     s.log.Named("admission"),
+	})
+}
+
+// withoutManagers drops what informers hold and nobody reads.
+func withoutManagers(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// FoundingConfig is ClientConfig for what the house brings itself, and brings while nothing behind the front door can be
+// up: webhooks and policies are not asked.
+func (s *Server) FoundingConfig(u user.Info) *rest.Config {
+	served := s.Handler()
+	return inProcessConfig(asUser(u, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served.ServeHTTP(w, r.WithContext(admission.Founding(r.Context())))
+	}), s.awaitReady))
+}
+
+// resources are all that is served here and not defined by others.
+func (s *storages) resources() sets.Set[schema.GroupVersionResource] {
+	all := sets.New[schema.GroupVersionResource]()
+	for _, g := range s.groups {
+		for name := range g.storage {
+			all.Insert(g.version.WithResource(name))
+		}
+	}
+	return all
+}
+
+// mapper prefers what the house knows, which includes the kinds of backends.
+func (s *Server) mapper() admission.MapperFunc {
+	own := &ownMapper{now: s.served.Load}
+	return func() meta.RESTMapper {
+		if s.cfg.RESTMapper != nil {
+			if m := s.cfg.RESTMapper(); m != nil {
+				return m
+			}
+		}
+		return own.mapper()
+	}
+}
+
+// ownMapper maps what is served here, and is made anew when that changes.
+type ownMapper struct {
+	now func() *served
+
+	mu   sync.Mutex // guards what follows
+	from *served
+	made meta.RESTMapper
+}
+
+func (m *ownMapper) mapper() meta.RESTMapper {
+	served := m.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.from != served {
+		m.from, m.made = served, mapperOf(served.discovery)
+	}
+	return m.made
+}
+
+func mapperOf(d Discovery) meta.RESTMapper {
+	made := meta.NewDefaultRESTMapper(nil)
+	add := func(group string, v apidiscoveryv2.APIVersionDiscovery) {
+		gv := schema.GroupVersion{Group: group, Version: v.Version}
+		for _, r := range v.Resources {
+			if r.ResponseKind == nil || r.ResponseKind.Kind == "" {
+				continue // nothing but a place for subresources
+			}
+			scope := meta.RESTScopeRoot
+			if r.Scope == apidiscoveryv2.ScopeNamespace {
+				scope = meta.RESTScopeNamespace
+			}
+			made.AddSpecific(gv.WithKind(r.ResponseKind.Kind), gv.WithResource(r.Resource), gv.WithResource(r.SingularResource), scope)
+		}
+	}
+	for _, g := range slices.Concat(d.Core, d.Groups) {
+		for _, v := range g.Versions {
+			add(g.Name, v)
+		}
+	}
+	return made
 }
 
 // namespaceGetter reads a namespace as it is now.
 type namespaceGetter func(ctx context.Context, name string) (*corev1.Namespace, error)
-
-// namespaceLifecycle refuses new content in a namespace that is missing or on its way out, and the deletion of those
-// that the system cannot do without: the rules and the messages of the upstream plugin of that name.
-//
-// It reads each namespace from etcd where the plugin asks an informer: an object created in a namespace that the
-// informer has not yet seen end is an orphan that comes back to life with the next namespace of that name.
-type namespaceLifecycle struct {
-	get namespaceGetter
-}
-
-var _ admission.MutationInterface = (*namespaceLifecycle)(nil)
-
-func immortal(namespace string) bool {
-	return namespace == metav1.NamespaceDefault || namespace == metav1.NamespaceSystem || namespace == metav1.NamespacePublic
-}
-
-func (l *namespaceLifecycle) Handles(operation admission.Operation) bool {
-	return operation == admission.Create || operation == admission.Delete
-}
-
-// Admit runs with the mutating plugins although it changes nothing, so that no webhook is asked in vain.
-func (l *namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetKind().GroupKind() == corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind() {
-		if a.GetOperation() == admission.Delete && immortal(a.GetName()) {
-			return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), errors.New("this namespace may not be deleted"))
-		}
-		return nil
-	}
-	// An access review in a namespace must not tell whether the namespace exists.
-	if a.GetOperation() != admission.Create || a.GetNamespace() == "" || isAccessReview(a) {
-		return nil
-	}
-	namespace, err := l.get(ctx, a.GetNamespace())
-	if err != nil {
-		if apierrors.IsNotFound(err) {
-			return err
-		}
-		return apierrors.NewInternalError(err)
-	}
-	if namespace.Status.Phase != corev1.NamespaceTerminating {
-		return nil
-	}
-	return terminating(a)
-}
-
-func isAccessReview(a admission.Attributes) bool {
-	resource := a.GetResource().GroupResource()
-	return resource.Group == "authorization.k8s.io" && resource.Resource == "localsubjectaccessreviews"
-}
-
-// terminating carries the cause by which controllers know that it is no use to try again.
-func terminating(a admission.Attributes) error {
-	err := admission.NewForbidden(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.GetNamespace()))
-	var status *apierrors.StatusError
-	if errors.As(err, &status) && status.ErrStatus.Details != nil {
-		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type:    corev1.NamespaceTerminatingCause,
-			Message: fmt.Sprintf("namespace %s is being terminated", a.GetNamespace()),
-			Field:   "metadata.namespace",
-		})
-	}
-	return err
-}
 
 // currentNamespace reads through the storage of namespaces, in a context of its own: the one of the request names a
 // resource and a namespace that are not those of this read.

@@ -1,0 +1,125 @@
+package certificates
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"strings"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// rights are "verb name" of signers.
+type rights []string
+
+func (r rights) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.GetAPIGroup() != "certificates.k8s.io" || a.GetResource() != "signers" || a.GetName() == "broken.example.com/x" {
+		return authorizer.DecisionAllow, "", errors.New("not this question")
+	}
+	for _, right := range r {
+		if right == a.GetVerb()+" "+a.GetName() {
+			return authorizer.DecisionAllow, "", nil
+		}
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+func (r rights) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+	return authorizer.ConditionsAwareDecisionFromParts(r.Authorize(ctx, a))
+}
+
+func csr(signer string, change ...func(*certificatesv1.CertificateSigningRequest)) *certificatesv1.CertificateSigningRequest {
+	r := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: signer}}
+	for _, f := range change {
+		f(r)
+	}
+	return r
+}
+
+func attributes(obj, old runtime.Object, operation admission.Operation, subresource string) admission.Attributes {
+	gv := certificatesv1.SchemeGroupVersion
+	return admission.NewAttributesRecord(obj, old, gv.WithKind("CertificateSigningRequest"), "", "r",
+		gv.WithResource("certificatesigningrequests"), subresource, operation, nil, false, &user.DefaultInfo{Name: "jane"})
+}
+
+func TestWhoMayApproveAndSign(t *testing.T) {
+	const signer = "example.com/client"
+	signed := func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("x") }
+	failed := func(r *certificatesv1.CertificateSigningRequest) {
+		r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateFailed}}
+	}
+	for name, c := range map[string]struct {
+		rights      rights
+		old, now    *certificatesv1.CertificateSigningRequest
+		subresource string
+		refused     string
+	}{
+		"approve without the right":           {nil, csr(signer), csr(signer), "approval", `user not permitted to approve requests with signerName "example.com/client"`},
+		"approve with the right":              {rights{"approve example.com/client"}, csr(signer), csr(signer), "approval", ""},
+		"with the right to the domain":        {rights{"approve example.com/*"}, csr(signer), csr(signer), "approval", ""},
+		"with the right to sign":              {rights{"sign example.com/client"}, csr(signer), csr(signer), "approval", "not permitted to approve"},
+		"with the right to another's signer":  {rights{"approve example.com/client"}, csr("other.example.com/x"), csr(signer), "approval", "not permitted to approve"},
+		"when the authorizer fails":           {nil, csr("broken.example.com/x"), csr(signer), "approval", "not permitted to approve"},
+		"sign without the right":              {rights{"approve example.com/client"}, csr(signer), csr(signer, signed), "status", `user not permitted to sign requests with signerName "example.com/client"`},
+		"a condition without the right":       {nil, csr(signer), csr(signer, failed), "status", "not permitted to sign"},
+		"sign with the right":                 {rights{"sign example.com/*"}, csr(signer), csr(signer, signed), "status", ""},
+		"a status that says the same":         {nil, csr(signer, signed), csr(signer, signed), "status", ""},
+		"an update of the request, not these": {nil, csr(signer), csr(signer, signed), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := attributes(c.now, c.old, admission.Update, c.subresource)
+			err := errors.Join(Approval{c.rights}.Validate(t.Context(), a, nil), Signing{c.rights}.Validate(t.Context(), a, nil))
+			switch {
+			case c.refused == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
+				t.Errorf("%v; wanted %q", err, c.refused)
+			}
+		})
+	}
+}
+
+func TestNobodyAsksForTheGroupThatMayEverything(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(groups ...string) []byte {
+		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "jane", Organization: groups}}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+	}
+	for name, c := range map[string]struct {
+		signer  string
+		request []byte
+		refused string
+	}{
+		"as a master":              {certificatesv1.KubeAPIServerClientSignerName, request("people", "system:masters"), "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
+		"as one of many":           {certificatesv1.KubeAPIServerClientSignerName, request("people"), ""},
+		"something unreadable":     {certificatesv1.KubeAPIServerClientSignerName, []byte("x"), "failed to parse CSR"},
+		"a master for another use": {"example.com/client", request("system:masters"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			obj := csr(c.signer, func(r *certificatesv1.CertificateSigningRequest) { r.Spec.Request = c.request })
+			err := Subjects{}.Validate(t.Context(), attributes(obj, nil, admission.Create, ""), nil)
+			switch {
+			case c.refused == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
+				t.Errorf("%v; wanted %q", err, c.refused)
+			}
+		})
+	}
+}

@@ -1,0 +1,166 @@
+package admission
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+)
+
+// maxConfigBytes is the largest configuration file that is read.
+const maxConfigBytes = 1 << 20
+
+// Config says which plugins there are and which of them are on.
+type Config struct {
+	// Plugins is the table. Empty: everything is admitted that names a namespace which can hold it.
+	Plugins []Plugin
+	// Enable are names of plugins to have beside those that are on by default.
+	Enable []string
+	// Disable are names of plugins to do without. Doing without NamespaceLifecycle leaves orphans behind.
+	Disable []string
+	// File is an AdmissionConfiguration of apiserver.config.k8s.io/v1: what single plugins are configured with. Default
+	// none.
+	File string
+}
+
+// absent are upstream's plugins that are not here: to disable one is to have what one asked for, to enable one is not.
+var absent = sets.New(
+	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "ClusterTrustBundleAttest", "DenyServiceExternalIPs", "EventRateLimit",
+	"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision",
+	"NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction", "PersistentVolumeClaimResize",
+	"PodGroupProtection", "PodNodeSelector", "PodResizeValidator", "PodSecurity", "PodTolerationRestriction",
+	"PodTopologyLabels", "StorageObjectInUseProtection", "TaintNodesByCondition",
+)
+
+// Names of the plugins that are on, in the order of the table.
+func (c Config) Names() []string {
+	var names []string
+	for _, p := range c.Plugins {
+		if (p.Default && !slices.Contains(c.Disable, p.Name)) || slices.Contains(c.Enable, p.Name) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// known are the names of the table, for whoever has to choose from them.
+func (c Config) known() sets.Set[string] {
+	names := sets.New[string]()
+	for _, p := range c.Plugins {
+		names.Insert(p.Name)
+	}
+	return names
+}
+
+// Validate reports names that nothing goes by, and a file that cannot be read. bad is told the flag.
+func (c Config) Validate(bad func(flag, format string, args ...any)) {
+	known := c.known()
+	list := strings.Join(sets.List(known), ", ")
+	for _, name := range c.Enable {
+		switch {
+		case known.Has(name):
+		case absent.Has(name):
+			bad("enable-admission-plugins", "%s is a plugin of kube-apiserver that this server does not have; it has %s", name, list)
+		default:
+			bad("enable-admission-plugins", "there is no plugin %q; choose from %s", name, list)
+		}
+		if slices.Contains(c.Disable, name) {
+			bad("disable-admission-plugins", "%s is also in --enable-admission-plugins; take it out of one of the two", name)
+		}
+	}
+	for _, name := range c.Disable {
+		if !known.Has(name) && !absent.Has(name) {
+			bad("disable-admission-plugins", "there is no plugin %q; choose from %s", name, list)
+		}
+	}
+	if _, err := c.read(); err != nil {
+		bad("admission-control-config-file", "%v", err)
+	}
+}
+
+// configurations are what single plugins are configured with, by name.
+type configurations map[string][]byte
+
+// ConfigFor is nil when there is none, as the library wants it.
+func (c configurations) ConfigFor(plugin string) (io.Reader, error) {
+	data, ok := c[plugin]
+	if !ok {
+		return nil, nil
+	}
+	return bytes.NewBuffer(data), nil
+}
+
+// read is done here and not by the library, which ends the process over a path that does not exist.
+func (c Config) read() (configurations, error) {
+	if c.File == "" {
+		return configurations{}, nil
+	}
+	data, err := readFile(c.File)
+	if err != nil {
+		return nil, err
+	}
+	config, err := decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.File, err)
+	}
+	known, all := c.known(), configurations{}
+	for _, p := range config.Plugins {
+		switch {
+		case !known.Has(p.Name) && !absent.Has(p.Name):
+			return nil, fmt.Errorf("%s: there is no plugin %q; choose from %s", c.File, p.Name, strings.Join(sets.List(known), ", "))
+		case p.Configuration != nil:
+			all[p.Name] = p.Configuration.Raw
+		case p.Path != "":
+			path := p.Path
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(filepath.Dir(c.File), path)
+			}
+			if all[p.Name], err = readFile(path); err != nil {
+				return nil, fmt.Errorf("configuration of %s: %w", p.Name, err)
+			}
+		}
+	}
+	return all, nil
+}
+
+func decode(data []byte) (*apiserver.AdmissionConfiguration, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(apiserver.AddToScheme(scheme), apiserverv1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("types of configuration: %w", err)
+	}
+	obj, err := runtime.Decode(serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder(), data)
+	if err != nil {
+		return nil, err
+	}
+	config, ok := obj.(*apiserver.AdmissionConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("it holds a %T; kind AdmissionConfiguration of apiserver.config.k8s.io/v1 is needed", obj)
+	}
+	return config, nil
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxConfigBytes {
+		return nil, fmt.Errorf("%s has more than %d bytes", name, maxConfigBytes)
+	}
+	return data, nil
+}

@@ -1,0 +1,112 @@
+package admission
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func table() []Plugin {
+	return []Plugin{{Name: "First", Default: true}, {Name: "Second"}, {Name: "Third", Default: true}}
+}
+
+func TestWhichPluginsAreOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		config Config
+		want   []string
+	}{
+		"by default":             {Config{}, []string{"First", "Third"}},
+		"one more, in its place": {Config{Enable: []string{"Second"}}, []string{"First", "Second", "Third"}},
+		"one less":               {Config{Disable: []string{"First"}}, []string{"Third"}},
+		"on anyway":              {Config{Enable: []string{"First"}}, []string{"First", "Third"}},
+		"off anyway":             {Config{Disable: []string{"Second"}}, []string{"First", "Third"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.config.Plugins = table()
+			if got := c.config.Names(); !slices.Equal(got, c.want) {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+func TestSettingsThatCannotWork(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
+	for name, c := range map[string]struct {
+		config Config
+		want   string // empty: it works
+	}{
+		"nothing said":               {Config{}, ""},
+		"an unknown plugin":          {Config{Enable: []string{"Fourth"}}, `--enable-admission-plugins: there is no plugin "Fourth"; choose from First, Second, Third`},
+		"one that only upstream has": {Config{Enable: []string{"NodeRestriction"}}, "--enable-admission-plugins: NodeRestriction is a plugin of kube-apiserver that this server does not have; it has First, Second, Third"},
+		"to do without that":         {Config{Disable: []string{"NodeRestriction"}}, ""},
+		"to do without an unknown":   {Config{Disable: []string{"Fourth"}}, `--disable-admission-plugins: there is no plugin "Fourth"`},
+		"on and off":                 {Config{Enable: []string{"Second"}, Disable: []string{"Second"}}, "--disable-admission-plugins: Second is also in --enable-admission-plugins"},
+		"no such file":               {Config{File: filepath.Join(dir, "none")}, "no such file"},
+		"not a configuration":        {Config{File: file("other", "apiVersion: v1\nkind: Pod\n")}, "no kind \"Pod\" is registered"},
+		"a field that is not there":  {Config{File: file("strict", head+"plugin: []\n")}, `unknown field "plugin"`},
+		"of an unknown plugin":       {Config{File: file("unknown", head+"plugins: [{name: Fourth, path: x}]\n")}, `there is no plugin "Fourth"`},
+		"with a path to nothing":     {Config{File: file("dangling", head+"plugins: [{name: First, path: x}]\n")}, "configuration of First: open " + filepath.Join(dir, "x")},
+		"too large a file":           {Config{File: file("large", strings.Repeat("#", maxConfigBytes+1))}, "more than 1048576 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.config.Plugins = table()
+			var said []string
+			c.config.Validate(func(flag, format string, args ...any) {
+				said = append(said, fmt.Sprintf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+			})
+			all := strings.Join(said, "\n")
+			if (c.want == "") != (all == "") || !strings.Contains(all, c.want) {
+				t.Errorf("%q; wanted %q", all, c.want)
+			}
+		})
+	}
+}
+
+func TestAPluginGetsItsConfiguration(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"config": `
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- {name: First, path: beside}
+- {name: Second, configuration: {here: true}}
+`, "beside": "there",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read, err := Config{Plugins: table(), File: filepath.Join(dir, "config")}.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for plugin, want := range map[string]string{"First": "there", "Second": `{"here":true}`, "Third": ""} {
+		r, err := read.ConfigFor(plugin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == "" {
+			if r != nil {
+				t.Errorf("%s has a configuration", plugin)
+			}
+			continue
+		}
+		if got, err := io.ReadAll(r); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v", plugin, got, err)
+		}
+	}
+}

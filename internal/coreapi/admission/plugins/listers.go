@@ -1,0 +1,93 @@
+package plugins
+
+import (
+	"context"
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	library "k8s.io/apiserver/pkg/admission"
+
+	"portico.dev/internal/coreapi/admission"
+	"portico.dev/internal/coreapi/admission/accounts"
+	"portico.dev/internal/coreapi/admission/classes"
+	"portico.dev/internal/coreapi/admission/limits"
+	"portico.dev/internal/coreapi/admission/priority"
+	"portico.dev/internal/coreapi/admission/runtimeclass"
+	"portico.dev/internal/coreapi/quota"
+)
+
+// A lister is asked for only where there is something to list: an informer of what is not served never syncs.
+
+func limitRanger(d admission.Deps) library.Interface {
+	p := limits.Plugin{}
+	if d.Served(corev1.SchemeGroupVersion.WithResource("limitranges")) {
+		p.Limits = d.Informers.Core().V1().LimitRanges().Lister()
+		p.List = func(ctx context.Context, namespace string) ([]corev1.LimitRange, error) {
+			list, err := d.Client.CoreV1().LimitRanges(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, err
+			}
+			return list.Items, nil
+		}
+	}
+	return p
+}
+
+func serviceAccount(d admission.Deps) library.Interface {
+	return accounts.Plugin{
+		Accounts: d.Informers.Core().V1().ServiceAccounts().Lister(),
+		Get: func(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+			return d.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+	}
+}
+
+func podPriority(d admission.Deps) library.Interface {
+	p := priority.Plugin{}
+	if d.Served(schedulingv1.SchemeGroupVersion.WithResource("priorityclasses")) {
+		p.Classes = d.Informers.Scheduling().V1().PriorityClasses().Lister()
+		p.Get = func(ctx context.Context, name string) (*schedulingv1.PriorityClass, error) {
+			return d.Client.SchedulingV1().PriorityClasses().Get(ctx, name, metav1.GetOptions{})
+		}
+	}
+	return p
+}
+
+func runtimeClass(d admission.Deps) library.Interface {
+	p := runtimeclass.Plugin{}
+	if d.Served(nodev1.SchemeGroupVersion.WithResource("runtimeclasses")) {
+		p.Classes = d.Informers.Node().V1().RuntimeClasses().Lister()
+		p.Get = func(ctx context.Context, name string) (*nodev1.RuntimeClass, error) {
+			return d.Client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
+		}
+	}
+	return p
+}
+
+func storageClass(d admission.Deps) library.Interface {
+	p := classes.Storage{}
+	if d.Served(storagev1.SchemeGroupVersion.WithResource("storageclasses")) {
+		p.Classes = d.Informers.Storage().V1().StorageClasses().Lister()
+	}
+	return p
+}
+
+func ingressClass(d admission.Deps) library.Interface {
+	p := classes.Ingress{}
+	if d.Served(networkingv1.SchemeGroupVersion.WithResource("ingressclasses")) {
+		p.Classes = d.Informers.Networking().V1().IngressClasses().Lister()
+	}
+	return p
+}
+
+func resourceQuota(d admission.Deps, _ io.Reader) (library.Interface, error) {
+	if !d.Served(corev1.SchemeGroupVersion.WithResource("resourcequotas")) {
+		return nil, nil
+	}
+	return quota.New(d.Informers.Core().V1().ResourceQuotas().Lister(), d.Client), nil
+}

@@ -1,0 +1,95 @@
+// Package plugins is the table of admission plugins.
+package plugins
+
+import (
+	"io"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	library "k8s.io/apiserver/pkg/admission"
+	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+
+	"portico.dev/internal/coreapi/admission"
+	"portico.dev/internal/coreapi/admission/certificates"
+	"portico.dev/internal/coreapi/admission/lifecycle"
+	"portico.dev/internal/coreapi/admission/owners"
+	"portico.dev/internal/coreapi/admission/tolerations"
+)
+
+// All returns the table, in upstream's order: webhooks and policies see what every plugin before them made of an object,
+// and nothing is counted that was refused.
+func All() []admission.Plugin {
+	return []admission.Plugin{
+		namespaceLifecycle(),
+		{Name: "LimitRanger", Default: true, New: plain(limitRanger)},
+		{Name: "ServiceAccount", Default: true, New: plain(serviceAccount)},
+		{Name: "Priority", Default: true, New: plain(podPriority)},
+		{Name: "DefaultTolerationSeconds", Default: true, New: plain(func(admission.Deps) library.Interface {
+			return tolerations.Plugin{}
+		})},
+		{Name: "DefaultStorageClass", Default: true, New: plain(storageClass)},
+		{Name: "OwnerReferencesPermissionEnforcement", New: plain(func(d admission.Deps) library.Interface {
+			return owners.New(d.Authorizer, d.RESTMapper)
+		})},
+		{Name: "RuntimeClass", Default: true, New: plain(runtimeClass)},
+		{Name: "CertificateApproval", Default: true, New: plain(func(d admission.Deps) library.Interface {
+			return certificates.Approval{Authorizer: d.Authorizer}
+		})},
+		{Name: "CertificateSigning", Default: true, New: plain(func(d admission.Deps) library.Interface {
+			return certificates.Signing{Authorizer: d.Authorizer}
+		})},
+		{Name: "CertificateSubjectRestriction", Default: true, New: plain(func(admission.Deps) library.Interface {
+			return certificates.Subjects{}
+		})},
+		{Name: "DefaultIngressClass", Default: true, New: plain(ingressClass)},
+		{Name: "MutatingAdmissionPolicy", Default: true, Foreign: true, New: ifServed("mutatingadmissionpolicies", mutatingPolicy)},
+		{Name: "MutatingAdmissionWebhook", Default: true, Foreign: true, New: ifServed("mutatingwebhookconfigurations", mutatingWebhook)},
+		{Name: "ValidatingAdmissionPolicy", Default: true, Foreign: true, New: ifServed("validatingadmissionpolicies", validatingPolicy)},
+		{Name: "ValidatingAdmissionWebhook", Default: true, Foreign: true, New: ifServed("validatingwebhookconfigurations", validatingWebhook)},
+		{Name: "ResourceQuota", Default: true, New: resourceQuota},
+	}
+}
+
+// NamespaceLifecycle is the table of a server that has nothing else. Without this plugin there is no way to have
+// namespaces that end.
+func NamespaceLifecycle() []admission.Plugin { return []admission.Plugin{namespaceLifecycle()} }
+
+func namespaceLifecycle() admission.Plugin {
+	return admission.Plugin{Name: "NamespaceLifecycle", Default: true, New: plain(func(d admission.Deps) library.Interface {
+		return lifecycle.New(d.Namespace)
+	})}
+}
+
+// plain is for a plugin that takes no configuration and cannot fail.
+func plain(f func(admission.Deps) library.Interface) func(admission.Deps, io.Reader) (library.Interface, error) {
+	return func(d admission.Deps, _ io.Reader) (library.Interface, error) { return f(d), nil }
+}
+
+// ifServed makes a plugin of the library's, which take what they need by its initializers, unless what it goes by is
+// not served here.
+func ifServed(resource string, f func(io.Reader) (library.Interface, error)) func(admission.Deps, io.Reader) (library.Interface, error) {
+	return func(d admission.Deps, config io.Reader) (library.Interface, error) {
+		if !d.Served(admissionregistrationv1.SchemeGroupVersion.WithResource(resource)) {
+			return nil, nil
+		}
+		return f(config)
+	}
+}
+
+func mutatingPolicy(config io.Reader) (library.Interface, error) {
+	return mutatingpolicy.NewPlugin(config)
+}
+
+func mutatingWebhook(config io.Reader) (library.Interface, error) {
+	return mutatingwebhook.NewMutatingWebhook(config)
+}
+
+func validatingPolicy(config io.Reader) (library.Interface, error) {
+	return validatingpolicy.NewPlugin(config)
+}
+
+func validatingWebhook(config io.Reader) (library.Interface, error) {
+	return validatingwebhook.NewValidatingAdmissionWebhook(config)
+}

@@ -1,0 +1,152 @@
+package coreapi
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+const validatingPolicies = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: sizes}
+spec:
+  paramKind: {apiVersion: sea.example.com/v1, kind: Boat}
+  matchConstraints:
+    objectSelector: {matchLabels: {topic: size}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]
+  variables: [{name: size, expression: "size(object.data)"}]
+  validations:
+  - expression: variables.size <= params.spec.crew
+    messageExpression: "'at most ' + string(params.spec.crew) + ' keys, not ' + string(variables.size)"
+    reason: Invalid
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: sizes}
+spec:
+  policyName: sizes
+  paramRef: {name: limit, namespace: ns, parameterNotFoundAction: Deny}
+  validationActions: [Deny]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: homes}
+spec:
+  matchConstraints:
+    objectSelector: {matchLabels: {topic: home}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]
+  validations:
+  - {expression: "namespaceObject.metadata.labels['kubernetes.io/metadata.name'] == object.metadata.namespace", message: not at home}
+  - {expression: "authorizer.group('').resource('secrets').namespace('ns').check('get').allowed()", message: may not read secrets}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: homes}
+spec: {policyName: homes, validationActions: [Deny]}
+`
+
+const mutatingPolicies = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: apply}
+spec:
+  reinvocationPolicy: Never
+  matchConstraints:
+    objectSelector: {matchLabels: {topic: apply}}
+    resourceRules: [{apiGroups: ["", sea.example.com], apiVersions: [v1], resources: [configmaps, boats], operations: [CREATE]}]
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration: {expression: "Object{metadata: Object.metadata{annotations: {'by': 'apply'}}}"}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: apply}
+spec: {policyName: apply}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: patch}
+spec:
+  reinvocationPolicy: IfNeeded
+  matchConstraints:
+    objectSelector: {matchLabels: {topic: patch}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch: {expression: "[JSONPatch{op: 'add', path: '/data', value: {'by': 'patch'}}]"}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: patch}
+spec: {policyName: patch}
+`
+
+func (h *host) putAll(t *testing.T, text string) {
+	t.Helper()
+	for _, one := range strings.Split(text, "---\n") {
+		h.put(t, one)
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	h := startHost(t)
+	h.define(t, boats)
+	h.put(t, "{apiVersion: sea.example.com/v1, kind: Boat, metadata: {namespace: ns, name: limit}, spec: {crew: 2}}")
+	h.putAll(t, validatingPolicies)
+	h.putAll(t, mutatingPolicies)
+	ctx := within(t)
+	maps := h.client.CoreV1().ConfigMaps("ns")
+	sized := func(name string, keys ...string) *corev1.ConfigMap {
+		cm := h.configMap(name, map[string]string{"topic": "size"})
+		cm.Data = map[string]string{}
+		for _, key := range keys {
+			cm.Data[key] = ""
+		}
+		return cm
+	}
+
+	t.Run("refuses, by a custom resource as parameter", func(t *testing.T) {
+		poll(t, "the policy takes effect", func(ctx context.Context) bool {
+			_, err := maps.Create(ctx, sized("large", "a", "b", "c"), metav1.CreateOptions{DryRun: []string{"All"}})
+			return refusedWith("ValidatingAdmissionPolicy 'sizes' with binding 'sizes' denied request: at most 2 keys, not 3")(nil, err)
+		})
+		if _, err := maps.Create(ctx, sized("small", "a", "b"), metav1.CreateOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("knows the namespace, and what its author may", func(t *testing.T) {
+		cm := h.configMap("home", map[string]string{"topic": "home"})
+		if _, err := maps.Create(ctx, cm, metav1.CreateOptions{}); err != nil {
+			t.Errorf("by who may everything: %v", err)
+		}
+		cm.Name = "abroad"
+		_, err := h.typed(t, &user.DefaultInfo{Name: "nobody"}).CoreV1().ConfigMaps("ns").Create(ctx, cm, metav1.CreateOptions{})
+		if !refusedWith("may not read secrets")(nil, err) {
+			t.Errorf("by who may nothing: %v", err)
+		}
+	})
+	t.Run("changes by a patch", func(t *testing.T) {
+		h.submit(t, "patch", func(made *corev1.ConfigMap, err error) bool { return err == nil && made.Data["by"] == "patch" })
+	})
+	t.Run("changes by an apply configuration", func(t *testing.T) {
+		h.submit(t, "apply", func(made *corev1.ConfigMap, err error) bool { return err == nil && made.Annotations["by"] == "apply" })
+	})
+	t.Run("changes custom resources", func(t *testing.T) {
+		// Their document follows their definition, and is looked for every five seconds.
+		poll(t, "a boat is changed", func(ctx context.Context) bool {
+			boat := unlabelled("")
+			boat.SetGenerateName("b-")
+			boat.SetLabels(map[string]string{"topic": "apply"})
+			made, err := h.dynamic.Resource(boatsV1).Namespace("ns").Create(ctx, boat, metav1.CreateOptions{})
+			return err == nil && annotation(made, "by") == "apply"
+		})
+	})
+}
+
+func annotation(obj *unstructured.Unstructured, key string) string { return obj.GetAnnotations()[key] }
