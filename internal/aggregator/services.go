@@ -1,0 +1,185 @@
+package aggregator
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	networkingv1 "k8s.io/api/networking/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"portico.dev/internal/coreapi"
+	"portico.dev/internal/coreapi/allocation"
+	"portico.dev/internal/lifecycle"
+)
+
+// ServicesConfig is what Services get, and how the front door is one itself.
+type ServicesConfig struct {
+	// ClusterIPRanges are one range or one of each family. Default 10.0.0.0/24, kube-apiserver's. Danger: a range that is
+	// replaced leaves Services outside of the new one, and its own first address is not the Service kubernetes's any more.
+	ClusterIPRanges []string
+	// NodePorts default to 30000-32767.
+	NodePorts allocation.PortRange
+	// AdvertiseAddress is where workloads reach this replica. Default BindAddress, or where that is loopback or every
+	// address, that of the interface of the default route.
+	AdvertiseAddress string
+	// EventTTL is how long Events are kept. Default an hour.
+	EventTTL time.Duration
+	// QuotaSync is how often what quotas limit is counted anew without a reason. Default 5 minutes.
+	QuotaSync time.Duration
+}
+
+func defaultServices() ServicesConfig {
+	return ServicesConfig{
+		ClusterIPRanges: []string{allocation.DefaultClusterIPRange.String()}, NodePorts: allocation.DefaultNodePorts,
+		EventTTL: time.Hour, QuotaSync: lifecycle.DefaultQuotaSync,
+	}
+}
+
+func (c *ServicesConfig) addFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.ClusterIPRanges, "service-cluster-ip-range", c.ClusterIPRanges, "range that Services get cluster addresses from, or one of IPv4 and one of IPv6; the first is the default family")
+	fs.Var(&c.NodePorts, "service-node-port-range", "range of ports that Services get on nodes, first-last")
+	fs.StringVar(&c.AdvertiseAddress, "advertise-address", c.AdvertiseAddress, "IP address by which workloads reach this server, in the endpoints of the Service kubernetes; default --bind-address, or that of the interface of the default route")
+	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "how long Events are kept")
+	fs.DurationVar(&c.QuotaSync, "resource-quota-sync-period", c.QuotaSync, "how often what resource quotas limit is counted anew, beside when something goes")
+}
+
+func (c *ServicesConfig) validate(bad func(flag, format string, args ...any)) {
+	const flag = "service-cluster-ip-range"
+	switch len(c.ClusterIPRanges) {
+	case 0:
+		bad(flag, "a range is needed, such as %s", allocation.DefaultClusterIPRange)
+	case 1, 2:
+	default:
+		bad(flag, "%d ranges; give one, or one of IPv4 and one of IPv6", len(c.ClusterIPRanges))
+	}
+	var families []bool
+	for _, text := range c.ClusterIPRanges {
+		r, err := netip.ParsePrefix(text)
+		if err != nil {
+			bad(flag, "%q is not a range of addresses: %v", text, err)
+			continue
+		}
+		if err := allocation.CheckRange(r); err != nil {
+			bad(flag, "%v", err)
+		}
+		if slices.Contains(families, r.Addr().Is4()) {
+			bad(flag, "two ranges of one family; give one of IPv4 and one of IPv6")
+		}
+		families = append(families, r.Addr().Is4())
+	}
+	if a, err := netip.ParseAddr(c.AdvertiseAddress); c.AdvertiseAddress != "" {
+		switch {
+		case err != nil:
+			bad("advertise-address", "%q is not an IP address", c.AdvertiseAddress)
+		case a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() || a.IsLinkLocalUnicast():
+			bad("advertise-address", "%s cannot be an endpoint of a Service: workloads are elsewhere; name an address that they reach", a)
+		}
+	}
+	if c.EventTTL < time.Second {
+		bad("event-ttl", "%s is less than a second", c.EventTTL)
+	}
+	if c.QuotaSync <= 0 {
+		bad("resource-quota-sync-period", "%s is not positive", c.QuotaSync)
+	}
+}
+
+// ranges are the ranges as addresses; validate has refused what is none.
+func (c *ServicesConfig) ranges() []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range c.ClusterIPRanges {
+		if r, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, r.Masked())
+		}
+	}
+	return out
+}
+
+func (c *ServicesConfig) network() coreapi.ServiceNetwork {
+	return coreapi.ServiceNetwork{ClusterIPRanges: c.ranges(), NodePorts: c.NodePorts}
+}
+
+// advertised is the address by which workloads reach this server. It may have none: a machine without a network has none.
+//
+// On loopback it is kube-apiserver's choice, the address of this machine, although nobody listens there: the API refuses
+// loopback addresses in endpoints, because to a workload they mean itself.
+func (c *Config) advertised() netip.Addr {
+	if a, err := netip.ParseAddr(c.Services.AdvertiseAddress); err == nil {
+		return a.Unmap()
+	}
+	ip, err := utilnet.ResolveBindAddress(net.ParseIP(c.BindAddress))
+	if err != nil {
+		return netip.Addr{}
+	}
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+// clusterNames are what workloads call the front door by, beside its name: its own address and that of its Service.
+func (c *Config) clusterNames() []string {
+	var names []string
+	if a := c.advertised(); a.IsValid() {
+		names = append(names, a.String())
+	}
+	for _, r := range c.Services.ranges()[:1] {
+		names = append(names, allocation.FirstAddress(r).String())
+	}
+	return names
+}
+
+// reachedAt follows a replica's name with where it is reached, so that those who know that it is alive know that too.
+const reachedAt = "@"
+
+// replicaAddress is this replica's name with where workloads reach it.
+func (h *house) replicaAddress() string {
+	name := replicaName()
+	if a := h.cfg.advertised(); a.IsValid() {
+		name += reachedAt + netip.AddrPortFrom(a, h.port()).String()
+	}
+	return name
+}
+
+func (h *house) port() uint16 { return uint16(h.listener.Addr().(*net.TCPAddr).Port) }
+
+// alive are where the replicas are reached that are alive.
+func (h *house) alive() []netip.AddrPort {
+	others, _ := h.replicas.Hear()
+	names := []string{h.replicas.Name()}
+	for name := range others {
+		names = append(names, name)
+	}
+	var all []netip.AddrPort
+	for _, name := range names {
+		_, at, _ := strings.Cut(name, reachedAt)
+		if a, err := netip.ParseAddrPort(at); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// leads says whether this replica writes for all.
+func (h *house) leads() (bool, <-chan struct{}) {
+	changed := h.replicas.Changed() // first, as it asks
+	_, leads := h.replicas.Hear()
+	return leads, changed
+}
+
+func (h *house) frontDoor() lifecycle.FrontDoor {
+	return lifecycle.FrontDoor{
+		Address: allocation.FirstAddress(h.cfg.Services.ranges()[0]), Port: int32(h.port()),
+		Replicas: h.alive, Changed: h.replicas.Changed,
+		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
+	}
+}
+
+// publishedRanges are what ServiceCIDRs are made of: nothing where --runtime-config keeps them from being served.
+func (h *house) publishedRanges() []netip.Prefix {
+	if !slices.Contains(h.core.BuiltIn(), networkingv1.SchemeGroupVersion) {
+		return nil
+	}
+	return h.cfg.Services.ranges()
+}

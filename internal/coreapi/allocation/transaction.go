@@ -1,0 +1,343 @@
+package allocation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// releaseTimeout bounds what is given back after a write, when its client may have gone.
+const releaseTimeout = 5 * time.Second
+
+// Config is what an Allocator stands on. Every field is required.
+type Config struct {
+	// Ranges are those to take addresses from, that of the first family and of the Service kubernetes first.
+	Ranges func(ctx context.Context) ([]netip.Prefix, error)
+	// Reserved addresses belong to the Service kubernetes.
+	Reserved []netip.Addr
+	// NodePorts are the ports to take.
+	NodePorts PortRange
+	// Addresses and Ports keep the claims.
+	Addresses Claims[netip.Addr]
+	Ports     Claims[int32]
+	// Stored reads a Service as it is now in etcd; nil when there is none.
+	Stored func(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	Logger *zap.Logger
+}
+
+// Allocator gives Services what they need.
+type Allocator struct {
+	cfg Config
+}
+
+// New prepares an Allocator, which holds nothing that ends.
+func New(cfg Config) *Allocator { return &Allocator{cfg} }
+
+// Transaction is one write of one Service, of which there may be several attempts.
+type Transaction struct {
+	*Allocator
+	owner     Owner
+	addresses map[netip.Addr]bool // claimed by this transaction
+	ports     map[int32]bool
+	before    *corev1.Service // what the last attempt replaces; nil: nothing
+	dryRun    bool
+}
+
+type transactionKey struct{}
+
+// Begin opens a transaction, which Of finds again further down. Whoever begins has to End.
+func (a *Allocator) Begin(ctx context.Context) (context.Context, *Transaction) {
+	t := &Transaction{Allocator: a, addresses: map[netip.Addr]bool{}, ports: map[int32]bool{}}
+	return context.WithValue(ctx, transactionKey{}, t), t
+}
+
+// Of is the transaction that a request is in; nil: none.
+func Of(ctx context.Context) *Transaction {
+	t, _ := ctx.Value(transactionKey{}).(*Transaction)
+	return t
+}
+
+// Settle completes the fields of s that are allocated, claims what it has to, and refuses what cannot be. old is what s
+// replaces, nil when it is new. It may be called again, for another attempt at the same write.
+func (t *Transaction) Settle(ctx context.Context, s, old *corev1.Service, dryRun bool) error {
+	t.dryRun, t.before, t.owner = dryRun, nil, ownerOf(s)
+	ranges, err := t.cfg.Ranges(ctx)
+	if err != nil {
+		return internal(err, "read the ranges of cluster IPs: %w", err)
+	}
+	families := familiesOf(ranges)
+	if old != nil {
+		old = old.DeepCopy()
+		complete(old, families)
+		t.before, t.owner = old, ownerOf(old)
+		keepAllocated(s, old)
+	}
+	pairClusterIPs(s, old)
+	if old != nil {
+		forgetUnneeded(s, old)
+	}
+	if errs := settleFamilies(s, old, families); len(errs) > 0 {
+		return invalid(s, errs)
+	}
+	if errs := checkUnchanged(s, old); len(errs) > 0 {
+		return invalid(s, errs)
+	}
+	if err := t.settleAddresses(ctx, s, old, ranges); err != nil {
+		return err
+	}
+	return t.settlePorts(ctx, s, old)
+}
+
+func invalid(s *corev1.Service, errs field.ErrorList) error {
+	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), s.Name, errs)
+}
+
+// settleAddresses gives every family without an address one. Addresses that the Service has already stay as they are.
+func (t *Transaction) settleAddresses(ctx context.Context, s, old *corev1.Service, ranges []netip.Prefix) error {
+	if !usesClusterIP(s) {
+		return nil
+	}
+	if headless(s) {
+		s.Spec.ClusterIP = corev1.ClusterIPNone
+		return nil
+	}
+	from := 0
+	if hasAddresses(old) {
+		from = len(old.Spec.ClusterIPs)
+	}
+	for i, family := range s.Spec.IPFamilies {
+		if i < from {
+			continue
+		}
+		if i >= len(s.Spec.ClusterIPs) {
+			s.Spec.ClusterIPs = append(slices.Clone(s.Spec.ClusterIPs), "")
+		}
+		ip, err := t.address(ctx, s, family, s.Spec.ClusterIPs[i], ranges)
+		if err != nil {
+			return err
+		}
+		s.Spec.ClusterIPs[i] = ip
+	}
+	if len(s.Spec.ClusterIPs) > 0 {
+		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
+	}
+	return nil
+}
+
+// address claims the one that is asked for, or any.
+func (t *Transaction) address(ctx context.Context, s *corev1.Service, family corev1.IPFamily, wanted string, ranges []netip.Prefix) (string, error) {
+	if wanted == "" {
+		a, err := t.anyAddress(ctx, family, ranges)
+		if err != nil {
+			return "", internal(err, "failed to allocate a serviceIP for Service %q: %w", s.Name, err)
+		}
+		return a.String(), nil
+	}
+	a, ok := parseAddress(wanted)
+	if !ok {
+		return "", apierrors.NewInternalError(fmt.Errorf("failed to parse service IP %q", wanted))
+	}
+	var refusal refusal
+	if err := t.thisAddress(ctx, a, ranges); err != nil && !errors.As(err, &refusal) {
+		return "", internal(err, "failed to allocate IP %v: %w", wanted, err)
+	} else if err != nil {
+		return "", invalid(s, field.ErrorList{field.Invalid(addressPath, s.Spec.ClusterIPs,
+			fmt.Sprintf("failed to allocate IP %v: %v", wanted, err))})
+	}
+	return wanted, nil
+}
+
+// refusal is a reason that the author of a Service can do something about.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+const errAddressTaken refusal = "provided IP is already allocated"
+
+// internal is for what nobody can help who wrote the Service. What storage has given a status keeps it.
+func internal(err error, format string, args ...any) error {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		return err
+	}
+	return apierrors.NewInternalError(fmt.Errorf(format, args...))
+}
+
+func (t *Transaction) thisAddress(ctx context.Context, a netip.Addr, ranges []netip.Prefix) error {
+	if !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return inRange(r, a) }) {
+		return refusal(fmt.Sprintf("the provided IP (%v) is not in the valid range. The range of valid IPs is %s", a, listed(ranges, FamilyOf(a))))
+	}
+	if slices.Contains(t.cfg.Reserved, a) && (t.owner.Namespace != "default" || t.owner.Name != "kubernetes") {
+		return errAddressTaken
+	}
+	if t.addresses[a] {
+		return nil // an earlier attempt has claimed it
+	}
+	return t.claimAddress(ctx, a)
+}
+
+func (t *Transaction) claimAddress(ctx context.Context, a netip.Addr) error {
+	if t.dryRun {
+		return refuseTaken(ctx, t.cfg.Addresses, a, errAddressTaken)
+	}
+	err := tracked[netip.Addr]{t.cfg.Addresses, t.addresses}.Claim(ctx, a, t.owner)
+	if errors.Is(err, ErrTaken) {
+		return errAddressTaken
+	}
+	return err
+}
+
+// refuseTaken is a claim by a request that may not change anything.
+func refuseTaken[T comparable](ctx context.Context, claims Claims[T], what T, refusal error) error {
+	taken, err := claims.Taken(ctx)
+	if err != nil {
+		return err
+	}
+	if _, is := taken[what]; is {
+		return refusal
+	}
+	return nil
+}
+
+func listed(ranges []netip.Prefix, family corev1.IPFamily) string {
+	var names []string
+	for _, r := range ranges {
+		if FamilyOf(r.Addr()) == family {
+			names = append(names, r.String())
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (t *Transaction) anyAddress(ctx context.Context, family corev1.IPFamily, ranges []netip.Prefix) (netip.Addr, error) {
+	candidates := func(yield func(netip.Addr) bool) {
+		for _, r := range ranges {
+			if FamilyOf(r.Addr()) != family {
+				continue
+			}
+			for a := range dynamicAddresses(r) {
+				if !yield(a) {
+					return
+				}
+			}
+		}
+	}
+	if t.dryRun {
+		return freeOne(ctx, t.cfg.Addresses, candidates, nil)
+	}
+	return claimAny(ctx, tracked[netip.Addr]{t.cfg.Addresses, t.addresses}, t.owner, candidates)
+}
+
+// tracked remembers what was claimed before it is certain, so that an answer that got lost loses no claim.
+type tracked[T comparable] struct {
+	Claims[T]
+	claimed map[T]bool
+}
+
+func (c tracked[T]) Claim(ctx context.Context, what T, owner Owner) error {
+	if c.claimed[what] {
+		return ErrTaken // by an earlier attempt, which another field may have been given
+	}
+	c.claimed[what] = true
+	err := c.Claims.Claim(ctx, what, owner)
+	if errors.Is(err, ErrTaken) {
+		delete(c.claimed, what)
+	}
+	return err
+}
+
+// End closes the transaction: with the Service as it is stored now, or with the error of the write.
+func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error) {
+	if t.dryRun || t.before == nil && len(t.addresses) == 0 && len(t.ports) == 0 {
+		return
+	}
+	hurry := ctx.Err() != nil
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	if err == nil {
+		if t.before != nil {
+			t.addBefore()
+		}
+		t.release(ctx, stored)
+		return
+	}
+	// The write may be under way yet: its request ended before etcd answered. Whoever repairs will know.
+	if hurry || len(t.addresses) == 0 && len(t.ports) == 0 {
+		return
+	}
+	stored, err = t.cfg.Stored(ctx, t.owner.Namespace, t.owner.Name)
+	if err != nil {
+		t.cfg.Logger.Warn("cannot tell whether a service was stored; what it claimed is looked at again later",
+			zap.Stringer("service", t.owner), zap.Error(err))
+		return
+	}
+	t.release(ctx, stored)
+}
+
+func (t *Transaction) addBefore() {
+	for _, a := range addressesOf(t.before) {
+		t.addresses[a] = true
+	}
+	for port := range allPorts(t.before) {
+		t.ports[port] = true
+	}
+}
+
+// release gives back what the Service does not have.
+func (t *Transaction) release(ctx context.Context, stored *corev1.Service) {
+	if stored != nil && ownerOf(stored).NamespacedName == t.owner.NamespacedName {
+		for _, a := range addressesOf(stored) {
+			delete(t.addresses, a)
+		}
+		for port := range allPorts(stored) {
+			delete(t.ports, port)
+		}
+	}
+	t.Allocator.release(ctx, t.owner, slices.Collect(maps.Keys(t.addresses)), slices.Collect(maps.Keys(t.ports)))
+}
+
+// Deleted gives back all that a Service had that is no longer stored.
+func (a *Allocator) Deleted(s *corev1.Service) {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
+	s = s.DeepCopy()
+	pairClusterIPs(s, nil)
+	a.release(ctx, ownerOf(s), addressesOf(s), slices.Collect(maps.Keys(allPorts(s))))
+}
+
+func (a *Allocator) release(ctx context.Context, owner Owner, addresses []netip.Addr, ports []int32) {
+	var errs []error
+	for _, address := range addresses {
+		errs = append(errs, a.cfg.Addresses.Release(ctx, address, owner))
+	}
+	for _, port := range ports {
+		errs = append(errs, a.cfg.Ports.Release(ctx, port, owner))
+	}
+	if err := errors.Join(errs...); err != nil {
+		a.cfg.Logger.Warn("a service's address or port was not given back; it is looked at again later",
+			zap.Stringer("service", owner), zap.Error(err))
+	}
+}
+
+// addressesOf are the addresses that a Service has.
+func addressesOf(s *corev1.Service) []netip.Addr {
+	if !hasAddresses(s) {
+		return nil
+	}
+	var all []netip.Addr
+	for _, ip := range s.Spec.ClusterIPs {
+		if a, ok := parseAddress(ip); ok {
+			all = append(all, a)
+		}
+	}
+	return all
+}
