@@ -1,0 +1,153 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	quota "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+)
+
+// Admission is the plugin ResourceQuota. It belongs behind all others, so that nothing is charged for what is refused.
+type Admission struct {
+	*admission.Handler
+	quotas corelisters.ResourceQuotaLister
+	client kubernetes.Interface
+	turns  *turns
+}
+
+var _ admission.ValidationInterface = (*Admission)(nil)
+
+// New enforces the quotas that lister knows. client reads and writes them past any cache.
+func New(lister corelisters.ResourceQuotaLister, client kubernetes.Interface) *Admission {
+	return &Admission{admission.NewHandler(admission.Create, admission.Update), lister, client, newTurns()}
+}
+
+// Validate charges every quota of the namespace for what the request adds, or refuses the request and charges none.
+func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	resource := a.GetResource().GroupResource()
+	if a.GetNamespace() == "" || resource == corev1.Resource("namespaces") || uncounted(resource) {
+		return nil
+	}
+	evaluator := evaluatorFor(resource, nil, time.Now)
+	if !evaluator.Handles(a) {
+		return nil
+	}
+	known, err := p.quotas.ResourceQuotas(a.GetNamespace()).List(labels.Everything())
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("list resourcequotas: %w", err))
+	}
+	// Always in one order, so that of two requests that need the last of two quotas one gets both.
+	slices.SortFunc(known, func(a, b *corev1.ResourceQuota) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	var charged []charge
+	for _, q := range known {
+		c, err := p.charge(ctx, q, a, evaluator)
+		if err != nil {
+			p.refund(ctx, charged)
+			return err
+		}
+		if len(c.used) > 0 {
+			charged = append(charged, c)
+		}
+	}
+	return nil
+}
+
+// charge is what a request was charged for in one quota.
+type charge struct {
+	quota *corev1.ResourceQuota
+	used  corev1.ResourceList
+}
+
+// fits says what a quota would be after the request, and whether that is another than before.
+func fits(q *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) (after *corev1.ResourceQuota, changed bool, err error) {
+	out, err := resourcequota.CheckRequest([]corev1.ResourceQuota{*q.DeepCopy()}, a, e, nil)
+	if err != nil {
+		return nil, false, err
+	}
+	return &out[0], !quota.Equals(out[0].Status.Used, q.Status.Used), nil
+}
+
+// charge adds what the request needs to a quota as it is in etcd. The cached one says only whether it has to be looked at:
+// it may not know yet of room that a deletion has made.
+func (p *Admission) charge(ctx context.Context, cached *corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) (charge, error) {
+	if _, changed, err := fits(cached, a, e); err == nil && !changed {
+		return charge{}, nil
+	}
+	// One at a time in this process: what lost the race would only have to look again.
+	leave, err := p.turns.take(ctx, cached.Namespace+"/"+cached.Name)
+	if err != nil {
+		return charge{}, apierrors.NewTimeoutError("the request waited for its turn to be counted by a resource quota", 1)
+	}
+	defer leave()
+	all := p.client.CoreV1().ResourceQuotas(cached.Namespace)
+	for {
+		q, err := all.Get(ctx, cached.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return charge{}, nil
+		}
+		if err != nil {
+			return charge{}, unanswered("read", cached, err)
+		}
+		after, changed, err := fits(q, a, e)
+		if err != nil || !changed || a.IsDryRun() {
+			return charge{}, err
+		}
+		_, err = all.UpdateStatus(ctx, after, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			return charge{q, quota.Subtract(after.Status.Used, q.Status.Used)}, nil
+		case apierrors.IsNotFound(err):
+			return charge{}, nil
+		case !apierrors.IsConflict(err):
+			return charge{}, unanswered("charge", cached, err)
+		}
+	}
+}
+
+func unanswered(verb string, q *corev1.ResourceQuota, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return apierrors.NewTimeoutError(fmt.Sprintf("%s resource quota %s: %v", verb, q.Name, err), 1)
+	}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code > http.StatusInternalServerError {
+		return err // storage is away, which is no error of this server
+	}
+	return apierrors.NewInternalError(fmt.Errorf("%s resource quota %s: %w", verb, q.Name, err))
+}
+
+const refundTimeout = 5 * time.Second
+
+// refund takes charges back. What it cannot take back is found when the namespace is measured next.
+func (p *Admission) refund(ctx context.Context, charges []charge) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
+	defer cancel()
+	for _, c := range charges {
+		all := p.client.CoreV1().ResourceQuotas(c.quota.Namespace)
+		for {
+			q, err := all.Get(ctx, c.quota.Name, metav1.GetOptions{})
+			if err != nil || q.UID != c.quota.UID {
+				break
+			}
+			q.Status.Used = quota.Mask(quota.SubtractWithNonNegativeResult(q.Status.Used, c.used), quota.ResourceNames(q.Status.Used))
+			if _, err = all.UpdateStatus(ctx, q, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package coreapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	library "k8s.io/apiserver/pkg/admission"
+	"k8s.io/client-go/kubernetes"
+
+	"portico.dev/internal/coreapi/admission"
+	"portico.dev/internal/coreapi/quota"
+)
+
+func withQuota(c *Config) {
+	c.Admission.Plugins = []admission.Plugin{{
+		Name: "ResourceQuota", Default: true,
+		New: func(d admission.Deps, _ io.Reader) (library.Interface, error) {
+			return quota.New(d.Informers.Core().V1().ResourceQuotas().Lister(), d.Client), nil
+		},
+	}}
+}
+
+func limits(pairs ...string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[corev1.ResourceName(pairs[i])] = quantity.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+// enforced writes a quota with its status, as the controller does, and waits until all servers enforce it.
+func enforced(t *testing.T, name string, hard corev1.ResourceList, clients ...kubernetes.Interface) {
+	t.Helper()
+	all := clients[0].CoreV1().ResourceQuotas("default")
+	q, err := all.Create(within(t), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: corev1.ResourceList{}}
+	for limit := range hard {
+		q.Status.Used[limit] = quantity.MustParse("0")
+	}
+	if _, err := all.UpdateStatus(within(t), q, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for i, client := range clients {
+		for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			if err = refusedDry(within(t), client, hard); apierrors.IsForbidden(err) {
+				break
+			}
+			if time.Since(start) > 20*time.Second {
+				t.Fatalf("server %d does not enforce the quota: %v", i, err)
+			}
+		}
+	}
+}
+
+// refusedDry tries one of the two kinds that a quota here allows nothing of: each quota has its own, because of several
+// quotas only the first speaks.
+func refusedDry(ctx context.Context, client kubernetes.Interface, hard corev1.ResourceList) (err error) {
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	if _, is := hard["secrets"]; is {
+		_, err = client.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "too-much"}}, dry)
+		return err
+	}
+	_, err = client.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "too-much"}}, dry)
+	return err
+}
+
+// Two servers and sixteen writers, and room for ten: ten are let in, and the status says so.
+func TestTwoServersTogetherKeepAQuota(t *testing.T) {
+	one := start(t, withQuota)
+	two := one.second(t)
+	clients := []kubernetes.Interface{one.typed(t, admin), two.typed(t, admin)}
+	namespace(t, clients[0], "default")
+	enforced(t, "q", limits("configmaps", "10", "secrets", "0"), clients...)
+	var (
+		writing sync.WaitGroup
+		made    atomic.Int32
+	)
+	for i := range 16 {
+		writing.Go(func() {
+			for j := range 5 {
+				name := fmt.Sprintf("c-%d-%d", i, j)
+				_, err := clients[i%2].CoreV1().ConfigMaps("default").Create(within(t), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+				switch {
+				case err == nil:
+					made.Add(1)
+				case !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: q, requested: configmaps=1, used: configmaps=10, limited: configmaps=10"):
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writing.Wait()
+	if made.Load() != 10 {
+		t.Errorf("%d were let in", made.Load())
+	}
+	q, err := clients[0].CoreV1().ResourceQuotas("default").Get(within(t), "q", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := q.Status.Used["configmaps"]; used.Value() != 10 {
+		t.Errorf("the status says %s", used.String())
+	}
+}
+
+// What one of two quotas refuses is charged to neither.
+func TestOneOfTwoQuotasRefuses(t *testing.T) {
+	h := start(t, withQuota)
+	client := h.typed(t, admin)
+	namespace(t, client, "default")
+	enforced(t, "a-wide", limits("configmaps", "10", "secrets", "0"), client)
+	enforced(t, "b-narrow", limits("count/configmaps", "1", "count/serviceaccounts", "0"), client)
+	var refused error
+	for i := range 3 {
+		_, err := client.CoreV1().ConfigMaps("default").Create(within(t), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("c", i)}}, metav1.CreateOptions{})
+		refused = errors.Join(refused, err)
+	}
+	if refused == nil || !strings.Contains(refused.Error(), "exceeded quota: b-narrow") {
+		t.Error(refused)
+	}
+	q, err := client.CoreV1().ResourceQuotas("default").Get(within(t), "a-wide", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := q.Status.Used["configmaps"]; used.Value() != 1 {
+		t.Errorf("the other was charged for %s", used.String())
+	}
+}
