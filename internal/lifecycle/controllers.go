@@ -2,11 +2,14 @@ package lifecycle
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
+	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
@@ -35,7 +38,24 @@ type Config struct {
 	// RootCA is the PEM bundle that workloads verify this server with. It may change.
 	RootCA func() []byte
 	// Trust is what extension servers are told to trust.
-	Trust  Trust
+	Trust Trust
+	// Leads says whether this replica writes for all, and has a channel that is closed when that changes; take the channel
+	// first. Nil: there is no other replica.
+	Leads func() (bool, <-chan struct{})
+	// Founding writes what the start waits for, and asks no webhook about it: one could be behind an extension server,
+	// which nobody reaches before this server is ready. Default Client.
+	Founding kubernetes.Interface
+	// ClusterRoles is shared like Namespaces. Nil: nothing is aggregated.
+	ClusterRoles rbacinformers.ClusterRoleInformer
+	// FrontDoor is the Service kubernetes. Without an address there is none.
+	FrontDoor FrontDoor
+	// ServiceRanges are where cluster IPs come from, for ServiceCIDRs. Nil: they are not looked after.
+	ServiceRanges []netip.Prefix
+	ServiceCIDRs  networkinginformers.ServiceCIDRInformer
+	// RepairAllocations mends what Services have claimed. Nil: nobody does.
+	RepairAllocations func(context.Context) error
+	// Quotas is what their status is made of. Without a Measure there is none.
+	Quotas Quotas
 	Logger *zap.Logger
 }
 
@@ -46,15 +66,24 @@ type Controllers struct {
 	rootCA          *rootCAPublisher
 	serviceAccounts *defaultServiceAccounts
 	namespaces      *namespaceFinalizer
-	ready           chan struct{}
-	log             *zap.Logger
+	// The rest are nil where there is nothing for them to do.
+	roles     *clusterRoleAggregator
+	frontDoor *frontDoor
+	cidrs     *serviceCIDRs
+	repair    *allocationRepair
+	quotas    *quotaStatus
+	ready     chan struct{}
+	log       *zap.Logger
 }
 
 // New prepares the controllers. It asks for the shared informer, so that starting its factory afterwards starts it.
 func New(cfg Config) *Controllers {
 	cfg.Namespaces.Informer()
 	log := cfg.Logger.Named("lifecycle")
-	return &Controllers{
+	if cfg.Founding == nil {
+		cfg.Founding = cfg.Client
+	}
+	c := &Controllers{
 		system:          newSystemNamespaces(cfg.Client, cfg.Namespaces, log),
 		trust:           newTrustPublisher(cfg.Client, cfg.Trust, log),
 		rootCA:          newRootCAPublisher(cfg.Client, cfg.Namespaces, cfg.RootCA, log),
@@ -63,10 +92,29 @@ func New(cfg Config) *Controllers {
 		ready:           make(chan struct{}),
 		log:             log,
 	}
+	c.system.election, c.rootCA.election, c.serviceAccounts.election = cfg.Leads, cfg.Leads, cfg.Leads
+	if cfg.ClusterRoles != nil {
+		cfg.ClusterRoles.Informer()
+		c.roles = &clusterRoleAggregator{client: cfg.Client, roles: cfg.ClusterRoles, election: cfg.Leads, log: log}
+	}
+	if cfg.FrontDoor.Address.IsValid() {
+		c.frontDoor = newFrontDoor(cfg, log)
+	}
+	if len(cfg.ServiceRanges) > 0 {
+		cfg.ServiceCIDRs.Informer()
+		c.cidrs = &serviceCIDRs{client: cfg.Founding, cidrs: cfg.ServiceCIDRs, ranges: cfg.ServiceRanges, election: cfg.Leads, log: log}
+	}
+	if cfg.RepairAllocations != nil {
+		c.repair = &allocationRepair{cfg.RepairAllocations, cfg.Leads, log}
+	}
+	if cfg.Quotas.Measure != nil {
+		c.quotas = newQuotaStatus(cfg, log)
+	}
+	return c
 }
 
-// Ready is closed once the system namespaces exist and extension servers can read whom to trust: what somebody who was
-// told that this server is ready will look for first.
+// Ready is closed once the system namespaces and the Service kubernetes exist and extension servers can read whom to
+// trust: what somebody who was told that this server is ready will look for first.
 func (c *Controllers) Ready() <-chan struct{} { return c.ready }
 
 // Run blocks until ctx ends and every controller has returned.
@@ -76,17 +124,43 @@ func (c *Controllers) Run(ctx context.Context) error {
 	}
 	close(c.ready)
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{
-		c.system.run, c.trust.run, c.rootCA.run, c.serviceAccounts.run, c.namespaces.run,
-	} {
+	for _, run := range c.all() {
 		g.Go(func() error { return run(ctx) })
 	}
 	return g.Wait()
 }
 
+// all of them but trust write for all replicas, in the one that leads: what a replica trusts is its own to publish.
+func (c *Controllers) all() []func(context.Context) error {
+	all := []func(context.Context) error{c.system.run, c.trust.run, c.rootCA.run, c.serviceAccounts.run, c.namespaces.run}
+	if c.roles != nil {
+		all = append(all, c.roles.run)
+	}
+	if c.frontDoor != nil {
+		all = append(all, c.frontDoor.run)
+	}
+	if c.cidrs != nil {
+		all = append(all, c.cidrs.run)
+	}
+	if c.repair != nil {
+		all = append(all, c.repair.run)
+	}
+	if c.quotas != nil {
+		all = append(all, c.quotas.run)
+	}
+	return all
+}
+
 // prepare makes what Ready promises. Storage may still be electing its leader, so it tries until it succeeds or ctx ends.
 func (c *Controllers) prepare(ctx context.Context) bool {
-	for _, step := range []func(context.Context) error{c.system.ensure, c.trust.publish} {
+	steps := []func(context.Context) error{c.system.ensure, c.trust.publish}
+	if c.cidrs != nil {
+		steps = append(steps, c.cidrs.ensure)
+	}
+	if c.frontDoor != nil {
+		steps = append(steps, c.frontDoor.ensure)
+	}
+	for _, step := range steps {
 		for {
 			err := step(ctx)
 			if ctx.Err() != nil {

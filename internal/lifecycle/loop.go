@@ -33,7 +33,9 @@ type loop struct {
 	// changed, if any, each return a channel that is closed when something changed that may let waiting namespaces go on.
 	changed []func() <-chan struct{}
 	waiting func() []string
-	log     *zap.Logger
+	// election, if any, says when this replica is the one that reconciles. Until then names gather.
+	election election
+	log      *zap.Logger
 }
 
 // source is an informer whose events concern namespaces.
@@ -74,7 +76,7 @@ func (l *loop) run(ctx context.Context, sources ...source) error {
 	}
 	for range l.workers {
 		joined.Go(func() {
-			for l.next(ctx, queue) {
+			for l.election.await(ctx) && l.next(ctx, queue) {
 			}
 		})
 	}
@@ -107,6 +109,10 @@ func (l *loop) next(ctx context.Context, queue workqueue.TypedRateLimitingInterf
 		return false
 	}
 	defer queue.Done(ns)
+	if !l.election.won() {
+		queue.Add(ns) // another replica leads by now; should it die, this one knows what to look at
+		return true
+	}
 	again, err := l.guarded(ctx, ns)
 	switch {
 	case ctx.Err() != nil:

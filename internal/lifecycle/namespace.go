@@ -48,6 +48,7 @@ type namespaceFinalizer struct {
 	recall     recall
 	cleared    cleared
 	waiting    waiting
+	election   election
 	log        *zap.Logger
 }
 
@@ -60,6 +61,7 @@ func newNamespaceFinalizer(cfg Config, log *zap.Logger) *namespaceFinalizer {
 		probe:      cfg.Probe,
 		debts:      cfg.Debts,
 		cycleGrace: cmp.Or(cfg.CycleGrace, DefaultCycleGrace),
+		election:   cfg.Leads,
 		log:        log,
 	}
 	f.sweeper = &sweeper{client: cfg.Client, metadata: cfg.Metadata, recall: &f.recall, cleared: &f.cleared}
@@ -68,7 +70,7 @@ func newNamespaceFinalizer(cfg Config, log *zap.Logger) *namespaceFinalizer {
 
 func (f *namespaceFinalizer) run(ctx context.Context) error {
 	l := &loop{
-		name: "namespace-finalizer", workers: 10, log: f.log,
+		name: "namespace-finalizer", workers: 10, election: f.election, log: f.log,
 		settle: settleNamespace, every: 5 * time.Minute, reconcile: f.reconcile,
 		changed: append(slices.Clone(f.changed), f.debts.Changed), waiting: f.waiting.all,
 	}

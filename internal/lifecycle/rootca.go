@@ -28,6 +28,7 @@ type rootCAPublisher struct {
 	published  cache.SharedIndexInformer
 	bundle     func() []byte
 	log        *zap.Logger
+	election   election
 }
 
 func newRootCAPublisher(client kubernetes.Interface, namespaces coreinformers.NamespaceInformer, bundle func() []byte, log *zap.Logger) *rootCAPublisher {
@@ -42,7 +43,7 @@ func newRootCAPublisher(client kubernetes.Interface, namespaces coreinformers.Na
 
 func (p *rootCAPublisher) run(ctx context.Context) error {
 	// The bundle may be replaced while we run; every minute finds that.
-	l := &loop{name: "root-ca", workers: 2, reconcile: p.reconcile, every: time.Minute, log: p.log}
+	l := &loop{name: "root-ca", workers: 2, election: p.election, reconcile: p.reconcile, every: time.Minute, log: p.log}
 	return l.run(ctx,
 		source{informer: p.namespaces.Informer(), namespace: nameOf},
 		source{informer: p.published, namespace: namespaceOf, owned: true})

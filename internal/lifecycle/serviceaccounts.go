@@ -22,6 +22,7 @@ type defaultServiceAccounts struct {
 	namespaces coreinformers.NamespaceInformer
 	accounts   cache.SharedIndexInformer
 	log        *zap.Logger
+	election   election
 }
 
 func newDefaultServiceAccounts(client kubernetes.Interface, namespaces coreinformers.NamespaceInformer, log *zap.Logger) *defaultServiceAccounts {
@@ -35,7 +36,7 @@ func newDefaultServiceAccounts(client kubernetes.Interface, namespaces coreinfor
 }
 
 func (s *defaultServiceAccounts) run(ctx context.Context) error {
-	l := &loop{name: "default-serviceaccounts", workers: 2, reconcile: s.reconcile, log: s.log}
+	l := &loop{name: "default-serviceaccounts", workers: 2, election: s.election, reconcile: s.reconcile, log: s.log}
 	return l.run(ctx,
 		source{informer: s.namespaces.Informer(), namespace: nameOf},
 		source{informer: s.accounts, namespace: namespaceOf, owned: true})

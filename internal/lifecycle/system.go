@@ -24,6 +24,7 @@ type systemNamespaces struct {
 	client     kubernetes.Interface
 	namespaces coreinformers.NamespaceInformer
 	log        *zap.Logger
+	election   election
 }
 
 func newSystemNamespaces(client kubernetes.Interface, namespaces coreinformers.NamespaceInformer, log *zap.Logger) *systemNamespaces {
@@ -61,7 +62,7 @@ func (s *systemNamespaces) create(ctx context.Context, name string) error {
 }
 
 func (s *systemNamespaces) run(ctx context.Context) error {
-	l := &loop{name: "system-namespaces", workers: 1, reconcile: s.reconcile, every: time.Minute, log: s.log}
+	l := &loop{name: "system-namespaces", workers: 1, election: s.election, reconcile: s.reconcile, every: time.Minute, log: s.log}
 	return l.run(ctx, source{informer: s.namespaces.Informer(), namespace: func(obj any) string {
 		if ns, ok := obj.(*corev1.Namespace); ok && slices.Contains(systemNames, ns.Name) {
 			return ns.Name
