@@ -112,7 +112,7 @@ func TestConversionByAWebhook(t *testing.T) {
 		s := startSea(t)
 		s.define(t, withConversion("{service: {namespace: work, name: converter}}"))
 		_, err := s.dynamic.Resource(lamps("v1beta1")).Create(within(t), old, metav1.CreateOptions{})
-		if err == nil || !strings.Contains(err.Error(), "set spec.conversion.webhook.clientConfig.url") {
+		if err == nil || !strings.Contains(err.Error(), "set clientConfig.url") {
 			t.Fatalf("got %v", err)
 		}
 	})

@@ -84,7 +84,7 @@ func (i *installer) addDefinitions(cfg Config, shelf *shelf, own definitionClien
 	return crds.New(crds.Config{
 		Client: own, Informers: own.informers,
 		Instances: optionsFunc(shelf.instances), Admission: i.admission, Authorizer: i.authorizer,
-		BuiltIn: i.builtIn.Has, Schemas: schemas, Webhooks: cfg.ConversionWebhooks, Alone: shelf.embedded(),
+		BuiltIn: i.builtIn.Has, Schemas: schemas, Webhooks: cfg.Webhooks, Alone: shelf.embedded(),
 		Changed: changed, MinWatchTimeout: minWatchTimeout, MaxBodyBytes: maxBodyBytes,
 		Logger: cfg.Logger.Named("crds"),
 	})

@@ -11,7 +11,7 @@ import (
 type Discovery struct {
 	// Core is for /api: one item without a name.
 	Core []apidiscoveryv2.APIGroupDiscovery
-	// Groups are for /apis, one item per group, in the order of the table.
+	// Groups are for /apis, one item per group, in the order of the table, the preferred version first.
 	Groups []apidiscoveryv2.APIGroupDiscovery
 }
 
@@ -27,6 +27,12 @@ func (d *Discovery) add(version schema.GroupVersion, resources []apidiscoveryv2.
 	if version.Group == "" {
 		d.Core = append(d.Core, item)
 		return
+	}
+	for i := range d.Groups {
+		if d.Groups[i].Name == item.Name {
+			d.Groups[i].Versions = append(d.Groups[i].Versions, item.Versions...)
+			return
+		}
 	}
 	d.Groups = append(d.Groups, item)
 }

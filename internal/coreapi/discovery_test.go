@@ -32,7 +32,10 @@ func TestDiscovery(t *testing.T) {
 		{"", "namespaces", "create delete get list patch update watch", "ns", "namespace", "finalize status"},
 		{"", "configmaps", "create delete deletecollection get list patch update watch", "cm", "configmap", ""},
 		{"", "serviceaccounts", "create delete deletecollection get list patch update watch", "sa", "serviceaccount", "token"},
-		{"", "pods", "create delete deletecollection get list patch update watch", "po", "pod", "status"},
+		{"", "pods", "create delete deletecollection get list patch update watch", "po", "pod", "binding ephemeralcontainers eviction resize status"},
+		{"", "componentstatuses", "get list", "cs", "componentstatus", ""},
+		{"certificates.k8s.io", "certificatesigningrequests", "create delete deletecollection get list patch update watch", "csr", "certificatesigningrequest", "approval status"},
+		{"storage.k8s.io", "csinodes", "create delete deletecollection get list patch update watch", "", "csinode", "status"},
 		{"apiregistration.k8s.io", "apiservices", "create delete deletecollection get list patch update watch", "", "apiservice", "status"},
 		{"events.k8s.io", "events", "create delete deletecollection get list patch update watch", "ev", "event", ""},
 		{"authentication.k8s.io", "tokenreviews", "create", "", "tokenreview", ""},
@@ -58,7 +61,11 @@ func TestDiscovery(t *testing.T) {
 			}
 		})
 	}
-	if versions := h.BuiltIn(); len(versions) != len(d.Core)+len(d.Groups) || versions[0].String() != "v1" {
+	discovered := len(d.Core)
+	for _, group := range d.Groups {
+		discovered += len(group.Versions)
+	}
+	if versions := h.BuiltIn(); len(versions) != discovered || versions[0].String() != "v1" {
 		t.Fatalf("group-versions %v", versions)
 	}
 }

@@ -3,7 +3,8 @@
 // The groups of the front door itself are served by the REST machinery of k8s.io/apiserver over one etcd client: the
 // machinery brings patches, apply, dry runs, the watch cache and Table; the kinds, their columns, defaults, validation
 // and the way they are stored are ours, one entry each in resources.go. Each v1 type is its own internal version, so
-// nothing is converted between the wire and etcd; the one exception is Event, which two groups serve (events.go).
+// nothing is converted between the wire and etcd; the exceptions are Event, which two groups serve (events.go), and
+// HorizontalPodAutoscaler, which two versions show (autoscaling.go).
 //
 // Definitions of custom resources and what they define (sub-package crds) are served by the same handler, chosen by
 // group-version; a definition cannot take a group-version of the table. What is served therefore changes while the server

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	localadmission "portico.dev/internal/coreapi/admission"
+	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
 	"portico.dev/internal/coreapi/definitions"
 	"portico.dev/internal/respond"
@@ -36,6 +38,8 @@ type api struct {
 	handler   http.Handler
 	discovery Discovery // without what custom resources add to it
 	custom    *crds.Definitions
+	repairer  *allocation.Repairer
+	admission *localadmission.Chain
 }
 
 // servedGroup is a group-version with the storage of each of its resources and subresources.
@@ -46,11 +50,23 @@ type servedGroup struct {
 
 // install opens the storages and registers every resource: what GenericAPIServer.InstallAPIGroups does, without its
 // demand for OpenAPI documents, which are built at generate time, and without a server around it.
-func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed func()) (*api, error) {
+func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed func(),
+	admissionFor func(*storages) (*localadmission.Chain, error),
+) (_ *api, err error) {
 	all, err := openAll(cfg, c, shelf, &neighbours{definitions: own.crds().Lister()})
 	if err != nil {
 		return nil, err
 	}
+	admit, err := admissionFor(all)
+	if err != nil {
+		return nil, err
+	}
+	built := &api{repairer: all.repairer, admission: admit}
+	defer func() {
+		if err != nil {
+			admit.Abandon()
+		}
+	}()
 	schemas, err := schemasOf(c, all.groups, definitions.GetOpenAPIDefinitions)
 	if err != nil {
 		return nil, err
@@ -61,12 +77,11 @@ func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed 
 	}
 	installer := &installer{
 		codec: c, converter: converter, authorizer: cfg.Authorizer,
-		admission: admissionChain(currentNamespace(all.namespaces)),
-		builtIn:   sets.New(builtInGroupVersions()...),
+		admission: admit,
+		builtIn:   sets.New(cfg.RuntimeConfig.builtIn()...),
 		container: newContainer(), equivalents: runtime.NewEquivalentResourceRegistry(),
 	}
-	built := &api{}
-	if err := installer.addAll(all.groups, &built.discovery); err != nil {
+	if err = installer.addAll(all.groups, &built.discovery); err != nil {
 		return nil, err
 	}
 	if built.custom, err = installer.addDefinitions(cfg, shelf, own, changed, &built.discovery); err != nil {

@@ -36,11 +36,6 @@ func keepNamespaceFinalizers(obj, old runtime.Object) {
 	ns.Spec.Finalizers = old.(*corev1.Namespace).Spec.Finalizers
 }
 
-// preparePod gives a pod the status of one that nobody has looked at yet.
-func preparePod(obj runtime.Object) {
-	obj.(*corev1.Pod).Status = corev1.PodStatus{Phase: corev1.PodPending}
-}
-
 // stampLocal makes a Local APIService available at once: there is no backend to ask.
 func stampLocal(obj runtime.Object) {
 	service := obj.(*apiregistrationv1.APIService)

@@ -16,7 +16,7 @@ type group struct {
 	addToScheme func(*runtime.Scheme) error
 	// resources are stored.
 	resources []resource
-	// transient kinds are posted, answered and forgotten (reviews); reviews.go serves them.
+	// transient kinds are not stored: they are posted, answered and forgotten (reviews.go), or found out (componentstatus.go).
 	transient []runtime.Object
 }
 
@@ -60,6 +60,18 @@ type resource struct {
 	// prepareCreate and prepareUpdate follow the rules above, for what a kind has of its own.
 	prepareCreate func(obj runtime.Object)
 	prepareUpdate func(obj, old runtime.Object)
+	// prepareStatus does the same for writes to the status subresource.
+	prepareStatus func(obj, old runtime.Object)
+	// statusKeeps are the fields of metadata that prepareStatus restores although statusMeta is set, as paths.
+	statusKeeps [][]string
+	// alsoAt are other versions of the group in which clients see the same objects.
+	alsoAt []schema.GroupVersion
+	// warnsAgain reports whether an update is worth the warnings of a create. Nil: every one is.
+	warnsAgain func(obj, old runtime.Object) bool
+	// stamp writes into a new object what follows from the request: who asks.
+	stamp func(ctx context.Context, obj runtime.Object)
+	// specOnce drops what updates say of the spec: it stays as it was created.
+	specOnce bool
 	// deletion replaces the strategy of deletions. Nil: objects without finalizers go at once.
 	deletion func(strategy) rest.RESTDeleteStrategy
 	// guard refuses a write that its author may not make although the request was allowed. old is nil on create.

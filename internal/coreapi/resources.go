@@ -7,6 +7,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -33,7 +35,10 @@ const eventLifetime = time.Hour
 // clients have come to rely on both.
 func groups() []group {
 	return []group{
-		{version: corev1.SchemeGroupVersion, addToScheme: corev1.AddToScheme, resources: coreResources()},
+		{
+			version: corev1.SchemeGroupVersion, addToScheme: corev1.AddToScheme, resources: coreResources(),
+			transient: []runtime.Object{&corev1.ComponentStatus{}, &corev1.ComponentStatusList{}, &corev1.Binding{}},
+		},
 		{version: apiregistrationv1.SchemeGroupVersion, addToScheme: apiregistrationv1.AddToScheme, resources: registrationResources()},
 		{version: eventsv1.SchemeGroupVersion, addToScheme: eventsv1.AddToScheme}, // shows core's Events: install.go
 		{
@@ -59,10 +64,17 @@ func groups() []group {
 		}}},
 		{version: flowcontrolv1.SchemeGroupVersion, addToScheme: flowcontrolv1.AddToScheme, resources: flowResources()},
 		{version: appsv1.SchemeGroupVersion, addToScheme: appsv1.AddToScheme, resources: appsResources()},
+		{version: autoscalingv2.SchemeGroupVersion, addToScheme: autoscalingv2.AddToScheme, resources: autoscalingResources()},
+		{ // shows the objects of v2: workloads.go
+			version: autoscalingv1.SchemeGroupVersion, addToScheme: autoscalingv1.AddToScheme, transient: []runtime.Object{&autoscalingv1.Scale{}},
+		},
 		{version: batchv1.SchemeGroupVersion, addToScheme: batchv1.AddToScheme, resources: batchResources()},
 		{version: certificatesv1.SchemeGroupVersion, addToScheme: certificatesv1.AddToScheme, resources: certificatesResources()},
 		{version: networkingv1.SchemeGroupVersion, addToScheme: networkingv1.AddToScheme, resources: networkingResources()},
-		{version: policyv1.SchemeGroupVersion, addToScheme: policyv1.AddToScheme, resources: policyResources()},
+		{
+			version: policyv1.SchemeGroupVersion, addToScheme: policyv1.AddToScheme, resources: policyResources(),
+			transient: []runtime.Object{&policyv1.Eviction{}},
+		},
 		{version: storagev1.SchemeGroupVersion, addToScheme: storagev1.AddToScheme, resources: storageResources()},
 		{version: schedulingv1.SchemeGroupVersion, addToScheme: schedulingv1.AddToScheme, resources: schedulingResources()},
 		{version: nodev1.SchemeGroupVersion, addToScheme: nodev1.AddToScheme, resources: nodeResources()},

@@ -12,7 +12,8 @@ func certificatesResources() []resource {
 			}),
 			status: statusOf(func(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestStatus {
 				return &o.Status
-			}),
+			}), statusMeta: true,
+			specOnce: true, stamp: stampRequester,
 		},
 	}
 }

@@ -51,23 +51,28 @@ func coreResources() []resource {
 			object: &corev1.Pod{}, list: &corev1.PodList{}, cached: true, blindUpdate: true, generations: true,
 			spec:   specOf(func(p *corev1.Pod) *corev1.PodSpec { return &p.Spec }),
 			status: statusOf(func(p *corev1.Pod) *corev1.PodStatus { return &p.Status }), statusMeta: true,
-			prepareCreate: preparePod, deletion: withGrace,
+			prepareCreate: preparePod, prepareUpdate: keepPodResources, prepareStatus: keepOfPodStatus,
+			statusKeeps: [][]string{{"metadata", "ownerReferences"}, {"metadata", "deletionTimestamp"}},
+			deletion:    withGrace, warnsAgain: never,
 		},
 		{
 			name: "persistentvolumes", singular: "persistentvolume", shortNames: []string{"pv"}, clusterScoped: true,
 			object: &corev1.PersistentVolume{}, list: &corev1.PersistentVolumeList{}, cached: true, blindUpdate: true,
 			spec:   specOf(func(v *corev1.PersistentVolume) *corev1.PersistentVolumeSpec { return &v.Spec }),
 			status: statusOf(func(v *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &v.Status }), statusMeta: true,
+			prepareCreate: prepareVolume, prepareStatus: datePhase,
 		},
 		{
 			name: "persistentvolumeclaims", singular: "persistentvolumeclaim", shortNames: []string{"pvc"},
 			object: &corev1.PersistentVolumeClaim{}, list: &corev1.PersistentVolumeClaimList{}, cached: true, blindUpdate: true,
 			spec:   specOf(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimSpec { return &c.Spec }),
 			status: statusOf(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status }), statusMeta: true,
+			prepareCreate: prepareClaim, prepareUpdate: updateClaim, prepareStatus: dropVolumeHealth,
 		},
 		{
 			name: "limitranges", singular: "limitrange", shortNames: []string{"limits"},
 			object: &corev1.LimitRange{}, list: &corev1.LimitRangeList{}, createOnUpdate: true, blindUpdate: true,
+			prepareCreate: nameLimitRange,
 		},
 		{
 			name: "resourcequotas", singular: "resourcequota", shortNames: []string{"quota"},
@@ -77,14 +82,16 @@ func coreResources() []resource {
 		},
 		{
 			name: "podtemplates", singular: "podtemplate",
-			object: &corev1.PodTemplate{}, list: &corev1.PodTemplateList{}, createOnUpdate: true, blindUpdate: true, generations: true,
-			spec: partOf("template", func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }),
+			object: &corev1.PodTemplate{}, list: &corev1.PodTemplateList{}, blindUpdate: true, generations: true,
+			spec: partOf("template", func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }), warnsAgain: newGeneration,
 		},
 		{
 			name: "replicationcontrollers", singular: "replicationcontroller", shortNames: []string{"rc"}, categories: []string{"all"},
-			object: &corev1.ReplicationController{}, list: &corev1.ReplicationControllerList{}, blindUpdate: true, generations: true,
+			object: &corev1.ReplicationController{}, list: &corev1.ReplicationControllerList{}, directory: "controllers",
+			blindUpdate: true, generations: true,
 			spec:   specOf(func(c *corev1.ReplicationController) *corev1.ReplicationControllerSpec { return &c.Spec }),
-			status: statusOf(func(c *corev1.ReplicationController) *corev1.ReplicationControllerStatus { return &c.Status }),
+			status: statusOf(func(c *corev1.ReplicationController) *corev1.ReplicationControllerStatus { return &c.Status }), statusMeta: true,
+			deletion: keepDependents, warnsAgain: newGeneration,
 		},
 	}
 }

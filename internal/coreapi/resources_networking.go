@@ -6,9 +6,10 @@ func networkingResources() []resource {
 	return []resource{
 		{
 			name: "ingresses", singular: "ingress", shortNames: []string{"ing"},
-			object: &networkingv1.Ingress{}, list: &networkingv1.IngressList{}, cached: true, blindUpdate: true, generations: true,
+			object: &networkingv1.Ingress{}, list: &networkingv1.IngressList{}, directory: "ingress",
+			cached: true, blindUpdate: true, generations: true,
 			spec:   specOf(func(o *networkingv1.Ingress) *networkingv1.IngressSpec { return &o.Spec }),
-			status: statusOf(func(o *networkingv1.Ingress) *networkingv1.IngressStatus { return &o.Status }),
+			status: statusOf(func(o *networkingv1.Ingress) *networkingv1.IngressStatus { return &o.Status }), statusMeta: true,
 		},
 		{
 			name: "ingressclasses", singular: "ingressclass", clusterScoped: true,

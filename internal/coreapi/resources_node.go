@@ -6,7 +6,7 @@ func nodeResources() []resource {
 	return []resource{
 		{
 			name: "runtimeclasses", singular: "runtimeclass", clusterScoped: true,
-			object: &nodev1.RuntimeClass{}, list: &nodev1.RuntimeClassList{}, cached: true,
+			object: &nodev1.RuntimeClass{}, list: &nodev1.RuntimeClassList{}, cached: true, createOnUpdate: true,
 		},
 	}
 }

@@ -8,7 +8,7 @@ func policyResources() []resource {
 			name: "poddisruptionbudgets", singular: "poddisruptionbudget", shortNames: []string{"pdb"},
 			object: &policyv1.PodDisruptionBudget{}, list: &policyv1.PodDisruptionBudgetList{}, cached: true, generations: true,
 			spec:   specOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetSpec { return &o.Spec }),
-			status: statusOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &o.Status }),
+			status: statusOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &o.Status }), statusMeta: true,
 		},
 	}
 }

@@ -7,6 +7,7 @@ func schedulingResources() []resource {
 		{
 			name: "priorityclasses", singular: "priorityclass", shortNames: []string{"pc"}, clusterScoped: true,
 			object: &schedulingv1.PriorityClass{}, list: &schedulingv1.PriorityClassList{}, cached: true, blindUpdate: true,
+			generations: true, sameContent: sameAlways,
 		},
 	}
 }

@@ -22,11 +22,13 @@ func storageResources() []resource {
 		{
 			name: "csinodes", singular: "csinode", clusterScoped: true,
 			object: &storagev1.CSINode{}, list: &storagev1.CSINodeList{}, cached: true,
-			spec: specOf(func(o *storagev1.CSINode) *storagev1.CSINodeSpec { return &o.Spec }),
+			spec:          specOf(func(o *storagev1.CSINode) *storagev1.CSINodeSpec { return &o.Spec }),
+			status:        statusOf(func(o *storagev1.CSINode) *storagev1.CSINodeStatus { return &o.Status }),
+			prepareStatus: dropStorageHealth,
 		},
 		{
 			name: "csistoragecapacities", singular: "csistoragecapacity",
-			object: &storagev1.CSIStorageCapacity{}, list: &storagev1.CSIStorageCapacityList{}, blindUpdate: true,
+			object: &storagev1.CSIStorageCapacity{}, list: &storagev1.CSIStorageCapacityList{},
 		},
 		{
 			name: "volumeattributesclasses", singular: "volumeattributesclass", shortNames: []string{"vac"}, clusterScoped: true,

@@ -18,7 +18,7 @@ type codecs struct {
 	scheme     *runtime.Scheme
 	factory    serializer.CodecFactory
 	parameters runtime.ParameterCodec
-	protobuf   runtime.Serializer
+	stored     runtime.Serializer // what objects are stored as
 }
 
 func newCodecs() (*codecs, error) {
@@ -36,10 +36,10 @@ func newCodecs() (*codecs, error) {
 	return &codecs{scheme, factory, runtime.NewParameterCodec(scheme), info.Serializer}, nil
 }
 
-// storage is the codec between etcd and memory: protobuf of the stored version, read back in whichever encoding it was
-// written (kube-apiserver may have been there before us).
+// storage is the codec between etcd and memory: the stored version in the form that storeAs said, protobuf by default, and
+// read back in whichever form it was written (kube-apiserver may have been there before us).
 func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
-	return c.factory.CodecForVersions(c.protobuf, c.factory.UniversalDeserializer(), stored, internalOf(stored.Group))
+	return c.factory.CodecForVersions(c.stored, c.factory.UniversalDeserializer(), stored, internalOf(stored.Group))
 }
 
 func internalOf(group string) schema.GroupVersion {
@@ -51,6 +51,7 @@ func internalOf(group string) schema.GroupVersion {
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	versions := map[string][]schema.GroupVersion{} // of each group, the preferred first
 	for _, g := range groups() {
 		if err := g.addToScheme(scheme); err != nil {
 			return nil, fmt.Errorf("register %s: %w", g.version, err)
@@ -61,7 +62,8 @@ func newScheme() (*runtime.Scheme, error) {
 		for _, kind := range g.transient {
 			scheme.AddKnownTypes(internalOf(g.version.Group), kind.DeepCopyObject())
 		}
-		if err := scheme.SetVersionPriority(g.version); err != nil {
+		versions[g.version.Group] = append(versions[g.version.Group], g.version)
+		if err := scheme.SetVersionPriority(versions[g.version.Group]...); err != nil {
 			return nil, fmt.Errorf("register %s: %w", g.version, err)
 		}
 	}
@@ -69,6 +71,9 @@ func newScheme() (*runtime.Scheme, error) {
 	scheme.AddKnownTypes(internalOf(eventsGroup), &corev1.Event{}, &corev1.EventList{})
 	if err := addEventConversions(scheme); err != nil {
 		return nil, fmt.Errorf("register event conversions: %w", err)
+	}
+	if err := addAutoscalerConversions(scheme); err != nil {
+		return nil, fmt.Errorf("register autoscaler conversions: %w", err)
 	}
 	defaults.Register(scheme)
 	if err := selectable.Register(scheme); err != nil {

@@ -19,7 +19,7 @@ type served struct {
 	groupVersions sets.Set[schema.GroupVersion]
 }
 
-// builtInGroupVersions are the table's, core first, then as clients should prefer them, and that of definitions.
+// builtInGroupVersions, whether they are turned on or not, are the table's, core first, then as clients should prefer them, and that of definitions.
 func builtInGroupVersions() []schema.GroupVersion {
 	var all []schema.GroupVersion
 	for _, g := range groups() {
@@ -29,10 +29,10 @@ func builtInGroupVersions() []schema.GroupVersion {
 }
 
 // withCustom adds what definitions serve to what is built in. A group that both serve is one group.
-func withCustom(builtIn Discovery, custom *crds.Served) *served {
+func withCustom(builtIn Discovery, versions []schema.GroupVersion, custom *crds.Served) *served {
 	s := &served{
 		discovery:     Discovery{Core: builtIn.Core, Groups: slices.Clone(builtIn.Groups)},
-		groupVersions: sets.New(builtInGroupVersions()...).Insert(custom.GroupVersions()...),
+		groupVersions: sets.New(versions...).Insert(custom.GroupVersions()...),
 	}
 	for _, group := range custom.Groups {
 		at := slices.IndexFunc(s.discovery.Groups, func(g apidiscoveryv2.APIGroupDiscovery) bool { return g.Name == group.Name })
@@ -68,7 +68,7 @@ func (n *notice) give() {
 }
 
 // BuiltIn are the group-versions that are served as long as the server runs.
-func (s *Server) BuiltIn() []schema.GroupVersion { return builtInGroupVersions() }
+func (s *Server) BuiltIn() []schema.GroupVersion { return s.cfg.RuntimeConfig.builtIn() }
 
 // GroupVersions are those served now: the built-in ones, and, once Ready, those of custom resources, which come and go.
 // The caller must not change the set.
@@ -85,6 +85,20 @@ func (s *Server) Documents() []crds.Document {
 	default:
 		return nil
 	}
+}
+
+// Swagger is the OpenAPI v2 document of custom resources, once Ready, and nil before.
+func (s *Server) Swagger() (*crds.Swagger, error) {
+	select {
+	case <-s.ready:
+	default:
+		return nil, nil
+	}
+	swagger, err := s.custom.Swagger()
+	if err != nil {
+		return nil, err
+	}
+	return &swagger, nil
 }
 
 // Changed is closed when Discovery, GroupVersions or Documents next change. Take it before reading them, or the change

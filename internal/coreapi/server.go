@@ -10,14 +10,19 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
+	"portico.dev/internal/coreapi/admission"
+	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
+	"portico.dev/internal/coreapi/hooks"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/store"
 )
@@ -45,8 +50,21 @@ type Config struct {
 	TokenAuthenticator authenticator.Token
 	// TokenIssuer signs the tokens of serviceaccounts/token. Nil: the subresource is not served.
 	TokenIssuer TokenIssuer
-	// ConversionWebhooks is how webhooks that convert custom resources are reached. Default: by URL.
-	ConversionWebhooks crds.Webhooks
+	// ServiceNetwork is where Services get their addresses and ports from. Default kube-apiserver's ranges.
+	ServiceNetwork ServiceNetwork
+	// EventTTL is how long Events are kept. Default an hour.
+	EventTTL time.Duration
+	// Webhooks is how webhooks are reached: those of admission, and those that convert custom resources. Default: by URL.
+	Webhooks hooks.Webhooks
+	// Admission says what every write passes after authorization. Default NamespaceLifecycle alone.
+	Admission admission.Config
+	// RESTMapper knows the kinds that backends serve too, and asks nobody. Nil, or nil when asked: only the kinds that are
+	// served here are known to admission.
+	RESTMapper func() meta.RESTMapper
+	// Storage says how objects are stored.
+	Storage Storage
+	// RuntimeConfig says which of the built-in APIs are served. Default all.
+	RuntimeConfig RuntimeConfig
 	// Logger may be nil.
 	Logger *zap.Logger
 }
@@ -64,6 +82,9 @@ type Server struct {
 	merging sync.Mutex // makes served follow builtIn and custom in their order
 	builtIn Discovery
 	custom  *crds.Definitions // written before ready is closed
+	// repairer too is written before ready is closed.
+	repairer *allocation.Repairer
+	prepared func() preparedDocs // made when they are first asked for
 
 	mu        sync.RWMutex   // guards the two handlers, and the step from them to inFlight
 	installed http.Handler   // nil until there are storages, and after the end
@@ -89,7 +110,11 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
 	}
+	if err := c.storeAs(cfg.Storage.MediaType); err != nil {
+		return nil, fmt.Errorf("local groups: %w", err)
+	}
 	s := &Server{cfg: cfg, log: cfg.Logger, codec: c, ready: make(chan struct{}), changes: newNotice()}
+	s.prepared = sync.OnceValue(cfg.RuntimeConfig.prepareDocs)
 	s.served.Store(&served{groupVersions: sets.New(s.BuiltIn()...)})
 	if s.own, err = newDefinitionClient(s); err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
@@ -110,56 +135,68 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("local groups: %w", store.ErrNotReady)
 	}
 	started := time.Now()
-	shelf := newShelf(client, s.cfg.Store.Prefix(), s.codec)
+	shelf := newShelf(client, s.cfg.Store.Prefix(), s.codec, s.cfg.Storage)
 	defer shelf.close()
-	api, err := install(s.cfg, s.codec, shelf, s.own, s.merge)
+	api, err := install(s.cfg, s.codec, shelf, s.own, s.merge, s.newAdmission)
 	if err != nil {
 		return fmt.Errorf("local groups: %w", err)
 	}
+	defer api.admission.Abandon()
 	if err := shelf.awaitCaches(ctx, cacheTimeout); err != nil {
+		abandon(api.custom)
 		if ctx.Err() != nil {
 			return nil
 		}
 		return fmt.Errorf("local groups: %w", err)
 	}
-	s.builtIn, s.custom = api.discovery, api.custom
+	s.builtIn, s.custom, s.repairer = api.discovery, api.custom, api.repairer
 	s.mu.Lock()
 	s.installed = api.handler
 	s.mu.Unlock()
 
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- s.custom.Run(ctx) }()
-	select {
-	case <-s.custom.Ready():
+	defer cancel()
+	behind, ctx := errgroup.WithContext(ctx)
+	behind.Go(func() error { return labelledRun(ctx, "custom resources", s.custom.Run) })
+	behind.Go(func() error { return labelledRun(ctx, "admission", api.admission.Run) })
+	if allClosed(ctx, s.custom.Ready(), api.admission.Ready()) {
 		s.merge()
 		s.mu.Lock()
 		s.serving = api.handler
 		s.mu.Unlock()
 		close(s.ready)
 		s.log.Info("local groups are ready", zap.Duration("took", time.Since(started)))
-		select {
-		case <-ctx.Done():
-		case err = <-ended:
-			ended <- err
-		}
-	case err = <-ended:
-		ended <- err
-	case <-ctx.Done():
+		<-ctx.Done()
 	}
 	s.drain()
 	cancel()
-	if err = <-ended; err != nil {
-		return fmt.Errorf("custom resources: %w", err)
+	return behind.Wait()
+}
+
+func labelledRun(ctx context.Context, what string, run func(context.Context) error) error {
+	if err := run(ctx); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// allClosed waits for all channels, and is false when ctx ends first.
+func allClosed(ctx context.Context, channels ...<-chan struct{}) bool {
+	for _, c := range channels {
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 // merge makes what is served here and what definitions serve one, and says that it changed.
 func (s *Server) merge() {
 	s.merging.Lock()
 	defer s.merging.Unlock()
-	s.served.Store(withCustom(s.builtIn, s.custom.Served()))
+	s.served.Store(withCustom(s.builtIn, s.BuiltIn(), s.custom.Served()))
 	s.changes.give()
 }
 

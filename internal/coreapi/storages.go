@@ -5,17 +5,23 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"portico.dev/internal/coreapi/allocation"
 )
 
 // storages are all doors to all resources.
 type storages struct {
 	groups     []servedGroup
 	namespaces *stored
+	repairer   *allocation.Repairer
 }
 
 // openAll opens the table: each entry, the subresources that follow from it, and then what is not in any entry.
@@ -29,6 +35,9 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours) (*storages
 		served := servedGroup{version: g.version, storage: map[string]rest.Storage{}}
 		for j := range g.resources {
 			r := &g.resources[j]
+			if r.name == "events" && cfg.EventTTL > 0 {
+				r.lifetime = cfg.EventTTL
+			}
 			main, err := open(c, shelf, g.version, r, guard, beside)
 			if err != nil {
 				return nil, err
@@ -45,14 +54,26 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours) (*storages
 	core := func(resource string) *stored { return byResource[corev1.Resource(resource)] }
 	all.namespaces = core("namespaces")
 	beside.services = core("services")
+	network := func(resource string) *stored { return byResource[networkingv1.Resource(resource)] }
+	allocator := newAllocator(cfg, core("services"), network("ipaddresses"), network("servicecidrs"), allocation.NewEtcdPorts(shelf.client.KV))
+	allocated := newServices(core("services"), allocator)
+	all.repairer = newRepairer(allocator, allocated)
+	maps.Copy(all.of(corev1.SchemeGroupVersion), serviceDoors(c, allocated))
 	guard.roleRules = storedRoleRules(byResource[rbacv1.Resource("roles")], byResource[rbacv1.Resource("clusterroles")], cfg.Aggregate)
 	maps.Copy(all.of(corev1.SchemeGroupVersion), namespaceDoors(c, core("namespaces")))
+	all.of(corev1.SchemeGroupVersion)["componentstatuses"] = newComponentStatuses(cfg.Store.Check)
 	if cfg.TokenIssuer != nil {
 		all.of(corev1.SchemeGroupVersion)["serviceaccounts/token"] = &tokens{issuer: cfg.TokenIssuer, pods: core("pods")}
 	}
+	requests := byResource[schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}]
+	maps.Copy(all.of(certificatesv1.SchemeGroupVersion), certificateDoors(c, requests))
+	priorities := byResource[schema.GroupResource{Group: schedulingv1.GroupName, Resource: "priorityclasses"}]
+	all.of(schedulingv1.SchemeGroupVersion)["priorityclasses"] = priorityClasses{priorities}
+	all.addWorkloadDoors(c, byResource)
 	all.of(eventsv1.SchemeGroupVersion)["events"] = eventsOf(core("events"))
 	maps.Copy(all.of(authenticationv1.SchemeGroupVersion), authenticationReviews(cfg.TokenAuthenticator))
 	maps.Copy(all.of(authorizationv1.SchemeGroupVersion), authorizationReviews(cfg.Authorizer, cfg.RuleResolver))
+	all.groups = cfg.RuntimeConfig.keep(all.groups)
 	return all, nil
 }
 

@@ -40,7 +40,7 @@ func (s strategy) AllowUnconditionalUpdate(context.Context) bool { return s.of.b
 func (s strategy) Canonicalize(runtime.Object)                   {}
 
 // PrepareForCreate drops what a creator may not set.
-func (s strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	if s.of.status != nil && !s.of.statusOnCreate {
 		s.of.status.reset(obj)
 	}
@@ -50,6 +50,9 @@ func (s strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	if s.of.prepareCreate != nil {
 		s.of.prepareCreate(obj)
 	}
+	if s.of.stamp != nil {
+		s.of.stamp(ctx, obj)
+	}
 }
 
 // PrepareForUpdate keeps the status as it was and counts a new generation when the content changed. The library has
@@ -57,6 +60,9 @@ func (s strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 func (s strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	if s.of.status != nil {
 		s.of.status.copy(obj, old)
+	}
+	if s.of.specOnce {
+		s.of.spec.copy(obj, old)
 	}
 	if s.of.prepareUpdate != nil {
 		s.of.prepareUpdate(obj, old)
@@ -89,7 +95,10 @@ func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []st
 	return warnings
 }
 
-func (s strategy) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) []string {
+func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
+	if s.of.warnsAgain != nil && !s.of.warnsAgain(obj, old) {
+		return nil
+	}
 	return s.WarningsOnCreate(ctx, obj)
 }
 
@@ -97,6 +106,9 @@ func (s strategy) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) [
 func (s strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	if s.of.status == nil {
 		return nil
+	}
+	if s.of.specOnce {
+		return s.resets(fieldpath.MakePathOrDie(s.of.status.field), fieldpath.MakePathOrDie(s.of.spec.field))
 	}
 	return s.resets(fieldpath.MakePathOrDie(s.of.status.field))
 }
@@ -113,6 +125,9 @@ func (s strategy) resets(paths ...fieldpath.Path) map[fieldpath.APIVersion]*fiel
 			fields[fieldpath.APIVersion(kind.GroupVersion().String())] = fieldpath.NewSet(paths...)
 		}
 	}
+	for _, version := range s.of.alsoAt {
+		fields[fieldpath.APIVersion(version.String())] = fieldpath.NewSet(paths...)
+	}
 	return fields
 }
 
@@ -124,6 +139,9 @@ type statusStrategy struct {
 func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	if s.of.spec != nil {
 		s.of.spec.copy(obj, old)
+	}
+	if s.of.prepareStatus != nil {
+		s.of.prepareStatus(obj, old)
 	}
 	if s.of.statusMeta {
 		return
@@ -141,6 +159,13 @@ func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 
 func (s statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	paths := []fieldpath.Path{fieldpath.MakePathOrDie(s.of.spec.field)}
+	for _, kept := range s.of.statusKeeps {
+		path := fieldpath.Path{}
+		for _, name := range kept {
+			path = append(path, fieldpath.PathElement{FieldName: &name})
+		}
+		paths = append(paths, path)
+	}
 	if !s.of.statusMeta {
 		for _, name := range []string{"labels", "annotations", "finalizers", "ownerReferences"} {
 			paths = append(paths, fieldpath.MakePathOrDie("metadata", name))

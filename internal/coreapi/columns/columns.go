@@ -39,6 +39,8 @@ type printer struct {
 	row func(obj runtime.Object, now time.Time) (metav1.TableRow, error)
 	// order sorts a list before it is shown; nil keeps the order of the list.
 	order func(items []runtime.Object)
+	// among prints an object of a list in view of the others. Nil: as it is printed alone.
+	among func(items []runtime.Object) printer
 }
 
 // show makes a printer from a function over the kind's Go type.
@@ -72,6 +74,9 @@ func (c convertor) ConvertToTable(_ context.Context, obj, options runtime.Object
 	}
 	if c.order != nil {
 		c.order(items)
+	}
+	if c.among != nil && meta.IsListType(obj) {
+		c.printer = c.among(items)
 	}
 	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, len(items))}
 	now := c.now()

@@ -30,6 +30,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"go.uber.org/zap"
+
+	"portico.dev/internal/coreapi/hooks"
 )
 
 const (
@@ -61,7 +63,7 @@ type Config struct {
 	// Schemas are those of metadata, by name; Apply needs them beside the schema of a definition.
 	Schemas map[string]*spec.Schema
 	// Webhooks is how conversion webhooks are reached. Default: by URL.
-	Webhooks Webhooks
+	Webhooks hooks.Webhooks
 	// Alone says that no other server shares the storage, so that there is nobody to wait for. Default false.
 	Alone bool
 	// Changed is called when Served or Documents say something else. It must not block.
@@ -110,7 +112,7 @@ func New(cfg Config) (*Definitions, error) {
 	}
 	// The two handlers of discovery that are nil are never reached: ServeHTTP answers what is not about a resource.
 	handler, err := apiserver.NewCustomResourceDefinitionHandler(nil, nil, seen, http.HandlerFunc(notFound),
-		cfg.Instances, cfg.Admission, establishing, cfg.Webhooks.resolver(), cfg.Webhooks.dialer(), 1, cfg.Authorizer,
+		cfg.Instances, cfg.Admission, establishing, cfg.Webhooks.Resolver(), cfg.Webhooks.Wrapper(), 1, cfg.Authorizer,
 		storageWait, cfg.MinWatchTimeout, cfg.Schemas, cfg.MaxBodyBytes)
 	if err != nil {
 		return nil, fmt.Errorf("handler of custom resources: %w", err)

@@ -6,15 +6,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func container(c *corev1.Container, hostNetwork bool) {
+func container(c *corev1.Container) {
 	set(&c.ImagePullPolicy, pullPolicy(c.Image))
 	set(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 	set(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {
 		set(&c.Ports[i].Protocol, corev1.ProtocolTCP)
-		if hostNetwork {
-			set(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
-		}
 	}
 	for i := range c.Env {
 		if from := c.Env[i].ValueFrom; from != nil {
@@ -33,6 +30,13 @@ func container(c *corev1.Container, hostNetwork bool) {
 		if handler != nil {
 			httpGet(handler.HTTPGet)
 		}
+	}
+}
+
+// hostPorts are the container's own where the pod has no network of its own.
+func hostPorts(ports []corev1.ContainerPort) {
+	for i := range ports {
+		set(&ports[i].HostPort, ports[i].ContainerPort)
 	}
 }
 

@@ -39,6 +39,8 @@ func Register(scheme *runtime.Scheme) {
 	register(scheme, validatingBinding, &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{})
 	register(scheme, mutatingPolicy, &admissionregistrationv1.MutatingAdmissionPolicyList{})
 	register(scheme, mutatingBinding, &admissionregistrationv1.MutatingAdmissionPolicyBindingList{})
+	registerWorkloads(scheme)
+	registerCluster(scheme)
 }
 
 // register adds one kind and its list. The scheme hands each function only the type it was registered for.

@@ -3,6 +3,8 @@ package selectable
 import (
 	"strconv"
 
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -27,6 +29,9 @@ func kinds() []kind {
 		{core("Namespace"), own("status.phase")},
 		{core("Secret"), own(namespaceField, "type")},
 		{core("Service"), own(namespaceField, "spec.clusterIP", "spec.type")},
+		{core("ReplicationController"), own(namespaceField, "status.replicas")},
+		{batchv1.SchemeGroupVersion.WithKind("Job"), own(namespaceField, "status.successful")},
+		{certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), own("spec.signerName")},
 		{core("Event"), own(append(objectFields(involved), namespaceField, "reason", "reportingComponent", "source",
 			"type")...)},
 		{eventsv1.SchemeGroupVersion.WithKind("Event"), withAliases(own(namespaceField, "reason", "type"), newEventLabels())},
@@ -84,6 +89,12 @@ func addKindFields(set fields.Set, obj runtime.Object) {
 	case *corev1.Service:
 		set["spec.clusterIP"] = o.Spec.ClusterIP
 		set["spec.type"] = string(o.Spec.Type)
+	case *corev1.ReplicationController:
+		set["status.replicas"] = strconv.Itoa(int(o.Status.Replicas))
+	case *batchv1.Job:
+		set["status.successful"] = strconv.Itoa(int(o.Status.Succeeded))
+	case *certificatesv1.CertificateSigningRequest:
+		set["spec.signerName"] = o.Spec.SignerName
 	case *corev1.Event:
 		addEvent(set, o.InvolvedObject, o.Source.Component, o.ReportingController, o.Reason, o.Type)
 	case *eventsv1.Event:

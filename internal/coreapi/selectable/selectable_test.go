@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -17,7 +19,9 @@ import (
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme, rbacv1.AddToScheme, Register} {
+	for _, add := range []func(*runtime.Scheme) error{
+		batchv1.AddToScheme, certificatesv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme, rbacv1.AddToScheme, Register,
+	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -61,6 +65,10 @@ func TestFieldSelectors(t *testing.T) {
 		{"events by source", core("Event"), oldEvent, "source=kubelet", true},
 		{"events of the newer API by what they regard", newEventKind, newEvent, "regarding.name=web,regarding.kind=Pod", true},
 		{"events of the newer API by reporter", newEventKind, newEvent, "reportingController=kubelet,reason=Killing", true},
+		{"requests to a signer", certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"),
+			&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "example.com/s"}}, "spec.signerName=example.com/s", true},
+		{"jobs by what they completed", batchv1.SchemeGroupVersion.WithKind("Job"), &batchv1.Job{Status: batchv1.JobStatus{Succeeded: 2}}, "status.successful=2", true},
+		{"replication controllers by size", core("ReplicationController"), &corev1.ReplicationController{Status: corev1.ReplicationControllerStatus{Replicas: 3}}, "status.replicas=2", false},
 		{"a kind without fields of its own, by name", rbacv1.SchemeGroupVersion.WithKind("Role"),
 			&rbacv1.Role{ObjectMeta: named}, "metadata.name=a", true},
 	} {

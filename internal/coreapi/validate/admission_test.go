@@ -59,6 +59,8 @@ func TestWebhooks(t *testing.T) {
 		{"match conditions without name and expression, and twice", of(good + client + ", matchConditions: [{}, {name: a, expression: 'true'}, {name: a, expression: 'true'}]"), []string{
 			"webhooks[0].matchConditions[0].name: Required value", "webhooks[0].matchConditions[0].expression: Required value",
 			`webhooks[0].matchConditions[2].name: Duplicate value: "a"`}},
+		{"match conditions that do not compile, or match by a number", of(good + client + ", matchConditions: [{name: a, expression: 'request.'}, {name: b, expression: '1'}]"), []string{
+			"webhooks[0].matchConditions[0].expression: Invalid value: ...", `webhooks[0].matchConditions[1].expression: Invalid value: "1": must evaluate to bool...`}},
 		{"a selector that cannot be read", of(good + client + ", namespaceSelector: {matchExpressions: [{key: a, operator: Near}]}"),
 			[]string{`webhooks[0].namespaceSelector.matchExpressions[0].operator: Invalid value: "Near": not a valid selector operator`}},
 		{"a mutating hook that runs whenever it likes", decode[admissionregistrationv1.MutatingWebhookConfiguration](t,
@@ -93,16 +95,24 @@ func TestValidatingPolicies(t *testing.T) {
 		{"a kind of parameter without a version", of(match + check + ", paramKind: {apiVersion: example.com/, kind: A B}"), []string{
 			`spec.paramKind.apiVersion: Invalid value: "example.com/": version must be specified`,
 			`spec.paramKind.kind: Invalid value: "A B": may have mixed case, but should otherwise match...`}},
-		{"an expression of several lines without a message", of(match + `validations: [{expression: "a\nb"}]`),
-			[]string{"spec.validations[0].message: Required value: message must be specified if expression contains line breaks"}},
+		{"an expression of several lines", of(match + `validations: [{expression: "true ||\nfalse"}]`), nil},
+		{"expressions that say nothing, or something else", of(match + "validations: [{expression: 'object.metadata.nam('}, {expression: '1'}, {expression: vanished}, " +
+			"{expression: 'true', messageExpression: 'false'}, {expression: 'params.x == 1'}], matchConditions: [{name: a, expression: '2'}], variables: [{name: v, expression: '1 +'}]"), []string{
+			"spec.validations[0].expression: Invalid value: ...", `spec.validations[1].expression: Invalid value: "1": must evaluate to bool...`,
+			`spec.validations[2].expression: Invalid value: "vanished": compilation failed: ERROR: <input>:1:1: undeclared reference to 'vanished'...`,
+			`spec.validations[3].messageExpression: Invalid value: "false": must evaluate to string...`,
+			"spec.validations[4].expression: Invalid value: ...", `spec.matchConditions[0].expression: Invalid value: "2": must evaluate to bool...`,
+			"spec.variables[0].expression: Invalid value: ..."}},
+		{"a variable that is used, and one that comes too late", of(match + "variables: [{name: a, expression: '1'}, {name: b, expression: 'variables.c + 1'}, {name: c, expression: '1'}], validations: [{expression: 'variables.a == 1'}]"),
+			[]string{"spec.variables[1].expression: Invalid value: ..."}},
 		{"no expression, and a reason nobody can act on", of(match + "validations: [{expression: ' ', reason: Conflict}]"), []string{
 			"spec.validations[0].expression: Required value: expression is not specified",
 			`spec.validations[0].reason: Unsupported value: "Conflict"...`}},
 		{"a variable that is no identifier", of(match + check + ", variables: [{name: a-b, expression: '1'}, {expression: ''}]"), []string{
-			`spec.variables[0].name: Invalid value: "a-b": name is not a valid CEL identifier`,
+			`spec.variables[0].name: Invalid value: "a-b": must be a valid CEL identifier`,
 			"spec.variables[1].name: Required value: name is not specified",
 			"spec.variables[1].expression: Required value: expression is not specified"}},
-		{"an audit annotation twice, with nothing to say", of(match + "auditAnnotations: [{key: k, valueExpression: 'a'}, {key: k}]"), []string{
+		{"an audit annotation twice, with nothing to say", of(match + "auditAnnotations: [{key: k, valueExpression: 'string(1)'}, {key: k}]"), []string{
 			`spec.auditAnnotations[1].key: Duplicate value: "k"`,
 			"spec.auditAnnotations[1].valueExpression: Required value: valueExpression is not specified"}},
 		{"a resource name twice", of("matchConstraints: {resourceRules: [{apiGroups: [''], apiVersions: [v1], operations: ['*'], resources: [pods], resourceNames: [a, a, b/c]}]}, " + check), []string{
@@ -124,7 +134,7 @@ func TestMutatingPolicies(t *testing.T) {
 		return decode[admissionregistrationv1.MutatingAdmissionPolicy](t,
 			"metadata: {name: a}\nspec: {matchConstraints: {resourceRules: "+someRules+"}, "+rest+"}")
 	}
-	deletes := of("reinvocationPolicy: Never, mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[]'}}]")
+	deletes := of("reinvocationPolicy: Never, mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/a\"}]'}}]")
 	deletes.Spec.MatchConstraints.ResourceRules[0].Operations = []admissionregistrationv1.OperationType{"DELETE"}
 	refuses(t, []create{
 		{"no mutations and no reinvocation policy", of(""), []string{

@@ -2,6 +2,8 @@ package validate
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,70 +12,165 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func containers(s *corev1.PodSpec, mountable sets.Set[string], path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	main, inits := path.Child("containers"), path.Child("initContainers")
-	if len(s.Containers) == 0 {
-		errs = append(errs, field.Required(main, ""))
+func (p *podScope) containers(path *field.Path) field.ErrorList {
+	list := p.spec.Containers
+	if len(list) == 0 {
+		return field.ErrorList{field.Required(path, "")}
 	}
+	var errs field.ErrorList
 	names := sets.New[string]()
-	check := func(list []corev1.Container, path *field.Path) {
-		for i := range list {
-			c, at := &list[i], path.Index(i)
-			if names.Has(c.Name) {
-				errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
-			}
-			names.Insert(c.Name)
-			errs = append(errs, container(c, s.HostNetwork, mountable, at)...)
+	for i := range list {
+		c, at := &list[i], path.Index(i)
+		errs = append(errs, p.container(c, at)...)
+		errs = append(errs, newName(names, c.Name, at)...)
+		errs = append(errs, p.longRunning(c, at)...)
+		errs = append(errs, containerRestarts(c, at)...)
+		if p.spec.HostNetwork {
+			errs = append(errs, p.portsOfHost(c.Ports, at.Child("ports"))...)
 		}
 	}
-	check(s.InitContainers, inits)
-	check(s.Containers, main)
-	return append(errs, hostPorts(s.Containers, main)...)
+	return append(errs, hostPorts(list, path)...)
 }
 
-func container(c *corev1.Container, hostNetwork bool, mountable sets.Set[string], path *field.Path) field.ErrorList {
+func (p *podScope) initContainers(path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := sets.New[string]()
+	for _, c := range p.spec.Containers {
+		names.Insert(c.Name)
+	}
+	for i := range p.spec.InitContainers {
+		c, at := &p.spec.InitContainers[i], path.Index(i)
+		errs = append(errs, p.container(c, at)...)
+		errs = append(errs, newName(names, c.Name, at)...)
+		errs = append(errs, containerRestarts(c, at)...)
+		errs = append(errs, hostPorts(p.spec.InitContainers[i:i+1], path)...) // init containers run one by one
+		if sidecar(c) {
+			errs = append(errs, p.longRunning(c, at)...)
+			continue
+		}
+		for name, set := range map[string]bool{
+			"lifecycle": c.Lifecycle != nil, "livenessProbe": c.LivenessProbe != nil,
+			"readinessProbe": c.ReadinessProbe != nil, "startupProbe": c.StartupProbe != nil,
+		} {
+			if set {
+				errs = append(errs, field.Forbidden(at.Child(name), "may not be set for init containers without restartPolicy=Always"))
+			}
+		}
+		for j, policy := range c.ResizePolicy {
+			if policy.RestartPolicy == corev1.RestartContainer {
+				errs = append(errs, field.Invalid(at.Child("resizePolicy").Index(j).Child("restartPolicy"), policy.RestartPolicy,
+					"must not be set to 'RestartContainer' for non-sidecar initContainers"))
+			}
+		}
+	}
+	return errs
+}
+
+func newName(names sets.Set[string], name string, path *field.Path) field.ErrorList {
+	if names.Has(name) {
+		return field.ErrorList{field.Duplicate(path.Child("name"), name)}
+	}
+	if name != "" {
+		names.Insert(name)
+	}
+	return nil
+}
+
+// sidecar is an init container that stays.
+func sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// container is what all containers of a pod have in common.
+func (p *podScope) container(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if c.Name == "" {
 		errs = append(errs, field.Required(path.Child("name"), ""))
 	} else {
 		errs = append(errs, dnsLabel(c.Name, path.Child("name"))...)
 	}
-	errs = append(errs, image(c.Image, path.Child("image"))...)
+	switch {
+	case c.Image == "":
+		errs = append(errs, field.Required(path.Child("image"), ""))
+	case p.meta != nil && strings.TrimSpace(c.Image) != c.Image:
+		errs = append(errs, field.Invalid(path.Child("image"), c.Image, "must not have leading or trailing whitespace"))
+	}
 	errs = append(errs, required(c.ImagePullPolicy, path.Child("imagePullPolicy"), corev1.PullAlways,
 		corev1.PullIfNotPresent, corev1.PullNever)...)
 	errs = append(errs, required(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
-	errs = append(errs, containerPorts(c.Ports, hostNetwork, path.Child("ports"))...)
+	errs = append(errs, containerPorts(c.Ports, path.Child("ports"))...)
 	errs = append(errs, environment(c.Env, path.Child("env"))...)
-	errs = append(errs, mounts(c.VolumeMounts, mountable, path.Child("volumeMounts"))...)
-	errs = append(errs, containerResources(&c.Resources, path.Child("resources"))...)
-	errs = append(errs, probe(c.LivenessProbe, true, path.Child("livenessProbe"))...)
-	errs = append(errs, probe(c.StartupProbe, true, path.Child("startupProbe"))...)
-	return append(errs, probe(c.ReadinessProbe, false, path.Child("readinessProbe"))...)
+	errs = append(errs, environmentFrom(c.EnvFrom, path.Child("envFrom"))...)
+	errs = append(errs, p.mounts(c, path.Child("volumeMounts"))...)
+	errs = append(errs, p.devices(c, path.Child("volumeDevices"))...)
+	errs = append(errs, containerResources(&c.Resources, p.claims, path.Child("resources"))...)
+	errs = append(errs, resizePolicies(c.ResizePolicy, p.spec.RestartPolicy, path.Child("resizePolicy"))...)
+	return append(errs, containerSecurity(c.SecurityContext, p.spec.HostUsers == nil || *p.spec.HostUsers, path.Child("securityContext"))...)
 }
 
-func image(name string, path *field.Path) field.ErrorList {
-	switch {
-	case name == "":
-		return field.ErrorList{field.Required(path, "")}
-	case strings.TrimSpace(name) != name:
-		return field.ErrorList{field.Invalid(path, name, "must not have leading or trailing whitespace")}
+// longRunning is what containers that stay may have: probes, and hooks at both ends of their life.
+func (p *podScope) longRunning(c *corev1.Container, path *field.Path) field.ErrorList {
+	grace := p.spec.TerminationGracePeriodSeconds
+	errs := lifecycle(c.Lifecycle, grace, p.spec.OS, path.Child("lifecycle"))
+	errs = append(errs, probe(c.LivenessProbe, true, grace, path.Child("livenessProbe"))...)
+	errs = append(errs, probe(c.StartupProbe, true, grace, path.Child("startupProbe"))...)
+	return append(errs, probe(c.ReadinessProbe, false, grace, path.Child("readinessProbe"))...)
+}
+
+// ephemeralAllows are the fields that a debugger's container may have; new ones are to be thought about first.
+var ephemeralAllows = sets.New("Name", "Image", "Command", "Args", "WorkingDir", "EnvFrom", "Env", "VolumeMounts", "VolumeDevices",
+	"TerminationMessagePath", "TerminationMessagePolicy", "ImagePullPolicy", "SecurityContext", "Stdin", "StdinOnce", "TTY")
+
+func (p *podScope) ephemeralContainers(path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	others := sets.New[string]()
+	for _, list := range [][]corev1.Container{p.spec.Containers, p.spec.InitContainers} {
+		for _, c := range list {
+			others.Insert(c.Name)
+		}
 	}
-	return nil
+	names := others.Clone()
+	for i := range p.spec.EphemeralContainers {
+		e, at := &p.spec.EphemeralContainers[i], path.Index(i)
+		errs = append(errs, p.container((*corev1.Container)(&e.EphemeralContainerCommon), at)...)
+		errs = append(errs, newName(names, e.Name, at)...)
+		if e.TargetContainerName != "" && !others.Has(e.TargetContainerName) {
+			errs = append(errs, field.NotFound(at.Child("targetContainerName"), e.TargetContainerName))
+		}
+		errs = append(errs, onlyFields(e.EphemeralContainerCommon, ephemeralAllows, "cannot be set for an Ephemeral Container", at)...)
+		for j, mount := range e.VolumeMounts {
+			for name, set := range map[string]bool{"subPath": mount.SubPath != "", "subPathExpr": mount.SubPathExpr != ""} {
+				if set {
+					errs = append(errs, field.Forbidden(at.Child("volumeMounts").Index(j).Child(name), "cannot be set for an Ephemeral Container"))
+				}
+			}
+		}
+	}
+	return errs
 }
 
-func containerPorts(ports []corev1.ContainerPort, hostNetwork bool, path *field.Path) field.ErrorList {
+// onlyFields forbids every other field of a struct that is not empty.
+func onlyFields(value any, allowed sets.Set[string], why string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for f, member := range reflect.ValueOf(value).Fields() {
+		if !allowed.Has(f.Name) && !member.IsZero() {
+			errs = append(errs, field.Forbidden(path.Child(strings.ToLower(f.Name[:1])+f.Name[1:]), why))
+		}
+	}
+	return errs
+}
+
+func containerPorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	names := sets.New[string]()
 	for i, p := range ports {
 		at := path.Index(i)
 		if p.Name != "" {
-			errs = append(errs, invalid(at.Child("name"), p.Name, utilvalidation.IsValidPortName(p.Name))...)
-			if names.Has(p.Name) {
-				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+			bad := invalid(at.Child("name"), p.Name, utilvalidation.IsValidPortName(p.Name))
+			if errs = append(errs, bad...); len(bad) == 0 {
+				errs = append(errs, newName(names, p.Name, at)...)
 			}
-			names.Insert(p.Name)
 		}
 		if p.ContainerPort == 0 {
 			errs = append(errs, field.Required(at.Child("containerPort"), ""))
@@ -83,11 +180,19 @@ func containerPorts(ports []corev1.ContainerPort, hostNetwork bool, path *field.
 		if p.HostPort != 0 {
 			errs = append(errs, portNumber(p.HostPort, at.Child("hostPort"))...)
 		}
-		if hostNetwork && p.HostPort != p.ContainerPort {
-			errs = append(errs, field.Invalid(at.Child("hostPort"), p.HostPort,
+		errs = append(errs, protocol(p.Protocol, at.Child("protocol"))...)
+	}
+	return errs
+}
+
+// portsOfHost are the container's own on the host's network. A template may leave them open: its pods get them.
+func (p *podScope) portsOfHost(ports []corev1.ContainerPort, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, port := range ports {
+		if (p.meta != nil || port.HostPort != 0) && port.HostPort != port.ContainerPort {
+			errs = append(errs, field.Invalid(path.Index(i).Child("hostPort"), port.HostPort,
 				"must match `containerPort` when `hostNetwork` is true"))
 		}
-		errs = append(errs, protocol(p.Protocol, at.Child("protocol"))...)
 	}
 	return errs
 }
@@ -111,93 +216,50 @@ func hostPorts(containers []corev1.Container, path *field.Path) field.ErrorList 
 	return errs
 }
 
-func environment(vars []corev1.EnvVar, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, v := range vars {
-		at := path.Index(i)
-		if v.Name == "" {
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		} else {
-			errs = append(errs, invalid(at.Child("name"), v.Name, utilvalidation.IsRelaxedEnvVarName(v.Name))...)
-		}
-		if v.ValueFrom != nil {
-			errs = append(errs, valueFrom(&v, at.Child("valueFrom"))...)
-		}
-	}
-	return errs
-}
+const maxRestartRules = 20
 
-func valueFrom(v *corev1.EnvVar, path *field.Path) field.ErrorList {
-	sources := pointersSet(*v.ValueFrom)
+// containerRestarts checks what a container says about itself that the pod's policy does not say.
+func containerRestarts(c *corev1.Container, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
 	switch {
-	case sources == 0:
-		return field.ErrorList{field.Invalid(path, "",
-			"must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")}
-	case v.Value != "":
-		return field.ErrorList{field.Invalid(path, "", "may not be specified when `value` is not empty")}
-	case sources > 1:
-		return field.ErrorList{field.Invalid(path, "", "may not have more than one field specified at a time")}
+	case c.RestartPolicy != nil:
+		errs = oneOf(*c.RestartPolicy, path.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways,
+			corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
+	case len(c.RestartPolicyRules) > 0:
+		errs = append(errs, field.Required(path.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
 	}
-	if ref := v.ValueFrom.ConfigMapKeyRef; ref != nil {
-		return keyRef(ref.Name, ref.Key, path.Child("configMapKeyRef"))
+	rules := path.Child("restartPolicyRules")
+	if len(c.RestartPolicyRules) > maxRestartRules {
+		errs = append(errs, field.TooMany(rules, len(c.RestartPolicyRules), maxRestartRules))
 	}
-	if ref := v.ValueFrom.SecretKeyRef; ref != nil {
-		return keyRef(ref.Name, ref.Key, path.Child("secretKeyRef"))
-	}
-	return nil
-}
-
-func keyRef(name, key string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if name != "" { // an empty name was let through once, and has to be for ever
-		errs = append(errs, dnsSubdomain(name, path.Child("name"))...)
-	}
-	if key == "" {
-		return append(errs, field.Required(path.Child("key"), ""))
-	}
-	return append(errs, invalid(path.Child("key"), key, utilvalidation.IsConfigMapKey(key))...)
-}
-
-func mounts(list []corev1.VolumeMount, mountable sets.Set[string], path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	paths := sets.New[string]()
-	for i, m := range list {
-		at := path.Index(i)
-		switch {
-		case m.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		case !mountable.Has(m.Name):
-			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
+	for i, rule := range c.RestartPolicyRules {
+		at := rules.Index(i)
+		errs = append(errs, oneOf(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart,
+			corev1.ContainerRestartRuleActionRestartAllContainers)...)
+		if rule.ExitCodes == nil {
+			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
+			continue
 		}
-		switch {
-		case m.MountPath == "":
-			errs = append(errs, field.Required(at.Child("mountPath"), ""))
-		case paths.Has(m.MountPath):
-			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
-		}
-		paths.Insert(m.MountPath)
-		errs = append(errs, descendingPath(m.SubPath, at.Child("subPath"))...)
-		errs = append(errs, descendingPath(m.SubPathExpr, at.Child("subPathExpr"))...)
-		if m.SubPath != "" && m.SubPathExpr != "" {
-			errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+		errs = append(errs, oneOf(rule.ExitCodes.Operator, at.Child("exitCodes", "operator"),
+			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
+		if n := len(rule.ExitCodes.Values); n > maxExitCodes {
+			errs = append(errs, field.TooMany(at.Child("exitCodes", "values"), n, maxExitCodes))
 		}
 	}
 	return errs
 }
 
-// descendingPath keeps a path inside of what it is relative to.
-func descendingPath(p string, path *field.Path) field.ErrorList {
-	if strings.HasPrefix(p, "/") {
-		return field.ErrorList{field.Invalid(path, p, "must be a relative path")}
-	}
-	return noBacksteps(p, path)
-}
-
-func noBacksteps(p string, path *field.Path) field.ErrorList {
-	for _, part := range strings.Split(p, "/") {
-		if part == ".." {
-			return field.ErrorList{field.Invalid(path, p, "must not contain '..'")}
+func resizePolicies(list []corev1.ContainerResizePolicy, restarts corev1.RestartPolicy, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, p := range list {
+		if slices.ContainsFunc(list[:i], func(o corev1.ContainerResizePolicy) bool { return o.ResourceName == p.ResourceName }) {
+			errs = append(errs, field.Duplicate(path.Index(i), p.ResourceName))
+		}
+		errs = append(errs, required(p.ResourceName, path, corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, required(p.RestartPolicy, path, corev1.NotRequired, corev1.RestartContainer)...)
+		if restarts == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
+			errs = append(errs, field.Invalid(path, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
 		}
 	}
-	return nil
+	return errs
 }

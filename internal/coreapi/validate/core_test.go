@@ -144,13 +144,13 @@ func TestNodes(t *testing.T) {
 			n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}
 		}, nil},
 		"another provider": {func(n *corev1.Node) { n.Spec.ProviderID = "p://2" },
-			[]string{`spec.providerID: Forbidden: node updates may not change providerID except from "" to valid`}},
+			[]string{"spec.providerID: Invalid value: null: field cannot be modified once set"}},
 		"another CIDR": {func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.1.0/24"} },
 			[]string{`spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid`}},
 		"an address twice": {func(n *corev1.Node) {
 			n.Status.Addresses = []corev1.NodeAddress{{Type: "InternalIP", Address: "10.0.0.1"}, {Type: "InternalIP", Address: "10.0.0.1"}}
 		}, []string{"status.addresses[1]: Duplicate value..."}},
-		"anything else of the spec": {func(n *corev1.Node) { n.Spec.DoNotUseExternalID = "x" },
-			[]string{"[]: Forbidden: node updates may only change labels, taints, or capacity"}},
+		"an id from long ago": {func(n *corev1.Node) { n.Spec.DoNotUseExternalID = "x" },
+			[]string{"spec.externalID: Forbidden: may not be updated"}},
 	})
 }

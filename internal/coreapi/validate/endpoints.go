@@ -1,9 +1,8 @@
 package validate
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -11,23 +10,33 @@ import (
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
-func endpoints(e *corev1.Endpoints) field.ErrorList { return endpointsUpdate(e, &corev1.Endpoints{}) }
+func endpoints(e *corev1.Endpoints) field.ErrorList {
+	errs := objectMeta(&e.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
+	return append(errs, endpointSubsets(e.Subsets)...)
+}
 
-// endpointsUpdate also keeps an address on the node that it was said to be on.
+// endpointsUpdate lets be what older servers have accepted, as long as nobody changes it.
 func endpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
 	errs := objectMeta(&e.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
-	stored, nodeOf := storedAddresses(old)
-	for i, subset := range e.Subsets {
+	bad := endpointSubsets(e.Subsets)
+	if len(bad) > 0 && apiequality.Semantic.DeepEqual(e.Subsets, old.Subsets) {
+		return errs
+	}
+	return append(errs, bad...)
+}
+
+func endpointSubsets(subsets []corev1.EndpointSubset) field.ErrorList {
+	var errs field.ErrorList
+	for i, subset := range subsets {
 		path := field.NewPath("subsets").Index(i)
 		if len(subset.Addresses) == 0 && len(subset.NotReadyAddresses) == 0 {
 			errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
 		}
 		for j := range subset.Addresses {
-			errs = append(errs, endpointAddress(&subset.Addresses[j], stored, nodeOf, path.Child("addresses").Index(j))...)
+			errs = append(errs, endpointAddress(&subset.Addresses[j], path.Child("addresses").Index(j))...)
 		}
 		for j := range subset.NotReadyAddresses {
-			errs = append(errs, endpointAddress(&subset.NotReadyAddresses[j], stored, nodeOf,
-				path.Child("notReadyAddresses").Index(j))...)
+			errs = append(errs, endpointAddress(&subset.NotReadyAddresses[j], path.Child("notReadyAddresses").Index(j))...)
 		}
 		for j := range subset.Ports {
 			errs = append(errs, endpointPort(&subset.Ports[j], len(subset.Ports) > 1, path.Child("ports").Index(j))...)
@@ -36,32 +45,13 @@ func endpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
 	return errs
 }
 
-func storedAddresses(e *corev1.Endpoints) (ips []string, nodeOf map[string]string) {
-	nodeOf = map[string]string{}
-	for _, subset := range e.Subsets {
-		for _, list := range [][]corev1.EndpointAddress{subset.Addresses, subset.NotReadyAddresses} {
-			for _, address := range list {
-				ips = append(ips, address.IP)
-				if address.NodeName != nil {
-					nodeOf[address.IP] = *address.NodeName
-				}
-			}
-		}
-	}
-	return ips, nodeOf
-}
-
-func endpointAddress(a *corev1.EndpointAddress, stored []string, nodeOf map[string]string, path *field.Path) field.ErrorList {
-	errs := utilvalidation.IsValidIPForLegacyField(path.Child("ip"), a.IP, true, stored)
+func endpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {
+	errs := utilvalidation.IsValidIPForLegacyField(path.Child("ip"), a.IP, true, nil)
 	if a.Hostname != "" {
 		errs = append(errs, dnsLabel(a.Hostname, path.Child("hostname"))...)
 	}
 	if a.NodeName != nil {
 		errs = append(errs, invalid(path.Child("nodeName"), *a.NodeName, validation.NameIsDNSSubdomain(*a.NodeName, false))...)
-		if before, known := nodeOf[a.IP]; known && before != *a.NodeName {
-			errs = append(errs, field.Forbidden(path.Child("nodeName"),
-				fmt.Sprintf("Cannot change NodeName for %s to %s", a.IP, *a.NodeName)))
-		}
 	}
 	if len(errs) > 0 {
 		return errs

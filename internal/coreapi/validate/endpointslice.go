@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -20,15 +21,24 @@ const (
 )
 
 func endpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
+	return append(sliceFrame(s), sliceEndpoints(s, field.NewPath("endpoints"))...)
+}
+
+// sliceFrame is a slice without its endpoints.
+func sliceFrame(s *discoveryv1.EndpointSlice) field.ErrorList {
 	errs := objectMeta(&s.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	errs = append(errs, required(s.AddressType, field.NewPath("addressType"), discoveryv1.AddressTypeFQDN,
 		discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)...)
-	errs = append(errs, sliceEndpoints(s, field.NewPath("endpoints"))...)
 	return append(errs, slicePorts(s.Ports, field.NewPath("ports"))...)
 }
 
 func endpointSliceUpdate(s, old *discoveryv1.EndpointSlice) field.ErrorList {
-	return append(endpointSlice(s), immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
+	errs := append(sliceFrame(s), immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
+	bad := sliceEndpoints(s, field.NewPath("endpoints"))
+	if len(bad) > 0 && apiequality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+		return errs // older servers accepted them
+	}
+	return append(errs, bad...)
 }
 
 func sliceEndpoints(s *discoveryv1.EndpointSlice, path *field.Path) field.ErrorList {
@@ -86,6 +96,7 @@ func sliceEndpoint(e *discoveryv1.Endpoint, path *field.Path) field.ErrorList {
 	if e.Hints == nil {
 		return errs
 	}
+	errs = append(errs, nodeHints(e.Hints.ForNodes, path.Child("hints", "forNodes"))...)
 	zones := path.Child("hints", "forZones")
 	if len(e.Hints.ForZones) > maxHints {
 		errs = append(errs, field.TooMany(zones, len(e.Hints.ForZones), maxHints))
@@ -98,6 +109,22 @@ func sliceEndpoint(e *discoveryv1.Endpoint, path *field.Path) field.ErrorList {
 		}
 		seen.Insert(zone.Name)
 		errs = append(errs, invalid(zones.Index(i).Child("name"), zone.Name, utilvalidation.IsValidLabelValue(zone.Name))...)
+	}
+	return errs
+}
+
+func nodeHints(nodes []discoveryv1.ForNode, path *field.Path) field.ErrorList {
+	if len(nodes) > maxHints {
+		return field.ErrorList{field.TooMany(path, len(nodes), maxHints)}
+	}
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i, node := range nodes {
+		if seen.Has(node.Name) {
+			errs = append(errs, field.Duplicate(path.Index(i).Child("name"), node.Name))
+		}
+		seen.Insert(node.Name)
+		errs = append(errs, invalid(path.Index(i).Child("name"), node.Name, validation.NameIsDNSSubdomain(node.Name, false))...)
 	}
 	return errs
 }

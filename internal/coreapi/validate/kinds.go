@@ -65,6 +65,9 @@ func rulesOf(obj runtime.Object) (ruleset, bool) {
 	case *flowcontrolv1.PriorityLevelConfiguration:
 		return full(priorityLevel, priorityLevelUpdate, priorityLevelStatus), true
 	}
+	if rules, known := workloadRulesOf(obj); known {
+		return rules, true
+	}
 	return admissionRulesOf(obj)
 }
 
@@ -75,20 +78,27 @@ func admissionRulesOf(obj runtime.Object) (ruleset, bool) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
 		return changing(mutatingWebhooks, mutatingWebhooksUpdate), true
 	case *admissionregistrationv1.ValidatingAdmissionPolicy:
-		return same(validatingPolicy), true
+		return compiling(validatingPolicy, validatingExpressions), true
 	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
 		return same(validatingBinding), true
 	case *admissionregistrationv1.MutatingAdmissionPolicy:
-		return same(mutatingPolicy), true
+		return compiling(mutatingPolicy, mutatingExpressions), true
 	case *admissionregistrationv1.MutatingAdmissionPolicyBinding:
 		return same(mutatingBinding), true
 	}
-	return ruleset{}, false
+	return clusterRulesOf(obj)
 }
 
 // same is for kinds whose updates are checked as if they were new.
 func same[T runtime.Object](create func(T) field.ErrorList) ruleset {
 	return changing(create, func(obj, _ T) field.ErrorList { return create(obj) })
+}
+
+// compiling is for kinds with expressions, which are compiled in view of those that were there before.
+func compiling[T runtime.Object](create func(T) field.ErrorList, expressions func(obj, old T) field.ErrorList) ruleset {
+	none := *new(T)
+	return changing(func(obj T) field.ErrorList { return append(create(obj), expressions(obj, none)...) },
+		func(obj, old T) field.ErrorList { return append(create(obj), expressions(obj, old)...) })
 }
 
 // changing is for kinds with rules of their own for updates.

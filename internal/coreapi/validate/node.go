@@ -1,10 +1,10 @@
 package validate
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -20,28 +20,25 @@ func node(n *corev1.Node) field.ErrorList {
 	return append(errs, podCIDRs(n.Spec.PodCIDRs)...)
 }
 
-// nodeUpdate allows what people and controllers change on a node: labels, annotations, taints, schedulability, and once
-// only its pod CIDR and its provider's id.
+// nodeUpdate lets its pod CIDR and its provider's id be given once.
 func nodeUpdate(n, old *corev1.Node) field.ErrorList {
 	errs := append(taints(n.Spec.Taints), nodeStatus(n, old)...)
 	spec := field.NewPath("spec")
-	allowed := old.DeepCopy()
-	if len(old.Spec.PodCIDRs) == 0 && old.Spec.PodCIDR == "" {
+	const once = `node updates may not change podCIDR except from "" to valid`
+	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
+		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"), once))
+	} else if len(old.Spec.PodCIDRs) == 0 {
 		errs = append(errs, podCIDRs(n.Spec.PodCIDRs)...)
-		allowed.Spec.PodCIDR, allowed.Spec.PodCIDRs = n.Spec.PodCIDR, n.Spec.PodCIDRs
-	} else if !apiequality.Semantic.DeepEqual(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
-		errs = append(errs, field.Forbidden(spec.Child("podCIDRs"),
-			`node updates may not change podCIDR except from "" to valid`))
-		allowed.Spec.PodCIDR, allowed.Spec.PodCIDRs = n.Spec.PodCIDR, n.Spec.PodCIDRs
 	}
-	if old.Spec.ProviderID != "" && old.Spec.ProviderID != n.Spec.ProviderID {
-		errs = append(errs, field.Forbidden(spec.Child("providerID"),
-			`node updates may not change providerID except from "" to valid`))
+	switch {
+	case old.Spec.ProviderID == "" || old.Spec.ProviderID == n.Spec.ProviderID:
+	case n.Spec.ProviderID == "":
+		errs = append(errs, field.Invalid(spec.Child("providerID"), nil, "field cannot be cleared once set"))
+	default:
+		errs = append(errs, field.Invalid(spec.Child("providerID"), nil, "field cannot be modified once set"))
 	}
-	allowed.Spec.ProviderID = n.Spec.ProviderID
-	allowed.Spec.Taints, allowed.Spec.Unschedulable = n.Spec.Taints, n.Spec.Unschedulable
-	if !apiequality.Semantic.DeepEqual(n.Spec, allowed.Spec) {
-		errs = append(errs, field.Forbidden(field.NewPath(""), "node updates may only change labels, taints, or capacity"))
+	if n.Spec.DoNotUseExternalID != old.Spec.DoNotUseExternalID {
+		errs = append(errs, field.Forbidden(spec.Child("externalID"), "may not be updated"))
 	}
 	return errs
 }

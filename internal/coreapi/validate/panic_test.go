@@ -25,6 +25,7 @@ func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
 				*q = *resource.NewMilliQuantity(c.Int63n(1<<32), resource.DecimalSI)
 			},
 			func(f *metav1.FieldsV1, _ randfill.Continue) { f.SetRawBytes([]byte("{}")) },
+			func(raw *runtime.RawExtension, _ randfill.Continue) { raw.Raw = []byte("{}") },
 		)
 		for range 60 {
 			obj, old := kind.DeepCopyObject(), kind.DeepCopyObject()

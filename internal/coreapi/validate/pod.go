@@ -1,56 +1,118 @@
 package validate
 
 import (
+	"fmt"
 	"math"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// pod checks what the front door, its readers and any scheduler need to be sound of a pod. What only a kubelet acts on
-// (security contexts, affinity, the inside of storage drivers) is not read.
 func pod(p *corev1.Pod) field.ErrorList {
-	errs := objectMeta(&p.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
+	errs := wholePod(p)
 	spec := field.NewPath("spec")
-	errs = append(errs, podSpec(&p.Spec, spec)...)
 	if len(p.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
+	}
+	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
 }
 
+// wholePod is what must be true of a pod after every write of its spec.
+func wholePod(p *corev1.Pod) field.ErrorList {
+	errs := objectMeta(&p.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
+	errs = append(errs, podAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))...)
+	spec := field.NewPath("spec")
+	errs = append(errs, newPodScope(&p.Spec, &p.ObjectMeta).check(spec)...)
+	if grace := p.Spec.TerminationGracePeriodSeconds; grace != nil {
+		errs = append(errs, validation.ValidateNonnegativeField(*grace, spec.Child("terminationGracePeriodSeconds"))...)
+	}
+	if p.Spec.ServiceAccountName != "" {
+		return errs
+	}
+	for i, v := range p.Spec.Volumes {
+		if v.Projected == nil {
+			continue
+		}
+		for j, source := range v.Projected.Sources {
+			if source.ServiceAccountToken != nil {
+				at := spec.Child("volumes").Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken")
+				errs = append(errs, field.Forbidden(at, "must not be specified when serviceAccountName is not set"))
+			}
+		}
+	}
+	return errs
+}
+
+// podSpec checks the spec of a template.
 func podSpec(s *corev1.PodSpec, path *field.Path) field.ErrorList {
-	mountable, errs := volumes(s.Volumes, path.Child("volumes"))
-	errs = append(errs, containers(s, mountable, path)...)
+	return newPodScope(s, nil).check(path)
+}
+
+// podScope is what the parts of a pod may refer to. meta is nil in a template: its pods have no names yet, and a few
+// rules, which came later than templates that break them, are for pods alone.
+type podScope struct {
+	spec    *corev1.PodSpec
+	meta    *metav1.ObjectMeta
+	volumes map[string]*corev1.VolumeSource // the sound ones
+	claims  sets.Set[string]
+}
+
+func newPodScope(s *corev1.PodSpec, meta *metav1.ObjectMeta) *podScope {
+	return &podScope{spec: s, meta: meta, volumes: map[string]*corev1.VolumeSource{}, claims: sets.New[string]()}
+}
+
+func (p *podScope) check(path *field.Path) field.ErrorList {
+	s := p.spec
+	errs := p.volumeList(path.Child("volumes"))
+	errs = append(errs, p.resourceClaims(path.Child("resourceClaims"))...)
+	errs = append(errs, p.containers(path.Child("containers"))...)
+	errs = append(errs, p.initContainers(path.Child("initContainers"))...)
+	errs = append(errs, p.ephemeralContainers(path.Child("ephemeralContainers"))...)
+	errs = append(errs, p.envFiles(path)...)
+	errs = append(errs, podResources(s, path.Child("resources"))...)
 	errs = append(errs, required(s.RestartPolicy, path.Child("restartPolicy"), corev1.RestartPolicyAlways,
 		corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
 	errs = append(errs, required(s.DNSPolicy, path.Child("dnsPolicy"), corev1.DNSClusterFirstWithHostNet,
 		corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)...)
-	errs = append(errs, podSeconds(s, path)...)
+	errs = append(errs, dnsConfig(s, path.Child("dnsConfig"))...)
+	errs = append(errs, podNumbers(s, path)...)
 	errs = append(errs, podNames(s, path)...)
 	errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
+	errs = append(errs, podAffinity(s.Affinity, path.Child("affinity"))...)
+	errs = append(errs, spread(s.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
 	errs = append(errs, tolerations(s.Tolerations, path.Child("tolerations"))...)
-	return append(errs, schedulingGates(s.SchedulingGates, path.Child("schedulingGates"))...)
+	errs = append(errs, schedulingGates(s.SchedulingGates, path.Child("schedulingGates"))...)
+	for i, gate := range s.ReadinessGates {
+		errs = append(errs, qualified(string(gate.ConditionType), path.Child("readinessGates").Index(i).Child("conditionType"))...)
+	}
+	errs = append(errs, podSecurity(s, path)...)
+	return append(errs, operatingSystem(s, path)...)
 }
 
-func podSeconds(s *corev1.PodSpec, path *field.Path) field.ErrorList {
+func podNumbers(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if grace := path.Child("terminationGracePeriodSeconds"); s.TerminationGracePeriodSeconds == nil {
-		errs = append(errs, field.Required(grace, ""))
+	if s.TerminationGracePeriodSeconds == nil {
+		errs = append(errs, field.Required(path.Child("terminationGracePeriodSeconds"), ""))
 	}
 	if d := s.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
-		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *d,
-			utilvalidation.InclusiveRangeError(1, math.MaxInt32)))
+		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *d, utilvalidation.InclusiveRangeError(1, math.MaxInt32)))
+	}
+	if len(s.Overhead) > 0 {
+		overhead := &corev1.ResourceRequirements{Limits: s.Overhead}
+		errs = append(errs, containerResources(overhead, nil, path.Child("overhead"))...)
 	}
 	return errs
 }
 
-// podNames checks the names of other things that a pod mentions.
+// podNames checks the names of other things that a pod mentions, and the names that it gives itself.
 func podNames(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	named := func(value, name string, messages func(string) []string) {
@@ -65,9 +127,17 @@ func podNames(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	named(s.SchedulerName, "schedulerName", utilvalidation.IsQualifiedName)
 	named(s.Hostname, "hostname", utilvalidation.IsDNS1123Label)
 	named(s.Subdomain, "subdomain", utilvalidation.IsDNS1123Label)
+	if s.DeprecatedServiceAccount != s.ServiceAccountName {
+		errs = append(errs, field.Invalid(path.Child("deprecatedServiceAccount"), s.DeprecatedServiceAccount,
+			fmt.Sprintf("must be the same as serviceAccountName: %q", s.ServiceAccountName)))
+	}
 	if s.RuntimeClassName != nil {
 		errs = append(errs, invalid(path.Child("runtimeClassName"), *s.RuntimeClassName, subdomain(*s.RuntimeClassName))...)
 	}
+	if s.PreemptionPolicy != nil {
+		errs = append(errs, required(*s.PreemptionPolicy, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+	}
+	errs = append(errs, hostnameOverride(s, path.Child("hostnameOverride"))...)
 	for i, alias := range s.HostAliases {
 		at := path.Child("hostAliases").Index(i)
 		errs = append(errs, utilvalidation.IsValidIPForLegacyField(at.Child("ip"), alias.IP, true, nil)...)
@@ -78,51 +148,22 @@ func podNames(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func tolerations(list []corev1.Toleration, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, t := range list {
-		at := path.Index(i)
-		if t.Key != "" {
-			errs = append(errs, metav1validation.ValidateLabelName(t.Key, at.Child("key"))...)
-		} else if t.Operator != corev1.TolerationOpExists {
-			errs = append(errs, field.Invalid(at.Child("operator"), t.Operator,
-				"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
-		}
-		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
-			errs = append(errs, field.Invalid(at.Child("effect"), t.Effect,
-				"effect must be 'NoExecute' when `tolerationSeconds` is set"))
-		}
-		switch t.Operator {
-		case corev1.TolerationOpEqual, "":
-			errs = append(errs, invalid(at.Child("value"), t.Value, utilvalidation.IsValidLabelValue(t.Value))...)
-		case corev1.TolerationOpExists:
-			if t.Value != "" {
-				errs = append(errs, field.Invalid(at.Child("operator"), t.Value,
-					"value must be empty when `operator` is 'Exists'"))
-			}
-		case corev1.TolerationOpGt, corev1.TolerationOpLt:
-			errs = append(errs, invalid(at.Child("value"), t.Value, content.IsDecimalInteger(t.Value))...)
-		default:
-			errs = append(errs, oneOf(t.Operator, at.Child("operator"), corev1.TolerationOpEqual,
-				corev1.TolerationOpExists, corev1.TolerationOpGt, corev1.TolerationOpLt)...)
-		}
-		if t.Effect != "" {
-			errs = append(errs, oneOf(t.Effect, at.Child("effect"), corev1.TaintEffectNoSchedule,
-				corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
-		}
-	}
-	return errs
-}
+// maxHostname is what Linux takes.
+const maxHostname = 64
 
-func schedulingGates(gates []corev1.PodSchedulingGate, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	seen := sets.New[string]()
-	for i, gate := range gates {
-		errs = append(errs, qualified(gate.Name, path.Index(i))...)
-		if seen.Has(gate.Name) {
-			errs = append(errs, field.Duplicate(path.Index(i), gate.Name))
-		}
-		seen.Insert(gate.Name)
+func hostnameOverride(s *corev1.PodSpec, path *field.Path) field.ErrorList {
+	if s.HostnameOverride == nil {
+		return nil
 	}
-	return errs
+	var errs field.ErrorList
+	if frozen(s.SetHostnameAsFQDN) {
+		errs = append(errs, field.Forbidden(path, "may not be specified when setHostnameAsFQDN is true"))
+	}
+	if s.HostNetwork {
+		errs = append(errs, field.Forbidden(path, "may not be specified when hostNetwork is true"))
+	}
+	if len(*s.HostnameOverride) > maxHostname {
+		errs = append(errs, field.TooLong(path, "", maxHostname))
+	}
+	return append(errs, dnsSubdomain(*s.HostnameOverride, path)...)
 }

@@ -22,7 +22,7 @@ func TestPods(t *testing.T) {
 		{"a container without name and image", podOf(t, "containers: [{}]"),
 			[]string{"spec.containers[0].name: Required value", "spec.containers[0].image: Required value"}},
 		{"two containers of one name, one of them first", podOf(t, "initContainers: [{name: c, image: i}], containers: [{name: c, image: i}]"),
-			[]string{`spec.containers[0].name: Duplicate value: "c"`}},
+			[]string{`spec.initContainers[0].name: Duplicate value: "c"`}},
 		{"an image with a space", podOf(t, "containers: [{name: c, image: 'i '}]"),
 			[]string{`spec.containers[0].image: Invalid value: "i ": must not have leading or trailing whitespace`}},
 		{"a container from the debugger", besides("ephemeralContainers: [{name: d, image: i}]"),
@@ -46,18 +46,18 @@ func TestPods(t *testing.T) {
 		{"mounts of nothing, on one another, out of the volume", with("volumeMounts: [{name: v, mountPath: /a}, {name: v, mountPath: /a, subPath: ../b}, {}]"), []string{
 			`spec.containers[0].volumeMounts[0].name: Not found: "v"`, `spec.containers[0].volumeMounts[1].name: Not found: "v"`,
 			`spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/a": must be unique`,
-			`spec.containers[0].volumeMounts[1].subPath: Invalid value: "../b": must not contain '..'`,
+			`spec.containers[0].volumeMounts.subPath: Invalid value: "../b": must not contain '..'`,
 			"spec.containers[0].volumeMounts[2].name: Required value", "spec.containers[0].volumeMounts[2].mountPath: Required value"}},
 		{"more asked for than allowed", with("resources: {limits: {cpu: 1}, requests: {cpu: 2}}"),
 			[]string{`spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`}},
 		{"probes that cannot be made", with("livenessProbe: {}, readinessProbe: {tcpSocket: {port: 0}}, startupProbe: {exec: {command: [a]}, grpc: {port: 1}, successThreshold: 2}"), []string{
 			"spec.containers[0].livenessProbe: Required value: must specify a handler type",
 			"spec.containers[0].readinessProbe.tcpSocket.port: Invalid value: 0: must be between 1 and 65535, inclusive",
-			"spec.containers[0].startupProbe: Forbidden: may not specify more than 1 handler type",
+			"spec.containers[0].startupProbe.grpc: Forbidden: may not specify more than 1 handler type",
 			"spec.containers[0].startupProbe.successThreshold: Invalid value: 2: must be 1"}},
 		{"volumes of two types, of one name, up the tree", besides("volumes: [{name: v, emptyDir: {}, hostPath: {path: /}}, {name: v, hostPath: {path: /a/../b}}, " +
 			"{name: s, secret: {defaultMode: 512}}, {name: m, configMap: {name: m}}]"), []string{
-			"spec.volumes[0]: Forbidden: may not specify more than 1 volume type", `spec.volumes[1].name: Duplicate value: "v"`,
+			"spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type",
 			`spec.volumes[1].hostPath.path: Invalid value: "/a/../b": must not contain '..'`,
 			"spec.volumes[2].secret.secretName: Required value",
 			"spec.volumes[2].secret.defaultMode: Invalid value: 512: must be a number between 0 and 0777 (octal), both inclusive"}},
@@ -72,7 +72,7 @@ func TestPods(t *testing.T) {
 			`spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when...`,
 			"spec.tolerations[1].operator: Invalid value: \"b\": value must be empty when `operator` is 'Exists'",
 			"spec.tolerations[2].effect: Invalid value: \"NoSchedule\": effect must be 'NoExecute' when `tolerationSeconds` is set",
-			`spec.tolerations[3].value: Invalid value: "x"...`}},
+			`spec.tolerations[3].operator: Unsupported value: "Gt"...`}},
 		{"a gate twice", besides("schedulingGates: [{name: g}, {name: g}]"), []string{`spec.schedulingGates[1]: Duplicate value: "g"`}},
 	})
 }
@@ -85,17 +85,19 @@ func TestWhatMayChangeOfAPod(t *testing.T) {
 		change func(*corev1.Pod)
 		want   []string
 	}{
-		"its labels":    {func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, nil},
-		"its image":     {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "j" }, nil},
-		"no image":      {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" }, []string{"spec.containers[0].image: Required value"}},
-		"its command":   {func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"sh"} }, []string{other}},
-		"its node":      {func(p *corev1.Pod) { p.Spec.NodeName = "n" }, []string{other}},
-		"its account":   {func(p *corev1.Pod) { p.Spec.ServiceAccountName = "admin" }, []string{other}},
+		"its labels":  {func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, nil},
+		"its image":   {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "j" }, nil},
+		"no image":    {func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" }, []string{"spec.containers[0].image: Required value"}},
+		"its command": {func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"sh"} }, []string{other}},
+		"its node":    {func(p *corev1.Pod) { p.Spec.NodeName = "n" }, []string{other}},
+		"its account": {func(p *corev1.Pod) {
+			p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount = "admin", "admin"
+		}, []string{other}},
 		"the gate goes": {func(p *corev1.Pod) { p.Spec.SchedulingGates = nil }, nil},
 		"a new gate": {func(p *corev1.Pod) {
 			p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: "h"})
 		},
-			[]string{"spec.schedulingGates[1]: Forbidden: only deletion is allowed, but found new scheduling gate 'h'"}},
+			[]string{"spec.schedulingGates[1].name: Forbidden: only deletion is allowed, but found new scheduling gate 'h'"}},
 		"the same amount in other words": {func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1000m")
 		}, nil},
@@ -111,11 +113,17 @@ func TestWhatMayChangeOfAPod(t *testing.T) {
 		"no toleration": {func(p *corev1.Pod) { p.Spec.Tolerations = nil },
 			[]string{"spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"}},
 		"another container": {func(p *corev1.Pod) {
-			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "d", Image: "i"})
+			p.Spec.Containers = append(p.Spec.Containers, func() corev1.Container {
+				another := p.Spec.Containers[0]
+				another.Name = "d"
+				return another
+			}())
 		},
 			[]string{"spec.containers: Forbidden: pod updates may not add or remove containers"}},
 		"another init container": {func(p *corev1.Pod) {
-			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: "d"})
+			another := p.Spec.Containers[0]
+			another.Name = "d"
+			p.Spec.InitContainers = append(p.Spec.InitContainers, another)
 		},
 			[]string{"spec.initContainers: Forbidden: pod updates may not add or remove containers"}},
 	})
@@ -132,12 +140,13 @@ func TestPodStatus(t *testing.T) {
 	next.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	next.Status.ContainerStatuses[1].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	next.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "10.0.0.1"}}
+	next.Status.PodIP = "10.0.0.1"
 	next.Status.NominatedNodeName = "a_b"
 	refused(t, UpdateStatus(t.Context(), next, stored),
 		"status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state",
-		`status.podIPs[1]: Duplicate value: {"ip":"10.0.0.1"}`,
+		`status.podIPs: Invalid value: [{"ip":"10.0.0.1"},{"ip":"10.0.0.1"}]: may specify no more than one IP for each IP family`,
 		`status.nominatedNodeName: Invalid value: "a_b": a lowercase RFC 1123 subdomain...`)
 	stored.Spec.RestartPolicy = corev1.RestartPolicyAlways
-	next.Status.PodIPs, next.Status.NominatedNodeName = nil, ""
+	next.Status.PodIP, next.Status.PodIPs, next.Status.NominatedNodeName = "", nil, ""
 	refused(t, UpdateStatus(t.Context(), next, stored))
 }

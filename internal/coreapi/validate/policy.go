@@ -84,7 +84,7 @@ func policyVariables(variables []admissionregistrationv1.Variable, path *field.P
 		case variable.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), "name is not specified"))
 		case !isIdentifier(variable.Name):
-			errs = append(errs, field.Invalid(at.Child("name"), variable.Name, "name is not a valid CEL identifier"))
+			errs = append(errs, field.Invalid(at.Child("name"), variable.Name, "must be a valid CEL identifier"))
 		}
 		if strings.TrimSpace(variable.Expression) == "" {
 			errs = append(errs, field.Required(at.Child("expression"), "expression is not specified"))
@@ -112,12 +112,9 @@ func policyValidation(v *admissionregistrationv1.Validation, path *field.Path) f
 	message, oneLine := strings.TrimSpace(v.Message), !strings.ContainsAny(strings.TrimSpace(v.Message), "\n\r")
 	switch {
 	case v.Message != "" && message == "":
-		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "message must be non-empty if specified"))
+		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "must be non-empty if specified"))
 	case !oneLine:
-		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "message must not contain line breaks"))
-	case message == "" && strings.ContainsAny(v.Expression, "\n\r"):
-		errs = append(errs, field.Required(path.Child("message"),
-			"message must be specified if expression contains line breaks"))
+		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "must not contain line breaks"))
 	}
 	if v.MessageExpression != "" && strings.TrimSpace(v.MessageExpression) == "" {
 		errs = append(errs, field.Invalid(path.Child("messageExpression"), v.MessageExpression,
@@ -149,7 +146,7 @@ func auditAnnotations(policy string, list []admissionregistrationv1.AuditAnnotat
 		case value == "":
 			errs = append(errs, field.Required(at, "valueExpression is not specified"))
 		case len(value) > maxValueExpression:
-			errs = append(errs, field.TooLong(at, "", maxValueExpression))
+			errs = append(errs, field.Required(at, fmt.Sprintf("must not exceed %d bytes in length", maxValueExpression)))
 		}
 	}
 	return errs

@@ -9,6 +9,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
 )
 
 func service(s *corev1.Service) field.ErrorList { return serviceRules(s, &corev1.Service{}) }
@@ -16,18 +17,21 @@ func service(s *corev1.Service) field.ErrorList { return serviceRules(s, &corev1
 func serviceUpdate(s, old *corev1.Service) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
-	external := corev1.ServiceTypeExternalName
-	if s.Spec.Type != external && old.Spec.Type != external && old.Spec.ClusterIP != "" {
-		// Clients cache the address, so only a service that never had one may get one.
-		errs = append(errs, immutable(s.Spec.ClusterIP, old.Spec.ClusterIP, spec.Child("clusterIP"))...)
-	}
 	if balancer := corev1.ServiceTypeLoadBalancer; s.Spec.Type == balancer && old.Spec.Type == balancer {
 		next, before := s.Spec.LoadBalancerClass, old.Spec.LoadBalancerClass
 		if (next == nil) != (before == nil) || next != nil && *next != *before {
 			errs = append(errs, field.Invalid(spec.Child("loadBalancerClass"), next, "may not change once set"))
 		}
 	}
+	if port := old.Spec.HealthCheckNodePort; port != 0 && s.Spec.HealthCheckNodePort != port && checkedByPort(s) && checkedByPort(old) {
+		errs = append(errs, field.Forbidden(spec.Child("healthCheckNodePort"), "field is immutable"))
+	}
 	return append(errs, serviceRules(s, old)...)
+}
+
+// checkedByPort Services have a port on every node that says whether it has endpoints of them.
+func checkedByPort(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 // serviceRules takes the stored service too, for the rules that older objects are not held to.
@@ -44,6 +48,7 @@ func serviceRules(s, old *corev1.Service) field.ErrorList {
 	errs = append(errs, ipList(s.Spec.ExternalIPs, old.Spec.ExternalIPs, spec.Child("externalIPs"))...)
 	errs = append(errs, trafficPolicies(s, spec)...)
 	errs = append(errs, loadBalancer(&s.Spec, &old.Spec, spec)...)
+	errs = append(errs, serviceAnnotations(s, old)...)
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		errs = append(errs, externalName(&s.Spec, spec)...)
 	}
@@ -52,20 +57,27 @@ func serviceRules(s, old *corev1.Service) field.ErrorList {
 
 func externalName(s *corev1.ServiceSpec, spec *field.Path) field.ErrorList {
 	path := spec.Child("externalName")
+	var errs field.ErrorList
+	if len(s.ClusterIPs) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("clusterIPs"), "may not be set for ExternalName services"))
+	}
+	if len(s.IPFamilies) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("ipFamilies"), "may not be set for ExternalName services"))
+	}
+	if s.IPFamilyPolicy != nil {
+		errs = append(errs, field.Forbidden(spec.Child("ipFamilyPolicy"), "may not be set for ExternalName services"))
+	}
 	name := strings.TrimSuffix(s.ExternalName, ".") // a fully qualified name is as good
 	if name == "" {
-		return field.ErrorList{field.Required(path, "")}
+		return append(errs, field.Required(path, ""))
 	}
-	return dnsSubdomain(name, path)
+	return append(errs, dnsSubdomain(name, path)...)
 }
 
 func clusterIP(s, old *corev1.ServiceSpec, spec *field.Path) field.ErrorList {
 	path := spec.Child("clusterIP")
 	if s.Type == corev1.ServiceTypeExternalName {
-		if s.ClusterIP != "" {
-			return field.ErrorList{field.Forbidden(path, "may not be set for ExternalName services")}
-		}
-		return nil
+		return nil // externalName says that it may have none
 	}
 	if len(s.ClusterIPs) > 0 && s.ClusterIPs[0] != s.ClusterIP {
 		return field.ErrorList{field.Invalid(spec.Child("clusterIPs"), s.ClusterIPs,
@@ -192,7 +204,7 @@ func serviceStatus(s, old *corev1.Service) field.ErrorList {
 	ingresses := s.Status.LoadBalancer.Ingress
 	if len(ingresses) > 0 && s.Spec.Type != corev1.ServiceTypeLoadBalancer &&
 		!slices.EqualFunc(ingresses, old.Status.LoadBalancer.Ingress, sameIngress) {
-		errs = append(errs, field.Forbidden(path, "may only be used when `spec.type` is LoadBalancer"))
+		errs = append(errs, field.Forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'"))
 	}
 	for i, ingress := range ingresses {
 		if ingress.IP != "" {
@@ -204,8 +216,15 @@ func serviceStatus(s, old *corev1.Service) field.ErrorList {
 		if ingress.IP == "" && ingress.IPMode != nil {
 			errs = append(errs, field.Forbidden(path.Index(i).Child("ipMode"), "may not be specified when `ip` is not set"))
 		}
+		if ingress.IP != "" && ingress.IPMode != nil {
+			errs = append(errs, oneOf(*ingress.IPMode, path.Index(i).Child("ipMode"), corev1.LoadBalancerIPModeProxy,
+				corev1.LoadBalancerIPModeVIP)...)
+		}
 		if ingress.Hostname != "" {
 			errs = append(errs, dnsSubdomain(ingress.Hostname, path.Index(i).Child("hostname"))...)
+			if netutils.ParseIPSloppy(ingress.Hostname) != nil {
+				errs = append(errs, field.Invalid(path.Index(i).Child("hostname"), ingress.Hostname, "must be a DNS name, not an IP address"))
+			}
 		}
 	}
 	return errs

@@ -1,9 +1,9 @@
 // Package validate refuses what kube-apiserver would refuse of the local groups, at the same field and in the same words:
 // operators search for those words, and controllers are written against them.
 //
-// The rules are kube-apiserver's where an object could mislead the front door, its users or the controllers that read
-// it. They are not all of them: what only a kubelet or a scheduler would trip over (most of a pod's affinity, security
-// context and storage drivers) is accepted unread. Expressions of policies are not compiled here.
+// The rules are kube-apiserver's where an object could mislead the front door, its users, or the controllers, schedulers
+// and kubelets that read it. They are not all of them: of storage whose drivers are gone, only what names the volume is
+// asked for.
 package validate
 
 import (

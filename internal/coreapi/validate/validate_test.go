@@ -6,11 +6,15 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -101,8 +105,17 @@ func minimal(t *testing.T) []runtime.Object {
 			rules+"}, validations: [{expression: 'true'}]}"),
 		decode[admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, "metadata: {name: a}\nspec: {policyName: a, validationActions: [Deny], matchResources: {}}"),
 		decode[admissionregistrationv1.MutatingAdmissionPolicy](t, "metadata: {name: a}\nspec: {reinvocationPolicy: Never, matchConstraints: {resourceRules: "+
-			rules+"}, mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[]'}}]}"),
+			rules+"}, mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: \"remove\", path: \"/a\"}]'}}]}"),
 		decode[admissionregistrationv1.MutatingAdmissionPolicyBinding](t, "metadata: {name: a}\nspec: {policyName: a}"),
+		decode[corev1.PodTemplate](t, "metadata: {name: a, namespace: ns}\ntemplate: "+labelledTemplate),
+		decode[corev1.ReplicationController](t, "metadata: {name: a, namespace: ns}\nspec: {template: "+labelledTemplate+"}"),
+		decode[appsv1.Deployment](t, selectingManifest), decode[appsv1.ReplicaSet](t, selectingManifest),
+		decode[appsv1.StatefulSet](t, selectingManifest), decode[appsv1.DaemonSet](t, selectingManifest),
+		decode[appsv1.ControllerRevision](t, "metadata: {name: a, namespace: ns}\nrevision: 1\ndata: {}"),
+		decode[batchv1.Job](t, "metadata: {name: a, namespace: ns, uid: u}\nspec: {manualSelector: true, selector: {matchLabels: {app: a}}, template: "+endingTemplate+"}"),
+		decode[batchv1.CronJob](t, "metadata: {name: a, namespace: ns}\nspec: {schedule: '@daily', jobTemplate: {spec: {template: "+endingTemplate+"}}}"),
+		decode[autoscalingv2.HorizontalPodAutoscaler](t, "metadata: {name: a, namespace: ns}\nspec: {maxReplicas: 1, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}"),
+		decode[policyv1.PodDisruptionBudget](t, "metadata: {name: a, namespace: ns}\nspec: {minAvailable: 1}"),
 	}
 }
 

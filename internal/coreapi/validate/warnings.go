@@ -5,7 +5,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	netutils "k8s.io/utils/net"
 
 	"portico.dev/internal/pki"
 )
@@ -20,9 +23,9 @@ func Warnings(obj runtime.Object) []string {
 	case *apiregistrationv1.APIService:
 		return apiServiceWarnings(&o.Spec)
 	case *corev1.Service:
-		return serviceWarnings(&o.Spec)
+		return append(serviceWarnings(&o.Spec), serviceValueWarnings(o)...)
 	}
-	return nil
+	return append(clusterWarnings(obj), workloadWarnings(obj)...)
 }
 
 func apiServiceWarnings(s *apiregistrationv1.APIServiceSpec) []string {
@@ -64,6 +67,41 @@ func serviceWarnings(s *corev1.ServiceSpec) []string {
 	}
 	if s.SessionAffinity != "" && s.SessionAffinity != corev1.ServiceAffinityNone {
 		warnings = append(warnings, "spec.SessionAffinity is ignored for headless services")
+	}
+	return warnings
+}
+
+// serviceValueWarnings point at values that are on their way out, or read differently by different programs.
+func serviceValueWarnings(s *corev1.Service) []string {
+	var warnings []string
+	spec := field.NewPath("spec")
+	if _, old := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; old {
+		warnings = append(warnings, fmt.Sprintf("annotation %s is deprecated, please use %s instead",
+			corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
+	}
+	headless := s.Spec.ClusterIP == corev1.ClusterIPNone
+	if headless && s.Spec.LoadBalancerIP != "" {
+		warnings = append(warnings, "spec.loadBalancerIP is ignored for headless services")
+	}
+	if !headless {
+		for i, ip := range s.Spec.ClusterIPs {
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(spec.Child("clusterIPs").Index(i), ip)...)
+		}
+	}
+	for i, ip := range s.Spec.ExternalIPs {
+		warnings = append(warnings, utilvalidation.GetWarningsForIP(spec.Child("externalIPs").Index(i), ip)...)
+	}
+	if len(s.Spec.ExternalIPs) > 0 && !headless && s.Spec.Type != corev1.ServiceTypeExternalName {
+		warnings = append(warnings, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
+	}
+	if netutils.ParseIPSloppy(s.Spec.LoadBalancerIP) != nil { // nothing else looks at it
+		warnings = append(warnings, utilvalidation.GetWarningsForIP(spec.Child("loadBalancerIP"), s.Spec.LoadBalancerIP)...)
+	}
+	for i, cidr := range s.Spec.LoadBalancerSourceRanges {
+		warnings = append(warnings, utilvalidation.GetWarningsForCIDR(spec.Child("loadBalancerSourceRanges").Index(i), cidr)...)
+	}
+	if d := s.Spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
+		warnings = append(warnings, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d, corev1.ServiceTrafficDistributionPreferSameZone))
 	}
 	return warnings
 }

@@ -31,19 +31,23 @@ type hook struct {
 }
 
 func validatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
-	return webhookConfiguration(&c.ObjectMeta, validatingHooks(c), nil)
+	errs := webhookConfiguration(&c.ObjectMeta, validatingHooks(c), nil)
+	return append(errs, hookExpressions(c.Webhooks, nil, validatingConditions)...)
 }
 
 func validatingWebhooksUpdate(c, old *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
-	return webhookConfiguration(&c.ObjectMeta, validatingHooks(c), validatingHooks(old))
+	errs := webhookConfiguration(&c.ObjectMeta, validatingHooks(c), validatingHooks(old))
+	return append(errs, hookExpressions(c.Webhooks, old.Webhooks, validatingConditions)...)
 }
 
 func mutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
-	return webhookConfiguration(&c.ObjectMeta, mutatingHooks(c), nil)
+	errs := webhookConfiguration(&c.ObjectMeta, mutatingHooks(c), nil)
+	return append(errs, hookExpressions(c.Webhooks, nil, mutatingConditions)...)
 }
 
 func mutatingWebhooksUpdate(c, old *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
-	return webhookConfiguration(&c.ObjectMeta, mutatingHooks(c), mutatingHooks(old))
+	errs := webhookConfiguration(&c.ObjectMeta, mutatingHooks(c), mutatingHooks(old))
+	return append(errs, hookExpressions(c.Webhooks, old.Webhooks, mutatingConditions)...)
 }
 
 func validatingHooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) []hook {

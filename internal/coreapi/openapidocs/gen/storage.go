@@ -39,8 +39,12 @@ type (
 	patched struct{ rest.Patcher }
 	updated struct{ rest.Updater }
 	read    struct{ rest.Getter }
-	posted  struct{ rest.Creater }
-	named   struct{ rest.NamedCreater }
+	listed  struct { // found out and not stored: componentstatuses
+		rest.Getter
+		rest.Lister
+	}
+	posted struct{ rest.Creater }
+	named  struct{ rest.NamedCreater }
 )
 
 // storageFor returns a storage whose routes are those of the verbs. A set of verbs that no entry of the table has yet
@@ -71,6 +75,11 @@ func storageFor(verbs []string, subresource bool, f facts) (rest.Storage, error)
 		return struct {
 			facts
 			read
+		}{facts: f}, nil
+	case "get list":
+		return struct {
+			facts
+			listed
 		}{facts: f}, nil
 	case "create":
 		if subresource {

@@ -1,0 +1,40 @@
+package aggregator
+
+import (
+	"errors"
+
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"portico.dev/internal/coreapi"
+)
+
+func (c *Config) addRuntimeConfigFlags(fs *pflag.FlagSet) {
+	if c.RuntimeConfig == nil {
+		c.RuntimeConfig = cliflag.ConfigurationMap{}
+	}
+	fs.Var(&c.RuntimeConfig, "runtime-config", "built-in APIs to turn on or off: group/version=false, "+
+		"group/version/resource=false, api/all, api/ga, api/beta; what the front door itself needs stays on")
+}
+
+// validateRuntimeConfig says what cannot be turned off.
+func (c *Config) validateRuntimeConfig() error {
+	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig)
+	if err != nil {
+		return err
+	}
+	if c.EnablePriorityAndFairness && !chosen.FairnessServed() {
+		return errors.New("flowcontrol.apiserver.k8s.io/v1 cannot be turned off while requests take turns by it; " +
+			"set --enable-priority-and-fairness=false too")
+	}
+	return nil
+}
+
+// runtimeConfig has been checked by Validate.
+func (c *Config) runtimeConfig() coreapi.RuntimeConfig {
+	chosen, err := coreapi.ParseRuntimeConfig(c.RuntimeConfig)
+	if err != nil {
+		return coreapi.RuntimeConfig{}
+	}
+	return chosen
+}

@@ -1,0 +1,101 @@
+package defaults
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// registerCluster adds what pods are given: storage, networks, priorities, runtimes, and how much of it. Ingress,
+// IPAddress, ServiceCIDR, CSINode, CSIStorageCapacity, VolumeAttributesClass and CertificateSigningRequest have no
+// defaults.
+func registerCluster(scheme *runtime.Scheme) {
+	register(scheme, persistentVolume, &corev1.PersistentVolumeList{})
+	register(scheme, persistentVolumeClaim, &corev1.PersistentVolumeClaimList{})
+	register(scheme, limitRange, &corev1.LimitRangeList{})
+	register(scheme, resourceQuota, &corev1.ResourceQuotaList{})
+	register(scheme, networkPolicy, &networkingv1.NetworkPolicyList{})
+	register(scheme, ingressClass, &networkingv1.IngressClassList{})
+	register(scheme, storageClass, &storagev1.StorageClassList{})
+	register(scheme, volumeAttachment, &storagev1.VolumeAttachmentList{})
+	register(scheme, csiDriver, &storagev1.CSIDriverList{})
+	register(scheme, priorityClass, &schedulingv1.PriorityClassList{})
+	register(scheme, runtimeClass, &nodev1.RuntimeClassList{})
+}
+
+// limitRange gives containers the defaults that follow from the bounds: a container that says nothing is limited to
+// the most that it may have, and requests what it is limited to.
+func limitRange(l *corev1.LimitRange) {
+	for i := range l.Spec.Limits {
+		item := &l.Spec.Limits[i]
+		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
+			milli(list)
+		}
+		if item.Type != corev1.LimitTypeContainer {
+			continue
+		}
+		complete(&item.Default, item.Max)
+		complete(&item.DefaultRequest, item.Default)
+		complete(&item.DefaultRequest, item.Min)
+	}
+}
+
+// complete takes over from another list what the first one does not say.
+func complete(list *corev1.ResourceList, from corev1.ResourceList) {
+	if *list == nil {
+		*list = corev1.ResourceList{}
+	}
+	for name, quantity := range from {
+		if _, said := (*list)[name]; !said {
+			(*list)[name] = quantity.DeepCopy()
+		}
+	}
+}
+
+func resourceQuota(q *corev1.ResourceQuota) {
+	milli(q.Spec.Hard)
+	milli(q.Status.Hard)
+	milli(q.Status.Used)
+}
+
+// networkPolicy is about ingress at least, and about egress when it has rules for it.
+func networkPolicy(p *networkingv1.NetworkPolicy) {
+	for i := range p.Spec.Ingress {
+		policyPorts(p.Spec.Ingress[i].Ports)
+	}
+	for i := range p.Spec.Egress {
+		policyPorts(p.Spec.Egress[i].Ports)
+	}
+	if len(p.Spec.PolicyTypes) > 0 {
+		return
+	}
+	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	if len(p.Spec.Egress) > 0 {
+		p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+	}
+}
+
+func policyPorts(ports []networkingv1.NetworkPolicyPort) {
+	for i := range ports {
+		point(&ports[i].Protocol, corev1.ProtocolTCP)
+	}
+}
+
+func ingressClass(c *networkingv1.IngressClass) {
+	if c.Spec.Parameters != nil {
+		point(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
+	}
+}
+
+func priorityClass(c *schedulingv1.PriorityClass) {
+	point(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
+}
+
+func runtimeClass(c *nodev1.RuntimeClass) {
+	if c.Overhead != nil {
+		milli(c.Overhead.PodFixed)
+	}
+}

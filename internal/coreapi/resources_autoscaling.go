@@ -1,0 +1,23 @@
+package coreapi
+
+import (
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// autoscalingResources are stored as autoscaling/v2 and shown in autoscaling/v1 too (autoscaling.go).
+func autoscalingResources() []resource {
+	return []resource{{
+		name: "horizontalpodautoscalers", singular: "horizontalpodautoscaler", shortNames: []string{"hpa"}, categories: []string{"all"},
+		object: &autoscalingv2.HorizontalPodAutoscaler{}, list: &autoscalingv2.HorizontalPodAutoscalerList{}, blindUpdate: true, generations: true,
+		spec: specOf(func(o *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerSpec {
+			return &o.Spec
+		}),
+		status: statusOf(func(o *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerStatus {
+			return &o.Status
+		}),
+		statusMeta: true, alsoAt: []schema.GroupVersion{autoscalingv1.SchemeGroupVersion},
+		prepareCreate: dropAutoscalerAnnotations, prepareUpdate: dropAutoscalerAnnotationsAgain, prepareStatus: dropAutoscalerAnnotationsAgain,
+	}}
+}

@@ -1,0 +1,206 @@
+package coreapi
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/validate"
+)
+
+// scalable is how the scale subresource reads and writes a kind: as an autoscaling/v1 Scale, whatever the kind is, so
+// that autoscalers need to know no other.
+type scalable struct {
+	// of returns how many pods are wanted, how many there are, and by which labels to find them.
+	of func(obj runtime.Object) (wanted *int32, there int32, selector labels.Selector, err error)
+	// set writes how many are wanted.
+	set func(obj runtime.Object, wanted int32)
+}
+
+var scaleKind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+
+// scales serves <resource>/scale.
+type scales struct {
+	main *stored
+	as   scalable
+	rest.TableConvertor
+}
+
+var (
+	_ rest.Patcher                  = (*scales)(nil)
+	_ rest.GroupVersionKindProvider = (*scales)(nil)
+)
+
+func newScales(main *stored, as scalable) *scales {
+	// The store's rules are those of the main resource; its guards are for whole objects.
+	store := *main.Store
+	store.BeginCreate, store.BeginUpdate = nil, nil
+	return &scales{&stored{&store, main.of}, as, columns.For(scaleKind.GroupKind())}
+}
+
+func (s *scales) New() runtime.Object { return &autoscalingv1.Scale{} }
+
+// Destroy leaves the storage to the main resource.
+func (s *scales) Destroy() {}
+
+func (s *scales) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind { return scaleKind }
+
+func (s *scales) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	obj, err := s.main.Get(ctx, name, options)
+	if err != nil {
+		return nil, err
+	}
+	return s.scaleOf(obj)
+}
+
+// Update never creates: nothing can be scaled that is not there.
+func (s *scales) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	admit := func(ctx context.Context, obj, old runtime.Object) error {
+		next, err := s.scaleOf(obj)
+		if err != nil {
+			return err
+		}
+		before, err := s.scaleOf(old)
+		if err != nil {
+			return err
+		}
+		return update(ctx, next, before)
+	}
+	obj, _, err := s.main.Update(ctx, name, &scaledObject{s, name, info}, rest.ValidateAllObjectFunc, admit, false, options)
+	if err != nil {
+		return nil, false, err
+	}
+	scale, err := s.scaleOf(obj)
+	return scale, false, err
+}
+
+func (s *scales) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
+	wanted, there, selector, err := s.as.of(obj)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	m := obj.(metav1.Object)
+	scale := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: m.GetName(), Namespace: m.GetNamespace(), UID: m.GetUID(),
+			ResourceVersion: m.GetResourceVersion(), CreationTimestamp: m.GetCreationTimestamp(),
+		},
+		Status: autoscalingv1.ScaleStatus{Replicas: there, Selector: selector.String()},
+	}
+	if wanted != nil {
+		scale.Spec.Replicas = *wanted
+	}
+	return scale, nil
+}
+
+// scaledObject turns an update of a scale into one of the object: object, its scale, the new scale, the new object.
+type scaledObject struct {
+	scales *scales
+	name   string
+	info   rest.UpdatedObjectInfo
+}
+
+func (o *scaledObject) Preconditions() *metav1.Preconditions { return o.info.Preconditions() }
+
+func (o *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (runtime.Object, error) {
+	resource := schema.GroupResource{Group: o.scales.main.DefaultQualifiedResource.Group, Resource: o.scales.main.of.name + "/scale"}
+	obj := old.DeepCopyObject()
+	m := obj.(metav1.Object)
+	if m.GetResourceVersion() == "" {
+		return nil, apierrors.NewNotFound(resource, o.name)
+	}
+	before, err := o.scales.scaleOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	// Whoever owns replicas of the object owns replicas of the scale, and the other way round.
+	kinds, _, err := o.scales.main.CreateStrategy.ObjectKinds(obj)
+	if err != nil {
+		return nil, err
+	}
+	version := externalOf(kinds)
+	owners := managedfields.NewScaleHandler(m.GetManagedFields(), version,
+		managedfields.ResourcePathMappings{version.String(): fieldpath.MakePathOrDie("spec", "replicas")})
+	if before.ManagedFields, err = owners.ToSubresource(); err != nil {
+		return nil, err
+	}
+	updated, err := o.info.UpdatedObject(ctx, before)
+	if err != nil {
+		return nil, err
+	}
+	next, ok := updated.(*autoscalingv1.Scale)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected input object type to be Scale, but %T", updated))
+	}
+	if errs := validate.Scale(next); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(scaleKind.GroupKind(), m.GetName(), errs)
+	}
+	if next.UID != "" && next.UID != m.GetUID() {
+		//lint:ignore ST1005 kube-apiserver's words
+		return nil, apierrors.NewConflict(resource, m.GetName(), fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", next.UID, m.GetUID()))
+	}
+	o.scales.as.set(obj, next.Spec.Replicas)
+	m.SetResourceVersion(next.ResourceVersion)
+	entries, err := owners.ToParent(next.ManagedFields)
+	if err != nil {
+		return nil, err
+	}
+	m.SetManagedFields(entries)
+	return obj, nil
+}
+
+// externalOf is the version, of those that a Go type is registered for, that clients see.
+func externalOf(kinds []schema.GroupVersionKind) schema.GroupVersion {
+	for _, kind := range kinds {
+		if kind.Version != runtime.APIVersionInternal {
+			return kind.GroupVersion()
+		}
+	}
+	return schema.GroupVersion{}
+}
+
+// scalables are the kinds that autoscalers may scale, by resource.
+func scalables() map[schema.GroupResource]scalable {
+	return map[schema.GroupResource]scalable{
+		appsv1.Resource("deployments"): scaled(func(d *appsv1.Deployment) (**int32, int32, *metav1.LabelSelector) {
+			return &d.Spec.Replicas, d.Status.Replicas, d.Spec.Selector
+		}),
+		appsv1.Resource("replicasets"): scaled(func(s *appsv1.ReplicaSet) (**int32, int32, *metav1.LabelSelector) {
+			return &s.Spec.Replicas, s.Status.Replicas, s.Spec.Selector
+		}),
+		appsv1.Resource("statefulsets"): scaled(func(s *appsv1.StatefulSet) (**int32, int32, *metav1.LabelSelector) {
+			return &s.Spec.Replicas, s.Status.Replicas, s.Spec.Selector
+		}),
+		corev1.Resource("replicationcontrollers"): scaled(func(c *corev1.ReplicationController) (**int32, int32, *metav1.LabelSelector) {
+			return &c.Spec.Replicas, c.Status.Replicas, &metav1.LabelSelector{MatchLabels: c.Spec.Selector}
+		}),
+	}
+}
+
+func scaled[T runtime.Object](parts func(T) (wanted **int32, there int32, selector *metav1.LabelSelector)) scalable {
+	return scalable{
+		of: func(obj runtime.Object) (*int32, int32, labels.Selector, error) {
+			wanted, there, selector := parts(obj.(T))
+			parsed, err := metav1.LabelSelectorAsSelector(selector)
+			return *wanted, there, parsed, err
+		},
+		set: func(obj runtime.Object, n int32) {
+			wanted, _, _ := parts(obj.(T))
+			*wanted = &n
+		},
+	}
+}

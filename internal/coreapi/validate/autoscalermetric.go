@@ -1,0 +1,180 @@
+package validate
+
+import (
+	"slices"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	noSource     = "must populate information for the given metric source"
+	oneSource    = "must populate the given metric source only"
+	valueOrUse   = "must set either a target raw value or a target utilization"
+	notBothOfUse = "may not set both a target raw value and a target utilization"
+)
+
+func metrics(s, old *autoscalingv2.HorizontalPodAutoscalerSpec, path *field.Path) field.ErrorList {
+	lenient := old != nil && slices.ContainsFunc(old.Metrics, func(m autoscalingv2.MetricSpec) bool {
+		return m.Type == autoscalingv2.ObjectMetricSourceType && m.Object != nil && referenceVersion(&m.Object.DescribedObject, true) != nil
+	})
+	var errs field.ErrorList
+	outside := false // metrics that exist without any pod
+	for i := range s.Metrics {
+		errs = append(errs, metric(&s.Metrics[i], lenient, path.Index(i))...)
+		kind := s.Metrics[i].Type
+		outside = outside || kind == autoscalingv2.ObjectMetricSourceType || kind == autoscalingv2.ExternalMetricSourceType
+	}
+	if s.MinReplicas != nil && *s.MinReplicas == 0 && !outside {
+		errs = append(errs, field.Forbidden(path, "must specify at least one Object or External metric to support scaling to zero replicas"))
+	}
+	return errs
+}
+
+// metricSource is one of the members of a metric, of which the type names the one that counts.
+type metricSource struct {
+	of    autoscalingv2.MetricSourceType
+	name  string
+	given bool
+	check func(*field.Path) field.ErrorList
+}
+
+func metricSources(m *autoscalingv2.MetricSpec, lenient bool) []metricSource {
+	return []metricSource{
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(at *field.Path) field.ErrorList { return objectMetric(m.Object, lenient, at) }},
+		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(at *field.Path) field.ErrorList { return externalMetric(m.External, at) }},
+		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(at *field.Path) field.ErrorList { return podsMetric(m.Pods, at) }},
+		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(at *field.Path) field.ErrorList { return resourceMetric(m.Resource, at) }},
+		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil,
+			func(at *field.Path) field.ErrorList { return containerMetric(m.ContainerResource, at) }},
+	}
+}
+
+// metric looks into the first member only: with more than one nobody knows which was meant.
+func metric(m *autoscalingv2.MetricSpec, lenient bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	sources := metricSources(m, lenient)
+	present, known := 0, false
+	for _, s := range sources {
+		if s.given {
+			if present++; present == 1 {
+				errs = append(errs, s.check(path.Child(s.name))...)
+			}
+		}
+		if s.of == m.Type {
+			known = true
+			if !s.given {
+				errs = append(errs, field.Required(path.Child(s.name), noSource))
+			}
+		}
+	}
+	if m.Type == "" {
+		errs = append(errs, field.Required(path.Child("type"), "must specify a metric source type"))
+	}
+	if !known {
+		errs = append(errs, field.NotSupported(path.Child("type"), m.Type, []autoscalingv2.MetricSourceType{
+			autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType, autoscalingv2.ObjectMetricSourceType,
+			autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType,
+		}))
+	}
+	if present == 1 {
+		return errs
+	}
+	for _, s := range sources {
+		if s.given && s.of != m.Type {
+			errs = append(errs, field.Forbidden(path.Child(s.name), oneSource))
+		}
+	}
+	return errs
+}
+
+func objectMetric(m *autoscalingv2.ObjectMetricSource, lenient bool, path *field.Path) field.ErrorList {
+	errs := crossVersion(&m.DescribedObject, true, lenient, path.Child("describedObject"))
+	errs = append(errs, segment(m.Metric.Name, "must specify a metric name", path.Child("metric", "name"))...)
+	errs = append(errs, metricTarget(&m.Target, path.Child("target"))...)
+	if m.Target.Value == nil && m.Target.AverageValue == nil {
+		errs = append(errs, field.Required(path.Child("target", "averageValue"), "must set either a target value or averageValue"))
+	}
+	return errs
+}
+
+func externalMetric(m *autoscalingv2.ExternalMetricSource, path *field.Path) field.ErrorList {
+	errs := segment(m.Metric.Name, "must specify a metric name", path.Child("metric", "name"))
+	errs = append(errs, metricTarget(&m.Target, path.Child("target"))...)
+	switch value, average := m.Target.Value != nil, m.Target.AverageValue != nil; {
+	case !value && !average:
+		errs = append(errs, field.Required(path.Child("target", "averageValue"), "must set either a target value for metric or a per-pod target"))
+	case value && average:
+		errs = append(errs, field.Forbidden(path.Child("target", "value"), "may not set both a target value for metric and a per-pod target"))
+	}
+	return errs
+}
+
+func podsMetric(m *autoscalingv2.PodsMetricSource, path *field.Path) field.ErrorList {
+	errs := segment(m.Metric.Name, "must specify a metric name", path.Child("metric", "name"))
+	errs = append(errs, metricTarget(&m.Target, path.Child("target"))...)
+	if m.Target.AverageValue == nil {
+		errs = append(errs, field.Required(path.Child("target", "averageValue"), "must specify a positive target averageValue"))
+	}
+	return errs
+}
+
+func resourceMetric(m *autoscalingv2.ResourceMetricSource, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if m.Name == "" {
+		errs = append(errs, field.Required(path.Child("name"), "must specify a resource name"))
+	}
+	return append(errs, useTarget(&m.Target, path.Child("target"))...)
+}
+
+func containerMetric(m *autoscalingv2.ContainerResourceMetricSource, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if m.Name == "" {
+		errs = append(errs, field.Required(path.Child("name"), "must specify a resource name"))
+	} else {
+		errs = append(errs, containerResourceName(m.Name, path.Child("name"))...)
+	}
+	if m.Container == "" {
+		errs = append(errs, field.Required(path.Child("container"), "must specify a container"))
+	} else {
+		errs = append(errs, dnsLabel(m.Container, path.Child("container"))...)
+	}
+	return append(errs, useTarget(&m.Target, path.Child("target"))...)
+}
+
+func useTarget(t *autoscalingv2.MetricTarget, path *field.Path) field.ErrorList {
+	errs := metricTarget(t, path)
+	switch use, value := t.AverageUtilization != nil, t.AverageValue != nil; {
+	case !use && !value:
+		errs = append(errs, field.Required(path.Child("averageUtilization"), valueOrUse))
+	case use && value:
+		errs = append(errs, field.Forbidden(path.Child("averageValue"), notBothOfUse))
+	}
+	return errs
+}
+
+func metricTarget(t *autoscalingv2.MetricTarget, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if t.Type == "" {
+		errs = append(errs, field.Required(path.Child("type"), "must specify a metric target type"))
+	}
+	switch t.Type {
+	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
+	default:
+		errs = append(errs, field.Invalid(path.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))
+	}
+	errs = append(errs, aboveZero(t.Value, path.Child("value"))...)
+	errs = append(errs, aboveZero(t.AverageValue, path.Child("averageValue"))...)
+	if use := t.AverageUtilization; use != nil && *use < 1 {
+		errs = append(errs, field.Invalid(path.Child("averageUtilization"), *use, "must be greater than 0"))
+	}
+	return errs
+}
+
+func aboveZero(q *resource.Quantity, path *field.Path) field.ErrorList {
+	if q == nil || q.Sign() > 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, q, "must be positive")}
+}

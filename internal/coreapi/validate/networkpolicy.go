@@ -1,0 +1,172 @@
+package validate
+
+import (
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+)
+
+func networkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
+	errs := objectMeta(&p.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
+	return append(errs, networkPolicySpec(&p.Spec, nil)...)
+}
+
+// networkPolicyUpdate accepts the spelling of every block that was there before, wherever it has moved.
+func networkPolicyUpdate(p, old *networkingv1.NetworkPolicy) field.ErrorList {
+	var stored []string
+	for _, block := range ipBlocks(&old.Spec) {
+		stored = append(append(stored, block.CIDR), block.Except...)
+	}
+	return networkPolicySpec(&p.Spec, stored)
+}
+
+func ipBlocks(s *networkingv1.NetworkPolicySpec) []*networkingv1.IPBlock {
+	var peers []networkingv1.NetworkPolicyPeer
+	for _, rule := range s.Ingress {
+		peers = append(peers, rule.From...)
+	}
+	for _, rule := range s.Egress {
+		peers = append(peers, rule.To...)
+	}
+	var blocks []*networkingv1.IPBlock
+	for _, peer := range peers {
+		if peer.IPBlock != nil {
+			blocks = append(blocks, peer.IPBlock)
+		}
+	}
+	return blocks
+}
+
+func networkPolicySpec(s *networkingv1.NetworkPolicySpec, stored []string) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := selector(&s.PodSelector, path.Child("podSelector"))
+	for i, rule := range s.Ingress {
+		at := path.Child("ingress").Index(i)
+		errs = append(errs, networkRule(rule.Ports, rule.From, at.Child("ports"), at.Child("from"), stored)...)
+	}
+	for i, rule := range s.Egress {
+		at := path.Child("egress").Index(i)
+		errs = append(errs, networkRule(rule.Ports, rule.To, at.Child("ports"), at.Child("to"), stored)...)
+	}
+	if len(s.PolicyTypes) > 2 {
+		return append(errs, field.Invalid(path.Child("policyTypes"), s.PolicyTypes, "may not specify more than two policyTypes"))
+	}
+	for i, kind := range s.PolicyTypes {
+		errs = append(errs, oneOf(kind, path.Child("policyTypes").Index(i), networkingv1.PolicyTypeEgress,
+			networkingv1.PolicyTypeIngress)...)
+	}
+	return errs
+}
+
+func networkRule(ports []networkingv1.NetworkPolicyPort, peers []networkingv1.NetworkPolicyPeer, portsAt, peersAt *field.Path, stored []string) field.ErrorList {
+	var errs field.ErrorList
+	for i := range ports {
+		errs = append(errs, policyPort(&ports[i], portsAt.Index(i))...)
+	}
+	for i := range peers {
+		errs = append(errs, policyPeer(&peers[i], peersAt.Index(i), stored)...)
+	}
+	return errs
+}
+
+func policyPeer(p *networkingv1.NetworkPolicyPeer, path *field.Path, stored []string) field.ErrorList {
+	var errs field.ErrorList
+	if p.PodSelector != nil {
+		errs = append(errs, selector(p.PodSelector, path.Child("podSelector"))...)
+	}
+	if p.NamespaceSelector != nil {
+		errs = append(errs, selector(p.NamespaceSelector, path.Child("namespaceSelector"))...)
+	}
+	if p.IPBlock != nil {
+		errs = append(errs, ipBlock(p.IPBlock, path.Child("ipBlock"), stored)...)
+	}
+	switch selected := p.PodSelector != nil || p.NamespaceSelector != nil; {
+	case !selected && p.IPBlock == nil:
+		errs = append(errs, field.Required(path, "must specify a peer"))
+	case selected && p.IPBlock != nil:
+		errs = append(errs, field.Forbidden(path, "may not specify both ipBlock and another peer"))
+	}
+	return errs
+}
+
+func ipBlock(b *networkingv1.IPBlock, path *field.Path, stored []string) field.ErrorList {
+	if b.CIDR == "" {
+		return field.ErrorList{field.Required(path.Child("cidr"), "")}
+	}
+	errs := utilvalidation.IsValidCIDRForLegacyField(path.Child("cidr"), b.CIDR, true, stored)
+	_, whole, err := netutils.ParseCIDRSloppy(b.CIDR)
+	if err != nil {
+		return errs
+	}
+	for i, value := range b.Except {
+		at := path.Child("except").Index(i)
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(at, value, true, stored)...)
+		_, hole, err := netutils.ParseCIDRSloppy(value)
+		if err != nil {
+			continue
+		}
+		wholeBits, _ := whole.Mask.Size()
+		holeBits, _ := hole.Mask.Size()
+		if !whole.Contains(hole.IP) || wholeBits >= holeBits {
+			errs = append(errs, field.Invalid(at, value, "must be a strict subset of `cidr`"))
+		}
+	}
+	return errs
+}
+
+// networkPolicyWarnings point at blocks that mean less than they seem to.
+func networkPolicyWarnings(p *networkingv1.NetworkPolicy) []string {
+	var warnings []string
+	peers := func(list []networkingv1.NetworkPolicyPeer, path *field.Path) {
+		for i, peer := range list {
+			if peer.IPBlock == nil {
+				continue
+			}
+			at := path.Index(i).Child("ipBlock")
+			warnings = append(warnings, utilvalidation.GetWarningsForCIDR(at.Child("cidr"), peer.IPBlock.CIDR)...)
+			for j, except := range peer.IPBlock.Except {
+				warnings = append(warnings, utilvalidation.GetWarningsForCIDR(at.Child("except").Index(j), except)...)
+			}
+		}
+	}
+	for i, rule := range p.Spec.Ingress {
+		peers(rule.From, field.NewPath("spec", "ingress").Index(i).Child("from"))
+	}
+	for i, rule := range p.Spec.Egress {
+		peers(rule.To, field.NewPath("spec", "egress").Index(i).Child("to"))
+	}
+	return slices.Clip(warnings)
+}
+
+func policyPort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if p.Protocol != nil {
+		errs = protocol(*p.Protocol, path.Child("protocol"))
+	}
+	port, end := path.Child("port"), path.Child("endPort")
+	switch {
+	case p.Port == nil && p.EndPort != nil:
+		errs = append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is not specified"))
+	case p.Port == nil:
+	case p.Port.Type == intstr.String:
+		if p.EndPort != nil {
+			errs = append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is non-numeric"))
+		}
+		errs = append(errs, invalid(port, p.Port.StrVal, utilvalidation.IsValidPortName(p.Port.StrVal))...)
+	default:
+		errs = append(errs, portNumber(p.Port.IntVal, port)...)
+		if p.EndPort == nil {
+			break
+		}
+		if *p.EndPort < p.Port.IntVal {
+			errs = append(errs, field.Invalid(end, *p.EndPort, "must be greater than or equal to `port`"))
+		}
+		errs = append(errs, portNumber(*p.EndPort, end)...)
+	}
+	return errs
+}

@@ -1,0 +1,226 @@
+package validate
+
+import (
+	stdpath "path"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+//lint:file-ignore SA1019 volume types of drivers that no kubelet has any more are still in people's objects
+
+// volumeKind asks for one kind of storage, and for what its driver cannot do without.
+func volumeKind(s *corev1.PersistentVolumeSpec, name string, path *field.Path) field.ErrorList {
+	switch pointersSet(s.PersistentVolumeSource) {
+	case 0:
+		return field.ErrorList{field.Required(path, "must specify a volume type")}
+	case 1:
+	default:
+		return field.ErrorList{field.Forbidden(path, "may not specify more than 1 volume type")}
+	}
+	if s.Local != nil {
+		errs := localVolume(s.Local, path.Child("local"))
+		if s.NodeAffinity == nil {
+			errs = append(errs, field.Required(path.Child("nodeAffinity"), "Local volume requires node affinity"))
+		}
+		return errs
+	}
+	switch {
+	case s.CSI != nil:
+		return csiVolume(s.CSI, path.Child("csi"))
+	case s.HostPath != nil:
+		return hostPath(s.HostPath, path.Child("hostPath"))
+	case s.NFS != nil:
+		return nfs(s.NFS, path.Child("nfs"))
+	case s.ISCSI != nil:
+		return iscsi(s.ISCSI, name, path.Child("iscsi"))
+	case s.FC != nil:
+		return fibreChannel(s.FC, path.Child("fc"))
+	case s.FlexVolume != nil:
+		return flexVolume(s.FlexVolume, path.Child("flexVolume"))
+	}
+	return cloudVolume(s, path)
+}
+
+func localVolume(l *corev1.LocalVolumeSource, path *field.Path) field.ErrorList {
+	if l.Path == "" {
+		return field.ErrorList{field.Required(path.Child("path"), "")}
+	}
+	return noBacksteps(l.Path, path.Child("path"))
+}
+
+func hostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
+	if h.Path == "" {
+		return field.ErrorList{field.Required(path.Child("path"), "")}
+	}
+	errs := noBacksteps(h.Path, path.Child("path"))
+	if h.Type != nil {
+		errs = append(errs, oneOf(*h.Type, path.Child("type"), corev1.HostPathUnset, corev1.HostPathBlockDev,
+			corev1.HostPathCharDev, corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate, corev1.HostPathFile,
+			corev1.HostPathFileOrCreate, corev1.HostPathSocket)...)
+	}
+	return errs
+}
+
+func nfs(n *corev1.NFSVolumeSource, path *field.Path) field.ErrorList {
+	errs := append(present(n.Server, path.Child("server")), present(n.Path, path.Child("path"))...)
+	if !stdpath.IsAbs(n.Path) {
+		errs = append(errs, field.Invalid(path.Child("path"), n.Path, "must be an absolute path"))
+	}
+	return errs
+}
+
+func csiVolume(c *corev1.CSIPersistentVolumeSource, path *field.Path) field.ErrorList {
+	errs := append(driverName(c.Driver, path.Child("driver")), present(c.VolumeHandle, path.Child("volumeHandle"))...)
+	for _, secret := range []struct {
+		name string
+		ref  *corev1.SecretReference
+	}{
+		{"controllerPublishSecretRef", c.ControllerPublishSecretRef}, {"controllerExpandSecretRef", c.ControllerExpandSecretRef},
+		{"nodePublishSecretRef", c.NodePublishSecretRef}, {"nodeExpandSecretRef", c.NodeExpandSecretRef},
+	} {
+		if secret.ref != nil {
+			errs = append(errs, secretReference(secret.ref, path.Child(secret.name))...)
+		}
+	}
+	return errs
+}
+
+func secretReference(r *corev1.SecretReference, path *field.Path) field.ErrorList {
+	errs := append(present(r.Name, path.Child("name")), present(r.Namespace, path.Child("namespace"))...)
+	if r.Name != "" {
+		errs = append(errs, dnsSubdomain(r.Name, path.Child("name"))...)
+	}
+	if r.Namespace != "" {
+		errs = append(errs, dnsLabel(r.Namespace, path.Child("namespace"))...)
+	}
+	return errs
+}
+
+// The three ways in which iSCSI names who is at either end.
+var (
+	iqnName = regexp.MustCompile(`^iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)$`)
+	euiName = regexp.MustCompile(`^eui.[[:alnum:]]{16}$`)
+	naaName = regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)
+)
+
+func iscsiName(name string, path *field.Path) field.ErrorList {
+	if iqnName.MatchString(name) || euiName.MatchString(name) || naaName.MatchString(name) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, name, "must be valid format")}
+}
+
+func iscsi(s *corev1.ISCSIPersistentVolumeSource, volume string, path *field.Path) field.ErrorList {
+	errs := append(present(s.TargetPortal, path.Child("targetPortal")), present(s.IQN, path.Child("iqn"))...)
+	if s.IQN != "" {
+		errs = append(errs, iscsiName(s.IQN, path.Child("iqn"))...)
+	}
+	if s.Lun < 0 || s.Lun > 255 {
+		errs = append(errs, field.Invalid(path.Child("lun"), s.Lun, utilvalidation.InclusiveRangeError(0, 255)))
+	}
+	switch {
+	case s.SecretRef != nil:
+		errs = append(errs, present(s.SecretRef.Name, path.Child("secretRef", "name"))...)
+	case s.DiscoveryCHAPAuth || s.SessionCHAPAuth:
+		errs = append(errs, field.Required(path.Child("secretRef"), ""))
+	}
+	if s.InitiatorName == nil {
+		return errs
+	}
+	if len(volume)+1+len(s.TargetPortal) > 64 {
+		errs = append(errs, field.Invalid(path.Child("targetportal"), s.TargetPortal, "Total length of <volume name>:"+
+			"<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified."))
+	}
+	return append(errs, iscsiName(*s.InitiatorName, path.Child("initiatorname"))...)
+}
+
+func fibreChannel(f *corev1.FCVolumeSource, path *field.Path) field.ErrorList {
+	at := path.Child("targetWWNs")
+	switch {
+	case len(f.TargetWWNs) == 0 && len(f.WWIDs) == 0:
+		return field.ErrorList{field.Required(at, "must specify either targetWWNs or wwids, but not both")}
+	case len(f.TargetWWNs) == 0:
+		return nil
+	}
+	var errs field.ErrorList
+	if len(f.WWIDs) > 0 {
+		errs = append(errs, field.Invalid(at, f.TargetWWNs, "targetWWNs and wwids can not be specified simultaneously"))
+	}
+	switch {
+	case f.Lun == nil:
+		errs = append(errs, field.Required(path.Child("lun"), "lun is required if targetWWNs is specified"))
+	case *f.Lun < 0 || *f.Lun > 255:
+		errs = append(errs, field.Invalid(path.Child("lun"), *f.Lun, utilvalidation.InclusiveRangeError(0, 255)))
+	}
+	return errs
+}
+
+func flexVolume(f *corev1.FlexPersistentVolumeSource, path *field.Path) field.ErrorList {
+	errs := present(f.Driver, path.Child("driver"))
+	for key := range f.Options {
+		owner, _, _ := strings.Cut(key, "/")
+		owner = "." + strings.ToLower(owner)
+		if strings.HasSuffix(owner, ".kubernetes.io") || strings.HasSuffix(owner, ".k8s.io") {
+			errs = append(errs, field.Invalid(path.Child("options").Key(key), key, "kubernetes.io and k8s.io namespaces are reserved"))
+		}
+	}
+	return errs
+}
+
+// cloudVolume is for types whose drivers live elsewhere now: what identifies the disk has to be said, and no more is asked.
+func cloudVolume(s *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	need := func(value string, names ...string) {
+		errs = append(errs, present(value, path.Child(names[0], names[1:]...))...)
+	}
+	switch {
+	case s.GCEPersistentDisk != nil:
+		need(s.GCEPersistentDisk.PDName, "persistentDisk", "pdName")
+		errs = append(errs, partition(s.GCEPersistentDisk.Partition, path.Child("persistentDisk", "partition"))...)
+	case s.AWSElasticBlockStore != nil:
+		need(s.AWSElasticBlockStore.VolumeID, "awsElasticBlockStore", "volumeID")
+		errs = append(errs, partition(s.AWSElasticBlockStore.Partition, path.Child("awsElasticBlockStore", "partition"))...)
+	case s.Cinder != nil:
+		need(s.Cinder.VolumeID, "cinder", "volumeID")
+		if s.Cinder.SecretRef != nil {
+			need(s.Cinder.SecretRef.Name, "cinder", "secretRef", "name")
+			need(s.Cinder.SecretRef.Namespace, "cinder", "secretRef", "namespace")
+		}
+	case s.AzureFile != nil:
+		need(s.AzureFile.SecretName, "azureFile", "secretName")
+		need(s.AzureFile.ShareName, "azureFile", "shareName")
+		if s.AzureFile.SecretNamespace != nil {
+			need(*s.AzureFile.SecretNamespace, "azureFile", "secretNamespace")
+		}
+	case s.AzureDisk != nil:
+		need(s.AzureDisk.DiskName, "azureDisk", "diskName")
+		need(s.AzureDisk.DataDiskURI, "azureDisk", "diskURI")
+	case s.VsphereVolume != nil:
+		need(s.VsphereVolume.VolumePath, "vsphereVolume", "volumePath")
+	case s.RBD != nil:
+		need(strings.Join(s.RBD.CephMonitors, ","), "rbd", "monitors")
+		need(s.RBD.RBDImage, "rbd", "image")
+	case s.CephFS != nil:
+		need(strings.Join(s.CephFS.Monitors, ","), "cephfs", "monitors")
+	case s.Glusterfs != nil:
+		need(s.Glusterfs.EndpointsName, "glusterfs", "endpoints")
+		need(s.Glusterfs.Path, "glusterfs", "path")
+		if namespace := s.Glusterfs.EndpointsNamespace; namespace != nil {
+			errs = append(errs, invalid(path.Child("glusterfs", "endpointsNamespace"), *namespace,
+				validation.ValidateNamespaceName(*namespace, false))...)
+		}
+	}
+	return errs
+}
+
+func partition(number int32, path *field.Path) field.ErrorList {
+	if number < 0 || number > 255 {
+		return field.ErrorList{field.Invalid(path, number, utilvalidation.InclusiveRangeError(1, 255))} // zero is "none"
+	}
+	return nil
+}
