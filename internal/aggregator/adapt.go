@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.uber.org/zap"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,6 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/satoken"
-	"portico.dev/internal/coreapi/openapidocs"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/lifecycle"
@@ -131,7 +131,7 @@ func (h *house) reportFailure(b *transport.Backend, _ error) { h.apiservices.Rep
 // localDocuments are the OpenAPI documents of the local groups, prepared when the program was built, and those of custom
 // resources, which come and go.
 func (h *house) localDocuments() []openapi.Document {
-	prepared, custom := openapidocs.Documents(), h.core.Documents()
+	prepared, custom := h.core.PreparedDocuments(), h.core.Documents()
 	out := make([]openapi.Document, 0, len(prepared)+len(custom))
 	for _, d := range prepared {
 		out = append(out, openapi.Document{Path: d.Path, Hash: d.Hash, Packed: d.Packed})
@@ -142,10 +142,24 @@ func (h *house) localDocuments() []openapi.Document {
 	return out
 }
 
-// localSwagger is the same in version 2.
-func localSwagger() []openapi.Document {
-	d := openapidocs.Swagger()
-	return []openapi.Document{{Hash: d.Hash, Packed: d.Packed}}
+// localSwagger is the same in version 2, which is built when somebody reads it.
+func (h *house) localSwagger() []openapi.Source {
+	d := h.core.PreparedSwagger()
+	sources := []openapi.Source{openapi.Prepared(openapi.Document{Hash: d.Hash, Packed: d.Packed})}
+	custom, err := h.core.Swagger()
+	if err != nil {
+		h.log.Error("leaving custom resources out of the OpenAPI v2 document", zap.Error(err))
+	}
+	if custom == nil {
+		return sources
+	}
+	return append(sources, openapi.Source{Hash: custom.Hash, Document: func() (openapi.Document, error) {
+		body, err := custom.Build()
+		if err != nil {
+			return openapi.Document{}, err
+		}
+		return openapi.NewDocument("", body)
+	}})
 }
 
 // issuer signs tokens for the local groups.

@@ -9,8 +9,7 @@ import (
 
 // checks are what /livez and /readyz ask. None depends on an extension server.
 func (h *house) checks() []server.Check {
-	return []server.Check{
-		{Name: "etcd", Live: true, Ask: h.store.Check},
+	return append(h.storageChecks(), []server.Check{
 		{Name: "local-groups", Ask: closed(h.core.Ready())},
 		{Name: "rbac", Ask: closed(h.rbac.Ready())},
 		{Name: "apiservice-routes", Ask: closed(h.apiservices.Ready())},
@@ -21,7 +20,7 @@ func (h *house) checks() []server.Check {
 		{Name: "requestheader-client-ca-file", Ask: func(context.Context) error { return h.frontProxy.Stale() }},
 		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.shown.Stale() }},
 		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.presented.Stale() }},
-	}
+	}...)
 }
 
 var errStarting = errors.New("not there yet")

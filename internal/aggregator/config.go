@@ -10,9 +10,11 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authz"
+	"portico.dev/internal/coreapi/admission"
 )
 
 // Config is every setting of the front door. Flags carry kube-apiserver's names where they mean the same.
@@ -41,6 +43,8 @@ type Config struct {
 	EtcdPrefix                            string
 	// EtcdUnixSocket opens the embedded etcd to etcdctl on a unix socket. Default closed.
 	EtcdUnixSocket string
+	// Storage is how objects are kept in it.
+	Storage StorageConfig
 
 	// RequestHeader* say which front proxies may speak for others, and are published to extension servers.
 	RequestHeaderClientCAFile        string
@@ -68,6 +72,14 @@ type Config struct {
 	Zone string
 
 	RequestTimeout time.Duration
+	// Services is what Services get, and how the front door is one itself.
+	Services ServicesConfig
+	// Admission is what every write to the local groups passes. Default upstream's plugins.
+	Admission admission.Config
+
+	// RuntimeConfig turns built-in APIs off. Default all are on.
+	RuntimeConfig cliflag.ConfigurationMap
+
 	// EnablePriorityAndFairness lets requests take turns by the flowcontrol objects. Default true.
 	EnablePriorityAndFairness bool
 	// MaxRequestsInFlight and MaxMutatingRequestsInFlight add up to the seats that priority levels share; without
@@ -106,6 +118,7 @@ func Default() Config {
 		Authentication:                   defaultAuthentication(),
 		Authorization:                    defaultAuthorization(),
 		EtcdPrefix:                       "/registry",
+		Storage:                          defaultStorage(),
 		RequestHeaderAllowedNames:        []string{"front-proxy-client"},
 		RequestHeaderUsernameHeaders:     []string{"X-Remote-User"},
 		RequestHeaderUIDHeaders:          []string{"X-Remote-Uid"},
@@ -113,6 +126,8 @@ func Default() Config {
 		RequestHeaderExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 		EnableAggregatorRouting:          true,
 		RequestTimeout:                   time.Minute,
+		Admission:                        defaultAdmission(),
+		Services:                         defaultServices(),
 		EnablePriorityAndFairness:        true,
 		MaxRequestsInFlight:              400,
 		MaxMutatingRequestsInFlight:      200,
@@ -128,7 +143,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Authentication.addFlags(fs)
 	c.addAuthorizationFlags(fs)
 	c.addStorageFlags(fs)
+	c.Storage.addFlags(fs)
 	c.addRequestFlags(fs)
+	c.addAdmissionFlags(fs)
+	c.Services.addFlags(fs)
+	c.addRuntimeConfigFlags(fs)
 	c.addFairnessFlags(fs)
 	c.addAuditFlags(fs)
 }
@@ -236,8 +255,14 @@ func (c *Config) Validate() error {
 	if !strings.HasPrefix(c.EtcdPrefix, "/") {
 		bad("etcd-prefix", "%q does not begin with a slash", c.EtcdPrefix)
 	}
+	c.validateStorage(bad)
 	if c.RequestTimeout <= 0 {
 		bad("request-timeout", "%s is not positive", c.RequestTimeout)
+	}
+	c.Admission.Validate(bad)
+	c.Services.validate(bad)
+	if err := c.validateRuntimeConfig(); err != nil {
+		bad("runtime-config", "%v", err)
 	}
 	c.validateFairness(bad)
 	if _, _, err := net.SplitHostPort(c.TracingEndpoint); c.TracingEndpoint != "" && err != nil {

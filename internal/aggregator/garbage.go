@@ -20,11 +20,7 @@ func (h *house) newCollector(everywhere metadata.Interface) *garbage.Collector {
 			snapshot: func() *discovery.Snapshot { return h.discovery.Current() },
 			table:    func() *apiservice.Table { return h.apiservices.Table() },
 		}).now,
-		Leads: func() (bool, <-chan struct{}) {
-			changed := h.replicas.Changed() // first, as it asks
-			_, leads := h.replicas.Hear()
-			return leads, changed
-		},
+		Leads:  h.leads,
 		Events: h.clients.CoreV1(), Metrics: h.metrics.Garbage, Logger: h.log,
 	})
 }

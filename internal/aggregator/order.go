@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"portico.dev/internal/auth/rbac"
-	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/run"
 )
 
@@ -20,6 +18,7 @@ func (h *house) members() *run.Group {
 	add("authorization", nil, h.authz.Run)
 	add("store", h.store.Ready(), h.store.Run)
 	add("replicas", h.replicas.Ready(), h.replicas.Run)
+	add("encryption", h.encryption.Ready(), h.encryption.Run)
 	add("local groups", h.core.Ready(), h.core.Run)
 	bootstrapped, bootstrap := h.bootstrap()
 	add("bootstrap", bootstrapped, bootstrap)
@@ -55,10 +54,7 @@ func (h *house) bootstrap() (<-chan struct{}, func(context.Context) error) {
 	return done, func(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, bootstrapTimeout)
 		defer cancel()
-		if err := lifecycle.EnsureNamespaces(bounded, h.clients); err != nil {
-			return err
-		}
-		if err := rbac.EnsureBootstrap(bounded, h.clients); err != nil {
+		if err := h.found(bounded); err != nil {
 			return err
 		}
 		close(done)

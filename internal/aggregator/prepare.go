@@ -108,7 +108,7 @@ func servingLeaf(c Config, host string) pki.Leaf {
 	if name, err := os.Hostname(); err == nil && name != "" && name != "localhost" {
 		leaf.DNSNames = append(leaf.DNSNames, name)
 	}
-	for _, name := range append([]string{host}, c.AdvertiseNames...) {
+	for _, name := range slices.Concat([]string{host}, c.AdvertiseNames, c.clusterNames()) {
 		ip := net.ParseIP(name)
 		switch {
 		case ip == nil && !slices.Contains(leaf.DNSNames, name):

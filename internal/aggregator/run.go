@@ -10,6 +10,7 @@ import (
 
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
+	"portico.dev/internal/run/notify"
 	"portico.dev/internal/version"
 )
 
@@ -50,6 +51,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	a.url, a.keys = p.url, p.keys
 	members := h.members()
 	members.Add(h.announce(a))
+	members.Add(run.Member{Name: "service manager", Run: func(ctx context.Context) error { return notify.Run(ctx, a.log) }})
 	return members.Run(ctx)
 }
 
@@ -66,9 +68,9 @@ func (h *house) followKeys(ctx context.Context) error {
 	return g.Wait()
 }
 
-// announce comes last: the front door answers, so the kubeconfig is written and Ready is closed.
+// announce comes when all is open: the front door answers, so the kubeconfig is written and Ready is closed.
 func (h *house) announce(a *Aggregator) run.Member {
-	return run.Member{Name: "announcement", Run: func(ctx context.Context) error {
+	return run.Member{Name: "announcement", Ready: a.ready, Run: func(ctx context.Context) error {
 		if err := a.writeAdminKubeconfig(); err != nil {
 			return fmt.Errorf("write the administrator's kubeconfig: %w", err)
 		}

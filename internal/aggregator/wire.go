@@ -2,7 +2,6 @@ package aggregator
 
 import (
 	"fmt"
-	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -27,6 +26,7 @@ import (
 	"portico.dev/internal/auth/satoken"
 	"portico.dev/internal/auth/tokenwebhook"
 	"portico.dev/internal/coreapi"
+	"portico.dev/internal/coreapi/encryption"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/lifecycle"
@@ -51,20 +51,22 @@ type house struct {
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
 
-	store    *store.Store
-	replicas *store.Replicas
-	tokens   *satoken.Tokens
-	lookup   *lateLookup
-	issuers  *oidc.Issuers
-	webhook  *tokenwebhook.Webhook // nil: no server is asked about tokens
-	authn    *authn.Authenticator
-	rbac     *rbac.RBAC
-	authz    *authz.Authorizer
-	core     *coreapi.Server
-	fairness *fairness.Fairness // nil: requests are bounded, and take no turns
+	store      *store.Store
+	replicas   *store.Replicas
+	encryption *encryption.Encryption
+	tokens     *satoken.Tokens
+	lookup     *lateLookup
+	issuers    *oidc.Issuers
+	webhook    *tokenwebhook.Webhook // nil: no server is asked about tokens
+	authn      *authn.Authenticator
+	rbac       *rbac.RBAC
+	authz      *authz.Authorizer
+	core       *coreapi.Server
+	fairness   *fairness.Fairness // nil: requests are bounded, and take no turns
 
 	// The two clients of our own: clients reaches the local groups, everywhere reaches backends too.
 	clients    *kubernetes.Clientset
+	founding   *kubernetes.Clientset // for what the start waits for: no webhook and no policy can hold it up
 	aggregator *aggregatorclient.Clientset
 	informers  informers.SharedInformerFactory
 	services   aggregatorinformers.SharedInformerFactory
@@ -107,16 +109,9 @@ func wire(c Config, p *prepared, log *zap.Logger) (*house, error) {
 
 // wireState is storage, who, may they, and the local groups that ask all three.
 func (h *house) wireState() (err error) {
-	c := h.cfg
-	h.store, err = store.New(store.Config{
-		Servers: c.EtcdServers, CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile,
-		Prefix: c.EtcdPrefix, DataDir: filepath.Join(c.DataDir, "etcd"), UnixSocket: c.EtcdUnixSocket,
-		Logger: h.log.Named("store"),
-	})
-	if err != nil {
+	if err := h.wireStore(); err != nil {
 		return err
 	}
-	h.replicas = h.store.Replicas(replicaName())
 	if err := h.wireAuthentication(); err != nil {
 		return err
 	}
@@ -125,7 +120,9 @@ func (h *house) wireState() (err error) {
 	}
 	h.core, err = coreapi.New(coreapi.Config{
 		Store: h.store, Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
-		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Logger: h.log.Named("local"),
+		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.webhooks(), Storage: h.storedAs(), Logger: h.log.Named("local"),
+		Admission: h.cfg.Admission, RESTMapper: h.knownKinds, RuntimeConfig: h.cfg.runtimeConfig(),
+		ServiceNetwork: h.cfg.Services.network(), EventTTL: h.cfg.Services.EventTTL,
 	})
 	return err
 }
@@ -136,7 +133,11 @@ func (h *house) wireClients() (err error) {
 	if h.clients, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("client of the local groups: %w", err)
 	}
-	if h.aggregator, err = aggregatorclient.NewForConfig(config); err != nil {
+	founding := unthrottled(h.core.FoundingConfig(self))
+	if h.founding, err = kubernetes.NewForConfig(founding); err != nil {
+		return fmt.Errorf("client of what every cluster starts with: %w", err)
+	}
+	if h.aggregator, err = aggregatorclient.NewForConfig(founding); err != nil {
 		return fmt.Errorf("client of apiservices: %w", err)
 	}
 	h.informers = informers.NewSharedInformerFactory(h.clients, 0)
@@ -157,6 +158,7 @@ func (h *house) requestInformers() {
 		Informer() cache.SharedIndexInformer
 	}{
 		core.Namespaces(), core.ServiceAccounts(), core.Pods(), core.Secrets(), core.Nodes(), core.Services(),
+		core.ResourceQuotas(),
 		h.informers.Discovery().V1().EndpointSlices(),
 		roles.Roles(), roles.RoleBindings(), roles.ClusterRoles(), roles.ClusterRoleBindings(),
 		h.services.Apiregistration().V1().APIServices(),
@@ -198,7 +200,7 @@ func (h *house) wireRoutes() (err error) {
 		return err
 	}
 	h.openapi, err = openapi.New(openapi.Config{
-		Local: h.localDocuments, LocalV2: localSwagger, Routes: h.routes, Changed: h.apiservices.Changed,
+		Local: h.localDocuments, LocalV2: h.localSwagger, Routes: h.routes, Changed: h.apiservices.Changed,
 		Keep: lastKnown{h.store, "openapi/"}, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
 	})
 	return err
@@ -277,6 +279,10 @@ func (h *house) wireControllers() error {
 		return fmt.Errorf("client of all groups: %w", err)
 	}
 	h.collector = h.newCollector(everywhere)
+	quotas, err := h.quotas()
+	if err != nil {
+		return err
+	}
 	c := h.cfg
 	h.controllers = lifecycle.New(lifecycle.Config{
 		Client: h.clients, Metadata: everywhere, Namespaces: h.informers.Core().V1().Namespaces(),
@@ -288,6 +294,9 @@ func (h *house) wireControllers() error {
 			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
 			AllowedNames: c.RequestHeaderAllowedNames,
 		},
+		Founding: h.founding, Leads: h.leads, ClusterRoles: h.informers.Rbac().V1().ClusterRoles(), FrontDoor: h.frontDoor(),
+		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.Networking().V1().ServiceCIDRs(),
+		RepairAllocations: h.core.RepairAllocations, Quotas: quotas,
 		Logger: h.log,
 	})
 	return nil

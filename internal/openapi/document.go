@@ -23,6 +23,19 @@ type Document struct {
 	Packed []byte
 }
 
+// Source is a document of version 2 that is made when somebody reads it.
+type Source struct {
+	// Hash changes when the document does.
+	Hash string
+	// Document makes it, or takes it from where it is.
+	Document func() (Document, error)
+}
+
+// Prepared is the source of a document that is there.
+func Prepared(d Document) Source {
+	return Source{Hash: d.Hash, Document: func() (Document, error) { return d, nil }}
+}
+
 // NewDocument packs a document.
 func NewDocument(path string, asJSON []byte) (Document, error) {
 	packed, err := pack(asJSON)

@@ -35,9 +35,9 @@ const (
 type Config struct {
 	// Local returns the documents of what this server serves itself. It is called often and must not block.
 	Local func() []Document
-	// LocalV2 returns the same in version 2: documents without a path, of one or many group-versions each. Nil: there is
-	// none.
-	LocalV2 func() []Document
+	// LocalV2 returns the same in version 2: documents without a path, of one or many group-versions each. It is called
+	// for each reader and must not build anything. Nil: there is none.
+	LocalV2 func() []Source
 	// Routes returns the table of the moment, Changed a channel that is closed when the next one is there.
 	Routes  func() remote.Table
 	Changed func() <-chan struct{}
@@ -86,7 +86,7 @@ func New(cfg Config) (*Library, error) {
 		cfg.Metrics = metrics.NewOpenAPI(prometheus.NewRegistry())
 	}
 	if cfg.LocalV2 == nil {
-		cfg.LocalV2 = func() []Document { return nil }
+		cfg.LocalV2 = func() []Source { return nil }
 	}
 	protobuf, err := lru.New[string, []byte](protobufDocuments)
 	if err != nil {

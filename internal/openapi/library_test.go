@@ -79,7 +79,7 @@ type house struct {
 	mu      sync.Mutex
 	table   remote.Table
 	local   []Document
-	localV2 []Document
+	localV2 []Source
 	changed chan struct{}
 	stop    func()
 }
@@ -94,7 +94,7 @@ func openKeeping(t testing.TB, keep remote.LastKnown, local []Document, routes .
 	h := &house{table: remote.Table{Routes: routes, Synced: true}, local: local, changed: make(chan struct{})}
 	l, err := New(Config{
 		Local:   func() []Document { h.mu.Lock(); defer h.mu.Unlock(); return h.local },
-		LocalV2: func() []Document { h.mu.Lock(); defer h.mu.Unlock(); return h.localV2 },
+		LocalV2: func() []Source { h.mu.Lock(); defer h.mu.Unlock(); return h.localV2 },
 		Routes:  func() remote.Table { h.mu.Lock(); defer h.mu.Unlock(); return h.table },
 		Changed: func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.changed },
 		Keep:    keep,

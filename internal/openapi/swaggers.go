@@ -26,7 +26,7 @@ const (
 // swaggers makes the one document of version 2: of the local groups and of every backend that has one. Unlike those of
 // version 3 it exists only while somebody reads it, and backends are asked for their part only then.
 type swaggers struct {
-	local   func() []Document
+	local   func() []Source
 	fetcher *remote.Fetcher
 	log     *zap.Logger
 	metrics *metrics.OpenAPI
@@ -49,7 +49,7 @@ type swaggers struct {
 type edition struct {
 	Document
 	revision int
-	local    []Document
+	local    []string // the hashes of what is local
 
 	// mu protects what follows. It is not held while protobuf is made.
 	mu       sync.Mutex
@@ -57,7 +57,7 @@ type edition struct {
 	protobuf []byte // packed; nil until somebody asks
 }
 
-func newSwaggers(local func() []Document, log *zap.Logger, m *metrics.OpenAPI) *swaggers {
+func newSwaggers(local func() []Source, log *zap.Logger, m *metrics.OpenAPI) *swaggers {
 	return &swaggers{
 		local: local, log: log, metrics: m,
 		fetcher: remote.NewFetcher(bodiesAtOnce),
@@ -130,7 +130,7 @@ func (s *swaggers) current(ctx context.Context) (*edition, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	local := s.local()
+	local := hashes(s.local())
 	s.mu.Lock()
 	e, revision := s.edition, s.revision
 	s.mu.Unlock()
@@ -150,8 +150,16 @@ func (s *swaggers) current(ctx context.Context) (*edition, error) {
 }
 
 // covers reports whether the edition says everything that was known at a revision.
-func (e *edition) covers(revision int, local []Document) bool {
-	return e != nil && e.revision >= revision && slices.EqualFunc(e.local, local, func(a, b Document) bool { return a.Hash == b.Hash })
+func (e *edition) covers(revision int, local []string) bool {
+	return e != nil && e.revision >= revision && slices.Equal(e.local, local)
+}
+
+func hashes(sources []Source) []string {
+	out := make([]string, 0, len(sources))
+	for _, s := range sources {
+		out = append(out, s.Hash)
+	}
+	return out
 }
 
 func (e *edition) touch() {
@@ -184,9 +192,13 @@ func (s *swaggers) merge() (*edition, error) {
 	s.mu.Unlock()
 
 	u, size := newUnion(), 0
-	for _, d := range local {
-		size += d.size()
-		if err := u.addLocal(d, taken); err != nil {
+	for _, from := range local {
+		d, err := from.Document()
+		if err == nil {
+			size += d.size()
+			err = u.addLocal(d, taken)
+		}
+		if err != nil {
 			s.log.Error("leaving local groups out of the OpenAPI v2 document", zap.Error(err))
 		}
 	}
@@ -203,7 +215,7 @@ func (s *swaggers) merge() (*edition, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &edition{Document: d, revision: revision, local: local, read: began}
+	e := &edition{Document: d, revision: revision, local: hashes(local), read: began}
 	s.mu.Lock()
 	s.edition = e
 	s.mu.Unlock()

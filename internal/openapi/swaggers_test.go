@@ -3,6 +3,7 @@ package openapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -23,11 +24,11 @@ import (
 	"portico.dev/internal/discovery/remote/remotetest"
 )
 
-func localV2(t testing.TB) []Document {
-	return []Document{document(t, "", `{"swagger":"2.0","info":{"title":"Portico","version":"1"},"paths":{`+
+func localV2(t testing.TB) []Source {
+	return []Source{Prepared(document(t, "", `{"swagger":"2.0","info":{"title":"Portico","version":"1"},"paths":{`+
 		`"/api/v1/pods":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Pod"}}}}},`+
 		`"/apis/example.com/v1/gadgets":{"get":{"responses":{"200":{"description":"taken over","schema":{"$ref":"#/definitions/Lost"}}}}}},`+
-		`"definitions":{"Lost":{"type":"object"},"Pod":{"type":"object","x-kubernetes-group-version-kind":[{"group":"","kind":"Pod","version":"v1"}]}}}`)}
+		`"definitions":{"Lost":{"type":"object"},"Pod":{"type":"object","x-kubernetes-group-version-kind":[{"group":"","kind":"Pod","version":"v1"}]}}}`))}
 }
 
 // openV2 is a house with local groups in version 2.
@@ -355,9 +356,41 @@ func TestTheLocalDocument(t *testing.T) {
 	}
 }
 
+func TestLocalSourcesAreMadeWhenRead(t *testing.T) {
+	h := open(t, nil)
+	made := 0
+	say := func(version string) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.localV2 = []Source{{Hash: version, Document: func() (Document, error) {
+			made++
+			return NewDocument("", []byte(`{"swagger":"2.0","paths":{"/apis/`+version+`":{}}}`))
+		}}}
+	}
+	read := func() *httptest.ResponseRecorder { return h.get("/openapi/v2") }
+	say("one")
+	if made != 0 {
+		t.Fatal("made before anybody read")
+	}
+	for _, c := range []struct {
+		version string
+		made    int
+	}{{"one", 1}, {"one", 1}, {"two", 2}} {
+		say(c.version)
+		paths := pathsIn(t, read())
+		if _, ok := paths["/apis/"+c.version]; !ok || len(paths) != 1 || made != c.made {
+			t.Errorf("%s: paths %v, made %d times", c.version, paths, made)
+		}
+	}
+	h.localV2 = []Source{{Hash: "three", Document: func() (Document, error) { return Document{}, errors.New("broken") }}}
+	if w := read(); w.Code != http.StatusOK {
+		t.Errorf("a source that fails: %d %s", w.Code, w.Body)
+	}
+}
+
 func BenchmarkSwagger(b *testing.B) {
 	d := openapidocs.Swagger()
-	local := []Document{{Hash: d.Hash, Packed: d.Packed}}
+	local := []Source{Prepared(Document{Hash: d.Hash, Packed: d.Packed})}
 	b.Run("merge", func(b *testing.B) {
 		h := open(b, nil)
 		h.mu.Lock()
@@ -373,7 +406,7 @@ func BenchmarkSwagger(b *testing.B) {
 	b.Run("protobuf", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := packProtobuf(local[0]); err != nil {
+			if _, err := packProtobuf(Document{Hash: d.Hash, Packed: d.Packed}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -1,0 +1,148 @@
+package semantics
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// everyStorage is a shelf for each way of storing: with a watch cache, without one, and custom.
+var everyStorage = map[string]func(*testing.T, string) shelf{"configmaps": configMaps, "events": events, "gems": gems}
+
+// The pages of a list are those of the moment when the first was read, whatever is written meanwhile.
+func TestPagesAreOfOneMoment(t *testing.T) {
+	for name, of := range everyStorage {
+		t.Run(name, func(t *testing.T) {
+			s := of(t, "pages-"+name)
+			for _, n := range []string{"a", "b", "c", "d", "e"} {
+				s.put(n)
+			}
+			first := s.list("limit", "2", "fieldSelector", "metadata.name!=kube-root-ca.crt")
+			if names(first) != "a b" || first.GetContinue() == "" {
+				t.Fatalf("the first page is %q", names(first))
+			}
+			s.remove("d")
+			s.touch("c", 1)
+			s.put("ab")
+			s.put("f")
+			second := s.list("limit", "2", "fieldSelector", "metadata.name!=kube-root-ca.crt", "continue", first.GetContinue())
+			if names(second) != "c d" || second.GetResourceVersion() != first.GetResourceVersion() {
+				t.Errorf("the second page is %q at %s, the first was at %s", names(second), second.GetResourceVersion(), first.GetResourceVersion())
+			}
+			third := s.list("fieldSelector", "metadata.name!=kube-root-ca.crt", "continue", second.GetContinue())
+			if names(third) != "e" || third.GetContinue() != "" {
+				t.Errorf("the third page is %q, more %q", names(third), third.GetContinue())
+			}
+			if now := s.list("labelSelector", "on=shelf"); names(now) != "a ab b c=1 e f" {
+				t.Errorf("now there is %q", names(now))
+			}
+			if left := s.list("limit", "2").GetRemainingItemCount(); left == nil || *left < 4 {
+				t.Errorf("the rest has %v", left)
+			}
+		})
+	}
+}
+
+// A token outlives the moment it is for, and then says so, with another one that goes on from there in what is now.
+func TestExpiredPages(t *testing.T) {
+	for name, of := range everyStorage {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := of(t, "expired-"+name)
+			for _, n := range []string{"a", "b", "c"} {
+				s.put(n)
+			}
+			first := s.list("limit", "1", "labelSelector", "on")
+			s.put("d")
+			compact(t)
+			// The watch cache remembers more than etcd, until it hears of the compaction: it asks every 15 seconds.
+			var gone *answer
+			eventually(t, func() error {
+				gone = call(t, http.MethodGet, s.path+query("limit", "1", "labelSelector", "on", "continue", first.GetContinue()), nil)
+				if gone.code == http.StatusOK {
+					return errText("the version is still known")
+				}
+				return nil
+			})
+			status := gone.refused(http.StatusGone, metav1.StatusReasonExpired)
+			if status.Continue == "" {
+				t.Fatalf("no token to go on with: %+v", status)
+			}
+			next := s.list("limit", "5", "labelSelector", "on", "continue", status.Continue)
+			if names(next) != "b c d" || next.GetResourceVersion() == first.GetResourceVersion() {
+				t.Errorf("it goes on with %q at %s", names(next), next.GetResourceVersion())
+			}
+			old := call(t, http.MethodGet, s.path+query("resourceVersion", first.GetResourceVersion(), "resourceVersionMatch", "Exact"), nil)
+			old.refused(http.StatusGone, metav1.StatusReasonExpired)
+		})
+	}
+}
+
+// What a list may be told of versions, and what that means.
+func TestVersionsOfLists(t *testing.T) {
+	for name, of := range everyStorage {
+		t.Run(name, func(t *testing.T) {
+			s := of(t, "versions-"+name)
+			one := s.put("one")
+			two := s.put("two")
+			s.touch("one", 2)
+			at := one.GetResourceVersion()
+			if got := s.list("labelSelector", "on", "resourceVersion", at, "resourceVersionMatch", "Exact"); names(got) != "one" || got.GetResourceVersion() != at {
+				t.Errorf("exactly at %s there is %q at %s", at, names(got), got.GetResourceVersion())
+			}
+			if got := s.list("labelSelector", "on", "limit", "1", "resourceVersion", two.GetResourceVersion(), "resourceVersionMatch", "Exact"); names(got) != "one" {
+				t.Errorf("exactly at %s the first page has %q", two.GetResourceVersion(), names(got))
+			} else if rest := s.list("labelSelector", "on", "limit", "1", "continue", got.GetContinue()); names(rest) != "two" {
+				t.Errorf("exactly at %s the second page has %q", two.GetResourceVersion(), names(rest))
+			}
+			for _, pairs := range [][]string{
+				{"resourceVersion", two.GetResourceVersion(), "resourceVersionMatch", "NotOlderThan"},
+				{"resourceVersion", two.GetResourceVersion()},
+			} {
+				if got := s.list(append(pairs, "labelSelector", "on")...); !strings.HasPrefix(names(got), "one") || version(t, got) < version(t, two) {
+					t.Errorf("not older than %s there is %q at %s", two.GetResourceVersion(), names(got), got.GetResourceVersion())
+				}
+			}
+			if got := s.list("labelSelector", "on"); names(got) != "one=2 two" {
+				t.Errorf("now there is %q", names(got))
+			}
+			s.list("resourceVersion", "0", "resourceVersionMatch", "NotOlderThan")
+		})
+	}
+}
+
+func TestWhatAListMayNotAsk(t *testing.T) {
+	s := configMaps(t, "bad-lists")
+	s.put("a")
+	token := s.list("limit", "1").GetContinue()
+	for what, c := range map[string]struct {
+		query []string
+		code  int
+	}{
+		"a match without a version":         {[]string{"resourceVersionMatch", "Exact"}, http.StatusUnprocessableEntity},
+		"a match that there is none of":     {[]string{"resourceVersionMatch", "Roughly", "resourceVersion", "1"}, http.StatusUnprocessableEntity},
+		"exactly at any version":            {[]string{"resourceVersionMatch", "Exact", "resourceVersion", "0"}, http.StatusUnprocessableEntity},
+		"a match beside a token":            {[]string{"resourceVersionMatch", "Exact", "resourceVersion", "1", "continue", token}, http.StatusUnprocessableEntity},
+		"a version beside a token":          {[]string{"resourceVersion", "1", "continue", token, "limit", "1"}, http.StatusBadRequest},
+		"initial events":                    {[]string{"sendInitialEvents", "true"}, http.StatusUnprocessableEntity},
+		"a token that is none":              {[]string{"continue", "here"}, http.StatusBadRequest},
+		"a version that is no number":       {[]string{"resourceVersion", "abc"}, http.StatusBadRequest},
+		"a limit that is no number":         {[]string{"limit", "many"}, http.StatusBadRequest},
+		"a field selector that is not one":  {[]string{"fieldSelector", "metadata.name in (a)"}, http.StatusBadRequest},
+		"a watch with a match":              {[]string{"watch", "true", "resourceVersionMatch", "NotOlderThan", "resourceVersion", "1"}, http.StatusUnprocessableEntity},
+		"initial events without a match":    {[]string{"watch", "true", "sendInitialEvents", "true"}, http.StatusUnprocessableEntity},
+		"initial events of an exact moment": {[]string{"watch", "true", "sendInitialEvents", "true", "resourceVersionMatch", "Exact", "resourceVersion", "1"}, http.StatusUnprocessableEntity},
+	} {
+		if got := call(t, http.MethodGet, s.path+query(c.query...), nil); got.code != c.code {
+			t.Errorf("%s: got %d %s, want %d", what, got.code, got.head(), c.code)
+		} else {
+			got.status()
+		}
+	}
+	far := call(t, http.MethodGet, s.path+"?resourceVersion=999999999&resourceVersionMatch=NotOlderThan", nil)
+	if status := far.refused(http.StatusGatewayTimeout, "Timeout"); len(status.Details.Causes) == 0 || status.Details.Causes[0].Type != metav1.CauseTypeResourceVersionTooLarge {
+		t.Errorf("a version of the future: %+v", status)
+	}
+}

@@ -1,0 +1,112 @@
+package semantics
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// shelf is a collection of small objects that a scene makes and changes.
+type shelf struct {
+	t    *testing.T
+	path string // of the collection
+	kind string
+	gv   string
+}
+
+// configMaps are served from a watch cache.
+func configMaps(t *testing.T, namespace string) shelf {
+	makeNamespace(t, namespace)
+	t.Cleanup(func() { call(t, http.MethodDelete, "/api/v1/namespaces/"+namespace, nil).want(http.StatusOK) })
+	return shelf{t, "/api/v1/namespaces/" + namespace + "/configmaps", "ConfigMap", "v1"}
+}
+
+// events have no watch cache: they are read from etcd.
+func events(t *testing.T, namespace string) shelf {
+	s := configMaps(t, namespace)
+	s.path, s.kind = strings.Replace(s.path, "configmaps", "events", 1), "Event"
+	return s
+}
+
+// gems are custom resources.
+func gems(t *testing.T, namespace string) shelf {
+	configMaps(t, namespace)
+	define(t, strings.ReplaceAll(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gems.NAME.example.com}
+spec:
+  group: NAME.example.com
+  scope: Namespaced
+  names: {plural: gems, singular: gem, kind: Gem}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`, "NAME", namespace))
+	return shelf{t, "/apis/" + namespace + ".example.com/v1/namespaces/" + namespace + "/gems", "Gem", namespace + ".example.com/v1"}
+}
+
+func (s shelf) put(name string) *unstructured.Unstructured {
+	s.t.Helper()
+	o := map[string]any{"apiVersion": s.gv, "kind": s.kind, "metadata": map[string]any{"name": name, "labels": map[string]any{"on": "shelf"}}}
+	if s.kind == "Event" {
+		o["involvedObject"] = map[string]any{"kind": "ConfigMap", "name": "a", "namespace": strings.Split(s.path, "/")[4]}
+	}
+	return call(s.t, http.MethodPost, s.path, encode(s.t, o)).want(http.StatusCreated).object()
+}
+
+// touch changes an object.
+func (s shelf) touch(name string, n int) *unstructured.Unstructured {
+	s.t.Helper()
+	body := fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}}}`, n)
+	return call(s.t, http.MethodPatch, s.path+"/"+name, body, "Content-Type", mergePatch).want(http.StatusOK).object()
+}
+
+func (s shelf) remove(name string) {
+	s.t.Helper()
+	call(s.t, http.MethodDelete, s.path+"/"+name, nil).want(http.StatusOK)
+}
+
+// list is a list that must succeed; pairs are its query.
+func (s shelf) list(pairs ...string) *unstructured.UnstructuredList {
+	s.t.Helper()
+	list := &unstructured.UnstructuredList{}
+	a := call(s.t, http.MethodGet, s.path+query(pairs...), nil).want(http.StatusOK)
+	if err := list.UnmarshalJSON(a.body); err != nil {
+		s.t.Fatal(err)
+	}
+	return list
+}
+
+// names are the names in a list, the annotation n of each behind them.
+func names(list *unstructured.UnstructuredList) string {
+	var all []string
+	for _, item := range list.Items {
+		name := item.GetName()
+		if n := item.GetAnnotations()["n"]; n != "" {
+			name += "=" + n
+		}
+		all = append(all, name)
+	}
+	return strings.Join(all, " ")
+}
+
+// compact makes etcd forget every version before the one of now, and says so where replicas tell each other of it.
+func compact(t *testing.T) {
+	t.Helper()
+	client := etcd(t)
+	put, err := client.Put(within(t), "compact_rev_key", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := put.Header.Revision
+	if _, err := client.Put(within(t), "compact_rev_key", strconv.FormatInt(now, 10)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Compact(within(t), now); err != nil {
+		t.Fatal(err)
+	}
+}
