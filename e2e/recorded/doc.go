@@ -1,0 +1,3 @@
+// Package recorded checks the results of runs that take too long for every change: that the files are whole, and that
+// nothing failed in them without an explanation.
+package recorded
