@@ -140,6 +140,11 @@ const maxEvent = 1 << 20
 const truncatedAnnotation = "audit.k8s.io/truncated"
 
 func encode(e *auditinternal.Event) ([]byte, error) {
+	if ref := e.ObjectRef; common(e) && (ref == nil || !carriesCredentials(ref.APIGroup, ref.Resource, ref.Subresource)) {
+		if line := appendEvent(make([]byte, 0, eventRoom), e); len(line) <= maxEvent {
+			return line, nil
+		}
+	}
 	var out auditv1.Event
 	if err := auditv1.Convert_audit_Event_To_v1_Event(e, &out, nil); err != nil {
 		return nil, err

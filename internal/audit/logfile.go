@@ -14,6 +14,7 @@ import (
 type lines struct {
 	out    io.Writer
 	closer io.Closer // nil: out is not ours to close
+	room   []byte
 }
 
 // openLog opens the file, "-" for standard output, before anything is promised: a path that cannot be written is found
@@ -35,17 +36,38 @@ func openLog(c Config) (*lines, error) {
 	return &lines{out: rotating, closer: rotating}, nil
 }
 
-// send writes event by event: a batch may be larger than a file may become.
+// atOnce bounds what is written at once. A batch may be larger than a file may become.
+const atOnce = 64 << 10
+
+// send writes as many events at once as fit.
 func (l *lines) send(_ context.Context, events [][]byte) (written int, err error) {
 	var errs []error
-	for _, e := range events {
-		if _, err := l.out.Write(append(e, '\n')); err != nil {
+	for len(events) > 0 {
+		n := l.gather(events)
+		if _, err := l.out.Write(l.room); err != nil {
 			errs = append(errs, err)
-			continue
+		} else {
+			written += n
 		}
-		written++
+		events = events[n:]
+		if cap(l.room) > 2*atOnce {
+			l.room = nil
+		}
 	}
 	return written, errors.Join(errs...)
+}
+
+// gather puts the first events into the room, a line each, and returns how many.
+func (l *lines) gather(events [][]byte) (n int) {
+	l.room = l.room[:0]
+	for _, e := range events {
+		if n > 0 && len(l.room)+len(e) >= atOnce {
+			break
+		}
+		l.room = append(append(l.room, e...), '\n')
+		n++
+	}
+	return n
 }
 
 func (l *lines) close() error {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -40,14 +41,12 @@ func withheld(name string) bool {
 
 // requestHeader is the header for the backend, without the identity, which is written last.
 func (x *exchange) requestHeader() http.Header {
-	in := x.r.Header
-	out := make(http.Header, len(in)+8)
-	nominated := in["Connection"]
-	for name, values := range in {
+	out := x.ownHeader()
+	nominated := out["Connection"]
+	for name := range out {
 		if withheld(name) || len(nominated) > 0 && lists(nominated, name) {
-			continue
+			delete(out, name)
 		}
-		out[name] = values
 	}
 	dropOversized(out, "Traceparent", "Tracestate")
 	carryTrace(x.r.Context(), out)
@@ -71,6 +70,15 @@ func (x *exchange) requestHeader() http.Header {
 		set("Audit-Id", id)
 	}
 	return out
+}
+
+// ownHeader is the header to be changed: the client's own, which nobody needs unchanged any more, unless what is converted
+// here asks the backend for something else than the client asked for.
+func (x *exchange) ownHeader() http.Header {
+	if x.target.ConvertTable || x.target.ConvertMetadata {
+		return maps.Clone(x.r.Header)
+	}
+	return x.r.Header
 }
 
 func scheme(r *http.Request) string {

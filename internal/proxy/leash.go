@@ -28,6 +28,10 @@ func EndsWith(ctx, client context.Context) context.Context {
 	return context.WithValue(ctx, clientKey{}, client)
 }
 
+// AsksForClient reports whether a context that is asked for key is asked for what WithClient marked. Contexts that know
+// it by themselves answer with it.
+func AsksForClient(key any) bool { return key == clientKey{} }
+
 // ClientOf is what WithClient or EndsWith marked ctx with, and ctx itself when neither did.
 func ClientOf(ctx context.Context) context.Context {
 	if client, ok := ctx.Value(clientKey{}).(context.Context); ok {
@@ -41,24 +45,26 @@ func ClientOf(ctx context.Context) context.Context {
 //
 // It is a context of its own because those of the standard library cannot take a deadline back.
 type leash struct {
-	context.Context // for its values: Done, Err and Deadline are the leash's own
-	done            chan struct{}
+	context.Context               // for its values: Done, Err and Deadline are the leash's own
+	exchange        *exchange     // observes the attempts
+	done            chan struct{} // nil until somebody waits
 	client          context.Context
 	unwatch         func() bool
 	writer          http.ResponseWriter // the client's
 
 	mu      sync.Mutex // guards what follows
 	timer   *time.Timer
-	expiry  error // what the timer's end means; nil: nothing any more
-	started bool  // response headers were written
-	err     error // why it ended
+	expiry  error   // what the timer's end means; nil: nothing any more
+	started bool    // response headers were written
+	err     error   // why it ended
+	ended   *waiter // called when it ends; nil: nobody waits
 }
 
 // hold makes the leash of x. Without a deadline in the request, patience bounds the wait for response headers.
 func (x *exchange) hold(patience time.Duration) *leash {
 	ctx := x.r.Context()
 	l := &x.leash
-	l.Context, l.done, l.expiry = transport.WithObserver(ctx, x), make(chan struct{}), errTooLate
+	l.Context, l.exchange, l.expiry = ctx, x, errTooLate
 	// The chain gives deadlines before it is known who serves the request, and an APIService may say that it has none.
 	if deadline, ok := ctx.Deadline(); ok && !x.target.LongRunning {
 		patience = time.Until(deadline)
@@ -71,7 +77,25 @@ func (x *exchange) hold(patience time.Duration) *leash {
 }
 
 // Done, Err and Deadline are context.Context's.
-func (l *leash) Done() <-chan struct{} { return l.done }
+func (l *leash) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.err != nil {
+			close(l.done)
+		}
+	}
+	return l.done
+}
+
+// Value is context.Context's.
+func (l *leash) Value(key any) any {
+	if transport.AsksForObserver(key) {
+		return l.exchange
+	}
+	return l.Context.Value(key)
+}
 
 func (l *leash) Deadline() (time.Time, bool) { return time.Time{}, false }
 
@@ -83,6 +107,39 @@ func (l *leash) Err() error {
 	}
 	return context.Canceled
 }
+
+// AfterFunc is what context.AfterFunc asks a context for: without it each use would cost a goroutine. One f at a time; f
+// must not block.
+func (l *leash) AfterFunc(f func()) (stop func() bool) {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		go f()
+		return func() bool { return false }
+	}
+	if l.ended != nil {
+		l.mu.Unlock() // which Done and Err take
+		return context.AfterFunc(plainContext{l}, f)
+	}
+	defer l.mu.Unlock()
+	w := &waiter{f: f}
+	l.ended = w
+	return func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		waiting := l.ended == w
+		if waiting {
+			l.ended = nil
+		}
+		return waiting
+	}
+}
+
+// waiter is what AfterFunc was given.
+type waiter struct{ f func() }
+
+// plainContext is a leash that others may wait for as well.
+type plainContext struct{ context.Context }
 
 // because is the reason behind err when the leash ended the request, and err otherwise.
 func (l *leash) because(err error) error {
@@ -166,7 +223,13 @@ func (l *leash) clientEnded() {
 func (l *leash) endLocked(reason error) {
 	if l.err == nil {
 		l.err = reason
-		close(l.done)
+		if l.done != nil {
+			close(l.done)
+		}
+		if l.ended != nil {
+			go l.ended.f()
+			l.ended = nil
+		}
 	}
 }
 

@@ -173,7 +173,11 @@ func (x *exchange) plain(header http.Header) error {
 	shape := x.wanted(header)
 	out, l := x.outbound(header, x.proxy.config.HeaderTimeout), &x.leash
 	defer l.letGo()
-	resp, err := x.target.Backend.RoundTrip(out)
+	send := x.target.Backend.RoundTripShort
+	if x.longRunning {
+		send = x.target.Backend.RoundTrip
+	}
+	resp, err := send(out)
 	if err != nil {
 		return l.because(err)
 	}

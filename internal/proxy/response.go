@@ -83,20 +83,19 @@ func (x *exchange) relay(resp *http.Response, l *leash) {
 	}
 	l.answered(idle)
 	x.w.WriteHeader(resp.StatusCode)
-	flush := func() {}
+	var flush func()
 	if streaming {
 		flush = flusher(x.w)
-		flush()
 	}
 	if err := x.copyBody(resp.Body, flush, l, idle); err != nil {
 		x.breakOff(err, l)
 		return
 	}
-	x.writeTrailers(resp.Trailer, announced, flusher(x.w))
+	x.writeTrailers(resp.Trailer, announced)
 }
 
 // buffers are what bodies are copied through.
-const bufferSize = 32 << 10
+const bufferSize = 64 << 10
 
 var buffers = sync.Pool{New: func() any {
 	b := make([]byte, bufferSize)
@@ -106,7 +105,49 @@ var buffers = sync.Pool{New: func() any {
 // errWrite is a client that does not take the response any more.
 var errWrite = errors.New("write to the client")
 
-func (x *exchange) copyBody(from io.Reader, flush func(), l *leash, idle time.Duration) error {
+// readier is a body that knows whether a Read would wait.
+type readier interface{ Ready() bool }
+
+// source is a body, read as far as it goes without waiting: whoever hands on every record of TLS as it comes wakes the
+// client's connection for each.
+type source struct {
+	io.Reader
+	ready readier // nil: it is not known, or each part is to be handed on at once
+}
+
+func (x *exchange) sourceOf(body io.Reader) source {
+	s := source{Reader: body}
+	if !x.longRunning {
+		s.ready, _ = body.(readier)
+	}
+	return s
+}
+
+// waits reports whether the next Read may wait.
+func (s *source) waits() bool { return s.ready == nil || !s.ready.Ready() }
+
+// fill reads at least once, and then while b has room and nothing has to be waited for. waits is about the Read after
+// these.
+func (s *source) fill(b []byte) (n int, waits bool, err error) {
+	n, err = s.Read(b)
+	for err == nil {
+		if waits = s.waits(); waits || n == len(b) {
+			break
+		}
+		var more int
+		more, err = s.Read(b[n:])
+		n += more
+	}
+	return n, waits, err
+}
+
+// copyBody hands the body on. flush, unless nil, sends what the client's side keeps back, whenever there is nothing more
+// to add to it.
+func (x *exchange) copyBody(body io.Reader, flush func(), l *leash, idle time.Duration) error {
+	from := x.sourceOf(body)
+	if flush != nil && from.waits() {
+		flush()
+	}
 	b := buffers.Get().(*[]byte)
 	defer buffers.Put(b)
 	limit := x.proxy.config.BodyIdle
@@ -114,11 +155,13 @@ func (x *exchange) copyBody(from io.Reader, flush func(), l *leash, idle time.Du
 		limit = 0
 	}
 	for {
-		n, err := from.Read(*b)
+		n, waits, err := from.fill(*b)
 		if n > 0 {
 			l.writing(limit)
 			_, err := x.w.Write((*b)[:n])
-			flush()
+			if flush != nil && waits {
+				flush()
+			}
 			l.wrote(limit)
 			if err != nil {
 				return errors.Join(errWrite, err)
@@ -176,14 +219,14 @@ func (x *exchange) announceTrailers(promised http.Header) int {
 }
 
 // writeTrailers follows the body. Trailers that were not announced need net/http's prefix.
-func (x *exchange) writeTrailers(got http.Header, announced int, flush func()) {
+func (x *exchange) writeTrailers(got http.Header, announced int) {
 	if len(got) == 0 {
 		return
 	}
 	prefix := ""
 	if len(got) != announced {
 		prefix = http.TrailerPrefix
-		flush() // forces a body without length, which trailers need
+		flusher(x.w)() // forces a body without length, which trailers need
 	}
 	for name, values := range got {
 		if trailable(name) {

@@ -27,11 +27,17 @@ func carryTrace(ctx context.Context, h http.Header) {
 // not traced cost nothing here.
 func (x *exchange) beginSpan(endpoint string, number int, header http.Header) http.Header {
 	x.endSpan(0, nil)
-	ctx := x.r.Context()
-	parent := trace.SpanFromContext(ctx)
+	parent := trace.SpanFromContext(x.r.Context())
 	if !parent.IsRecording() {
 		return nil
 	}
+	return x.beginRecorded(parent, endpoint, number, header)
+}
+
+// beginRecorded is apart from beginSpan because of its large frame, for which the stack of each request would have to
+// grow.
+func (x *exchange) beginRecorded(parent trace.Span, endpoint string, number int, header http.Header) http.Header {
+	ctx := x.r.Context()
 	ctx, x.span = parent.TracerProvider().Tracer("portico.dev/internal/proxy").Start(ctx, "attempt",
 		trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(

@@ -14,8 +14,13 @@ func WithAuditID(ctx context.Context, id string) context.Context {
 
 // AuditID is the id of the request in hand, empty outside a request.
 func AuditID(ctx context.Context) string {
-	id, _ := ctx.Value(auditIDKey{}).(string)
-	return id
+	switch id := ctx.Value(auditIDKey{}).(type) {
+	case *string: // from Facts
+		return *id
+	case string:
+		return id
+	}
+	return ""
 }
 
 type credentialKey struct{}

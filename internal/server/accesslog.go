@@ -3,12 +3,11 @@ package server
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/util/sets"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/metrics"
@@ -25,9 +24,9 @@ func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) ht
 			rec := recordFrom(ctx)
 			long := request.LongRunning(info)
 			running := inFlight(m, info, long)
-			running(1)
+			running.Inc()
 			defer func() {
-				running(-1)
+				running.Dec()
 				res := responseOf(w)
 				count(m, info, rec, res, long || rec.long, time.Since(rec.started))
 				if log != nil {
@@ -49,17 +48,15 @@ func responseOf(w http.ResponseWriter) *response {
 	return &response{ResponseWriter: w}
 }
 
-func inFlight(m *metrics.Requests, info *apirequest.RequestInfo, long bool) func(float64) {
+func inFlight(m *metrics.Requests, info *apirequest.RequestInfo, long bool) prometheus.Gauge {
 	if long {
 		// The name of a resource that nobody serves is the client's choice, so only the verb is told apart here.
-		g := m.LongRunning.WithLabelValues(verbLabel(info), "", "", "", "", scopeOf(info), component)
-		return g.Add
+		return m.LongRunning.WithLabelValues(verbLabel(info), "", "", "", "", scopeOf(info), component)
 	}
-	kind := "readOnly"
 	if mutating(info) {
-		kind = "mutating"
+		return m.Mutating
 	}
-	return m.InFlight.WithLabelValues(kind).Add
+	return m.ReadOnly
 }
 
 // component is the label value of kube-apiserver, which dashboards select by.
@@ -74,15 +71,18 @@ func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, res *
 			resource, subresource = info.Resource, info.Subresource
 		}
 	}
-	verb, scope := verbLabel(info), scopeOf(info)
 	code := res.code
 	if code == 0 {
 		code = http.StatusOK
 	}
-	m.Total.WithLabelValues(verb, group, version, resource, subresource, scope, component, strconv.Itoa(code)).Inc()
-	if !long {
-		m.Duration.WithLabelValues(verb, group, version, resource, subresource, scope, component).Observe(took.Seconds())
+	seconds := took.Seconds()
+	if long {
+		seconds = -1
 	}
+	m.Count(metrics.Served{
+		Verb: verbLabel(info), Group: group, Version: version, Resource: resource, Subresource: subresource,
+		Scope: scopeOf(info), Component: component, Code: code,
+	}, seconds)
 }
 
 func accessFields(r *http.Request, rec *record, res *response) []zap.Field {
@@ -124,14 +124,22 @@ func bounded(s string) string {
 	return s
 }
 
-var knownVerbs = sets.New("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy",
+var verbLabels = labelsOf("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy",
 	"post", "put", "head", "options", "connect")
 
-func verbLabel(info *apirequest.RequestInfo) string {
-	if !knownVerbs.Has(info.Verb) {
-		return "OTHER"
+func labelsOf(verbs ...string) map[string]string {
+	labels := make(map[string]string, len(verbs))
+	for _, verb := range verbs {
+		labels[verb] = strings.ToUpper(verb)
 	}
-	return strings.ToUpper(info.Verb)
+	return labels
+}
+
+func verbLabel(info *apirequest.RequestInfo) string {
+	if label, ok := verbLabels[info.Verb]; ok {
+		return label
+	}
+	return "OTHER"
 }
 
 func scopeOf(info *apirequest.RequestInfo) string {

@@ -61,6 +61,14 @@ func attributesOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
 	return a, nil
 }
 
+// askedOf is attributesOf, once for a request.
+func askedOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
+	if s, ok := ctx.Value(sceneKey{}).(*scene); ok && s.asked != nil && s.record.impersonated == nil {
+		return s.asked, nil
+	}
+	return attributesOf(ctx)
+}
+
 // forbidden is the 403 in the words that kube-apiserver's users know.
 func forbidden(a authorizer.Attributes, reason string) *apierrors.StatusError {
 	message := describe(a)

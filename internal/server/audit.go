@@ -8,11 +8,13 @@ import (
 	"strconv"
 	"strings"
 
+	authnv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
@@ -60,6 +62,7 @@ type trail struct {
 	record   *record
 	response *response
 	events   *audit.AuditContext
+	asked    *authorizer.AttributesRecord // who asked for what
 }
 
 // begin asks the policy. A nil trail means that nothing is to be written down.
@@ -74,14 +77,17 @@ func begin(a Auditor, w http.ResponseWriter, r *http.Request) (*trail, *http.Req
 	if level.Level == auditinternal.LevelNone {
 		return nil, r
 	}
-	ctx = audit.WithAuditContext(ctx)
-	r = r.WithContext(ctx)
-	t := &trail{auditor: a, request: r, record: recordFrom(ctx), response: responseOf(w), events: audit.AuditContextFrom(ctx)}
+	if with := withEvents(ctx); with != ctx {
+		ctx, r = with, r.WithContext(with)
+	}
+	if s, ok := ctx.Value(sceneKey{}).(*scene); ok && err == nil {
+		s.asked = attributes
+	}
+	t := &trail{auditor: a, request: r, record: recordFrom(ctx), response: responseOf(w), events: audit.AuditContextFrom(ctx), asked: attributes}
 	audit.WithAuditID(ctx, types.UID(request.AuditID(ctx)))
 	if err := t.events.Init(level, t); err != nil {
 		return nil, r // a context can be initialized once, and this one is new
 	}
-	audit.LogRequestMetadata(ctx, r, t.record.started, attributes)
 	return t, r
 }
 
@@ -93,30 +99,78 @@ func (t *trail) ProcessEvents(events ...*auditinternal.Event) bool {
 	return t.auditor.ProcessEvents(events...)
 }
 
+// complete stands in for the library's LogRequestMetadata, which believes X-Forwarded-For, as anybody can send it, and
+// copies what this event alone has.
 func complete(e *auditinternal.Event, t *trail) {
+	e.RequestReceivedTimestamp = metav1.NewMicroTime(t.record.started)
+	if e.Stage == auditinternal.StageRequestReceived {
+		e.StageTimestamp = e.RequestReceivedTimestamp
+	}
+	e.Verb = t.asked.Verb
 	e.RequestURI = bounded(auditedURI(t.request.URL))
-	e.UserAgent = bounded(e.UserAgent)
+	e.UserAgent = bounded(t.request.UserAgent())
+	e.SourceIPs = t.sources()
+	if who := t.asked.User; who != nil && e.User.Username == "" {
+		e.User = userInfo(who)
+	}
+	if t.asked.ResourceRequest {
+		refer(e, t.asked)
+	}
 	if e.ObjectRef != nil {
 		e.ObjectRef.Name = bounded(e.ObjectRef.Name)
 	}
-	// The library believes X-Forwarded-For, which anybody can send.
-	e.SourceIPs = []string{hostOf(t.request.RemoteAddr)}
-	annotations := maps.Clone(e.Annotations)
-	if annotations == nil {
-		annotations = map[string]string{}
+	annotate(e, t)
+}
+
+func (t *trail) sources() []string { return []string{hostOf(t.request.RemoteAddr)} }
+
+func userInfo(who user.Info) authnv1.UserInfo {
+	info := authnv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
+	if extra := who.GetExtra(); len(extra) > 0 {
+		info.Extra = make(map[string]authnv1.ExtraValue, len(extra))
+		for key, values := range extra {
+			info.Extra[key] = values
+		}
 	}
-	rec := t.record
-	for key, value := range map[string]string{
-		"authorization.k8s.io/decision": rec.decision,
-		"authorization.k8s.io/reason":   rec.reason,
-		"portico.dev/credential":        rec.credential,
-		"portico.dev/served-by":         rec.servedBy,
-		"portico.dev/endpoint":          rec.endpoint,
-		"portico.dev/attempts":          attemptsOf(rec),
-		"portico.dev/upgraded":          upgradedOf(t.response), // the verb alone says get
+	return info
+}
+
+// refer names what the request is for. What a local handler found out about the object is kept.
+func refer(e *auditinternal.Event, a *authorizer.AttributesRecord) {
+	if e.ObjectRef == nil {
+		e.ObjectRef = &auditinternal.ObjectReference{}
+	}
+	for _, part := range [...]struct {
+		to *string
+		is string
+	}{
+		{&e.ObjectRef.Namespace, a.Namespace}, {&e.ObjectRef.Name, a.Name},
+		{&e.ObjectRef.Resource, a.Resource}, {&e.ObjectRef.Subresource, a.Subresource},
 	} {
-		if value != "" {
-			annotations[key] = value
+		if part.is != "" {
+			*part.to = part.is
+		}
+	}
+	if a.APIVersion != "" {
+		e.ObjectRef.APIGroup, e.ObjectRef.APIVersion = a.APIGroup, a.APIVersion
+	}
+}
+
+func annotate(e *auditinternal.Event, t *trail) {
+	rec := t.record
+	annotations := make(map[string]string, len(e.Annotations)+7)
+	maps.Copy(annotations, e.Annotations)
+	for _, a := range [...]struct{ key, value string }{
+		{"authorization.k8s.io/decision", rec.decision},
+		{"authorization.k8s.io/reason", rec.reason},
+		{"portico.dev/credential", rec.credential},
+		{"portico.dev/served-by", rec.servedBy},
+		{"portico.dev/endpoint", rec.endpoint},
+		{"portico.dev/attempts", attemptsOf(rec)},
+		{"portico.dev/upgraded", upgradedOf(t.response)}, // the verb alone says get
+	} {
+		if a.value != "" {
+			annotations[a.key] = a.value
 		}
 	}
 	e.Annotations = annotations

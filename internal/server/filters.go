@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -20,7 +19,6 @@ import (
 
 	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
-	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
@@ -30,6 +28,7 @@ import (
 func recoverFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			growStack(r == nil)
 			wrapped, res := observe(w, r)
 			defer func() {
 				p := recover()
@@ -97,7 +96,9 @@ func requestInfoFilter(resolver *request.Resolver) func(http.Handler) http.Handl
 				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 				return
 			}
-			next.ServeHTTP(w, r.WithContext(apirequest.WithRequestInfo(r.Context(), info)))
+			s, r := sceneOf(r)
+			s.Info = info
+			next.ServeHTTP(w, r)
 		})
 	}
 }
@@ -112,19 +113,20 @@ func auditInitFilter() func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id := r.Header.Get("Audit-Id")
 			if id == "" {
-				id = uuid.NewString()
+				id = newAuditID()
 			}
 			id = id[:min(len(id), maxAuditID)]
-			now := time.Now()
-			ctx := request.WithAuditID(r.Context(), id)
-			ctx = apirequest.WithReceivedTimestamp(ctx, now)
-			ctx = withRecord(ctx, &record{started: now})
-			w.Header().Set("Audit-Id", id)
-			w.Header().Set("Cache-Control", "no-cache, private")
-			next.ServeHTTP(w, r.WithContext(ctx))
+			s, r := sceneOf(r)
+			s.AuditID, s.Received = id, time.Now()
+			s.record.started = s.Received
+			h := w.Header()
+			h["Audit-Id"], h["Cache-Control"] = []string{id}, notToBeKept
+			next.ServeHTTP(w, r)
 		})
 	}
 }
+
+var notToBeKept = []string{"no-cache, private"} // shared, and never written to
 
 // readyFilter holds API requests back until routes and rules are known. A 404 or a 403 before that would be a lie,
 // and a garbage collector would act on it (kubernetes/kubernetes#104342).
@@ -159,9 +161,10 @@ func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 				return
 			}
-			ctx, cancel := context.WithTimeout(proxy.WithClient(r.Context()), timeout)
-			defer cancel()
-			next.ServeHTTP(w, r.WithContext(ctx))
+			s, r := sceneOf(r)
+			s.until(time.Now().Add(timeout))
+			defer s.end()
+			next.ServeHTTP(w, r)
 		})
 	}
 }
@@ -176,7 +179,7 @@ func requestTimeout(r *http.Request, limit time.Duration) (time.Duration, error)
 	}
 	timeout, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("the parameter timeout is not a duration such as 30s: %q", text)
+		return 0, fmt.Errorf("invalid timeout specified in the request URL: %q is not a duration such as 30s", text)
 	}
 	if timeout <= 0 || timeout > limit {
 		return limit, nil
@@ -242,8 +245,8 @@ func sameHost(origin, host string) bool {
 func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx, credential := request.WithCredential(r.Context())
-			r = r.WithContext(ctx)
+			s, r := sceneOf(r)
+			credential := &s.Credential
 			answer, ok, err := a.AuthenticateRequest(r)
 			if err != nil || !ok {
 				if err != nil {
@@ -259,16 +262,14 @@ func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logge
 			if answer.User.GetName() == user.Anonymous {
 				endConnection(w, r)
 			}
-			rec := recordFrom(ctx)
-			rec.user, rec.credential = answer.User, credential.Kind
-			ctx = apirequest.WithUser(ctx, answer.User)
-			if info, _ := apirequest.RequestInfoFrom(ctx); !credential.Expires.IsZero() && request.LongRunning(info) {
+			s.record.user, s.record.credential, s.User = answer.User, credential.Kind, answer.User
+			if !credential.Expires.IsZero() && request.LongRunning(s.Info) {
 				// A watch that outlives the identity that opened it would show what it may not see any more (B10).
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithDeadline(ctx, credential.Expires)
+				ctx, cancel := context.WithDeadline(r.Context(), credential.Expires)
 				defer cancel()
+				r = r.WithContext(ctx)
 			}
-			next.ServeHTTP(w, r.WithContext(ctx))
+			next.ServeHTTP(w, r)
 		})
 	}
 }
@@ -289,14 +290,16 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
-			attributes, err := attributesOf(ctx)
+			attributes, err := askedOf(ctx)
 			if err != nil {
 				respond.Error(w, r, apierrors.NewInternalError(err))
 				return
 			}
 			decision, reason, err := a.Authorize(ctx, attributes)
 			if decision == authorizer.DecisionAllow && strict && attributes.Verb == "get" && upgrades(r) {
-				attributes.Verb = "create"
+				again := *attributes
+				again.Verb = "create"
+				attributes = &again
 				decision, reason, err = a.Authorize(ctx, attributes)
 			}
 			rec := recordFrom(ctx)

@@ -33,6 +33,10 @@ func impersonationFilter(a authorizer.UnconditionalAuthorizer) func(http.Handler
 	modes := newImpersonationModes(a)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !wantsImpersonation(r.Header) {
+				next.ServeHTTP(w, r)
+				return
+			}
 			wanted, err := impersonationOf(r.Header)
 			if err != nil {
 				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
@@ -61,6 +65,16 @@ func impersonationFilter(a authorizer.UnconditionalAuthorizer) func(http.Handler
 			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// wantsImpersonation reports whether a header might ask for it, without a cost for the many requests that do not.
+func wantsImpersonation(h http.Header) bool {
+	for name := range h {
+		if name != "" && name[0]|0x20 == 'i' && strings.HasPrefix(textproto.CanonicalMIMEHeaderKey(name), "Impersonate-") {
+			return true
+		}
+	}
+	return false
 }
 
 // impersonationOf is the identity that the headers ask for, nil when they ask for none.

@@ -70,6 +70,9 @@ func withRecord(ctx context.Context, r *record) context.Context {
 
 // recordFrom never returns nil: outside the chain there is nobody to read what is noted.
 func recordFrom(ctx context.Context) *record {
+	if s, ok := ctx.(*scene); ok { // nearly always
+		return &s.record
+	}
 	if r, ok := ctx.Value(recordKey{}).(*record); ok {
 		return r
 	}

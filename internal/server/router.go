@@ -47,7 +47,7 @@ func (s *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.Path
 	switch {
 	case isAPIPath(path):
-		gv, ok := groupVersionOf(path)
+		gv, ok := groupVersionFor(r)
 		if !ok {
 			NoteServedBy(r.Context(), "discovery")
 			s.Discovery.ServeHTTP(w, r)
@@ -122,6 +122,14 @@ func endsWithTheHouse(r *http.Request, draining context.Context) (context.Contex
 		return proxy.EndsWith(r.Context(), client), func() { stop(); cancel() }
 	}
 	return proxy.EndsWith(r.Context(), client), cancel
+}
+
+// groupVersionFor is groupVersionOf for a request whose path the chain has read already.
+func groupVersionFor(r *http.Request) (schema.GroupVersion, bool) {
+	if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.Path == r.URL.Path {
+		return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, true
+	}
+	return groupVersionOf(r.URL.Path)
 }
 
 // groupVersionOf reads the group-version of an API path; discovery of more than one (/api, /apis, /apis/<group>) has none.

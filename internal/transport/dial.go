@@ -22,15 +22,20 @@ type dialer struct {
 
 // connect dials, and returns only after the other side proved who it is. Errors are *connectError.
 func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Conn, error) {
-	raw, err := d.tcp(ctx)
-	if err != nil {
-		return nil, nil, &connectError{op: OpDial, err: err}
-	}
 	config := d.config
 	if http1Only {
 		config = d.configOnly
 	}
-	conn := tls.Client(raw, config)
+	return d.secure(ctx, config, func(raw net.Conn) net.Conn { return raw })
+}
+
+// secure is connect with TLS over what under makes of the connection.
+func (d *dialer) secure(ctx context.Context, config *tls.Config, under func(net.Conn) net.Conn) (*tls.Conn, net.Conn, error) {
+	raw, err := d.tcp(ctx)
+	if err != nil {
+		return nil, nil, &connectError{op: OpDial, err: err}
+	}
+	conn := tls.Client(under(raw), config)
 	ctx, cancel := context.WithTimeout(ctx, d.tls)
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {

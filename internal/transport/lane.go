@@ -26,6 +26,7 @@ type lane struct {
 	identity func() *x509.Certificate // the client certificate to be used now, nil for none
 	dialled  func(error)              // told the outcome of every dial
 	lost     func(error)              // told of an idle connection that went by itself; nil: nobody is
+	silence  func()                   // told of a connection that did not answer pings; nil: nobody is
 	http2    *http.Transport          // makes connections that are held here; its own pool stays empty
 
 	ctx    context.Context // ends when the lane is closed

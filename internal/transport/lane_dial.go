@@ -59,6 +59,15 @@ func (l *lane) warm() bool {
 	return false
 }
 
+// companion reports whether there is an HTTP/2 connection, and has one made in the background when there is not. none is
+// an endpoint that speaks HTTP/1.1 alone.
+func (l *lane) companion() (present, none bool) {
+	l.mu.Lock()
+	none = l.plain
+	l.mu.Unlock()
+	return none || l.warm(), none
+}
+
 // dialOnce makes one connection and learns which protocol the endpoint speaks. It belongs to the lane and not to the
 // request that caused it: other requests wait for it too, and the first may leave.
 func (l *lane) dialOnce() (*conn, error) {

@@ -27,6 +27,10 @@ type nobody struct{}
 func (nobody) Attempt(string, int, http.Header) http.Header { return nil }
 func (nobody) Outcome(int, error)                           {}
 
+// AsksForObserver reports whether a context that is asked for key is asked for its Observer. Contexts that observe by
+// themselves answer with one.
+func AsksForObserver(key any) bool { return key == observerKey{} }
+
 func observerOf(ctx context.Context) Observer {
 	if o, ok := ctx.Value(observerKey{}).(Observer); ok {
 		return o

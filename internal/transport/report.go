@@ -31,6 +31,8 @@ type EndpointReport struct {
 	Protocol string `json:"protocol,omitempty"`
 	// Connections counts those for requests that are held over HTTP/2.
 	Connections int `json:"connections"`
+	// ShortConnections counts those over HTTP/1.1 for requests that are over soon.
+	ShortConnections int `json:"shortConnections,omitempty"`
 	// LastAnswer is when response headers last arrived.
 	LastAnswer *time.Time `json:"lastAnswer,omitempty"`
 	// LastFailure and LastFailureAt are the latest reason to doubt the endpoint.
@@ -75,6 +77,7 @@ func (m member) report() EndpointReport {
 	}
 	m.health.describe(&r)
 	m.requests.describe(&r)
+	r.ShortConnections = m.short.count()
 	if at := m.notAfter.Load(); at != 0 {
 		r.CertificateExpires = stamp(time.Unix(at, 0))
 	}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,6 +28,7 @@ const (
 type journey struct {
 	b        *Backend
 	lane     func(*endpoint) *lane
+	short    bool // it may go by the short lane
 	request  *http.Request
 	body     *replay // nil without a body
 	observer Observer
@@ -37,8 +39,8 @@ type journey struct {
 	pause    time.Duration
 }
 
-func (b *Backend) roundTrip(r *http.Request, lane func(*endpoint) *lane) (*http.Response, error) {
-	j := journey{b: b, lane: lane, request: r, observer: observerOf(r.Context())}
+func (b *Backend) roundTrip(r *http.Request, lane func(*endpoint) *lane, short bool) (*http.Response, error) {
+	j := journey{b: b, lane: lane, short: short, request: r, observer: observerOf(r.Context())}
 	if r.Body != nil && r.Body != http.NoBody {
 		j.body = newReplay(r.Body, b.set.options.MaxReplayBytes, &b.set.replays)
 	}
@@ -140,7 +142,7 @@ func (j *journey) attempt(e *endpoint, r *http.Request) (*http.Response, error) 
 	if len(j.tried)+1 < len(*j.b.members.Load()) {
 		patience = connectPatience
 	}
-	resp, c, err := lane.roundTrip(r, patience)
+	resp, c, err := j.send(e, r, patience)
 	if err != nil {
 		if counted {
 			e.inFlight.Add(-1)
@@ -154,6 +156,36 @@ func (j *journey) attempt(e *endpoint, r *http.Request) (*http.Response, error) 
 	}
 	resp.Body = t
 	return resp, nil
+}
+
+// send prefers the short lane where the request suits it and a connection is idle there.
+func (j *journey) send(e *endpoint, r *http.Request, patience time.Duration) (*http.Response, *conn, error) {
+	if !j.short {
+		return j.lane(e).roundTrip(r, patience)
+	}
+	if c := e.short.take(); c != nil {
+		resp, err := c.roundTrip(r)
+		if err == nil || !j.insteadOf(e, err) {
+			return resp, nil, err
+		}
+	}
+	resp, c, err := j.lane(e).roundTrip(r, patience)
+	if err == nil {
+		e.short.want()
+	}
+	return resp, c, err
+}
+
+// insteadOf reports whether what failed in the short lane is tried in the other one at once: because the connection ended
+// before an answer began, or because the endpoint never answered over HTTP/1.1 at all.
+func (j *journey) insteadOf(e *endpoint, err error) bool {
+	stale := errors.Is(err, errStale)
+	if j.request.Context().Err() != nil || !stale && (!errors.Is(err, errMalformed) || e.short.proven.Load()) {
+		return false
+	}
+	e.short.doubt()
+	j.sent = true
+	return j.b.budget.spend()
 }
 
 // learn tells the endpoint's health what an attempt showed.
@@ -254,6 +286,12 @@ func (t *tracked) Read(p []byte) (int, error) {
 		t.finish()
 	}
 	return n, err
+}
+
+// Ready reports whether a Read would not wait, as far as that is known.
+func (t *tracked) Ready() bool {
+	known, ok := t.ReadCloser.(interface{ Ready() bool })
+	return ok && known.Ready()
 }
 
 // doubt tells the endpoint's health when a connection broke under a body, unless its caller ended the request.

@@ -32,6 +32,9 @@ const missGap = time.Minute
 // miss is told that a connection is closed. One that was idle and that nobody here wanted to close is the first, and for
 // an idle backend the only, sign that the other side went.
 func (l *lane) miss(c *conn) {
+	if l.silence != nil && c.silent.Load() {
+		l.silence()
+	}
 	if l.lost == nil {
 		return
 	}

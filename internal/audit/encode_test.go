@@ -1,0 +1,80 @@
+package audit
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	authnv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/diff"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"sigs.k8s.io/randfill"
+)
+
+// library is the encoding that appendEvent must not differ from.
+func library(t *testing.T, e *auditinternal.Event) string {
+	t.Helper()
+	var out auditv1.Event
+	if err := auditv1.Convert_audit_Event_To_v1_Event(e.DeepCopy(), &out, nil); err != nil {
+		t.Fatal(err)
+	}
+	out.Kind, out.APIVersion = "Event", auditv1.SchemeGroupVersion.String()
+	line, err := json.Marshal(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(line)
+}
+
+func TestEventsAreEncodedAsTheLibraryDoes(t *testing.T) {
+	at := metav1.NewMicroTime(time.Date(2026, 11, 21, 9, 8, 7, 123456789, time.FixedZone("x", 3600)))
+	for name, e := range map[string]*auditinternal.Event{
+		"empty":        {},
+		"status alone": {ResponseStatus: &metav1.Status{Code: 200}},
+		"hostile": {
+			RequestURI: "/a?b=\"<&>\u2028\\\x7f\xff", UserAgent: "\x00\n", Verb: "gét",
+			User: authnv1.UserInfo{Username: "\u2029", Extra: map[string]authnv1.ExtraValue{"k<": {"v&"}, "none": nil}},
+		},
+		"whole": {
+			Level: "Metadata", AuditID: "a", Stage: "Panic", RequestURI: "/x", Verb: "get", SourceIPs: []string{"10.0.0.1", "::1"},
+			User:                     authnv1.UserInfo{Username: "u", UID: "1", Groups: []string{"g", "h"}},
+			ImpersonatedUser:         &authnv1.UserInfo{Username: "i"},
+			AuthenticationMetadata:   &auditinternal.AuthenticationMetadata{ImpersonationConstraint: "c"},
+			ObjectRef:                &auditinternal.ObjectReference{Name: "n", APIGroup: "g", APIVersion: "v1"},
+			ResponseStatus:           &metav1.Status{Status: "Failure", Message: "m", Reason: "r", Code: 500},
+			RequestReceivedTimestamp: at, StageTimestamp: at, Annotations: map[string]string{"b": "2", "a": "1"},
+		},
+		"empty parts": {
+			ImpersonatedUser: &authnv1.UserInfo{}, AuthenticationMetadata: &auditinternal.AuthenticationMetadata{},
+			ObjectRef: &auditinternal.ObjectReference{}, ResponseStatus: &metav1.Status{}, Annotations: map[string]string{},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !common(e) {
+				t.Fatal("not encoded here")
+			}
+			if got, want := string(appendEvent(nil, e)), library(t, e); got != want {
+				t.Error(diff.Diff(got, want))
+			}
+		})
+	}
+	filler := randfill.NewWithSeed(1).NilChance(0.3).NumElements(0, 3).Funcs(
+		func(o **runtime.Unknown, _ randfill.Continue) { *o = nil },
+		func(m *metav1.MicroTime, c randfill.Continue) {
+			*m = metav1.NewMicroTime(time.Unix(c.Int63n(1<<32), c.Int63n(1e9)))
+		},
+	)
+	for range 2000 {
+		e := &auditinternal.Event{}
+		filler.Fill(e)
+		if s := e.ResponseStatus; s != nil {
+			e.ResponseStatus = &metav1.Status{Status: s.Status, Message: s.Message, Reason: s.Reason, Code: s.Code}
+		}
+		if got, want := string(appendEvent(nil, e)), library(t, e); got != want {
+			t.Fatal(diff.Diff(got, want))
+		}
+	}
+}
