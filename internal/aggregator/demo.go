@@ -9,9 +9,12 @@ import (
 
 	"go.uber.org/zap"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -53,6 +56,32 @@ func grant(ctx context.Context, admin *rest.Config) error {
 		if _, err := target.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
 			return fmt.Errorf("apply %s: %w", m, err)
 		}
+	}
+	return nil
+}
+
+// awaitRights waits until the rights have come round by the informers: an extension server that may not read whom to trust
+// ends at once, as it should when nobody is about to grant it that.
+func awaitRights(ctx context.Context, admin *rest.Config) error {
+	client, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		return fmt.Errorf("client of an administrator: %w", err)
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: serviceaccount.MakeUsername(demoNamespace, demoName),
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "get", Version: "v1", Resource: "configmaps", Namespace: metav1.NamespaceSystem, Name: "extension-apiserver-authentication",
+		},
+	}}
+	err = wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return false, err
+		}
+		return answer.Status.Allowed, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the rights of service account %s/%s: %w", demoNamespace, demoName, err)
 	}
 	return nil
 }

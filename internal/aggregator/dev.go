@@ -140,6 +140,9 @@ func (d *demo) prepare(ctx context.Context, admin *rest.Config, node *hostObject
 	if err := grant(ctx, admin); err != nil {
 		return err
 	}
+	if err := awaitRights(ctx, admin); err != nil {
+		return err
+	}
 	return token.write(ctx)
 }
 
