@@ -1,0 +1,64 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"portico.dev/e2e/programs"
+)
+
+// What api-resources lists, explain explains, to the last field: the groups served here, custom resources, and what an
+// extension server serves.
+func TestExplainEveryKind(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	dev, kubeconfig, err := programs.StartDev(binaries, dir, nil)
+	if dev != nil {
+		t.Cleanup(func() {
+			dev.Finish(t)
+			dev.Show(t)
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl := func(args ...string) (string, error) {
+		cmd := exec.Command(filepath.Join(binaries, "kubectl"), args...)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "KUBECONFIG=" + kubeconfig}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if err := programs.Poll(dev.Exited(), func() error {
+		_, err := kubectl("get", "nodes.metrics.k8s.io")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	listed, err := kubectl("api-resources", "--no-headers", "--verbs", "get")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, listed)
+	}
+	lines := strings.Split(strings.TrimSpace(listed), "\n")
+	if len(lines) < 50 {
+		t.Fatalf("api-resources lists only %d kinds:\n%s", len(lines), listed)
+	}
+	for _, line := range lines {
+		// NAME, SHORTNAMES if there are any, APIVERSION, NAMESPACED, KIND
+		columns := strings.Fields(line)
+		name, version, kind := columns[0], columns[len(columns)-3], columns[len(columns)-1]
+		t.Run(version+"/"+name, func(t *testing.T) {
+			explained, err := kubectl("explain", "--recursive", "--api-version", version, name)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, explained)
+			}
+			for _, want := range []string{"KIND:       " + kind + "\n", "VERSION:    ", "FIELDS:", "metadata\t<"} {
+				if !strings.Contains(explained, want) {
+					t.Errorf("no %q in:\n%s", want, explained)
+				}
+			}
+		})
+	}
+}
