@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"portico.dev/internal/run"
 )
 
 // conferGap is the least time between two rounds of talk with the other replicas. The first word after a silence is not
@@ -24,7 +26,7 @@ func (c *Controller) confer(ctx context.Context) {
 			spoken = t
 		}
 		c.heed(c.council.listen())
-		if !pause(ctx, conferGap) {
+		if !run.Pause(ctx, conferGap) {
 			return
 		}
 		select {

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
 
@@ -132,7 +133,7 @@ func (m *monitor) run(ctx context.Context) {
 			return
 		case <-m.wake:
 			nudged = true
-			if !pause(ctx, minGap-time.Since(last)) {
+			if !run.Pause(ctx, minGap-time.Since(last)) {
 				return
 			}
 		case <-timer.C:
@@ -147,21 +148,6 @@ func (m *monitor) run(ctx context.Context) {
 			m.round(ctx)
 		}
 		timer.Reset(m.plan())
-	}
-}
-
-// pause waits for d, and reports whether ctx is still alive.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

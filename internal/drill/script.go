@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/run"
 )
 
 const (
@@ -115,7 +116,7 @@ func (s *Stage) recovery(ctx context.Context) error {
 }
 
 func (s *Stage) wait(ctx context.Context, d time.Duration) error {
-	if !sleep(ctx, d) {
+	if !run.Pause(ctx, d) {
 		return context.Cause(ctx)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/drill/faulty"
+	"portico.dev/internal/run"
 )
 
 // Domain is what the API groups of drills end in, so that nobody's own group is ever touched.
@@ -136,7 +137,7 @@ func (s *Stage) until(ctx context.Context, limit time.Duration, holds func(conte
 		case took >= limit:
 			return took, false, nil
 		}
-		sleep(ctx, sightEvery)
+		run.Pause(ctx, sightEvery)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/run"
 )
 
 const (
@@ -61,7 +63,7 @@ func (t *traffic) wait() { t.wg.Wait() }
 
 // run calls a lane at its times. Lanes begin one after the other, so that a drill is not a row of bursts.
 func (t *traffic) run(ctx context.Context, lane func(context.Context, int), offset time.Duration) {
-	if !sleep(ctx, offset) {
+	if !run.Pause(ctx, offset) {
 		return
 	}
 	ticker := time.NewTicker(every)
@@ -83,18 +85,6 @@ func (t *traffic) run(ctx context.Context, lane func(context.Context, int), offs
 			return
 		case <-ticker.C:
 		}
-	}
-}
-
-// sleep waits, and reports whether ctx is still alive.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
 

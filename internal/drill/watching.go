@@ -11,6 +11,8 @@ import (
 	"time"
 
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/run"
 )
 
 const (
@@ -36,7 +38,7 @@ func (s *Stage) watch(ctx context.Context, p party) {
 			}
 		}
 		s.record.add(r)
-		sleep(ctx, watchRest)
+		run.Pause(ctx, watchRest)
 	}
 }
 
@@ -84,7 +86,7 @@ func (s *Stage) sight(ctx context.Context) {
 			last = now
 			s.record.sighted(now)
 		}
-		if !sleep(ctx, sightEvery) {
+		if !run.Pause(ctx, sightEvery) {
 			return
 		}
 	}

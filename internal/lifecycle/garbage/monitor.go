@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
+
+	"portico.dev/internal/run"
 )
 
 const (
@@ -62,7 +64,7 @@ func (m *monitor) run(ctx context.Context) {
 			complained = true
 			m.log.Info("a resource cannot be watched now; its objects are judged by what was known", zap.Stringer("resource", m.gvr), zap.Error(err))
 		}
-		if !pause(ctx, wait) {
+		if !run.Pause(ctx, wait) {
 			return
 		}
 		wait = min(2*wait, lastRetry)
@@ -81,7 +83,7 @@ func (m *monitor) follow(ctx context.Context) error {
 			return fmt.Errorf("watch: %w", err)
 		}
 		// A server that ends every watch at once must not keep us busy.
-		if time.Since(began) < time.Second && !pause(ctx, time.Second) {
+		if time.Since(began) < time.Second && !run.Pause(ctx, time.Second) {
 			return ctx.Err()
 		}
 	}
@@ -186,16 +188,4 @@ func (m *monitor) take(e watch.Event) (version string, err error) {
 		return "", fmt.Errorf("an event of type %q", e.Type)
 	}
 	return o.ResourceVersion, nil
-}
-
-// pause waits for d and reports whether ctx outlived it.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+
+	"portico.dev/internal/run"
 )
 
 const (
@@ -77,7 +79,7 @@ func (t *term) run(ctx context.Context) {
 		t.turns.review(d)
 		objects, synced, unsynced := t.graph.size()
 		t.report(objects, synced, unsynced, t.queue.Len())
-		if !pause(ctx, look) {
+		if !run.Pause(ctx, look) {
 			return
 		}
 	}

@@ -1,0 +1,42 @@
+// Package notify tells the service manager that started the program when it is ready, that it lives, and when it stops:
+// systemd's units of Type=notify.
+package notify
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"go.uber.org/zap"
+
+	"portico.dev/internal/run"
+)
+
+// Run says READY=1 at once, WATCHDOG=1 as often as the service manager wants to hear it, and STOPPING=1 when ctx ends. It
+// then returns. Without a service manager it only waits. Whoever calls it is ready.
+//
+// The sign of life asks nobody, not even /livez: neither a dead etcd nor a flood of clients may have the process killed.
+// It ends with a process that is stopped or whose goroutines do not get to run.
+//
+// Nothing here fails the program. The socket may be one that a shell inherited and nobody reads, and a service manager
+// that heard nothing says so itself.
+func Run(ctx context.Context, log *zap.Logger) error {
+	say(log, daemon.SdNotifyReady)
+	defer say(log, daemon.SdNotifyStopping)
+	every, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		log.Warn("the service manager's watchdog gets no sign of life", zap.Error(err))
+	}
+	if err != nil || every < 2*time.Nanosecond {
+		<-ctx.Done()
+		return nil
+	}
+	return run.Every(ctx, every/2, func(context.Context) { say(log, daemon.SdNotifyWatchdog) })
+}
+
+func say(log *zap.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("the service manager was not told", zap.String("state", state), zap.Error(fmt.Errorf("NOTIFY_SOCKET: %w", err)))
+	}
+}
