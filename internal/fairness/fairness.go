@@ -11,6 +11,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
+	"k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing/eventclock"
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/client-go/informers"
@@ -40,10 +41,29 @@ type Fairness struct {
 	engine atomic.Pointer[engine] // nil before Run
 }
 
-// engine is the library's part. It gives turns by the mandatory objects until it has seen the stored ones.
+// engine gives turns, by the mandatory objects until it has seen the stored ones.
 type engine struct {
-	control  flowcontrol.Interface
+	control  flowcontrol.Interface // of the library: it follows the objects and divides the seats among the levels
+	ranks    *ranks
 	estimate fcrequest.WorkEstimatorFunc
+}
+
+// newEngine has the library's controller make levels of ours.
+func newEngine(cfg *Config, factory informers.SharedInformerFactory) (*engine, error) {
+	ranks, err := follow(factory.Flowcontrol().V1())
+	if err != nil {
+		return nil, err
+	}
+	control := flowcontrol.NewTestable(flowcontrol.TestableConfig{
+		Name: "fairness", Clock: eventclock.Real{}, AsFieldManager: flowcontrol.ConfigConsumerAsFieldManager,
+		FoundToDangling: func(found bool) bool { return !found },
+		InformerFactory: factory, FlowcontrolClient: cfg.Client.FlowcontrolV1(), ServerConcurrencyLimit: cfg.Seats,
+		ReqsGaugeVec:      fcmetrics.PriorityLevelConcurrencyGaugeVec,
+		ExecSeatsGaugeVec: fcmetrics.PriorityLevelExecutionSeatsGaugeVec,
+		QueueSetFactory:   ranks,
+	})
+	return &engine{control: control, ranks: ranks, estimate: fcrequest.NewWorkEstimator(
+		cfg.Stats, control.GetInterestedWatchCount, fcrequest.DefaultWorkEstimatorConfig(), control.GetMaxSeats)}, nil
 }
 
 // New returns a Fairness that gives no turns until Run has begun.
@@ -78,9 +98,11 @@ func (f *Fairness) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("fairness: %w", err)
 	}
-	control := flowcontrol.New(factory, f.cfg.Client.FlowcontrolV1(), f.cfg.Seats)
-	f.engine.Store(&engine{control: control, estimate: fcrequest.NewWorkEstimator(
-		f.cfg.Stats, control.GetInterestedWatchCount, fcrequest.DefaultWorkEstimatorConfig(), control.GetMaxSeats)})
+	e, err := newEngine(&f.cfg, factory)
+	if err != nil {
+		return fmt.Errorf("fairness: %w", err)
+	}
+	f.engine.Store(e)
 	factory.Start(ctx.Done())
 	if err := keeper.start(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -89,7 +111,7 @@ func (f *Fairness) Run(ctx context.Context) error {
 		return fmt.Errorf("fairness: %w", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- control.Run(ctx.Done()) }()
+	go func() { ended <- e.control.Run(ctx.Done()) }()
 	close(f.ready)
 	keeper.run(ctx, f.log)
 	return <-ended

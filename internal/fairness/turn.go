@@ -2,16 +2,13 @@ package fairness
 
 import (
 	"context"
-	"iter"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/apiserver/pkg/util/flowcontrol"
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 )
@@ -26,8 +23,15 @@ type Turn struct {
 	// RetryAfter is in how many seconds a request that was refused may come back.
 	RetryAfter int
 
-	leaving sync.Once
-	end     func()
+	ctx   context.Context
+	level *level
+	sight *sight
+	work  fcrequest.WorkEstimate
+	began time.Time
+	from  *waiter // nil: it never queued
+
+	leaving sync.Mutex // held while the seat is given back, so that whoever leaves second returns after that
+	left    bool
 }
 
 // Enter waits for a seat for r, for at most a quarter of the time that r has, as upstream, and never beyond its end.
@@ -37,89 +41,95 @@ func (f *Fairness) Enter(r *http.Request, info *apirequest.RequestInfo, who user
 	if e == nil {
 		return &Turn{RetryAfter: 1}
 	}
-	a := &arrival{engine: e, request: r}
-	a.waits.Context = r.Context()
-	defer a.waits.cancel()
-	digest := flowcontrol.RequestDigest{RequestInfo: info, User: who}
-	seated, end := iter.Pull(func(sit func(struct{}) bool) {
-		e.control.Handle(&a.waits, digest, a.note, a.width, a.waits.note, func() { sit(struct{}{}) })
-	})
-	_, a.turn.Admitted = seated()
-	a.turn.end = end
-	if !a.turn.Admitted {
-		end()
-		f.dropped.RecordDroppedRequest(a.turn.Level.Name)
-		a.turn.RetryAfter = int(f.dropped.GetRetryAfter(a.turn.Level.Name))
+	s := find(*e.ranks.snapshot.Load(), who, info)
+	t := &Turn{
+		Schema: s.object, Level: s.of, ctx: r.Context(), level: s.level, sight: s.level.sight.Load(),
+		work: e.estimate(r, s.object.Name, s.of.Name),
 	}
-	return &a.turn
+	fcmetrics.ObserveWorkEstimatedSeats(t.Level.Name, t.Schema.Name, t.work.MaxSeats())
+	if refusal := t.enter(s, info, who); refusal != "" {
+		fcmetrics.AddReject(t.ctx, t.Level.Name, t.Schema.Name, refusal)
+		f.dropped.RecordDroppedRequest(t.Level.Name)
+		t.RetryAfter = int(f.dropped.GetRetryAfter(t.Level.Name))
+		return t
+	}
+	t.Admitted = true
+	return t
+}
+
+// Why a request has no seat, as upstream counts it.
+const (
+	seated    = ""
+	noSeat    = "concurrency-limit"
+	queueFull = "queue-full"
+	timeOut   = "time-out" // or its client has gone
+)
+
+func (t *Turn) enter(s *schema, info *apirequest.RequestInfo, who user.Info) (refusal string) {
+	seats := int64(t.work.MaxSeats())
+	if t.level.take(seats) {
+		t.sight.demand.Add(float64(seats))
+		t.sit(0)
+		return seated
+	}
+	if t.level.form.Load().queues > 0 {
+		return t.queue(s, info, who)
+	}
+	if !t.level.seize(seats) {
+		return noSeat
+	}
+	t.sight.demand.Add(float64(seats))
+	t.sit(0)
+	return seated
+}
+
+// sit tells everybody that the seats are taken.
+func (t *Turn) sit(waited time.Duration) {
+	level, schema, seats := t.Level.Name, t.Schema.Name, t.work.MaxSeats()
+	t.began = time.Now()
+	fcmetrics.AddRequestsExecuting(t.ctx, level, schema, 1)
+	fcmetrics.AddSeatConcurrencyInUse(level, schema, seats)
+	fcmetrics.AddDispatch(t.ctx, level, schema)
+	if t.level.limit.Load() != exempt {
+		fcmetrics.ObserveWaitingDuration(t.ctx, level, schema, "true", waited)
+	}
+	t.sight.requests.RequestsExecuting.Add(1)
+	t.sight.seats.Add(float64(seats))
 }
 
 // Leave gives the seat back. Only the first call does anything, and every call returns after that.
-func (t *Turn) Leave() { t.leaving.Do(t.end) }
+func (t *Turn) Leave() {
+	t.leaving.Lock()
+	defer t.leaving.Unlock()
+	if !t.Admitted || t.left {
+		return
+	}
+	t.left = true
+	took := time.Since(t.began)
+	fcmetrics.ObserveExecutionDuration(t.ctx, t.Level.Name, t.Schema.Name, took)
+	fcmetrics.AddRequestsExecuting(t.ctx, t.Level.Name, t.Schema.Name, -1)
+	t.sight.requests.RequestsExecuting.Add(-1)
+	if t.from != nil {
+		t.level.served(t.from, took.Seconds())
+	}
+	if later := t.work.AdditionalLatency; later > 0 {
+		time.AfterFunc(later, t.stand) // what a write costs is not over when it is answered: watchers hear of it
+		return
+	}
+	t.stand()
+}
+
+// stand tells everybody that the seats are free.
+func (t *Turn) stand() {
+	seats := t.work.MaxSeats()
+	fcmetrics.AddSeatConcurrencyInUse(t.Level.Name, t.Schema.Name, -seats)
+	t.sight.seats.Add(-float64(seats))
+	t.sight.demand.Add(-float64(seats))
+	t.level.giveBack(int64(seats))
+}
 
 // Signal implements flowcontrol.InitializationSignal: the local groups call it when a watch has sent what it began with.
 func (t *Turn) Signal() { t.Leave() }
 
 // Wait implements flowcontrol.InitializationSignal. Nobody waits: Signal itself ends the turn.
 func (t *Turn) Wait() {}
-
-// arrival is a request on its way to its turn.
-type arrival struct {
-	turn    Turn
-	engine  *engine
-	request *http.Request
-	waits   waits
-}
-
-func (a *arrival) note(schema *flowcontrolv1.FlowSchema, level *flowcontrolv1.PriorityLevelConfiguration, _ string) {
-	a.turn.Schema, a.turn.Level = schema, level
-}
-
-func (a *arrival) width() fcrequest.WorkEstimate {
-	w := a.engine.estimate(a.request, a.turn.Schema.Name, a.turn.Level.Name)
-	fcmetrics.ObserveWorkEstimatedSeats(a.turn.Level.Name, a.turn.Schema.Name, w.MaxSeats())
-	return w
-}
-
-// maxWait bounds how long any request waits for its turn, as upstream.
-const maxWait = time.Minute
-
-// waits is the context in which a request waits. Its deadline costs nothing unless the request does wait: the library
-// asks for Done after it has said whether it does.
-type waits struct {
-	context.Context
-	queued  atomic.Bool
-	limited context.Context // nil until Done is asked for in the queue
-	stop    context.CancelFunc
-}
-
-func (w *waits) note(queued bool) { w.queued.Store(queued) }
-
-// Done implements context.Context. The library asks once, on the goroutine of the request.
-func (w *waits) Done() <-chan struct{} {
-	if w.limited == nil && w.queued.Load() {
-		w.limited, w.stop = context.WithDeadline(w.Context, w.until())
-	}
-	if w.limited != nil {
-		return w.limited.Done()
-	}
-	return w.Context.Done()
-}
-
-func (w *waits) until() time.Time {
-	arrived, ok := apirequest.ReceivedTimestampFrom(w.Context)
-	if !ok {
-		arrived = time.Now()
-	}
-	limit := maxWait
-	if deadline, ok := w.Deadline(); ok {
-		limit = min(limit, deadline.Sub(arrived)/4)
-	}
-	return arrived.Add(limit)
-}
-
-func (w *waits) cancel() {
-	if w.stop != nil {
-		w.stop()
-	}
-}
