@@ -22,6 +22,12 @@ const (
 	largestBinary = 25_000_000
 	// largestResident is what it may have in memory while it serves, in KiB.
 	largestResident = 25 << 10
+
+	// largestFrontDoor is what a stripped aggregator may weigh. The embedded etcd reaches text/template and go-cmp, which
+	// look methods up by name, so that the linker can leave out none.
+	largestFrontDoor = 108_000_000
+	// largestFrontDoorResident is what `aggregator dev` may have in memory once it has settled, in KiB.
+	largestFrontDoorResident = 140 << 10
 )
 
 // The extension server stays small: the size of what `make build` makes, and the memory of it while it serves the metrics of
@@ -86,6 +92,49 @@ func TestExtserverIsSmall(t *testing.T) {
 	if resident >= largestResident {
 		t.Errorf("%d KiB are resident while it serves, want less than %d", resident, largestResident)
 	}
+}
+
+// The front door keeps within its bounds too: its size, and the memory of it, its embedded etcd and the demonstration
+// behind it at rest.
+func TestAggregatorIsBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const program = "aggregator-stripped"
+	binary := filepath.Join(binaries, program)
+	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./cmd/aggregator")
+	build.Dir = ".."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	info, err := os.Stat(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("stripped: %.1f MB", float64(info.Size())/1e6)
+	if info.Size() >= largestFrontDoor {
+		t.Errorf("stripped, it is %d bytes, want less than %d", info.Size(), largestFrontDoor)
+	}
+	front, err := startProcess("aggregator", dir, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, program, "dev",
+		"--data-dir", filepath.Join(dir, "data"), "--secure-port", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		front.Finish(t)
+		front.Show(t)
+	})
+	if err := programs.Poll(front.Exited(), func() error {
+		if !strings.Contains(front.Output(), "listens on") {
+			return errors.New("it is not ready")
+		}
+		if resident := residentKiB(t, front.PID()); resident >= largestFrontDoorResident {
+			return fmt.Errorf("%d KiB are resident at rest, want less than %d", resident, largestFrontDoorResident)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("resident: %.1f MiB", float64(residentKiB(t, front.PID()))/1024)
 }
 
 func residentKiB(t *testing.T, pid int) int {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"portico.dev/internal/aggregator"
@@ -23,7 +25,9 @@ of this machine. The extension server is registered through the public API like 
 			if err != nil {
 				return err
 			}
-			return aggregator.Dev(cmd.Context(), config, cmd.OutOrStdout(), log)
+			return settling(cmd.Context(), log, func(ctx context.Context) error {
+				return aggregator.Dev(ctx, config, cmd.OutOrStdout(), log)
+			})
 		},
 	}
 	config.AddFlags(cmd.Flags())

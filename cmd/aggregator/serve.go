@@ -27,7 +27,7 @@ admin.kubeconfig for an administrator's kubectl.`,
 			if err != nil {
 				return err
 			}
-			return front.Run(cmd.Context())
+			return settling(cmd.Context(), log, front.Run)
 		},
 	}
 	config.AddFlags(cmd.Flags())

@@ -1,17 +1,21 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/extension/extserver"
 	"portico.dev/internal/extension/register"
 	"portico.dev/internal/logging"
+	"portico.dev/internal/run/notify"
+	"portico.dev/internal/run/resident"
 )
 
 // serveFlags are the flags that are not options of the server as they stand.
@@ -42,7 +46,7 @@ func serveCommand() *cobra.Command {
 				debug.SetGCPercent(50)
 			}
 			o.WhenReady = func() {
-				if err := giveBack(); err != nil {
+				if err := resident.GiveBack(); err != nil {
 					log.Debug("give back what only the start needed", zap.Error(err))
 				}
 			}
@@ -50,7 +54,7 @@ func serveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = server.Run(c.Context())
+			err = runNotifying(c.Context(), server, log)
 			var refused *register.RefusedError
 			if errors.As(err, &refused) {
 				// Whoever reads this has to ask an administrator, who needs exactly that.
@@ -68,6 +72,21 @@ func serveCommand() *cobra.Command {
 	flags.logging.AddFlags(f)
 	o.AddFlags(f)
 	return c
+}
+
+// runNotifying runs the server, and tells the service manager when it is ready and when it stops.
+func runNotifying(ctx context.Context, server *extserver.Server, log *zap.Logger) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return server.Run(ctx) })
+	g.Go(func() error {
+		select {
+		case <-server.Ready():
+			return notify.Run(ctx, log)
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	return g.Wait()
 }
 
 func (f serveFlags) clients(o *extserver.Options) error {

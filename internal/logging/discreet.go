@@ -12,6 +12,10 @@ import (
 // body that cannot be applied, and quotes the value that cannot: of a Secret, the secret. The client is told.
 const quoting = "apiserver received an error that is not an metav1.Status"
 
+// mistaken is how the library begins, as an error, what it says of a client's selector that has no meaning. The client is
+// told, and nobody else can do anything about it.
+const mistaken = "Couldn't parse request"
+
 // discreet passes on what the Kubernetes libraries log, but for the errors that quote what a client sent.
 type discreet struct{ zapcore.Core }
 
@@ -22,6 +26,9 @@ func (d discreet) With(fields []zapcore.Field) zapcore.Core { return discreet{d.
 
 // Check implements zapcore.Core.
 func (d discreet) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if strings.HasPrefix(e.Message, mistaken) {
+		e.Level = zapcore.DebugLevel
+	}
 	if !d.Enabled(e.Level) {
 		return checked
 	}

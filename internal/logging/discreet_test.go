@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 )
 
@@ -31,5 +32,15 @@ func TestE1ErrorsThatQuoteABodyAreNotRepeated(t *testing.T) {
 	}
 	if seen.All()[0].ContextMap()["n"] != int64(1) {
 		t.Error("a field beside it was lost")
+	}
+}
+
+func TestMistakesOfClientsAreNotErrorsOfOurs(t *testing.T) {
+	for level, want := range map[zapcore.Level]int{zap.InfoLevel: 0, zap.DebugLevel: 1} {
+		core, seen := observer.New(level)
+		zap.New(newDiscreet(core)).Error(mistaken, zap.Error(errors.New("unable to parse requirement")))
+		if seen.Len() != want || want > 0 && seen.All()[0].Level != zap.DebugLevel {
+			t.Errorf("at level %s: %v", level, seen.All())
+		}
 	}
 }

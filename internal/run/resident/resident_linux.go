@@ -1,4 +1,4 @@
-package main
+package resident
 
 import (
 	"bufio"
@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// giveBack lets go of the pages of the program itself. Two thirds of those that are resident were needed to start, and the
+// GiveBack lets go of the pages of the program itself. Two thirds of those that are resident were needed to start, and the
 // kernel maps sixteen around each; those that are needed to serve come back from the page cache when they are touched. What
 // has been written to since it was mapped (Anonymous), as a position-independent program's relocations, would be lost, so
 // such a mapping is left alone.
-func giveBack() error {
+func GiveBack() error {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return err
