@@ -1,13 +1,16 @@
 package rbac
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math/bits"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -29,8 +32,11 @@ type index struct {
 
 // subject is what is bound to one user or group.
 type subject struct {
-	cluster    *scope
-	namespaces map[string]*scope
+	cluster *scope
+	// Most have bindings in one namespace, and a map of one entry is larger than all else that is kept of them.
+	only       *scope
+	onlyIn     string
+	namespaces map[string]*scope // the others
 }
 
 // scope is what is bound to a subject cluster-wide or in one namespace.
@@ -47,8 +53,38 @@ type scope struct {
 
 // grant is one binding of one role to one subject.
 type grant struct {
-	role   *role
-	reason string // why a request that the role allows is allowed
+	role *role
+	by   source
+	said atomic.Pointer[string] // the reason, once somebody asked: most grants are never asked in the life of an index
+}
+
+// source is the binding that a grant comes from. It points into objects that never change.
+type source struct {
+	kind    string
+	meta    *metav1.ObjectMeta
+	ref     *rbacv1.RoleRef
+	subject *rbacv1.Subject
+}
+
+// reason is why a request that the role allows is allowed.
+func (g *grant) reason() string {
+	if said := g.said.Load(); said != nil {
+		return *said
+	}
+	name := func(name, namespace string) string {
+		if namespace == "" {
+			return name
+		}
+		return name + "/" + namespace
+	}
+	subject := g.by.subject.Name
+	if g.by.subject.Kind == rbacv1.ServiceAccountKind {
+		subject = name(subject, cmp.Or(g.by.subject.Namespace, g.by.meta.Namespace))
+	}
+	said := fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s %q",
+		g.by.kind, name(g.by.meta.Name, g.by.meta.Namespace), g.by.ref.Kind, g.by.ref.Name, g.by.subject.Kind, subject)
+	g.said.Store(&said)
+	return said
 }
 
 // role is a role that exists, compiled. It is shared by every binding of it.
@@ -66,62 +102,61 @@ const manyGrants = 16
 
 func newIndex(p Policy) *index {
 	x := &index{users: make(map[string]*subject), groups: make(map[string]*subject), roles: compileRoles(p)}
-	// Informers list in no order. With an order, the reason for a decision is the same on every replica.
-	clusterBindings := slices.SortedFunc(slices.Values(p.ClusterRoleBindings), func(a, b *rbacv1.ClusterRoleBinding) int {
-		return strings.Compare(a.Name, b.Name)
-	})
-	for _, b := range clusterBindings {
-		source := fmt.Sprintf("ClusterRoleBinding %q of %s %q", b.Name, b.RoleRef.Kind, b.RoleRef.Name)
+	for _, b := range p.ClusterRoleBindings {
 		found, err := x.roles.find("", b.RoleRef)
-		x.bind(found, err, source, "", b.Subjects)
+		x.bind(found, err, source{kind: "ClusterRoleBinding", meta: &b.ObjectMeta, ref: &b.RoleRef}, b.Subjects)
 	}
-	bindings := slices.SortedFunc(slices.Values(p.RoleBindings), func(a, b *rbacv1.RoleBinding) int {
-		return strings.Compare(a.Name, b.Name)
-	})
-	for _, b := range bindings {
-		source := fmt.Sprintf("RoleBinding %q of %s %q", b.Name+"/"+b.Namespace, b.RoleRef.Kind, b.RoleRef.Name)
+	for _, b := range p.RoleBindings {
 		found, err := x.roles.find(b.Namespace, b.RoleRef)
-		x.bind(found, err, source, b.Namespace, b.Subjects)
+		x.bind(found, err, source{kind: "RoleBinding", meta: &b.ObjectMeta, ref: &b.RoleRef}, b.Subjects)
 	}
 	x.arrange()
 	return x
 }
 
 // bind grants a role, or remembers why there is none.
-func (x *index) bind(found *role, missing error, source, namespace string, subjects []rbacv1.Subject) {
-	for _, s := range subjects {
-		to, described := x.subject(s, namespace)
+func (x *index) bind(found *role, missing error, by source, subjects []rbacv1.Subject) {
+	namespace := by.meta.Namespace
+	for i := range subjects {
+		by.subject = &subjects[i]
+		to := x.subject(by.subject, namespace)
 		if to == nil {
 			continue
 		}
 		sc := to.scope(namespace)
-		switch {
-		case missing != nil:
+		if missing != nil {
 			sc.missing = append(sc.missing, missing)
-		// A second binding of the same role to the same subject changes no answer.
-		case !slices.ContainsFunc(sc.grants, func(g *grant) bool { return g.role == found }):
-			sc.grants = append(sc.grants, &grant{role: found, reason: "RBAC: allowed by " + source + " to " + described})
+			continue
+		}
+		// A second binding of the same role to the same subject changes no answer. Informers list in no order: that the
+		// first by name counts makes the reason for a decision the same on every replica.
+		same := slices.IndexFunc(sc.grants, func(g *grant) bool { return g.role == found })
+		switch {
+		case same < 0:
+			sc.grants = append(sc.grants, &grant{role: found, by: by})
+		case by.meta.Name < sc.grants[same].by.meta.Name:
+			sc.grants[same].by = by
 		}
 	}
 }
 
 // subject returns where grants to s are kept, nil when s names nobody.
-func (x *index) subject(s rbacv1.Subject, namespace string) (*subject, string) {
+func (x *index) subject(s *rbacv1.Subject, namespace string) *subject {
 	switch s.Kind {
 	case rbacv1.UserKind:
-		return entry(x.users, s.Name), fmt.Sprintf("%s %q", s.Kind, s.Name)
+		return entry(x.users, s.Name)
 	case rbacv1.GroupKind:
-		return entry(x.groups, s.Name), fmt.Sprintf("%s %q", s.Kind, s.Name)
+		return entry(x.groups, s.Name)
 	case rbacv1.ServiceAccountKind:
 		if s.Namespace != "" {
 			namespace = s.Namespace
 		}
 		if namespace == "" {
-			return nil, ""
+			return nil
 		}
-		return entry(x.users, serviceaccount.MakeUsername(namespace, s.Name)), fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+namespace)
+		return entry(x.users, serviceaccount.MakeUsername(namespace, s.Name))
 	}
-	return nil, ""
+	return nil
 }
 
 func entry(m map[string]*subject, name string) *subject {
@@ -140,7 +175,13 @@ func (s *subject) scope(namespace string) *scope {
 		}
 		return s.cluster
 	}
-	if s.namespaces == nil {
+	switch {
+	case s.only == nil:
+		s.only, s.onlyIn = &scope{}, namespace
+		return s.only
+	case s.onlyIn == namespace:
+		return s.only
+	case s.namespaces == nil:
 		s.namespaces = make(map[string]*scope)
 	}
 	sc := s.namespaces[namespace]
@@ -155,6 +196,7 @@ func (x *index) arrange() {
 	for _, m := range []map[string]*subject{x.users, x.groups} {
 		for _, s := range m {
 			s.cluster.arrange(x.roles.targets)
+			s.only.arrange(x.roles.targets)
 			for _, sc := range s.namespaces {
 				sc.arrange(x.roles.targets)
 			}
@@ -163,8 +205,13 @@ func (x *index) arrange() {
 }
 
 func (sc *scope) arrange(known targets) {
+	if sc == nil {
+		return
+	}
+	slices.SortFunc(sc.missing, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	slices.SortFunc(sc.grants, func(a, b *grant) int { return strings.Compare(a.by.meta.Name, b.by.meta.Name) })
 	switch {
-	case sc == nil || len(sc.grants) < 2:
+	case len(sc.grants) < 2:
 	case len(sc.grants) < manyGrants:
 		sc.mentions = make(map[targetID]uint16)
 		for i, g := range sc.grants {
@@ -215,6 +262,9 @@ func (s *subject) in(namespace string) *scope {
 	}
 	if namespace == "" {
 		return s.cluster
+	}
+	if s.onlyIn == namespace {
+		return s.only
 	}
 	return s.namespaces[namespace]
 }

@@ -56,7 +56,7 @@ func (r *RBAC) decide(_ context.Context, a authorizer.Attributes) (authorizer.De
 	}
 	q := ask(a, x.roles.targets)
 	if g := x.allowing(u, a.GetNamespace(), &q); g != nil {
-		return authorizer.DecisionAllow, g.reason, nil
+		return authorizer.DecisionAllow, g.reason(), nil
 	}
 	if missing := x.missing(u, a.GetNamespace()); len(missing) > 0 {
 		return authorizer.DecisionNoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(missing)), nil
