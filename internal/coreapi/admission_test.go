@@ -257,6 +257,26 @@ func TestWebhooks(t *testing.T) {
 			t.Errorf("the last request is %s of %s", last.Operation, last.OldObject.Raw)
 		}
 	})
+	t.Run("is asked again about what others changed after it", func(t *testing.T) {
+		both := hook(mutating, "again", fmt.Sprintf(byURL, "/look"), "reinvocationPolicy: IfNeeded")
+		second := strings.SplitN(hook(mutating, "again", fmt.Sprintf(byURL, "/label")), "webhooks:", 2)[1]
+		h.put(t, both+strings.Replace(second, "again.example.com", "later.example.com", 1))
+		made, _ := h.submit(t, "again", labelled)
+		all := h.guest.requests(made.Name)
+		if len(all) != 3 || strings.Contains(string(all[0].Object.Raw), "was-here") || !strings.Contains(string(all[2].Object.Raw), "was-here") {
+			t.Errorf("asked %d times: %+v", len(all), all)
+		}
+	})
+	t.Run("is asked only in the namespaces that it selects", func(t *testing.T) {
+		namespace(t, h.client, "elsewhere")
+		h.put(t, hook(validating, "inside", fmt.Sprintf(byURL, "/deny"), "namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ns}}"))
+		h.submit(t, "inside", refusedWith("not in this house"))
+		outside := h.configMap("outside", map[string]string{"topic": "inside"})
+		outside.Namespace = "elsewhere"
+		if _, err := h.client.CoreV1().ConfigMaps("elsewhere").Create(ctx, outside, metav1.CreateOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("is asked only where its conditions hold", func(t *testing.T) {
 		h.put(t, hook(validating, "conditions", fmt.Sprintf(byURL, "/deny"), `matchConditions: [{name: wanted, expression: "object.metadata.annotations.wanted == 'yes'"}]`))
 		cm := h.configMap("wanted", map[string]string{"topic": "conditions"})

@@ -20,6 +20,7 @@ import (
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/ptr"
 )
 
@@ -87,6 +88,47 @@ func TestACertificateRequestIsItsAuthors(t *testing.T) {
 	if err != nil || len(list.Items) != 1 {
 		t.Errorf("by signer: %v, %v", list, err)
 	}
+}
+
+// Who may write the status of one request may not write that of every signer's.
+func TestSigningForAPodNeedsTheRightToSign(t *testing.T) {
+	h := start(t, func(c *Config) { c.Authorizer = onlySigners{} })
+	namespace(t, h.typed(t, admin), "ns")
+	block, _ := pem.Decode(certificateRequest(t, "a").Spec.Request)
+	requests := h.typed(t, admin).CertificatesV1().PodCertificateRequests("ns")
+	made, err := requests.Create(within(t), &certificatesv1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: certificatesv1.PodCertificateRequestSpec{
+			SignerName: "example.com/signer", PodName: "p", PodUID: "1", ServiceAccountName: "s", ServiceAccountUID: "2", NodeName: "n", NodeUID: "3",
+			StubPKCS10Request: block.Bytes,
+		},
+		Status: certificatesv1.PodCertificateRequestStatus{CertificateChain: "its own"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *made.Spec.MaxExpirationSeconds != 86400 || made.Status.CertificateChain != "" {
+		t.Errorf("got %+v", made)
+	}
+	made.Status.Conditions = []metav1.Condition{{Type: "Denied", Status: metav1.ConditionTrue, Reason: "R", LastTransitionTime: metav1.Now()}}
+	for name, may := range map[string]bool{"mallory": false, "signer": true} {
+		all := h.typed(t, &user.DefaultInfo{Name: name}).CertificatesV1().PodCertificateRequests("ns")
+		if _, err := all.UpdateStatus(within(t), made, metav1.UpdateOptions{}); (err == nil) != may {
+			t.Errorf("%s: %v", name, err)
+		} else if err != nil && !strings.Contains(err.Error(), `spec.signerName: Forbidden: User "mallory" is not permitted to "sign" for signer "example.com/signer"`) {
+			t.Error(err)
+		}
+	}
+}
+
+// onlySigners lets the user "signer" sign.
+type onlySigners struct{ people }
+
+func (onlySigners) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.GetResource() == "signers" && a.GetVerb() == "sign" && a.GetName() == "example.com/signer" && a.GetUser().GetName() == "signer" {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return people{}.Authorize(ctx, a)
 }
 
 func TestTheSystemsPriorityClassesStay(t *testing.T) {

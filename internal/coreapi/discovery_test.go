@@ -35,6 +35,8 @@ func TestDiscovery(t *testing.T) {
 		{"", "pods", "create delete deletecollection get list patch update watch", "po", "pod", "binding ephemeralcontainers eviction resize status"},
 		{"", "componentstatuses", "get list", "cs", "componentstatus", ""},
 		{"certificates.k8s.io", "certificatesigningrequests", "create delete deletecollection get list patch update watch", "csr", "certificatesigningrequest", "approval status"},
+		{"certificates.k8s.io", "clustertrustbundles", "create delete deletecollection get list patch update watch", "", "clustertrustbundle", ""},
+		{"certificates.k8s.io", "podcertificaterequests", "create delete deletecollection get list patch update watch", "", "podcertificaterequest", "status"},
 		{"storage.k8s.io", "csinodes", "create delete deletecollection get list patch update watch", "", "csinode", "status"},
 		{"apiregistration.k8s.io", "apiservices", "create delete deletecollection get list patch update watch", "", "apiservice", "status"},
 		{"events.k8s.io", "events", "create delete deletecollection get list patch update watch", "ev", "event", ""},

@@ -2,13 +2,22 @@ package coreapi
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/request"
 )
 
 const validatingPolicies = `
@@ -147,6 +156,69 @@ func TestPolicies(t *testing.T) {
 			return err == nil && annotation(made, "by") == "apply"
 		})
 	})
+}
+
+const auditedPolicies = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: audited}
+spec:
+  matchConstraints:
+    objectSelector: {matchLabels: {topic: audit}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]
+  validations: [{expression: "false", message: never}]
+  auditAnnotations: [{key: who, valueExpression: "request.userInfo.username"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: audited}
+spec: {policyName: audited, validationActions: [Audit]}
+`
+
+// What policies, webhooks and the security of pods have to say is in the audit event of the request.
+func TestAuditAnnotations(t *testing.T) {
+	h := startHost(t)
+	h.putAll(t, auditedPolicies)
+	h.put(t, hook(mutating, "audit", fmt.Sprintf(byURL, "/label")))
+	if _, err := h.client.CoreV1().Namespaces().Patch(within(t), "ns", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/audit":"restricted"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	post := func(resource, body string) map[string]string {
+		ctx := audit.WithAuditContext(within(t))
+		event := audit.AuditContextFrom(ctx)
+		if err := event.Init(audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}, nil); err != nil {
+			t.Fatal(err)
+		}
+		n++
+		r := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/ns/"+resource, strings.NewReader(strings.ReplaceAll(body, "NAME", fmt.Sprintf("audited-%d", n))))
+		r.Header.Set("Content-Type", "application/json")
+		info, err := request.NewResolver().Info(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := httptest.NewRecorder()
+		h.Handler().ServeHTTP(answer, r.WithContext(apirequest.WithUser(apirequest.WithRequestInfo(ctx, info), admin)))
+		if answer.Code != http.StatusCreated {
+			t.Fatalf("%d: %s", answer.Code, answer.Body)
+		}
+		return event.GetEventAnnotations()
+	}
+	var said map[string]string
+	poll(t, "policy and webhook take effect", func(context.Context) bool {
+		said = post("configmaps", `{"metadata":{"name":"NAME","labels":{"topic":"audit"}}}`)
+		return said["audited/who"] != "" && said["mutation.webhook.admission.k8s.io/round_0_index_0"] != ""
+	})
+	if said["audited/who"] != "admin" || !strings.Contains(said["validation.policy.admission.k8s.io/validation_failure"], `"message":"never"`) ||
+		!strings.Contains(said["mutation.webhook.admission.k8s.io/round_0_index_0"], `"mutated":true`) {
+		t.Errorf("of a config map: %v", said)
+	}
+	said = post("pods", `{"metadata":{"name":"NAME"},"spec":{"containers":[{"name":"a","image":"a"}]}}`)
+	if said["pod-security.kubernetes.io/enforce-policy"] != "privileged:latest" ||
+		!strings.Contains(said["pod-security.kubernetes.io/audit-violations"], `would violate PodSecurity "restricted:latest"`) {
+		t.Errorf("of a pod: %v", said)
+	}
 }
 
 func annotation(obj *unstructured.Unstructured, key string) string { return obj.GetAnnotations()[key] }

@@ -15,5 +15,19 @@ func certificatesResources() []resource {
 			}), statusMeta: true,
 			specOnce: true, stamp: stampRequester,
 		},
+		{
+			name: "clustertrustbundles", singular: "clustertrustbundle", clusterScoped: true,
+			object: &certificatesv1.ClusterTrustBundle{}, list: &certificatesv1.ClusterTrustBundleList{},
+		},
+		{
+			name: "podcertificaterequests", singular: "podcertificaterequest",
+			object: &certificatesv1.PodCertificateRequest{}, list: &certificatesv1.PodCertificateRequestList{},
+			spec: specOf(func(o *certificatesv1.PodCertificateRequest) *certificatesv1.PodCertificateRequestSpec {
+				return &o.Spec
+			}),
+			status: statusOf(func(o *certificatesv1.PodCertificateRequest) *certificatesv1.PodCertificateRequestStatus {
+				return &o.Status
+			}),
+		},
 	}
 }

@@ -100,6 +100,9 @@ func serviceOf(obj runtime.Object) *corev1.Service {
 	return s
 }
 
+// portKeys are the own keys that claim node ports.
+const portKeys = "nodeports/"
+
 // newAllocator hands out what network says, and keeps the claims in addresses and in ports.
 func newAllocator(cfg Config, all, addresses, cidrs *stored, ports allocation.EtcdPorts) *allocation.Allocator {
 	network := cfg.ServiceNetwork.withDefaults()

@@ -279,7 +279,7 @@ func (h *house) compare(t *testing.T) (missing, leaked []string) {
 	for _, a := range addresses.Items {
 		claimed[a.Name] = true
 	}
-	ports, err := allocation.NewEtcdPorts(h.store.Client().KV).Taken(within(t))
+	ports, err := allocation.NewEtcdPorts(h.store.Client().KV, h.store.OwnKey(portKeys)).Taken(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +335,7 @@ func TestAnAddressIsAnObject(t *testing.T) {
 	}
 	// Its deletion waits for a finalizer that goes through the door of the status.
 	back.Finalizers = []string{"example.com/wait"}
-	if back, err = client.CoreV1().Services("default").Update(within(t), back, metav1.UpdateOptions{}); err != nil {
+	if _, err = client.CoreV1().Services("default").Update(within(t), back, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.CoreV1().Services("default").Delete(within(t), "web", metav1.DeleteOptions{}); err != nil {

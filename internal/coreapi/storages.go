@@ -55,7 +55,7 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours) (*storages
 	all.namespaces = core("namespaces")
 	beside.services = core("services")
 	network := func(resource string) *stored { return byResource[networkingv1.Resource(resource)] }
-	allocator := newAllocator(cfg, core("services"), network("ipaddresses"), network("servicecidrs"), allocation.NewEtcdPorts(shelf.client.KV))
+	allocator := newAllocator(cfg, core("services"), network("ipaddresses"), network("servicecidrs"), allocation.NewEtcdPorts(shelf.client.KV, cfg.Store.OwnKey(portKeys)))
 	allocated := newServices(core("services"), allocator)
 	all.repairer = newRepairer(allocator, allocated)
 	maps.Copy(all.of(corev1.SchemeGroupVersion), serviceDoors(c, allocated))
@@ -67,6 +67,9 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours) (*storages
 	}
 	requests := byResource[schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}]
 	maps.Copy(all.of(certificatesv1.SchemeGroupVersion), certificateDoors(c, requests))
+	ofPods := byResource[schema.GroupResource{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}]
+	all.of(certificatesv1.SchemeGroupVersion)["podcertificaterequests/status"] = newSubresource(ofPods.Store,
+		podCertificateStatus{statusStrategy{newStrategy(c.scheme, ofPods.of)}, cfg.Authorizer})
 	priorities := byResource[schema.GroupResource{Group: schedulingv1.GroupName, Resource: "priorityclasses"}]
 	all.of(schedulingv1.SchemeGroupVersion)["priorityclasses"] = priorityClasses{priorities}
 	all.addWorkloadDoors(c, byResource)

@@ -160,7 +160,7 @@ func TestScales(t *testing.T) {
 	}
 	owner := func(manager string) string {
 		for _, m := range d.ManagedFields {
-			if m.Manager == manager && strings.Contains(string(m.FieldsV1.Raw), "f:replicas") {
+			if m.Manager == manager && strings.Contains(m.FieldsV1.GetRawString(), "f:replicas") {
 				return m.Subresource + " " + m.APIVersion
 			}
 		}
@@ -320,7 +320,7 @@ func TestOneAutoscalerInTwoVersions(t *testing.T) {
 		t.Fatalf("got %+v", old)
 	}
 	old.Spec.TargetCPUUtilizationPercentage = ptr.To[int32](50)
-	old, err = older.Update(ctx, old, metav1.UpdateOptions{FieldManager: "older"})
+	_, err = older.Update(ctx, old, metav1.UpdateOptions{FieldManager: "older"})
 	ok(t, err)
 	now, err := newer.Get(ctx, "web", metav1.GetOptions{})
 	ok(t, err)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"portico.dev/internal/run"
 )
 
 // repairPause is between two looks at all Services and what they have claimed.
@@ -22,7 +24,7 @@ func (r *allocationRepair) run(ctx context.Context) error {
 		if err := r.repair(ctx); err != nil && ctx.Err() == nil {
 			r.log.Warn("addresses and ports of services were not all looked after, trying again", zap.Error(err))
 		}
-		if !pause(ctx, repairPause) {
+		if !run.Pause(ctx, repairPause) {
 			return nil
 		}
 	}

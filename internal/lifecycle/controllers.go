@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/discovery"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"portico.dev/internal/lifecycle/debts"
+	"portico.dev/internal/run"
 )
 
 // Config is what the controllers need. Every field without a default is required.
@@ -56,7 +58,9 @@ type Config struct {
 	RepairAllocations func(context.Context) error
 	// Quotas is what their status is made of. Without a Measure there is none.
 	Quotas Quotas
-	Logger *zap.Logger
+	// Discovery knows every kind and its schema, for the status of ValidatingAdmissionPolicies. Nil: nobody writes it.
+	Discovery discovery.DiscoveryInterface
+	Logger    *zap.Logger
 }
 
 // Controllers are all the controllers of this package.
@@ -72,6 +76,7 @@ type Controllers struct {
 	cidrs     *serviceCIDRs
 	repair    *allocationRepair
 	quotas    *quotaStatus
+	policies  *policyStatus
 	ready     chan struct{}
 	log       *zap.Logger
 }
@@ -109,6 +114,9 @@ func New(cfg Config) *Controllers {
 	}
 	if cfg.Quotas.Measure != nil {
 		c.quotas = newQuotaStatus(cfg, log)
+	}
+	if cfg.Discovery != nil {
+		c.policies = newPolicyStatus(cfg, log)
 	}
 	return c
 }
@@ -148,6 +156,9 @@ func (c *Controllers) all() []func(context.Context) error {
 	if c.quotas != nil {
 		all = append(all, c.quotas.run)
 	}
+	if c.policies != nil {
+		all = append(all, c.policies.run)
+	}
 	return all
 }
 
@@ -170,22 +181,10 @@ func (c *Controllers) prepare(ctx context.Context) bool {
 				break
 			}
 			c.log.Warn("not ready yet, trying again", zap.Error(err))
-			if !pause(ctx, time.Second) {
+			if !run.Pause(ctx, time.Second) {
 				return false
 			}
 		}
 	}
 	return true
-}
-
-// pause waits for d and reports whether ctx outlived it.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

@@ -22,6 +22,8 @@ import (
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/run"
 )
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still read by clients from before EndpointSlices
@@ -137,7 +139,7 @@ func (d *frontDoor) ensure(ctx context.Context) error {
 // appears waits a second for a Service that another replica is about to create: it has claimed the address already.
 func (d *frontDoor) appears(ctx context.Context) bool {
 	for range 20 {
-		if !pause(ctx, 50*time.Millisecond) {
+		if !run.Pause(ctx, 50*time.Millisecond) {
 			return false
 		}
 		if _, err := d.client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, frontDoorName, metav1.GetOptions{}); err == nil {

@@ -11,6 +11,8 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"portico.dev/internal/run"
 )
 
 // A failed namespace is tried again after 5 ms, then twice as long each time up to a minute, as upstream does.
@@ -155,7 +157,7 @@ func (l *loop) wake(ctx context.Context, changed func() <-chan struct{}, queue w
 		for _, ns := range l.waiting() {
 			queue.Add(ns)
 		}
-		if !pause(ctx, wakeGap) {
+		if !run.Pause(ctx, wakeGap) {
 			return
 		}
 	}
@@ -190,7 +192,7 @@ func (l *loop) tick(ctx context.Context, s source, queue workqueue.TypedRateLimi
 		<-ctx.Done()
 		return
 	}
-	for pause(ctx, l.every) {
+	for run.Pause(ctx, l.every) {
 		for _, obj := range s.informer.GetStore().List() {
 			if ns := s.namespace(obj); ns != "" {
 				queue.AddAfter(ns, l.settle)

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"portico.dev/internal/run"
 )
 
 const (
@@ -116,7 +118,7 @@ func (s *quotaStatus) run(ctx context.Context) error {
 			}
 		})
 	}
-	for pause(ctx, s.Sync) {
+	for run.Pause(ctx, s.Sync) {
 		for _, obj := range informer.GetStore().List() {
 			s.enqueue(obj)
 		}
@@ -181,7 +183,7 @@ func (s *quotaStatus) follow(ctx context.Context, w *usageWatch) {
 		case <-changed:
 		case <-s.limits:
 		}
-		if !pause(ctx, wakeGap) {
+		if !run.Pause(ctx, wakeGap) {
 			return
 		}
 	}

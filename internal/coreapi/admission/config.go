@@ -35,11 +35,10 @@ type Config struct {
 
 // absent are upstream's plugins that are not here: to disable one is to have what one asked for, to enable one is not.
 var absent = sets.New(
-	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "ClusterTrustBundleAttest", "DenyServiceExternalIPs", "EventRateLimit",
+	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit",
 	"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision",
-	"NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction", "PersistentVolumeClaimResize",
-	"PodGroupProtection", "PodNodeSelector", "PodResizeValidator", "PodSecurity", "PodTolerationRestriction",
-	"PodTopologyLabels", "StorageObjectInUseProtection", "TaintNodesByCondition",
+	"NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction", "PodGroupProtection",
+	"PodNodeSelector", "PodTolerationRestriction", "StorageObjectInUseProtection",
 )
 
 // Names of the plugins that are on, in the order of the table.

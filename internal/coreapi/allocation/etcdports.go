@@ -10,27 +10,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// portKeys are among our own keys (see store), one for each claimed port.
-const portKeys = "/portico/nodeports/"
-
 // EtcdPorts keeps the claims to node ports in keys of our own. kube-apiserver keeps them in one bitmap that does not say
 // who has a port, so that a leak can only be found by reading all Services.
 type EtcdPorts struct {
 	client clientv3.KV
+	keys   string
 }
 
-// NewEtcdPorts keeps claims through client.
-func NewEtcdPorts(client clientv3.KV) EtcdPorts { return EtcdPorts{client} }
+// NewEtcdPorts keeps claims through client, one key for each claimed port, all of which begin with keys.
+func NewEtcdPorts(client clientv3.KV, keys string) EtcdPorts { return EtcdPorts{client, keys} }
 
 var _ Claims[int32] = EtcdPorts{}
 
-func portKey(port int32) string { return portKeys + strconv.Itoa(int(port)) }
+func (p EtcdPorts) key(port int32) string { return p.keys + strconv.Itoa(int(port)) }
 
 func (o Owner) value() string { return o.Namespace + "/" + o.Name + "/" + string(o.UID) }
 
 // Claim creates the key of a port.
 func (p EtcdPorts) Claim(ctx context.Context, port int32, owner Owner) error {
-	key := portKey(port)
+	key := p.key(port)
 	answer, err := p.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
 		Then(clientv3.OpPut(key, owner.value())).Commit()
@@ -45,7 +43,7 @@ func (p EtcdPorts) Claim(ctx context.Context, port int32, owner Owner) error {
 
 // Release removes the key of a port if it is the owner's.
 func (p EtcdPorts) Release(ctx context.Context, port int32, owner Owner) error {
-	key := portKey(port)
+	key := p.key(port)
 	_, err := p.client.Txn(ctx).
 		If(clientv3.Compare(clientv3.Value(key), "=", owner.value())).
 		Then(clientv3.OpDelete(key)).Commit()
@@ -57,13 +55,13 @@ func (p EtcdPorts) Release(ctx context.Context, port int32, owner Owner) error {
 
 // Taken reads all keys. There are at most as many as there are ports.
 func (p EtcdPorts) Taken(ctx context.Context) (map[int32]Held, error) {
-	found, err := p.client.Get(ctx, portKeys, clientv3.WithPrefix())
+	found, err := p.client.Get(ctx, p.keys, clientv3.WithPrefix())
 	if err != nil {
 		return nil, fmt.Errorf("read the claims to node ports: %w", err)
 	}
 	taken := make(map[int32]Held, len(found.Kvs))
 	for _, kv := range found.Kvs {
-		port, err := strconv.ParseInt(strings.TrimPrefix(string(kv.Key), portKeys), 10, 32)
+		port, err := strconv.ParseInt(strings.TrimPrefix(string(kv.Key), p.keys), 10, 32)
 		if err != nil {
 			continue // not one of ours
 		}

@@ -12,6 +12,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
@@ -65,6 +66,26 @@ func certificateRequests() printer {
 	}, name(), age(), text("SignerName", doc["signerName"]), text("Requestor", doc["request"]),
 		text("RequestedDuration", doc["expirationSeconds"]),
 		text("Condition", certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]))
+}
+
+func trustBundles() printer {
+	return show(func(b *certificatesv1.ClusterTrustBundle, _ time.Time) []any {
+		return []any{b.Name, orElse(b.Spec.SignerName, none)}
+	}, name(), text("SignerName", certificatesv1.ClusterTrustBundleSpec{}.SwaggerDoc()["signerName"]))
+}
+
+func podCertificates() printer {
+	doc := certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()
+	return show(func(r *certificatesv1.PodCertificateRequest, _ time.Time) []any {
+		state := "Pending"
+		for _, c := range r.Status.Conditions {
+			state = c.Type
+		}
+		return []any{r.Name, r.Spec.PodName, r.Spec.ServiceAccountName, string(r.Spec.NodeName), r.Spec.SignerName, state,
+			labels.FormatLabels(r.Spec.UnverifiedUserAnnotations)}
+	}, name(), text("PodName", doc["podName"]), text("ServiceAccountName", doc["serviceAccountName"]), text("NodeName", doc["nodeName"]),
+		text("SignerName", doc["signerName"]), text("State", "Is the request Pending, Issued, Denied, or Failed?"),
+		wide(text("UnverifiedUserAnnotations", doc["unverifiedUserAnnotations"])))
 }
 
 // certificateState says what has become of a request: a denial weighs more than an approval.

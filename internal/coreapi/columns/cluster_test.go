@@ -74,6 +74,11 @@ func TestClusterTables(t *testing.T) {
 		"metadata: {name: issued}\n"+spec+"status: {certificate: eA==, conditions: [{type: Approved, status: 'True'}]}",
 		"metadata: {name: denied}\n"+spec+"status: {conditions: [{type: Approved, status: 'True'}, {type: Denied, status: 'True'}]}",
 		"metadata: {name: failed}\n"+spec+"status: {conditions: [{type: Approved, status: 'True'}, {type: Failed, status: 'True'}]}")...)
+	golden(t, schema.GroupKind{Group: certificatesv1.GroupName, Kind: "ClusterTrustBundle"}, each[certificatesv1.ClusterTrustBundle](t,
+		"metadata: {name: a}\nspec: {trustBundle: x}", "metadata: {name: 'example.com:s:a'}\nspec: {signerName: example.com/s, trustBundle: x}")...)
+	const ofPod = "spec: {signerName: example.com/s, podName: p, serviceAccountName: s, nodeName: node-1, unverifiedUserAnnotations: {example.com/b: '2', example.com/a: '1'}}\n"
+	golden(t, schema.GroupKind{Group: certificatesv1.GroupName, Kind: "PodCertificateRequest"}, each[certificatesv1.PodCertificateRequest](t,
+		"metadata: {name: pending}\n"+ofPod, "metadata: {name: issued}\n"+ofPod+"status: {conditions: [{type: Issued, status: 'True'}]}")...)
 }
 
 func TestOfSeveralDefaultClassesTheNewestIsMarked(t *testing.T) {

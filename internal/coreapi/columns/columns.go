@@ -75,13 +75,14 @@ func (c convertor) ConvertToTable(_ context.Context, obj, options runtime.Object
 	if c.order != nil {
 		c.order(items)
 	}
+	shown := c.printer
 	if c.among != nil && meta.IsListType(obj) {
-		c.printer = c.among(items)
+		shown = c.among(items)
 	}
 	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, len(items))}
 	now := c.now()
 	for _, item := range items {
-		row, err := c.row(item, now)
+		row, err := shown.row(item, now)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +91,7 @@ func (c convertor) ConvertToTable(_ context.Context, obj, options runtime.Object
 	}
 	describeList(table, obj)
 	if opts, ok := options.(*metav1.TableOptions); !ok || !opts.NoHeaders {
-		table.ColumnDefinitions = c.columns
+		table.ColumnDefinitions = shown.columns
 	}
 	return table, nil
 }

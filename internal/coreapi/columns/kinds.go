@@ -48,6 +48,10 @@ func printerOf(kind schema.GroupKind) (printer, bool) {
 		return disruptionBudgets(), true
 	case schema.GroupKind{Group: certificatesv1.GroupName, Kind: "CertificateSigningRequest"}:
 		return certificateRequests(), true
+	case schema.GroupKind{Group: certificatesv1.GroupName, Kind: "ClusterTrustBundle"}:
+		return trustBundles(), true
+	case schema.GroupKind{Group: certificatesv1.GroupName, Kind: "PodCertificateRequest"}:
+		return podCertificates(), true
 	case schema.GroupKind{Group: nodev1.GroupName, Kind: "RuntimeClass"}:
 		return runtimeClasses(), true
 	case schema.GroupKind{Group: schedulingv1.GroupName, Kind: "PriorityClass"}:

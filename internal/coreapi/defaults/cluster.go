@@ -1,6 +1,7 @@
 package defaults
 
 import (
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -10,8 +11,8 @@ import (
 )
 
 // registerCluster adds what pods are given: storage, networks, priorities, runtimes, and how much of it. Ingress,
-// IPAddress, ServiceCIDR, CSINode, CSIStorageCapacity, VolumeAttributesClass and CertificateSigningRequest have no
-// defaults.
+// IPAddress, ServiceCIDR, CSINode, CSIStorageCapacity, VolumeAttributesClass, CertificateSigningRequest and
+// ClusterTrustBundle have no defaults.
 func registerCluster(scheme *runtime.Scheme) {
 	register(scheme, persistentVolume, &corev1.PersistentVolumeList{})
 	register(scheme, persistentVolumeClaim, &corev1.PersistentVolumeClaimList{})
@@ -24,6 +25,12 @@ func registerCluster(scheme *runtime.Scheme) {
 	register(scheme, csiDriver, &storagev1.CSIDriverList{})
 	register(scheme, priorityClass, &schedulingv1.PriorityClassList{})
 	register(scheme, runtimeClass, &nodev1.RuntimeClassList{})
+	register(scheme, podCertificate, &certificatesv1.PodCertificateRequestList{})
+}
+
+// podCertificate lasts a day.
+func podCertificate(r *certificatesv1.PodCertificateRequest) {
+	point(&r.Spec.MaxExpirationSeconds, 24*3600)
 }
 
 // limitRange gives containers the defaults that follow from the bounds: a container that says nothing is limited to

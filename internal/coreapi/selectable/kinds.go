@@ -32,6 +32,8 @@ func kinds() []kind {
 		{core("ReplicationController"), own(namespaceField, "status.replicas")},
 		{batchv1.SchemeGroupVersion.WithKind("Job"), own(namespaceField, "status.successful")},
 		{certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), own("spec.signerName")},
+		{certificatesv1.SchemeGroupVersion.WithKind("ClusterTrustBundle"), own("spec.signerName")},
+		{certificatesv1.SchemeGroupVersion.WithKind("PodCertificateRequest"), own("spec.signerName", "spec.podName", "spec.nodeName")},
 		{core("Event"), own(append(objectFields(involved), namespaceField, "reason", "reportingComponent", "source",
 			"type")...)},
 		{eventsv1.SchemeGroupVersion.WithKind("Event"), withAliases(own(namespaceField, "reason", "type"), newEventLabels())},
@@ -95,6 +97,10 @@ func addKindFields(set fields.Set, obj runtime.Object) {
 		set["status.successful"] = strconv.Itoa(int(o.Status.Succeeded))
 	case *certificatesv1.CertificateSigningRequest:
 		set["spec.signerName"] = o.Spec.SignerName
+	case *certificatesv1.ClusterTrustBundle:
+		set["spec.signerName"] = o.Spec.SignerName
+	case *certificatesv1.PodCertificateRequest:
+		set["spec.signerName"], set["spec.podName"], set["spec.nodeName"] = o.Spec.SignerName, o.Spec.PodName, string(o.Spec.NodeName)
 	case *corev1.Event:
 		addEvent(set, o.InvolvedObject, o.Source.Component, o.ReportingController, o.Reason, o.Type)
 	case *eventsv1.Event:

@@ -170,3 +170,22 @@ func TestPolicyBindings(t *testing.T) {
 			"spec.paramRef.parameterNotFoundAction: Required value"}},
 	})
 }
+
+// includes came with 1.37. The version before, which may run beside this one, would not know what it means: it may not be
+// written yet, and what is stored with it is not refused.
+func TestExpressionsOfANewerLibrary(t *testing.T) {
+	policy := func(expression, label string) *admissionregistrationv1.ValidatingAdmissionPolicy {
+		return decode[admissionregistrationv1.ValidatingAdmissionPolicy](t, "metadata: {name: a, resourceVersion: '1', labels: {l: '"+label+"'}}\nspec: {matchConstraints: {resourceRules: "+
+			someRules+"}, validations: [{expression: '"+expression+"'}]}")
+	}
+	const plain, newer, other = "true", "[1].includes(1)", "[2].includes(2)"
+	undeclared := func(expression string) string {
+		return `spec.validations[0].expression: Invalid value: "` + expression + `": compilation failed: ERROR: <input>:1:13: undeclared reference to 'includes'...`
+	}
+	created := policy(newer, "")
+	created.ResourceVersion = ""
+	refused(t, Create(t.Context(), created), undeclared(newer))
+	refused(t, Update(t.Context(), policy(newer, ""), policy(plain, "")), undeclared(newer))
+	refused(t, Update(t.Context(), policy(newer, "changed"), policy(newer, "")))
+	refused(t, Update(t.Context(), policy(other, ""), policy(newer, "")), undeclared(other))
+}

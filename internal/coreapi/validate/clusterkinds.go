@@ -39,6 +39,10 @@ func clusterRulesOf(obj runtime.Object) (ruleset, bool) {
 		return changing(runtimeClass, runtimeClassUpdate), true
 	case *certificatesv1.CertificateSigningRequest:
 		return full(certificateRequest, certificateRequestUpdate, certificateRequestStatus), true
+	case *certificatesv1.ClusterTrustBundle:
+		return changing(trustBundle, trustBundleUpdate), true
+	case *certificatesv1.PodCertificateRequest:
+		return full(podCertificate, podCertificateUpdate, podCertificateStatus), true
 	}
 	return storageRulesOf(obj)
 }

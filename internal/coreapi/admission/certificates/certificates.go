@@ -1,5 +1,5 @@
-// Package certificates is the admission plugins CertificateApproval, CertificateSigning and
-// CertificateSubjectRestriction.
+// Package certificates is the admission plugins CertificateApproval, CertificateSigning, CertificateSubjectRestriction and
+// ClusterTrustBundleAttest.
 //
 // The right to write to certificatesigningrequests/approval or /status is one for all signers. What each signer's
 // certificates are worth differs, so these plugins ask for the right to approve or sign in the name of the signer too.
@@ -53,7 +53,7 @@ func (p Approval) Validate(ctx context.Context, a admission.Attributes, _ admiss
 	if !ok {
 		return unexpected(a, a.GetOldObject())
 	}
-	if signer := old.Spec.SignerName; !mayFor(ctx, p.Authorizer, a.GetUserInfo(), "approve", signer) {
+	if signer := old.Spec.SignerName; !MayFor(ctx, p.Authorizer, a.GetUserInfo(), "approve", signer) {
 		return admission.NewForbidden(a, fmt.Errorf("user not permitted to approve requests with signerName %q", signer))
 	}
 	return nil
@@ -74,7 +74,7 @@ func (p Signing) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if slices.Equal(old.Status.Certificate, csr.Status.Certificate) && apiequality.Semantic.DeepEqual(old.Status.Conditions, csr.Status.Conditions) {
 		return nil
 	}
-	if signer := old.Spec.SignerName; !mayFor(ctx, p.Authorizer, a.GetUserInfo(), "sign", signer) {
+	if signer := old.Spec.SignerName; !MayFor(ctx, p.Authorizer, a.GetUserInfo(), "sign", signer) {
 		return admission.NewForbidden(a, fmt.Errorf("user not permitted to sign requests with signerName %q", signer))
 	}
 	return nil
@@ -110,8 +110,8 @@ func unexpected(a admission.Attributes, obj any) error {
 	return admission.NewForbidden(a, fmt.Errorf("expected type CertificateSigningRequest, got: %T", obj))
 }
 
-// mayFor asks about the resource "signers", which nobody serves: for the signer by name, then for all of its domain.
-func mayFor(ctx context.Context, a authorizer.UnconditionalAuthorizer, u user.Info, verb, signer string) bool {
+// MayFor asks about the resource "signers", which nobody serves: for the signer by name, then for all of its domain.
+func MayFor(ctx context.Context, a authorizer.UnconditionalAuthorizer, u user.Info, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, domain + "/*"} {
 		decision, _, err := a.Authorize(ctx, authorizer.AttributesRecord{

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -119,6 +120,39 @@ func TestNobodyAsksForTheGroupThatMayEverything(t *testing.T) {
 				t.Errorf("refused: %v", err)
 			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused)):
 				t.Errorf("%v; wanted %q", err, c.refused)
+			}
+		})
+	}
+}
+
+func TestWhoMayAttest(t *testing.T) {
+	const signer = "example.com/ca"
+	bundle := func(signer, text string) *certificatesv1.ClusterTrustBundle {
+		return &certificatesv1.ClusterTrustBundle{Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: text}}
+	}
+	owned, labelled := bundle(signer, "x"), bundle(signer, "x")
+	owned.OwnerReferences, labelled.Labels = []metav1.OwnerReference{{Name: "o"}}, map[string]string{"a": "b"}
+	for name, c := range map[string]struct {
+		rights   rights
+		now, old *certificatesv1.ClusterTrustBundle
+		refused  bool
+	}{
+		"of nobody":                      {now: bundle("", "x")},
+		"of a signer, without the right": {now: bundle(signer, "x"), refused: true},
+		"with the right to sign":         {rights: rights{"sign " + signer}, now: bundle(signer, "x"), refused: true},
+		"with the right":                 {rights: rights{"attest " + signer}, now: bundle(signer, "x")},
+		"with the right to the domain":   {rights: rights{"attest example.com/*"}, now: bundle(signer, "x")},
+		"other anchors":                  {now: bundle(signer, "y"), old: bundle(signer, "x"), refused: true},
+		"a label, by which pods choose":  {now: labelled, old: bundle(signer, "x"), refused: true},
+		"what the collector changes":     {now: owned, old: bundle(signer, "x")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := attributes(c.now, nil, admission.Create, "")
+			if c.old != nil {
+				a = attributes(c.now, c.old, admission.Update, "")
+			}
+			if err := (Attesting{c.rights}).Validate(t.Context(), a, nil); (err != nil) != c.refused {
+				t.Errorf("got %v", err)
 			}
 		})
 	}

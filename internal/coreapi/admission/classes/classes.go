@@ -1,5 +1,5 @@
-// Package classes is the admission plugins DefaultStorageClass and DefaultIngressClass: what names no class gets the one
-// that is marked as default.
+// Package classes is the admission plugins that go by classes. DefaultStorageClass and DefaultIngressClass: what names no
+// class gets the one that is marked as default. PersistentVolumeClaimResize: a claim grows if its class lets it.
 package classes
 
 import (

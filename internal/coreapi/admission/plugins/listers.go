@@ -16,6 +16,8 @@ import (
 	"portico.dev/internal/coreapi/admission/accounts"
 	"portico.dev/internal/coreapi/admission/classes"
 	"portico.dev/internal/coreapi/admission/limits"
+	"portico.dev/internal/coreapi/admission/nodes"
+	"portico.dev/internal/coreapi/admission/podsecurity"
 	"portico.dev/internal/coreapi/admission/priority"
 	"portico.dev/internal/coreapi/admission/runtimeclass"
 	"portico.dev/internal/coreapi/quota"
@@ -75,6 +77,32 @@ func storageClass(d admission.Deps) library.Interface {
 		p.Classes = d.Informers.Storage().V1().StorageClasses().Lister()
 	}
 	return p
+}
+
+func claimResize(d admission.Deps) library.Interface {
+	p := classes.Resize{}
+	if d.Served(storagev1.SchemeGroupVersion.WithResource("storageclasses")) {
+		p.Classes = d.Informers.Storage().V1().StorageClasses().Lister()
+	}
+	return p
+}
+
+func podTopology(d admission.Deps) library.Interface {
+	if !d.Served(corev1.SchemeGroupVersion.WithResource("nodes")) {
+		return nil
+	}
+	return nodes.Topology{Nodes: d.Informers.Core().V1().Nodes().Lister()}
+}
+
+func podResize(d admission.Deps) library.Interface {
+	if !d.Served(corev1.SchemeGroupVersion.WithResource("nodes")) {
+		return nil
+	}
+	return nodes.Resize{Nodes: d.Informers.Core().V1().Nodes().Lister()}
+}
+
+func podSecurity(d admission.Deps, config io.Reader) (library.Interface, error) {
+	return podsecurity.New(config, d.Namespace, d.Client)
 }
 
 func ingressClass(d admission.Deps) library.Interface {

@@ -14,6 +14,7 @@ import (
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/admission/certificates"
 	"portico.dev/internal/coreapi/admission/lifecycle"
+	"portico.dev/internal/coreapi/admission/nodes"
 	"portico.dev/internal/coreapi/admission/owners"
 	"portico.dev/internal/coreapi/admission/tolerations"
 )
@@ -25,6 +26,8 @@ func All() []admission.Plugin {
 		namespaceLifecycle(),
 		{Name: "LimitRanger", Default: true, New: plain(limitRanger)},
 		{Name: "ServiceAccount", Default: true, New: plain(serviceAccount)},
+		{Name: "TaintNodesByCondition", Default: true, New: plain(func(admission.Deps) library.Interface { return nodes.Taint{} })},
+		{Name: "PodSecurity", Default: true, New: podSecurity},
 		{Name: "Priority", Default: true, New: plain(podPriority)},
 		{Name: "DefaultTolerationSeconds", Default: true, New: plain(func(admission.Deps) library.Interface {
 			return tolerations.Plugin{}
@@ -33,6 +36,7 @@ func All() []admission.Plugin {
 		{Name: "OwnerReferencesPermissionEnforcement", New: plain(func(d admission.Deps) library.Interface {
 			return owners.New(d.Authorizer, d.RESTMapper)
 		})},
+		{Name: "PersistentVolumeClaimResize", Default: true, New: plain(claimResize)},
 		{Name: "RuntimeClass", Default: true, New: plain(runtimeClass)},
 		{Name: "CertificateApproval", Default: true, New: plain(func(d admission.Deps) library.Interface {
 			return certificates.Approval{Authorizer: d.Authorizer}
@@ -40,10 +44,15 @@ func All() []admission.Plugin {
 		{Name: "CertificateSigning", Default: true, New: plain(func(d admission.Deps) library.Interface {
 			return certificates.Signing{Authorizer: d.Authorizer}
 		})},
+		{Name: "ClusterTrustBundleAttest", Default: true, New: plain(func(d admission.Deps) library.Interface {
+			return certificates.Attesting{Authorizer: d.Authorizer}
+		})},
 		{Name: "CertificateSubjectRestriction", Default: true, New: plain(func(admission.Deps) library.Interface {
 			return certificates.Subjects{}
 		})},
 		{Name: "DefaultIngressClass", Default: true, New: plain(ingressClass)},
+		{Name: "PodTopologyLabels", Default: true, New: plain(podTopology)},
+		{Name: "PodResizeValidator", Default: true, New: plain(podResize)},
 		{Name: "MutatingAdmissionPolicy", Default: true, Foreign: true, New: ifServed("mutatingadmissionpolicies", mutatingPolicy)},
 		{Name: "MutatingAdmissionWebhook", Default: true, Foreign: true, New: ifServed("mutatingwebhookconfigurations", mutatingWebhook)},
 		{Name: "ValidatingAdmissionPolicy", Default: true, Foreign: true, New: ifServed("validatingadmissionpolicies", validatingPolicy)},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/kubernetes"
+	basemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	podsecurity "k8s.io/pod-security-admission/admission"
 	"k8s.io/pod-security-admission/admission/api/load"
@@ -56,10 +57,15 @@ func New(config io.Reader, namespace func(ctx context.Context, name string) (*co
 	return Plugin{decide}, nil
 }
 
-// recorder counts under upstream's names. The registry is one for the process: a second server in it counts nothing.
+// recorder counts under upstream's names, where the library keeps its own counts. That registry is one for the process:
+// what a second server in it counts is not shown.
 func recorder() metrics.Recorder {
 	counts := metrics.NewPrometheusRecorder(api.GetAPIVersion())
-	counts.MustRegister(legacyregistry.Registerer().RawMustRegisterNone)
+	counts.MustRegister(func(all ...basemetrics.Registerable) {
+		for _, c := range all {
+			_ = legacyregistry.Register(c)
+		}
+	})
 	return counts
 }
 

@@ -1,0 +1,96 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/cel/openapi/resolver"
+	admissionregistrationapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+	"k8s.io/client-go/discovery/cached/memory"
+	admissionregistrationinformers "k8s.io/client-go/informers/admissionregistration/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/run"
+)
+
+// policyManager owns the status of policies, under upstream's name.
+const policyManager = "validatingadmissionpolicy-status"
+
+// policyStatus writes into the status of each ValidatingAdmissionPolicy what its expressions get wrong about the types of
+// what they are about. It is told, and not enforced: a kind may be defined later, or in another version.
+type policyStatus struct {
+	client   kubernetes.Interface
+	policies cache.SharedIndexInformer
+	types    *validating.TypeChecker
+	election election
+	log      *zap.Logger
+}
+
+// newPolicyStatus reads kinds and their schemas as any client does, and again when a kind is not known.
+func newPolicyStatus(cfg Config, log *zap.Logger) *policyStatus {
+	kinds := memory.NewMemCacheClient(cfg.Discovery)
+	return &policyStatus{
+		client:   cfg.Client,
+		policies: admissionregistrationinformers.NewValidatingAdmissionPolicyInformer(cfg.Client, 0, nil),
+		types: &validating.TypeChecker{
+			SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: cfg.Discovery},
+			RestMapper:     restmapper.NewDeferredDiscoveryRESTMapper(kinds),
+		},
+		election: cfg.Leads, log: log,
+	}
+}
+
+func (p *policyStatus) run(ctx context.Context) error {
+	if !p.served(ctx) {
+		<-ctx.Done()
+		return nil
+	}
+	// One at a time: the library's checker is for one goroutine.
+	l := &loop{name: "policy-status", workers: 1, election: p.election, reconcile: p.reconcile, log: p.log}
+	return l.run(ctx, source{informer: p.policies, namespace: nameOf, owned: true})
+}
+
+// served says whether there are policies here: an informer of what --runtime-config has turned off would complain for ever.
+func (p *policyStatus) served(ctx context.Context) bool {
+	for {
+		all, err := p.client.Discovery().ServerResourcesForGroupVersion(admissionregistrationv1.SchemeGroupVersion.String())
+		if err == nil {
+			return slices.ContainsFunc(all.APIResources, func(r metav1.APIResource) bool { return r.Name == "validatingadmissionpolicies" })
+		}
+		if apierrors.IsNotFound(err) || !run.Pause(ctx, time.Second) {
+			return false
+		}
+	}
+}
+
+func (p *policyStatus) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	obj, there, err := p.policies.GetIndexer().GetByKey(name)
+	if err != nil || !there {
+		return 0, err
+	}
+	policy := obj.(*admissionregistrationv1.ValidatingAdmissionPolicy)
+	if policy.Status.ObservedGeneration >= policy.Generation {
+		return 0, nil
+	}
+	found := admissionregistrationapply.TypeChecking()
+	for _, w := range p.types.Check(policy) {
+		found.WithExpressionWarnings(admissionregistrationapply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
+	}
+	// The UID: apply would otherwise make a policy anew that has just been deleted.
+	status := admissionregistrationapply.ValidatingAdmissionPolicy(name).WithUID(policy.UID).WithStatus(
+		admissionregistrationapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(found))
+	_, err = p.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: policyManager, Force: true})
+	if err = ignoring(err, outdated); err != nil {
+		return 0, fmt.Errorf("status of validatingadmissionpolicy %s: %w", name, err)
+	}
+	return 0, nil
+}
