@@ -30,6 +30,8 @@ type Config struct {
 
 	// TLSCertFile and TLSPrivateKeyFile are what it shows. Default: made in DataDir.
 	TLSCertFile, TLSPrivateKeyFile string
+	// RootCAFile is what workloads are told to verify it with (ConfigMap kube-root-ca.crt). Default: made in DataDir.
+	RootCAFile string
 	// ClientCAFile says who clients are by certificate. Default: made in DataDir.
 	ClientCAFile string
 	// TokenAuthFile is a CSV of static tokens: token,user,uid,"group1,group2". Default none.
@@ -166,6 +168,7 @@ func (c *Config) addListenFlags(fs *pflag.FlagSet) {
 }
 
 func (c *Config) addIdentityFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.RootCAFile, "root-ca-file", c.RootCAFile, "authorities that workloads verify this server with, published as kube-root-ca.crt; default made in the data directory")
 	fs.StringVar(&c.ClientCAFile, "client-ca-file", c.ClientCAFile, "authorities whose client certificates are accepted; default made in the data directory")
 	fs.StringVar(&c.TokenAuthFile, "token-auth-file", c.TokenAuthFile, `static tokens, one a line: token,user,uid,"group1,group2"`)
 	fs.BoolVar(&c.AnonymousAuth, "anonymous-auth", c.AnonymousAuth, "let requests without a credential in as system:anonymous")

@@ -57,7 +57,7 @@ func (h *house) reach(apiService string) (http.RoundTripper, error) {
 		ConvertTable: route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}
 	carry := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.proxy.Serve(w, r, target) })
-	return coreapi.InProcess(server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), carry)), nil
+	return plainDeletions(coreapi.InProcess(server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), carry))), nil
 }
 
 // knownResources is what a backend was last known to keep in namespaces.

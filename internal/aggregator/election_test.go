@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,8 +34,10 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 			c.EtcdServers, c.Services.AdvertiseAddress = []string{"unix://" + socket}, address
 		}
 	}
-	_, stopOne := open(t, t.TempDir(), shared("192.0.2.1"))
-	two, stopTwo := open(t, t.TempDir(), shared("192.0.2.2"))
+	first := t.TempDir()
+	_, stopOne := open(t, first, shared("192.0.2.1"))
+	authority := filepath.Join(first, "pki", "ca.crt") // of all certificates, as where replicas are shown to clients by one
+	two, stopTwo := open(t, t.TempDir(), shared("192.0.2.2"), func(c *Config) { c.RootCAFile = authority })
 	client := kubernetes.NewForConfigOrDie(two)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -52,9 +56,13 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 		_, err := client.CoreV1().ServiceAccounts("new").Get(ctx, "default", metav1.GetOptions{})
 		return err == nil
 	})
+	root, err := os.ReadFile(authority)
+	if err != nil {
+		t.Fatal(err)
+	}
 	await(ctx, t, "the root certificates", func() bool {
-		_, err := client.CoreV1().ConfigMaps("new").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		return err == nil
+		published, err := client.CoreV1().ConfigMaps("new").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err == nil && published.Data["ca.crt"] == string(root)
 	})
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"configmaps": {}}}}
 	if _, err := client.CoreV1().ResourceQuotas("new").Create(ctx, quota, metav1.CreateOptions{}); err != nil {
@@ -73,6 +81,57 @@ func TestAnotherReplicaTakesOver(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	})
 	for _, stop := range []func() error{stopTwo, etcd} {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A leader that was killed says no goodbye: it goes on leading, and has its place in the Service kubernetes, until its
+// lease has run out. Here the lease is all that is left of it.
+func TestAKilledLeaderIsForgottenWithItsLease(t *testing.T) {
+	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	socket := filepath.Join(sockets, "etcd")
+	stopEtcd := startEtcd(t, socket)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + socket}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	const seconds = 8
+	lease, err := etcd.Grant(ctx, seconds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	if _, err := etcd.Put(ctx, "/portico/live/killed@192.0.2.9:6443", "", clientv3.WithLease(lease.ID)); err != nil {
+		t.Fatal(err)
+	}
+	alive, stop := open(t, t.TempDir(), func(c *Config) {
+		c.EtcdServers, c.Services.AdvertiseAddress = []string{"unix://" + socket}, "192.0.2.1"
+	})
+	client := kubernetes.NewForConfigOrDie(alive)
+	// As the killed one has left it: nobody else could have told its address.
+	ready, port, name := true, int32(6443), "https"
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+	}
+	if _, err := client.DiscoveryV1().EndpointSlices("default").Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("the one that is alive wrote although another leads: %v", err)
+	}
+	awaitEndpoints(ctx, t, client, "192.0.2.1")
+	if took := time.Since(killed); took < (seconds-1)*time.Second {
+		t.Errorf("the lease was not waited for: %v", took)
+	}
+	for _, stop := range []func() error{stop, stopEtcd} {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
@@ -105,7 +164,6 @@ func awaitEndpoints(ctx context.Context, t *testing.T, client kubernetes.Interfa
 				}
 			}
 		}
-		//lint:ignore SA1019 deprecated, and still read by clients from before EndpointSlices
 		endpoints, err := client.CoreV1().Endpoints("default").Get(ctx, "kubernetes", metav1.GetOptions{})
 		if err == nil {
 			for _, s := range endpoints.Subsets {

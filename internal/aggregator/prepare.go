@@ -24,7 +24,7 @@ type prepared struct {
 	presented  *pki.KeyPair // what we present to extension servers
 	clientCA   *pki.Bundle
 	frontProxy *pki.Bundle
-	rootCA     []byte // what clients verify us with
+	rootCA     *pki.Bundle // what workloads verify us with
 
 	signingKey string
 	issuer     string
@@ -81,7 +81,9 @@ func (p *prepared) load(c Config) error {
 	if p.frontProxy, err = pki.LoadBundle(p.file(c.RequestHeaderClientCAFile, "front-proxy-ca.crt")); err != nil {
 		return fmt.Errorf("--requestheader-client-ca-file: %w", err)
 	}
-	p.rootCA = p.keys.Cluster.PEM()
+	if p.rootCA, err = pki.LoadBundle(p.file(c.RootCAFile, "ca.crt")); err != nil {
+		return fmt.Errorf("--root-ca-file: %w", err)
+	}
 	p.signingKey = p.file(c.ServiceAccountSigningKeyFile, "service-account.key")
 	p.issuer = c.ServiceAccountIssuer
 	if p.issuer == "" {

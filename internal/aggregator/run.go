@@ -61,7 +61,7 @@ func (h *house) followKeys(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.keys.Run(ctx, h.serving, log) })
 	for _, follow := range []func(context.Context, *zap.Logger) error{
-		h.shown.Run, h.presented.Run, h.clientCA.Run, h.frontProxy.Run,
+		h.shown.Run, h.presented.Run, h.clientCA.Run, h.frontProxy.Run, h.rootCA.Run,
 	} {
 		g.Go(func() error { return follow(ctx, log) })
 	}

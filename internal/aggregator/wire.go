@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/user"
+	clientdiscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -272,11 +273,17 @@ func (h *house) wireFront() error {
 func (h *house) wireControllers() error {
 	inside := server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), h.router)
 	everywhere, err := metadata.NewForConfig(&rest.Config{
-		Host: "https://portico.invalid", Transport: coreapi.InProcess(inside), QPS: -1,
+		Host: "https://portico.invalid", Transport: plainDeletions(coreapi.InProcess(inside)), QPS: -1,
 		WarningHandler: rest.NoWarnings{}, // that a kind is deprecated is nothing to those who serve it
 	})
 	if err != nil {
 		return fmt.Errorf("client of all groups: %w", err)
+	}
+	kinds, err := clientdiscovery.NewDiscoveryClientForConfig(&rest.Config{
+		Host: "https://portico.invalid", Transport: coreapi.InProcess(inside), QPS: -1, WarningHandler: rest.NoWarnings{},
+	})
+	if err != nil {
+		return fmt.Errorf("client of discovery: %w", err)
 	}
 	h.collector = h.newCollector(everywhere)
 	quotas, err := h.quotas()
@@ -287,7 +294,7 @@ func (h *house) wireControllers() error {
 	h.controllers = lifecycle.New(lifecycle.Config{
 		Client: h.clients, Metadata: everywhere, Namespaces: h.informers.Core().V1().Namespaces(),
 		Served: h.served, Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed},
-		Probe: h.apiservices.ProbeSoon, Debts: h.ledger, RootCA: func() []byte { return h.rootCA },
+		Probe: h.apiservices.ProbeSoon, Debts: h.ledger, RootCA: h.rootCA.PEM,
 		Trust: lifecycle.Trust{
 			ClientCA: h.clientCA.PEM, RequestHeaderCA: h.frontProxy.PEM,
 			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
@@ -296,7 +303,7 @@ func (h *house) wireControllers() error {
 		},
 		Founding: h.founding, Leads: h.leads, ClusterRoles: h.informers.Rbac().V1().ClusterRoles(), FrontDoor: h.frontDoor(),
 		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.Networking().V1().ServiceCIDRs(),
-		RepairAllocations: h.core.RepairAllocations, Quotas: quotas,
+		RepairAllocations: h.core.RepairAllocations, Quotas: quotas, Discovery: kinds,
 		Logger: h.log,
 	})
 	return nil

@@ -69,7 +69,7 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 	defer func() { _ = inProcess.Close() }() // answers the cancellation of its own context
 	client := &kubernetes.Client{Client: inProcess}
 	client.Kubernetes = client
-	if err := forgetReplicas(ctx, client); err != nil {
+	if err := s.forgetReplicas(ctx, client); err != nil {
 		return err
 	}
 	s.makeRoom(ctx, client, server.Server.Backend())
@@ -88,10 +88,10 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 
 // forgetReplicas removes what processes before this one left under leases. The directory belongs to one process at a
 // time, so they have ended; waiting for a lease of one that was killed would only delay this one.
-func forgetReplicas(ctx context.Context, client *kubernetes.Client) error {
+func (s *Store) forgetReplicas(ctx context.Context, client *kubernetes.Client) error {
 	bounded, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	if _, err := client.KV.Delete(bounded, livePrefix, clientv3.WithPrefix()); err != nil && ctx.Err() == nil {
+	if _, err := client.KV.Delete(bounded, s.OwnKey(liveKeys), clientv3.WithPrefix()); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("forget the replicas of before: %w", err)
 	}
 	return nil

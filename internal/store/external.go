@@ -104,7 +104,7 @@ func (s *Store) awaitServers(ctx context.Context, client *kubernetes.Client) boo
 	var last string
 	for {
 		attempt, cancel := context.WithTimeout(ctx, dialTimeout)
-		_, err := client.KV.Get(attempt, ownPrefix+"health")
+		_, err := client.KV.Get(attempt, s.OwnKey("health"))
 		cancel()
 		if err == nil {
 			return true

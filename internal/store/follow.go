@@ -25,7 +25,7 @@ func (s *Store) Follow(ctx context.Context, prefix string, changed func(key stri
 		}
 	}, func(e *clientv3.Event) {
 		if e.Type == mvccpb.Event_PUT {
-			changed(ownKey(e), e.Kv.Value)
+			changed(s.nameOf(e), e.Kv.Value)
 		}
 	})
 }
@@ -39,15 +39,16 @@ func (s *Store) Mirror(ctx context.Context, prefix string, replaced func(map[str
 		replaced(now)
 	}, func(e *clientv3.Event) {
 		if e.Type == mvccpb.Event_PUT {
-			now[ownKey(e)] = e.Kv.Value
+			now[s.nameOf(e)] = e.Kv.Value
 		} else {
-			delete(now, ownKey(e))
+			delete(now, s.nameOf(e))
 		}
 		replaced(now)
 	})
 }
 
-func ownKey(e *clientv3.Event) string { return strings.TrimPrefix(string(e.Kv.Key), ownPrefix) }
+// nameOf is the own key of an event, as callers know it.
+func (s *Store) nameOf(e *clientv3.Event) string { return strings.TrimPrefix(string(e.Kv.Key), s.own) }
 
 // follow calls began with what there is, then next with every event, and begins again when it loses sight of them.
 func (s *Store) follow(ctx context.Context, prefix string, began func(map[string][]byte), next func(*clientv3.Event)) {
@@ -83,7 +84,7 @@ func (s *Store) followOnce(ctx context.Context, prefix string, began func(map[st
 	began(kept)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	for answer := range client.Watch(watching, ownPrefix+prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
+	for answer := range client.Watch(watching, s.OwnKey(prefix), clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
 		if err := answer.Err(); err != nil {
 			return fmt.Errorf("watch %s: %w", prefix, err)
 		}
@@ -97,7 +98,7 @@ func (s *Store) followOnce(ctx context.Context, prefix string, began func(map[st
 func (s *Store) revision(ctx context.Context, kv clientv3.KV, prefix string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	resp, err := kv.Get(ctx, ownPrefix+prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	resp, err := kv.Get(ctx, s.OwnKey(prefix), clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		return 0, fmt.Errorf("read revision: %w", err)
 	}

@@ -32,6 +32,9 @@ type member struct {
 	since int64
 }
 
+// key is where the replica of that name is in etcd.
+func (r *Replicas) key(name string) string { return r.store.OwnKey(liveKeys + name) }
+
 // attend joins the replicas and stays one until ctx ends or the lease is lost, which is an error.
 func (r *Replicas) attend(ctx context.Context) error {
 	client := r.store.Client()
@@ -82,7 +85,7 @@ func (a *attendance) soon(ctx context.Context) (context.Context, context.CancelF
 func (a *attendance) say(ctx context.Context) error {
 	ctx, cancel := a.soon(ctx)
 	defer cancel()
-	if _, err := a.client.KV.Put(ctx, livePrefix+a.name, string(a.words()), clientv3.WithLease(a.id)); err != nil {
+	if _, err := a.client.KV.Put(ctx, a.key(a.name), string(a.words()), clientv3.WithLease(a.id)); err != nil {
 		return fmt.Errorf("write the replica's key: %w", err)
 	}
 	return nil
@@ -103,12 +106,12 @@ func (a *attendance) renew(ctx context.Context) error {
 func (a *attendance) look(ctx context.Context) (revision int64, err error) {
 	ctx, cancel := a.soon(ctx)
 	defer cancel()
-	found, err := a.client.KV.Get(ctx, livePrefix, clientv3.WithPrefix())
+	found, err := a.client.KV.Get(ctx, a.key(""), clientv3.WithPrefix())
 	if err != nil {
 		return 0, fmt.Errorf("read the replicas' keys: %w", err)
 	}
 	for _, kv := range found.Kvs {
-		a.members[strings.TrimPrefix(string(kv.Key), livePrefix)] = member{said: kv.Value, since: kv.CreateRevision}
+		a.members[strings.TrimPrefix(string(kv.Key), a.key(""))] = member{said: kv.Value, since: kv.CreateRevision}
 	}
 	return found.Header.Revision, a.tell()
 }
@@ -117,7 +120,7 @@ func (a *attendance) look(ctx context.Context) (revision int64, err error) {
 func (a *attendance) stay(ctx context.Context, revision int64) error {
 	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	events := a.client.Watch(watching, livePrefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	events := a.client.Watch(watching, a.key(""), clientv3.WithPrefix(), clientv3.WithRev(revision+1))
 	renewal := time.NewTicker(a.lease / 3)
 	defer renewal.Stop()
 	a.begun()
@@ -151,7 +154,7 @@ func (a *attendance) stay(ctx context.Context, revision int64) error {
 
 func (a *attendance) follow(events []*clientv3.Event) error {
 	for _, e := range events {
-		name := strings.TrimPrefix(string(e.Kv.Key), livePrefix)
+		name := strings.TrimPrefix(string(e.Kv.Key), a.key(""))
 		if e.Type == clientv3.EventTypeDelete {
 			delete(a.members, name)
 		} else {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// livePrefix holds the keys that go with the process that wrote them.
-	livePrefix = ownPrefix + "live/"
+	// liveKeys are the own keys that go with the process that wrote them.
+	liveKeys = "live/"
 	// leaseTime is how long a process that died goes on counting as alive. One that ends properly leaves at once.
 	leaseTime = 6 * time.Second
 	// rejoinPause is between two attempts to become a replica again.

@@ -94,7 +94,7 @@ func TestAReplicaThatDiedIsForgottenWithItsLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.KV.Put(within(t), livePrefix+"dead", "last words", clientv3.WithLease(lease.ID)); err != nil {
+	if _, err := client.KV.Put(within(t), ownPrefix+liveKeys+"dead", "last words", clientv3.WithLease(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
 	r, _ := joined(t, s, "alive", leaseTime)
@@ -139,7 +139,7 @@ func TestAReplicaSaysTheLastOfManyWordsInFewWrites(t *testing.T) {
 		a.Say(fmt.Append(nil, i))
 	}
 	hears(t, b, false, "a=999")
-	key, err := s.Client().KV.Get(within(t), livePrefix+"a")
+	key, err := s.Client().KV.Get(within(t), ownPrefix+liveKeys+"a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestAReplicaSaysTheLastOfManyWordsInFewWrites(t *testing.T) {
 	a.Say([]byte("999"))
 	a.Say([]byte("over"))
 	hears(t, b, false, "a=over")
-	if key, err = s.Client().KV.Get(within(t), livePrefix+"a"); err != nil || key.Kvs[0].Version != version+1 {
+	if key, err = s.Client().KV.Get(within(t), ownPrefix+liveKeys+"a"); err != nil || key.Kvs[0].Version != version+1 {
 		t.Errorf("saying the same again was written; error %v", err)
 	}
 }
@@ -163,7 +163,7 @@ func TestAnEmbeddedEtcdRemembersNoReplicaOfBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Client().KV.Put(within(t), livePrefix+"killed", "", clientv3.WithLease(lease.ID)); err != nil {
+	if _, err := s.Client().KV.Put(within(t), ownPrefix+liveKeys+"killed", "", clientv3.WithLease(lease.ID)); err != nil {
 		t.Fatal(err)
 	}
 	if err := stop(); err != nil {

@@ -5,9 +5,9 @@
 // only when it is asked for. External servers are reached over TLS.
 //
 // The objects of the API live under Config.Prefix and belong to internal/coreapi, which reads and writes them through
-// Client. What the rest of the house remembers (last-known documents) lives under /portico/ and is reached through Get,
-// Put, Delete and List. What is true only while a process lives (its verdicts, who leads) lives under leases in
-// /portico/live/ and is reached through Replicas.
+// Client. What the rest of the house remembers (last-known documents) lives under /portico/, or for another Prefix where
+// OwnKey says, and is reached through Get, Put, Delete and List. What is true only while a process lives (its verdicts, who
+// leads) lives there under leases in live/ and is reached through Replicas.
 package store
 
 import (
@@ -68,6 +68,7 @@ type Config struct {
 type Store struct {
 	cfg    Config
 	log    *zap.Logger
+	own    string                            // the root of our own keys
 	client atomic.Pointer[kubernetes.Client] // nil outside the time between Ready and the end of Run
 	ready  chan struct{}                     // closed once, when client is first set
 }
@@ -83,8 +84,8 @@ func New(cfg Config) (*Store, error) {
 	if cfg.QuotaBytes == 0 {
 		cfg.QuotaBytes = DefaultQuotaBytes
 	}
-	if !strings.HasPrefix(cfg.Prefix, "/") || strings.HasPrefix(cfg.Prefix+"/", ownPrefix) {
-		return nil, fmt.Errorf("etcd prefix %q: it must begin with / and stay clear of %s", cfg.Prefix, ownPrefix)
+	if !strings.HasPrefix(cfg.Prefix, "/") || strings.HasPrefix(cfg.Prefix+"/", ownPrefix) || strings.HasPrefix(cfg.Prefix+"/", otherPrefix) {
+		return nil, fmt.Errorf("etcd prefix %q: it must begin with / and stay clear of %s and %s", cfg.Prefix, ownPrefix, otherPrefix)
 	}
 	if len(cfg.Servers) == 0 && cfg.DataDir == "" {
 		return nil, errors.New("no etcd: give a data directory for an embedded one, or the URLs of external servers")
@@ -111,7 +112,7 @@ func New(cfg Config) (*Store, error) {
 		}
 		cfg.UnixSocket = path
 	}
-	return &Store{cfg: cfg, log: cfg.Logger, ready: make(chan struct{})}, nil
+	return &Store{cfg: cfg, log: cfg.Logger, own: ownRoot(cfg.Prefix), ready: make(chan struct{})}, nil
 }
 
 func checkServer(server string) error {

@@ -247,3 +247,26 @@ func TestConfigurations(t *testing.T) {
 		})
 	}
 }
+
+// Front doors that keep their objects below different prefixes of one etcd are strangers to each other.
+func TestPrefixesDoNotMeet(t *testing.T) {
+	roots := map[string]string{}
+	for _, prefix := range []string{DefaultPrefix, "/a", "/a/b", "/a/b/c", "/registry/x", "/live", "/portico-of-nobody"} {
+		s, err := New(Config{DataDir: t.TempDir(), Prefix: prefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := s.OwnKey("")
+		for other, of := range roots {
+			if strings.HasPrefix(root, other) || strings.HasPrefix(other, root) {
+				t.Errorf("the keys of %s, %s, meet those of %s, %s", prefix, root, of, other)
+			}
+		}
+		roots[root] = prefix
+	}
+	for _, prefix := range []string{"/portico", "/portico/x", "/portico-of", "/portico-of/x", "registry"} {
+		if _, err := New(Config{DataDir: t.TempDir(), Prefix: prefix}); err == nil {
+			t.Errorf("prefix %s is taken although our own keys may be there", prefix)
+		}
+	}
+}
