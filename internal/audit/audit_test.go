@@ -238,7 +238,7 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 		a.ProcessEvents(event("/api")) // the one that hangs
 		synctest.Wait()
 		big := event("/" + strings.Repeat("x", 1<<19))
-		line, err := encode(big)
+		line, err := encode(big, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,7 +307,7 @@ func TestAnEventThatIsTooLargeGoesWithoutItsBodies(t *testing.T) {
 	e := event("/api")
 	e.RequestObject = &runtime.Unknown{Raw: []byte(`"` + strings.Repeat("x", maxEvent) + `"`), ContentType: runtime.ContentTypeJSON}
 	e.Annotations = map[string]string{"kept": "yes"}
-	line, err := encode(e)
+	line, err := encode(e, nil)
 	if err != nil || len(line) > 1000 || !strings.Contains(string(line), truncatedAnnotation) || !strings.Contains(string(line), "kept") {
 		t.Errorf("%v, %d bytes", err, len(line))
 	}
@@ -322,7 +322,7 @@ func TestE2WhatIsWrongWithASecretIsNotQuoted(t *testing.T) {
 		e := event("/api/v1/namespaces/default/" + resource)
 		e.ObjectRef = &auditinternal.ObjectReference{Resource: resource, Namespace: "default", Name: "x"}
 		e.ResponseStatus = &metav1.Status{Status: metav1.StatusFailure, Code: 422, Reason: metav1.StatusReasonInvalid, Message: `Invalid value: "canary"`}
-		line, err := encode(e)
+		line, err := encode(e, nil)
 		if err != nil || strings.Contains(string(line), "canary") != quoted || !strings.Contains(string(line), `"reason":"Invalid","code":422`) {
 			t.Errorf("%v %s", err, line)
 		}
@@ -339,7 +339,7 @@ func BenchmarkEncode(b *testing.B) {
 	e.Annotations = map[string]string{"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "RBAC: allowed by ClusterRoleBinding \"x\""}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := encode(e); err != nil {
+		if _, err := encode(e, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

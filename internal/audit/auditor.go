@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"sync"
 	"time"
 
@@ -120,18 +121,27 @@ func (a *Auditor) Run(ctx context.Context) error {
 // ProcessEvents implements the library's Sink, which calls it with the events of one request, never twice at a time.
 func (a *Auditor) ProcessEvents(events ...*auditinternal.Event) bool {
 	for _, e := range events {
-		line, err := encode(e)
-		if err != nil {
-			continue // only a body that is no JSON could do it, and bodies are what the decoder made
-		}
-		for _, q := range a.queues {
-			q.offer(line)
-		}
-		if a.direct != nil {
-			a.direct.write(line)
-		}
+		a.Process(e, nil)
 	}
 	return true
+}
+
+// Annotation is one that comes beside an event and not in its map, which is costly to make for every request.
+type Annotation struct{ Key, Value string }
+
+// Process is ProcessEvents for one event. more are further annotations, in the order of their keys; an empty value is
+// none, and what the event itself has of the same key does not count.
+func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
+	line, err := encode(e, more)
+	if err != nil {
+		return // only a body that is no JSON could do it, and bodies are what the decoder made
+	}
+	for _, q := range a.queues {
+		q.offer(line)
+	}
+	if a.direct != nil {
+		a.direct.write(line)
+	}
 }
 
 // maxEvent bounds one event. What is larger goes without its bodies, as upstream's truncation does it.
@@ -139,12 +149,16 @@ const maxEvent = 1 << 20
 
 const truncatedAnnotation = "audit.k8s.io/truncated"
 
-func encode(e *auditinternal.Event) ([]byte, error) {
+func encode(e *auditinternal.Event, more []Annotation) ([]byte, error) {
+	if len(e.Annotations) > 0 {
+		e, more = merged(e, more), nil
+	}
 	if ref := e.ObjectRef; common(e) && (ref == nil || !carriesCredentials(ref.APIGroup, ref.Resource, ref.Subresource)) {
-		if line := appendEvent(make([]byte, 0, eventRoom), e); len(line) <= maxEvent {
+		if line := appendEvent(make([]byte, 0, eventRoom), e, more); len(line) <= maxEvent {
 			return line, nil
 		}
 	}
+	e = merged(e, more)
 	var out auditv1.Event
 	if err := auditv1.Convert_audit_Event_To_v1_Event(e, &out, nil); err != nil {
 		return nil, err
@@ -165,6 +179,22 @@ func encode(e *auditinternal.Event) ([]byte, error) {
 	}
 	out.Annotations = annotations
 	return json.Marshal(&out)
+}
+
+// merged is a copy of an event with more annotations.
+func merged(e *auditinternal.Event, more []Annotation) *auditinternal.Event {
+	if len(more) == 0 {
+		return e
+	}
+	with := *e
+	with.Annotations = make(map[string]string, len(e.Annotations)+len(more))
+	maps.Copy(with.Annotations, e.Annotations)
+	for _, a := range more {
+		if a.Value != "" {
+			with.Annotations[a.Key] = a.Value
+		}
+	}
+	return &with
 }
 
 // direct writes to the log in the goroutine of the request.

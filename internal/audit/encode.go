@@ -22,6 +22,7 @@ func common(e *auditinternal.Event) bool {
 }
 
 func plainStatus(s *metav1.Status) bool {
+	//lint:ignore SA1019 an answer of an extension server may still have one
 	return s.TypeMeta == metav1.TypeMeta{} && s.ListMeta.SelfLink == "" && s.ResourceVersion == "" && s.Continue == "" &&
 		s.RemainingItemCount == nil && s.ShardInfo == nil && s.Details == nil
 }
@@ -29,7 +30,8 @@ func plainStatus(s *metav1.Status) bool {
 // eventRoom is what most events need, and a line feed.
 const eventRoom = 1 << 10
 
-func appendEvent(b []byte, e *auditinternal.Event) []byte {
+// appendEvent takes the annotations from the event, or, when it has none, from more.
+func appendEvent(b []byte, e *auditinternal.Event, more []Annotation) []byte {
 	b = append(b, `{"kind":"Event","apiVersion":"`+auditv1.GroupName+`/v1","level":`...)
 	b = appendText(b, string(e.Level))
 	b = appendText(append(b, `,"auditID":`...), string(e.AuditID))
@@ -57,6 +59,8 @@ func appendEvent(b []byte, e *auditinternal.Event) []byte {
 	b = appendTime(append(b, `,"stageTimestamp":`...), e.StageTimestamp)
 	if len(e.Annotations) > 0 {
 		b = appendAnnotations(append(b, `,"annotations":`...), e.Annotations)
+	} else {
+		b = appendMore(b, more)
 	}
 	return append(b, '}')
 }
@@ -118,6 +122,26 @@ func appendAnnotations(b []byte, m map[string]string) []byte {
 	return append(b, '}')
 }
 
+func appendMore(b []byte, more []Annotation) []byte {
+	some := false
+	for _, a := range more {
+		if a.Value == "" {
+			continue
+		}
+		if some {
+			b = append(b, ',')
+		} else {
+			b = append(b, `,"annotations":{`...)
+			some = true
+		}
+		b = appendText(append(appendText(b, a.Key), ':'), a.Value)
+	}
+	if some {
+		b = append(b, '}')
+	}
+	return b
+}
+
 // appendTime is metav1.MicroTime's encoding.
 func appendTime(b []byte, t metav1.MicroTime) []byte {
 	if t.IsZero() {
@@ -175,8 +199,13 @@ func appendTexts(b []byte, name string, values []string) []byte {
 
 // appendText is a JSON string. What encoding/json would escape is left to it.
 func appendText(b []byte, s string) []byte {
+	quotes := false
 	for i := range len(s) {
-		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c == 0x7f || c >= utf8.RuneSelf {
+		c := s[i]
+		if c == '"' || c == '\\' {
+			quotes = true // as the reasons of RBAC have them
+		}
+		if c < ' ' || c == '<' || c == '>' || c == '&' || c == 0x7f || c >= utf8.RuneSelf {
 			escaped, err := json.Marshal(s)
 			if err != nil { // strings have no errors
 				escaped = []byte(`""`)
@@ -185,6 +214,15 @@ func appendText(b []byte, s string) []byte {
 		}
 	}
 	b = append(b, '"')
-	b = append(b, s...)
+	if !quotes {
+		b = append(b, s...)
+		return append(b, '"')
+	}
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, s[i])
+	}
 	return append(b, '"')
 }

@@ -56,7 +56,7 @@ func TestEventsAreEncodedAsTheLibraryDoes(t *testing.T) {
 			if !common(e) {
 				t.Fatal("not encoded here")
 			}
-			if got, want := string(appendEvent(nil, e)), library(t, e); got != want {
+			if got, want := string(appendEvent(nil, e, nil)), library(t, e); got != want {
 				t.Error(diff.Diff(got, want))
 			}
 		})
@@ -73,8 +73,37 @@ func TestEventsAreEncodedAsTheLibraryDoes(t *testing.T) {
 		if s := e.ResponseStatus; s != nil {
 			e.ResponseStatus = &metav1.Status{Status: s.Status, Message: s.Message, Reason: s.Reason, Code: s.Code}
 		}
-		if got, want := string(appendEvent(nil, e)), library(t, e); got != want {
+		if got, want := string(appendEvent(nil, e, nil)), library(t, e); got != want {
 			t.Fatal(diff.Diff(got, want))
 		}
+	}
+}
+
+// Annotations that come beside an event read as if they were in it, whether it has some itself or not.
+func TestAnnotationsBesideAnEvent(t *testing.T) {
+	more := []Annotation{{"a", `by "x\y" <z>`}, {"b", ""}, {"c", "3"}}
+	for name, e := range map[string]*auditinternal.Event{
+		"none of its own":    {AuditID: "1"},
+		"some of its own":    {AuditID: "1", Annotations: map[string]string{"b": "2", "c": "old"}},
+		"not of common form": {AuditID: "1", RequestObject: &runtime.Unknown{Raw: []byte(`{}`), ContentType: runtime.ContentTypeJSON}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with := e.DeepCopy()
+			if with.Annotations == nil {
+				with.Annotations = map[string]string{}
+			}
+			with.Annotations["a"], with.Annotations["c"] = more[0].Value, more[2].Value
+			before := e.DeepCopy()
+			got, err := encode(e, more)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := library(t, with); string(got) != want {
+				t.Error(diff.Diff(string(got), want))
+			}
+			if len(e.Annotations) != len(before.Annotations) || e.Annotations["c"] != before.Annotations["c"] {
+				t.Error("the event itself was changed, which has further stages to come")
+			}
+		})
 	}
 }

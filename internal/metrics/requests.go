@@ -1,6 +1,11 @@
 package metrics
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // Requests are the metrics of the chain, whoever served the request.
 type Requests struct {
@@ -18,13 +23,70 @@ type Requests struct {
 	Panics prometheus.Counter
 	// Refused is portico_requests_refused_total by reason: requests turned away before authentication.
 	Refused *prometheus.CounterVec
+
+	// ReadOnly and Mutating are the two series of InFlight.
+	ReadOnly, Mutating prometheus.Gauge
+
+	served served
+}
+
+// Served says which request it was, in the labels of Total and Duration.
+type Served struct {
+	Verb, Group, Version, Resource, Subresource, Scope, Component string
+	Code                                                          int
+}
+
+// served is the series of answers that there were, so that a request costs one look-up and not one for each label. There
+// are never more than the two metrics have.
+type served struct {
+	mu     sync.RWMutex // guards series
+	series map[Served]answers
+}
+
+type answers struct {
+	total    prometheus.Counter
+	duration prometheus.Observer
+}
+
+// Count counts an answer, and its time unless it is negative, as that of a long-running request is.
+func (r *Requests) Count(s Served, seconds float64) {
+	r.served.mu.RLock()
+	a, ok := r.served.series[s]
+	r.served.mu.RUnlock()
+	if !ok {
+		a = r.resolve(s, seconds >= 0)
+	}
+	a.total.Inc()
+	switch {
+	case seconds < 0:
+	case a.duration != nil:
+		a.duration.Observe(seconds)
+	default:
+		r.resolve(s, true).duration.Observe(seconds)
+	}
+}
+
+// resolve leaves the duration out until there is one: a series without a value would say something else.
+func (r *Requests) resolve(s Served, timed bool) answers {
+	labels := []string{s.Verb, s.Group, s.Version, s.Resource, s.Subresource, s.Scope, s.Component, strconv.Itoa(s.Code)}
+	a := answers{total: r.Total.WithLabelValues(labels...)}
+	if timed {
+		a.duration = r.Duration.WithLabelValues(labels[:len(labels)-1]...)
+	}
+	r.served.mu.Lock()
+	defer r.served.mu.Unlock()
+	if r.served.series == nil {
+		r.served.series = make(map[Served]answers)
+	}
+	r.served.series[s] = a
+	return a
 }
 
 // NewRequests registers the metrics of the chain on reg.
 func NewRequests(reg prometheus.Registerer) *Requests {
 	resource := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 	withCode := append(append([]string(nil), resource...), "code")
-	return &Requests{
+	r := &Requests{
 		Total: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
 			Help: "Requests by verb, group, version, resource, scope, component and HTTP code.",
@@ -55,4 +117,6 @@ func NewRequests(reg prometheus.Registerer) *Requests {
 			Help: "Requests turned away before authentication, by reason.",
 		}, []string{"reason"})),
 	}
+	r.ReadOnly, r.Mutating = r.InFlight.WithLabelValues("readOnly"), r.InFlight.WithLabelValues("mutating")
+	return r
 }

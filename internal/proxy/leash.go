@@ -45,19 +45,26 @@ func ClientOf(ctx context.Context) context.Context {
 //
 // It is a context of its own because those of the standard library cannot take a deadline back.
 type leash struct {
-	context.Context               // for its values: Done, Err and Deadline are the leash's own
-	exchange        *exchange     // observes the attempts
-	done            chan struct{} // nil until somebody waits
+	context.Context           // for its values: Done, Err and Deadline are the leash's own
+	exchange        *exchange // observes the attempts
 	client          context.Context
-	unwatch         func() bool
 	writer          http.ResponseWriter // the client's
 
-	mu      sync.Mutex // guards what follows
-	timer   *time.Timer
-	expiry  error   // what the timer's end means; nil: nothing any more
-	started bool    // response headers were written
-	err     error   // why it ended
-	ended   *waiter // called when it ends; nil: nobody waits
+	listed         bool   // by the vigil, which guards it and the neighbours
+	previous, next *leash // in the vigil
+
+	mu       sync.Mutex    // guards what follows
+	done     chan struct{} // nil until somebody waits
+	watching bool          // it has what is next
+	unwatch  func() bool
+	timer    *time.Timer
+	due      time.Time // when the timer looks; zero: it does not
+	expires  time.Time // it ends then, if expiry says why
+	expiry   error     // nil: nothing happens any more at expires
+	started  bool      // response headers were written
+	err      error     // why it ended
+	ended    *waiter   // called when it ends; nil: nobody waits
+	cut      func()    // likewise
 }
 
 // hold makes the leash of x. Without a deadline in the request, patience bounds the wait for response headers.
@@ -70,16 +77,57 @@ func (x *exchange) hold(patience time.Duration) *leash {
 		patience = time.Until(deadline)
 	}
 	l.writer = x.w
-	l.timer = time.AfterFunc(patience, l.expire)
 	l.client = ClientOf(ctx)
-	l.unwatch = context.AfterFunc(l.client, l.clientEnded)
+	l.expires = time.Now().Add(patience)
+	if x.proxy == nil || patience <= vigilLook {
+		l.watch()
+	} else {
+		x.proxy.vigil.add(l)
+	}
 	return l
+}
+
+// watch begins to wait for what ends the leash.
+func (l *leash) watch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watchLocked()
+}
+
+func (l *leash) watchLocked() {
+	if l.watching || l.err != nil {
+		return
+	}
+	l.watching = true
+	l.unwatch = context.AfterFunc(l.client, l.clientEnded)
+	l.schedule()
+}
+
+// schedule has the timer look at the leash no later than it expires. A timer that looks too early sets itself again: an
+// expiry that moves with every part of a body costs the write of a time.
+func (l *leash) schedule() {
+	if !l.watching || l.expiry == nil || !l.due.IsZero() && !l.expires.Before(l.due) {
+		return
+	}
+	l.due = l.expires
+	if wait := time.Until(l.due); l.timer == nil {
+		l.timer = time.AfterFunc(wait, l.expire)
+	} else {
+		l.timer.Reset(wait)
+	}
+}
+
+// expireIn says what happens after d, with mu held.
+func (l *leash) expireIn(d time.Duration, why error) {
+	l.expiry, l.expires = why, time.Now().Add(d)
+	l.schedule()
 }
 
 // Done, Err and Deadline are context.Context's.
 func (l *leash) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.watchLocked()
 	if l.done == nil {
 		l.done = make(chan struct{})
 		if l.err != nil {
@@ -102,44 +150,14 @@ func (l *leash) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (l *leash) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.err == nil && !l.watching && l.client.Err() != nil {
+		l.clientEndedLocked()
+	}
 	if l.err == nil {
 		return nil
 	}
 	return context.Canceled
 }
-
-// AfterFunc is what context.AfterFunc asks a context for: without it each use would cost a goroutine. One f at a time; f
-// must not block.
-func (l *leash) AfterFunc(f func()) (stop func() bool) {
-	l.mu.Lock()
-	if l.err != nil {
-		l.mu.Unlock()
-		go f()
-		return func() bool { return false }
-	}
-	if l.ended != nil {
-		l.mu.Unlock() // which Done and Err take
-		return context.AfterFunc(plainContext{l}, f)
-	}
-	defer l.mu.Unlock()
-	w := &waiter{f: f}
-	l.ended = w
-	return func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		waiting := l.ended == w
-		if waiting {
-			l.ended = nil
-		}
-		return waiting
-	}
-}
-
-// waiter is what AfterFunc was given.
-type waiter struct{ f func() }
-
-// plainContext is a leash that others may wait for as well.
-type plainContext struct{ context.Context }
 
 // because is the reason behind err when the leash ended the request, and err otherwise.
 func (l *leash) because(err error) error {
@@ -157,11 +175,9 @@ func (l *leash) answered(idle time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.started = true
-	l.timer.Stop()
 	l.expiry = nil
 	if idle > 0 {
-		l.expiry = errSilent
-		l.timer.Reset(idle)
+		l.expireIn(idle, errSilent)
 	}
 }
 
@@ -171,27 +187,39 @@ func (l *leash) answered(idle time.Duration) {
 func (l *leash) writing(limit time.Duration) {
 	if limit > 0 {
 		l.mu.Lock()
-		l.expiry = errStalled
-		l.mu.Unlock()
-		l.timer.Reset(limit)
+		defer l.mu.Unlock()
+		l.expireIn(limit, errStalled)
 	}
 }
 
 func (l *leash) wrote(limit time.Duration) {
 	if limit > 0 {
-		l.timer.Stop()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.expiry = nil
 	}
 }
 
 // moved grants another idle period.
-func (l *leash) moved(idle time.Duration) { l.timer.Reset(idle) }
+func (l *leash) moved(idle time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expireIn(idle, l.expiry)
+}
 
 // letGo ends the leash with the exchange.
 func (l *leash) letGo() {
-	l.unwatch()
-	l.timer.Stop()
+	if p := l.exchange.proxy; p != nil {
+		p.vigil.remove(l)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.watching {
+		l.unwatch()
+	}
+	if l.timer != nil {
+		l.timer.Stop()
+	}
 	l.expiry = nil
 	l.endLocked(context.Canceled)
 }
@@ -199,7 +227,12 @@ func (l *leash) letGo() {
 func (l *leash) expire() {
 	l.mu.Lock() // until the end, since the writer is not to be touched after letGo
 	defer l.mu.Unlock()
+	l.due = time.Time{}
 	if l.expiry == nil {
+		return
+	}
+	if time.Now().Before(l.expires) {
+		l.schedule()
 		return
 	}
 	l.endLocked(l.expiry)
@@ -212,6 +245,10 @@ func (l *leash) expire() {
 func (l *leash) clientEnded() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.clientEndedLocked()
+}
+
+func (l *leash) clientEndedLocked() {
 	switch {
 	case !errors.Is(l.client.Err(), context.DeadlineExceeded):
 		l.endLocked(errClientGone)
@@ -229,6 +266,10 @@ func (l *leash) endLocked(reason error) {
 		if l.ended != nil {
 			go l.ended.f()
 			l.ended = nil
+		}
+		if l.cut != nil {
+			go l.cut()
+			l.cut = nil
 		}
 	}
 }

@@ -57,6 +57,7 @@ type Proxy struct {
 	config  Config
 	log     *zap.Logger
 	tunnels tunnels
+	vigil   vigil
 	// conversions has room for the lists that may be held at one time to be converted.
 	conversions chan struct{}
 }

@@ -24,6 +24,9 @@ func NewResolver() *Resolver {
 
 // Info resolves r. The error is for the client: its request has no meaning (400).
 func (s *Resolver) Info(r *http.Request) (*apirequest.RequestInfo, error) {
+	if info := plainInfo(r); info != nil {
+		return info, nil
+	}
 	info, err := s.factory.NewRequestInfo(r)
 	if err != nil {
 		return nil, fmt.Errorf("read the request's meaning: %w", err)
@@ -31,18 +34,18 @@ func (s *Resolver) Info(r *http.Request) (*apirequest.RequestInfo, error) {
 	return info, nil
 }
 
-var (
-	longRunningVerbs        = sets.New("watch", "proxy")
-	longRunningSubresources = sets.New("attach", "exec", "proxy", "log", "portforward")
-)
-
 // LongRunning reports whether a request is expected to outlive the request deadline, as kube-apiserver decides it.
 func LongRunning(info *apirequest.RequestInfo) bool {
 	if info == nil {
 		return false
 	}
-	if longRunningVerbs.Has(info.Verb) {
+	switch info.Verb {
+	case "watch", "proxy":
 		return true
 	}
-	return info.IsResourceRequest && longRunningSubresources.Has(info.Subresource)
+	switch info.Subresource {
+	case "attach", "exec", "proxy", "log", "portforward":
+		return info.IsResourceRequest
+	}
+	return false
 }

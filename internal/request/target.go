@@ -35,6 +35,9 @@ func checkPath(raw string) error {
 	case len(raw) > MaxPathBytes:
 		return fmt.Errorf("the path is longer than %d bytes", MaxPathBytes)
 	}
+	if ordinary(raw) {
+		return nil
+	}
 	// One trailing slash is tolerated: clients use /apis/ and /healthz/, and it names the same thing for every parser.
 	trimmed := strings.TrimSuffix(raw[1:], "/")
 	if trimmed == "" {
@@ -49,6 +52,29 @@ func checkPath(raw string) error {
 		}
 	}
 	return nil
+}
+
+// ordinary reports whether a path needs no closer look: short segments of letters, digits, dashes and dots, none of them
+// empty and none that begins with a dot.
+func ordinary(raw string) bool {
+	if len(raw) > MaxSegmentBytes || raw[len(raw)-1] == '/' {
+		return false
+	}
+	slash := false
+	for i := range len(raw) {
+		c := raw[i]
+		switch {
+		case 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || 'A' <= c && c <= 'Z':
+			slash = false
+		case slash:
+			return false
+		case c == '/':
+			slash = true
+		case c != '.':
+			return false
+		}
+	}
+	return true
 }
 
 func checkSegment(segment string) error {

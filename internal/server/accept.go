@@ -79,14 +79,15 @@ func (a *acceptor) run() {
 func (a *acceptor) handshake(raw net.Conn) {
 	ctx, cancel := context.WithTimeout(a.living, a.limits.handshake)
 	defer cancel()
-	conn := tls.Server(raw, a.config)
+	below := newStallConn(raw, a.limits.stall)
+	conn := tls.Server(below, a.config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()
 		return
 	}
 	var ready net.Conn = conn
 	if conn.ConnectionState().NegotiatedProtocol != "h2" {
-		ready = &framedConn{Conn: conn, stall: a.limits.stall}
+		ready = &framedConn{Conn: conn, below: below}
 	}
 	select {
 	case a.conns <- ready:
@@ -112,9 +113,11 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 // withTLS gives requests of a framedConn the TLS state that net/http only takes from a *tls.Conn.
 func withTLS(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f, ok := r.Context().Value(connKey{}).(*framedConn); ok && r.TLS == nil {
-			state := f.Conn.(*tls.Conn).ConnectionState()
-			r.TLS = &state
+		if r.TLS == nil {
+			if f, ok := r.Context().Value(connKey{}).(*framedConn); ok {
+				state := f.Conn.(*tls.Conn).ConnectionState()
+				r.TLS = &state
+			}
 		}
 		next.ServeHTTP(w, r)
 	})

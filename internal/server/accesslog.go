@@ -20,7 +20,7 @@ func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) ht
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
-			info, _ := apirequest.RequestInfoFrom(ctx)
+			info, _ := infoOf(ctx)
 			rec := recordFrom(ctx)
 			long := request.LongRunning(info)
 			running := inFlight(m, info, long)

@@ -23,12 +23,17 @@ var errNoUser = errors.New("no user; the chain is out of order")
 
 // attributesOf is the question that the authorizer is asked, from the facts that the chain has put into ctx.
 func attributesOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
-	info, ok := apirequest.RequestInfoFrom(ctx)
+	a := &authorizer.AttributesRecord{}
+	return a, fillAttributes(ctx, a)
+}
+
+func fillAttributes(ctx context.Context, a *authorizer.AttributesRecord) error {
+	info, ok := infoOf(ctx)
 	if !ok {
-		return nil, errors.New("no request info; the chain is out of order")
+		return errors.New("no request info; the chain is out of order")
 	}
 	user, known := apirequest.UserFrom(ctx)
-	a := &authorizer.AttributesRecord{
+	*a = authorizer.AttributesRecord{
 		User:            user,
 		Verb:            info.Verb,
 		Path:            info.Path,
@@ -56,14 +61,18 @@ func attributesOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
 		}
 	}
 	if !known {
-		return a, errNoUser
+		return errNoUser
 	}
-	return a, nil
+	return nil
 }
 
 // askedOf is attributesOf, once for a request.
 func askedOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
-	if s, ok := ctx.Value(sceneKey{}).(*scene); ok && s.asked != nil && s.record.impersonated == nil {
+	s, ok := ctx.(*scene)
+	if !ok {
+		s, ok = ctx.Value(sceneKey{}).(*scene)
+	}
+	if ok && s.asked != nil && s.record.impersonated == nil {
 		return s.asked, nil
 	}
 	return attributesOf(ctx)
@@ -125,10 +134,10 @@ func retryAfter(seconds int32) *metav1.StatusDetails {
 
 // isAPIPath is whether a path is served by group-version, and so depends on routes and rules being known.
 func isAPIPath(path string) bool {
-	for _, root := range []string{"/api", "/apis"} {
-		if path == root || strings.HasPrefix(path, root+"/") {
-			return true
-		}
+	rest, ok := strings.CutPrefix(path, "/api")
+	if !ok {
+		return false
 	}
-	return false
+	rest = strings.TrimPrefix(rest, "s")
+	return rest == "" || rest[0] == '/'
 }

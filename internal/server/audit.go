@@ -2,7 +2,6 @@ package server
 
 import (
 	"errors"
-	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	auditlog "portico.dev/internal/audit"
 	"portico.dev/internal/request"
 )
 
@@ -25,8 +24,9 @@ import (
 type Auditor interface {
 	// Level is what the policy says of a request.
 	Level(authorizer.Attributes) audit.RequestAuditConfig
-	// ProcessEvents must not keep the events, which change with the next stage of their request.
-	audit.Sink
+	// Process must not keep the event, which changes with the next stage of its request. more are annotations that are
+	// not in it, in the order of their keys; an empty value is none.
+	Process(e *auditinternal.Event, more []auditlog.Annotation)
 }
 
 // auditFilter writes down what the policy asks for. The library's context goes with the request, so that the local groups
@@ -45,7 +45,7 @@ func auditFilter(a Auditor) func(http.Handler) http.Handler {
 			}
 			ctx := r.Context()
 			t.events.ProcessEventStage(ctx, auditinternal.StageRequestReceived)
-			info, _ := apirequest.RequestInfoFrom(ctx)
+			info, _ := infoOf(ctx)
 			if request.LongRunning(info) {
 				t.response.begun = func() { t.stage(auditinternal.StageResponseStarted) }
 			}
@@ -63,12 +63,19 @@ type trail struct {
 	response *response
 	events   *audit.AuditContext
 	asked    *authorizer.AttributesRecord // who asked for what
+
+	// Room for what the event refers to: it is the same for every stage, and made once with the rest.
+	status      metav1.Status
+	object      auditinternal.ObjectReference
+	source      [1]string
+	annotations [annotated]auditlog.Annotation
 }
 
 // begin asks the policy. A nil trail means that nothing is to be written down.
 func begin(a Auditor, w http.ResponseWriter, r *http.Request) (*trail, *http.Request) {
 	ctx := r.Context()
-	attributes, err := attributesOf(ctx)
+	s, _ := ctx.Value(sceneKey{}).(*scene)
+	attributes, err := s.ask(ctx)
 	if err != nil && !errors.Is(err, errNoUser) {
 		return nil, r
 	}
@@ -80,10 +87,15 @@ func begin(a Auditor, w http.ResponseWriter, r *http.Request) (*trail, *http.Req
 	if with := withEvents(ctx); with != ctx {
 		ctx, r = with, r.WithContext(with)
 	}
-	if s, ok := ctx.Value(sceneKey{}).(*scene); ok && err == nil {
-		s.asked = attributes
+	t := &trail{}
+	if s != nil {
+		t = &s.trail
+		if err == nil {
+			s.asked = attributes
+		}
 	}
-	t := &trail{auditor: a, request: r, record: recordFrom(ctx), response: responseOf(w), events: audit.AuditContextFrom(ctx), asked: attributes}
+	t.auditor, t.request, t.record, t.response = a, r, recordFrom(ctx), responseOf(w)
+	t.events, t.asked = audit.AuditContextFrom(ctx), attributes
 	audit.WithAuditID(ctx, types.UID(request.AuditID(ctx)))
 	if err := t.events.Init(level, t); err != nil {
 		return nil, r // a context can be initialized once, and this one is new
@@ -92,11 +104,13 @@ func begin(a Auditor, w http.ResponseWriter, r *http.Request) (*trail, *http.Req
 }
 
 // ProcessEvents completes an event with what the chain knows of its request, and passes it on.
-func (t *trail) ProcessEvents(events ...*auditinternal.Event) bool {
-	for _, e := range events {
+func (t *trail) ProcessEvents(list ...*auditinternal.Event) bool {
+	for _, e := range list {
 		complete(e, t)
+		t.annotate()
+		t.auditor.Process(e, t.annotations[:])
 	}
-	return t.auditor.ProcessEvents(events...)
+	return true
 }
 
 // complete stands in for the library's LogRequestMetadata, which believes X-Forwarded-For, as anybody can send it, and
@@ -108,21 +122,25 @@ func complete(e *auditinternal.Event, t *trail) {
 	}
 	e.Verb = t.asked.Verb
 	e.RequestURI = bounded(auditedURI(t.request.URL))
-	e.UserAgent = bounded(t.request.UserAgent())
+	if agent := t.request.Header["User-Agent"]; len(agent) > 0 {
+		e.UserAgent = bounded(agent[0])
+	}
 	e.SourceIPs = t.sources()
 	if who := t.asked.User; who != nil && e.User.Username == "" {
 		e.User = userInfo(who)
 	}
 	if t.asked.ResourceRequest {
-		refer(e, t.asked)
+		t.refer(e)
 	}
 	if e.ObjectRef != nil {
 		e.ObjectRef.Name = bounded(e.ObjectRef.Name)
 	}
-	annotate(e, t)
 }
 
-func (t *trail) sources() []string { return []string{hostOf(t.request.RemoteAddr)} }
+func (t *trail) sources() []string {
+	t.source[0] = hostOf(t.request.RemoteAddr)
+	return t.source[:]
+}
 
 func userInfo(who user.Info) authnv1.UserInfo {
 	info := authnv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
@@ -136,9 +154,10 @@ func userInfo(who user.Info) authnv1.UserInfo {
 }
 
 // refer names what the request is for. What a local handler found out about the object is kept.
-func refer(e *auditinternal.Event, a *authorizer.AttributesRecord) {
+func (t *trail) refer(e *auditinternal.Event) {
+	a := t.asked
 	if e.ObjectRef == nil {
-		e.ObjectRef = &auditinternal.ObjectReference{}
+		e.ObjectRef = &t.object
 	}
 	for _, part := range [...]struct {
 		to *string
@@ -156,24 +175,21 @@ func refer(e *auditinternal.Event, a *authorizer.AttributesRecord) {
 	}
 }
 
-func annotate(e *auditinternal.Event, t *trail) {
+// annotated is how many annotations are ours.
+const annotated = 7
+
+// annotate is in the order of the keys.
+func (t *trail) annotate() {
 	rec := t.record
-	annotations := make(map[string]string, len(e.Annotations)+7)
-	maps.Copy(annotations, e.Annotations)
-	for _, a := range [...]struct{ key, value string }{
-		{"authorization.k8s.io/decision", rec.decision},
-		{"authorization.k8s.io/reason", rec.reason},
-		{"portico.dev/credential", rec.credential},
-		{"portico.dev/served-by", rec.servedBy},
-		{"portico.dev/endpoint", rec.endpoint},
-		{"portico.dev/attempts", attemptsOf(rec)},
-		{"portico.dev/upgraded", upgradedOf(t.response)}, // the verb alone says get
-	} {
-		if a.value != "" {
-			annotations[a.key] = a.value
-		}
+	t.annotations = [annotated]auditlog.Annotation{
+		{Key: "authorization.k8s.io/decision", Value: rec.decision},
+		{Key: "authorization.k8s.io/reason", Value: rec.reason},
+		{Key: "portico.dev/attempts", Value: attemptsOf(rec)},
+		{Key: "portico.dev/credential", Value: rec.credential},
+		{Key: "portico.dev/endpoint", Value: rec.endpoint},
+		{Key: "portico.dev/served-by", Value: rec.servedBy},
+		{Key: "portico.dev/upgraded", Value: upgradedOf(t.response)}, // the verb alone says get
 	}
-	e.Annotations = annotations
 }
 
 // stage sends an event for a stage of an answer that has begun.
@@ -186,7 +202,10 @@ func (t *trail) stage(s auditinternal.Stage) {
 		t.events.SetEventResponseStatus(&metav1.Status{
 			Status: metav1.StatusFailure, Code: int32(t.response.code), Message: bounded(t.record.failure),
 		})
-	case status == nil || status.Code == 0:
+	case status == nil:
+		t.status.Code = int32(t.response.code)
+		t.events.SetEventResponseStatus(&t.status)
+	case status.Code == 0:
 		t.events.SetEventResponseStatusCode(int32(t.response.code))
 	}
 	t.events.ProcessEventStage(t.request.Context(), s)

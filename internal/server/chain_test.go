@@ -27,6 +27,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	auditlog "portico.dev/internal/audit"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
@@ -83,14 +84,20 @@ func (b *bench) Level(a authorizer.Attributes) audit.RequestAuditConfig {
 	}
 }
 
-// ProcessEvents implements Auditor.
-func (b *bench) ProcessEvents(events ...*auditinternal.Event) bool {
+// Process implements Auditor.
+func (b *bench) Process(e *auditinternal.Event, more []auditlog.Annotation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, e := range events {
-		b.events = append(b.events, e.DeepCopy())
+	e = e.DeepCopy()
+	for _, a := range more {
+		if a.Value != "" {
+			if e.Annotations == nil {
+				e.Annotations = map[string]string{}
+			}
+			e.Annotations[a.Key] = a.Value
+		}
 	}
-	return true
+	b.events = append(b.events, e)
 }
 
 type bench struct {

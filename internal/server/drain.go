@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
@@ -81,7 +80,7 @@ func (d *Drainer) filter() func(http.Handler) http.Handler {
 			}
 			defer d.leave()
 			recordFrom(r.Context()).draining = d.ending
-			info, _ := apirequest.RequestInfoFrom(r.Context())
+			info, _ := infoOf(r.Context())
 			// An upgraded stream (a console, a port-forward) has no clean end that we could give it: it gets the grace.
 			if request.LongRunning(info) && r.Header.Get("Upgrade") == "" {
 				ctx, cancel := context.WithCancel(r.Context())

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
@@ -151,7 +150,7 @@ func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			info, _ := apirequest.RequestInfoFrom(r.Context())
+			info, _ := infoOf(r.Context())
 			if request.LongRunning(info) {
 				next.ServeHTTP(w, r)
 				return

@@ -32,7 +32,7 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 	return func(next http.Handler) http.Handler {
 		reading, writing := seats(readers), seats(writers)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			info, _ := apirequest.RequestInfoFrom(r.Context())
+			info, _ := infoOf(r.Context())
 			room := reading
 			if mutating(info) {
 				room = writing

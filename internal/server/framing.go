@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"strconv"
-	"sync/atomic"
-	"time"
 )
 
 // framedConn is an HTTP/1.1 connection whose requests have one reading.
@@ -19,20 +17,8 @@ import (
 type framedConn struct {
 	net.Conn
 	scan framing
-	// stall is how long a write may wait for the other side to read. HTTP/2 connections have the library's.
-	stall time.Duration
-	// patient is set when the connection may become one of another protocol, in which a pause is no failure.
-	patient atomic.Bool
-}
-
-// Write implements net.Conn.
-func (c *framedConn) Write(p []byte) (int, error) {
-	if c.stall > 0 && !c.patient.Load() {
-		if err := c.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
-			return 0, err
-		}
-	}
-	return c.Conn.Write(p)
+	// below is told when the connection may become one of another protocol.
+	below *stallConn
 }
 
 const refusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
@@ -42,7 +28,7 @@ func (c *framedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	bad := c.scan.next(p[:n])
 	if c.scan.upgrades {
-		c.patient.Store(true)
+		c.below.patient.Store(true)
 	}
 	if bad != nil {
 		body := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":` + strconv.Quote(bad.Error()) + `,"reason":"BadRequest","code":400}`

@@ -76,8 +76,8 @@ func (s *Server) Run(ctx context.Context) error {
 		IdleTimeout:       s.limits.idle,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxConcurrentStreams, WriteByteTimeout: s.limits.stall,
-			SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second,
+			MaxConcurrentStreams: maxConcurrentStreams, // writes that wait are stallConn's business
+			SendPingTimeout:      30 * time.Second, PingTimeout: 15 * time.Second,
 		},
 	}
 	// What net/http says on its own account is about clients that break off handshakes: of interest only when asked for.

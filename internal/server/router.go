@@ -89,7 +89,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 // carry hands a request to the proxy, with what the APIService's annotations ask for.
 func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
 	rec := recordFrom(r.Context())
-	info, _ := apirequest.RequestInfoFrom(r.Context())
+	info, _ := infoOf(r.Context())
 	named := isLong(info, route.Options.LongRunningSubresources)
 	// The backend has places of its own, and whoever waits for it waits there. With a seat among those of everybody
 	// besides, one backend that hangs would keep everybody out.
@@ -126,7 +126,7 @@ func endsWithTheHouse(r *http.Request, draining context.Context) (context.Contex
 
 // groupVersionFor is groupVersionOf for a request whose path the chain has read already.
 func groupVersionFor(r *http.Request) (schema.GroupVersion, bool) {
-	if info, ok := apirequest.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.Path == r.URL.Path {
+	if info, ok := infoOf(r.Context()); ok && info.IsResourceRequest && info.Path == r.URL.Path {
 		return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, true
 	}
 	return groupVersionOf(r.URL.Path)
@@ -171,7 +171,7 @@ func unavailable(route *apiservice.Route) *apierrors.StatusError {
 const timeFormat = "2006-01-02T15:04:05Z"
 
 func notFound(r *http.Request) error {
-	info, _ := apirequest.RequestInfoFrom(r.Context())
+	info, _ := infoOf(r.Context())
 	resource := schema.GroupResource{}
 	name := ""
 	if info != nil {

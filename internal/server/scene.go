@@ -10,6 +10,7 @@ import (
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
@@ -25,7 +26,9 @@ type scene struct {
 
 	audited bool                         // events goes with the request
 	events  audit.AuditContext           // the library's, for what the local groups add
+	trail   trail                        // what is written down of the request
 	asked   *authorizer.AttributesRecord // what is asked of the authorizer, before impersonation; nil: not known yet
+	asking  authorizer.AttributesRecord  // room for it
 
 	deadline time.Time // zero: none
 	ended    atomic.Bool
@@ -65,6 +68,23 @@ func sceneOf(r *http.Request) (*scene, *http.Request) {
 	}
 	s := &scene{Facts: request.Facts{Context: r.Context()}}
 	return s, r.WithContext(s)
+}
+
+// ask is attributesOf with room of its own; a nil scene has none.
+func (s *scene) ask(ctx context.Context) (*authorizer.AttributesRecord, error) {
+	room := &authorizer.AttributesRecord{}
+	if s != nil {
+		room = &s.asking
+	}
+	return room, fillAttributes(ctx, room)
+}
+
+// infoOf is apirequest.RequestInfoFrom, sooner.
+func infoOf(ctx context.Context) (*apirequest.RequestInfo, bool) {
+	if s, ok := ctx.(*scene); ok && s.Info != nil { // nearly always
+		return s.Info, true
+	}
+	return apirequest.RequestInfoFrom(ctx)
 }
 
 // until gives the scene its deadline, before it is passed on.

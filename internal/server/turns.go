@@ -27,7 +27,7 @@ func turnsFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler) h
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
-			info, _ := apirequest.RequestInfoFrom(ctx)
+			info, _ := infoOf(ctx)
 			who, _ := apirequest.UserFrom(ctx)
 			watch := info.Verb == "watch"
 			if request.LongRunning(info) && !watch {

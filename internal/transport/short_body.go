@@ -14,8 +14,7 @@ import (
 // closed when there may be something left on it.
 type shortBody struct {
 	conn     *shortConn
-	stop     func() bool // ends the watch on the caller's context
-	reuse    bool        // the connection may be used again
+	reuse    bool // the connection may be used again
 	response *http.Response
 
 	mu     sync.Mutex // a Close may come while a Read waits
@@ -23,6 +22,12 @@ type shortBody struct {
 	chunks io.Reader  // nil: not chunked
 	err    error      // what every further Read returns
 	over   bool       // the connection was given back
+}
+
+// shortResponse is a response with its body.
+type shortResponse struct {
+	http.Response
+	body shortBody
 }
 
 // begin gives the response its body.
@@ -139,7 +144,7 @@ func (b *shortBody) finish(err error) {
 		return
 	}
 	b.over = true
-	watched := b.stop()
+	watched := b.conn.unwatch()
 	b.conn.giveBack(err == io.EOF && b.reuse && watched)
 }
 

@@ -30,6 +30,10 @@ type shortConn struct {
 	head []byte // of the request, and then of the response
 	ends []int  // of the lines in head
 
+	cutter func()      // is cut, made once
+	ender  ender       // the request's context, if it is one
+	stop   func() bool // otherwise: ends the watch on it
+
 	heading atomic.Bool           // the response's head is awaited
 	reads   atomic.Uint64         // counts those that brought something
 	why     atomic.Pointer[error] // why the lane gave the request up
@@ -49,6 +53,7 @@ func newShortConn(s *short, tc *tls.Conn, w *wire) (*shortConn, error) {
 			return nil, err
 		}
 	}
+	c.cutter = c.cut
 	return c, nil
 }
 
@@ -114,14 +119,14 @@ func (c *shortConn) roundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	ctx := r.Context()
-	stop := afterFunc(ctx, c.cut)
+	c.watch(ctx)
 	c.in = readers.Get().(*bufio.Reader)
 	c.in.Reset(c)
 	c.heading.Store(true)
 	resp, reuse, err := c.exchange(r)
 	c.heading.Store(false)
 	if err != nil {
-		stop()
+		c.unwatch()
 		c.giveBack(false)
 		if why := c.why.Load(); why != nil {
 			err = *why
@@ -132,9 +137,9 @@ func (c *shortConn) roundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	c.lane.answered()
-	body := &shortBody{conn: c, stop: stop, reuse: reuse, response: resp}
-	body.begin()
-	return resp, nil
+	resp.body = shortBody{conn: c, reuse: reuse, response: &resp.Response}
+	resp.body.begin()
+	return &resp.Response, nil
 }
 
 // giveBack ends the request of the connection.
@@ -151,7 +156,7 @@ func (c *shortConn) giveBack(again bool) {
 }
 
 // exchange writes the request and reads a head that is not an interim one.
-func (c *shortConn) exchange(r *http.Request) (*http.Response, bool, error) {
+func (c *shortConn) exchange(r *http.Request) (*shortResponse, bool, error) {
 	if _, err := c.tls.Write(c.head); err != nil {
 		return nil, false, fmt.Errorf("%w: %w", errStale, err)
 	}
@@ -173,14 +178,6 @@ func (c *shortConn) exchange(r *http.Request) (*http.Response, bool, error) {
 
 // maxInterim bounds the interim responses before the real one.
 const maxInterim = 10
-
-// afterFunc is context.AfterFunc, without its costs where the context can do it by itself.
-func afterFunc(ctx context.Context, f func()) func() bool {
-	if able, ok := ctx.(interface{ AfterFunc(func()) func() bool }); ok {
-		return able.AfterFunc(f)
-	}
-	return context.AfterFunc(ctx, f)
-}
 
 // writeHead makes the head of the request in c.head. Errors are about the request: nothing was sent.
 func (c *shortConn) writeHead(r *http.Request) error {

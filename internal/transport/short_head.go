@@ -18,20 +18,20 @@ var (
 )
 
 // readResponse reads one head. reuse is whether the connection can carry another request when the body is over.
-func (c *shortConn) readResponse(r *http.Request, budget *int64) (*http.Response, bool, error) {
+func (c *shortConn) readResponse(r *http.Request, budget *int64) (*shortResponse, bool, error) {
 	text, err := c.readLines(budget)
 	if err != nil {
 		return nil, false, err
 	}
-	resp := &http.Response{Request: r, ProtoMajor: 1}
+	resp := &shortResponse{Response: http.Response{Request: r, ProtoMajor: 1}}
 	status := text[:c.ends[0]]
-	if !parseStatus(resp, status) {
+	if !parseStatus(&resp.Response, status) {
 		return nil, false, fmt.Errorf("%w: status line %s", errMalformed, strconv.Quote(status[:min(len(status), 64)]))
 	}
 	if resp.Header, err = parseHeader(text, c.ends); err != nil {
 		return nil, false, err
 	}
-	reuse, err := frame(resp)
+	reuse, err := frame(&resp.Response)
 	return resp, reuse, err
 }
 

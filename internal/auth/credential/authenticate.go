@@ -88,7 +88,7 @@ func WithAuthenticated(u user.Info) user.Info {
 	return &user.DefaultInfo{
 		Name:   u.GetName(),
 		UID:    u.GetUID(),
-		Groups: append(slices.Clone(groups), user.AllAuthenticated),
+		Groups: append(append(make([]string, 0, len(groups)+1), groups...), user.AllAuthenticated),
 		Extra:  u.GetExtra(),
 	}
 }

@@ -132,9 +132,10 @@ func ExtraKey(suffix string) string {
 func isControl(r rune) bool { return r < 0x20 || r == 0x7f }
 
 func (n Headers) checkSize(h http.Header) error {
+	n = n.plainly()
 	size := 0
 	for name, values := range h {
-		if !n.names(normalize(name)) {
+		if !n.names(name) {
 			continue
 		}
 		for _, v := range values {
@@ -150,30 +151,87 @@ func (n Headers) checkSize(h http.Header) error {
 // Strip removes every identity header from a request, in any spelling, and from its trailers. Underscores count as
 // dashes because servers exist that read X_Remote_User as X-Remote-User (attack row A8: CVE-2025-64484 and others).
 func (n Headers) Strip(r *http.Request) {
+	n = n.plainly()
 	for _, h := range []http.Header{r.Header, r.Trailer} {
 		for name := range h {
-			if norm := normalize(name); wellKnown.names(norm) || n.names(norm) {
+			if wellKnown.names(name) || n.names(name) {
 				delete(h, name)
 			}
 		}
 	}
 }
 
-func (n Headers) names(normal string) bool {
-	for _, list := range [][]string{n.Username, n.UID, n.Group} {
+// plainly is n with names that begins can compare. What was configured is nearly always so.
+func (n Headers) plainly() Headers {
+	for _, list := range [...]*[]string{&n.Username, &n.UID, &n.Group, &n.ExtraPrefix} {
+		for i, name := range *list {
+			if !plain(name) {
+				*list = slices.Clone(*list)
+				(*list)[i] = normalize(name)
+			}
+		}
+	}
+	return n
+}
+
+// names reports whether a header is one of these, in any spelling.
+func (n Headers) names(header string) bool {
+	if !plain(header) {
+		header = normalize(header)
+	}
+	for _, list := range [...][]string{n.Username, n.UID, n.Group} {
 		for _, name := range list {
-			if normalize(name) == normal {
+			if len(header) == len(name) && begins(header, name) {
 				return true
 			}
 		}
 	}
 	for _, prefix := range n.ExtraPrefix {
-		if strings.HasPrefix(normal, normalize(prefix)) {
+		if begins(header, prefix) {
 			return true
 		}
 	}
 	return false
 }
+
+// plain reports whether a name is nothing but visible ASCII, as is every one that net/http lets through.
+func plain(name string) bool {
+	for i := range len(name) {
+		if name[i] <= ' ' || name[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// begins is strings.HasPrefix for names as they are compared here. Every request is looked at, each of its headers with
+// each name: nothing is allocated.
+func begins(name, prefix string) bool {
+	if len(name) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if folded[name[i]] != folded[prefix[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+// folded is a byte of a name in lower case, an underscore as a dash.
+var folded = func() (t [256]byte) {
+	for c := range t {
+		switch {
+		case 'A' <= c && c <= 'Z':
+			t[c] = byte(c) + 'a' - 'A'
+		case c == '_':
+			t[c] = '-'
+		default:
+			t[c] = byte(c)
+		}
+	}
+	return t
+}()
 
 func normalize(name string) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "_", "-")
