@@ -32,13 +32,15 @@ func TestDeployedFlagsExist(t *testing.T) {
 		program string
 		line    *regexp.Regexp // lines that hold flags of the program
 	}{
-		"../deploy/systemd/aggregator.service":        {"aggregator", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
-		"../deploy/systemd/extserver.service":         {"extserver", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
-		"../deploy/extserver/base/deployment.yaml":    {"extserver", regexp.MustCompile(`(?m)^ +- --.*$`)},
-		"../deploy/extserver/base/kustomization.yaml": {"extserver", regexp.MustCompile(`(?m)^# +extserver manifests .*$`)},
+		"../deploy/aggregator/base/front.yaml":              {"aggregator", regexp.MustCompile(`(?m)^ +- --.*$`)},
+		"../deploy/aggregator/overlays/replicas/flags.yaml": {"aggregator", regexp.MustCompile(`(?m)value: --.*$`)},
+		"../deploy/systemd/aggregator.service":              {"aggregator", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
+		"../deploy/systemd/extserver.service":               {"extserver", regexp.MustCompile(`(?m)^(ExecStart=|#   Environment=).*$`)},
+		"../deploy/extserver/base/deployment.yaml":          {"extserver", regexp.MustCompile(`(?m)^ +- --.*$`)},
+		"../deploy/extserver/base/kustomization.yaml":       {"extserver", regexp.MustCompile(`(?m)^# +extserver manifests .*$`)},
 	}
 	for file, tt := range tests {
-		t.Run(filepath.Base(file), func(t *testing.T) {
+		t.Run(strings.TrimPrefix(file, "../deploy/"), func(t *testing.T) {
 			data, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)

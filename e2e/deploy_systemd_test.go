@@ -1,0 +1,188 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"portico.dev/e2e/programs"
+)
+
+// exposure is the worst mark, in tenths, that systemd-analyze may give a unit; without settings it is 96.
+const exposure = "20"
+
+// The units are what systemd reads without complaint. Where systemd is not installed a small reader of ours looks at their
+// form, and at the settings that must not be missing, everywhere.
+func TestUnitsAreSound(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"aggregator", "extserver"} {
+		t.Run(program, func(t *testing.T) {
+			file := "../deploy/systemd/" + program + ".service"
+			checkUnit(t, file)
+			analyze, err := exec.LookPath("systemd-analyze")
+			if err != nil {
+				t.Log("systemd-analyze is not installed: only the form of the unit was looked at")
+				return
+			}
+			// As installed: systemd looks for the program too.
+			unit := filepath.Join(t.TempDir(), program+".service")
+			text := strings.ReplaceAll(readFile(t, file), "/usr/local/bin/", binaries+"/")
+			if err := os.WriteFile(unit, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(analyze, "verify", "--man=no", unit).CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("systemd-analyze verify: %v: %s", err, out)
+			}
+			if out, err := exec.Command(analyze, "security", "--offline=true", "--threshold="+exposure, unit).CombinedOutput(); err != nil {
+				t.Errorf("systemd-analyze security: %v: %s", err, out)
+			}
+		})
+	}
+}
+
+var (
+	unitSection = regexp.MustCompile(`^\[(Unit|Service|Install)\]$`)
+	unitSetting = regexp.MustCompile(`^([A-Z][A-Za-z]+)=(.*)$`)
+)
+
+// checkUnit reads a unit: comments, sections that services have, settings once each, and those that must be there.
+func checkUnit(t *testing.T, file string) {
+	t.Helper()
+	section, settings := "", map[string]string{}
+	for i, line := range strings.Split(readFile(t, file), "\n") {
+		where := fmt.Sprintf("%s:%d", filepath.Base(file), i+1)
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case unitSection.MatchString(line):
+			section = line
+		case section == "" || !unitSetting.MatchString(line):
+			t.Errorf("%s: %q is neither a section nor a setting in one", where, line)
+		default:
+			match := unitSetting.FindStringSubmatch(line)
+			key := section + match[1]
+			if _, twice := settings[key]; twice {
+				t.Errorf("%s: %s is set twice", where, key)
+			}
+			settings[key] = strings.TrimSpace(match[2])
+		}
+	}
+	for key, want := range map[string]string{
+		"[Service]Type": "notify", "[Service]NotifyAccess": "main", "[Service]WatchdogSec": "60s", "[Service]Restart": "on-failure",
+		"[Service]DynamicUser": "yes", "[Service]NoNewPrivileges": "yes", "[Service]ProtectSystem": "strict", "[Service]ProtectHome": "yes",
+		"[Service]PrivateDevices": "yes", "[Service]MemoryDenyWriteExecute": "yes", "[Service]CapabilityBoundingSet": "",
+		"[Service]AmbientCapabilities": "", "[Service]RestrictNamespaces": "yes", "[Service]SystemCallFilter": "@system-service",
+		"[Service]SystemCallArchitectures": "native", "[Service]KillSignal": "SIGTERM", "[Install]WantedBy": "multi-user.target",
+	} {
+		if got, ok := settings[key]; !ok || got != want {
+			t.Errorf("%s: %s is %q, want %q", filepath.Base(file), key, got, want)
+		}
+	}
+}
+
+// Both programs speak to the service manager as their units promise: ready when they answer and not before, alive as often as
+// it asks, and stopping at once on SIGTERM.
+func TestTheServiceManagerIsTold(t *testing.T) {
+	t.Parallel()
+	front := notified(t, "aggregator", "serve", "--data-dir", filepath.Join(t.TempDir(), "data"), "--secure-port", "0", "--access-log=false")
+	front.await("READY=1")
+	kubeconfig := front.argument("--data-dir") + "/admin.kubeconfig"
+	env := []string{"KUBECONFIG=" + kubeconfig}
+	if got := output(t, env, "kubectl", "get", "--raw", "/readyz"); got != "ok" {
+		t.Errorf("ready, and /readyz says %q", got)
+	}
+	extension := notified(t, "extserver", "serve", "--kubeconfig", kubeconfig, "--bind-address", "127.0.0.1", "--secure-port", "0", "--service-name", "told")
+	extension.await("READY=1")
+	if got := output(t, env, "kubectl", "get", "apiservice", "v1.metrics.k8s.io", "-o", "jsonpath={.spec.service.name}"); got != "told" {
+		t.Errorf("ready, and the APIService names %q", got)
+	}
+	for _, s := range []*service{front, extension} {
+		s.await("WATCHDOG=1")
+		s.await("WATCHDOG=1")
+	}
+	for _, s := range []*service{extension, front} {
+		s.stop()
+	}
+}
+
+// service is a program under a service manager that is this test.
+type service struct {
+	t       *testing.T
+	conn    *net.UnixConn
+	process *programs.Process
+	args    []string
+	heard   []string
+}
+
+func notified(t *testing.T, program string, args ...string) *service {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "n") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "NOTIFY_SOCKET=" + socket, "WATCHDOG_USEC=200000"}
+	p, err := startProcess(program, dir, env, program, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Finish(t)
+		p.Show(t)
+	})
+	return &service{t: t, conn: conn, process: p, args: args}
+}
+
+func (s *service) argument(flag string) string { return s.args[slices.Index(s.args, flag)+1] }
+
+// await reads until state was said.
+func (s *service) await(state string) {
+	s.t.Helper()
+	if err := s.conn.SetReadDeadline(time.Now().Add(programs.Patience)); err != nil {
+		s.t.Fatal(err)
+	}
+	buffer := make([]byte, 256)
+	for {
+		n, err := s.conn.Read(buffer)
+		if err != nil {
+			s.t.Fatalf("waiting for %s after %v: %v", state, s.heard, err)
+		}
+		said := string(buffer[:n])
+		s.heard = append(s.heard, said)
+		if said == state {
+			return
+		}
+		if said != "WATCHDOG=1" {
+			s.t.Fatalf("it said %v, want %s", s.heard, state)
+		}
+	}
+}
+
+// stop ends the process as systemd does.
+func (s *service) stop() {
+	s.t.Helper()
+	if code, err := s.process.Stop(syscall.SIGTERM); err != nil || code != 0 {
+		s.t.Errorf("ended with %d, %v", code, err)
+	}
+	s.await("STOPPING=1")
+	if err := s.conn.SetReadDeadline(time.Now()); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.conn.Read(make([]byte, 256)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		s.t.Error("it said something after STOPPING=1")
+	}
+}
