@@ -1,0 +1,146 @@
+package differential
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"portico.dev/e2e/programs"
+)
+
+var (
+	left      = flag.String("left", "", "kubeconfig of one server; default a front door of its own")
+	right     = flag.String("right", "", "kubeconfig of the other; default a front door of its own, over an external etcd and with other flags")
+	knownFile = flag.String("known", "", "file of known differences; default none")
+	directory = flag.String("programs", "", "directory of the aggregator to test; default one built from the tree")
+)
+
+// ours: nobody named other servers.
+var ours bool
+
+// asked is what both servers said, once for all tests.
+var asked struct {
+	steps       []step
+	left, right []map[string]string
+}
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "d") // short, because a socket's path is
+	if err != nil {
+		return failed(err)
+	}
+	defer os.RemoveAll(dir)
+	fronts, err := servers(dir)
+	if err == nil {
+		err = askBoth()
+	}
+	if err == nil {
+		code = m.Run()
+	}
+	for _, p := range fronts {
+		ended, stopping := p.Stop(os.Interrupt)
+		if stopping != nil || ended != 0 {
+			err = errors.Join(err, stopping, fmt.Errorf("a front door ended with %d\n%s", ended, p.Output()))
+		}
+	}
+	if err != nil {
+		return failed(err)
+	}
+	return code
+}
+
+func failed(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// servers starts what was not given. The right one is a replica of the left that differs as much as one may that must say the
+// same: etcd is external to it, it stores objects in another form, and it does not lead, so what controllers make comes from
+// the other.
+func servers(dir string) (fronts []*programs.Process, err error) {
+	if *left != "" && *right != "" {
+		return nil, nil
+	}
+	if *left != "" || *right != "" {
+		return nil, errors.New("give both -left and -right, or neither")
+	}
+	built := *directory
+	if built == "" {
+		built = dir
+		if err := programs.Build(built, "aggregator"); err != nil {
+			return nil, err
+		}
+	}
+	ours = true
+	socket := filepath.Join(dir, "etcd")
+	start := func(name string, args ...string) (string, error) {
+		home := filepath.Join(dir, name)
+		if err := os.Mkdir(home, 0o700); err != nil {
+			return "", err
+		}
+		p, kubeconfig, err := programs.StartDev(built, home, nil, args...)
+		if p != nil {
+			fronts = append([]*programs.Process{p}, fronts...) // the one that lends its etcd is stopped last
+		}
+		return kubeconfig, err
+	}
+	if *left, err = start("left", "--etcd-unix-socket", socket); err != nil {
+		return fronts, err
+	}
+	*right, err = start("right", "--etcd-servers", "unix://"+socket, "--storage-media-type", "application/json",
+		"--enable-priority-and-fairness=true", "--goaway-chance", "0.02", "--request-timeout", "50s", "--logging-format", "json")
+	return fronts, err
+}
+
+func askBoth() (err error) {
+	if asked.steps, err = steps(); err != nil {
+		return err
+	}
+	if asked.left, err = askOne(*left, asked.steps); err != nil {
+		return err
+	}
+	asked.right, err = askOne(*right, asked.steps)
+	return err
+}
+
+// Both servers say the same, but for what is known.
+func TestDifferential(t *testing.T) {
+	var list []known
+	if *knownFile != "" {
+		read(t, *knownFile, &list)
+	}
+	found := compare(asked.steps, asked.left, asked.right)
+	unexplained, idle := explain(found, list)
+	for _, d := range unexplained {
+		t.Errorf("%s", d)
+	}
+	for _, k := range idle {
+		t.Errorf("%s: %s is listed as a difference, and there is none: take it out of %s", k.Step, k.Field, *knownFile)
+	}
+	for _, k := range list {
+		if strings.TrimSpace(k.Why) == "" {
+			t.Errorf("%s: %s is listed without a reason", k.Step, k.Field)
+		}
+	}
+	t.Logf("%d requests, %d differences, %d of them explained", len(asked.steps), len(found), len(found)-len(unexplained))
+}
+
+func read(t *testing.T, file string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(data, into); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
