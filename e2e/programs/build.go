@@ -20,10 +20,15 @@ var recipes = map[string]recipe{
 	"mappers":    nested("e2e/mappers", "."),
 	"prometheus": prometheus,
 
-	"sample-apiserver":   nested("e2e/thirdparty/sampleapiserver", "k8s.io/sample-apiserver"),
-	"metrics-server":     nested("e2e/thirdparty/metricsserver", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
-	"test-adapter":       nested("e2e/thirdparty/custommetrics", "sigs.k8s.io/custom-metrics-apiserver/test-adapter"),
-	"prometheus-adapter": nested("e2e/thirdparty/prometheusadapter", "sigs.k8s.io/prometheus-adapter/cmd/adapter"),
+	"manager":   nested("e2e/clients/manager", "."),
+	"installer": nested("e2e/clients/installer", "."),
+	"operator":  ours("./e2e/clients/operator"),
+	"informers": ours("./e2e/clients/informers"),
+
+	"sample-apiserver":   tool("e2e/thirdparty/sampleapiserver", "k8s.io/sample-apiserver"),
+	"metrics-server":     tool("e2e/thirdparty/metricsserver", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
+	"test-adapter":       tool("e2e/thirdparty/custommetrics", "sigs.k8s.io/custom-metrics-apiserver/test-adapter"),
+	"prometheus-adapter": tool("e2e/thirdparty/prometheusadapter", "sigs.k8s.io/prometheus-adapter/cmd/adapter"),
 }
 
 // Build builds the named programs into dir, each as a file of its name.

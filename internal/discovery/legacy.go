@@ -14,6 +14,9 @@ import (
 //
 // A subresource whose resource is not served (custom.metrics.k8s.io has such) gets a resource without verbs and kind to
 // hang on; clients drop that and keep its subresource.
+//
+// What hangs on no name at all is left out: nothing can be asked for there, and a document is not refused for it. Servers
+// on custom-metrics-apiserver list "/custommetrics" as long as they do not say which metrics they have.
 func fromLegacy(gv schema.GroupVersion, list *metav1.APIResourceList) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	var resources []apidiscoveryv2.APIResourceDiscovery
 	place := map[string]int{}
@@ -37,7 +40,7 @@ func fromLegacy(gv schema.GroupVersion, list *metav1.APIResourceList) ([]apidisc
 	}
 	for _, r := range list.APIResources {
 		name, sub, ok := strings.Cut(r.Name, "/")
-		if !ok {
+		if !ok || name == "" {
 			continue
 		}
 		at, ok := place[name]

@@ -1,0 +1,87 @@
+package clients
+
+import (
+	"os"
+	"testing"
+
+	"portico.dev/e2e/compat"
+)
+
+// client is one of those that run, or are run.
+type client interface {
+	party() *compat.Party
+	// begin starts it and puts it through the steps that are its own.
+	begin(t *testing.T, w *world)
+	// works makes it do all that it is for, in a namespace, under a name that was not used before.
+	works(t *testing.T, w *world, namespace, name string)
+	// emptied is called when its namespace has gone.
+	emptied(t *testing.T, w *world, namespace, name string)
+}
+
+func TestClients(t *testing.T) {
+	w := newWorld(t)
+	lead := &manager{}
+	others := []client{&operator{}, &informers{of: watchLists, name: "watch-lists"},
+		&informers{of: lists, name: "lists", env: []string{"KUBE_FEATURE_WatchListClient=false"}}, &installer{}, &kubectl{}}
+	together(t, "manager", []client{lead}, func(t *testing.T, c client) { c.begin(t, w) }) // makes the CRD that others follow
+	together(t, "begun", others, func(t *testing.T, c client) { c.begin(t, w) })
+	all := append(others, lead)
+
+	w.rotate()
+	each(t, rotated, all, func(t *testing.T, c client) { c.works(t, w, "rotated", "rotated") })
+
+	w.namespace(t, "restarted")
+	made := w.restart("restarted")
+	each(t, restarted, all, func(t *testing.T, c client) {
+		c.works(t, w, "restarted", "restarted")
+		if i, ok := c.(*informers); ok {
+			i.saw(t, "restarted", made)
+		}
+	})
+
+	w.reregister("v1.apps", "v1.rbac.authorization.k8s.io", "v1.clients.portico.dev", "v1.shop.portico.dev")
+	each(t, registered, all, func(t *testing.T, c client) { c.works(t, w, "registered", "registered") })
+
+	w.unregister(dead, "") // namespaces wait for what nobody has ever seen
+	w.namespace(t, "emptied")
+	together(t, "before", all, func(t *testing.T, c client) { c.works(t, w, "emptied", "before") })
+	w.empty(t, "emptied")
+	each(t, emptied, all, func(t *testing.T, c client) {
+		c.emptied(t, w, "emptied", "before")
+		c.works(t, w, "emptied", "after")
+	})
+
+	w.backend.Ended = true
+	if _, err := w.backend.Stop(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	together(t, "desert", all, func(t *testing.T, c client) {
+		if i, ok := c.(*installer); ok {
+			book.Step(t, helm, desert, func(t *testing.T) { i.works(t, w, "desert", "desert") })
+		}
+	})
+}
+
+// each puts the clients through a step of all of them.
+func each(t *testing.T, what string, clients []client, run func(*testing.T, client)) {
+	t.Helper()
+	together(t, what, clients, func(t *testing.T, c client) {
+		book.Step(t, c.party(), what, func(t *testing.T) { run(t, c) })
+	})
+}
+
+// together runs something for each of the clients at once, and waits for all. What comes after a failure would fail for
+// its reason and tell another, so that is the end.
+func together(t *testing.T, what string, clients []client, run func(*testing.T, client)) {
+	t.Helper()
+	if !t.Run(what, func(t *testing.T) {
+		for _, c := range clients {
+			t.Run(c.party().Name, func(t *testing.T) {
+				t.Parallel()
+				run(t, c)
+			})
+		}
+	}) {
+		t.FailNow()
+	}
+}

@@ -1,0 +1,70 @@
+package clients
+
+import "portico.dev/e2e/compat"
+
+// What is done to all of them.
+const (
+	restarted  = "restart of the front door, which then shows everybody the new authority's certificate"
+	rotated    = "another authority of the serving certificate, with overlap"
+	registered = "deletion and re-creation of an APIService that it uses"
+	emptied    = "deletion of the namespace that it works in"
+)
+
+// survives are the steps of everybody.
+func survives(first ...string) (steps []compat.Step) {
+	for _, what := range append(first, rotated, restarted, registered, emptied) {
+		steps = append(steps, compat.Step{What: what})
+	}
+	return steps
+}
+
+const (
+	leads      = "leader election"
+	everyVerb  = "get, list, create, update, patches (merge, JSON, strategic), apply, status, scale, token, binding, eviction, delete, deletecollection"
+	reconciles = "typed, unstructured and metadata watches, finalizers, owned objects, conditions, events"
+
+	grants  = "Roles and RoleBindings for service accounts with an annotation, as a service account of few rights"
+	refuses = "what it has not got itself it cannot give"
+
+	follows = "typed (protobuf), dynamic and metadata informers of local kinds, custom resources and a remote group"
+
+	typed = "apply, diff, label, scale, get, wait, api-resources, auth can-i, delete, while a backend is dead"
+
+	cycle  = "install, upgrade, rollback, history, uninstall of a chart with a CRD, while a backend is dead"
+	desert = "the same when every extension server is dead"
+)
+
+var (
+	controllerRuntime = &compat.Party{
+		Name: "controller-runtime", Module: "sigs.k8s.io/controller-runtime", In: "e2e/clients/manager",
+		Is:    "A manager that reconciles a CRD of its own, and watches service accounts and a resource of an extension server.",
+		Steps: survives(leads, everyVerb, reconciles),
+	}
+	clientGo = &compat.Party{
+		Name: "client-go, an operator of service accounts", Module: "k8s.io/client-go",
+		Is:    "A controller with a service account's token and as few rights as it needs.",
+		Steps: survives(grants, refuses),
+	}
+	watchLists = &compat.Party{
+		Name: "client-go, shared informers that watch-list", Module: "k8s.io/client-go",
+		Is:    "Informers as they are by default. No event may be missing, none may come twice.",
+		Steps: survives(follows),
+	}
+	lists = &compat.Party{
+		Name: "client-go, shared informers that list and watch", Module: "k8s.io/client-go",
+		Is:    "The same with KUBE_FEATURE_WatchListClient=false, as older releases do.",
+		Steps: survives(follows),
+	}
+	helm = &compat.Party{
+		Name: "Helm", Module: "helm.sh/helm/v4", In: "e2e/clients/installer",
+		Is:    "Helm's library with the Secrets driver and a chart of a Deployment, Service, ConfigMap, ServiceAccount, Role, RoleBinding and a CRD with an object of it.",
+		Steps: survives(cycle, desert),
+	}
+	commandLine = &compat.Party{
+		Name: "kubectl", Module: "k8s.io/kubectl", In: "e2e/kubectl",
+		Is:    "Module v0.x.y is kubectl v1.x.y. Beside these steps, the stories in e2e/testdata are typed with it.",
+		Steps: survives(typed),
+	}
+
+	parties = []*compat.Party{commandLine, controllerRuntime, clientGo, watchLists, lists, helm}
+)

@@ -1,0 +1,141 @@
+package compat
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Party is a piece of software that somebody else wrote, or that imitates such a piece.
+type Party struct {
+	// Name is what failures and the page call it.
+	Name string
+	// Module is the path of the Go module that it comes from; empty when it is ours, in somebody's manner.
+	Module string
+	// In is the directory of the go.mod file that pins Module, from our root; empty for our root itself.
+	In string
+	// Version is printed when there is no Module.
+	Version string
+	// Is says in one sentence what it is and how it was run.
+	Is string
+	// Steps are all it is put through, in the order of the page.
+	Steps []Step
+
+	mu   sync.Mutex // guards logs
+	logs string
+}
+
+// Step is one thing that a party does or survives.
+type Step struct {
+	// What is exercised.
+	What string
+	// Differs is how it goes otherwise than with kube-apiserver, and why; empty when it does not.
+	Differs string
+}
+
+// LogsIn says where the logs of the party are from now on.
+func (p *Party) LogsIn(path string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.logs = path
+}
+
+func (p *Party) log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.logs == "" {
+		return "the test's output"
+	}
+	return p.logs
+}
+
+// Book is a chapter of the page in the making.
+type Book struct {
+	title   string
+	parties []*Party
+
+	mu     sync.Mutex // guards passed
+	passed map[string]bool
+}
+
+// Open opens the chapter of that title.
+func Open(title string, parties ...*Party) *Book {
+	return &Book{title: title, parties: parties, passed: map[string]bool{}}
+}
+
+// Step runs one declared step of a party as a subtest, and reports whether it passed. The steps of a party that build on each
+// other are for the caller to end when one fails.
+func (b *Book) Step(t *testing.T, p *Party, what string, run func(t *testing.T)) bool {
+	t.Helper()
+	if !slices.Contains(b.parties, p) || !slices.ContainsFunc(p.Steps, func(s Step) bool { return s.What == what }) {
+		t.Errorf("%s: step %q is not declared: it would be missing from the page", p.Name, what)
+		return false
+	}
+	ok := t.Run(what, func(t *testing.T) {
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("third party %s, step %q failed; logs: %s", p.Name, what, p.log())
+			}
+		})
+		run(t)
+	})
+	if ok {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.passed[key(p, what)] = true
+	}
+	return ok
+}
+
+// Close compares the chapter with the page, or writes it there. Call it after m.Run.
+func (b *Book) Close(update bool) error {
+	missed := b.missed()
+	switch {
+	case update && len(missed) > 0:
+		return fmt.Errorf("compatibility page not written: not passed in this run: %s", strings.Join(missed, ", "))
+	case !partial() && len(missed) > 0:
+		return fmt.Errorf("docs/compatibility.md would claim what was not passed: %s", strings.Join(missed, ", "))
+	}
+	chapter, err := b.render()
+	if err != nil {
+		return err
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return err
+	}
+	return compare(filepath.Join(root, "docs", "compatibility.md"), b.title, chapter, update)
+}
+
+func (b *Book) missed() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var missed []string
+	for _, p := range b.parties {
+		for _, s := range p.Steps {
+			if k := key(p, s.What); !b.passed[k] {
+				missed = append(missed, k)
+			}
+		}
+	}
+	return missed
+}
+
+func key(p *Party, what string) string { return p.Name + ": " + what }
+
+// partial reports whether only some tests were asked for, so that nothing can be said of the others.
+func partial() bool {
+	for _, name := range []string{"test.run", "test.skip", "test.list"} {
+		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
+			return true
+		}
+	}
+	return testing.Short()
+}
+
+var errStale = errors.New("run its tests with -args -update, and look at the difference")

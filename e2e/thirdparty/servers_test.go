@@ -1,0 +1,44 @@
+package thirdparty
+
+import "testing"
+
+// Two front doors, because two of the servers want the same group, and one of them a front door with a short patience.
+func TestExtensionServers(t *testing.T) {
+	t.Run("storing and measuring", func(t *testing.T) {
+		t.Parallel()
+		d := openDoor(t, "front-1")
+		sample, measured, custom := newSample(t, d), newMetricsServer(t, d), newTestAdapter(t, d)
+		d.live(t, exercise{sample, exerciseSample}, exercise{measured, exerciseMetricsServer}, exercise{custom, exerciseTestAdapter})
+	})
+	t.Run("old and upgrading", func(t *testing.T) {
+		t.Parallel()
+		d := openDoor(t, "front-2", "--request-timeout", patience.String(), "--audit-log-path", "audit.log")
+		adapter, consoles := newPrometheusAdapter(t, d), newUpgrader(t, d)
+		d.live(t, exercise{adapter, exercisePrometheusAdapter}, exercise{consoles, exerciseUpgrader})
+	})
+}
+
+type exercise struct {
+	server *third
+	run    func(t *testing.T, s *third)
+}
+
+// live starts and registers servers, asks each for everything it has, and puts them through their lives.
+func (d *door) live(t *testing.T, all ...exercise) {
+	for _, e := range all {
+		e.server.start(t)
+		e.server.register(t)
+	}
+	t.Run("at work", func(t *testing.T) {
+		for _, e := range all {
+			t.Run(e.server.name, func(t *testing.T) {
+				t.Parallel()
+				e.run(t, e.server)
+			})
+		}
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	d.survive(t)
+}

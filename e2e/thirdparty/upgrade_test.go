@@ -1,0 +1,174 @@
+package thirdparty
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"portico.dev/e2e/compat"
+)
+
+const (
+	upgradeTrust     = "its own check of the client certificate, of X-Remote-User and of X-Remote-Group"
+	upgradeRights    = "its own question about rights, by a SubjectAccessReview in protobuf"
+	upgradeAction    = "an action: PUT without a body, answered 202 without one"
+	upgradeDiscovery = "legacy discovery only, of nothing but subresources"
+	upgradeOpenAPI   = "OpenAPI v2 only: its v3 document is made of it"
+	upgradeRefused   = "an upgrade that it refuses: its 409 is passed on"
+	upgradeConsole   = "a websocket console that is silent for three times the request timeout, and answers then"
+)
+
+// patience is the request timeout of the front door of the consoles, in place of the usual minute.
+const patience = 5 * time.Second
+
+const upgradeGroup = "subresources.vm.example.com"
+
+var (
+	upgradeV1 = schema.GroupVersion{Group: upgradeGroup, Version: "v1"}
+	plain     = scheme.Codecs.WithoutConversion()
+)
+
+var upgrader = &compat.Party{
+	Name: "a server in KubeVirt's manner", Version: "(ours)",
+	Is: "KubeVirt's virt-api needs a cluster to run in. This one, of some hundred lines, does what it does to a front door.",
+	Steps: life(
+		compat.Step{What: upgradeTrust}, compat.Step{What: upgradeRights}, compat.Step{What: upgradeAction}, compat.Step{What: upgradeDiscovery},
+		compat.Step{What: upgradeOpenAPI}, compat.Step{What: upgradeRefused}, compat.Step{What: upgradeConsole},
+	),
+}
+
+func newUpgrader(t *testing.T, d *door) *third {
+	s := newThird(t, d, upgrader, "consoles", []rbacv1.PolicyRule{{
+		APIGroups: []string{authorizationv1.GroupName}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"},
+	}}, upgradeV1)
+	s.runner = &consoles{third: s}
+	s.serves = func(ctx context.Context, config *rest.Config) error { return act(ctx, config, "running") }
+	return s
+}
+
+const machines = "/apis/" + upgradeGroup + "/v1/namespaces/default/virtualmachineinstances/"
+
+// act pauses a machine.
+func act(ctx context.Context, config *rest.Config, name string) error {
+	config = rest.CopyConfig(config)
+	config.NegotiatedSerializer, config.GroupVersion, config.APIPath = plain, &upgradeV1, "/apis"
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return err
+	}
+	code := 0
+	err = client.Put().AbsPath(machines + name + "/pause").Do(ctx).StatusCode(&code).Error()
+	if err == nil && code != http.StatusAccepted {
+		err = fmt.Errorf("answered %d", code)
+	}
+	return err
+}
+
+func exerciseUpgrader(t *testing.T, s *third) {
+	d, server := s.door, s.runner.(*consoles)
+	step := func(what string, run func(t *testing.T)) { book.Step(t, upgrader, what, run) }
+	s.awaitAvailable(t)
+	step(upgradeTrust, func(t *testing.T) {
+		if code, body, err := s.direct(t.Context(), newAuthority(t, "a stranger"), machines+"running/pause"); err != nil || code != http.StatusUnauthorized {
+			t.Errorf("a stranger: %d %s, %v", code, body, err)
+		}
+		if code, body, err := s.directAs(t.Context(), d.proxyCA, machines+"running/pause", "somebody", ""); err != nil || code != http.StatusInternalServerError {
+			t.Errorf("no group: %d %s, %v", code, body, err)
+		}
+		visitor := must[*rest.Config](t)(d.named("jane", users, "another"))
+		if err := act(t.Context(), visitor, "running"); err != nil {
+			t.Error(err)
+		}
+		if got, want := server.lastCaller(), "jane in another, system:authenticated, "+users; got != want {
+			t.Errorf("it was called by %q, want %q", got, want)
+		}
+	})
+	step(upgradeRights, func(t *testing.T) {
+		if got := server.reviewType(); got != runtime.ContentTypeProtobuf {
+			t.Errorf("it asks as %q", got)
+		}
+		code, body, err := s.directAs(t.Context(), d.proxyCA, machines+"running/pause", "nobody", "nobodies")
+		if err != nil || code != http.StatusForbidden {
+			t.Errorf("nobody: %d %s, %v", code, body, err)
+		}
+	})
+	step(upgradeAction, func(t *testing.T) {
+		if err := act(t.Context(), d.config, "running"); err != nil {
+			t.Error(err)
+		}
+	})
+	step(upgradeDiscovery, func(t *testing.T) {
+		list, err := d.typed.Discovery().ServerResourcesForGroupVersion(upgradeV1.String())
+		if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "virtualmachineinstances/console" }) {
+			t.Errorf("%v, %v", list, err)
+		}
+		groups, err := d.typed.Discovery().ServerGroups()
+		if err != nil || !slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == upgradeGroup }) {
+			t.Errorf("the group is not listed: %v", err)
+		}
+	})
+	step(upgradeOpenAPI, func(t *testing.T) {
+		eventually(t, "there is a v3 document", func() error {
+			got, err := d.typed.Discovery().RESTClient().Get().AbsPath("/openapi/v3/apis/"+upgradeV1.Group+"/v1").SetHeader("Accept", "application/json").Do(t.Context()).Raw()
+			if err != nil {
+				return err
+			}
+			var document struct {
+				OpenAPI string         `json:"openapi"`
+				Paths   map[string]any `json:"paths"`
+			}
+			if err := json.Unmarshal(got, &document); err != nil {
+				return err
+			}
+			if _, ok := document.Paths[consolePath]; !ok || !strings.HasPrefix(document.OpenAPI, "3.") {
+				return fmt.Errorf("no console in %s", got)
+			}
+			return nil
+		})
+	})
+	step(upgradeRefused, func(t *testing.T) {
+		if _, code, err := dial(t, d.config, machines+"stopped/console", nil); err == nil || code != http.StatusConflict || !strings.Contains(err.Error(), "is not running") {
+			t.Errorf("%d, %v", code, err)
+		}
+		if err := act(t.Context(), d.config, "stopped"); !apierrors.IsConflict(err) {
+			t.Errorf("an action: %v", err)
+		}
+	})
+	step(upgradeConsole, func(t *testing.T) { holdConsole(t, d) })
+}
+
+// holdConsole is silent on an open console for longer than any request may take.
+func holdConsole(t *testing.T, d *door) {
+	visitor := must[*rest.Config](t)(d.named("joe", users))
+	conn, _, err := dial(t, visitor, machines+"running/console", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say := func(what string) {
+		t.Helper()
+		if err := conn.WriteMessage(websocket.BinaryMessage, []byte(what)); err != nil {
+			t.Fatal(err)
+		}
+		if _, got, err := conn.ReadMessage(); err != nil || string(got) != "joe: "+what {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	say("hello")
+	<-time.After(3 * patience)
+	say("still there?")
+}
