@@ -1,0 +1,9 @@
+// Command bench measures what requests cost through the front door, beside the same requests without it.
+//
+//	go run ./e2e/bench                 all of it, under ten minutes: docs/bench/{proxied,scale,local}.{md,json}
+//	go run ./e2e/bench -quick          a minute or two, to see whether everything works; writes to a temporary directory
+//	go run ./e2e/bench proxied         one of them
+//
+// Each of the three is a package with a sentence of its own; yard has the servers and the clients, measure the numbers.
+// Another benchmark, of discovery, is the command in discovery.
+package main

@@ -1,0 +1,90 @@
+package local
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The layers, from the inside out.
+const (
+	libraryLayer = "storage library"
+	handlerLayer = "REST handler"
+	chainLayer   = "chain and handler"
+	doorLayer    = "front door, TLS"
+)
+
+var layers = []string{libraryLayer, handlerLayer, chainLayer, doorLayer}
+
+// The namespaces: one with a hundred objects, one with ten thousand, one where new ones are made.
+const (
+	fewIn, manyIn, madeIn = "few", "many", "made"
+	few                   = 100
+	first                 = "object-0"
+	watchers              = 100
+)
+
+// watchFirst asks for one object: what there already is would otherwise be most of what is delivered.
+const watchFirst = "?watch=true&fieldSelector=metadata.name%3D" + first
+
+// operation is something clients do.
+type operation struct {
+	Name    string `json:"operation"`
+	Clients int    `json:"clients"`
+	// accept is the form of a list of all objects.
+	accept string
+	kind   kind
+}
+
+type kind int
+
+const (
+	creating kind = iota
+	getting
+	gettingCached
+	listing
+	listingAll
+	watching
+	nothing
+)
+
+// forms are how a list of ten thousand can be asked for.
+var forms = []struct{ name, accept string }{
+	{"JSON", jsonType},
+	{"protobuf", "application/vnd.kubernetes.protobuf"},
+	{"Table", "application/json;as=Table;v=v1;g=meta.k8s.io"},
+	{"metadata", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"},
+}
+
+func operations(many int) []operation {
+	var all []operation
+	for _, o := range []operation{
+		{Name: "a request that nobody serves", kind: nothing}, {Name: "get", kind: getting}, {Name: "get, resourceVersion=0", kind: gettingCached},
+		{Name: "create", kind: creating}, {Name: fmt.Sprintf("list %d", few), kind: listing},
+	} {
+		for _, o.Clients = range []int{1, 32} {
+			all = append(all, o)
+		}
+	}
+	for _, f := range forms {
+		all = append(all, operation{Name: fmt.Sprintf("list %d, %s", many, f.name), Clients: 1, kind: listingAll, accept: f.accept})
+	}
+	return append(all, operation{Name: "watch, an event", Clients: watchers, kind: watching})
+}
+
+func newConfigMap(ns, name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: map[string]string{"value": filler}}
+}
+
+var filler = strings.Repeat("c", 900)
+
+func body(ns, name string) string {
+	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"` + ns + `","name":"` + name + `"},"data":{"value":"` + filler + `"}}`
+}
+
+func annotation(sent string) string { return `{"metadata":{"annotations":{"sent":"` + sent + `"}}}` }
+
+func nameOf(n int) string { return "object-" + strconv.Itoa(n) }

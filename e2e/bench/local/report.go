@@ -1,0 +1,90 @@
+package local
+
+import (
+	"bytes"
+	"fmt"
+	"text/template"
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+)
+
+// Report is what was measured.
+type Report struct {
+	Machine  measure.Machine `json:"machine"`
+	Settings Settings        `json:"settings"`
+	Took     time.Duration   `json:"tookNanoseconds"`
+	Rows     []Row           `json:"operations"`
+}
+
+// Row is one operation. CPU is microseconds of one request, or of one event delivered to one watch.
+type Row struct {
+	operation
+	CPU map[string]measure.Spread `json:"cpuUS"`
+	// ChainAdds is what the chain and the handler cost more than the handler, taken in each round.
+	ChainAdds measure.Spread `json:"chainAddsUS"`
+	PerSecond measure.Spread `json:"doorPerSecond"`
+	P50       measure.Spread `json:"doorP50ms"`
+	P99       measure.Spread `json:"doorP99ms"`
+
+	costs               map[string][]float64
+	perSecond, p50, p99 []float64
+}
+
+func (r *Row) summarize() {
+	r.CPU = map[string]measure.Spread{}
+	for _, l := range layers {
+		r.CPU[l] = measure.SpreadOf(r.costs[l])
+	}
+	var adds []float64
+	for i, with := range r.costs[chainLayer] {
+		adds = append(adds, with-r.costs[handlerLayer][i])
+	}
+	r.ChainAdds = measure.SpreadOf(adds)
+	r.PerSecond, r.P50, r.P99 = measure.SpreadOf(r.perSecond), measure.SpreadOf(r.p50), measure.SpreadOf(r.p99)
+}
+
+// Of is the row's CPU at a layer.
+func (r Row) Of(layer string) string { return r.CPU[layer].String() }
+
+// Markdown is the page of the report.
+func (r *Report) Markdown() ([]byte, error) {
+	var b bytes.Buffer
+	err := page.Execute(&b, map[string]any{"R": r, "Layers": layers})
+	return b.Bytes(), err
+}
+
+var page = template.Must(template.New("local").Funcs(template.FuncMap{
+	"n":      func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
+	"signed": func(s measure.Spread) string { return fmt.Sprintf("%+.1f (%.1f..%.1f)", s.Median, s.Min, s.Max) },
+}).Parse(`# The local groups, beside the storage library that they stand on
+
+Made by ` + "`make bench`" + ` on {{.R.Machine}}
+{{.R.Settings.Rounds}} rounds of {{.R.Settings.Cell}}; the run took {{printf "%.0f" .R.Took.Seconds}} s.
+
+ConfigMaps of about 1 KB, embedded etcd. **CPU is microseconds of one request** (of a watch: of one event delivered to one of
+the watches, the change itself included); medians, the least and the greatest in brackets.
+
+- storage library: ` + "`registry.Store`" + ` of k8s.io/apiserver with a watch cache, called in process; no encoding for clients;
+- REST handler: what serves the local groups, called in process with what it must be told of a request;
+- chain and handler: the same behind the whole chain, with a token, RBAC, priority and fairness, and the audit log;
+- front door, TLS: a front door of its own, asked by an administrator over HTTP/2. Its clients share the cores.
+
+"The chain adds" is taken in each round. The first line is the chain alone: nobody serves the request in the end.
+
+| | at once |{{range .Layers}} {{.}} |{{end}} the chain adds |
+|---|---|{{range .Layers}}---|{{end}}---|
+{{- range $row := .R.Rows}}
+| {{$row.Name}} | {{$row.Clients}} |{{range $.Layers}} {{$row.Of .}} |{{end}} {{signed $row.ChainAdds}} |
+{{- end}}
+
+Target: the chain adds under 10 us.
+
+## At the front door
+
+| | at once | per second | p50 ms | p99 ms |
+|---|---|---|---|---|
+{{- range .R.Rows}}{{if .PerSecond.Median}}
+| {{.Name}} | {{.Clients}} | {{n .PerSecond}} | {{.P50}} | {{.P99}} |
+{{- end}}{{end}}
+`))

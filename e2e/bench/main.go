@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"portico.dev/e2e/bench/local"
+	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/bench/proxied"
+	"portico.dev/e2e/bench/scale"
+	"portico.dev/e2e/bench/yard"
+)
+
+// limit is how long a run may take, whatever is measured.
+const limit = 10 * time.Minute
+
+// report is what one of the benchmarks found.
+type report interface {
+	Markdown() ([]byte, error)
+}
+
+// benchmark runs within ctx and says how far it is.
+type benchmark struct {
+	name string
+	run  func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error)
+}
+
+var benchmarks = []benchmark{
+	{"proxied", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := proxied.Ordinary()
+		if quick {
+			settings = proxied.Quick()
+		}
+		return proxied.Run(ctx, program, settings, say)
+	}},
+	{"scale", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := scale.Ordinary()
+		if quick {
+			settings = scale.Quick()
+		}
+		return scale.Run(ctx, program, settings, say)
+	}},
+	{"local", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := local.Ordinary()
+		if quick {
+			settings = local.Quick()
+		}
+		return local.Run(ctx, program, settings, say)
+	}},
+}
+
+func main() {
+	played, err := yard.Play(map[string]func() error{local.Role: local.Serve})
+	if !played {
+		err = run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	out := flag.String("out", "", "directory for the pages; default docs/bench, with -quick a temporary one")
+	quick := flag.Bool("quick", false, "short stretches, small crowds: only to see whether everything works")
+	program := flag.String("aggregator", "", "measure this program; default one built from the tree")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local]")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	chosen, err := choose(flag.Args())
+	if err != nil {
+		return err
+	}
+	dir, err := place(*out, *quick)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the run took longer than %s: the machine is too busy for numbers", limit))
+	defer cancel()
+	progress := measure.NewProgress()
+	defer progress.End()
+	for _, b := range chosen {
+		r, err := b.run(ctx, *program, *quick, func(format string, args ...any) { progress.Say(b.name+": "+format, args...) })
+		if err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			return fmt.Errorf("%s: %w", b.name, err)
+		}
+		if err := write(dir, b.name, r); err != nil {
+			return err
+		}
+	}
+	progress.End()
+	fmt.Println("written to", dir)
+	return nil
+}
+
+func choose(names []string) ([]benchmark, error) {
+	if len(names) == 0 {
+		return benchmarks, nil
+	}
+	var chosen []benchmark
+	for _, name := range names {
+		i := slices.IndexFunc(benchmarks, func(b benchmark) bool { return b.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no benchmark %q; there are proxied, scale and local", name)
+		}
+		chosen = append(chosen, benchmarks[i])
+	}
+	return chosen, nil
+}
+
+// place keeps what a quick run found apart from the record.
+func place(out string, quick bool) (string, error) {
+	switch {
+	case out != "":
+	case quick:
+		return os.MkdirTemp("", "portico-bench-quick-")
+	default:
+		out = filepath.Join("docs", "bench")
+	}
+	return out, os.MkdirAll(out, 0o755)
+}
+
+func write(dir, name string, r report) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	page, err := r.Markdown()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".json"), append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, name+".md"), page, 0o644)
+}

@@ -1,0 +1,78 @@
+package measure
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// Machine is where numbers were made, and of what.
+type Machine struct {
+	Processor string `json:"processor"`
+	Cores     int    `json:"cores"`
+	MemoryGiB string `json:"memoryGiB"`
+	Kernel    string `json:"kernel"`
+	Go        string `json:"go"`
+	// Commit is of the tree that was built; it ends in -dirty when files differed from it.
+	Commit string    `json:"commit"`
+	Began  time.Time `json:"began"`
+	// Load is the load average over a minute, before the first measurement.
+	Load string `json:"load"`
+}
+
+// ThisMachine describes it as it is now.
+func ThisMachine() Machine {
+	m := Machine{
+		Processor: "unknown processor", Cores: runtime.NumCPU(), MemoryGiB: "unknown", Kernel: oneLine("/proc/sys/kernel/osrelease"),
+		Go: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH, Commit: commit(), Began: time.Now().UTC().Truncate(time.Second),
+	}
+	if name, ok := field("/proc/cpuinfo", "model name"); ok {
+		m.Processor = name
+	}
+	if total, ok := field("/proc/meminfo", "MemTotal"); ok {
+		var kb int64
+		if _, err := fmt.Sscanf(total, "%d kB", &kb); err == nil {
+			m.MemoryGiB = fmt.Sprintf("%.0f", float64(kb)/(1<<20))
+		}
+	}
+	m.Load, _, _ = strings.Cut(oneLine("/proc/loadavg"), " ")
+	return m
+}
+
+// String is two lines for a page.
+func (m Machine) String() string {
+	return fmt.Sprintf("%d x %s, %s GiB, Linux %s, %s.\nCommit %s, %s, load average %s before the first measurement.",
+		m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.Go, m.Commit, m.Began.Format("2006-01-02 15:04 MST"), m.Load)
+}
+
+func oneLine(file string) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func field(file, name string) (string, bool) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			return strings.TrimLeft(rest, "\t :"), true
+		}
+	}
+	return "", false
+}
+
+func commit() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*").Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,16 @@
+//go:build !linux
+
+package measure
+
+import (
+	"errors"
+	"time"
+)
+
+var errElsewhere = errors.New("what another process uses is only known on Linux")
+
+// CPU is the processor time that a process has used.
+func CPU(int) (time.Duration, error) { return 0, errElsewhere }
+
+// RSS is how many bytes of a process are in memory.
+func RSS(int) (int64, error) { return 0, errElsewhere }

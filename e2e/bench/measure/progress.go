@@ -1,0 +1,38 @@
+package measure
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// Progress says on a terminal how far a run is. In a pipe it says nothing.
+type Progress struct {
+	began    time.Time
+	terminal bool
+	mu       sync.Mutex // one line at a time
+}
+
+// NewProgress writes to standard error.
+func NewProgress() *Progress {
+	info, err := os.Stderr.Stat()
+	return &Progress{began: time.Now(), terminal: err == nil && info.Mode()&os.ModeCharDevice != 0}
+}
+
+// Say replaces the line.
+func (p *Progress) Say(format string, args ...any) {
+	if !p.terminal {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(os.Stderr, "\r\x1b[K%4.0f s  %s", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// End leaves the cursor on a line of its own.
+func (p *Progress) End() {
+	if p.terminal {
+		fmt.Fprintln(os.Stderr)
+	}
+}

@@ -1,0 +1,63 @@
+package measure
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+)
+
+func TestSpread(t *testing.T) {
+	for name, c := range map[string]struct {
+		values []float64
+		want   string
+	}{
+		"nothing":              {nil, ""},
+		"one":                  {[]float64{98.4}, "98.4 (98.4..98.4)"},
+		"odd, out of order":    {[]float64{3, 1, 2}, "2.00 (1.00..3.00)"},
+		"even":                 {[]float64{1, 2, 3, 10}, "2.50 (1.00..10.0)"},
+		"large ones are round": {[]float64{12345.6}, "12346 (12346..12346)"},
+		"small ones keep some": {[]float64{0.01234}, "0.012 (0.012..0.012)"},
+	} {
+		if got := SpreadOf(c.values).String(); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	var all []time.Duration
+	for i := range 100 {
+		all = append(all, time.Duration(i))
+	}
+	if got := Quantile(all, 0.99); got != 99 {
+		t.Errorf("got %d", got)
+	}
+	if got := Quantile(all, 0.5); got != 50 {
+		t.Errorf("got %d", got)
+	}
+	if got := Quantile(nil, 0.5); got != 0 {
+		t.Errorf("got %d", got)
+	}
+}
+
+func TestAProcessIsMeasuredWhileItWorks(t *testing.T) {
+	before, err := CPU(os.Getpid())
+	if err != nil {
+		if runtime.GOOS != "linux" {
+			return
+		}
+		t.Fatal(err)
+	}
+	sum := 0
+	for i := range 50_000_000 {
+		sum += i * i
+	}
+	after, err := CPU(os.Getpid())
+	if err != nil || after-before < time.Millisecond || after-before > time.Minute {
+		t.Errorf("%d additions took %s, %v (%d)", 50_000_000, after-before, err, sum)
+	}
+	if size, err := RSS(os.Getpid()); err != nil || size < 1<<20 || size > 1<<40 {
+		t.Errorf("resident: %d, %v", size, err)
+	}
+}

@@ -1,0 +1,101 @@
+package proxied
+
+import (
+	"bytes"
+	"fmt"
+	"text/template"
+
+	"portico.dev/e2e/bench/measure"
+)
+
+// Markdown is the page of the report.
+func (r *Report) Markdown() ([]byte, error) {
+	var b bytes.Buffer
+	err := page.Execute(&b, map[string]any{"R": r, "Groups": r.groups(), "Targets": r.Targets(), "IdleFront": r.Idle[user], "IdleBare": r.Idle[bareH2]})
+	return b.Bytes(), err
+}
+
+// group is one table.
+type group struct {
+	Title string
+	Rows  []Row
+}
+
+// groups puts rows of one operation and one protocol together.
+func (r *Report) groups() []group {
+	var all []group
+	for _, row := range r.Rows {
+		title := row.Operation + ", clients speak " + protocol(row.HTTP2)
+		if len(all) == 0 || all[len(all)-1].Title != title {
+			all = append(all, group{Title: title})
+		}
+		last := &all[len(all)-1]
+		last.Rows = append(last.Rows, row)
+	}
+	return all
+}
+
+func times(s measure.Spread) string {
+	if s == (measure.Spread{}) {
+		return ""
+	}
+	return fmt.Sprintf("%.2fx (%.2f..%.2f)", s.Median, s.Min, s.Max)
+}
+
+var page = template.Must(template.New("proxied").Funcs(template.FuncMap{
+	"x": times, "protocol": protocol,
+	"n":   func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
+	"two": func(f float64) string { return fmt.Sprintf("%.2fx", f) },
+	"yes": func(b bool) string { return map[bool]string{true: "yes", false: "**no**"}[b] },
+}).Parse(`# The proxied path, beside a bare proxy
+
+Made by ` + "`make bench`" + ` on {{.R.Machine}}
+{{.R.Rounds}} rounds of {{.R.Cell}} for each cell; the run took {{printf "%.0f" .R.Took.Seconds}} s.
+
+The backend, two bare ` + "`httputil.ReverseProxy`" + ` and the front door are processes of their own, on one machine with the
+clients, over TLS with client certificates to the backend. The bare proxies ask nobody who a request is from and write
+nothing down. The front door authenticates a token, authorizes by RBAC, takes turns by priority and fairness, and writes
+audit events at level Metadata to a file.
+
+Numbers are medians of the rounds, the least and the greatest in brackets. **CPU is microseconds of one request, which is
+milliseconds of a thousand.** Ratios are taken in each round, in which what else the machine did met everybody; they are
+what carries to another machine. Clients share the cores, so requests per second describe all processes together.
+
+## Targets, for an ordinary user, against the bare proxy that speaks HTTP/2 to the backend
+
+| | at most | worst median | in | kept |
+|---|---|---|---|---|
+{{- range .Targets}}
+| {{.What}} | {{two .Limit}} | {{two .Got}} | {{.Cell}} | {{yes .Kept}} |
+{{- end}}
+{{range .Groups}}
+## {{.Title}}
+
+| at once | | CPU us | to bare, HTTP/2 out | to bare, HTTP/1.1 out | requests/s | p50 ms | p99 ms | p99 to bare | backend, client CPU us | allocations | RSS MiB |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+{{- range .Rows}}
+| {{.Clients}} | {{.Who}} | {{.CPU}} | {{x .CPUToH2}} | {{x .CPUToH1}} | {{n .PerSecond}} | {{.P50}} | {{.P99}} | {{x .P99ToH2}} | {{n .BackendCPU}}, {{n .ClientCPU}} | {{n .Allocations}} | {{n .RSS}} |
+{{- end}}
+{{end}}
+## Watches
+
+A thousand events a second, of about 300 bytes; the delay is from the backend's clock to the client's, which are one. An idle
+front door is a whole API server with an etcd: it uses {{printf "%.0f" .IdleFront}} us of CPU a second, a bare proxy {{printf "%.0f" .IdleBare}}. Of a thousand events
+a second each bears a thousandth of that, which "its own" leaves out.
+
+| streams | | CPU us of an event | to bare, HTTP/2 out | to bare, HTTP/1.1 out | its own | its own, to bare | p50 ms | p99 ms | backend, client CPU us | RSS MiB |
+|---|---|---|---|---|---|---|---|---|---|---|
+{{- range .R.Watches}}
+| {{.Streams}}, {{protocol .HTTP2}} | {{.Who}} | {{.CPU}} | {{x .CPUToH2}} | {{x .CPUToH1}} | {{.Own}} | {{x .OwnToH2}} | {{.P50}} | {{.P99}} | {{n .BackendCPU}}, {{n .ClientCPU}} | {{n .RSS}} |
+{{- end}}
+
+## What single settings cost
+
+GET 1 KB, HTTP/2, 32 at once, by the ordinary user: front doors that differ in one flag, side by side.
+
+| | CPU us | to the first | p99 ms | allocations |
+|---|---|---|---|---|
+{{- range .R.Options}}
+| {{.Who}} | {{.CPU}} | {{x .CPUToH2}} | {{.P99}} | {{n .Allocations}} |
+{{- end}}
+`))

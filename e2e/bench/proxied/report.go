@@ -1,0 +1,129 @@
+package proxied
+
+import (
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/bench/yard"
+)
+
+// Report is what was measured.
+type Report struct {
+	Machine measure.Machine `json:"machine"`
+	Rounds  int             `json:"rounds"`
+	Cell    time.Duration   `json:"cellNanoseconds"`
+	Took    time.Duration   `json:"tookNanoseconds"`
+	// Idle is microseconds of CPU of one second in which nobody asks.
+	Idle    map[string]float64 `json:"idleCPUusPerSecond"`
+	Rows    []Row              `json:"requests"`
+	Watches []WatchRow         `json:"watches"`
+	Options []Row              `json:"options"`
+}
+
+// Row is one server in one cell. Times are milliseconds, CPU is microseconds of one request: the same number is
+// milliseconds of a thousand.
+type Row struct {
+	cell
+	Who         string         `json:"server"`
+	PerSecond   measure.Spread `json:"requestsPerSecond"`
+	P50         measure.Spread `json:"p50ms"`
+	P99         measure.Spread `json:"p99ms"`
+	CPU         measure.Spread `json:"serverCPUus"`
+	BackendCPU  measure.Spread `json:"backendCPUus"`
+	ClientCPU   measure.Spread `json:"clientCPUus"`
+	Allocations measure.Spread `json:"serverAllocations"`
+	RSS         measure.Spread `json:"serverRSSMiB"`
+	// The ratios are to the bare proxies: of CPU to each, of p99 to the one that speaks HTTP/2.
+	CPUToH2 measure.Spread `json:"cpuToBareHTTP2"`
+	CPUToH1 measure.Spread `json:"cpuToBareHTTP1"`
+	P99ToH2 measure.Spread `json:"p99ToBareHTTP2"`
+
+	stretches []yard.Stretch
+}
+
+// WatchRow is one server that carries watches. CPU is of one event.
+type WatchRow struct {
+	watchCell
+	Who string         `json:"server"`
+	P50 measure.Spread `json:"p50ms"`
+	P99 measure.Spread `json:"p99ms"`
+	CPU measure.Spread `json:"serverCPUus"`
+	// Own is CPU without what the server does anyway, in the same time, when it is idle.
+	Own        measure.Spread `json:"serverCPUusWithoutIdle"`
+	BackendCPU measure.Spread `json:"backendCPUus"`
+	ClientCPU  measure.Spread `json:"clientCPUus"`
+	RSS        measure.Spread `json:"serverRSSMiB"`
+	OwnToH2    measure.Spread `json:"cpuWithoutIdleToBareHTTP2"`
+	CPUToH2    measure.Spread `json:"cpuToBareHTTP2"`
+	CPUToH1    measure.Spread `json:"cpuToBareHTTP1"`
+
+	deliveries []yard.Delivery
+}
+
+func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func mib(n int64) float64        { return float64(n) / (1 << 20) }
+
+// The places of the bare proxies among those who are asked.
+const (
+	placeH2 = 1
+	placeH1 = 2
+)
+
+func summarize(rows []Row) { summarizeAgainst(rows, placeH2, placeH1) }
+
+// summarizeAgainst fills rows of one cell, whose ratios are to two of them.
+func summarizeAgainst(rows []Row, h2, h1 int) {
+	for i := range rows {
+		row := &rows[i]
+		of := func(number func(yard.Stretch) float64) measure.Spread { return measure.Of(row.stretches, number) }
+		row.PerSecond = of(func(s yard.Stretch) float64 { return s.PerSecond })
+		row.P50 = of(func(s yard.Stretch) float64 { return ms(s.P50) })
+		row.P99 = of(func(s yard.Stretch) float64 { return ms(s.P99) })
+		row.CPU = of(serverCPU)
+		row.BackendCPU = of(func(s yard.Stretch) float64 { return us(s.Backend) })
+		row.ClientCPU = of(func(s yard.Stretch) float64 { return us(s.Client) })
+		row.Allocations = of(func(s yard.Stretch) float64 { return s.Allocations })
+		row.RSS = of(func(s yard.Stretch) float64 { return mib(s.RSS) })
+		row.CPUToH2 = ratio(row.stretches, rows[h2].stretches, serverCPU)
+		row.CPUToH1 = ratio(row.stretches, rows[h1].stretches, serverCPU)
+		row.P99ToH2 = ratio(row.stretches, rows[h2].stretches, func(s yard.Stretch) float64 { return ms(s.P99) })
+	}
+}
+
+func serverCPU(s yard.Stretch) float64 { return us(s.Server) }
+
+func summarizeWatches(rows []WatchRow, idle map[string]float64, lasted time.Duration) {
+	own := func(of string) func(yard.Delivery) float64 {
+		return func(d yard.Delivery) float64 { return us(d.Server) - idle[of]*lasted.Seconds()/float64(d.Events) }
+	}
+	for i := range rows {
+		row := &rows[i]
+		row.Own = measure.Of(row.deliveries, own(row.Who))
+		var ratios []float64
+		for round, d := range row.deliveries {
+			ratios = append(ratios, own(row.Who)(d)/own(rows[placeH2].Who)(rows[placeH2].deliveries[round]))
+		}
+		row.OwnToH2 = measure.SpreadOf(ratios)
+		of := func(number func(yard.Delivery) float64) measure.Spread { return measure.Of(row.deliveries, number) }
+		row.P50 = of(func(d yard.Delivery) float64 { return ms(d.P50) })
+		row.P99 = of(func(d yard.Delivery) float64 { return ms(d.P99) })
+		row.CPU = of(deliveryCPU)
+		row.BackendCPU = of(func(d yard.Delivery) float64 { return us(d.Backend) })
+		row.ClientCPU = of(func(d yard.Delivery) float64 { return us(d.Client) })
+		row.RSS = of(func(d yard.Delivery) float64 { return mib(d.RSS) })
+		row.CPUToH2 = ratio(row.deliveries, rows[placeH2].deliveries, deliveryCPU)
+		row.CPUToH1 = ratio(row.deliveries, rows[placeH1].deliveries, deliveryCPU)
+	}
+}
+
+func deliveryCPU(d yard.Delivery) float64 { return us(d.Server) }
+
+// ratio is taken in each round: what else the machine did then met both.
+func ratio[T any](these, those []T, number func(T) float64) measure.Spread {
+	var all []float64
+	for i := range these {
+		all = append(all, number(these[i])/number(those[i]))
+	}
+	return measure.SpreadOf(all)
+}

@@ -1,0 +1,52 @@
+package proxied
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"portico.dev/e2e/bench/yard"
+)
+
+// A ratio of one round means something on a busy machine, a ratio of medians does not.
+func TestRatiosAreTakenInEachRound(t *testing.T) {
+	rounds := func(cpu ...time.Duration) (all []yard.Stretch) {
+		for _, c := range cpu {
+			all = append(all, yard.Stretch{Server: c, Answer: yard.Answer{P99: time.Millisecond}})
+		}
+		return all
+	}
+	c := cell{Operation: operations[0].name, HTTP2: true, Clients: 32, of: operations[0]}
+	rows := []Row{
+		{cell: c, Who: direct, stretches: rounds(1, 1, 1)},
+		{cell: c, Who: bareH2, stretches: rounds(100, 200, 400)},
+		{cell: c, Who: bareH1, stretches: rounds(50, 100, 200)},
+		{cell: c, Who: admin, stretches: rounds(100, 200, 400)},
+		{cell: c, Who: user, stretches: rounds(120, 240, 500)},
+	}
+	summarize(rows)
+	if got := rows[4].CPUToH2; got.Median != 1.2 || got.Min != 1.2 || got.Max != 1.25 {
+		t.Errorf("to HTTP/2: %+v", got)
+	}
+	if got := rows[4].CPUToH1; got.Median != 2.4 {
+		t.Errorf("to HTTP/1.1: %+v", got)
+	}
+
+	r := &Report{Rows: rows}
+	kept := map[string]bool{}
+	for _, target := range r.Targets() {
+		kept[target.What] = target.Kept
+	}
+	if kept["CPU of GET 1 KB at 32 and 256"] || kept["CPU in any cell"] || !kept["p99 in any cell"] {
+		t.Errorf("kept: %v", kept)
+	}
+	page, err := r.Markdown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"## GET 1 KB, clients speak HTTP/2\n", "| 32 | front door, user by RBAC | 0.240 (0.120..0.500) | 1.20x (1.20..1.25) |", "**no**"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package proxied
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/bench/yard"
+)
+
+// Settings say how long it takes.
+type Settings struct {
+	Rounds            int
+	Warm, Cell, Watch time.Duration
+	// Settle is how long a new front door rests before it is measured.
+	Settle time.Duration
+	// Idle is for how long it is left alone to see what it does by itself.
+	Idle time.Duration
+}
+
+// Ordinary is what the record is made with: five minutes.
+func Ordinary() Settings {
+	return Settings{Rounds: 3, Warm: 70 * time.Millisecond, Cell: 500 * time.Millisecond, Watch: 1200 * time.Millisecond, Settle: 3 * time.Second, Idle: 5 * time.Second}
+}
+
+// Quick shows that everything works.
+func Quick() Settings {
+	return Settings{Rounds: 1, Warm: 20 * time.Millisecond, Cell: 100 * time.Millisecond, Watch: time.Second, Idle: 500 * time.Millisecond}
+}
+
+// who is somebody to ask, and as whom.
+type who struct {
+	name   string
+	server *yard.Server
+	token  string
+}
+
+// The names of those who are compared.
+const (
+	direct = "straight to the backend"
+	bareH2 = "bare ReverseProxy, HTTP/2 out"
+	bareH1 = "bare ReverseProxy, HTTP/1.1 out"
+	admin  = "front door, administrator"
+	user   = "front door, user by RBAC"
+)
+
+// option is a front door with one thing changed.
+type option struct {
+	name  string
+	flags []string
+}
+
+var options = []option{
+	{"with an access log", []string{"--access-log=true"}},
+	{"without audit log", []string{"--audit-log-path="}},
+	{"without priority and fairness", []string{"--enable-priority-and-fairness=false"}},
+}
+
+// Run makes the table. program is the aggregator that is measured; empty, it is built from the tree.
+func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (*Report, error) {
+	y, err := yard.New(program)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Machine: measure.ThisMachine(), Rounds: s.Rounds, Cell: s.Cell}
+	err = r.run(ctx, y, s, say)
+	if err != nil {
+		err = fmt.Errorf("%w\nthe front door's log ends:\n%s", err, y.Log())
+	}
+	if ended := y.Close(); err == nil {
+		err = ended
+	}
+	r.Took = time.Since(r.Machine.Began)
+	return r, err
+}
+
+func (r *Report) run(ctx context.Context, y *yard.Yard, s Settings, say func(string, ...any)) error {
+	say("building and starting")
+	backend, err := y.Backend()
+	if err != nil {
+		return err
+	}
+	all := []who{{name: direct, server: backend}}
+	for _, http2 := range []bool{true, false} {
+		bare, err := y.Bare(http2)
+		if err != nil {
+			return err
+		}
+		all = append(all, who{name: map[bool]string{true: bareH2, false: bareH1}[http2], server: bare})
+	}
+	front, err := open(ctx, y, "front")
+	if err != nil {
+		return err
+	}
+	all = append(all, who{admin, front.Server, yard.AdminToken}, who{user, front.Server, yard.UserToken})
+	if err := yard.Pause(ctx, s.Settle); err != nil {
+		return err
+	}
+	if err := r.requests(ctx, all, backend, s, say); err != nil {
+		return err
+	}
+	say("all of them are left alone")
+	if err := r.idle(ctx, all, s); err != nil {
+		return err
+	}
+	if err := r.watches(ctx, all, backend, s, say); err != nil {
+		return err
+	}
+	return r.options(ctx, y, front, backend, s, say)
+}
+
+// idle reads what the servers do while nobody asks them anything: beside a thousand events a second it counts.
+func (r *Report) idle(ctx context.Context, all []who, s Settings) error {
+	r.Idle = map[string]float64{}
+	began, before := time.Now(), map[string]time.Duration{}
+	for _, w := range all {
+		used, err := measure.CPU(w.server.PID)
+		if err != nil {
+			return err
+		}
+		before[w.name] = used
+	}
+	if err := yard.Pause(ctx, s.Idle); err != nil {
+		return err
+	}
+	for _, w := range all {
+		used, err := measure.CPU(w.server.PID)
+		if err != nil {
+			return err
+		}
+		r.Idle[w.name] = us(used-before[w.name]) / time.Since(began).Seconds()
+	}
+	return nil
+}
+
+// open starts a front door and registers the backend with it.
+func open(ctx context.Context, y *yard.Yard, name string, flags ...string) (*yard.Front, error) {
+	front, err := y.Front(name, flags...)
+	if err != nil {
+		return nil, err
+	}
+	if err := front.Grant(ctx); err != nil {
+		return nil, err
+	}
+	return front, front.Register(ctx, 0, 1)
+}
+
+// requests goes through the cells in rounds; in every other round everybody is asked in the opposite order.
+func (r *Report) requests(ctx context.Context, all []who, backend *yard.Server, s Settings, say func(string, ...any)) error {
+	for _, c := range cells() {
+		for _, w := range all {
+			r.Rows = append(r.Rows, Row{cell: c, Who: w.name})
+		}
+	}
+	for round := range s.Rounds {
+		for i, c := range cells() {
+			rows := r.Rows[i*len(all):][:len(all)]
+			for _, k := range order(len(all), round) {
+				say("round %d of %d: %s, %s", round+1, s.Rounds, c, all[k].name)
+				got, err := once(ctx, all[k], c, backend, s)
+				if err != nil {
+					return fmt.Errorf("%s: %w", c, err)
+				}
+				rows[k].stretches = append(rows[k].stretches, got)
+			}
+		}
+	}
+	for i := range cells() {
+		summarize(r.Rows[i*len(all):][:len(all)])
+	}
+	return nil
+}
+
+func order(n, round int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	if round%2 == 1 {
+		slices.Reverse(all)
+	}
+	return all
+}
+
+func once(ctx context.Context, w who, c cell, backend *yard.Server, s Settings) (yard.Stretch, error) {
+	crowd, err := yard.NewCrowd(w.server, c.ask(w.token))
+	if err != nil {
+		return yard.Stretch{}, err
+	}
+	defer crowd.Leave()
+	return crowd.Measure(ctx, backend, s.Warm, s.Cell)
+}
+
+func (r *Report) watches(ctx context.Context, all []who, backend *yard.Server, s Settings, say func(string, ...any)) error {
+	for _, c := range watchCells {
+		rows := make([]WatchRow, len(all))
+		for i, w := range all {
+			rows[i] = WatchRow{watchCell: c, Who: w.name}
+		}
+		for round := range s.Rounds {
+			for _, k := range order(len(all), round) {
+				say("round %d of %d: %d watches, %s, %s", round+1, s.Rounds, c.Streams, protocol(c.HTTP2), all[k].name)
+				got, err := listen(ctx, all[k], c, backend, s)
+				if err != nil {
+					return fmt.Errorf("%d watches, %s: %w", c.Streams, protocol(c.HTTP2), err)
+				}
+				rows[k].deliveries = append(rows[k].deliveries, got)
+			}
+		}
+		summarizeWatches(rows, r.Idle, s.Watch)
+		r.Watches = append(r.Watches, rows...)
+	}
+	return nil
+}
+
+func listen(ctx context.Context, w who, c watchCell, backend *yard.Server, s Settings) (yard.Delivery, error) {
+	streams, err := yard.Open(ctx, w.server, c.ask(w.token), c.Streams)
+	if err != nil {
+		return yard.Delivery{}, err
+	}
+	defer streams.Close()
+	return streams.Measure(ctx, backend, s.Watch/4, s.Watch)
+}
+
+// options says what single settings cost, at 32 at once.
+func (r *Report) options(ctx context.Context, y *yard.Yard, front *yard.Front, backend *yard.Server, s Settings, say func(string, ...any)) error {
+	all := []who{{"as above", front.Server, yard.UserToken}}
+	for i, o := range options {
+		say("starting a front door %s", o.name)
+		other, err := open(ctx, y, fmt.Sprintf("option-%d", i), o.flags...)
+		if err != nil {
+			return err
+		}
+		all = append(all, who{o.name, other.Server, yard.UserToken})
+	}
+	c := cell{Operation: operations[0].name, HTTP2: true, Clients: 32, of: operations[0]}
+	rows := make([]Row, len(all))
+	for i, w := range all {
+		rows[i] = Row{cell: c, Who: w.name}
+	}
+	for round := range s.Rounds {
+		for _, k := range order(len(all), round) {
+			say("round %d of %d: %s, %s", round+1, s.Rounds, c, all[k].name)
+			got, err := once(ctx, all[k], c, backend, s)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", c, all[k].name, err)
+			}
+			rows[k].stretches = append(rows[k].stretches, got)
+		}
+	}
+	summarizeAgainst(rows, 0, 0)
+	r.Options = rows
+	return nil
+}

@@ -1,0 +1,130 @@
+package scale
+
+import (
+	"bytes"
+	"fmt"
+	"text/template"
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+)
+
+// Report is what was measured.
+type Report struct {
+	Machine  measure.Machine `json:"machine"`
+	Settings Settings        `json:"settings"`
+	Took     time.Duration   `json:"tookNanoseconds"`
+	Rows     []Row           `json:"frontDoors"`
+	Streams  []StreamRow     `json:"idleWatches"`
+}
+
+// Row is one front door. CPU is microseconds of one request, memory bytes.
+type Row struct {
+	APIServices int            `json:"apiServices"`
+	Bindings    int            `json:"bindings"`
+	CPU         measure.Spread `json:"cpuUS"`
+	// Ratio is to the first front door, in each round.
+	Ratio measure.Spread `json:"cpuToFirst"`
+	P99   measure.Spread `json:"p99ms"`
+	RSS   float64        `json:"rss"`
+	// Kept is what a collection left.
+	Kept float64 `json:"heapKept"`
+	// IdleCPU is seconds of a minute in which nobody asks anything.
+	IdleCPU           float64 `json:"idleCPUSecondsPerMinute"`
+	Registered, Bound time.Duration
+	// Appeared is milliseconds from the creation of an APIService to its first answer.
+	Appeared measure.Spread `json:"appearedMS"`
+}
+
+// StreamRow is a server with idle watches through it.
+type StreamRow struct {
+	Who     string  `json:"server"`
+	Streams int     `json:"streams"`
+	Each    float64 `json:"bytesEach"`
+	RSS     float64 `json:"rss"`
+	CPU     float64 `json:"openingCPUus"`
+}
+
+// Markdown is the page of the report.
+func (r *Report) Markdown() ([]byte, error) {
+	var b bytes.Buffer
+	err := page.Execute(&b, r)
+	return b.Bytes(), err
+}
+
+// Extra is bytes of each APIService more than the first front door has.
+func (r *Report) Extra(row Row, number func(Row) float64) float64 {
+	first := r.Rows[0]
+	if row.APIServices <= first.APIServices {
+		return 0
+	}
+	return (number(row) - number(first)) / float64(row.APIServices-first.APIServices)
+}
+
+// ExtraRSS is of resident memory.
+func (r *Report) ExtraRSS(row Row) string {
+	return kibOrNothing(r.Extra(row, func(r Row) float64 { return r.RSS }))
+}
+
+// ExtraKept is of what a collection leaves.
+func (r *Report) ExtraKept(row Row) string {
+	return kibOrNothing(r.Extra(row, func(r Row) float64 { return r.Kept }))
+}
+
+func kibOrNothing(bytes float64) string {
+	if bytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f", bytes/1024)
+}
+
+var page = template.Must(template.New("scale").Funcs(template.FuncMap{
+	"mib": func(n float64) string { return fmt.Sprintf("%.0f", n/(1<<20)) },
+	"kib": func(n float64) string { return fmt.Sprintf("%.1f", n/(1<<10)) },
+	"x":   func(s measure.Spread) string { return fmt.Sprintf("%.2fx (%.2f..%.2f)", s.Median, s.Min, s.Max) },
+	"f1":  func(f float64) string { return fmt.Sprintf("%.1f", f) },
+	"s":   func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()) },
+}).Parse(`# What there is to remember
+
+Made by ` + "`make bench`" + ` on {{.Machine}}
+{{.Settings.Rounds}} rounds of {{.Settings.Cell}}; the run took {{printf "%.0f" .Took.Seconds}} s.
+
+Front doors side by side, each with its own embedded etcd, asked by turns: GET of 1 KB through one APIService of many, by a
+user who has rights by one RoleBinding of many; HTTP/2, 32 at once. Each APIService has a Service, a group and a backend
+of its own, all of which answer at one address. Medians, the least and the greatest in brackets; ratios are taken in each
+round.
+
+| APIServices | bindings | CPU us of a request | to the first row | p99 ms | a new APIService answers after, ms |
+|---|---|---|---|---|---|
+{{- range .Rows}}
+| {{.APIServices}} | {{.Bindings}} | {{.CPU}} | {{x .Ratio}} | {{.P99}} | {{.Appeared}} |
+{{- end}}
+
+Targets: the ratio within 0.95x and 1.05x; an answer in less than 1,000 ms.
+
+## At rest
+
+"Kept" is what a collection of garbage leaves, stacks included. "Each more" compares with the first row: its objects, in
+etcd, watch caches and informers, and its open connection are in it. Idle CPU is read after the requests: for some minutes
+new backends are asked for their documents more often than old ones, which is in it.
+
+| APIServices | bindings | RSS MiB | kept MiB | each more, KiB RSS | each more, KiB kept | CPU s of an idle minute | registered in s | bound in s |
+|---|---|---|---|---|---|---|---|---|
+{{- range .Rows}}
+| {{.APIServices}} | {{.Bindings}} | {{mib .RSS}} | {{mib .Kept}} | {{$.ExtraRSS .}} | {{$.ExtraKept .}} | {{f1 .IdleCPU}} | {{s .Registered}} | {{if .Bindings}}{{s .Bound}}{{end}} |
+{{- end}}
+
+Targets: each more APIService under 50 KiB beyond its documents; under 2 CPU seconds of an idle minute with 1,000.
+
+## Idle watches
+
+Over HTTP/2, 50 to a connection, through the server to the backend.
+
+| | watches | KiB each | RSS MiB | CPU us to open one |
+|---|---|---|---|---|
+{{- range .Streams}}
+| {{.Who}} | {{.Streams}} | {{kib .Each}} | {{mib .RSS}} | {{printf "%.0f" .CPU}} |
+{{- end}}
+
+Target: under 60 KiB each.
+`))

@@ -1,0 +1,238 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/bench/yard"
+)
+
+// Settings say how much there is, and how long it takes.
+type Settings struct {
+	// APIServices is how many each front door has; the first is what the others are compared with.
+	APIServices []int
+	// Bindings is how many RoleBindings one more front door has, beside as many APIServices as the first.
+	Bindings int
+	// Streams is how many watches stay open and say nothing.
+	Streams int
+	Rounds  int
+	// Cell is one turn of one front door, Rest how long it is left alone for its memory, and for its idle CPU.
+	Cell, Rest time.Duration
+	// New is how many APIServices are made, one after the other, to see how soon they answer.
+	New int
+}
+
+// Ordinary is what the record is made with: two minutes and a half.
+func Ordinary() Settings {
+	return Settings{APIServices: []int{10, 100, 1000}, Bindings: 50_000, Streams: 10_000, Rounds: 7, Cell: 600 * time.Millisecond, Rest: 8 * time.Second, New: 10}
+}
+
+// Quick shows that everything works.
+func Quick() Settings {
+	return Settings{APIServices: []int{3, 30}, Bindings: 500, Streams: 200, Rounds: 1, Cell: 100 * time.Millisecond, Rest: time.Second, New: 2}
+}
+
+// registrars write so many bindings at once.
+const registrars = 32
+
+// subject is a front door with much to remember.
+type subject struct {
+	*yard.Front
+	row       *Row
+	stretches []yard.Stretch
+}
+
+// Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree.
+func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (*Report, error) {
+	y, err := yard.New(program)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Machine: measure.ThisMachine(), Settings: s}
+	if err = r.run(ctx, y, s, say); err != nil {
+		err = fmt.Errorf("%w\nthe front doors' log ends:\n%s", err, y.Log())
+	}
+	if ended := y.Close(); err == nil {
+		err = ended
+	}
+	r.Took = time.Since(r.Machine.Began)
+	return r, err
+}
+
+func (r *Report) run(ctx context.Context, y *yard.Yard, s Settings, say func(string, ...any)) error {
+	say("building and starting")
+	backend, err := y.Backend()
+	if err != nil {
+		return err
+	}
+	all := r.subjects(s)
+	for i, f := range all { // programs and directories first: the yard is no place for two at once
+		if f.Front, err = y.Front(fmt.Sprintf("front-%d", i)); err != nil {
+			return err
+		}
+	}
+	filling, fill := errgroup.WithContext(ctx)
+	filling.Go(func() error { // most of it is waiting; how much memory watches take does not mind
+		for _, f := range all {
+			if err := f.fill(fill); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	err = r.streams(ctx, y, backend, s, say)
+	say("making APIServices and bindings")
+	if err := errors.Join(err, filling.Wait()); err != nil {
+		return err
+	}
+	say("all of them rest")
+	if err := r.remember(ctx, all, s); err != nil {
+		return err
+	}
+	if err := r.requests(ctx, all, backend, s, say); err != nil {
+		return err
+	}
+	say("all of them are left alone")
+	if err := r.idle(ctx, all, s); err != nil {
+		return err
+	}
+	for _, f := range all {
+		say("new APIServices beside %d", f.row.APIServices)
+		if err := f.appear(ctx, s.New); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// subjects are one front door for each number of APIServices, and one with the bindings.
+func (r *Report) subjects(s Settings) []*subject {
+	r.Rows = make([]Row, len(s.APIServices)+1)
+	var all []*subject
+	for i, count := range append(slices.Clone(s.APIServices), s.APIServices[0]) {
+		r.Rows[i].APIServices = count
+		all = append(all, &subject{row: &r.Rows[i]})
+	}
+	r.Rows[len(s.APIServices)].Bindings = s.Bindings
+	return all
+}
+
+// fill makes what a front door has to remember.
+func (f *subject) fill(ctx context.Context) error {
+	if err := f.Grant(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := f.Register(ctx, 0, f.row.APIServices); err != nil {
+		return err
+	}
+	f.row.Registered = time.Since(began)
+	began = time.Now()
+	err := yard.AtOnce(ctx, registrars, 0, f.row.Bindings, f.bind)
+	f.row.Bound = time.Since(began)
+	return err
+}
+
+// bind gives the role to a user of its own.
+func (f *subject) bind(ctx context.Context, n int) error {
+	name := "extra-" + strconv.Itoa(n)
+	_, err := f.Client.RbacV1().RoleBindings(yard.Namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "user-" + strconv.Itoa(n)}},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// remember reads how much memory they use when they have had a rest.
+func (r *Report) remember(ctx context.Context, all []*subject, s Settings) error {
+	if err := yard.Pause(ctx, s.Rest); err != nil { // until the writes have been told of, and collected
+		return err
+	}
+	for _, f := range all {
+		memory, err := f.Memory(ctx)
+		if err != nil {
+			return err
+		}
+		f.row.Kept = memory.Kept
+		rss, err := measure.RSS(f.PID)
+		if err != nil {
+			return err
+		}
+		f.row.RSS = float64(rss)
+	}
+	return nil
+}
+
+// idle reads what they do while nobody asks them anything. It comes late: new backends are asked more often than others.
+func (r *Report) idle(ctx context.Context, all []*subject, s Settings) error {
+	before := make([]time.Duration, len(all))
+	var err error
+	for i, f := range all {
+		if before[i], err = measure.CPU(f.PID); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	if err := yard.Pause(ctx, s.Rest); err != nil {
+		return err
+	}
+	for i, f := range all {
+		after, err := measure.CPU(f.PID)
+		if err != nil {
+			return err
+		}
+		f.row.IdleCPU = (after - before[i]).Seconds() * float64(time.Minute) / float64(time.Since(began))
+	}
+	return nil
+}
+
+// requests loads them by turns with the same requests, for the group in the middle.
+func (r *Report) requests(ctx context.Context, all []*subject, backend *yard.Server, s Settings, say func(string, ...any)) error {
+	for round := range s.Rounds {
+		turns := slices.Clone(all)
+		if round%2 == 1 {
+			slices.Reverse(turns)
+		}
+		for _, f := range turns {
+			say("round %d of %d: GET 1 KB, %d APIServices, %d bindings", round+1, s.Rounds, f.row.APIServices, f.row.Bindings)
+			got, err := f.load(ctx, backend, s)
+			if err != nil {
+				return err
+			}
+			f.stretches = append(f.stretches, got)
+		}
+	}
+	first := all[0].stretches
+	for _, f := range all {
+		var ratios []float64
+		for i, stretch := range f.stretches {
+			ratios = append(ratios, float64(stretch.Server)/float64(first[i].Server))
+		}
+		f.row.CPU = measure.Of(f.stretches, func(s yard.Stretch) float64 { return float64(s.Server) / float64(time.Microsecond) })
+		f.row.P99 = measure.Of(f.stretches, func(s yard.Stretch) float64 { return float64(s.P99) / float64(time.Millisecond) })
+		f.row.Ratio = measure.SpreadOf(ratios)
+	}
+	return nil
+}
+
+func (f *subject) load(ctx context.Context, backend *yard.Server, s Settings) (yard.Stretch, error) {
+	crowd, err := yard.NewCrowd(f.Server, yard.Ask{
+		Method: http.MethodGet, Path: yard.Path(f.row.APIServices/2) + "/small", Token: yard.UserToken, HTTP2: true, Clients: 32,
+	})
+	if err != nil {
+		return yard.Stretch{}, err
+	}
+	defer crowd.Leave()
+	return crowd.Measure(ctx, backend, s.Cell/4, s.Cell)
+}
