@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -253,6 +254,27 @@ func TestServerSideApply(t *testing.T) {
 		web, err := client.CoreV1().Services("work").Get(ctx, "web", metav1.GetOptions{})
 		if err != nil || len(web.Spec.Ports) != 2 {
 			t.Fatalf("got %v, %v", web.Spec.Ports, err)
+		}
+	})
+
+	// The reference of a field is replaced as a whole, and the default within it comes back: nothing has changed.
+	t.Run("what changes nothing writes nothing", func(t *testing.T) {
+		var version string
+		for round := range 3 {
+			pod, err := client.CoreV1().Pods("work").Patch(ctx, "told", types.ApplyPatchType, []byte(`{
+				"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "told"},
+				"spec": {"containers": [{"name": "c", "image": "i", "env": [
+					{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]}]}}`),
+				metav1.PatchOptions{FieldManager: "one"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if round > 0 && pod.ResourceVersion != version {
+				t.Errorf("round %d: version %s became %s", round, version, pod.ResourceVersion)
+			}
+			version = pod.ResourceVersion
+			wait := time.NewTimer(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // managers are dated by the second
+			<-wait.C
 		}
 	})
 }

@@ -58,6 +58,7 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 // PrepareForUpdate keeps the status as it was and counts a new generation when the content changed. The library has
 // carried the generation over from old.
 func (s strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	named(obj, old)
 	if s.of.status != nil {
 		s.of.status.copy(obj, old)
 	}
@@ -70,6 +71,12 @@ func (s strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	if s.of.generations && !s.unchanged(obj, old) {
 		setGeneration(obj, generation(old)+1)
 	}
+}
+
+// named gives obj the apiVersion and kind of old. The library compares the two to tell whether anything but the date of a
+// field manager has changed, and its patches leave them on old alone: its versions are of different Go types, ours of one.
+func named(obj, old runtime.Object) {
+	obj.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
 }
 
 func (s strategy) unchanged(obj, old runtime.Object) bool {
@@ -137,6 +144,7 @@ type statusStrategy struct {
 }
 
 func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	named(obj, old)
 	if s.of.spec != nil {
 		s.of.spec.copy(obj, old)
 	}
