@@ -135,6 +135,9 @@ func TestWhatTheServerSays(t *testing.T) {
 				case ok && (response.User.GetName() != tt.want || !reflect.DeepEqual(response.User.GetExtra(), map[string][]string{"a": {"b"}})):
 					t.Fatalf("%+v", response.User)
 				}
+				if len(tt.token) > credential.MaxTokenBytes {
+					return // nobody was asked
+				}
 				if got := s.version.Load(); got != "authentication.k8s.io/"+version {
 					t.Fatalf("asked in %s", got)
 				}
