@@ -58,6 +58,9 @@ var minimal = map[string]sample{
 	"batch/v1/jobs":     {text: `{spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a}]}}}}`},
 
 	"certificates.k8s.io/v1/certificatesigningrequests": {text: `{spec: {signerName: example.com/NAME, usages: [digital signature], request: ` + signingRequest + `}}`},
+	"certificates.k8s.io/v1/clustertrustbundles":        {text: `{spec: {trustBundle: "` + authority + `"}}`},
+	"certificates.k8s.io/v1/podcertificaterequests": {text: `{spec: {signerName: example.com/NAME, podName: a, podUID: a, serviceAccountName: a,
+	  serviceAccountUID: a, nodeName: a, nodeUID: a, stubPKCS10Request: ` + proofOfKey + `}}`},
 
 	"coordination.k8s.io/v1/leases":      {text: `{}`},
 	"discovery.k8s.io/v1/endpointslices": {text: `{addressType: IPv4, endpoints: []}`},
@@ -139,3 +142,18 @@ const signingRequest = "" +
 	"dTlwUDErRm5VTHRqYXBQCm90dmtTVDBnQStyREVuUm9IQlNnSWtscmNpRXQ3Q2doOEtBQU1Bb0dDQ3FHU000OUJBTUNBMGNBTUVR" +
 	"Q0lCUmkKRGlLcjBXVWQvNE9BbHRiMS9WdmVUUnl2djFRNEFHbDNBUXNBdU8vOEFpQVJxZ29JL1E2KzRDQmlxdy9rYWxzawpwTGRk" +
 	"MUMrclFFNks4cE0xR1RwQWRRPT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUgUkVRVUVTVC0tLS0tCg=="
+
+// proofOfKey is a certificate request that says nothing but that its author has a key, in base64.
+const proofOfKey = "" +
+	"MIG7MGICAQAwADBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABAwE2DgNaUeVG2I/OS0g7KQ9BR8uogEVP71eKvZ1Ur2dZJ8Sb/qrUEza" +
+	"dpp7znNKN1MsrTwWbywrU2t6dGNW0r2gADAKBggqhkjOPQQDAgNJADBGAiEA0JZqbmtGlpUOmXalzN2FWEf8GooPCxAjKIKL6rrofT8C" +
+	"IQD1sh8U36oYiSvXol7Q07KT0dHiP0KjLRz3MxiilrlGoA=="
+
+// authority is a self-signed certificate until 2120, in PEM with its line feeds as YAML writes them.
+const authority = "" +
+	"-----BEGIN CERTIFICATE-----\\nMIIBWzCCAQGgAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDEwlzZW1hbnRp\\nY3MwIBc" +
+	"NMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBQxEjAQBgNVBAMT\\nCXNlbWFudGljczBZMBMGByqGSM49AgEGCCqGSM49AwEH" +
+	"A0IABAwE2DgNaUeVG2I/\\nOS0g7KQ9BR8uogEVP71eKvZ1Ur2dZJ8Sb/qrUEzadpp7znNKN1MsrTwWbywrU2t6\\ndGNW0r2jQjBAMA" +
+	"4GA1UdDwEB/wQEAwICBDAPBgNVHRMBAf8EBTADAQH/MB0GA1Ud\\nDgQWBBTGGBtpcV5EOFYX3TamFmyTtSaC0DAKBggqhkjOPQQDAgN" +
+	"IADBFAiEAul/P\\nGSxTx4dABmeETCeaqsIU3p7SqxQEfzqPweOOPXACIC5lArIpGJrM5AZNs0GXxp8Q\\nbeyZ4BRbMMzynUkeXvq6" +
+	"\\n-----END CERTIFICATE-----\\n"

@@ -163,7 +163,7 @@ func exerciseMetricsServer(t *testing.T, s *third) {
 		expect(t, d, `(?m)^shop +web-1 +main +(9\d|1[01]\d)m +64Mi`, "top", "pod", "-A", "--containers")
 	})
 	step(metricsTable, func(t *testing.T) {
-		expect(t, d, `(?m)^NAME +CPU +MEMORY +WINDOW\s+n1 +\d+n +\S+ +\d+\.\d+s`, "get", "nodes.metrics.k8s.io")
+		expect(t, d, `(?m)^NAME +CPU +MEMORY +WINDOW\s+n1 +\d+n +\S+ +\d+(\.\d+)?s`, "get", "nodes.metrics.k8s.io")
 	})
 	step(metricsSelector, func(t *testing.T) {
 		client := must[metricsclient.Interface](t)(metricsclient.NewForConfig(d.config)).MetricsV1beta1().NodeMetricses()

@@ -111,7 +111,8 @@ func TestSigningForAPodNeedsTheRightToSign(t *testing.T) {
 		t.Errorf("got %+v", made)
 	}
 	made.Status.Conditions = []metav1.Condition{{Type: "Denied", Status: metav1.ConditionTrue, Reason: "R", LastTransitionTime: metav1.Now()}}
-	for name, may := range map[string]bool{"mallory": false, "signer": true} {
+	for _, name := range []string{"mallory", "signer"} { // in this order: who succeeds makes a new version
+		may := name == "signer"
 		all := h.typed(t, &user.DefaultInfo{Name: name}).CertificatesV1().PodCertificateRequests("ns")
 		if _, err := all.UpdateStatus(within(t), made, metav1.UpdateOptions{}); (err == nil) != may {
 			t.Errorf("%s: %v", name, err)

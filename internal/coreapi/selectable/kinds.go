@@ -33,7 +33,7 @@ func kinds() []kind {
 		{batchv1.SchemeGroupVersion.WithKind("Job"), own(namespaceField, "status.successful")},
 		{certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), own("spec.signerName")},
 		{certificatesv1.SchemeGroupVersion.WithKind("ClusterTrustBundle"), own("spec.signerName")},
-		{certificatesv1.SchemeGroupVersion.WithKind("PodCertificateRequest"), own("spec.signerName", "spec.podName", "spec.nodeName")},
+		{certificatesv1.SchemeGroupVersion.WithKind("PodCertificateRequest"), own(namespaceField, "spec.signerName", "spec.podName", "spec.nodeName")},
 		{core("Event"), own(append(objectFields(involved), namespaceField, "reason", "reportingComponent", "source",
 			"type")...)},
 		{eventsv1.SchemeGroupVersion.WithKind("Event"), withAliases(own(namespaceField, "reason", "type"), newEventLabels())},
