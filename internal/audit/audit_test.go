@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -168,6 +169,32 @@ func linesOf(t *testing.T, file string) [][]byte {
 		lines = append(lines, []byte(s.Text()))
 	}
 	return lines
+}
+
+// A device is written to and never renamed, however much goes into it.
+func TestOnlyFilesAreRotated(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "null")
+	if err := os.Symlink(os.DevNull, path); err != nil {
+		t.Fatal(err)
+	}
+	log, err := openLog(Config{LogPath: path, LogMaxSize: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	event := bytes.Repeat([]byte("x"), 100<<10)
+	for range 30 {
+		if n, err := log.send(t.Context(), [][]byte{event}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if err := log.close(); err != nil {
+		t.Error(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("beside the device are %v, %v", entries, err)
+	}
 }
 
 func TestAPathThatCannotBeWrittenIsFoundAtTheStart(t *testing.T) {

@@ -27,7 +27,11 @@ func openLog(c Config) (*lines, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--audit-log-path: %w", err)
 	}
-	if err := f.Close(); err != nil {
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		return &lines{out: f, closer: f}, nil // a rotation would rename the device or the pipe
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("--audit-log-path: %w", err)
 	}
 	rotating := &lumberjack.Logger{

@@ -92,7 +92,7 @@ func New(cfg Config) *Controllers {
 		system:          newSystemNamespaces(cfg.Client, cfg.Namespaces, log),
 		trust:           newTrustPublisher(cfg.Client, cfg.Trust, log),
 		rootCA:          newRootCAPublisher(cfg.Client, cfg.Namespaces, cfg.RootCA, log),
-		serviceAccounts: newDefaultServiceAccounts(cfg.Client, cfg.Namespaces, log),
+		serviceAccounts: newDefaultServiceAccounts(cfg.Client, cfg.Founding, cfg.Namespaces, log),
 		namespaces:      newNamespaceFinalizer(cfg, log),
 		ready:           make(chan struct{}),
 		log:             log,
@@ -121,8 +121,8 @@ func New(cfg Config) *Controllers {
 	return c
 }
 
-// Ready is closed once the system namespaces and the Service kubernetes exist and extension servers can read whom to
-// trust: what somebody who was told that this server is ready will look for first.
+// Ready is closed once the system namespaces, their service accounts and the Service kubernetes exist and extension servers
+// can read whom to trust: what somebody who was told that this server is ready will look for first.
 func (c *Controllers) Ready() <-chan struct{} { return c.ready }
 
 // Run blocks until ctx ends and every controller has returned.
@@ -164,7 +164,7 @@ func (c *Controllers) all() []func(context.Context) error {
 
 // prepare makes what Ready promises. Storage may still be electing its leader, so it tries until it succeeds or ctx ends.
 func (c *Controllers) prepare(ctx context.Context) bool {
-	steps := []func(context.Context) error{c.system.ensure, c.trust.publish}
+	steps := []func(context.Context) error{c.system.ensure, c.serviceAccounts.ensure, c.trust.publish}
 	if c.cidrs != nil {
 		steps = append(steps, c.cidrs.ensure)
 	}

@@ -49,6 +49,9 @@ func TestEveryClusterHasItsNamespaces(t *testing.T) {
 				if w.gone(name) {
 					t.Errorf("%s was not there when we were ready", name)
 				}
+				if _, err := w.client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+					t.Errorf("when we were ready: %v", err)
+				}
 			}
 			settled(soon)
 			if err := w.client.CoreV1().Namespaces().Delete(t.Context(), "kube-public", metav1.DeleteOptions{}); err != nil {
