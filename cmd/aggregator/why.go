@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"portico.dev/internal/auth/why"
+	"portico.dev/internal/clients"
 )
 
 type whyOptions struct {
@@ -68,7 +69,7 @@ func (o *whyOptions) run(ctx context.Context, out io.Writer, args []string) erro
 		return err
 	}
 	config.QPS = -1 // four lists and a review
-	client, err := kubernetes.NewForConfig(config)
+	client, err := clients.New(config)
 	if err != nil {
 		return err
 	}

@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/extension/extserver"
 	"portico.dev/internal/extension/register"
 	"portico.dev/internal/pki"
@@ -63,7 +63,7 @@ func grant(ctx context.Context, admin *rest.Config) error {
 // awaitRights waits until the rights have come round by the informers: an extension server that may not read whom to trust
 // ends at once, as it should when nobody is about to grant it that.
 func awaitRights(ctx context.Context, admin *rest.Config) error {
-	client, err := kubernetes.NewForConfig(admin)
+	client, err := clients.New(admin)
 	if err != nil {
 		return fmt.Errorf("client of an administrator: %w", err)
 	}
@@ -109,7 +109,7 @@ const (
 )
 
 func (t *accountToken) write(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(t.admin)
+	client, err := clients.New(t.admin)
 	if err != nil {
 		return fmt.Errorf("client of an administrator: %w", err)
 	}

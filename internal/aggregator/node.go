@@ -13,10 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/version"
 )
 
@@ -96,7 +96,7 @@ func readText(name string) string {
 
 // ensure creates the Node, or brings the one of an earlier start up to date.
 func (n *hostObject) ensure(ctx context.Context, admin *rest.Config) error {
-	client, err := kubernetes.NewForConfig(admin)
+	client, err := clients.New(admin)
 	if err != nil {
 		return fmt.Errorf("client of an administrator: %w", err)
 	}

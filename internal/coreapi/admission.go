@@ -16,10 +16,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/admission/plugins"
 )
@@ -33,7 +32,7 @@ func (s *Server) newAdmission(all *storages) (*admission.Chain, error) {
 	}
 	self := &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 	inside := inProcessConfig(asUser(self, s.documented(s.handlerOf(&s.installed)), atOnce))
-	client, err := kubernetes.NewForConfig(inside)
+	client, err := clients.New(inside)
 	if err != nil {
 		return nil, fmt.Errorf("client of admission: %w", err)
 	}
@@ -43,7 +42,7 @@ func (s *Server) newAdmission(all *storages) (*admission.Chain, error) {
 	}
 	return admission.New(config, admission.Deps{
 		Client: client, Dynamic: parameters,
-		Informers:  informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutManagers)),
+		Informers:  clients.NewInformers(client, withoutManagers),
 		Served:     all.resources().Has,
 		Authorizer: s.cfg.Authorizer,
 		RESTMapper: s.mapper(),

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"portico.dev/internal/clients"
 	"portico.dev/internal/drill/faulty"
 	"portico.dev/internal/run"
 )
@@ -60,7 +61,7 @@ func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, erro
 	if err != nil {
 		return nil, fmt.Errorf("address of %s: %w", t.Name, err)
 	}
-	client, err := kubernetes.NewForConfigAndClient(config, httpClient)
+	client, err := clients.NewOver(config, httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", t.Name, err)
 	}

@@ -72,7 +72,7 @@ func (l *loop) run(ctx context.Context, sources ...source) error {
 			return fmt.Errorf("%s: watch: %w", l.name, err)
 		}
 		defer func() { _ = s.informer.RemoveEventHandler(registration) }() // fails only when the informer has ended too
-		if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+		if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 			return nil // ctx ended first
 		}
 	}

@@ -107,7 +107,7 @@ func (s *quotaStatus) run(ctx context.Context) error {
 		return fmt.Errorf("quota-status: watch: %w", err)
 	}
 	defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only when the informer has ended too
-	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 		return nil
 	}
 	w := &usageWatch{metadata: s.Metadata, gone: s.enqueueAll, log: s.log}

@@ -3,32 +3,18 @@ package store
 import (
 	"context"
 	"errors"
+	"expvar"
 	"fmt"
-	"net/url"
-	"os"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
-	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
-)
-
-const (
-	memberName = "portico"
-	// peerURL is the member's name in its own cluster of one. Nothing listens there and nothing dials it.
-	peerURL = "http://127.0.0.1:2380"
-
-	// A lone member waits for up to five ticks before it elects itself, so the tick is most of our start-up time;
-	// the idle CPU it costs grows as it shrinks. No network is between the member and itself, so it may be short.
-	tickMilliseconds     = 20
-	electionMilliseconds = 100
-
-	// progressInterval bounds how old the bookmark of an idle watch can be. It stays well under the five minutes of
-	// history that compaction leaves, so that a quiet watch can always be resumed.
-	progressInterval = time.Minute
 )
 
 // runEmbedded owns the data directory from lock to close.
@@ -50,38 +36,32 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 		err = errors.Join(err, lock.release())
 	}()
 
-	select {
-	case <-server.Server.ReadyNotify():
-	case <-server.Server.StopNotify():
-		return errors.New("embedded etcd stopped while it started; its log says why")
-	case err := <-server.Err():
-		return fmt.Errorf("embedded etcd: %w", err)
-	case <-ctx.Done():
-		return nil
+	if err := awaitElected(ctx, server); err != nil || ctx.Err() != nil {
+		return err
 	}
-	if s.cfg.UnixSocket != "" {
-		if err := os.Chmod(s.cfg.UnixSocket, 0o600); err != nil {
-			return fmt.Errorf("etcd unix socket: %w", err)
-		}
+	door, err := openDoor(server, s.cfg.UnixSocket)
+	if err != nil {
+		return err
 	}
+	defer door.close()
 
-	inProcess := v3client.New(server.Server)
+	inProcess := v3client.New(server)
 	defer func() { _ = inProcess.Close() }() // answers the cancellation of its own context
 	client := &kubernetes.Client{Client: inProcess}
 	client.Kubernetes = client
 	if err := s.forgetReplicas(ctx, client); err != nil {
 		return err
 	}
-	s.makeRoom(ctx, client, server.Server.Backend())
+	s.makeRoom(ctx, client, server.Backend())
 	s.publish(client)
 	s.log.Info("embedded etcd is ready", zap.String("directory", s.cfg.DataDir), zap.String("socket", s.cfg.UnixSocket))
 
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-server.Server.StopNotify():
+	case <-server.StopNotify():
 		return errors.New("embedded etcd stopped; its log says why")
-	case err := <-server.Err():
+	case err := <-door.failed:
 		return fmt.Errorf("embedded etcd: %w", err)
 	}
 }
@@ -99,58 +79,72 @@ func (s *Store) forgetReplicas(ctx context.Context, client *kubernetes.Client) e
 
 // startEmbedded opens the files and starts the member. etcd panics on some of what it finds on disk; people get an error
 // that names the directory instead, unless the panic is on a goroutine of etcd's, which opens the database.
-func startEmbedded(cfg Config) (server *embed.Etcd, err error) {
+func startEmbedded(cfg Config) (server *etcdserver.EtcdServer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = damaged(cfg.DataDir, fmt.Errorf("%v", r))
 		}
 	}()
-	server, err = embed.StartEtcd(embeddedConfig(cfg))
+	server, err = etcdserver.NewServer(embeddedConfig(cfg))
 	if errors.Is(err, walpb.ErrCRCMismatch) {
 		return nil, damaged(cfg.DataDir, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", cfg.DataDir, err)
 	}
+	server.Start()
 	return server, nil
+}
+
+// awaitElected waits until the member leads itself. It has nobody to wait for, so it is told to stand for election, as a
+// leader that steps down tells another member, once it has read its log; its own patience would be up later.
+func awaitElected(ctx context.Context, server *etcdserver.EtcdServer) error {
+	self := uint64(server.MemberID())
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for {
+		select {
+		case <-server.ReadyNotify():
+			return nil
+		case <-server.StopNotify():
+			return errors.New("embedded etcd stopped while it started; its log says why")
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+			if server.Leader() != 0 || !hasReadItsLog(server) {
+				continue // it will be ready as soon as it has written that it leads; or it is not to stand yet
+			}
+			bounded, cancel := context.WithTimeout(ctx, electionTicks*tickMilliseconds*time.Millisecond)
+			// What is lost would be done anyway.
+			_ = server.Process(bounded, &raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), To: &self, From: &self})
+			cancel()
+		}
+	}
+}
+
+// hasReadItsLog says whether raft itself knows that everything is applied. A moment before it does, etcd may have cut off
+// what it would look at when told to stand, and then it panics. It is asked where etcd publishes it, which is one place for
+// all members in a process; in doubt the answer is no.
+func hasReadItsLog(server *etcdserver.EtcdServer) bool {
+	published, ok := expvar.Get("raft.status").(expvar.Func)
+	if !ok {
+		return false
+	}
+	status, ok := published().(raft.Status)
+	return ok && status.ID == uint64(server.MemberID()) && status.HardState != nil &&
+		status.GetCommit() > 0 && status.GetCommit() == server.CommittedIndex() && status.Applied == status.GetCommit()
 }
 
 func damaged(dir string, err error) error {
 	return fmt.Errorf("start etcd in %s: %w; restore the directory from a snapshot or choose another", dir, err)
 }
 
-func embeddedConfig(cfg Config) *embed.Config {
-	c := embed.NewConfig()
-	c.Name = memberName
-	c.Dir = cfg.DataDir
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(cfg.Logger))
-
-	peer, _ := url.Parse(peerURL) // a constant that parses
-	c.AdvertisePeerUrls = []url.URL{*peer}
-	c.InitialCluster = c.InitialClusterFromName(memberName)
-	c.ListenPeerUrls = nil
-	c.ListenClientUrls, c.AdvertiseClientUrls = nil, nil
-	if cfg.UnixSocket != "" {
-		socket := url.URL{Scheme: "unix", Path: cfg.UnixSocket}
-		c.ListenClientUrls = []url.URL{socket}
-		c.AdvertiseClientUrls = []url.URL{socket}
-	}
-	c.EnableGRPCGateway = false
-
-	c.TickMs, c.ElectionMs = tickMilliseconds, electionMilliseconds
-	c.PreVote = false // there is nobody to ask
-	c.QuotaBackendBytes = cfg.QuotaBytes
-	c.WatchProgressNotifyInterval = progressInterval
-	// Compaction is asked for by the API's storage, at a revision that its watches have passed.
-	return c
-}
-
 // closeEmbedded waits for etcd to stop, but not for ever: a disk that no longer answers must not hold the process.
-func closeEmbedded(server *embed.Etcd) error {
+func closeEmbedded(server *etcdserver.EtcdServer) error {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		server.Close()
+		server.Stop()
 	}()
 	timer := time.NewTimer(closeTimeout)
 	defer timer.Stop()

@@ -50,7 +50,7 @@ func secureEtcd(t *testing.T) (cfg Config, stranger Config) {
 	clientCert, clientKey := issue(authority, "client", pki.Leaf{CommonName: "portico", Client: true})
 	strangeCert, strangeKey := issue(other, "stranger", pki.Leaf{CommonName: "portico", Client: true})
 
-	c := embeddedConfig(Config{DataDir: filepath.Join(dir, "data"), Logger: zap.NewNop()})
+	c := asFlagsMakeIt(Config{DataDir: filepath.Join(dir, "data"), Logger: zap.NewNop()})
 	listen := url.URL{Scheme: "https", Host: freeAddress(t)}
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{listen}, []url.URL{listen}
 	c.ClientTLSInfo = transport.TLSInfo{CertFile: serverCert, KeyFile: serverKey, TrustedCAFile: ca, ClientCertAuth: true}

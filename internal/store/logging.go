@@ -13,11 +13,8 @@ var harmless = []struct{ message, cause string }{
 	// At the first start on an empty directory, before the first entry of its log.
 	{"failed to update storage version", "missing term information"},
 	{"Failed to detect schema version", "missing term information"},
-	{"failed to update cluster version", "request cancelled"},          // stopped soon after it started
-	{"Running http and grpc server on single port", ""},                // there is no http server
-	{"simple token is not cryptographically signed", ""},               // etcd's own users are not used
-	{"AdvertiseClientURLs is empty", ""},                               // nobody needs to find us
-	{"Detected that checkpointing is enabled without persistence", ""}, // leases of events may outlive a restart
+	{"failed to update cluster version", "request cancelled"}, // stopped soon after it started
+	{"simple token is not cryptographically signed", ""},      // etcd's own users are not used
 }
 
 // etcdLogger is what etcd may say to l: warnings and worse, what it calls information too when l is at debug, and never the

@@ -24,6 +24,7 @@ type Chain struct {
 	admission.Interface
 
 	deps    Deps
+	reading *readings
 	waiters []waiter
 	stop    chan struct{}
 	end     sync.Once // closes stop
@@ -50,6 +51,7 @@ func New(c Config, d Deps) (*Chain, error) {
 	chain := &Chain{stop: make(chan struct{}), ready: make(chan struct{})}
 	d.Stopped = chain.stop
 	chain.deps = d
+	chain.reading = &readings{SharedInformerFactory: d.Informers, stop: chain.stop}
 	registry := admission.NewPlugins()
 	foreign := map[string]bool{}
 	for _, p := range c.Plugins {
@@ -79,7 +81,7 @@ func New(c Config, d Deps) (*Chain, error) {
 func (c *Chain) initializers() admission.PluginInitializers {
 	d := c.deps
 	return admission.PluginInitializers{
-		initializer.New(d.Client, d.Dynamic, d.Informers, d.Authorizer, utilfeature.DefaultFeatureGate,
+		initializer.New(d.Client, d.Dynamic, c.reading, d.Authorizer, utilfeature.DefaultFeatureGate,
 			compatibility.DefaultBuildEffectiveVersion(), d.Stopped, d.RESTMapper),
 		webhookinitializer.NewPluginInitializer(d.Webhooks.Wrapper(), d.Webhooks.Resolver()),
 		unasked{},
@@ -135,8 +137,9 @@ func (c *Chain) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitPlugins asks all at once: each looks ten times a second.
+// awaitPlugins asks all at once, when the answer should be yes: each that has to say no looks again a tenth of a second later.
 func (c *Chain) awaitPlugins(ctx context.Context) error {
+	c.reading.await(ctx)
 	answers := make([]bool, len(c.waiters))
 	var asked sync.WaitGroup
 	for i, w := range c.waiters {

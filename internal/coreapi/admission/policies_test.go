@@ -1,0 +1,59 @@
+package admission
+
+import (
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"portico.dev/internal/coreapi/hooks"
+)
+
+// The library's policies are ready with what they read, and not when somebody next looks. Time stands still in a bubble
+// unless everybody sleeps.
+func TestPoliciesAreReadWithoutWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		chain, err := New(Config{Plugins: []Plugin{
+			{Name: "ValidatingAdmissionPolicy", Default: true, New: func(_ Deps, c io.Reader) (admission.Interface, error) { return validating.NewPlugin(c) }},
+		}}, Deps{
+			Client: client, Dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme), Informers: informers.NewSharedInformerFactory(client, 0),
+			Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(), RESTMapper: meta.NewDefaultRESTMapper(nil),
+			Webhooks: hooks.Webhooks{}, Logger: zap.NewNop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		began := time.Now()
+		go func() { ended <- chain.Run(ctx) }()
+		<-chain.Ready()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("somebody slept: ready after %s", took)
+		}
+		if read := len(chain.reading.all); read != 2 {
+			t.Errorf("%d informers were watched, want those of policies and of bindings", read)
+		}
+		for _, w := range chain.waiters {
+			if !w.WaitForReady() {
+				t.Errorf("%T is not ready", w)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

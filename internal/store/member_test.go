@@ -1,0 +1,189 @@
+package store
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/server/v3/config"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// asFlagsMakeIt is the same member as etcd's own program would be told to be.
+func asFlagsMakeIt(cfg Config) *embed.Config {
+	c := embed.NewConfig()
+	c.Name, c.Dir = memberName, cfg.DataDir
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLogger(cfg.Logger))
+	peer, _ := url.Parse(peerURL) // a constant that parses
+	c.AdvertisePeerUrls = []url.URL{*peer}
+	c.InitialCluster = c.InitialClusterFromName(memberName)
+	c.ListenPeerUrls, c.ListenClientUrls, c.AdvertiseClientUrls = nil, nil, nil
+	if cfg.UnixSocket != "" {
+		socket := url.URL{Scheme: "unix", Path: cfg.UnixSocket}
+		c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{socket}, []url.URL{socket}
+	}
+	c.EnableGRPCGateway = false
+	c.TickMs, c.ElectionMs = tickMilliseconds, tickMilliseconds*electionTicks
+	c.PreVote = false
+	c.QuotaBackendBytes = cfg.QuotaBytes
+	c.WatchProgressNotifyInterval = progressInterval
+	return c
+}
+
+// What is not ours to decide is what etcd's own program would do: its defaults are read from a server that it started.
+func TestAMemberIsAsEtcdWouldMakeIt(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"with a socket":    {QuotaBytes: 1 << 30, UnixSocket: filepath.Join(t.TempDir(), "s")},
+		"without a socket": {QuotaBytes: DefaultQuotaBytes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg.DataDir, cfg.Logger = t.TempDir(), zap.NewNop()
+			// Of a new directory, and of one that has a log.
+			for _, state := range []string{"new", "old"} {
+				ours := embeddedConfig(cfg)
+				server, err := embed.StartEtcd(asFlagsMakeIt(cfg))
+				if err != nil {
+					t.Fatal(err)
+				}
+				theirs := server.Server.Cfg
+				<-server.Server.ReadyNotify()
+				server.Close()
+				compare(t, state, ours, theirs)
+			}
+		})
+	}
+}
+
+// notCompared are fields that mean nothing here, or cannot be compared.
+var notCompared = map[string]string{
+	"Logger": "", "ServerFeatureGate": "compared by what it enables",
+	"DiscoveryCfg":  "there are no endpoints of discovery",
+	"PeerTLSInfo":   "no peer is listened for or dialled",
+	"CORS":          "there is no HTTP",
+	"HostWhitelist": "there is no HTTP",
+}
+
+func compare(t *testing.T, state string, ours, theirs config.ServerConfig) {
+	t.Helper()
+	if len(theirs.DiscoveryCfg.Endpoints) > 0 || !theirs.PeerTLSInfo.Empty() {
+		t.Errorf("%s: etcd discovers others or has TLS for peers", state)
+	}
+	if o, th := ours.ServerFeatureGate, theirs.ServerFeatureGate; o.(interface{ String() string }).String() != th.(interface{ String() string }).String() {
+		t.Errorf("%s: features %s, want %s", state, o, th)
+	}
+	o, th := reflect.ValueOf(ours), reflect.ValueOf(theirs)
+	for i := range o.NumField() {
+		name := o.Type().Field(i).Name
+		if _, skip := notCompared[name]; !skip && !reflect.DeepEqual(o.Field(i).Interface(), th.Field(i).Interface()) {
+			t.Errorf("%s: %s is %#v, want %#v", state, name, o.Field(i), th.Field(i))
+		}
+	}
+}
+
+// A directory goes back and forth between etcd's own program and us.
+func TestADirectoryThatEtcdMade(t *testing.T) {
+	cfg := Config{DataDir: t.TempDir()}
+	for _, value := range []string{"one", "two"} {
+		server, err := embed.StartEtcd(asFlagsMakeIt(Config{DataDir: cfg.DataDir, QuotaBytes: DefaultQuotaBytes, Logger: zap.NewNop()}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-server.Server.ReadyNotify()
+		id := server.Server.Cluster().ID()
+		server.Close()
+		s, stop := run(t, cfg)
+		if value == "two" {
+			if kept, ok, err := s.Get(within(t), "k"); !ok || err != nil || string(kept) != "one" {
+				t.Errorf("got %q, %v, %v", kept, ok, err)
+			}
+		}
+		if err := s.Put(within(t), "k", []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+		status, err := s.Client().Status(within(t), "")
+		if err != nil || status.Header.ClusterId != uint64(id) {
+			t.Errorf("the cluster is %v, want %v; %v", status, id, err)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestASocketIsPrivateFromTheStart(t *testing.T) {
+	dir := t.TempDir()
+	taken := filepath.Join(dir, "taken")
+	if err := os.WriteFile(taken, []byte("keep me"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listenPrivately(taken); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Errorf("a file in the way: %v", err)
+	}
+	if kept, err := os.ReadFile(taken); err != nil || !bytes.Equal(kept, []byte("keep me")) {
+		t.Errorf("the file in the way is now %q, %v", kept, err)
+	}
+	path := filepath.Join(dir, "s")
+	for range 2 { // the second time there is the socket of one that was killed
+		listener, err := listenPrivately(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener.(interface{ SetUnlinkOnClose(bool) }).SetUnlinkOnClose(false)
+		if err := listener.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("got %v, %v", info, err)
+		}
+	}
+}
+
+// A watch of somebody at the socket does not hold us up.
+func TestAWatchAtTheSocketEnds(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "etcd.sock")
+	_, stop := run(t, Config{DataDir: t.TempDir(), UnixSocket: socket})
+	client, stopClient := run(t, Config{Servers: []string{"unix://" + socket}})
+	defer func() { _ = stopClient() }()
+	client.Client().Watch(within(t), "k")
+	if err := client.Put(within(t), "other", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+}
+
+// A start does not wait for an election that nobody else takes part in: not of a new directory, and not of one whose log
+// etcd begins to cut off as soon as it has read it, after a hundred entries.
+func TestALoneMemberIsToldToStand(t *testing.T) {
+	cfg := Config{DataDir: t.TempDir()}
+	const starts = 12
+	told := 0
+	for range starts {
+		core, logs := observer.New(zap.DebugLevel)
+		cfg.Logger = zap.New(core)
+		s, stop := run(t, cfg)
+		told += logs.Filter(func(e observer.LoggedEntry) bool { return strings.Contains(e.Message, "received MsgTimeoutNow") }).Len()
+		for i := range 40 {
+			if err := s.Put(within(t), "k", []byte{byte(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// On a machine that is very busy the member may stand before it is told.
+	if told <= starts/2 || told > starts {
+		t.Errorf("told at %d of %d starts", told, starts)
+	}
+}
