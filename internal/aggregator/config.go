@@ -104,6 +104,10 @@ type Config struct {
 	TracingEndpoint string
 	// TracingSamplingRatePerMillion is how many of a million requests are traced on our own account. Default 0.
 	TracingSamplingRatePerMillion int
+	// Profiling serves /debug/pprof/ to those who may get it. Default true.
+	Profiling bool
+	// ContentionProfiling records every wait of one goroutine for another, for /debug/pprof/block. Default false.
+	ContentionProfiling bool
 	// AccessLog logs one line for each request.
 	AccessLog bool
 	// Audit says what is written down of requests, and where. Default nothing.
@@ -134,6 +138,7 @@ func Default() Config {
 		MaxRequestsInFlight:              400,
 		MaxMutatingRequestsInFlight:      200,
 		ShutdownGrace:                    10 * time.Second,
+		Profiling:                        true,
 		AccessLog:                        true,
 	}
 }
@@ -152,6 +157,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addRuntimeConfigFlags(fs)
 	c.addFairnessFlags(fs)
 	c.addAuditFlags(fs)
+	c.addProfilingFlags(fs)
 }
 
 func (c *Config) addListenFlags(fs *pflag.FlagSet) {

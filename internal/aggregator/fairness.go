@@ -31,7 +31,7 @@ func (h *house) wireFairness() (err error) {
 		return nil
 	}
 	h.fairness, err = fairness.New(fairness.Config{
-		Client: h.founding, Seats: h.cfg.seats(), Logger: h.log.Named("fairness"),
+		Client: h.founding, Seats: h.cfg.seats(), Metrics: h.metrics.Fairness, Logger: h.log.Named("fairness"),
 	})
 	return err
 }

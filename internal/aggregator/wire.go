@@ -10,7 +10,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	clientdiscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -26,6 +25,7 @@ import (
 	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/auth/satoken"
 	"portico.dev/internal/auth/tokenwebhook"
+	"portico.dev/internal/clients"
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/encryption"
 	"portico.dev/internal/discovery"
@@ -66,8 +66,8 @@ type house struct {
 	fairness   *fairness.Fairness // nil: requests are bounded, and take no turns
 
 	// The two clients of our own: clients reaches the local groups, everywhere reaches backends too.
-	clients    *kubernetes.Clientset
-	founding   *kubernetes.Clientset // for what the start waits for: no webhook and no policy can hold it up
+	clients    *clients.Client
+	founding   *clients.Client // for what the start waits for: no webhook and no policy can hold it up
 	aggregator *aggregatorclient.Clientset
 	informers  informers.SharedInformerFactory
 	services   aggregatorinformers.SharedInformerFactory
@@ -131,18 +131,18 @@ func (h *house) wireState() (err error) {
 // wireClients is our own way in, and the caches that every controller shares.
 func (h *house) wireClients() (err error) {
 	config := unthrottled(h.core.ClientConfig(self))
-	if h.clients, err = kubernetes.NewForConfig(config); err != nil {
+	if h.clients, err = clients.New(config); err != nil {
 		return fmt.Errorf("client of the local groups: %w", err)
 	}
 	founding := unthrottled(h.core.FoundingConfig(self))
-	if h.founding, err = kubernetes.NewForConfig(founding); err != nil {
+	if h.founding, err = clients.New(founding); err != nil {
 		return fmt.Errorf("client of what every cluster starts with: %w", err)
 	}
 	if h.aggregator, err = aggregatorclient.NewForConfig(founding); err != nil {
 		return fmt.Errorf("client of apiservices: %w", err)
 	}
-	h.informers = informers.NewSharedInformerFactory(h.clients, 0)
-	h.services = aggregatorinformers.NewSharedInformerFactory(h.aggregator, 0)
+	h.informers = clients.NewInformers(h.clients, lean())
+	h.services = aggregatorinformers.NewSharedInformerFactoryWithOptions(h.aggregator, 0, aggregatorinformers.WithTransform(lean()))
 	core := h.informers.Core().V1()
 	h.lookup.Live = satoken.Live{
 		ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(),
@@ -190,6 +190,7 @@ func (h *house) wireRoutes() (err error) {
 		Peers: h.replicas, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
 		DocumentTrouble: func(apiService string) string { return h.openapi.Trouble(apiService) },
 		Debts:           h.ledger,
+		Spoke:           func(b *transport.Backend) { h.reask(b) },
 		Metrics:         h.metrics.Availability, Logger: h.log.Named("apiservice"),
 	})
 	h.discovery, err = discovery.New(discovery.Config{
@@ -201,7 +202,7 @@ func (h *house) wireRoutes() (err error) {
 		return err
 	}
 	h.openapi, err = openapi.New(openapi.Config{
-		Local: h.localDocuments, LocalV2: h.localSwagger, Routes: h.routes, Changed: h.apiservices.Changed,
+		Local: h.localDocuments, LocalV2: h.localSwagger, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
 		Keep: lastKnown{h.store, "openapi/"}, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
 	})
 	return err
@@ -210,6 +211,7 @@ func (h *house) wireRoutes() (err error) {
 // wireFront is what requests meet: chain, router, health.
 func (h *house) wireFront() error {
 	c := h.cfg
+	h.wireProfiling()
 	h.proxy = proxy.New(proxy.Config{Logger: h.log.Named("proxy"), Requests: h.metrics.Requests})
 	h.payer = h.newPayer()
 	h.drainer = server.NewDrainer()
@@ -219,6 +221,7 @@ func (h *house) wireFront() error {
 		LocalGroupVersions: h.core.GroupVersions,
 		Local:              server.ForLocal(h.core.Handler()),
 		Proxy:              h.proxy,
+		Unknown:            func(route *apiservice.Route) { h.reask(route.Backend) },
 		Discovery:          h.discovery,
 		OpenAPI:            h.openapi,
 		Static: server.NewStatic(server.StaticConfig{
@@ -230,6 +233,7 @@ func (h *house) wireFront() error {
 			OpenIDConfiguration: func() []byte {
 				return h.tokens.OpenIDConfiguration(h.url + "/openid/v1/jwks")
 			},
+			Profiling: c.Profiling,
 		}),
 	}
 	if err := h.wireControllers(); err != nil {

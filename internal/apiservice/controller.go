@@ -52,6 +52,9 @@ type Config struct {
 	// DocumentTrouble, if set, says what is wrong with the OpenAPI document of an APIService's backend, in words that are
 	// the same while it is the same; empty when nothing is. It is called often and must not block.
 	DocumentTrouble func(apiService string) string
+	// Spoke, if set, is told of a backend that may serve something else than before: its answer to a probe is not what it was,
+	// or it is well after its connection was lost or its endpoints changed. It must not block.
+	Spoke func(b *transport.Backend)
 	// Debts, if set, are what has to be cleaned up at backends before anybody may use them. Default nil: nothing.
 	Debts   Debts
 	Metrics *metrics.Availability
@@ -115,11 +118,12 @@ func New(cfg Config) *Controller {
 			slices:          cfg.EndpointSlices.Lister(),
 			endpointRouting: cfg.EndpointRouting,
 		},
-		wanted:  newWanted(cfg.Local, crds),
-		prober:  newProber(),
-		ready:   make(chan struct{}),
-		entries: make(map[string]*entry),
-		changed: make(chan struct{}),
+		wanted:   newWanted(cfg.Local, crds),
+		prober:   newProber(),
+		monitors: newMonitors(),
+		ready:    make(chan struct{}),
+		entries:  make(map[string]*entry),
+		changed:  make(chan struct{}),
 	}
 	c.table.Store(&Table{})
 	client := cfg.Client.ApiregistrationV1().APIServices()
@@ -152,7 +156,7 @@ func (c *Controller) Ready() <-chan struct{} { return c.ready }
 // soon, and the verdict follows. It does not block: it is what transport.Options.OnFailure wants to call.
 func (c *Controller) ReportFailure(b *transport.Backend) {
 	if m, ok := c.monitors.get(b); ok && m.well() {
-		m.nudge()
+		m.shake()
 	}
 }
 
@@ -203,9 +207,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	defer c.monitors.stop()
 
-	if err := c.routeAll(ctx); err != nil {
+	if err := c.routeAll(); err != nil {
 		return err
 	}
 	failed := make(chan error, 2)
@@ -219,10 +222,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, part := range []func(context.Context){c.scribe.run, c.settle, c.confer, c.followDocuments, c.followDebts} {
 		wg.Go(func() { part(ctx) })
 	}
+	wg.Go(func() { c.monitors.rota.Run(ctx) })
 	loop := make(chan struct{})
 	wg.Go(func() {
 		defer close(loop)
-		c.loop(ctx)
+		c.loop()
 	})
 	select {
 	case <-ctx.Done():
@@ -230,8 +234,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	cancel()
 	c.queue.ShutDown()
-	// The loop starts monitors; it must be over before they are stopped.
 	<-loop
+	c.monitors.retain(nil)
 	return err
 }
 

@@ -101,12 +101,12 @@ func (m *monitor) state() BackendState {
 		s.LastAnswer = time.Unix(0, n)
 	}
 	versions := make([]schema.GroupVersion, 0, len(m.versions))
-	for gv := range m.versions {
-		versions = append(versions, gv)
+	for _, h := range m.versions {
+		versions = append(versions, h.of)
 	}
 	slices.SortFunc(versions, compareGroupVersions)
 	for _, gv := range versions {
-		h := m.versions[gv]
+		h := m.versions.get(gv)
 		p := ProbeState{
 			URL:                m.url(gv),
 			Up:                 h.up,

@@ -1,6 +1,10 @@
 package apiservice
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // outcome is what one probe heard.
 type outcome struct {
@@ -10,6 +14,8 @@ type outcome struct {
 	failure *failure
 	// certificateExpires is the end of the serving certificate's life, zero when none was seen.
 	certificateExpires time.Time
+	// said is a hash of what the backend answered, of which nothing else is kept; 0 when it is not known.
+	said uint64
 }
 
 // failure is why a probe did not pass.
@@ -38,6 +44,23 @@ type history struct {
 	failures int
 }
 
+// histories are those of the group-versions of one backend, in no particular order. There are one or two of them as a rule, for
+// which a map is ten times as large.
+type histories []struct {
+	of schema.GroupVersion
+	history
+}
+
+// get returns where the history of a group-version is, nil when there is none.
+func (hs histories) get(gv schema.GroupVersion) *history {
+	for i := range hs {
+		if hs[i].of == gv {
+			return &hs[i].history
+		}
+	}
+	return nil
+}
+
 func (h history) asked() bool { return !h.last.at.IsZero() }
 
 // good reports that there is nothing to find out in a hurry.
@@ -60,6 +83,9 @@ const slowFailuresToFall = 2
 // record adds an outcome. What was up falls at once for a failure that is certain and after two for one that is slow;
 // what was down rises at the first success, because the cost of a mistake is one request that fails with the truth.
 func (h history) record(o outcome) history {
+	if o.said == 0 {
+		o.said = h.last.said
+	}
 	if o.failure == nil {
 		return history{last: o, up: true}
 	}

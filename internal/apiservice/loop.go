@@ -1,7 +1,6 @@
 package apiservice
 
 import (
-	"context"
 	"fmt"
 	"maps"
 
@@ -14,7 +13,7 @@ import (
 )
 
 // routeAll makes the first table, of everything that the caches hold.
-func (c *Controller) routeAll(ctx context.Context) error {
+func (c *Controller) routeAll() error {
 	objects, err := c.lister.List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("list apiservices: %w", err)
@@ -29,7 +28,7 @@ func (c *Controller) routeAll(ctx context.Context) error {
 		names.Insert(o.Name)
 	}
 	c.synced = true
-	c.reconcile(ctx, names)
+	c.reconcile(names)
 	return nil
 }
 
@@ -37,7 +36,7 @@ func (c *Controller) routeAll(ctx context.Context) error {
 const maxBatch = 1024
 
 // loop turns events into tables until the queue is shut down. Events that are waiting together make one table.
-func (c *Controller) loop(ctx context.Context) {
+func (c *Controller) loop() {
 	for {
 		first, shutdown := c.queue.Get()
 		if shutdown {
@@ -48,7 +47,7 @@ func (c *Controller) loop(ctx context.Context) {
 			next, _ := c.queue.Get()
 			batch = append(batch, next)
 		}
-		c.reconcile(ctx, c.concerned(batch))
+		c.reconcile(c.concerned(batch))
 		for _, e := range batch {
 			c.queue.Done(e)
 		}
@@ -78,14 +77,14 @@ func (c *Controller) concerned(events []event) sets.Set[string] {
 }
 
 // reconcile brings the named entries up to date, then monitors, then the table, then statuses.
-func (c *Controller) reconcile(ctx context.Context, names sets.Set[string]) {
+func (c *Controller) reconcile(names sets.Set[string]) {
 	differ := sets.New[string]()
 	for name := range names {
 		if c.follow(name) {
 			differ.Insert(name)
 		}
 	}
-	keep := c.supervise(ctx)
+	keep := c.supervise()
 	for name := range names {
 		if e, ok := c.entries[name]; ok && c.judge(name, e) {
 			differ.Insert(name)
@@ -105,7 +104,7 @@ func (c *Controller) reconcile(ctx context.Context, names sets.Set[string]) {
 }
 
 // supervise makes monitors follow the entries, and returns the backends that are in use.
-func (c *Controller) supervise(ctx context.Context) map[*transport.Backend]bool {
+func (c *Controller) supervise() map[*transport.Backend]bool {
 	watched := make(map[*transport.Backend][]schema.GroupVersion)
 	base := make(map[*transport.Backend]string)
 	moved := make(map[*transport.Backend]bool)
@@ -129,8 +128,11 @@ func (c *Controller) supervise(ctx context.Context) map[*transport.Backend]bool 
 		if !running {
 			m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, base[b], c.prober, c.heard)
 			m.silence = b.Silence
+			if c.cfg.Spoke != nil {
+				m.spoke = func() { c.cfg.Spoke(b) }
+			}
 			m.watch(versions)
-			c.monitors.start(ctx, b, m)
+			c.monitors.start(b, m)
 			continue
 		}
 		m.watch(versions)

@@ -3,7 +3,6 @@ package apiservice
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -12,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/run"
+	"portico.dev/internal/run/rota"
 	"portico.dev/internal/transport"
 )
 
@@ -30,13 +29,20 @@ type monitor struct {
 	prober *prober
 	// changed is told the group-versions whose history now reads differently.
 	changed func([]schema.GroupVersion)
+	// spoke is told that the backend says something else of a group-version than it did, or is well and may be another
+	// program than before. Nil: nobody is.
+	spoke func()
 
-	wake chan struct{}
+	// turn is when rounds are made; nil before there is one.
+	turn atomic.Pointer[rota.Turn]
+	// nudged is set when somebody asked for a round, and shaken when something happened that may have been a restart, until
+	// it is known to be well again.
+	nudged, shaken atomic.Bool
 	// answered is when a request was last answered, in Unix nanoseconds.
 	answered atomic.Int64
 
 	mu       sync.Mutex // for what follows
-	versions map[schema.GroupVersion]history
+	versions histories
 	// eagerUntil is how long failures are retried at a quick pace.
 	eagerUntil time.Time
 	next       time.Time
@@ -52,8 +58,6 @@ func newMonitor(lane http.RoundTripper, endpoints func() int, base string, p *pr
 		base:      base,
 		prober:    p,
 		changed:   changed,
-		wake:      make(chan struct{}, 1),
-		versions:  make(map[schema.GroupVersion]history),
 	}
 }
 
@@ -61,12 +65,14 @@ func newMonitor(lane http.RoundTripper, endpoints func() int, base string, p *pr
 // for at once.
 func (m *monitor) watch(gvs []schema.GroupVersion) {
 	m.mu.Lock()
-	kept := make(map[schema.GroupVersion]history, len(gvs))
+	kept := make(histories, len(gvs))
 	fresh := false
-	for _, gv := range gvs {
-		h := m.versions[gv]
-		kept[gv] = h
-		fresh = fresh || !h.asked()
+	for i, gv := range gvs {
+		kept[i].of = gv
+		if h := m.versions.get(gv); h != nil {
+			kept[i].history = *h
+		}
+		fresh = fresh || !kept[i].asked()
 	}
 	m.versions = kept
 	m.mu.Unlock()
@@ -80,14 +86,20 @@ func (m *monitor) hurry() {
 	m.mu.Lock()
 	m.eagerUntil = time.Now().Add(eagerFor)
 	m.mu.Unlock()
+	m.shake()
+}
+
+// shake asks for a round soon after which nothing may be as it was.
+func (m *monitor) shake() {
+	m.shaken.Store(true)
 	m.nudge()
 }
 
 // nudge asks for a round soon.
 func (m *monitor) nudge() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
+	m.nudged.Store(true)
+	if t := m.turn.Load(); t != nil {
+		t.Hurry(minGap)
 	}
 }
 
@@ -97,12 +109,13 @@ func (m *monitor) vouch() {
 	m.answered.Store(now.UnixNano())
 	var differ []schema.GroupVersion
 	m.mu.Lock()
-	for gv, h := range m.versions {
+	for i := range m.versions {
+		h := &m.versions[i]
 		if after := h.refuted(); after.up != h.up {
-			m.versions[gv] = after
+			h.history = after
 			// It may be this slow again.
 			m.usual = max(m.usual, hungAfter)
-			differ = append(differ, gv)
+			differ = append(differ, h.of)
 		}
 	}
 	m.mu.Unlock()
@@ -115,40 +128,28 @@ func (m *monitor) vouch() {
 func (m *monitor) history(gv schema.GroupVersion) history {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.versions[gv]
+	if h := m.versions.get(gv); h != nil {
+		return *h
+	}
+	return history{}
 }
 
 // url is what is asked for a group-version, with the name of the Service for a host.
 func (m *monitor) url(gv schema.GroupVersion) string { return m.base + discoveryPath(gv) }
 
-// run makes rounds until ctx ends.
-func (m *monitor) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	var last time.Time
-	for {
-		nudged := false
-		select {
-		case <-ctx.Done():
-			return
-		case <-m.wake:
-			nudged = true
-			if !run.Pause(ctx, minGap-time.Since(last)) {
-				return
-			}
-		case <-timer.C:
-			select {
-			case <-m.wake: // the same round serves both
-				nudged = true
-			default:
-			}
-		}
-		last = time.Now()
-		if nudged || !m.trafficVouches() {
-			m.round(ctx)
-		}
-		timer.Reset(m.plan())
+// join begins with rounds, at once. They end with those of the rota, or when the turn is left.
+func (m *monitor) join(r *rota.Rota) *rota.Turn {
+	t := r.Join(m.look)
+	m.turn.Store(t)
+	return t
+}
+
+// look makes a round, unless it would show nothing that is not known. It returns how long to rest.
+func (m *monitor) look(ctx context.Context) time.Duration {
+	if m.nudged.Swap(false) || !m.trafficVouches() {
+		m.round(ctx)
 	}
+	return m.plan()
 }
 
 // well reports that every group-version passed its last probe. Where it is not so, the next round is near anyway.
@@ -230,7 +231,7 @@ func (m *monitor) ask(ctx context.Context, gv schema.GroupVersion) outcome {
 	t := target{lane: m.lane, url: m.url(gv), endpoints: m.endpoints()}
 	m.mu.Lock()
 	// What is down already gets all the time that it may need to return.
-	if m.silence != nil && m.versions[gv].up {
+	if h := m.versions.get(gv); m.silence != nil && h != nil && h.up {
 		t.suspicion = newSuspicion(m.silence, m.usual)
 	}
 	m.mu.Unlock()
@@ -250,23 +251,23 @@ func (m *monitor) due() []schema.GroupVersion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var due, good []schema.GroupVersion
-	for gv, h := range m.versions {
+	for _, h := range m.versions {
 		if h.good() {
-			good = append(good, gv)
+			good = append(good, h.of)
 		} else {
-			due = append(due, gv)
+			due = append(due, h.of)
 		}
 	}
 	slices.SortFunc(due, func(a, b schema.GroupVersion) int {
-		return cmp.Or(cmp.Compare(m.versions[a].failures, m.versions[b].failures), compareGroupVersions(a, b))
+		return cmp.Or(cmp.Compare(m.versions.get(a).failures, m.versions.get(b).failures), compareGroupVersions(a, b))
 	})
 	if len(good) == 0 {
 		return due
 	}
 	stalest := slices.MinFunc(good, func(a, b schema.GroupVersion) int {
-		return cmp.Or(m.versions[a].last.at.Compare(m.versions[b].last.at), compareGroupVersions(a, b))
+		return cmp.Or(m.versions.get(a).last.at.Compare(m.versions.get(b).last.at), compareGroupVersions(a, b))
 	})
-	if len(due) == 0 || time.Since(m.versions[stalest].last.at) >= healthyInterval {
+	if len(due) == 0 || time.Since(m.versions.get(stalest).last.at) >= healthyInterval {
 		due = append(due, stalest)
 	}
 	return due
@@ -275,7 +276,12 @@ func (m *monitor) due() []schema.GroupVersion {
 func (m *monitor) all() []schema.GroupVersion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(m.versions), compareGroupVersions)
+	all := make([]schema.GroupVersion, len(m.versions))
+	for i, h := range m.versions {
+		all[i] = h.of
+	}
+	slices.SortFunc(all, compareGroupVersions)
+	return all
 }
 
 func compareGroupVersions(a, b schema.GroupVersion) int {
@@ -286,17 +292,19 @@ func compareGroupVersions(a, b schema.GroupVersion) int {
 // now, and reports whether one fell or rose.
 func (m *monitor) record(gvs []schema.GroupVersion, o outcome) (flipped bool) {
 	var differ []schema.GroupVersion
+	news := false
 	m.mu.Lock()
 	for _, gv := range gvs {
-		before, watched := m.versions[gv]
-		if !watched {
+		h := m.versions.get(gv)
+		if h == nil { // not watched any more
 			continue
 		}
-		after := before.record(o)
-		m.versions[gv] = after
+		before, after := *h, h.record(o)
+		*h = after
 		if before.asked() && before.up != after.up {
 			flipped = true
 		}
+		news = news || before.last.said != 0 && before.last.said != after.last.said
 		if before.up && !after.up {
 			m.eagerUntil = time.Now().Add(eagerFor)
 		}
@@ -307,6 +315,12 @@ func (m *monitor) record(gvs []schema.GroupVersion, o outcome) (flipped bool) {
 	m.mu.Unlock()
 	if len(differ) > 0 {
 		m.changed(differ)
+	}
+	if o.failure == nil && m.shaken.Swap(false) {
+		news = true
+	}
+	if news && m.spoke != nil {
+		m.spoke()
 	}
 	return flipped
 }

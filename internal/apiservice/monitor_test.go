@@ -3,7 +3,9 @@ package apiservice
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -13,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico.dev/internal/run/rota"
 	"portico.dev/internal/transport"
 )
 
@@ -77,7 +80,9 @@ func monitoredWith(t *testing.T, b *backendDouble, change func(*monitor), gvs ..
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.run(ctx)
+		r := rota.New()
+		m.join(r)
+		r.Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -310,4 +315,74 @@ func TestPace(t *testing.T) {
 			t.Fatalf("jitter gave %v", d)
 		}
 	}
+}
+
+// speaking is a lane that answers with what it says at the moment.
+type speaking struct {
+	mu   sync.Mutex
+	code int
+	says string
+}
+
+func (s *speaking) say(code int, what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.code, s.says = code, what
+}
+
+func (s *speaking) RoundTrip(*http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &http.Response{StatusCode: s.code, Body: io.NopCloser(strings.NewReader(s.says))}, nil
+}
+
+func TestABackendThatMayHaveChangedIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, told := &speaking{code: 200, says: "foos"}, new(atomic.Int64)
+		m := newMonitor(b, func() int { return 1 }, "https://server.metrics.svc:443", newProber(), func([]schema.GroupVersion) {})
+		m.spoke = func() { told.Add(1) }
+		m.watch([]schema.GroupVersion{gvA})
+		r := rota.New()
+		m.join(r)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Run(ctx)
+		}()
+		for _, step := range []struct {
+			situation string
+			code      int
+			says      string
+			meanwhile func()
+			told      int64
+		}{
+			{"as before", 200, "foos", nil, 0},
+			{"one more", 200, "foos and bars", nil, 1},
+			{"as before", 200, "foos and bars", nil, 0},
+			{"it fails", 500, "boom", nil, 0},
+			{"it is back and says the same", 200, "foos and bars", nil, 0},
+			{"it fails again", 500, "boom", nil, 0},
+			{"it is back and says something else", 200, "bars", nil, 1},
+			{"more than is read", 200, strings.Repeat("x", maxDrain+1), nil, 0},
+			{"the end of that", 200, "bars", nil, 0},
+			{"a connection was lost", 200, "bars", m.shake, 1},
+			{"its endpoints changed", 200, "bars", m.hurry, 1},
+			{"a connection was lost, and it is down", 500, "boom", m.shake, 0},
+			{"it is back after that", 200, "bars", nil, 1},
+			{"somebody waits for it", 200, "bars", m.nudge, 0},
+		} {
+			b.say(step.code, step.says)
+			if step.meanwhile != nil {
+				step.meanwhile()
+			}
+			time.Sleep(2 * healthyInterval)
+			synctest.Wait()
+			if n := told.Swap(0); n != step.told {
+				t.Errorf("%s: told %d times, want %d", step.situation, n, step.told)
+			}
+		}
+		cancel()
+		<-done
+	})
 }

@@ -1,22 +1,26 @@
 package apiservice
 
 import (
-	"context"
 	"sync"
 
+	"portico.dev/internal/run/rota"
 	"portico.dev/internal/transport"
 )
 
-// monitors is the monitors that run, by backend.
+// monitors is the monitors that make rounds, by backend.
 type monitors struct {
-	mu      sync.RWMutex
+	rota    *rota.Rota
+	mu      sync.RWMutex // for running
 	running map[*transport.Backend]*running
-	wg      sync.WaitGroup
 }
 
 type running struct {
 	*monitor
-	cancel context.CancelFunc
+	turn *rota.Turn
+}
+
+func newMonitors() monitors {
+	return monitors{rota: rota.New(), running: make(map[*transport.Backend]*running)}
 }
 
 func (m *monitors) get(b *transport.Backend) (*monitor, bool) {
@@ -29,33 +33,23 @@ func (m *monitors) get(b *transport.Backend) (*monitor, bool) {
 	return r.monitor, true
 }
 
-// start runs a monitor until ctx ends or it is dropped.
-func (m *monitors) start(ctx context.Context, b *transport.Backend, mon *monitor) {
-	ctx, cancel := context.WithCancel(ctx)
+// start lets a monitor make rounds until it is dropped.
+func (m *monitors) start(b *transport.Backend, mon *monitor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.running == nil {
-		m.running = make(map[*transport.Backend]*running)
-	}
-	m.running[b] = &running{monitor: mon, cancel: cancel}
-	m.wg.Go(func() { mon.run(ctx) })
+	m.running[b] = &running{monitor: mon, turn: mon.join(m.rota)}
 }
 
-// retain drops the monitors of backends that are not kept. Their last probe ends by its context; stop waits for it.
+// retain drops the monitors of backends that are not kept. Their last probe ends by its context; the rota waits for it.
 func (m *monitors) retain(keep map[*transport.Backend]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for b, r := range m.running {
 		if !keep[b] {
-			r.cancel()
+			r.turn.Leave()
 			delete(m.running, b)
 		}
 	}
-}
-
-func (m *monitors) stop() {
-	m.retain(nil)
-	m.wg.Wait()
 }
 
 // snapshot is the monitors of this moment.

@@ -2,6 +2,7 @@ package apiservice
 
 import (
 	"context"
+	"hash/maphash"
 	"io"
 	"net/http"
 	"sync"
@@ -28,9 +29,12 @@ const (
 // user who may read it anywhere. An answer of 200 to 299 passes, whatever it says.
 type prober struct {
 	slots chan struct{}
+	seed  maphash.Seed
 }
 
-func newProber() *prober { return &prober{slots: make(chan struct{}, maxProbes)} }
+func newProber() *prober {
+	return &prober{slots: make(chan struct{}, maxProbes), seed: maphash.MakeSeed()}
+}
 
 // target is one thing to ask.
 type target struct {
@@ -131,19 +135,30 @@ func (p *prober) attempt(ctx context.Context, t target) outcome {
 	if err != nil {
 		return outcome{failure: failureOf(err)}
 	}
-	stop := time.AfterFunc(drainTimeout, cancel)
-	defer stop.Stop()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxDrain))
-	_ = resp.Body.Close()
-
+	said := p.drain(resp.Body, cancel)
 	var o outcome
 	if resp.TLS != nil && len(resp.TLS.PeerCertificates) > 0 {
 		o.certificateExpires = resp.TLS.PeerCertificates[0].NotAfter
 	}
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
 		o.failure = failureOfStatus(resp.StatusCode)
+	} else {
+		o.said = said
 	}
 	return o
+}
+
+// drain reads what there is of an answer, not for long, and returns its hash, 0 for one that was not read to its end.
+func (p *prober) drain(body io.ReadCloser, cancel func()) uint64 {
+	stop := time.AfterFunc(drainTimeout, cancel)
+	defer stop.Stop()
+	defer func() { _ = body.Close() }() // nothing was written
+	var h maphash.Hash
+	h.SetSeed(p.seed)
+	if n, err := io.Copy(&h, io.LimitReader(body, maxDrain)); err != nil || n == maxDrain {
+		return 0
+	}
+	return max(h.Sum64(), 1)
 }
 
 // merge folds the failures of several attempts into one that does not depend on their order. The backend is as good as

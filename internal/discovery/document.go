@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/yaml"
 
 	"portico.dev/internal/respond"
 )
@@ -61,8 +62,11 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 	d := &document{etag: fmt.Sprintf(`"%X"`, sha512.Sum512(asJSON)), encodings: map[string]*encoding{}}
 	for _, mediaType := range []string{respond.MediaJSON, respond.MediaYAML, respond.MediaProtobuf} {
 		plain := sync.OnceValues(func() ([]byte, error) { return e.encode(obj, mediaType) })
-		if mediaType == respond.MediaJSON {
+		switch mediaType {
+		case respond.MediaJSON:
 			plain = func() ([]byte, error) { return asJSON, nil }
+		case respond.MediaYAML: // it would hold obj, which is larger than what is made of it, until somebody asks, which is never
+			plain = sync.OnceValues(func() ([]byte, error) { return yaml.JSONToYAML(asJSON) })
 		}
 		d.encodings[mediaType] = &encoding{
 			contentType: withParams(mediaType, params),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +55,7 @@ type Merger struct {
 	encoder *encoder
 	fetcher *remote.Fetcher
 	keeper  *keeper
+	rounds  *remote.Rounds
 
 	current atomic.Pointer[Snapshot]
 	ready   chan struct{}
@@ -67,6 +67,7 @@ type Merger struct {
 	table       remote.Table
 	testimonies map[string]*testimony // by APIService, one for each remote route
 	kept        map[string]*known     // what was loaded at start and has not been claimed by a route yet
+	pool        *pool
 }
 
 // New returns a Merger that has not read or asked anything yet.
@@ -81,7 +82,7 @@ func New(cfg Config) (*Merger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Merger{
+	m := &Merger{
 		cfg:         cfg,
 		log:         cfg.Logger,
 		metrics:     cfg.Metrics,
@@ -91,7 +92,10 @@ func New(cfg Config) (*Merger, error) {
 		ready:       make(chan struct{}),
 		news:        make(chan struct{}, 1),
 		testimonies: map[string]*testimony{},
-	}, nil
+		pool:        newPool(),
+	}
+	m.rounds = remote.NewRounds(m.visitor)
+	return m, nil
 }
 
 // Ready is closed when the first snapshot is there: made of what is served here and what was kept, without having asked
@@ -110,6 +114,10 @@ func (m *Merger) Changed() <-chan struct{} {
 	return nil
 }
 
+// Reask tells that a backend may serve something else than before: it is asked soon, but not more often than once a minute.
+// It does not block.
+func (m *Merger) Reask(b remote.Backend) { m.rounds.Reask(b) }
+
 // Run keeps the snapshot up to date until ctx ends.
 func (m *Merger) Run(ctx context.Context) error {
 	kept, err := m.keeper.load(ctx)
@@ -122,15 +130,14 @@ func (m *Merger) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	keeping.Go(func() { m.keeper.Run(ctx) })
 	keeping.Go(func() { m.keeper.Follow(ctx, m.overhear) })
-	rounds := &remote.Rounds{Visitor: m.visitor}
+	keeping.Go(func() { m.rounds.Run(ctx) })
 	defer keeping.Wait()
-	defer rounds.Wait()
 	defer cancel()
 
 	for ctx.Err() == nil {
 		// Taken before what they announce is read: a change in between is seen again rather than missed.
 		changed, localChanged := m.cfg.Changed(), m.localChanged()
-		m.follow(ctx, rounds, m.cfg.Routes())
+		m.follow(m.cfg.Routes())
 		local := m.cfg.Local()
 		rest := m.publish(local)
 		sleep(ctx, rest)
@@ -173,7 +180,7 @@ func (m *Merger) localChanged() <-chan struct{} {
 }
 
 // follow takes a new table over: backends that are new, or whose routes are not what they were, are asked at once.
-func (m *Merger) follow(ctx context.Context, rounds *remote.Rounds, table remote.Table) {
+func (m *Merger) follow(table remote.Table) {
 	m.mu.Lock()
 	before := map[schema.GroupVersion]remote.Route{}
 	for _, r := range m.table.Routes {
@@ -187,12 +194,12 @@ func (m *Merger) follow(ctx context.Context, rounds *remote.Rounds, table remote
 		if r.Local || r.Backend == nil {
 			continue
 		}
-		// A backend without a worker is not woken: its first round comes by itself.
+		// A backend that is new is not woken: its first round comes by itself.
 		if old, ok := before[r.GroupVersion]; !ok || asksAgain(old, r) {
-			rounds.Wake(r.Backend)
+			m.rounds.Wake(r.Backend)
 		}
 	}
-	rounds.Keep(ctx, table.Backends())
+	m.rounds.Keep(table.Backends())
 }
 
 func asksAgain(old, r remote.Route) bool {
@@ -210,6 +217,9 @@ func (m *Merger) adopt(table remote.Table) {
 		wanted[r.APIService] = true
 		if m.testimonies[r.APIService] == nil {
 			m.testimonies[r.APIService] = &testimony{last: m.kept[r.APIService]}
+			if last := m.kept[r.APIService]; last != nil {
+				last.Resources = m.pool.pack(last.Resources)
+			}
 			delete(m.kept, r.APIService)
 		}
 	}
@@ -256,105 +266,6 @@ func (m *Merger) publish(local Local) time.Duration {
 	m.metrics.BuildSeconds.Observe(took.Seconds())
 	m.metrics.Stale.Set(float64(next.stale()))
 	return max(minRest, restShare*took)
-}
-
-// visitor returns the rounds with one backend.
-func (m *Merger) visitor(b remote.Backend) func(ctx context.Context) error {
-	v := &visit{}
-	return func(ctx context.Context) error {
-		heard := ask(ctx, m.fetcher, b, m.wantedFrom(b), v)
-		if ctx.Err() != nil {
-			return ctx.Err() // we are stopping: that says nothing about the backend
-		}
-		err := m.learn(b, heard)
-		if err != nil {
-			m.metrics.Rounds.WithLabelValues("failed").Inc()
-		} else {
-			m.metrics.Rounds.WithLabelValues("ok").Inc()
-		}
-		if err == nil && m.doubts(b) {
-			err = errDoubtful
-		}
-		return err
-	}
-}
-
-// errDoubtful is a round whose answer is not believed yet. The next one comes sooner then, twice as late each time like
-// after a failure: however long a backend leaves something out, it is believed again after no more than as long once more.
-var errDoubtful = errors.New("the backend leaves out what it served before")
-
-// doubts reports whether something that the backend left out is waiting to be confirmed.
-func (m *Merger) doubts(b remote.Backend) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.ContainsFunc(m.table.By(b), func(r remote.Route) bool {
-		t := m.testimonies[r.APIService]
-		return t != nil && len(t.missing) > 0
-	})
-}
-
-func (m *Merger) wantedFrom(b remote.Backend) []schema.GroupVersion {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var wanted []schema.GroupVersion
-	for _, r := range m.table.By(b) {
-		wanted = append(wanted, r.GroupVersion)
-	}
-	return wanted
-}
-
-// learn takes in what a backend said in one round.
-func (m *Merger) learn(b remote.Backend, heard answers) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var failures []error
-	for _, r := range m.table.By(b) { // a route that left this backend while it was being asked is none of its business
-		a, asked := heard[r.GroupVersion]
-		if !asked {
-			continue
-		}
-		if a.err != nil {
-			failures = append(failures, a.err)
-		}
-		m.hear(r, a)
-	}
-	return errors.Join(failures...)
-}
-
-// hear applies one answer. The caller holds mu; everything here is memory.
-func (m *Merger) hear(r remote.Route, a answer) {
-	t := m.testimonies[r.APIService]
-	freshness, reason := t.freshness(r)
-	changed := false
-	if a.err != nil {
-		t.fail(publicReason(a.err))
-	} else if changed = t.hear(r, fill(a.resources), time.Now()); changed {
-		m.keeper.save(r.APIService, t.last)
-	}
-	now, why := t.freshness(r)
-	if changed || now != freshness || why != reason {
-		m.tell(r, now, why, a.err)
-		m.announce()
-	}
-}
-
-// overhear takes in what another replica was told, so that all of them say the same whichever heard it first: rounds are a
-// minute apart, and a backend may be within reach of one replica only.
-func (m *Merger) overhear(name string, value []byte) {
-	last, err := decodeKnown(value)
-	if err != nil {
-		m.log.Warn("ignoring unreadable discovery of another replica", zap.String("apiservice", name), zap.Error(err))
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.testimonies[name]
-	meant := slices.ContainsFunc(m.table.Routes, func(r remote.Route) bool { return r.APIService == name && r.UID == last.UID })
-	if t == nil || !meant || t.last != nil && equalKnown(t.last, last) {
-		return
-	}
-	t.last, t.missing = last, nil
-	m.announce()
 }
 
 func (m *Merger) announce() {

@@ -1,55 +1,48 @@
 package metrics
 
 import (
-	"strconv"
-	"time"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Backends are the metrics of requests to extension servers. The label backend is namespace/name:port of a Service
 // that an APIService names; its series go when no APIService names it any more. A nil *Backends counts nothing.
+//
+// A thousand backends have fifteen thousand series. Kept as the library keeps them, they take ten times as much memory as
+// the counts themselves; so the counts are kept (Backend), and become series when somebody reads them.
 type Backends struct {
-	requests  *prometheus.CounterVec
-	duration  *prometheus.HistogramVec
-	inFlight  *prometheus.GaugeVec
-	failures  *prometheus.CounterVec
-	dials     *prometheus.CounterVec
-	ejections *prometheus.CounterVec
-	limited   *prometheus.CounterVec
-	tunnels   *prometheus.GaugeVec
-	broken    *prometheus.CounterVec
+	requests, duration, inFlight, failures, dials, ejections, limited, tunnels, broken *prometheus.Desc
+
+	mu  sync.RWMutex // protects of
+	of  map[string]*Backend
+	all []*prometheus.Desc
 }
 
 // NewBackends registers the metrics of backends on reg.
 func NewBackends(reg prometheus.Registerer) *Backends {
-	counter := func(name, help string, more ...string) *prometheus.CounterVec {
-		return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help},
-			append([]string{"backend"}, more...)))
+	b := &Backends{of: make(map[string]*Backend)}
+	desc := func(name, help string, more ...string) *prometheus.Desc {
+		d := prometheus.NewDesc(name, help, append([]string{"backend"}, more...), nil)
+		b.all = append(b.all, d)
+		return d
 	}
-	gauge := func(name, help string) *prometheus.GaugeVec {
-		return register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"backend"}))
-	}
-	return &Backends{
-		requests: counter("portico_backend_answers_total",
-			"Attempts that got response headers, by class of the HTTP code.", "class"),
-		duration: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "portico_backend_header_duration_seconds",
-			Help:    "Time from sending an attempt to its response headers.",
-			Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60},
-		}, []string{"backend"})),
-		inFlight: gauge("portico_backend_requests_in_flight",
-			"Requests that hold one of the backend's places."),
-		failures: counter("portico_backend_failed_attempts_total",
-			"Attempts that got no response headers, by the step that failed: dial, tls or roundtrip.", "step"),
-		dials:     counter("portico_backend_connections_total", "Connections tried, by outcome.", "outcome"),
-		ejections: counter("portico_backend_ejections_total", "Endpoints taken out of use for a while."),
-		limited: counter("portico_backend_limited_total",
-			"Requests refused because the backend held as many as it may."),
-		tunnels: gauge("portico_backend_upgraded_connections", "Upgraded connections that are open."),
-		broken: counter("portico_backend_broken_responses_total",
-			"Responses that ended before they were complete."),
-	}
+	b.requests = desc("portico_backend_answers_total",
+		"Attempts that got response headers, by class of the HTTP code.", "class")
+	b.duration = desc("portico_backend_header_duration_seconds",
+		"Time from sending an attempt to its response headers.")
+	b.inFlight = desc("portico_backend_requests_in_flight",
+		"Requests that hold one of the backend's places.")
+	b.failures = desc("portico_backend_failed_attempts_total",
+		"Attempts that got no response headers, by the step that failed: dial, tls or roundtrip.", "step")
+	b.dials = desc("portico_backend_connections_total", "Connections tried, by outcome.", "outcome")
+	b.ejections = desc("portico_backend_ejections_total", "Endpoints taken out of use for a while.")
+	b.limited = desc("portico_backend_limited_total",
+		"Requests refused because the backend held as many as it may.")
+	b.tunnels = desc("portico_backend_upgraded_connections", "Upgraded connections that are open.")
+	b.broken = desc("portico_backend_broken_responses_total",
+		"Responses that ended before they were complete.")
+	return register(reg, b)
 }
 
 // For returns the metrics of one backend, nil for nil.
@@ -57,24 +50,12 @@ func (b *Backends) For(name string) *Backend {
 	if b == nil {
 		return nil
 	}
-	m := &Backend{
-		duration:  b.duration.WithLabelValues(name),
-		inFlight:  b.inFlight.WithLabelValues(name),
-		connected: b.dials.WithLabelValues(name, "made"),
-		refused:   b.dials.WithLabelValues(name, "failed"),
-		ejections: b.ejections.WithLabelValues(name),
-		limited:   b.limited.WithLabelValues(name),
-		tunnels:   b.tunnels.WithLabelValues(name),
-		broken:    b.broken.WithLabelValues(name),
-		failures:  make(map[string]prometheus.Counter),
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.of[name] == nil {
+		b.of[name] = &Backend{}
 	}
-	for i := range m.classes {
-		m.classes[i] = b.requests.WithLabelValues(name, strconv.Itoa(i+1)+"xx")
-	}
-	for _, step := range []string{"dial", "tls", "roundtrip"} {
-		m.failures[step] = b.failures.WithLabelValues(name, step)
-	}
-	return m
+	return b.of[name]
 }
 
 // Forget removes the series of a backend.
@@ -82,89 +63,44 @@ func (b *Backends) Forget(name string) {
 	if b == nil {
 		return
 	}
-	of := prometheus.Labels{"backend": name}
-	for _, v := range []*prometheus.CounterVec{b.requests, b.failures, b.dials, b.ejections, b.limited, b.broken} {
-		v.DeletePartialMatch(of)
-	}
-	b.duration.DeletePartialMatch(of)
-	b.inFlight.DeletePartialMatch(of)
-	b.tunnels.DeletePartialMatch(of)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.of, name)
 }
 
-// Backend is the metrics of one backend, resolved once so that a request costs no look-up. A nil *Backend counts
-// nothing.
-type Backend struct {
-	classes                    [5]prometheus.Counter
-	duration                   prometheus.Observer
-	inFlight, tunnels          prometheus.Gauge
-	failures                   map[string]prometheus.Counter
-	connected, refused         prometheus.Counter
-	ejections, limited, broken prometheus.Counter
-}
-
-// Answered counts response headers.
-func (b *Backend) Answered(code int, after time.Duration) {
-	if b == nil {
-		return
-	}
-	if class := code/100 - 1; class >= 0 && class < len(b.classes) {
-		b.classes[class].Inc()
-	}
-	b.duration.Observe(after.Seconds())
-}
-
-// Failed counts an attempt without response headers.
-func (b *Backend) Failed(step string) {
-	if b == nil {
-		return
-	}
-	if c, ok := b.failures[step]; ok {
-		c.Inc()
+// Describe implements prometheus.Collector.
+func (b *Backends) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range b.all {
+		to <- d
 	}
 }
 
-// Dialled counts a connection attempt.
-func (b *Backend) Dialled(ok bool) {
-	switch {
-	case b == nil:
-	case ok:
-		b.connected.Inc()
-	default:
-		b.refused.Inc()
+// Collect implements prometheus.Collector.
+func (b *Backends) Collect(to chan<- prometheus.Metric) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for name, one := range b.of {
+		b.collect(to, name, one)
 	}
 }
 
-// Ejected counts an endpoint taken out of use.
-func (b *Backend) Ejected() {
-	if b != nil {
-		b.ejections.Inc()
+func (b *Backends) collect(to chan<- prometheus.Metric, name string, one *Backend) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, n int64, more ...string) {
+		to <- prometheus.MustNewConstMetric(d, kind, float64(n), append([]string{name}, more...)...)
 	}
-}
-
-// Limited counts a request refused for want of a place.
-func (b *Backend) Limited() {
-	if b != nil {
-		b.limited.Inc()
+	for i := range one.classes {
+		send(b.requests, prometheus.CounterValue, one.classes[i].Load(), classNames[i])
 	}
-}
-
-// InFlight adds to the requests that hold a place.
-func (b *Backend) InFlight(n int) {
-	if b != nil {
-		b.inFlight.Add(float64(n))
+	for i := range one.failures {
+		send(b.failures, prometheus.CounterValue, one.failures[i].Load(), steps[i])
 	}
-}
-
-// Tunnels adds to the upgraded connections.
-func (b *Backend) Tunnels(n int) {
-	if b != nil {
-		b.tunnels.Add(float64(n))
-	}
-}
-
-// Broken counts a response that ended too early.
-func (b *Backend) Broken() {
-	if b != nil {
-		b.broken.Inc()
-	}
+	send(b.dials, prometheus.CounterValue, one.connected.Load(), "made")
+	send(b.dials, prometheus.CounterValue, one.refused.Load(), "failed")
+	send(b.ejections, prometheus.CounterValue, one.ejections.Load())
+	send(b.limited, prometheus.CounterValue, one.limited.Load())
+	send(b.broken, prometheus.CounterValue, one.broken.Load())
+	send(b.inFlight, prometheus.GaugeValue, one.inFlight.Load())
+	send(b.tunnels, prometheus.GaugeValue, one.tunnels.Load())
+	count, sum, buckets := one.duration.read()
+	to <- prometheus.MustNewConstHistogram(b.duration, count, sum, buckets, name)
 }

@@ -17,6 +17,7 @@ type Metrics struct {
 	Audit         *Audit
 	Authorization *Authorization
 	Auth          *Auth
+	Fairness      *Fairness
 }
 
 // New registers every metric on reg. It panics when reg already holds one of them, which is a mistake of the caller.
@@ -31,6 +32,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Audit:         NewAudit(reg),
 		Authorization: NewAuthorization(reg),
 		Auth:          NewAuth(reg),
+		Fairness:      NewFairness(reg),
 	}
 }
 

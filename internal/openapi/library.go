@@ -18,12 +18,13 @@ import (
 
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/run"
 )
 
 const (
 	// bodiesAtOnce bounds the memory that answers of backends take while they are being read: that many times maxDocument.
 	bodiesAtOnce = 4
-	// localPoll is how often Local is asked again; upstream's period.
+	// localPoll is how often Local is asked again when nothing announces a change; upstream's period.
 	localPoll = time.Second
 	// minRest between two indexes.
 	minRest = 20 * time.Millisecond
@@ -31,13 +32,15 @@ const (
 	protobufDocuments = 32
 )
 
-// Config is what a Library is made of. All but LocalV2, Keep and Metrics is required.
+// Config is what a Library is made of. All but LocalV2, LocalChanged, Keep and Metrics is required.
 type Config struct {
 	// Local returns the documents of what this server serves itself. It is called often and must not block.
 	Local func() []Document
 	// LocalV2 returns the same in version 2: documents without a path, of one or many group-versions each. It is called
 	// for each reader and must not build anything. Nil: there is none.
 	LocalV2 func() []Source
+	// LocalChanged returns a channel that is closed at the next change of Local. Nil: Local is asked every second.
+	LocalChanged func() <-chan struct{}
 	// Routes returns the table of the moment, Changed a channel that is closed when the next one is there.
 	Routes  func() remote.Table
 	Changed func() <-chan struct{}
@@ -53,6 +56,7 @@ type Library struct {
 	log     *zap.Logger
 	metrics *metrics.OpenAPI
 	fetcher *remote.Fetcher
+	rounds  *remote.Rounds
 
 	swaggers *swaggers
 	keeper   *keeper
@@ -92,7 +96,7 @@ func New(cfg Config) (*Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Library{
+	l := &Library{
 		cfg:      cfg,
 		log:      cfg.Logger,
 		metrics:  cfg.Metrics,
@@ -103,8 +107,14 @@ func New(cfg Config) (*Library, error) {
 		news:     make(chan struct{}, 1),
 		protobuf: protobuf,
 		held:     map[string]*holding{},
-	}, nil
+	}
+	l.rounds = remote.NewRounds(l.visitor)
+	return l, nil
 }
+
+// Reask tells that a backend may describe itself otherwise than before: it is asked soon, but not more often than once a
+// minute. It does not block.
+func (l *Library) Reask(b remote.Backend) { l.rounds.Reask(b) }
 
 // Ready is closed when the first index is there, made of the local documents and of what was kept.
 func (l *Library) Ready() <-chan struct{} { return l.ready }
@@ -130,42 +140,57 @@ func (l *Library) Run(ctx context.Context) error {
 	}
 	l.kept = kept
 	ctx, cancel := context.WithCancel(ctx)
-	rounds := &remote.Rounds{Visitor: l.visitor}
 	var own sync.WaitGroup
+	own.Go(func() { l.rounds.Run(ctx) })
 	own.Go(func() { l.swaggers.run(ctx) })
 	own.Go(func() { l.keeper.run(ctx) })
 	own.Go(func() { l.keeper.follow(ctx, l.overhear) })
 	defer own.Wait()
-	defer rounds.Wait()
 	defer cancel()
-	poll := time.NewTicker(localPoll)
-	defer poll.Stop()
 	for ctx.Err() == nil {
-		changed := l.cfg.Changed() // before the table is read: a change in between is seen again rather than missed
-		l.follow(ctx, rounds, l.cfg.Routes())
-		l.publish()
-		l.await(ctx, changed, poll.C)
+		// Taken before what they announce is read: a change in between is seen again rather than missed.
+		changed, localChanged := l.cfg.Changed(), l.localChanged()
+		l.follow(l.cfg.Routes())
+		for again := true; again; {
+			l.publish()
+			again = l.await(ctx, changed, localChanged)
+		}
 	}
 	return nil
 }
 
-// await returns when an index made now could differ from the last, but not at once.
-func (l *Library) await(ctx context.Context, changed <-chan struct{}, poll <-chan time.Time) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(minRest):
+func (l *Library) localChanged() <-chan struct{} {
+	if l.cfg.LocalChanged == nil {
+		return nil
+	}
+	return l.cfg.LocalChanged()
+}
+
+// await returns when an index made now could differ from the last, but not at once, and reports whether the table and the
+// announcements are still those of before.
+func (l *Library) await(ctx context.Context, changed, localChanged <-chan struct{}) bool {
+	run.Pause(ctx, minRest)
+	var poll <-chan time.Time
+	if localChanged == nil {
+		timer := time.NewTimer(localPoll)
+		defer timer.Stop()
+		poll = timer.C
 	}
 	select {
 	case <-ctx.Done():
 	case <-changed:
+	case <-localChanged:
 	case <-l.news:
+		return true
 	case <-poll:
+		return true
 	}
+	return false
 }
 
 // follow takes a new table over. A backend is asked when it is new, or new to a group-version, or has become available:
 // then it may be another program than before.
-func (l *Library) follow(ctx context.Context, rounds *remote.Rounds, table remote.Table) {
+func (l *Library) follow(table remote.Table) {
 	l.swaggers.follow(table)
 	l.mu.Lock()
 	before := map[string]remote.Route{}
@@ -178,10 +203,10 @@ func (l *Library) follow(ctx context.Context, rounds *remote.Rounds, table remot
 
 	for _, r := range table.Routes {
 		if !r.Local && r.Backend != nil && news(before, r) {
-			rounds.Wake(r.Backend)
+			l.rounds.Wake(r.Backend)
 		}
 	}
-	rounds.Keep(ctx, table.Backends())
+	l.rounds.Keep(table.Backends())
 }
 
 // adopt gives every remote route its holding and drops those that no route needs. A recreated registration may mean
@@ -274,21 +299,21 @@ func same(i *index, documents []Document) bool {
 }
 
 // visitor returns the rounds with one backend.
-func (l *Library) visitor(b remote.Backend) func(ctx context.Context) error {
+func (l *Library) visitor(b remote.Backend) remote.Visit {
 	v := &visit{fetcher: l.fetcher, backend: b}
-	return func(ctx context.Context) error {
+	return func(ctx context.Context) (bool, error) {
 		wanted, held := l.wantedFrom(b)
 		results, err := v.round(ctx, wanted, held)
 		if ctx.Err() != nil {
-			return ctx.Err() // we are stopping: that says nothing about the backend
+			return false, ctx.Err() // we are stopping: that says nothing about the backend
 		}
-		err = l.learn(b, results, err)
+		news, err := l.learn(b, results, err)
 		if err != nil {
 			l.metrics.Rounds.WithLabelValues("failed").Inc()
 		} else {
 			l.metrics.Rounds.WithLabelValues("ok").Inc()
 		}
-		return err
+		return news, err
 	}
 }
 
@@ -305,9 +330,9 @@ func (l *Library) wantedFrom(b remote.Backend) (wanted []schema.GroupVersion, he
 	return wanted, held
 }
 
-// learn takes in what a backend said in one round. What it said badly, or not at all, leaves the last good document
-// where it is.
-func (l *Library) learn(b remote.Backend, results map[schema.GroupVersion]heard, failure error) error {
+// learn takes in what a backend said in one round, and reports whether it was anything new. What it said badly, or not at
+// all, leaves the last good document where it is.
+func (l *Library) learn(b remote.Backend, results map[schema.GroupVersion]heard, failure error) (news bool, err error) {
 	learned, all, err := l.hear(b, results, failure)
 	for name, h := range learned {
 		l.keeper.save(name, h.uid, *h.document, all)
@@ -315,7 +340,7 @@ func (l *Library) learn(b remote.Backend, results map[schema.GroupVersion]heard,
 	if len(learned) > 0 {
 		l.announce()
 	}
-	return err
+	return len(learned) > 0, err
 }
 
 // overhear takes in what another replica was told.

@@ -271,7 +271,7 @@ func TestTheLastGoodDocumentStays(t *testing.T) {
 		h.until(t, gadgetsPath, "good")
 		asked := len(b.Requests())
 
-		pass(3 * time.Minute)
+		pass(remote.LongInterval + time.Minute)
 		for _, r := range b.Requests()[asked:] {
 			if r.URL.Path != "/openapi/v3" {
 				t.Errorf("asked again for %s, which has not changed", r.URL)
@@ -288,7 +288,7 @@ func TestTheLastGoodDocumentStays(t *testing.T) {
 			"babbles": json3("{"),
 		} {
 			b.Become(bad)
-			pass(3 * time.Minute)
+			pass(remote.LongInterval + time.Minute)
 			if w := h.get("/openapi/v3/" + gadgetsPath); !strings.Contains(w.Body.String(), "good") {
 				t.Errorf("a backend that %s: answered %d %s", name, w.Code, w.Body)
 			}
@@ -297,7 +297,7 @@ func TestTheLastGoodDocumentStays(t *testing.T) {
 			}
 		}
 		b.Become(remotetest.Paths{"/openapi/v3": index3(gadgetsPath + "#3"), "/openapi/v3/" + gadgetsPath: json3(v3("better", "/apis/example.com/v1/gadgets"))})
-		pass(3 * time.Minute)
+		pass(remote.LongInterval + time.Minute)
 		h.until(t, gadgetsPath, "better")
 		if why := h.Trouble("v1.example.com"); why != "" {
 			t.Errorf("still in trouble: %s", why)

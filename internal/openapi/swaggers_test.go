@@ -185,7 +185,7 @@ func TestTheLastGoodMemberStays(t *testing.T) {
 		defer h.stop()
 		until := func(what string) {
 			t.Helper()
-			<-time.After(2 * time.Minute)
+			<-time.After(remote.LongInterval + time.Minute)
 			if w := h.get("/openapi/v2"); !strings.Contains(w.Body.String(), what) || !strings.Contains(w.Body.String(), "/api/v1/pods") {
 				t.Errorf("want %s: answered %d %s", what, w.Code, w.Body)
 			}
@@ -209,7 +209,7 @@ func TestTheLastGoodMemberStays(t *testing.T) {
 		h.change(func(table *remote.Table) { table.Routes[0].Available = false })
 		until("third")
 		h.change(func(table *remote.Table) { table.Routes = nil })
-		<-time.After(2 * time.Minute)
+		<-time.After(remote.LongInterval + time.Minute)
 		if w := h.get("/openapi/v2"); strings.Contains(w.Body.String(), "third") {
 			t.Errorf("the registration is gone: %s", w.Body)
 		}

@@ -160,6 +160,9 @@ func (r *Report) remember(ctx context.Context, all []*subject, s Settings) error
 		return err
 	}
 	for _, f := range all {
+		if err := f.Collect(ctx); err != nil {
+			return err
+		}
 		memory, err := f.Memory(ctx)
 		if err != nil {
 			return err

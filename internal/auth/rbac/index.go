@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -21,6 +20,8 @@ type Policy struct {
 	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
 	Roles               []*rbacv1.Role
 	RoleBindings        []*rbacv1.RoleBinding
+	// Bindings are more of both kinds.
+	Bindings []*Binding
 }
 
 // index is a Policy compiled for decisions. It never changes; a change makes another one.
@@ -58,11 +59,9 @@ type grant struct {
 	said atomic.Pointer[string] // the reason, once somebody asked: most grants are never asked in the life of an index
 }
 
-// source is the binding that a grant comes from. It points into objects that never change.
+// source is the binding that a grant comes from, and whom it names there.
 type source struct {
-	kind    string
-	meta    *metav1.ObjectMeta
-	ref     *rbacv1.RoleRef
+	*Binding
 	subject *rbacv1.Subject
 }
 
@@ -77,12 +76,12 @@ func (g *grant) reason() string {
 		}
 		return name + "/" + namespace
 	}
-	subject := g.by.subject.Name
+	subject, ref := g.by.subject.Name, g.by.ref.Value()
 	if g.by.subject.Kind == rbacv1.ServiceAccountKind {
-		subject = name(subject, cmp.Or(g.by.subject.Namespace, g.by.meta.Namespace))
+		subject = name(subject, cmp.Or(g.by.subject.Namespace, g.by.namespace))
 	}
 	said := fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s %q",
-		g.by.kind, name(g.by.meta.Name, g.by.meta.Namespace), g.by.ref.Kind, g.by.ref.Name, g.by.subject.Kind, subject)
+		g.by.kind(), name(g.by.name, g.by.namespace), ref.Kind, ref.Name, g.by.subject.Kind, subject)
 	g.said.Store(&said)
 	return said
 }
@@ -102,28 +101,23 @@ const manyGrants = 16
 
 func newIndex(p Policy) *index {
 	x := &index{users: make(map[string]*subject), groups: make(map[string]*subject), roles: compileRoles(p)}
-	for _, b := range p.ClusterRoleBindings {
-		found, err := x.roles.find("", b.RoleRef)
-		x.bind(found, err, source{kind: "ClusterRoleBinding", meta: &b.ObjectMeta, ref: &b.RoleRef}, b.Subjects)
-	}
-	for _, b := range p.RoleBindings {
-		found, err := x.roles.find(b.Namespace, b.RoleRef)
-		x.bind(found, err, source{kind: "RoleBinding", meta: &b.ObjectMeta, ref: &b.RoleRef}, b.Subjects)
+	for _, b := range p.bindings() {
+		x.bind(b)
 	}
 	x.arrange()
 	return x
 }
 
 // bind grants a role, or remembers why there is none.
-func (x *index) bind(found *role, missing error, by source, subjects []rbacv1.Subject) {
-	namespace := by.meta.Namespace
-	for i := range subjects {
-		by.subject = &subjects[i]
-		to := x.subject(by.subject, namespace)
+func (x *index) bind(b *Binding) {
+	found, missing := x.roles.find(b.namespace, b.ref.Value())
+	for i := range b.subjects {
+		by := source{b, &b.subjects[i]}
+		to := x.subject(by.subject, b.namespace)
 		if to == nil {
 			continue
 		}
-		sc := to.scope(namespace)
+		sc := to.scope(b.namespace)
 		if missing != nil {
 			sc.missing = append(sc.missing, missing)
 			continue
@@ -134,7 +128,7 @@ func (x *index) bind(found *role, missing error, by source, subjects []rbacv1.Su
 		switch {
 		case same < 0:
 			sc.grants = append(sc.grants, &grant{role: found, by: by})
-		case by.meta.Name < sc.grants[same].by.meta.Name:
+		case b.name < sc.grants[same].by.name:
 			sc.grants[same].by = by
 		}
 	}
@@ -209,7 +203,7 @@ func (sc *scope) arrange(known targets) {
 		return
 	}
 	slices.SortFunc(sc.missing, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	slices.SortFunc(sc.grants, func(a, b *grant) int { return strings.Compare(a.by.meta.Name, b.by.meta.Name) })
+	slices.SortFunc(sc.grants, func(a, b *grant) int { return strings.Compare(a.by.name, b.by.name) })
 	switch {
 	case len(sc.grants) < 2:
 	case len(sc.grants) < manyGrants:

@@ -122,7 +122,7 @@ func (r *RBAC) Load(p Policy) {
 	first := r.current.Swap(newIndex(p)) == nil
 	r.log.Debug("compiled roles and bindings",
 		zap.Int("roles", len(p.ClusterRoles)+len(p.Roles)),
-		zap.Int("bindings", len(p.ClusterRoleBindings)+len(p.RoleBindings)),
+		zap.Int("bindings", len(p.Bindings)+len(p.ClusterRoleBindings)+len(p.RoleBindings)),
 		zap.Duration("took", time.Since(start)))
 	if first {
 		close(r.ready)

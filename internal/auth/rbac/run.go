@@ -15,6 +15,8 @@ import (
 // Run compiles the rules that the informers hold, again whenever one changes, until ctx ends. The informers are
 // started by whoever owns their factory.
 //
+// The informers may be given Lean to transform what they hold; where there are many bindings, they should be.
+//
 // Changes that come while it compiles are taken together in the next round, so a burst costs two rounds. There is no
 // delay before a round that follows a quiet time: a right that was taken away should be gone with the delivery that says so
 // (attack row B12). While changes never end, as when tens of thousands of bindings are made, a round is followed by a rest
@@ -32,7 +34,7 @@ func (r *RBAC) Run(ctx context.Context, informers rbacv1informers.Interface) err
 		UpdateFunc: func(any, any) { signal() },
 		DeleteFunc: func(any) { signal() },
 	}
-	var synced []cache.InformerSynced
+	var synced []cache.DoneChecker
 	for _, informer := range []cache.SharedIndexInformer{
 		informers.ClusterRoles().Informer(),
 		informers.ClusterRoleBindings().Informer(),
@@ -44,10 +46,10 @@ func (r *RBAC) Run(ctx context.Context, informers rbacv1informers.Interface) err
 			return fmt.Errorf("follow roles and bindings: %w", err)
 		}
 		defer func() { _ = informer.RemoveEventHandler(registration) }() // fails only for a stopped informer
-		synced = append(synced, registration.HasSynced)
+		synced = append(synced, registration.HasSyncedChecker())
 	}
 	// Half of the rules would refuse what the whole allows.
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitFor(ctx, "", synced...) {
 		return nil
 	}
 	for {
@@ -80,11 +82,16 @@ const (
 
 func list(informers rbacv1informers.Interface) (Policy, error) {
 	var p Policy
-	var errs [4]error
+	var errs [2]error
 	p.ClusterRoles, errs[0] = informers.ClusterRoles().Lister().List(labels.Everything())
-	p.ClusterRoleBindings, errs[1] = informers.ClusterRoleBindings().Lister().List(labels.Everything())
-	p.Roles, errs[2] = informers.Roles().Lister().List(labels.Everything())
-	p.RoleBindings, errs[3] = informers.RoleBindings().Lister().List(labels.Everything())
+	p.Roles, errs[1] = informers.Roles().Lister().List(labels.Everything())
+	for _, bindings := range []cache.SharedIndexInformer{informers.ClusterRoleBindings().Informer(), informers.RoleBindings().Informer()} {
+		for _, obj := range bindings.GetStore().List() {
+			if b, ok := Lean(obj).(*Binding); ok {
+				p.Bindings = append(p.Bindings, b)
+			}
+		}
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return Policy{}, fmt.Errorf("list roles and bindings: %w", err)
 	}

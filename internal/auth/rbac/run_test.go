@@ -10,11 +10,20 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 )
 
 func TestChangesTakeEffect(t *testing.T) {
+	for name, transform := range map[string]cache.TransformFunc{
+		"informers that hold bindings whole": nil, "informers that hold what is needed of them": func(obj any) (any, error) { return Lean(obj), nil },
+	} {
+		t.Run(name, func(t *testing.T) { changesTakeEffect(t, transform) })
+	}
+}
+
+func changesTakeEffect(t *testing.T, transform cache.TransformFunc) {
 	client := fake.NewSimpleClientset(clusterRole("reader", may("get").on("", "pods")))
-	factory := informers.NewSharedInformerFactory(client, 0)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform))
 	r := New(zap.NewNop())
 	ctx, cancel := context.WithCancel(t.Context())
 	// A factory starts the informers that somebody has asked for.

@@ -1,0 +1,36 @@
+package aggregator
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+func TestProfilesAreForAdministrators(t *testing.T) {
+	admin, stop := open(t, t.TempDir())
+	if code, body := get(t, admin, "/debug/pprof/goroutine?debug=1"); code != http.StatusOK || !strings.Contains(body, "goroutine profile") {
+		t.Errorf("system:masters: %d %s", code, body)
+	}
+	ordinary := rest.CopyConfig(admin)
+	ordinary.Impersonate = rest.ImpersonationConfig{UserName: "alice", Groups: []string{"system:authenticated"}}
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/profile?seconds=1"} {
+		if code, body := get(t, ordinary, path); code != http.StatusForbidden {
+			t.Errorf("an ordinary user, %s: %d %s", path, code, body)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProfilesAreNotServedWhenTheyAreTurnedOff(t *testing.T) {
+	admin, stop := open(t, t.TempDir(), func(c *Config) { c.Profiling = false })
+	if code, body := get(t, admin, "/debug/pprof/"); code != http.StatusNotFound {
+		t.Errorf("%d %s", code, body)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,70 @@
+package rbac
+
+import (
+	"unique"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Binding is what decisions, and the words for them, need of a binding of either kind, a quarter of what it has. Where there
+// are many users there are tens of thousands of them: the words that all of them have are there once. It never changes.
+type Binding struct {
+	name, namespace, version string // without a namespace it is a ClusterRoleBinding
+	ref                      unique.Handle[rbacv1.RoleRef]
+	subjects                 []rbacv1.Subject
+}
+
+// Lean makes a Binding of a RoleBinding or a ClusterRoleBinding, and leaves other objects as they are. It is for the
+// informers that Run listens to, whose listers cannot be asked for bindings then.
+func Lean(obj any) any {
+	switch b := obj.(type) {
+	case *rbacv1.RoleBinding:
+		return leanBinding(&b.ObjectMeta, b.RoleRef, b.Subjects)
+	case *rbacv1.ClusterRoleBinding:
+		return leanBinding(&b.ObjectMeta, b.RoleRef, b.Subjects)
+	}
+	return obj
+}
+
+func leanBinding(m *metav1.ObjectMeta, ref rbacv1.RoleRef, subjects []rbacv1.Subject) *Binding {
+	b := &Binding{
+		name: m.Name, namespace: once(m.Namespace), version: m.ResourceVersion,
+		ref:      unique.Make(rbacv1.RoleRef{APIGroup: once(ref.APIGroup), Kind: once(ref.Kind), Name: once(ref.Name)}),
+		subjects: make([]rbacv1.Subject, len(subjects)),
+	}
+	for i, s := range subjects {
+		b.subjects[i] = rbacv1.Subject{APIGroup: once(s.APIGroup), Kind: once(s.Kind), Namespace: once(s.Namespace), Name: s.Name}
+	}
+	return b
+}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor: informers tell objects by their names, and by their versions how far
+// they are.
+func (b *Binding) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Name: b.name, Namespace: b.namespace, ResourceVersion: b.version}
+}
+
+// kind is the one that it was made of.
+func (b *Binding) kind() string {
+	if b.namespace == "" {
+		return "ClusterRoleBinding"
+	}
+	return "RoleBinding"
+}
+
+// bindings are all of a policy.
+func (p *Policy) bindings() []*Binding {
+	all := make([]*Binding, 0, len(p.Bindings)+len(p.ClusterRoleBindings)+len(p.RoleBindings))
+	all = append(all, p.Bindings...)
+	for _, b := range p.ClusterRoleBindings {
+		all = append(all, leanBinding(&b.ObjectMeta, b.RoleRef, b.Subjects))
+	}
+	for _, b := range p.RoleBindings {
+		all = append(all, leanBinding(&b.ObjectMeta, b.RoleRef, b.Subjects))
+	}
+	return all
+}
+
+// once is s, and the same bytes for every s that says the same.
+func once(s string) string { return unique.Make(s).Value() }

@@ -1,0 +1,105 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Fairness are those metrics of API Priority and Fairness that every request changes, under kube-apiserver's names. The
+// others are the library's, which looks labels up each time.
+type Fairness struct {
+	estimated *prometheus.HistogramVec
+	requests  *prometheus.GaugeVec
+	seats     *prometheus.GaugeVec
+	admitted  *prometheus.CounterVec
+	waited    *prometheus.HistogramVec
+	executed  *prometheus.HistogramVec
+}
+
+// NewFairness registers the metrics of turns on reg.
+func NewFairness(reg prometheus.Registerer) *Fairness {
+	const prefix = "apiserver_flowcontrol_"
+	flow := func(more ...string) []string { return append([]string{"priority_level", "flow_schema"}, more...) }
+	seconds := []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30}
+	return &Fairness{
+		estimated: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefix + "work_estimated_seats", Help: "Seats that requests were estimated to need.",
+			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 100},
+		}, flow())),
+		requests: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: prefix + "current_executing_requests", Help: "Requests that have a seat. A watch has one until its initial events are out.",
+		}, flow())),
+		seats: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: prefix + "current_executing_seats", Help: "Seats that requests have.",
+		}, flow())),
+		admitted: register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: prefix + "dispatched_requests_total", Help: "Requests that were given a seat.",
+		}, flow())),
+		waited: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefix + "request_wait_duration_seconds", Help: "Time in a queue, by whether the request was served then.",
+			Buckets: seconds,
+		}, flow("execute"))),
+		executed: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefix + "request_execution_seconds", Help: "Time with a seat.", Buckets: seconds,
+		}, flow("type"))),
+	}
+}
+
+// Flow returns the metrics of one flow schema at one priority level. A series begins when there is something to count.
+func (f *Fairness) Flow(level, schema string) *Flow {
+	observer := func(v *prometheus.HistogramVec, more ...string) func() prometheus.Observer {
+		return sync.OnceValue(func() prometheus.Observer {
+			return v.WithLabelValues(append([]string{level, schema}, more...)...)
+		})
+	}
+	gauge := func(v *prometheus.GaugeVec) func() prometheus.Gauge {
+		return sync.OnceValue(func() prometheus.Gauge { return v.WithLabelValues(level, schema) })
+	}
+	return &Flow{
+		estimated: observer(f.estimated), requests: gauge(f.requests), seats: gauge(f.seats),
+		admitted: sync.OnceValue(func() prometheus.Counter { return f.admitted.WithLabelValues(level, schema) }),
+		waited:   observer(f.waited, "true"), gaveUp: observer(f.waited, "false"),
+		regular: observer(f.executed, "regular"), watch: observer(f.executed, "watch"),
+	}
+}
+
+// Flow is the metrics of one flow schema, resolved once so that a request costs no look-up.
+type Flow struct {
+	estimated, waited, gaveUp, regular, watch func() prometheus.Observer
+	requests, seats                           func() prometheus.Gauge
+	admitted                                  func() prometheus.Counter
+}
+
+// Estimated counts how many seats a request is said to need.
+func (f *Flow) Estimated(seats int) { f.estimated().Observe(float64(seats)) }
+
+// Seated counts a request that was given its seats.
+func (f *Flow) Seated(seats int) {
+	f.requests().Inc()
+	f.seats().Add(float64(seats))
+	f.admitted().Inc()
+}
+
+// Waited is told how long a request waited, and whether it is served now.
+func (f *Flow) Waited(served bool, d time.Duration) {
+	if served {
+		f.waited().Observe(d.Seconds())
+		return
+	}
+	f.gaveUp().Observe(d.Seconds())
+}
+
+// Left counts a request that is over, with how long it had its seats.
+func (f *Flow) Left(watch bool, d time.Duration) {
+	f.requests().Dec()
+	if watch {
+		f.watch().Observe(d.Seconds())
+		return
+	}
+	f.regular().Observe(d.Seconds())
+}
+
+// Stood counts seats that are free again.
+func (f *Flow) Stood(seats int) { f.seats().Add(-float64(seats)) }
