@@ -29,6 +29,7 @@ var recipes = map[string]recipe{
 	"metrics-server":     tool("e2e/thirdparty/metricsserver", "sigs.k8s.io/metrics-server/cmd/metrics-server"),
 	"test-adapter":       tool("e2e/thirdparty/custommetrics", "sigs.k8s.io/custom-metrics-apiserver/test-adapter"),
 	"prometheus-adapter": tool("e2e/thirdparty/prometheusadapter", "sigs.k8s.io/prometheus-adapter/cmd/adapter"),
+	"h2spec":             tool("e2e/thirdparty/h2spec", "github.com/summerwind/h2spec/cmd/h2spec"),
 }
 
 // Build builds the named programs into dir, each as a file of its name.

@@ -62,7 +62,7 @@ func build() error {
 		return err
 	}
 	return programs.Build(binaries, "aggregator", "kubectl", "prometheus",
-		"sample-apiserver", "metrics-server", "test-adapter", "prometheus-adapter")
+		"sample-apiserver", "metrics-server", "test-adapter", "prometheus-adapter", "h2spec")
 }
 
 func failed(err error) int {

@@ -27,9 +27,17 @@ var private = map[string]bool{
 	"Expect": true,
 }
 
+// usual are headers that nearly every client sends and that may pass: they need no closer look.
+var usual = map[string]bool{
+	"Accept": true, "Accept-Encoding": true, "Content-Type": true, "User-Agent": true, "Kubectl-Command": true, "Kubectl-Session": true,
+}
+
 // withheld reports whether a client's header must not reach a backend. The name is compared as the most careless of
 // backends would: in any case, and with underscores for dashes.
 func withheld(name string) bool {
+	if usual[name] {
+		return false
+	}
 	if strings.IndexByte(name, '_') >= 0 {
 		name = strings.ReplaceAll(name, "_", "-")
 	}

@@ -72,13 +72,14 @@ func (x *exchange) hold(patience time.Duration) *leash {
 	ctx := x.r.Context()
 	l := &x.leash
 	l.Context, l.exchange, l.expiry = ctx, x, errTooLate
+	now := time.Now()
 	// The chain gives deadlines before it is known who serves the request, and an APIService may say that it has none.
 	if deadline, ok := ctx.Deadline(); ok && !x.target.LongRunning {
-		patience = time.Until(deadline)
+		patience = deadline.Sub(now)
 	}
 	l.writer = x.w
 	l.client = ClientOf(ctx)
-	l.expires = time.Now().Add(patience)
+	l.expires = now.Add(patience)
 	if x.proxy == nil || patience <= vigilLook {
 		l.watch()
 	} else {

@@ -2,8 +2,8 @@ package proxy
 
 import "context"
 
-// OnEnd is AfterFunc for a connection of the short lane, without its costs and without haste: a client that leaves soon
-// after it asked is noticed at the next look of the vigil.
+// OnEnd is AfterFunc for a request to a backend, without its costs and without haste: a client that leaves soon after it
+// asked is noticed at the next look of the vigil.
 func (l *leash) OnEnd(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -164,7 +163,7 @@ func (x *exchange) outbound(header http.Header, patience time.Duration) *http.Re
 	} else {
 		// The server closes the body once the answer is out. Closing it earlier means reading what the client has not
 		// sent yet, and a client that waits for 100 Continue would wait for us as we for it.
-		out.Body = io.NopCloser(x.r.Body)
+		out.Body = lent{x.r.Body}
 	}
 	return out
 }
@@ -174,11 +173,7 @@ func (x *exchange) plain(header http.Header) error {
 	shape := x.wanted(header)
 	out, l := x.outbound(header, x.proxy.config.HeaderTimeout), &x.leash
 	defer l.letGo()
-	send := x.target.Backend.RoundTripShort
-	if x.longRunning {
-		send = x.target.Backend.RoundTrip
-	}
-	resp, err := send(out)
+	resp, err := x.target.Backend.RoundTrip(out)
 	if err != nil {
 		return l.because(err)
 	}

@@ -87,20 +87,35 @@ func (x *exchange) relay(resp *http.Response, l *leash) {
 	if streaming {
 		flush = flusher(x.w)
 	}
-	if err := x.copyBody(resp.Body, flush, l, idle); err != nil {
+	if err := x.copyBody(resp.Body, roomFor(resp.ContentLength), flush, l, idle); err != nil {
 		x.breakOff(err, l)
 		return
 	}
 	x.writeTrailers(resp.Trailer, announced)
 }
 
-// buffers are what bodies are copied through.
-const bufferSize = 64 << 10
+// What bodies are copied through. Most are small and say so: they get a buffer that costs nothing to make anew.
+const (
+	bufferSize      = 64 << 10
+	smallBufferSize = 4 << 10
+)
 
-var buffers = sync.Pool{New: func() any {
-	b := make([]byte, bufferSize)
-	return &b
-}}
+var buffers, smallBuffers = poolOf(bufferSize), poolOf(smallBufferSize)
+
+func poolOf(size int) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		b := make([]byte, size)
+		return &b
+	}}
+}
+
+// roomFor is where a buffer for a body of that length comes from; a negative length is not known.
+func roomFor(length int64) *sync.Pool {
+	if length >= 0 && length <= smallBufferSize {
+		return smallBuffers
+	}
+	return buffers
+}
 
 // errWrite is a client that does not take the response any more.
 var errWrite = errors.New("write to the client")
@@ -141,15 +156,15 @@ func (s *source) fill(b []byte) (n int, waits bool, err error) {
 	return n, waits, err
 }
 
-// copyBody hands the body on. flush, unless nil, sends what the client's side keeps back, whenever there is nothing more
+// copyBody hands the body on through a buffer from room. flush, unless nil, sends what the client's side keeps back, whenever there is nothing more
 // to add to it.
-func (x *exchange) copyBody(body io.Reader, flush func(), l *leash, idle time.Duration) error {
+func (x *exchange) copyBody(body io.Reader, room *sync.Pool, flush func(), l *leash, idle time.Duration) error {
 	from := x.sourceOf(body)
 	if flush != nil && from.waits() {
 		flush()
 	}
-	b := buffers.Get().(*[]byte)
-	defer buffers.Put(b)
+	b := room.Get().(*[]byte)
+	defer room.Put(b)
 	limit := x.proxy.config.BodyIdle
 	if x.longRunning || idle > 0 { // a pager that pauses a log is no attack; where there is idle it bounds writes too
 		limit = 0

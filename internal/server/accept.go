@@ -11,21 +11,23 @@ import (
 	"time"
 )
 
-// acceptor gets connections through TLS before net/http sees them, because only then is it known whether they speak
-// HTTP/2, which goes to net/http as it is, or HTTP/1.1, which is read through a framedConn.
+// acceptor gets connections through TLS before anybody sees them, because only then is it known whether they speak
+// HTTP/2, which serve does, or HTTP/1.1, which is read through a framedConn and goes to net/http.
 type acceptor struct {
 	net.Listener
 	config *tls.Config
 	limits limits
+	http2  func(*tls.Conn) // serves a connection to its end
 	conns  chan net.Conn
 	failed chan error
 	living context.Context // ends with Close
 	close  func() error
-	wait   sync.WaitGroup
+	wait   sync.WaitGroup // handshakes
+	served sync.WaitGroup // connections that http2 has
 }
 
-func newAcceptor(l net.Listener, config *tls.Config, m limits) *acceptor {
-	a := &acceptor{Listener: l, config: config, limits: m, conns: make(chan net.Conn), failed: make(chan error, 1)}
+func newAcceptor(l net.Listener, config *tls.Config, m limits, http2 func(*tls.Conn)) *acceptor {
+	a := &acceptor{Listener: l, config: config, limits: m, http2: http2, conns: make(chan net.Conn), failed: make(chan error, 1)}
 	living, end := context.WithCancel(context.Background())
 	a.living = living
 	a.close = sync.OnceValue(func() error {
@@ -49,8 +51,23 @@ func (a *acceptor) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. It returns when every handshake has ended.
+// Close implements net.Listener. It returns when every handshake has ended. Connections go on.
 func (a *acceptor) Close() error { return a.close() }
+
+// Ended returns when every connection over HTTP/2 has ended, which is for others to bring about, or ctx has.
+func (a *acceptor) Ended(ctx context.Context) error {
+	ended := make(chan struct{})
+	go func() { // outlives ctx when a handler does
+		a.served.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 func (a *acceptor) run() {
 	var pause time.Duration
@@ -85,12 +102,13 @@ func (a *acceptor) handshake(raw net.Conn) {
 		_ = raw.Close()
 		return
 	}
-	var ready net.Conn = conn
-	if conn.ConnectionState().NegotiatedProtocol != "h2" {
-		ready = &framedConn{Conn: conn, below: below}
+	state := conn.ConnectionState()
+	if state.NegotiatedProtocol == "h2" {
+		a.served.Go(func() { a.http2(conn) }) // with a stack that no handshake has made large
+		return
 	}
 	select {
-	case a.conns <- ready:
+	case a.conns <- &framedConn{Conn: conn, state: state, below: below}:
 	case <-a.living.Done():
 		_ = raw.Close()
 	}
@@ -115,8 +133,7 @@ func withTLS(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil {
 			if f, ok := r.Context().Value(connKey{}).(*framedConn); ok {
-				state := f.Conn.(*tls.Conn).ConnectionState()
-				r.TLS = &state
+				r.TLS = &f.state
 			}
 		}
 		next.ServeHTTP(w, r)

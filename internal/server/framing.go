@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -16,7 +17,8 @@ import (
 // such a request is answered 400 and the connection ends. HTTP/2 has no such seams.
 type framedConn struct {
 	net.Conn
-	scan framing
+	state tls.ConnectionState // for every request
+	scan  framing
 	// below is told when the connection may become one of another protocol.
 	below *stallConn
 }
@@ -71,29 +73,37 @@ func (f *framing) next(p []byte) error {
 			p = p[n:]
 			continue
 		}
-		if err := f.head(p[0]); err != nil {
+		part, rest, ended := bytes.Cut(p, lineFeed)
+		if err := f.head(part); err != nil {
 			return err
 		}
-		p = p[1:]
+		if !ended {
+			return nil
+		}
+		if !f.cr {
+			return errBareLF
+		}
+		if err := f.endOfLine(); err != nil {
+			return err
+		}
+		p = rest
 	}
 	return nil
 }
 
-func (f *framing) head(c byte) error {
-	if c == '\n' {
-		if !f.cr {
-			return errBareLF
-		}
-		return f.endOfLine()
+var lineFeed = []byte{'\n'}
+
+// head takes a part of a line.
+func (f *framing) head(part []byte) error {
+	if len(part) == 0 {
+		return nil
 	}
-	if f.length == 0 && f.first && (c == ' ' || c == '\t') {
+	if f.length == 0 && f.first && (part[0] == ' ' || part[0] == '\t') {
 		return errFolded
 	}
-	f.cr = c == '\r'
-	f.length++
-	if len(f.line) < maxLine {
-		f.line = append(f.line, c)
-	}
+	f.cr = part[len(part)-1] == '\r'
+	f.length += len(part)
+	f.line = append(f.line, part[:min(len(part), maxLine-len(f.line))]...)
 	return nil
 }
 

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"portico.dev/internal/http2/serve"
 	"portico.dev/internal/pki"
 )
 
@@ -78,7 +79,6 @@ func TestD5SlowClients(t *testing.T) {
 				t.Errorf("another client waited %s", took)
 			}
 			for i, c := range slow {
-				// The HTTP/2 library waits ten seconds for a preface, whatever it is told.
 				_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 				if _, err := io.Copy(io.Discard, c); errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Fatalf("slow client %d is still there", i)
@@ -283,7 +283,7 @@ func serveWithFewDescriptors() {
 		fmt.Println(err)
 		return
 	}
-	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits)
+	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits, serve.New(serve.Config{}).Serve)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })}
 	go func() { _ = s.Serve(a) }()
 	fmt.Println(listener.Addr(), base64.StdEncoding.EncodeToString(authority.PEM()))

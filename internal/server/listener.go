@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/http2/serve"
 	"portico.dev/internal/proxy"
 )
 
@@ -75,49 +76,60 @@ func (s *Server) Run(ctx context.Context) error {
 		ReadHeaderTimeout: s.limits.readHeader,
 		IdleTimeout:       s.limits.idle,
 		MaxHeaderBytes:    maxHeaderBytes,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxConcurrentStreams, // writes that wait are stallConn's business
-			SendPingTimeout:      30 * time.Second, PingTimeout: 15 * time.Second,
-		},
 	}
 	// What net/http says on its own account is about clients that break off handshakes: of interest only when asked for.
 	if l, err := zap.NewStdLogAt(s.c.Logger, zap.DebugLevel); err == nil {
 		h.ErrorLog = l
 	}
+	h2 := serve.New(serve.Config{
+		Handler: s.c.Handler, HTTP: h, MaxConcurrentStreams: maxConcurrentStreams, MaxHeaderBytes: maxHeaderBytes,
+		GreetTimeout: s.limits.readHeader, HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
+		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second, // writes that wait are stallConn's business
+		Logf: s.c.Logger.Sugar().Debugf,
+	})
+	a := newAcceptor(s.c.Listener, s.c.TLS, s.limits, h2.Serve)
 	failed := make(chan error, 1)
-	go func() {
-		failed <- h.Serve(newAcceptor(s.c.Listener, s.c.TLS, s.limits))
-	}()
+	go func() { failed <- h.Serve(a) }()
 	close(s.ready)
 	select {
 	case err := <-failed:
+		h2.Close()
 		return fmt.Errorf("serve on %s: %w", s.c.Listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	s.shutdown(h)
+	s.shutdown(h, h2)
+	ending, cancel := context.WithTimeout(context.Background(), handlersEnd)
+	defer cancel()
+	if a.Ended(ending) != nil {
+		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlersEnd))
+	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
 }
 
-func (s *Server) shutdown(h *http.Server) {
+// handlersEnd is how long handlers may take to notice that their connection is gone.
+const handlersEnd = 5 * time.Second
+
+func (s *Server) shutdown(h *http.Server, h2 *serve.Server) {
 	s.c.Health.Stopping()
 	time.Sleep(s.c.ShutdownDelay)
 	ctx, cancel := context.WithTimeout(context.Background(), s.c.ShutdownGrace)
 	defer cancel()
-	drained := make(chan error, 1)
-	go func() { drained <- s.c.Drainer.Drain(ctx) }()
-	err := h.Shutdown(ctx)
-	if e := <-drained; err == nil {
-		err = e
-	}
+	ended := make(chan error, 3)
+	go func() { ended <- h.Shutdown(ctx) }()
+	_ = h2.GoAway(ctx) // first, so that what is on its way is served and not refused; Shutdown has the error too
+	go func() { ended <- h2.Shutdown(ctx) }()
+	go func() { ended <- s.c.Drainer.Drain(ctx) }()
+	err := errors.Join(<-ended, <-ended, <-ended)
 	cut := s.c.Proxy.Drain(ctx)
 	if err != nil || cut > 0 {
 		s.c.Logger.Warn("requests were cut off at the end of the shutdown grace",
 			zap.Duration("grace", s.c.ShutdownGrace), zap.Int("upgraded", cut), zap.Error(err))
 	}
 	_ = h.Close() // whatever is left has had its grace
+	h2.Close()
 }
 
 func hostOf(address string) string {

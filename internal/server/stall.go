@@ -2,6 +2,7 @@ package server
 
 import (
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -18,14 +19,63 @@ type stallConn struct {
 	held atomic.Bool
 	made time.Time
 	from atomic.Int64 // when the deadline in force was set, after made; 0: none is
+
+	mu       sync.Mutex // guards what follows, and keeps what is written in its order
+	gathered *[]byte    // records that wait to be written together; nil: each is written at once
 }
+
+// gatherRoom is two of TLS's records. More at a time would ask too much of slow clients.
+const gatherRoom = 34 << 10
+
+var gatherRooms = sync.Pool{New: func() any { b := make([]byte, 0, gatherRoom); return &b }}
 
 func newStallConn(c net.Conn, limit time.Duration) *stallConn {
 	return &stallConn{Conn: c, limit: limit, made: time.Now()}
 }
 
+// Gather has what is written wait for more, until Release: TLS writes each of its records by itself.
+func (c *stallConn) Gather() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gathered = gatherRooms.Get().(*[]byte)
+}
+
+// Release writes what waits.
+func (c *stallConn) Release() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.flush()
+	gatherRooms.Put(c.gathered)
+	c.gathered = nil
+	return err
+}
+
 // Write implements net.Conn.
 func (c *stallConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gathered == nil {
+		return c.write(p)
+	}
+	if len(*c.gathered)+len(p) > gatherRoom {
+		if err := c.flush(); err != nil {
+			return 0, err
+		}
+	}
+	*c.gathered = append(*c.gathered, p...)
+	return len(p), nil
+}
+
+func (c *stallConn) flush() error {
+	if len(*c.gathered) == 0 {
+		return nil
+	}
+	_, err := c.write(*c.gathered)
+	*c.gathered = (*c.gathered)[:0]
+	return err
+}
+
+func (c *stallConn) write(p []byte) (int, error) {
 	if c.limit > 0 && !c.patient.Load() && !c.held.Load() {
 		now := time.Now()
 		age, from := now.Sub(c.made), time.Duration(c.from.Load())

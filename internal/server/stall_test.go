@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,4 +58,43 @@ func exchangeByte(c net.Conn, peer net.Conn) {
 	}()
 	_, _ = c.Write([]byte("y"))
 	<-done
+}
+
+// Records that belong together are written together, but not more of them than a slow client can take.
+func TestRecordsAreGathered(t *testing.T) {
+	c := &counted{}
+	s := newStallConn(c, 0)
+	s.Gather()
+	for range 5 {
+		if n, err := s.Write(make([]byte, 16<<10)); n != 16<<10 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if err := s.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{32 << 10, 32 << 10, 16 << 10}; !slices.Equal(c.writes, want) {
+		t.Errorf("written %d, want %d", c.writes, want)
+	}
+	_, _ = s.Write([]byte("x"))
+	if len(c.writes) != 4 {
+		t.Error("what comes afterwards waits")
+	}
+	c.err = net.ErrClosed
+	s.Gather()
+	_, _ = s.Write([]byte("x"))
+	if err := s.Release(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a write that failed: %v", err)
+	}
+}
+
+type counted struct {
+	net.Conn
+	writes []int
+	err    error
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes = append(c.writes, len(p))
+	return len(p), c.err
 }

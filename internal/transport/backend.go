@@ -89,12 +89,7 @@ func (b *Backend) Release() {
 // No redirect is followed. Errors are *Error. r's context ends the request at any time, also while its body is read;
 // its deadline, if it should end with the response headers, is the caller's to take back.
 func (b *Backend) RoundTrip(r *http.Request) (*http.Response, error) {
-	return b.roundTrip(r, (*endpoint).requestLane, false)
-}
-
-// RoundTripShort is RoundTrip for requests whose answer is not a stream. Those without a body may go over HTTP/1.1.
-func (b *Backend) RoundTripShort(r *http.Request) (*http.Response, error) {
-	return b.roundTrip(r, (*endpoint).requestLane, suits(r))
+	return b.roundTrip(r, (*endpoint).requestLane)
 }
 
 // Probe is a lane of its own: its requests share no connection with clients' and are not counted in flight. What it
@@ -104,7 +99,7 @@ func (b *Backend) Probe() http.RoundTripper { return probe{b} }
 type probe struct{ b *Backend }
 
 func (p probe) RoundTrip(r *http.Request) (*http.Response, error) {
-	return p.b.roundTrip(r, (*endpoint).probeLane, false)
+	return p.b.roundTrip(r, (*endpoint).probeLane)
 }
 
 func (e *endpoint) requestLane() *lane { return e.requests }

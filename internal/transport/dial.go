@@ -26,16 +26,11 @@ func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Co
 	if http1Only {
 		config = d.configOnly
 	}
-	return d.secure(ctx, config, func(raw net.Conn) net.Conn { return raw })
-}
-
-// secure is connect with TLS over what under makes of the connection.
-func (d *dialer) secure(ctx context.Context, config *tls.Config, under func(net.Conn) net.Conn) (*tls.Conn, net.Conn, error) {
 	raw, err := d.tcp(ctx)
 	if err != nil {
 		return nil, nil, &connectError{op: OpDial, err: err}
 	}
-	conn := tls.Client(under(raw), config)
+	conn := tls.Client(raw, config)
 	ctx, cancel := context.WithTimeout(ctx, d.tls)
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {

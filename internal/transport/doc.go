@@ -14,16 +14,16 @@
 // Backend, so that connections made under one CA are never used under another, and connections made with an old client
 // certificate stop taking requests as soon as the new one is there.
 //
-// # The short lane
+// # How requests go out
 //
-// GET and HEAD without a body whose answer is no stream go over HTTP/1.1 connections of our own (short*.go), written and
-// read by the goroutine of the request: handing a request over to the goroutines of a library's connection and back costs
-// as much as the rest of it. What the library would do is promised here too: interim responses and trailers are read, a
-// head is bounded and has one reading or is an error, and a connection carries another request only after a body that was
-// read to its end. Before each further request the socket is asked whether something lies in it: an end, or an answer that
-// nobody asked for and that would pass for the next one's. HTTP/1.1 has no pings, so the endpoint's HTTP/2 connection
-// speaks for it (short_look.go). Writes stay on HTTP/2, since GOAWAY says which of them a server that goes away has not
-// looked at; a connection of HTTP/1.1 that closes does not, however lately it was used.
+// Over HTTP/2 connections of our own (internal/http2/client), on which many requests share system calls, and errors say by
+// their type how far a request got. A backend that does not speak HTTP/2 is reached by the library's HTTP/1.1. A request
+// body of known length up to 32 KiB is read before anything is sent (whole.go), so that it goes along with the head, and
+// can be sent again; a longer one is kept while it is sent, as far as the allowance lets it (replay.go).
+//
+// One timer of the Set has the connections looked at every 250 ms (rounds.go): pings, late headers and idle connections are
+// found by counting looks. Of the idle connections to an endpoint one is pinged, the probes' if there is one; when it falls
+// silent the others are given up with it.
 //
 // # What is promised to the next room
 //

@@ -17,7 +17,6 @@ type endpoint struct {
 	dialer   *dialer
 	requests *lane
 	probes   *lane
-	short    *short
 	health   health
 	inFlight atomic.Int64 // requests, without probes
 	notAfter atomic.Int64 // expiry of the serving certificate last seen, Unix seconds, 0 when none was
@@ -47,11 +46,11 @@ func newEndpoint(b *Backend, address string) *endpoint {
 		configOnly: b.tlsHTTP1,
 		notAfter:   &e.notAfter,
 	}
-	e.requests = newLane(e.dialer, o, b.identity, e.dialled)
-	e.probes = newLane(e.dialer, o, b.identity, e.dialled)
+	e.requests = newLane(e.dialer, o, &b.set.rounds, b.identity, e.dialled)
+	e.probes = newLane(e.dialer, o, &b.set.rounds, b.identity, e.dialled)
 	e.probes.lost = b.missed
-	e.short = newShort(e.dialer, o, b.identity, b.metrics.Dialled, e.requests.companion)
-	e.requests.silence, e.probes.silence = e.short.fellSilent, e.short.fellSilent
+	e.probes.silence = e.requests.doubt
+	e.requests.asleep = e.probes.awake
 	return e
 }
 
@@ -96,16 +95,14 @@ func (e *endpoint) failed(err error, hard bool) {
 
 // leave stops taking requests; those in flight have the grace.
 func (e *endpoint) leave() {
-	e.short.leave()
 	e.requests.leave()
 	e.probes.leave()
 }
 
 // idle reports, after leave, whether everything ended.
-func (e *endpoint) idle() bool { return e.short.quiet() && e.requests.idle() && e.probes.idle() }
+func (e *endpoint) idle() bool { return e.requests.idle() && e.probes.idle() }
 
 func (e *endpoint) close() {
-	e.short.close()
 	e.requests.close()
 	e.probes.close()
 }

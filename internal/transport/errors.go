@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"portico.dev/internal/http2/client"
 )
 
 // The steps at which a request can fail.
@@ -98,33 +100,15 @@ type fate struct {
 	late       bool // no response headers in time
 	connection bool // the endpoint's connection failed, which counts against its health
 	refused    bool // the backend itself asked to try again: budgeted
+	ours       bool // the request itself, or its body, is at fault
 }
 
-// streamError is how net/http lets a stream's error be read: it fills any struct of this shape (errors.As).
-type streamError struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (e streamError) Error() string { return fmt.Sprintf("stream error: code %d: %v", e.Code, e.Cause) }
-
-// codeRefusedStream is REFUSED_STREAM of RFC 9113.
-const codeRefusedStream = 7
-
-// Texts of errors that net/http does not export. TestGoAwayStormLosesNoWrite, TestHeaderTimeout and TestA28Lies fail when a
-// new version changes them.
+// Texts of errors of HTTP/1.1 that net/http does not export. TestHeaderTimeout and TestA28Lies fail when a new version
+// changes them.
 const (
-	textGoAway        = "http2: Transport received Server's graceful shutdown GOAWAY"
-	textGoAwayCode    = "http2: Transport received GOAWAY from server ErrCode:"
-	textUnusable      = "http2: client conn not usable"
-	textNotEstablish  = "http2: client conn could not be established"
-	textHeadersLarge  = "response header list larger than advertised limit"
-	textHeadersLarge1 = "server response headers exceeded"
+	textHeadersLarge  = "server response headers exceeded"
 	textMalformed     = "malformed"
-	textFromPeer      = "received from peer"
 	textHeaderTimeout = "timeout awaiting response headers"
-	textConnection    = "connection error: "
 )
 
 // judge reads an attempt's error. ctx is the request's: its end is nobody's fault.
@@ -140,48 +124,43 @@ func judge(ctx context.Context, err error) fate {
 	if ctx.Err() != nil {
 		return f
 	}
-	if f.unconsumed = unconsumed(err); f.unconsumed {
-		var stream streamError
-		f.refused = errors.As(err, &stream)
-		return f
+	var known *client.Error
+	if errors.As(err, &known) {
+		return f.of(known.Fate)
 	}
-	if f.protocol = brokeProtocol(err); f.protocol {
-		return f
+	text := err.Error()
+	switch {
+	case errors.Is(err, errBodyGone), errors.Is(err, errProtocolChanged):
+		f.unconsumed = true
+	case strings.Contains(text, textHeadersLarge), strings.Contains(text, textMalformed):
+		f.protocol = true
+	case strings.Contains(text, textHeaderTimeout):
+		f.late = true
+	default:
+		f.lost, f.connection = true, true
 	}
-	if f.late = strings.Contains(err.Error(), textHeaderTimeout); f.late {
-		return f
-	}
-	f.lost = true
-	var stream streamError
-	f.connection = !errors.As(err, &stream)
 	return f
 }
 
-// unconsumed reports the errors by which HTTP/2 proves that a request was not processed (RFC 9113, 8.7), and those of
-// connections that took nothing.
-func unconsumed(err error) bool {
-	if errors.Is(err, errBodyGone) || errors.Is(err, errProtocolChanged) {
-		return true
+// of is f with what an error of HTTP/2 says.
+func (f fate) of(known client.Fate) fate {
+	switch known {
+	case client.Lost, client.Silent:
+		f.lost, f.connection = true, true
+	case client.Reset:
+		f.lost = true
+	case client.Broken:
+		f.protocol = true
+	case client.Late:
+		f.late = true
+	case client.Unsent, client.Unprocessed:
+		f.unconsumed = true
+	case client.Refused:
+		f.unconsumed, f.refused = true, true
+	case client.Unsendable:
+		f.unconsumed, f.ours = true, true
+	case client.Left, client.Unread:
+		f.ours = true
 	}
-	var stream streamError
-	if errors.As(err, &stream) {
-		return stream.Code == codeRefusedStream
-	}
-	switch text := err.Error(); text {
-	case textGoAway, textUnusable, textNotEstablish:
-		return true
-	default:
-		return strings.HasPrefix(text, textGoAwayCode)
-	}
-}
-
-func brokeProtocol(err error) bool {
-	var stream streamError
-	if errors.As(err, &stream) {
-		// A reset that came from the peer is a lost stream; one of our own making is a verdict on what it sent.
-		return stream.Cause == nil || !strings.Contains(stream.Cause.Error(), textFromPeer)
-	}
-	text := err.Error()
-	return strings.HasPrefix(text, textConnection) || strings.Contains(text, textHeadersLarge) || strings.Contains(text, textHeadersLarge1) ||
-		strings.Contains(text, textMalformed)
+	return f
 }

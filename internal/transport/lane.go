@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"portico.dev/internal/http2/client"
 )
 
 // errProtocolChanged is met by requests that chose HTTP/1.1 in the moment when the endpoint began to speak HTTP/2.
@@ -17,7 +19,7 @@ var errProtocolChanged = errors.New("endpoint changed its protocol")
 // lane is the connections to one endpoint for one purpose. Probes and requests have lanes of their own, so that
 // neither waits behind the other, and a probe that fails never closes a connection that carries requests.
 //
-// HTTP/2 connections are held by hand and not by a pool of the library for three reasons: one dial at a time (a GOAWAY
+// HTTP/2 connections are our own and not a pool of the library's for three reasons: one dial at a time (a GOAWAY
 // under load would make the pool dial once for every waiting request), an exact account of what each failed attempt
 // left behind (the pool repeats requests on its own), and connections that can be retired when the identity changes.
 type lane struct {
@@ -25,16 +27,17 @@ type lane struct {
 	options  *Options
 	identity func() *x509.Certificate // the client certificate to be used now, nil for none
 	dialled  func(error)              // told the outcome of every dial
+	rounds   *rounds                  // look at the connections
 	lost     func(error)              // told of an idle connection that went by itself; nil: nobody is
 	silence  func()                   // told of a connection that did not answer pings; nil: nobody is
-	http2    *http.Transport          // makes connections that are held here; its own pool stays empty
+	asleep   func() bool              // whether idle connections need no pings, since another lane's are pinged; nil: never
 
 	ctx    context.Context // ends when the lane is closed
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // dials and closings
+	wg     sync.WaitGroup // dials and connections
 
 	mu      sync.Mutex      // guards what follows
-	http1   *http.Transport // for endpoints that do not speak HTTP/2
+	http1   *http.Transport // for endpoints that do not speak HTTP/2; nil until one is needed
 	conns   []*conn         // HTTP/2 connections, oldest first
 	dialing *dialing        // nil when no dial is under way
 	plain   bool            // the endpoint chose HTTP/1.1 in the last handshake
@@ -44,18 +47,18 @@ type lane struct {
 	freed   chan struct{} // closed when a stream ended; nil when nobody waits
 	closed  bool          // takes no more requests
 	ended   bool          // everything is being closed: nothing may be started
+	watched bool          // the rounds know of this lane
 	missed  time.Time     // when lost was told last
 }
 
-// conn is one HTTP/2 connection.
+// conn is one HTTP/2 connection. Its fields are guarded by lane.mu.
 type conn struct {
-	*http.ClientConn
-	*session
-	active  int  // requests on it; guarded by lane.mu
-	used    bool // had a request; guarded by lane.mu
-	retired bool // takes no more, and closes with its last request; guarded by lane.mu
-
-	idleSince time.Time // when the last request was over; guarded by lane.mu
+	*client.Conn
+	joined    bool      // it is, or was, the lane's
+	active    int       // requests on it
+	used      bool      // had a request
+	retired   bool      // takes no more, and closes with its last request
+	idleSince time.Time // when the last request was over
 }
 
 // dialing is one dial and those who wait for it.
@@ -65,39 +68,25 @@ type dialing struct {
 	conn *conn // as is this; nil for HTTP/1.1
 }
 
-func newLane(d *dialer, o *Options, identity func() *x509.Certificate, dialled func(error)) *lane {
-	l := &lane{dialer: d, options: o, identity: identity, dialled: dialled, plains: make(map[*plainConn]struct{})}
+func newLane(d *dialer, o *Options, r *rounds, identity func() *x509.Certificate, dialled func(error)) *lane {
+	l := &lane{dialer: d, options: o, rounds: r, identity: identity, dialled: dialled}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.http1 = l.newHTTP1()
-	// "Unencrypted" is how the library is told to take a connection as it is. Ours are verified TLS (dialOnce).
-	l.http2 = l.newTransport(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) })
-	l.http2.DialContext = handedOver
-	l.http2.HTTP2 = &http.HTTP2Config{
-		SendPingTimeout: o.PingAfter,
-		PingTimeout:     libraryPings * o.PingTimeout, // see pulse
-		// A client that does not read must not make us hold 4 MiB, the library's default, for each of its streams.
-		MaxReceiveBufferPerStream: 512 << 10,
-	}
 	return l
 }
 
-func (l *lane) newTransport(speak func(*http.Protocols)) *http.Transport {
+// newHTTP1 is the library's pool, for endpoints that do not speak HTTP/2.
+func (l *lane) newHTTP1() *http.Transport {
 	t := &http.Transport{
 		Proxy:                  nil, // the environment of this process has no say in where clients' requests go
 		Protocols:              new(http.Protocols),
+		DialTLSContext:         l.dialPlain,
 		DisableCompression:     true, // bytes pass through as the client asked for them
 		ResponseHeaderTimeout:  l.options.HeaderTimeout,
 		MaxResponseHeaderBytes: l.options.MaxHeaderBytes,
 		IdleConnTimeout:        l.options.IdleTimeout,
 		MaxIdleConnsPerHost:    l.options.MaxConns,
 	}
-	speak(t.Protocols)
-	return t
-}
-
-func (l *lane) newHTTP1() *http.Transport {
-	t := l.newTransport(func(p *http.Protocols) { p.SetHTTP1(true) })
-	t.DialTLSContext = l.dialPlain
+	t.Protocols.SetHTTP1(true)
 	return t
 }
 
@@ -161,6 +150,9 @@ func (l *lane) take() (place, pending, error) {
 	}
 	l.followIdentity()
 	if l.plain {
+		if l.http1 == nil {
+			l.http1 = l.newHTTP1()
+		}
 		return place{http1: l.http1}, pending{}, nil
 	}
 	c, full := l.reserve()
@@ -183,7 +175,7 @@ func (l *lane) outcome(d *dialing) error {
 		return d.err
 	}
 	l.mu.Lock()
-	stillborn := !d.conn.used && d.conn.gone.Load()
+	stillborn := !d.conn.used && d.conn.Ended()
 	l.mu.Unlock()
 	if !stillborn {
 		return nil
@@ -226,27 +218,31 @@ const maxDraining = 4
 
 // reserve takes room on the connection with the fewest requests. Without room it says how many connections are full;
 // others take no more because they said GOAWAY. Called with mu held.
-func (l *lane) reserve() (found *conn, full int) {
-	l.conns = slices.DeleteFunc(l.conns, func(c *conn) bool { return c.gone.Load() })
-	var best *conn
+func (l *lane) reserve() (best *conn, full int) {
+	ended := false
 	for _, c := range l.conns {
 		switch {
+		case c.Ended():
+			ended = true
 		case c.retired:
-		case c.active >= c.streams:
+		case !c.Available():
+			if c.active == 0 {
+				c.retired = true
+				c.Close()
+			}
+		case c.active >= c.Streams():
 			full++
-		case best != nil && best.active <= c.active:
-		case c.Available() > 0:
+		case best == nil || c.active < best.active:
 			best = c
-		case c.active == 0: // it said GOAWAY, or is closing
-			c.retired = true
-			l.closeSoon(c)
 		}
 	}
-	if best == nil || best.Reserve() != nil { // it may have ended between the two
-		return nil, full
+	if ended {
+		l.forgetEnded()
 	}
-	best.active++
-	best.used = true
+	if best != nil {
+		best.active++
+		best.used = true
+	}
 	return best, full
 }
 
@@ -257,7 +253,7 @@ func (l *lane) release(c *conn) {
 	c.active--
 	c.idleSince = time.Now()
 	if c.retired && c.active == 0 {
-		l.closeSoon(c)
+		c.Close()
 	}
 	if l.freed != nil {
 		close(l.freed)
@@ -279,39 +275,35 @@ func (l *lane) followIdentity() {
 
 // retire lets every connection end with its last request, and in any case after the grace. Called with mu held.
 func (l *lane) retire() {
-	var busy []interface{ Close() error }
+	var busy []func()
 	for _, c := range l.conns {
 		switch {
 		case c.retired:
 		case c.active == 0:
-			l.closeSoon(c)
+			c.Close()
 		default:
-			busy = append(busy, c.ClientConn)
+			busy = append(busy, c.Close)
 		}
 		c.retired = true
 	}
 	// Busy HTTP/1.1 connections would go back to the pool of the transport that made them: leave it behind.
 	l.unpark()
 	for c := range l.plains {
-		busy = append(busy, c)
+		busy = append(busy, func() { _ = c.Close() })
 	}
-	old := l.http1
-	l.http1 = l.newHTTP1()
-	l.spawn(old.CloseIdleConnections) // it closes connections, which take mu
+	if old := l.http1; old != nil {
+		l.http1 = nil
+		l.spawn(old.CloseIdleConnections) // it closes connections, which take mu
+		busy = append(busy, old.CloseIdleConnections)
+	}
 	if len(busy) == 0 {
 		return
 	}
 	time.AfterFunc(l.options.LeaveGrace, func() {
-		old.CloseIdleConnections()
-		for _, c := range busy {
-			_ = c.Close() // harmless when it closed before
+		for _, end := range busy {
+			end() // harmless when it closed before
 		}
 	})
-}
-
-// closeSoon closes c without waiting, since closing writes to the connection. Called with mu held.
-func (l *lane) closeSoon(c *conn) {
-	l.spawn(func() { _ = c.ClientConn.Close() })
 }
 
 // spawn runs f, unless close does everything itself. Called with mu held.
@@ -337,7 +329,7 @@ func (l *lane) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.conns {
-		if c.active > 0 && !c.gone.Load() {
+		if c.active > 0 && !c.Ended() {
 			return false
 		}
 	}
@@ -352,7 +344,7 @@ func (l *lane) close() {
 	conns, plains := slices.Clone(l.conns), slices.Collect(maps.Keys(l.plains))
 	l.mu.Unlock()
 	for _, c := range conns {
-		_ = c.ClientConn.Close() // it may be closed already
+		c.Close() // it may be closed already
 	}
 	for _, c := range plains {
 		_ = c.Close() // as above

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"portico.dev/internal/http2/client"
 )
 
 // parkedFor is how long a connection that was made to learn the protocol may wait for its first request. A longer
@@ -16,16 +18,6 @@ const parkedFor = time.Second
 
 // protoHTTP2 is how TLS names HTTP/2.
 const protoHTTP2 = "h2"
-
-type handedOverKey struct{}
-
-// handedOver is how http2 gets connections: those that dialOnce made.
-func handedOver(ctx context.Context, _, _ string) (net.Conn, error) {
-	if s, ok := ctx.Value(handedOverKey{}).(*session); ok {
-		return s, nil
-	}
-	return nil, errors.New("the HTTP/2 transport does not dial")
-}
 
 // dial starts a dial, or joins the one under way. Called with mu held.
 func (l *lane) dial() *dialing {
@@ -52,20 +44,23 @@ func (l *lane) warm() bool {
 	if l.closed {
 		return false
 	}
-	if !l.plain && slices.ContainsFunc(l.conns, func(c *conn) bool { return !c.retired && !c.gone.Load() }) {
+	if !l.plain && l.connected() {
 		return true
 	}
 	l.dial()
 	return false
 }
 
-// companion reports whether there is an HTTP/2 connection, and has one made in the background when there is not. none is
-// an endpoint that speaks HTTP/1.1 alone.
-func (l *lane) companion() (present, none bool) {
+// connected reports whether there is an HTTP/2 connection for further requests. Called with mu held.
+func (l *lane) connected() bool {
+	return slices.ContainsFunc(l.conns, func(c *conn) bool { return !c.retired && !c.Ended() })
+}
+
+// awake reports whether there is an idle or busy connection here, which is pinged.
+func (l *lane) awake() bool {
 	l.mu.Lock()
-	none = l.plain
-	l.mu.Unlock()
-	return none || l.warm(), none
+	defer l.mu.Unlock()
+	return l.connected()
 }
 
 // dialOnce makes one connection and learns which protocol the endpoint speaks. It belongs to the lane and not to the
@@ -82,7 +77,7 @@ func (l *lane) dialOnce() (*conn, error) {
 			continue
 		}
 		if tc.ConnectionState().NegotiatedProtocol == protoHTTP2 {
-			return l.add(tc, raw)
+			return l.add(tc)
 		}
 		return nil, l.park(tc, raw)
 	}
@@ -97,54 +92,107 @@ var errStillborn = errors.New("the server closed a new connection at once")
 // errNoStreams is a server that allows no request on its connections.
 var errNoStreams = errors.New("the server allows no concurrent streams")
 
-// add hands a connection to the HTTP/2 library and waits until the server spoke.
-func (l *lane) add(tc *tls.Conn, raw net.Conn) (*conn, error) {
-	s := newSession(tc, raw)
-	s.watch(l.options.PingAfter + l.options.PingTimeout)
-	cc, err := l.http2.NewClientConn(context.WithValue(l.ctx, handedOverKey{}, s), "http", l.dialer.address)
-	if err != nil {
-		_ = s.Close() // the first error is the one to tell
-		return nil, &connectError{op: OpTLS, err: err}
+// add makes tc a connection of the lane when the server spoke.
+func (l *lane) add(tc *tls.Conn) (*conn, error) {
+	c := &conn{idleSince: time.Now()}
+	if !l.expect() {
+		_ = tc.Close() // nobody will use it
+		return nil, &connectError{op: OpDial, err: ErrClosed}
 	}
-	c := &conn{ClientConn: cc, session: s, idleSince: time.Now()}
-	if err := l.settle(s); err != nil {
-		_ = cc.Close() // as above
-		return nil, &connectError{op: OpTLS, err: err}
+	ctx, cancel := context.WithTimeout(l.ctx, l.options.TLSTimeout)
+	defer cancel()
+	var err error
+	c.Conn, err = client.New(ctx, tc, client.Config{
+		MaxHeaderBytes: int(l.options.MaxHeaderBytes),
+		Every:          l.rounds.every, PingAfter: l.options.PingAfter, PingTimeout: l.options.PingTimeout,
+		HeaderTimeout: l.options.HeaderTimeout,
+		Ended: func() {
+			defer l.wg.Done()
+			l.over(c)
+		},
+	})
+	if err != nil {
+		return nil, &connectError{op: OpTLS, err: l.unsettled(err)}
+	}
+	if c.Streams() == 0 {
+		c.Close()
+		return nil, &connectError{op: OpTLS, err: errNoStreams}
 	}
 	l.mu.Lock()
-	closed := l.closed
-	if !closed {
-		l.plain = false
-		l.unpark()
-		l.conns = append(l.conns, c)
-		missed := func() { l.miss(c) }
-		s.onEnd.Store(&missed)
-	}
-	l.mu.Unlock()
-	if closed {
-		_ = cc.Close() // nobody will use it
+	defer l.mu.Unlock()
+	if l.closed {
+		c.Close() // nobody will use it
 		return nil, &connectError{op: OpDial, err: ErrClosed}
+	}
+	c.joined = true
+	l.plain = false
+	l.unpark()
+	l.conns = append(l.conns, c)
+	if !l.watched {
+		l.watched = true
+		l.rounds.add(l)
 	}
 	return c, nil
 }
 
-func (l *lane) settle(s *session) error {
-	timer := time.NewTimer(l.options.TLSTimeout)
-	defer timer.Stop()
-	select {
-	case <-s.settled:
-	case <-timer.C:
-		return errMute
-	case <-l.ctx.Done():
-		return ErrClosed
+// expect has close wait for a connection that is about to be made.
+func (l *lane) expect() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended {
+		return false
 	}
+	l.wg.Add(1)
+	return true
+}
+
+// unsettled is why a connection did not come to speak HTTP/2.
+func (l *lane) unsettled(err error) error {
+	var e *client.Error
 	switch {
-	case !s.alive:
-		return errMute
-	case s.streams == 0:
-		return errNoStreams
+	case l.ctx.Err() != nil:
+		return ErrClosed
+	case errors.As(err, &e) && e.Fate == client.Broken:
+		return err
 	}
-	return nil
+	return errMute
+}
+
+// look looks at every connection, and reports whether there are any.
+func (l *lane) look(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgetEnded()
+	l.watched = len(l.conns) > 0
+	if !l.watched {
+		return false
+	}
+	ping := l.asleep == nil || !l.asleep()
+	for _, c := range l.conns {
+		if c.active == 0 && !c.retired && now.Sub(c.idleSince) >= l.options.IdleTimeout {
+			c.retired = true
+			c.Close()
+		}
+		c.Look(ping)
+	}
+	return true
+}
+
+// forgetEnded is called with mu held.
+func (l *lane) forgetEnded() {
+	l.conns = slices.DeleteFunc(l.conns, func(c *conn) bool { return c.Ended() })
+}
+
+// doubt closes what is idle: another connection to the endpoint fell silent.
+func (l *lane) doubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		if c.active == 0 {
+			c.retired = true
+			c.Close()
+		}
+	}
 }
 
 // plainConn is an HTTP/1.1 connection that the lane knows of until it is closed: by the library, or by us.
@@ -174,6 +222,9 @@ func (l *lane) adopt(tc *tls.Conn, raw net.Conn) (*plainConn, error) {
 	l.mu.Lock()
 	closed := l.closed
 	if !closed {
+		if l.plains == nil {
+			l.plains = make(map[*plainConn]struct{})
+		}
 		l.plains[c] = struct{}{}
 	}
 	l.mu.Unlock()
@@ -231,7 +282,7 @@ func (l *lane) dialPlain(ctx context.Context, _, _ string) (net.Conn, error) {
 	if tc.ConnectionState().NegotiatedProtocol != protoHTTP2 {
 		return l.adopt(tc, raw)
 	}
-	if _, err := l.add(tc, raw); err != nil {
+	if _, err := l.add(tc); err != nil {
 		return nil, err
 	}
 	return nil, errProtocolChanged

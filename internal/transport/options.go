@@ -48,9 +48,6 @@ type Options struct {
 	MaxHeaderBytes int64
 	// MaxConns bounds connections to one endpoint in one lane. Default 64.
 	MaxConns int
-	// MaxShortConns bounds connections to one endpoint for requests that are over soon. Default 64: further requests
-	// share the other connections, where more of them cost less.
-	MaxShortConns int
 	// MaxInFlight bounds the requests that one backend may hold (Backend.Admit). Default 300.
 	MaxInFlight int
 	// MaxReplayBytes bounds what one request may keep of its body for a repetition. Default 1 MiB.
@@ -80,7 +77,6 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.LeaveGrace, 30*time.Second)
 	orDefault(&o.MaxHeaderBytes, 256<<10)
 	orDefault(&o.MaxConns, 64)
-	orDefault(&o.MaxShortConns, 64)
 	orDefault(&o.MaxInFlight, 300)
 	orDefault(&o.MaxReplayBytes, 1<<20)
 	orDefault(&o.MaxReplayTotal, 64<<20)

@@ -29,10 +29,8 @@ type EndpointReport struct {
 	InFlight int64 `json:"inFlight"`
 	// Protocol is h2, http/1.1, or empty before the first connection.
 	Protocol string `json:"protocol,omitempty"`
-	// Connections counts those for requests that are held over HTTP/2.
+	// Connections counts those for requests over HTTP/2.
 	Connections int `json:"connections"`
-	// ShortConnections counts those over HTTP/1.1 for requests that are over soon.
-	ShortConnections int `json:"shortConnections,omitempty"`
 	// LastAnswer is when response headers last arrived.
 	LastAnswer *time.Time `json:"lastAnswer,omitempty"`
 	// LastFailure and LastFailureAt are the latest reason to doubt the endpoint.
@@ -77,7 +75,6 @@ func (m member) report() EndpointReport {
 	}
 	m.health.describe(&r)
 	m.requests.describe(&r)
-	r.ShortConnections = m.short.count()
 	if at := m.notAfter.Load(); at != 0 {
 		r.CertificateExpires = stamp(time.Unix(at, 0))
 	}
@@ -98,7 +95,7 @@ func (l *lane) describe(r *EndpointReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.conns {
-		if !c.gone.Load() {
+		if !c.Ended() {
 			r.Connections++
 		}
 	}

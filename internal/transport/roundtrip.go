@@ -2,12 +2,13 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"portico.dev/internal/http2/client"
 )
 
 const (
@@ -28,9 +29,9 @@ const (
 type journey struct {
 	b        *Backend
 	lane     func(*endpoint) *lane
-	short    bool // it may go by the short lane
 	request  *http.Request
-	body     *replay // nil without a body
+	body     *replay // nil without a body, and with a whole one
+	whole    *client.Whole
 	observer Observer
 	tried    []*endpoint
 	attempts int
@@ -39,22 +40,34 @@ type journey struct {
 	pause    time.Duration
 }
 
-func (b *Backend) roundTrip(r *http.Request, lane func(*endpoint) *lane, short bool) (*http.Response, error) {
-	j := journey{b: b, lane: lane, short: short, request: r, observer: observerOf(r.Context())}
-	if r.Body != nil && r.Body != http.NoBody {
-		j.body = newReplay(r.Body, b.set.options.MaxReplayBytes, &b.set.replays)
-	}
+func (b *Backend) roundTrip(r *http.Request, lane func(*endpoint) *lane) (*http.Response, error) {
+	j := journey{b: b, lane: lane, request: r, observer: observerOf(r.Context())}
 	b.budget.earn()
-	resp, err := j.travel()
-	if j.body == nil {
-		return resp, err
+	if wholly(r, b.set.options.MaxReplayBytes) && b.set.replays.take(r.ContentLength) {
+		defer b.set.replays.give(r.ContentLength)
+		return j.withWhole()
 	}
+	if r.Body == nil || r.Body == http.NoBody {
+		return j.travel()
+	}
+	j.body = newReplay(r.Body, b.set.options.MaxReplayBytes, &b.set.replays)
+	resp, err := j.travel()
 	if err != nil {
 		j.body.abort()
 	} else {
 		j.body.commit()
 	}
 	return resp, err
+}
+
+// withWhole is travel with a body that was read first.
+func (j *journey) withWhole() (*http.Response, error) {
+	defer func() { _ = j.request.Body.Close() }() // it was read to its end, or nobody wants it
+	var err error
+	if j.whole, err = readWhole(j.request); err != nil {
+		return nil, &Error{Op: OpRoundTrip, Err: fmt.Errorf("read the request's body: %w", err)}
+	}
+	return j.travel()
 }
 
 func (j *journey) travel() (*http.Response, error) {
@@ -109,7 +122,7 @@ func (j *journey) fail(f fate, e *endpoint, err error) *Error {
 
 // prepare makes the request of one attempt: the caller's own when nothing has to be changed, since attempts only read.
 func (j *journey) prepare(e *endpoint) (*http.Request, error) {
-	if given := j.request; j.body == nil && given.Host != "" && given.URL.Scheme == "https" && given.URL.Host != "" {
+	if given := j.request; j.body == nil && j.whole == nil && given.Host != "" && given.URL.Scheme == "https" && given.URL.Host != "" {
 		return given, nil
 	}
 	r := *j.request
@@ -118,6 +131,10 @@ func (j *journey) prepare(e *endpoint) (*http.Request, error) {
 	r.URL = &url
 	if r.Host == "" {
 		r.Host = j.b.key.serverName
+	}
+	if j.whole != nil {
+		r.Body = j.whole.Again()
+		r.GetBody = func() (io.ReadCloser, error) { return j.whole.Again(), nil }
 	}
 	if j.body != nil {
 		body, err := j.body.next()
@@ -142,7 +159,7 @@ func (j *journey) attempt(e *endpoint, r *http.Request) (*http.Response, error) 
 	if len(j.tried)+1 < len(*j.b.members.Load()) {
 		patience = connectPatience
 	}
-	resp, c, err := j.send(e, r, patience)
+	resp, c, err := lane.roundTrip(r, patience)
 	if err != nil {
 		if counted {
 			e.inFlight.Add(-1)
@@ -158,42 +175,12 @@ func (j *journey) attempt(e *endpoint, r *http.Request) (*http.Response, error) 
 	return resp, nil
 }
 
-// send prefers the short lane where the request suits it and a connection is idle there.
-func (j *journey) send(e *endpoint, r *http.Request, patience time.Duration) (*http.Response, *conn, error) {
-	if !j.short {
-		return j.lane(e).roundTrip(r, patience)
-	}
-	if c := e.short.take(); c != nil {
-		resp, err := c.roundTrip(r)
-		if err == nil || !j.insteadOf(e, err) {
-			return resp, nil, err
-		}
-	}
-	resp, c, err := j.lane(e).roundTrip(r, patience)
-	if err == nil {
-		e.short.want()
-	}
-	return resp, c, err
-}
-
-// insteadOf reports whether what failed in the short lane is tried in the other one at once: because the connection ended
-// before an answer began, or because the endpoint never answered over HTTP/1.1 at all.
-func (j *journey) insteadOf(e *endpoint, err error) bool {
-	stale := errors.Is(err, errStale)
-	if j.request.Context().Err() != nil || !stale && (!errors.Is(err, errMalformed) || e.short.proven.Load()) {
-		return false
-	}
-	e.short.doubt()
-	j.sent = true
-	return j.b.budget.spend()
-}
-
 // learn tells the endpoint's health what an attempt showed.
 func (j *journey) learn(ctx context.Context, e *endpoint, f fate, err error) {
 	switch {
 	case ctx.Err() != nil:
 		e.health.abandoned()
-	case f.op != OpRoundTrip: // the dial told
+	case f.op != OpRoundTrip || f.ours: // the dial told
 		e.health.abandoned()
 	case f.connection:
 		e.failed(err, true)
@@ -210,7 +197,7 @@ func (j *journey) learn(ctx context.Context, e *endpoint, f fate, err error) {
 
 // again decides whether to try once more, and how.
 func (j *journey) again(e *endpoint, f fate) bool {
-	if j.attempts >= maxUnconsumed {
+	if j.attempts >= maxUnconsumed || f.ours {
 		return false
 	}
 	alone := len(*j.b.members.Load()) == 1
@@ -246,7 +233,7 @@ func (j *journey) again(e *endpoint, f fate) bool {
 // repeatable reports whether doing the request twice is like doing it once: RFC 9110 says so of more methods, but a
 // DELETE that was done answers 404 the second time, and a client cannot tell the difference.
 func (j *journey) repeatable() bool {
-	return j.body == nil && (j.request.Method == http.MethodGet || j.request.Method == http.MethodHead)
+	return j.body == nil && j.whole == nil && (j.request.Method == http.MethodGet || j.request.Method == http.MethodHead)
 }
 
 // rest waits before the next attempt. It reports false when the request ended meanwhile.

@@ -10,10 +10,12 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Set is every backend of this process. It has no goroutine of its own; what its backends start is waited for by Close.
+// Set is every backend of this process. It has one timer, which looks at connections; what its backends start
+// is waited for by Close.
 type Set struct {
 	options   Options
 	replays   allowance
+	rounds    rounds
 	onFailure atomic.Pointer[func(*Backend, error)]
 
 	mu       sync.Mutex // guards what follows
@@ -35,7 +37,7 @@ type key struct {
 // New returns a Set without backends.
 func New(o Options) *Set {
 	o = o.withDefaults()
-	s := &Set{options: o, replays: allowance{limit: o.MaxReplayTotal}, backends: make(map[key]*Backend)}
+	s := &Set{options: o, replays: allowance{limit: o.MaxReplayTotal}, rounds: rounds{every: o.lookEvery()}, backends: make(map[key]*Backend)}
 	if o.OnFailure != nil {
 		s.OnFailure(o.OnFailure)
 	}
@@ -110,6 +112,7 @@ func (s *Set) Close() {
 		b.close()
 	}
 	s.backends, s.left = nil, nil
+	s.rounds.close()
 }
 
 func clientOptions(spec Spec, certificate *pki.KeyPair) pki.ClientOptions {

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"portico.dev/internal/http2/client"
 )
 
 // A backend that takes requests and answers none of them fails no request: each ends at its caller's deadline, which is
@@ -14,6 +16,9 @@ import (
 // overdueAfter is how long a client's request may wait, while nothing is heard of the backend, before whoever judges the
 // backend is told. Being told costs a probe: a request that may be slow by nature is no reason to tell sooner.
 const overdueAfter = time.Second
+
+// errFellSilent is a connection on which pings were not answered.
+var errFellSilent = errors.New("the connection fell silent: pings are not answered")
 
 // errOverdue is told once for each silence.
 var errOverdue = errors.New("a request waits and nothing is heard of the backend")
@@ -90,6 +95,10 @@ func (s *silence) look() {
 // unheard reports the failures in which the other side said nothing at all.
 func unheard(err error) bool {
 	var timeout net.Error
+	var known *client.Error
+	if errors.As(err, &known) && known.Fate == client.Silent {
+		return true
+	}
 	return errors.Is(err, errFellSilent) || errors.Is(err, errMute) || errors.Is(err, errSlow) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }

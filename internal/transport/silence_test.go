@@ -133,3 +133,29 @@ func TestWhatIsHeardEndsASilence(t *testing.T) {
 		t.Errorf("a reset stream is one too: %v", err)
 	}
 }
+
+func TestASilentConnectionFailsItsRequests(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(text("ok"))
+	l := w.link(s.address)
+	b := w.backend(w.set(), l.address)
+	if _, err := get(t, b); err != nil {
+		t.Fatal(err)
+	}
+	l.cut.Store(true)
+	start := time.Now()
+	if _, err := do(t, b, "DELETE", nil); !unheard(err) {
+		t.Errorf("%v", err)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if said := b.Silence(); said.Since.IsZero() || !said.Broken {
+		t.Errorf("%+v", said)
+	}
+	l.cut.Store(false)
+	eventually(t, 10*time.Second, "it answers again", func() bool { _, err := get(t, b); return err == nil })
+	if said := b.Silence(); !said.Since.IsZero() {
+		t.Errorf("still silent: %+v", said)
+	}
+}

@@ -40,24 +40,3 @@ func setTimeout(c syscall.RawConn, d time.Duration) error {
 	}
 	return err
 }
-
-// socketPeek asks whether something is there to be read, without waiting and without taking it.
-type socketPeek struct {
-	ask  func(uintptr) bool
-	poll [1]unix.PollFd
-	some bool
-}
-
-// pending reports whether bytes are there, or the end of them. Not known is an error of ours.
-func (p *socketPeek) pending(c syscall.RawConn) (some, known bool) {
-	if p.ask == nil {
-		p.ask = func(fd uintptr) bool {
-			p.poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}
-			n, err := unix.Poll(p.poll[:], 0)
-			p.some = n > 0 || err != nil && err != unix.EINTR
-			return true
-		}
-	}
-	err := c.Read(p.ask)
-	return p.some, err == nil
-}

@@ -29,25 +29,22 @@ var errConnectionLost = errors.New("an idle connection was lost")
 // next.
 const missGap = time.Minute
 
-// miss is told that a connection is closed. One that was idle and that nobody here wanted to close is the first, and for
+// over is told that a connection is closed. One that was idle and that nobody here wanted to close is the first, and for
 // an idle backend the only, sign that the other side went.
-func (l *lane) miss(c *conn) {
-	if l.silence != nil && c.silent.Load() {
-		l.silence()
-	}
-	if l.lost == nil {
-		return
-	}
+func (l *lane) over(c *conn) {
 	now := time.Now()
 	l.mu.Lock()
-	wanted := l.closed || c.retired || now.Sub(c.idleSince) >= l.options.IdleTimeout
+	silent := c.joined && c.Silent()
+	wanted := l.closed || c.retired
 	// A server that falls silent is worth telling each time: that takes longer than a probe.
-	silent := c.silent.Load()
-	missed := c.active == 0 && !wanted && (silent || l.missed.IsZero() || now.Sub(l.missed) >= missGap)
+	missed := c.joined && l.lost != nil && c.active == 0 && !wanted && (silent || l.missed.IsZero() || now.Sub(l.missed) >= missGap)
 	if missed {
 		l.missed = now
 	}
 	l.mu.Unlock()
+	if silent && l.silence != nil {
+		l.silence()
+	}
 	switch {
 	case missed && silent:
 		l.lost(errFellSilent)

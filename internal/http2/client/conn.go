@@ -1,0 +1,189 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portico.dev/internal/http2/wire"
+)
+
+// Config is how a connection is used. All fields must be set, but for Ended.
+type Config struct {
+	// MaxHeaderBytes bounds the headers of a response, as RFC 9113 counts them.
+	MaxHeaderBytes int
+	// Every is the time between two Looks, by which the following are made into numbers of looks.
+	Every time.Duration
+	// PingAfter is how long nothing may be read before the server is pinged, and PingTimeout how long it may then stay
+	// silent.
+	PingAfter, PingTimeout time.Duration
+	// HeaderTimeout bounds the time from a request to the headers of its response. It may be exceeded by a quarter.
+	HeaderTimeout time.Duration
+	// Ended, if set, is called once, when the connection is closed, on its own goroutine. It must not wait.
+	Ended func()
+}
+
+const (
+	// streamWindow is how much of a response may wait for its reader.
+	streamWindow = 512 << 10
+	// connWindow is no bound of what is kept, since it is given back as bytes arrive: a response that nobody reads uses up
+	// its stream's window and nothing else.
+	connWindow = 8 << 20
+	// defaultStreams is how many streams we put on a connection whose server sets no limit, or a higher one.
+	defaultStreams = 1000
+	// maxFields bounds the number of fields in a header block.
+	maxFields = 4 << 10
+	// closeTimeout bounds the polite end of a connection whose other side may be gone.
+	closeTimeout = 250 * time.Millisecond
+)
+
+// Conn is a connection to a server. Its methods may be called at any time, by anybody.
+type Conn struct {
+	config  Config
+	nc      net.Conn
+	tls     *tls.ConnectionState // nil without TLS
+	out     *wire.Out
+	allowed atomic.Int64 // streams at a time
+	looks   atomic.Int64
+	reads   atomic.Uint64 // counts those that brought something
+	full    atomic.Bool   // takes no more; written with mu held
+	ended   atomic.Bool   // likewise
+	settled chan struct{} // closed when the server's first SETTINGS came
+	done    chan struct{} // closed when everything is over
+
+	mu      sync.Mutex // guards what follows
+	streams map[uint32]*stream
+	newest  uint32 // stream
+	err     *Error // why it ended; nil while it lives
+
+	reader reader
+	watch  watch
+}
+
+// New begins to speak HTTP/2 on nc, and returns when the server's SETTINGS arrived. It closes nc when it fails, which is
+// also when ctx ends. Errors are *Error.
+func New(ctx context.Context, nc net.Conn, config Config) (*Conn, error) {
+	c := &Conn{
+		config: config, nc: nc, streams: make(map[uint32]*stream), settled: make(chan struct{}), done: make(chan struct{}),
+	}
+	if with, ok := nc.(*tls.Conn); ok {
+		state := with.ConnectionState()
+		c.tls = &state
+	}
+	c.allowed.Store(defaultStreams)
+	c.out = wire.NewOut(nc, 1, func(err error) { c.fail(&Error{Lost, err}) })
+	c.reader.begin(c)
+	c.watch.begin(&c.config)
+	c.out.Greet()
+	_ = c.out.Settings(true,
+		wire.Setting{ID: wire.EnablePush, Value: 0},
+		wire.Setting{ID: wire.InitialWindowSize, Value: streamWindow},
+		wire.Setting{ID: wire.MaxHeaderListSize, Value: uint32(config.MaxHeaderBytes)}) // fail is told of errors
+	_ = c.out.Credit(0, connWindow-wire.InitialWindow) // as above
+	go c.run()
+	select {
+	case <-c.settled:
+		return c, nil
+	case <-c.done:
+	case <-ctx.Done():
+		c.fail(left(ctx))
+		<-c.done
+	}
+	return nil, c.err
+}
+
+// run reads until the connection ends, and buries it.
+func (c *Conn) run() {
+	defer close(c.done)
+	err := c.reader.run()
+	c.fail(classify(err))
+	force := time.AfterFunc(closeTimeout, c.cut)
+	defer force.Stop()
+	if code, ok := codeOf(err); ok {
+		_ = c.out.GoAway(0, code, "") // a courtesy
+		c.out.Flushed()
+	}
+	c.out.Close(wire.ErrClosed)
+	_ = c.nc.Close() // there is nobody to tell
+	c.out.Wait()
+	c.reader.close()
+	if c.config.Ended != nil {
+		c.config.Ended()
+	}
+}
+
+// cut closes the connection without a word.
+func (c *Conn) cut() {
+	if with, ok := c.nc.(*tls.Conn); ok {
+		_ = with.NetConn().Close() // whoever reads or writes hears of it
+		return
+	}
+	_ = c.nc.Close() // as above
+}
+
+// fail ends the connection and all that is under way on it. Only the first reason counts.
+func (c *Conn) fail(why *Error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.err = why
+	c.full.Store(true)
+	c.ended.Store(true)
+	streams := c.streams
+	c.streams = nil
+	c.mu.Unlock()
+	if why.Fate == Silent {
+		c.cut() // there is nobody to say good-bye to
+	} else {
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // the reader ends, and buries
+	}
+	for _, s := range streams {
+		s.fail(why, noReset)
+	}
+}
+
+// Available reports whether the connection takes further requests, if it has streams left.
+func (c *Conn) Available() bool { return !c.full.Load() }
+
+// Ended reports whether the connection ended.
+func (c *Conn) Ended() bool { return c.ended.Load() }
+
+// Silent reports whether the connection ended because pings were not answered.
+func (c *Conn) Silent() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil && c.err.Fate == Silent
+}
+
+// Streams is how many requests the server allows at a time.
+func (c *Conn) Streams() int { return int(c.allowed.Load()) }
+
+// Close ends the connection, and all requests on it, without waiting.
+func (c *Conn) Close() { c.fail(&Error{Lost, errClosed}) }
+
+// Wait returns when the connection is closed and nothing reads from it or writes to it.
+func (c *Conn) Wait() { <-c.done }
+
+// find is the stream that a frame is about, or nil when it is over. A stream that was never begun is an error.
+func (c *Conn) find(id uint32) (*stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.streams[id]; s != nil {
+		return s, nil
+	}
+	if id&1 == 0 || id > c.newest {
+		return nil, wire.ConnError{Code: wire.ProtocolError, Why: "a frame for a stream that was never begun"}
+	}
+	return nil, nil
+}
+
+// spent reports whether nothing is left to wait for. Called with mu held.
+func (c *Conn) spent() bool { return c.full.Load() && len(c.streams) == 0 && c.err == nil }
+
+var _ http.RoundTripper = (*Conn)(nil)

@@ -1,0 +1,129 @@
+package client
+
+import "portico.dev/internal/http2/wire"
+
+func (r *reader) window(f *wire.Frame) error {
+	if len(f.Payload) != 4 {
+		return wire.ConnError{Code: wire.FrameSizeError, Why: "WINDOW_UPDATE of another size"}
+	}
+	increment := wire.Uint31(f.Payload)
+	if f.Stream == 0 {
+		if increment == 0 {
+			return protocolError("a window that is opened by nothing")
+		}
+		return r.conn.out.Window(increment)
+	}
+	s, err := r.conn.find(f.Stream)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		return r.useless()
+	}
+	if increment == 0 {
+		return wire.StreamError{Stream: f.Stream, Code: wire.ProtocolError, Why: "a window that is opened by nothing"}
+	}
+	return r.conn.out.StreamWindow(&s.sender, increment)
+}
+
+func (r *reader) settings(f *wire.Frame) error {
+	if err := r.useless(); err != nil {
+		return err
+	}
+	if f.Has(wire.FlagAck) {
+		if len(f.Payload) != 0 {
+			return wire.ConnError{Code: wire.FrameSizeError, Why: "an acknowledgement with settings"}
+		}
+		return nil
+	}
+	c := r.conn
+	r.list = r.list[:0]
+	err := wire.ParseSettings(f, func(s wire.Setting) error {
+		switch {
+		case s.ID == wire.EnablePush && s.Value != 0:
+			return protocolError("a server that wants to be pushed to")
+		case s.ID == wire.MaxConcurrentStreams:
+			c.allowed.Store(int64(min(s.Value, defaultStreams)))
+		}
+		r.list = append(r.list, s)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.out.Settled(r.list); err != nil {
+		return err
+	}
+	if err := c.exceeded(); err != nil {
+		return err
+	}
+	if len(r.list) > 16 {
+		r.list = nil
+	}
+	if !r.spoke {
+		r.spoke = true
+		close(c.settled)
+	}
+	return nil
+}
+
+// exceeded finds the streams whose window SETTINGS made too large (RFC 9113, 6.9.2).
+func (c *Conn) exceeded() error {
+	c.mu.Lock()
+	streams := make([]*stream, 0, len(c.streams))
+	for _, s := range c.streams {
+		streams = append(streams, s)
+	}
+	c.mu.Unlock()
+	for _, s := range streams {
+		if c.out.Exceeds(&s.sender) {
+			return wire.ConnError{Code: wire.FlowControlError, Why: "SETTINGS make the window of a stream too large"}
+		}
+	}
+	return nil
+}
+
+func (r *reader) ping(f *wire.Frame) error {
+	if len(f.Payload) != 8 {
+		return wire.ConnError{Code: wire.FrameSizeError, Why: "PING of another size"}
+	}
+	if f.Has(wire.FlagAck) {
+		return nil // that something was read is the answer
+	}
+	if err := r.useless(); err != nil {
+		return err
+	}
+	return r.conn.out.Pong(f.Payload)
+}
+
+func (r *reader) goAway(f *wire.Frame) error {
+	if len(f.Payload) < 8 {
+		return wire.ConnError{Code: wire.FrameSizeError, Why: "GOAWAY that is too short"}
+	}
+	if err := r.useless(); err != nil {
+		return err
+	}
+	r.conn.goAway(wire.Uint31(f.Payload))
+	return nil
+}
+
+// goAway takes no more streams. Those above last were not looked at.
+func (c *Conn) goAway(last uint32) {
+	var passed []*stream
+	c.mu.Lock()
+	c.full.Store(true)
+	for id, s := range c.streams {
+		if id > last {
+			passed = append(passed, s)
+		}
+	}
+	spent := c.spent()
+	c.mu.Unlock()
+	why := &Error{Unprocessed, errGoAway}
+	for _, s := range passed {
+		s.fail(why, noReset)
+	}
+	if spent {
+		c.Close()
+	}
+}

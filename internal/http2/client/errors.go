@@ -1,0 +1,92 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"portico.dev/internal/http2/wire"
+)
+
+// Fate is how far a request got that has no answer, or none that is whole.
+type Fate int
+
+const (
+	// Lost is a connection that ended. The server may have worked on the request.
+	Lost Fate = iota
+	// Silent is a connection that was given up because pings were not answered.
+	Silent
+	// Reset is a stream that the server gave up.
+	Reset
+	// Broken is a server that broke the protocol.
+	Broken
+	// Late is a response whose headers did not come in time.
+	Late
+	// Unsent is a request of which nothing was sent: the connection takes no more.
+	Unsent
+	// Unprocessed is a request that the server did not look at, as its GOAWAY said.
+	Unprocessed
+	// Refused is a request that the server did not look at and asks to be sent again: REFUSED_STREAM.
+	Refused
+	// Left is a request whose context ended, or whose body was closed by its reader.
+	Left
+	// Unread is a request whose own body failed.
+	Unread
+	// Unsendable is a request that HTTP/2 cannot carry. Nothing of it was sent.
+	Unsendable
+)
+
+// Error is why a request has no answer, or none that is whole.
+type Error struct {
+	Fate Fate
+	Err  error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+var (
+	errClosed       = errors.New("the connection is closed")
+	errEnd          = errors.New("the server closed the connection")
+	errDraining     = errors.New("the server takes no more requests on this connection")
+	errGoAway       = errors.New("the server went away before it looked at the request")
+	errFellSilent   = errors.New("the connection fell silent: pings are not answered")
+	errLate         = errors.New("timeout awaiting response headers")
+	errClosedBody   = errors.New("the response body was closed")
+	errAnswered     = errors.New("the server answered without the rest of the body")
+	errBodyTooShort = errors.New("the body is shorter than its length")
+)
+
+// closedBody is what reading a response meets that was closed.
+var closedBody = &Error{Left, errClosedBody}
+
+// left is the error of a request whose context ended.
+func left(ctx context.Context) *Error {
+	err := ctx.Err()
+	if err == nil {
+		err = context.Canceled
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
+		err = errors.Join(err, cause)
+	}
+	return &Error{Left, err}
+}
+
+// classify is what an error of the connection means for those on it.
+func classify(err error) *Error {
+	var known *Error
+	var broken wire.ConnError
+	switch {
+	case errors.As(err, &known):
+		return known
+	case errors.As(err, &broken):
+		return &Error{Broken, err}
+	case err == io.EOF:
+		err = errEnd
+	}
+	return &Error{Lost, err}
+}
+
+func broken(code wire.Code, why string) *Error {
+	return &Error{Broken, wire.StreamError{Code: code, Why: why}}
+}

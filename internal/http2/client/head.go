@@ -1,0 +1,167 @@
+package client
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"portico.dev/internal/http2/wire"
+)
+
+// head is a header block as it was read. It is used again for the next.
+type head struct {
+	decoder *wire.Decoder
+	each    func(name, value string) error
+	status  string
+	pseudo  bool // there was a pseudo field
+	fields  []field
+}
+
+type field struct{ name, value string }
+
+func (h *head) begin(l wire.Limits) {
+	h.decoder, h.each = wire.NewDecoder(l), h.field
+}
+
+const keptFields = 64
+
+func (h *head) read(block []byte) error {
+	h.status, h.pseudo = "", false
+	if cap(h.fields) > keptFields {
+		h.fields = nil
+	}
+	clear(h.fields)
+	h.fields = h.fields[:0]
+	return h.decoder.Decode(block, h.each)
+}
+
+func (h *head) field(name, value string) error {
+	if name[0] != ':' {
+		h.fields = append(h.fields, field{wire.Canonical(name), value})
+		return nil
+	}
+	if name != ":status" || h.pseudo || len(h.fields) > 0 {
+		return wire.StreamError{Code: wire.ProtocolError, Why: "pseudo fields that no response has"}
+	}
+	h.pseudo, h.status = true, value
+	return nil
+}
+
+// code is the status, or 0 for what is none.
+func (h *head) code() int {
+	if len(h.status) != 3 {
+		return 0
+	}
+	code := 0
+	for _, c := range []byte(h.status) {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		code = 10*code + int(c-'0')
+	}
+	if code < 100 {
+		return 0
+	}
+	return code
+}
+
+// header makes the fields a http.Header.
+func (h *head) header() http.Header {
+	made := make(http.Header, len(h.fields))
+	values := make([]string, len(h.fields)) // one array for all: most names have one value
+	for i := range h.fields {
+		f := &h.fields[i]
+		if have, ok := made[f.name]; ok {
+			made[f.name] = append(have, f.value)
+			continue
+		}
+		values[i] = f.value
+		made[f.name] = values[i : i+1 : i+1]
+	}
+	return made
+}
+
+// fill makes the block the head of s's response. The error is for the stream.
+func (h *head) fill(s *stream, code int, end bool) *Error {
+	resp := &s.response
+	resp.StatusCode, resp.Status = code, statusText(code, h.status)
+	resp.Proto, resp.ProtoMajor = "HTTP/2.0", 2
+	resp.Header, resp.Request, resp.TLS = h.header(), s.request, s.conn.tls
+	length, err := contentLength(resp.Header)
+	if err != nil {
+		return err
+	}
+	s.rest = length
+	resp.ContentLength = length
+	bodiless := s.request.Method == http.MethodHead || code == http.StatusNoContent || code == http.StatusNotModified
+	switch {
+	case bodiless:
+		s.rest = 0
+	case end && length > 0:
+		return broken(wire.ProtocolError, "a response that ends before its length")
+	}
+	if end && length < 0 && s.request.Method != http.MethodHead {
+		resp.ContentLength = 0
+	}
+	if named, ok := resp.Header["Trailer"]; ok {
+		delete(resp.Header, "Trailer")
+		resp.Trailer = promised(named)
+	}
+	if end || s.request.Method == http.MethodHead {
+		resp.Body = http.NoBody
+	} else {
+		resp.Body = s
+	}
+	return nil
+}
+
+// promised are the names that a Trailer header names.
+func promised(values []string) http.Header {
+	made := make(http.Header)
+	for _, v := range values {
+		for name := range strings.SplitSeq(v, ",") {
+			if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); httpguts.ValidTrailerHeader(name) && name != "" {
+				made[name] = nil
+			}
+		}
+	}
+	return made
+}
+
+// contentLength is -1 when there is none. Several must agree.
+func contentLength(h http.Header) (int64, *Error) {
+	values := h["Content-Length"]
+	if len(values) == 0 {
+		return -1, nil
+	}
+	for _, v := range values {
+		if v != values[0] {
+			return 0, broken(wire.ProtocolError, "two lengths")
+		}
+	}
+	h["Content-Length"] = values[:1:1]
+	n, err := strconv.ParseUint(values[0], 10, 63)
+	if err != nil || values[0][0] == '+' {
+		return 0, broken(wire.ProtocolError, "a length that is none")
+	}
+	return int64(n), nil
+}
+
+// statusTexts has the status lines of all codes that have a name.
+var statusTexts = func() (texts [512]string) {
+	for code := range texts {
+		if text := http.StatusText(code); text != "" {
+			texts[code] = strconv.Itoa(code) + " " + text
+		}
+	}
+	return texts
+}()
+
+func statusText(code int, status string) string {
+	if code < len(statusTexts) && statusTexts[code] != "" {
+		return statusTexts[code]
+	}
+	return status + " " + http.StatusText(code)
+}

@@ -1,0 +1,86 @@
+package client
+
+import (
+	"time"
+
+	"portico.dev/internal/http2/wire"
+)
+
+// watch is what Look knows from the look before.
+type watch struct {
+	pingAfter, pingFor, late int // looks
+
+	seen  uint64 // reads at the last look
+	still int    // looks in a row that found no more
+	asked int    // looks since a ping was sent, with the one that sent it; 0: none was
+	turn  int
+}
+
+func (w *watch) begin(c *Config) {
+	w.pingAfter, w.pingFor, w.late = looks(c.PingAfter, c.Every), looks(c.PingTimeout, c.Every), looks(c.HeaderTimeout, 4*c.Every)
+}
+
+func looks(d, every time.Duration) int { return max(1, int((d+every-1)/every)) }
+
+// Look looks for what did not come in time. It is to be called every Config.Every, by one goroutine at a time, and does
+// not wait. idle has a connection without requests pinged too.
+//
+// Looks are counted and not time: when this process does not get to run for a second (an overloaded machine, a virtual
+// machine that was paused), the clock goes on, answers lie unread in the sockets, and by the clock every connection would
+// be given up at the same time, with the requests on it. A look that comes late is one look all the same.
+func (c *Conn) Look(idle bool) {
+	w := &c.watch
+	c.looks.Add(1)
+	if w.turn++; w.turn >= w.late {
+		w.turn = 0
+		c.tooLate()
+	}
+	if now := c.reads.Load(); now != w.seen {
+		w.seen, w.still, w.asked = now, 0, 0
+		return
+	}
+	w.still++
+	if w.asked > 0 {
+		if w.asked++; w.asked > w.pingFor {
+			c.fail(&Error{Silent, errFellSilent})
+		}
+		return
+	}
+	if w.still < w.pingAfter {
+		return
+	}
+	switch busy := c.busy(); {
+	case busy:
+		w.asked = 1
+		_ = c.out.Probe([8]byte{}) // the connection's failure is told elsewhere
+	case idle:
+		w.asked = 1
+		_ = c.out.Ping([8]byte{}) // as above; nothing else is on its way, so that there is nothing to wait for
+	}
+}
+
+func (c *Conn) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.streams) > 0
+}
+
+// quarters is how often tooLate must find a stream waiting: the first time may come as soon as it has begun.
+const quarters = 5
+
+// tooLate gives up the streams that have waited for their headers.
+func (c *Conn) tooLate() {
+	var late []*stream
+	c.mu.Lock()
+	for _, s := range c.streams {
+		if s.sent && !s.told {
+			if s.waited++; s.waited >= quarters {
+				late = append(late, s)
+			}
+		}
+	}
+	c.mu.Unlock()
+	for _, s := range late {
+		s.fail(&Error{Late, errLate}, wire.Cancel)
+	}
+}

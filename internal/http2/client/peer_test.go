@@ -1,0 +1,154 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// peer is a server whose frames are written by hand.
+type peer struct {
+	*http2.Framer
+	nc     net.Conn
+	buffer bytes.Buffer
+	hpack  *hpack.Encoder
+	frames chan *came // what came, but for SETTINGS and acknowledgements
+}
+
+// serve has a peer with these settings answer each connection by script, which is over when the connection may end.
+func serve(t *testing.T, settings []http2.Setting, script func(*peer)) string {
+	t.Helper()
+	return listen(t, func(nc net.Conn) {
+		preface := make([]byte, len(http2.ClientPreface))
+		if _, err := io.ReadFull(nc, preface); err != nil || string(preface) != http2.ClientPreface {
+			return
+		}
+		p := &peer{Framer: http2.NewFramer(nc, nc), nc: nc, frames: make(chan *came, 10_000)}
+		p.hpack = hpack.NewEncoder(&p.buffer)
+		p.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		p.AllowIllegalWrites = true
+		if p.WriteSettings(settings...) != nil {
+			return
+		}
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		wg.Go(p.read)
+		script(p)
+		_ = nc.Close()
+	})
+}
+
+func (p *peer) read() {
+	defer close(p.frames)
+	for {
+		f, err := p.ReadFrame()
+		if err != nil {
+			return
+		}
+		c := &came{FrameHeader: f.Header()}
+		switch f := f.(type) {
+		case *http2.SettingsFrame:
+			continue
+		case *http2.WindowUpdateFrame:
+			if f.StreamID == 0 {
+				continue
+			}
+		case *http2.DataFrame:
+			c.bytes = bytes.Clone(f.Data())
+		case *http2.GoAwayFrame:
+			c.code = f.ErrCode
+		case *http2.RSTStreamFrame:
+			c.code = f.ErrCode
+		}
+		p.frames <- c
+	}
+}
+
+// came is a frame as the test needs it: the Framer's own are its own.
+type came struct {
+	http2.FrameHeader
+	code  http2.ErrCode
+	bytes []byte
+}
+
+// next is the next frame that is of one of the types, or nil when the connection is over.
+func (p *peer) next(types ...http2.FrameType) *came {
+	for f := range p.frames {
+		for _, t := range types {
+			if f.Type == t {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// request is the stream of the next request.
+func (p *peer) request() uint32 {
+	if f := p.next(http2.FrameHeaders); f != nil {
+		return f.StreamID
+	}
+	return 0
+}
+
+// drain waits for the end of the connection.
+func (p *peer) drain() {
+	for range p.frames { //nolint:revive // to wait is all
+	}
+}
+
+// verdict is the code by which the client gave the stream or the connection up.
+func (p *peer) verdict() (http2.ErrCode, bool) {
+	if f := p.next(http2.FrameRSTStream, http2.FrameGoAway); f != nil {
+		return f.code, true
+	}
+	return 0, false
+}
+
+func (p *peer) block(fields ...string) []byte {
+	p.buffer.Reset()
+	for i := 0; i+1 < len(fields); i += 2 {
+		_ = p.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a buffer has no errors
+	}
+	return bytes.Clone(p.buffer.Bytes())
+}
+
+func (p *peer) headers(stream uint32, end bool, fields ...string) {
+	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.block(fields...), EndHeaders: true, EndStream: end})
+}
+
+// fateOf is the fate of an error, -1 of none.
+func fateOf(err error) Fate {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Fate
+	}
+	return -1
+}
+
+// look looks at c until the test ends.
+func look(t *testing.T, c *Conn, idle bool) {
+	t.Helper()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(c.config.Every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				c.Look(idle)
+			case <-stop:
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { close(stop); wg.Wait() })
+}

@@ -1,0 +1,524 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// sent is what RoundTrip comes to, while the test does other things.
+type sent struct {
+	resp *http.Response
+	err  error
+	done chan struct{}
+}
+
+func send(c *Conn, r *http.Request) *sent {
+	s := &sent{done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		s.resp, s.err = c.RoundTrip(r)
+	}()
+	return s
+}
+
+func TestGoAwaySaysWhichRequestsWereNotLookedAt(t *testing.T) {
+	finish := make(chan struct{})
+	c := connect(t, serve(t, nil, func(p *peer) {
+		first, _ := p.request(), p.request()
+		_ = p.WriteGoAway(first, http2.ErrCodeNo, nil)
+		<-finish
+		p.headers(first, false, ":status", "200")
+		_ = p.WriteData(first, true, []byte("whole"))
+		p.drain() // the client closes when nothing is left
+	}))
+	one := send(c, newRequest(t, http.MethodPost, "/", NewWhole([]byte("1"))))
+	wait(t, "the first is sent", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.streams) == 1 })
+	two := send(c, newRequest(t, http.MethodPost, "/", NewWhole([]byte("2"))))
+	<-two.done
+	if fateOf(two.err) != Unprocessed {
+		t.Errorf("the second: %v", two.err)
+	}
+	if c.Available() || c.Ended() {
+		t.Error("the connection takes more, or is gone")
+	}
+	if _, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", nil)); fateOf(err) != Unsent {
+		t.Errorf("a third: %v", err)
+	}
+	close(finish)
+	<-one.done
+	if one.err != nil || readAll(t, one.resp) != "whole" {
+		t.Errorf("the first: %v", one.err)
+	}
+	c.Wait()
+}
+
+func wait(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatal("still not: " + what)
+		}
+		<-tick.C
+	}
+}
+
+func TestStreamsThatTheServerGivesUp(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		say  func(p *peer, id uint32)
+		fate Fate // -1: a whole answer
+		body string
+	}{
+		{"refused", func(p *peer, id uint32) { _ = p.WriteRSTStream(id, http2.ErrCodeRefusedStream) }, Refused, ""},
+		{"reset", func(p *peer, id uint32) { _ = p.WriteRSTStream(id, http2.ErrCodeInternal) }, Reset, ""},
+		{"reset after some of the body", func(p *peer, id uint32) {
+			p.headers(id, false, ":status", "200")
+			_ = p.WriteData(id, false, []byte("some"))
+			_ = p.WriteRSTStream(id, http2.ErrCodeRefusedStream)
+		}, Reset, "some"},
+		{"no error after the whole answer", func(p *peer, id uint32) {
+			p.headers(id, false, ":status", "200")
+			_ = p.WriteData(id, true, []byte("whole"))
+			_ = p.WriteRSTStream(id, http2.ErrCodeNo)
+		}, -1, "whole"},
+		{"no error without an answer", func(p *peer, id uint32) { _ = p.WriteRSTStream(id, http2.ErrCodeNo) }, Reset, ""},
+		{"the connection closes", func(p *peer, id uint32) {
+			p.headers(id, false, ":status", "200", "content-length", "10")
+			_ = p.WriteData(id, false, []byte("some"))
+			_ = p.nc.Close()
+		}, Lost, "some"},
+		{"interim responses, padding, trailers", func(p *peer, id uint32) {
+			p.headers(id, false, ":status", "103", "link", "x")
+			p.headers(id, false, ":status", "200", "content-length", "5")
+			_ = p.WriteDataPadded(id, false, []byte("wh"), make([]byte, 100))
+			_ = p.WriteDataPadded(id, false, []byte("ole"), make([]byte, 200))
+			p.headers(id, true, "x-sum", "1")
+		}, -1, "whole"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := connect(t, serve(t, nil, func(p *peer) { test.say(p, p.request()); p.drain() }))
+			resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
+			var body []byte
+			if err == nil {
+				body, err = io.ReadAll(resp.Body)
+			}
+			if fateOf(err) != test.fate || string(body) != test.body {
+				t.Errorf("%q, %v", body, err)
+			}
+			c.Close()
+		})
+	}
+}
+
+func TestLateHeaders(t *testing.T) {
+	given := make(chan http2.ErrCode, 1)
+	c := connect(t, serve(t, nil, func(p *peer) {
+		p.request()
+		code, _ := p.verdict()
+		given <- code
+		p.drain()
+	}), func(c *Config) { c.Every, c.HeaderTimeout = 5*time.Millisecond, 40*time.Millisecond })
+	look(t, c, true)
+	// What is being sent is not late.
+	reader, writer := io.Pipe()
+	r := newRequest(t, http.MethodPost, "/", reader)
+	upload := send(c, r)
+	_, _ = writer.Write([]byte("x"))
+	time.AfterFunc(200*time.Millisecond, func() { _ = writer.Close() })
+	start := time.Now()
+	<-upload.done
+	if fateOf(upload.err) != Late {
+		t.Error(upload.err)
+	}
+	if took := time.Since(start); took < 200*time.Millisecond {
+		t.Errorf("given up after %s, while it was sent", took)
+	}
+	if code := <-given; code != http2.ErrCodeCancel {
+		t.Errorf("given up with %s", code)
+	}
+}
+
+func TestASilentConnectionIsGivenUpAfterLooksAndNotAfterTime(t *testing.T) {
+	answer := make(chan bool, 100)
+	c := connect(t, serve(t, nil, func(p *peer) {
+		for p.next(http2.FramePing) != nil {
+			if <-answer {
+				_ = p.WritePing(true, [8]byte{})
+			}
+		}
+	}), func(c *Config) {
+		c.Every, c.PingAfter, c.PingTimeout = 250*time.Millisecond, 500*time.Millisecond, time.Second
+	})
+	for range 3 { // what is left of the beginning
+		c.Look(false)
+	}
+	for range 100 {
+		c.Look(false) // nothing to ask for: no request waits
+	}
+	if c.Ended() {
+		t.Fatal("an idle connection that nobody asks about was given up")
+	}
+	answer <- true
+	before := c.reads.Load()
+	c.Look(true) // sends a ping
+	wait(t, "the ping is answered", func() bool { return c.reads.Load() > before })
+	c.Look(true)
+	answer <- false
+	for i := range 6 {
+		if c.Ended() {
+			t.Fatalf("given up after %d looks", i)
+		}
+		c.Look(true)
+	}
+	if !c.Ended() || !c.Silent() {
+		t.Error("not given up")
+	}
+	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); fateOf(err) != Unsent {
+		t.Error(err)
+	}
+	c.Wait()
+}
+
+func TestARequestOnASilentConnectionFails(t *testing.T) {
+	c := connect(t, serve(t, nil, func(p *peer) { p.drain() }), func(c *Config) { c.PingTimeout = 100 * time.Millisecond })
+	look(t, c, false)
+	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); fateOf(err) != Silent || !c.Silent() {
+		t.Error(err)
+	}
+}
+
+func TestTheServerSaysHowManyStreams(t *testing.T) {
+	changed := make(chan struct{})
+	c := connect(t, serve(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 7}}, func(p *peer) {
+		<-changed
+		_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1 << 31})
+		p.drain()
+	}))
+	if n := c.Streams(); n != 7 {
+		t.Errorf("%d streams", n)
+	}
+	close(changed)
+	wait(t, "more are allowed", func() bool { return c.Streams() == defaultStreams })
+}
+
+func TestNobodySpeaks(t *testing.T) {
+	for name, handle := range map[string]func(net.Conn){
+		"nothing": func(nc net.Conn) { _, _ = io.Copy(io.Discard, nc) },
+		"the end": func(net.Conn) {},
+		"another protocol": func(nc net.Conn) {
+			_, _ = io.WriteString(nc, "HTTP/1.1 400 Bad Request\r\n\r\n")
+			_, _ = io.Copy(io.Discard, nc)
+		},
+		"PING before it": func(nc net.Conn) {
+			_ = http2.NewFramer(nc, nc).WritePing(false, [8]byte{})
+			_, _ = io.Copy(io.Discard, nc)
+		},
+		"an acknowledgment": func(nc net.Conn) { _ = http2.NewFramer(nc, nc).WriteSettingsAck(); _, _ = io.Copy(io.Discard, nc) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			nc, err := net.Dial("tcp", listen(t, handle))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			_, err = New(ctx, nc, config())
+			if fate, spoke := fateOf(err), name != "nothing" && name != "the end"; fate == -1 || (fate == Broken) != spoke {
+				t.Errorf("fate %d: %v", fate, err)
+			}
+			if _, err := nc.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("the connection is not closed: %v", err)
+			}
+		})
+	}
+}
+
+func TestWindows(t *testing.T) {
+	t.Run("a body waits for those of the server", func(t *testing.T) {
+		body := bytes.Repeat([]byte("0123456789"), 3000)
+		for name, r := range map[string]*http.Request{
+			"whole":    newRequest(t, http.MethodPost, "/", NewWhole(body)),
+			"streamed": newRequest(t, http.MethodPost, "/", bytes.NewReader(body)),
+		} {
+			t.Run(name, func(t *testing.T) {
+				got := make(chan []byte, 1)
+				c := connect(t, serve(t, []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 100}}, func(p *peer) {
+					id := p.request()
+					var all []byte
+					for {
+						f := p.next(http2.FrameData)
+						if f == nil {
+							return
+						}
+						if all = append(all, f.bytes...); f.Flags.Has(http2.FlagDataEndStream) {
+							break
+						}
+						if len(f.bytes) > 0 {
+							_ = p.WriteWindowUpdate(id, 777)
+						}
+					}
+					got <- all
+					p.headers(id, true, ":status", "200")
+					p.drain()
+				}))
+				resp, err := c.RoundTrip(r)
+				if err != nil || resp.StatusCode != 200 {
+					t.Fatal(err)
+				}
+				if all := <-got; !bytes.Equal(all, body) {
+					t.Errorf("%d bytes of %d", len(all), len(body))
+				}
+				c.Close()
+			})
+		}
+	})
+	t.Run("an answer needs no window of the request", func(t *testing.T) {
+		given := make(chan http2.ErrCode, 1)
+		c := connect(t, serve(t, []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1}}, func(p *peer) {
+			id := p.request()
+			p.headers(id, false, ":status", "413")
+			_ = p.WriteData(id, true, []byte("no"))
+			code, _ := p.verdict()
+			given <- code
+			p.drain()
+		}))
+		resp, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", NewWhole(make([]byte, 30_000))))
+		if err != nil || readAll(t, resp) != "no" {
+			t.Error(err)
+		}
+		if code := <-given; code != http2.ErrCodeNo {
+			t.Errorf("the rest was given up with %s", code)
+		}
+	})
+	t.Run("padding is given back as it comes", func(t *testing.T) {
+		const frames = 3 * streamWindow / 256
+		c := connect(t, serve(t, nil, func(p *peer) {
+			id := p.request()
+			p.headers(id, false, ":status", "200")
+			for i := range frames {
+				if p.WriteDataPadded(id, i == frames-1, []byte("x"), make([]byte, 255)) != nil {
+					return
+				}
+			}
+			p.drain()
+		}))
+		resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
+		if err != nil || len(readAll(t, resp)) != frames {
+			t.Error(err)
+		}
+	})
+	t.Run("who does not read keeps nobody waiting", func(t *testing.T) {
+		c := connect(t, library(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/endless" {
+				for {
+					if _, err := w.Write(make([]byte, 32<<10)); err != nil {
+						return
+					}
+				}
+			}
+			_, _ = io.WriteString(w, strings.Repeat("x", 3<<20))
+		})))
+		var unread []*http.Response
+		for range 20 {
+			resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/endless", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			unread = append(unread, resp)
+		}
+		resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
+		if err != nil || len(readAll(t, resp)) != 3<<20 {
+			t.Error(err)
+		}
+		for _, resp := range unread {
+			s := resp.Body.(*stream)
+			wait(t, "its window is full", func() bool { n, _ := s.body.Buffered(); return n >= streamWindow*9/10 })
+			if n, _ := s.body.Buffered(); n > streamWindow {
+				t.Errorf("%d bytes of one response are kept", n)
+			}
+			_ = resp.Body.Close()
+		}
+	})
+}
+
+// brokenBody is one that fails.
+type brokenBody struct{ closed chan struct{} }
+
+var errBroken = errors.New("the client's body broke")
+
+func (b *brokenBody) Read([]byte) (int, error) { return 0, errBroken }
+func (b *brokenBody) Close() error             { close(b.closed); return nil }
+
+func TestABodyThatFails(t *testing.T) {
+	given := make(chan http2.ErrCode, 1)
+	c := connect(t, serve(t, nil, func(p *peer) {
+		p.request()
+		code, _ := p.verdict()
+		given <- code
+		p.drain()
+	}))
+	body := &brokenBody{make(chan struct{})}
+	_, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", body))
+	if fateOf(err) != Unread || !errors.Is(err, errBroken) {
+		t.Error(err)
+	}
+	<-body.closed
+	if code := <-given; code != http2.ErrCodeCancel {
+		t.Errorf("given up with %s", code)
+	}
+}
+
+func TestWhatCannotBeSent(t *testing.T) {
+	c := connect(t, library(t, http.NotFoundHandler()))
+	for name, change := range map[string]func(*http.Request){
+		"a header name":    func(r *http.Request) { r.Header["X Y"] = []string{"z"} },
+		"a header value":   func(r *http.Request) { r.Header["X"] = []string{"a\r\nb: c"} },
+		"a path":           func(r *http.Request) { r.URL.Opaque = "/a b" },
+		"a host":           func(r *http.Request) { r.Host = "a b" },
+		"a method":         func(r *http.Request) { r.Method = "GET /" },
+		"an upgrade":       func(r *http.Request) { r.Header["Upgrade"] = []string{"websocket"} },
+		"a trailer":        func(r *http.Request) { r.Trailer = http.Header{"Content-Length": {"1"}} },
+		"no URL":           func(r *http.Request) { r.URL = nil },
+		"transfer coding":  func(r *http.Request) { r.Header["Transfer-Encoding"] = []string{"gzip"} },
+		"a pseudo header":  func(r *http.Request) { r.Header[":path"] = []string{"/other"} },
+		"header in Kelvin": func(r *http.Request) { r.Header["X-\u212a"] = []string{"z"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRequest(t, http.MethodGet, "/", nil)
+			change(r)
+			if _, err := c.RoundTrip(r); fateOf(err) != Unsendable {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	if c.Ended() {
+		t.Error("the connection suffered")
+	}
+}
+
+func TestReadyIsWhetherAReadWouldWait(t *testing.T) {
+	next := make(chan struct{})
+	c := connect(t, serve(t, nil, func(p *peer) {
+		id := p.request()
+		p.headers(id, false, ":status", "200")
+		<-next
+		_ = p.WriteData(id, false, []byte("some"))
+		<-next
+		_ = p.WriteData(id, true, nil)
+		p.drain()
+	}))
+	resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := resp.Body.(interface{ Ready() bool }).Ready
+	if ready() {
+		t.Error("ready before anything came")
+	}
+	next <- struct{}{}
+	wait(t, "ready", ready)
+	if n, err := resp.Body.Read(make([]byte, 10)); n != 4 || err != nil || ready() {
+		t.Error(n, err)
+	}
+	next <- struct{}{}
+	wait(t, "ready for the end", ready)
+	if n, err := resp.Body.Read(make([]byte, 10)); n != 0 || err != io.EOF {
+		t.Error(n, err)
+	}
+}
+
+// ending is a context that tells one of its end.
+type ending struct {
+	context.Context
+	mu     sync.Mutex
+	told   func()
+	offs   int
+	asked  bool // somebody waited for Done
+	reason error
+}
+
+func (e *ending) OnEnd(f func()) { e.mu.Lock(); e.told = f; e.mu.Unlock() }
+func (e *ending) OffEnd() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.offs++
+	had := e.told != nil
+	e.told = nil
+	return had
+}
+func (e *ending) Done() <-chan struct{} {
+	e.mu.Lock()
+	e.asked = true
+	e.mu.Unlock()
+	return e.Context.Done()
+}
+func (e *ending) Err() error { e.mu.Lock(); defer e.mu.Unlock(); return e.reason }
+
+func TestAContextThatTellsOfItsEnd(t *testing.T) {
+	c := connect(t, library(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			<-r.Context().Done()
+		}
+		_, _ = io.WriteString(w, "ok")
+	})))
+	e := &ending{Context: context.Background()}
+	resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil).WithContext(e))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(resp.Body); err != nil || string(text) != "ok" {
+		t.Fatal(text, err)
+	}
+	if e.told != nil || e.offs == 0 || e.asked {
+		t.Errorf("%+v", e)
+	}
+	e = &ending{Context: context.Background()}
+	s := send(c, newRequest(t, http.MethodGet, "/hold", nil).WithContext(e))
+	wait(t, "it is sent", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.streams) == 1 })
+	e.mu.Lock()
+	end := e.told
+	e.reason = context.Canceled
+	e.mu.Unlock()
+	end()
+	<-s.done
+	if fateOf(s.err) != Left || !errors.Is(s.err, context.Canceled) {
+		t.Error(s.err)
+	}
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	ended := make(chan struct{})
+	c := connect(t, serve(t, nil, func(p *peer) {
+		p.headers(p.request(), false, ":status", "200")
+		p.drain()
+	}), func(c *Config) { c.Ended = func() { close(ended) } })
+	resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := send(c, newRequest(t, http.MethodGet, "/", nil))
+	wait(t, "both are there", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.streams) == 2 })
+	c.Close()
+	<-waiting.done
+	if fateOf(waiting.err) != Lost {
+		t.Error(waiting.err)
+	}
+	if _, err := io.ReadAll(resp.Body); fateOf(err) != Lost {
+		t.Error(err)
+	}
+	<-ended
+	c.Wait()
+}

@@ -1,0 +1,229 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"portico.dev/internal/http2/wire"
+)
+
+// Whole is a request body that is all there. It can be sent any number of times.
+type Whole struct {
+	data []byte
+	at   int
+}
+
+// NewWhole is a body of these bytes, which must not change.
+func NewWhole(data []byte) *Whole { return &Whole{data: data} }
+
+// Again is the same body, unread.
+func (w *Whole) Again() *Whole { return &Whole{data: w.data} }
+
+// Read implements io.Reader, for whoever does not know Whole.
+func (w *Whole) Read(p []byte) (int, error) {
+	if w.at == len(w.data) {
+		return 0, io.EOF
+	}
+	n := copy(p, w.data[w.at:])
+	w.at += n
+	return n, nil
+}
+
+// Close does nothing.
+func (w *Whole) Close() error { return nil }
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		_ = r.Body.Close() // the request's outcome is what is told
+	}
+}
+
+// dropped are the fields that say how a message is framed, or are about a connection (RFC 9113, 8.2.2).
+func dropped(name string) bool {
+	switch name {
+	case "host", "content-length", "connection", "proxy-connection", "transfer-encoding", "upgrade", "keep-alive", "trailer":
+		return true
+	}
+	return false
+}
+
+// prepare finds what cannot be sent before anything is.
+func (s *stream) prepare() error {
+	r := s.request
+	if r.URL == nil {
+		return errors.New("a request without a URL")
+	}
+	if s.authority = r.Host; s.authority == "" {
+		s.authority = r.URL.Host
+	}
+	var err error
+	if s.authority, err = httpguts.PunycodeHostPort(s.authority); err != nil {
+		return fmt.Errorf("host: %w", err)
+	}
+	if !httpguts.ValidHostHeader(s.authority) {
+		return errors.New("a host that is none")
+	}
+	if !token(method(r)) || r.Method == http.MethodConnect {
+		return errors.New("a method that is none")
+	}
+	if s.path = r.URL.RequestURI(); !validPath(s.path, r.Method) {
+		if s.path = strings.TrimPrefix(s.path, r.URL.Scheme+"://"+s.authority); !validPath(s.path, r.Method) {
+			return errors.New("a path that is none")
+		}
+	}
+	for name, values := range r.Header {
+		if err := valid(name, values); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.Body == nil || r.Body == http.NoBody:
+		s.length = 0
+	case r.ContentLength != 0:
+		s.length = r.ContentLength
+	default:
+		s.length = -1
+	}
+	if w, ok := r.Body.(*Whole); ok {
+		s.length = int64(len(w.data))
+	}
+	return s.prepareTrailers()
+}
+
+func (s *stream) prepareTrailers() error {
+	if len(s.request.Trailer) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(s.request.Trailer))
+	for name := range s.request.Trailer {
+		name = http.CanonicalHeaderKey(name)
+		if !httpguts.ValidTrailerHeader(name) || name == "Trailer" || name == "Content-Length" || name == "Transfer-Encoding" {
+			return fmt.Errorf("%q cannot be a trailer", name)
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	s.trailers = strings.Join(names, ",")
+	return nil
+}
+
+func valid(name string, values []string) error {
+	lower, ok := wire.Lower(name)
+	if !ok {
+		return fmt.Errorf("%q is no header name", name)
+	}
+	for _, v := range values {
+		if !httpguts.ValidHeaderFieldValue(v) {
+			return fmt.Errorf("the value of %s cannot be sent", name)
+		}
+	}
+	switch {
+	case len(values) == 0 || values[0] == "":
+		return nil
+	case lower == "upgrade" && values[0] != "chunked":
+		return errors.New("HTTP/2 has no upgrades")
+	case lower == "transfer-encoding" && (len(values) > 1 || values[0] != "chunked"):
+		return errors.New("HTTP/2 has no transfer encodings")
+	case lower == "connection" && (len(values) > 1 || !strings.EqualFold(values[0], "close") && !strings.EqualFold(values[0], "keep-alive")):
+		return errors.New("HTTP/2 has no options of connections")
+	}
+	return nil
+}
+
+func method(r *http.Request) string {
+	if r.Method == "" {
+		return http.MethodGet
+	}
+	return r.Method
+}
+
+func token(s string) bool {
+	for i := range len(s) {
+		if !httpguts.IsTokenRune(rune(s[i])) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// validPath reports what may be a :path, and passes no byte that HTTP/1.1 could not carry on.
+func validPath(path, method string) bool {
+	if path == "*" {
+		return method == http.MethodOptions
+	}
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	for i := range len(path) {
+		if c := path[i]; c <= ' ' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// WriteFields implements wire.Fields.
+func (s *stream) WriteFields(e *wire.Encoder) {
+	r := s.request
+	e.Field(":authority", s.authority)
+	e.Field(":method", method(r))
+	e.Once(":path", s.path) // most paths name an object, and would push out what comes again
+	e.Field(":scheme", "https")
+	if s.trailers != "" {
+		e.Field("trailer", s.trailers)
+	}
+	agent := false
+	for name, values := range r.Header {
+		lower, _ := wire.Lower(name)
+		switch {
+		case dropped(lower):
+		case lower == "user-agent":
+			if agent = true; len(values) > 0 && values[0] != "" {
+				e.Field(lower, values[0])
+			}
+		case lower == "cookie":
+			for _, v := range values {
+				for crumb := range strings.SplitSeq(v, ";") {
+					if crumb = strings.TrimLeft(crumb, " "); crumb != "" {
+						e.Once(lower, crumb)
+					}
+				}
+			}
+		case unique(lower):
+			for _, v := range values {
+				e.Once(lower, v)
+			}
+		default:
+			for _, v := range values {
+				e.Field(lower, v)
+			}
+		}
+	}
+	if n := s.length; n > 0 || n == 0 && writes(r.Method) {
+		e.Once("content-length", strconv.FormatInt(n, 10))
+	}
+	if !agent {
+		e.Field("user-agent", "Go-http-client/2.0")
+	}
+}
+
+// unique are the fields whose value does not come again, or must not be kept by compression.
+func unique(name string) bool {
+	switch name {
+	case "audit-id", "traceparent", "x-request-id", "authorization", "if-none-match":
+		return true
+	}
+	return false
+}
+
+// writes reports the methods of which a length of 0 is worth saying.
+func writes(method string) bool {
+	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
+}

@@ -1,0 +1,321 @@
+package client
+
+import (
+	"io"
+	"net/http"
+	"sync"
+
+	"portico.dev/internal/http2/wire"
+)
+
+// stream is one request and its response: everything of it, in one piece of memory. It is the response's body too.
+type stream struct {
+	conn     *Conn
+	request  *http.Request
+	response http.Response
+	sender   wire.Sender
+	body     wire.Body      // of the response, as it arrived
+	answered sync.WaitGroup // until there is a response or an error
+
+	// Of the request, set before it is sent.
+	authority, path string
+	trailers        string // the names of its trailers
+	length          int64  // of its body, -1 when unknown
+	ender           ender
+	unwatch         func() bool
+
+	// The reading goroutine's.
+	heads   bool // the response has its head
+	interim int
+	rest    int64 // of the body, what has not come; -1: unknown
+
+	// Guarded by conn.mu.
+	id      uint32 // 0: not begun
+	told    bool   // there is a response or an error
+	over    bool   // nothing more comes
+	sent    bool   // the request is, to its end
+	err     *Error // why there is no response
+	inflow  wire.Inflow
+	waited  int         // quarters of the header timeout
+	trailer http.Header // of the response
+}
+
+// noReset is for streams of which the server knows the end.
+const noReset = wire.Code(1 << 31)
+
+// RoundTrip sends r and waits for the head of the response. Errors are *Error. A body that is Whole goes along at once, any
+// other as it comes and as windows let it.
+func (c *Conn) RoundTrip(r *http.Request) (*http.Response, error) {
+	s := &stream{conn: c, request: r, rest: -1, inflow: wire.NewInflow(streamWindow)}
+	if err := s.prepare(); err != nil {
+		closeBody(r)
+		return nil, &Error{Unsendable, err}
+	}
+	s.body.Consumer = s
+	s.answered.Add(1)
+	c.out.Expect(1)
+	s.watch(r.Context())
+	s.open()
+	s.answered.Wait()
+	c.out.Expect(-1)
+	if err := s.err; err != nil {
+		s.off()
+		return nil, err
+	}
+	if s.response.Body == http.NoBody {
+		s.off()
+	}
+	return &s.response, nil
+}
+
+// open begins the stream. What comes of it is told by way of answered.
+func (s *stream) open() {
+	r, out := s.request, s.conn.out
+	if s.length == 0 {
+		closeBody(r)
+		_, err := out.Begin(&s.sender, s, nil, true)
+		s.unsent(err)
+		return
+	}
+	whole, _ := r.Body.(*Whole)
+	if whole == nil {
+		_, err := out.Begin(&s.sender, s, nil, false)
+		if s.unsent(err) {
+			closeBody(r)
+			return
+		}
+		go s.upload()
+		return
+	}
+	n, err := out.Begin(&s.sender, s, whole.data, true)
+	if !s.unsent(err) && n < len(whole.data) {
+		go func() { _ = out.Data(&s.sender, whole.data[n:], true) }() // whoever ended the stream knows why
+	}
+}
+
+// unsent has a request end that was not begun.
+func (s *stream) unsent(err error) bool {
+	if err == nil {
+		return false
+	}
+	c := s.conn
+	c.mu.Lock()
+	begun := s.id != 0
+	c.mu.Unlock()
+	if begun { // then the connection is lost, and everything on it told
+		return false
+	}
+	if err == wire.ErrNoMoreStreams {
+		c.goAway(wire.MaxStreamID)
+	}
+	s.fail(&Error{Unsent, err}, noReset)
+	return true
+}
+
+// Opened implements wire.Opening.
+func (s *stream) Opened(id uint32) error {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case s.over:
+		return s.err
+	case c.err != nil:
+		return c.err
+	case c.full.Load():
+		return errDraining
+	}
+	s.id, c.newest = id, id
+	_, whole := s.request.Body.(*Whole)
+	s.sent = whole || s.length == 0
+	c.streams[id] = s
+	return nil
+}
+
+// fail ends the stream, unless it is over.
+func (s *stream) fail(why *Error, reset wire.Code) {
+	first, ok := s.finish(why)
+	if !ok {
+		return
+	}
+	if why.Fate == Left {
+		s.body.Fail(why)
+	} else {
+		s.body.End(why) // what arrived before is the caller's
+	}
+	if first {
+		s.answered.Done()
+	}
+	out := s.conn.out
+	out.Abort(&s.sender, why)
+	if s.id != 0 && reset != noReset {
+		_ = out.Reset(s.id, reset) // the connection's failure is told elsewhere
+	}
+}
+
+// finish makes the stream one that is over. ok is false when it was, and first whether the caller is still to be told.
+func (s *stream) finish(why *Error) (first, ok bool) {
+	c := s.conn
+	c.mu.Lock()
+	if s.over {
+		c.mu.Unlock()
+		return false, false
+	}
+	s.over = true
+	delete(c.streams, s.id)
+	if first = !s.told; first {
+		s.told, s.err = true, why
+	}
+	spent := c.spent()
+	c.mu.Unlock()
+	if spent {
+		c.Close()
+	}
+	return first, true
+}
+
+// wasReset is told of RST_STREAM.
+func (s *stream) wasReset(code wire.Code) {
+	fate := Reset
+	if code == wire.RefusedStream && !s.heads {
+		fate = Refused
+	}
+	s.fail(&Error{fate, wire.StreamError{Stream: s.id, Code: code, Why: "received from the server"}}, noReset)
+}
+
+// headers is told of a header block.
+func (s *stream) headers(h *head, end bool) error {
+	if s.heads {
+		return s.trailing(h, end)
+	}
+	code := h.code()
+	if code < 200 {
+		return s.provisional(code, end)
+	}
+	s.heads = true
+	if why := h.fill(s, code, end); why != nil {
+		s.fail(why, wire.ProtocolError)
+		return nil
+	}
+	if end {
+		s.complete(nil)
+		return nil
+	}
+	useless := s.response.Body == http.NoBody // an answer to HEAD has nothing else that is of use
+	s.tell()
+	if useless {
+		s.fail(closedBody, wire.Cancel)
+	}
+	return nil
+}
+
+// maxInterim bounds the interim responses before the real one.
+const maxInterim = 10
+
+func (s *stream) provisional(code int, end bool) error {
+	s.interim++
+	switch {
+	case code == 0:
+		return s.violates("no status, or one that is none")
+	case code == http.StatusSwitchingProtocols:
+		return s.violates("it switched protocols, which HTTP/2 does not know")
+	case end:
+		return s.violates("it ended with an interim response")
+	case s.interim > maxInterim:
+		return s.violates("too many interim responses")
+	}
+	return nil
+}
+
+func (s *stream) violates(why string) error {
+	return wire.StreamError{Stream: s.id, Code: wire.ProtocolError, Why: why}
+}
+
+func (s *stream) trailing(h *head, end bool) error {
+	if !end || h.pseudo {
+		return s.violates("trailers that do not end the stream, or with pseudo fields")
+	}
+	if s.rest > 0 {
+		return s.violates("a response that ends before its length")
+	}
+	s.trailer = h.header()
+	s.complete(nil)
+	return nil
+}
+
+// tell has the caller go on: the head of the response is there.
+func (s *stream) tell() {
+	c := s.conn
+	c.mu.Lock()
+	told := s.told
+	s.told = true
+	c.mu.Unlock()
+	if !told {
+		s.answered.Done()
+	}
+}
+
+// data is told of DATA, of size bytes with its padding.
+func (s *stream) data(p []byte, size int, end bool) error {
+	c := s.conn
+	c.mu.Lock()
+	within := s.inflow.Take(size)
+	var increment uint32
+	if padding := size - len(p); padding > 0 {
+		increment = s.inflow.Give(padding)
+	}
+	c.mu.Unlock()
+	switch {
+	case !within:
+		return wire.StreamError{Stream: s.id, Code: wire.FlowControlError, Why: "more DATA than the window"}
+	case !s.heads:
+		return s.violates("DATA before HEADERS")
+	case s.rest >= 0:
+		if s.rest -= int64(len(p)); s.rest < 0 {
+			return s.violates("a body longer than its length")
+		}
+		if end && s.rest > 0 {
+			return s.violates("a response that ends before its length")
+		}
+	}
+	if end {
+		s.complete(p)
+		return nil
+	}
+	if len(p) > 0 {
+		s.body.Add(p, nil)
+	}
+	if increment > 0 {
+		return c.out.Credit(s.id, increment)
+	}
+	return nil
+}
+
+// complete ends the stream with the whole response.
+func (s *stream) complete(last []byte) {
+	first, ok := s.finish(nil)
+	if !ok {
+		return
+	}
+	s.body.Add(last, io.EOF)
+	if first {
+		s.answered.Done()
+	}
+	if out := s.conn.out; !out.Abort(&s.sender, errAnswered) {
+		_ = out.Reset(s.id, wire.NoError) // the rest of the request is of no use; RFC 9113, 8.1
+	}
+}
+
+// Consumed implements wire.Consumer.
+func (s *stream) Consumed(n int) {
+	c := s.conn
+	c.mu.Lock()
+	var increment uint32
+	if !s.over {
+		increment = s.inflow.Give(n)
+	}
+	c.mu.Unlock()
+	if increment > 0 {
+		_ = c.out.Credit(s.id, increment) // the connection's failure is told elsewhere
+	}
+}

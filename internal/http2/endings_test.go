@@ -1,0 +1,257 @@
+package http2_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// Streams beyond the limit are refused, so that a client may send them again, and those within are served.
+func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
+	const limit = 5
+	var now, most atomic.Int64
+	release := make(chan struct{})
+	handler := func(_ http.ResponseWriter, r *http.Request) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}
+	onBothSides(t, options{streams: limit}, handler, func(t *testing.T, s *server, side string) {
+		now.Store(0)
+		most.Store(0)
+		p := s.greet(t)
+		p.event() // SETTINGS
+		for range 4 * limit {
+			p.get("/")
+		}
+		refused := 0
+		for refused < 3*limit {
+			f, err := p.event()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r, ok := f.(*http2.RSTStreamFrame); ok {
+				if r.ErrCode != http2.ErrCodeRefusedStream && (side == ours || r.ErrCode != http2.ErrCodeProtocol) { // 5.1.2 allows both
+					t.Fatalf("%v", r)
+				}
+				refused++
+			}
+		}
+		for range limit {
+			release <- struct{}{}
+		}
+		served := 0
+		for served < limit {
+			f, err := p.event()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if over(f) {
+				served++
+			}
+		}
+		if most.Load() > limit {
+			t.Errorf("%d ran at one time", most.Load())
+		}
+	})
+}
+
+// Streams count until they have ended for the client too: those whose last bytes wait for a window are open.
+func TestStreamsThatWaitForAWindowAreOpen(t *testing.T) {
+	const limit = 5
+	onBothSides(t, options{streams: limit}, download, func(t *testing.T, s *server, side string) {
+		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		p.event()              // SETTINGS
+		for i := range limit { // of which the handlers have returned, but for what waits
+			a := p.awaitUntil(p.get("/?2"), func(a *answer) bool { return a.header != nil })
+			if a.status() != "200" {
+				t.Fatalf("stream %d: %+v", i, a)
+			}
+		}
+		if a := p.await(p.get("/?2")); a.reset != "REFUSED_STREAM" && (side == ours || a.reset != "PROTOCOL_ERROR") {
+			t.Errorf("one more: %+v", a)
+		}
+		p.tell(p.WriteWindowUpdate(1, 2))
+		if a := p.await(1); !a.ended {
+			t.Errorf("%+v", a)
+		}
+		if a := p.awaitUntil(p.get("/?2"), func(a *answer) bool { return a.header != nil }); a.status() != "200" {
+			t.Errorf("with room again: %+v", a)
+		}
+	})
+}
+
+// A client that gives small windows back, for each DATA frame and for the connection, is slow and not hostile.
+func TestSmallWindowsAreNoFlood(t *testing.T) {
+	onBothSides(t, options{}, download, func(t *testing.T, s *server, _ string) {
+		const size = 1_000_000
+		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 50})
+		if a := p.await(p.get("/?" + fmt.Sprint(size))); len(a.body) != size || !a.ended {
+			t.Errorf("%d bytes, %s %v", len(a.body), a.goneAway, a.lost)
+		}
+	})
+}
+
+// Requests that run when their clients are told to go elsewhere are served, and those that are not are known to be so.
+func TestShutdownLosesNoRequest(t *testing.T) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		fmt.Fprint(w, n)
+	}
+	onBothSides(t, options{}, handler, func(t *testing.T, s *server, side string) {
+		var all sync.WaitGroup
+		var good, refused atomic.Int64
+		halfway := make(chan struct{})
+		var once sync.Once
+		for range 4 {
+			c := s.client(t)
+			for range 8 {
+				all.Go(func() {
+					for {
+						r, err := c.Post("https://"+s.address+"/", "text/plain", strings.NewReader("body"))
+						if err != nil {
+							if word := err.Error(); strings.Contains(word, "connection refused") || strings.Contains(word, "GOAWAY") && strings.Contains(word, "NO_ERROR") {
+								refused.Add(1)
+							} else if !strings.Contains(word, "reset by peer") || !strings.Contains(word, "read tcp") {
+								t.Errorf("a request failed: %v", err)
+							} else {
+								refused.Add(1) // by a listener that has connections that nobody accepted
+							}
+							return
+						}
+						b, err := io.ReadAll(r.Body)
+						_ = r.Body.Close()
+						if err != nil || string(b) != "4" {
+							t.Errorf("%q, %v", b, err)
+							return
+						}
+						if good.Add(1) == 300 {
+							once.Do(func() { close(halfway) })
+						}
+					}
+				})
+			}
+		}
+		<-halfway
+		wait := patience
+		if side == library {
+			wait = time.Second // it may wait for connections that nothing came on
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		defer cancel()
+		if err := s.shutdown(ctx); err != nil && side == ours {
+			t.Error(err)
+		}
+		all.Wait()
+		t.Logf("%d were served, %d refused", good.Load(), refused.Load())
+	})
+}
+
+// A client that is told to go elsewhere finds what it began before served, and what it begins after the last call is not.
+func TestGoAwayByHand(t *testing.T) {
+	release := make(chan struct{})
+	handler := func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			<-release
+		}
+	}
+	onBothSides(t, options{}, handler, func(t *testing.T, s *server, side string) {
+		p := s.greet(t)
+		id := p.get("/wait")
+		p.verdict()
+		over := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			over <- s.shutdown(ctx)
+		}()
+		var last []uint32
+		for len(last) == 0 || last[len(last)-1] == 1<<31-1 {
+			f, err := p.event()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g, ok := f.(*http2.GoAwayFrame); ok {
+				if g.ErrCode != http2.ErrCodeNo {
+					t.Fatalf("%v", g)
+				}
+				last = append(last, g.LastStreamID)
+			}
+		}
+		if want := map[string]int{ours: 2, library: 1}; len(last) != want[side] || last[len(last)-1] != 3 { // the library warns nobody
+			t.Errorf("GOAWAY said %d", last)
+		}
+		p.get("/late")
+		close(release)
+		a := p.await(id)
+		if a.status() != "200" || !a.ended {
+			t.Errorf("%+v", a)
+		}
+		if a := p.await(p.next - 2); a.status() != "" || a.lost == nil {
+			t.Errorf("the one that came too late: %+v", a)
+		}
+		_ = p.conn.Close()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+		release = make(chan struct{})
+	})
+}
+
+func TestIdleConnectionsEnd(t *testing.T) {
+	onBothSides(t, options{idle: 300 * time.Millisecond}, waits, func(t *testing.T, s *server, _ string) {
+		p := s.greet(t)
+		if got := p.verdict(); got != "served" {
+			t.Fatal(got)
+		}
+		goneAway := false
+		for {
+			f, err := p.event()
+			if err != nil {
+				break
+			}
+			if g, ok := f.(*http2.GoAwayFrame); ok {
+				goneAway = true
+				if g.ErrCode != http2.ErrCodeNo {
+					t.Errorf("%v", g)
+				}
+			}
+		}
+		if !goneAway {
+			t.Error("it ended without a word")
+		}
+		busy := s.greet(t)
+		busy.get("/wait")
+		_ = busy.conn.SetReadDeadline(time.Now().Add(time.Second))
+		for {
+			f, err := busy.event()
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("a connection with a request ended: %v", err)
+			}
+			if _, ok := f.(*http2.GoAwayFrame); ok {
+				t.Fatal("a connection with a request is told to go")
+			}
+		}
+	})
+}

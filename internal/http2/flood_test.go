@@ -1,0 +1,296 @@
+package http2_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+var megabyte = make([]byte, 1<<20)
+
+// crowd counts the handlers that run at one time. They last a moment, or until their clients have left.
+type crowd struct{ now, most, ever atomic.Int64 }
+
+func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/good" {
+		return
+	}
+	n := c.now.Add(1)
+	defer c.now.Add(-1)
+	c.ever.Add(1)
+	for m := c.most.Load(); n > m && !c.most.CompareAndSwap(m, n); m = c.most.Load() {
+	}
+	if r.URL.Path == "/large" {
+		_, _ = w.Write(megabyte)
+		return
+	}
+	select {
+	case <-r.Context().Done():
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+// listen reads and throws away, until the connection ends, and then says what GOAWAY said.
+func (p *peer) listen() <-chan string {
+	said := make(chan string, 1)
+	go func() {
+		f := http2.NewFramer(nil, p.conn)
+		code := "nothing"
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				said <- code
+				return
+			}
+			if g, ok := frame.(*http2.GoAwayFrame); ok && g.ErrCode != http2.ErrCodeNo {
+				code = g.ErrCode.String()
+			}
+		}
+	}()
+	return said
+}
+
+// heap is what is in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}
+
+// However one client floods, what it makes the server keep is bounded, and another is served at once.
+func TestFloods(t *testing.T) {
+	const calm = "ENHANCE_YOUR_CALM"
+	fixed := func(kind http2.FrameType, flags http2.Flags, stream uint32, payload string) func(*peer, *bytes.Buffer) {
+		var b bytes.Buffer
+		_ = http2.NewFramer(&b, nil).WriteRawFrame(kind, flags, stream, []byte(payload))
+		return func(_ *peer, out *bytes.Buffer) { out.Write(b.Bytes()) }
+	}
+	opening := func(path string, end bool, then func(f *http2.Framer, id uint32)) func(*peer, *bytes.Buffer) {
+		return func(p *peer, out *bytes.Buffer) {
+			f := http2.NewFramer(out, nil)
+			f.AllowIllegalWrites = true
+			id := p.id()
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(request("GET", path)...), EndHeaders: true, EndStream: end})
+			if then != nil {
+				then(f, id)
+			}
+		}
+	}
+	for _, test := range []struct {
+		name  string
+		begin func(*peer)
+		each  func(p *peer, out *bytes.Buffer) // appends one piece of the flood
+		times int
+		// ends is what GOAWAY says to it, by ours; "": it is let be, as it costs nothing.
+		ends string
+		deaf bool // the client reads nothing
+	}{
+		{name: "CVE-2023-44487: streams that are reset at once", times: 20_000, ends: calm,
+			each: opening("/", true, func(f *http2.Framer, id uint32) { _ = f.WriteRSTStream(id, http2.ErrCodeCancel) })},
+		{name: "CVE-2025-8671: made to reset by a window of nothing", times: 20_000, ends: calm,
+			each: opening("/", true, func(f *http2.Framer, id uint32) { _ = f.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4)) })},
+		{name: "CVE-2025-8671: made to reset by a window that is too large", times: 20_000, ends: calm,
+			each: opening("/", true, func(f *http2.Framer, id uint32) { _ = f.WriteWindowUpdate(id, 1<<31-1) })},
+		{name: "CVE-2025-8671: made to reset by DATA after the end", times: 20_000, ends: calm,
+			each: opening("/", true, func(f *http2.Framer, id uint32) { _ = f.WriteData(id, false, []byte("x")) })},
+		{name: "CVE-2025-8671: made to reset by HEADERS after the end", times: 20_000, ends: calm,
+			each: opening("/", true, func(f *http2.Framer, id uint32) {
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x82}, EndHeaders: true, EndStream: true})
+			})},
+		{name: "CVE-2025-8671: made to reset by a priority", times: 20_000, ends: calm,
+			each: opening("/", true, func(f *http2.Framer, id uint32) { _ = f.WriteRawFrame(http2.FramePriority, 0, id, []byte("bad")) })},
+		{name: "requests that are malformed", times: 20_000, ends: calm, each: opening("", true, nil)},
+		{name: "more streams than allowed", times: 20_000, ends: calm, each: opening("/wait", false, nil)},
+		{name: "CVE-2023-45288: CONTINUATIONs without end", times: 3000, ends: calm,
+			begin: func(p *peer) {
+				p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: p.encode(request("GET", "/")...)}))
+			},
+			each: func(p *peer, out *bytes.Buffer) {
+				p.block.Reset()
+				_ = p.encoder.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 8000), Sensitive: true})
+				_ = http2.NewFramer(out, nil).WriteContinuation(1, false, p.block.Bytes())
+			}},
+		{name: "CVE-2023-45288: empty CONTINUATIONs without end", times: 100_000, ends: calm,
+			begin: func(p *peer) {
+				p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: p.encode(request("GET", "/")...)}))
+			}, each: fixed(http2.FrameContinuation, 0, 1, "")},
+		{name: "CVE-2019-9512: PING", times: 200_000, ends: calm, each: fixed(http2.FramePing, 0, 0, "12345678")},
+		{name: "CVE-2019-9512: PING, whose answers are not read", times: 2_000_000, ends: calm, deaf: true, each: fixed(http2.FramePing, 0, 0, "12345678")},
+		{name: "CVE-2019-9515: SETTINGS", times: 200_000, ends: calm, each: fixed(http2.FrameSettings, 0, 0, "")},
+		{name: "SETTINGS that are large", times: 2000, ends: calm, each: fixed(http2.FrameSettings, 0, 0, strings.Repeat("\x00\x04\x00\x00\xff\xff", 2700))},
+		{name: "acknowledgements of SETTINGS", times: 200_000, ends: calm, each: fixed(http2.FrameSettings, 1, 0, "")},
+		{name: "CVE-2019-9513: PRIORITY", times: 200_000, ends: calm, each: fixed(http2.FramePriority, 0, 1, "\x00\x00\x00\x00\x10")},
+		{name: "CVE-2019-9518: empty DATA", times: 200_000, ends: calm,
+			begin: func(p *peer) { p.open(false, request("POST", "/wait")...) }, each: fixed(http2.FrameData, 0, 1, "")},
+		{name: "CVE-2019-9518: DATA that is padding", times: 200_000, ends: calm,
+			begin: func(p *peer) { p.open(false, request("POST", "/wait")...) }, each: fixed(http2.FrameData, 8, 1, "\x00")},
+		{name: "WINDOW_UPDATE", times: 200_000, ends: calm,
+			begin: func(p *peer) { p.get("/wait") }, each: fixed(http2.FrameWindowUpdate, 0, 1, "\x00\x00\x00\x01")},
+		{name: "frames that nobody knows", times: 200_000, ends: calm, each: fixed(0x77, 0, 0, "")},
+		{name: "RST_STREAM of what is over", times: 200_000, ends: calm,
+			begin: func(p *peer) { p.get("/good") }, each: fixed(http2.FrameRSTStream, 0, 1, "\x00\x00\x00\x08")},
+		{name: "CVE-2019-9517: answers that are not read", times: 2000, deaf: true,
+			begin: func(p *peer) {
+				p.tell(p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}))
+				p.tell(p.WriteWindowUpdate(0, 1<<30))
+			}, each: opening("/large", true, nil)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, side := range sides {
+				t.Run(side.name, func(t *testing.T) {
+					c := &crowd{}
+					s := side.start(t, options{}, c)
+					other := s.greet(t) // is there before
+					before := heap()
+					p := s.greet(t)
+					_ = p.conn.SetDeadline(time.Now().Add(patience))
+					if test.begin != nil {
+						test.begin(p)
+					}
+					var said <-chan string
+					if !test.deaf {
+						said = p.listen()
+					}
+					sent := p.flood(test.each, test.times)
+					if grown := heap() - before; grown > 24<<20 {
+						t.Errorf("%d MiB more are in use", grown>>20)
+					}
+					if got := other.verdict(); got != "served" {
+						t.Errorf("another connection is %s", got)
+					}
+					if got := s.greet(t).verdict(); got != "served" {
+						t.Errorf("a new connection is %s", got)
+					}
+					if most := c.most.Load(); most > 100 {
+						t.Errorf("%d handlers ran at one time", most)
+					}
+					if said == nil {
+						_ = p.conn.NetConn().Close()
+						return
+					}
+					if test.ends == "" || side.name == library {
+						_ = p.conn.NetConn().Close()
+						<-said
+						return
+					}
+					if code := <-said; code != test.ends && code != "nothing" { // who goes on flooding may not get to read it
+						t.Errorf("after %d, GOAWAY said %s", sent, code)
+					}
+				})
+			}
+		})
+	}
+}
+
+// flood sends n pieces, until the server has had enough or takes nothing for a while, and returns how many were sent.
+func (p *peer) flood(each func(*peer, *bytes.Buffer), n int) int {
+	var out bytes.Buffer
+	for i := range n {
+		each(p, &out)
+		if out.Len() > 60_000 || i == n-1 {
+			_ = p.conn.SetWriteDeadline(time.Now().Add(2 * time.Second))
+			if _, err := p.conn.Write(out.Bytes()); err != nil {
+				return i
+			}
+			out.Reset()
+		}
+	}
+	return n
+}
+
+// References to a large field are a byte each: what counts is what they stand for.
+func TestHeaderBomb(t *testing.T) {
+	c := &crowd{}
+	for _, side := range sides {
+		t.Run(side.name, func(t *testing.T) {
+			s := side.start(t, options{}, c)
+			before := heap()
+			p := s.greet(t)
+			first := p.encode(request("GET", "/wait", "bomb", strings.Repeat("b", 3900))...)
+			p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: p.id(), BlockFragment: first, EndHeaders: true, EndStream: true}))
+			for range 50 {
+				id := p.id()
+				p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: append(p.encode(request("GET", "/wait")...), bytes.Repeat([]byte{0xbe}, 16_000)...), EndHeaders: true, EndStream: true}))
+				if a := p.await(id); a.status() != "431" && a.reset == "" && a.lost == nil {
+					t.Fatalf("%+v", a)
+				}
+			}
+			if grown := heap() - before; grown > 24<<20 {
+				t.Errorf("%d MiB more are in use", grown>>20)
+			}
+			if got := s.greet(t).verdict(); got != "served" {
+				t.Errorf("another connection is %s", got)
+			}
+		})
+	}
+}
+
+// Clients that say hello, or a header, a byte at a time, or not at all, do not stay. The library has this by ReadHeaderTimeout
+// for connections only; it is not held to it.
+func TestSlowClientsDoNotStay(t *testing.T) {
+	for name, say := range map[string]func(*peer, io.Writer) []byte{
+		"no preface":     func(*peer, io.Writer) []byte { return nil },
+		"half a preface": func(*peer, io.Writer) []byte { return []byte(http2.ClientPreface[:10]) },
+		"no SETTINGS":    func(*peer, io.Writer) []byte { return []byte(http2.ClientPreface) },
+		"half a frame": func(p *peer, _ io.Writer) []byte {
+			return append(hello(), 0, 0, 100, 1, 5, 0, 0, 0, 1, 0x82)
+		},
+		"half a header block": func(p *peer, _ io.Writer) []byte {
+			return append(hello(), 0, 0, 1, 1, 1, 0, 0, 0, 1, 0x82)
+		},
+		"a header block a byte at a time": func(p *peer, _ io.Writer) []byte {
+			return append(hello(), append([]byte{0, 0, 1, 1, 1, 0, 0, 0, 1, 0x82}, bytes.Repeat([]byte{0, 0, 1, 9, 0, 0, 0, 0, 1, 0x82}, 100)...)...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := startSlow(t, http.NotFoundHandler())
+			p := s.dial(t)
+			_, _ = p.conn.Write(say(p, p.conn))
+			began := time.Now()
+			for {
+				if _, err := p.ReadFrame(); err != nil {
+					break
+				}
+			}
+			if took := time.Since(began); took > 20*time.Second {
+				t.Errorf("it stayed for %v", took)
+			}
+		})
+	}
+}
+
+func hello() []byte { return append([]byte(http2.ClientPreface), 0, 0, 0, 4, 0, 0, 0, 0, 0) }
+
+// A client that lets answers come, and neither reads them nor says anything, is cut off, and its handlers are set free.
+func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
+	const streams = 5
+	done := make(chan error, streams)
+	s := startSlow(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var err error
+		for err == nil {
+			_, err = w.Write(megabyte)
+		}
+		done <- err
+	}))
+	p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+	p.tell(p.WriteWindowUpdate(0, 1<<30))
+	for range streams {
+		p.get("/")
+	}
+	for range streams {
+		select {
+		case <-done:
+		case <-time.After(patience):
+			t.Fatal("a handler is still writing")
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package http2_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// seen is a request as a handler sees it, in words.
+func seen(r *http.Request) string {
+	body, err := io.ReadAll(r.Body)
+	words := []string{r.Method, r.RequestURI, "path " + r.URL.Path}
+	add := func(name, v string) {
+		if v != "" {
+			words = append(words, name+" "+v)
+		}
+	}
+	add("raw", r.URL.RawPath)
+	add("query", r.URL.RawQuery)
+	if r.URL.ForceQuery {
+		words = append(words, "?")
+	}
+	add("url-host", r.URL.Host)
+	add("host", r.Host)
+	if r.ContentLength != 0 {
+		add("length", fmt.Sprint(r.ContentLength))
+	}
+	add("header", spelled(r.Header))
+	add("body", string(body))
+	if err != nil {
+		add("error", err.Error())
+	}
+	add("trailer", spelled(r.Trailer))
+	if r.TLS == nil {
+		words = append(words, "without TLS")
+	}
+	if r.Proto != "HTTP/2.0" || r.ProtoMajor != 2 || r.ProtoMinor != 0 || r.RemoteAddr == "" || r.Context().Value(http.LocalAddrContextKey) == nil ||
+		r.Close || r.TransferEncoding != nil {
+		words = append(words, "and is not HTTP/2")
+	}
+	return strings.Join(words, " | ")
+}
+
+func spelled(h http.Header) string {
+	var list []string
+	for name, values := range h {
+		list = append(list, fmt.Sprintf("%s=%q", name, values))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+// A handler sees the same request on both servers, and it is what was sent.
+func TestRequestsAreWhatWasSent(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		fields []string
+		body   []string // DATA frames; nil: the request ends with its header
+		after  []string // trailers
+		want   string
+	}{
+		{name: "a path", fields: request("GET", "/a/b"), want: "GET | /a/b | path /a/b | host example.com"},
+		{name: "a query", fields: request("GET", "/a?b=c&d=%2f&&"), want: "GET | /a?b=c&d=%2f&& | path /a | query b=c&d=%2f&& | host example.com"},
+		{name: "an empty query", fields: request("GET", "/a?"), want: "GET | /a? | path /a | ? | host example.com"},
+		{name: "two question marks", fields: request("GET", "/a?b?c"), want: "GET | /a?b?c | path /a | query b?c | host example.com"},
+		{name: "escapes", fields: request("GET", "/a%20b/%2Fc%2fd"), want: "GET | /a%20b/%2Fc%2fd | path /a b//c/d | raw /a%20b/%2Fc%2fd | host example.com"},
+		{name: "escapes that need none", fields: request("GET", "/%61"), want: "GET | /%61 | path /a | raw /%61 | host example.com"},
+		{name: "characters that need no escape", fields: request("GET", "/a:b@c;d=e,f!$&'()*+~_-."), want: "GET | /a:b@c;d=e,f!$&'()*+~_-. | path /a:b@c;d=e,f!$&'()*+~_-. | raw /a:b@c;d=e,f!$&'()*+~_-. | host example.com"},
+		{name: "dots and slashes", fields: request("GET", "//a/../b/./c//"), want: "GET | //a/../b/./c// | path //a/../b/./c// | host example.com"},
+		{name: "a number sign", fields: request("GET", "/a#b"), want: "GET | /a#b | path /a#b | raw /a#b | host example.com"},
+		{name: "bytes beyond ASCII", fields: request("GET", "/\u00e4"), want: "GET | /\u00e4 | path /\u00e4 | raw /\u00e4 | host example.com"},
+		{name: "an asterisk", fields: request("OPTIONS", "*"), want: "OPTIONS | * | path * | host example.com"},
+		{name: "any method", fields: request("BREW", "/"), want: "BREW | / | path / | host example.com"},
+		{name: "CONNECT", fields: []string{":method", "CONNECT", ":authority", "a:1"}, want: "CONNECT | a:1 | path  | url-host a:1 | host a:1"},
+		{name: "another scheme", fields: []string{":method", "GET", ":scheme", "http", ":authority", "a", ":path", "/"}, want: "GET | / | path / | host a"},
+		{name: "Host instead of :authority", fields: []string{":method", "GET", ":scheme", "https", ":path", "/", "host", "b"}, want: "GET | / | path / | host b | header Host=[\"b\"]"},
+		{name: "Host beside :authority", fields: request("GET", "/", "host", "b"), want: "GET | / | path / | host example.com | header Host=[\"b\"]"},
+		{name: "neither", fields: []string{":method", "GET", ":scheme", "https", ":path", "/"}, want: "GET | / | path /"},
+		{name: "headers", fields: request("GET", "/", "accept", "a", "x-some-thing", "b", "accept", "c", "x-empty", ""), want: `GET | / | path / | host example.com | header Accept=["a" "c"] X-Empty=[""] X-Some-Thing=["b"]`},
+		{name: "a name with other characters", fields: request("GET", "/", "x_y!z", "b"), want: `GET | / | path / | host example.com | header X_y!z=["b"]`},
+		{name: "cookies", fields: request("GET", "/", "cookie", "a=b", "x", "y", "cookie", "c=d; e=f"), want: `GET | / | path / | host example.com | header Cookie=["a=b; c=d; e=f"] X=["y"]`},
+		{name: "a length of nothing", fields: request("POST", "/", "content-length", "0"), want: `POST | / | path / | host example.com | header Content-Length=["0"]`},
+		{name: "no body", fields: request("POST", "/"), body: []string{""}, want: "POST | / | path / | host example.com | length -1"},
+		{name: "a body without a length", fields: request("POST", "/"), body: []string{"a", "", "bc"}, want: "POST | / | path / | host example.com | length -1 | body abc"},
+		{name: "a body with a length", fields: request("POST", "/", "content-length", "3"), body: []string{"a", "bc"}, want: `POST | / | path / | host example.com | length 3 | header Content-Length=["3"] | body abc`},
+		{name: "a GET with a body", fields: request("GET", "/"), body: []string{"abc"}, want: "GET | / | path / | host example.com | length -1 | body abc"},
+		{name: "trailers that were announced", fields: request("POST", "/", "trailer", "x-sum, X-Other"), body: []string{"abc"}, after: []string{"x-sum", "1", "x-sum", "2", "x-more", "3"},
+			want: `POST | / | path / | host example.com | length -1 | body abc | trailer X-Other=[] X-Sum=["1" "2"]`},
+		{name: "trailers that were not announced", fields: request("POST", "/"), body: []string{"abc"}, after: []string{"x-sum", "1"}, want: "POST | / | path / | host example.com | length -1 | body abc"},
+		{name: "trailers that must not be", fields: request("POST", "/", "trailer", "content-length, transfer-encoding, x"), body: []string{"abc"}, after: []string{"x", "1"},
+			want: `POST | / | path / | host example.com | length -1 | body abc | trailer X=["1"]`},
+		{name: "trailers instead of a body", fields: request("POST", "/", "trailer", "x"), after: []string{"x", "1"}, want: `POST | / | path / | host example.com | length -1 | trailer X=["1"]`},
+		{name: "TE", fields: request("GET", "/", "te", "trailers"), want: `GET | / | path / | host example.com | header Te=["trailers"]`},
+		{name: "another expectation", fields: request("POST", "/", "expect", "x"), body: []string{"a"}, want: `POST | / | path / | host example.com | length -1 | header Expect=["x"] | body a`},
+		{name: "the same length twice", fields: request("POST", "/", "content-length", "3", "content-length", "3"), body: []string{"abc"}, want: `POST | / | path / | host example.com | length 3 | header Content-Length=["3" "3"] | body abc`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := make(chan string, 1)
+			onBothSides(t, options{}, func(_ http.ResponseWriter, r *http.Request) { got <- seen(r) }, func(t *testing.T, s *server, _ string) {
+				p := s.greet(t)
+				id := p.open(test.body == nil && test.after == nil, test.fields...)
+				for i, b := range test.body {
+					p.tell(p.WriteData(id, test.after == nil && i == len(test.body)-1, []byte(b)))
+				}
+				if test.after != nil {
+					p.headers(id, true, test.after...)
+				}
+				a := p.await(id)
+				select {
+				case r := <-got:
+					if r != test.want {
+						t.Errorf("%s\nwant %s", r, test.want)
+					}
+				default:
+					t.Fatalf("no handler was reached: %+v", a)
+				}
+				if a.status() != "200" || !a.ended {
+					t.Errorf("%+v", a)
+				}
+			})
+		})
+	}
+}
+
+// A client that waits for 100 (Continue) is told to go on when the body is wanted, and not otherwise.
+func TestExpectContinue(t *testing.T) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Expect") != "" {
+			t.Error("the handler sees the expectation")
+		}
+		if r.URL.Path == "/read" {
+			body, err := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "%s %v", body, err)
+		}
+	}
+	onBothSides(t, options{}, handler, func(t *testing.T, s *server, _ string) {
+		p := s.greet(t)
+		id := p.open(false, request("POST", "/read", "expect", "100-continue")...)
+		a := p.awaitUntil(id, func(a *answer) bool { return len(a.interim) > 0 })
+		if !slices.Equal(a.interim, []string{"100"}) || a.header != nil {
+			t.Fatalf("%+v", a)
+		}
+		p.tell(p.WriteData(id, true, []byte("abc")))
+		if a := p.await(id); string(a.body) != "abc <nil>" || len(a.interim) > 0 {
+			t.Errorf("%+v", a)
+		}
+		id = p.open(false, request("POST", "/leave", "expect", "100-continue")...)
+		if a := p.await(id); a.status() != "200" || len(a.interim) > 0 {
+			t.Errorf("not read: %+v", a)
+		}
+	})
+}
+
+// Bodies come whole through windows that are smaller than they, from many requests at one time.
+func TestUploads(t *testing.T) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(w, "%d %v", n, err)
+	}
+	onBothSides(t, options{window: 70_000}, handler, func(t *testing.T, s *server, _ string) {
+		c := s.client(t)
+		results := make(chan string)
+		for i := range 8 {
+			go func() {
+				r, err := c.Post("https://"+s.address+"/", "text/plain", io.LimitReader(zeros{}, int64(1<<20+i)))
+				if err != nil {
+					results <- err.Error()
+					return
+				}
+				defer r.Body.Close()
+				b, err := io.ReadAll(r.Body)
+				if want := fmt.Sprintf("%d <nil>", 1<<20+i); string(b) != want || err != nil {
+					results <- fmt.Sprintf("%q, %v, want %s", b, err, want)
+					return
+				}
+				results <- ""
+			}()
+		}
+		for range 8 {
+			if why := <-results; why != "" {
+				t.Error(why)
+			}
+		}
+	})
+}
+
+// zeros never end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

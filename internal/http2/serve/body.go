@@ -1,0 +1,55 @@
+package serve
+
+import (
+	"io"
+	"net/http"
+
+	"golang.org/x/net/http/httpguts"
+
+	"portico.dev/internal/http2/wire"
+)
+
+// body is a request's.
+type body struct {
+	wire.Body
+	st *stream
+	// expects is set while the client waits for 100 (Continue).
+	expects bool
+	// announced are the trailers that the request has when the body was read to its end, and came what came of them.
+	announced, came http.Header
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if b.expects {
+		b.expects = false
+		b.st.res.goOn()
+	}
+	n, err := b.Body.Read(p)
+	if err == io.EOF && b.came != nil {
+		for name, values := range b.came {
+			if _, ok := b.announced[name]; ok {
+				b.announced[name] = values
+			}
+		}
+		b.came = nil
+	}
+	return n, err
+}
+
+// trailers takes the trailers of the request, of which those count that it announced.
+func (b *body) trailers(fields []pair) error {
+	if b.announced == nil {
+		return nil
+	}
+	came := make(http.Header, len(fields))
+	for _, f := range fields {
+		name := wire.Canonical(f.name)
+		if !httpguts.ValidTrailerHeader(name) {
+			return wire.StreamError{Code: wire.ProtocolError, Why: "a trailer that must not be one"}
+		}
+		came[name] = append(came[name], f.value)
+	}
+	b.came = came
+	return nil
+}

@@ -1,0 +1,260 @@
+package serve
+
+import (
+	"io"
+
+	"portico.dev/internal/http2/wire"
+)
+
+// What the frames of a client do. All of it is the reader's.
+
+func broken(code wire.Code, why string) error { return wire.ConnError{Code: code, Why: why} }
+
+func (c *conn) frame(f *wire.Frame) error {
+	if open := c.block.Open(); open != 0 && (f.Type != wire.Continuation || f.Stream != open) {
+		return broken(wire.ProtocolError, "something else within a header block")
+	}
+	switch f.Type {
+	case wire.Headers, wire.Continuation:
+		return c.headers(f)
+	case wire.Data:
+		return c.data(f)
+	case wire.WindowUpdate:
+		return c.windowUpdate(f)
+	case wire.RSTStream:
+		return c.resetStream(f)
+	case wire.Settings:
+		return c.settings(f)
+	case wire.Ping:
+		return c.ping(f)
+	case wire.GoAway:
+		return c.goneAway(f)
+	case wire.Priority:
+		return c.priority(f)
+	case wire.PushPromise:
+		return broken(wire.ProtocolError, "a client that pushes")
+	}
+	return c.bounds.said(1)
+}
+
+func (c *conn) data(f *wire.Frame) error {
+	if f.Stream == 0 {
+		return broken(wire.ProtocolError, "DATA on no stream")
+	}
+	p, err := f.Unpad()
+	if err != nil {
+		return err
+	}
+	size, end := len(f.Payload), f.Has(wire.FlagEndStream)
+	if len(p) == 0 && !end {
+		if err := c.bounds.said(1); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	if !c.inflow.Take(size) {
+		c.mu.Unlock()
+		return broken(wire.FlowControlError, "more DATA than the connection's window")
+	}
+	st := c.streams[f.Stream]
+	fault := c.arrivedLocked(st, f.Stream, size, len(p), end)
+	var toConn, toStream uint32
+	switch {
+	case st == nil || fault != nil:
+		toConn = c.inflow.Give(size)
+	case size > len(p): // padding is read by nobody
+		toConn, toStream = c.inflow.Give(size-len(p)), st.creditLocked(size-len(p))
+	}
+	c.mu.Unlock()
+	if toConn > 0 || toStream > 0 {
+		if err := c.out.Credits(f.Stream, toStream, toConn); err != nil {
+			return err
+		}
+	}
+	if st == nil || fault != nil {
+		return fault
+	}
+	var ended error
+	if end {
+		ended = io.EOF
+	}
+	if unwanted := st.body.Add(p, ended); unwanted > 0 {
+		return c.credit(nil, unwanted)
+	}
+	return nil
+}
+
+// arrivedLocked says what is wrong with DATA of which size bytes count and n are the body's.
+func (c *conn) arrivedLocked(st *stream, id uint32, size, n int, end bool) error {
+	switch {
+	case st == nil && c.beyondLocked(id):
+		return nil
+	case st == nil && (id > c.last || id%2 == 0):
+		return broken(wire.ProtocolError, "DATA on a stream that has not begun")
+	case st == nil && c.brokenLocked(id):
+		return nil
+	case st == nil || st.received:
+		return wire.StreamError{Stream: id, Code: wire.StreamClosed, Why: "DATA on a stream that has ended"}
+	case !st.inflow.Take(size):
+		return wire.StreamError{Stream: id, Code: wire.FlowControlError, Why: "more DATA than the stream's window"}
+	}
+	return st.receiveLocked(n, end)
+}
+
+// beyondLocked reports whether a stream is one that the client was told is not served.
+func (c *conn) beyondLocked(id uint32) bool {
+	return c.bye.stage >= byeFinal && id > c.bye.last && id%2 == 1
+}
+
+func (c *conn) brokenLocked(id uint32) bool {
+	for _, other := range c.broken {
+		if other == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *conn) windowUpdate(f *wire.Frame) error {
+	if len(f.Payload) != 4 {
+		return broken(wire.FrameSizeError, "a WINDOW_UPDATE that is not 4 bytes")
+	}
+	increment := wire.Uint31(f.Payload)
+	if increment < 1<<10 {
+		// A client may say so of each DATA frame, for its stream and the connection.
+		if c.crumbs++; c.crumbs > 2*c.out.DataFrames() {
+			if err := c.bounds.said(1); err != nil {
+				return err
+			}
+		}
+	}
+	if f.Stream == 0 {
+		if increment == 0 {
+			return broken(wire.ProtocolError, "a WINDOW_UPDATE of nothing")
+		}
+		return c.out.Window(increment)
+	}
+	st, err := c.known(f.Stream, "WINDOW_UPDATE")
+	if err != nil {
+		return err
+	}
+	if increment == 0 {
+		return wire.StreamError{Stream: f.Stream, Code: wire.ProtocolError, Why: "a WINDOW_UPDATE of nothing"}
+	}
+	if st == nil {
+		return nil
+	}
+	return c.out.StreamWindow(&st.send, increment)
+}
+
+// known is a stream that has begun, or nil when it has ended since.
+func (c *conn) known(id uint32, what string) (*stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if st := c.streams[id]; st != nil {
+		return st, nil
+	}
+	if id%2 == 0 || id > c.last && !c.beyondLocked(id) {
+		return nil, broken(wire.ProtocolError, what+" on a stream that has not begun")
+	}
+	return nil, nil
+}
+
+func (c *conn) resetStream(f *wire.Frame) error {
+	if len(f.Payload) != 4 {
+		return broken(wire.FrameSizeError, "an RST_STREAM that is not 4 bytes")
+	}
+	if f.Stream == 0 {
+		return broken(wire.ProtocolError, "RST_STREAM on no stream")
+	}
+	st, err := c.known(f.Stream, "RST_STREAM")
+	if err != nil {
+		return err
+	}
+	if st == nil {
+		return c.bounds.said(1)
+	}
+	c.forget(st, false)
+	st.abort(resetError{wire.Code(wire.Uint32(f.Payload))})
+	return c.bounds.reset()
+}
+
+func (c *conn) settings(f *wire.Frame) error {
+	if f.Stream != 0 {
+		return broken(wire.ProtocolError, "SETTINGS on a stream")
+	}
+	if f.Has(wire.FlagAck) {
+		if len(f.Payload) > 0 {
+			return broken(wire.FrameSizeError, "an acknowledgement of SETTINGS that is not empty")
+		}
+		return c.bounds.said(1)
+	}
+	if err := c.bounds.said(1 + len(f.Payload)/60); err != nil {
+		return err
+	}
+	c.told = c.told[:0]
+	err := wire.ParseSettings(f, func(s wire.Setting) error {
+		c.told = append(c.told, s)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.out.Settled(c.told); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, st := range c.streams {
+		if c.out.Exceeds(&st.send) {
+			return broken(wire.FlowControlError, "INITIAL_WINDOW_SIZE makes a stream's window too large")
+		}
+	}
+	return nil
+}
+
+func (c *conn) ping(f *wire.Frame) error {
+	if len(f.Payload) != 8 {
+		return broken(wire.FrameSizeError, "a PING that is not 8 bytes")
+	}
+	if f.Stream != 0 {
+		return broken(wire.ProtocolError, "PING on a stream")
+	}
+	if err := c.bounds.said(1); err != nil {
+		return err
+	}
+	if !f.Has(wire.FlagAck) {
+		return c.out.Pong(f.Payload)
+	}
+	if [8]byte(f.Payload) == farewell {
+		c.lastCall()
+	}
+	return nil
+}
+
+func (c *conn) goneAway(f *wire.Frame) error {
+	if f.Stream != 0 {
+		return broken(wire.ProtocolError, "GOAWAY on a stream")
+	}
+	if len(f.Payload) < 8 {
+		return broken(wire.FrameSizeError, "a GOAWAY that is less than 8 bytes")
+	}
+	c.goAway()
+	return c.bounds.said(1)
+}
+
+func (c *conn) priority(f *wire.Frame) error {
+	if f.Stream == 0 {
+		return broken(wire.ProtocolError, "PRIORITY on no stream")
+	}
+	if err := c.bounds.said(1); err != nil {
+		return err
+	}
+	if len(f.Payload) != 5 {
+		return wire.StreamError{Stream: f.Stream, Code: wire.FrameSizeError, Why: "a PRIORITY that is not 5 bytes"}
+	}
+	if wire.Uint31(f.Payload) == f.Stream {
+		return wire.StreamError{Stream: f.Stream, Code: wire.ProtocolError, Why: "a stream that depends on itself"}
+	}
+	return nil
+}

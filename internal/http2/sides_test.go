@@ -1,0 +1,176 @@
+package http2_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"portico.dev/internal/http2/serve"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// The library's server does not wait for its connections when it is closed.
+		goleak.IgnoreAnyFunction("net/http.(*http2serverConn).serve"),
+		goleak.IgnoreAnyFunction("net/http.(*http2serverConn).runHandler"),
+	)
+}
+
+// patience is how long anything may take before it counts as never.
+const patience = 30 * time.Second
+
+// options are those of a server under test. Zero is 100 streams, 64 KiB of headers, windows of 1 MiB, and a minute for anything.
+type options struct {
+	streams, headers, window int
+	idle                     time.Duration
+}
+
+func (o options) filled() options {
+	or := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	or(&o.streams, 100)
+	or(&o.headers, 64<<10)
+	or(&o.window, 1<<20)
+	if o.idle == 0 {
+		o.idle = time.Minute
+	}
+	return o
+}
+
+// server is one under test.
+type server struct {
+	address  string
+	tls      *tls.Config // a client's
+	shutdown func(context.Context) error
+}
+
+// side is one of the two servers that are held to the same cases.
+type side struct {
+	name string
+	run  func(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, o options) (shutdown func(context.Context) error)
+}
+
+const (
+	library = "library"
+	ours    = "ours"
+)
+
+var sides = []side{{library, runLibrary}, {ours, runOurs}}
+
+// onBothSides runs a test against both servers.
+func onBothSides(t *testing.T, o options, h http.HandlerFunc, test func(t *testing.T, s *server, side string)) {
+	t.Helper()
+	for _, side := range sides {
+		t.Run(side.name, func(t *testing.T) { test(t, side.start(t, o, h), side.name) })
+	}
+}
+
+// certificate is for example.com, and made once.
+var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	defer s.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	return s.TLS.Certificates[0], roots
+})
+
+func (s side) start(t *testing.T, o options, h http.Handler) *server {
+	t.Helper()
+	cert, roots := certificate()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}}
+	return &server{
+		address:  l.Addr().String(),
+		tls:      &tls.Config{RootCAs: roots, ServerName: "example.com", NextProtos: []string{"h2"}},
+		shutdown: s.run(t, l, config, h, o.filled()),
+	}
+}
+
+func runLibrary(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, o options) func(context.Context) error {
+	s := &http.Server{
+		Handler: h, TLSConfig: config, MaxHeaderBytes: o.headers, IdleTimeout: o.idle, ReadHeaderTimeout: time.Minute,
+		DisableGeneralOptionsHandler: true, // it would answer OPTIONS * by itself
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: o.streams, MaxReceiveBufferPerConnection: o.window, MaxReceiveBufferPerStream: o.window,
+			MaxReadFrameSize: 16 << 10,
+		},
+		Protocols: new(http.Protocols), ErrorLog: quiet(),
+	}
+	s.Protocols.SetHTTP2(true)
+	var all sync.WaitGroup
+	all.Go(func() { _ = s.ServeTLS(l, "", "") })
+	t.Cleanup(func() { _ = s.Close(); all.Wait() })
+	return s.Shutdown
+}
+
+func runOurs(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, o options) func(context.Context) error {
+	s := serve.New(serve.Config{
+		Handler: h, MaxConcurrentStreams: o.streams, MaxHeaderBytes: o.headers, StreamWindow: o.window, ConnWindow: o.window,
+		IdleTimeout: o.idle, GreetTimeout: time.Minute, HeaderTimeout: time.Minute, PingAfter: time.Minute, PingTimeout: time.Minute,
+		GoAwayGrace: 150 * time.Millisecond,
+	})
+	return listen(t, l, config, s)
+}
+
+// listen has s serve what l accepts.
+func listen(t *testing.T, l net.Listener, config *tls.Config, s *serve.Server) func(context.Context) error {
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			raw, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				c := tls.Server(raw, config)
+				if c.Handshake() != nil {
+					_ = raw.Close()
+					return
+				}
+				s.Serve(c)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); s.Close(); all.Wait() })
+	return func(ctx context.Context) error {
+		_ = l.Close()
+		return s.Shutdown(ctx)
+	}
+}
+
+// client is the library's, with the connections of its own.
+func (s *server) client(t *testing.T) *http.Client {
+	tr := &http.Transport{TLSClientConfig: s.tls.Clone(), ForceAttemptHTTP2: true, DisableCompression: true}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{
+		Transport: tr, Timeout: patience,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// startSlow is our server that gives clients little time.
+func startSlow(t *testing.T, h http.Handler) *server {
+	t.Helper()
+	slow := side{ours, func(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, _ options) func(context.Context) error {
+		return listen(t, l, config, serve.New(serve.Config{
+			Handler: h, GreetTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: time.Minute,
+			PingAfter: 200 * time.Millisecond, PingTimeout: 200 * time.Millisecond,
+		}))
+	}}
+	return slow.start(t, options{}, h)
+}

@@ -1,0 +1,196 @@
+package wire
+
+// Fields writes the fields of a header block, pseudo fields first.
+type Fields interface {
+	WriteFields(*Encoder)
+}
+
+// Opening is a stream that a client begins.
+type Opening interface {
+	Fields
+	// Opened is told the stream's id before anything of it is written, under the Out's lock: it must not wait, nor use the
+	// Out. An error begins no stream.
+	Opened(id uint32) error
+}
+
+// Open begins a stream: HEADERS, and DATA as far as windows let it be; what is left of body is sent as windows open.
+func (o *Out) Open(s *Sender, h Opening, body []byte, end bool) error {
+	o.mu.Lock()
+	if err := o.number(s, h); err != nil {
+		o.mu.Unlock()
+		return err
+	}
+	return o.message(s, h, body, end)
+}
+
+// number gives s its id, after there is room. Called with mu held.
+func (o *Out) number(s *Sender, h Opening) error {
+	if err := o.waitRoom(s); err != nil {
+		return err
+	}
+	id := o.next
+	if id > MaxStreamID {
+		return ErrNoMoreStreams
+	}
+	if err := h.Opened(id); err != nil {
+		return err
+	}
+	o.next += 2
+	s.ID = id
+	return nil
+}
+
+// Begin is Open that waits for no window: it reports how much of body they let be sent. The rest is for Data.
+func (o *Out) Begin(s *Sender, h Opening, body []byte, end bool) (sent int, err error) {
+	o.mu.Lock()
+	if err := o.number(s, h); err != nil {
+		o.mu.Unlock()
+		return 0, err
+	}
+	o.encoder.begin()
+	h.WriteFields(o.encoder)
+	o.block(s.ID, o.encoder.block, end && len(body) == 0)
+	if len(body) > 0 {
+		sent = len(body) - len(o.frames(s, body, end))
+	}
+	s.ended = end && sent == len(body)
+	return sent, o.flush()
+}
+
+// ErrNoMoreStreams is a connection that has used up its stream ids.
+var ErrNoMoreStreams = ConnError{NoError, "the connection has used up its streams"}
+
+// Message sends HEADERS, for a message's head or its trailers, and DATA. end ends the stream.
+func (o *Out) Message(s *Sender, h Fields, body []byte, end bool) error {
+	o.mu.Lock()
+	if err := o.waitRoom(s); err != nil {
+		o.mu.Unlock()
+		return err
+	}
+	return o.message(s, h, body, end)
+}
+
+// message is called with mu held, which it releases.
+func (o *Out) message(s *Sender, h Fields, body []byte, end bool) error {
+	o.encoder.begin()
+	h.WriteFields(o.encoder)
+	o.block(s.ID, o.encoder.block, end && len(body) == 0)
+	if len(body) > 0 {
+		return o.data(s, body, end)
+	}
+	s.ended = s.ended || end
+	return o.flush()
+}
+
+// block appends a header block as HEADERS and as many CONTINUATIONs as it needs. Called with mu held.
+func (o *Out) block(stream uint32, b []byte, end bool) {
+	t, flags := Headers, uint8(0)
+	if end {
+		flags = FlagEndStream
+	}
+	for {
+		n := min(len(b), o.maxFrame)
+		if n == len(b) {
+			flags |= FlagEndHeaders
+		}
+		o.head(t, flags, stream, n)
+		o.put(b[:n]...)
+		if b = b[n:]; len(b) == 0 {
+			return
+		}
+		t, flags = Continuation, 0
+	}
+}
+
+// Data sends p, and waits for windows. end ends the stream.
+func (o *Out) Data(s *Sender, p []byte, end bool) error {
+	o.mu.Lock()
+	return o.data(s, p, end)
+}
+
+// data is called with mu held, which it releases.
+func (o *Out) data(s *Sender, p []byte, end bool) error {
+	for {
+		if err := o.waitRoom(s); err != nil {
+			o.mu.Unlock()
+			return err
+		}
+		if p = o.frames(s, p, end); len(p) == 0 {
+			s.ended = s.ended || end
+			return o.flush()
+		}
+		if err := o.waitWindow(s); err != nil {
+			return err
+		}
+	}
+}
+
+// frames appends p as far as windows and the room let it be, and returns what is left. Called with mu held.
+func (o *Out) frames(s *Sender, p []byte, end bool) []byte {
+	for {
+		n := int(max(0, min(int64(len(p)), o.allowed(s), int64(o.maxFrame)))) // a window may be less than nothing
+		if n == 0 && len(p) > 0 {
+			return p
+		}
+		var flags uint8
+		if end && n == len(p) {
+			flags = FlagEndStream
+		}
+		if n > 0 || end {
+			o.head(Data, flags, s.ID, n)
+			o.put(p[:n]...)
+			o.datas++
+		}
+		s.sent += int64(n)
+		o.window -= int64(n)
+		if p = p[n:]; len(p) == 0 || o.pending() >= fullAt {
+			return p
+		}
+	}
+}
+
+func (o *Out) allowed(s *Sender) int64 { return min(o.window, o.initial+s.credit-s.sent) }
+
+// waitRoom waits until what waits is little. Called with mu held.
+func (o *Out) waitRoom(s *Sender) error {
+	for o.err == nil && s.err == nil && o.pending() >= fullAt && o.writing {
+		o.room.Wait()
+	}
+	if o.err != nil {
+		return o.err
+	}
+	return s.err
+}
+
+// waitWindow writes what waits, and then waits until s may send. Called with mu held, which it holds when it returns nil.
+func (o *Out) waitWindow(s *Sender) error {
+	if err := o.flush(); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	for o.err == nil && s.err == nil && o.allowed(s) <= 0 {
+		if s.wake == nil {
+			s.wake = make(chan struct{}, 1)
+		}
+		s.waiting = true
+		o.starved = append(o.starved, s)
+		o.mu.Unlock()
+		<-s.wake
+		o.mu.Lock()
+		o.unstarve(s)
+	}
+	return nil // what happened is found by waitRoom
+}
+
+func (o *Out) unstarve(s *Sender) {
+	s.waiting = false
+	for i, other := range o.starved {
+		if other == s {
+			last := len(o.starved) - 1
+			o.starved[i] = o.starved[last]
+			o.starved[last] = nil
+			o.starved = o.starved[:last]
+			return
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+func TestABodyThatIsThereIsSentAgain(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"read first":            func(*Options) {},
+		"kept while it is sent": func(o *Options) { o.MaxReplayTotal = 5 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			var seen atomic.Int64
+			bodies := make(chan string, 10)
+			address := w.raw("h2", func(c *tls.Conn) {
+				f, ok := newFrames(c)
+				if !ok {
+					return
+				}
+				_ = f.WriteSettings()
+				text := map[uint32]string{}
+				for {
+					frame, err := f.ReadFrame()
+					if err != nil {
+						return
+					}
+					data, ok := frame.(*http2.DataFrame)
+					if !ok {
+						continue
+					}
+					id := data.StreamID
+					text[id] += string(data.Data())
+					switch {
+					case !data.StreamEnded():
+					case seen.Add(1) < 3:
+						_ = f.WriteRSTStream(id, http2.ErrCodeRefusedStream)
+					default:
+						bodies <- text[id]
+						f.header(id, true, ":status", "200")
+					}
+				}
+			})
+			b := w.backend(w.set(change), address)
+			_, err := do(t, b, http.MethodPost, strings.NewReader("12345"))
+			if err != nil || seen.Load() != 3 {
+				t.Fatal(seen.Load(), err)
+			}
+			if got := <-bodies; got != "12345" {
+				t.Errorf("the third time: %q", got)
+			}
+			if left := b.set.replays.used.Load(); left != 0 {
+				t.Errorf("%d bytes are kept", left)
+			}
+		})
+	}
+}
+
+// stuck is a body whose Read waits for something that Close does not bring about, as that of a server's request over
+// HTTP/1.1.
+type stuck struct{ come chan struct{} }
+
+func (s stuck) Read([]byte) (int, error) { <-s.come; return 0, io.ErrUnexpectedEOF }
+func (s stuck) Close() error             { return nil }
+
+func TestABodyThatDoesNotCome(t *testing.T) {
+	w := newWorld(t)
+	var asked atomic.Int64
+	s := w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	b := w.backend(w.set(), s.address)
+	body := stuck{make(chan struct{})}
+	defer close(body.come)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("too late"))
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://x/", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ContentLength = 10
+	_, err = b.RoundTrip(r)
+	var failed *Error
+	if !errors.As(err, &failed) || failed.Sent || failed.Attempts != 0 || !strings.Contains(err.Error(), "too late") {
+		t.Errorf("%#v", err)
+	}
+	if asked.Load() != 0 || b.set.replays.used.Load() != 0 {
+		t.Errorf("asked %d times, %d bytes are kept", asked.Load(), b.set.replays.used.Load())
+	}
+}
+
+// here is a body that says that it is there.
+type here struct{ *strings.Reader }
+
+func (h *here) Close() error          { return nil }
+func (h *here) Buffered() (int, bool) { return h.Len(), true }
+
+func TestABodyThatIsShorterThanItsLength(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(text("ok"))
+	b := w.backend(w.set(), s.address)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://x/", &here{strings.NewReader("abc")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ContentLength = 10
+	_, err = b.RoundTrip(r)
+	var failed *Error
+	if !errors.As(err, &failed) || failed.Sent || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%#v", err)
+	}
+	if state := b.Report().Endpoints[0].State; state != "well" {
+		t.Errorf("the endpoint is %s because of a client's body", state)
+	}
+}
+
+// failing is a client's body that breaks.
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("the client went") }
+func (failing) Close() error             { return nil }
+
+func TestAClientsBodyIsNoFaultOfTheEndpoint(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(text("ok"))
+	b := w.backend(w.set(), s.address)
+	for range 2 * softFailures {
+		if _, err := do(t, b, http.MethodPost, failing{}); err == nil || !strings.Contains(err.Error(), "the client went") {
+			t.Fatal(err)
+		}
+	}
+	if e := b.Report().Endpoints[0]; e.State != "well" || e.LastFailure != "" {
+		t.Errorf("%+v", e)
+	}
+}
