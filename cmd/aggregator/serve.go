@@ -23,6 +23,7 @@ admin.kubeconfig for an administrator's kubectl.`,
 			if err != nil {
 				return err
 			}
+			defer func() { _ = log.Sync() }() // lines that wait for others
 			front, err := aggregator.New(config, log)
 			if err != nil {
 				return err

@@ -182,9 +182,10 @@ func TestOnlyFilesAreRotated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	event := bytes.Repeat([]byte("x"), 100<<10)
+	var event batch
+	event.add(bytes.Repeat([]byte("x"), 100<<10))
 	for range 30 {
-		if n, err := log.send(t.Context(), [][]byte{event}); n != 1 || err != nil {
+		if n, err := log.send(t.Context(), &event); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 	}
@@ -207,17 +208,17 @@ func TestAPathThatCannotBeWrittenIsFoundAtTheStart(t *testing.T) {
 // full fails as a disk without room does; hung never answers.
 type full struct{ broken atomic.Bool }
 
-func (f *full) send(_ context.Context, events [][]byte) (int, error) {
+func (f *full) send(_ context.Context, b *batch) (int, error) {
 	if f.broken.Load() {
 		return 0, errors.New("no space left on device")
 	}
-	return len(events), nil
+	return len(b.ends), nil
 }
 func (f *full) close() error { return nil }
 
 type hung struct{ until chan struct{} }
 
-func (h hung) send(context.Context, [][]byte) (int, error) {
+func (h hung) send(context.Context, *batch) (int, error) {
 	<-h.until
 	return 0, errors.New("too late")
 }
@@ -265,7 +266,7 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 		a.ProcessEvents(event("/api")) // the one that hangs
 		synctest.Wait()
 		big := event("/" + strings.Repeat("x", 1<<19))
-		line, err := encode(big, nil)
+		line, err := encode(nil, big, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +335,7 @@ func TestAnEventThatIsTooLargeGoesWithoutItsBodies(t *testing.T) {
 	e := event("/api")
 	e.RequestObject = &runtime.Unknown{Raw: []byte(`"` + strings.Repeat("x", maxEvent) + `"`), ContentType: runtime.ContentTypeJSON}
 	e.Annotations = map[string]string{"kept": "yes"}
-	line, err := encode(e, nil)
+	line, err := encode(nil, e, nil)
 	if err != nil || len(line) > 1000 || !strings.Contains(string(line), truncatedAnnotation) || !strings.Contains(string(line), "kept") {
 		t.Errorf("%v, %d bytes", err, len(line))
 	}
@@ -349,7 +350,7 @@ func TestE2WhatIsWrongWithASecretIsNotQuoted(t *testing.T) {
 		e := event("/api/v1/namespaces/default/" + resource)
 		e.ObjectRef = &auditinternal.ObjectReference{Resource: resource, Namespace: "default", Name: "x"}
 		e.ResponseStatus = &metav1.Status{Status: metav1.StatusFailure, Code: 422, Reason: metav1.StatusReasonInvalid, Message: `Invalid value: "canary"`}
-		line, err := encode(e, nil)
+		line, err := encode(nil, e, nil)
 		if err != nil || strings.Contains(string(line), "canary") != quoted || !strings.Contains(string(line), `"reason":"Invalid","code":422`) {
 			t.Errorf("%v %s", err, line)
 		}
@@ -366,7 +367,7 @@ func BenchmarkEncode(b *testing.B) {
 	e.Annotations = map[string]string{"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "RBAC: allowed by ClusterRoleBinding \"x\""}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := encode(e, nil); err != nil {
+		if _, err := encode(nil, e, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -57,8 +57,9 @@ func (c Config) Enabled() bool { return c.LogPath != "" || c.WebhookConfigFile !
 // Auditor encodes events and hands them to the sinks.
 type Auditor struct {
 	*Policy
-	queues []*queue
-	direct *direct // nil: the log is not in blocking mode
+	queues  []*queue
+	direct  *direct   // nil: the log is not in blocking mode
+	scratch sync.Pool // of *[]byte, in which events are encoded
 }
 
 // New opens the log, so that a path that cannot be written is found at the start.
@@ -86,7 +87,7 @@ func New(c Config) (*Auditor, error) {
 		return nil, err
 	}
 	// The queue keeps count in both modes.
-	q := newQueue("log", log, batching{size: 400}, c.Metrics, c.Logger)
+	q := newQueue("log", log, logBatching, c.Metrics, c.Logger)
 	if c.LogMode == ModeBlocking {
 		a.direct = &direct{queue: q}
 	} else {
@@ -132,29 +133,43 @@ type Annotation struct{ Key, Value string }
 // Process is ProcessEvents for one event. more are further annotations, in the order of their keys; an empty value is
 // none, and what the event itself has of the same key does not count.
 func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
-	line, err := encode(e, more)
+	room, ok := a.scratch.Get().(*[]byte)
+	if !ok {
+		room = new([]byte)
+		*room = make([]byte, 0, 2*eventRoom)
+	}
+	line, err := encode((*room)[:0], e, more)
 	if err != nil {
 		return // only a body that is no JSON could do it, and bodies are what the decoder made
 	}
+	line = append(line, '\n')
 	for _, q := range a.queues {
 		q.offer(line)
 	}
 	if a.direct != nil {
 		a.direct.write(line)
 	}
+	if cap(line) <= maxScratch {
+		*room = line
+		a.scratch.Put(room)
+	}
 }
+
+// maxScratch bounds the room that is kept for the next event.
+const maxScratch = 16 << 10
 
 // maxEvent bounds one event. What is larger goes without its bodies, as upstream's truncation does it.
 const maxEvent = 1 << 20
 
 const truncatedAnnotation = "audit.k8s.io/truncated"
 
-func encode(e *auditinternal.Event, more []Annotation) ([]byte, error) {
+// encode appends an event to b. more are as for Process.
+func encode(b []byte, e *auditinternal.Event, more []Annotation) ([]byte, error) {
 	if len(e.Annotations) > 0 {
 		e, more = merged(e, more), nil
 	}
 	if ref := e.ObjectRef; common(e) && (ref == nil || !carriesCredentials(ref.APIGroup, ref.Resource, ref.Subresource)) {
-		if line := appendEvent(make([]byte, 0, eventRoom), e, more); len(line) <= maxEvent {
+		if line := appendEvent(b, e, more); len(line)-len(b) <= maxEvent {
 			return line, nil
 		}
 	}
@@ -170,7 +185,7 @@ func encode(e *auditinternal.Event, more []Annotation) ([]byte, error) {
 	}
 	line, err := json.Marshal(&out)
 	if err == nil && len(line) <= maxEvent {
-		return line, nil
+		return append(b, line...), nil
 	}
 	out.RequestObject, out.ResponseObject = nil, nil
 	annotations := map[string]string{truncatedAnnotation: "true"}
@@ -178,7 +193,8 @@ func encode(e *auditinternal.Event, more []Annotation) ([]byte, error) {
 		annotations[k] = v
 	}
 	out.Annotations = annotations
-	return json.Marshal(&out)
+	line, err = json.Marshal(&out)
+	return append(b, line...), err
 }
 
 // merged is a copy of an event with more annotations.
@@ -201,12 +217,15 @@ func merged(e *auditinternal.Event, more []Annotation) *auditinternal.Event {
 type direct struct {
 	mu    sync.Mutex // one line at a time
 	queue *queue
+	one   batch
 }
 
 func (d *direct) write(line []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	written, err := d.queue.sink.send(context.Background(), [][]byte{line})
+	d.one.text, d.one.ends = line, append(d.one.ends[:0], len(line))
+	written, err := d.queue.sink.send(context.Background(), &d.one)
+	d.one.text = nil // the caller's
 	d.queue.report(written, 1-written, err)
 }
 

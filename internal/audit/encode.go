@@ -1,10 +1,8 @@
 package audit
 
 import (
-	"encoding/json"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	authnv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,8 +25,8 @@ func plainStatus(s *metav1.Status) bool {
 		s.RemainingItemCount == nil && s.ShardInfo == nil && s.Details == nil
 }
 
-// eventRoom is what most events need, and a line feed.
-const eventRoom = 1 << 10
+// eventRoom is what most events need.
+const eventRoom = 2 << 10
 
 // appendEvent takes the annotations from the event, or, when it has none, from more.
 func appendEvent(b []byte, e *auditinternal.Event, more []Annotation) []byte {
@@ -72,13 +70,35 @@ func appendUser(b []byte, u *authnv1.UserInfo) []byte {
 	o.texts("groups", u.Groups)
 	if len(u.Extra) > 0 {
 		o.name("extra")
-		extra, err := json.Marshal(u.Extra)
-		if err != nil { // a map of strings
-			extra = []byte("{}")
-		}
-		o.b = append(o.b, extra...)
+		o.b = appendExtra(o.b, u.Extra)
 	}
 	return append(o.b, '}')
+}
+
+func appendExtra(b []byte, m map[string]authnv1.ExtraValue) []byte {
+	var room [16]string
+	for i, name := range sorted(room[:0], m) {
+		b = append(b, "{,"[min(i, 1)])
+		b = append(appendText(b, name), ':')
+		switch values := m[name]; {
+		case values == nil:
+			b = append(b, "null"...)
+		case len(values) == 0:
+			b = append(b, "[]"...)
+		default:
+			b = appendTexts(b, "", values)
+		}
+	}
+	return append(b, '}')
+}
+
+// sorted appends the keys of m.
+func sorted[V any](names []string, m map[string]V) []string {
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 func appendReference(b []byte, r *auditinternal.ObjectReference) []byte {
@@ -108,12 +128,7 @@ func appendStatus(b []byte, s *metav1.Status) []byte {
 
 func appendAnnotations(b []byte, m map[string]string) []byte {
 	var room [16]string
-	names := room[:0]
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for i, name := range names {
+	for i, name := range sorted(room[:0], m) {
 		b = append(b, "{,"[min(i, 1)])
 		b = appendText(b, name)
 		b = append(b, ':')
@@ -140,16 +155,6 @@ func appendMore(b []byte, more []Annotation) []byte {
 		b = append(b, '}')
 	}
 	return b
-}
-
-// appendTime is metav1.MicroTime's encoding.
-func appendTime(b []byte, t metav1.MicroTime) []byte {
-	if t.IsZero() {
-		return append(b, "null"...)
-	}
-	b = append(b, '"')
-	b = t.UTC().Round(0).AppendFormat(b, metav1.RFC3339Micro)
-	return append(b, '"')
 }
 
 // object writes the fields of an object that are not empty.
@@ -195,34 +200,4 @@ func appendTexts(b []byte, name string, values []string) []byte {
 		b = appendText(b, v)
 	}
 	return append(b, ']')
-}
-
-// appendText is a JSON string. What encoding/json would escape is left to it.
-func appendText(b []byte, s string) []byte {
-	quotes := false
-	for i := range len(s) {
-		c := s[i]
-		if c == '"' || c == '\\' {
-			quotes = true // as the reasons of RBAC have them
-		}
-		if c < ' ' || c == '<' || c == '>' || c == '&' || c == 0x7f || c >= utf8.RuneSelf {
-			escaped, err := json.Marshal(s)
-			if err != nil { // strings have no errors
-				escaped = []byte(`""`)
-			}
-			return append(b, escaped...)
-		}
-	}
-	b = append(b, '"')
-	if !quotes {
-		b = append(b, s...)
-		return append(b, '"')
-	}
-	for i := range len(s) {
-		if s[i] == '"' || s[i] == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, s[i])
-	}
-	return append(b, '"')
 }

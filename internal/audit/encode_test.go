@@ -36,7 +36,11 @@ func TestEventsAreEncodedAsTheLibraryDoes(t *testing.T) {
 		"status alone": {ResponseStatus: &metav1.Status{Code: 200}},
 		"hostile": {
 			RequestURI: "/a?b=\"<&>\u2028\\\x7f\xff", UserAgent: "\x00\n", Verb: "gét",
-			User: authnv1.UserInfo{Username: "\u2029", Extra: map[string]authnv1.ExtraValue{"k<": {"v&"}, "none": nil}},
+			User: authnv1.UserInfo{Username: "\u2029", Extra: map[string]authnv1.ExtraValue{"k<": {"v&"}, "none": nil, "empty": {}, "b": {"1", "2"}}},
+		},
+		"far from now": {
+			RequestReceivedTimestamp: metav1.NewMicroTime(time.Date(10_000, 1, 2, 3, 4, 5, 6000, time.UTC)),
+			StageTimestamp:           metav1.NewMicroTime(time.Date(12, 1, 2, 3, 4, 5, 999_999_999, time.UTC)),
 		},
 		"whole": {
 			Level: "Metadata", AuditID: "a", Stage: "Panic", RequestURI: "/x", Verb: "get", SourceIPs: []string{"10.0.0.1", "::1"},
@@ -94,7 +98,7 @@ func TestAnnotationsBesideAnEvent(t *testing.T) {
 			}
 			with.Annotations["a"], with.Annotations["c"] = more[0].Value, more[2].Value
 			before := e.DeepCopy()
-			got, err := encode(e, more)
+			got, err := encode(nil, e, more)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 )
@@ -14,7 +15,6 @@ import (
 type lines struct {
 	out    io.Writer
 	closer io.Closer // nil: out is not ours to close
-	room   []byte
 }
 
 // openLog opens the file, "-" for standard output, before anything is promised: a path that cannot be written is found
@@ -40,38 +40,21 @@ func openLog(c Config) (*lines, error) {
 	return &lines{out: rotating, closer: rotating}, nil
 }
 
-// atOnce bounds what is written at once. A batch may be larger than a file may become.
+// atOnce bounds what is written at once, unless one event is larger. More may be more than a file may become.
 const atOnce = 64 << 10
 
-// send writes as many events at once as fit.
-func (l *lines) send(_ context.Context, events [][]byte) (written int, err error) {
-	var errs []error
-	for len(events) > 0 {
-		n := l.gather(events)
-		if _, err := l.out.Write(l.room); err != nil {
-			errs = append(errs, err)
-		} else {
-			written += n
-		}
-		events = events[n:]
-		if cap(l.room) > 2*atOnce {
-			l.room = nil
-		}
-	}
-	return written, errors.Join(errs...)
-}
+// logPause is the time between two batches of events in the log: while requests come one after another, each costs its
+// part of a write, and not a write and the waking up of the one who writes.
+const logPause = 100 * time.Millisecond
 
-// gather puts the first events into the room, a line each, and returns how many.
-func (l *lines) gather(events [][]byte) (n int) {
-	l.room = l.room[:0]
-	for _, e := range events {
-		if n > 0 && len(l.room)+len(e) >= atOnce {
-			break
-		}
-		l.room = append(append(l.room, e...), '\n')
-		n++
+// logBatching is when the log is written.
+var logBatching = batching{room: atOnce, wait: logPause, eager: true}
+
+func (l *lines) send(_ context.Context, b *batch) (written int, err error) {
+	if _, err := l.out.Write(b.text); err != nil {
+		return 0, err
 	}
-	return n
+	return len(b.ends), nil
 }
 
 func (l *lines) close() error {

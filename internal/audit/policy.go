@@ -30,15 +30,17 @@ func LoadPolicy(file string) (*Policy, error) {
 	return &Policy{policy.NewPolicyRuleEvaluator(loaded)}, nil
 }
 
-// credentials are the resources whose bodies hold what lets its reader act as somebody else.
-var credentials = map[[3]string]bool{
-	{"", "secrets", ""}:                           true,
-	{"", "serviceaccounts", "token"}:              true,
-	{"authentication.k8s.io", "tokenreviews", ""}: true,
-}
-
+// carriesCredentials reports the resources whose bodies hold what lets its reader act as somebody else.
 func carriesCredentials(group, resource, subresource string) bool {
-	return credentials[[3]string{group, resource, subresource}]
+	switch resource {
+	case "secrets":
+		return group == "" && subresource == ""
+	case "serviceaccounts":
+		return group == "" && subresource == "token"
+	case "tokenreviews":
+		return group == "authentication.k8s.io" && subresource == ""
+	}
+	return false
 }
 
 // Level is what the policy says of one request, never above Metadata for those that carry credentials.

@@ -21,8 +21,9 @@ const (
 
 // sink is where encoded events go. Only one goroutine calls it.
 type sink interface {
-	// send writes the events of one batch. It returns how many were written, and why the others were not.
-	send(ctx context.Context, events [][]byte) (written int, err error)
+	// send writes the events of one batch, and does not keep it. It returns how many were written, and why the others
+	// were not.
+	send(ctx context.Context, b *batch) (written int, err error)
 	// close gives up what the sink holds.
 	close() error
 }
@@ -37,8 +38,10 @@ type queue struct {
 	sent  prometheus.Counter
 
 	mu      sync.Mutex // guards what follows
-	waiting [][]byte
+	waiting []*batch   // the last one is being filled
+	events  int        // in them
 	bytes   int
+	spare   []*batch // room for the next ones
 	closed  bool
 	trouble error // why the last batch was lost; nil: it was not
 	lost    int   // events lost since the last batch that was sent
@@ -48,10 +51,22 @@ type queue struct {
 
 // batching says when a batch is due.
 type batching struct {
-	// size is how many events make a batch. wait is how long the first of them waits for the others; zero sends what
-	// there is.
-	size int
+	// size is how many events make a batch, and room how many bytes. Zero: no such bound.
+	size, room int
+	// wait is how long the first event of a batch waits for others; zero sends what there is.
 	wait time.Duration
+	// eager lets an event go at once when none has gone for as long as wait: then nobody waits who comes alone.
+	eager bool
+}
+
+// full reports whether nothing more goes into b.
+func (g batching) full(b *batch) bool {
+	return g.size > 0 && len(b.ends) >= g.size || g.room > 0 && len(b.text) >= g.room
+}
+
+// fits reports whether another event of so many bytes goes into b.
+func (g batching) fits(b *batch, event int) bool {
+	return !g.full(b) && (g.room == 0 || len(b.ends) == 0 || len(b.text)+event < g.room)
 }
 
 func newQueue(name string, s sink, b batching, m *metrics.Audit, log *zap.Logger) *queue {
@@ -61,45 +76,85 @@ func newQueue(name string, s sink, b batching, m *metrics.Audit, log *zap.Logger
 	}
 }
 
-// offer takes an event unless there is no room for it.
-func (q *queue) offer(event []byte) {
+// offer takes a copy of an event, which ends with its line, unless there is no room for it.
+func (q *queue) offer(line []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.bytes+len(event) > maxQueued {
+	if q.closed || q.bytes+len(line) > maxQueued {
 		q.lost++
 		q.drops.Inc()
 		return
 	}
-	q.waiting = append(q.waiting, event)
-	q.bytes += len(event)
-	if len(q.waiting) == 1 || len(q.waiting) == q.batch.size {
-		select {
-		case q.arrived <- struct{}{}:
-		default:
-		}
+	n := len(q.waiting)
+	begun := n > 0 && q.batch.fits(q.waiting[n-1], len(line))
+	if !begun {
+		q.begin()
+	}
+	b := q.waiting[len(q.waiting)-1]
+	b.add(line)
+	q.events++
+	q.bytes += len(line)
+	if !begun && n <= 1 || n == 1 && q.batch.full(b) { // the first event, or that the first batch is complete
+		q.signal()
 	}
 }
 
-// take is the next batch, and whether more is waiting behind it.
-func (q *queue) take() (events [][]byte, more bool) {
+func (q *queue) signal() {
+	select {
+	case q.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// begin puts an empty batch behind the others. Called with mu held.
+func (q *queue) begin() {
+	b := &batch{}
+	if n := len(q.spare); n > 0 {
+		b, q.spare = q.spare[n-1], q.spare[:n-1]
+	} else {
+		b.text = make([]byte, 0, q.batch.room)
+	}
+	q.waiting = append(q.waiting, b)
+}
+
+func (q *queue) batches() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	n := min(len(q.waiting), q.batch.size)
-	events = q.waiting[:n:n]
-	q.waiting = q.waiting[n:]
-	if len(q.waiting) == 0 {
-		q.waiting = nil
-	}
-	for _, e := range events {
-		q.bytes -= len(e)
-	}
-	return events, len(q.waiting) > 0
+	return len(q.waiting)
 }
 
+// take is the next batch; there must be one.
+func (q *queue) take() *batch {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	b := q.waiting[0]
+	q.waiting[0] = nil
+	if q.waiting = q.waiting[1:]; len(q.waiting) == 0 {
+		q.waiting = nil
+	}
+	q.events -= len(b.ends)
+	q.bytes -= len(b.text)
+	return b
+}
+
+// keep takes back a batch that was sent, as room for another.
+func (q *queue) keep(b *batch) {
+	if cap(b.text) > maxKept {
+		return
+	}
+	b.text, b.ends = b.text[:0], b.ends[:0]
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.spare) < maxSpare {
+		q.spare = append(q.spare, b)
+	}
+}
+
+// full reports whether a batch is complete.
 func (q *queue) full() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting) >= q.batch.size
+	return len(q.waiting) > 1 || len(q.waiting) == 1 && q.batch.full(q.waiting[0])
 }
 
 // run sends batches until ctx ends, and then what is left, within lastWords. A sink that hangs in a system call cannot be
@@ -127,19 +182,25 @@ func (q *queue) run(ctx context.Context) error {
 
 // follow sends what arrives until ctx ends, and what is left then, as long as sending lasts.
 func (q *queue) follow(ctx, sending context.Context) {
+	var last time.Time // of a batch
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-q.arrived:
 		}
-		if q.batch.wait > 0 && !q.full() {
+		wait := q.batch.wait
+		if q.batch.eager {
+			wait -= time.Since(last)
+		}
+		if wait > 0 && !q.full() {
 			select {
 			case <-ctx.Done():
 			case <-q.arrived:
-			case <-time.After(q.batch.wait):
+			case <-time.After(wait):
 			}
 		}
 		q.drain(sending)
+		last = time.Now()
 	}
 	q.refuse()
 	q.drain(sending)
@@ -150,16 +211,20 @@ func (q *queue) refuse() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	return len(q.waiting)
+	return q.events
 }
 
+// drain sends what waits when it is called. For what has come meanwhile there is a signal then.
 func (q *queue) drain(ctx context.Context) {
-	for more := true; more && ctx.Err() == nil; {
-		var events [][]byte
-		if events, more = q.take(); len(events) > 0 {
-			written, err := q.sink.send(ctx, events)
-			q.report(written, len(events)-written, err)
-		}
+	for n := q.batches(); n > 0 && ctx.Err() == nil; n-- {
+		b := q.take()
+		events := len(b.ends)
+		written, err := q.sink.send(ctx, b)
+		q.report(written, events-written, err)
+		q.keep(b)
+	}
+	if q.batches() > 0 {
+		q.signal()
 	}
 }
 

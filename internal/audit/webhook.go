@@ -40,13 +40,12 @@ func newWebhook(file string, backoff time.Duration) (*webhook, error) {
 	return &webhook{url: config.Host + config.APIPath, client: client, backoff: backoff}, nil
 }
 
-func (w *webhook) send(ctx context.Context, events [][]byte) (written int, err error) {
-	body := append([]byte(`{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[`), bytes.Join(events, []byte(","))...)
-	body = append(body, "]}"...)
+func (w *webhook) send(ctx context.Context, b *batch) (written int, err error) {
+	body := list(b)
 	pause := w.backoff
 	for try := 1; ; try++ {
 		if err = w.post(ctx, body); err == nil {
-			return len(events), nil
+			return len(b.ends), nil
 		}
 		if try == webhookTries {
 			return 0, err
@@ -58,6 +57,19 @@ func (w *webhook) send(ctx context.Context, events [][]byte) (written int, err e
 		}
 		pause += pause / 2
 	}
+}
+
+// list is an EventList of a batch.
+func list(b *batch) []byte {
+	body := make([]byte, 0, len(b.text)+128)
+	body = append(body, `{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[`...)
+	for n := range b.ends {
+		if n > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, b.event(n)...)
+	}
+	return append(body, "]}"...)
 }
 
 func (w *webhook) post(ctx context.Context, body []byte) error {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
@@ -16,6 +17,9 @@ import (
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+
+	"portico.dev/internal/clients"
+	"portico.dev/internal/metrics"
 )
 
 // Config is what Fairness needs.
@@ -27,6 +31,8 @@ type Config struct {
 	// Stats says how many objects of a resource are stored and how large they are, which is how wide a list is. Nil:
 	// every list is one seat wide.
 	Stats func(groupResource string) (storage.Stats, error)
+	// Metrics count requests. Nil: nobody sees them.
+	Metrics *metrics.Fairness
 	// Logger hears of objects that cannot be kept. Nil: nobody.
 	Logger *zap.Logger
 }
@@ -50,7 +56,7 @@ type engine struct {
 
 // newEngine has the library's controller make levels of ours.
 func newEngine(cfg *Config, factory informers.SharedInformerFactory) (*engine, error) {
-	ranks, err := follow(factory.Flowcontrol().V1())
+	ranks, err := follow(factory.Flowcontrol().V1(), cfg.Metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +80,9 @@ func New(cfg Config) (*Fairness, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.NewFairness(prometheus.NewRegistry())
+	}
 	if cfg.Stats == nil {
 		cfg.Stats = func(string) (storage.Stats, error) { return storage.Stats{}, fcrequest.ObjectCountNotFoundErr }
 	}
@@ -91,7 +100,7 @@ func (f *Fairness) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	fcmetrics.Register() // before the library looks up its gauges: later they would be slow ones
-	factory := informers.NewSharedInformerFactory(f.cfg.Client, 0)
+	factory := clients.NewInformers(f.cfg.Client, nil)
 	defer factory.Shutdown()
 	defer cancel()
 	keeper, err := newKeeper(f.cfg.Client.FlowcontrolV1(), factory.Flowcontrol().V1())

@@ -12,10 +12,13 @@ import (
 	informers "k8s.io/client-go/informers/flowcontrol/v1"
 	listers "k8s.io/client-go/listers/flowcontrol/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/metrics"
 )
 
 // ranks keeps the levels that the library's controller makes, and the snapshot by which requests are told apart.
 type ranks struct {
+	metrics  *metrics.Fairness
 	schemas  listers.FlowSchemaLister
 	objects  listers.PriorityLevelConfigurationLister
 	snapshot atomic.Pointer[[]schema] // in the order in which they are asked; the last one takes everything
@@ -25,8 +28,9 @@ type ranks struct {
 }
 
 // follow compiles the snapshot anew whenever an object has changed.
-func follow(known informers.Interface) (*ranks, error) {
+func follow(known informers.Interface, m *metrics.Fairness) (*ranks, error) {
 	r := &ranks{
+		metrics: m,
 		schemas: known.FlowSchemas().Lister(), objects: known.PriorityLevelConfigurations().Lister(), levels: map[string]*level{},
 	}
 	changed := cache.ResourceEventHandlerFuncs{
@@ -88,7 +92,7 @@ func (r *ranks) compile() {
 	for _, s := range schemas {
 		at := s.Spec.PriorityLevelConfiguration.Name
 		if level, object := r.levels[at], objects[at]; level != nil && object != nil {
-			compiled = append(compiled, compileSchema(s, object, level))
+			compiled = append(compiled, compileSchema(s, object, level, r.metrics))
 		}
 	}
 	r.snapshot.Store(&compiled)

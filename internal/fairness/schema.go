@@ -8,6 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/metrics"
 )
 
 // schema is a FlowSchema as requests are compared with it, and where it leads.
@@ -15,8 +17,12 @@ type schema struct {
 	object *flowcontrolv1.FlowSchema
 	of     *flowcontrolv1.PriorityLevelConfiguration
 	level  *level
-	by     flowcontrolv1.FlowDistinguisherMethodType // empty: one flow
-	rules  []rule
+	seen   *metrics.Flow
+	// What a response says of who was taken for what: shared, and never written to.
+	schemaUID, levelUID []string
+
+	by    flowcontrolv1.FlowDistinguisherMethodType // empty: one flow
+	rules []rule
 }
 
 // rule takes a request if one of its subjects and one of its rules for resources, or for paths, does.
@@ -28,8 +34,10 @@ type rule struct {
 	paths         []flowcontrolv1.NonResourcePolicyRule
 }
 
-func compileSchema(s *flowcontrolv1.FlowSchema, of *flowcontrolv1.PriorityLevelConfiguration, l *level) schema {
-	c := schema{object: s, of: of, level: l}
+func compileSchema(s *flowcontrolv1.FlowSchema, of *flowcontrolv1.PriorityLevelConfiguration, l *level, m *metrics.Fairness) schema {
+	c := schema{
+		object: s, of: of, level: l, seen: m.Flow(of.Name, s.Name), schemaUID: []string{string(s.UID)}, levelUID: []string{string(of.UID)},
+	}
 	if m := s.Spec.DistinguisherMethod; m != nil {
 		c.by = m.Type
 	}

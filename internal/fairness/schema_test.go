@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +21,8 @@ import (
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"portico.dev/internal/metrics"
 )
 
 // invented makes FlowSchemas and requests of few words, so that they often meet.
@@ -146,7 +149,7 @@ func bothEngines(t *testing.T, client *fake.Clientset) (theirs flowcontrol.Inter
 	factory := informers.NewSharedInformerFactory(client, 0)
 	t.Cleanup(factory.Shutdown)
 	t.Cleanup(cancel)
-	ours, err := follow(factory.Flowcontrol().V1())
+	ours, err := follow(factory.Flowcontrol().V1(), metrics.NewFairness(prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,12 +23,13 @@ type Turn struct {
 	// RetryAfter is in how many seconds a request that was refused may come back.
 	RetryAfter int
 
-	ctx   context.Context
-	level *level
-	sight *sight
-	work  fcrequest.WorkEstimate
-	began time.Time
-	from  *waiter // nil: it never queued
+	ctx    context.Context
+	schema *schema
+	sight  *sight
+	work   fcrequest.WorkEstimate
+	watch  bool
+	began  time.Time
+	from   *waiter // nil: it never queued
 
 	leaving sync.Mutex // held while the seat is given back, so that whoever leaves second returns after that
 	left    bool
@@ -43,11 +44,11 @@ func (f *Fairness) Enter(r *http.Request, info *apirequest.RequestInfo, who user
 	}
 	s := find(*e.ranks.snapshot.Load(), who, info)
 	t := &Turn{
-		Schema: s.object, Level: s.of, ctx: r.Context(), level: s.level, sight: s.level.sight.Load(),
-		work: e.estimate(r, s.object.Name, s.of.Name),
+		Schema: s.object, Level: s.of, ctx: r.Context(), schema: s, sight: s.level.sight.Load(),
+		work: e.estimate(r, s.object.Name, s.of.Name), watch: info.Verb == "watch",
 	}
-	fcmetrics.ObserveWorkEstimatedSeats(t.Level.Name, t.Schema.Name, t.work.MaxSeats())
-	if refusal := t.enter(s, info, who); refusal != "" {
+	s.seen.Estimated(t.work.MaxSeats())
+	if refusal := t.enter(info, who); refusal != "" {
 		fcmetrics.AddReject(t.ctx, t.Level.Name, t.Schema.Name, refusal)
 		f.dropped.RecordDroppedRequest(t.Level.Name)
 		t.RetryAfter = int(f.dropped.GetRetryAfter(t.Level.Name))
@@ -65,17 +66,17 @@ const (
 	timeOut   = "time-out" // or its client has gone
 )
 
-func (t *Turn) enter(s *schema, info *apirequest.RequestInfo, who user.Info) (refusal string) {
-	seats := int64(t.work.MaxSeats())
-	if t.level.take(seats) {
+func (t *Turn) enter(info *apirequest.RequestInfo, who user.Info) (refusal string) {
+	seats, level := int64(t.work.MaxSeats()), t.schema.level
+	if level.take(seats) {
 		t.sight.demand.Add(float64(seats))
 		t.sit(0)
 		return seated
 	}
-	if t.level.form.Load().queues > 0 {
-		return t.queue(s, info, who)
+	if level.form.Load().queues > 0 {
+		return t.queue(info, who)
 	}
-	if !t.level.seize(seats) {
+	if !level.seize(seats) {
 		return noSeat
 	}
 	t.sight.demand.Add(float64(seats))
@@ -85,13 +86,11 @@ func (t *Turn) enter(s *schema, info *apirequest.RequestInfo, who user.Info) (re
 
 // sit tells everybody that the seats are taken.
 func (t *Turn) sit(waited time.Duration) {
-	level, schema, seats := t.Level.Name, t.Schema.Name, t.work.MaxSeats()
+	seats := t.work.MaxSeats()
 	t.began = time.Now()
-	fcmetrics.AddRequestsExecuting(t.ctx, level, schema, 1)
-	fcmetrics.AddSeatConcurrencyInUse(level, schema, seats)
-	fcmetrics.AddDispatch(t.ctx, level, schema)
-	if t.level.limit.Load() != exempt {
-		fcmetrics.ObserveWaitingDuration(t.ctx, level, schema, "true", waited)
+	t.schema.seen.Seated(seats)
+	if t.schema.level.limit.Load() != exempt {
+		t.schema.seen.Waited(true, waited)
 	}
 	t.sight.requests.RequestsExecuting.Add(1)
 	t.sight.seats.Add(float64(seats))
@@ -106,11 +105,10 @@ func (t *Turn) Leave() {
 	}
 	t.left = true
 	took := time.Since(t.began)
-	fcmetrics.ObserveExecutionDuration(t.ctx, t.Level.Name, t.Schema.Name, took)
-	fcmetrics.AddRequestsExecuting(t.ctx, t.Level.Name, t.Schema.Name, -1)
+	t.schema.seen.Left(t.watch, took)
 	t.sight.requests.RequestsExecuting.Add(-1)
 	if t.from != nil {
-		t.level.served(t.from, took.Seconds())
+		t.schema.level.served(t.from, took.Seconds())
 	}
 	if later := t.work.AdditionalLatency; later > 0 {
 		time.AfterFunc(later, t.stand) // what a write costs is not over when it is answered: watchers hear of it
@@ -122,10 +120,19 @@ func (t *Turn) Leave() {
 // stand tells everybody that the seats are free.
 func (t *Turn) stand() {
 	seats := t.work.MaxSeats()
-	fcmetrics.AddSeatConcurrencyInUse(t.Level.Name, t.Schema.Name, -seats)
+	t.schema.seen.Stood(seats)
 	t.sight.seats.Add(-float64(seats))
 	t.sight.demand.Add(-float64(seats))
-	t.level.giveBack(int64(seats))
+	t.schema.level.giveBack(int64(seats))
+}
+
+// Says are the values of the headers by which a response says what the request was classified as, nil before Run. They
+// must not be written to.
+func (t *Turn) Says() (schemaUID, levelUID []string) {
+	if t.schema == nil {
+		return nil, nil
+	}
+	return t.schema.schemaUID, t.schema.levelUID
 }
 
 // Signal implements flowcontrol.InitializationSignal: the local groups call it when a watch has sent what it began with.

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes/fake"
 )
@@ -21,7 +22,7 @@ const (
 // seat is given. Time stands still while they queue and each is served equally long, so that the order is always the same.
 func TestANoisyUserDoesNotStarveAQuietOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{client: fake.NewClientset()} // etcd needs time of its own
+		w := &world{client: fake.NewClientset(), seen: prometheus.NewRegistry()} // etcd needs time of its own
 		f := w.fair(t, 12)
 		first := enter(t.Context(), f, somebody("noisy", queueing), pods)
 		if !first.Admitted || first.Level.Name != queueing {
@@ -103,9 +104,10 @@ func TestWhoIsTakenForWhat(t *testing.T) {
 }
 
 func TestASeatThatIsTaken(t *testing.T) {
-	f := newWorld(t).fair(t, 12)
+	w := newWorld(t)
+	f := w.fair(t, 12)
 	first := enter(t.Context(), f, somebody("jane", refusing), pods)
-	if !first.Admitted || first.Level.Name != refusing || gauge(t, seatsOut, refusing) != 1 {
+	if !first.Admitted || first.Level.Name != refusing || w.gauge(t, seatsOut, refusing) != 1 {
 		t.Fatalf("%+v", first)
 	}
 	t.Run("a level that does not queue refuses at once", func(t *testing.T) {
@@ -136,7 +138,7 @@ func TestASeatThatIsTaken(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		refused := make(chan bool)
 		go func() { refused <- !enter(ctx, f, somebody("jane", queueing), pods).Admitted }()
-		eventually(t, "the request waits", func() bool { return gauge(t, inQueue, queueing) == 1 })
+		eventually(t, "the request waits", func() bool { return w.gauge(t, inQueue, queueing) == 1 })
 		cancel()
 		if !<-refused {
 			t.Error("admitted")
@@ -148,12 +150,12 @@ func TestASeatThatIsTaken(t *testing.T) {
 			both.Go(first.Leave)
 		}
 		both.Wait()
-		if n := gauge(t, seatsOut, refusing); n != 0 {
+		if n := w.gauge(t, seatsOut, refusing); n != 0 {
 			t.Errorf("%v seats are taken", n)
 		}
 		again := enter(t.Context(), f, somebody("jane", refusing), pods)
 		defer again.Leave()
-		if !again.Admitted || gauge(t, seatsOut, refusing) != 1 {
+		if !again.Admitted || w.gauge(t, seatsOut, refusing) != 1 {
 			t.Errorf("%+v", again)
 		}
 	})

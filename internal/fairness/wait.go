@@ -14,27 +14,28 @@ import (
 const maxWait = time.Minute
 
 // queue waits for seats among the others of the flow.
-func (t *Turn) queue(s *schema, info *apirequest.RequestInfo, who user.Info) (refusal string) {
+func (t *Turn) queue(info *apirequest.RequestInfo, who user.Info) (refusal string) {
 	arrived := time.Now()
 	seats, initial := t.work.MaxSeats(), float64(t.work.InitialSeats)
 	w := &waiter{
 		schema: t.Schema.Name, seats: int64(seats), initial: initial, seated: make(chan struct{}),
 		work: initial*guess + float64(t.work.FinalSeats)*t.work.AdditionalLatency.Seconds(),
 	}
-	length := t.level.line(w, flowOf(t.Schema.Name, distinguish(s, info, who)))
+	level := t.schema.level
+	length := level.line(w, flowOf(t.Schema.Name, distinguish(t.schema, info, who)))
 	if length == 0 {
 		return queueFull
 	}
 	fcmetrics.ObserveQueueLength(t.ctx, t.Level.Name, t.Schema.Name, length)
 	t.inQueue(1)
 	t.sight.demand.Add(float64(seats))
-	in := w.wait(t.ctx, t.level, arrived)
+	in := w.wait(t.ctx, level, arrived)
 	t.inQueue(-1)
 	waited := time.Since(arrived)
 	apirequest.TrackAPFQueueWaitLatency(t.ctx, waited)
 	if !in {
 		t.sight.demand.Add(-float64(seats))
-		fcmetrics.ObserveWaitingDuration(t.ctx, t.Level.Name, t.Schema.Name, "false", waited)
+		t.schema.seen.Waited(false, waited)
 		return timeOut
 	}
 	t.from = w

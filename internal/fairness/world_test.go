@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -19,6 +20,7 @@ import (
 
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/fairness"
+	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 	"portico.dev/internal/store"
 )
@@ -43,6 +45,7 @@ const patience = 30 * time.Second
 type world struct {
 	*coreapi.Server
 	client kubernetes.Interface
+	seen   *prometheus.Registry // what fairness counts, beside what the library does
 }
 
 func newWorld(t testing.TB) *world {
@@ -62,7 +65,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{core, client}
+	return &world{core, client, prometheus.NewRegistry()}
 }
 
 // Two levels of the tests, each with one seat that it neither lends nor may add to: users in a group of its name come
@@ -75,7 +78,7 @@ const (
 // fair runs fairness in this world until the test ends, and waits until what is stored is in use.
 func (w *world) fair(t testing.TB, seats int) *fairness.Fairness {
 	t.Helper()
-	f, err := fairness.New(fairness.Config{Client: w.client, Seats: seats})
+	f, err := fairness.New(fairness.Config{Client: w.client, Seats: seats, Metrics: metrics.NewFairness(w.seen)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,21 +170,23 @@ func enter(ctx context.Context, f *fairness.Fairness, who user.Info, target stri
 	return f.Enter(r, info, who)
 }
 
-// gauge adds up one of the library's metrics for a priority level.
-func gauge(t testing.TB, name, level string) (sum float64) {
+// gauge adds up one of the metrics for a priority level: what is counted here, or what the library counts.
+func (w *world) gauge(t testing.TB, name, level string) (sum float64) {
 	t.Helper()
-	families, err := legacyregistry.DefaultGatherer.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
+	for _, from := range []prometheus.Gatherer{legacyregistry.DefaultGatherer, w.seen} {
+		families, err := from.Gather()
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, m := range family.GetMetric() {
-			for _, label := range m.GetLabel() {
-				if label.GetName() == "priority_level" && label.GetValue() == level {
-					sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		for _, family := range families {
+			if family.GetName() != name {
+				continue
+			}
+			for _, m := range family.GetMetric() {
+				for _, label := range m.GetLabel() {
+					if label.GetName() == "priority_level" && label.GetValue() == level {
+						sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+					}
 				}
 			}
 		}

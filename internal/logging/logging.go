@@ -30,8 +30,19 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 }
 
 // New makes the logger, which writes to standard error, and hands it to klog, which the Kubernetes libraries log to.
-// It is for main: klog has one logger for the process.
+// It is for main: klog has one logger for the process. Before the process ends, Sync writes what waits of [Batched] lines.
 func (o Options) New() (*zap.Logger, error) {
+	log, err := o.To(os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	libraries := log.Named("kubernetes").WithOptions(zap.IncreaseLevel(libraryLevel(log.Level())), zap.WrapCore(newDiscreet))
+	klog.SetLoggerWithOptions(zapr.NewLogger(libraries), klog.ContextualLogger(true))
+	return log, nil
+}
+
+// To makes a logger that writes elsewhere.
+func (o Options) To(out zapcore.WriteSyncer) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(o.Level)
 	if err != nil {
 		return nil, fmt.Errorf("--log-level: %q is none of debug, info, warn, error", o.Level)
@@ -40,10 +51,7 @@ func (o Options) New() (*zap.Logger, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := zap.New(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), level), zap.ErrorOutput(zapcore.Lock(os.Stderr)))
-	libraries := log.Named("kubernetes").WithOptions(zap.IncreaseLevel(libraryLevel(level)), zap.WrapCore(newDiscreet))
-	klog.SetLoggerWithOptions(zapr.NewLogger(libraries), klog.ContextualLogger(true))
-	return log, nil
+	return zap.New(newCore(encoder, out, level), zap.ErrorOutput(zapcore.Lock(os.Stderr))), nil
 }
 
 // libraryLevel is one step quieter than our own: what the libraries call information is for their authors.

@@ -3,6 +3,7 @@ package request
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -38,6 +39,9 @@ func (s *Resolver) Info(r *http.Request) (*apirequest.RequestInfo, error) {
 func LongRunning(info *apirequest.RequestInfo) bool {
 	if info == nil {
 		return false
+	}
+	if !info.IsResourceRequest && strings.HasPrefix(info.Path, "/debug/pprof/") { // a profile takes as long as it is asked to
+		return true
 	}
 	switch info.Verb {
 	case "watch", "proxy":

@@ -112,6 +112,8 @@ func TestLongRunning(t *testing.T) {
 		"/api/v1/pods":                                       false,
 		"/api/v1/namespaces/a/pods/b/status":                 false,
 		"/apis":                                              false,
+		"/debug/pprof/profile":                               true,
+		"/debug/pprof":                                       false,
 		"/api/v1/namespaces?fieldSelector=metadata.name%3Da": false,
 	} {
 		info, err := NewResolver().Info(httptest.NewRequest(http.MethodGet, target, nil))

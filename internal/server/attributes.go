@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
 var noResource schema.GroupResource
@@ -32,7 +31,7 @@ func fillAttributes(ctx context.Context, a *authorizer.AttributesRecord) error {
 	if !ok {
 		return errors.New("no request info; the chain is out of order")
 	}
-	user, known := apirequest.UserFrom(ctx)
+	user, known := userOf(ctx)
 	*a = authorizer.AttributesRecord{
 		User:            user,
 		Verb:            info.Verb,
@@ -68,14 +67,17 @@ func fillAttributes(ctx context.Context, a *authorizer.AttributesRecord) error {
 
 // askedOf is attributesOf, once for a request.
 func askedOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
-	s, ok := ctx.(*scene)
-	if !ok {
-		s, ok = ctx.Value(sceneKey{}).(*scene)
+	s, ok := sceneFrom(ctx)
+	switch {
+	case !ok || s.record.impersonated != nil:
+		return attributesOf(ctx)
+	case s.asked == nil:
+		if err := fillAttributes(ctx, &s.asking); err != nil {
+			return nil, err
+		}
+		s.asked = &s.asking
 	}
-	if ok && s.asked != nil && s.record.impersonated == nil {
-		return s.asked, nil
-	}
-	return attributesOf(ctx)
+	return s.asked, nil
 }
 
 // forbidden is the 403 in the words that kube-apiserver's users know.

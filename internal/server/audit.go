@@ -1,19 +1,18 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
-	authnv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	auditlog "portico.dev/internal/audit"
@@ -29,25 +28,24 @@ type Auditor interface {
 	Process(e *auditinternal.Event, more []auditlog.Annotation)
 }
 
-// auditFilter writes down what the policy asks for. The library's context goes with the request, so that the local groups
-// add bodies and what admission has to say; bodies of proxied requests stay with the backend, whose own audit log has
-// them under the same Audit-ID.
+// auditFilter writes down what the policy asks for. The library's context goes with the request for those who look for
+// it, so that the local groups add bodies and what admission has to say; bodies of proxied requests stay with the backend,
+// whose own audit log has them under the same Audit-ID.
 func auditFilter(a Auditor) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if a == nil {
 			return next
 		}
+		pages := &sync.Pool{}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			t, r := begin(a, w, r)
+			t, r := begin(a, pages, w, r)
 			if t == nil {
 				next.ServeHTTP(w, r)
 				return
 			}
-			ctx := r.Context()
-			t.events.ProcessEventStage(ctx, auditinternal.StageRequestReceived)
-			info, _ := infoOf(ctx)
-			if request.LongRunning(info) {
-				t.response.begun = func() { t.stage(auditinternal.StageResponseStarted) }
+			t.process(auditinternal.StageRequestReceived, outcome{})
+			if info, _ := infoOf(r.Context()); request.LongRunning(info) {
+				t.response.begun = func() { t.stage(auditinternal.StageResponseStarted, outcome{}) }
 			}
 			defer t.end()
 			next.ServeHTTP(w, r)
@@ -57,158 +55,160 @@ func auditFilter(a Auditor) func(http.Handler) http.Handler {
 
 // trail is the audit of one request.
 type trail struct {
-	auditor  Auditor
+	auditor  Auditor // nil: nothing is written down
+	config   audit.RequestAuditConfig
+	pages    *sync.Pool // of *page
+	scene    *scene
 	request  *http.Request
-	record   *record
 	response *response
-	events   *audit.AuditContext
-	asked    *authorizer.AttributesRecord // who asked for what
+	library  atomic.Pointer[libraryEvents] // nil: nobody asked for it, so that nothing is in it
+}
 
-	// Room for what the event refers to: it is the same for every stage, and made once with the rest.
+// page is an event of ours, which goes to the auditor and comes back. Unlike what is in a request's context, nobody
+// keeps it.
+type page struct {
+	event auditinternal.Event
+	room  room
+}
+
+// room is for what an event refers to.
+type room struct {
 	status      metav1.Status
 	object      auditinternal.ObjectReference
 	source      [1]string
 	annotations [annotated]auditlog.Annotation
 }
 
+// outcome is the status of an event. The zero value is none, or the one that the event has.
+type outcome struct {
+	known  bool
+	code   int
+	reason metav1.StatusReason
+	text   string // empty: it is no failure
+}
+
+func (o outcome) status() metav1.Status {
+	s := metav1.Status{Code: int32(o.code), Reason: o.reason, Message: o.text}
+	if o.text != "" {
+		s.Status = metav1.StatusFailure
+	}
+	return s
+}
+
 // begin asks the policy. A nil trail means that nothing is to be written down.
-func begin(a Auditor, w http.ResponseWriter, r *http.Request) (*trail, *http.Request) {
+func begin(a Auditor, pages *sync.Pool, w http.ResponseWriter, r *http.Request) (*trail, *http.Request) {
+	s, r := sceneOf(r)
 	ctx := r.Context()
-	s, _ := ctx.Value(sceneKey{}).(*scene)
-	attributes, err := s.ask(ctx)
-	if err != nil && !errors.Is(err, errNoUser) {
+	switch err := fillAttributes(ctx, &s.asking); {
+	case err == nil:
+		s.asked = &s.asking
+	case !errors.Is(err, errNoUser):
 		return nil, r
 	}
-	level := a.Level(attributes)
-	audit.ObservePolicyLevel(ctx, level.Level)
+	level := a.Level(&s.asking)
+	audit.ObservePolicyLevel(spans(ctx), level.Level)
 	if level.Level == auditinternal.LevelNone {
 		return nil, r
 	}
-	if with := withEvents(ctx); with != ctx {
-		ctx, r = with, r.WithContext(with)
-	}
-	t := &trail{}
-	if s != nil {
-		t = &s.trail
-		if err == nil {
-			s.asked = attributes
-		}
-	}
-	t.auditor, t.request, t.record, t.response = a, r, recordFrom(ctx), responseOf(w)
-	t.events, t.asked = audit.AuditContextFrom(ctx), attributes
-	audit.WithAuditID(ctx, types.UID(request.AuditID(ctx)))
-	if err := t.events.Init(level, t); err != nil {
-		return nil, r // a context can be initialized once, and this one is new
-	}
+	t := &s.trail
+	t.config, t.pages, t.scene, t.request, t.response = level, pages, s, r, responseOf(w)
+	t.auditor = a
 	return t, r
 }
 
-// ProcessEvents completes an event with what the chain knows of its request, and passes it on.
+// process completes an event of a stage and passes it on.
+func (t *trail) process(stage auditinternal.Stage, o outcome) {
+	if slices.Contains(t.config.OmitStages, stage) {
+		return
+	}
+	ctx := spans(t.request.Context())
+	if e := t.library.Load(); e != nil {
+		if o.known {
+			e.room.status = o.status()
+			e.SetEventResponseStatus(&e.room.status)
+		}
+		e.ProcessEventStage(ctx, stage)
+		return
+	}
+	p, ok := t.pages.Get().(*page)
+	if !ok {
+		p = &page{}
+	}
+	p.event = auditinternal.Event{Level: t.config.Level, AuditID: types.UID(t.scene.AuditID), Stage: stage}
+	if o.known {
+		p.room.status = o.status()
+		p.event.ResponseStatus = &p.room.status
+	}
+	t.date(&p.event)
+	audit.ObserveEvent(ctx)
+	t.pass(&p.event, &p.room)
+	t.pages.Put(p)
+}
+
+// date is for all stages but that of an arrival, whose time is known.
+func (t *trail) date(e *auditinternal.Event) {
+	if e.Stage == auditinternal.StageRequestReceived {
+		return
+	}
+	now := time.Now()
+	e.StageTimestamp = metav1.NewMicroTime(now)
+	if e.Stage != auditinternal.StageResponseStarted {
+		t.scene.record.ended = now
+	}
+}
+
+// spans is a context in which the library looks for a span, as an exemplar beside what it counts. That of a scene by
+// itself has none: the tracing filter would have put one around it.
+func spans(ctx context.Context) context.Context {
+	if _, bare := ctx.(*scene); bare {
+		return context.Background()
+	}
+	return ctx
+}
+
+// ProcessEvents is how the library passes on its event.
 func (t *trail) ProcessEvents(list ...*auditinternal.Event) bool {
+	own := t.library.Load()
 	for _, e := range list {
-		complete(e, t)
-		t.annotate()
-		t.auditor.Process(e, t.annotations[:])
+		t.pass(e, &own.room)
 	}
 	return true
 }
 
-// complete stands in for the library's LogRequestMetadata, which believes X-Forwarded-For, as anybody can send it, and
-// copies what this event alone has.
-func complete(e *auditinternal.Event, t *trail) {
-	e.RequestReceivedTimestamp = metav1.NewMicroTime(t.record.started)
-	if e.Stage == auditinternal.StageRequestReceived {
-		e.StageTimestamp = e.RequestReceivedTimestamp
-	}
-	e.Verb = t.asked.Verb
-	e.RequestURI = bounded(auditedURI(t.request.URL))
-	if agent := t.request.Header["User-Agent"]; len(agent) > 0 {
-		e.UserAgent = bounded(agent[0])
-	}
-	e.SourceIPs = t.sources()
-	if who := t.asked.User; who != nil && e.User.Username == "" {
-		e.User = userInfo(who)
-	}
-	if t.asked.ResourceRequest {
-		t.refer(e)
-	}
-	if e.ObjectRef != nil {
-		e.ObjectRef.Name = bounded(e.ObjectRef.Name)
-	}
+// pass completes an event with what the chain knows of its request, and passes it on.
+func (t *trail) pass(e *auditinternal.Event, into *room) {
+	t.complete(e, into)
+	t.annotate(into)
+	t.auditor.Process(e, into.annotations[:])
 }
 
-func (t *trail) sources() []string {
-	t.source[0] = hostOf(t.request.RemoteAddr)
-	return t.source[:]
+// stage sends an event for a stage of an answer that has begun. Without an outcome it is that of the answer.
+func (t *trail) stage(s auditinternal.Stage, o outcome) {
+	rec := &t.scene.record
+	if rec.impersonated != nil {
+		t.scene.events().LogImpersonatedUser(rec.impersonated, rec.constraint)
+	}
+	switch {
+	case rec.failure != "":
+		o = outcome{known: true, code: t.response.code, text: bounded(rec.failure)}
+	case o.known:
+	default:
+		o = t.answered()
+	}
+	t.process(s, o)
 }
 
-func userInfo(who user.Info) authnv1.UserInfo {
-	info := authnv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
-	if extra := who.GetExtra(); len(extra) > 0 {
-		info.Extra = make(map[string]authnv1.ExtraValue, len(extra))
-		for key, values := range extra {
-			info.Extra[key] = values
+// answered is the outcome of the answer, none when somebody who served the request has told the library of one.
+func (t *trail) answered() outcome {
+	if e := t.library.Load(); e != nil {
+		if said := e.GetEventResponseStatus(); said != nil {
+			if said.Code == 0 {
+				e.SetEventResponseStatusCode(int32(t.response.code))
+			}
+			return outcome{}
 		}
 	}
-	return info
-}
-
-// refer names what the request is for. What a local handler found out about the object is kept.
-func (t *trail) refer(e *auditinternal.Event) {
-	a := t.asked
-	if e.ObjectRef == nil {
-		e.ObjectRef = &t.object
-	}
-	for _, part := range [...]struct {
-		to *string
-		is string
-	}{
-		{&e.ObjectRef.Namespace, a.Namespace}, {&e.ObjectRef.Name, a.Name},
-		{&e.ObjectRef.Resource, a.Resource}, {&e.ObjectRef.Subresource, a.Subresource},
-	} {
-		if part.is != "" {
-			*part.to = part.is
-		}
-	}
-	if a.APIVersion != "" {
-		e.ObjectRef.APIGroup, e.ObjectRef.APIVersion = a.APIGroup, a.APIVersion
-	}
-}
-
-// annotated is how many annotations are ours.
-const annotated = 7
-
-// annotate is in the order of the keys.
-func (t *trail) annotate() {
-	rec := t.record
-	t.annotations = [annotated]auditlog.Annotation{
-		{Key: "authorization.k8s.io/decision", Value: rec.decision},
-		{Key: "authorization.k8s.io/reason", Value: rec.reason},
-		{Key: "portico.dev/attempts", Value: attemptsOf(rec)},
-		{Key: "portico.dev/credential", Value: rec.credential},
-		{Key: "portico.dev/endpoint", Value: rec.endpoint},
-		{Key: "portico.dev/served-by", Value: rec.servedBy},
-		{Key: "portico.dev/upgraded", Value: upgradedOf(t.response)}, // the verb alone says get
-	}
-}
-
-// stage sends an event for a stage of an answer that has begun.
-func (t *trail) stage(s auditinternal.Stage) {
-	if t.record.impersonated != nil {
-		t.events.LogImpersonatedUser(t.record.impersonated, t.record.constraint)
-	}
-	switch status := t.events.GetEventResponseStatus(); {
-	case t.record.failure != "":
-		t.events.SetEventResponseStatus(&metav1.Status{
-			Status: metav1.StatusFailure, Code: int32(t.response.code), Message: bounded(t.record.failure),
-		})
-	case status == nil:
-		t.status.Code = int32(t.response.code)
-		t.events.SetEventResponseStatus(&t.status)
-	case status.Code == 0:
-		t.events.SetEventResponseStatusCode(int32(t.response.code))
-	}
-	t.events.ProcessEventStage(t.request.Context(), s)
+	return outcome{known: true, code: t.response.code}
 }
 
 // end sends the last event of a request, however it ended.
@@ -216,13 +216,12 @@ func (t *trail) end() {
 	t.response.begun = nil
 	p := recover()
 	if err, ok := p.(error); p == nil || ok && errors.Is(err, http.ErrAbortHandler) {
-		t.stage(auditinternal.StageResponseComplete)
+		t.stage(auditinternal.StageResponseComplete, outcome{})
 	} else {
-		t.events.SetEventResponseStatus(&metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
-			Message: "the handler met a fault; the log holds the details",
+		t.stage(auditinternal.StagePanic, outcome{
+			known: true, code: http.StatusInternalServerError, reason: metav1.StatusReasonInternalError,
+			text: "the handler met a fault; the log holds the details",
 		})
-		t.stage(auditinternal.StagePanic)
 	}
 	if p != nil {
 		panic(p)
@@ -234,51 +233,9 @@ func auditRefusal(a Auditor, w http.ResponseWriter, r *http.Request) {
 	if a == nil {
 		return
 	}
-	t, _ := begin(a, w, r)
-	if t == nil {
-		return
+	if t, _ := begin(a, &sync.Pool{}, w, r); t != nil {
+		t.stage(auditinternal.StageResponseStarted, outcome{
+			known: true, code: http.StatusUnauthorized, reason: metav1.StatusReasonUnauthorized, text: "Authentication failed",
+		})
 	}
-	t.events.SetEventResponseStatus(&metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized,
-		Message: "Authentication failed",
-	})
-	t.stage(auditinternal.StageResponseStarted)
-}
-
-func attemptsOf(rec *record) string {
-	if rec.attempts == 0 {
-		return ""
-	}
-	return strconv.Itoa(rec.attempts)
-}
-
-func upgradedOf(res *response) string {
-	if res.hijacked {
-		return "true"
-	}
-	return ""
-}
-
-// auditedParameters are the query parameters whose values say what was asked for. The values of others, such as the
-// commands of an exec or a token that a client puts where it does not belong, are left out.
-var auditedParameters = sets.New("labelSelector", "fieldSelector", "limit", "continue", "watch", "resourceVersion",
-	"resourceVersionMatch", "timeoutSeconds", "timeout", "allowWatchBookmarks", "sendInitialEvents", "pretty", "dryRun",
-	"fieldManager", "fieldValidation", "force", "propagationPolicy", "gracePeriodSeconds", "orphanDependents",
-	"includeObject", "container", "follow", "previous", "sinceSeconds", "tailLines", "stdin", "stdout", "stderr", "tty")
-
-func auditedURI(u *url.URL) string {
-	if u.RawQuery == "" {
-		return u.EscapedPath()
-	}
-	pairs := strings.Split(u.RawQuery, "&")
-	for i, pair := range pairs {
-		switch name, _, ok := strings.Cut(pair, "="); {
-		case auditedParameters.Has(name):
-		case ok:
-			pairs[i] = name + "=..."
-		default:
-			pairs[i] = "..." // a value without a name, perhaps
-		}
-	}
-	return u.EscapedPath() + "?" + strings.Join(pairs, "&")
 }

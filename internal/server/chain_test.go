@@ -40,7 +40,9 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m,
 		// A read that waits for a version leaves a timer behind, for three seconds.
-		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"))
+		goleak.IgnoreAnyFunction("k8s.io/apiserver/pkg/storage/cacher.(*watchCache).waitUntilFreshLocked.func2"),
+		// The library that rotates files never ends the goroutine that removes old ones (natefinch/lumberjack#56).
+		goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
 }
 
 // byHeader authenticates whom the header Test-User names. No name is nobody, "bad" is a failed credential.

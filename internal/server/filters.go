@@ -27,8 +27,7 @@ import (
 func recoverFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			growStack(r == nil)
-			wrapped, res := observe(w, r)
+			s, inner := newScene(r)
 			defer func() {
 				p := recover()
 				if p == nil {
@@ -40,12 +39,12 @@ func recoverFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) http
 				m.Panics.Inc()
 				log.Error("panic while serving a request",
 					append(logging.Fault(p), zap.String("method", r.Method), zap.String("path", bounded(r.URL.Path)))...)
-				if res.started() {
+				if s.response.started() {
 					panic(http.ErrAbortHandler)
 				}
 				respond.Error(w, r, apierrors.NewInternalError(errors.New("this request met a fault in the server; its log holds the details")))
 			}()
-			next.ServeHTTP(wrapped, r)
+			next.ServeHTTP(s.response.of(w, r), inner)
 		})
 	}
 }
@@ -110,7 +109,7 @@ const maxAuditID = 64
 func auditInitFilter() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			id := r.Header.Get("Audit-Id")
+			id := first(r.Header, "Audit-Id")
 			if id == "" {
 				id = newAuditID()
 			}
@@ -123,6 +122,14 @@ func auditInitFilter() func(http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// first is h.Get for names in net/http's spelling.
+func first(h http.Header, name string) string {
+	if values := h[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 var notToBeKept = []string{"no-cache, private"} // shared, and never written to
@@ -161,7 +168,7 @@ func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 				return
 			}
 			s, r := sceneOf(r)
-			s.until(time.Now().Add(timeout))
+			s.until(s.began().Add(timeout))
 			defer s.end()
 			next.ServeHTTP(w, r)
 		})
@@ -201,7 +208,7 @@ func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			origin := r.Header.Get("Origin")
+			origin := first(r.Header, "Origin")
 			known := origin == ""
 			for _, p := range patterns {
 				if origin == "" || !p.MatchString(origin) {

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"k8s.io/apiserver/pkg/authentication/user"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
@@ -44,7 +43,7 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 			select {
 			case room <- struct{}{}:
 				rec := recordFrom(r.Context())
-				rec.leave = func() { <-room }
+				rec.place = room
 				defer rec.giveUpSeat()
 				next.ServeHTTP(w, r)
 			default:
@@ -54,14 +53,20 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 	}
 }
 
-func seats(n int) chan struct{} {
+// places has as many places as it has room for; nil has no bound.
+type places chan struct{}
+
+// Leave implements place.
+func (c places) Leave() { <-c }
+
+func seats(n int) places {
 	if n < 0 {
 		return nil
 	}
-	return make(chan struct{}, n)
+	return make(places, n)
 }
 
 func exempt(r *http.Request) bool {
-	u, ok := apirequest.UserFrom(r.Context())
+	u, ok := userOf(r.Context())
 	return ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }

@@ -1,24 +1,145 @@
 package server
 
 import (
+	"context"
 	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-
-	"portico.dev/internal/request"
+	"k8s.io/apiserver/pkg/warning"
 )
 
-// ForLocal puts into a request's context what the library that serves the local groups looks for there: an audit
-// context (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without.
+// ForLocal gives a request's context what the library that serves the local groups looks for there: an audit context
+// (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without.
 func ForLocal(next http.Handler) http.Handler {
-	next = genericfilters.WithWarningRecorder(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := audit.WithAuditContext(r.Context())
-		audit.WithAuditID(ctx, types.UID(request.AuditID(ctx)))
-		ctx = apirequest.WithLatencyTrackers(ctx)
-		next.ServeHTTP(w, r.WithContext(ctx))
+		s, r := sceneOf(r)
+		s.local = newLocal(w, r)
+		next.ServeHTTP(w, r)
 	})
 }
+
+// local is what the library wants, in one piece. It is made for the library's sake in its own shape, so that a request
+// which the library serves costs one allocation in place of two dozen.
+type local struct {
+	latencies latencies
+	warnings  warnings
+}
+
+func newLocal(w http.ResponseWriter, r *http.Request) *local {
+	l := &local{warnings: warnings{writer: w, request: r}}
+	l.latencies.begin()
+	return l
+}
+
+// latencies are the library's trackers, of which its metrics read those of webhooks.
+type latencies struct {
+	apirequest.LatencyTrackers
+	of [11]latency
+}
+
+func (l *latencies) begin() {
+	t := &l.LatencyTrackers
+	for i, to := range [...]*apirequest.DurationTracker{
+		&t.MutatingWebhookTracker, &t.ValidatingWebhookTracker, &t.AuthenticationTracker, &t.AuthorizationTracker,
+		&t.APFQueueWaitTracker, &t.StorageTracker, &t.TransformTracker, &t.SerializationTracker, &t.ResponseWriteTracker,
+		&t.DecodeTracker, &t.ImpersonationTracker,
+	} {
+		*to = &l.of[i]
+	}
+	for _, parallel := range [...]int{1, 3, 4} { // as the library has it
+		l.of[parallel].longest = true
+	}
+}
+
+// latency is a sum of times, or the longest of them where several pass at once.
+type latency struct {
+	total   atomic.Int64
+	longest bool
+}
+
+// Track implements apirequest.DurationTracker.
+func (l *latency) Track(f func()) {
+	began := time.Now()
+	defer func() { l.TrackDuration(time.Since(began)) }()
+	f()
+}
+
+// TrackDuration implements apirequest.DurationTracker.
+func (l *latency) TrackDuration(d time.Duration) {
+	if !l.longest {
+		l.total.Add(int64(d))
+		return
+	}
+	for {
+		if was := l.total.Load(); was >= int64(d) || l.total.CompareAndSwap(was, int64(d)) {
+			return
+		}
+	}
+}
+
+// GetLatency implements apirequest.DurationTracker.
+func (l *latency) GetLatency() time.Duration { return time.Duration(l.total.Load()) }
+
+// warnings are the library's recorder, made with the first warning.
+type warnings struct {
+	writer  http.ResponseWriter
+	request *http.Request
+
+	once     sync.Once
+	recorder context.Context // has the library's
+}
+
+// AddWarning implements warning.Recorder.
+func (n *warnings) AddWarning(agent, text string) {
+	n.once.Do(func() {
+		keep := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { n.recorder = r.Context() })
+		genericfilters.WithWarningRecorder(keep).ServeHTTP(n.writer, n.request)
+	})
+	warning.AddWarning(n.recorder, agent, text)
+}
+
+// libraryEvents is the library's audit context, and what its event refers to.
+type libraryEvents struct {
+	audit.AuditContext
+	room room
+}
+
+// events is the library's audit context, made when somebody first asks for it: for what the local groups add to the event
+// of a request. It is nil for a request that is neither written down nor for them.
+func (s *scene) events() *audit.AuditContext {
+	t := &s.trail
+	if e := t.library.Load(); e != nil {
+		return &e.AuditContext
+	}
+	if t.auditor == nil && s.local == nil {
+		return nil
+	}
+	e := &libraryEvents{}
+	e.SetEventStage(auditinternal.StageResponseStarted) // as the library begins
+	audit.WithAuditID(&onlyEvents{events: &e.AuditContext}, types.UID(s.AuditID))
+	if t.auditor != nil {
+		if err := e.Init(t.config, t); err != nil {
+			return nil // a context can be initialized once, and this one is new
+		}
+	}
+	if !t.library.CompareAndSwap(nil, e) {
+		e = t.library.Load() // others were sooner
+	}
+	return &e.AuditContext
+}
+
+// onlyEvents is a context by which the library finds an audit context.
+type onlyEvents struct {
+	context.Context
+	events *audit.AuditContext
+}
+
+// Value implements context.Context.
+func (o *onlyEvents) Value(any) any { return o.events }

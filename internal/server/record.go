@@ -14,6 +14,7 @@ import (
 // that serves the request touches it.
 type record struct {
 	started      time.Time
+	ended        time.Time // zero: it has not, or nobody looked at the clock then
 	user         user.Info // who asked, before impersonation
 	credential   string    // the kind of it that was believed; empty: none was shown
 	impersonated user.Info // whom they act as, if anyone
@@ -27,9 +28,24 @@ type record struct {
 	failure  string // the sentence that the client was told when a backend failed it
 
 	long     bool            // it was found to be long-running, by its APIService or by being upgraded
-	leave    func()          // gives back its place among the requests served at once; nil: it has none
-	keeps    time.Duration   // how long it keeps that place once it was handed to a backend; then leave is safe to repeat
+	place    place           // its place among the requests served at once; nil: it has none
+	keeper   *keeper         // takes that place away after a while once it was handed to a backend; nil: at once
+	kept     kept            // by the keeper
 	draining context.Context // ends when long-running requests must
+}
+
+// place is a place among the requests that are served at once.
+type place interface {
+	// Leave gives it back. Where a keeper may call it too, it is safe to repeat.
+	Leave()
+}
+
+// end is when the request was over: what was noted, or now.
+func (rec *record) end() time.Time {
+	if rec.ended.IsZero() {
+		rec.ended = time.Now()
+	}
+	return rec.ended
 }
 
 // Attempted implements proxy.Witness.
@@ -45,21 +61,26 @@ func (rec *record) Lasts() { rec.long = true }
 
 // giveUpSeat lets another request in before this one is over.
 func (rec *record) giveUpSeat() {
-	if rec.leave != nil {
-		rec.leave()
-		rec.leave = nil
+	if rec.place != nil {
+		rec.place.Leave()
+		rec.place = nil
 	}
 }
 
 // handOver lets go of the seat while a backend serves the request: at once, unless those who give seats said otherwise.
-// What it returns is called when the request is over.
-func (rec *record) handOver(long bool) func() {
-	if rec.leave == nil || rec.keeps == 0 || long {
+// takeBack follows when the request is over.
+func (rec *record) handOver(long bool) {
+	if rec.place == nil || rec.keeper == nil || long {
 		rec.giveUpSeat()
-		return func() {}
+		return
 	}
-	later := time.AfterFunc(rec.keeps, rec.leave)
-	return func() { later.Stop() }
+	rec.keeper.keep(&rec.kept, rec.place)
+}
+
+func (rec *record) takeBack() {
+	if rec.keeper != nil {
+		rec.keeper.forget(&rec.kept)
+	}
 }
 
 type recordKey struct{}
@@ -104,12 +125,24 @@ func (w *response) answer(code int) {
 // and a writer that claims it would be believed.
 type hijackable struct{ *response }
 
-func observe(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *response) {
-	res := &response{ResponseWriter: w}
-	if _, ok := w.(http.Hijacker); ok && r.ProtoMajor == 1 {
-		return hijackable{res}, res
+// of makes w the response to w's client, and is how the chain sees it.
+func (w *response) of(to http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	w.ResponseWriter = to
+	if _, ok := to.(http.Hijacker); ok && r.ProtoMajor == 1 {
+		return hijackable{w}
 	}
-	return res, res
+	return w
+}
+
+// codeOf is what was answered by the writer of the chain, 0 for nothing and for any other writer.
+func codeOf(w http.ResponseWriter) int {
+	switch w := w.(type) {
+	case *response:
+		return w.code
+	case hijackable:
+		return w.code
+	}
+	return 0
 }
 
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }

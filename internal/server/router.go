@@ -35,6 +35,9 @@ type Router struct {
 	Local http.Handler
 	// Proxy serves the rest.
 	Proxy *proxy.Proxy
+	// Unknown, if set, is told that the backend of a route answered 404 where a collection is asked for: it may have another
+	// set of resources than it is known to have. It must not block.
+	Unknown func(route *apiservice.Route)
 	// Discovery serves /api, /apis and /apis/<group>.
 	Discovery http.Handler
 	// OpenAPI serves /openapi/.
@@ -93,7 +96,8 @@ func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice
 	named := isLong(info, route.Options.LongRunningSubresources)
 	// The backend has places of its own, and whoever waits for it waits there. With a seat among those of everybody
 	// besides, one backend that hangs would keep everybody out.
-	defer rec.handOver(named || request.LongRunning(info))()
+	rec.handOver(named || request.LongRunning(info))
+	defer rec.takeBack()
 	target := proxy.Target{
 		Backend: route.Backend, APIService: route.Name, Witness: rec,
 		RejectSendInitialEvents: route.Options.RejectSendInitialEvents,
@@ -107,6 +111,9 @@ func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice
 		r = r.WithContext(ctx)
 	}
 	s.Proxy.Serve(w, r, target)
+	if s.Unknown != nil && codeOf(w) == http.StatusNotFound && info != nil && info.IsResourceRequest && info.Name == "" {
+		s.Unknown(route)
+	}
 }
 
 func isLong(info *apirequest.RequestInfo, subresources []string) bool {

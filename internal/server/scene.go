@@ -7,28 +7,30 @@ import (
 	"sync/atomic"
 	"time"
 
-	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
 
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
 )
 
 // scene is the context of a request in the chain: what is known of it, the record that filters write to, and its deadline.
+// Contexts made from it may outlive the request, so that none is used again for another one.
 //
 // The deadline begins to cost something when somebody waits for it. A proxied request has a timer of its own (the proxy
 // takes the deadline back when the answer begins) and only wants to know when it is.
 type scene struct {
 	request.Facts
-	record record
+	record   record
+	response response
 
-	audited bool                         // events goes with the request
-	events  audit.AuditContext           // the library's, for what the local groups add
-	trail   trail                        // what is written down of the request
-	asked   *authorizer.AttributesRecord // what is asked of the authorizer, before impersonation; nil: not known yet
-	asking  authorizer.AttributesRecord  // room for it
+	trail  trail                        // what is written down of the request
+	local  *local                       // what the library wants that serves the local groups; nil: they do not serve it
+	asked  *authorizer.AttributesRecord // what is asked of the authorizer, before impersonation; nil: not known yet
+	asking authorizer.AttributesRecord  // room for it
 
 	deadline time.Time // zero: none
 	ended    atomic.Bool
@@ -44,39 +46,27 @@ type timedContext struct {
 
 type sceneKey struct{}
 
-// auditKey is the key of k8s.io/apiserver/pkg/audit.
-var auditKey = request.KeyOf(func(ctx context.Context) { audit.AuditContextFrom(ctx) })
-
-// withEvents is ctx with an audit context of the library: the one of the scene, or a new one.
-func withEvents(ctx context.Context) context.Context {
-	s, ok := ctx.Value(sceneKey{}).(*scene)
-	if !ok {
-		return audit.WithAuditContext(ctx)
-	}
-	s.audited = true
-	s.events.SetEventStage(auditinternal.StageResponseStarted) // as the library begins
-	return ctx
-}
-
-// sceneOf is the scene of r, and r with it when it had none.
-func sceneOf(r *http.Request) (*scene, *http.Request) {
-	if s, ok := r.Context().(*scene); ok {
-		return s, r
-	}
-	if s, ok := r.Context().Value(sceneKey{}).(*scene); ok {
-		return s, r
-	}
+// newScene is the scene of a request that begins, and the request with it. The context may belong to another request,
+// for which this one is made within the house; the scene of that one is not touched.
+func newScene(r *http.Request) (*scene, *http.Request) {
 	s := &scene{Facts: request.Facts{Context: r.Context()}}
 	return s, r.WithContext(s)
 }
 
-// ask is attributesOf with room of its own; a nil scene has none.
-func (s *scene) ask(ctx context.Context) (*authorizer.AttributesRecord, error) {
-	room := &authorizer.AttributesRecord{}
-	if s != nil {
-		room = &s.asking
+// sceneOf is the scene of r, and r with it when it had none.
+func sceneOf(r *http.Request) (*scene, *http.Request) {
+	if s, ok := sceneFrom(r.Context()); ok {
+		return s, r
 	}
-	return room, fillAttributes(ctx, room)
+	return newScene(r)
+}
+
+func sceneFrom(ctx context.Context) (*scene, bool) {
+	if s, ok := ctx.(*scene); ok { // nearly always
+		return s, true
+	}
+	s, ok := ctx.Value(sceneKey{}).(*scene)
+	return s, ok
 }
 
 // infoOf is apirequest.RequestInfoFrom, sooner.
@@ -85,6 +75,22 @@ func infoOf(ctx context.Context) (*apirequest.RequestInfo, bool) {
 		return s.Info, true
 	}
 	return apirequest.RequestInfoFrom(ctx)
+}
+
+// userOf is apirequest.UserFrom, likewise.
+func userOf(ctx context.Context) (user.Info, bool) {
+	if s, ok := ctx.(*scene); ok && s.User != nil {
+		return s.User, true
+	}
+	return apirequest.UserFrom(ctx)
+}
+
+// began is when the request came.
+func (s *scene) began() time.Time {
+	if s.Received.IsZero() {
+		return time.Now()
+	}
+	return s.Received
 }
 
 // until gives the scene its deadline, before it is passed on.
@@ -146,8 +152,15 @@ func (s *scene) Value(key any) any {
 		return s
 	case key == recordKey{}:
 		return &s.record
-	case key == auditKey && s.audited:
-		return &s.events
+	case key == libraryKeys.audit:
+		if events := s.events(); events != nil {
+			return events
+		}
+		return nil // never the one of another request
+	case key == libraryKeys.latencies && s.local != nil:
+		return &s.local.latencies.LatencyTrackers
+	case key == libraryKeys.warnings && s.local != nil:
+		return &s.local.warnings
 	case proxy.AsksForClient(key) && !s.deadline.IsZero():
 		return s.Context
 	}
@@ -158,3 +171,11 @@ func (s *scene) Value(key any) any {
 	}
 	return s.Facts.Value(key)
 }
+
+// libraryKeys are the keys of k8s.io/apiserver under which it looks for what it needs to serve the local groups.
+var libraryKeys = func() (keys struct{ audit, latencies, warnings any }) {
+	keys.audit = request.KeyOf(func(ctx context.Context) { audit.AuditContextFrom(ctx) })
+	keys.latencies = request.KeyOf(func(ctx context.Context) { apirequest.LatencyTrackersFrom(ctx) })
+	keys.warnings = request.KeyOf(func(ctx context.Context) { warning.AddWarning(ctx, "", "-") })
+	return keys
+}()

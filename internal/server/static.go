@@ -24,6 +24,8 @@ type StaticConfig struct {
 	Debts Debts
 	// JWKS and OpenIDConfiguration let others verify our service account tokens. Nil: not served.
 	JWKS, OpenIDConfiguration func() []byte
+	// Profiling serves /debug/pprof/. Default false.
+	Profiling bool
 }
 
 // Debts are listed, and given up one by one.
@@ -58,6 +60,9 @@ func NewStatic(c StaticConfig) http.Handler {
 	if c.JWKS != nil {
 		get("/openid/v1/jwks", document("application/jwk-set+json", c.JWKS))
 		get("/.well-known/openid-configuration", document("application/json", c.OpenIDConfiguration))
+	}
+	if c.Profiling {
+		profiles(m)
 	}
 	slices.Sort(paths)
 	m.Handle("/", jsonOf(func() any { return map[string][]string{"paths": paths} })).Methods(http.MethodGet, http.MethodHead)

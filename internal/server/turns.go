@@ -6,7 +6,6 @@ import (
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"portico.dev/internal/fairness"
@@ -24,11 +23,12 @@ const backendKeepsSeat = 250 * time.Millisecond
 // what it was taken for: by UID, since the names are an administrator's. A watch has a seat until its initial events are
 // out; other long-running requests have none, as upstream.
 func turnsFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler) http.Handler {
+	keeper := &keeper{after: backendKeepsSeat}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
 			info, _ := infoOf(ctx)
-			who, _ := apirequest.UserFrom(ctx)
+			who, _ := userOf(ctx)
 			watch := info.Verb == "watch"
 			if request.LongRunning(info) && !watch {
 				next.ServeHTTP(w, r)
@@ -42,7 +42,7 @@ func turnsFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler) h
 			}
 			defer turn.Leave()
 			rec := recordFrom(ctx)
-			rec.leave, rec.keeps = turn.Leave, backendKeepsSeat
+			rec.place, rec.keeper = turn, keeper
 			if watch {
 				defer f.Watching(r)()
 				r = r.WithContext(flowcontrol.WithInitializationSignal(ctx, turn))
@@ -59,8 +59,8 @@ var (
 )
 
 func tellTurn(h http.Header, t *fairness.Turn) {
-	if t.Schema != nil {
-		h[schemaHeader], h[levelHeader] = []string{string(t.Schema.UID)}, []string{string(t.Level.UID)}
+	if schema, level := t.Says(); schema != nil {
+		h[schemaHeader], h[levelHeader] = schema, level
 	}
 }
 

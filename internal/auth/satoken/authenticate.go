@@ -9,6 +9,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/auth/credential"
 	"portico.dev/internal/auth/jws"
@@ -27,6 +28,7 @@ const (
 // Nothing in it depends on the time or on live objects.
 type verdict struct {
 	claims *claims
+	user   user.Info // whom the claims name, nil when they are in disorder; nobody changes it
 	err    error
 }
 
@@ -47,7 +49,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	case v.err != nil:
 		return nil, false, fmt.Errorf("service account token: %w", v.err)
 	}
-	response, err := t.current(ctx, v.claims)
+	response, err := t.current(ctx, v)
 	if err != nil {
 		return nil, false, fmt.Errorf("service account token: %w", err)
 	}
@@ -64,6 +66,9 @@ func (t *Tokens) verified(token string) verdict {
 	}
 	c, err := t.verify(token)
 	v, until := verdict{claims: c, err: err}, time.Now().Add(rememberGood)
+	if err == nil && c.Validate() == nil {
+		v.user = c.user()
+	}
 	if err != nil {
 		until = time.Now().Add(rememberBad)
 	} else if end := c.Expires.Time().Add(jws.Leeway); end.Before(until) {
@@ -110,14 +115,9 @@ func (t *Tokens) verify(token string) (*claims, error) {
 }
 
 // current checks what changes: the clock, the audience that is asked for, and the live objects.
-func (t *Tokens) current(ctx context.Context, c *claims) (*authenticator.Response, error) {
-	validator := jwt.NewValidator(
-		jwt.WithLeeway(jws.Leeway),
-		jwt.WithExpirationRequired(),
-		jwt.WithIssuedAt(),
-		jwt.WithIssuer(t.issuer), // again, on what was verified
-	)
-	if err := validator.Validate(c); err != nil {
+func (t *Tokens) current(ctx context.Context, v verdict) (*authenticator.Response, error) {
+	c := v.claims
+	if err := t.validator.Validate(c); err != nil { // calls claims.Validate too
 		return nil, err
 	}
 	wanted, ok := authenticator.AudiencesFrom(ctx)
@@ -134,5 +134,5 @@ func (t *Tokens) current(ctx context.Context, c *claims) (*authenticator.Respons
 	if after := c.Kubernetes.WarnAfter; after != 0 && time.Now().After(after.Time()) {
 		t.stale()
 	}
-	return &authenticator.Response{Audiences: audiences, User: c.user()}, nil
+	return &authenticator.Response{Audiences: audiences, User: v.user}, nil
 }

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/golang-jwt/jwt/v5"
+
 	"portico.dev/internal/auth/briefly"
+	"portico.dev/internal/auth/jws"
 )
 
 // Config says who issues tokens, with which keys, and for whom.
@@ -38,6 +41,7 @@ type Tokens struct {
 	lookup    Lookup
 	extend    bool
 	stale     func()
+	validator *jwt.Validator // of what changes with the clock
 	// seen remembers verified signatures, and refusals, by the SHA-256 of the token.
 	seen *briefly.Memory[[sha256.Size]byte, verdict]
 }
@@ -62,6 +66,12 @@ func New(cfg Config) (*Tokens, error) {
 		stale:     cfg.Stale,
 		seen:      briefly.New[[sha256.Size]byte, verdict](rememberTokens),
 	}
+	t.validator = jwt.NewValidator(
+		jwt.WithLeeway(jws.Leeway),
+		jwt.WithExpirationRequired(),
+		jwt.WithIssuedAt(),
+		jwt.WithIssuer(t.issuer), // again, on what was verified
+	)
 	if t.stale == nil {
 		t.stale = func() {}
 	}

@@ -1,0 +1,209 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+
+	"portico.dev/internal/metrics"
+)
+
+// memory remembers each batch.
+type memory struct {
+	gate    chan struct{} // each batch waits for it; nil: none does
+	mu      sync.Mutex    // guards batches
+	batches [][]string
+}
+
+func (m *memory) send(_ context.Context, b *batch) (int, error) {
+	if m.gate != nil {
+		<-m.gate
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var events []string
+	for n := range b.ends {
+		events = append(events, string(b.event(n)))
+	}
+	m.batches = append(m.batches, events)
+	return len(b.ends), nil
+}
+
+func (m *memory) close() error { return nil }
+
+func (m *memory) said() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return fmt.Sprint(m.batches)
+}
+
+// running is a queue that runs until stop is called.
+func running(t *testing.T, s sink, b batching) (q *queue, m *metrics.Audit, stop func()) {
+	t.Helper()
+	m = metrics.NewAudit(prometheus.NewRegistry())
+	q = newQueue("log", s, b, m, zap.NewNop())
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := q.run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return q, m, func() { cancel(); wg.Wait() }
+}
+
+func offer(q *queue, events ...string) {
+	for _, e := range events {
+		q.offer([]byte(e + "\n"))
+	}
+}
+
+func TestTheLogIsWrittenAtOnceAndThenInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := &memory{}
+		q, _, stop := running(t, said, logBatching)
+		expect := func(when, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := said.said(); got != want {
+				t.Errorf("%s: %.300s, want %s", when, got, want)
+			}
+		}
+		offer(q, "a")
+		expect("an event that comes alone", "[[a]]")
+		time.Sleep(logPause / 4)
+		offer(q, "b", "c")
+		expect("soon after it", "[[a]]")
+		time.Sleep(logPause)
+		expect("after the pause", "[[a] [b c]]")
+		time.Sleep(10 * logPause)
+		offer(q, "d")
+		expect("alone again", "[[a] [b c] [d]]")
+		offer(q, "e", "f")
+		stop()
+		expect("what waited at the end", "[[a] [b c] [d] [e f]]")
+	})
+}
+
+func TestACompleteBatchDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, b := range map[string]batching{
+			"by number": {size: 3, wait: time.Hour}, "by bytes": {room: 30, wait: time.Hour},
+		} {
+			said := &memory{}
+			q, _, stop := running(t, said, b)
+			for n := range 9 {
+				offer(q, fmt.Sprintf("event-%d-", n)) // of nine bytes
+			}
+			synctest.Wait()
+			if got := len(said.batches); got != 3 {
+				t.Errorf("%s: %d batches without waiting: %v", name, got, said.batches)
+			}
+			offer(q, "event-9-")
+			synctest.Wait()
+			if got := len(said.batches); got != 3 {
+				t.Errorf("%s: one more did not wait: %v", name, said.batches)
+			}
+			stop()
+			if got := strings.Fields(said.said()); len(got) != 10 || len(said.batches) != 4 {
+				t.Errorf("%s: at the end %v", name, said.batches)
+			}
+		}
+	})
+}
+
+// What comes while batches are being sent is sent too, however many there were and without anything else coming.
+func TestNothingIsLeftBehindBatchesThatAreBeingSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := &memory{gate: make(chan struct{})}
+		q, _, stop := running(t, said, batching{size: 1})
+		offer(q, "a")
+		synctest.Wait() // it is being sent
+		offer(q, "b", "c", "d")
+		said.gate <- struct{}{}
+		synctest.Wait() // b is being sent, and two more are to follow
+		offer(q, "e")
+		close(said.gate)
+		synctest.Wait()
+		if got := said.said(); got != "[[a] [b] [c] [d] [e]]" {
+			t.Error(got)
+		}
+		stop()
+	})
+}
+
+// Whatever happens at one time, each event is written whole, once and in its order, or counted as lost.
+func TestEachEventIsWrittenOrCounted(t *testing.T) {
+	said := &memory{}
+	q, m, stop := running(t, said, batching{room: 1 << 10})
+	const writers, each = 8, 2000
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for n := range each {
+				offer(q, fmt.Sprintf("%d %d %s", w, n, strings.Repeat("x", n%97)))
+			}
+		})
+	}
+	wg.Wait()
+	stop()
+	offer(q, "after the end")
+	next := [writers]int{}
+	for _, batch := range said.batches {
+		for _, event := range batch {
+			var w, n int
+			if _, err := fmt.Sscanf(event, "%d %d", &w, &n); err != nil || n != next[w] || !strings.HasSuffix(event, strings.Repeat("x", n%97)) {
+				t.Fatalf("%q after %d events of its writer, %v", event, next[w], err)
+			}
+			next[w]++
+		}
+	}
+	written, dropped := testutil.ToFloat64(m.Written.WithLabelValues("log")), testutil.ToFloat64(m.Dropped.WithLabelValues("log"))
+	if written != writers*each || dropped != 1 {
+		t.Errorf("%v written, %v dropped", written, dropped)
+	}
+}
+
+// What is kept for reuse is little, and a queue that was emptied has all its room again.
+func TestTheRoomOfAQueueIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &slow{until: make(chan struct{})}
+		q, m, stop := running(t, h, logBatching)
+		line := bytes.Repeat([]byte("x"), atOnce/2)
+		offered := 0
+		for ; testutil.ToFloat64(m.Dropped.WithLabelValues("log")) == 0; offered++ {
+			q.offer(line)
+			synctest.Wait()
+		}
+		if q.bytes > maxQueued || q.bytes < maxQueued-2*atOnce {
+			t.Errorf("%d bytes wait", q.bytes)
+		}
+		close(h.until)
+		synctest.Wait()
+		stop()
+		if q.bytes != 0 || q.events != 0 || len(q.spare) > maxSpare {
+			t.Errorf("left: %d bytes, %d events, %d rooms", q.bytes, q.events, len(q.spare))
+		}
+		if n := testutil.ToFloat64(m.Written.WithLabelValues("log")); int(n) != offered-1 {
+			t.Errorf("%v written of %d", n, offered)
+		}
+	})
+}
+
+// slow takes everything, later.
+type slow struct{ until chan struct{} }
+
+func (s *slow) send(_ context.Context, b *batch) (int, error) {
+	<-s.until
+	return len(b.ends), nil
+}
+func (s *slow) close() error { return nil }

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	authnv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	auditlog "portico.dev/internal/audit"
+)
+
+// complete stands in for the library's LogRequestMetadata, which believes X-Forwarded-For, as anybody can send it, and
+// copies what this event alone has.
+func (t *trail) complete(e *auditinternal.Event, into *room) {
+	e.RequestReceivedTimestamp = metav1.NewMicroTime(t.scene.record.started)
+	if e.Stage == auditinternal.StageRequestReceived {
+		e.StageTimestamp = e.RequestReceivedTimestamp
+	}
+	asked := &t.scene.asking
+	e.Verb = asked.Verb
+	e.RequestURI = bounded(auditedURI(t.request.URL))
+	if agent := t.request.Header["User-Agent"]; len(agent) > 0 {
+		e.UserAgent = bounded(agent[0])
+	}
+	into.source[0] = hostOf(t.request.RemoteAddr)
+	e.SourceIPs = into.source[:]
+	if who := asked.User; who != nil && e.User.Username == "" {
+		e.User = userInfo(who)
+	}
+	if asked.ResourceRequest {
+		refer(e, asked, &into.object)
+	}
+	if e.ObjectRef != nil {
+		e.ObjectRef.Name = bounded(e.ObjectRef.Name)
+	}
+}
+
+func userInfo(who user.Info) authnv1.UserInfo {
+	info := authnv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
+	if extra := who.GetExtra(); len(extra) > 0 {
+		info.Extra = make(map[string]authnv1.ExtraValue, len(extra))
+		for key, values := range extra {
+			info.Extra[key] = values
+		}
+	}
+	return info
+}
+
+// refer names what the request is for. What a local handler found out about the object is kept.
+func refer(e *auditinternal.Event, a *authorizer.AttributesRecord, object *auditinternal.ObjectReference) {
+	if e.ObjectRef == nil {
+		*object = auditinternal.ObjectReference{}
+		e.ObjectRef = object
+	}
+	for _, part := range [...]struct {
+		to *string
+		is string
+	}{
+		{&e.ObjectRef.Namespace, a.Namespace}, {&e.ObjectRef.Name, a.Name},
+		{&e.ObjectRef.Resource, a.Resource}, {&e.ObjectRef.Subresource, a.Subresource},
+	} {
+		if part.is != "" {
+			*part.to = part.is
+		}
+	}
+	if a.APIVersion != "" {
+		e.ObjectRef.APIGroup, e.ObjectRef.APIVersion = a.APIGroup, a.APIVersion
+	}
+}
+
+// annotated is how many annotations are ours.
+const annotated = 7
+
+// annotate is in the order of the keys.
+func (t *trail) annotate(into *room) {
+	rec := &t.scene.record
+	into.annotations = [annotated]auditlog.Annotation{
+		{Key: "authorization.k8s.io/decision", Value: rec.decision},
+		{Key: "authorization.k8s.io/reason", Value: rec.reason},
+		{Key: "portico.dev/attempts", Value: attemptsOf(rec)},
+		{Key: "portico.dev/credential", Value: rec.credential},
+		{Key: "portico.dev/endpoint", Value: rec.endpoint},
+		{Key: "portico.dev/served-by", Value: rec.servedBy},
+		{Key: "portico.dev/upgraded", Value: upgradedOf(t.response)}, // the verb alone says get
+	}
+}
+
+func attemptsOf(rec *record) string {
+	if rec.attempts == 0 {
+		return ""
+	}
+	return strconv.Itoa(rec.attempts)
+}
+
+func upgradedOf(res *response) string {
+	if res.hijacked {
+		return "true"
+	}
+	return ""
+}
+
+// auditedParameters are the query parameters whose values say what was asked for. The values of others, such as the
+// commands of an exec or a token that a client puts where it does not belong, are left out.
+var auditedParameters = sets.New("labelSelector", "fieldSelector", "limit", "continue", "watch", "resourceVersion",
+	"resourceVersionMatch", "timeoutSeconds", "timeout", "allowWatchBookmarks", "sendInitialEvents", "pretty", "dryRun",
+	"fieldManager", "fieldValidation", "force", "propagationPolicy", "gracePeriodSeconds", "orphanDependents",
+	"includeObject", "container", "follow", "previous", "sinceSeconds", "tailLines", "stdin", "stdout", "stderr", "tty")
+
+func auditedURI(u *url.URL) string {
+	if u.RawQuery == "" {
+		return u.EscapedPath()
+	}
+	pairs := strings.Split(u.RawQuery, "&")
+	for i, pair := range pairs {
+		switch name, _, ok := strings.Cut(pair, "="); {
+		case auditedParameters.Has(name):
+		case ok:
+			pairs[i] = name + "=..."
+		default:
+			pairs[i] = "..." // a value without a name, perhaps
+		}
+	}
+	return u.EscapedPath() + "?" + strings.Join(pairs, "&")
+}

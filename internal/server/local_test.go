@@ -1,0 +1,114 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/warning"
+
+	"portico.dev/internal/request"
+)
+
+// What the library finds in a context of ours adds up times as its own does.
+func TestLatenciesAreTheLibrarys(t *testing.T) {
+	theirs, _ := apirequest.LatencyTrackersFrom(apirequest.WithLatencyTrackers(t.Context()))
+	var ours *apirequest.LatencyTrackers
+	ForLocal(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		ours, _ = apirequest.LatencyTrackersFrom(r.Context())
+	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	for i := range reflect.TypeFor[apirequest.LatencyTrackers]().NumField() {
+		told := []time.Duration{}
+		for _, trackers := range []*apirequest.LatencyTrackers{theirs, ours} {
+			d := reflect.ValueOf(trackers).Elem().Field(i).Interface().(apirequest.DurationTracker)
+			for _, took := range []time.Duration{2, 5, 3} {
+				d.TrackDuration(took)
+			}
+			told = append(told, d.GetLatency())
+			d.Track(func() { time.Sleep(time.Microsecond) })
+			if d.GetLatency() <= told[0] {
+				t.Error("what is tracked does not count")
+			}
+		}
+		if told[0] != told[1] {
+			t.Errorf("%s: %d, the library %d", reflect.TypeFor[apirequest.LatencyTrackers]().Field(i).Name, told[1], told[0])
+		}
+	}
+}
+
+func TestWarningsAreTheLibrarys(t *testing.T) {
+	warn := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, text := range []string{"once", "once", `say "so"`, strings.Repeat("long", 1000), strings.Repeat("more", 100), "\n"} {
+			warning.AddWarning(r.Context(), "", text)
+		}
+	})
+	var told [][]string
+	for _, h := range []http.Handler{genericfilters.WithWarningRecorder(warn), ForLocal(warn)} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		told = append(told, w.Header()["Warning"])
+	}
+	if len(told[0]) < 3 || !slices.Equal(told[0], told[1]) {
+		t.Errorf("%d warnings, the library tells %d: %.300q", len(told[1]), len(told[0]), told[1])
+	}
+}
+
+// A request that is made within the house for another one, with its context, is a request of its own.
+func TestARequestWithinARequestLeavesItsSceneAlone(t *testing.T) {
+	b := newBench("alice *")
+	var inner []string
+	served := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		inner = append(inner, factsOf(r.Context()))
+		audit.AddAuditAnnotation(r.Context(), "inner/said", "so")
+		NoteServedBy(r.Context(), "inner")
+	})
+	house := &user.DefaultInfo{Name: "house"}
+	within := []http.Handler{
+		NewInternalChain(house, b.config.Metrics, zap.NewNop(), ForLocal(served)),
+		NewInternalChain(house, b.config.Metrics, zap.NewNop(), served),
+	}
+	b.handler = func(w http.ResponseWriter, r *http.Request) {
+		audit.AddAuditAnnotation(r.Context(), "outer/said", "so")
+		NoteServedBy(r.Context(), "outer")
+		before := factsOf(r.Context())
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		for _, h := range within {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/nodes", nil))
+		}
+		if after := factsOf(r.Context()); after != before {
+			t.Errorf("%s became %s", before, after)
+		}
+		_, _ = io.WriteString(w, "served")
+	}
+	b.do(t, http.MethodGet, "/api/v1/pods", "Test-User: alice", "Audit-Id: outer")
+	if len(inner) != 2 || !strings.HasPrefix(inner[0], "nodes by house, id ") || strings.Contains(fmt.Sprint(inner), "outer") {
+		t.Errorf("inside: %q", inner)
+	}
+	if got := b.events[0]; got.Annotations["outer/said"] != "so" || got.Annotations["inner/said"] != "" || got.Annotations["portico.dev/served-by"] != "outer" {
+		t.Errorf("the event has %v", got.Annotations)
+	}
+}
+
+func factsOf(ctx context.Context) string {
+	info, _ := apirequest.RequestInfoFrom(ctx)
+	who, _ := apirequest.UserFrom(ctx)
+	id, known := audit.AuditIDFrom(ctx)
+	if known && id != types.UID(request.AuditID(ctx)) {
+		return fmt.Sprint("two ids: ", id, ", ", request.AuditID(ctx))
+	}
+	return info.Resource + " by " + who.GetName() + ", id " + request.AuditID(ctx)
+}

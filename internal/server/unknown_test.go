@@ -1,0 +1,54 @@
+package server
+
+import (
+	"net/http"
+	"testing"
+
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/transport"
+)
+
+func TestABackendThatDoesNotKnowACollectionIsTold(t *testing.T) {
+	const group = "/apis/up.example.com/v1"
+	for name, c := range map[string]struct {
+		method, target string
+		code           int
+		told           bool
+	}{
+		"a list of what is not there":     {http.MethodGet, group + "/namespaces/n/foos", 404, true},
+		"a creation of what is not there": {http.MethodPost, group + "/foos", 404, true},
+		"an object that is not there":     {http.MethodGet, group + "/namespaces/n/foos/x", 404, false},
+		"the group-version itself":        {http.MethodGet, group, 404, false},
+		"a list":                          {http.MethodGet, group + "/foos", 200, false},
+		"a refusal":                       {http.MethodGet, group + "/foos", 403, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench("alice *")
+			set := transport.New(transport.Options{})
+			t.Cleanup(set.Close)
+			route := &apiservice.Route{
+				GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",
+				Backend:   backendOf(t, set, "up", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.code) })),
+				Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
+			}
+			table := apiservice.NewTable([]*apiservice.Route{route}, true)
+			told := false
+			router := &Router{
+				Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{}),
+				Unknown: func(r *apiservice.Route) { told = r == route },
+			}
+			b.handler = router.ServeHTTP
+			if w := b.do(t, c.method, c.target, "Test-User: alice"); w.Code != c.code {
+				t.Fatalf("answered %d: %s", w.Code, w.Body)
+			}
+			if told != c.told {
+				t.Errorf("told: %v, want %v", told, c.told)
+			}
+		})
+	}
+}
