@@ -18,11 +18,17 @@ const (
 )
 
 // settling runs serve, and gives back the memory that only the start needed, or what came since: about 40 MiB of the
-// program's own pages, and the garbage of first lists and documents. Each time costs one collection.
+// program's own pages, and the garbage of first lists and documents. Each time costs one collection. Under load memory is
+// traded for time (resident.Headroom).
 func settling(ctx context.Context, log *zap.Logger, serve func(context.Context) error) error {
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan struct{})
+	roomy := make(chan struct{})
+	go func() {
+		defer close(roomy)
+		resident.Headroom(serving)
+	}()
 	go func() {
 		defer close(done)
 		for wait := settled; ; wait = again {
@@ -40,5 +46,6 @@ func settling(ctx context.Context, log *zap.Logger, serve func(context.Context) 
 	err := serve(ctx)
 	stop()
 	<-done
+	<-roomy
 	return err
 }

@@ -1,2 +1,3 @@
-// Package resident lets go of memory that only the start of a program needed.
+// Package resident is about how much memory stays: it lets go of what only the start of a program needed (GiveBack), and takes
+// more while there is load (Headroom).
 package resident
