@@ -72,6 +72,8 @@ type ClientOptions struct {
 	ServerName string
 	// Roots is the PEM bundle that the server's certificate must chain to. Nil: the system's.
 	Roots []byte
+	// Pool is what was made of Roots before, if it was.
+	Pool *x509.CertPool
 	// Insecure accepts any certificate. It exists because an APIService can ask for it (insecureSkipTLSVerify).
 	Insecure bool
 	// Certificate is what we present when asked. Nil: nothing.
@@ -85,14 +87,14 @@ func ClientConfig(o ClientOptions) (*tls.Config, error) {
 	c := &tls.Config{
 		ServerName:         o.ServerName,
 		MinVersion:         tls.VersionTLS12,
-		CipherSuites:       aeadSuites(),
-		NextProtos:         []string{"h2", "http/1.1"},
+		CipherSuites:       clientSuites,
+		NextProtos:         clientProtocols,
 		InsecureSkipVerify: o.Insecure, // only by insecureSkipTLSVerify, which has a condition and a metric
 	}
 	if o.HTTP1Only {
 		c.NextProtos = []string{"http/1.1"}
 	}
-	if o.Roots != nil {
+	if c.RootCAs = o.Pool; c.RootCAs == nil && o.Roots != nil {
 		certs, err := ParseBundle(o.Roots)
 		if err != nil {
 			return nil, fmt.Errorf("CA bundle: %w", err)
@@ -107,6 +109,12 @@ func ClientConfig(o ClientOptions) (*tls.Config, error) {
 	}
 	return c, nil
 }
+
+// What every client has in common; crypto/tls only reads it.
+var (
+	clientSuites    = aeadSuites()
+	clientProtocols = []string{"h2", "http/1.1"}
+)
 
 // aeadSuites are the TLS 1.2 suites with forward secrecy and authenticated encryption; TLS 1.3 has no others.
 func aeadSuites() []uint16 {

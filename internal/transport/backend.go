@@ -14,12 +14,11 @@ import (
 // Backend is an extension server as we reach it: one TLS identity and the endpoints that are said to have it.
 // It is safe for concurrent use.
 type Backend struct {
-	key      key
-	set      *Set
-	tls      *tls.Config // HTTP/2 and HTTP/1.1 offered
-	tlsHTTP1 *tls.Config // for upgrades
-	metrics  *metrics.Backend
-	budget   *budget
+	key     key
+	set     *Set
+	tls     *tls.Config // HTTP/2 and HTTP/1.1 offered
+	metrics *metrics.Backend
+	budget  *budget
 
 	silence  silence
 	inFlight atomic.Int64
@@ -32,17 +31,16 @@ type Backend struct {
 }
 
 func newBackend(s *Set, k key, spec Spec) (*Backend, error) {
-	config, err := pki.ClientConfig(clientOptions(spec, s.options.Certificate))
+	config, err := pki.ClientConfig(s.clientOptions(k, spec))
 	if err != nil {
 		return nil, err
 	}
 	b := &Backend{
-		key:      k,
-		set:      s,
-		tls:      config,
-		tlsHTTP1: clone(config, "http/1.1"),
-		metrics:  s.options.Metrics.For(k.name),
-		budget:   newBudget(s.options.MaxInFlight),
+		key:     k,
+		set:     s,
+		tls:     config,
+		metrics: s.options.Metrics.For(k.name),
+		budget:  newBudget(s.options.MaxInFlight),
 	}
 	b.silence.overdue = func() { b.notify(errOverdue) }
 	b.members.Store(&[]member{})

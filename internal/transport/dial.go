@@ -12,19 +12,18 @@ import (
 
 // dialer makes verified connections to one endpoint.
 type dialer struct {
-	address    string
-	guard      guard
-	dial, tls  time.Duration // timeouts
-	config     *tls.Config   // HTTP/2 and HTTP/1.1 offered
-	configOnly *tls.Config   // HTTP/1.1 only
-	notAfter   *atomic.Int64 // set to the expiry of the certificate last seen, in Unix seconds
+	address   string
+	guard     guard
+	dial, tls time.Duration // timeouts
+	config    *tls.Config   // HTTP/2 and HTTP/1.1 offered
+	notAfter  *atomic.Int64 // set to the expiry of the certificate last seen, in Unix seconds
 }
 
 // connect dials, and returns only after the other side proved who it is. Errors are *connectError.
 func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Conn, error) {
 	config := d.config
 	if http1Only {
-		config = d.configOnly
+		config = clone(d.config, "http/1.1")
 	}
 	raw, err := d.tcp(ctx)
 	if err != nil {

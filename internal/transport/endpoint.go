@@ -40,11 +40,10 @@ func newEndpoint(b *Backend, address string) *endpoint {
 			own:      o.OwnAddresses,
 			local:    net.InterfaceAddrs,
 		},
-		dial:       o.DialTimeout,
-		tls:        o.TLSTimeout,
-		config:     b.tls,
-		configOnly: b.tlsHTTP1,
-		notAfter:   &e.notAfter,
+		dial:     o.DialTimeout,
+		tls:      o.TLSTimeout,
+		config:   b.tls,
+		notAfter: &e.notAfter,
 	}
 	e.requests = newLane(e.dialer, o, &b.set.rounds, b.identity, e.dialled)
 	e.probes = newLane(e.dialer, o, &b.set.rounds, b.identity, e.dialled)

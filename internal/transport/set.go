@@ -115,10 +115,18 @@ func (s *Set) Close() {
 	s.rounds.close()
 }
 
-func clientOptions(spec Spec, certificate *pki.KeyPair) pki.ClientOptions {
-	o := pki.ClientOptions{ServerName: spec.ServerName, Insecure: spec.Insecure, Certificate: certificate}
-	if len(spec.CABundle) > 0 {
-		o.Roots = spec.CABundle
+// clientOptions are called with mu held.
+func (s *Set) clientOptions(k key, spec Spec) pki.ClientOptions {
+	o := pki.ClientOptions{ServerName: spec.ServerName, Insecure: spec.Insecure, Certificate: s.options.Certificate}
+	if k.system {
+		return o
+	}
+	o.Roots = spec.CABundle
+	for other, b := range s.backends { // a bundle that many have is kept once
+		if other.ca == k.ca && !other.system {
+			o.Pool = b.tls.RootCAs
+			break
+		}
 	}
 	return o
 }

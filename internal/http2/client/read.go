@@ -31,7 +31,7 @@ const maxNoise = 5000
 const usual = 8
 
 func (r *reader) begin(c *Conn) {
-	r.conn, r.in = c, wire.NewReader(r, nil)
+	r.conn, r.in = c, wire.NewReader(r)
 	r.block = wire.NewBlock(c.config.MaxHeaderBytes)
 	r.inflow = wire.NewInflow(connWindow)
 	r.head.begin(wire.Limits{Bytes: c.config.MaxHeaderBytes, Fields: maxFields})

@@ -64,7 +64,7 @@ func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState) *conn {
 	limit := s.c.MaxHeaderBytes + 320 // as net/http: room for what RFC 9113 counts of ten fields
 	c := &conn{
 		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(), local: nc.LocalAddr(),
-		in:      wire.NewReader(nc, nil),
+		in:      wire.NewReader(nc),
 		block:   wire.NewBlock(2 * limit),
 		decoder: wire.NewDecoder(wire.Limits{Bytes: limit, Fields: limit / 32}),
 		bounds:  newBounds(s.c.MaxConcurrentStreams),

@@ -288,7 +288,7 @@ func FuzzBlock(f *testing.F) {
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
-		b, r := wire.NewBlock(1<<20), wire.NewReader(&sent, nil)
+		b, r := wire.NewBlock(1<<20), wire.NewReader(&sent)
 		defer r.Close()
 		for {
 			f, err := r.Next()

@@ -10,15 +10,15 @@ type Encoder struct {
 	block []byte
 
 	seed    maphash.Seed
-	ring    [ringSize]entry
-	newest  uint32 // entries are numbered from 1; ring has number n at n%ringSize
-	count   uint32 // entries that are kept: the newest ones
-	size    uint32 // theirs, as RFC 7541, 4.1 counts
+	ring    []entry // grows with what is kept: most idle connections have few entries
+	newest  uint32  // entries are numbered from 1; ring has number n at n%len(ring)
+	count   uint32  // entries that are kept: the newest ones
+	size    uint32  // theirs, as RFC 7541, 4.1 counts
 	limit   uint32
-	least   uint32 // the smallest limit since the last block, which must be told as well
-	changed bool   // the limit is to be told
-	pairs   [ringSize]uint32
-	names   [ringSize]uint32
+	least   uint32   // the smallest limit since the last block, which must be told as well
+	changed bool     // the limit is to be told
+	pairs   []uint32 // by hash, as long as ring
+	names   []uint32
 }
 
 type entry struct{ name, value string }
@@ -27,7 +27,7 @@ func (e *entry) size() uint32 { return uint32(len(e.name) + len(e.value) + 32) }
 
 const (
 	maxTable  = 4096
-	ringSize  = maxTable / 32
+	firstRing = 16 // and doubled up to maxTable/32, which holds whatever the table may
 	keptBlock = 16 << 10
 )
 
@@ -41,6 +41,9 @@ func (e *Encoder) begin() {
 		e.block = nil
 	}
 	e.block = e.block[:0]
+	if e.ring == nil {
+		e.grow()
+	}
 	if !e.changed {
 		return
 	}
@@ -54,9 +57,10 @@ func (e *Encoder) begin() {
 // Field writes a field whose name is in lower case.
 func (e *Encoder) Field(name, value string) {
 	h := maphash.String(e.seed, name)
-	pair := &e.pairs[(h^maphash.String(e.seed, value)*3)%ringSize]
-	if f := e.at(*pair); f != nil && f.value == value && f.name == name {
-		e.number(0x80, 7, e.index(*pair))
+	both := e.both(h, value)
+	n := e.pairs[both%e.room()]
+	if f := e.at(n); f != nil && f.value == value && f.name == name {
+		e.number(0x80, 7, e.index(n))
 		return
 	}
 	if i, ok := staticPairs[[2]string{name, value}]; ok {
@@ -69,7 +73,25 @@ func (e *Encoder) Field(name, value string) {
 	}
 	e.literal(0x40, 6, h, name, value)
 	e.add(entry{name, value})
-	*pair, e.names[h%ringSize] = e.newest, e.newest
+	e.pairs[both%e.room()], e.names[h%e.room()] = e.newest, e.newest
+}
+
+func (e *Encoder) room() uint64 { return uint64(len(e.ring)) }
+
+// both is the hash of a name, of which h is the hash, and a value.
+func (e *Encoder) both(h uint64, value string) uint64 { return h ^ maphash.String(e.seed, value)*3 }
+
+// grow doubles the room for entries.
+func (e *Encoder) grow() {
+	old := e.ring
+	size := max(firstRing, 2*uint32(len(old)))
+	e.ring, e.pairs, e.names = make([]entry, size), make([]uint32, size), make([]uint32, size)
+	for n := e.newest - e.count + 1; n <= e.newest && e.count > 0; n++ {
+		f := old[n%uint32(len(old))]
+		e.ring[n%size] = f
+		h := maphash.String(e.seed, f.name)
+		e.pairs[e.both(h, f.value)%e.room()], e.names[h%e.room()] = n, n
+	}
 }
 
 // Once writes a field whose value will not come again, or must not be kept by compression (RFC 7541, 7.1.3).
@@ -80,7 +102,7 @@ func (e *Encoder) Once(name, value string) {
 func (e *Encoder) literal(kind byte, bits int, hash uint64, name, value string) {
 	index, ok := staticNames[name]
 	if !ok {
-		n := e.names[hash%ringSize]
+		n := e.names[hash%e.room()]
 		if f := e.at(n); f != nil && f.name == name {
 			index = e.index(n)
 		}
@@ -97,18 +119,21 @@ func (e *Encoder) at(n uint32) *entry {
 	if n == 0 || e.newest-n >= e.count {
 		return nil
 	}
-	return &e.ring[n%ringSize]
+	return &e.ring[n%uint32(len(e.ring))]
 }
 
 func (e *Encoder) index(n uint32) uint32 { return uint32(len(staticFields)) + 1 + e.newest - n }
 
 func (e *Encoder) add(f entry) {
 	e.evict(e.limit - f.size())
+	if e.count == uint32(len(e.ring)) {
+		e.grow()
+	}
 	e.newest++
 	if e.newest == 0 { // after four thousand million entries; 0 means none
 		e.newest, e.count, e.size = 0, 0, 0
 	}
-	e.ring[e.newest%ringSize] = f
+	e.ring[e.newest%uint32(len(e.ring))] = f
 	e.count++
 	e.size += f.size()
 }
@@ -116,7 +141,7 @@ func (e *Encoder) add(f entry) {
 // evict makes the table no larger than size.
 func (e *Encoder) evict(size uint32) {
 	for e.size > size {
-		oldest := &e.ring[(e.newest-e.count+1)%ringSize]
+		oldest := &e.ring[(e.newest-e.count+1)%uint32(len(e.ring))]
 		e.size -= oldest.size()
 		*oldest = entry{}
 		e.count--

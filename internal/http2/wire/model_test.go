@@ -35,7 +35,7 @@ type account struct {
 
 // read takes frames until all streams have ended.
 func (a *account) read(conn io.Reader, streams int) {
-	r := wire.NewReader(conn, nil)
+	r := wire.NewReader(conn)
 	defer r.Close()
 	block, decoder := wire.NewBlock(1<<20), wire.NewDecoder(wire.Limits{Bytes: 1 << 20, Fields: 100})
 	for ends := 0; ends < streams; {

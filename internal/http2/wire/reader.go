@@ -11,24 +11,25 @@ type Reader struct {
 	// Await is told of a frame whose payload is not all there yet. Nil: nobody is.
 	Await func(Type)
 
-	conn  io.Reader
-	small []byte  // the room that the connection keeps
-	large *[]byte // room for frames that do not fit; nil most of the time
-	from  int     // what was read and not yet given away is buf[from:to]
-	to    int
+	conn io.Reader
+	idle [idleRoom]byte // where the first bytes are awaited: most connections wait most of the time
+	lent *[]byte        // room of readRooms or frameRooms; nil: idle suffices
+	from int            // what was read and not yet given away is room()[from:to]
+	to   int
 }
 
-const smallRoom = 4 << 10
+const (
+	idleRoom = 256
+	readRoom = 4 << 10
+)
 
-// largeRooms are for frames of any size that we take.
-var largeRooms = sync.Pool{New: func() any { b := make([]byte, HeaderLen+MaxFrame); return &b }}
+var (
+	readRooms  = sync.Pool{New: func() any { b := make([]byte, readRoom); return &b }}
+	frameRooms = sync.Pool{New: func() any { b := make([]byte, HeaderLen+MaxFrame); return &b }} // for any frame that we take
+)
 
-// NewReader reads from conn, of which already was read before.
-func NewReader(conn io.Reader, already []byte) *Reader {
-	r := &Reader{conn: conn, small: make([]byte, max(smallRoom, len(already)))}
-	r.to = copy(r.small, already)
-	return r
-}
+// NewReader reads from conn.
+func NewReader(conn io.Reader) *Reader { return &Reader{conn: conn} }
 
 // ErrFrameTooLarge is a frame longer than we said that we take.
 var ErrFrameTooLarge = ConnError{FrameSizeError, "the frame is longer than allowed"}
@@ -73,10 +74,10 @@ func (r *Reader) Next() (Frame, error) {
 }
 
 func (r *Reader) room() []byte {
-	if r.large != nil {
-		return *r.large
+	if r.lent != nil {
+		return *r.lent
 	}
-	return r.small
+	return r.idle[:]
 }
 
 // need reads until n bytes are there.
@@ -99,28 +100,44 @@ func (r *Reader) need(n int) error {
 	return nil
 }
 
-// arrange makes room for n bytes in all: small room where that suffices.
+// arrange makes room for n bytes in all, and what is there its beginning. With nothing there, and little wanted, it is the
+// room that costs nothing.
 func (r *Reader) arrange(n int) {
-	old := r.room()
-	switch rest := old[r.from:r.to]; {
-	case r.large == nil && n > len(r.small):
-		r.large = largeRooms.Get().(*[]byte)
-		copy(*r.large, rest)
-	case r.large != nil && len(rest) < n && n <= len(r.small) && len(rest) <= len(r.small):
-		copy(r.small, rest)
-		largeRooms.Put(r.large)
-		r.large = nil
+	rest := r.room()[r.from:r.to]
+	switch old := r.lent; {
+	case len(rest) == 0 && n <= idleRoom:
+		r.lent = nil
+		giveRoom(old)
+	case n <= len(r.room()):
+		copy(r.room(), rest)
 	default:
-		copy(old, rest)
+		if r.lent = takeRoom(n); len(rest) > 0 {
+			copy(*r.lent, rest)
+		}
+		giveRoom(old)
 	}
-	r.from, r.to = 0, r.to-r.from
+	r.from, r.to = 0, len(rest)
+}
+
+func takeRoom(n int) *[]byte {
+	if n <= readRoom {
+		return readRooms.Get().(*[]byte)
+	}
+	return frameRooms.Get().(*[]byte)
+}
+
+func giveRoom(room *[]byte) {
+	switch {
+	case room == nil:
+	case len(*room) == readRoom:
+		readRooms.Put(room)
+	default:
+		frameRooms.Put(room)
+	}
 }
 
 // Close gives the room back. Nothing may be read after it.
 func (r *Reader) Close() {
-	if r.large != nil {
-		largeRooms.Put(r.large)
-		r.large = nil
-		r.from, r.to = 0, 0
-	}
+	giveRoom(r.lent)
+	r.lent, r.from, r.to = nil, 0, 0
 }

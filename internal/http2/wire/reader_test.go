@@ -21,7 +21,7 @@ func pattern(n int) []byte {
 	return p
 }
 
-var sizesAroundRooms = []int{0, 1, 8, 9, 4086, 4087, 4088, 4096, 4097, 8192, 16383, 16384, 0, 3, 16384, 16384, 1, 4000, 4000, 90}
+var sizesAroundRooms = []int{0, 1, 8, 9, 246, 247, 248, 256, 257, 4086, 4087, 4088, 4096, 4097, 8192, 16383, 16384, 0, 3, 16384, 16384, 1, 4000, 4000, 90}
 
 // pieces reads up to n bytes at once.
 type pieces struct {
@@ -51,7 +51,7 @@ func TestReaderGivesTheFramesHoweverTheyArrive(t *testing.T) {
 		for _, already := range []int{0, 5, 9, 4096, 5000, 20000} {
 			t.Run(name, func(t *testing.T) {
 				b := sent.Bytes()
-				r := wire.NewReader(read(bytes.NewReader(b[already:])), bytes.Clone(b[:already]))
+				r := wire.NewReader(io.MultiReader(bytes.NewReader(b[:already]), read(bytes.NewReader(b[already:]))))
 				defer r.Close()
 				for i, n := range sizesAroundRooms {
 					f, err := r.Next()
@@ -92,7 +92,7 @@ func TestReaderMeetsTheEnd(t *testing.T) {
 		{"the longest frame there is", []byte{0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1}, io.EOF, 0, wire.ErrFrameTooLarge},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := wire.NewReader(io.MultiReader(bytes.NewReader(test.input), iotest.ErrReader(test.end)), nil)
+			r := wire.NewReader(io.MultiReader(bytes.NewReader(test.input), iotest.ErrReader(test.end)))
 			defer r.Close()
 			for i := range test.frames {
 				if _, err := r.Next(); err != nil {
@@ -107,14 +107,14 @@ func TestReaderMeetsTheEnd(t *testing.T) {
 }
 
 func TestReaderHidesTheReservedBit(t *testing.T) {
-	r := wire.NewReader(bytes.NewReader([]byte{0, 0, 0, 0, 0, 0x80, 0, 0, 1}), nil)
+	r := wire.NewReader(bytes.NewReader([]byte{0, 0, 0, 0, 0, 0x80, 0, 0, 1}))
 	if f, err := r.Next(); err != nil || f.Stream != 1 {
 		t.Errorf("stream %d, %v", f.Stream, err)
 	}
 }
 
 func TestReaderSkipsThePreface(t *testing.T) {
-	r := wire.NewReader(iotest.OneByteReader(bytes.NewReader([]byte(wire.Preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"))), nil)
+	r := wire.NewReader(iotest.OneByteReader(bytes.NewReader([]byte(wire.Preface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"))))
 	if b, err := r.Skip(len(wire.Preface)); err != nil || string(b) != wire.Preface {
 		t.Fatalf("%q, %v", b, err)
 	}
@@ -130,7 +130,7 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte{0, 0x40, 1, 0x20, 0, 0, 0, 0, 1}, 1, 0)
 	f.Fuzz(func(t *testing.T, input []byte, piece, already int) {
 		already = max(0, min(already, len(input)))
-		r := wire.NewReader(pieces{bytes.NewReader(input[already:]), max(1, piece)}, bytes.Clone(input[:already]))
+		r := wire.NewReader(io.MultiReader(bytes.NewReader(input[:already]), pieces{bytes.NewReader(input[already:]), max(1, piece)}))
 		defer r.Close()
 		for rest := input; ; {
 			got, err := r.Next()
@@ -175,7 +175,7 @@ func TestReaderTellsOfFramesThatAreNotThere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			told := 0
-			r := wire.NewReader(test.read, nil)
+			r := wire.NewReader(test.read)
 			r.Await = func(k wire.Type) {
 				if told++; k != wire.Headers {
 					t.Errorf("of type %d", k)
