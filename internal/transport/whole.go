@@ -49,14 +49,8 @@ func within(ctx context.Context, f func() error) error {
 	}
 }
 
-// enders is a context that can be waited for without the costs of context.AfterFunc.
-type enders interface {
-	OnEnd(f func())
-	OffEnd() bool
-}
-
 func onEnd(ctx context.Context, f func()) (off func() bool) {
-	if e, ok := ctx.(enders); ok {
+	if e, ok := ctx.(client.Ender); ok {
 		e.OnEnd(f)
 		return e.OffEnd
 	}

@@ -6,8 +6,8 @@ import (
 	"portico.dev/internal/http2/wire"
 )
 
-// ender is a context that can be waited for without the costs of context.AfterFunc.
-type ender interface {
+// Ender is a context that can be waited for without the costs of context.AfterFunc.
+type Ender interface {
 	// OnEnd has f called when the context ends, or soon after. There is one f at a time.
 	OnEnd(f func())
 	// OffEnd takes f back, and reports whether it was not called.
@@ -16,7 +16,7 @@ type ender interface {
 
 // watch has the stream end with its context.
 func (s *stream) watch(ctx context.Context) {
-	if s.ender, _ = ctx.(ender); s.ender != nil {
+	if s.ender, _ = ctx.(Ender); s.ender != nil {
 		s.ender.OnEnd(s.leave)
 		return
 	}

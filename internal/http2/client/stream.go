@@ -21,7 +21,7 @@ type stream struct {
 	authority, path string
 	trailers        string // the names of its trailers
 	length          int64  // of its body, -1 when unknown
-	ender           ender
+	ender           Ender
 	unwatch         func() bool
 
 	// The reading goroutine's.
