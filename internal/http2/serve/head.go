@@ -99,7 +99,7 @@ func (h *head) valid() error {
 
 // header makes the header of the fields. All values are in one slice.
 func (h *head) header() http.Header {
-	header := make(http.Header, len(h.fields))
+	header := make(http.Header, len(h.fields)+10) // whoever carries the request on adds as many, and to grow costs more
 	values := make([]string, len(h.fields))
 	for i, f := range h.fields {
 		name := wire.Canonical(f.name)
