@@ -98,7 +98,12 @@ func TestAnswersOfServers(t *testing.T) {
 			b.answer(id, false, "content-length", "9")
 			b.tell(b.WriteData(id, false, []byte("abc")))
 			b.tell(b.WriteRSTStream(id, http2.ErrCodeCancel))
-		}), `200 OK | header Content-Length=["9"] | length 9 | body abc | then reset`, []string{}, ""},
+		}), "reset", []string{}, `200 OK | header Content-Length=["9"] | length 9 | body abc | then error`},
+		{"RST_STREAM within a long body", "GET", one(func(b *backend, id uint32) {
+			b.answer(id, false, "content-length", "99999")
+			b.tell(b.WriteData(id, false, []byte("abc")))
+			b.tell(b.WriteRSTStream(id, http2.ErrCodeCancel))
+		}), `200 OK | header Content-Length=["99999"] | length 99999 | body abc | then reset`, []string{}, ""},
 		{"REFUSED_STREAM", "GET", one(func(b *backend, id uint32) { b.tell(b.WriteRSTStream(id, http2.ErrCodeRefusedStream)) }), "refused", []string{}, ""},
 		{"REFUSED_STREAM after the head", "GET", one(func(b *backend, id uint32) {
 			b.answer(id, false)
@@ -165,11 +170,11 @@ func TestAnswersOfServers(t *testing.T) {
 		{"more than its length", "GET", one(func(b *backend, id uint32) {
 			b.answer(id, false, "content-length", "2")
 			b.tell(b.WriteData(id, true, []byte("abc")))
-		}), `200 OK | header Content-Length=["2"] | length 2 | then broken`, []string{"RST 1 PROTOCOL_ERROR"}, `200 OK | header Content-Length=["2"] | length 2 | body ab | then error`},
+		}), "broken", []string{"RST 1 PROTOCOL_ERROR"}, `200 OK | header Content-Length=["2"] | length 2 | body ab | then error`},
 		{"less than its length", "GET", one(func(b *backend, id uint32) {
 			b.answer(id, false, "content-length", "4")
 			b.tell(b.WriteData(id, true, []byte("abc")))
-		}), `200 OK | header Content-Length=["4"] | length 4 | then broken`, nil, `200 OK | header Content-Length=["4"] | length 4 | body abc | then error`},
+		}), "broken", nil, `200 OK | header Content-Length=["4"] | length 4 | body abc | then error`},
 		{"a length without a body", "GET", one(func(b *backend, id uint32) { b.answer(id, true, "content-length", "4") }), "broken", nil, `200 OK | header Content-Length=["4"] | length 4 | then error`},
 		{"two lengths", "GET", one(func(b *backend, id uint32) { b.answer(id, true, "content-length", "0", "content-length", "1") }), "broken", nil, `200 OK | header Content-Length=["0" "1"] | length -1`},
 		{"trailers that do not end the stream", "GET", one(func(b *backend, id uint32) {

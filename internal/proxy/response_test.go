@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,7 +211,7 @@ func TestA28BrokenBodies(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		})},
 		{"stream reset within a known length", handler(func(rw http.ResponseWriter, _ *http.Request) {
-			rw.Header().Set("Content-Length", "100")
+			rw.Header().Set("Content-Length", "100000")
 			_, _ = io.WriteString(rw, "short")
 			rw.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
@@ -239,6 +240,33 @@ func TestA28BrokenBodies(t *testing.T) {
 			}
 			eventually(t, 20*time.Second, "logged", func() bool { return w.logs.FilterMessage("response of a backend broke off").Len() == 2 })
 		})
+	}
+}
+
+// Of a short response nothing goes out before all of it is there: its client gets an error that says so.
+func TestA28BrokenShortResponse(t *testing.T) {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		w := newWorld(t, Config{}, transport.Options{})
+		var asked atomic.Int64
+		w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			rw.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(rw, "short")
+			rw.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})))
+		resp, err := w.client().Do(w.request(method, resource, strings.NewReader("{}")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusServiceUnavailable || err != nil || !strings.Contains(string(body), `"ConnectionLost"`) {
+			t.Errorf("%s: %s %s, %v", method, resp.Status, body, err)
+		}
+		if n := asked.Load(); method == http.MethodPost && n != 1 {
+			t.Errorf("a POST was sent %d times", n)
+		}
 	}
 }
 

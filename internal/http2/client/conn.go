@@ -49,6 +49,7 @@ type Conn struct {
 	out     *wire.Out
 	allowed atomic.Int64 // streams at a time
 	looks   atomic.Int64
+	held    atomic.Int64  // streams whose head waits; written with mu held
 	reads   atomic.Uint64 // counts those that brought something
 	full    atomic.Bool   // takes no more; written with mu held
 	ended   atomic.Bool   // likewise

@@ -31,6 +31,9 @@ func looks(d, every time.Duration) int { return max(1, int((d+every-1)/every)) }
 func (c *Conn) Look(idle bool) {
 	w := &c.watch
 	c.looks.Add(1)
+	if c.held.Load() > 0 {
+		c.release()
+	}
 	if w.turn++; w.turn >= w.late {
 		w.turn = 0
 		c.tooLate()
@@ -82,5 +85,20 @@ func (c *Conn) tooLate() {
 	c.mu.Unlock()
 	for _, s := range late {
 		s.fail(&Error{Late, errLate}, wire.Cancel)
+	}
+}
+
+// release has the heads go on that wait for the rest of a short response: it is slow.
+func (c *Conn) release() {
+	var slow []*stream
+	c.mu.Lock()
+	for _, s := range c.streams {
+		if s.held {
+			slow = append(slow, s)
+		}
+	}
+	c.mu.Unlock()
+	for _, s := range slow {
+		s.tell()
 	}
 }

@@ -95,8 +95,13 @@ func TestStreamsThatTheServerGivesUp(t *testing.T) {
 			_ = p.WriteRSTStream(id, http2.ErrCodeNo)
 		}, -1, "whole"},
 		{"no error without an answer", func(p *peer, id uint32) { _ = p.WriteRSTStream(id, http2.ErrCodeNo) }, Reset, ""},
-		{"the connection closes", func(p *peer, id uint32) {
+		{"the connection closes within a short response", func(p *peer, id uint32) {
 			p.headers(id, false, ":status", "200", "content-length", "10")
+			_ = p.WriteData(id, false, []byte("some"))
+			_ = p.nc.Close()
+		}, Lost, ""},
+		{"the connection closes within a long response", func(p *peer, id uint32) {
+			p.headers(id, false, ":status", "200", "content-length", "100000")
 			_ = p.WriteData(id, false, []byte("some"))
 			_ = p.nc.Close()
 		}, Lost, "some"},
@@ -521,4 +526,32 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 	<-ended
 	c.Wait()
+}
+
+// The head of a short response waits for the rest, but not for one that does not come.
+func TestSlowShortResponse(t *testing.T) {
+	rest := make(chan struct{})
+	c := connect(t, serve(t, nil, func(p *peer) {
+		id := p.request()
+		p.headers(id, false, ":status", "200", "content-length", "4")
+		<-rest
+		_ = p.WriteData(id, true, []byte("late"))
+		p.drain()
+	}))
+	s := send(c, newRequest(t, http.MethodGet, "/", nil))
+	wait(t, "the head is there", func() bool { return c.held.Load() == 1 })
+	select {
+	case <-s.done:
+		t.Fatal("the head did not wait")
+	default:
+	}
+	c.Look(false)
+	<-s.done
+	if s.err != nil || s.resp.ContentLength != 4 || c.held.Load() != 0 {
+		t.Fatalf("%+v, %v", s.resp, s.err)
+	}
+	close(rest)
+	if body := readAll(t, s.resp); body != "late" {
+		t.Errorf("body %q", body)
+	}
 }

@@ -32,6 +32,7 @@ type stream struct {
 	// Guarded by conn.mu.
 	id      uint32 // 0: not begun
 	told    bool   // there is a response or an error
+	held    bool   // there is the head of a response, which waits for the rest
 	over    bool   // nothing more comes
 	sent    bool   // the request is, to its end
 	err     *Error // why there is no response
@@ -163,6 +164,7 @@ func (s *stream) finish(why *Error) (first, ok bool) {
 	}
 	s.over = true
 	delete(c.streams, s.id)
+	s.unhold()
 	if first = !s.told; first {
 		s.told, s.err = true, why
 	}
@@ -202,6 +204,10 @@ func (s *stream) headers(h *head, end bool) error {
 		return nil
 	}
 	useless := s.response.Body == http.NoBody // an answer to HEAD has nothing else that is of use
+	if s.short() && !useless {
+		s.hold()
+		return nil
+	}
 	s.tell()
 	if useless {
 		s.fail(closedBody, wire.Cancel)
@@ -243,12 +249,39 @@ func (s *stream) trailing(h *head, end bool) error {
 	return nil
 }
 
+// maxHeld is the longest response whose head waits for the rest. Most of them come in the same breath: whoever waits is woken
+// once, and a server that dies in between has failed to answer, and did not cut an answer short that is on its way already.
+const maxHeld = 16 << 10
+
+// short reports, when the head is there, whether the response is short enough to wait for the rest.
+func (s *stream) short() bool { return s.rest >= 0 && s.rest <= maxHeld }
+
+// hold has the head of the response wait: until the rest is there, until the next Look at the most.
+func (s *stream) hold() {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !s.over {
+		s.held = true
+		c.held.Add(1)
+	}
+}
+
+// unhold is called with conn.mu held.
+func (s *stream) unhold() {
+	if s.held {
+		s.held = false
+		s.conn.held.Add(-1)
+	}
+}
+
 // tell has the caller go on: the head of the response is there.
 func (s *stream) tell() {
 	c := s.conn
 	c.mu.Lock()
 	told := s.told
 	s.told = true
+	s.unhold()
 	c.mu.Unlock()
 	if !told {
 		s.answered.Done()
