@@ -1,6 +1,7 @@
 package fairness_test
 
 import (
+	"runtime"
 	"testing"
 )
 
@@ -31,6 +32,22 @@ func BenchmarkSemaphore(b *testing.B) {
 				<-seats
 			default:
 			}
+		}
+	})
+}
+
+// What a turn costs a request that must wait: far more at once than there are seats.
+func BenchmarkQueuedTurn(b *testing.B) {
+	f := newWorld(b).fair(b, 100)
+	u := somebody("jane")
+	r, info := asked(b.Context(), u, "/apis/metrics.k8s.io/v1beta1/nodes/a")
+	b.ReportAllocs()
+	b.SetParallelism(128)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			turn := f.Enter(r, info, u)
+			runtime.Gosched()
+			turn.Leave()
 		}
 	})
 }

@@ -10,20 +10,13 @@ import (
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 )
 
-// sight is the library's gauges of a level. It integrates the demand for seats, and divides the seats by that.
-type sight struct {
-	requests fcmetrics.RatioedGaugePair
-	seats    fcmetrics.RatioedGauge
-	demand   fcmetrics.Gauge
-}
-
 // BeginConstruction implements fq.QueueSetFactory: it is how the library's controller makes a level.
 func (r *ranks) BeginConstruction(c fq.QueuingConfig, requests fcmetrics.RatioedGaugePair, seats fcmetrics.RatioedGauge, demand fcmetrics.Gauge) (fq.QueueSetCompleter, error) {
 	form, err := formOf(c)
 	if err != nil {
 		return nil, fmt.Errorf("queues of level %s: %w", c.Name, err)
 	}
-	return &completer{ranks: r, config: c, form: form, sight: &sight{requests: requests, seats: seats, demand: demand}}, nil
+	return &completer{ranks: r, config: c, form: form, sight: newSight(gauges{requests: requests, seats: seats, demand: demand})}, nil
 }
 
 // completer is what becomes of a level when its limit is known.
@@ -46,7 +39,7 @@ func (c *completer) Complete(d fq.DispatchingConfig) fq.QueueSet {
 		limit = exempt
 	}
 	l.change(c.form, limit)
-	seen := l.sight.Load()
+	seen := &l.sight.Load().gauges
 	seen.requests.RequestsWaiting.SetDenominator(float64(max(1, c.form.queues) * max(1, c.form.length)))
 	seen.requests.RequestsExecuting.SetDenominator(float64(d.ConcurrencyDenominator))
 	seen.seats.SetDenominator(float64(d.ConcurrencyDenominator))

@@ -3,6 +3,7 @@ package fairness
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	fq "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
 	"k8s.io/apiserver/pkg/util/shufflesharding"
@@ -26,12 +27,16 @@ type level struct {
 	form  atomic.Pointer[form]  // how requests queue
 	sight atomic.Pointer[sight] // who is told of seats
 
-	mu      sync.Mutex // guards the rest, and that someWait is set exactly while waiting is not 0
-	queues  []queue
-	waiting int
-	deals   int
-	robin   int
-	virtual float64 // the virtual start of what was seated last from a queue, in seat-seconds
+	waiters sync.Pool // of waiters that nobody is
+
+	mu         sync.Mutex // guards the rest, and that someWait is set exactly while waiting is not 0
+	queues     []queue
+	occupied   bitset // the queues in which somebody waits
+	waiting    int
+	deals      int
+	robin      int
+	virtual    float64   // the virtual start of what was seated last from a queue, in seat-seconds
+	dispatched time.Time // when the library's gauges were told of that
 }
 
 // form is how requests queue: not at all if there are no queues.
@@ -107,6 +112,7 @@ func (l *level) change(f *form, limit int64) {
 	for len(l.queues) < f.queues {
 		l.queues = append(l.queues, queue{})
 	}
+	l.occupied.grow(len(l.queues))
 	for n := len(l.queues); n > f.queues && l.queues[n-1].idle(); n-- {
 		l.queues = l.queues[:n-1]
 	}

@@ -28,7 +28,7 @@ func (l *level) get(t *testing.T, seats int64, flow uint64, patience time.Durati
 	if l.take(seats) {
 		return nil, true
 	}
-	w = &waiter{schema: "s", seats: seats, initial: float64(seats), work: float64(seats) * guess, seated: make(chan struct{})}
+	w = &waiter{schema: "s", seats: seats, initial: float64(seats), work: float64(seats) * guess, seated: make(chan struct{}, 1)}
 	if l.line(w, flow) == 0 {
 		return nil, false
 	}
@@ -146,7 +146,7 @@ func TestSharesOfASeat(t *testing.T) {
 	var waiters []*waiter
 	for at, n := range []int{600, 100, 100} {
 		for range n {
-			w := &waiter{seats: 1, initial: 1, work: guess, seated: make(chan struct{})}
+			w := &waiter{seats: 1, initial: 1, work: guess, seated: make(chan struct{}, 1)}
 			if l.line(w, flows[at]) == 0 || w.at != at {
 				t.Fatalf("it is not in queue %d: %+v", at, w)
 			}
@@ -182,8 +182,8 @@ func TestNobodyOvertakesWhoWaits(t *testing.T) {
 	if !l.take(2) {
 		t.Fatal("no seats")
 	}
-	wide := &waiter{seats: 3, initial: 3, work: 3 * guess, seated: make(chan struct{})}
-	narrow := &waiter{seats: 1, initial: 1, work: guess, seated: make(chan struct{})}
+	wide := &waiter{seats: 3, initial: 3, work: 3 * guess, seated: make(chan struct{}, 1)}
+	narrow := &waiter{seats: 1, initial: 1, work: guess, seated: make(chan struct{}, 1)}
 	l.line(wide, 0)
 	if l.take(1) {
 		t.Error("it overtook")

@@ -27,6 +27,15 @@ func TestWhatIsCountedHereIsWhatTheLibraryWouldCount(t *testing.T) {
 	watching := apirequest.WithRequestInfo(ctx, &apirequest.RequestInfo{Verb: "watch"})
 	fcmetrics.ObserveWorkEstimatedSeats(level, schema, 3)
 	ours.Estimated(3)
+	for _, n := range []int{7, 30} {
+		fcmetrics.ObserveQueueLength(ctx, level, schema, n)
+		fcmetrics.AddRequestsInQueues(ctx, level, schema, 1)
+		fcmetrics.AddSeatsInQueues(ctx, level, schema, 3)
+		ours.Queued(n, 3)
+	}
+	fcmetrics.AddRequestsInQueues(ctx, level, schema, -1)
+	fcmetrics.AddSeatsInQueues(ctx, level, schema, -3)
+	ours.LeftQueue(3)
 	for range 2 {
 		fcmetrics.AddRequestsExecuting(ctx, level, schema, 1)
 		fcmetrics.AddSeatConcurrencyInUse(level, schema, 3)
@@ -55,7 +64,7 @@ func TestWhatIsCountedHereIsWhatTheLibraryWouldCount(t *testing.T) {
 		theirs[f.GetName()] = slices.DeleteFunc(f.GetMetric(), func(m *dto.Metric) bool { return labelOf(m, "priority_level") != level })
 	}
 	families, err = reg.Gather()
-	if err != nil || len(families) != 6 {
+	if err != nil || len(families) != 9 {
 		t.Fatalf("%d families, %v", len(families), err)
 	}
 	for _, f := range families {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"time"
 
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 )
@@ -30,15 +31,31 @@ func (q *queue) bound() {
 	}
 }
 
-// waiter is a request in a queue, or from one. It belongs to the level's lock until seated is closed.
+// waiter is a request in a queue, or from one. It belongs to the level's lock until it is seated, and is used again.
 type waiter struct {
 	schema  string
 	seats   int64
-	initial float64 // seats while it is served
-	work    float64 // seat-seconds
-	virtual float64 // the level's, when it arrived
-	at      int     // its queue
-	seated  chan struct{}
+	initial float64       // seats while it is served
+	work    float64       // seat-seconds
+	virtual float64       // the level's, when it arrived
+	at      int           // its queue
+	seated  chan struct{} // has room for the one word that it gets
+
+	patience *time.Timer // nil: not made yet
+}
+
+// waiter is one that is in no queue.
+func (l *level) waiter() *waiter {
+	if w, ok := l.waiters.Get().(*waiter); ok {
+		return w
+	}
+	return &waiter{seated: make(chan struct{}, 1)}
+}
+
+// dismiss takes a waiter back that is in no queue, and has heard what there was to hear.
+func (l *level) dismiss(w *waiter) {
+	*w = waiter{seated: w.seated, patience: w.patience}
+	l.waiters.Put(w)
 }
 
 // line puts w into the shortest queue of its flow's hand, seats whom it can and returns how long the queue was then. It
@@ -61,6 +78,7 @@ func (l *level) line(w *waiter, flow uint64) (length int) {
 	w.virtual = l.virtual
 	q.waiters, q.work = append(q.waiters, w), q.work+w.work
 	q.bound()
+	l.occupied.set(w.at)
 	l.waiting++
 	length = len(q.waiters)
 	l.state.Or(someWait)
@@ -96,11 +114,11 @@ func (l *level) seatThoseWhoWait() {
 		}
 		l.robin = at
 		l.virtual = max(l.virtual, q.start)
-		l.drop(q, 0)
+		l.drop(at, 0)
 		q.seated++
 		q.start += w.work
 		q.bound()
-		close(w.seated)
+		w.seated <- struct{}{}
 	}
 }
 
@@ -109,34 +127,30 @@ func (l *level) seatThoseWhoWait() {
 func (l *level) next() int {
 	best, first := -1, math.Inf(1)
 	least, most := math.Inf(1), math.Inf(-1)
-	for i := range l.queues {
-		at := (l.robin + 1 + i) % len(l.queues)
+	for at := range l.occupied.from(l.robin + 1) {
 		q := &l.queues[at]
-		if len(q.waiters) == 0 {
-			continue
-		}
 		least, most = min(least, q.start), max(most, q.start)
 		if finish := q.start + q.waiters[0].work; finish < first {
 			best, first = at, finish
 		}
 	}
 	q := &l.queues[best]
-	underway := float64(q.seated) * guess
-	fcmetrics.SetDispatchMetrics(l.name, l.virtual, q.start, least, most, least-underway, most-underway)
+	if now := time.Now(); now.Sub(l.dispatched) >= tellEvery { // gauges of the latest dispatch: nobody sees each
+		l.dispatched = now
+		underway := float64(q.seated) * guess
+		fcmetrics.SetDispatchMetrics(l.name, l.virtual, q.start, least, most, least-underway, most-underway)
+	}
 	return best
 }
 
 // drop needs the lock.
-func (l *level) drop(q *queue, i int) {
+func (l *level) drop(at, i int) {
+	q := &l.queues[at]
 	q.work -= q.waiters[i].work
-	if i == 0 {
-		q.waiters[0] = nil
-		q.waiters = q.waiters[1:]
-	} else {
-		q.waiters = slices.Delete(q.waiters, i, i+1)
-	}
+	q.waiters = slices.Delete(q.waiters, i, i+1) // they are few, and the room is used again
 	if len(q.waiters) == 0 {
-		q.waiters, q.work = nil, 0
+		q.work = 0
+		l.occupied.clear(at)
 	}
 	if l.waiting--; l.waiting == 0 {
 		l.state.And(^someWait)
@@ -152,7 +166,7 @@ func (l *level) abandon(w *waiter) bool {
 	if i < 0 {
 		return false
 	}
-	l.drop(q, i)
+	l.drop(w.at, i)
 	l.seatThoseWhoWait() // who comes next may need fewer seats
 	return true
 }
@@ -165,6 +179,22 @@ func (l *level) served(w *waiter, seconds float64) {
 	q.seated--
 	q.start += (seconds - guess) * w.initial
 	q.bound()
+}
+
+// flow is one of a schema's flows: what it is told apart by, and its number.
+type flow struct {
+	distinguisher string
+	number        uint64
+}
+
+// flow is flowOf, which is asked for the same flow again and again.
+func (s *schema) flow(distinguisher string) uint64 {
+	f := s.latest.Load()
+	if f == nil || f.distinguisher != distinguisher {
+		f = &flow{distinguisher, flowOf(s.object.Name, distinguisher)}
+		s.latest.Store(f)
+	}
+	return f.number
 }
 
 // flowOf is the same for all requests of a flow, and nothing that a client can choose to meet another's queues.

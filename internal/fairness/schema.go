@@ -3,6 +3,7 @@ package fairness
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -21,8 +22,9 @@ type schema struct {
 	// What a response says of who was taken for what: shared, and never written to.
 	schemaUID, levelUID []string
 
-	by    flowcontrolv1.FlowDistinguisherMethodType // empty: one flow
-	rules []rule
+	latest *atomic.Pointer[flow]
+	by     flowcontrolv1.FlowDistinguisherMethodType // empty: one flow
+	rules  []rule
 }
 
 // rule takes a request if one of its subjects and one of its rules for resources, or for paths, does.
@@ -37,6 +39,7 @@ type rule struct {
 func compileSchema(s *flowcontrolv1.FlowSchema, of *flowcontrolv1.PriorityLevelConfiguration, l *level, m *metrics.Fairness) schema {
 	c := schema{
 		object: s, of: of, level: l, seen: m.Flow(of.Name, s.Name), schemaUID: []string{string(s.UID)}, levelUID: []string{string(of.UID)},
+		latest: new(atomic.Pointer[flow]),
 	}
 	if m := s.Spec.DistinguisherMethod; m != nil {
 		c.by = m.Type

@@ -69,7 +69,7 @@ const (
 func (t *Turn) enter(info *apirequest.RequestInfo, who user.Info) (refusal string) {
 	seats, level := int64(t.work.MaxSeats()), t.schema.level
 	if level.take(seats) {
-		t.sight.demand.Add(float64(seats))
+		t.sight.want(int(seats))
 		t.sit(0)
 		return seated
 	}
@@ -79,7 +79,7 @@ func (t *Turn) enter(info *apirequest.RequestInfo, who user.Info) (refusal strin
 	if !level.seize(seats) {
 		return noSeat
 	}
-	t.sight.demand.Add(float64(seats))
+	t.sight.want(int(seats))
 	t.sit(0)
 	return seated
 }
@@ -92,8 +92,9 @@ func (t *Turn) sit(waited time.Duration) {
 	if t.schema.level.limit.Load() != exempt {
 		t.schema.seen.Waited(true, waited)
 	}
-	t.sight.requests.RequestsExecuting.Add(1)
-	t.sight.seats.Add(float64(seats))
+	t.sight.executing.Add(1)
+	t.sight.seats.Add(int64(seats))
+	t.sight.changed(t.began)
 }
 
 // Leave gives the seat back. Only the first call does anything, and every call returns after that.
@@ -104,25 +105,29 @@ func (t *Turn) Leave() {
 		return
 	}
 	t.left = true
-	took := time.Since(t.began)
+	now := time.Now()
+	took := now.Sub(t.began)
 	t.schema.seen.Left(t.watch, took)
-	t.sight.requests.RequestsExecuting.Add(-1)
+	t.sight.executing.Add(-1)
 	if t.from != nil {
 		t.schema.level.served(t.from, took.Seconds())
+		t.schema.level.dismiss(t.from)
+		t.from = nil
 	}
 	if later := t.work.AdditionalLatency; later > 0 {
-		time.AfterFunc(later, t.stand) // what a write costs is not over when it is answered: watchers hear of it
+		time.AfterFunc(later, func() { t.stand(time.Now()) }) // what a write costs is not over when it is answered: watchers hear of it
 		return
 	}
-	t.stand()
+	t.stand(now)
 }
 
 // stand tells everybody that the seats are free.
-func (t *Turn) stand() {
+func (t *Turn) stand(now time.Time) {
 	seats := t.work.MaxSeats()
 	t.schema.seen.Stood(seats)
-	t.sight.seats.Add(-float64(seats))
-	t.sight.demand.Add(-float64(seats))
+	t.sight.seats.Add(int64(-seats))
+	t.sight.want(-seats)
+	t.sight.changed(now)
 	t.schema.level.giveBack(int64(seats))
 }
 

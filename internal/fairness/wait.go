@@ -7,7 +7,6 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 )
 
 // maxWait bounds how long any request waits for its turn, as upstream.
@@ -17,37 +16,34 @@ const maxWait = time.Minute
 func (t *Turn) queue(info *apirequest.RequestInfo, who user.Info) (refusal string) {
 	arrived := time.Now()
 	seats, initial := t.work.MaxSeats(), float64(t.work.InitialSeats)
-	w := &waiter{
-		schema: t.Schema.Name, seats: int64(seats), initial: initial, seated: make(chan struct{}),
-		work: initial*guess + float64(t.work.FinalSeats)*t.work.AdditionalLatency.Seconds(),
-	}
 	level := t.schema.level
-	length := level.line(w, flowOf(t.Schema.Name, distinguish(t.schema, info, who)))
+	w := level.waiter()
+	w.schema, w.seats, w.initial = t.Schema.Name, int64(seats), initial
+	w.work = initial*guess + float64(t.work.FinalSeats)*t.work.AdditionalLatency.Seconds()
+	length := level.line(w, t.schema.flow(distinguish(t.schema, info, who)))
 	if length == 0 {
+		level.dismiss(w)
 		return queueFull
 	}
-	fcmetrics.ObserveQueueLength(t.ctx, t.Level.Name, t.Schema.Name, length)
-	t.inQueue(1)
-	t.sight.demand.Add(float64(seats))
+	t.schema.seen.Queued(length, seats)
+	t.sight.waiting.Add(1)
+	t.sight.want(seats)
+	t.sight.changed(arrived)
 	in := w.wait(t.ctx, level, arrived)
-	t.inQueue(-1)
+	t.schema.seen.LeftQueue(seats)
+	t.sight.waiting.Add(-1)
 	waited := time.Since(arrived)
 	apirequest.TrackAPFQueueWaitLatency(t.ctx, waited)
 	if !in {
-		t.sight.demand.Add(-float64(seats))
+		t.sight.want(-seats)
+		t.sight.changed(time.Now())
+		level.dismiss(w)
 		t.schema.seen.Waited(false, waited)
 		return timeOut
 	}
 	t.from = w
 	t.sit(waited)
 	return seated
-}
-
-// inQueue counts the request among those that wait, or not any more.
-func (t *Turn) inQueue(n int) {
-	fcmetrics.AddRequestsInQueues(t.ctx, t.Level.Name, t.Schema.Name, n)
-	fcmetrics.AddSeatsInQueues(t.ctx, t.Level.Name, t.Schema.Name, n*t.work.MaxSeats())
-	t.sight.requests.RequestsWaiting.Add(float64(n))
 }
 
 // wait reports whether w was seated.
@@ -57,15 +53,24 @@ func (w *waiter) wait(ctx context.Context, l *level, arrived time.Time) bool {
 		return true
 	default:
 	}
-	patience := time.NewTimer(time.Until(until(ctx, arrived)))
-	defer patience.Stop()
+	patience := time.Until(until(ctx, arrived))
+	if w.patience == nil {
+		w.patience = time.NewTimer(patience)
+	} else {
+		w.patience.Reset(patience)
+	}
+	defer w.patience.Stop()
 	select {
 	case <-w.seated:
 		return true
 	case <-ctx.Done():
-	case <-patience.C:
+	case <-w.patience.C:
 	}
-	return !l.abandon(w)
+	if l.abandon(w) {
+		return false
+	}
+	<-w.seated
+	return true
 }
 
 // until is when a request that came then has waited long enough.

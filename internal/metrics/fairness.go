@@ -16,6 +16,9 @@ type Fairness struct {
 	admitted  *prometheus.CounterVec
 	waited    *prometheus.HistogramVec
 	executed  *prometheus.HistogramVec
+	length    *prometheus.HistogramVec
+	waiting   *prometheus.GaugeVec
+	wanted    *prometheus.GaugeVec
 }
 
 // NewFairness registers the metrics of turns on reg.
@@ -44,6 +47,16 @@ func NewFairness(reg prometheus.Registerer) *Fairness {
 		executed: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: prefix + "request_execution_seconds", Help: "Time with a seat.", Buckets: seconds,
 		}, flow("type"))),
+		length: register(reg, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: prefix + "request_queue_length_after_enqueue", Help: "Requests in a queue, with the one that has just joined it.",
+			Buckets: []float64{0, 10, 25, 50, 100, 250, 500, 1000},
+		}, flow())),
+		waiting: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: prefix + "current_inqueue_requests", Help: "Requests that wait in queues.",
+		}, flow())),
+		wanted: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: prefix + "current_inqueue_seats", Help: "Seats that requests in queues wait for.",
+		}, flow())),
 	}
 }
 
@@ -62,14 +75,15 @@ func (f *Fairness) Flow(level, schema string) *Flow {
 		admitted: sync.OnceValue(func() prometheus.Counter { return f.admitted.WithLabelValues(level, schema) }),
 		waited:   observer(f.waited, "true"), gaveUp: observer(f.waited, "false"),
 		regular: observer(f.executed, "regular"), watch: observer(f.executed, "watch"),
+		length: observer(f.length), waiting: gauge(f.waiting), wanted: gauge(f.wanted),
 	}
 }
 
 // Flow is the metrics of one flow schema, resolved once so that a request costs no look-up.
 type Flow struct {
-	estimated, waited, gaveUp, regular, watch func() prometheus.Observer
-	requests, seats                           func() prometheus.Gauge
-	admitted                                  func() prometheus.Counter
+	estimated, waited, gaveUp, regular, watch, length func() prometheus.Observer
+	requests, seats, waiting, wanted                  func() prometheus.Gauge
+	admitted                                          func() prometheus.Counter
 }
 
 // Estimated counts how many seats a request is said to need.
@@ -80,6 +94,19 @@ func (f *Flow) Seated(seats int) {
 	f.requests().Inc()
 	f.seats().Add(float64(seats))
 	f.admitted().Inc()
+}
+
+// Queued counts a request that joined a queue, which is now so long, to wait for seats.
+func (f *Flow) Queued(length, seats int) {
+	f.length().Observe(float64(length))
+	f.waiting().Inc()
+	f.wanted().Add(float64(seats))
+}
+
+// LeftQueue counts a request that does not wait any more.
+func (f *Flow) LeftQueue(seats int) {
+	f.waiting().Dec()
+	f.wanted().Add(-float64(seats))
 }
 
 // Waited is told how long a request waited, and whether it is served now.
