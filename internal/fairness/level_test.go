@@ -1,6 +1,7 @@
 package fairness
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -204,4 +205,26 @@ func TestNobodyOvertakesWhoWaits(t *testing.T) {
 	default:
 		t.Error("a seat is free, and who is next has none")
 	}
+}
+
+// dear is a context whose end nobody may wait for.
+type dear struct{ context.Context }
+
+func (d dear) Client() context.Context { return d.Context }
+func (d dear) Done() <-chan struct{}   { panic("somebody waits for the deadline") }
+
+func TestWhoQueuesWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
+	l := aLevel(t, 1, fq.QueuingConfig{Name: "client", DesiredNumQueues: 1, HandSize: 1, QueueLengthLimit: 10})
+	if !l.take(1) {
+		t.Fatal("no seat")
+	}
+	client, leave := context.WithCancel(t.Context())
+	w := l.waiter()
+	w.seats = 1
+	l.line(w, 0)
+	time.AfterFunc(time.Millisecond, leave)
+	if w.wait(dear{client}, l, time.Now()) || client.Err() == nil || l.waiting != 0 {
+		t.Error("it went on waiting, or was seated")
+	}
+	l.dismiss(w)
 }

@@ -46,6 +46,13 @@ func (t *Turn) queue(info *apirequest.RequestInfo, who user.Info) (refusal strin
 	return seated
 }
 
+// timed is a context with a deadline that it has for others. To wait for one costs a timer, and who queues gives up long
+// before the deadline by a timer of its own.
+type timed interface {
+	// Client ends when the client leaves.
+	Client() context.Context
+}
+
 // wait reports whether w was seated.
 func (w *waiter) wait(ctx context.Context, l *level, arrived time.Time) bool {
 	select {
@@ -60,6 +67,9 @@ func (w *waiter) wait(ctx context.Context, l *level, arrived time.Time) bool {
 		w.patience.Reset(patience)
 	}
 	defer w.patience.Stop()
+	if t, ok := ctx.(timed); ok {
+		ctx = t.Client()
+	}
 	select {
 	case <-w.seated:
 		return true

@@ -134,6 +134,9 @@ func (s *scene) Done() <-chan struct{} {
 	return s.timed().Done()
 }
 
+// Client is the context of the request without the deadline: it ends when the client leaves.
+func (s *scene) Client() context.Context { return s.Context }
+
 // Err implements context.Context.
 func (s *scene) Err() error {
 	if s.deadline.IsZero() {
