@@ -3,28 +3,41 @@ package server
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+// list is who left.
+type list struct {
+	mu  sync.Mutex // guards all: each look of the keeper has a goroutine of its own
+	all []string
+}
+
 type leaver struct {
-	left *[]string
+	left *list
 	name string
 }
 
-func (l leaver) Leave() { *l.left = append(*l.left, l.name) }
+func (l leaver) Leave() {
+	l.left.mu.Lock()
+	defer l.left.mu.Unlock()
+	l.left.all = append(l.left.all, l.name)
+}
 
 func TestAKeeperLetsGoInTheOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var left []string
+		var left list
 		q := &keeper{after: 100 * time.Millisecond}
 		all := make([]kept, 6)
 		expect := func(when string, want ...string) {
 			t.Helper()
 			synctest.Wait()
-			if !slices.Equal(left, want) {
-				t.Errorf("%s: %v left, want %v", when, left, want)
+			left.mu.Lock()
+			defer left.mu.Unlock()
+			if !slices.Equal(left.all, want) {
+				t.Errorf("%s: %v left, want %v", when, left.all, want)
 			}
 		}
 		for i := range all { // one each 20 ms
