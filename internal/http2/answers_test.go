@@ -1,6 +1,7 @@
 package http2_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -230,8 +231,9 @@ func TestAnswersOfServers(t *testing.T) {
 		}), "broken or late", nil, ""},
 		{"empty DATA without end", "GET", one(func(b *backend, id uint32) {
 			b.answer(id, false)
-			for range 100_000 {
-				if b.WriteData(id, false, nil) != nil {
+			many := bytes.Repeat([]byte{8: byte(id)}, 20_000) // one write each is no flood on a busy machine
+			for range 10 {
+				if _, err := b.conn.Write(many); err != nil {
 					return
 				}
 			}

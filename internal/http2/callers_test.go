@@ -89,7 +89,7 @@ func TestUploadsThroughSmallWindows(t *testing.T) {
 			for _, window := range []uint32{0, 1000, 65_535} {
 				t.Run(fmt.Sprintf("%s, %s, %d", c.name, kind, window), func(t *testing.T) {
 					t.Parallel()
-					address, _ := listenByHand(t, func(b *backend) { b.receive(window) })
+					address, _ := listenByHand(t, func(b *backend) { b.receive(window, c.late) })
 					rt := c.dial(t, address)
 					r := newRequest(t, "POST", body())
 					if got, want := asked(rt, r), fmt.Sprintf("200 OK | header Sum=[\"%x\"]", sha256.Sum256(data)); got != want {
@@ -101,8 +101,8 @@ func TestUploadsThroughSmallWindows(t *testing.T) {
 	}
 }
 
-// receive takes one request, gives windows byte by byte as it were, and finds what is more than it gave.
-func (b *backend) receive(window uint32) {
+// receive takes one request, gives windows byte by byte as it were, and finds what is more than it gave, and more than late.
+func (b *backend) receive(window uint32, late int64) {
 	b.settle(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window})
 	b.deaf = true
 	sum, stream, connection := sha256.New(), int64(window), int64(65_535)
@@ -124,7 +124,7 @@ func (b *backend) receive(window uint32) {
 			n := int64(f.Length)
 			sum.Write(f.Data())
 			stream, connection = stream-n, connection-n
-			if acked && (stream < 0 || connection < 0) {
+			if acked && (stream < -late || connection < 0) {
 				b.t.Errorf("the client sent %d and %d bytes too many", -stream, -connection)
 				return
 			}

@@ -3,12 +3,12 @@ package serve
 import (
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/wire"
 )
 
@@ -24,7 +24,7 @@ type conn struct {
 	raw    net.Conn // below TLS
 	tls    *tls.ConnectionState
 	remote string
-	local  net.Addr
+	home   handler.Home
 	out    *wire.Out
 
 	// The reader's.
@@ -63,7 +63,8 @@ const recently = 128
 func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState) *conn {
 	limit := s.c.MaxHeaderBytes + 320 // as net/http: room for what RFC 9113 counts of ten fields
 	c := &conn{
-		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(), local: nc.LocalAddr(),
+		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(),
+		home:    handler.Home{Local: nc.LocalAddr(), HTTP: s.c.HTTP},
 		in:      wire.NewReader(nc),
 		block:   wire.NewBlock(2 * limit),
 		decoder: wire.NewDecoder(wire.Limits{Bytes: limit, Fields: limit / 32}),
@@ -74,11 +75,7 @@ func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState) *conn {
 	}
 	c.each = c.head.add
 	c.in.Await = c.waits
-	var to io.Writer = nc
-	if below, ok := raw.(gatherer); ok {
-		to = gathering{nc, below}
-	}
-	c.out = wire.NewOut(to, 0, func(error) { c.cut() })
+	c.out = wire.NewOut(handler.Gathering(nc, raw), 0, func(error) { c.cut() })
 	return c
 }
 

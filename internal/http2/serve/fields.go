@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/wire"
 )
 
@@ -87,7 +88,7 @@ func (w *response) declare(name string) {
 
 // complete adds to the header what the handler left to the server. p is how the body begins, and all of it when end is set.
 func (w *response) complete(p []byte, end bool) {
-	if !bodyAllowed(w.status) {
+	if !handler.BodyAllowed(w.status) {
 		return
 	}
 	if w.length == "" && end && (len(p) > 0 || !w.head) {
@@ -118,7 +119,7 @@ func (w *opening) WriteFields(e *wire.Encoder) {
 		e.Once("content-length", w.length)
 	}
 	if !w.dated {
-		e.Once("date", w.st.conn.server.clock.date())
+		e.Once("date", w.st.conn.server.clock.Date())
 	}
 }
 

@@ -128,7 +128,7 @@ func (c *conn) request(id uint32, end, large bool) (*stream, error) {
 	}
 	st := &stream{conn: c, inflow: wire.NewInflow(int64(c.server.c.StreamWindow)), declared: -1, received: end, counted: true}
 	st.send.ID = id
-	st.life.conn = c
+	st.life.Begin(&c.home)
 	st.res.st = st
 	if err := st.address(h); err != nil {
 		return nil, err

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"portico.dev/internal/handler"
 )
 
 // Config is a server.
@@ -68,7 +70,7 @@ func (c Config) withDefaults() Config {
 type Server struct {
 	c     Config
 	pool  pool
-	clock clock
+	clock handler.Clock
 
 	mu      sync.Mutex // guards what follows
 	conns   map[*conn]struct{}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"runtime"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/wire"
 )
 
@@ -15,7 +16,7 @@ type stream struct {
 	conn    *conn
 	req     http.Request
 	url     url.URL
-	life    life
+	life    handler.Life
 	body    body
 	res     response
 	send    wire.Sender
@@ -76,7 +77,7 @@ func (c *conn) credit(st *stream, n int) error {
 func (st *stream) abort(why error) (sent bool) {
 	sent = st.conn.out.Abort(&st.send, why)
 	st.body.Fail(why)
-	st.life.end()
+	st.life.End()
 	return sent
 }
 
@@ -137,8 +138,8 @@ func (c *conn) breakStream(why wire.StreamError) error {
 
 // kill resets a stream because of something on our side.
 func (st *stream) kill(code wire.Code, why error) {
-	sent := st.abort(why)
-	if st.conn.forget(st, true) && !sent {
+	known := st.conn.forget(st, true) // first: a handler that fails to write forgets the stream too, and resets nothing
+	if sent := st.abort(why); known && !sent {
 		_ = st.conn.out.Reset(st.send.ID, code)
 	}
 }
@@ -154,7 +155,7 @@ func (st *stream) run(w *worker) {
 		}
 		st.done(w)
 	}()
-	if !st.life.over.Load() {
+	if !st.life.Over() {
 		h := st.serving
 		if h == nil {
 			h = st.conn.server.c.Handler
@@ -167,7 +168,7 @@ func (st *stream) run(w *worker) {
 
 // panicked is told of a panic in the handler; nil is a goroutine that was ended by runtime.Goexit.
 func (st *stream) panicked(p any) {
-	st.life.end()
+	st.life.End()
 	st.kill(wire.InternalError, errPanicked)
 	if p != nil && p != http.ErrAbortHandler {
 		stack := make([]byte, 64<<10)
@@ -178,7 +179,7 @@ func (st *stream) panicked(p any) {
 
 // finish sends what is left of the answer.
 func (st *stream) finish() {
-	st.life.end()
+	st.life.End()
 	c := st.conn
 	c.mu.Lock()
 	c.uncount(st) // the client may begin another one as soon as it sees the end of this one

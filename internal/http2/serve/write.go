@@ -3,6 +3,8 @@ package serve
 import (
 	"net/http"
 	"sync"
+
+	"portico.dev/internal/handler"
 )
 
 // What a handler writes is kept while it is little: the whole of a small answer is sent with its header.
@@ -101,7 +103,7 @@ func (w *response) mayWrite(n int) error {
 	if w.status == 0 {
 		w.writeHeader(http.StatusOK)
 	}
-	if !bodyAllowed(w.status) {
+	if !handler.BodyAllowed(w.status) {
 		return http.ErrBodyNotAllowed
 	}
 	w.wrote += int64(n)
@@ -109,8 +111,4 @@ func (w *response) mayWrite(n int) error {
 		return http.ErrContentLength
 	}
 	return nil
-}
-
-func bodyAllowed(status int) bool {
-	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }

@@ -1,4 +1,4 @@
-package serve
+package handler
 
 import (
 	"net/http"
@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// clock is the date as headers have it, made once a second.
-type clock struct{ last atomic.Pointer[dated] }
+// Clock is the date as headers have it, made once a second.
+type Clock struct{ last atomic.Pointer[dated] }
 
 type dated struct {
 	second int64
 	text   string
 }
 
-// date is the value of the header Date.
-func (c *clock) date() string {
+// Date is the value of the header Date.
+func (c *Clock) Date() string {
 	now := time.Now()
 	second := now.Unix()
 	if d := c.last.Load(); d != nil && d.second == second {

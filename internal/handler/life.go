@@ -1,18 +1,27 @@
-package serve
+package handler
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// life is the context of a request. It ends with the stream, and when the handler has returned.
+// Home is what requests of a connection find in their contexts.
+type Home struct {
+	Local net.Addr     // under http.LocalAddrContextKey
+	HTTP  *http.Server // under http.ServerContextKey. Nil: nothing
+}
+
+// Life is the context of a request. It ends when the client does not want the answer any more, and when the handler has
+// returned.
 //
-// It is a type of our own because most requests end without anybody having waited for it: then nothing is made for it.
-type life struct {
-	conn *conn
+// It is a type of our own because most requests end without anybody having waited for it: then nothing is made for it. Its
+// zero value is a life, of nowhere.
+type Life struct {
+	home *Home
 	over atomic.Bool
 
 	mu     sync.Mutex // guards what follows
@@ -28,13 +37,19 @@ type wish struct {
 	granted        bool // or withdrawn
 }
 
-var _ context.Context = (*life)(nil)
+var _ context.Context = (*Life)(nil)
+
+// Begin says where l is lived. It is called before anything else.
+func (l *Life) Begin(h *Home) { l.home = h }
+
+// Over reports whether l has ended.
+func (l *Life) Over() bool { return l.over.Load() }
 
 // Deadline implements context.Context.
-func (l *life) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (l *Life) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Err implements context.Context.
-func (l *life) Err() error {
+func (l *Life) Err() error {
 	if l.over.Load() {
 		return context.Canceled
 	}
@@ -42,7 +57,7 @@ func (l *life) Err() error {
 }
 
 // Done implements context.Context.
-func (l *life) Done() <-chan struct{} {
+func (l *Life) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done == nil {
@@ -55,13 +70,16 @@ func (l *life) Done() <-chan struct{} {
 }
 
 // Value implements context.Context.
-func (l *life) Value(key any) any {
+func (l *Life) Value(key any) any {
+	if l.home == nil {
+		return nil
+	}
 	switch key {
 	case http.LocalAddrContextKey:
-		return l.conn.local
+		return l.home.Local
 	case http.ServerContextKey:
-		if s := l.conn.server.c.HTTP; s != nil {
-			return s
+		if l.home.HTTP != nil {
+			return l.home.HTTP
 		}
 	}
 	return nil
@@ -69,7 +87,7 @@ func (l *life) Value(key any) any {
 
 // AfterFunc has f called on a goroutine of its own when the life ends. Package context asks for it, and then needs no
 // goroutine that waits.
-func (l *life) AfterFunc(f func()) (stop func() bool) {
+func (l *Life) AfterFunc(f func()) (stop func() bool) {
 	w := &wish{f: f}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +103,7 @@ func (l *life) AfterFunc(f func()) (stop func() bool) {
 	return func() bool { return l.withdraw(w) }
 }
 
-func (l *life) withdraw(w *wish) bool {
+func (l *Life) withdraw(w *wish) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.granted {
@@ -103,7 +121,8 @@ func (l *life) withdraw(w *wish) bool {
 	return true
 }
 
-func (l *life) end() {
+// End ends l. It may be called again.
+func (l *Life) End() {
 	if l.over.Load() {
 		return
 	}

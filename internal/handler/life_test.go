@@ -1,4 +1,4 @@
-package serve
+package handler
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 // Whoever finds the end finds the reason: package context panics otherwise, and takes the process with it.
 func TestALifeThatHasEndedHasAnError(t *testing.T) {
 	for range 20_000 {
-		l := &life{}
+		l := &Life{}
 		var looking atomic.Bool
 		found := make(chan error)
 		go func() {
@@ -31,7 +31,7 @@ func TestALifeThatHasEndedHasAnError(t *testing.T) {
 		for !looking.Load() {
 			runtime.Gosched()
 		}
-		l.end()
+		l.End()
 		if err := <-found; err != context.Canceled {
 			t.Fatalf("a context that is done has the error %v", err)
 		}
