@@ -5,56 +5,41 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/http"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// acceptor gets connections through TLS before anybody sees them, because only then is it known whether they speak
-// HTTP/2, which serve does, or HTTP/1.1, which is read through a framedConn and goes to net/http.
+// acceptor gets connections through TLS, because only then is it known which protocol they speak, and has them served.
 type acceptor struct {
-	net.Listener
-	config *tls.Config
-	limits limits
-	http2  func(*tls.Conn) // serves a connection to its end
-	conns  chan net.Conn
-	failed chan error
+	listener net.Listener
+	config   *tls.Config
+	limits   limits
+	// http1 and http2 serve a connection to its end. hijacked is called when it becomes one of another protocol.
+	http1  func(c *tls.Conn, hijacked func())
+	http2  func(c *tls.Conn)
 	living context.Context // ends with Close
-	close  func() error
+	close  func()
 	wait   sync.WaitGroup // handshakes
-	served sync.WaitGroup // connections that http2 has
+	served sync.WaitGroup // connections
 }
 
-func newAcceptor(l net.Listener, config *tls.Config, m limits, http2 func(*tls.Conn)) *acceptor {
-	a := &acceptor{Listener: l, config: config, limits: m, http2: http2, conns: make(chan net.Conn), failed: make(chan error, 1)}
+func newAcceptor(l net.Listener, config *tls.Config, m limits, http1 func(*tls.Conn, func()), http2 func(*tls.Conn)) *acceptor {
+	a := &acceptor{listener: l, config: config, limits: m, http1: http1, http2: http2}
 	living, end := context.WithCancel(context.Background())
 	a.living = living
-	a.close = sync.OnceValue(func() error {
+	a.close = sync.OnceFunc(func() {
 		end()
-		err := l.Close()
+		_ = l.Close() // Run has its error, or there is none
 		a.wait.Wait()
-		return err
 	})
-	a.wait.Go(a.run)
 	return a
 }
 
-// Accept implements net.Listener.
-func (a *acceptor) Accept() (net.Conn, error) {
-	select {
-	case c := <-a.conns:
-		return c, nil
-	case err := <-a.failed:
-		a.failed <- err // for whoever asks again
-		return nil, err
-	}
-}
+// Close takes no more connections, and returns when every handshake has ended. Connections go on.
+func (a *acceptor) Close() { a.close() }
 
-// Close implements net.Listener. It returns when every handshake has ended. Connections go on.
-func (a *acceptor) Close() error { return a.close() }
-
-// Ended returns when every connection over HTTP/2 has ended, which is for others to bring about, or ctx has.
+// Ended returns when every connection has ended, which is for others to bring about, or ctx has.
 func (a *acceptor) Ended(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() { // outlives ctx when a handler does
@@ -69,18 +54,21 @@ func (a *acceptor) Ended(ctx context.Context) error {
 	}
 }
 
-func (a *acceptor) run() {
+// Run accepts connections until Close, or until the listener fails.
+func (a *acceptor) Run() error {
 	var pause time.Duration
 	for {
-		conn, err := a.Listener.Accept()
+		conn, err := a.listener.Accept()
 		if err == nil {
 			pause = 0
 			a.wait.Go(func() { a.handshake(conn) })
 			continue
 		}
-		if a.living.Err() != nil || !tooManyFiles(err) {
-			a.failed <- err
-			return
+		if a.living.Err() != nil {
+			return nil
+		}
+		if !tooManyFiles(err) {
+			return err
 		}
 		// Out of file descriptors: others will close theirs. Attack row D9.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
@@ -102,40 +90,14 @@ func (a *acceptor) handshake(raw net.Conn) {
 		_ = raw.Close()
 		return
 	}
-	state := conn.ConnectionState()
-	if state.NegotiatedProtocol == "h2" {
-		a.served.Go(func() { a.http2(conn) }) // with a stack that no handshake has made large
+	// Goroutines of their own, with stacks that no handshake has made large.
+	if conn.ConnectionState().NegotiatedProtocol == "h2" {
+		a.served.Go(func() { a.http2(conn) })
 		return
 	}
-	select {
-	case a.conns <- &framedConn{Conn: conn, state: state, below: below}:
-	case <-a.living.Done():
-		_ = raw.Close()
-	}
+	a.served.Go(func() { a.http1(conn, func() { below.patient.Store(true) }) })
 }
 
 func tooManyFiles(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
-}
-
-type connKey struct{}
-
-// withConn remembers the connection, for withTLS.
-func withConn(ctx context.Context, c net.Conn) context.Context {
-	if f, ok := c.(*framedConn); ok {
-		return context.WithValue(ctx, connKey{}, f)
-	}
-	return ctx
-}
-
-// withTLS gives requests of a framedConn the TLS state that net/http only takes from a *tls.Conn.
-func withTLS(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.TLS == nil {
-			if f, ok := r.Context().Value(connKey{}).(*framedConn); ok {
-				r.TLS = &f.state
-			}
-		}
-		next.ServeHTTP(w, r)
-	})
 }

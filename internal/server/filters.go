@@ -77,10 +77,6 @@ func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 				refuse(w, r, "path", apierrors.NewBadRequest(err.Error()))
 				return
 			}
-			if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
-				// framedConn does not follow chunks: whatever comes behind them on this connection is not read as a request.
-				w.Header().Set("Connection", "close")
-			}
 			next.ServeHTTP(w, r)
 		})
 	}

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"portico.dev/internal/http1"
 	"portico.dev/internal/http2/serve"
 	"portico.dev/internal/pki"
 )
@@ -283,12 +284,17 @@ func serveWithFewDescriptors() {
 		fmt.Println(err)
 		return
 	}
-	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits, serve.New(serve.Config{}).Serve)
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })}
-	go func() { _ = s.Serve(a) }()
+	s := http1.New(http1.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })})
+	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits, s.Serve, serve.New(serve.Config{}).Serve)
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run() }()
 	fmt.Println(listener.Addr(), base64.StdEncoding.EncodeToString(authority.PEM()))
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	_ = s.Close()
+	a.Close()
+	s.Close()
+	if err := <-ended; err != nil {
+		fmt.Println("accept:", err)
+	}
 }
 
 func TestD9FileDescriptorsRunOut(t *testing.T) {

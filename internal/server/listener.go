@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/http1"
 	"portico.dev/internal/http2/serve"
 	"portico.dev/internal/proxy"
 )
@@ -23,7 +24,7 @@ type Config struct {
 	Handler  http.Handler
 	Health   *Health
 	Drainer  *Drainer
-	// Proxy holds upgraded connections, which net/http no longer knows of.
+	// Proxy holds upgraded connections, which the servers no longer know of.
 	Proxy  *proxy.Proxy
 	Logger *zap.Logger
 	// ShutdownDelay keeps serving after readyz has turned false, for load balancers to notice. Default 0.
@@ -70,55 +71,48 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // clients are told to go elsewhere (GOAWAY), watches end cleanly, ordinary requests finish, upgraded streams get what
 // is left of the grace.
 func (s *Server) Run(ctx context.Context) error {
-	h := &http.Server{
-		Handler:           withTLS(s.c.Handler),
-		ConnContext:       withConn,
-		ReadHeaderTimeout: s.limits.readHeader,
-		IdleTimeout:       s.limits.idle,
-		MaxHeaderBytes:    maxHeaderBytes,
-	}
-	// What net/http says on its own account is about clients that break off handshakes: of interest only when asked for.
-	if l, err := zap.NewStdLogAt(s.c.Logger, zap.DebugLevel); err == nil {
-		h.ErrorLog = l
-	}
+	logf := s.c.Logger.Sugar().Debugf // what clients do wrong is of interest only when asked for
+	h1 := http1.New(http1.Config{
+		Handler: s.c.Handler, MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle, Logf: logf,
+	})
 	h2 := serve.New(serve.Config{
-		Handler: s.c.Handler, HTTP: h, MaxConcurrentStreams: maxConcurrentStreams, MaxHeaderBytes: maxHeaderBytes,
+		Handler: s.c.Handler, MaxConcurrentStreams: maxConcurrentStreams, MaxHeaderBytes: maxHeaderBytes,
 		GreetTimeout: s.limits.readHeader, HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
 		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second, // writes that wait are stallConn's business
-		Logf: s.c.Logger.Sugar().Debugf,
+		Logf: logf,
 	})
-	a := newAcceptor(s.c.Listener, s.c.TLS, s.limits, h2.Serve)
+	a := newAcceptor(s.c.Listener, s.c.TLS, s.limits, h1.Serve, h2.Serve)
 	failed := make(chan error, 1)
-	go func() { failed <- h.Serve(a) }()
+	go func() { failed <- a.Run() }()
 	close(s.ready)
 	select {
 	case err := <-failed:
+		a.Close()
+		h1.Close()
 		h2.Close()
 		return fmt.Errorf("serve on %s: %w", s.c.Listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	s.shutdown(h, h2)
+	s.shutdown(a, h1, h2)
 	ending, cancel := context.WithTimeout(context.Background(), handlersEnd)
 	defer cancel()
 	if a.Ended(ending) != nil {
 		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlersEnd))
 	}
-	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return <-failed
 }
 
 // handlersEnd is how long handlers may take to notice that their connection is gone.
 const handlersEnd = 5 * time.Second
 
-func (s *Server) shutdown(h *http.Server, h2 *serve.Server) {
+func (s *Server) shutdown(a *acceptor, h1 *http1.Server, h2 *serve.Server) {
 	s.c.Health.Stopping()
 	time.Sleep(s.c.ShutdownDelay)
 	ctx, cancel := context.WithTimeout(context.Background(), s.c.ShutdownGrace)
 	defer cancel()
+	a.Close()
 	ended := make(chan error, 3)
-	go func() { ended <- h.Shutdown(ctx) }()
+	go func() { ended <- h1.Shutdown(ctx) }()
 	_ = h2.GoAway(ctx) // first, so that what is on its way is served and not refused; Shutdown has the error too
 	go func() { ended <- h2.Shutdown(ctx) }()
 	go func() { ended <- s.c.Drainer.Drain(ctx) }()
@@ -128,7 +122,7 @@ func (s *Server) shutdown(h *http.Server, h2 *serve.Server) {
 		s.c.Logger.Warn("requests were cut off at the end of the shutdown grace",
 			zap.Duration("grace", s.c.ShutdownGrace), zap.Int("upgraded", cut), zap.Error(err))
 	}
-	_ = h.Close() // whatever is left has had its grace
+	h1.Close() // whatever is left has had its grace
 	h2.Close()
 }
 

@@ -1,0 +1,173 @@
+package http1
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portico.dev/internal/handler"
+)
+
+var errLeaving = errors.New("the server is leaving")
+
+// The stages of a connection.
+const (
+	idle   = iota // it waits for a request
+	busy          // a request has begun
+	parted        // it is to be closed, since it was idle
+)
+
+// conn is a connection of a client. One goroutine has it, in run.
+type conn struct {
+	server *Server
+	net    net.Conn
+	raw    net.Conn // below TLS
+	below  handler.Gatherer
+	tls    *tls.ConnectionState
+	remote string
+	home   handler.Home
+	told   func() // that the connection is hijacked
+	stage  atomic.Int32
+
+	// in and ends are run's, but for while a handler runs: then in is the body's, and when that is read, the listener's.
+	in   reader
+	ends []int32 // of the lines of the head in hand
+
+	mu       sync.Mutex // guards what follows
+	due      time.Time  // until when reading may take; zero: for ever
+	stopped  bool       // nothing may be read, and due is over
+	hijacked bool
+}
+
+func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState, hijacked func()) *conn {
+	c := &conn{
+		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(), told: hijacked,
+		home: handler.Home{Local: nc.LocalAddr(), HTTP: s.c.HTTP},
+		in:   reader{from: nc, buf: make([]byte, roomForReading)},
+	}
+	c.below, _ = raw.(handler.Gatherer)
+	return c
+}
+
+func (c *conn) panicked(p any) {
+	stack := make([]byte, 64<<10)
+	stack = stack[:runtime.Stack(stack, false)]
+	c.server.logf("http: panic serving %v: %v\n%s", c.remote, p, stack)
+}
+
+// cut ends the connection at once.
+func (c *conn) cut() { _ = c.raw.Close() }
+
+// closeIdle has the connection close if it waits for a request. It does not wait for that: a client that takes nothing makes
+// closing last.
+func (c *conn) closeIdle() {
+	if c.stage.CompareAndSwap(idle, parted) {
+		c.stopReading()
+	}
+}
+
+func (c *conn) run() {
+	c.readUntil(time.Now().Add(c.server.c.HeaderTimeout))
+	for again := true; again; {
+		again = c.one()
+	}
+}
+
+// one serves a request, and reports whether there may be another one.
+func (c *conn) one() bool {
+	head, err := c.head()
+	if err != nil {
+		c.refuse(err)
+		return false
+	}
+	x := &exchange{conn: c}
+	if err := x.read(head, c.ends); err != nil {
+		c.refuse(err)
+		return false
+	}
+	c.spare()
+	return x.serve()
+}
+
+// spare gives back what only a large head needs.
+func (c *conn) spare() {
+	c.in.shrink()
+	if cap(c.ends) > keptEnds {
+		c.ends = nil
+	}
+}
+
+// end ends the connection for good, unless somebody else has it now.
+func (c *conn) end() {
+	c.mu.Lock()
+	hijacked := c.hijacked
+	c.mu.Unlock()
+	if !hijacked {
+		_ = c.net.Close()
+	}
+	c.server.forget(c)
+}
+
+// await waits until something is there to read: the beginning of a request.
+func (c *conn) await() error {
+	if len(c.in.unused()) > 0 {
+		return nil
+	}
+	c.stage.Store(idle)
+	if c.server.leaving.Load() { // closeIdle may have come too early
+		return errLeaving
+	}
+	err := c.in.fill()
+	if !c.stage.CompareAndSwap(idle, busy) {
+		return errLeaving
+	}
+	return err
+}
+
+// rest sets the deadline of a connection that waits. The one in force is good enough while it is nearly as far away.
+func (c *conn) rest() {
+	now := time.Now()
+	limit := c.server.c.IdleTimeout
+	c.mu.Lock()
+	left := c.due.Sub(now)
+	good := !c.due.IsZero() && left <= limit && left >= limit-limit/8
+	c.mu.Unlock()
+	if !good {
+		c.readUntil(now.Add(limit))
+	}
+}
+
+// readUntil has reading fail from then on; zero is never. It reports false when nothing may be read at all.
+func (c *conn) readUntil(at time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped || c.hijacked {
+		return false
+	}
+	c.applyLocked(at)
+	return true
+}
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+// stopReading has whoever reads stop, and nobody begin, until resumeReading. A connection that was hijacked is left alone.
+func (c *conn) stopReading() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hijacked {
+		return
+	}
+	c.stopped, c.due = true, longAgo
+	_ = c.net.SetReadDeadline(longAgo)
+}
+
+func (c *conn) resumeReading() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = false
+}

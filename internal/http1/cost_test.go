@@ -1,0 +1,115 @@
+package http1
+
+import (
+	"bufio"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+	"weak"
+)
+
+// counted is a connection that counts what it is asked for.
+type counted struct {
+	net.Conn
+	reads, writes, deadlines atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	c.reads.Add(1)
+	return c.Conn.Read(p)
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+func (c *counted) SetReadDeadline(at time.Time) error {
+	c.deadlines.Add(1)
+	return c.Conn.SetReadDeadline(at)
+}
+
+// One reading, one writing, no deadline and no goroutine: that is what a request may cost.
+func TestWhatARequestAsksOfTheConnection(t *testing.T) {
+	var goroutines int
+	s := New(Config{Logf: t.Logf, ListenAfter: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		goroutines = runtime.NumGoroutine()
+		benchHandler(1<<10).ServeHTTP(w, r)
+	})})
+	near, far := net.Pipe()
+	conn := &counted{Conn: far}
+	ended := make(chan struct{})
+	before := runtime.NumGoroutine() + 1
+	go func() {
+		defer close(ended)
+		s.serve(conn, conn, nil, nil)
+	}()
+	p := &peer{Conn: near, t: t, r: bufio.NewReader(near)}
+	const n = 100
+	for i := range n {
+		p.say(loads[i%2].request)
+		p.answer("GET")
+		if goroutines > before {
+			t.Fatalf("%d goroutines, %d before", goroutines, before)
+		}
+	}
+	_ = near.Close()
+	<-ended
+	if r, w, d := conn.reads.Load(), conn.writes.Load(), conn.deadlines.Load(); r > n+1 || w > n || d > 2 {
+		t.Errorf("%d reads, %d writes, %d deadlines for %d requests", r, w, d, n)
+	}
+}
+
+func TestAConnectionThatWaitsKeepsLittle(t *testing.T) {
+	var request weak.Pointer[http.Request]
+	conns := make(chan *conn, 1)
+	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/large" {
+			request = weak.Make(r)
+			conns <- w.(*response).x.conn
+		}
+	})})
+	p := s.dial(t)
+	head := "GET /large HTTP/1.1\r\nHost: x\r\n"
+	for len(head) < 60_000 {
+		head += "A: b\r\n"
+	}
+	p.say(head + "\r\n")
+	p.answer("GET")
+	p.say("G") // whoever reads this has ended everything before
+	c := <-conns
+	for deadline := time.Now().Add(30 * time.Second); request.Value() != nil || c.stage.Load() != busy; {
+		if time.Now().After(deadline) {
+			t.Fatal("the request is still there")
+		}
+		runtime.GC()
+	}
+	_ = p.Close()
+	at30(t, s.ended)
+	if cap(c.in.buf) > roomForReading || cap(c.ends) > keptEnds {
+		t.Errorf("%d bytes, %d lines are kept", cap(c.in.buf), cap(c.ends))
+	}
+}
+
+// TestAllocations bounds what a GET with ten headers and an answer of 1 KB allocates, the handler's two included.
+func TestAllocations(t *testing.T) {
+	s := start(t, Config{Handler: benchHandler(1 << 10), ListenAfter: time.Hour})
+	c, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ask := asker(t, c, loads[0].request)
+	ask()
+	most := 12.0
+	if raceEnabled { // its pools forget
+		most = 30
+	}
+	if n := testing.AllocsPerRun(500, ask); n > most {
+		t.Errorf("%v allocations", n)
+	}
+}

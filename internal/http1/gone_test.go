@@ -1,0 +1,220 @@
+package http1
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A handler may return while others have the connection.
+func TestNothingIsDoneToWhatWasHijacked(t *testing.T) {
+	var heard chan string
+	inTime(t, func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(time.Second) // so that somebody listens
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		go func() {
+			defer close(heard)
+			room := make([]byte, 5)
+			n, err := io.ReadFull(conn, room)
+			if err != nil {
+				t.Error(err)
+			}
+			heard <- string(room[:n])
+		}()
+		if r.URL.Path == "/panics" {
+			panic(http.ErrAbortHandler)
+		}
+	}, func(_ *Server, p *peer, ended <-chan struct{}) {
+		heard = make(chan string, 1)
+		p.say(get)
+		<-ended
+		p.say("hello")
+		if got := <-heard; got != "hello" {
+			t.Error(got)
+		}
+	})
+}
+
+// dying is a connection whose client is found dead when it is read for the second time.
+type dying struct {
+	net.Conn
+	reads int
+}
+
+func (d *dying) Read(p []byte) (int, error) {
+	if d.reads++; d.reads > 1 {
+		time.Sleep(time.Minute)
+		return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ETIMEDOUT)}
+	}
+	return d.Conn.Read(p)
+}
+
+// That is a timeout too, but none of ours.
+func TestAHandlerHearsThatItsClientHasDied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })})
+		near, far := net.Pipe()
+		go func() {
+			_, _ = io.WriteString(near, get)
+			_, _ = io.Copy(io.Discard, near)
+		}()
+		began := time.Now()
+		conn := &dying{Conn: far}
+		s.serve(conn, conn, nil, nil)
+		if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
+			t.Errorf("after %v", took)
+		}
+		_ = near.Close()
+	})
+}
+
+// lingering is a connection that takes its time to close, as one through TLS does whose client takes nothing.
+type lingering struct {
+	net.Conn
+	release chan struct{}
+}
+
+func (l *lingering) Close() error {
+	<-l.release
+	return l.Conn.Close()
+}
+
+func TestShutdownWaitsForNoClientLongerThanItMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Handler: http.HandlerFunc(echo), Logf: t.Logf})
+		near, far := net.Pipe()
+		conn := &lingering{far, make(chan struct{})}
+		go s.serve(conn, far, nil, nil)
+		p := &peer{Conn: near, t: t, r: bufio.NewReader(near)}
+		p.say(get)
+		p.answer("GET")
+		synctest.Wait()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != context.DeadlineExceeded || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		close(conn.release)
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Close does not wait for clients that are given the time to read the last answer.
+func TestCloseEndsParting(t *testing.T) {
+	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
+		p.say("GET\r\n\r\n")
+		p.answer("GET")
+		synctest.Wait()
+		began := time.Now()
+		s.Close()
+		<-ended
+		if took := time.Since(began); took != 0 {
+			t.Errorf("after %v", took)
+		}
+	})
+}
+
+func TestPartingEnds(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		every time.Duration
+		size  int
+		want  time.Duration
+	}{
+		{"a client that goes on slowly", 300 * time.Millisecond, 1, partingTime},
+		{"a client that goes on for ever", 0, 1 << 20, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
+				p.say("GET\r\n\r\n")
+				p.answer("GET")
+				began, some, sent := time.Now(), make([]byte, c.size), 0
+				for {
+					n, err := p.Write(some)
+					if sent += n; err != nil {
+						break
+					}
+					time.Sleep(c.every)
+				}
+				if took := time.Since(began); took < c.want || took > c.want+c.every {
+					t.Errorf("after %v", took)
+				}
+				if sent > partingBytes+c.size {
+					t.Errorf("%d bytes were taken", sent)
+				}
+			})
+		})
+	}
+}
+
+func TestShutdownHurriesParting(t *testing.T) {
+	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
+		p.say("GET\r\n\r\n")
+		p.answer("GET")
+		time.Sleep(time.Second / 4)
+		over := make(chan time.Duration, 1)
+		began := time.Now()
+		go func() {
+			_ = s.Shutdown(context.Background())
+			over <- time.Since(began)
+		}()
+		for {
+			if _, err := io.WriteString(p.Conn, "x"); err != nil {
+				break
+			}
+			time.Sleep(time.Second / 3)
+		}
+		if took := <-over; took > 2*partingSilence {
+			t.Errorf("after %v", took)
+		}
+	})
+}
+
+// The client may send its body, or another request: only after 100 (Continue) is it known which.
+func TestABodyThatNobodyAskedForEndsTheConnection(t *testing.T) {
+	inTime(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusAccepted)
+		go func() { _, _ = r.Body.Read(make([]byte, 10)) }()
+		time.Sleep(time.Second)
+	}, func(_ *Server, p *peer, _ <-chan struct{}) {
+		p.say("POST /b HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 40\r\n\r\n")
+		if res, _ := p.answer("POST"); !res.Close || res.StatusCode != http.StatusAccepted {
+			t.Errorf("%s, closes: %v", res.Status, res.Close)
+		}
+	})
+}
+
+// Most clients send all before they read: they must see why nobody wanted it.
+func TestAClientThatSendsAllReadsTheAnswer(t *testing.T) {
+	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })})
+	for _, head := range []string{"Content-Length: 5000000\r\n", "Transfer-Encoding: chunked\r\n\r\n4c4b40"} {
+		for range 5 {
+			p := s.dial(t)
+			p.say("POST / HTTP/1.1\r\nHost: x\r\n" + head + "\r\n" + strings.Repeat("x", 5_000_000))
+			if res, _ := p.answer("POST"); res.StatusCode != http.StatusForbidden {
+				t.Error(res.Status)
+			}
+			_ = p.Close()
+		}
+	}
+	p := s.dial(t)
+	p.say("GET / HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("x", 5_000_000))
+	if res, _ := p.answer("GET"); res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Error(res.Status)
+	}
+}

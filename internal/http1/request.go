@@ -1,0 +1,265 @@
+package http1
+
+import (
+	"net/http"
+	"net/textproto"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"portico.dev/internal/handler"
+)
+
+// special is what a head says to the server itself.
+type special struct {
+	hosts, lengths, codings             int
+	host, length, coding                string
+	connection, expect, trailer, pragma bool
+}
+
+// read makes the request of a head, whose lines end at ends.
+func (x *exchange) read(head string, ends []int32) error {
+	first := int(ends[0])
+	if err := x.line(head[:first]); err != nil {
+		return err
+	}
+	var s special
+	if err := x.header(head, ends, &s); err != nil {
+		return err
+	}
+	if err := x.target(&s); err != nil {
+		return err
+	}
+	if err := x.framing(&s); err != nil {
+		return err
+	}
+	if err := x.wishes(&s); err != nil {
+		return err
+	}
+	c, r := x.conn, &x.req
+	r.RemoteAddr, r.TLS = c.remote, c.tls
+	x.life.Begin(&c.home)
+	x.req = *r.WithContext(&x.life)
+	return nil
+}
+
+// line takes the request line apart.
+func (x *exchange) line(line string) error {
+	method, rest, ok := strings.Cut(line, " ")
+	target, version, ok2 := strings.Cut(rest, " ")
+	if !ok || !ok2 || !isToken(method) || target == "" {
+		return malformed("the request line is not a method, a target and a version")
+	}
+	r := &x.req
+	switch {
+	case version == "HTTP/1.1":
+		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
+	case version == "HTTP/1.0":
+		r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.0", 1, 0
+	case len(version) == len("HTTP/x.y") && version[:5] == "HTTP/" && digit(version[5]) && version[6] == '.' && digit(version[7]):
+		return &refusal{http.StatusHTTPVersionNotSupported, "the version of HTTP is not supported: " + version}
+	default:
+		return malformed("the request line is not a method, a target and a version")
+	}
+	r.Method, r.RequestURI = method, target
+	x.res.head = method == http.MethodHead
+	return nil
+}
+
+func digit(c byte) bool { return c >= '0' && c <= '9' }
+
+// mostHint is how many names a header is made for at once. Whoever carries the request on adds some ten, and to grow costs
+// more; but a head may have thousands of lines, all of one name.
+const mostHint = 128
+
+// header makes the header of the lines after the first. All values are in one slice.
+func (x *exchange) header(head string, ends []int32, s *special) error {
+	header := make(http.Header, min(len(ends)+9, mostHint))
+	values := make([]string, len(ends)-1)
+	from := int(ends[0]) + 2
+	for i, end := range ends[1:] {
+		line := head[from:end]
+		from = int(end) + 2
+		if line[0] == ' ' || line[0] == '\t' {
+			return malformed("a header of the request is folded over two lines")
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || !isToken(name) {
+			return malformed("a header of the request has no name, or one that is none")
+		}
+		value = trim(value)
+		if !httpguts.ValidHeaderFieldValue(value) {
+			return malformed("a header of the request has a value with control characters")
+		}
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		if s.take(name, value) {
+			continue
+		}
+		if others, ok := header[name]; ok {
+			header[name] = append(others, value)
+			continue
+		}
+		values[i] = value
+		header[name] = values[i : i+1 : i+1]
+	}
+	x.req.Header = header
+	return nil
+}
+
+// take looks at a field, and reports whether it is nobody else's.
+func (s *special) take(name, value string) bool {
+	switch name {
+	case "Host":
+		s.hosts++
+		s.host = value
+		return true
+	case "Transfer-Encoding":
+		s.codings++
+		s.coding = value
+		return true
+	case "Content-Length":
+		s.lengths++
+		s.length = value
+	case "Connection":
+		s.connection = true
+	case "Expect":
+		s.expect = true
+	case "Trailer":
+		s.trailer = true
+	case "Pragma":
+		s.pragma = true
+	}
+	return false
+}
+
+// target is what the request is for, and at which host.
+func (x *exchange) target(s *special) error {
+	r := &x.req
+	switch {
+	case s.hosts > 1:
+		return malformed("the request has more than one Host")
+	case s.hosts == 0 && r.ProtoMinor == 1:
+		return malformed("the request has no Host")
+	case !httpguts.ValidHostHeader(s.host):
+		return malformed("the request has a Host that is none")
+	}
+	r.URL = &x.url
+	target := r.RequestURI
+	authority := r.Method == http.MethodConnect && target[0] != '/'
+	if authority {
+		target = "http://" + target
+	}
+	if handler.ParseTarget(target, &x.url) != nil {
+		return malformed("the target of the request is none")
+	}
+	if authority {
+		x.url.Scheme = ""
+	}
+	if r.Host = x.url.Host; r.Host == "" {
+		r.Host = s.host
+	}
+	return nil
+}
+
+// framing is where the body ends: CVE-2025-22871, attack row A19.
+func (x *exchange) framing(s *special) error {
+	r := &x.req
+	r.Body = http.NoBody
+	x.body.err = errNothing
+	switch {
+	case s.codings > 0 && s.lengths > 0:
+		return malformed("the request has both a Content-Length and a Transfer-Encoding")
+	case s.codings > 0 && r.ProtoMinor == 0:
+		return malformed("a request of HTTP/1.0 has a Transfer-Encoding")
+	case s.codings > 1 || s.codings == 1 && !isChunked(s.coding):
+		return &refusal{http.StatusNotImplemented, "the request has a Transfer-Encoding other than chunked"}
+	case s.lengths > 1:
+		return malformed("the request has more than one Content-Length")
+	case s.codings == 1:
+		r.TransferEncoding, r.ContentLength = []string{"chunked"}, -1
+		x.body.chunks = &chunks{}
+	case s.lengths == 1:
+		n, ok := parseLength(s.length)
+		if !ok {
+			return malformed("the request has a Content-Length that is none")
+		}
+		if n == 0 {
+			return nil
+		}
+		r.ContentLength, x.body.left = n, n
+	default:
+		return nil
+	}
+	x.body.x, x.body.err = x, nil
+	r.Body = &x.body
+	return nil
+}
+
+// isChunked knows ASCII only: there is a sign that looks like no k, and is one to Unicode.
+func isChunked(coding string) bool {
+	return len(coding) == len("chunked") && strings.EqualFold(coding, "chunked")
+}
+
+// trim takes blanks and tabs off the ends of a value, and nothing else: a CR is no blank, whatever others think.
+func trim(value string) string { return strings.Trim(value, " \t") }
+
+// parseLength takes plain digits only.
+func parseLength(s string) (n int64, ok bool) {
+	for i := range len(s) {
+		if !digit(s[i]) || n > (1<<63-1-9)/10 {
+			return 0, false
+		}
+		n = 10*n + int64(s[i]-'0')
+	}
+	return n, s != ""
+}
+
+// wishes are what else the client asks of the server.
+func (x *exchange) wishes(s *special) error {
+	r := &x.req
+	x.res.old = r.ProtoMinor == 0
+	r.Close = x.res.old
+	if s.connection {
+		tokens := r.Header["Connection"]
+		x.res.keep = x.res.old && httpguts.HeaderValuesContainsToken(tokens, "keep-alive")
+		r.Close = x.res.old && !x.res.keep || httpguts.HeaderValuesContainsToken(tokens, "close")
+	}
+	x.res.closing = r.Close
+	if s.expect {
+		switch expect := r.Header["Expect"][0]; {
+		case httpguts.HeaderValuesContainsToken([]string{expect}, "100-continue"):
+			x.body.expects.Store(!x.res.old && x.body.err == nil)
+		case expect != "":
+			return &refusal{http.StatusExpectationFailed, "the request expects what this server does not do"}
+		}
+	}
+	if s.pragma && r.Header["Pragma"][0] == "no-cache" && r.Header["Cache-Control"] == nil {
+		r.Header["Cache-Control"] = []string{"no-cache"}
+	}
+	if s.trailer && x.body.chunks != nil {
+		return x.announce()
+	}
+	return nil
+}
+
+// announce makes room for the trailers that the head announces.
+func (x *exchange) announce() error {
+	r := &x.req
+	for _, v := range r.Header["Trailer"] {
+		for name := range strings.SplitSeq(v, ",") {
+			name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name))
+			switch name {
+			case "":
+				continue
+			case "Transfer-Encoding", "Trailer", "Content-Length":
+				return malformed("the request announces a trailer that must not be one")
+			}
+			if r.Trailer == nil {
+				r.Trailer = make(http.Header)
+			}
+			r.Trailer[name] = nil
+		}
+	}
+	delete(r.Header, "Trailer")
+	return nil
+}

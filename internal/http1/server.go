@@ -1,0 +1,154 @@
+package http1
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portico.dev/internal/handler"
+)
+
+// Config is a server.
+type Config struct {
+	// Handler serves the requests.
+	Handler http.Handler
+	// HTTP is what requests find under http.ServerContextKey. Default nil: nothing.
+	HTTP *http.Server
+	// MaxHeaderBytes bounds a request's head, the request line included. A larger one is answered 431. Default 64 KiB.
+	MaxHeaderBytes int
+	// HeaderTimeout is how long a head may take once it has begun, and the first one from the start; and how long the rest
+	// of a body may take that no handler wanted. Default 10 s.
+	HeaderTimeout time.Duration
+	// IdleTimeout is how long a connection is kept between requests, or up to an eighth less. Default 90 s.
+	IdleTimeout time.Duration
+	// ListenAfter is how long a handler runs, or twice as long, before it hears of its client's end. Default 50 ms.
+	ListenAfter time.Duration
+	// Logf hears of panics. Nil: nobody does.
+	Logf func(format string, args ...any)
+}
+
+func (c Config) withDefaults() Config {
+	orTime := func(v *time.Duration, d time.Duration) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	if c.MaxHeaderBytes <= 0 {
+		c.MaxHeaderBytes = 64 << 10
+	}
+	orTime(&c.HeaderTimeout, 10*time.Second)
+	orTime(&c.IdleTimeout, 90*time.Second)
+	orTime(&c.ListenAfter, 50*time.Millisecond)
+	return c
+}
+
+// Server serves connections.
+type Server struct {
+	c       Config
+	clock   handler.Clock
+	ears    ears
+	leaving atomic.Bool // set with mu held
+
+	mu    sync.Mutex // guards what follows
+	conns map[*conn]struct{}
+	empty chan struct{} // closed when leaving and no connection is left
+}
+
+// New allocates a server.
+func New(c Config) *Server {
+	c = c.withDefaults()
+	return &Server{c: c, ears: ears{after: c.ListenAfter}, conns: map[*conn]struct{}{}, empty: make(chan struct{})}
+}
+
+// Serve serves a connection whose handshake is done. It returns when the connection and its handler have ended. When a
+// handler hijacks the connection, hijacked is called, before Hijack returns, and Serve returns with the handler: whoever
+// has the connection ends it.
+func (s *Server) Serve(c *tls.Conn, hijacked func()) {
+	state := c.ConnectionState()
+	s.serve(c, c.NetConn(), &state, hijacked)
+}
+
+// serve is Serve for any connection. raw is what lies below it.
+func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState, hijacked func()) {
+	c := newConn(s, nc, raw, state, hijacked)
+	if !s.add(c) {
+		_ = nc.Close()
+		return
+	}
+	defer c.end() // deferred: a handler may end this goroutine
+	defer func() {
+		if p := recover(); p != nil { // ours, not a handler's: one request must not be the end of all
+			c.panicked(p)
+			c.cut()
+		}
+	}()
+	c.run()
+}
+
+func (s *Server) add(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leaving.Load() {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	return true
+}
+
+// forget has the server know a connection no more.
+func (s *Server) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.conns[c]; !ok {
+		return
+	}
+	delete(s.conns, c)
+	if s.leaving.Load() && len(s.conns) == 0 {
+		close(s.empty)
+	}
+}
+
+// leave has no connection come in any more, and returns those that are there.
+func (s *Server) leave() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.leaving.Swap(true) && len(s.conns) == 0 {
+		close(s.empty)
+	}
+	all := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Shutdown closes the connections that wait for a request, has the others close with the answer in hand, and waits for
+// them. New ones are closed. Those that were hijacked are others' business.
+func (s *Server) Shutdown(ctx context.Context) error {
+	for _, c := range s.leave() {
+		c.closeIdle()
+	}
+	select {
+	case <-s.empty:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close cuts all connections off. It does not wait: Shutdown does.
+func (s *Server) Close() {
+	for _, c := range s.leave() {
+		c.cut()
+	}
+}
+
+func (s *Server) logf(format string, args ...any) {
+	if s.c.Logf != nil {
+		s.c.Logf(format, args...)
+	}
+}

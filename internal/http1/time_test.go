@@ -1,0 +1,350 @@
+package http1
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inTime runs f in a bubble of its own time, with a client of a server of one connection. Channels are made in there.
+func inTime(t *testing.T, handle http.HandlerFunc, f func(s *Server, p *peer, ended <-chan struct{})) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Handler: handle, Logf: t.Logf})
+		near, far := net.Pipe()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			s.serve(far, far, nil, func() {})
+		}()
+		f(s, &peer{Conn: near, t: t, r: bufio.NewReader(near)}, ended)
+		_ = near.Close()
+		<-ended
+	})
+}
+
+// endsAfter reads until the connection ends, and says how long that took.
+func (p *peer) endsAfter() (string, time.Duration) {
+	began := time.Now()
+	rest, _ := io.ReadAll(p.r)
+	return string(rest), time.Since(began)
+}
+
+func TestAConnectionThatWaitsTooLongEnds(t *testing.T) {
+	for _, c := range []struct {
+		name, sent string
+		answers    int
+		then       string
+		want       time.Duration
+	}{
+		{"nothing is ever said", "", 0, "", 10 * time.Second},
+		{"a first head that is not whole", "GET / HT", 0, "", 10 * time.Second},
+		{"no second request", get, 1, "", 90 * time.Second},
+		{"a second head that is not whole", get + "GET / HT", 1, "", 10 * time.Second},
+		{"a head that ends in its middle", get + "GET / HTTP/1.1\r\nHost: x\r\n", 1, "", 10 * time.Second},
+		{"an empty line, and no more", get, 1, "\r\n", 10 * time.Second},
+		{"a head that begins late", get, 1, "GET / HTTP/1.1\r\nHost:", 10 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inTime(t, echo, func(_ *Server, p *peer, _ <-chan struct{}) {
+				go func() { _, _ = io.WriteString(p.Conn, c.sent) }()
+				for range c.answers {
+					p.answer("GET")
+				}
+				if c.then != "" {
+					time.Sleep(time.Minute)
+					p.say(c.then)
+				}
+				if rest, took := p.endsAfter(); rest != "" || took != c.want {
+					t.Errorf("%q after %v, want %v", rest, took, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A deadline that was set long ago is not good enough; one that is nearly as far away is.
+func TestTheIdleDeadlineIsSetNowAndThen(t *testing.T) {
+	inTime(t, echo, func(_ *Server, p *peer, _ <-chan struct{}) {
+		ask := func() {
+			p.say(get)
+			p.answer("GET")
+		}
+		ask()
+		time.Sleep(10 * time.Second)
+		ask() // 80 s are left, which are more than 7/8
+		time.Sleep(79 * time.Second)
+		ask() // 1 s was left
+		if _, took := p.endsAfter(); took != 90*time.Second {
+			t.Errorf("ended after %v", took)
+		}
+	})
+}
+
+func TestTheIdleDeadlineIsNotTheBodys(t *testing.T) {
+	inTime(t, echo, func(_ *Server, p *peer, _ <-chan struct{}) {
+		p.say(get)
+		p.answer("GET")
+		p.say("POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+		time.Sleep(time.Hour)
+		p.say("a")
+		time.Sleep(time.Hour)
+		p.say("b")
+		if _, got := p.answer("POST"); got != "POST /b ab" {
+			t.Error(got)
+		}
+		if _, took := p.endsAfter(); took < 70*time.Second || took > 90*time.Second {
+			t.Errorf("ended after %v", took)
+		}
+	})
+}
+
+func TestTheIdleDeadlineIsNotTheHandlers(t *testing.T) {
+	inTime(t, func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(time.Hour)
+		if r.Context().Err() != nil {
+			t.Error("the context ended with the idle deadline")
+		}
+		echo(w, r)
+	}, func(_ *Server, p *peer, _ <-chan struct{}) {
+		for range 3 {
+			p.say(get)
+			if _, got := p.answer("GET"); got != "GET /a " {
+				t.Error(got)
+			}
+		}
+	})
+}
+
+func TestAHandlerHearsOfItsClientsEnd(t *testing.T) {
+	for _, c := range []struct{ name, sent string }{
+		{"without a body", get},
+		{"with a body that is read", "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab"},
+		{"with a body in chunks", "POST /b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var heard chan time.Duration
+			inTime(t, func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				began := time.Now()
+				<-r.Context().Done()
+				heard <- time.Since(began)
+			}, func(_ *Server, p *peer, _ <-chan struct{}) {
+				heard = make(chan time.Duration, 1)
+				p.say(c.sent)
+				_ = p.Close()
+				if took := <-heard; took < 50*time.Millisecond || took > 100*time.Millisecond {
+					t.Errorf("after %v", took)
+				}
+			})
+		})
+	}
+}
+
+func TestAHandlerHearsOfItsClientsEndHoursLater(t *testing.T) {
+	var heard chan time.Time
+	inTime(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/a" {
+			<-r.Context().Done()
+			heard <- time.Now()
+		}
+	}, func(_ *Server, p *peer, _ <-chan struct{}) {
+		heard = make(chan time.Time, 1)
+		p.say(get) // from now on there is a deadline for idling
+		p.answer("GET")
+		p.say("GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
+		time.Sleep(time.Hour)
+		left := time.Now()
+		_ = p.Close()
+		if took := (<-heard).Sub(left); took != 0 {
+			t.Errorf("%v late", took)
+		}
+	})
+}
+
+func TestAHandlerThatReadsHearsOfItsClientsEnd(t *testing.T) {
+	var ended chan error
+	inTime(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		ended <- err
+		<-r.Context().Done()
+		ended <- r.Context().Err()
+	}, func(_ *Server, p *peer, _ <-chan struct{}) {
+		ended = make(chan error, 2)
+		p.say("POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na")
+		_ = p.Close()
+		if err := <-ended; !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.ErrClosedPipe) {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
+// What comes while a handler runs is the next request, not the client's end.
+func TestWhatIsHeardWhileAHandlerRunsIsKept(t *testing.T) {
+	inTime(t, func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(time.Second)
+		if r.Context().Err() != nil {
+			t.Error("the context has ended")
+		}
+		echo(w, r)
+	}, func(_ *Server, p *peer, _ <-chan struct{}) {
+		p.say(get)
+		time.Sleep(500 * time.Millisecond)
+		p.say("POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhe")
+		go func() { _, _ = io.WriteString(p.Conn, "llo") }() // nobody reads it before the second handler does
+		for _, want := range []string{"GET /a ", "POST /b hello"} {
+			if _, got := p.answer("GET"); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+	})
+}
+
+func TestDeadlinesOfAHandler(t *testing.T) {
+	inTime(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
+		control := http.NewResponseController(w)
+		if err := control.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			t.Error(err)
+		}
+		began := time.Now()
+		room := make([]byte, 10)
+		n, err := r.Body.Read(room)
+		if n != 1 || err != nil {
+			t.Error(n, err)
+		}
+		if _, err := r.Body.Read(room); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if err := control.SetReadDeadline(time.Time{}); err != nil {
+			t.Error(err)
+		}
+		if n, err := r.Body.Read(room); n != 1 || err != io.EOF {
+			t.Error(n, err)
+		}
+	}, func(_ *Server, p *peer, _ <-chan struct{}) {
+		p.say("POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na")
+		time.Sleep(time.Minute)
+		p.say("b")
+		p.answer("POST")
+		p.say(get) // the connection is as it was
+		p.answer("GET")
+	})
+}
+
+// A body that no handler wants may be read for the sake of the next request, but not for ever.
+func TestABodyThatNobodyWants(t *testing.T) {
+	for _, c := range []struct {
+		name, head, rest string
+		closes           bool // the answer says so
+		took             time.Duration
+	}{
+		{"little of it", "Content-Length: 5", "hello", false, -1},
+		{"chunks that are there", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nA: b", "", false, -1},
+		{"it never comes", "Content-Length: 5", "", false, 11 * time.Second},
+		{"more than is read", "Content-Length: 300000", "", true, time.Second},
+		{"more than is known, in chunks", "Transfer-Encoding: chunked", "61a80\r\n" + strings.Repeat("x", 300_000), true, time.Second},
+		{"chunks that come a little later", "Transfer-Encoding: chunked\r\n\r\n9\r\nhello", "", false, 0},
+		{"chunks that never come", "Transfer-Encoding: chunked", "", true, time.Second},
+		{"far more than is read", "Content-Length: 5000000", strings.Repeat("x", 5_000_000), true, time.Second},
+		{"the client waits to be asked", "Content-Length: 5\r\nExpect: 100-continue", "", true, time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inTime(t, func(http.ResponseWriter, *http.Request) {}, func(_ *Server, p *peer, _ <-chan struct{}) {
+				p.say("POST /b HTTP/1.1\r\nHost: x\r\n" + c.head + "\r\n\r\n")
+				if c.took == 0 {
+					time.Sleep(chunkPatience / 2)
+					p.say("\r\n0\r\n\r\n")
+				}
+				res, _ := p.answer("POST")
+				if res.Close != c.closes {
+					t.Errorf("closes: %v", res.Close)
+				}
+				sent := make(chan struct{})
+				go func() {
+					defer close(sent)
+					if _, err := io.WriteString(p.Conn, c.rest); err != nil {
+						t.Error(err)
+					}
+				}()
+				if c.took <= 0 {
+					<-sent
+					p.say(get)
+					p.answer("GET")
+				} else if rest, took := p.endsAfter(); rest != "" || took > c.took || took < c.took/2 {
+					t.Errorf("%q after %v, want %v", rest, took, c.took)
+				}
+				_ = p.Close()
+				<-sent
+			})
+		})
+	}
+}
+
+// A deadline that strikes between two chunks, or in trailers, is no end: what comes then means what it would have meant.
+func TestADeadlineWithinChunks(t *testing.T) {
+	inTime(t, func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		var got []byte
+		room := make([]byte, 100)
+		for {
+			_ = control.SetReadDeadline(time.Now().Add(time.Second))
+			n, err := r.Body.Read(room)
+			got = append(got, room[:n]...)
+			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				if err != io.EOF {
+					t.Error(err)
+				}
+				break
+			}
+		}
+		_, _ = io.WriteString(w, string(got)+r.Trailer.Get("A")+r.Trailer.Get("C"))
+	}, func(_ *Server, p *peer, _ <-chan struct{}) {
+		p.say("POST /b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for _, c := range "2;x=y\r\nab\r\n1\r\nc\r\n0\r\nA: d\r\nC: e\r\n\r\n" {
+			time.Sleep(1500 * time.Millisecond)
+			p.say(string(c))
+		}
+		if _, got := p.answer("POST"); got != "abcde" {
+			t.Error(got)
+		}
+	})
+}
+
+// Somebody may still read the body when the handler has returned: a transport that was answered early.
+func TestAReaderThatOutlivesTheHandler(t *testing.T) {
+	var over chan error
+	inTime(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			go func() {
+				_, err := r.Body.Read(make([]byte, 10))
+				over <- err
+			}()
+			time.Sleep(time.Second)
+		}
+		echoPath(w, r)
+	}, func(_ *Server, p *peer, _ <-chan struct{}) {
+		over = make(chan error, 1)
+		p.say("POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
+		p.answer("POST")
+		if err := <-over; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+		p.say("hello" + get)
+		if _, got := p.answer("GET"); got != "/a" {
+			t.Error(got)
+		}
+	})
+}
+
+func echoPath(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }
