@@ -15,6 +15,7 @@ var (
 	errTooLate    = errors.New("no response headers before the deadline")
 	errSilent     = errors.New("the response stopped in the middle")
 	errStalled    = errors.New("the client did not take the response")
+	errGivenUp    = errors.New("there was an answer after the request was given up")
 )
 
 type clientKey struct{}
@@ -168,6 +169,17 @@ func (l *leash) because(err error) error {
 		return &ended{reason: l.err, err: err}
 	}
 	return err
+}
+
+// over is why an answer comes too late, and nil when it does not. A backend that hears of being given up may end its answer
+// there and then, as if it were whole, and net/http passes on what comes while it closes the connection.
+func (l *leash) over() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		return nil
+	}
+	return &ended{reason: l.err, err: errGivenUp}
 }
 
 // answered takes the deadline back: headers are written. A response that must keep moving has idle for each step;

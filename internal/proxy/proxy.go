@@ -178,6 +178,9 @@ func (x *exchange) plain(header http.Header) error {
 		return l.because(err)
 	}
 	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
+	if err := l.over(); err != nil {
+		return err
+	}
 	if err := x.acceptable(resp); err != nil {
 		return err
 	}

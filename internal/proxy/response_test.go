@@ -165,23 +165,39 @@ func TestDeadlineBeforeHeaders(t *testing.T) {
 		t.Run(proto, func(t *testing.T) {
 			w := newWorld(t, Config{HeaderTimeout: 150 * time.Millisecond}, transport.Options{})
 			w.deadline = 150 * time.Millisecond
-			left := make(chan struct{}, 2)
+			var begun, left atomic.Int64
 			w.backend(w.serveProtos(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				begun.Add(1)
 				<-r.Context().Done()
-				left <- struct{}{}
+				left.Add(1)
 			}), proto))
 			for _, path := range []string{resource, "/apis/metrics.example.com/v1/nodes?watch=1"} {
-				start := time.Now()
-				a := w.get(path)
-				if s := a.status(t); a.StatusCode != 504 || s.Reason != "Timeout" || a.Header.Get("Retry-After") != "" {
-					t.Errorf("%s %s", a.Status, a.body)
-				}
-				if took := time.Since(start); took > 2*time.Second {
-					t.Errorf("took %s", took)
-				}
-				<-left
+				before := begun.Load()
+				eventually(t, 30*time.Second, "the backend is asked in time", func() bool {
+					start := time.Now()
+					a := w.get(path)
+					if s := a.status(t); a.StatusCode != 504 || s.Reason != "Timeout" || a.Header.Get("Retry-After") != "" {
+						t.Errorf("%s %s", a.Status, a.body)
+					}
+					if took := time.Since(start); took > 5*time.Second {
+						t.Errorf("took %s", took)
+					}
+					return begun.Load() > before // the deadline may pass while the connection is made
+				})
+				eventually(t, 30*time.Second, "the backend learns of it", func() bool { return left.Load() == begun.Load() })
 			}
 		})
+	}
+}
+
+// A backend that hears of being given up may end its answer as if it were whole: that is no answer.
+func TestAnAnswerAfterTheDeadline(t *testing.T) {
+	late := func(*transport.Backend) { <-time.After(500 * time.Millisecond) } // the transport has the answer, and the proxy not yet
+	w := newWorld(t, Config{}, transport.Options{OnSuccess: late})
+	w.deadline = 200 * time.Millisecond
+	w.backend(w.serve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	if a := w.get(resource); a.StatusCode != http.StatusGatewayTimeout || a.status(t).Reason != "Timeout" {
+		t.Errorf("%s %s", a.Status, a.body)
 	}
 }
 
@@ -280,6 +296,59 @@ func TestA28LongerThanItSaid(t *testing.T) {
 	for range 5 {
 		if a := w.get(resource); a.body != "ok" || a.err != nil {
 			t.Errorf("%q, %v: the excess answered another request", a.body, a.err)
+		}
+	}
+}
+
+// An answer over HTTP/1.1 that has more than one reading is none, is asked for once, and takes nothing else with it.
+func TestA28AnswersWithTwoReadings(t *testing.T) {
+	const ok, well = "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell"
+	for name, text := range map[string]string{
+		"folded":                 ok + "X: a\r\n b\r\nContent-Length: 0\r\n\r\n",
+		"bare LF":                ok + "X: a\nContent-Length: 0\r\n\r\n",
+		"blank before the colon": ok + "Content-Length : 2\r\n\r\nok",
+		"switched":               "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+		"two lengths":            ok + "Content-Length: 2\r\nContent-Length: 2\r\n\r\nok",
+		"length and coding":      ok + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"no status line":         "ok\r\n\r\n",
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			t.Run(name+" "+method, func(t *testing.T) {
+				w := newWorld(t, Config{}, transport.Options{})
+				var asked atomic.Int64
+				b := w.backend(w.raw("http/1.1", func(c *tls.Conn) {
+					in := bufio.NewReader(c)
+					for {
+						r, err := http.ReadRequest(in)
+						if err != nil {
+							return
+						}
+						_, _ = io.Copy(io.Discard, r.Body)
+						answer := well
+						if r.URL.Query().Has("lie") {
+							asked.Add(1)
+							answer = text
+						}
+						_, _ = io.WriteString(c, answer)
+					}
+				}))
+				if a := w.get(resource); a.body != "well" {
+					t.Fatalf("%s %q", a.Status, a.body)
+				}
+				a := w.do(w.client(), w.request(method, resource+"?lie", strings.NewReader("{}")))
+				if s := a.status(t); a.StatusCode != http.StatusBadGateway || s.Reason != "BackendProtocol" || strings.Contains(a.body, "malformed") {
+					t.Errorf("%s %s", a.Status, a.body)
+				}
+				if n := asked.Load(); n != 1 {
+					t.Errorf("asked for %d times", n)
+				}
+				if state := b.Report().Endpoints[0].State; state != "well" {
+					t.Errorf("the endpoint is %s", state)
+				}
+				if a := w.get(resource); a.body != "well" {
+					t.Errorf("afterwards: %s %q", a.Status, a.body)
+				}
+			})
 		}
 	}
 }

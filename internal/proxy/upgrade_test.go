@@ -115,10 +115,10 @@ func TestUpgrade(t *testing.T) {
 			_ = c.Close()
 			select {
 			case <-e.over:
-			case <-time.After(time.Second):
+			case <-time.After(30 * time.Second):
 				t.Error("the backend's half stays open")
 			}
-			eventually(t, time.Second, "the tunnel is gone", func() bool { return w.proxy.Tunnels() == 0 })
+			eventually(t, 30*time.Second, "the tunnel is gone", func() bool { return w.proxy.Tunnels() == 0 })
 		})
 	}
 }
@@ -242,7 +242,7 @@ func TestA1A4UpgradeRefused(t *testing.T) {
 				if seen {
 					t.Error("the backend saw the pipelined request")
 				}
-			case <-time.After(time.Second):
+			case <-time.After(30 * time.Second):
 				t.Error("the backend's half stays open")
 			}
 		})
@@ -301,7 +301,7 @@ func TestDrain(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	closed := make(chan int)
 	go func() { closed <- w.proxy.Drain(ctx) }()
-	eventually(t, time.Second, "draining", w.proxy.tunnels.draining)
+	eventually(t, 30*time.Second, "draining", w.proxy.tunnels.draining)
 
 	// New ones are turned away, open ones go on.
 	c, r := w.dial()
@@ -315,7 +315,7 @@ func TestDrain(t *testing.T) {
 	}
 	expect(t, oneReader, "on")
 	_ = one.Close()
-	eventually(t, time.Second, "one left", func() bool { return w.proxy.Tunnels() == 1 })
+	eventually(t, 30*time.Second, "one left", func() bool { return w.proxy.Tunnels() == 1 })
 	cancel()
 	if n := <-closed; n != 1 {
 		t.Errorf("%d had to be closed", n)

@@ -29,7 +29,7 @@ func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Co
 	if err != nil {
 		return nil, nil, &connectError{op: OpDial, err: err}
 	}
-	conn := tls.Client(raw, config)
+	conn := tls.Client(newIntake(raw), config)
 	ctx, cancel := context.WithTimeout(ctx, d.tls)
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {

@@ -50,6 +50,7 @@ func newEndpoint(b *Backend, address string) *endpoint {
 	e.probes.lost = b.missed
 	e.probes.silence = e.requests.doubt
 	e.requests.asleep = e.probes.awake
+	e.probes.calm = func() bool { return !e.requests.awake() }
 	return e
 }
 

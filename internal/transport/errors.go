@@ -109,7 +109,20 @@ const (
 	textHeadersLarge  = "server response headers exceeded"
 	textMalformed     = "malformed"
 	textHeaderTimeout = "timeout awaiting response headers"
+	textTrailerKey    = "bad trailer key"
+	textTrailersLong  = "suspiciously long trailer"
+	textTrailersEnd   = "unexpected EOF reading trailer" // also of an answerError within trailers, which it hides
 )
+
+// broken reports the texts of answers that are none.
+func broken(text string) bool {
+	for _, t := range []string{textHeadersLarge, textMalformed, textTrailerKey, textTrailersLong, textTrailersEnd} {
+		if strings.Contains(text, t) {
+			return true
+		}
+	}
+	return false
+}
 
 // judge reads an attempt's error. ctx is the request's: its end is nobody's fault.
 func judge(ctx context.Context, err error) fate {
@@ -128,11 +141,12 @@ func judge(ctx context.Context, err error) fate {
 	if errors.As(err, &known) {
 		return f.of(known.Fate)
 	}
+	var wrong answerError
 	text := err.Error()
 	switch {
 	case errors.Is(err, errBodyGone), errors.Is(err, errProtocolChanged):
 		f.unconsumed = true
-	case strings.Contains(text, textHeadersLarge), strings.Contains(text, textMalformed):
+	case errors.As(err, &wrong), broken(text):
 		f.protocol = true
 	case strings.Contains(text, textHeaderTimeout):
 		f.late = true

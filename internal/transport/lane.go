@@ -31,6 +31,8 @@ type lane struct {
 	lost     func(error)              // told of an idle connection that went by itself; nil: nobody is
 	silence  func()                   // told of a connection that did not answer pings; nil: nobody is
 	asleep   func() bool              // whether idle connections need no pings, since another lane's are pinged; nil: never
+	calm     func() bool              // whether no client has used the endpoint lately, so that pings may be rare; nil: never
+	turn     int                      // looks so far; the rounds' own
 
 	ctx    context.Context // ends when the lane is closed
 	cancel context.CancelFunc

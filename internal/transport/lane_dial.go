@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net"
 	"slices"
-	"sync"
 	"time"
 
 	"portico.dev/internal/http2/client"
@@ -160,6 +159,7 @@ func (l *lane) unsettled(err error) error {
 
 // look looks at every connection, and reports whether there are any.
 func (l *lane) look(now time.Time) bool {
+	ping := l.pings() // before mu, for it asks other lanes
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forgetEnded()
@@ -167,7 +167,6 @@ func (l *lane) look(now time.Time) bool {
 	if !l.watched {
 		return false
 	}
-	ping := l.asleep == nil || !l.asleep()
 	for _, c := range l.conns {
 		if c.active == 0 && !c.retired && now.Sub(c.idleSince) >= l.options.IdleTimeout {
 			c.retired = true
@@ -193,46 +192,6 @@ func (l *lane) doubt() {
 			c.Close()
 		}
 	}
-}
-
-// plainConn is an HTTP/1.1 connection that the lane knows of until it is closed: by the library, or by us.
-type plainConn struct {
-	*tls.Conn
-	lane  *lane
-	since time.Time
-	once  sync.Once
-}
-
-func (c *plainConn) Close() error {
-	c.once.Do(func() {
-		c.lane.mu.Lock()
-		delete(c.lane.plains, c)
-		c.lane.mu.Unlock()
-	})
-	return c.Conn.Close()
-}
-
-// adopt makes tc a connection of the lane.
-func (l *lane) adopt(tc *tls.Conn, raw net.Conn) (*plainConn, error) {
-	if err := relaxUserTimeout(raw); err != nil {
-		_ = tc.Close() // the first error is the one to tell
-		return nil, &connectError{op: OpDial, err: err}
-	}
-	c := &plainConn{Conn: tc, lane: l, since: time.Now()}
-	l.mu.Lock()
-	closed := l.closed
-	if !closed {
-		if l.plains == nil {
-			l.plains = make(map[*plainConn]struct{})
-		}
-		l.plains[c] = struct{}{}
-	}
-	l.mu.Unlock()
-	if closed {
-		_ = c.Close() // nobody will use it
-		return nil, &connectError{op: OpDial, err: ErrClosed}
-	}
-	return c, nil
 }
 
 func (l *lane) park(tc *tls.Conn, raw net.Conn) error {

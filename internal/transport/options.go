@@ -35,7 +35,8 @@ type Options struct {
 	// IdleTimeout closes a connection without requests. Default 90 s.
 	IdleTimeout time.Duration
 	// PingAfter is how long an HTTP/2 connection may be silent before it is pinged. Default 500 ms: with PingTimeout it
-	// bounds how long a request waits for an endpoint that fell silent, which must stay below 2 s.
+	// bounds how long a request waits for an endpoint that fell silent, which must stay below 2 s. An endpoint that no
+	// client has used for IdleTimeout is pinged half as often.
 	PingAfter time.Duration
 	// PingTimeout is how long a ping may stay unanswered before the connection is given up. Default 1 s. Time in which
 	// this process did not get to run does not count.

@@ -27,6 +27,20 @@ const stops = 5
 // looks is how many looks there are in the time in which a silent connection is given up.
 const looks = 6
 
+// calmLooks is how many looks there are to a ping of an endpoint to which clients have no connection, because nobody has
+// asked it anything for IdleTimeout. Nobody waits for what that ping finds, and with a thousand backends most are like that:
+// pings as often as of the others would be half of what an idle process costs.
+const calmLooks = 6
+
+// pings reports whether connections without requests may be pinged at this look. It is for the rounds.
+func (l *lane) pings() bool {
+	if l.asleep != nil && l.asleep() {
+		return false
+	}
+	l.turn++
+	return l.turn%calmLooks == 0 || l.calm == nil || !l.calm()
+}
+
 // lookEvery is the time between two looks at a connection.
 func (o *Options) lookEvery() time.Duration {
 	return min((o.PingAfter+o.PingTimeout)/looks, o.HeaderTimeout/4)

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"crypto/tls"
+	"errors"
 	"net/http"
 	"sync"
 	"testing"
@@ -66,6 +67,61 @@ func TestOneIdleConnectionOfAnEndpointIsPinged(t *testing.T) {
 	eventually(t, 30*time.Second, "more pings of the probes'", func() bool { return p.count(1) > 20 })
 	if n := p.count(0) - before; n > 1 { // one may have been due
 		t.Errorf("the other was pinged %d times more", n)
+	}
+}
+
+func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
+	w := newWorld(t)
+	var p pinged
+	b := w.backend(w.set(func(o *Options) { o.PingAfter, o.PingTimeout = 20*time.Millisecond, time.Minute }), w.raw("h2", p.handle))
+	b.set.rounds.every = 10 * time.Millisecond
+	if _, err := get(t, b.Probe()); err != nil {
+		t.Fatal(err)
+	}
+	lane := (*b.members.Load())[0].probes
+	allowed := func() int { // pings that could have been sent in the looks since the connection was made
+		b.set.rounds.turning.Lock()
+		defer b.set.rounds.turning.Unlock()
+		return lane.turn / calmLooks
+	}
+	eventually(t, 30*time.Second, "pings", func() bool { return p.count(0) >= 10 })
+	if pings, most := p.count(0), allowed(); pings > most {
+		t.Errorf("%d pings, want %d at the most", pings, most)
+	}
+	if _, err := get(t, b); err != nil {
+		t.Fatal(err)
+	}
+	pings, most := p.count(0), allowed()
+	eventually(t, 30*time.Second, "more pings while clients have a connection", func() bool {
+		return p.count(0)-pings > allowed()-most+5
+	})
+}
+
+// The last client may have left for good, or come back in a moment: the connection for probes is all that tells.
+func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(text("ok"))
+	l := w.link(s.address)
+	told := make(chan error, 8)
+	b := w.backend(w.set(func(o *Options) { o.OnFailure = func(_ *Backend, err error) { told <- err } }), l.address)
+	if _, err := get(t, b.Probe()); err != nil {
+		t.Fatal(err)
+	}
+	l.cut.Store(true)
+	start := time.Now()
+	select {
+	case err := <-told:
+		if !errors.Is(err, errFellSilent) {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("it is not found")
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if said := b.Silence(); said.Since.IsZero() || !said.Broken {
+		t.Errorf("%+v", said)
 	}
 }
 

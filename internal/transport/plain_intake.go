@@ -1,0 +1,92 @@
+package transport
+
+import (
+	"net"
+	"sync/atomic"
+	"syscall"
+)
+
+// recordHead is the length of what TLS puts before each record.
+const recordHead = 5
+
+// intake is the connection below TLS, and knows whether something has come that nobody has looked at.
+//
+// The library has a goroutine that reads an idle connection, but it may come too late: a request may be written while the
+// bytes of an answer that nobody asked for are here already, and would then be answered by them.
+type intake struct {
+	net.Conn
+	socket syscall.RawConn // nil: not known what the kernel holds
+	ask    func(fd uintptr)
+	holds  bool // what ask found; only the goroutine that writes asks
+
+	head [recordHead]byte // of a record, as far as it came; only the goroutine that reads knows of it
+	got  int              // how much of head came
+	left int              // of the record
+
+	rests   atomic.Bool   // the reader waits for a new record
+	awaited atomic.Bool   // somebody waits for that
+	turn    chan struct{} // told of it; holds one
+}
+
+func newIntake(c net.Conn) *intake {
+	k := &intake{Conn: c, turn: make(chan struct{}, 1)}
+	k.ask = func(fd uintptr) { k.holds = readable(fd) }
+	if s, ok := c.(syscall.Conn); ok {
+		if socket, err := s.SyscallConn(); err == nil {
+			k.socket = socket
+		}
+	}
+	return k
+}
+
+// Read implements net.Conn. crypto/tls calls it when it has no whole record left.
+func (k *intake) Read(p []byte) (int, error) {
+	if k.got == 0 && k.left == 0 {
+		k.rests.Store(true)
+		k.tell()
+	}
+	n, err := k.Conn.Read(p)
+	k.rests.Store(false)
+	k.follow(p[:n])
+	return n, err
+}
+
+// tell lets somebody who waits look again.
+func (k *intake) tell() {
+	if !k.awaited.Load() {
+		return
+	}
+	select {
+	case k.turn <- struct{}{}:
+	default: // told, and not looked yet
+	}
+}
+
+// follow keeps account of where records begin.
+func (k *intake) follow(p []byte) {
+	for len(p) > 0 {
+		if k.left > 0 {
+			n := min(k.left, len(p))
+			k.left -= n
+			p = p[n:]
+			continue
+		}
+		n := copy(k.head[k.got:], p)
+		p = p[n:]
+		if k.got += n; k.got == recordHead {
+			k.got, k.left = 0, int(k.head[3])<<8|int(k.head[4])
+		}
+	}
+}
+
+// empty reports whether everything that has come was read, as far as that is known.
+func (k *intake) empty() bool {
+	if !k.rests.Load() {
+		return false
+	}
+	k.holds = false
+	if k.socket != nil && k.socket.Control(k.ask) != nil {
+		return false
+	}
+	return !k.holds
+}
