@@ -11,13 +11,18 @@ import (
 const (
 	// ordinary is Go's own GOGC: a collection when the heap has doubled.
 	ordinary = 100
-	// room is how much more than that the heap may grow between two collections under load.
-	room = 96 << 20
-	// most bounds GOGC where little is alive.
+	// most is GOGC under load: a collection when four times what is alive has been allocated. Each walks through all that is
+	// alive, so that its share of the time of a request is then the same however much there is to remember.
 	most = 400
+	// room bounds how much may be allocated between two collections, unless that is less than what is alive, and quarter
+	// the part of the memory that there is (memory) for it.
+	room, quarter = 512 << 20, 4
 	// lookEvery is how often the collector is looked at.
 	lookEvery = time.Second
-	// calmAfter is how many looks without a collection are the end of a load.
+	// walk is how much collections may walk through from one look to the next before that is a load: those of a large heap
+	// are seldom, and long. longest bounds how many looks may be between two of them.
+	walk, longest = 20 << 20, 5
+	// calmAfter is how many looks without a collection are the end of a load, where little is alive.
 	calmAfter = 10
 )
 
@@ -32,7 +37,7 @@ func Headroom(ctx context.Context) {
 	defer debug.SetGCPercent(ordinary)
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
-	var g governor
+	g := governor{room: min(room, memory()/quarter)}
 	g.cycles, _ = collector()
 	for {
 		select {
@@ -61,7 +66,9 @@ func collector() (cycles, live uint64) {
 type governor struct {
 	cycles uint64 // at the last look
 	still  int    // looks since a collection
+	apart  int    // looks between two collections that are a load
 	roomy  bool
+	room   uint64 // bytes
 }
 
 // look says what to set GOGC to, 0 when it is to stay, and whether a load has just ended.
@@ -71,23 +78,29 @@ func (g *governor) look(cycles, live uint64) (percent int, calm bool) {
 	if ran > 0 {
 		still := g.still
 		g.still = 0
-		if !g.roomy && ran == 1 && still > 0 { // one alone is no load
+		g.apart = int(min(live/walk, longest))
+		if !g.roomy && ran == 1 && still > g.apart { // one alone is no load
 			return 0, false
 		}
 		g.roomy = true
-		return generous(live), false
+		return generous(live, g.room), false
 	}
 	g.still++
-	if !g.roomy || g.still < calmAfter {
+	if !g.roomy || g.still < g.calm() {
 		return 0, false
 	}
 	g.roomy = false
 	return ordinary, true
 }
 
-func generous(live uint64) int {
+// calm is how many looks without a collection are the end of a load. With most they are so much rarer than those that began
+// it, and must not be taken for its end.
+func (g *governor) calm() int { return max(calmAfter, (g.apart+1)*(1+most/ordinary)) }
+
+// generous is GOGC under load.
+func generous(live, room uint64) int {
 	if live == 0 {
 		return ordinary
 	}
-	return int(min(most, ordinary+room*100/live))
+	return int(max(ordinary, min(most, room*100/live)))
 }

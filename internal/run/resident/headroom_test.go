@@ -3,6 +3,7 @@ package resident
 import (
 	"context"
 	"runtime/debug"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,19 +17,31 @@ func TestTheCollectorHasRoomUnderLoad(t *testing.T) {
 		calm         bool
 	}
 	for name, looks := range map[string][]look{
-		"one collection is no load": {{1, 50 * mib, 0, false}, {1, 50 * mib, 0, false}, {2, 50 * mib, 0, false}},
-		"two in a second are":       {{0, 0, 0, false}, {2, 48 * mib, 300, false}},
-		"and one in each of two":    {{0, 0, 0, false}, {1, 96 * mib, 0, false}, {2, 96 * mib, 200, false}},
-		"little is alive":           {{0, 0, 0, false}, {2, mib, most, false}},
-		"much is alive":             {{0, 0, 0, false}, {2, 9600 * mib, 101, false}},
-		"the load ends": {
-			{0, 0, 0, false}, {2, 96 * mib, 200, false}, {2, 96 * mib, 0, false}, {2, 96 * mib, 0, false}, {3, 192 * mib, 150, false},
-			{3, 0, 0, false}, {3, 0, 0, false}, {3, 0, 0, false}, {3, 0, 0, false}, {3, 0, 0, false}, {3, 0, 0, false}, {3, 0, 0, false},
-			{3, 0, 0, false}, {3, 0, 0, false}, {3, 0, ordinary, true}, {4, 96 * mib, 0, false}, {4, 96 * mib, 0, false},
+		"one collection is no load": {{1, 50 * mib, 0, false}, {1, 50 * mib, 0, false}},
+		"nor is one now and then": {
+			{1, 20 * mib, 0, false}, {1, 0, 0, false}, {1, 0, 0, false}, {2, 20 * mib, 0, false},
 		},
+		"two in a second are":    {{0, 0, 0, false}, {2, 200 * mib, 256, false}},
+		"two in two seconds are": {{1, 20 * mib, 0, false}, {1, 0, 0, false}, {2, 20 * mib, most, false}},
+		"and two six seconds apart, where much is alive": slices.Concat(
+			[]look{{1, 200 * mib, 0, false}}, slices.Repeat([]look{{1, 0, 0, false}}, longest), []look{{2, 200 * mib, 256, false}},
+		),
+		"little is alive":        {{0, 0, 0, false}, {2, mib, most, false}},
+		"forty times as much is": {{0, 0, 0, false}, {2, 40 * mib, most, false}},
+		"very much is alive":     {{0, 0, 0, false}, {2, 9600 * mib, ordinary, false}},
+		"nothing is known":       {{0, 0, 0, false}, {2, 0, ordinary, false}},
+		"the load ends": slices.Concat(
+			[]look{{0, 0, 0, false}, {2, 20 * mib, most, false}, {2, 0, 0, false}, {2, 0, 0, false}, {3, 30 * mib, most, false}},
+			slices.Repeat([]look{{3, 0, 0, false}}, calmAfter-1),
+			[]look{{3, 0, ordinary, true}, {4, 20 * mib, 0, false}, {4, 0, 0, false}},
+		),
+		"and later where much is alive": slices.Concat(
+			[]look{{0, 0, 0, false}, {2, 200 * mib, 256, false}}, slices.Repeat([]look{{2, 0, 0, false}}, 5*(longest+1)-1),
+			[]look{{2, 0, ordinary, true}},
+		),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := governor{still: 1}
+			g := governor{still: longest + 1, room: room}
 			for i, l := range looks {
 				if percent, calm := g.look(l.cycles, l.live); percent != l.percent || calm != l.calm {
 					t.Fatalf("look %d: %d, calm %v; want %d, %v", i, percent, calm, l.percent, l.calm)

@@ -11,13 +11,16 @@ import (
 )
 
 func TestWhatWasGivenBackComesBack(t *testing.T) {
+	fewer := 0 // times; not each: with what is touched at once come sixteen pages each, which may be as many as there were
 	for range 3 {
 		before := residentFile(t)
 		if err := GiveBack(); err != nil {
 			t.Fatal(err)
 		}
-		if after := residentFile(t); after >= before {
-			t.Errorf("%d KiB of files were resident, and %d are afterwards", before, after)
+		if after := residentFile(t); after < before {
+			fewer++
+		} else {
+			t.Logf("%d KiB of files were resident, and %d are afterwards", before, after)
 		}
 		// All of it was read from the program again, by the kernel, unasked.
 		var read map[string]int
@@ -27,6 +30,9 @@ func TestWhatWasGivenBackComesBack(t *testing.T) {
 		if _, err := parser.ParseFile(token.NewFileSet(), "resident_linux_test.go", nil, 0); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if fewer == 0 {
+		t.Error("nothing was given back")
 	}
 }
 
