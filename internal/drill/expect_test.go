@@ -175,6 +175,16 @@ func TestAnOutageOnPurposeExcusesWhatTouchesIt(t *testing.T) {
 	if f := judge(h, []Expectation{unharmed(Local)})[0]; !f.Holds {
 		t.Errorf("%s: %s", f.Expected, f.Seen)
 	}
+	refused := Request{Who: Subject, Verb: "list", Start: broke.Add(time.Second), Took: time.Millisecond, Code: 503, Message: "the front door is shutting down"}
+	h.Requests = append(h.Requests, refused)
+	if f := judge(h, []Expectation{namesTheGuilty()})[0]; !f.Holds {
+		t.Errorf("%s: %s", f.Expected, f.Seen)
+	}
+	refused.Start = broke.Add(2500 * time.Millisecond)
+	h.Requests = append(h.Requests, refused)
+	if f := judge(h, []Expectation{namesTheGuilty()})[0]; f.Holds {
+		t.Error("a front door that is up again blames nobody, and is excused")
+	}
 	lost(broke.Add(2500 * time.Millisecond))
 	if f := judge(h, []Expectation{unharmed(Local)})[0]; f.Holds {
 		t.Error("a request that failed when the front door was up again is excused")

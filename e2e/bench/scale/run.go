@@ -26,20 +26,21 @@ type Settings struct {
 	// Streams is how many watches stay open and say nothing.
 	Streams int
 	Rounds  int
-	// Cell is one turn of one front door, Rest how long it is left alone for its memory, and for its idle CPU.
-	Cell, Rest time.Duration
+	// Cell is one turn of one front door. Rest is how long all are left alone before their memory is read, longer than they
+	// keep what a load made them take, and Idle how long after that, to see what they do then.
+	Cell, Rest, Idle time.Duration
 	// New is how many APIServices are made, one after the other, to see how soon they answer.
 	New int
 }
 
-// Ordinary is what the record is made with: two minutes and a half.
+// Ordinary is what the record is made with: two minutes.
 func Ordinary() Settings {
-	return Settings{APIServices: []int{10, 100, 1000}, Bindings: 50_000, Streams: 10_000, Rounds: 7, Cell: 600 * time.Millisecond, Rest: 8 * time.Second, New: 10}
+	return Settings{APIServices: []int{10, 100, 1000}, Bindings: 50_000, Streams: 10_000, Rounds: 7, Cell: time.Second, Rest: 33 * time.Second, Idle: 12 * time.Second, New: 10}
 }
 
 // Quick shows that everything works.
 func Quick() Settings {
-	return Settings{APIServices: []int{3, 30}, Bindings: 500, Streams: 200, Rounds: 1, Cell: 100 * time.Millisecond, Rest: time.Second, New: 2}
+	return Settings{APIServices: []int{3, 30}, Bindings: 500, Streams: 200, Rounds: 1, Cell: 100 * time.Millisecond, Rest: time.Second, Idle: time.Second, New: 2}
 }
 
 // registrars write so many bindings at once.
@@ -99,13 +100,14 @@ func (r *Report) run(ctx context.Context, y *yard.Yard, s Settings, say func(str
 	if err := r.remember(ctx, all, s); err != nil {
 		return err
 	}
-	if err := r.requests(ctx, all, backend, s, say); err != nil {
-		return err
-	}
 	say("all of them are left alone")
 	if err := r.idle(ctx, all, s); err != nil {
 		return err
 	}
+	if err := r.requests(ctx, all, backend, s, say); err != nil {
+		return err
+	}
+	summarize(all)
 	for _, f := range all {
 		say("new APIServices beside %d", f.row.APIServices)
 		if err := f.appear(ctx, s.New); err != nil {
@@ -177,7 +179,7 @@ func (r *Report) remember(ctx context.Context, all []*subject, s Settings) error
 	return nil
 }
 
-// idle reads what they do while nobody asks them anything. It comes late: new backends are asked more often than others.
+// idle reads what they do while nobody asks them anything.
 func (r *Report) idle(ctx context.Context, all []*subject, s Settings) error {
 	before := make([]time.Duration, len(all))
 	var err error
@@ -187,7 +189,7 @@ func (r *Report) idle(ctx context.Context, all []*subject, s Settings) error {
 		}
 	}
 	began := time.Now()
-	if err := yard.Pause(ctx, s.Rest); err != nil {
+	if err := yard.Pause(ctx, s.Idle); err != nil {
 		return err
 	}
 	for i, f := range all {
@@ -215,16 +217,6 @@ func (r *Report) requests(ctx context.Context, all []*subject, backend *yard.Ser
 			}
 			f.stretches = append(f.stretches, got)
 		}
-	}
-	first := all[0].stretches
-	for _, f := range all {
-		var ratios []float64
-		for i, stretch := range f.stretches {
-			ratios = append(ratios, float64(stretch.Server)/float64(first[i].Server))
-		}
-		f.row.CPU = measure.Of(f.stretches, func(s yard.Stretch) float64 { return float64(s.Server) / float64(time.Microsecond) })
-		f.row.P99 = measure.Of(f.stretches, func(s yard.Stretch) float64 { return float64(s.P99) / float64(time.Millisecond) })
-		f.row.Ratio = measure.SpreadOf(ratios)
 	}
 	return nil
 }

@@ -63,12 +63,15 @@ func (d *Delegated) first(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.startTimeout)
 	defer cancel()
 	for {
-		var cm *corev1.ConfigMap
-		if cm, err = d.get(ctx); err == nil {
+		cm, failed := d.get(ctx)
+		if failed == nil {
 			if err = d.apply(cm); err != nil {
 				return "", err
 			}
 			return cm.ResourceVersion, nil
+		}
+		if err == nil || ctx.Err() == nil { // an attempt that our own deadline broke off says less than the one before
+			err = failed
 		}
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || pause(ctx, firstPause) != nil {
 			return "", advise(err)

@@ -56,7 +56,11 @@ func TestStart(t *testing.T) {
 				start(t, f)
 				return
 			}
-			d, err := New(Config{Client: f.kubeconfig(), Logger: zap.NewNop(), StartTimeout: time.Second})
+			timeout := 30 * time.Second
+			if tt.data == nil { // the only one that is waited for
+				timeout = 2 * time.Second
+			}
+			d, err := New(Config{Client: f.kubeconfig(), Logger: zap.NewNop(), StartTimeout: timeout})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,6 +71,25 @@ func TestStart(t *testing.T) {
 				t.Fatal("a server that did not start lets somebody in")
 			}
 		})
+	}
+}
+
+// What a front door said is told, and not that the time was over when it was asked once more.
+func TestTheLastAnswerIsTold(t *testing.T) {
+	f := openFrontDoor(t, nil)
+	asked := 0
+	f.refuse = func(r *http.Request) int {
+		if asked++; asked > 1 {
+			<-r.Context().Done()
+		}
+		return 0
+	}
+	d, err := New(Config{Client: f.kubeconfig(), Logger: zap.NewNop(), StartTimeout: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "the front door publishes it") {
+		t.Fatalf("error %v", err)
 	}
 }
 

@@ -280,7 +280,7 @@ func TestWhatAnUpdateChanges(t *testing.T) {
 		"the manifest again, without addresses": {service("a"), clear, "", func(now, before *corev1.ServiceSpec) bool {
 			return now.ClusterIP == before.ClusterIP && slices.Equal(now.ClusterIPs, before.ClusterIPs)
 		}},
-		"another address": {service("a"), ip("10.0.0.77"), "may not change once set", nil},
+		"another address": {service("a", ip("10.0.0.66")), ip("10.0.0.77"), "may not change once set", nil},
 		"to headless":     {service("a"), ip("None"), "may not change once set", nil},
 		"to an external name": {service("a"), external, "", func(now, _ *corev1.ServiceSpec) bool {
 			return now.ClusterIP == "" && now.ClusterIPs == nil && now.IPFamilies == nil && now.IPFamilyPolicy == nil
@@ -322,7 +322,9 @@ func TestWhatAnUpdateChanges(t *testing.T) {
 		"a health check no more": {service("a", balancer, local), func(s *corev1.ServiceSpec) {
 			s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 		}, "", func(now, _ *corev1.ServiceSpec) bool { return now.HealthCheckNodePort == 0 }},
-		"another health check port": {service("a", balancer, local), func(s *corev1.ServiceSpec) { s.HealthCheckNodePort = 30009 }, "field is immutable", nil},
+		"another health check port": {service("a", balancer, local), func(s *corev1.ServiceSpec) {
+			s.HealthCheckNodePort ^= 1 // of the range, and not the one that it was given
+		}, "field is immutable", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, v4, v6)

@@ -59,7 +59,7 @@ func (k *fakeKubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	}
-	now := time.Now()
+	now := time.Now().Truncate(time.Millisecond) // what it says is exact: two answers may be a millisecond apart
 	seconds := k.cores * now.Sub(k.began).Seconds()
 	fmt.Fprintf(w, "node_cpu_usage_seconds_total %g %d\nnode_memory_working_set_bytes 1.048576e+06 %d\n", seconds, now.UnixMilli(), now.UnixMilli())
 	for _, pod := range k.pods {
