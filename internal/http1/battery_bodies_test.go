@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -326,5 +327,36 @@ func TestBatteryABodyThatIsStillRead(t *testing.T) {
 	}
 	if got := readAnswers(t, hear(t, conn, "world"+probe)); len(got) != 1 {
 		t.Errorf("then %q", got)
+	}
+}
+
+// Whoever listens for the client's end has stopped when the connection is somebody else's.
+func TestBatteryHijackOfAConnectionThatIsListenedTo(t *testing.T) {
+	returned := make(chan struct{})
+	a := parties[1].open(t, rules{tls: true, listen: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		x := w.(*response).x
+		for listening := false; !listening; runtime.Gosched() {
+			x.conn.server.ears.mu.Lock()
+			listening = x.heed.ended != nil
+			x.conn.server.ears.mu.Unlock()
+		}
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		close(returned)
+		line, err := rw.ReadString('\n')
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(conn, line)
+	}))
+	conn := a.dial(t)
+	write(t, conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	await(t, "the connection to be had", returned)
+	if got := hear(t, conn, "one\n"); got != "one\n" {
+		t.Errorf("%q", got)
 	}
 }

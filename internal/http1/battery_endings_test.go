@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"portico.dev/internal/handler"
 )
 
 // await waits for what should come soon.
@@ -51,6 +53,9 @@ func TestBatteryTheClientLeaves(t *testing.T) {
 				h := func(_ http.ResponseWriter, r *http.Request) {
 					began <- struct{}{}
 					_, err := io.Copy(io.Discard, r.Body)
+					if _, ok := r.Context().(*handler.Life); ok && r.Context().Err() == nil {
+						t.Error("its context has not ended")
+					}
 					heard <- err
 				}
 				if c.handler != nil {

@@ -17,19 +17,23 @@
 // # How requests go out
 //
 // Over HTTP/2 connections of our own (internal/http2/client), on which many requests share system calls, and errors say by
-// their type how far a request got. A backend that does not speak HTTP/2 is reached by the library's HTTP/1.1. A request
-// body of known length up to 32 KiB is read before anything is sent (whole.go), so that it goes along with the head, and
-// can be sent again; a longer one is kept while it is sent, as far as the allowance lets it (replay.go).
+// their type how far a request got. A backend that does not speak HTTP/2 is reached by the library's HTTP/1.1, over
+// connections that look at every answer (plain.go): what has more than one reading is none, and nothing that came before a
+// request can be its answer. A request body of known length up to 32 KiB is read before anything is sent (whole.go), so
+// that it goes along with the head, and can be sent again; a longer one is kept while it is sent, as far as the allowance
+// lets it (replay.go). The head of a short response waits for the rest: until all of it is there, the request can be
+// repeated.
 //
 // One timer of the Set has the connections looked at every 250 ms (rounds.go): pings, late headers and idle connections are
 // found by counting looks. Of the idle connections to an endpoint one is pinged, the probes' if there is one; when it falls
-// silent the others are given up with it.
+// silent the others are given up with it. Where no client has a connection that is half as often.
 //
 // # What is promised to the next room
 //
 //   - A request reaches one endpoint, or more than one only when the earlier ones provably did nothing with it: the
 //     connection was never made, the stream was refused, or the connection said GOAWAY before our stream. GET and HEAD
-//     without a body are also repeated when a connection broke before response headers, within a budget.
+//     without a body are also repeated when a connection broke before response headers, or within a short response, within
+//     a budget.
 //   - An error is a *Error that says how far the request got. Its text is for logs: it names endpoints. The proxy says
 //     what clients may know.
 //   - A silently dead connection is found in less than two seconds, by pings on HTTP/2 and by TCP_USER_TIMEOUT on Linux.

@@ -12,6 +12,8 @@
 //     worked on it (RFC 9113, 8.7).
 //   - The end of a request's context ends it at once, except while the kernel takes no bytes of the connection: whoever
 //     writes then waits until pings find that out.
+//   - The head of a response of up to 16 KiB waits for the rest, until the next Look at the most: before, nobody has seen
+//     anything of it, and its failure is the request's.
 //   - What a response takes in memory is bounded by its stream's window, the number of streams by the server's SETTINGS.
 //     The connection's window is given back as bytes arrive, so that a response that nobody reads keeps no other waiting.
 //   - A server that breaks the protocol loses the stream or the connection, as RFC 9113 says.
