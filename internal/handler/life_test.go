@@ -25,6 +25,7 @@ func TestALifeThatHasEndedHasAnError(t *testing.T) {
 			}
 			looking.Store(true)
 			for !ended() {
+				runtime.Gosched() // there may be one processor
 			}
 			found <- l.Err()
 		}()

@@ -16,11 +16,13 @@ import (
 )
 
 // ForLocal gives a request's context what the library that serves the local groups looks for there: an audit context
-// (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without.
+// (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without. Its body comes in
+// time, or not at all.
 func ForLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, r := sceneOf(r)
 		s.local = newLocal(w, r)
+		withTimelyBody(w, r)
 		next.ServeHTTP(w, r)
 	})
 }

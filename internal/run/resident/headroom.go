@@ -11,9 +11,11 @@ import (
 const (
 	// ordinary is Go's own GOGC: a collection when the heap has doubled.
 	ordinary = 100
-	// most is GOGC under load: a collection when four times what is alive has been allocated. Each walks through all that is
-	// alive, so that its share of the time of a request is then the same however much there is to remember.
-	most = 400
+	// most is GOGC under load where little is alive, and little how much may be allocated there between two collections.
+	// least is GOGC where more is alive: each collection walks through all of it, so that its share of the time of a request
+	// is then the same however much there is to remember.
+	most, least = 400, 230
+	little      = 160 << 20
 	// room bounds how much may be allocated between two collections, unless that is less than what is alive, and quarter
 	// the part of the memory that there is (memory) for it.
 	room, quarter = 512 << 20, 4
@@ -102,5 +104,5 @@ func generous(live, room uint64) int {
 	if live == 0 {
 		return ordinary
 	}
-	return int(max(ordinary, min(most, room*100/live)))
+	return int(max(ordinary, min(most, max(least, little*100/live), room*100/live)))
 }
