@@ -46,13 +46,18 @@ func (x *exchange) fail(err error) {
 	if errors.As(err, &failed) {
 		fields = append(fields, zap.String("endpoint", failed.Endpoint), zap.Bool("sent", failed.Sent), zap.Int("attempts", failed.Attempts))
 	}
-	if code := status.ErrStatus.Code; code == statusClientGone || code == http.StatusUnprocessableEntity {
+	if clients(status.ErrStatus.Code) {
 		x.proxy.log.Debug("request not served, which is nobody's fault", fields...)
 	} else {
 		x.proxy.log.Warn("request not served", fields...)
 	}
 	x.count(status.ErrStatus.Code)
 	respond.Error(x.w, x.r, status)
+}
+
+// clients reports the codes of requests that are their clients' fault, or nobody's.
+func clients(code int32) bool {
+	return code == statusClientGone || code == http.StatusUnprocessableEntity || code == http.StatusBadRequest
 }
 
 func (x *exchange) fields() []zap.Field {
@@ -96,6 +101,8 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 			"the request was forwarded by a front door before; its Service leads back to one", 0)
 	case errors.Is(err, errDraining):
 		return x.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "Draining", "the front door is shutting down", 1)
+	case errors.Is(err, transport.ErrRequestBody):
+		return apierrors.NewBadRequest("the body of the request broke off, or is not one")
 	case errors.As(err, &failed):
 		return x.unreached(failed)
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap/zapcore"
+
 	"portico.dev/internal/pki"
 	"portico.dev/internal/transport"
 )
@@ -504,5 +506,29 @@ func TestD5AClientThatStopsReadingIsLetGo(t *testing.T) {
 			}
 			eventually(t, 30*time.Second, "the place is free", func() bool { return b.Report().InFlight == 0 })
 		})
+	}
+}
+
+// A client that sends what is no body is told so, whatever the backend speaks, and the backend is not blamed.
+func TestABodyThatIsNone(t *testing.T) {
+	for _, proto := range []string{"h2", "http/1.1"} {
+		w := newWorld(t, Config{}, transport.Options{})
+		b := w.backend(w.serveProtos(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }), proto))
+		c, in := w.dial()
+		_, _ = io.WriteString(c, "POST "+resource+" HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n0x5\r\n")
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body) // what came is what is looked at
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), `"reason":"BadRequest"`) {
+			t.Errorf("%s: %s %s", proto, resp.Status, body)
+		}
+		if state := b.Report().Endpoints[0]; state.State != "well" || state.LastFailure != "" {
+			t.Errorf("%s: the endpoint is %+v", proto, state)
+		}
+		if n := w.logs.FilterLevelExact(zapcore.WarnLevel).Len(); n != 0 {
+			t.Errorf("%s: %d warnings", proto, n)
+		}
 	}
 }

@@ -27,6 +27,9 @@ var ErrSaturated = errors.New("every connection is at the limit of concurrent st
 // ErrHeaderTimeout means that the backend took the request and sent no response headers in Options.HeaderTimeout.
 var ErrHeaderTimeout = errors.New("no response headers in time")
 
+// ErrRequestBody means that the request's own body failed: its sender left, or sent what is no body.
+var ErrRequestBody = errors.New("the request's body")
+
 // errSlow means that a connection to the endpoint was not there soon enough while there are others to try.
 var errSlow = errors.New("no connection yet, trying another endpoint")
 

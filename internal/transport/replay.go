@@ -82,6 +82,19 @@ func (p *replay) abort() {
 	_ = p.source.Close() // as above
 }
 
+// broke is why the source failed, nil when it did not.
+func (p *replay) broke() error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended == io.EOF {
+		return nil
+	}
+	return p.ended
+}
+
 // freeLocked gives up the kept bytes as soon as nobody needs them.
 func (p *replay) freeLocked() {
 	if !p.done || p.current != nil && !p.current.closed && p.current.at < len(p.kept) {

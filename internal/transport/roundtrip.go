@@ -65,7 +65,7 @@ func (j *journey) withWhole() (*http.Response, error) {
 	defer func() { _ = j.request.Body.Close() }() // it was read to its end, or nobody wants it
 	var err error
 	if j.whole, err = readWhole(j.request); err != nil {
-		return nil, &Error{Op: OpRoundTrip, Err: fmt.Errorf("read the request's body: %w", err)}
+		return nil, &Error{Op: OpRoundTrip, Err: fmt.Errorf("%w: %w", ErrRequestBody, err)}
 	}
 	return j.travel()
 }
@@ -102,6 +102,9 @@ func (j *journey) travel() (*http.Response, error) {
 		}
 		j.observer.Outcome(0, err)
 		f := judge(ctx, err)
+		if why := j.body.broke(); why != nil { // whatever the connection made of it
+			f, err = fate{op: OpRoundTrip, ours: true}, fmt.Errorf("%w: %w", ErrRequestBody, why)
+		}
 		j.sent = j.sent || !f.unconsumed
 		j.learn(ctx, e, f, err)
 		if f.late {
@@ -189,10 +192,12 @@ func (j *journey) learn(ctx context.Context, e *endpoint, f fate, err error) {
 	default:
 		e.failed(err, false)
 	}
-	if ctx.Err() == nil && !f.late && !unheard(err) {
+	if ctx.Err() == nil && !f.late && !f.ours && !unheard(err) {
 		j.b.silence.heard() // that it failed is an answer of a kind
 	}
-	j.b.metrics.Failed(f.op)
+	if !f.ours {
+		j.b.metrics.Failed(f.op)
+	}
 }
 
 // again decides whether to try once more, and how.

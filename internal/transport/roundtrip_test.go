@@ -497,3 +497,48 @@ func TestMoreStreamsThanOneConnectionAllows(t *testing.T) {
 		t.Errorf("%d failed", failed.Load())
 	}
 }
+
+// brokenOff is a request body whose sender breaks off, or sends what is no body.
+type brokenOff struct{ io.Reader }
+
+var errBroken = errors.New("malformed chunk")
+
+func (b *brokenOff) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		err = errBroken
+	}
+	return n, err
+}
+
+// A client that breaks off its body says nothing about the backend: it is not ejected, nor asked again, nor counted as
+// having failed.
+func TestABodyThatBreaksOffIsItsSendersFault(t *testing.T) {
+	for _, proto := range []string{"h2", "http/1.1"} {
+		for name, length := range map[string]int64{"of unknown length": -1, "short": 1000, "long": 1 << 20} {
+			t.Run(proto+" "+name, func(t *testing.T) {
+				w := newWorld(t)
+				s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+					_, _ = io.Copy(io.Discard, r.Body)
+				}), proto)
+				b := w.backend(w.set(), s.address)
+				for range 5 {
+					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://ignored/apis/metrics.k8s.io/v1/nodes",
+						&brokenOff{strings.NewReader("some of it")})
+					if err != nil {
+						t.Fatal(err)
+					}
+					r.ContentLength = length
+					_, err = b.RoundTrip(r)
+					var failed *Error
+					if !errors.Is(err, ErrRequestBody) || !errors.Is(err, errBroken) || !errors.As(err, &failed) || failed.Op != OpRoundTrip || failed.Attempts > 1 {
+						t.Fatalf("%#v", err)
+					}
+				}
+				if e := b.Report().Endpoints[0]; e.State != "well" || e.LastFailure != "" {
+					t.Errorf("the endpoint is %+v", e)
+				}
+			})
+		}
+	}
+}
