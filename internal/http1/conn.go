@@ -16,9 +16,10 @@ var errLeaving = errors.New("the server is leaving")
 
 // The stages of a connection.
 const (
-	idle   = iota // it waits for a request
-	busy          // a request has begun
-	parted        // it is to be closed, since it was idle
+	idle    = iota // it waits for a request
+	heading        // the head of one has begun
+	busy           // and is there
+	parted         // it is to be closed, since it was idle
 )
 
 // conn is a connection of a client. One goroutine has it, in run.
@@ -62,11 +63,13 @@ func (c *conn) panicked(p any) {
 // cut ends the connection at once.
 func (c *conn) cut() { _ = c.raw.Close() }
 
-// closeIdle has the connection close if it waits for a request. It does not wait for that: a client that takes nothing makes
-// closing last.
+// closeIdle has the connection close if it waits for a request, or soon if it waits for the rest of a head. It does not wait
+// for that: a client that takes nothing makes closing last.
 func (c *conn) closeIdle() {
 	if c.stage.CompareAndSwap(idle, parted) {
 		c.stopReading()
+	} else if c.stage.Load() == heading {
+		c.readUntil(time.Now().Add(partingSilence))
 	}
 }
 
@@ -122,7 +125,7 @@ func (c *conn) await() error {
 		return errLeaving
 	}
 	err := c.in.fill()
-	if !c.stage.CompareAndSwap(idle, busy) {
+	if !c.stage.CompareAndSwap(idle, heading) {
 		return errLeaving
 	}
 	return err

@@ -82,7 +82,7 @@ func TestAConnectionThatWaitsKeepsLittle(t *testing.T) {
 	p.answer("GET")
 	p.say("G") // whoever reads this has ended everything before
 	c := <-conns
-	for deadline := time.Now().Add(30 * time.Second); request.Value() != nil || c.stage.Load() != busy; {
+	for deadline := time.Now().Add(30 * time.Second); request.Value() != nil || c.stage.Load() != heading; {
 		if time.Now().After(deadline) {
 			t.Fatal("the request is still there")
 		}

@@ -114,6 +114,34 @@ func TestShutdownWaitsForNoClientLongerThanItMay(t *testing.T) {
 	})
 }
 
+// Half a head is given a second: everybody can send one.
+func TestShutdownWaitsForHalfAHeadForASecond(t *testing.T) {
+	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
+		p.say(get + "GET / HT")
+		p.answer("GET")
+		synctest.Wait()
+		began := time.Now()
+		if err := s.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		<-ended
+		if took := time.Since(began); took != partingSilence {
+			t.Errorf("after %v", took)
+		}
+	})
+	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {
+		p.say("GET /whole HT")
+		synctest.Wait()
+		go func() { _ = s.Shutdown(context.Background()) }()
+		synctest.Wait()
+		p.say("TP/1.1\r\nHost: x\r\n\r\n")
+		if res, text := p.answer("GET"); text != "GET /whole " || !res.Close {
+			t.Errorf("the rest comes in time: %q, closes: %v", text, res.Close)
+		}
+		<-ended
+	})
+}
+
 // Close does not wait for clients that are given the time to read the last answer.
 func TestCloseEndsParting(t *testing.T) {
 	inTime(t, echo, func(s *Server, p *peer, ended <-chan struct{}) {

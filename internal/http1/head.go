@@ -14,7 +14,7 @@ func (c *conn) head() (string, error) {
 	if err := c.await(); err != nil {
 		return "", err
 	}
-	c.stage.Store(busy)
+	c.stage.Store(heading)
 	c.ends = c.ends[:0]
 	slow, blank := false, false
 	for line := 0; ; {
@@ -25,6 +25,7 @@ func (c *conn) head() (string, error) {
 		if n > 0 && len(c.ends) > 0 {
 			text := string(c.in.unused()[:n])
 			c.in.use(n)
+			c.stage.Store(busy)
 			return text, nil
 		}
 		if n > 0 { // an empty line before a request, which old clients send after a body
@@ -43,6 +44,9 @@ func (c *conn) head() (string, error) {
 		if !slow {
 			slow = true
 			c.readUntil(time.Now().Add(c.server.c.HeaderTimeout))
+			if c.server.leaving.Load() { // closeIdle may have come too early
+				c.readUntil(time.Now().Add(partingSilence))
+			}
 		}
 		if err := c.in.fill(); err != nil {
 			return "", err

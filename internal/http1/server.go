@@ -126,8 +126,8 @@ func (s *Server) leave() []*conn {
 	return all
 }
 
-// Shutdown closes the connections that wait for a request, has the others close with the answer in hand, and waits for
-// them. New ones are closed. Those that were hijacked are others' business.
+// Shutdown closes the connections that wait for a request, and a second later those that wait for the rest of a head, has
+// the others close with the answer in hand, and waits for them. New ones are closed. Those that were hijacked are others' business.
 func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range s.leave() {
 		c.closeIdle()

@@ -134,6 +134,15 @@ func (s *scene) Done() <-chan struct{} {
 	return s.timed().Done()
 }
 
+// AfterFunc is what package context asks for: without it, each context that is made from this one would cost a goroutine
+// that waits.
+func (s *scene) AfterFunc(f func()) (stop func() bool) {
+	if s.deadline.IsZero() {
+		return context.AfterFunc(s.Context, f)
+	}
+	return context.AfterFunc(s.timed(), f)
+}
+
 // Client is the context of the request without the deadline: it ends when the client leaves.
 func (s *scene) Client() context.Context { return s.Context }
 

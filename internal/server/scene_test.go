@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/proxy"
 )
 
@@ -46,6 +48,36 @@ func TestSceneHasItsDeadlineWhetherOrNotSomebodyWaits(t *testing.T) {
 		}
 		late.end()
 	})
+}
+
+// Contexts that are made from a scene cost no goroutine that waits: a watch lives in two or three of them.
+func TestContextsOfASceneCostNoGoroutine(t *testing.T) {
+	for _, timed := range []bool{false, true} {
+		var life handler.Life
+		life.Begin(&handler.Home{})
+		s, _ := sceneOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(&life))
+		if timed {
+			s.until(time.Now().Add(time.Hour))
+		}
+		before := runtime.NumGoroutine()
+		children := make([]context.Context, 200)
+		for i := range children {
+			var cancel context.CancelFunc
+			children[i], cancel = context.WithCancel(s)
+			defer cancel()
+		}
+		if more := runtime.NumGoroutine() - before; more > len(children)/2 {
+			t.Errorf("timed %t: %d goroutines for %d contexts", timed, more, len(children))
+		}
+		life.End()
+		for _, child := range children {
+			<-child.Done()
+			if child.Err() == nil {
+				t.Error("an end without an error")
+			}
+		}
+		s.end()
+	}
 }
 
 func TestSceneEndsWithItsRequestAndItsClient(t *testing.T) {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -18,14 +19,20 @@ var harmless = []struct{ message, cause string }{
 }
 
 // etcdLogger is what etcd may say to l: warnings and worse, what it calls information too when l is at debug, and never the
-// harmless. What it says at debug holds every request that it applies, and so every secret that is stored.
+// harmless, and nothing without end. What it says at debug holds every request that it applies, and so every secret that is stored.
 func etcdLogger(l *zap.Logger) *zap.Logger {
 	least := zapcore.WarnLevel
 	if l.Core().Enabled(zapcore.DebugLevel) {
 		least = zapcore.InfoLevel
 	}
-	return l.Named("etcd").WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return quietCore{c, least} }))
+	return l.Named("etcd").WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return zapcore.NewSamplerWithOptions(quietCore{c, least}, time.Second, repeats, manyRepeats)
+	}))
 }
+
+// Of each message this many are written in a second, and of those beyond one of so many: etcd tries again without a pause
+// what it can not do yet, and a start with much to apply wrote the same warning a thousand times in milliseconds.
+const repeats, manyRepeats = 10, 1000
 
 // quietCore drops the harmless and what is below least, and passes the rest on.
 type quietCore struct {
