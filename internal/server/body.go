@@ -9,31 +9,36 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// timely is the body of a request for the local groups: reading it ends with the request's deadline. A context ends nobody
-// who waits for bytes, and one client could keep every seat of its priority level with bodies that do not come. A proxied
-// request ends by itself (proxy).
-type timely struct{ io.ReadCloser }
+// honest is the body of a request for the local groups, whose errors say whose fault they are: the library would answer
+// them with 500 and log each. What a proxied request meets is the proxy's to tell.
+type honest struct{ io.ReadCloser }
 
-func withTimelyBody(w http.ResponseWriter, r *http.Request) {
-	at, ok := r.Context().Deadline()
-	if !ok || r.Body == nil || r.Body == http.NoBody {
+// withHonestBody also has reading the body end with the request's deadline. A context ends nobody who waits for bytes, and
+// one client could keep every seat of its priority level with bodies that do not come.
+func withHonestBody(w http.ResponseWriter, r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	if b, ok := r.Body.(interface{ Buffered() (int, bool) }); ok {
+	body := r.Body
+	r.Body = honest{body}
+	if b, ok := body.(interface{ Buffered() (int, bool) }); ok {
 		if _, ended := b.Buffered(); ended {
 			return
 		}
 	}
-	if http.NewResponseController(w).SetReadDeadline(at) == nil { // a request from within has its body at hand
-		r.Body = timely{r.Body}
+	if at, ok := r.Context().Deadline(); ok {
+		_ = http.NewResponseController(w).SetReadDeadline(at) // a request from within has its body at hand
 	}
 }
 
 // Read implements io.Reader.
-func (b timely) Read(p []byte) (int, error) {
+func (b honest) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = apierrors.NewTimeoutError("the body of the request did not come before the deadline; send it faster, or ask for a longer timeout", 0)
+	switch {
+	case err == nil || err == io.EOF:
+		return n, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return n, apierrors.NewTimeoutError("the body of the request did not come before the deadline; send it faster, or ask for a longer timeout", 0)
 	}
-	return n, err
+	return n, apierrors.NewBadRequest("the body of the request broke off, or is not one")
 }

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bufio"
+	"crypto/tls"
 	"io"
 	"net/http"
 	"strings"
@@ -45,5 +47,34 @@ func TestABodyThatDoesNotComeEndsWithTheDeadline(t *testing.T) {
 		if code != http.StatusGatewayTimeout || !strings.Contains(text, `"reason":"Timeout"`) || !strings.Contains(text, "did not come before the deadline") {
 			t.Errorf("HTTP/2 %t: a body that does not come: %d %s", h2, code, text)
 		}
+	}
+}
+
+// A body that is none is its sender's fault.
+func TestABodyThatIsNoneIsToldSo(t *testing.T) {
+	b := newBench("alice *")
+	b.handler = ForLocal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(r.Body); err != nil {
+			respond.Error(w, r, err)
+		}
+	})).ServeHTTP
+	l := b.listen(t, 30*time.Second)
+	c, err := tls.Dial("tcp", l.address, &tls.Config{RootCAs: l.roots, NextProtos: []string{"http/1.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_, err = io.WriteString(c, "POST /api/v1/namespaces/n/configmaps HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(res.Body) // what came is what is looked at
+	if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(text), `"reason":"BadRequest"`) {
+		t.Errorf("%s %s", res.Status, text)
 	}
 }

@@ -22,7 +22,7 @@ func ForLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, r := sceneOf(r)
 		s.local = newLocal(w, r)
-		withTimelyBody(w, r)
+		withHonestBody(w, r)
 		next.ServeHTTP(w, r)
 	})
 }
