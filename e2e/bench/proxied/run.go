@@ -24,7 +24,7 @@ type Settings struct {
 // Ordinary is what the record is made with: six minutes.
 func Ordinary() Settings {
 	return Settings{
-		Rounds: 5, WatchRounds: 3, Warm: 70 * time.Millisecond, Cell: 400 * time.Millisecond, Watch: 2500 * time.Millisecond,
+		Rounds: 5, WatchRounds: 3, Warm: 70 * time.Millisecond, Cell: 360 * time.Millisecond, Watch: 2200 * time.Millisecond,
 		Settle: 3 * time.Second, Idle: 5 * time.Second,
 	}
 }

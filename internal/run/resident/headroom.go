@@ -15,7 +15,7 @@ const (
 	// least is GOGC where more is alive: each collection walks through all of it, so that its share of the time of a request
 	// is then the same however much there is to remember.
 	most, least = 400, 230
-	little      = 160 << 20
+	little      = 192 << 20
 	// room bounds how much may be allocated between two collections, unless that is less than what is alive, and quarter
 	// the part of the memory that there is (memory) for it.
 	room, quarter = 512 << 20, 4
@@ -23,7 +23,7 @@ const (
 	lookEvery = time.Second
 	// walk is how much collections may walk through from one look to the next before that is a load: those of a large heap
 	// are seldom, and long. longest bounds how many looks may be between two of them.
-	walk, longest = 20 << 20, 5
+	walk, longest = 20 << 20, 12
 	// calmAfter is how many looks without a collection are the end of a load, where little is alive.
 	calmAfter = 10
 )
@@ -70,6 +70,7 @@ type governor struct {
 	still  int    // looks since a collection
 	apart  int    // looks between two collections that are a load
 	roomy  bool
+	last   int    // GOGC while roomy
 	room   uint64 // bytes
 }
 
@@ -85,7 +86,8 @@ func (g *governor) look(cycles, live uint64) (percent int, calm bool) {
 			return 0, false
 		}
 		g.roomy = true
-		return generous(live, g.room), false
+		g.last = generous(live, g.room)
+		return g.last, false
 	}
 	g.still++
 	if !g.roomy || g.still < g.calm() {
@@ -95,9 +97,9 @@ func (g *governor) look(cycles, live uint64) (percent int, calm bool) {
 	return ordinary, true
 }
 
-// calm is how many looks without a collection are the end of a load. With most they are so much rarer than those that began
-// it, and must not be taken for its end.
-func (g *governor) calm() int { return max(calmAfter, (g.apart+1)*(1+most/ordinary)) }
+// calm is how many looks without a collection are the end of a load. They are rarer than those that began it, since there is
+// more room, and that must not be taken for its end.
+func (g *governor) calm() int { return max(calmAfter, (g.apart+1)*g.last/ordinary+1) }
 
 // generous is GOGC under load.
 func generous(live, room uint64) int {

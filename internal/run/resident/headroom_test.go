@@ -23,12 +23,12 @@ func TestTheCollectorHasRoomUnderLoad(t *testing.T) {
 		},
 		"two in a second are":    {{0, 0, 0, false}, {2, 250 * mib, 204, false}},
 		"two in two seconds are": {{1, 20 * mib, 0, false}, {1, 0, 0, false}, {2, 20 * mib, most, false}},
-		"and two six seconds apart, where much is alive": slices.Concat(
-			[]look{{1, 200 * mib, 0, false}}, slices.Repeat([]look{{1, 0, 0, false}}, longest), []look{{2, 200 * mib, least, false}},
+		"and two ten seconds apart, where much is alive": slices.Concat(
+			[]look{{1, 200 * mib, 0, false}}, slices.Repeat([]look{{1, 0, 0, false}}, 10), []look{{2, 200 * mib, least, false}},
 		),
 		"little is alive":        {{0, 0, 0, false}, {2, mib, most, false}},
 		"forty times as much is": {{0, 0, 0, false}, {2, 40 * mib, most, false}},
-		"eighty times as much":   {{0, 0, 0, false}, {2, 64 * mib, 250, false}},
+		"eighty times as much":   {{0, 0, 0, false}, {2, 80 * mib, 240, false}},
 		"very much is alive":     {{0, 0, 0, false}, {2, 9600 * mib, ordinary, false}},
 		"nothing is known":       {{0, 0, 0, false}, {2, 0, ordinary, false}},
 		"the load ends": slices.Concat(
@@ -37,7 +37,7 @@ func TestTheCollectorHasRoomUnderLoad(t *testing.T) {
 			[]look{{3, 0, ordinary, true}, {4, 20 * mib, 0, false}, {4, 0, 0, false}},
 		),
 		"and later where much is alive": slices.Concat(
-			[]look{{0, 0, 0, false}, {2, 200 * mib, least, false}}, slices.Repeat([]look{{2, 0, 0, false}}, 5*(longest+1)-1),
+			[]look{{0, 0, 0, false}, {2, 200 * mib, least, false}}, slices.Repeat([]look{{2, 0, 0, false}}, 11*least/ordinary),
 			[]look{{2, 0, ordinary, true}},
 		),
 	} {
