@@ -112,6 +112,14 @@ func (w *response) Flush() { _ = w.FlushError() }
 func (w *response) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.begin(); err != nil {
+		return err
+	}
+	return w.emit(nil, false)
+}
+
+// begin has the answer begin, unless it has, or is not the handler's any more.
+func (w *response) begin() error {
 	switch {
 	case w.hijacked:
 		return http.ErrHijacked
@@ -120,7 +128,7 @@ func (w *response) FlushError() error {
 	case w.status == 0:
 		w.writeHeader(http.StatusOK)
 	}
-	return w.emit(nil, false)
+	return nil
 }
 
 // finish sends what is left of the answer. left is how much is left of the request's body. It reports whether the

@@ -77,16 +77,8 @@ func (w *response) WriteString(s string) (int, error) {
 }
 
 func (w *response) mayWrite(n int) error {
-	switch {
-	case w.hijacked:
-		return http.ErrHijacked
-	case w.over:
-		return errOver
-	case w.status == 0:
-		w.writeHeader(http.StatusOK)
-	}
-	if n == 0 {
-		return nil
+	if err := w.begin(); err != nil || n == 0 {
+		return err
 	}
 	if !handler.BodyAllowed(w.status) {
 		return http.ErrBodyNotAllowed
