@@ -198,12 +198,22 @@ func (w *world) tcp(handle func(net.Conn)) string {
 // deadAddress is an address that refuses connections.
 func (w *world) deadAddress() string {
 	w.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l := w.listenApart()
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// listenApart listens where nobody else on this machine does: once closed, the port is not given to another process.
+func (w *world) listenApart() net.Listener {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil { // not every system has more than one address of its own
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return l
 }
 
 // link is a TCP hop that can be cut so that nothing passes and nothing is closed: a black hole.
@@ -339,6 +349,19 @@ func eventually(t *testing.T, within time.Duration, what string, ok func() bool)
 		}
 		<-tick.C
 	}
+}
+
+// soon fails unless try, which says how long it took, is once in a few times as quick as that: on a busy machine anything is
+// slow now and then, and what waits for something is slow each time.
+func soon(t *testing.T, most time.Duration, try func() time.Duration) {
+	t.Helper()
+	var took time.Duration
+	for range 5 {
+		if took = try(); took <= most {
+			return
+		}
+	}
+	t.Errorf("it took %s, as often as it was tried", took)
 }
 
 func text(s string) http.Handler {

@@ -63,7 +63,7 @@ func TestClientCertificateIsReplaced(t *testing.T) {
 				t.Errorf("in flight: %q, %v", body, err)
 			}
 			_ = resp.Body.Close()
-			eventually(t, 3*time.Second, "one connection left", func() bool { return s.openConns() == 1 })
+			eventually(t, 30*time.Second, "one connection left", func() bool { return s.openConns() == 1 })
 		})
 	}
 }
@@ -121,7 +121,7 @@ func TestEndpointLeaves(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	close(stream)
-	eventually(t, 20*time.Second, "no connection to what left", func() bool { return s.openConns() == 0 })
+	eventually(t, 30*time.Second, "no connection to what left", func() bool { return s.openConns() == 0 })
 }
 
 func TestAnotherCAIsAnotherBackend(t *testing.T) {
@@ -149,7 +149,7 @@ func TestAnotherCAIsAnotherBackend(t *testing.T) {
 		t.Error("a connection made under one CA served a backend with another")
 	}
 	set.Retain(map[*Backend]bool{wrong: true})
-	eventually(t, 3*time.Second, "connections of the old identity closed", func() bool { return s.openConns() == 0 })
+	eventually(t, 30*time.Second, "connections of the old identity closed", func() bool { return s.openConns() == 0 })
 	if _, err := get(t, b); !errors.Is(err, ErrNoEndpoints) {
 		t.Errorf("the old one still serves: %v", err)
 	}
@@ -182,7 +182,7 @@ func TestSetCloses(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 5*time.Second, "requests inside", func() bool { return b.Report().Endpoints[0].InFlight == 3 })
+	eventually(t, 30*time.Second, "requests inside", func() bool { return b.Report().Endpoints[0].InFlight == 3 })
 	set.Close()
 	wg.Wait()
 	if _, err := set.Backend(w.spec(s.address)); !errors.Is(err, ErrClosed) {
@@ -289,10 +289,7 @@ func TestSentIsRemembered(t *testing.T) {
 	w := newWorld(t)
 	var address string
 	done := make(chan struct{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := w.listenApart()
 	address = l.Addr().String()
 	pair := w.serving()
 	go func() {
@@ -309,7 +306,7 @@ func TestSentIsRemembered(t *testing.T) {
 		}
 		_ = c.Close()
 	}()
-	_, err = get(t, w.backend(w.set(), address))
+	_, err := get(t, w.backend(w.set(), address))
 	<-done
 	var failed *Error
 	if !errors.As(err, &failed) || failed.Op != OpDial || !failed.Sent || failed.Attempts != 2 {
@@ -342,7 +339,7 @@ func TestConnectionLostUnderABodyIsTold(t *testing.T) {
 			_ = resp.Body.Close()
 			select {
 			case <-told:
-			case <-time.After(3 * time.Second):
+			case <-time.After(30 * time.Second):
 				t.Error("nobody was told")
 			}
 			if state := b.Report().Endpoints[0].State; state != "ejected" {
@@ -373,5 +370,5 @@ func TestCloseEndsHTTP1Requests(t *testing.T) {
 	if _, err := io.ReadAll(resp.Body); err == nil {
 		t.Error("the body looks complete")
 	}
-	eventually(t, 3*time.Second, "no connection left", func() bool { return s.openConns() == 0 })
+	eventually(t, 30*time.Second, "no connection left", func() bool { return s.openConns() == 0 })
 }

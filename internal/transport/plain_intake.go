@@ -19,6 +19,11 @@ type intake struct {
 	ask    func(fd uintptr)
 	holds  bool // what ask found; only the goroutine that writes asks
 
+	fetch func(fd uintptr) bool // what follows is for it; only the goroutine that reads fetches
+	room  []byte
+	n     int
+	err   error
+
 	head [recordHead]byte // of a record, as far as it came; only the goroutine that reads knows of it
 	got  int              // how much of head came
 	left int              // of the record
@@ -31,6 +36,7 @@ type intake struct {
 func newIntake(c net.Conn) *intake {
 	k := &intake{Conn: c, turn: make(chan struct{}, 1)}
 	k.ask = func(fd uintptr) { k.holds = readable(fd) }
+	k.fetch = k.fetchFrom
 	if s, ok := c.(syscall.Conn); ok {
 		if socket, err := s.SyscallConn(); err == nil {
 			k.socket = socket
@@ -41,14 +47,25 @@ func newIntake(c net.Conn) *intake {
 
 // Read implements net.Conn. crypto/tls calls it when it has no whole record left.
 func (k *intake) Read(p []byte) (int, error) {
+	n, err := k.take(p)
+	k.follow(p[:n])
+	return n, err
+}
+
+// takePlainly is take where the kernel cannot be asked.
+func (k *intake) takePlainly(p []byte) (int, error) {
+	k.rest()
+	n, err := k.Conn.Read(p)
+	k.rests.Store(false)
+	return n, err
+}
+
+// rest says that the reader is about to wait, if it is for a new record.
+func (k *intake) rest() {
 	if k.got == 0 && k.left == 0 {
 		k.rests.Store(true)
 		k.tell()
 	}
-	n, err := k.Conn.Read(p)
-	k.rests.Store(false)
-	k.follow(p[:n])
-	return n, err
 }
 
 // tell lets somebody who waits look again.
@@ -79,14 +96,13 @@ func (k *intake) follow(p []byte) {
 	}
 }
 
-// empty reports whether everything that has come was read, as far as that is known.
+// empty reports whether everything that has come was read and is whole records, as far as that is known.
+//
+// The kernel is asked before the reader: a reader that takes what the kernel had does not rest until it has dealt with it.
 func (k *intake) empty() bool {
-	if !k.rests.Load() {
-		return false
-	}
 	k.holds = false
 	if k.socket != nil && k.socket.Control(k.ask) != nil {
 		return false
 	}
-	return !k.holds
+	return !k.holds && k.rests.Load()
 }

@@ -2,9 +2,11 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,6 +36,7 @@ type journey struct {
 	whole    *client.Whole
 	observer Observer
 	tried    []*endpoint
+	slow     *endpoint // the first that was passed over because it took long to connect
 	attempts int
 	sent     bool // an attempt may have been acted upon
 	lost     int
@@ -107,6 +110,9 @@ func (j *journey) travel() (*http.Response, error) {
 		}
 		j.sent = j.sent || !f.unconsumed
 		j.learn(ctx, e, f, err)
+		if j.slow == nil && errors.Is(err, errSlow) {
+			j.slow = e
+		}
 		if f.late {
 			err = fmt.Errorf("%w: %w", ErrHeaderTimeout, err)
 		}
@@ -213,7 +219,7 @@ func (j *journey) again(e *endpoint, f fate) bool {
 			return false
 		}
 		j.tried = append(j.tried, e)
-		return len(j.tried) < len(*j.b.members.Load())
+		return len(j.tried) < len(*j.b.members.Load()) || j.comeBack()
 	case f.unconsumed && f.refused:
 		j.pause = max(2*j.pause, firstPause)
 		if alone {
@@ -233,6 +239,21 @@ func (j *journey) again(e *endpoint, f fate) bool {
 		return j.b.budget.spend()
 	}
 	return false
+}
+
+// comeBack takes the endpoint again whose connection was slow, unless that has failed meanwhile: when there is nobody else,
+// its dial is worth waiting for.
+func (j *journey) comeBack() bool {
+	e := j.slow
+	if e == nil {
+		return false
+	}
+	j.slow = nil
+	if well, _ := e.health.usable(time.Now()); !well {
+		return false
+	}
+	j.tried = slices.DeleteFunc(j.tried, func(o *endpoint) bool { return o == e })
+	return true
 }
 
 // repeatable reports whether doing the request twice is like doing it once: RFC 9110 says so of more methods, but a
