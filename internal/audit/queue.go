@@ -66,7 +66,7 @@ func (g batching) full(b *batch) bool {
 
 // fits reports whether another event of so many bytes goes into b.
 func (g batching) fits(b *batch, event int) bool {
-	return !g.full(b) && (g.room == 0 || len(b.ends) == 0 || len(b.text)+event < g.room)
+	return !g.full(b) && (g.room == 0 || len(b.ends) == 0 || len(b.text)+event <= g.room)
 }
 
 func newQueue(name string, s sink, b batching, m *metrics.Audit, log *zap.Logger) *queue {
@@ -150,11 +150,15 @@ func (q *queue) keep(b *batch) {
 	}
 }
 
-// full reports whether a batch is complete.
-func (q *queue) full() bool {
+// complete is how many batches take nothing more.
+func (q *queue) complete() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting) > 1 || len(q.waiting) == 1 && q.batch.full(q.waiting[0])
+	n := len(q.waiting)
+	if n > 0 && !q.batch.full(q.waiting[n-1]) {
+		n--
+	}
+	return n
 }
 
 // run sends batches until ctx ends, and then what is left, within lastWords. A sink that hangs in a system call cannot be
@@ -188,22 +192,40 @@ func (q *queue) follow(ctx, sending context.Context) {
 		case <-ctx.Done():
 		case <-q.arrived:
 		}
+		if q.batches() == 0 {
+			continue // what the signal was for has been sent already
+		}
 		wait := q.batch.wait
 		if q.batch.eager {
 			wait -= time.Since(last)
 		}
-		if wait > 0 && !q.full() {
-			select {
-			case <-ctx.Done():
-			case <-q.arrived:
-			case <-time.After(wait):
-			}
-		}
-		q.drain(sending)
+		q.drain(sending, q.due(ctx, wait))
 		last = time.Now()
 	}
 	q.refuse()
-	q.drain(sending)
+	q.drain(sending, q.batches())
+}
+
+// due waits until a batch is complete, and returns how many are: what is behind them waits for others. It waits no longer
+// than it is told, nor than ctx lasts; then whatever is there is due.
+func (q *queue) due(ctx context.Context, wait time.Duration) int {
+	if wait <= 0 {
+		return q.batches()
+	}
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for {
+		if n := q.complete(); n > 0 {
+			return n
+		}
+		select {
+		case <-ctx.Done():
+			return q.batches()
+		case <-over.C:
+			return q.batches()
+		case <-q.arrived: // perhaps for a batch that was sent before
+		}
+	}
 }
 
 // refuse takes no further events, and returns how many are still waiting.
@@ -214,9 +236,9 @@ func (q *queue) refuse() int {
 	return q.events
 }
 
-// drain sends what waits when it is called. For what has come meanwhile there is a signal then.
-func (q *queue) drain(ctx context.Context) {
-	for n := q.batches(); n > 0 && ctx.Err() == nil; n-- {
+// drain sends the first n batches. For what is left there is a signal then.
+func (q *queue) drain(ctx context.Context, n int) {
+	for ; n > 0 && ctx.Err() == nil; n-- {
 		b := q.take()
 		events := len(b.ends)
 		written, err := q.sink.send(ctx, b)

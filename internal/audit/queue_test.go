@@ -97,7 +97,7 @@ func TestTheLogIsWrittenAtOnceAndThenInBatches(t *testing.T) {
 func TestACompleteBatchDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, b := range map[string]batching{
-			"by number": {size: 3, wait: time.Hour}, "by bytes": {room: 30, wait: time.Hour},
+			"by number": {size: 3, wait: time.Hour}, "by bytes": {room: 27, wait: time.Hour},
 		} {
 			said := &memory{}
 			q, _, stop := running(t, said, b)
