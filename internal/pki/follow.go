@@ -2,6 +2,7 @@ package pki
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,21 +18,21 @@ const settle = 100 * time.Millisecond
 
 // Follow calls reload whenever one of files may have changed, and every minute, until ctx ends. It watches the
 // directories, because mounted secrets are replaced by switching a symbolic link above the file. A complaint is logged
-// once for as long as it stays the same. No file, or an empty name: there is nothing to follow, and it just waits.
+// once for as long as it stays the same. No file, or an empty name: there is nothing to follow, and it just waits. Where
+// nothing can be watched, as on machines that have given all their inotify instances away, only every minute is left.
 func Follow(ctx context.Context, log *zap.Logger, files []string, reload func() (changed bool, err error)) error {
 	if files[0] == "" {
 		<-ctx.Done()
 		return nil
 	}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", files[0], err)
-	}
-	defer watcher.Close()
-	for _, f := range files {
-		if err := watcher.Add(filepath.Dir(f)); err != nil {
-			return fmt.Errorf("watch %s: %w", filepath.Dir(f), err)
-		}
+	var events <-chan fsnotify.Event
+	var complaints <-chan error
+	if watcher, err := watchAbove(files); err == nil {
+		defer watcher.Close()
+		events, complaints = watcher.Events, watcher.Errors
+	} else {
+		log.Warn("files cannot be watched, and are looked at every minute; fs.inotify.max_user_instances may be too small",
+			zap.Strings("files", files), zap.Error(err))
 	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
@@ -43,12 +44,12 @@ func Follow(ctx context.Context, log *zap.Logger, files []string, reload func() 
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-watcher.Events:
+		case <-events:
 			if settled == nil {
 				settled = time.After(settle)
 			}
 			continue
-		case err := <-watcher.Errors:
+		case err := <-complaints:
 			log.Warn("file watcher", zap.String("file", files[0]), zap.Error(err))
 			continue
 		case <-settled:
@@ -67,6 +68,20 @@ func Follow(ctx context.Context, log *zap.Logger, files []string, reload func() 
 			complaint = ""
 		}
 	}
+}
+
+// watchAbove watches the directories of files. Close ends it.
+func watchAbove(files []string) (*fsnotify.Watcher, error) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		if err := watcher.Add(filepath.Dir(f)); err != nil {
+			return nil, errors.Join(fmt.Errorf("watch %s: %w", filepath.Dir(f), err), watcher.Close())
+		}
+	}
+	return watcher, nil
 }
 
 func readFile(name string) ([]byte, error) {

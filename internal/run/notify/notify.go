@@ -4,7 +4,10 @@ package notify
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"os"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -19,8 +22,8 @@ import (
 // The sign of life asks nobody, not even /livez: neither a dead etcd nor a flood of clients may have the process killed.
 // It ends with a process that is stopped or whose goroutines do not get to run.
 //
-// Nothing here fails the program. The socket may be one that a shell inherited and nobody reads, and a service manager
-// that heard nothing says so itself.
+// Nothing here fails the program, or holds up its end. The socket may be one that a shell inherited and nobody reads, and
+// a service manager that heard nothing says so itself.
 func Run(ctx context.Context, log *zap.Logger) error {
 	say(log, daemon.SdNotifyReady)
 	defer say(log, daemon.SdNotifyStopping)
@@ -35,8 +38,27 @@ func Run(ctx context.Context, log *zap.Logger) error {
 	return run.Every(ctx, every/2, func(context.Context) { say(log, daemon.SdNotifyWatchdog) })
 }
 
+// sayWithin is how long a service manager that does not read may hold a message up. Its socket holds as few as ten.
+const sayWithin = time.Second
+
 func say(log *zap.Logger, state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
+	if err := send(os.Getenv("NOTIFY_SOCKET"), state); err != nil {
 		log.Warn("the service manager was not told", zap.String("state", state), zap.Error(fmt.Errorf("NOTIFY_SOCKET: %w", err)))
 	}
+}
+
+// send is daemon.SdNotify with a deadline.
+func send(socket, state string) error {
+	if socket == "" {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	err = conn.SetWriteDeadline(time.Now().Add(sayWithin))
+	if err == nil {
+		_, err = conn.Write([]byte(state))
+	}
+	return errors.Join(err, conn.Close())
 }

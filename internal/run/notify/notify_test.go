@@ -97,6 +97,31 @@ func TestSignsOfLife(t *testing.T) {
 	}
 }
 
+// A service manager that does not read has soon as much as its socket holds. The program ends all the same.
+func TestNobodyReads(t *testing.T) {
+	newManager(t)
+	t.Setenv("WATCHDOG_USEC", "100")
+	core, logs := observer.New(zapcore.WarnLevel)
+	stop := background(t, zap.New(core))
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); logs.Len() == 0; <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("the socket does not fill up, or whoever writes to it waits for ever")
+		}
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		stop()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatal("it does not end")
+	}
+}
+
 // WATCHDOG_PID says for whom the variable was: a child inherits both.
 func TestAnotherProcessIsWatched(t *testing.T) {
 	m := newManager(t)

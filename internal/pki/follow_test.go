@@ -1,0 +1,39 @@
+package pki
+
+import (
+	"context"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// Machines run out of inotify instances, and a front door that was told of files there must start all the same. A directory
+// that is not there cannot be watched either.
+func TestFilesThatCannotBeWatchedAreLookedAtEveryMinute(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "not-there", "tls.crt")
+	synctest.Test(t, func(t *testing.T) {
+		core, logged := observer.New(zap.WarnLevel)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		var looked atomic.Int64
+		go func() {
+			done <- Follow(ctx, zap.New(core), []string{file}, func() (bool, error) { looked.Add(1); return false, nil })
+		}()
+		time.Sleep(2*pollInterval + time.Second) // of the bubble's clock
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+		if got := looked.Load(); got != 3 { // once when it began, and at each of two minutes
+			t.Errorf("looked %d times, want 3", got)
+		}
+		if logged.Len() != 1 {
+			t.Errorf("said %v, want one warning", logged.All())
+		}
+	})
+}
