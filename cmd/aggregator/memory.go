@@ -10,8 +10,8 @@ import (
 	"portico.dev/internal/run/resident"
 )
 
-// settled is how long after it began a front door is taken to be done with starting, and again how long between looks
-// afterwards: many objects at once, as a hundred APIServices, leave as much behind as a start.
+// settled is how long after it began a front door is taken to be done with starting. It is looked at again when three times
+// as long has passed, and so on until again: many objects at once, as a hundred APIServices, leave as much behind as a start.
 const (
 	settled = 10 * time.Second
 	again   = 5 * time.Minute
@@ -23,24 +23,27 @@ const (
 func settling(ctx context.Context, log *zap.Logger, serve func(context.Context) error) error {
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
+	letGo := func() {
+		debug.FreeOSMemory()
+		if err := resident.GiveBack(); err != nil {
+			log.Debug("give back what is not needed now", zap.Error(err))
+		}
+	}
 	done := make(chan struct{})
 	roomy := make(chan struct{})
 	go func() {
 		defer close(roomy)
-		resident.Headroom(serving)
+		resident.Headroom(serving, letGo)
 	}()
 	go func() {
 		defer close(done)
-		for wait := settled; ; wait = again {
+		for wait := settled; ; wait = min(3*wait, again) {
 			select {
 			case <-serving.Done():
 				return
 			case <-time.After(wait):
 			}
-			debug.FreeOSMemory()
-			if err := resident.GiveBack(); err != nil {
-				log.Debug("give back what only the start needed", zap.Error(err))
-			}
+			letGo()
 		}
 	}()
 	err := serve(ctx)

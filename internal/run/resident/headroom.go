@@ -11,28 +11,26 @@ import (
 const (
 	// ordinary is Go's own GOGC: a collection when the heap has doubled.
 	ordinary = 100
-	// most is GOGC under load where little is alive, and little how much may be allocated there between two collections.
-	// least is GOGC where more is alive: each collection walks through all of it, so that its share of the time of a request
-	// is then the same however much there is to remember.
-	most, least = 400, 230
-	little      = 192 << 20
+	// most is GOGC under load: a collection walks through all that is alive, so that with room in proportion its share of the
+	// time of a request is the same however much there is to remember.
+	most = 400
 	// room bounds how much may be allocated between two collections, unless that is less than what is alive, and quarter
 	// the part of the memory that there is (memory) for it.
 	room, quarter = 512 << 20, 4
-	// lookEvery is how often the collector is looked at.
+	// lookEvery is how often is looked at what was allocated.
 	lookEvery = time.Second
-	// walk is how much collections may walk through from one look to the next before that is a load: those of a large heap
-	// are seldom, and long. longest bounds how many looks may be between two of them.
-	walk, longest = 20 << 20, 12
-	// calmAfter is how many looks without a collection are the end of a load, where little is alive.
-	calmAfter = 10
+	// much allocated from one look to the next is a load: at the ordinary GOGC collections would walk through as much in that
+	// time, whatever is alive. Less than little is none.
+	much, little = 20 << 20, 5 << 20
+	// calmAfter is how many looks in a row at little are the end of a load.
+	calmAfter = 15
 )
 
-// Headroom trades memory for time while there is load, and gives the memory back afterwards. A front door keeps tens of MiB
-// of objects and documents alive, which every collection walks through; at tens of thousands of requests a second that
-// would be twice a second and a tenth of all time. Run returns when ctx ends. It does nothing where the environment says
-// how the collector is to work (GOGC, GOMEMLIMIT).
-func Headroom(ctx context.Context) {
+// Headroom trades memory for time while there is load, and calls letGo when a load has ended. A front door keeps tens of
+// MiB of objects and documents alive, which every collection walks through; at tens of thousands of requests a second that
+// would be several times a second and a tenth of all time. It returns when ctx ends. It does nothing where the environment
+// says how the collector is to work (GOGC, GOMEMLIMIT).
+func Headroom(ctx context.Context, letGo func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
@@ -40,71 +38,70 @@ func Headroom(ctx context.Context) {
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
 	g := governor{room: min(room, memory()/quarter)}
-	g.cycles, _ = collector()
+	g.allocated, _, _ = heap()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
 		}
-		percent, calm := g.look(collector())
+		percent, over := g.look(heap())
 		if percent != 0 {
 			debug.SetGCPercent(percent)
 		}
-		if calm {
-			debug.FreeOSMemory()
+		if over {
+			letGo()
 		}
 	}
 }
 
-// collector is how many collections there were, and what the last one found alive.
-func collector() (cycles, live uint64) {
-	samples := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"}}
+// heap is how much was allocated since the start, what is alive or has not been collected yet, and what the last collection
+// found alive.
+func heap() (allocated, held, live uint64) {
+	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	metrics.Read(samples)
-	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
+	return samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64()
 }
 
 // governor decides what GOGC is to be.
 type governor struct {
-	cycles uint64 // at the last look
-	still  int    // looks since a collection
-	apart  int    // looks between two collections that are a load
-	roomy  bool
-	last   int    // GOGC while roomy
-	room   uint64 // bytes
+	allocated uint64 // at the last look
+	still     int    // looks in a row at little
+	roomy     bool
+	last      int    // GOGC while roomy
+	room      uint64 // bytes
 }
 
-// look says what to set GOGC to, 0 when it is to stay, and whether a load has just ended.
-func (g *governor) look(cycles, live uint64) (percent int, calm bool) {
-	ran := cycles - g.cycles
-	g.cycles = cycles
-	if ran > 0 {
-		still := g.still
+// look says what to set GOGC to, 0 when it is to stay, and whether a load has just ended that left more behind than there
+// would be without it. What leaves less, a large list now and then, is not worth a collection each time.
+func (g *governor) look(allocated, held, live uint64) (percent int, over bool) {
+	grown := allocated - g.allocated
+	g.allocated = allocated
+	switch {
+	case grown >= much:
+		g.roomy, g.still = true, 0
+	case !g.roomy:
+		return 0, false
+	case grown >= little:
 		g.still = 0
-		g.apart = int(min(live/walk, longest))
-		if !g.roomy && ran == 1 && still > g.apart { // one alone is no load
-			return 0, false
-		}
-		g.roomy = true
-		g.last = generous(live, g.room)
-		return g.last, false
+	default:
+		g.still++
 	}
-	g.still++
-	if !g.roomy || g.still < g.calm() {
+	if g.still >= calmAfter {
+		*g = governor{allocated: allocated, room: g.room}
+		return ordinary, held > live+live*ordinary/100
+	}
+	if percent = generous(live, g.room); percent == g.last {
 		return 0, false
 	}
-	g.roomy = false
-	return ordinary, true
+	g.last = percent
+	return percent, false
 }
-
-// calm is how many looks without a collection are the end of a load. They are rarer than those that began it, since there is
-// more room, and that must not be taken for its end.
-func (g *governor) calm() int { return max(calmAfter, (g.apart+1)*g.last/ordinary+1) }
 
 // generous is GOGC under load.
 func generous(live, room uint64) int {
 	if live == 0 {
 		return ordinary
 	}
-	return int(max(ordinary, min(most, max(least, little*100/live), room*100/live)))
+	return int(max(ordinary, min(most, room*100/live)))
 }
