@@ -43,23 +43,25 @@ type aggregation struct {
 	rules    map[string][]rbacv1.PolicyRule
 }
 
-// gather walks from r along its selectors. Each role is visited once: roles may select each other.
+// gather walks from r along its selectors, in the order of a controller that writes each step down. Each role is visited
+// once: roles may select each other.
 func (a *aggregation) gather(r *rbacv1.ClusterRole) []rbacv1.PolicyRule {
 	if r.AggregationRule == nil {
 		return r.Rules
 	}
-	var rules []rbacv1.PolicyRule
-	visited := map[string]bool{r.Name: true}
-	for queue := []*rbacv1.ClusterRole{r}; len(queue) > 0; queue = queue[1:] {
-		if queue[0].AggregationRule == nil {
-			rules = append(rules, queue[0].Rules...)
+	return a.walk(r, map[string]bool{r.Name: true}, nil)
+}
+
+func (a *aggregation) walk(r *rbacv1.ClusterRole, visited map[string]bool, rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	for _, next := range a.selected(r.AggregationRule) {
+		if visited[next.Name] {
 			continue
 		}
-		for _, next := range a.selected(queue[0].AggregationRule) {
-			if !visited[next.Name] {
-				visited[next.Name] = true
-				queue = append(queue, next)
-			}
+		visited[next.Name] = true
+		if next.AggregationRule == nil {
+			rules = append(rules, next.Rules...)
+		} else {
+			rules = a.walk(next, visited, rules)
 		}
 	}
 	return rules

@@ -2,6 +2,7 @@ package rbac
 
 import (
 	"maps"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,12 +10,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Bootstrap is the roles and bindings that a server has from its first start, under the names that Kubernetes gave
-// them, so that manifests written for a cluster find what they refer to. It has those that mean something here: roles
-// of kubelets, schedulers and volume controllers are for whoever runs them to bring along.
+// Bootstrap is the roles and bindings that a server has from its first start: those of kube-apiserver, object by object, so
+// that manifests written for a cluster find what they refer to, and its components find their rights.
 func Bootstrap() Policy {
 	var p Policy
-	for _, part := range []Policy{everybody(), workload(), delegation(), controllers()} {
+	for _, part := range []Policy{everybody(), workload(), delegation(), components(), controllers()} {
 		p.ClusterRoles = append(p.ClusterRoles, part.ClusterRoles...)
 		p.ClusterRoleBindings = append(p.ClusterRoleBindings, part.ClusterRoleBindings...)
 		p.Roles = append(p.Roles, part.Roles...)
@@ -38,8 +38,8 @@ func everybody() Policy {
 				may("create").on("authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
 				may("create").on("authentication.k8s.io", "selfsubjectreviews")),
 			clusterRole("system:monitoring",
-				may("get").urls("/metrics", "/metrics/slis"),
-				may("get").urls("/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*")),
+				may("get").urls("/metrics", "/metrics/slis", "/livez", "/livez/*", "/readyz", "/readyz/*", "/healthz", "/healthz/*", "/flagz", "/statusz"),
+				may("get").on("", "nodes/metrics")),
 			clusterRole("system:service-account-issuer-discovery", may("get").urls(issuer...)),
 		},
 		ClusterRoleBindings: []*rbacv1.ClusterRoleBinding{
@@ -63,50 +63,18 @@ func delegation() Policy {
 				may("create").on("authentication.k8s.io", "tokenreviews"),
 				may("create").on("authorization.k8s.io", "subjectaccessreviews")),
 			clusterRole("system:kube-aggregator",
-				may(read...).on("", "services", "endpoints"),
-				may(read...).on("discovery.k8s.io", "endpointslices")), // ours routes by slices
+				may(read...).on("", "services", "endpoints")),
 		},
 		Roles: []*rbacv1.Role{{
 			ObjectMeta: meta(metav1.NamespaceSystem, reader),
-			Rules:      []rbacv1.PolicyRule{may(read...).on("", "configmaps").named("extension-apiserver-authentication").rule()},
+			Rules:      sentences([]ruleBuilder{may(read...).on("", "configmaps").named("extension-apiserver-authentication")}),
 		}},
 		RoleBindings: []*rbacv1.RoleBinding{{
 			ObjectMeta: meta(metav1.NamespaceSystem, "system::"+reader),
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: reader},
-			Subjects: []rbacv1.Subject{
-				{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user.KubeControllerManager},
-				{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user.KubeScheduler},
-			},
+			Subjects:   []rbacv1.Subject{username(user.KubeControllerManager), username(user.KubeScheduler)},
 		}},
 	}
-}
-
-// controllers are the rights of the controllers that run in this house, each bound to a service account of its own.
-func controllers() Policy {
-	events := may("create", "update", "patch").in("", "events.k8s.io").resources("events")
-	var p Policy
-	add := func(name string, rules ...ruleBuilder) {
-		p.ClusterRoles = append(p.ClusterRoles, clusterRole("system:controller:"+name, rules...))
-		p.ClusterRoleBindings = append(p.ClusterRoleBindings, bind("system:controller:"+name, rbacv1.Subject{
-			Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: name,
-		}))
-	}
-	add("namespace-controller",
-		may("get", "list", "watch", "delete").on("", "namespaces"),
-		may("update").on("", "namespaces/finalize", "namespaces/status"),
-		may("get", "list", "delete", "deletecollection").on("*", "*"))
-	add("generic-garbage-collector",
-		may("get", "list", "watch", "patch", "update", "delete").on("*", "*"),
-		events)
-	add("service-account-controller",
-		may("create").on("", "serviceaccounts"),
-		events)
-	add("root-ca-cert-publisher",
-		may("create", "update").on("", "configmaps"),
-		events)
-	add("clusterrole-aggregation-controller",
-		may("escalate", "get", "list", "watch", "update", "patch").on(rbacv1.GroupName, "clusterroles"))
-	return p
 }
 
 var (
@@ -146,14 +114,25 @@ func (b ruleBuilder) urls(urls ...string) ruleBuilder {
 	return b
 }
 
-func (b ruleBuilder) rule() rbacv1.PolicyRule { return b.r }
+// rule has everything in order, as kube-apiserver stores it.
+func (b ruleBuilder) rule() rbacv1.PolicyRule {
+	r := b.r.DeepCopy()
+	for _, list := range [][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs} {
+		slices.Sort(list)
+	}
+	return *r
+}
+
+func sentences(builders []ruleBuilder) []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	for _, b := range builders {
+		rules = append(rules, b.rule())
+	}
+	return rules
+}
 
 func clusterRole(name string, rules ...ruleBuilder) *rbacv1.ClusterRole {
-	role := &rbacv1.ClusterRole{ObjectMeta: meta("", name)}
-	for _, b := range rules {
-		role.Rules = append(role.Rules, *b.r.DeepCopy())
-	}
-	return role
+	return &rbacv1.ClusterRole{ObjectMeta: meta("", name), Rules: sentences(rules)}
 }
 
 func bindGroups(role string, groups ...string) *rbacv1.ClusterRoleBinding {

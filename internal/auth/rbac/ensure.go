@@ -3,9 +3,11 @@ package rbac
 import (
 	"context"
 	"fmt"
+	"path"
 	"reflect"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,33 +17,35 @@ import (
 
 // EnsureBootstrap brings the stored policy up to [Bootstrap]. What is missing is created; what is there gets the rules,
 // selectors and subjects that it lacks, and keeps what somebody added. An object that carries
-// rbac.authorization.kubernetes.io/autoupdate: "false" is left as it is. The namespace kube-system must exist.
+// rbac.authorization.kubernetes.io/autoupdate: "false" is left as it is. The namespaces kube-system and kube-public must exist.
 //
 // Several replicas may do this at once.
 func EnsureBootstrap(ctx context.Context, client clientset.Interface) error {
 	p, api := Bootstrap(), client.RbacV1()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(ensureTogether)
 	for _, want := range p.ClusterRoles {
-		if err := ensure(ctx, api.ClusterRoles(), want, extendClusterRole); err != nil {
-			return fmt.Errorf("ensure ClusterRole %s: %w", want.Name, err)
-		}
+		g.Go(func() error { return ensure(ctx, "ClusterRole", api.ClusterRoles(), want, extendClusterRole) })
 	}
 	for _, want := range p.ClusterRoleBindings {
-		if err := ensure(ctx, api.ClusterRoleBindings(), want, extendClusterRoleBinding); err != nil {
-			return fmt.Errorf("ensure ClusterRoleBinding %s: %w", want.Name, err)
-		}
+		g.Go(func() error {
+			return ensure(ctx, "ClusterRoleBinding", api.ClusterRoleBindings(), want, extendClusterRoleBinding)
+		})
 	}
 	for _, want := range p.Roles {
-		if err := ensure(ctx, api.Roles(want.Namespace), want, extendRole); err != nil {
-			return fmt.Errorf("ensure Role %s/%s: %w", want.Namespace, want.Name, err)
-		}
+		g.Go(func() error { return ensure(ctx, "Role", api.Roles(want.Namespace), want, extendRole) })
 	}
 	for _, want := range p.RoleBindings {
-		if err := ensure(ctx, api.RoleBindings(want.Namespace), want, extendRoleBinding); err != nil {
-			return fmt.Errorf("ensure RoleBinding %s/%s: %w", want.Namespace, want.Name, err)
-		}
+		g.Go(func() error {
+			return ensure(ctx, "RoleBinding", api.RoleBindings(want.Namespace), want, extendRoleBinding)
+		})
 	}
-	return nil
+	return g.Wait()
 }
+
+// ensureTogether is how many objects are looked at, at once. At a first start each is a write, and etcd writes to disk once
+// for all that come together.
+const ensureTogether = 16
 
 // objects is the part of a typed client that ensure needs.
 type objects[T any] interface {
@@ -65,14 +69,17 @@ type extension[T any] func(next, want T) (possible bool)
 // ensureAttempts bounds how often a racing replica may get in the way.
 const ensureAttempts = 8
 
-func ensure[T object[T]](ctx context.Context, api objects[T], want T, extend extension[T]) error {
+func ensure[T object[T]](ctx context.Context, kind string, api objects[T], want T, extend extension[T]) error {
 	var err error
 	for range ensureAttempts {
 		if err = ensureOnce(ctx, api, want, extend); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			return err
+			break
 		}
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("ensure %s %s: %w", kind, path.Join(want.GetNamespace(), want.GetName()), err)
+	}
+	return nil
 }
 
 func ensureOnce[T object[T]](ctx context.Context, api objects[T], want T, extend extension[T]) error {

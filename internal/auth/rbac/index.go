@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"math/bits"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -31,25 +29,13 @@ type index struct {
 	roles  roles
 }
 
-// subject is what is bound to one user or group.
+// subject is what is bound to one user or group. There are as many as users, so that it has no more than what most need.
 type subject struct {
 	cluster *scope
 	// Most have bindings in one namespace, and a map of one entry is larger than all else that is kept of them.
-	only       *scope
-	onlyIn     string
+	only       scope
+	onlyIn     string            // empty: nothing is bound in any namespace
 	namespaces map[string]*scope // the others
-}
-
-// scope is what is bound to a subject cluster-wide or in one namespace.
-type scope struct {
-	grants []*grant
-	// merged is all of the grants in one table. It exists where there are many, so that a group that everybody binds
-	// roles to costs no more to ask than another one.
-	merged *table
-	// mentions has, for each target, a bit for each grant whose role speaks of it. It exists where there are a few grants.
-	mentions map[targetID]uint16
-	// missing are the roles that are bound and do not exist.
-	missing []error
 }
 
 // grant is one binding of one role to one subject.
@@ -95,10 +81,6 @@ type role struct {
 // some is what a role's own table says instead of a grant: who was granted the role is known to who asks.
 var some = &grant{}
 
-// manyGrants is where looking at each of them begins to cost more than a table of them all. Fewer have a bit each in
-// scope.mentions.
-const manyGrants = 16
-
 func newIndex(p Policy) *index {
 	x := &index{users: make(map[string]*subject), groups: make(map[string]*subject), roles: compileRoles(p)}
 	for _, b := range p.bindings() {
@@ -119,7 +101,7 @@ func (x *index) bind(b *Binding) {
 		}
 		sc := to.scope(b.namespace)
 		if missing != nil {
-			sc.missing = append(sc.missing, missing)
+			sc.more().missing = append(sc.more().missing, missing)
 			continue
 		}
 		// A second binding of the same role to the same subject changes no answer. Informers list in no order: that the
@@ -170,11 +152,11 @@ func (s *subject) scope(namespace string) *scope {
 		return s.cluster
 	}
 	switch {
-	case s.only == nil:
-		s.only, s.onlyIn = &scope{}, namespace
-		return s.only
+	case s.onlyIn == "":
+		s.onlyIn = namespace
+		return &s.only
 	case s.onlyIn == namespace:
-		return s.only
+		return &s.only
 	case s.namespaces == nil:
 		s.namespaces = make(map[string]*scope)
 	}
@@ -198,57 +180,6 @@ func (x *index) arrange() {
 	}
 }
 
-func (sc *scope) arrange(known targets) {
-	if sc == nil {
-		return
-	}
-	slices.SortFunc(sc.missing, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	slices.SortFunc(sc.grants, func(a, b *grant) int { return strings.Compare(a.by.name, b.by.name) })
-	switch {
-	case len(sc.grants) < 2:
-	case len(sc.grants) < manyGrants:
-		sc.mentions = make(map[targetID]uint16)
-		for i, g := range sc.grants {
-			for id := range g.role.table.resources {
-				sc.mentions[id] |= 1 << i
-			}
-		}
-	default:
-		sc.merged = &table{}
-		for _, g := range sc.grants {
-			sc.merged.add(g.role.rules, g, known)
-		}
-	}
-}
-
-// allowing is the first grant that allows q, nil when none does.
-func (sc *scope) allowing(q *question) *grant {
-	if sc == nil {
-		return nil
-	}
-	if sc.merged != nil {
-		return sc.merged.allowing(q)
-	}
-	if sc.mentions == nil || !q.resource {
-		for _, g := range sc.grants {
-			if g.role.table.allowing(q) != nil {
-				return g
-			}
-		}
-		return nil
-	}
-	var among uint16
-	for _, id := range q.targets[:q.n] {
-		among |= sc.mentions[id]
-	}
-	for ; among != 0; among &= among - 1 {
-		if g := sc.grants[bits.TrailingZeros16(among)]; g.role.table.allowing(q) != nil {
-			return g
-		}
-	}
-	return nil
-}
-
 // in is the scope of s for a namespace, or cluster-wide for an empty one; nil when nothing is bound there.
 func (s *subject) in(namespace string) *scope {
 	if s == nil {
@@ -258,7 +189,7 @@ func (s *subject) in(namespace string) *scope {
 		return s.cluster
 	}
 	if s.onlyIn == namespace {
-		return s.only
+		return &s.only
 	}
 	return s.namespaces[namespace]
 }
@@ -299,7 +230,9 @@ func (x *index) allowing(u user.Info, namespace string, q *question) *grant {
 func (x *index) missing(u user.Info, namespace string) []error {
 	var errs []error
 	for sc := range x.scopes(u, namespace) {
-		errs = append(errs, sc.missing...)
+		if sc.rest != nil {
+			errs = append(errs, sc.rest.missing...)
+		}
 	}
 	return errs
 }

@@ -62,8 +62,9 @@ func editRules() []ruleBuilder {
 		may(write...).on("", "pods", "pods/attach", "pods/proxy", "pods/exec", "pods/portforward"),
 		may("create").on("", "pods/eviction"),
 		may(write...).on("", "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts",
-			"services", "services/proxy", "persistentvolumeclaims", "configmaps", "secrets", "events"),
+			"services", "services/proxy", "persistentvolumeclaims", "configmaps", "secrets"),
 		may("create").on("", "serviceaccounts/token"),
+		may(write...).in("", "events.k8s.io").resources("events"),
 		may(write...).on("apps", "statefulsets", "statefulsets/scale", "daemonsets",
 			"deployments", "deployments/scale", "deployments/rollback", "replicasets", "replicasets/scale"),
 		may(write...).on("autoscaling", "horizontalpodautoscalers"),
@@ -73,6 +74,7 @@ func editRules() []ruleBuilder {
 		may(write...).on("policy", "poddisruptionbudgets"),
 		may(write...).on("networking.k8s.io", "networkpolicies", "ingresses"),
 		may(readWrite...).on("coordination.k8s.io", "leases"),
+		may(write...).on("resource.k8s.io", "resourceclaims", "resourceclaimtemplates"),
 	}
 }
 
@@ -81,10 +83,11 @@ func viewRules() []ruleBuilder {
 	return []ruleBuilder{
 		may(read...).on("", "pods", "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts",
 			"services", "services/status", "endpoints", "persistentvolumeclaims", "persistentvolumeclaims/status", "configmaps"),
-		may(read...).on("", "limitranges", "resourcequotas", "bindings", "events",
+		may(read...).on("", "limitranges", "resourcequotas", "bindings",
 			"pods/status", "resourcequotas/status", "namespaces/status", "replicationcontrollers/status", "pods/log"),
 		// In a namespace this is the one namespace: it says which ones somebody has access to.
 		may(read...).on("", "namespaces"),
+		may(read...).in("", "events.k8s.io").resources("events"),
 		may(read...).on("discovery.k8s.io", "endpointslices"),
 		may(read...).on("apps", "controllerrevisions", "statefulsets", "statefulsets/status", "statefulsets/scale",
 			"daemonsets", "daemonsets/status", "deployments", "deployments/status", "deployments/scale",
@@ -96,5 +99,6 @@ func viewRules() []ruleBuilder {
 			"replicationcontrollers/scale", "networkpolicies"),
 		may(read...).on("policy", "poddisruptionbudgets", "poddisruptionbudgets/status"),
 		may(read...).on("networking.k8s.io", "networkpolicies", "ingresses", "ingresses/status"),
+		may(read...).on("resource.k8s.io", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
 	}
 }

@@ -1,0 +1,72 @@
+package rbac
+
+import (
+	_ "embed"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+//go:embed bootstrap_components.txt
+var componentRoles string
+
+// components are the rights of the programs of a cluster: kube-controller-manager, kube-scheduler, kube-proxy, DNS, kubelets.
+// None of them is part of this house. They find here what they find at a kube-apiserver, so that they run unchanged.
+func components() Policy {
+	return Policy{
+		ClusterRoles: rolesIn(componentRoles),
+		ClusterRoleBindings: []*rbacv1.ClusterRoleBinding{
+			bindGroups("system:cluster-trust-bundle-discovery", serviceaccount.AllServiceAccountsGroup),
+			bind("system:kube-controller-manager", username(user.KubeControllerManager)),
+			bind("system:kube-dns", account("kube-dns")),
+			bind("system:kube-scheduler", username(user.KubeScheduler)),
+			bind("system:volume-scheduler", username(user.KubeScheduler)),
+			bind("system:node-proxier", username(user.KubeProxy)),
+			bind("system:node"), // nobody's: what kubelets may is for the administrator to decide, node by node
+		},
+		Roles: []*rbacv1.Role{
+			namespacedRole(metav1.NamespaceSystem, locking+"kube-controller-manager", lockingRules()...),
+			namespacedRole(metav1.NamespaceSystem, locking+"kube-scheduler", lockingRules()...),
+			namespacedRole(metav1.NamespaceSystem, controllerPrefix+"bootstrap-signer", may(read...).on("", "secrets")),
+			namespacedRole(metav1.NamespaceSystem, controllerPrefix+"cloud-provider", may("create", "get", "list", "watch").on("", "configmaps")),
+			namespacedRole(metav1.NamespaceSystem, controllerPrefix+"token-cleaner", may("delete", "get", "list", "watch").on("", "secrets"), events),
+			namespacedRole(metav1.NamespacePublic, controllerPrefix+"bootstrap-signer",
+				may(read...).on("", "configmaps"), may("update").on("", "configmaps").named("cluster-info"), events),
+		},
+		RoleBindings: []*rbacv1.RoleBinding{
+			bindRole(metav1.NamespaceSystem, locking+"kube-controller-manager", username(user.KubeControllerManager),
+				account("kube-controller-manager"), account("leader-election-controller")),
+			bindRole(metav1.NamespaceSystem, locking+"kube-scheduler", username(user.KubeScheduler), account("kube-scheduler")),
+			bindRole(metav1.NamespaceSystem, controllerPrefix+"bootstrap-signer", account("bootstrap-signer")),
+			bindRole(metav1.NamespaceSystem, controllerPrefix+"cloud-provider", account("cloud-provider")),
+			bindRole(metav1.NamespaceSystem, controllerPrefix+"token-cleaner", account("token-cleaner")),
+			bindRole(metav1.NamespacePublic, controllerPrefix+"bootstrap-signer", account("bootstrap-signer")),
+		},
+	}
+}
+
+const locking = "system::leader-locking-"
+
+func lockingRules() []ruleBuilder {
+	verbs := []string{"create", "get", "list", "update", "watch"}
+	return []ruleBuilder{may(verbs...).on("coordination.k8s.io", "leases"), may(verbs...).on("coordination.k8s.io", "leasecandidates")}
+}
+
+func username(name string) rbacv1.Subject {
+	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
+}
+
+func namespacedRole(namespace, name string, rules ...ruleBuilder) *rbacv1.Role {
+	return &rbacv1.Role{ObjectMeta: meta(namespace, name), Rules: sentences(rules)}
+}
+
+// bindRole binds a Role under its own name.
+func bindRole(namespace, role string, subjects ...rbacv1.Subject) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: meta(namespace, role),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
+		Subjects:   subjects,
+	}
+}
