@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
 	"portico.dev/internal/auth/authn"
@@ -96,6 +97,7 @@ func (h *house) wireAuthentication() (err error) {
 		Issuer: h.issuer, Audiences: c.APIAudiences, ExtendExpiration: c.Authentication.ExtendTokens,
 		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.lookup,
 		Stale: h.metrics.Auth.StaleTokens.Inc,
+		Used:  func(s *corev1.Secret) { h.controllers.TokenUsed(s) },
 	})
 	if err != nil {
 		return err

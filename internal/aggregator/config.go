@@ -15,6 +15,7 @@ import (
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/coreapi/admission"
+	"portico.dev/internal/lifecycle"
 )
 
 // Config is every setting of the front door. Flags carry kube-apiserver's names where they mean the same.
@@ -79,6 +80,10 @@ type Config struct {
 	// Admission is what every write to the local groups passes. Default upstream's plugins.
 	Admission admission.Config
 
+	// Controllers is which run of those that a kube-controller-manager has too. Default all. Danger: what neither runs
+	// nobody does, and what both run is done twice.
+	Controllers []string
+
 	// RuntimeConfig turns built-in APIs off. Default all are on.
 	RuntimeConfig cliflag.ConfigurationMap
 
@@ -134,6 +139,7 @@ func Default() Config {
 		RequestTimeout:                   time.Minute,
 		Admission:                        defaultAdmission(),
 		Services:                         defaultServices(),
+		Controllers:                      lifecycle.EveryController(),
 		EnablePriorityAndFairness:        true,
 		MaxRequestsInFlight:              400,
 		MaxMutatingRequestsInFlight:      200,
@@ -154,6 +160,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addRequestFlags(fs)
 	c.addAdmissionFlags(fs)
 	c.Services.addFlags(fs)
+	c.addControllerFlags(fs)
 	c.addRuntimeConfigFlags(fs)
 	c.addFairnessFlags(fs)
 	c.addAuditFlags(fs)
@@ -190,6 +197,10 @@ func (c *Config) addIdentityFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ServiceAccountSigningKeyFile, "service-account-signing-key-file", c.ServiceAccountSigningKeyFile, "key that signs service account tokens; default made in the data directory")
 	fs.StringSliceVar(&c.ServiceAccountKeyFiles, "service-account-key-file", c.ServiceAccountKeyFiles, "keys that verify service account tokens; default the signing key")
 	fs.StringSliceVar(&c.APIAudiences, "api-audiences", c.APIAudiences, "audiences of tokens for this server; default the issuer")
+}
+
+func (c *Config) addControllerFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.Controllers, "controllers", c.Controllers, "controllers to run, by kube-controller-manager's names: * is all, NAME that one, -NAME all but that one if there is a * too; without any value none, for a kube-controller-manager beside this server")
 }
 
 func (c *Config) addStorageFlags(fs *pflag.FlagSet) {
@@ -270,6 +281,9 @@ func (c *Config) Validate() error {
 	}
 	c.Admission.Validate(bad)
 	c.Services.validate(bad)
+	if err := lifecycle.Choice(c.Controllers).Check(); err != nil {
+		bad("controllers", "%v", err)
+	}
 	if err := c.validateRuntimeConfig(); err != nil {
 		bad("runtime-config", "%v", err)
 	}

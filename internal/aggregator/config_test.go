@@ -43,6 +43,8 @@ func TestSettingsThatCannotWorkAreNamedByTheirFlag(t *testing.T) {
 		"workloads sent to a name":        {"--advertise-address here", []string{`--advertise-address: "here" is not an IP address`}},
 		"events for no time":              {"--event-ttl 0s", []string{"--event-ttl: 0s is less than a second"}},
 		"quotas never counted":            {"--resource-quota-sync-period 0s", []string{"--resource-quota-sync-period: 0s is not positive"}},
+		"no controllers":                  {"--controllers=", nil},
+		"a controller of others":          {"--controllers *,-deployment-controller", []string{`--controllers: "-deployment-controller" is not one of the controllers`}},
 		"a plugin that nobody knows":      {"--enable-admission-plugins Podsecurity", []string{`--enable-admission-plugins: there is no plugin "Podsecurity"`}},
 		"a plugin that is not here":       {"--enable-admission-plugins NodeRestriction", []string{"--enable-admission-plugins: NodeRestriction is a plugin of kube-apiserver"}},
 		"to do without one that is not":   {"--disable-admission-plugins NodeRestriction", nil},

@@ -35,7 +35,9 @@ func (h *house) members() *run.Group {
 	add("openapi", h.openapi.Ready(), h.openapi.Run)
 	add("payments", nil, h.payer.Run)
 	add("controllers", h.controllers.Ready(), h.controllers.Run)
-	add("garbage collector", nil, h.collector.Run)
+	if h.collector != nil {
+		add("garbage collector", nil, h.collector.Run)
+	}
 	if h.tracing != nil {
 		add("tracing", nil, h.tracing.Run) // before the listener, so that the last spans are sent after the last request
 	}

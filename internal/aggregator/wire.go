@@ -78,7 +78,7 @@ type house struct {
 	discovery   *discovery.Merger
 	openapi     *openapi.Library
 	controllers *lifecycle.Controllers
-	collector   *garbage.Collector
+	collector   *garbage.Collector // nil: somebody else collects
 	payer       *debts.Payer
 
 	proxy   *proxy.Proxy
@@ -289,7 +289,10 @@ func (h *house) wireControllers() error {
 	if err != nil {
 		return fmt.Errorf("client of discovery: %w", err)
 	}
-	h.collector = h.newCollector(everywhere)
+	choice := lifecycle.Choice(h.cfg.Controllers)
+	if choice.Runs(lifecycle.GarbageCollector) {
+		h.collector = h.newCollector(everywhere)
+	}
 	quotas, err := h.quotas()
 	if err != nil {
 		return err
@@ -308,7 +311,7 @@ func (h *house) wireControllers() error {
 		Founding: h.founding, Leads: h.leads, ClusterRoles: h.informers.Rbac().V1().ClusterRoles(), FrontDoor: h.frontDoor(),
 		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.Networking().V1().ServiceCIDRs(),
 		RepairAllocations: h.core.RepairAllocations, Quotas: quotas, Discovery: kinds,
-		Logger: h.log,
+		Choice: choice, Logger: h.log,
 	})
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/discovery"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
@@ -60,25 +61,28 @@ type Config struct {
 	Quotas Quotas
 	// Discovery knows every kind and its schema, for the status of ValidatingAdmissionPolicies. Nil: nobody writes it.
 	Discovery discovery.DiscoveryInterface
-	Logger    *zap.Logger
+	// Choice is which controllers run. Default EveryController. The garbage collector is chosen by whoever makes it.
+	Choice Choice
+	Logger *zap.Logger
 }
 
 // Controllers are all the controllers of this package.
 type Controllers struct {
-	system          *systemNamespaces
-	trust           *trustPublisher
+	system *systemNamespaces
+	trust  *trustPublisher
+	tokens *tokenUse
+	// The rest are nil where there is nothing for them to do, or somebody else does it.
 	rootCA          *rootCAPublisher
 	serviceAccounts *defaultServiceAccounts
 	namespaces      *namespaceFinalizer
-	// The rest are nil where there is nothing for them to do.
-	roles     *clusterRoleAggregator
-	frontDoor *frontDoor
-	cidrs     *serviceCIDRs
-	repair    *allocationRepair
-	quotas    *quotaStatus
-	policies  *policyStatus
-	ready     chan struct{}
-	log       *zap.Logger
+	roles           *clusterRoleAggregator
+	frontDoor       *frontDoor
+	cidrs           *serviceCIDRs
+	repair          *allocationRepair
+	quotas          *quotaStatus
+	policies        *policyStatus
+	ready           chan struct{}
+	log             *zap.Logger
 }
 
 // New prepares the controllers. It asks for the shared informer, so that starting its factory afterwards starts it.
@@ -88,20 +92,18 @@ func New(cfg Config) *Controllers {
 	if cfg.Founding == nil {
 		cfg.Founding = cfg.Client
 	}
+	if cfg.Choice == nil {
+		cfg.Choice = EveryController()
+	}
 	c := &Controllers{
-		system:          newSystemNamespaces(cfg.Client, cfg.Namespaces, log),
-		trust:           newTrustPublisher(cfg.Client, cfg.Trust, log),
-		rootCA:          newRootCAPublisher(cfg.Client, cfg.Namespaces, cfg.RootCA, log),
-		serviceAccounts: newDefaultServiceAccounts(cfg.Client, cfg.Founding, cfg.Namespaces, log),
-		namespaces:      newNamespaceFinalizer(cfg, log),
-		ready:           make(chan struct{}),
-		log:             log,
+		system: newSystemNamespaces(cfg.Client, cfg.Namespaces, log),
+		trust:  newTrustPublisher(cfg.Client, cfg.Trust, log),
+		tokens: newTokenUse(cfg.Client, log),
+		ready:  make(chan struct{}),
+		log:    log,
 	}
-	c.system.election, c.rootCA.election, c.serviceAccounts.election = cfg.Leads, cfg.Leads, cfg.Leads
-	if cfg.ClusterRoles != nil {
-		cfg.ClusterRoles.Informer()
-		c.roles = &clusterRoleAggregator{client: cfg.Client, roles: cfg.ClusterRoles, election: cfg.Leads, log: log}
-	}
+	c.system.election = cfg.Leads
+	c.chosen(cfg)
 	if cfg.FrontDoor.Address.IsValid() {
 		c.frontDoor = newFrontDoor(cfg, log)
 	}
@@ -112,18 +114,41 @@ func New(cfg Config) *Controllers {
 	if cfg.RepairAllocations != nil {
 		c.repair = &allocationRepair{cfg.RepairAllocations, cfg.Leads, log}
 	}
-	if cfg.Quotas.Measure != nil {
+	return c
+}
+
+// chosen prepares those that can be left to a kube-controller-manager.
+func (c *Controllers) chosen(cfg Config) {
+	log, runs := c.log, cfg.Choice.Runs
+	if runs(RootCAPublisher) {
+		c.rootCA = newRootCAPublisher(cfg.Client, cfg.Namespaces, cfg.RootCA, log)
+		c.rootCA.election = cfg.Leads
+	}
+	if runs(ServiceAccountController) {
+		c.serviceAccounts = newDefaultServiceAccounts(cfg.Client, cfg.Founding, cfg.Namespaces, log)
+		c.serviceAccounts.election = cfg.Leads
+	}
+	if runs(NamespaceController) {
+		c.namespaces = newNamespaceFinalizer(cfg, log)
+	}
+	if cfg.ClusterRoles != nil && runs(ClusterRoleAggregation) {
+		cfg.ClusterRoles.Informer()
+		c.roles = &clusterRoleAggregator{client: cfg.Client, roles: cfg.ClusterRoles, election: cfg.Leads, log: log}
+	}
+	if cfg.Quotas.Measure != nil && runs(ResourceQuotaController) {
 		c.quotas = newQuotaStatus(cfg, log)
 	}
-	if cfg.Discovery != nil {
+	if cfg.Discovery != nil && runs(PolicyStatusController) {
 		c.policies = newPolicyStatus(cfg, log)
 	}
-	return c
 }
 
 // Ready is closed once the system namespaces, their service accounts and the Service kubernetes exist and extension servers
 // can read whom to trust: what somebody who was told that this server is ready will look for first.
 func (c *Controllers) Ready() <-chan struct{} { return c.ready }
+
+// TokenUsed has it written down that the token of a Secret was used today. It waits for nothing.
+func (c *Controllers) TokenUsed(s *corev1.Secret) { c.tokens.note(s) }
 
 // Run blocks until ctx ends and every controller has returned.
 func (c *Controllers) Run(ctx context.Context) error {
@@ -138,9 +163,19 @@ func (c *Controllers) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// all of them but trust write for all replicas, in the one that leads: what a replica trusts is its own to publish.
+// all of them but two write for all replicas, in the one that leads: what a replica trusts is its own to publish, and the
+// tokens that it sees are its own to note.
 func (c *Controllers) all() []func(context.Context) error {
-	all := []func(context.Context) error{c.system.run, c.trust.run, c.rootCA.run, c.serviceAccounts.run, c.namespaces.run}
+	all := []func(context.Context) error{c.system.run, c.trust.run, c.tokens.run}
+	if c.rootCA != nil {
+		all = append(all, c.rootCA.run)
+	}
+	if c.serviceAccounts != nil {
+		all = append(all, c.serviceAccounts.run)
+	}
+	if c.namespaces != nil {
+		all = append(all, c.namespaces.run)
+	}
 	if c.roles != nil {
 		all = append(all, c.roles.run)
 	}
@@ -164,7 +199,10 @@ func (c *Controllers) all() []func(context.Context) error {
 
 // prepare makes what Ready promises. Storage may still be electing its leader, so it tries until it succeeds or ctx ends.
 func (c *Controllers) prepare(ctx context.Context) bool {
-	steps := []func(context.Context) error{c.system.ensure, c.serviceAccounts.ensure, c.trust.publish}
+	steps := []func(context.Context) error{c.system.ensure, c.trust.publish}
+	if c.serviceAccounts != nil {
+		steps = append(steps, c.serviceAccounts.ensure)
+	}
 	if c.cidrs != nil {
 		steps = append(steps, c.cidrs.ensure)
 	}

@@ -18,6 +18,10 @@ import (
 const (
 	rootCAName = "kube-root-ca.crt"
 	rootCAKey  = "ca.crt"
+	// descriptionAnnotation is what upstream's publisher writes too. Both may run: neither may undo the other.
+	descriptionAnnotation = "kubernetes.io/description"
+	rootCADescription     = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as " +
+		"the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
 // rootCAPublisher keeps a ConfigMap kube-root-ca.crt in every active namespace, and mends it when it was changed.
@@ -61,8 +65,10 @@ func (p *rootCAPublisher) reconcile(ctx context.Context, namespace string) (time
 	configMaps := p.client.CoreV1().ConfigMaps(namespace)
 	if !there {
 		_, err := configMaps.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: rootCAName, Namespace: namespace},
-			Data:       want,
+			ObjectMeta: metav1.ObjectMeta{
+				Name: rootCAName, Namespace: namespace, Annotations: map[string]string{descriptionAnnotation: rootCADescription},
+			},
+			Data: want,
 		}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) && !leaving(err) {
 			return 0, fmt.Errorf("create configmap %s: %w", rootCAName, err)
@@ -71,11 +77,15 @@ func (p *rootCAPublisher) reconcile(ctx context.Context, namespace string) (time
 	}
 	// The data is replaced as a whole, as upstream does: it is a statement of this server, nobody else may add to it.
 	current := obj.(*corev1.ConfigMap)
-	if maps.Equal(current.Data, want) && len(current.BinaryData) == 0 {
+	described := current.Annotations[descriptionAnnotation] != ""
+	if maps.Equal(current.Data, want) && len(current.BinaryData) == 0 && described {
 		return 0, nil
 	}
 	mended := current.DeepCopy()
 	mended.Data, mended.BinaryData = want, nil
+	if !described {
+		metav1.SetMetaDataAnnotation(&mended.ObjectMeta, descriptionAnnotation, rootCADescription)
+	}
 	_, err = configMaps.Update(ctx, mended, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return 0, fmt.Errorf("mend configmap %s: %w", rootCAName, err)

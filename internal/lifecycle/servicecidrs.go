@@ -110,7 +110,8 @@ func (c *serviceCIDRs) keep(ctx context.Context, r *networkingv1.ServiceCIDR) (e
 	if meta.IsStatusConditionTrue(r.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
 		return nil
 	}
-	return c.say(ctx, r, metav1.ConditionTrue, "Ready", "Kubernetes Service CIDR is ready")
+	// Without a reason, as upstream's controller has it: both may run, and neither may undo what the other wrote.
+	return c.say(ctx, r, metav1.ConditionTrue, "", "Kubernetes Service CIDR is ready")
 }
 
 func (c *serviceCIDRs) say(ctx context.Context, r *networkingv1.ServiceCIDR, status metav1.ConditionStatus, reason, message string) error {

@@ -27,8 +27,9 @@ const (
 // verdict is what is known of the bytes of a token: its verified claims, or why they are not ours or not verified.
 // Nothing in it depends on the time or on live objects.
 type verdict struct {
-	claims *claims
-	user   user.Info // whom the claims name, nil when they are in disorder; nobody changes it
+	claims *claims       // nil for the token of a Secret
+	legacy *legacyClaims // nil for any other
+	user   user.Info     // whom the claims name, nil when they are in disorder; nobody changes it
 	err    error
 }
 
@@ -49,6 +50,13 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	case v.err != nil:
 		return nil, false, fmt.Errorf("service account token: %w", v.err)
 	}
+	if v.legacy != nil {
+		response, err := t.currentLegacy(ctx, v, token)
+		if err != nil {
+			return nil, false, fmt.Errorf("service account token: %w", err)
+		}
+		return response, true, nil
+	}
 	response, err := t.current(ctx, v)
 	if err != nil {
 		return nil, false, fmt.Errorf("service account token: %w", err)
@@ -64,54 +72,69 @@ func (t *Tokens) verified(token string) verdict {
 	if v, ok := t.seen.Recall(key); ok {
 		return v
 	}
-	c, err := t.verify(token)
-	v, until := verdict{claims: c, err: err}, time.Now().Add(rememberGood)
-	if err == nil && c.Validate() == nil {
-		v.user = c.user()
-	}
-	if err != nil {
+	v, until := t.verify(token), time.Now().Add(rememberGood)
+	switch {
+	case v.err != nil:
 		until = time.Now().Add(rememberBad)
-	} else if end := c.Expires.Time().Add(jws.Leeway); end.Before(until) {
-		until = end
+	case v.legacy != nil:
+		v.user = v.legacy.user()
+	default:
+		if v.claims.Validate() == nil {
+			v.user = v.claims.user()
+		}
+		if end := v.claims.Expires.Time().Add(jws.Leeway); end.Before(until) {
+			until = end
+		}
 	}
 	t.seen.Keep(key, v, until)
 	return v
 }
 
-func (t *Tokens) verify(token string) (*claims, error) {
+func (t *Tokens) verify(token string) verdict {
 	head, body, err := jws.Split(token)
 	if err != nil {
-		return nil, errForeign
+		return verdict{err: errForeign}
 	}
 	issuer, err := jws.Issuer(body)
 	switch {
-	case errors.Is(err, jws.ErrMalformed), err == nil && issuer != t.issuer:
-		return nil, errForeign
+	case errors.Is(err, jws.ErrMalformed), err == nil && issuer != t.issuer && issuer != legacyIssuer:
+		return verdict{err: errForeign}
 	case err != nil:
-		return nil, err
+		return verdict{err: err}
+	case issuer == t.issuer:
+		c := &claims{}
+		return verdict{claims: c, err: t.checkSignature(token, head, c)}
 	}
+	c := &legacyClaims{}
+	if err := t.checkSignature(token, head, c); err != nil {
+		return verdict{err: err}
+	}
+	return verdict{legacy: c, err: c.orderly()}
+}
+
+// checkSignature reads the claims of a token that one of our keys has signed.
+func (t *Tokens) checkSignature(token, head string, into jwt.Claims) error {
 	h, err := peekHeader(head)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	key, ok := t.keys[h.KeyID]
 	if !ok {
 		// Upstream tries every key for a token without an id. Ours always have one, so one without it is not ours (B2).
-		return nil, errors.New("its key id is unknown")
+		return errors.New("its key id is unknown")
 	}
 	if h.Algorithm != key.method.Alg() {
-		return nil, errors.New("its algorithm is not that of its key")
+		return errors.New("its algorithm is not that of its key")
 	}
 	parser := jwt.NewParser(
 		jwt.WithValidMethods([]string{key.method.Alg()}),
 		jwt.WithStrictDecoding(),
 		jwt.WithoutClaimsValidation(), // times are not remembered; see current
 	)
-	verified := &claims{}
-	if _, err := parser.ParseWithClaims(token, verified, func(*jwt.Token) (any, error) { return key.public, nil }); err != nil {
-		return nil, errors.New("its signature is not valid")
+	if _, err := parser.ParseWithClaims(token, into, func(*jwt.Token) (any, error) { return key.public, nil }); err != nil {
+		return errors.New("its signature is not valid")
 	}
-	return verified, nil
+	return nil
 }
 
 // current checks what changes: the clock, the audience that is asked for, and the live objects.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/golang-jwt/jwt/v5"
+	corev1 "k8s.io/api/core/v1"
 
 	"portico.dev/internal/auth/briefly"
 	"portico.dev/internal/auth/jws"
@@ -30,6 +31,8 @@ type Config struct {
 	Lookup Lookup
 	// Stale is called for each use of an extended token that should have been replaced by now. Default: nobody is told.
 	Stale func()
+	// Used is called for each use of the token of a Secret, while the request waits. Default: nobody is told.
+	Used func(*corev1.Secret)
 }
 
 // Tokens issues and recognises service account tokens. It is safe for concurrent use.
@@ -41,6 +44,7 @@ type Tokens struct {
 	lookup    Lookup
 	extend    bool
 	stale     func()
+	used      func(*corev1.Secret)
 	validator *jwt.Validator // of what changes with the clock
 	// seen remembers verified signatures, and refusals, by the SHA-256 of the token.
 	seen *briefly.Memory[[sha256.Size]byte, verdict]
@@ -64,6 +68,7 @@ func New(cfg Config) (*Tokens, error) {
 		lookup:    cfg.Lookup,
 		extend:    cfg.ExtendExpiration,
 		stale:     cfg.Stale,
+		used:      cfg.Used,
 		seen:      briefly.New[[sha256.Size]byte, verdict](rememberTokens),
 	}
 	t.validator = jwt.NewValidator(
@@ -74,6 +79,9 @@ func New(cfg Config) (*Tokens, error) {
 	)
 	if t.stale == nil {
 		t.stale = func() {}
+	}
+	if t.used == nil {
+		t.used = func(*corev1.Secret) {}
 	}
 	if len(t.audiences) == 0 {
 		t.audiences = []string{cfg.Issuer}

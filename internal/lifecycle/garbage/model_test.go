@@ -196,7 +196,9 @@ func (m *model) end(at schema.GroupVersionResource, id string, policy *metav1.De
 func (m *model) delete(at schema.GroupVersionResource, namespace, name string, policy metav1.DeletionPropagation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.end(at, namespace+"/"+name, &policy)
+	if id := namespace + "/" + name; m.objects[at][id] != nil { // the collector may have been first
+		m.end(at, id, &policy)
+	}
 }
 
 // Resource makes the model a metadata.Interface: what follows is the collector's way in.

@@ -103,9 +103,7 @@ func (l *life) happen() {
 	for range 1 + len(all)/20 {
 		if len(all) > 0 {
 			o := all[l.IntN(len(all))]
-			if l.has(o.at, o.Namespace, o.Name) {
-				l.delete(o.at, o.Namespace, o.Name, policies[l.IntN(len(policies))])
-			}
+			l.delete(o.at, o.Namespace, o.Name, policies[l.IntN(len(policies))])
 		}
 	}
 }

@@ -1,0 +1,94 @@
+package aggregator
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// What --controllers leaves to others is not begun, and what it does not goes on.
+func TestControllersAreLeftToOthers(t *testing.T) {
+	config, stop := open(t, t.TempDir(), func(c *Config) {
+		c.Controllers = []string{"*", "-serviceaccount-controller", "-garbage-collector-controller"}
+	})
+	client, ctx := kubernetes.NewForConfigOrDie(config), t.Context()
+	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// Published by a controller that runs, after the namespaces of the start have been furnished.
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := client.CoreV1().ConfigMaps("team").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		t.Errorf("kube-root-ca.crt: %v", err)
+	}
+	// At a start that does not leave it out, this one is there before anybody is answered.
+	if _, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("service account default: %v", err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A kube-controller-manager elects its leader, makes accounts for its controllers and tokens for them, and watches: with
+// what a first start gives it, and nothing else.
+func TestComponentsFindTheirRights(t *testing.T) {
+	config, stop := open(t, t.TempDir())
+	admin, ctx := kubernetes.NewForConfigOrDie(config), t.Context()
+	as := func(user string) kubernetes.Interface {
+		c := *config
+		c.Impersonate.UserName = user
+		return kubernetes.NewForConfigOrDie(&c)
+	}
+	for name, try := range map[string]func() error{
+		"the controller manager reads extension-apiserver-authentication": func() error {
+			_, err := as("system:kube-controller-manager").CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+			return err
+		},
+		"it makes accounts": func() error {
+			_, err := as("system:kube-controller-manager").CoreV1().ServiceAccounts("kube-system").Create(ctx,
+				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "deployment-controller"}}, metav1.CreateOptions{})
+			return err
+		},
+		"it lists everything": func() error {
+			_, err := as("system:kube-controller-manager").AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"its controllers read what they control": func() error {
+			_, err := as("system:serviceaccount:kube-system:deployment-controller").AppsV1().ReplicaSets("").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"the scheduler reads pods": func() error {
+			_, err := as("system:kube-scheduler").CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"the proxy reads endpoints": func() error {
+			_, err := as("system:kube-proxy").DiscoveryV1().EndpointSlices("").List(ctx, metav1.ListOptions{})
+			return err
+		},
+	} {
+		if err := try(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := as("system:kube-proxy").CoreV1().Secrets("").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("the proxy lists Secrets: %v", err)
+	}
+	if _, err := admin.RbacV1().ClusterRoles().Get(ctx, "system:node", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}

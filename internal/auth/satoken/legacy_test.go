@@ -1,0 +1,104 @@
+package satoken
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+
+	"portico.dev/internal/auth/authtest"
+)
+
+// legacyBody is what kube-controller-manager v1.37.1 writes; each pair replaces one text by another.
+func legacyBody(replace ...string) string {
+	return strings.NewReplacer(replace...).Replace(`{"iss":"kubernetes/serviceaccount","kubernetes.io/serviceaccount/namespace":"ns",` +
+		`"kubernetes.io/serviceaccount/secret.name":"long","kubernetes.io/serviceaccount/service-account.name":"robot",` +
+		`"kubernetes.io/serviceaccount/service-account.uid":"sa-1","sub":"system:serviceaccount:ns:robot"}`)
+}
+
+func TestTokensOfSecrets(t *testing.T) {
+	head := `{"alg":"RS256","kid":"` + keyID(t, keys().rsa) + `"}`
+	token := authtest.Token(head, legacyBody(), authtest.RS256(keys().rsa))
+	moved := legacyBody(`"system:serviceaccount:ns:robot"`, `"system:serviceaccount:ns:other"`)
+	agoing, gone := metav1.NewTime(time.Now().Add(-5*time.Second)), metav1.NewTime(time.Now().Add(-2*time.Minute))
+	tests := []struct {
+		name   string
+		token  string // default the good one
+		secret func(*corev1.Secret)
+		world  func(objects)
+		asked  []string // audiences; default nobody asks
+		want   string   // the refusal, or nothing
+	}{
+		{name: "in its secret"},
+		{name: "for an audience of ours that is asked for", asked: []string{"elsewhere", "api"}},
+		{name: "for an audience that is not ours", asked: []string{"elsewhere"}, want: "for none of the audiences"},
+		{name: "its secret was deleted", world: func(o objects) { delete(o, "secrets/ns/long") }, want: "not found"},
+		{name: "its secret has been going for seconds", secret: func(s *corev1.Secret) { s.DeletionTimestamp = &agoing }},
+		{name: "its secret has been going for long", secret: func(s *corev1.Secret) { s.DeletionTimestamp = &gone }, want: "being deleted"},
+		{name: "its secret was made anew", secret: func(s *corev1.Secret) { s.Data["token"] = []byte("another") }, want: "another token"},
+		{name: "its secret has no token", secret: func(s *corev1.Secret) { s.Data = nil }, want: "another token"},
+		{name: "a secret of another type has it", secret: func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, want: "not one of a token"},
+		{name: "invalid since nobody used it", secret: func(s *corev1.Secret) {
+			s.Labels = map[string]string{invalidLabel: "2026-01-02"}
+		}, want: "invalid since 2026-01-02"},
+		{name: "its service account was deleted", world: func(o objects) { delete(o, "serviceaccounts/ns/robot") }, want: "not found"},
+		{name: "its service account was made anew", world: func(o objects) {
+			o["serviceaccounts/ns/robot"].(*corev1.ServiceAccount).UID = "sa-9"
+		}, want: "there is another one by that name"},
+		{name: "signed by somebody else", token: authtest.Token(head, legacyBody(), authtest.RS256(keys().otherRSA)), want: "signature"},
+		{name: "not signed", token: authtest.Token(head, legacyBody(), nil), want: "signature"},
+		{name: "without an algorithm", token: authtest.Token(`{"alg":"none","kid":"`+keyID(t, keys().rsa)+`"}`, legacyBody(), nil), want: "algorithm"},
+		{name: "without a key id", token: authtest.Token(`{"alg":"RS256"}`, legacyBody(), authtest.RS256(keys().rsa)), want: "key id"},
+		{name: "a subject that is somebody else", token: authtest.Token(head, moved, authtest.RS256(keys().rsa)), want: "is not the service account"},
+		{name: "no secret in it", token: authtest.Token(head, legacyBody(`"long"`, `""`), authtest.RS256(keys().rsa)), want: "does not name"},
+		{name: "the claims of an issued token under the issuer of secrets",
+			token: authtest.Token(head, body(issuer, legacyIssuer), authtest.RS256(keys().rsa)), want: "does not name"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.token == "" {
+				tt.token = token
+			}
+			world, uses := cluster(), 0
+			secret := &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "long"}, Type: corev1.SecretTypeServiceAccountToken,
+				Data: map[string][]byte{"token": []byte(tt.token)},
+			}
+			world["secrets/ns/long"] = secret
+			if tt.secret != nil {
+				tt.secret(secret)
+			}
+			if tt.world != nil {
+				tt.world(world)
+			}
+			tokens := newTokens(t, func(c *Config) { c.Lookup, c.Used = world, func(*corev1.Secret) { uses++ } })
+			ctx := context.Context(t.Context())
+			if tt.asked != nil {
+				ctx = authenticator.WithAudiences(ctx, tt.asked)
+			}
+			for range 2 { // the second time from memory
+				r, ok, err := tokens.AuthenticateToken(ctx, tt.token)
+				if tt.want != "" {
+					if ok || err == nil || !strings.Contains(err.Error(), tt.want) {
+						t.Fatalf("%v, %v; want %q", ok, err, tt.want)
+					}
+					continue
+				}
+				if err != nil || !ok {
+					t.Fatal(err)
+				}
+				if u := r.User; u.GetName() != "system:serviceaccount:ns:robot" || u.GetUID() != "sa-1" || len(u.GetExtra()) != 0 ||
+					strings.Join(u.GetGroups(), " ") != "system:serviceaccounts system:serviceaccounts:ns" || strings.Join(r.Audiences, " ") != "api" {
+					t.Errorf("%+v for %v", u, r.Audiences)
+				}
+			}
+			if told := uses == 2; told != (tt.want == "") {
+				t.Errorf("used %d times", uses)
+			}
+		})
+	}
+}

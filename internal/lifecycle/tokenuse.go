@@ -1,0 +1,127 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"portico.dev/internal/run"
+)
+
+// Names of KEP-2799, which kube-controller-manager cleans up by.
+const (
+	lastUsedLabel  = "kubernetes.io/legacy-token-last-used"
+	trackingName   = "kube-apiserver-legacy-service-account-token-tracking"
+	trackingSince  = "since"
+	dayFormat      = time.DateOnly
+	usesAtOnce     = 256
+	rememberedUses = 4096
+	// useAgain is how long a Secret is left alone whose label could not be written.
+	useAgain = 10 * time.Minute
+)
+
+// tokenUse writes down on which day the token of a Secret was last used, and since when that has been done: whoever removes
+// tokens that nobody uses must know both. It runs in every replica, because each sees uses of its own.
+type tokenUse struct {
+	client kubernetes.Interface
+	used   chan use
+	noted  *lru.Cache[types.UID, time.Time]
+	log    *zap.Logger
+}
+
+type use struct {
+	types.NamespacedName
+	uid types.UID
+	day string
+}
+
+func newTokenUse(client kubernetes.Interface, log *zap.Logger) *tokenUse {
+	noted, _ := lru.New[types.UID, time.Time](rememberedUses) // fails only for a size that is not positive
+	return &tokenUse{client: client, used: make(chan use, usesAtOnce), noted: noted, log: log}
+}
+
+// note keeps nobody waiting: a request is. A use that finds no room is noted the next time.
+func (u *tokenUse) note(s *corev1.Secret) {
+	now := time.Now().UTC()
+	day := now.Format(dayFormat)
+	if s.Labels[lastUsedLabel] == day {
+		return
+	}
+	if at, ok := u.noted.Get(s.UID); ok && now.Sub(at) < useAgain && at.Format(dayFormat) == day {
+		return
+	}
+	select {
+	case u.used <- use{types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, s.UID, day}:
+		u.noted.Add(s.UID, now)
+	default:
+	}
+}
+
+// run blocks until ctx ends.
+func (u *tokenUse) run(ctx context.Context) error {
+	for {
+		err := u.publish(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			break
+		}
+		u.log.Warn("not told since when uses of tokens are written down, trying again", zap.Error(err))
+		if !run.Pause(ctx, useAgain/10) {
+			return nil
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case one := <-u.used:
+			if err := u.write(ctx, one); err != nil && ctx.Err() == nil {
+				u.log.Warn("the use of a token is not written down", zap.Stringer("secret", one.NamespacedName), zap.Error(err))
+			}
+		}
+	}
+}
+
+// publish says since when, unless that has been said before.
+func (u *tokenUse) publish(ctx context.Context) error {
+	maps, today := u.client.CoreV1().ConfigMaps(metav1.NamespaceSystem), time.Now().UTC().Format(dayFormat)
+	current, err := maps.Get(ctx, trackingName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err := maps.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trackingName}, Data: map[string]string{trackingSince: today},
+		}, metav1.CreateOptions{})
+		return ignoring(err, apierrors.IsAlreadyExists)
+	}
+	if err != nil {
+		return fmt.Errorf("get configmap %s: %w", trackingName, err)
+	}
+	if _, err := time.Parse(dayFormat, current.Data[trackingSince]); err == nil {
+		return nil
+	}
+	mended := current.DeepCopy()
+	mended.Data = map[string]string{trackingSince: today}
+	_, err = maps.Update(ctx, mended, metav1.UpdateOptions{})
+	return err
+}
+
+func (u *tokenUse) write(ctx context.Context, one use) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": one.uid, "labels": map[string]string{lastUsedLabel: one.day}, // another Secret of that name was not used
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = u.client.CoreV1().Secrets(one.Namespace).Patch(ctx, one.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return ignoring(err, outdated)
+}
