@@ -1,10 +1,15 @@
 package coreapi
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico.dev/internal/coreapi/validate"
 )
 
 // An Event is one object that two groups show: v1 and events.k8s.io/v1 have the same fields under other names. It is
@@ -93,4 +98,22 @@ func eventFromCore(in *corev1.Event, out *eventsv1.Event) {
 	if in.Series != nil {
 		out.Series = &eventsv1.EventSeries{Count: in.Series.Count, LastObservedTime: in.Series.LastObservedTime}
 	}
+}
+
+// strictEvents holds what is written through events.k8s.io to the rules of that group. Through v1 the oldest clients write
+// whatever they like, and the object is the same.
+type strictEvents struct{ strategy }
+
+func (s strictEvents) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return validate.Create(ctx, newerEvent(obj))
+}
+
+func (s strictEvents) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return validate.Update(ctx, newerEvent(obj), newerEvent(old))
+}
+
+func newerEvent(obj runtime.Object) runtime.Object {
+	out := &eventsv1.Event{}
+	eventFromCore(obj.(*corev1.Event), out)
+	return out
 }

@@ -99,7 +99,7 @@ func newContainer() *restful.Container {
 	container.DoNotRecover(true) // the chain recovers, and knows http.ErrAbortHandler
 	container.ServiceErrorHandler(func(e restful.ServiceError, r *restful.Request, w *restful.Response) {
 		respond.Error(w, r.Request, apierrors.NewGenericServerResponse(
-			e.Code, r.Request.Method, schema.GroupResource{}, "", e.Message, 0, true))
+			e.Code, r.Request.Method, schema.GroupResource{}, "", e.Message, 0, false))
 	})
 	return container
 }

@@ -18,6 +18,7 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"portico.dev/internal/coreapi/defaults"
 	"portico.dev/internal/coreapi/validate"
 )
 
@@ -59,6 +60,7 @@ func (s debuggerStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.O
 	pod.Spec, pod.Status = before.Spec, before.Status
 	metav1.ResetObjectMetaForStatus(&pod.ObjectMeta, &before.ObjectMeta)
 	pod.Spec.EphemeralContainers = added
+	dropAlphaOfPods(pod, before)
 	countPodGeneration(pod, before)
 }
 
@@ -83,6 +85,10 @@ func (s resizeStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 	}
 	pod.Spec, pod.Status = spec, before.Status
 	metav1.ResetObjectMetaForStatus(&pod.ObjectMeta, &before.ObjectMeta)
+	if pod.Spec.Resources != nil {
+		pod.Spec.Resources = pod.Spec.Resources.DeepCopy()
+		defaults.PodResources(pod)
+	}
 	countPodGeneration(pod, before)
 }
 

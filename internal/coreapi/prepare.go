@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -86,4 +87,22 @@ func (podStrategy) CheckGracefulDelete(_ context.Context, obj runtime.Object, op
 	}
 	options.GracePeriodSeconds = &seconds
 	return true
+}
+
+// onlyNamesOfSecrets drops what a service account says of its secrets beyond their names: they are in its namespace, and
+// nobody is to believe otherwise.
+func onlyNamesOfSecrets(obj runtime.Object) {
+	secrets := obj.(*corev1.ServiceAccount).Secrets
+	for i := range secrets {
+		secrets[i] = corev1.ObjectReference{Name: secrets[i].Name}
+	}
+}
+
+// uncoordinated drops what leases say of coordinated leader election (KEP-4355), which is off: nobody elects here.
+func uncoordinated(obj, old runtime.Object) {
+	spec := &obj.(*coordinationv1.Lease).Spec
+	if before, ok := old.(*coordinationv1.Lease); ok && (before.Spec.Strategy != nil || before.Spec.PreferredHolder != nil) {
+		return
+	}
+	spec.Strategy, spec.PreferredHolder = nil, nil
 }

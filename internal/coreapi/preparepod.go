@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico.dev/internal/coreapi/defaults"
 )
 
 // preparePod gives a pod the status of one that nobody has looked at yet, and its selectors of other pods the values that
@@ -13,6 +15,7 @@ import (
 func preparePod(obj runtime.Object) {
 	pod := obj.(*corev1.Pod)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	defaults.PodResources(pod)
 	if len(pod.Spec.SchedulingGates) > 0 {
 		setPodCondition(&pod.Status, corev1.PodCondition{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
@@ -85,6 +88,12 @@ func keepOfPodStatus(obj, old runtime.Object) {
 	}
 	if next.ObservedGeneration == 0 {
 		next.ObservedGeneration = was.ObservedGeneration
+	}
+	if was.NodeAllocatableResourceClaimStatuses == nil { // DRANodeAllocatableResources is alpha, and off
+		next.NodeAllocatableResourceClaimStatuses = nil
+	}
+	if was.VolumeHealth == nil { // and so is CSIVolumeHealth
+		next.VolumeHealth = nil
 	}
 	earlier := slices.Clone(was.Conditions) // of one type there may be several
 	for i := range next.Conditions {

@@ -3,6 +3,7 @@ package coreapi
 import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -91,5 +92,12 @@ func dropStorageHealth(obj, old runtime.Object) {
 func nameLimitRange(obj runtime.Object) {
 	if limits := obj.(*corev1.LimitRange); limits.Name == "" {
 		limits.Name = string(uuid.NewUUID())
+	}
+}
+
+// countDriverChanges gives a CSIDriver a generation with its first change: new ones have none, as with kube-apiserver.
+func countDriverChanges(obj, old runtime.Object) {
+	if !apiequality.Semantic.DeepEqual(obj.(*storagev1.CSIDriver).Spec, old.(*storagev1.CSIDriver).Spec) {
+		setGeneration(obj, generation(old)+1)
 	}
 }

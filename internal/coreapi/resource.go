@@ -43,6 +43,8 @@ type resource struct {
 	createOnUpdate bool
 	// blindUpdate lets PUT replace whatever is there when it names no resourceVersion.
 	blindUpdate bool
+	// answersDeleted makes the answer to a DELETE the object as it was, and not a Status: upstream's choice per kind.
+	answersDeleted bool
 	// generations are counted in metadata.generation.
 	generations bool
 

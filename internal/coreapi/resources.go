@@ -56,7 +56,7 @@ func groups() []group {
 		{version: admissionregistrationv1.SchemeGroupVersion, addToScheme: admissionregistrationv1.AddToScheme, resources: admissionResources()},
 		{version: coordinationv1.SchemeGroupVersion, addToScheme: coordinationv1.AddToScheme, resources: []resource{{
 			name: "leases", singular: "lease", object: &coordinationv1.Lease{}, list: &coordinationv1.LeaseList{},
-			cached: true, createOnUpdate: true,
+			cached: true, createOnUpdate: true, prepareCreate: func(obj runtime.Object) { uncoordinated(obj, nil) }, prepareUpdate: uncoordinated,
 		}}},
 		{version: discoveryv1.SchemeGroupVersion, addToScheme: discoveryv1.AddToScheme, resources: []resource{{
 			name: "endpointslices", singular: "endpointslice", object: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{},

@@ -1,6 +1,9 @@
 package coreapi
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
 
 func coreResources() []resource {
 	return []resource{
@@ -21,12 +24,13 @@ func coreResources() []resource {
 		},
 		{
 			name: "serviceaccounts", singular: "serviceaccount", shortNames: []string{"sa"},
-			object: &corev1.ServiceAccount{}, list: &corev1.ServiceAccountList{}, cached: true,
+			object: &corev1.ServiceAccount{}, list: &corev1.ServiceAccountList{}, cached: true, blindUpdate: true, answersDeleted: true,
+			prepareCreate: onlyNamesOfSecrets, prepareUpdate: func(obj, _ runtime.Object) { onlyNamesOfSecrets(obj) },
 		},
 		{
 			name: "services", singular: "service", shortNames: []string{"svc"}, categories: []string{"all"},
 			object: &corev1.Service{}, list: &corev1.ServiceList{}, directory: "services/specs",
-			cached: true, createOnUpdate: true, blindUpdate: true,
+			cached: true, answersDeleted: true, createOnUpdate: true, blindUpdate: true,
 			spec:   specOf(func(s *corev1.Service) *corev1.ServiceSpec { return &s.Spec }),
 			status: statusOf(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }), statusMeta: true,
 		},
@@ -48,23 +52,23 @@ func coreResources() []resource {
 		},
 		{
 			name: "pods", singular: "pod", shortNames: []string{"po"}, categories: []string{"all"},
-			object: &corev1.Pod{}, list: &corev1.PodList{}, cached: true, blindUpdate: true, generations: true,
+			object: &corev1.Pod{}, list: &corev1.PodList{}, cached: true, answersDeleted: true, blindUpdate: true, generations: true,
 			spec:   specOf(func(p *corev1.Pod) *corev1.PodSpec { return &p.Spec }),
 			status: statusOf(func(p *corev1.Pod) *corev1.PodStatus { return &p.Status }), statusMeta: true,
 			prepareCreate: preparePod, prepareUpdate: keepPodResources, prepareStatus: keepOfPodStatus,
 			statusKeeps: [][]string{{"metadata", "ownerReferences"}, {"metadata", "deletionTimestamp"}},
-			deletion:    withGrace, warnsAgain: never,
+			deletion:    withGrace, warnsAgain: never, stamp: fieldsFromAppArmor,
 		},
 		{
 			name: "persistentvolumes", singular: "persistentvolume", shortNames: []string{"pv"}, clusterScoped: true,
-			object: &corev1.PersistentVolume{}, list: &corev1.PersistentVolumeList{}, cached: true, blindUpdate: true,
+			object: &corev1.PersistentVolume{}, list: &corev1.PersistentVolumeList{}, cached: true, answersDeleted: true, blindUpdate: true,
 			spec:   specOf(func(v *corev1.PersistentVolume) *corev1.PersistentVolumeSpec { return &v.Spec }),
 			status: statusOf(func(v *corev1.PersistentVolume) *corev1.PersistentVolumeStatus { return &v.Status }), statusMeta: true,
 			prepareCreate: prepareVolume, prepareStatus: datePhase,
 		},
 		{
 			name: "persistentvolumeclaims", singular: "persistentvolumeclaim", shortNames: []string{"pvc"},
-			object: &corev1.PersistentVolumeClaim{}, list: &corev1.PersistentVolumeClaimList{}, cached: true, blindUpdate: true,
+			object: &corev1.PersistentVolumeClaim{}, list: &corev1.PersistentVolumeClaimList{}, cached: true, answersDeleted: true, blindUpdate: true,
 			spec:   specOf(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimSpec { return &c.Spec }),
 			status: statusOf(func(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaimStatus { return &c.Status }), statusMeta: true,
 			prepareCreate: prepareClaim, prepareUpdate: updateClaim, prepareStatus: dropVolumeHealth,
@@ -76,13 +80,13 @@ func coreResources() []resource {
 		},
 		{
 			name: "resourcequotas", singular: "resourcequota", shortNames: []string{"quota"},
-			object: &corev1.ResourceQuota{}, list: &corev1.ResourceQuotaList{}, blindUpdate: true,
+			object: &corev1.ResourceQuota{}, list: &corev1.ResourceQuotaList{}, answersDeleted: true, blindUpdate: true,
 			spec:   specOf(func(q *corev1.ResourceQuota) *corev1.ResourceQuotaSpec { return &q.Spec }),
 			status: statusOf(func(q *corev1.ResourceQuota) *corev1.ResourceQuotaStatus { return &q.Status }), statusMeta: true,
 		},
 		{
 			name: "podtemplates", singular: "podtemplate",
-			object: &corev1.PodTemplate{}, list: &corev1.PodTemplateList{}, blindUpdate: true, generations: true,
+			object: &corev1.PodTemplate{}, list: &corev1.PodTemplateList{}, answersDeleted: true, blindUpdate: true, generations: true,
 			spec: partOf("template", func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }), warnsAgain: newGeneration,
 		},
 		{

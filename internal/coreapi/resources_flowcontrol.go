@@ -5,13 +5,13 @@ import flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 func flowResources() []resource {
 	return []resource{
 		{
-			name: "flowschemas", singular: "flowschema", clusterScoped: true, generations: true,
+			name: "flowschemas", singular: "flowschema", clusterScoped: true, blindUpdate: true, generations: true,
 			object: &flowcontrolv1.FlowSchema{}, list: &flowcontrolv1.FlowSchemaList{},
 			spec:   specOf(func(f *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaSpec { return &f.Spec }),
 			status: statusOf(func(f *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaStatus { return &f.Status }),
 		},
 		{
-			name: "prioritylevelconfigurations", singular: "prioritylevelconfiguration", clusterScoped: true, generations: true,
+			name: "prioritylevelconfigurations", singular: "prioritylevelconfiguration", clusterScoped: true, blindUpdate: true, generations: true,
 			object: &flowcontrolv1.PriorityLevelConfiguration{}, list: &flowcontrolv1.PriorityLevelConfigurationList{},
 			spec: specOf(func(p *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationSpec {
 				return &p.Spec

@@ -48,6 +48,7 @@ func open(codec *codecs, shelf *shelf, version schema.GroupVersion, r *resource,
 		UpdateStrategy:            s,
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
+		ReturnDeletedObject:       r.answersDeleted,
 		TableConvertor:            columns.For(schema.GroupKind{Group: version.Group, Kind: kinds[0].Kind}),
 	}
 	if r.deletion != nil {

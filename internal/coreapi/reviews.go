@@ -83,7 +83,8 @@ func authenticationReviews(tokens authenticator.Token) map[string]rest.Storage {
 				if !ok {
 					return apierrors.NewBadRequest("no user present on request")
 				}
-				obj.(*authenticationv1.SelfSubjectReview).Status = authenticationv1.SelfSubjectReviewStatus{UserInfo: userInfo(u)}
+				r := obj.(*authenticationv1.SelfSubjectReview)
+				r.CreationTimestamp, r.Status = metav1.Now(), authenticationv1.SelfSubjectReviewStatus{UserInfo: userInfo(u)}
 				return nil
 			},
 		},
@@ -101,8 +102,11 @@ func reviewToken(ctx context.Context, tokens authenticator.Token, r *authenticat
 		ctx = authenticator.WithAudiences(ctx, r.Spec.Audiences)
 	}
 	response, ok, err := tokens.AuthenticateToken(ctx, r.Spec.Token)
-	if err != nil {
+	switch {
+	case err != nil:
 		r.Status.Error = err.Error()
+	case !ok:
+		r.Status.Error = "invalid bearer token"
 	}
 	if !ok || err != nil || response == nil || response.User == nil {
 		return nil

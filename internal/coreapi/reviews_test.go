@@ -26,7 +26,7 @@ func TestTokenReviews(t *testing.T) {
 		{name: "a good token", token: "good", authenticated: true},
 		{name: "a good token for the audience that asks", token: "good", audiences: []string{"house"}, authenticated: true},
 		{name: "a token for somebody else", token: "good", audiences: []string{"elsewhere"}, problem: "audiences"},
-		{name: "a token that nobody knows", token: "unknown"},
+		{name: "a token that nobody knows", token: "unknown", problem: "invalid bearer token"},
 		{name: "a token that is forged", token: "bad", problem: "signature"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestWhoAmI(t *testing.T) {
 	h := start(t)
 	me := &user.DefaultInfo{Name: "me", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
 	got, err := h.typed(t, me).AuthenticationV1().SelfSubjectReviews().Create(within(t), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil || got.Status.UserInfo.Username != "me" || got.Status.UserInfo.UID != "1" || got.Status.UserInfo.Extra["k"][0] != "v" {
+	if err != nil || got.Status.UserInfo.Username != "me" || got.Status.UserInfo.UID != "1" || got.Status.UserInfo.Extra["k"][0] != "v" || got.CreationTimestamp.IsZero() {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 }

@@ -19,6 +19,7 @@ type codecs struct {
 	factory    serializer.CodecFactory
 	parameters runtime.ParameterCodec
 	stored     runtime.Serializer // what objects are stored as
+	fields     *fieldSets
 }
 
 func newCodecs() (*codecs, error) {
@@ -33,13 +34,13 @@ func newCodecs() (*codecs, error) {
 	if !ok {
 		return nil, fmt.Errorf("no serializer for %s", runtime.ContentTypeProtobuf)
 	}
-	return &codecs{scheme, factory, runtime.NewParameterCodec(scheme), info.Serializer}, nil
+	return &codecs{scheme, factory, runtime.NewParameterCodec(scheme), info.Serializer, newFieldSets()}, nil
 }
 
 // storage is the codec between etcd and memory: the stored version in the form that storeAs said, protobuf by default, and
 // read back in whichever form it was written (kube-apiserver may have been there before us).
 func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
-	return c.factory.CodecForVersions(c.stored, c.factory.UniversalDeserializer(), stored, internalOf(stored.Group))
+	return frugal{c.factory.CodecForVersions(c.stored, c.factory.UniversalDeserializer(), stored, internalOf(stored.Group)), c.fields}
 }
 
 func internalOf(group string) schema.GroupVersion {

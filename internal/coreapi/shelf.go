@@ -36,19 +36,27 @@ type shelf struct {
 		etcd3.Compactor
 		Stop()
 	}
+	horizon *horizon
+	moving  sync.WaitGroup
+	stop    context.CancelFunc
 
 	mu      sync.Mutex
 	waiting []filling // the caches that the start waits for
 	open    map[*sync.Once]func()
 }
 
-// newShelf starts the compaction of old versions; close ends it.
+// newShelf starts the compaction of old versions, and has watch caches forget them; close ends both.
 func newShelf(client *kubernetes.Client, prefix string, codec *codecs, how Storage) *shelf {
 	learnEtcdFeatures(client)
-	return &shelf{
+	s := &shelf{
 		client: client, prefix: prefix, codec: codec, how: how, open: map[*sync.Once]func(){},
 		compactor: etcd3.NewCompactor(client.Client, how.CompactionInterval, clock.RealClock{}, nil),
 	}
+	s.horizon = newHorizon(s.compactor, client.KV)
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.moving.Go(func() { s.horizon.run(ctx) })
+	return s
 }
 
 // options are what the library's registry asks for when it builds the store of r, an entry of the group at version.
@@ -147,7 +155,7 @@ func (s *shelf) openRaw(config *storagebackend.ConfigForResource, prefix string,
 	// every list of its kind.
 	transformer := etcd3.WithCorruptObjErrorHandlingTransformer(s.how.Encryption.TransformerFor(config.GroupResource))
 	decoder := etcd3.WithCorruptObjErrorHandlingDecoder(etcd3.NewDefaultDecoder(config.Codec, versioner))
-	raw, err := etcd3.New(s.client, s.compactor, config.Codec, newFunc, newListFunc, config.Prefix, prefix,
+	raw, err := etcd3.New(s.client, s.horizon, config.Codec, newFunc, newListFunc, config.Prefix, prefix,
 		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, nil, err
@@ -181,5 +189,7 @@ func (s *shelf) close() {
 		closing.Go(close)
 	}
 	closing.Wait()
+	s.stop()
+	s.moving.Wait()
 	s.compactor.Stop()
 }

@@ -105,5 +105,7 @@ func eventsOf(core *stored) *stored {
 	store := *core.Store
 	store.DefaultQualifiedResource.Group = eventsGroup
 	store.SingularQualifiedResource.Group = eventsGroup
+	strict := strictEvents{store.CreateStrategy.(strategy)}
+	store.CreateStrategy, store.UpdateStrategy = strict, strict
 	return &stored{&store, core.of}
 }

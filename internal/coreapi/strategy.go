@@ -47,6 +47,7 @@ func (s strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	if s.of.generations {
 		setGeneration(obj, 1)
 	}
+	dropAlphaOfPods(obj, nil)
 	if s.of.prepareCreate != nil {
 		s.of.prepareCreate(obj)
 	}
@@ -65,6 +66,7 @@ func (s strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	if s.of.specOnce {
 		s.of.spec.copy(obj, old)
 	}
+	dropAlphaOfPods(obj, old)
 	if s.of.prepareUpdate != nil {
 		s.of.prepareUpdate(obj, old)
 	}

@@ -35,3 +35,7 @@ func (o ownStream) Watch(ctx context.Context, key string, opts storage.ListOptio
 func (o ownStream) RequestWatchProgress(ctx context.Context) error {
 	return o.Interface.RequestWatchProgress(o.on(ctx))
 }
+
+// EnableResourceSizeEstimation estimates nothing. The library would keep the size of each object beside its key, look at all
+// keys every minute, and tell its own fairness how large a list will be, which is not ours.
+func (o ownStream) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }

@@ -48,3 +48,18 @@ func TestEachCacheHasItsStream(t *testing.T) {
 		}
 	}
 }
+
+// counting is a storage that would keep the sizes of objects.
+type counting struct {
+	storage.Interface
+	asked bool
+}
+
+func (c *counting) EnableResourceSizeEstimation(storage.KeysFunc) error { c.asked = true; return nil }
+
+func TestCachesDoNotKeepTheSizesOfObjects(t *testing.T) {
+	c := &counting{}
+	if err := (ownStream{c, "pods"}).EnableResourceSizeEstimation(nil); err != nil || c.asked {
+		t.Errorf("asked: %v, %v", c.asked, err)
+	}
+}

@@ -100,7 +100,7 @@ func prepareTokenRequest(r *authenticationv1.TokenRequest, namespace, name strin
 		return apierrors.NewInvalid(tokenRequestKind.GroupKind(), "", errs)
 	}
 	r.Name, r.Namespace = name, namespace
-	r.CreationTimestamp = metav1.Now()
+	rest.FillObjectMetaSystemFields(r)
 	r.Status = authenticationv1.TokenRequestStatus{}
 	if r.Spec.ExpirationSeconds == nil {
 		seconds := int64(defaultTokenSeconds)

@@ -27,6 +27,6 @@ func secrets() printer {
 
 func serviceAccounts() printer {
 	return show(func(s *corev1.ServiceAccount, now time.Time) []any {
-		return []any{s.Name, int64(len(s.Secrets)), ageOf(s, now)}
-	}, name(), text("Secrets", corev1.ServiceAccount{}.SwaggerDoc()["secrets"]), age())
+		return []any{s.Name, ageOf(s, now)}
+	}, name(), age())
 }

@@ -37,7 +37,7 @@ func (d *Definitions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !ok:
 		notFound(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		respond.Error(w, r, apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, r.Method, schema.GroupResource{}, "", "", 0, true))
+		respond.Error(w, r, apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, r.Method, schema.GroupResource{}, "", "", 0, false))
 	default:
 		respond.Object(w, r, http.StatusOK, &metav1.APIResourceList{
 			TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
@@ -58,5 +58,5 @@ func instanceInProtobuf(info *apirequest.RequestInfo, r *http.Request) bool {
 
 // notFound answers for what no definition serves.
 func notFound(w http.ResponseWriter, r *http.Request) {
-	respond.Error(w, r, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", "", 0, true))
+	respond.Error(w, r, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", "", 0, false))
 }

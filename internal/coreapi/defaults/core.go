@@ -96,6 +96,11 @@ func endpointSlice(s *discoveryv1.EndpointSlice) {
 
 // node offers all of its capacity unless it says otherwise.
 func node(n *corev1.Node) {
+	if cidr := n.Spec.PodCIDR; cidr != "" && (len(n.Spec.PodCIDRs) == 0 || n.Spec.PodCIDRs[0] != cidr) {
+		n.Spec.PodCIDRs = []string{cidr} // the old field wins: whoever writes it may not know the new one
+	} else if cidr == "" && len(n.Spec.PodCIDRs) > 0 {
+		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
+	}
 	milli(n.Status.Capacity)
 	milli(n.Status.Allocatable)
 	if n.Status.Allocatable == nil && n.Status.Capacity != nil {

@@ -21,7 +21,6 @@ func pod(p *corev1.Pod) {
 			requestsFromLimits(&containers[i].Resources)
 		}
 	}
-	podRequests(p)
 }
 
 // podSpec is what pods and their templates have in common. A template is left without the rest, so that what a

@@ -31,8 +31,8 @@ func TestPodDefaults(t *testing.T) {
 			common + ", containers: null, volumes: [{name: a, emptyDir: {}}, {name: b, secret: {defaultMode: 420}}, {name: c, hostPath: {path: /, type: ''}}, {name: d, projected: {defaultMode: 420, sources: [{serviceAccountToken: {expirationSeconds: 3600, path: t}}, " +
 				"{downwardAPI: {items: [{path: p, fieldRef: {apiVersion: v1, fieldPath: f}}]}}]}}, {name: e, configMap: {defaultMode: 256}}, {name: f, image: {reference: 'a:1', pullPolicy: IfNotPresent}}, " +
 				"{name: g, rbd: {image: i, monitors: null, pool: rbd, user: admin, keyring: /etc/ceph/keyring}}]"},
-		{"a pod limited as a whole asks for what its containers do, or for its limit", "resources: {limits: {cpu: 4, memory: 4Gi}}, containers: [{name: c, image: a, resources: {requests: {cpu: 1}}}]",
-			common + ", resources: {limits: {cpu: '4', memory: 4Gi}, requests: {cpu: '1', memory: 4Gi}}, containers: [{name: c, image: a, " + container + ", resources: {requests: {cpu: '1'}}}]"},
+		{"what a pod asks for as a whole waits for admission", "resources: {limits: {cpu: 4, memory: 4Gi}}, containers: [{name: c, image: a, resources: {requests: {cpu: 1}}}]",
+			common + ", resources: {limits: {cpu: '4', memory: 4Gi}}, containers: [{name: c, image: a, " + container + ", resources: {requests: {cpu: '1'}}}]"},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
 			fill(t, &corev1.Pod{}, "spec: {"+c.in+"}", "metadata: {}\nspec: {"+c.want+"}\nstatus: {}")

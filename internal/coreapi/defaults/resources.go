@@ -20,33 +20,64 @@ func requestsFromLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// podRequests fills in the requests of a pod that sets limits for itself as a whole (KEP-2837): from its containers'
-// where they have any, otherwise from its own limits. It runs after the containers have got theirs.
-func podRequests(p *corev1.Pod) {
+// PodResources fills in what a pod asks for as a whole (KEP-2837), if it says anything of that: requests from those of its
+// containers, or else from its own limits, and limits where every container has one. It is no default of decoding: what
+// admission puts into containers counts.
+func PodResources(p *corev1.Pod) {
 	own := p.Spec.Resources
-	if own == nil || len(own.Limits) == 0 {
+	if own == nil || len(own.Limits) == 0 && len(own.Requests) == 0 {
 		return
 	}
-	milli(own.Limits)
-	milli(own.Requests)
-	requests := own.Requests
-	if requests == nil {
-		requests = corev1.ResourceList{}
+	limits := helper.AggregateContainerLimits(p, helper.PodResourcesOptions{})
+	for name, quantity := range limits {
+		if _, asked := own.Requests[name]; !asked && pages(name) && helper.IsSupportedPodLevelResource(name) {
+			supply(&own.Limits, name, quantity)
+		}
 	}
 	for name, quantity := range helper.AggregateContainerRequests(p, helper.PodResourcesOptions{}) {
-		overcommits := !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
-		if _, said := requests[name]; !said && overcommits && helper.IsSupportedPodLevelResource(name) {
-			requests[name] = quantity.DeepCopy()
+		if !pages(name) && helper.IsSupportedPodLevelResource(name) {
+			supply(&own.Requests, name, quantity)
 		}
 	}
 	for name, quantity := range own.Limits {
-		if _, said := requests[name]; !said && helper.IsSupportedPodLevelResource(name) {
-			requests[name] = quantity.DeepCopy()
+		if helper.IsSupportedPodLevelResource(name) {
+			supply(&own.Requests, name, quantity)
 		}
 	}
-	if len(requests) > 0 {
-		own.Requests = requests
+	for name, asked := range own.Requests {
+		if limit, sum := limits[name]; sum && limitedEverywhere(&p.Spec, name) && helper.IsSupportedPodLevelResource(name) {
+			if asked.Cmp(limit) > 0 {
+				limit = asked
+			}
+			supply(&own.Limits, name, limit)
+		}
 	}
+}
+
+// pages are resources of which nobody gets more than there is.
+func pages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+func supply(list *corev1.ResourceList, name corev1.ResourceName, quantity resource.Quantity) {
+	if _, said := (*list)[name]; said {
+		return
+	}
+	if *list == nil {
+		*list = corev1.ResourceList{}
+	}
+	(*list)[name] = quantity.DeepCopy()
+}
+
+func limitedEverywhere(spec *corev1.PodSpec, name corev1.ResourceName) bool {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			if _, said := containers[i].Resources.Limits[name]; !said {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // milli rounds quantities up to thousandths, the finest that kube-apiserver keeps.

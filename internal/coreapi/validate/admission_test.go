@@ -143,7 +143,7 @@ func TestMutatingPolicies(t *testing.T) {
 			"{patchType: ApplyConfiguration, applyConfiguration: {expression: ''}, jsonPatch: {expression: a}}, {}]"), []string{
 			"spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch",
 			"spec.mutations[0].applyConfiguration: Forbidden: must not be specified when patchType is JSONPatch",
-			"spec.mutations[1].applyConfiguration.expression: Required value: expression is not specified",
+			"spec.mutations[1].applyConfiguration.expression: Required value",
 			"spec.mutations[1].jsonPatch: Forbidden: must not be specified when patchType is ApplyConfiguration",
 			"spec.mutations[2].patchType: Required value"}},
 		{"mutating what is deleted", deletes, []string{
@@ -157,7 +157,7 @@ func TestPolicyBindings(t *testing.T) {
 	}
 	refuses(t, []create{
 		{"no policy and nothing to do", of(""), []string{"spec.policyName: Required value",
-			"spec.validationActions: Required value: at least one validation action is required"}},
+			"spec.validationActions: Required value"}},
 		{"denying and warning, twice, and shouting", of("policyName: p, validationActions: [Deny, Warn, Deny, Shout]"), []string{
 			`spec.validationActions[2]: Duplicate value: "Deny"`,
 			`spec.validationActions[3]: Unsupported value: "Shout": supported values: "Audit", "Deny", "Warn"`,

@@ -42,7 +42,7 @@ func autoscalerSpec(s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field.Err
 	}
 	switch at := path.Child("maxReplicas"); {
 	case s.MaxReplicas == 0:
-		errs = append(errs, field.Required(at, "must be set and greater than 0"))
+		errs = append(errs, field.Required(at, ""))
 	case s.MaxReplicas < 0:
 		errs = append(errs, field.Invalid(at, s.MaxReplicas, "must be greater than or equal to 1"))
 	}

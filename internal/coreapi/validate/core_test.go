@@ -45,7 +45,7 @@ func TestNamespaces(t *testing.T) {
 		{"a name with a dot", decode[corev1.Namespace](t, "metadata: {name: a.b}"),
 			[]string{`metadata.name: Invalid value: "a.b": must not contain dots`}},
 		{"a finalizer that nobody owns", decode[corev1.Namespace](t, "metadata: {name: a}\nspec: {finalizers: [mine]}"),
-			[]string{`spec.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified`}},
+			[]string{`spec.finalizers: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified`}},
 		{"the same on the object", decode[corev1.Namespace](t, "metadata: {name: a, finalizers: [mine, example.com/f]}"),
 			[]string{`metadata.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified`}},
 	})

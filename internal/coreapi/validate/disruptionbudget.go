@@ -2,13 +2,13 @@ package validate
 
 import (
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// disruptionBudget leaves the metadata to the library: kube-apiserver takes every name that fits into a URL.
 func disruptionBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
-	return append(objectMeta(&b.ObjectMeta, namespaced, validation.NameIsDNSSubdomain), disruptionBudgetSpec(&b.Spec, false)...)
+	return disruptionBudgetSpec(&b.Spec, false)
 }
 
 // disruptionBudgetUpdate lets a selector with values that are none stay: it was accepted before.

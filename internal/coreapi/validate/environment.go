@@ -89,10 +89,7 @@ func requiredSubdomain(name string, path *field.Path) field.ErrorList {
 }
 
 func keyRef(name, key string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if name != "" { // an empty name was let through once, and has to be for ever
-		errs = append(errs, dnsSubdomain(name, path.Child("name"))...)
-	}
+	errs := dnsSubdomain(name, path.Child("name"))
 	if key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))
 	}

@@ -18,10 +18,12 @@ const (
 	maxEventNote  = 1024 // of the message
 )
 
-// happening is what both Event kinds are checked for. Errors use core/v1's field names for both, as kube-apiserver does.
+// happening is what both Event kinds are checked for. Errors use core/v1's field names for both, as kube-apiserver does, but
+// for the reporter's.
 type happening struct {
 	namespace, reporter, instance, action, reason, message string
 	about                                                  corev1.ObjectReference
+	reporterField                                          string
 	eventTime                                              time.Time
 }
 
@@ -29,7 +31,7 @@ type happening struct {
 func coreEvent(e *corev1.Event) field.ErrorList {
 	return happening{
 		namespace: e.Namespace, reporter: e.ReportingController, instance: e.ReportingInstance, action: e.Action,
-		reason: e.Reason, message: e.Message, about: e.InvolvedObject, eventTime: e.EventTime.Time,
+		reason: e.Reason, message: e.Message, about: e.InvolvedObject, eventTime: e.EventTime.Time, reporterField: "reportingComponent",
 	}.errors()
 }
 
@@ -62,7 +64,7 @@ func newEvent(e *eventsv1.Event) field.ErrorList {
 func newEventBasics(e *eventsv1.Event) field.ErrorList {
 	return happening{
 		namespace: e.Namespace, reporter: e.ReportingController, instance: e.ReportingInstance, action: e.Action,
-		reason: e.Reason, message: e.Note, about: e.Regarding, eventTime: e.EventTime.Time,
+		reason: e.Reason, message: e.Note, about: e.Regarding, eventTime: e.EventTime.Time, reporterField: "reportingController",
 	}.errors()
 }
 
@@ -120,9 +122,9 @@ func (h happening) errors() field.ErrorList {
 	}
 	if !h.eventTime.IsZero() {
 		if h.reporter == "" {
-			errs = append(errs, field.Required(field.NewPath("reportingController"), ""))
+			errs = append(errs, field.Required(field.NewPath(h.reporterField), ""))
 		}
-		errs = append(errs, qualified(h.reporter, field.NewPath("reportingController"))...)
+		errs = append(errs, qualified(h.reporter, field.NewPath(h.reporterField))...)
 		errs = append(errs, words(h.instance, "reportingInstance")...)
 		errs = append(errs, words(h.action, "action")...)
 		errs = append(errs, words(h.reason, "reason")...)

@@ -20,8 +20,8 @@ func TestOldEvents(t *testing.T) {
 		{"an event about a node, outside default", of("ns", "involvedObject: {kind: Node}"),
 			[]string{`involvedObject.namespace: Invalid value: "": does not match event.namespace`}},
 		{"the newer kind in the old API", of("ns", "involvedObject: {namespace: ns}\neventTime: '2026-01-01T00:00:00.000000Z'"), []string{
-			"reportingController: Required value", `reportingController: Invalid value: "": name part must be non-empty`,
-			`reportingController: Invalid value: "": name part must consist of...`,
+			"reportingComponent: Required value", `reportingComponent: Invalid value: "": name part must be non-empty`,
+			`reportingComponent: Invalid value: "": name part must consist of...`,
 			"reportingInstance: Required value", "action: Required value", "reason: Required value"}},
 	})
 }

@@ -78,19 +78,17 @@ func limitedResource(kind corev1.LimitType, name corev1.ResourceName, path *fiel
 	if kind != corev1.LimitTypePod && kind != corev1.LimitTypeContainer {
 		return knownResource(name, path)
 	}
-	if errs := knownResource(name, path); len(errs) > 0 {
-		return errs
-	}
+	errs := knownResource(name, path)
 	switch {
 	case strings.Contains(string(name), "/"):
 		if !native(name) && strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {
-			return field.ErrorList{field.Invalid(path, name, "doesn't follow extended resource name standard")}
+			return append(errs, field.Invalid(path, name, "doesn't follow extended resource name standard"))
 		}
 	case name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage &&
 		!strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
-		return field.ErrorList{field.Invalid(path, name, "must be a standard resource for containers")}
+		return append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
 	}
-	return nil
+	return errs
 }
 
 // limitOrder wants min <= defaultRequest <= default <= max of every resource, and a ratio that they can keep.

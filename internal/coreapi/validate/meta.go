@@ -3,10 +3,18 @@ package validate
 import (
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -41,6 +49,26 @@ func standardFinalizer(name string, path *field.Path) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
+}
+
+// finalizersOnUpdate asks for well-known names in updates of kinds whose rules for updates do not look at metadata.
+func finalizersOnUpdate(obj runtime.Object) field.ErrorList {
+	switch obj.(type) {
+	case *corev1.Namespace, *corev1.PodTemplate, *corev1.ReplicationController, *corev1.ResourceQuota, *eventsv1.Event,
+		*appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *autoscalingv2.HorizontalPodAutoscaler,
+		*batchv1.Job, *batchv1.CronJob, *networkingv1.NetworkPolicy, *networkingv1.ServiceCIDR, *schedulingv1.PriorityClass:
+	default:
+		return nil
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return field.ErrorList{field.InternalError(field.NewPath("metadata"), err)}
+	}
+	var errs field.ErrorList
+	for i, finalizer := range m.GetFinalizers() {
+		errs = append(errs, standardFinalizer(finalizer, field.NewPath("metadata", "finalizers").Index(i))...)
+	}
+	return errs
 }
 
 // pathSegmentName is for kinds whose names only have to fit into a URL, such as system:masters.

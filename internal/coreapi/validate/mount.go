@@ -17,12 +17,13 @@ func (p *podScope) mounts(c *corev1.Container, path *field.Path) field.ErrorList
 	}
 	for i := range c.VolumeMounts {
 		m, at := &c.VolumeMounts[i], path.Index(i)
-		switch {
-		case m.Name == "":
+		if m.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))
-		case p.volumes[m.Name] == nil:
+		}
+		if p.volumes[m.Name] == nil {
 			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
-		case deviceNames.Has(m.Name):
+		}
+		if deviceNames.Has(m.Name) {
 			errs = append(errs, field.Invalid(at.Child("name"), m.Name, "must not already exist in volumeDevices"))
 		}
 		switch {
@@ -87,9 +88,10 @@ func (p *podScope) devices(c *corev1.Container, path *field.Path) field.ErrorLis
 	for i, d := range c.VolumeDevices {
 		name, place := path.Index(i).Child("name"), path.Index(i).Child("devicePath")
 		refuse := func(at *field.Path, value, why string) { errs = append(errs, field.Invalid(at, value, why)) }
-		switch source := p.volumes[d.Name]; {
-		case d.Name == "":
+		if d.Name == "" {
 			errs = append(errs, field.Required(name, ""))
+		}
+		switch source := p.volumes[d.Name]; {
 		case source == nil:
 			errs = append(errs, field.NotFound(name, d.Name))
 		case source.PersistentVolumeClaim == nil && source.Ephemeral == nil:

@@ -8,7 +8,7 @@ import (
 
 func namespace(n *corev1.Namespace) field.ErrorList {
 	errs := objectMeta(&n.ObjectMeta, clusterScoped, validation.ValidateNamespaceName)
-	return append(errs, namespaceFinalizers(n)...)
+	return append(errs, namespaceFinalizers(n, func(path *field.Path, _ int) *field.Path { return path })...)
 }
 
 // namespaceUpdate has no rules beyond those of metadata: spec.finalizers and status are restored by the strategy, and
@@ -17,15 +17,17 @@ func namespaceUpdate(_, _ *corev1.Namespace) field.ErrorList { return nil }
 
 // Finalize returns what is wrong with a namespace that is written through its finalize subresource.
 func Finalize(n, old *corev1.Namespace) field.ErrorList {
-	return append(metaUpdate(n, old), namespaceFinalizers(n)...)
+	return append(metaUpdate(n, old), namespaceFinalizers(n, (*field.Path).Index)...)
 }
 
-func namespaceFinalizers(n *corev1.Namespace) field.ErrorList {
+// namespaceFinalizers blames the list where a namespace is created and the entry where it is finalized, as kube-apiserver
+// does.
+func namespaceFinalizers(n *corev1.Namespace, blamed func(*field.Path, int) *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "finalizers")
 	for i, finalizer := range n.Spec.Finalizers {
-		errs = append(errs, validation.ValidateFinalizerName(string(finalizer), path.Index(i))...)
-		errs = append(errs, standardFinalizer(string(finalizer), path.Index(i))...)
+		errs = append(errs, validation.ValidateFinalizerName(string(finalizer), blamed(path, i))...)
+		errs = append(errs, standardFinalizer(string(finalizer), blamed(path, i))...)
 	}
 	return errs
 }

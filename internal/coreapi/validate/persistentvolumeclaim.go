@@ -160,7 +160,7 @@ func persistentVolumeClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.Error
 	for name, state := range c.Status.AllocatedResourceStatuses {
 		at := status.Child("allocatedResourceStatuses")
 		errs = append(errs, claimResource(name, at)...)
-		errs = append(errs, oneOf(state, at.Key(string(name)), corev1.PersistentVolumeClaimControllerResizeInProgress,
+		errs = append(errs, oneOf(state, at, corev1.PersistentVolumeClaimControllerResizeInProgress,
 			corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
 			corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible)...)
 	}

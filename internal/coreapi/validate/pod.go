@@ -19,6 +19,7 @@ func pod(p *corev1.Pod) field.ErrorList {
 	if len(p.Spec.EphemeralContainers) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
 	}
+	errs = append(errs, appArmorAgrees(p.Annotations, &p.Spec)...)
 	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 {
 		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}

@@ -47,7 +47,7 @@ func TestPods(t *testing.T) {
 			`spec.containers[0].volumeMounts[0].name: Not found: "v"`, `spec.containers[0].volumeMounts[1].name: Not found: "v"`,
 			`spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/a": must be unique`,
 			`spec.containers[0].volumeMounts.subPath: Invalid value: "../b": must not contain '..'`,
-			"spec.containers[0].volumeMounts[2].name: Required value", "spec.containers[0].volumeMounts[2].mountPath: Required value"}},
+			"spec.containers[0].volumeMounts[2].name: Required value", "spec.containers[0].volumeMounts[2].name: Not found: \"\"", "spec.containers[0].volumeMounts[2].mountPath: Required value"}},
 		{"more asked for than allowed", with("resources: {limits: {cpu: 1}, requests: {cpu: 2}}"),
 			[]string{`spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1`}},
 		{"probes that cannot be made", with("livenessProbe: {}, readinessProbe: {tcpSocket: {port: 0}}, startupProbe: {exec: {command: [a]}, grpc: {port: 1}, successThreshold: 2}"), []string{

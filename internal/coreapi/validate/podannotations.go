@@ -72,6 +72,50 @@ func seccompName(profile string, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, profile, "must be a valid seccomp profile")}
 }
 
+// appArmorAgrees refuses a profile that the field says otherwise than the annotation that it came from.
+func appArmorAgrees(annotations map[string]string, spec *corev1.PodSpec) field.ErrorList {
+	var errs field.ErrorList
+	check := func(c *corev1.Container, at *field.Path) {
+		annotation, said := annotations[appArmorContainerPrefix+c.Name]
+		var profile *corev1.AppArmorProfile
+		if spec.SecurityContext != nil {
+			profile = spec.SecurityContext.AppArmorProfile
+		}
+		if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
+			profile = c.SecurityContext.AppArmorProfile
+		}
+		if !said || profile == nil {
+			return
+		}
+		at = at.Child("securityContext", "appArmorProfile")
+		local, isLocal := strings.CutPrefix(annotation, appArmorProfilePrefix)
+		switch profile.Type {
+		case corev1.AppArmorProfileTypeUnconfined:
+			if annotation != appArmorUnconfined {
+				errs = append(errs, field.Forbidden(at.Child("type"), "apparmor type in annotation and field must match"))
+			}
+		case corev1.AppArmorProfileTypeRuntimeDefault:
+			if annotation != appArmorRuntimeDefault {
+				errs = append(errs, field.Forbidden(at.Child("type"), "apparmor type in annotation and field must match"))
+			}
+		case corev1.AppArmorProfileTypeLocalhost:
+			switch {
+			case !isLocal:
+				errs = append(errs, field.Forbidden(at.Child("type"), "apparmor type in annotation and field must match"))
+			case profile.LocalhostProfile == nil || *profile.LocalhostProfile != local:
+				errs = append(errs, field.Forbidden(at.Child("localhostProfile"), "apparmor profile in annotation and field must match"))
+			}
+		}
+	}
+	for i := range spec.InitContainers {
+		check(&spec.InitContainers[i], field.NewPath("spec", "initContainers").Index(i))
+	}
+	for i := range spec.Containers {
+		check(&spec.Containers[i], field.NewPath("spec", "containers").Index(i))
+	}
+	return errs
+}
+
 func appArmorName(profile string) error {
 	if profile == "" || profile == appArmorRuntimeDefault || profile == appArmorUnconfined {
 		return nil

@@ -33,6 +33,7 @@ func podStatus(p, old *corev1.Pod) field.ErrorList {
 		status.Child("initContainerStatuses"))...)
 	errs = append(errs, stoppedContainers(p.Status.EphemeralContainerStatuses, old.Status.EphemeralContainerStatuses, nil, nil,
 		status.Child("ephemeralContainerStatuses"))...)
+	errs = append(errs, podDevices(p, status)...)
 	errs = append(errs, podAddresses(p, old, status.Child("podIPs"))...)
 	return append(errs, hostAddresses(p, old, status.Child("hostIPs"))...)
 }

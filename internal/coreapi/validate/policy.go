@@ -162,7 +162,7 @@ func mutation(m *admissionregistrationv1.Mutation, path *field.Path) field.Error
 		case m.ApplyConfiguration == nil:
 			errs = append(errs, field.Required(apply, "must be specified when patchType is ApplyConfiguration"))
 		case strings.TrimSpace(m.ApplyConfiguration.Expression) == "":
-			errs = append(errs, field.Required(apply.Child("expression"), "expression is not specified"))
+			errs = append(errs, field.Required(apply.Child("expression"), ""))
 		}
 		if m.JSONPatch != nil {
 			errs = append(errs, field.Forbidden(patch, "must not be specified when patchType is ApplyConfiguration"))
@@ -172,7 +172,7 @@ func mutation(m *admissionregistrationv1.Mutation, path *field.Path) field.Error
 		case m.JSONPatch == nil:
 			errs = append(errs, field.Required(patch, "must be specified when patchType is JSONPatch"))
 		case strings.TrimSpace(m.JSONPatch.Expression) == "":
-			errs = append(errs, field.Required(patch.Child("expression"), "expression is not specified"))
+			errs = append(errs, field.Required(patch.Child("expression"), ""))
 		}
 		if m.ApplyConfiguration != nil {
 			errs = append(errs, field.Forbidden(apply, "must not be specified when patchType is JSONPatch"))

@@ -27,8 +27,11 @@ func priorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList 
 	case p.Spec.Type == flowcontrolv1.PriorityLevelEnablementLimited:
 		errs = append(errs, limitedLevel(&p.Spec, spec)...)
 	default:
-		errs = append(errs, oneOf(p.Spec.Type, spec.Child("type"), flowcontrolv1.PriorityLevelEnablementExempt,
+		errs = append(errs, required(p.Spec.Type, spec.Child("type"), flowcontrolv1.PriorityLevelEnablementExempt,
 			flowcontrolv1.PriorityLevelEnablementLimited)...)
+		if p.Spec.Limited != nil {
+			errs = append(errs, field.Forbidden(spec.Child("limited"), ""))
+		}
 	}
 	return append(append(errs, fixedLevel(p, spec)...), priorityLevelStatus(p, nil)...)
 }
@@ -80,11 +83,11 @@ func exemptLevel(s *flowcontrolv1.PriorityLevelConfigurationSpec, spec *field.Pa
 func limitedLevel(s *flowcontrolv1.PriorityLevelConfigurationSpec, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Exempt != nil {
-		errs = append(errs, field.Forbidden(spec.Child("exempt"), "must be nil if the type is Limited"))
+		errs = append(errs, field.Forbidden(spec.Child("exempt"), ""))
 	}
 	path := spec.Child("limited")
 	if s.Limited == nil {
-		return append(errs, field.Required(path, "must not be empty when type is Limited"))
+		return append(errs, field.Required(path, ""))
 	}
 	shares, at := s.Limited.NominalConcurrencyShares, path.Child("nominalConcurrencyShares")
 	switch {
@@ -118,11 +121,15 @@ func limitResponse(r *flowcontrolv1.LimitResponse, path *field.Path) field.Error
 		return nil
 	case flowcontrolv1.LimitResponseTypeQueue:
 		if r.Queuing == nil {
-			return field.ErrorList{field.Required(queuing, "must not be empty if limited.limitResponse.type is Limited")}
+			return field.ErrorList{field.Required(queuing, "")}
 		}
 		return queues(r.Queuing, queuing)
 	}
-	return oneOf(r.Type, path.Child("type"), flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
+	errs := required(r.Type, path.Child("type"), flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
+	if r.Queuing != nil {
+		errs = append(errs, field.Forbidden(queuing, ""))
+	}
+	return errs
 }
 
 // queues also asks that a hand of queues can be dealt from the bits of one hash, which is all that shuffle sharding has.

@@ -23,8 +23,11 @@ func clusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 		return append(errs, field.Required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
 	}
 	for i := range r.AggregationRule.ClusterRoleSelectors {
-		errs = append(errs, metav1validation.ValidateLabelSelector(&r.AggregationRule.ClusterRoleSelectors[i],
-			metav1validation.LabelSelectorValidationOptions{}, path.Index(i))...)
+		selector := &r.AggregationRule.ClusterRoleSelectors[i]
+		errs = append(errs, metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path.Index(i))...)
+		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+			errs = append(errs, field.Invalid(path.Index(i), selector, "invalid label selector."))
+		}
 	}
 	return errs
 }
@@ -42,7 +45,7 @@ func policyRules(rules []rbacv1.PolicyRule, inNamespace bool) field.ErrorList {
 func policyRule(r *rbacv1.PolicyRule, inNamespace bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(r.Verbs) == 0 {
-		errs = append(errs, field.Required(path.Child("verbs"), "verbs must contain at least one value"))
+		errs = append(errs, field.Required(path.Child("verbs"), ""))
 	}
 	if urls := path.Child("nonResourceURLs"); len(r.NonResourceURLs) > 0 {
 		if inNamespace {

@@ -141,7 +141,7 @@ func trafficPolicies(s *corev1.Service, spec *field.Path) field.ErrorList {
 	case internal != nil:
 		errs = append(errs, oneOf(*internal, path, corev1.ServiceInternalTrafficPolicyCluster,
 			corev1.ServiceInternalTrafficPolicyLocal)...)
-	case s.Spec.Type != corev1.ServiceTypeExternalName:
+	case slices.Contains(withinCluster, s.Spec.Type):
 		errs = append(errs, field.Required(path, ""))
 	}
 	if s.Spec.TrafficDistribution != nil {
@@ -160,6 +160,9 @@ func trafficPolicies(s *corev1.Service, spec *field.Path) field.ErrorList {
 	return errs
 }
 
+// withinCluster are the types with an address of the cluster.
+var withinCluster = []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer}
+
 func reachedFromOutside(s *corev1.ServiceSpec) bool {
 	return s.Type == corev1.ServiceTypeLoadBalancer || s.Type == corev1.ServiceTypeNodePort ||
 		s.Type == corev1.ServiceTypeClusterIP && len(s.ExternalIPs) > 0
@@ -170,8 +173,14 @@ func loadBalancer(s, old *corev1.ServiceSpec, spec *field.Path) field.ErrorList 
 	var errs field.ErrorList
 	const only = "may only be used when `type` is 'LoadBalancer'"
 	balancer := s.Type == corev1.ServiceTypeLoadBalancer
+	ranges := spec.Child("LoadBalancerSourceRanges") // as kube-apiserver spells it
 	if !balancer && len(s.LoadBalancerSourceRanges) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("loadBalancerSourceRanges"), only))
+		errs = append(errs, field.Forbidden(ranges, only))
+	}
+	for i, cidr := range s.LoadBalancerSourceRanges {
+		// Surrounding space has always been let through here.
+		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(ranges.Index(i), strings.TrimSpace(cidr), true,
+			old.LoadBalancerSourceRanges)...)
 	}
 	if !balancer && s.LoadBalancerClass != nil {
 		errs = append(errs, field.Forbidden(spec.Child("loadBalancerClass"), only))
@@ -181,12 +190,6 @@ func loadBalancer(s, old *corev1.ServiceSpec, spec *field.Path) field.ErrorList 
 	}
 	if !balancer {
 		return errs
-	}
-	ranges := spec.Child("loadBalancerSourceRanges")
-	for i, cidr := range s.LoadBalancerSourceRanges {
-		// Surrounding space has always been let through here.
-		errs = append(errs, utilvalidation.IsValidCIDRForLegacyField(ranges.Index(i), strings.TrimSpace(cidr), true,
-			old.LoadBalancerSourceRanges)...)
 	}
 	if s.LoadBalancerClass != nil {
 		errs = append(errs, qualified(*s.LoadBalancerClass, spec.Child("loadBalancerClass"))...)
@@ -202,9 +205,11 @@ func serviceStatus(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status", "loadBalancer", "ingress")
 	ingresses := s.Status.LoadBalancer.Ingress
-	if len(ingresses) > 0 && s.Spec.Type != corev1.ServiceTypeLoadBalancer &&
-		!slices.EqualFunc(ingresses, old.Status.LoadBalancer.Ingress, sameIngress) {
-		errs = append(errs, field.Forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'"))
+	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		if len(ingresses) > 0 && !slices.EqualFunc(ingresses, old.Status.LoadBalancer.Ingress, sameIngress) {
+			errs = append(errs, field.Forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'"))
+		}
+		return errs
 	}
 	for i, ingress := range ingresses {
 		if ingress.IP != "" {

@@ -77,7 +77,7 @@ func bytesOf(values map[string]string) int {
 
 func topologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	var seen []map[string]sets.Set[string]
+	seen := make([]map[string]sets.Set[string], len(terms)) // those to come are empty, so that an empty one repeats them
 	for i, term := range terms {
 		at := path.Index(i).Child("matchLabelExpressions")
 		said := map[string]sets.Set[string]{}
@@ -93,7 +93,7 @@ func topologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.Err
 				errs = append(errs, field.Duplicate(at, ""))
 			}
 		}
-		seen = append(seen, said)
+		seen[i] = said
 	}
 	return errs
 }

@@ -32,7 +32,8 @@ func Update(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	if !known {
 		return noRules(obj)
 	}
-	return append(metaUpdate(obj, old), rules.update(obj, old)...)
+	errs := append(metaUpdate(obj, old), rules.update(obj, old)...)
+	return append(errs, finalizersOnUpdate(obj)...)
 }
 
 // UpdateStatus returns what is wrong with an object whose status is to replace that of old. The rest of the object is

@@ -44,25 +44,13 @@ func (p *podScope) volumeList(path *field.Path) field.ErrorList {
 
 // volumeKind looks into the first kind that is set; any other is one too many.
 func (p *podScope) volumeKind(v *corev1.Volume, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	found := ""
-	if v.EmptyDir != nil { // kube-apiserver looks for it before all others
-		found = "emptyDir"
-	}
-	for f, member := range reflect.ValueOf(v.VolumeSource).Fields() {
-		name := jsonName(f)
-		switch {
-		case member.IsNil() || name == "emptyDir":
-		case found != "":
-			errs = append(errs, field.Forbidden(path.Child(name), "may not specify more than 1 volume type"))
-		default:
-			found = name
-		}
-	}
-	if found == "" {
+	only, others := firstKind(v.VolumeSource, podVolumeOrder)
+	if only == "" {
 		return field.ErrorList{field.Required(path, "must specify a volume type")}
 	}
-	return append(p.volumeSource(v, path, path.Child(found)), errs...)
+	single := corev1.Volume{Name: v.Name}
+	copyKind(&single.VolumeSource, v.VolumeSource, only)
+	return append(p.volumeSource(&single, path, path.Child(only)), tooMany(others, path)...)
 }
 
 // volumeSource looks into a volume; at is the path of its kind.
@@ -100,7 +88,10 @@ func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.Er
 	case v.CSI != nil:
 		errs := driverName(v.CSI.Driver, at.Child("driver"))
 		if ref := v.CSI.NodePublishSecretRef; ref != nil {
-			errs = append(errs, requiredSubdomain(ref.Name, at.Child("nodePublishSecretRef", "name"))...)
+			if ref.Name == "" {
+				return append(errs, field.Required(at.Child("nodePublishSecretRef", "name"), ""))
+			}
+			errs = append(errs, dnsSubdomain(ref.Name, at.Child("name"))...) // kube-apiserver leaves out whose name
 		}
 		return errs
 	case v.Image != nil:

@@ -3,6 +3,7 @@ package validate
 import (
 	stdpath "path"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,13 +16,21 @@ import (
 
 // volumeKind asks for one kind of storage, and for what its driver cannot do without.
 func volumeKind(s *corev1.PersistentVolumeSpec, name string, path *field.Path) field.ErrorList {
-	switch pointersSet(s.PersistentVolumeSource) {
-	case 0:
+	only, others := firstKind(s.PersistentVolumeSource, persistentVolumeOrder)
+	if only == "" {
 		return field.ErrorList{field.Required(path, "must specify a volume type")}
-	case 1:
-	default:
-		return field.ErrorList{field.Forbidden(path, "may not specify more than 1 volume type")}
 	}
+	single := corev1.PersistentVolumeSpec{NodeAffinity: s.NodeAffinity}
+	copyKind(&single.PersistentVolumeSource, s.PersistentVolumeSource, only)
+	errs := volumeOfKind(&single, name, path)
+	if s.FlexVolume != nil && only != "flexVolume" { // looked into, wherever it stands
+		errs = append(errs, flexVolume(s.FlexVolume, path.Child("flexVolume"))...)
+		others = slices.DeleteFunc(others, func(name string) bool { return name == "flexVolume" })
+	}
+	return append(errs, tooMany(others, path)...)
+}
+
+func volumeOfKind(s *corev1.PersistentVolumeSpec, name string, path *field.Path) field.ErrorList {
 	if s.Local != nil {
 		errs := localVolume(s.Local, path.Child("local"))
 		if s.NodeAffinity == nil {

@@ -77,7 +77,7 @@ func TestVolumesAreRefused(t *testing.T) {
 		}},
 		{"a volume of nothing", bare("metadata: {name: pv}\nspec: {capacity: {storage: '0'}, accessModes: [ReadWriteOnce], " + csi + "}"),
 			[]string{`spec.capacity[storage]: Invalid value: "0": must be greater than zero`}},
-		{"two places at once", volume(csi + ", nfs: {server: s, path: /a}"), []string{"spec: Forbidden: may not specify more than 1 volume type"}},
+		{"two places at once", volume(csi + ", nfs: {server: s, path: /a}"), []string{"spec.csi: Forbidden: may not specify more than 1 volume type"}},
 		{"an access mode that does not exist", bare("metadata: {name: pv}\nspec: {capacity: {storage: 1}, accessModes: [Sometimes], " + csi + "}"),
 			[]string{`spec.accessModes: Unsupported value: "Sometimes": supported values: "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"`}},
 		{"one pod and many", bare("metadata: {name: pv}\nspec: {capacity: {storage: 1}, accessModes: [ReadWriteOncePod, ReadWriteMany], " + csi + "}"),

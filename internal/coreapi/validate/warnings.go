@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"crypto/tls"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,8 +25,21 @@ func Warnings(obj runtime.Object) []string {
 		return apiServiceWarnings(&o.Spec)
 	case *corev1.Service:
 		return append(serviceWarnings(&o.Spec), serviceValueWarnings(o)...)
+	case *corev1.Secret:
+		return secretWarnings(o)
 	}
 	return append(clusterWarnings(obj), workloadWarnings(obj)...)
+}
+
+// secretWarnings tells of a certificate and a key that nobody could serve with.
+func secretWarnings(s *corev1.Secret) []string {
+	if s.Type != corev1.SecretTypeTLS {
+		return nil
+	}
+	if _, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
 }
 
 func apiServiceWarnings(s *apiregistrationv1.APIServiceSpec) []string {

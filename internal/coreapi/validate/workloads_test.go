@@ -188,7 +188,7 @@ func TestAutoscalers(t *testing.T) {
 	}
 	const web = "scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, "
 	refuses(t, []create{
-		{"nothing, to nothing", scaling("minReplicas: 3"), []string{"spec.maxReplicas: Required value: must be set and greater than 0",
+		{"nothing, to nothing", scaling("minReplicas: 3"), []string{"spec.maxReplicas: Required value",
 			"spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`", "spec.scaleTargetRef.kind: Required value",
 			"spec.scaleTargetRef.name: Required value", `spec.scaleTargetRef.apiVersion: Invalid value: "": apiVersion must specify API group`}},
 		{"to zero by its own pods", scaling(web + "minReplicas: 0, maxReplicas: 1"), []string{
