@@ -14,7 +14,9 @@ const (
 	longestTrust = 5 * time.Minute
 
 	firstRetry = 500 * time.Millisecond
-	lastRetry  = 30 * time.Second
+	// lastRetry is how late the return of a backend may be seen after a long outage. kube-apiserver's is 30 s, and it often
+	// does better: a probe of its that hangs is answered as soon as the backend is well.
+	lastRetry = 10 * time.Second
 	// eagerRetry bounds the backoff for eagerFor after a backend went down or something changed about it, so that its
 	// return is seen within a second or so: most outages are restarts.
 	eagerRetry = time.Second

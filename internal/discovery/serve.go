@@ -45,6 +45,9 @@ func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Snapshot) serveBoth(w http.ResponseWriter, r *http.Request) {
 	d := s.pair(r.URL.Path)
 	if mediaType, ok := negotiateAggregated(accept(r)); ok {
+		// The chain has said no-cache, private, as for any other request. Of this document upstream says otherwise: it is known
+		// to everybody who may ask at all, and revalidated by its ETag.
+		w.Header().Set("Cache-Control", "public")
 		d.aggregated.serve(w, r, mediaType)
 		return
 	}
@@ -128,9 +131,6 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType strin
 	}
 	h := w.Header()
 	h.Set("ETag", d.etag)
-	// The chain has said no-cache, private, as for any other request. What is known to everybody who may ask at all, and
-	// is revalidated by its ETag, may be stored: kubectl's cache on disk depends on it.
-	h.Set("Cache-Control", "public")
 	h.Add("Vary", "Accept")
 	if len(body) > compressAbove {
 		h.Add("Vary", "Accept-Encoding")

@@ -51,6 +51,7 @@ func withheld(name string) bool {
 func (x *exchange) requestHeader() http.Header {
 	out := x.ownHeader()
 	nominated := out["Connection"]
+	takesTrailers := lists(out["Te"], "trailers")
 	for name := range out {
 		if withheld(name) || len(nominated) > 0 && lists(nominated, name) {
 			delete(out, name)
@@ -60,10 +61,13 @@ func (x *exchange) requestHeader() http.Header {
 	carryTrace(x.r.Context(), out)
 	dropBearerProtocol(out)
 	// One array for all values that are ours: a request has half a dozen, and each would be an allocation.
-	ours := make([]string, 0, 5)
+	ours := make([]string, 0, 6)
 	set := func(name, value string) {
 		ours = append(ours, value)
 		out[name] = ours[len(ours)-1 : len(ours) : len(ours)]
+	}
+	if takesTrailers { // we pass them on, and gRPC's servers refuse whoever does not say so
+		set("Te", "trailers")
 	}
 	if _, ok := out["User-Agent"]; !ok {
 		set("User-Agent", "") // or the library would name itself

@@ -18,8 +18,8 @@ var withheldResponse = map[string]bool{
 	"Access-Control-Allow-Origin": true, "Set-Cookie": true, "Refresh": true,
 }
 
-// Headers of which ours and the backend's are both true.
-var added = map[string]bool{"Vary": true, "Warning": true}
+// Headers of which ours and the backend's are both true. Which origins may read what these expose is the front door's to say.
+var added = map[string]bool{"Vary": true, "Warning": true, "Access-Control-Expose-Headers": true}
 
 // acceptable refuses responses that must not reach a client.
 func (x *exchange) acceptable(resp *http.Response) error {

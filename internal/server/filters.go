@@ -59,7 +59,7 @@ func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.Method {
 			case http.MethodConnect, http.MethodTrace:
-				refuse(w, r, "method", apierrors.NewMethodNotSupported(noResource, r.Method))
+				refuse(w, r, "method", notAllowed(r))
 				return
 			}
 			target := r.RequestURI

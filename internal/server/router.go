@@ -177,14 +177,7 @@ func unavailable(route *apiservice.Route) *apierrors.StatusError {
 
 const timeFormat = "2006-01-02T15:04:05Z"
 
+// notFound names no object: it says nothing about one, only that nobody serves the path.
 func notFound(r *http.Request) error {
-	info, _ := infoOf(r.Context())
-	resource := schema.GroupResource{}
-	name := ""
-	if info != nil {
-		resource, name = schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name
-	}
-	status := apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, resource, name, "", 0, true)
-	status.ErrStatus.Message = "the server could not find the requested resource"
-	return status
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, noResource, "", "", 0, false)
 }

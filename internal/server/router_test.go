@@ -115,6 +115,9 @@ func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
 		"nobody serves it":                         {synced, "/apis/nobody.example.com/v1/foos", 404, "could not find the requested resource"},
 		"nobody serves it, as far as is known":     {&empty, "/apis/nobody.example.com/v1/foos", 503, "before all known HTTP paths have been installed"},
 		"a path that looks like one of the API":    {synced, "/apiserver", 404, "could not find the requested resource"},
+		"the version with a slash":                 {synced, "/version/", 200, `"major": "1"`},
+		"no check by its name":                     {synced, "/readyz/", 404, "could not find the requested resource"},
+		"what is not served names no object":       {synced, "/apis/nobody.example.com/v1/foos/a", 404, `"details":{},"code":404`},
 		"a path that is nothing":                   {synced, "/nothing", 404, "could not find the requested resource"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,10 +45,11 @@ func NewStatic(c StaticConfig) http.Handler {
 	}
 	for _, root := range []string{"/healthz", "/livez", "/readyz"} {
 		get(root, c.Health)
-		m.Handle(root+"/", c.Health).Methods(http.MethodGet, http.MethodHead)
 		m.Handle(root+"/{check}", c.Health).Methods(http.MethodGet, http.MethodHead)
 	}
-	get("/version", jsonOf(func() any { return c.Version }))
+	version := jsonOf(func() any { return c.Version })
+	get("/version", version)
+	m.Handle("/version/", version).Methods(http.MethodGet, http.MethodHead)
 	get("/metrics", promhttp.HandlerFor(c.Gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	get("/debug/aggregation", jsonOf(c.Aggregation))
 	if c.Debts != nil {
@@ -68,9 +69,14 @@ func NewStatic(c StaticConfig) http.Handler {
 	m.Handle("/", jsonOf(func() any { return map[string][]string{"paths": paths} })).Methods(http.MethodGet, http.MethodHead)
 	m.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond.Error(w, r, notFound(r)) })
 	m.MethodNotAllowedHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		respond.Error(w, r, apierrors.NewMethodNotSupported(noResource, r.Method))
+		respond.Error(w, r, notAllowed(r))
 	})
 	return m
+}
+
+// notAllowed refuses a method of what is no resource.
+func notAllowed(r *http.Request) *apierrors.StatusError {
+	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, r.Method, noResource, "", "", 0, false)
 }
 
 func jsonOf(value func() any) http.Handler {

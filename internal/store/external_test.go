@@ -46,7 +46,7 @@ func secureEtcd(t *testing.T) (cfg Config, stranger Config) {
 		return file(name+".crt", certPEM), file(name+".key", keyPEM)
 	}
 	ca := file("ca.crt", authority.PEM())
-	serverCert, serverKey := issue(authority, "server", pki.Leaf{CommonName: "etcd", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true, Client: true})
+	serverCert, serverKey := issue(authority, "server", pki.Leaf{CommonName: "etcd", IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(127, 0, 0, 2)}, Server: true, Client: true})
 	clientCert, clientKey := issue(authority, "client", pki.Leaf{CommonName: "portico", Client: true})
 	strangeCert, strangeKey := issue(other, "stranger", pki.Leaf{CommonName: "portico", Client: true})
 
@@ -64,10 +64,14 @@ func secureEtcd(t *testing.T) (cfg Config, stranger Config) {
 		Config{Servers: servers, CAFile: ca, CertFile: strangeCert, KeyFile: strangeKey}
 }
 
-// freeAddress is an address that nobody listens on, now. etcd does not report the port it was given for port 0.
+// freeAddress is an address that nobody listens on, and nobody is given meanwhile where there are more than one of them.
+// etcd does not report the port it was given for port 0.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
