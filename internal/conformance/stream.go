@@ -16,8 +16,12 @@ import (
 // maxEvents bounds how many events of one watch are read.
 const maxEvents = 100_000
 
-// watchSeconds is what watches are asked to last.
-const watchSeconds = 1
+const (
+	// watchSeconds is what watches are asked to last.
+	watchSeconds = 1
+	// awaitSeconds is the same where an event is waited for, and the watch is left when it comes: a busy server may need time.
+	awaitSeconds = 4
+)
 
 // event is one of a watch.
 type event struct {
@@ -39,11 +43,15 @@ type stream struct {
 	err  error
 }
 
-// watch asks for a watch of a second, and reads it to its end or until an event is enough.
+// watch asks for a short watch, and reads it to its end or until an event is enough.
 func (c *caller) watch(ctx context.Context, path string, enough func(event) bool, accept string, pairs ...string) stream {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout+watchSeconds*time.Second)
+	seconds := watchSeconds
+	if enough != nil {
+		seconds = awaitSeconds
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout+time.Duration(seconds)*time.Second)
 	defer cancel()
-	q := question{path: path, accept: accept, query: query(append(pairs, "watch", "true", "timeoutSeconds", strconv.Itoa(watchSeconds))...)}
+	q := question{path: path, accept: accept, query: query(append(pairs, "watch", "true", "timeoutSeconds", strconv.Itoa(seconds))...)}
 	response, err := c.open(ctx, q)
 	if err != nil {
 		return stream{refused: answer{question: q, err: err}}

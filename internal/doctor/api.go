@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -79,8 +80,33 @@ func read(resp *http.Response) answer {
 	return out
 }
 
+// askAs reads as somebody else, for whoever may impersonate.
+func (a *api) askAs(ctx context.Context, user, path string) answer {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	req, err := a.request(ctx, http.MethodGet, path, mediaJSON, nil)
+	if err != nil {
+		return answer{err: err}
+	}
+	req.Header.Set(authenticationv1.ImpersonateUserHeader, user)
+	req.Header.Set(authenticationv1.ImpersonateGroupHeader, "system:authenticated")
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	return read(resp)
+}
+
 // open makes one request; its body ends with ctx.
 func (a *api) open(ctx context.Context, method, path, accept string, body []byte) (*http.Response, error) {
+	req, err := a.request(ctx, method, path, accept, body)
+	if err != nil {
+		return nil, err
+	}
+	return a.client.Do(req)
+}
+
+func (a *api) request(ctx context.Context, method, path, accept string, body []byte) (*http.Request, error) {
 	path, query, _ := strings.Cut(path, "?")
 	u := a.base.JoinPath(path)
 	u.RawQuery = query
@@ -93,7 +119,7 @@ func (a *api) open(ctx context.Context, method, path, accept string, body []byte
 	if body != nil {
 		req.Header.Set("Content-Type", mediaJSON)
 	}
-	return a.client.Do(req)
+	return req, nil
 }
 
 // get reads an object.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -145,7 +146,7 @@ func (k *kubeAPIServer) ask(r *http.Request, target string) (*http.Response, err
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("X-Remote-User", "admin")
+	req.Header.Set("X-Remote-User", cmp.Or(r.Header.Get("Impersonate-User"), "admin"))
 	client := *k.proxy
 	if r.URL.Query().Get("watch") == "" {
 		client.Timeout = min(proxyPatience, k.w.proxyPatience())

@@ -117,6 +117,13 @@ func fixtures() []fixture {
 			s.gate = always(saying(http.StatusInternalServerError, "text/plain; charset=utf-8", `Internal Server Error: "`+discoveryPath+
 				`": subjectaccessreviews.authorization.k8s.io is forbidden: User "system:serviceaccount:shop:orders" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`))
 		})},
+		{name: "may not ask for reviews, and asks none for administrators", hop: HopIdentity, unheard: true, harm: answers(func(s *extensionServer) {
+			s.gate = unlessAdmin(saying(http.StatusInternalServerError, "text/plain; charset=utf-8", `Internal Server Error: "`+discoveryPath+
+				`": subjectaccessreviews.authorization.k8s.io is forbidden: User "system:serviceaccount:shop:orders" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`))
+		})},
+		{name: "may not ask for reviews, and keeps it to itself", hop: HopIdentity, unheard: true, harm: answers(func(s *extensionServer) {
+			s.gate = unlessAdmin(refusing(http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: the extension server could not ask whether this is allowed"))
+		})},
 		{name: "discovery is not found", hop: HopDiscovery, harm: answers(func(s *extensionServer) {
 			s.discovery = saying(http.StatusNotFound, "text/plain", "404 page not found")
 		})},

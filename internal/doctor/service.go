@@ -37,6 +37,9 @@ func (x *exam) lookAtService(ctx context.Context) finding {
 		return broken(x.problem.Message, x.otherPort()...)
 	}
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
+		if !x.answered(ctx) && strings.Contains(x.said(ctx), "unsupported service type") {
+			return broken("the API server takes the endpoints of Services (--enable-aggregator-routing) and follows no ExternalName", x.withEndpoints()...).saying(x.said(ctx))
+		}
 		return ok(fmt.Sprintf("ExternalName %s, port %d", service.Spec.ExternalName, x.port()))
 	}
 	return ok(fmt.Sprintf("%s, port %d is %s", typeOf(&service), x.port(), describePort(&service, x.port())))
@@ -72,6 +75,17 @@ func (x *exam) withoutService(ctx context.Context) []string {
 		}
 	}
 	return append(mend, "# if the extension server was removed:", kubectl("delete", "apiservice", x.object.Name))
+}
+
+// withEndpoints is how to do without an ExternalName.
+func (x *exam) withEndpoints() []string {
+	ref := x.object.Spec.Service
+	return []string{
+		x.inNamespace("patch", "service", ref.Name, "--type=merge", "-p", patch(fields{"spec": fields{
+			"type": corev1.ServiceTypeClusterIP, "externalName": nil, "ports": []fields{{"name": "https", "port": x.port(), "protocol": corev1.ProtocolTCP}},
+		}})),
+		"# then an EndpointSlice labelled " + discoveryv1.LabelServiceName + "=" + ref.Name + ", with a port named https and the address of the extension server",
+	}
 }
 
 // otherPort is what to do about a Service without the port.

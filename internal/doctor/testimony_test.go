@@ -116,6 +116,23 @@ func TestWhatTheAPIServerAloneCannotReach(t *testing.T) {
 	}
 }
 
+// Seen behind kube-apiserver v1.37.1: with its flag for endpoints it says this of an ExternalName, in the condition alone.
+func TestAnAPIServerThatFollowsNoNames(t *testing.T) {
+	const said = `unsupported service type "ExternalName"`
+	w := newWorld(t)
+	external("localhost")(w)
+	w.elsewhere = net.JoinHostPort("127.0.0.1", itoa(closedPort(t)))
+	w.apiService.Spec.Service.Port = new(closedPort(t))
+	w.apiService.Status.Conditions = []apiregistrationv1.APIServiceCondition{{
+		Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionFalse, Reason: "FailedDiscoveryCheck", Message: said,
+	}}
+	w.open()
+	d := w.examine().Broken
+	if d == nil || d.Hop != HopService || d.Cause != said || !strings.Contains(d.Found, "--enable-aggregator-routing") {
+		t.Errorf("%+v", d)
+	}
+}
+
 func (r *Report) stateOf(hop string) State {
 	for _, h := range r.Hops {
 		if h.Name == hop {

@@ -3,9 +3,11 @@ package drill
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,13 +67,16 @@ func (s *Stage) namespaceNames(name string) func(context.Context) bool {
 		if err != nil {
 			return false
 		}
-		for _, c := range ns.Status.Conditions {
-			if c.Status == "True" && strings.Contains(c.Message, s.subject.apiService) {
-				return true
-			}
-		}
-		return false
+		return namesIt(ns.Status.Conditions, s.subject.group)
 	}
+}
+
+// namesIt: what holds the namespace up can be read in its conditions, by the APIService (v1.GROUP) or, as kube-apiserver
+// says it, by the group-version.
+func namesIt(conditions []corev1.NamespaceCondition, group string) bool {
+	return slices.ContainsFunc(conditions, func(c corev1.NamespaceCondition) bool {
+		return c.Status == corev1.ConditionTrue && (strings.Contains(c.Message, "v1."+group) || strings.Contains(c.Message, group+"/v1"))
+	})
 }
 
 func (s *Stage) annotate(ctx context.Context, apiService, name, value string) error {

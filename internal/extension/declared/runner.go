@@ -64,19 +64,16 @@ func (r *runner) stopAll() {
 	}
 }
 
-// follow reloads when files change and applies when schemas do.
+// follow reloads when files change and applies when schemas do. Where nothing can be watched, as on machines that have given
+// all their inotify instances away, it looks at the files from time to time.
 func (r *runner) follow(ctx context.Context) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch declared resources: %w", err)
-	}
-	defer watcher.Close()
-	for _, p := range r.set.config.Paths {
-		// The directory above a file too: editors and mounted ConfigMaps replace files instead of writing them.
-		_ = watcher.Add(p)
-		if err := watcher.Add(filepath.Dir(p)); err != nil {
-			return fmt.Errorf("watch %s: %w", filepath.Dir(p), err)
-		}
+	var events <-chan fsnotify.Event
+	var complaints <-chan error
+	if watcher, err := watch(r.set.config.Paths); err == nil {
+		defer watcher.Close()
+		events, complaints = watcher.Events, watcher.Errors
+	} else {
+		r.set.log.Warn("files of declared resources cannot be watched, and are looked at every half minute; fs.inotify.max_user_instances may be too small", zap.Error(err))
 	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
@@ -85,11 +82,11 @@ func (r *runner) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-watcher.Events:
+		case <-events:
 			if changed == nil {
 				changed = time.After(settle)
 			}
-		case err := <-watcher.Errors:
+		case err := <-complaints:
 			r.set.log.Warn("file watcher of declared resources", zap.Error(err))
 		case <-r.set.reshaped:
 			if reshaped == nil {
@@ -105,6 +102,22 @@ func (r *runner) follow(ctx context.Context) error {
 			r.reload(ctx)
 		}
 	}
+}
+
+// watch watches files and directories. Close ends it.
+func watch(paths []string) (*fsnotify.Watcher, error) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range paths {
+		// The directory above a file too: editors and mounted ConfigMaps replace files instead of writing them.
+		_ = watcher.Add(p)
+		if err := watcher.Add(filepath.Dir(p)); err != nil {
+			return nil, errors.Join(fmt.Errorf("watch %s: %w", filepath.Dir(p), err), watcher.Close())
+		}
+	}
+	return watcher, nil
 }
 
 // reload reads the files and serves what they say. Of a file that has become wrong, what it said before stays.

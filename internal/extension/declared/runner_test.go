@@ -1,0 +1,48 @@
+package declared
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A machine may have no inotify instance left, or a directory may be gone for a moment: what is served stays, and the files
+// are found again.
+func TestFilesThatCannotBeWatchedAreLookedAt(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mounted")
+	file := filepath.Join(dir, "f.yaml")
+	must(t, os.Mkdir(dir, 0o700))
+	write(t, file, head+minimal)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Paths: []string{file}})
+		must(t, err)
+		must(t, os.RemoveAll(dir))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		time.Sleep(2 * pollInterval)
+		select {
+		case err := <-done:
+			t.Fatalf("it ended: %v", err)
+		default:
+		}
+		if s.Trouble() == nil {
+			t.Error("nobody is told that the file is gone")
+		}
+		must(t, os.Mkdir(dir, 0o700))
+		write(t, file, strings.Replace(head+minimal, "plural: ", "plural: other", 1))
+		time.Sleep(2 * pollInterval)
+		s.mu.Lock()
+		now := s.lives[0].definition.gvr.Resource
+		s.mu.Unlock()
+		if !strings.HasPrefix(now, "other") || s.Trouble() != nil {
+			t.Errorf("served is %s, trouble %v", now, s.Trouble())
+		}
+		cancel()
+		must(t, <-done)
+	})
+}
