@@ -3,7 +3,6 @@ package differential
 import (
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 )
@@ -22,9 +21,9 @@ func (d difference) String() string {
 
 // known is a difference that there is a reason for.
 type known struct {
-	// Step is the name of a request.
+	// Step is the name of a request; * stands for anything.
 	Step string `json:"step"`
-	// Field is a pattern of path.Match, in which * stands for anything but a slash.
+	// Field is a place; * stands for anything.
 	Field string `json:"field"`
 	// Why it is so.
 	Why string `json:"why"`
@@ -75,13 +74,24 @@ func explain(found []difference, list []known) (unexplained []difference, idle [
 	return unexplained, idle
 }
 
-// Brackets are part of our places, and not of patterns.
-var literal = strings.NewReplacer("[", `\[`, "]", `\]`)
-
 func (k known) matches(d difference) bool {
-	if k.Step != d.Step {
+	return like(k.Step, d.Step) && like(k.Field, d.Field)
+}
+
+// like reports whether a text is a pattern's, in which * stands for anything.
+func like(pattern, text string) bool {
+	first, rest, more := strings.Cut(pattern, "*")
+	if !more {
+		return pattern == text
+	}
+	text, ok := strings.CutPrefix(text, first)
+	if !ok {
 		return false
 	}
-	ok, err := path.Match(literal.Replace(k.Field), d.Field)
-	return err == nil && ok
+	for i := 0; i <= len(text); i++ {
+		if like(rest, text[i:]) {
+			return true
+		}
+	}
+	return false
 }

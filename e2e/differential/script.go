@@ -1,61 +1,102 @@
 package differential
 
 import (
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed script.yaml
-var script []byte
+//go:embed script/*.yaml
+var scripts embed.FS
 
-// step is one request. script.yaml says what each field is.
+// step is one request. script/1-objects.yaml says what each field is.
 type step struct {
 	Name    string            `json:"name"`
 	Do      string            `json:"do"`
 	As      string            `json:"as"`
-	Headers map[string]string `json:"headers"`
+	Raw     bool              `json:"raw"`
+	Headers map[string]values `json:"headers"`
 	Body    json.RawMessage   `json:"body"`
 	Keep    map[string]string `json:"keep"`
 	Events  int               `json:"events"`
 	Await   int               `json:"await"`
+	Until   map[string]string `json:"until"`
 	Head    bool              `json:"head"`
+	Breaks  bool              `json:"breaks"`
+}
+
+// values are those of one header: a text, or a list of them.
+type values []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *values) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '[' {
+		return json.Unmarshal(data, (*[]string)(v))
+	}
+	*v = values{""}
+	return json.Unmarshal(data, &(*v)[0])
 }
 
 func steps() ([]step, error) {
-	var all []step
-	if err := yaml.UnmarshalStrict(script, &all); err != nil {
-		return nil, fmt.Errorf("script.yaml: %w", err)
+	files, err := scripts.ReadDir("script")
+	if err != nil {
+		return nil, err
 	}
+	var all []step
 	seen := map[string]bool{}
-	for _, s := range all {
-		if s.Name == "" || seen[s.Name] {
-			return nil, fmt.Errorf("script.yaml: the name %q is empty or there twice", s.Name)
+	for _, file := range files {
+		data, err := scripts.ReadFile("script/" + file.Name())
+		if err != nil {
+			return nil, err
 		}
-		seen[s.Name] = true
+		var some []step
+		if err := yaml.UnmarshalStrict(data, &some); err != nil {
+			return nil, fmt.Errorf("%s: %w", file.Name(), err)
+		}
+		for _, s := range some {
+			if s.Name == "" || seen[s.Name] {
+				return nil, fmt.Errorf("%s: the name %q is empty or there twice", file.Name(), s.Name)
+			}
+			seen[s.Name] = true
+		}
+		all = append(all, some...)
 	}
 	return all, nil
 }
 
-// request is the method, the path and the body with what was kept put in.
-func (s step) request(kept map[string]string) (method, path, body string, err error) {
+// words are a step with what was kept put in.
+type words struct {
+	method, target, body string
+	header               http.Header
+}
+
+func (s step) words(kept map[string]string) (w words, err error) {
 	var pairs []string
 	for name, value := range kept {
 		pairs = append(pairs, "{"+name+"}", value)
 	}
 	fill := strings.NewReplacer(pairs...)
-	method, path, _ = strings.Cut(fill.Replace(s.Do), " ")
-	if len(s.Body) == 0 {
-		return method, path, "", nil
+	w.method, w.target, _ = strings.Cut(fill.Replace(s.Do), " ")
+	w.header = http.Header{"Accept": {"application/json"}}
+	if len(s.Body) > 0 {
+		w.header.Set("Content-Type", "application/json")
+		w.body = string(s.Body)
+		if w.body[0] == '"' {
+			if err := json.Unmarshal(s.Body, &w.body); err != nil {
+				return w, err
+			}
+		}
+		w.body = fill.Replace(w.body)
 	}
-	body = string(s.Body)
-	if body[0] == '"' {
-		if err := json.Unmarshal(s.Body, &body); err != nil {
-			return "", "", "", err
+	for name, all := range s.Headers {
+		w.header.Del(name)
+		for _, value := range all {
+			w.header.Add(name, fill.Replace(value))
 		}
 	}
-	return method, path, fill.Replace(body), nil
+	return w, nil
 }

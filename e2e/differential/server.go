@@ -4,10 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,22 +23,29 @@ import (
 const (
 	// patience bounds one request.
 	patience = 2 * time.Minute
+	// settling bounds the wait for what a controller writes.
+	settling = time.Minute
 	// largest is what is read of an answer.
 	largest = 16 << 20
 )
 
 // answer is what a server said to one step.
 type answer struct {
-	Code   int
-	Header http.Header
-	Body   []byte
+	Code    int
+	Header  http.Header
+	Trailer http.Header
+	Interim []int // the codes of 1xx that came before
+	Broken  bool  // it ended before its time
+	Body    []byte
 }
 
 // server is asked the script.
 type server struct {
 	host      string
-	clients   map[string]*http.Client // by the name of who asks
+	configs   map[string]*rest.Config // by the name of who asks
+	clients   map[string]*http.Client
 	namespace string
+	backend   *backend
 }
 
 func newServer(kubeconfig string) (*server, error) {
@@ -42,8 +53,12 @@ func newServer(kubeconfig string) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
-	s := &server{host: config.Host, clients: map[string]*http.Client{}, namespace: "differential-" + uuid.NewString()[:8]}
-	for who, config := range map[string]*rest.Config{"": config, "anonymous": rest.AnonymousClientConfig(config)} {
+	config.UserAgent = "differential"
+	s := &server{
+		host: config.Host, clients: map[string]*http.Client{}, namespace: "differential-" + uuid.NewString()[:8],
+		configs: map[string]*rest.Config{"": config, "anonymous": rest.AnonymousClientConfig(config)},
+	}
+	for who, config := range s.configs {
 		client, err := rest.HTTPClientFor(config)
 		if err != nil {
 			return nil, err
@@ -52,12 +67,30 @@ func newServer(kubeconfig string) (*server, error) {
 		own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		s.clients[who] = &own
 	}
-	return s, nil
+	s.backend, err = startBackend(s.namespace)
+	return s, err
+}
+
+// kept is what the script begins with.
+func (s *server) kept() map[string]string {
+	return map[string]string{
+		"ns": s.namespace, "group": group, "port": strconv.Itoa(s.backend.Port), "dead": strconv.Itoa(s.backend.Dead),
+		"ca": base64.StdEncoding.EncodeToString(s.backend.CA), "stranger": base64.StdEncoding.EncodeToString(s.backend.Stranger),
+	}
+}
+
+// steady is a text without what is a server's own.
+func (s *server) steady(text string) string {
+	return strings.NewReplacer(
+		s.namespace, "{ns}", strings.TrimPrefix(s.host, "https://"), "{host}",
+		"localhost:"+strconv.Itoa(s.backend.Port), "{backend}", "localhost:"+strconv.Itoa(s.backend.Dead), "{nobody}",
+		strconv.Itoa(s.backend.Port), "{port}", strconv.Itoa(s.backend.Dead), "{dead}",
+	).Replace(text)
 }
 
 // ask goes through the script. The answers are in its order.
 func (s *server) ask(ctx context.Context, all []step) ([]answer, error) {
-	kept := map[string]string{"ns": s.namespace}
+	kept := s.kept()
 	var answers []answer
 	for _, step := range all {
 		a, err := s.until(ctx, step, kept)
@@ -76,54 +109,79 @@ func (s *server) ask(ctx context.Context, all []step) ([]answer, error) {
 	return answers, nil
 }
 
-// until asks one step, again and again if it awaits something. An answer that never comes is an answer too.
+// until asks one step, again and again if it awaits something. What never comes is an answer too.
 func (s *server) until(ctx context.Context, step step, kept map[string]string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	limit := patience
+	if len(step.Until) > 0 {
+		limit = settling
+	}
+	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		a, err := s.one(ctx, step, kept)
-		if err != nil || step.Await == 0 || a.Code == step.Await {
+		if err != nil && step.Breaks {
+			a.Broken, err = true, nil
+		}
+		if err != nil || s.arrived(step, a) {
 			return a, err
 		}
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-waiting.Done():
 			return a, nil
 		}
 	}
 }
 
+func (s *server) arrived(step step, a answer) bool {
+	if step.Await != 0 && a.Code != step.Await {
+		return false
+	}
+	if len(step.Until) == 0 {
+		return true
+	}
+	got := fields(step, a, s.steady)
+	for place, want := range step.Until {
+		if got[place] != want {
+			return false
+		}
+	}
+	return true
+}
+
 func (s *server) one(ctx context.Context, step step, kept map[string]string) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	method, path, body, err := step.request(kept)
+	w, err := step.words(kept)
 	if err != nil {
 		return a, err
 	}
-	request, err := http.NewRequestWithContext(ctx, method, s.host+path, strings.NewReader(body))
+	if step.Raw {
+		return s.raw(ctx, step, w)
+	}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{Got1xxResponse: func(code int, _ textproto.MIMEHeader) error {
+		a.Interim = append(a.Interim, code)
+		return nil
+	}})
+	request, err := http.NewRequestWithContext(ctx, w.method, s.host+w.target, strings.NewReader(w.body))
 	if err != nil {
 		return a, err
 	}
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	request.Header.Set("Accept", "application/json")
-	for name, value := range step.Headers {
-		request.Header.Set(name, value)
-	}
+	request.Header = w.header
 	response, err := s.clients[step.As].Do(request)
 	if err != nil {
 		return a, err
 	}
 	defer response.Body.Close()
-	a = answer{Code: response.StatusCode, Header: response.Header}
+	a.Code, a.Header = response.StatusCode, response.Header
 	if step.Events > 0 && a.Code == http.StatusOK {
 		a.Body, err = events(response.Body, step.Events)
 	} else {
 		a.Body, err = io.ReadAll(io.LimitReader(response.Body, largest))
 	}
+	a.Trailer = response.Trailer
 	return a, err
 }
 
@@ -144,12 +202,8 @@ func field(body []byte, path string) (string, error) {
 	if err := json.Unmarshal(body, &at); err != nil {
 		return "", err
 	}
-	for _, name := range strings.Split(path, ".") {
-		object, _ := at.(map[string]any)
-		at = object[name]
-	}
-	text, ok := at.(string)
-	if !ok || text == "" {
+	text := textAt(at, path)
+	if text == "" {
 		return "", fmt.Errorf("no text at %s", path)
 	}
 	return text, nil
@@ -161,16 +215,19 @@ func askOne(kubeconfig string, all []step) ([]map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer s.backend.close()
+	defer func() {
+		for _, client := range s.clients {
+			client.CloseIdleConnections()
+		}
+	}()
 	answers, err := s.ask(context.Background(), all)
 	if err != nil {
 		return nil, err
 	}
-	for _, client := range s.clients {
-		client.CloseIdleConnections()
-	}
 	var out []map[string]string
 	for i, a := range answers {
-		out = append(out, fields(all[i], a, s.namespace))
+		out = append(out, fields(all[i], a, s.steady))
 	}
 	return out, nil
 }

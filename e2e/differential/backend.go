@@ -1,0 +1,184 @@
+package differential
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"portico.dev/internal/pki"
+)
+
+// group is what a backend serves.
+const group = "differential.example.com"
+
+// backend is an extension server that says what it was asked, and answers what it is told to. Each server that is asked has
+// one of its own.
+type backend struct {
+	// CA signed its certificate; Stranger signed nothing of its.
+	CA, Stranger []byte
+	// Port is where it listens on loopback. Nobody listens on Dead.
+	Port, Dead int
+
+	server *http.Server
+	ended  chan struct{}
+}
+
+// startBackend starts one that is good for Services of the namespace. Whoever gets one closes it.
+func startBackend(namespace string) (*backend, error) {
+	authority, err := pki.NewAuthority("backend")
+	if err != nil {
+		return nil, err
+	}
+	stranger, err := pki.NewAuthority("stranger")
+	if err != nil {
+		return nil, err
+	}
+	certificate, key, err := authority.Issue(pki.Leaf{CommonName: "backend", DNSNames: []string{"backend." + namespace + ".svc"}, Server: true, TTL: 30 * 24 * time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	pair, err := pki.StaticKeyPair(certificate, key)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	b := &backend{
+		CA: authority.PEM(), Stranger: stranger.PEM(), Port: portOf(listener), Dead: portOf(closed), ended: make(chan struct{}),
+		server: &http.Server{Handler: http.HandlerFunc(serve), TLSConfig: pki.ServerConfig(pair), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)},
+	}
+	go func() {
+		defer close(b.ended)
+		_ = b.server.ServeTLS(listener, "", "") // ends when it is closed
+	}()
+	return b, closed.Close()
+}
+
+func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
+
+func (b *backend) close() {
+	_ = b.server.Close()
+	<-b.ended
+}
+
+// serve answers by what is asked for: discovery, echoes, tunnels, or an answer of that name.
+func serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Server-Group", group)
+	root, below, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/apis/"), "/")
+	version, rest, _ := strings.Cut(below, "/")
+	resource := rest
+	if of, name, ok := strings.Cut(strings.TrimPrefix(rest, "namespaces/"), "/"); ok && strings.HasPrefix(rest, "namespaces/") {
+		resource, _ = name, of
+	}
+	resource, name, _ := strings.Cut(resource, "/")
+	switch {
+	case r.URL.Path == "/apis":
+		documents(w, r)
+	case strings.HasPrefix(r.URL.Path, "/openapi/"):
+		openAPI(w, r)
+	case rest == "" && strings.HasPrefix(root, "answers-"):
+		answers(w, r, strings.TrimPrefix(strings.TrimSuffix(root, "."+group), "answers-"))
+	case rest == "":
+		say(w, http.StatusOK, resourceList(root+"/"+version))
+	case resource == "answers":
+		answers(w, r, name)
+	case resource == "tunnels":
+		tunnel(w, r, name)
+	case r.URL.Query().Get("watch") == "true":
+		watch(w)
+	default:
+		echo(w, r)
+	}
+}
+
+func resourceList(groupVersion string) map[string]any {
+	of := func(name, kind string, namespaced bool) map[string]any {
+		return map[string]any{"name": name, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": []string{"create", "get", "list"}}
+	}
+	return map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": groupVersion, "resources": []any{
+		of("echoes", "Echo", true), of("answers", "Answer", false), of("tunnels", "Tunnel", false),
+	}}
+}
+
+// documents is what is asked for by the front door alone: the list of groups, and no aggregated discovery.
+func documents(w http.ResponseWriter, _ *http.Request) {
+	say(w, http.StatusOK, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": []any{}})
+}
+
+// openAPI is a document of one path and one schema.
+func openAPI(w http.ResponseWriter, r *http.Request) {
+	const path = "/apis/" + group + "/v1"
+	info := map[string]any{"title": "differential", "version": "v1"}
+	schema := map[string]any{"type": "object", "properties": map[string]any{"text": map[string]any{"type": "string"}}}
+	operation := map[string]any{"get": map[string]any{"operationId": "getDifferential", "responses": map[string]any{"200": map[string]any{"description": "OK"}}}}
+	paths := map[string]any{path + "/": operation}
+	switch r.URL.Path {
+	case "/openapi/v3":
+		say(w, http.StatusOK, map[string]any{"paths": map[string]any{path[1:]: map[string]any{"serverRelativeURL": "/openapi/v3" + path + "?hash=ABC"}}})
+	case "/openapi/v3" + path:
+		w.Header().Set("ETag", `"ABC"`)
+		if r.URL.Query().Get("hash") == "ABC" {
+			w.Header().Set("Cache-Control", "public, immutable")
+		}
+		say(w, http.StatusOK, map[string]any{"openapi": "3.0.0", "info": info, "paths": paths, "components": map[string]any{"schemas": map[string]any{"com.example.Echo": schema}}})
+	case "/openapi/v2":
+		say(w, http.StatusOK, map[string]any{"swagger": "2.0", "info": info, "paths": paths, "definitions": map[string]any{"com.example.Echo": schema}})
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// echo says what came.
+func echo(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, largest))
+	if err != nil {
+		say(w, http.StatusBadRequest, map[string]any{"error": "the body broke off"})
+		return
+	}
+	said := map[string]any{
+		"kind": "Echo", "apiVersion": group + "/v1", "method": r.Method, "target": r.RequestURI, "host": r.Host, "headers": r.Header,
+		"protocol": r.Proto, "length": len(body), "contentLength": r.ContentLength,
+	}
+	if len(body) < 1<<10 {
+		said["text"] = string(body)
+	}
+	if len(r.Trailer) > 0 {
+		said["trailers"] = r.Trailer
+	}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		said["certificate"] = r.TLS.PeerCertificates[0].Subject.CommonName
+	}
+	say(w, http.StatusOK, said)
+}
+
+func say(w http.ResponseWriter, code int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // maps of texts
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	w.WriteHeader(code)
+	_, _ = w.Write(data) // whoever asked is gone
+}
+
+// watch is two events, each on its way before the next.
+func watch(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json;stream=watch")
+	for i, of := range []string{"ADDED", "MODIFIED"} {
+		_, _ = fmt.Fprintf(w, `{"type":%q,"object":{"kind":"Echo","apiVersion":"%s/v1","metadata":{"name":"a","resourceVersion":"%d"}}}`+"\n", of, group, i+1)
+		w.(http.Flusher).Flush()
+	}
+}

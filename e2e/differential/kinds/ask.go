@@ -1,0 +1,133 @@
+package kinds
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	// patience bounds one request.
+	patience = 45 * time.Second
+	// largest is what is read of an answer.
+	largest = 16 << 20
+)
+
+// question is one request.
+type question struct {
+	Name   string
+	Method string
+	Path   string
+	// Type is the content type of the body. Empty: application/json.
+	Type string
+	// Accept is what the answer may be. Empty: application/json.
+	Accept string
+	// As is who asks. Empty: the kubeconfig's user.
+	As string
+	// Groups are As's.
+	Groups []string
+	Body   any
+	// Await asks again until these fields of the answer say so.
+	Await map[string]string
+}
+
+// server is asked questions.
+type server struct {
+	host   string
+	client *http.Client
+}
+
+func newServer(kubeconfig string) (*server, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	own := *client // the library may hand out one that others use
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &server{host: config.Host, client: &own}, nil
+}
+
+// until asks until the answer is what is awaited. One that never comes is an answer too.
+func (s *server) until(ctx context.Context, q question) (a answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		next, err := s.ask(ctx, q)
+		if err != nil {
+			return a, err
+		}
+		a = next
+		fields, there := a.fields(false), true
+		for place, text := range q.Await {
+			there = there && fields[place] == text
+		}
+		if there {
+			return a, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return a, nil
+		}
+	}
+}
+
+// ask returns the answer: its status code, its warnings, and its body as JSON or as text.
+func (s *server) ask(ctx context.Context, q question) (a answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var body []byte
+	if q.Body != nil {
+		if body, err = json.Marshal(q.Body); err != nil {
+			return a, err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, q.Method, s.host+q.Path, bytes.NewReader(body))
+	if err != nil {
+		return a, err
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", or(q.Type, "application/json"))
+	}
+	request.Header.Set("Accept", or(q.Accept, "application/json"))
+	if q.As != "" {
+		request.Header.Set("Impersonate-User", q.As)
+		for _, group := range q.Groups {
+			request.Header.Add("Impersonate-Group", group)
+		}
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return a, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, largest))
+	if err != nil {
+		return a, err
+	}
+	a = answer{Code: response.StatusCode, Warnings: response.Header.Values("Warning")}
+	if json.Unmarshal(text, &a.Body) != nil {
+		a.Body = string(text)
+	}
+	return a, nil
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,112 @@
+package kinds
+
+import (
+	"embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed testdata/objects.yaml testdata/pods.yaml
+var corpus embed.FS
+
+// subject is an object that requests are made of. objects.yaml says what each field is.
+type subject struct {
+	At     string         `json:"at"`
+	Kind   string         `json:"kind"`
+	Name   string         `json:"name"`
+	Names  string         `json:"names"`
+	Under  string         `json:"under"`
+	Object map[string]any `json:"object"`
+
+	namespace string
+	fixture   any
+}
+
+func (s subject) String() string { return strings.TrimSpace(s.Kind + " " + s.Name) }
+
+// subjects are all of them, with objects complete, each with a namespace to itself: quotas and limits of one are not for
+// others. fixtures is the directory of k8s.io/api's.
+func subjects(fixtures string) ([]subject, error) {
+	var all []subject
+	for _, file := range []string{"testdata/objects.yaml", "testdata/pods.yaml"} {
+		text, err := corpus.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var some []map[string]any
+		if err := yaml.UnmarshalStrict(text, &some); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		for _, one := range some {
+			namespace := fmt.Sprintf("kinds-%d", len(all))
+			filled, err := fill(one, namespace)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			filled.namespace = namespace
+			all = append(all, filled)
+		}
+	}
+	for i := range all {
+		if all[i].Names == "" {
+			all[i].Names = fmt.Sprintf("x%d", i) // its own: what another has left may still be going
+		}
+		if err := all[i].complete(fixtures); err != nil {
+			return nil, fmt.Errorf("%s: %w", all[i], err)
+		}
+	}
+	return all, nil
+}
+
+func fill(one map[string]any, namespace string) (s subject, err error) {
+	text, err := yaml.Marshal(one)
+	if err != nil {
+		return s, err
+	}
+	filled := strings.NewReplacer("{ns}", namespace, "{csr}", signingRequest).Replace(string(text))
+	return s, yaml.UnmarshalStrict([]byte(filled), &s)
+}
+
+func (s *subject) complete(fixtures string) error {
+	parts := strings.Split(s.Kind, ".")
+	s.Object["kind"] = parts[len(parts)-1]
+	if strings.HasPrefix(s.At, "/api/") {
+		s.Object["apiVersion"] = "v1"
+	} else {
+		at := strings.Split(s.At, "/")
+		s.Object["apiVersion"] = at[2] + "/" + at[3]
+	}
+	metadata, _ := s.Object["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["name"] = s.Names
+	s.Object["metadata"] = metadata
+	text, err := os.ReadFile(filepath.Join(fixtures, s.Kind+".yaml"))
+	if os.IsNotExist(err) {
+		return nil // k8s.io/api has none of the aggregator's kinds and of CustomResourceDefinitions
+	}
+	if err != nil {
+		return err
+	}
+	var fixture map[string]any
+	if err := yaml.Unmarshal(text, &fixture); err != nil {
+		return err
+	}
+	s.fixture = fixture
+	return nil
+}
+
+// fixtures is where k8s.io/api keeps an object of every kind with every field.
+func fixtures() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
+	if err != nil {
+		return "", fmt.Errorf("find k8s.io/api: %w", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "testdata", "HEAD"), nil
+}

@@ -1,0 +1,173 @@
+package kinds
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"portico.dev/e2e/programs"
+)
+
+var (
+	recordFrom = flag.String("record", "", "kubeconfig of a kube-apiserver whose answers are to be written down")
+	against    = flag.String("against", "", "kubeconfig of a server to ask; default a front door of its own")
+	report     = flag.String("report", "", "file for all unexplained differences; the test shows the first ones")
+)
+
+const (
+	recorded = "testdata/recorded.json.gz"
+	shown    = 40
+	// atOnce is how many objects are asked about at a time.
+	atOnce = 4
+)
+
+// A front door answers about every kind as kube-apiserver did, but for what is known.
+func TestKinds(t *testing.T) {
+	scripts, order := everything(t)
+	if *recordFrom != "" {
+		record(t, scripts, order)
+	}
+	theirs, err := read(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range order {
+		if theirs[name] == nil {
+			t.Fatalf("%s: nobody knows what kube-apiserver answers: record again", name)
+		}
+	}
+	kubeconfig := *against
+	if kubeconfig == "" {
+		kubeconfig = frontDoor(t)
+	}
+	ours := answers(t, kubeconfig, scripts)
+	found := ours.compare(theirs, order)
+	list := knownOnes(t)
+	unexplained, idle := explain(found, list)
+	for i, d := range unexplained {
+		if i == shown {
+			t.Errorf("and %d more", len(unexplained)-shown)
+			break
+		}
+		t.Errorf("%s", d)
+	}
+	for _, k := range idle {
+		t.Errorf("%s: %s is listed as a difference, and there is none", k.Question, k.Field)
+	}
+	if *report != "" {
+		write(t, unexplained)
+	}
+	t.Logf("%d questions, %d differences, %d of them explained", len(order), len(found), len(found)-len(unexplained))
+}
+
+func everything(t *testing.T) (scripts []script, order []string) {
+	t.Helper()
+	dir, err := fixtures()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := subjects(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		scripts = append(scripts, script{namespace: s.namespace, questions: s.questions()})
+	}
+	more, err := scenarios()
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts = append(scripts, more...)
+	for _, s := range scripts {
+		for _, q := range s.questions {
+			order = append(order, q.Name)
+		}
+	}
+	return scripts, order
+}
+
+func answers(t *testing.T, kubeconfig string, scripts []script) recording {
+	t.Helper()
+	s, err := newServer(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.client.CloseIdleConnections)
+	all := recording{}
+	// Stories change what holds for everybody, such as the default class of claims.
+	alone := slices.IndexFunc(scripts, func(s script) bool { return s.alone })
+	for _, part := range []struct {
+		scripts []script
+		atOnce  int
+	}{{scripts[:alone], atOnce}, {scripts[alone:], 1}} {
+		r, err := s.record(t.Context(), part.scripts, part.atOnce)
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(all, r)
+	}
+	return all
+}
+
+func record(t *testing.T, scripts []script, order []string) {
+	t.Helper()
+	if err := answers(t, *recordFrom, scripts).write(recorded, order); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func frontDoor(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := programs.Build(dir, "aggregator"); err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	p, kubeconfig, err := programs.StartDev(dir, home, nil)
+	if p != nil {
+		t.Cleanup(func() {
+			p.Finish(t)
+			p.Show(t)
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+func knownOnes(t *testing.T) []known {
+	t.Helper()
+	text, err := os.ReadFile("testdata/known.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []known
+	if err := yaml.UnmarshalStrict(text, &list); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list {
+		if list[i].Why == "" {
+			t.Errorf("%s is listed without a reason", list[i].Question)
+		}
+		if err := list[i].compile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return list
+}
+
+func write(t *testing.T, all []difference) {
+	t.Helper()
+	text, err := yaml.Marshal(slices.Clone(all))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(*report, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,94 @@
+package kinds
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// script is questions in an order that matters, in a namespace of their own.
+type script struct {
+	namespace string
+	questions []question
+	// alone is played when nothing else is.
+	alone bool
+}
+
+// record plays scripts, so many at once.
+func (s *server) record(ctx context.Context, all []script, atOnce int) (recording, error) {
+	var (
+		lock  sync.Mutex // protects r and first
+		r     = recording{}
+		first error
+		turns = make(chan struct{}, atOnce)
+		done  sync.WaitGroup
+	)
+	for _, one := range all {
+		turns <- struct{}{}
+		done.Go(func() {
+			defer func() { <-turns }()
+			said, err := s.play(ctx, one)
+			lock.Lock()
+			defer lock.Unlock()
+			for name, fields := range said {
+				r[name] = fields
+			}
+			if first == nil {
+				first = err
+			}
+		})
+	}
+	done.Wait()
+	return r, first
+}
+
+func (s *server) play(ctx context.Context, one script) (recording, error) {
+	if err := s.settle(ctx, one.namespace); err != nil {
+		return nil, fmt.Errorf("%s: namespace %s: %w", s.host, one.namespace, err)
+	}
+	r := recording{}
+	for _, q := range one.questions {
+		a, err := s.until(ctx, q)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			a = answer{Body: "no answer"} // kube-apiserver breaks the stream where a request makes it panic
+		}
+		if _, twice := r[q.Name]; twice {
+			return nil, fmt.Errorf("two questions are called %q", q.Name)
+		}
+		r[q.Name] = a.fields(!strings.Contains(q.Name, " with "))
+	}
+	return r, nil
+}
+
+// settle makes a namespace and waits for what pods in it need.
+func (s *server) settle(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	made, err := s.ask(ctx, question{Method: http.MethodPost, Path: "/api/v1/namespaces",
+		Body: map[string]any{"metadata": map[string]any{"name": namespace}}})
+	if err != nil {
+		return err
+	}
+	if made.Code != http.StatusCreated {
+		return fmt.Errorf("answered with %d: %v", made.Code, made.Body)
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		account, err := s.ask(ctx, question{Method: http.MethodGet, Path: "/api/v1/namespaces/" + namespace + "/serviceaccounts/default"})
+		if err != nil || account.Code == http.StatusOK {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package kinds
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"strings"
+)
+
+// recording is what a server answered: fields by their places, by the names of questions.
+type recording map[string]map[string]string
+
+// change is an answer as it differs from the one before it of the same kind. Hundreds of answers about one object say almost
+// the same.
+type change struct {
+	Name string            `json:"n"`
+	Set  map[string]string `json:"s,omitempty"`
+	Gone []string          `json:"g,omitempty"`
+}
+
+// alike is what answers that are told as changes of each other have in common.
+func alike(name string, fields map[string]string) string {
+	subject, rest, _ := strings.Cut(name, ": ")
+	verb, _, _ := strings.Cut(rest, " ")
+	return fmt.Sprint(subject, verb, fields["code"])
+}
+
+func (r recording) write(file string, order []string) error {
+	before := map[string]map[string]string{}
+	var out []change
+	for _, name := range order {
+		fields := r[name]
+		kind := alike(name, fields)
+		c := change{Name: name, Set: map[string]string{}}
+		for place, text := range fields {
+			if old, ok := before[kind][place]; !ok || old != text {
+				c.Set[place] = text
+			}
+		}
+		for place := range before[kind] {
+			if _, ok := fields[place]; !ok {
+				c.Gone = append(c.Gone, place)
+			}
+		}
+		c.Set["code"] = fields["code"]
+		before[kind] = fields
+		out = append(out, c)
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	var packed bytes.Buffer
+	to, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if _, err := to.Write(text); err != nil {
+		return err
+	}
+	if err := to.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(file, packed.Bytes(), 0o600)
+}
+
+func read(file string) (recording, error) {
+	packed, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer packed.Close()
+	from, err := gzip.NewReader(packed)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	var all []change
+	if err := json.NewDecoder(io.LimitReader(from, 256<<20)).Decode(&all); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	r := recording{}
+	before := map[string]map[string]string{}
+	for _, c := range all {
+		kind := alike(c.Name, c.Set)
+		fields := maps.Clone(before[kind])
+		if fields == nil {
+			fields = map[string]string{}
+		}
+		maps.Copy(fields, c.Set)
+		for _, place := range c.Gone {
+			delete(fields, place)
+		}
+		r[c.Name], before[kind] = fields, fields
+	}
+	return r, nil
+}
