@@ -4,7 +4,7 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all build test race lint generate bench microbench ci clean upstream-conformance
+.PHONY: all build test race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent
 
 all: build
 
@@ -33,6 +33,14 @@ generate:
 bench:
 	go run ./e2e/bench
 
+# The record in docs/bench of what a real kube-apiserver costs beside the front door: under ten minutes, on a machine that does
+# nothing else. The programs are those that e2e/incumbent pins; building them the first time takes minutes.
+bench-incumbent:
+	cd e2e/incumbent && v=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes) && CGO_ENABLED=0 go build -ldflags \
+		"-s -w -X k8s.io/component-base/version.gitVersion=$$v" -o $(abspath $(BIN))/ \
+		k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager
+	go run ./e2e/bench -kube-apiserver $(BIN)/kube-apiserver -kube-controller-manager $(BIN)/kube-controller-manager
+
 # Every room by itself.
 microbench:
 	go test -run '^$$' -bench . -benchmem ./internal/...
@@ -48,6 +56,11 @@ upstream-conformance: build
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$$v" -o $(abspath $(BIN))/kubectl .
 	cd e2e/upstream && go test -vet=off -count 1 -timeout 3h . -args -portico.aggregator=$(abspath $(BIN))/aggregator \
 		-kubectl-path=$(abspath $(BIN))/kubectl -dump-logs-on-failure=false -portico.record=result.yaml
+
+# Our programs beside and behind a real kube-apiserver (docs/incumbent.md); writes e2e/behind/result.yaml when all is as it
+# should be. Half an hour, and ten minutes more the first time.
+incumbent:
+	go test -tags incumbent -count 1 -timeout 2h -v ./e2e/behind -args -update
 
 clean:
 	rm -rf $(BIN)

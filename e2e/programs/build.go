@@ -20,6 +20,9 @@ var recipes = map[string]recipe{
 	"mappers":    nested("e2e/mappers", "."),
 	"prometheus": prometheus,
 
+	"kube-apiserver":          kubernetes("kube-apiserver"),
+	"kube-controller-manager": kubernetes("kube-controller-manager"),
+
 	"manager":   nested("e2e/clients/manager", "."),
 	"installer": nested("e2e/clients/installer", "."),
 	"operator":  ours("./e2e/clients/operator"),
@@ -92,18 +95,22 @@ func kubectlStamp(dir string) (string, error) {
 	if len(parts) != 3 || parts[0] != "v0" {
 		return "", fmt.Errorf("its module has version %q, want v0.x.y", out)
 	}
-	version := "v1." + parts[1] + "." + parts[2]
+	return stamp("v1."+parts[1]+"."+parts[2], parts[1]), nil
+}
+
+// stamp is the linker flags that tell a program of Kubernetes its version.
+func stamp(version, minor string) string {
 	var flags []string
 	for _, set := range []string{
 		"k8s.io/component-base/version.gitVersion=" + version,
 		"k8s.io/component-base/version.gitMajor=1",
-		"k8s.io/component-base/version.gitMinor=" + parts[1],
+		"k8s.io/component-base/version.gitMinor=" + minor,
 		"k8s.io/component-base/version.gitTreeState=clean",
 		"k8s.io/client-go/pkg/version.gitVersion=" + version, // the User-Agent
 	} {
 		flags = append(flags, "-X "+set)
 	}
-	return "-s -w " + strings.Join(flags, " "), nil
+	return "-s -w " + strings.Join(flags, " ")
 }
 
 func goTool(dir string, args ...string) error {

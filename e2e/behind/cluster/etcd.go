@@ -1,0 +1,39 @@
+package cluster
+
+import (
+	"fmt"
+	"net/url"
+
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"portico.dev/e2e/programs"
+)
+
+// member is an etcd in this process, on a free port of this machine.
+type member struct {
+	server *embed.Etcd
+	url    string
+}
+
+func startEtcd(dir, log string) (*member, error) {
+	anywhere := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
+	c := embed.NewConfig()
+	c.Dir, c.LogOutputs = dir, []string{log}
+	c.ListenClientUrls, c.AdvertiseClientUrls, c.ListenPeerUrls = anywhere, anywhere, nil
+	c.EnableGRPCGateway = false
+	server, err := embed.StartEtcd(c)
+	if err != nil {
+		return nil, fmt.Errorf("start etcd: %w", err)
+	}
+	select {
+	case <-server.Server.ReadyNotify():
+	case <-time.After(programs.Patience):
+		server.Close()
+		return nil, fmt.Errorf("etcd is not ready after %s; its log is %s", programs.Patience, log)
+	}
+	return &member{server: server, url: "http://" + server.Clients[0].Addr().String()}, nil
+}
+
+func (m *member) close() { m.server.Close() }

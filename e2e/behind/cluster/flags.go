@@ -1,0 +1,37 @@
+package cluster
+
+import "strconv"
+
+// apiserverFlags are what kubeadm gives kube-apiserver, as far as there is something here that it is about.
+func (k *Cluster) apiserverFlags() []string {
+	return []string{
+		"--etcd-servers=" + k.etcd.url,
+		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(k.port),
+		"--tls-cert-file=" + k.keys.Path("serving.crt"), "--tls-private-key-file=" + k.keys.Path("serving.key"),
+		"--client-ca-file=" + k.keys.Path("client-ca.crt"),
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + k.file("service-account.pub"),
+		"--service-account-signing-key-file=" + k.keys.Path("service-account.key"),
+		"--requestheader-client-ca-file=" + k.keys.Path("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + k.keys.Path("front-proxy-client.crt"),
+		"--proxy-client-key-file=" + k.keys.Path("front-proxy-client.key"),
+		"--enable-aggregator-routing=" + strconv.FormatBool(k.config.AggregatorRouting),
+		"--shutdown-delay-duration=0s",
+		"--vmodule=dynamic_serving_content=2", // says when it has read a certificate anew
+	}
+}
+
+func (k *Cluster) managerFlags() []string {
+	kubeconfig := k.file("controller-manager.kubeconfig")
+	return []string{
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false", "--controllers=*",
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + k.keys.Path("service-account.key"), "--root-ca-file=" + k.keys.Path("ca.crt"),
+	}
+}

@@ -1,0 +1,160 @@
+//go:build incumbent
+
+package behind
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"portico.dev/e2e/behind/cluster"
+	"portico.dev/internal/drill"
+)
+
+// drilled is what came of a drill at both front doors.
+type drilled struct {
+	Drill         string `json:"drill"`
+	KubeAPIServer held   `json:"kubeAPIServer"`
+	Portico       held   `json:"portico"`
+}
+
+type held struct {
+	Verdict string `json:"verdict"`
+	// Detected and Recovered are seconds; absent when the condition never turned.
+	Detected  float64 `json:"detected,omitempty"`
+	Recovered float64 `json:"recovered,omitempty"`
+	// DidNotHold is what was expected, and what was seen instead.
+	DidNotHold []string `json:"didNotHold,omitempty"`
+	// Why it was not held.
+	Why string `json:"why,omitempty"`
+}
+
+// All drills are held at kube-apiserver and at a front door of ours, by the same command and with the same expectations.
+// Ours must pass. What kube-apiserver does not pass is recorded; that a drill cannot be held there is a mistake, but for
+// those that say why.
+func TestDrills(t *testing.T) {
+	t.Run("kube-apiserver", func(t *testing.T) {
+		k := control(t, false)
+		all := hold(t, "drill", "run", "--all", "-o", "json", "--kubeconfig", k.Kubeconfig)
+		const restart = "restart-everything-dead" // the command cannot restart what it did not start; this test can
+		all[restart] = holdRestart(t, k, restart)
+		for _, d := range drill.All() {
+			h := all[d.Name]
+			t.Logf("%s: %+v", d.Name, h)
+			theirOwn := h.Verdict == string(drill.Skipped) && d.Needs == drill.OurAnnotations && h.Why != ""
+			if h.Verdict != string(drill.Passed) && h.Verdict != string(drill.Failed) && !theirOwn {
+				t.Errorf("%s could not be held: %+v", d.Name, h)
+			}
+			book.drilled(drilled{Drill: d.Name, KubeAPIServer: h})
+		}
+	})
+	t.Run("portico", func(t *testing.T) {
+		all := hold(t, "drill", "run", "--all", "-o", "json")
+		for _, d := range drill.All() {
+			h := all[d.Name]
+			t.Logf("%s: %+v", d.Name, h)
+			if h.Verdict != string(drill.Passed) {
+				t.Errorf("%s: %+v", d.Name, h)
+			}
+			book.drilled(drilled{Drill: d.Name, Portico: h})
+		}
+	})
+}
+
+// drilled adds one side of a drill.
+func (r *record) drilled(d drilled) {
+	r.add(func() {
+		for i := range r.Drills {
+			if r.Drills[i].Drill == d.Drill {
+				r.Drills[i] = r.Drills[i].and(d)
+				return
+			}
+		}
+		r.Drills = append(r.Drills, d)
+	})
+}
+
+// and completes what d lacks.
+func (d drilled) and(other drilled) drilled {
+	if d.KubeAPIServer.Verdict == "" {
+		d.KubeAPIServer = other.KubeAPIServer
+	}
+	if d.Portico.Verdict == "" {
+		d.Portico = other.Portico
+	}
+	return d
+}
+
+// hold runs the command and reads what it prints.
+func hold(t *testing.T, args ...string) map[string]held {
+	t.Helper()
+	out := runProgram(t, "", "", "aggregator", args...)
+	var results []*result
+	if err := json.Unmarshal([]byte(out.stdout), &results); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	all := map[string]held{}
+	for _, r := range results {
+		all[r.Drill] = r.held()
+	}
+	return all
+}
+
+// result is what is read of a drill's.
+type result struct {
+	Drill, Verdict, Why string
+	Findings            []struct {
+		Expected, Seen string
+		Holds          bool
+	}
+	Measures []struct {
+		Name    string
+		Seconds float64
+		Never   bool
+	}
+	LeftBehind []string
+}
+
+func (r *result) held() held {
+	h := held{Verdict: r.Verdict, Why: r.Why}
+	for _, f := range r.Findings {
+		if !f.Holds {
+			h.DidNotHold = append(h.DidNotHold, fmt.Sprintf("%s: %.300s", f.Expected, f.Seen))
+		}
+	}
+	turned := false
+	for _, m := range r.Measures {
+		switch {
+		case m.Name == drill.TimeToDetect && !m.Never:
+			h.Detected, turned = m.Seconds, true
+		case m.Name == drill.TimeToRecover && turned:
+			h.Recovered = m.Seconds
+		}
+	}
+	return h
+}
+
+// holdRestart holds the drill that restarts the front door, by killing kube-apiserver and starting it anew.
+func holdRestart(t *testing.T, k *cluster.Cluster, name string) held {
+	t.Helper()
+	drills, err := drill.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := drill.Run(t.Context(), drills[0], drill.Target{Name: "kube-apiserver", Config: k.Admin, Restart: func(ctx context.Context) error {
+		if err := k.StopAPIServer(); err != nil {
+			return err
+		}
+		return k.StartAPIServer(ctx)
+	}}, func(string) {})
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read result
+	if err := json.Unmarshal(data, &read); err != nil {
+		t.Fatal(err)
+	}
+	return read.held()
+}

@@ -1,0 +1,125 @@
+//go:build incumbent
+
+package behind
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"portico.dev/e2e/programs"
+	"portico.dev/internal/drill/faulty"
+)
+
+// reachable is an address of this machine that may be an endpoint: no loopback address may.
+func reachable(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	t.Fatal("this machine has no address but loopback ones, and endpoints must not be those")
+	return ""
+}
+
+// registration is what leads to an extension server.
+type registration struct {
+	group, namespace, service string
+	// address is where the server is: an IP address makes an EndpointSlice, a name an external name.
+	address string
+	port    int32
+	ca      []byte
+}
+
+func (r registration) apiService() string { return "v1." + r.group }
+
+func (r registration) serviceYAML() string {
+	if net.ParseIP(r.address) == nil {
+		return fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: %s}
+spec: {type: ExternalName, externalName: %s}
+---`, r.service, r.namespace, r.address)
+	}
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %[1]s, namespace: %[2]s}
+spec:
+  ports: [{name: https, port: 443, targetPort: %[3]d}]
+---
+`, r.service, r.namespace, r.port) + r.slice(r.port) + "\n---"
+}
+
+func (r registration) slice(port int32) string {
+	return fmt.Sprintf(`
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s, namespace: %[2]s, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: IPv4
+endpoints: [{addresses: [%[3]s]}]
+ports: [{name: https, port: %[4]d, protocol: TCP}]
+`, r.service, r.namespace, r.address, port)
+}
+
+// servicePort is the one that the APIService names: that of an ExternalName is the server's own.
+func (r registration) servicePort() int32 {
+	if net.ParseIP(r.address) == nil {
+		return r.port
+	}
+	return 443
+}
+
+func (r registration) yaml() string {
+	return r.serviceYAML() + fmt.Sprintf(`
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: %s}
+spec:
+  group: %s
+  version: v1
+  groupPriorityMinimum: 100
+  versionPriority: 100
+  service: {namespace: %s, name: %s, port: %d}
+  caBundle: %s
+`, r.apiService(), r.group, r.namespace, r.service, r.servicePort(), base64.StdEncoding.EncodeToString(r.ca))
+}
+
+// extensionServer runs one that fails on demand.
+func extensionServer(t *testing.T, r *registration, bind string) *faulty.Server {
+	t.Helper()
+	server, err := faulty.New(faulty.Config{
+		Group: r.group, ServerName: r.service + "." + r.namespace + ".svc", Address: net.JoinHostPort(bind, "0"), Stores: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runServer(t, server, r)
+	return server
+}
+
+// runServer runs it for as long as the test, and completes what leads to it.
+func runServer(t *testing.T, server *faulty.Server, r *registration) {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-server.Ready():
+	case <-time.After(programs.Patience):
+		t.Fatal("the extension server does not listen")
+	}
+	r.port, r.ca = server.Port(), server.CABundle()
+}

@@ -1,0 +1,121 @@
+//go:build incumbent
+
+package behind
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"portico.dev/e2e/programs"
+	"portico.dev/internal/drill/faulty"
+)
+
+// told is how the story went at one front door.
+type told struct {
+	FrontDoor string `json:"frontDoor"`
+	// Gone is when the namespace had gone, in seconds after its deletion. 0: not while the server was dead.
+	Gone float64 `json:"gone,omitempty"`
+	// Waited is how long the server was dead after the deletion, and Condition what the namespace said then.
+	Waited    float64 `json:"waited,omitempty"`
+	Condition string  `json:"condition,omitempty"`
+	// AfterReturn is when the namespace had gone, in seconds after the server's return.
+	AfterReturn float64 `json:"afterReturn,omitempty"`
+	// Get is what kubectl says who asks for an object of the dead server, and APIResources what `kubectl api-resources` says
+	// of its kind.
+	Get          string `json:"get"`
+	APIResources string `json:"apiResources"`
+}
+
+// A server that stores nothing dies. A namespace that never had anything of it is deleted.
+func TestNamespaceWithADeadServer(t *testing.T) {
+	t.Run("kube-apiserver", func(t *testing.T) {
+		t.Parallel()
+		k := control(t, false)
+		story := tell(t, k.Kubeconfig)
+		story.FrontDoor = "kube-apiserver"
+		if story.Gone != 0 || !strings.Contains(story.Condition, "story.example.com/v1") {
+			t.Errorf("it has changed; docs/incumbent.md says otherwise: %+v", story)
+		}
+		book.add(func() { book.Story = append(book.Story, story) })
+	})
+	t.Run("portico", func(t *testing.T) {
+		t.Parallel()
+		p, kubeconfig, err := programs.StartDev(binaries, t.TempDir(), nil)
+		if p != nil {
+			t.Cleanup(func() { p.Finish(t) })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		story := tell(t, filepath.Clean(kubeconfig))
+		story.FrontDoor = "portico"
+		if story.Gone == 0 || story.Gone > 10 {
+			t.Errorf("the namespace had to go at once: %+v", story)
+		}
+		book.add(func() { book.Story = append(book.Story, story) })
+	})
+}
+
+// heldUp is how long the server stays dead for a namespace that does not go.
+const heldUp = time.Minute
+
+func tell(t *testing.T, kubeconfig string) told {
+	t.Helper()
+	r := registration{group: "story.example.com", namespace: "home", service: "readings", address: "localhost"}
+	server, err := faulty.New(faulty.Config{Group: r.group, ServerName: "readings.home.svc", Address: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runServer(t, server, &r)
+	kubectl(t, kubeconfig, "", "create", "namespace", "home")
+	kubectl(t, kubeconfig, r.yaml(), "apply", "-f", "-")
+	eventually(t, "kubectl get readings", func() error {
+		if out := runProgram(t, kubeconfig, "", "kubectl", "get", "readings", "-n", "home"); out.code != 0 {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	kubectl(t, kubeconfig, "", "create", "namespace", "doomed")
+	kubectl(t, kubeconfig, "", "create", "configmap", "a", "-n", "doomed")
+	if err := server.Suffer(faulty.Refuse); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, kubeconfig, "", "wait", "--for=condition=Available=False", "apiservice/"+r.apiService(), "--timeout=2m")
+	var story told
+	get := runProgram(t, kubeconfig, "", "kubectl", "get", "readings", "-n", "home")
+	story.Get = strings.TrimSpace(get.stderr)
+	kinds := runProgram(t, kubeconfig, "", "kubectl", "api-resources")
+	story.APIResources = fmt.Sprintf("it is left out, exit status %d", kinds.code)
+	if strings.Contains(kinds.stdout, "story.example.com/v1") {
+		story.APIResources = fmt.Sprintf("it is there, exit status %d", kinds.code)
+	}
+
+	kubectl(t, kubeconfig, "", "delete", "namespace", "doomed", "--wait=false")
+	if story.Gone = gone(t, kubeconfig, heldUp); story.Gone != 0 {
+		return story
+	}
+	story.Waited = heldUp.Seconds()
+	story.Condition = kubectl(t, kubeconfig, "", "get", "namespace", "doomed", "-o",
+		`jsonpath={range .status.conditions[?(@.status=="True")]}{.type}: {.message}{"\n"}{end}`)
+	if err := server.Suffer(faulty.Well); err != nil {
+		t.Fatal(err)
+	}
+	if story.AfterReturn = gone(t, kubeconfig, programs.Patience); story.AfterReturn == 0 {
+		t.Errorf("the namespace is there %s after the return", programs.Patience)
+	}
+	return story
+}
+
+// gone is how many seconds it took until the namespace was gone, 0 when it was not in time.
+func gone(t *testing.T, kubeconfig string, within time.Duration) float64 {
+	t.Helper()
+	began := time.Now()
+	out := runProgram(t, kubeconfig, "", "kubectl", "wait", "--for=delete", "namespace/doomed", fmt.Sprintf("--timeout=%s", within))
+	if out.code != 0 {
+		return 0
+	}
+	return float64(time.Since(began).Round(10*time.Millisecond)) / float64(time.Second)
+}

@@ -1,0 +1,39 @@
+package programs
+
+import (
+	"net"
+	"strconv"
+	"testing"
+)
+
+func TestPortsAreGivenOnce(t *testing.T) {
+	var ports Ports
+	given := map[int]bool{}
+	for range 50 {
+		port, err := ports.Free()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if given[port] || port < firstPort || port >= lastPort {
+			t.Fatalf("got %d after %d others", port, len(given))
+		}
+		given[port] = true
+	}
+}
+
+func TestAPortThatIsTakenIsNotGiven(t *testing.T) {
+	var ports Ports
+	port, err := ports.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ports.next = port
+	if again, err := ports.Free(); err != nil || again == port {
+		t.Errorf("got %d, %v", again, err)
+	}
+}
