@@ -3,6 +3,8 @@
 //	go run ./e2e/bench                 all of it, under ten minutes: docs/bench/{proxied,scale,local}.{md,json}
 //	go run ./e2e/bench -quick          a minute or two, to see whether everything works; writes to a temporary directory
 //	go run ./e2e/bench proxied         one of them
+//	go run ./e2e/bench -kube-apiserver FILE -kube-controller-manager FILE
+//	                                   a real one beside the front door, under ten minutes: docs/bench/incumbent.{md,json}
 //
 // Each of the three is a package with a sentence of its own; yard has the servers and the clients, measure the numbers.
 // Another benchmark, of discovery, is the command in discovery.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"portico.dev/e2e/bench/incumbent"
 	"portico.dev/e2e/bench/local"
 	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/proxied"
@@ -57,6 +59,17 @@ var benchmarks = []benchmark{
 	}},
 }
 
+// besides is the benchmark that needs somebody else's programs; it is made only when it is asked for.
+func besides(theirs yard.Theirs) benchmark {
+	return benchmark{"incumbent", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := incumbent.Ordinary()
+		if quick {
+			settings = incumbent.Quick()
+		}
+		return incumbent.Run(ctx, program, theirs, settings, say)
+	}}
+}
+
 func main() {
 	played, err := yard.Play(map[string]func() error{local.Role: local.Serve})
 	if !played {
@@ -72,12 +85,22 @@ func run() error {
 	out := flag.String("out", "", "directory for the pages; default docs/bench, with -quick a temporary one")
 	quick := flag.Bool("quick", false, "short stretches, small crowds: only to see whether everything works")
 	program := flag.String("aggregator", "", "measure this program; default one built from the tree")
+	var theirs yard.Theirs
+	flag.StringVar(&theirs.APIServer, "kube-apiserver", "", "measure this program beside the aggregator, and nothing else")
+	flag.StringVar(&theirs.ControllerManager, "kube-controller-manager", "", "of the same version, for what needs its controllers")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local]")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local]\n"+
+			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	chosen, err := choose(flag.Args())
+	for _, file := range []*string{program, &theirs.APIServer, &theirs.ControllerManager} {
+		var err error
+		if *file, err = absolute(*file); err != nil { // they are started in directories of their own
+			return err
+		}
+	}
+	chosen, err := choose(flag.Args(), theirs)
 	if err != nil {
 		return err
 	}
@@ -108,8 +131,15 @@ func run() error {
 	return nil
 }
 
-func choose(names []string) ([]benchmark, error) {
-	if len(names) == 0 {
+func choose(names []string, theirs yard.Theirs) ([]benchmark, error) {
+	switch {
+	case theirs != yard.Theirs{} && len(names) > 0:
+		return nil, fmt.Errorf("-kube-apiserver is measured by itself; leave %s for another run", names[0])
+	case theirs != yard.Theirs{} && (theirs.APIServer == "" || theirs.ControllerManager == ""):
+		return nil, errors.New("-kube-apiserver and -kube-controller-manager need each other")
+	case theirs != yard.Theirs{}:
+		return []benchmark{besides(theirs)}, nil
+	case len(names) == 0:
 		return benchmarks, nil
 	}
 	var chosen []benchmark
@@ -121,6 +151,13 @@ func choose(names []string) ([]benchmark, error) {
 		chosen = append(chosen, benchmarks[i])
 	}
 	return chosen, nil
+}
+
+func absolute(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	return filepath.Abs(file)
 }
 
 // place keeps what a quick run found apart from the record.

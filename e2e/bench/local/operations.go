@@ -30,8 +30,8 @@ const (
 // watchFirst asks for one object: what there already is would otherwise be most of what is delivered.
 const watchFirst = "?watch=true&fieldSelector=metadata.name%3D" + first
 
-// operation is something clients do.
-type operation struct {
+// Operation is something clients do.
+type Operation struct {
 	Name    string `json:"operation"`
 	Clients int    `json:"clients"`
 	// accept is the form of a list of all objects.
@@ -59,9 +59,9 @@ var forms = []struct{ name, accept string }{
 	{"metadata", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"},
 }
 
-func operations(many int) []operation {
-	var all []operation
-	for _, o := range []operation{
+func operations(many int) []Operation {
+	var all []Operation
+	for _, o := range []Operation{
 		{Name: "a request that nobody serves", kind: nothing}, {Name: "get", kind: getting}, {Name: "get, resourceVersion=0", kind: gettingCached},
 		{Name: "create", kind: creating}, {Name: fmt.Sprintf("list %d", few), kind: listing},
 	} {
@@ -70,9 +70,23 @@ func operations(many int) []operation {
 		}
 	}
 	for _, f := range forms {
-		all = append(all, operation{Name: fmt.Sprintf("list %d, %s", many, f.name), Clients: 1, kind: listingAll, accept: f.accept})
+		all = append(all, Operation{Name: fmt.Sprintf("list %d, %s", many, f.name), Clients: 1, kind: listingAll, accept: f.accept})
 	}
-	return append(all, operation{Name: "watch, an event", Clients: watchers, kind: watching})
+	return append(all, Operation{Name: "watch, an event", Clients: watchers, kind: watching})
+}
+
+// Compared are those that any API server can be asked for.
+func Compared(many int) []Operation {
+	var all []Operation
+	for _, o := range operations(many) {
+		if o.kind != nothing && o.kind != watching {
+			all = append(all, o)
+		}
+	}
+	for _, n := range []int{1, 32} {
+		all = append(all, Operation{Name: "watch, an event", Clients: n, kind: watching})
+	}
+	return all
 }
 
 func newConfigMap(ns, name string) *corev1.ConfigMap {

@@ -19,7 +19,7 @@ type Report struct {
 
 // Row is one operation. CPU is microseconds of one request, or of one event delivered to one watch.
 type Row struct {
-	operation
+	Operation
 	CPU map[string]measure.Spread `json:"cpuUS"`
 	// ChainAdds is what the chain and the handler cost more than the handler, taken in each round.
 	ChainAdds measure.Spread `json:"chainAddsUS"`

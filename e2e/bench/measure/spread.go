@@ -49,6 +49,15 @@ func Of[T any](results []T, number func(T) float64) Spread {
 	return SpreadOf(values)
 }
 
+// Ratio is taken in each round: what else the machine did then met both.
+func Ratio[T any](these, those []T, number func(T) float64) Spread {
+	var all []float64
+	for i := range these {
+		all = append(all, number(these[i])/number(those[i]))
+	}
+	return SpreadOf(all)
+}
+
 // Quantile is the value below which the share q of sorted values lies.
 func Quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {

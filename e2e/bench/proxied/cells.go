@@ -19,8 +19,8 @@ var operations = []operation{
 	{name: "POST 1 KB", method: http.MethodPost, body: strings.Repeat(" ", 24) + `{"apiVersion":"bench-00000.example.com/v1","kind":"Thing","metadata":{"name":"new"},"data":"` + strings.Repeat("p", 900) + `"}`},
 }
 
-// cell is one line of the table but for whom is asked.
-type cell struct {
+// Cell is one line of the table but for whom is asked.
+type Cell struct {
 	Operation string `json:"operation"`
 	HTTP2     bool   `json:"http2"`
 	Clients   int    `json:"clients"`
@@ -28,44 +28,51 @@ type cell struct {
 	of operation
 }
 
-func (c cell) String() string {
-	return fmt.Sprintf("%s, %s, %d at once", c.Operation, protocol(c.HTTP2), c.Clients)
+func (c Cell) String() string {
+	return fmt.Sprintf("%s, %s, %d at once", c.Operation, Protocol(c.HTTP2), c.Clients)
 }
 
-func protocol(http2 bool) string {
+// Protocol is its name.
+func Protocol(http2 bool) string {
 	if http2 {
 		return "HTTP/2"
 	}
 	return "HTTP/1.1"
 }
 
-func cells() []cell {
-	var all []cell
+// Cells are every operation, by clients of both protocols, one, some and many at once.
+func Cells() []Cell {
+	var all []Cell
 	for _, o := range operations {
 		for _, http2 := range []bool{true, false} {
 			for _, clients := range []int{1, 32, 256} {
-				all = append(all, cell{Operation: o.name, HTTP2: http2, Clients: clients, of: o})
+				all = append(all, Cell{Operation: o.name, HTTP2: http2, Clients: clients, of: o})
 			}
 		}
 	}
 	return all
 }
 
-func (c cell) ask(token string) yard.Ask {
+// Ask is the cell's request.
+func (c Cell) Ask(token string) yard.Ask {
 	return yard.Ask{
 		Method: c.of.method, Path: yard.Path(0) + c.of.below, Body: c.of.body, Token: token, HTTP2: c.HTTP2, Clients: c.Clients,
 	}
 }
 
-// watchCell is watch streams: the events of all together are a thousand a second.
-type watchCell struct {
+// WatchCell is watch streams: the events of all together are a thousand a second.
+type WatchCell struct {
 	HTTP2   bool   `json:"http2"`
 	Streams int    `json:"streams"`
 	Every   string `json:"every"` // between two events of one stream
 }
 
-var watchCells = []watchCell{{HTTP2: true, Streams: 1000, Every: "1s"}, {HTTP2: false, Streams: 100, Every: "100ms"}}
+// WatchCells are over both protocols.
+func WatchCells() []WatchCell {
+	return []WatchCell{{HTTP2: true, Streams: 1000, Every: "1s"}, {HTTP2: false, Streams: 100, Every: "100ms"}}
+}
 
-func (c watchCell) ask(token string) yard.Ask {
+// Ask is the watch.
+func (c WatchCell) Ask(token string) yard.Ask {
 	return yard.Ask{Method: http.MethodGet, Path: yard.Path(0) + "?watch=true&every=" + c.Every, Token: token, HTTP2: c.HTTP2}
 }

@@ -25,7 +25,7 @@ type group struct {
 func (r *Report) groups() []group {
 	var all []group
 	for _, row := range r.Rows {
-		title := row.Operation + ", clients speak " + protocol(row.HTTP2)
+		title := row.Operation + ", clients speak " + Protocol(row.HTTP2)
 		if len(all) == 0 || all[len(all)-1].Title != title {
 			all = append(all, group{Title: title})
 		}
@@ -43,7 +43,7 @@ func times(s measure.Spread) string {
 }
 
 var page = template.Must(template.New("proxied").Funcs(template.FuncMap{
-	"x": times, "protocol": protocol,
+	"x": times, "protocol": Protocol,
 	"n":   func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
 	"two": func(f float64) string { return fmt.Sprintf("%.2fx", f) },
 	"yes": func(b bool) string { return map[bool]string{true: "yes", false: "**no**"}[b] },

@@ -23,7 +23,7 @@ type Report struct {
 // Row is one server in one cell. Times are milliseconds, CPU is microseconds of one request: the same number is
 // milliseconds of a thousand.
 type Row struct {
-	cell
+	Cell
 	Who         string         `json:"server"`
 	PerSecond   measure.Spread `json:"requestsPerSecond"`
 	P50         measure.Spread `json:"p50ms"`
@@ -43,7 +43,7 @@ type Row struct {
 
 // WatchRow is one server that carries watches. CPU is of one event.
 type WatchRow struct {
-	watchCell
+	WatchCell
 	Who string         `json:"server"`
 	P50 measure.Spread `json:"p50ms"`
 	P99 measure.Spread `json:"p99ms"`
@@ -85,9 +85,9 @@ func summarizeAgainst(rows []Row, h2, h1 int) {
 		row.ClientCPU = of(func(s yard.Stretch) float64 { return us(s.Client) })
 		row.Allocations = of(func(s yard.Stretch) float64 { return s.Allocations })
 		row.RSS = of(func(s yard.Stretch) float64 { return mib(s.RSS) })
-		row.CPUToH2 = ratio(row.stretches, rows[h2].stretches, serverCPU)
-		row.CPUToH1 = ratio(row.stretches, rows[h1].stretches, serverCPU)
-		row.P99ToH2 = ratio(row.stretches, rows[h2].stretches, func(s yard.Stretch) float64 { return ms(s.P99) })
+		row.CPUToH2 = measure.Ratio(row.stretches, rows[h2].stretches, serverCPU)
+		row.CPUToH1 = measure.Ratio(row.stretches, rows[h1].stretches, serverCPU)
+		row.P99ToH2 = measure.Ratio(row.stretches, rows[h2].stretches, func(s yard.Stretch) float64 { return ms(s.P99) })
 	}
 }
 
@@ -112,18 +112,9 @@ func summarizeWatches(rows []WatchRow, idle map[string]float64, lasted time.Dura
 		row.BackendCPU = of(func(d yard.Delivery) float64 { return us(d.Backend) })
 		row.ClientCPU = of(func(d yard.Delivery) float64 { return us(d.Client) })
 		row.RSS = of(func(d yard.Delivery) float64 { return mib(d.RSS) })
-		row.CPUToH2 = ratio(row.deliveries, rows[placeH2].deliveries, deliveryCPU)
-		row.CPUToH1 = ratio(row.deliveries, rows[placeH1].deliveries, deliveryCPU)
+		row.CPUToH2 = measure.Ratio(row.deliveries, rows[placeH2].deliveries, deliveryCPU)
+		row.CPUToH1 = measure.Ratio(row.deliveries, rows[placeH1].deliveries, deliveryCPU)
 	}
 }
 
 func deliveryCPU(d yard.Delivery) float64 { return us(d.Server) }
-
-// ratio is taken in each round: what else the machine did then met both.
-func ratio[T any](these, those []T, number func(T) float64) measure.Spread {
-	var all []float64
-	for i := range these {
-		all = append(all, number(these[i])/number(those[i]))
-	}
-	return measure.SpreadOf(all)
-}

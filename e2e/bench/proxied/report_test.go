@@ -16,13 +16,13 @@ func TestRatiosAreTakenInEachRound(t *testing.T) {
 		}
 		return all
 	}
-	c := cell{Operation: operations[0].name, HTTP2: true, Clients: 32, of: operations[0]}
+	c := Cell{Operation: operations[0].name, HTTP2: true, Clients: 32, of: operations[0]}
 	rows := []Row{
-		{cell: c, Who: direct, stretches: rounds(1, 1, 1)},
-		{cell: c, Who: bareH2, stretches: rounds(100, 200, 400)},
-		{cell: c, Who: bareH1, stretches: rounds(50, 100, 200)},
-		{cell: c, Who: admin, stretches: rounds(100, 200, 400)},
-		{cell: c, Who: user, stretches: rounds(120, 240, 500)},
+		{Cell: c, Who: direct, stretches: rounds(1, 1, 1)},
+		{Cell: c, Who: bareH2, stretches: rounds(100, 200, 400)},
+		{Cell: c, Who: bareH1, stretches: rounds(50, 100, 200)},
+		{Cell: c, Who: admin, stretches: rounds(100, 200, 400)},
+		{Cell: c, Who: user, stretches: rounds(120, 240, 500)},
 	}
 	summarize(rows)
 	if got := rows[4].CPUToH2; got.Median != 1.2 || got.Min != 1.2 || got.Max != 1.25 {

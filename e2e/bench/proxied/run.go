@@ -153,13 +153,13 @@ func open(ctx context.Context, y *yard.Yard, name string, flags ...string) (*yar
 
 // requests goes through the cells in rounds; in every other round everybody is asked in the opposite order.
 func (r *Report) requests(ctx context.Context, all []who, backend *yard.Server, s Settings, say func(string, ...any)) error {
-	for _, c := range cells() {
+	for _, c := range Cells() {
 		for _, w := range all {
-			r.Rows = append(r.Rows, Row{cell: c, Who: w.name})
+			r.Rows = append(r.Rows, Row{Cell: c, Who: w.name})
 		}
 	}
 	for round := range s.Rounds {
-		for i, c := range cells() {
+		for i, c := range Cells() {
 			rows := r.Rows[i*len(all):][:len(all)]
 			for _, k := range order(len(all), round) {
 				say("round %d of %d: %s, %s", round+1, s.Rounds, c, all[k].name)
@@ -171,7 +171,7 @@ func (r *Report) requests(ctx context.Context, all []who, backend *yard.Server, 
 			}
 		}
 	}
-	for i := range cells() {
+	for i := range Cells() {
 		summarize(r.Rows[i*len(all):][:len(all)])
 	}
 	return nil
@@ -188,8 +188,8 @@ func order(n, round int) []int {
 	return all
 }
 
-func once(ctx context.Context, w who, c cell, backend *yard.Server, s Settings) (yard.Stretch, error) {
-	crowd, err := yard.NewCrowd(w.server, c.ask(w.token))
+func once(ctx context.Context, w who, c Cell, backend *yard.Server, s Settings) (yard.Stretch, error) {
+	crowd, err := yard.NewCrowd(w.server, c.Ask(w.token))
 	if err != nil {
 		return yard.Stretch{}, err
 	}
@@ -198,17 +198,17 @@ func once(ctx context.Context, w who, c cell, backend *yard.Server, s Settings) 
 }
 
 func (r *Report) watches(ctx context.Context, all []who, backend *yard.Server, s Settings, say func(string, ...any)) error {
-	for _, c := range watchCells {
+	for _, c := range WatchCells() {
 		rows := make([]WatchRow, len(all))
 		for i, w := range all {
-			rows[i] = WatchRow{watchCell: c, Who: w.name}
+			rows[i] = WatchRow{WatchCell: c, Who: w.name}
 		}
 		for round := range s.WatchRounds {
 			for _, k := range order(len(all), round) {
-				say("round %d of %d: %d watches, %s, %s", round+1, s.WatchRounds, c.Streams, protocol(c.HTTP2), all[k].name)
+				say("round %d of %d: %d watches, %s, %s", round+1, s.WatchRounds, c.Streams, Protocol(c.HTTP2), all[k].name)
 				got, err := listen(ctx, all[k], c, backend, s)
 				if err != nil {
-					return fmt.Errorf("%d watches, %s: %w", c.Streams, protocol(c.HTTP2), err)
+					return fmt.Errorf("%d watches, %s: %w", c.Streams, Protocol(c.HTTP2), err)
 				}
 				rows[k].deliveries = append(rows[k].deliveries, got)
 			}
@@ -219,8 +219,8 @@ func (r *Report) watches(ctx context.Context, all []who, backend *yard.Server, s
 	return nil
 }
 
-func listen(ctx context.Context, w who, c watchCell, backend *yard.Server, s Settings) (yard.Delivery, error) {
-	streams, err := yard.Open(ctx, w.server, c.ask(w.token), c.Streams)
+func listen(ctx context.Context, w who, c WatchCell, backend *yard.Server, s Settings) (yard.Delivery, error) {
+	streams, err := yard.Open(ctx, w.server, c.Ask(w.token), c.Streams)
 	if err != nil {
 		return yard.Delivery{}, err
 	}
@@ -239,10 +239,10 @@ func (r *Report) options(ctx context.Context, y *yard.Yard, front *yard.Front, b
 		}
 		all = append(all, who{o.name, other.Server, yard.UserToken})
 	}
-	c := cell{Operation: operations[0].name, HTTP2: true, Clients: 32, of: operations[0]}
+	c := Cell{Operation: operations[0].name, HTTP2: true, Clients: 32, of: operations[0]}
 	rows := make([]Row, len(all))
 	for i, w := range all {
-		rows[i] = Row{cell: c, Who: w.name}
+		rows[i] = Row{Cell: c, Who: w.name}
 	}
 	for round := range s.Rounds {
 		for _, k := range order(len(all), round) {

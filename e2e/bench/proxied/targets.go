@@ -43,7 +43,7 @@ func (r *Report) Targets() []Target {
 	for _, w := range r.Watches {
 		if w.Who == user && w.HTTP2 {
 			// What a front door does when nobody asks it has a target of its own (seconds of an idle minute).
-			add("CPU of a watch event, its own", 1.1, w.OwnToH2.Median, fmt.Sprintf("%d streams, %s", w.Streams, protocol(w.HTTP2)))
+			add("CPU of a watch event, its own", 1.1, w.OwnToH2.Median, fmt.Sprintf("%d streams, %s", w.Streams, Protocol(w.HTTP2)))
 		}
 	}
 	return all

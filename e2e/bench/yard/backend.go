@@ -116,7 +116,7 @@ func (b *backend) discovery(w http.ResponseWriter, r *http.Request, parts []stri
 		}
 	case r.URL.Path == "/apis" && strings.Contains(r.Header.Get("Accept"), "APIGroupDiscoveryList"):
 		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-		answer = aggregated(groupOf(r.Host))
+		answer = aggregated(asked(r))
 	default:
 		http.NotFound(w, r)
 		return
@@ -150,7 +150,17 @@ func ServiceOf(n int) string { return fmt.Sprintf("bench-%05d", n) }
 // GroupName is the group behind the numbered Service.
 func GroupName(n int) string { return ServiceOf(n) + ".example.com" }
 
-func groupOf(host string) string {
+// asked is the group whose server is meant. The name in TLS says so; in the header kube-apiserver writes where a Service of
+// type ExternalName leads to.
+func asked(r *http.Request) string {
+	if r.TLS != nil && r.TLS.ServerName != "" {
+		return GroupOf(r.TLS.ServerName)
+	}
+	return GroupOf(r.Host)
+}
+
+// GroupOf is the group behind a Service, whose name a host name begins with.
+func GroupOf(host string) string {
 	service, _, _ := strings.Cut(host, ".")
 	return service + ".example.com"
 }

@@ -13,7 +13,7 @@ type Stretch struct {
 	Answer
 	// CPU of one request, in each process.
 	Server, Backend, Client time.Duration
-	// Allocations of one request, in the server.
+	// Allocations of one request, in the server; zero of one that is not asked.
 	Allocations float64
 	RSS         int64
 }
@@ -38,7 +38,7 @@ func (c *Crowd) Measure(ctx context.Context, backend *Server, warm, d time.Durat
 	if err != nil {
 		return s, err
 	}
-	after, err := c.server.Allocations()
+	after, err := c.counted()
 	if err != nil {
 		return s, err
 	}
@@ -51,12 +51,19 @@ func (c *Crowd) Measure(ctx context.Context, backend *Server, warm, d time.Durat
 
 // told is how many allocations the server has made, and how many it makes to tell.
 func (c *Crowd) told() (telling, total float64, err error) {
-	first, err := c.server.Allocations()
+	first, err := c.counted()
 	if err != nil {
 		return 0, 0, err
 	}
-	second, err := c.server.Allocations()
+	second, err := c.counted()
 	return second - first, second, err
+}
+
+func (c *Crowd) counted() (float64, error) {
+	if c.server.allocations == nil {
+		return 0, nil
+	}
+	return c.server.Allocations()
 }
 
 // clocks are of the server, the backend and this process, which is the client.

@@ -27,13 +27,14 @@ type Yard struct {
 	ca      *pki.Authority
 	orders  orders
 	log     *os.File
+	ports   map[int]bool // given away
 	ends    []func() error
 }
 
 // New makes a directory. Close ends all that was started in it. program is the aggregator that is measured; empty, it is
 // built from the tree.
 func New(program string) (y *Yard, err error) {
-	y = &Yard{program: program}
+	y = &Yard{program: program, ports: map[int]bool{}}
 	if y.dir, err = os.MkdirTemp("", "portico-bench-"); err != nil {
 		return nil, err
 	}
@@ -114,8 +115,8 @@ func (y *Yard) child(role string) (*Server, error) {
 	}}, nil
 }
 
-// aggregator is the path of our program.
-func (y *Yard) aggregator() (string, error) {
+// Aggregator is the path of our program.
+func (y *Yard) Aggregator() (string, error) {
 	if y.program == "" {
 		dir, err := y.Dir("programs")
 		if err != nil {
@@ -146,7 +147,7 @@ type Server struct {
 	PID     int
 
 	roots       []byte
-	allocations func() (float64, error)
+	allocations func() (float64, error) // nil: nobody asks, since the answer would cost more than what is measured
 }
 
 // Allocations are how many objects its process has allocated since its start.

@@ -1,0 +1,103 @@
+package incumbent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"portico.dev/e2e/bench/yard"
+)
+
+// many is what needs a pair of sides for each number of registrations and for each fault. All of them are started before
+// anything is asked of them, one after the other, and then the faults are made while the others are left alone: neither
+// uses much of the machine.
+func (r *Report) many(ctx context.Context, g *rig) (err error) {
+	var registered []*registrations
+	for _, count := range g.APIServices {
+		p, err := g.registrations(ctx, count)
+		if err != nil {
+			return err
+		}
+		registered = append(registered, p...)
+	}
+	var patients []*patient
+	defer func() {
+		for _, p := range patients {
+			err = errors.Join(err, p.leave())
+		}
+	}()
+	for _, f := range faults[:g.Faults] {
+		p, err := g.patients(ctx, f)
+		patients = append(patients, p...)
+		if err != nil {
+			return err
+		}
+	}
+	for _, p := range registered {
+		g.say("making %d APIServices, %s", p.row.APIServices, p.row.Who)
+		if err := p.fill(ctx); err != nil {
+			return err
+		}
+	}
+	working, ctx2 := errgroup.WithContext(ctx)
+	for _, p := range patients {
+		working.Go(func() error {
+			if err := p.suffer(ctx2, g); err != nil {
+				return fmt.Errorf("%s, %s: %w", p.row.Fault, p.row.Who, err)
+			}
+			return nil
+		})
+	}
+	working.Go(func() error { return g.leaveAlone(ctx2, registered) })
+	if err := working.Wait(); err != nil {
+		return err
+	}
+	for _, p := range patients {
+		r.Faults = append(r.Faults, p.row)
+		if err := p.end(); err != nil {
+			return err
+		}
+	}
+	if err := g.askWhatThereIs(ctx, registered); err != nil {
+		return err
+	}
+	for _, p := range registered {
+		g.say("new APIServices beside %d, %s", p.row.APIServices, p.row.Who)
+		if err := p.appear(ctx, g.New); err != nil {
+			return err
+		}
+		r.Registrations = append(r.Registrations, p.row)
+	}
+	return nil
+}
+
+// process is one of those that a side is made of.
+type process struct {
+	name string
+	*yard.Server
+}
+
+const (
+	oursName   = "Portico"
+	theirsName = "kube-apiserver"
+)
+
+// sides are a pair with what it consists of, all of it running.
+func (g *rig) sides(ctx context.Context, name string) (ours *yard.Front, theirs *yard.Incumbent, parts [2][]process, err error) {
+	if ours, theirs, err = g.pair(ctx, name); err != nil {
+		return nil, nil, parts, err
+	}
+	if err := theirs.Manage(); err != nil {
+		return nil, nil, parts, err
+	}
+	parts[0] = []process{{"aggregator", ours.Server}}
+	parts[1] = []process{{"kube-apiserver", theirs.Server}, {"kube-controller-manager", theirs.Manager}, {"etcd", theirs.Etcd}}
+	for _, d := range []*yard.Door{ours.Door, theirs.Door} {
+		if err := d.Grant(ctx); err != nil {
+			return nil, nil, parts, err
+		}
+	}
+	return ours, theirs, parts, nil
+}

@@ -1,0 +1,185 @@
+package incumbent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/bench/yard"
+)
+
+// RegistrationRow is one side with so many APIServices.
+type RegistrationRow struct {
+	Who         string `json:"side"`
+	APIServices int    `json:"apiServices"`
+	// Parts are its processes, and the rest is of all of them together.
+	Parts []Part `json:"processes"`
+	// RSS is bytes, IdleCPU seconds of a minute in which nobody asks anything.
+	RSS     float64 `json:"rss"`
+	IdleCPU float64 `json:"idleCPUSecondsPerMinute"`
+	// APIs is milliseconds of an aggregated /apis, APIsCPU microseconds of it in the API server, APIsBytes its size.
+	APIs       measure.Spread `json:"apisMS"`
+	APIsCPU    measure.Spread `json:"apisCPUus"`
+	APIsBytes  int64          `json:"apisBytes"`
+	Registered time.Duration  `json:"registeredNanoseconds"`
+	// Appeared is milliseconds from the creation of an APIService to its first answer.
+	Appeared measure.Spread `json:"appearedMS"`
+}
+
+// Part is one process.
+type Part struct {
+	Name    string  `json:"process"`
+	RSS     float64 `json:"rss"`
+	IdleCPU float64 `json:"idleCPUSecondsPerMinute"`
+}
+
+// registrations is a side that is filled with them.
+type registrations struct {
+	*yard.Door
+	parts      []process
+	row        RegistrationRow
+	apis, cpus []float64
+}
+
+func (g *rig) registrations(ctx context.Context, count int) ([]*registrations, error) {
+	g.say("starting both sides for %d APIServices", count)
+	ours, theirs, parts, err := g.sides(ctx, fmt.Sprintf("with-%d", count))
+	if err != nil {
+		return nil, err
+	}
+	return []*registrations{
+		{Door: ours.Door, parts: parts[0], row: RegistrationRow{Who: oursName, APIServices: count}},
+		{Door: theirs.Door, parts: parts[1], row: RegistrationRow{Who: theirsName, APIServices: count}},
+	}, nil
+}
+
+func (p *registrations) fill(ctx context.Context) error {
+	began := time.Now()
+	if err := p.Register(ctx, 0, p.row.APIServices); err != nil {
+		return err
+	}
+	p.row.Registered = time.Since(began)
+	return nil
+}
+
+// leaveAlone reads what all of them use while nobody asks them anything.
+func (g *rig) leaveAlone(ctx context.Context, all []*registrations) error {
+	g.say("all of them rest for %s, while backends of others die", g.Rest)
+	if err := yard.Pause(ctx, g.Rest); err != nil {
+		return err
+	}
+	var of []*yard.Server
+	for _, p := range all {
+		for _, part := range p.parts {
+			of = append(of, part.Server)
+		}
+	}
+	g.say("all of them are left alone for %s, while backends of others die", g.Idle)
+	used, err := cpuOf(ctx, g.Idle, of...)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		for _, part := range p.parts {
+			rss, err := measure.RSS(part.PID)
+			if err != nil {
+				return err
+			}
+			one := Part{Name: part.name, RSS: float64(rss), IdleCPU: used[0].Seconds() * time.Minute.Seconds()}
+			p.row.Parts, used = append(p.row.Parts, one), used[1:]
+			p.row.RSS += one.RSS
+			p.row.IdleCPU += one.IdleCPU
+		}
+	}
+	return nil
+}
+
+// cpuOf is what each uses of a second while d passes.
+func cpuOf(ctx context.Context, d time.Duration, of ...*yard.Server) ([]time.Duration, error) {
+	used := make([]time.Duration, len(of))
+	began := time.Now()
+	for i, s := range of {
+		before, err := measure.CPU(s.PID)
+		if err != nil {
+			return nil, err
+		}
+		used[i] = -before
+	}
+	if err := yard.Pause(ctx, d); err != nil {
+		return nil, err
+	}
+	for i, s := range of {
+		after, err := measure.CPU(s.PID)
+		if err != nil {
+			return nil, err
+		}
+		used[i] = time.Duration(float64(used[i]+after) / time.Since(began).Seconds())
+	}
+	return used, nil
+}
+
+const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// askWhatThereIs asks all of them by turns.
+func (g *rig) askWhatThereIs(ctx context.Context, all []*registrations) error {
+	ask := yard.Ask{Method: http.MethodGet, Path: "/apis", Accept: aggregatedType, Token: yard.AdminToken, HTTP2: true, Clients: 1}
+	for round := range g.Rounds {
+		for _, k := range turns(len(all), round) {
+			p := all[k]
+			g.say("round %d of %d: /apis with %d APIServices, %s", round+1, g.Rounds, p.row.APIServices, p.row.Who)
+			got, err := askFor(ctx, g, p.Server, ask)
+			if err != nil {
+				return err
+			}
+			p.apis, p.cpus = append(p.apis, ms(got.P50)), append(p.cpus, us(got.Server))
+		}
+	}
+	for _, p := range all {
+		p.row.APIs, p.row.APIsCPU = measure.SpreadOf(p.apis), measure.SpreadOf(p.cpus)
+		var err error
+		if p.row.APIsBytes, err = size(ctx, p.Server, ask); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func size(ctx context.Context, s *yard.Server, ask yard.Ask) (int64, error) {
+	client, err := yard.NewClient(s, true)
+	if err != nil {
+		return 0, err
+	}
+	defer client.CloseIdleConnections()
+	r, err := yard.NewRequest(ctx, s, ask, "")
+	if err != nil {
+		return 0, err
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	return io.Copy(io.Discard, resp.Body)
+}
+
+// appear makes APIServices and asks each until it answers.
+func (p *registrations) appear(ctx context.Context, count int) error {
+	client, err := yard.NewClient(p.Server, true)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	var took []float64
+	for n := range count {
+		d, err := p.Appear(ctx, client, 90_000+n) // beyond those that are there
+		if err != nil {
+			return err
+		}
+		took = append(took, ms(d))
+	}
+	p.row.Appeared = measure.SpreadOf(took)
+	return nil
+}
