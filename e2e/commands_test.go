@@ -212,10 +212,9 @@ func encode(ts *testscript.TestScript, args []string) {
 }
 
 func freePort(ts *testscript.TestScript, args []string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	ts.Check(err)
-	ts.Check(l.Close())
-	ts.Setenv(args[0], portOf(l))
+	ts.Setenv(args[0], strconv.Itoa(port))
 }
 
 func occupy(ts *testscript.TestScript, args []string) {

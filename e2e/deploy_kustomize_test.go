@@ -241,9 +241,11 @@ func output(t *testing.T, env []string, program string, args ...string) string {
 	return out
 }
 
+// try runs a program without a home: what kubectl keeps of discovery there it keeps for hours, by host and port, and another
+// front door may have the same port by then.
 func try(env []string, program string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(binaries, program), args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.TempDir()}, env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "KUBECACHEDIR=" + os.DevNull}, env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

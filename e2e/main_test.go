@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -10,12 +11,23 @@ import (
 	"portico.dev/e2e/programs"
 )
 
-// binaries is the directory of the programs under test, set once before any test runs.
-var binaries string
+var directory = flag.String("programs", "", "directory of built programs; default they are built from the tree")
+
+var (
+	// binaries is the directory of the programs under test, set once before any test runs.
+	binaries string
+	// ports are for servers whose ports must be known before, or last.
+	ports programs.Ports
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	flag.Parse()
+	if *directory != "" {
+		binaries = *directory
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "portico-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +38,16 @@ type door struct {
 
 func newDoor(t testing.TB, args ...string) *door {
 	t.Helper()
-	d := &door{t: t, dir: t.TempDir()}
+	dir, err := os.MkdirTemp("", "door-") // t.TempDir may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	d := &door{t: t, dir: dir}
 	d.args = append([]string{
 		"serve", "--data-dir", filepath.Join(d.dir, "data"), "--secure-port", freePort(t), "--access-log=false",
 		"--request-timeout", requestTimeout.String(), "--enable-priority-and-fairness=false",
@@ -178,15 +187,14 @@ func (d *door) unready(check string) {
 	})
 }
 
+// freePort is one that servers keep over restarts.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
+	return strconv.Itoa(port)
 }
 
 // pause is how those who poll wait; false when ctx ended first.

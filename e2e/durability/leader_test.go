@@ -21,6 +21,7 @@ func TestALostLeader(t *testing.T) {
 	pid := d.process.PID()
 	r := record(t, d.client(), 3, 3)
 	r.until(40)
+	usual := r.usual()
 	steady := object("steady", "v", "")
 	delete(steady.Labels, "durability")
 	if err := r.do(http.MethodPost, "", steady, nil); err != nil {
@@ -49,8 +50,8 @@ func TestALostLeader(t *testing.T) {
 	if d.process.PID() != pid || closed(d.process.Exited()) {
 		t.Error("the front door did not live through it")
 	}
-	if r.slowest > short+5*time.Second {
-		t.Errorf("an answer took %s, and requests have %s", r.slowest, short)
+	if limit := short + 5*time.Second + 8*usual; r.slowest > limit { // a busy machine is slow with everything
+		t.Errorf("an answer took %s, and may take %s: requests have %s", r.slowest, limit, short)
 	}
 	for answer := range r.answers {
 		if answer == "no answer" || strings.HasPrefix(answer, "500 ") {

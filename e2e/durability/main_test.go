@@ -15,6 +15,8 @@ var (
 	aggregator = flag.String("aggregator", "", "path of the program under test; default built from the tree")
 	// kills is how often the front door dies.
 	kills = flag.Int("kills", 20, "how often the front door is killed")
+	// ports are of those who are started again.
+	ports programs.Ports
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }

@@ -91,6 +91,13 @@ func (r *recorder) until(writes int64) {
 	}
 }
 
+// usual is the slowest answer so far, before anything goes wrong.
+func (r *recorder) usual() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.slowest
+}
+
 func (r *recorder) now() int64 { return int64(time.Since(r.began)) }
 
 // write is one writer: it reads an object and then creates, changes or deletes it, on the condition that it still is

@@ -1,7 +1,9 @@
 package faults
 
 import (
+	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,18 +26,24 @@ func TestABackendThatHangsAtItsLimitDelaysNobodyElse(t *testing.T) {
 	f.register("well", 0, serve(t, listen(t), f.certificate("well"), ok).address)
 
 	their, our := f.newClient(), f.newClient()
+	their.Timeout = patience // rounds may be long on a busy machine
 	paths := []string{path("well"), local}
-	healthy, faulted := map[string][]time.Duration{}, map[string][]time.Duration{}
+	healthy, faulted := map[string][]time.Duration{}, map[string][]time.Duration{} // the 99th percentile of each round
 	sample := func(into map[string][]time.Duration) {
 		for _, p := range paths {
 			times, errs := measure(workers, each, func() error { return f.send(our, http.MethodPost, p, `{"kind":"Foo"}`) })
 			if len(errs) > 0 {
 				t.Errorf("%d of %d requests for %s failed, first: %v", len(errs), len(times), p, errs[0])
 			}
-			into[p] = append(into[p], times...)
+			into[p] = append(into[p], percentile(times, 0.99))
 		}
 	}
 	sample(map[string][]time.Duration{}) // connections are made, and code is warm
+	calm := make(chan struct{})
+	close(calm)
+	hang.Store(&calm)
+	// On a busy machine the first connection may not be made in the time that a request waits for one.
+	eventually(t, func() bool { return f.send(their, http.MethodPost, path("hung"), "") == nil })
 	for range rounds {
 		sample(healthy)
 		stop := make(chan struct{})
@@ -54,9 +62,17 @@ func TestABackendThatHangsAtItsLimitDelaysNobodyElse(t *testing.T) {
 						t.Error(err)
 						return
 					}
+					said, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 					_ = res.Body.Close()
-					if res.StatusCode != http.StatusTooManyRequests {
+					switch {
+					case err != nil:
+						t.Error(err)
+						return
+					case res.StatusCode == http.StatusOK:
 						return // it hung until the round was over
+					case res.StatusCode != http.StatusTooManyRequests:
+						t.Errorf("answered %s: %s", res.Status, said)
+						return
 					}
 					refused.Add(1)
 					if res.Header.Get("Retry-After") != "1" {
@@ -70,7 +86,7 @@ func TestABackendThatHangsAtItsLimitDelaysNobodyElse(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, 10*time.Second, func() bool { return hung.Report().InFlight == limit && refused.Load() > 0 })
+		eventually(t, func() bool { return hung.Report().InFlight == limit && refused.Load() > 0 })
 		sample(faulted)
 		if n := hung.Report().InFlight; n != limit {
 			t.Errorf("%d requests in flight at the end of a round", n)
@@ -79,11 +95,11 @@ func TestABackendThatHangsAtItsLimitDelaysNobodyElse(t *testing.T) {
 		wg.Wait()
 	}
 	for _, p := range paths {
-		before, after := percentile(healthy[p], 0.99), percentile(faulted[p], 0.99)
-		t.Logf("%s: p99 %s healthy, %s beside the hung backend, ratio %.2f", p, before, after, float64(after)/float64(before))
-		// The aim is 1.1. What is asserted leaves room for a machine that does other things too.
+		// Who shares seats, connections or locks with what hangs is delayed in every round; by the machine, in some.
+		before, after := percentile(healthy[p], 0.5), slices.Min(faulted[p])
+		t.Logf("%s: p99 of rounds healthy %v, beside the hung backend %v", p, healthy[p], faulted[p])
 		if after > 2*before+20*time.Millisecond {
-			t.Errorf("%s: p99 went from %s to %s", p, before, after)
+			t.Errorf("%s: p99 went from %s to %s or more", p, before, after)
 		}
 	}
 }

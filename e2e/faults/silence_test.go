@@ -3,8 +3,11 @@ package faults
 import (
 	"net"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
+
+	"portico.dev/internal/transport"
 )
 
 // abyss is an endpoint behind a network that can be made to swallow everything: no answer, no reset, no error.
@@ -45,22 +48,23 @@ func fallSilent(t *testing.T, a *abyss) {
 	serve(t, a.listener, config, ok)
 	alive := serve(t, listen(t), config, ok)
 	b := f.register("pair", 0, a.address, alive.address)
+	f.register("well", 0, serve(t, listen(t), f.certificate("well"), ok).address)
 	warm := begin(4, func() error { return f.send(f.client, http.MethodGet, path("pair"), "") })
-	warm.upTo(t, 200)
+	// A network that was just made may take a moment to carry anything, and all reads go elsewhere until then.
+	eventually(t, func() bool {
+		return !slices.ContainsFunc(b.Report().Endpoints, func(e transport.EndpointReport) bool { return e.Connections == 0 || e.State != "well" })
+	})
+	warm.upTo(t, warm.done.Load()+200)
 	warm.end()
 	if warm.failed.Load() > 0 {
 		t.Fatal(warm.errors)
-	}
-	for _, e := range b.Report().Endpoints {
-		if e.Connections == 0 {
-			t.Fatalf("no connection to %s", e.Address)
-		}
 	}
 
 	a.swallow()
 	cut := time.Now()
 	reads := begin(8, func() error { return f.send(f.client, http.MethodGet, path("pair"), "") })
-	eventually(t, 10*time.Second, func() bool {
+	beside := begin(8, func() error { return f.send(f.client, http.MethodGet, path("well"), "") }) // meet no fault
+	eventually(t, func() bool {
 		for _, e := range b.Report().Endpoints {
 			if e.Address == a.address && e.State == "ejected" {
 				return true
@@ -71,12 +75,14 @@ func fallSilent(t *testing.T, a *abyss) {
 	found := time.Since(cut)
 	reads.upTo(t, reads.done.Load()+200)
 	reads.end()
-	t.Logf("found after %s; of %d reads %d failed, and the slowest took %s", found, reads.done.Load(), reads.failed.Load(), reads.slowest)
+	beside.end()
+	t.Logf("found after %s; of %d reads %d failed, and the slowest took %s; of those beside the slowest took %s",
+		found, reads.done.Load(), reads.failed.Load(), reads.slowest, beside.slowest)
 	if reads.failed.Load() > 0 {
 		t.Errorf("%d reads failed: %v", reads.failed.Load(), reads.errors)
 	}
-	if reads.slowest > 2*time.Second {
-		t.Errorf("a read took %s", reads.slowest)
+	if limit := 2*time.Second + 8*beside.slowest; reads.slowest > limit { // a busy machine is slow with everything
+		t.Errorf("a read took %s, and may take %s", reads.slowest, limit)
 	}
 	after := begin(4, func() error { return f.send(f.client, http.MethodPost, path("pair"), `{"kind":"Foo"}`) })
 	after.upTo(t, 100)
@@ -86,7 +92,7 @@ func fallSilent(t *testing.T, a *abyss) {
 	}
 
 	a.restore()
-	eventually(t, 15*time.Second, func() bool {
+	eventually(t, func() bool {
 		if err := f.send(f.client, http.MethodGet, path("pair"), ""); err != nil {
 			t.Error(err)
 		}

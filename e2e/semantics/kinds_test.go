@@ -173,6 +173,10 @@ func define(t *testing.T, text string) *unstructured.Unstructured {
 			if a := call(t, http.MethodGet, path+"/"+plural, nil); a.code != http.StatusOK {
 				return fmt.Errorf("%s: %s", plural, a.head())
 			}
+			// The merged document is a moment behind that of the group-version, here as at kube-apiserver.
+			if id := group + "/" + version["name"].(string) + "/" + plural; !slices.ContainsFunc(kinds(t), func(k kind) bool { return k.id() == id }) {
+				return fmt.Errorf("/apis has no %s", id)
+			}
 		}
 		return nil
 	})

@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait for something to come true.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 var directory = flag.String("programs", "", "directory of the aggregator to test; default one built from the tree")
 

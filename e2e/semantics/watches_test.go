@@ -2,26 +2,39 @@ package semantics
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// A watch lasts as long as it asked to, tells shortly before its end how far it has come, and ends as a stream does.
+// A watch lasts as long as it asked to, tells shortly before its end how far it has come, and ends as a stream does. On a
+// machine that had no second for the front door in its last two the end comes first, which is why several are looked at.
 func TestWatchHasItsTime(t *testing.T) {
 	s := configMaps(t, "timed")
-	begun := time.Now()
 	s.put("a")
-	w := openWatch(t, s.path+query("watch", "true", "timeoutSeconds", "4", "allowWatchBookmarks", "true", "labelSelector", "on"))
-	if e := w.next(); e.Type != "ADDED" {
-		t.Fatalf("got %s", e)
+	begun := time.Now()
+	var watches []*stream
+	seconds := []int{4, 6, 8}
+	for _, n := range seconds {
+		w := openWatch(t, s.path+query("watch", "true", "timeoutSeconds", strconv.Itoa(n), "allowWatchBookmarks", "true", "labelSelector", "on"))
+		if e := w.next(); e.Type != "ADDED" {
+			t.Fatalf("got %s", e)
+		}
+		watches = append(watches, w)
 	}
-	rest := w.rest()
-	if took := time.Since(begun); took < 3*time.Second {
-		t.Errorf("it lasted %s", took)
+	told := 0
+	for i, w := range watches {
+		rest := w.rest()
+		if took := time.Since(begun); took < time.Duration(seconds[i]-1)*time.Second {
+			t.Errorf("one of %d seconds lasted %s", seconds[i], took)
+		}
+		if len(rest) > 0 && rest[len(rest)-1].Type == "BOOKMARK" {
+			told++
+		}
 	}
-	if len(rest) == 0 || rest[len(rest)-1].Type != "BOOKMARK" {
-		t.Fatalf("it ended with %v", rest)
+	if told == 0 {
+		t.Error("none ended with a bookmark")
 	}
 }
 

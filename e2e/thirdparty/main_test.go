@@ -3,7 +3,6 @@ package thirdparty
 import (
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,6 +20,7 @@ var (
 var (
 	// binaries is the directory of the programs, and logs the one of everybody's logs; both are set before any test runs.
 	binaries, logs string
+	ports          programs.Ports
 	book           = compat.Open("Extension servers", sampleAPIServer, metricsServer, customMetrics, prometheusAdapter, upgrader)
 )
 
@@ -83,12 +83,7 @@ func eventually(t *testing.T, what string, try func() error) {
 // freePort is a port of 127.0.0.1 that nobody listens on. Servers keep theirs over a restart, as Services name them.
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	return must[int](t)(ports.Free())
 }
 
 func must[T any](t *testing.T) func(v T, err error) T {
