@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +17,7 @@ import (
 // What --controllers leaves to others is not begun, and what it does not goes on.
 func TestControllersAreLeftToOthers(t *testing.T) {
 	config, stop := open(t, t.TempDir(), func(c *Config) {
-		c.Controllers = []string{"*", "-serviceaccount-controller", "-garbage-collector-controller"}
+		c.Controllers = []string{"*", "-serviceaccount-controller"}
 	})
 	client, ctx := kubernetes.NewForConfigOrDie(config), t.Context()
 	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}}, metav1.CreateOptions{}); err != nil {
@@ -38,6 +40,40 @@ func TestControllersAreLeftToOthers(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What runs by the flag, as far as it is decided here: the garbage collector. An empty flag is not the default.
+func TestControllersByTheirFlag(t *testing.T) {
+	for name, c := range map[string]struct {
+		args     []string
+		collects bool
+	}{
+		"by default":          {nil, true},
+		"all but the one":     {[]string{"--controllers=*,-garbage-collector-controller"}, false},
+		"all but another one": {[]string{"--controllers=*,-serviceaccount-controller"}, true},
+		"none":                {[]string{"--controllers="}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, flags := Default(), pflag.NewFlagSet(t.Name(), pflag.ContinueOnError)
+			config.AddFlags(flags)
+			if err := flags.Parse(c.args); err != nil {
+				t.Fatal(err)
+			}
+			config.DataDir, config.SecurePort = t.TempDir(), 0
+			p, err := prepare(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.listener.Close()
+			house, err := wire(config, p, zap.NewNop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if collects := house.collector != nil; collects != c.collects {
+				t.Errorf("the garbage collector runs: %v", collects)
+			}
+		})
 	}
 }
 

@@ -24,7 +24,7 @@ var choosable = []string{
 
 // Choice is which of the controllers run that can be left to a kube-controller-manager, in the words of its --controllers:
 // "*" is all, "name" is that one, "-name" is not that one. The first that names a controller decides; one that nothing
-// names runs where there is a "*".
+// names runs where there is a "*". Nil is nobody's choice, and so all of them; an empty one is none.
 type Choice []string
 
 // EveryController is the default: nobody else is there to do it.
@@ -32,6 +32,9 @@ func EveryController() Choice { return Choice{"*"} }
 
 // Runs says whether a controller runs.
 func (c Choice) Runs(name string) bool {
+	if c == nil {
+		return true
+	}
 	for _, word := range c {
 		switch word {
 		case name:

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -17,6 +18,7 @@ func TestWhichControllersRun(t *testing.T) {
 		wrong            bool
 	}{
 		"by default all":                        {EveryController(), true, true, false},
+		"nobody's choice":                       {nil, true, true, false},
 		"none":                                  {Choice{}, false, false, false},
 		"all but one":                           {Choice{"*", "-" + NamespaceController}, false, true, false},
 		"all but one, the other way round":      {Choice{"-" + NamespaceController, "*"}, false, true, false},
@@ -32,6 +34,54 @@ func TestWhichControllersRun(t *testing.T) {
 			}
 			if err := c.choice.Check(); (err != nil) != c.wrong {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestEachControllerCanBeLeftOut(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config() // with all that a controller needs to be there
+	cfg.ClusterRoles, cfg.Discovery = w.informer.Rbac().V1().ClusterRoles(), w.client.Discovery()
+	cfg.Quotas = Quotas{
+		Quotas:  w.informer.Core().V1().ResourceQuotas(),
+		Measure: func(context.Context, *corev1.ResourceQuota) (corev1.ResourceList, error) { return nil, nil },
+	}
+	without := func(gone ...string) (rest []string) {
+		for _, name := range choosable {
+			if !slices.Contains(append(gone, GarbageCollector), name) { // that one is made elsewhere
+				rest = append(rest, name)
+			}
+		}
+		return rest
+	}
+	cases := map[string]struct {
+		choice Choice
+		want   []string
+	}{"nobody's choice": {nil, without()}, "all": {EveryController(), without()}, "none": {Choice{}, nil}}
+	for _, name := range choosable {
+		cases["all but "+name] = struct {
+			choice Choice
+			want   []string
+		}{Choice{"*", "-" + name}, without(name)}
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			cfg.Choice = c.choice
+			made := New(cfg)
+			there := map[string]bool{
+				NamespaceController: made.namespaces != nil, ServiceAccountController: made.serviceAccounts != nil,
+				RootCAPublisher: made.rootCA != nil, ClusterRoleAggregation: made.roles != nil,
+				ResourceQuotaController: made.quotas != nil, PolicyStatusController: made.policies != nil,
+			}
+			var got []string
+			for _, name := range choosable {
+				if there[name] {
+					got = append(got, name)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}

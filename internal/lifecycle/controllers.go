@@ -92,9 +92,6 @@ func New(cfg Config) *Controllers {
 	if cfg.Founding == nil {
 		cfg.Founding = cfg.Client
 	}
-	if cfg.Choice == nil {
-		cfg.Choice = EveryController()
-	}
 	c := &Controllers{
 		system: newSystemNamespaces(cfg.Client, cfg.Namespaces, log),
 		trust:  newTrustPublisher(cfg.Client, cfg.Trust, log),

@@ -30,7 +30,8 @@ const (
 )
 
 // tokenUse writes down on which day the token of a Secret was last used, and since when that has been done: whoever removes
-// tokens that nobody uses must know both. It runs in every replica, because each sees uses of its own.
+// tokens that nobody uses must know both. It runs in every replica, because each sees uses of its own. Since when is looked
+// at when it starts: somebody who deletes that takes it away until the next start, and meanwhile no token is removed.
 type tokenUse struct {
 	client kubernetes.Interface
 	used   chan use
@@ -41,7 +42,6 @@ type tokenUse struct {
 type use struct {
 	types.NamespacedName
 	uid types.UID
-	day string
 }
 
 func newTokenUse(client kubernetes.Interface, log *zap.Logger) *tokenUse {
@@ -53,14 +53,15 @@ func newTokenUse(client kubernetes.Interface, log *zap.Logger) *tokenUse {
 func (u *tokenUse) note(s *corev1.Secret) {
 	now := time.Now().UTC()
 	day := now.Format(dayFormat)
-	if s.Labels[lastUsedLabel] == day {
+	switch s.Labels[lastUsedLabel] {
+	case day, now.AddDate(0, 0, 1).Format(dayFormat): // a replica whose clock is ahead wrote tomorrow's: no day is taken back
 		return
 	}
 	if at, ok := u.noted.Get(s.UID); ok && now.Sub(at) < useAgain && at.Format(dayFormat) == day {
 		return
 	}
 	select {
-	case u.used <- use{types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, s.UID, day}:
+	case u.used <- use{types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, s.UID}:
 		u.noted.Add(s.UID, now)
 	default:
 	}
@@ -101,7 +102,10 @@ func (u *tokenUse) publish(ctx context.Context) error {
 		_, err := maps.Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trackingName}, Data: map[string]string{trackingSince: today},
 		}, metav1.CreateOptions{})
-		return ignoring(err, apierrors.IsAlreadyExists)
+		if err := ignoring(err, apierrors.IsAlreadyExists); err != nil {
+			return fmt.Errorf("create configmap %s: %w", trackingName, err)
+		}
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("get configmap %s: %w", trackingName, err)
@@ -112,16 +116,27 @@ func (u *tokenUse) publish(ctx context.Context) error {
 	mended := current.DeepCopy()
 	mended.Data = map[string]string{trackingSince: today}
 	_, err = maps.Update(ctx, mended, metav1.UpdateOptions{})
-	return err
+	if err := ignoring(err, apierrors.IsConflict); err != nil { // another replica mends it too
+		return fmt.Errorf("update configmap %s: %w", trackingName, err)
+	}
+	return nil
 }
 
+// write takes the day of now: a use may have waited past midnight, and a later one may have been written meanwhile.
 func (u *tokenUse) write(ctx context.Context, one use) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": one.uid, "labels": map[string]string{lastUsedLabel: one.day}, // another Secret of that name was not used
+		"uid": one.uid, "labels": map[string]string{lastUsedLabel: time.Now().UTC().Format(dayFormat)}, // another Secret of that name was not used
 	}})
 	if err != nil {
 		return err
 	}
 	_, err = u.client.CoreV1().Secrets(one.Namespace).Patch(ctx, one.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return ignoring(err, outdated)
+	return ignoring(ignoring(err, outdated), madeAnew)
+}
+
+// madeAnew recognises the refusal of a patch with the uid of another object, which is no conflict but an invalid change. An
+// admission policy that refuses the label says that it is invalid too, and is worth a warning.
+func madeAnew(err error) bool {
+	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
+	return ok && apierrors.IsInvalid(err) && cause.Field == "metadata.uid"
 }

@@ -2,14 +2,21 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -61,6 +68,139 @@ func TestUsesOfTokensAreWrittenDownOnceADay(t *testing.T) {
 		}
 		w.informer.Shutdown()
 	})
+}
+
+// writingUses runs u until the returned function is called.
+func writingUses(t *testing.T, u *tokenUse) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- u.run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func usedOn(t *testing.T, w *world, s *corev1.Secret) string {
+	t.Helper()
+	s, err := w.client.CoreV1().Secrets(s.Namespace).Get(t.Context(), s.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Labels[lastUsedLabel]
+}
+
+func TestNoDayIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for day, want := range map[string]int{
+			"1999-12-31": 1, "2000-01-01": 0, "2000-01-02": 0, // of a replica whose clock is ahead
+			"2000-01-03": 1, "never": 1,
+		} {
+			u := newTokenUse(nil, zap.NewNop())
+			u.note(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{UID: "s-1", Labels: map[string]string{lastUsedLabel: day}}})
+			if got := len(u.used); got != want {
+				t.Errorf("%s: noted %d times, want %d", day, got, want)
+			}
+		}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "robot", UID: "s-1"}}
+		w := newWorld(t, secret)
+		u := newTokenUse(w.client, zap.NewNop())
+		u.note(secret)
+		settled(24 * time.Hour) // meanwhile another replica may have written the new day
+		stop := writingUses(t, u)
+		settled(soon)
+		if day := usedOn(t, w, secret); day != "2000-01-02" {
+			t.Errorf("a use that waited past midnight is of %s", day)
+		}
+		stop()
+	})
+}
+
+func TestAUseThatFindsNoRoomIsNotedTheNextTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		secrets := make([]*corev1.Secret, usesAtOnce+1)
+		for i := range secrets {
+			name := fmt.Sprint("robot-", i)
+			secrets[i] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, UID: types.UID(name)}}
+			if err := w.client.Tracker().Add(secrets[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		u := newTokenUse(w.client, zap.NewNop())
+		for _, s := range secrets {
+			u.note(s) // would wait here for ever
+		}
+		stop := writingUses(t, u)
+		settled(soon)
+		fits, late := secrets[usesAtOnce-1], secrets[usesAtOnce]
+		if a, b := usedOn(t, w, fits), usedOn(t, w, late); a != "2000-01-01" || b != "" {
+			t.Errorf("first: the last that finds room %q, the next %q", a, b)
+		}
+		u.note(late)
+		settled(soon)
+		if day := usedOn(t, w, late); day != "2000-01-01" {
+			t.Errorf("then: %q", day)
+		}
+		stop()
+	})
+}
+
+func TestWhatIsTroubleInWritingAUse(t *testing.T) {
+	kind := schema.GroupKind{Kind: "Secret"}
+	refusal := func(path *field.Path) error {
+		return apierrors.NewInvalid(kind, "robot", field.ErrorList{field.Invalid(path, "s-1", "field is immutable")})
+	}
+	for name, c := range map[string]struct {
+		answer  error
+		trouble bool
+	}{
+		"the Secret is gone":         {apierrors.NewNotFound(corev1.Resource("secrets"), "robot"), false},
+		"it was written meanwhile":   {apierrors.NewConflict(corev1.Resource("secrets"), "robot", nil), false},
+		"it was made anew":           {refusal(field.NewPath("metadata", "uid")), false},
+		"the label is refused":       {refusal(field.NewPath("metadata", "labels")), true},
+		"a policy refuses it":        {apierrors.NewInvalid(kind, "robot", nil), true},
+		"storage does not answer it": {apierrors.NewServiceUnavailable("no leader"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.client.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.answer })
+			err := newTokenUse(w.client, zap.NewNop()).write(t.Context(), use{types.NamespacedName{Namespace: "ci", Name: "robot"}, "s-1"})
+			if (err != nil) != c.trouble {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestWhatIsTroubleInSayingSinceWhen(t *testing.T) {
+	broken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: trackingName}}
+	away := apierrors.NewServiceUnavailable("no leader")
+	for name, c := range map[string]struct {
+		there  []runtime.Object
+		verb   string
+		answer error
+		want   string // begins the error; nothing: there is none
+	}{
+		"it cannot be read":                {nil, "get", away, "get configmap " + trackingName + ": "},
+		"it cannot be made":                {nil, "create", away, "create configmap " + trackingName + ": "},
+		"another replica makes it as well": {nil, "create", apierrors.NewAlreadyExists(corev1.Resource("configmaps"), trackingName), ""},
+		"it cannot be mended":              {[]runtime.Object{broken}, "update", away, "update configmap " + trackingName + ": "},
+		"another replica mends it as well": {[]runtime.Object{broken}, "update", apierrors.NewConflict(corev1.Resource("configmaps"), trackingName, nil), ""},
+		"somebody takes it away meanwhile": {[]runtime.Object{broken}, "update", apierrors.NewNotFound(corev1.Resource("configmaps"), trackingName), "update"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, c.there...)
+			w.client.PrependReactor(c.verb, "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.answer })
+			err := newTokenUse(w.client, zap.NewNop()).publish(t.Context())
+			if (err != nil) != (c.want != "") || err != nil && (!strings.HasPrefix(err.Error(), c.want) || !errors.Is(err, c.answer)) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
 }
 
 func TestSinceWhenIsKept(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 // rolesIn reads what is best read as a list: the name of a ClusterRole, and below it, indented, a rule a line. A rule is verbs
 // and resources, as `kubectl create clusterrole` takes them (pods,deployments.apps/status), and the names that it is for, if it
-// is for some only.
+// is for some only. Resources of several groups in one rule are those of each group, as rules are, and are all written down.
 func rolesIn(text string) []*rbacv1.ClusterRole {
 	var roles []*rbacv1.ClusterRole
 	for line := range strings.Lines(text) {

@@ -33,8 +33,11 @@ type verdict struct {
 	err    error
 }
 
-// errForeign is for tokens that are not of this issuer. They may be somebody else's and are no failure.
-var errForeign = errors.New("not a token of this issuer")
+var (
+	// errForeign is for tokens that are not of this issuer. They may be somebody else's and are no failure.
+	errForeign    = errors.New("not a token of this issuer")
+	errUnknownKey = errors.New("its key id is unknown")
+)
 
 // AuthenticateToken implements [authenticator.Token]. It returns false without an error for what is not a token of this
 // issuer, and an error for a token that claims to be and is not good. The audiences in ctx, if any, replace the
@@ -106,7 +109,10 @@ func (t *Tokens) verify(token string) verdict {
 		return verdict{claims: c, err: t.checkSignature(token, head, c)}
 	}
 	c := &legacyClaims{}
-	if err := t.checkSignature(token, head, c); err != nil {
+	switch err := t.checkSignature(token, head, c); {
+	case errors.Is(err, errUnknownKey):
+		return verdict{err: errForeign} // every cluster has this issuer; only the key says whose token it is
+	case err != nil:
 		return verdict{err: err}
 	}
 	return verdict{legacy: c, err: c.orderly()}
@@ -120,8 +126,9 @@ func (t *Tokens) checkSignature(token, head string, into jwt.Claims) error {
 	}
 	key, ok := t.keys[h.KeyID]
 	if !ok {
-		// Upstream tries every key for a token without an id. Ours always have one, so one without it is not ours (B2).
-		return errors.New("its key id is unknown")
+		// Upstream tries every key for a token without an id. What is issued here has one, so that a token without it is not
+		// of here (B2). Of Secrets, only those that were filled before kube-controller-manager wrote ids have tokens without.
+		return errUnknownKey
 	}
 	if h.Algorithm != key.method.Alg() {
 		return errors.New("its algorithm is not that of its key")

@@ -5,7 +5,6 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +76,9 @@ func (t *Tokens) currentLegacy(ctx context.Context, v verdict, token string) (*a
 	if err := sameAndAlive("service account", &account.ObjectMeta, ref{Name: c.Account, UID: c.AccountUID}); err != nil {
 		return nil, err
 	}
+	if account.DeletionTimestamp != nil {
+		return nil, errors.New("its service account is being deleted") // the grace is for pods that end; no pod has this token
+	}
 	secret, err := t.lookup.GetSecret(ctx, c.Namespace, c.Secret)
 	if err != nil {
 		return nil, fmt.Errorf("look up its secret: %w", err)
@@ -84,21 +86,24 @@ func (t *Tokens) currentLegacy(ctx context.Context, v verdict, token string) (*a
 	if err := holds(secret, token); err != nil {
 		return nil, err
 	}
-	t.used(secret)
+	t.used(secret) // an invalid one too: kube-controller-manager deletes what is invalid and not even tried
+	if since := secret.Labels[invalidLabel]; since != "" {
+		return nil, fmt.Errorf("the secret %q says that its token is invalid since %s: nobody had used it for long; use tokens of the TokenRequest API, or remove the label %s",
+			secret.Name, since, invalidLabel)
+	}
 	return &authenticator.Response{Audiences: audiences, User: v.user}, nil
 }
 
-// holds reports why a secret does not make the token good. To delete the secret is how such a token is revoked.
+// holds reports why a secret does not have the token. To delete the secret is how such a token is revoked, and that holds
+// from the moment of the deletion on, whatever finalizers there are.
 func holds(secret *corev1.Secret, token string) error {
-	switch d := secret.DeletionTimestamp; {
+	switch {
 	case secret.Type != corev1.SecretTypeServiceAccountToken:
 		return fmt.Errorf("the secret %q is not one of a token", secret.Name)
 	case subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) != 1:
 		return fmt.Errorf("the secret %q has another token", secret.Name)
-	case d != nil && time.Since(d.Time) > deletionGrace:
+	case secret.DeletionTimestamp != nil:
 		return fmt.Errorf("the secret %q is being deleted", secret.Name)
-	case secret.Labels[invalidLabel] != "":
-		return fmt.Errorf("the secret %q says that its token is invalid since %s: nobody had used it for long", secret.Name, secret.Labels[invalidLabel])
 	}
 	return nil
 }

@@ -24,7 +24,8 @@ func TestTokensOfSecrets(t *testing.T) {
 	head := `{"alg":"RS256","kid":"` + keyID(t, keys().rsa) + `"}`
 	token := authtest.Token(head, legacyBody(), authtest.RS256(keys().rsa))
 	moved := legacyBody(`"system:serviceaccount:ns:robot"`, `"system:serviceaccount:ns:other"`)
-	agoing, gone := metav1.NewTime(time.Now().Add(-5*time.Second)), metav1.NewTime(time.Now().Add(-2*time.Minute))
+	going := metav1.NewTime(time.Now().Add(-5 * time.Second))
+	const foreign = "somebody else's" // no error: others are asked
 	tests := []struct {
 		name   string
 		token  string // default the good one
@@ -32,27 +33,32 @@ func TestTokensOfSecrets(t *testing.T) {
 		world  func(objects)
 		asked  []string // audiences; default nobody asks
 		want   string   // the refusal, or nothing
+		uses   int      // of two refused ones
 	}{
 		{name: "in its secret"},
 		{name: "for an audience of ours that is asked for", asked: []string{"elsewhere", "api"}},
 		{name: "for an audience that is not ours", asked: []string{"elsewhere"}, want: "for none of the audiences"},
 		{name: "its secret was deleted", world: func(o objects) { delete(o, "secrets/ns/long") }, want: "not found"},
-		{name: "its secret has been going for seconds", secret: func(s *corev1.Secret) { s.DeletionTimestamp = &agoing }},
-		{name: "its secret has been going for long", secret: func(s *corev1.Secret) { s.DeletionTimestamp = &gone }, want: "being deleted"},
+		{name: "its secret has been going for seconds", secret: func(s *corev1.Secret) { s.DeletionTimestamp = &going }, want: "being deleted"},
 		{name: "its secret was made anew", secret: func(s *corev1.Secret) { s.Data["token"] = []byte("another") }, want: "another token"},
 		{name: "its secret has no token", secret: func(s *corev1.Secret) { s.Data = nil }, want: "another token"},
 		{name: "a secret of another type has it", secret: func(s *corev1.Secret) { s.Type = corev1.SecretTypeOpaque }, want: "not one of a token"},
 		{name: "invalid since nobody used it", secret: func(s *corev1.Secret) {
 			s.Labels = map[string]string{invalidLabel: "2026-01-02"}
-		}, want: "invalid since 2026-01-02"},
+		}, want: "invalid since 2026-01-02: nobody had used it for long; use tokens of the TokenRequest API, or remove the label " + invalidLabel, uses: 2},
 		{name: "its service account was deleted", world: func(o objects) { delete(o, "serviceaccounts/ns/robot") }, want: "not found"},
 		{name: "its service account was made anew", world: func(o objects) {
 			o["serviceaccounts/ns/robot"].(*corev1.ServiceAccount).UID = "sa-9"
 		}, want: "there is another one by that name"},
+		{name: "its service account has been going for seconds", world: func(o objects) {
+			o["serviceaccounts/ns/robot"].(*corev1.ServiceAccount).DeletionTimestamp = &going
+		}, want: "its service account is being deleted"},
 		{name: "signed by somebody else", token: authtest.Token(head, legacyBody(), authtest.RS256(keys().otherRSA)), want: "signature"},
 		{name: "not signed", token: authtest.Token(head, legacyBody(), nil), want: "signature"},
 		{name: "without an algorithm", token: authtest.Token(`{"alg":"none","kid":"`+keyID(t, keys().rsa)+`"}`, legacyBody(), nil), want: "algorithm"},
-		{name: "without a key id", token: authtest.Token(`{"alg":"RS256"}`, legacyBody(), authtest.RS256(keys().rsa)), want: "key id"},
+		{name: "without a key id", token: authtest.Token(`{"alg":"RS256"}`, legacyBody(), authtest.RS256(keys().rsa)), want: foreign},
+		{name: "of another cluster", token: authtest.Token(`{"alg":"RS256","kid":"`+keyID(t, keys().otherRSA)+`"}`, legacyBody(),
+			authtest.RS256(keys().otherRSA)), want: foreign},
 		{name: "a subject that is somebody else", token: authtest.Token(head, moved, authtest.RS256(keys().rsa)), want: "is not the service account"},
 		{name: "no secret in it", token: authtest.Token(head, legacyBody(`"long"`, `""`), authtest.RS256(keys().rsa)), want: "does not name"},
 		{name: "the claims of an issued token under the issuer of secrets",
@@ -82,9 +88,15 @@ func TestTokensOfSecrets(t *testing.T) {
 			}
 			for range 2 { // the second time from memory
 				r, ok, err := tokens.AuthenticateToken(ctx, tt.token)
+				if tt.want == foreign {
+					if ok || err != nil {
+						t.Fatalf("%t, %v; want it to be somebody else's", ok, err)
+					}
+					continue
+				}
 				if tt.want != "" {
 					if ok || err == nil || !strings.Contains(err.Error(), tt.want) {
-						t.Fatalf("%v, %v; want %q", ok, err, tt.want)
+						t.Fatalf("%t, %v; want %q", ok, err, tt.want)
 					}
 					continue
 				}
@@ -96,8 +108,11 @@ func TestTokensOfSecrets(t *testing.T) {
 					t.Errorf("%+v for %v", u, r.Audiences)
 				}
 			}
-			if told := uses == 2; told != (tt.want == "") {
-				t.Errorf("used %d times", uses)
+			if tt.want == "" {
+				tt.uses = 2
+			}
+			if uses != tt.uses {
+				t.Errorf("used %d times, want %d", uses, tt.uses)
 			}
 		})
 	}
