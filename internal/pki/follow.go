@@ -18,22 +18,16 @@ const settle = 100 * time.Millisecond
 
 // Follow calls reload whenever one of files may have changed, and every minute, until ctx ends. It watches the
 // directories, because mounted secrets are replaced by switching a symbolic link above the file. A complaint is logged
-// once for as long as it stays the same. No file, or an empty name: there is nothing to follow, and it just waits. Where
+// once for as long as it stays the same. No file, or an empty name: there is nothing to follow, and it just waits. As long as
 // nothing can be watched, as on machines that have given all their inotify instances away, only every minute is left.
 func Follow(ctx context.Context, log *zap.Logger, files []string, reload func() (changed bool, err error)) error {
 	if files[0] == "" {
 		<-ctx.Done()
 		return nil
 	}
-	var events <-chan fsnotify.Event
-	var complaints <-chan error
-	if watcher, err := watchAbove(files); err == nil {
-		defer watcher.Close()
-		events, complaints = watcher.Events, watcher.Errors
-	} else {
-		log.Warn("files cannot be watched, and are looked at every minute; fs.inotify.max_user_instances may be too small",
-			zap.Strings("files", files), zap.Error(err))
-	}
+	s := sight{files: files, log: log}
+	defer s.close()
+	s.open()
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	// Set by the first event of a change; later ones do not put it off. Set now, because what changed between the first
@@ -44,17 +38,18 @@ func Follow(ctx context.Context, log *zap.Logger, files []string, reload func() 
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-events:
+		case <-s.events:
 			if settled == nil {
 				settled = time.After(settle)
 			}
 			continue
-		case err := <-complaints:
+		case err := <-s.errors:
 			log.Warn("file watcher", zap.String("file", files[0]), zap.Error(err))
 			continue
 		case <-settled:
 			settled = nil
 		case <-poll.C:
+			s.open()
 		}
 		changed, err := reload()
 		switch {
@@ -67,6 +62,39 @@ func Follow(ctx context.Context, log *zap.Logger, files []string, reload func() 
 		case err == nil:
 			complaint = ""
 		}
+	}
+}
+
+// sight is what tells of changes, once something does.
+type sight struct {
+	files   []string
+	log     *zap.Logger
+	watcher *fsnotify.Watcher // nil as long as nothing can be watched
+	events  <-chan fsnotify.Event
+	errors  <-chan error
+	blind   bool // and that was said
+}
+
+// open begins to watch, if that has not been possible before.
+func (s *sight) open() {
+	if s.watcher != nil {
+		return
+	}
+	watcher, err := watchAbove(s.files)
+	if err != nil {
+		if !s.blind {
+			s.log.Warn("files cannot be watched, and are looked at every minute (too many open files: raise fs.inotify.max_user_instances)",
+				zap.Strings("files", s.files), zap.Error(err))
+		}
+		s.blind = true
+		return
+	}
+	s.watcher, s.events, s.errors = watcher, watcher.Events, watcher.Errors
+}
+
+func (s *sight) close() {
+	if s.watcher != nil {
+		_ = s.watcher.Close()
 	}
 }
 

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -36,4 +37,26 @@ func TestFilesThatCannotBeWatchedAreLookedAtEveryMinute(t *testing.T) {
 			t.Errorf("said %v, want one warning", logged.All())
 		}
 	})
+}
+
+// What could not be watched at first is watched as soon as it can be.
+func TestSightComesLater(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mounted-late")
+	s := sight{files: []string{filepath.Join(dir, "tls.crt")}, log: zap.NewNop()}
+	defer s.close()
+	if s.open(); s.events != nil {
+		t.Fatal("it watches a directory that is not there")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.open()
+	if err := os.WriteFile(s.files[0], []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-s.events:
+	case <-time.After(30 * time.Second):
+		t.Error("nothing was told")
+	}
 }

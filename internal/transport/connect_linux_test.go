@@ -72,7 +72,7 @@ func TestConnectingHasItsTime(t *testing.T) {
 			})
 			// With a sibling nobody waits for it.
 			s := w.serve(text("sibling"))
-			set := w.set(func(o *Options) { o.TLSTimeout = time.Minute })
+			set := w.set(func(o *Options) { o.DialTimeout, o.TLSTimeout = time.Minute, time.Minute })
 			if _, err := get(t, w.backend(set, s.address)); err != nil { // its connection is there, however busy the machine
 				t.Fatal(err)
 			}

@@ -241,8 +241,8 @@ func (j *journey) again(e *endpoint, f fate) bool {
 	return false
 }
 
-// comeBack takes the endpoint again whose connection was slow, unless that has failed meanwhile: when there is nobody else,
-// its dial is worth waiting for.
+// comeBack takes the endpoint again whose connection was slow, unless that has failed meanwhile or the endpoint has left: when
+// there is nobody else, its dial is worth waiting for.
 func (j *journey) comeBack() bool {
 	e := j.slow
 	if e == nil {
@@ -250,6 +250,9 @@ func (j *journey) comeBack() bool {
 	}
 	j.slow = nil
 	if well, _ := e.health.usable(time.Now()); !well {
+		return false
+	}
+	if !slices.ContainsFunc(*j.b.members.Load(), func(m member) bool { return m.endpoint == e }) {
 		return false
 	}
 	j.tried = slices.DeleteFunc(j.tried, func(o *endpoint) bool { return o == e })

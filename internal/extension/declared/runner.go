@@ -73,7 +73,7 @@ func (r *runner) follow(ctx context.Context) error {
 		defer watcher.Close()
 		events, complaints = watcher.Events, watcher.Errors
 	} else {
-		r.set.log.Warn("files of declared resources cannot be watched, and are looked at every half minute; fs.inotify.max_user_instances may be too small", zap.Error(err))
+		r.set.log.Warn("files of declared resources cannot be watched, and are looked at every half minute (too many open files: raise fs.inotify.max_user_instances)", zap.Error(err))
 	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()

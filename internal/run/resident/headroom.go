@@ -22,8 +22,9 @@ const (
 	// much allocated from one look to the next is a load: at the ordinary GOGC collections would walk through as much in that
 	// time, whatever is alive. Less than little is none.
 	much, little = 20 << 20, 5 << 20
-	// calmAfter is how many looks in a row at little are the end of a load.
-	calmAfter = 15
+	// calmAfter is how many looks at little are the end of a load, each look at more taking lively of them back: a large list
+	// every ten seconds is none.
+	calmAfter, lively = 15, 3
 )
 
 // Headroom trades memory for time while there is load, and calls letGo when a load has ended. A front door keeps tens of
@@ -66,7 +67,7 @@ func heap() (allocated, held, live uint64) {
 // governor decides what GOGC is to be.
 type governor struct {
 	allocated uint64 // at the last look
-	still     int    // looks in a row at little
+	still     int    // looks at little
 	roomy     bool
 	last      int    // GOGC while roomy
 	room      uint64 // bytes
@@ -83,7 +84,7 @@ func (g *governor) look(allocated, held, live uint64) (percent int, over bool) {
 	case !g.roomy:
 		return 0, false
 	case grown >= little:
-		g.still = 0
+		g.still = max(0, g.still-lively)
 	default:
 		g.still++
 	}

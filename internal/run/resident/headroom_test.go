@@ -41,6 +41,10 @@ func TestTheCollectorHasRoomUnderLoad(t *testing.T) {
 		"a large list leaves too little for a collection": slices.Concat(
 			[]look{{much, 50 * mib, most, false}}, quiet(calmAfter-1, 50*mib), []look{{mib, 50 * mib, ordinary, false}},
 		),
+		"a large list now and then does not keep it up": slices.Concat(
+			[]look{{much, 50 * mib, most, false}}, quiet(9, 50*mib), []look{{little, 50 * mib, 0, false}}, quiet(calmAfter-9+lively-1, 50*mib),
+			[]look{{mib, 50 * mib, ordinary, false}},
+		),
 		"a load that becomes less is still one": slices.Concat(
 			[]look{{much, 20 * mib, most, false}}, slices.Repeat([]look{{little, 20 * mib, 0, false}}, 100),
 		),
