@@ -8,11 +8,12 @@ import (
 )
 
 // dropAlphaOfPods leaves out what an object says of pods by fields of features that are alpha, and off: nobody would act
-// on it, and it would begin to count with some later release. What another server has stored stays.
+// on it, and it would begin to count with some later release. An object that another server has stored with such a field may
+// keep it, and have others.
 func dropAlphaOfPods(obj, old runtime.Object) {
-	if job, ok := obj.(*batchv1.Job); ok {
-		if before, ok := old.(*batchv1.Job); !ok || before.Spec.Scheduling == nil {
-			job.Spec.Scheduling = nil // WorkloadWithJob
+	if job := jobSpecOf(obj); job != nil {
+		if before := jobSpecOf(old); before == nil || before.Scheduling == nil {
+			job.Scheduling = nil // WorkloadWithJob
 		}
 	}
 	spec := podSpecOf(obj)
@@ -25,6 +26,17 @@ func dropAlphaOfPods(obj, old runtime.Object) {
 		}
 	}
 	alpha{drop: true}.spec(spec)
+}
+
+// jobSpecOf is the spec of the job that obj is, or makes. Nil: it makes none.
+func jobSpecOf(obj runtime.Object) *batchv1.JobSpec {
+	switch o := obj.(type) {
+	case *batchv1.Job:
+		return &o.Spec
+	case *batchv1.CronJob:
+		return &o.Spec.JobTemplate.Spec
+	}
+	return nil
 }
 
 // podSpecOf is the spec of the pod that obj is, or makes. Nil: it makes none.

@@ -37,6 +37,25 @@ func TestAlphaFieldsOfPodsAreDropped(t *testing.T) {
 	}
 }
 
+func TestSchedulingOfJobsIsDropped(t *testing.T) {
+	spec := batchv1.JobSpec{Scheduling: &batchv1.JobSchedulingConfiguration{}}
+	for name, anew := range map[string]func() runtime.Object{
+		"a job": func() runtime.Object { return &batchv1.Job{Spec: *spec.DeepCopy()} },
+		"a cron job": func() runtime.Object {
+			return &batchv1.CronJob{Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: *spec.DeepCopy()}}}
+		},
+	} {
+		made := anew()
+		if dropAlphaOfPods(made, nil); jobSpecOf(made).Scheduling != nil {
+			t.Errorf("%s keeps it", name)
+		}
+		next := anew()
+		if dropAlphaOfPods(next, anew()); jobSpecOf(next).Scheduling == nil {
+			t.Errorf("%s that is stored with it loses it", name)
+		}
+	}
+}
+
 func podOf(t *testing.T, spec string) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{}

@@ -9,6 +9,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/warning"
+
+	"portico.dev/internal/coreapi/validate"
 )
 
 // fieldsFromAppArmor gives containers the profiles that annotations from before the field name for them: kubelets read
@@ -25,15 +27,21 @@ func fieldsFromAppArmor(ctx context.Context, obj runtime.Object) {
 				continue
 			}
 			key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
-			profile := appArmorOf(pod.Annotations[key])
-			whole := pod.Spec.SecurityContext
-			if profile == nil || whole != nil && apiequality.Semantic.DeepEqual(whole.AppArmorProfile, profile) {
+			annotation, annotated := pod.Annotations[key]
+			if !annotated {
 				continue
 			}
-			if c.SecurityContext == nil {
-				c.SecurityContext = &corev1.SecurityContext{}
+			profile := appArmorOf(annotation)
+			whole := pod.Spec.SecurityContext
+			if profile != nil && whole != nil && apiequality.Semantic.DeepEqual(whole.AppArmorProfile, profile) {
+				continue
 			}
-			c.SecurityContext.AppArmorProfile = profile
+			if profile != nil {
+				if c.SecurityContext == nil {
+					c.SecurityContext = &corev1.SecurityContext{}
+				}
+				c.SecurityContext.AppArmorProfile = profile
+			}
 			warning.AddWarning(ctx, "", fmt.Sprintf(`metadata.annotations[%s]: deprecated since v1.30; use the "appArmorProfile" field instead`, key))
 		}
 	}
@@ -46,8 +54,11 @@ func appArmorOf(annotation string) *corev1.AppArmorProfile {
 		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
 	case annotation == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
 		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
-	case isLocal && local != "":
-		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &local}
+	case isLocal:
+		profile := &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &local}
+		if len(validate.AppArmor(profile, nil)) == 0 {
+			return profile
+		}
 	}
 	return nil
 }

@@ -11,13 +11,15 @@ func TestAppArmorAnnotationsBecomeFields(t *testing.T) {
 		annotation, spec string
 		want             corev1.AppArmorProfileType
 	}{
-		"the runtime's own":        {"runtime/default", "containers: [{name: c}]", corev1.AppArmorProfileTypeRuntimeDefault},
-		"one of the node":          {"localhost/x", "containers: [{name: c}]", corev1.AppArmorProfileTypeLocalhost},
-		"none at all":              {"unconfined", "containers: [{name: c}]", corev1.AppArmorProfileTypeUnconfined},
-		"a field is there already": {"unconfined", "containers: [{name: c, securityContext: {appArmorProfile: {type: RuntimeDefault}}}]", corev1.AppArmorProfileTypeRuntimeDefault},
-		"the pod says the same":    {"unconfined", "securityContext: {appArmorProfile: {type: Unconfined}}, containers: [{name: c}]", ""},
-		"Windows has none":         {"unconfined", "os: {name: windows}, containers: [{name: c}]", ""},
-		"nonsense":                 {"nonsense", "containers: [{name: c}]", ""},
+		"the runtime's own":         {"runtime/default", "containers: [{name: c}]", corev1.AppArmorProfileTypeRuntimeDefault},
+		"one of the node":           {"localhost/x", "containers: [{name: c}]", corev1.AppArmorProfileTypeLocalhost},
+		"none at all":               {"unconfined", "containers: [{name: c}]", corev1.AppArmorProfileTypeUnconfined},
+		"a field is there already":  {"unconfined", "containers: [{name: c, securityContext: {appArmorProfile: {type: RuntimeDefault}}}]", corev1.AppArmorProfileTypeRuntimeDefault},
+		"the pod says the same":     {"unconfined", "securityContext: {appArmorProfile: {type: Unconfined}}, containers: [{name: c}]", ""},
+		"Windows has none":          {"unconfined", "os: {name: windows}, containers: [{name: c}]", ""},
+		"nonsense":                  {"nonsense", "containers: [{name: c}]", ""},
+		"one of no name":            {"localhost/", "containers: [{name: c}]", ""},
+		"a name that none can have": {"localhost/ x", "containers: [{name: c}]", ""},
 	} {
 		t.Run(situation, func(t *testing.T) {
 			pod := podOf(t, c.spec)

@@ -21,8 +21,8 @@ const (
 // horizon tells watch caches which revisions they need not remember any more: those that etcd has compacted, and those of
 // more than ten seconds ago. A watch cache keeps the tree of its keys as it was after each write, 1.4 KB of new nodes for
 // each of many objects, until it hears that etcd has compacted that revision, five to ten minutes later; after tens of
-// thousands of writes that is more than the objects. Pages of a list are mostly asked for at once. Those that are not, the
-// library asks etcd for, as it does where a kind was last written before the last compaction.
+// thousands of writes that is more than the objects. Pages of a list that is older, and those of a kind that was last written
+// before, the library asks etcd for, as it does where a kind was last written before the last compaction.
 type horizon struct {
 	etcd3.Compactor
 	now func(context.Context) (int64, error)

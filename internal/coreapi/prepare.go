@@ -101,8 +101,11 @@ func onlyNamesOfSecrets(obj runtime.Object) {
 // uncoordinated drops what leases say of coordinated leader election (KEP-4355), which is off: nobody elects here.
 func uncoordinated(obj, old runtime.Object) {
 	spec := &obj.(*coordinationv1.Lease).Spec
-	if before, ok := old.(*coordinationv1.Lease); ok && (before.Spec.Strategy != nil || before.Spec.PreferredHolder != nil) {
-		return
+	before, ok := old.(*coordinationv1.Lease)
+	if !ok || before.Spec.Strategy == nil {
+		spec.Strategy = nil
 	}
-	spec.Strategy, spec.PreferredHolder = nil, nil
+	if !ok || before.Spec.PreferredHolder == nil {
+		spec.PreferredHolder = nil
+	}
 }

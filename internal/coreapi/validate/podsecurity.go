@@ -54,7 +54,7 @@ func podSecurity(s *corev1.PodSpec, spec *field.Path) field.ErrorList {
 			corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)...)
 	}
 	errs = append(errs, seccomp(c.SeccompProfile, path.Child("seccompProfile"))...)
-	errs = append(errs, appArmor(c.AppArmorProfile, path.Child("appArmorProfile"))...)
+	errs = append(errs, AppArmor(c.AppArmorProfile, path.Child("appArmorProfile"))...)
 	return append(errs, windowsOptions(c.WindowsOptions, path.Child("windowsOptions"))...)
 }
 
@@ -124,7 +124,7 @@ func containerSecurity(c *corev1.SecurityContext, hostUsers bool, path *field.Pa
 	}
 	errs = append(errs, seccomp(c.SeccompProfile, path.Child("seccompProfile"))...)
 	errs = append(errs, windowsOptions(c.WindowsOptions, path.Child("windowsOptions"))...)
-	return append(errs, appArmor(c.AppArmorProfile, path.Child("appArmorProfile"))...)
+	return append(errs, AppArmor(c.AppArmorProfile, path.Child("appArmorProfile"))...)
 }
 
 func seccomp(p *corev1.SeccompProfile, path *field.Path) field.ErrorList {
@@ -150,7 +150,8 @@ func seccomp(p *corev1.SeccompProfile, path *field.Path) field.ErrorList {
 // maxProfilePath is the longest path that Linux takes, without its end.
 const maxProfilePath = 4095
 
-func appArmor(p *corev1.AppArmorProfile, path *field.Path) field.ErrorList {
+// AppArmor checks a profile. Nil is good.
+func AppArmor(p *corev1.AppArmorProfile, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
