@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"portico.dev/e2e/programs"
 	"portico.dev/internal/pki"
 )
 
@@ -22,7 +23,8 @@ const group = "differential.example.com"
 type backend struct {
 	// CA signed its certificate; Stranger signed nothing of its.
 	CA, Stranger []byte
-	// Port is where it listens on loopback. Nobody listens on Dead.
+	// Port is where it listens on loopback. Nobody listens on Dead, and the kernel gives it to
+	// nobody who asks for any port.
 	Port, Dead int
 
 	server *http.Server
@@ -47,26 +49,25 @@ func startBackend(namespace string) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	var ports programs.Ports
+	dead, err := ports.Free()
+	if err != nil {
+		return nil, err
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
 	b := &backend{
-		CA: authority.PEM(), Stranger: stranger.PEM(), Port: portOf(listener), Dead: portOf(closed), ended: make(chan struct{}),
+		CA: authority.PEM(), Stranger: stranger.PEM(), Port: listener.Addr().(*net.TCPAddr).Port, Dead: dead, ended: make(chan struct{}),
 		server: &http.Server{Handler: http.HandlerFunc(serve), TLSConfig: pki.ServerConfig(pair), ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)},
 	}
 	go func() {
 		defer close(b.ended)
 		_ = b.server.ServeTLS(listener, "", "") // ends when it is closed
 	}()
-	return b, closed.Close()
+	return b, nil
 }
-
-func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
 
 func (b *backend) close() {
 	_ = b.server.Close()

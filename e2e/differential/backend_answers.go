@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // answers are what an extension server may say, well or badly, by name. A number is a code with a Status.
@@ -107,6 +108,9 @@ func tunnel(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil { // closing the server does not end it
+		return
+	}
 	protocol := r.Header.Get("Upgrade")
 	if name == "other" {
 		protocol = "other"
@@ -116,7 +120,7 @@ func tunnel(w http.ResponseWriter, r *http.Request, name string) {
 		_, _ = io.WriteString(conn, headOf(r))
 		return
 	}
-	line, err := bufio.NewReader(buffered).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(buffered, largest)).ReadString('\n')
 	if err == nil {
 		_, _ = io.WriteString(conn, line)
 	}

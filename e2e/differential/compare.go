@@ -19,12 +19,14 @@ func (d difference) String() string {
 	return fmt.Sprintf("%s: %s\n  left:  %s\n  right: %s", d.Step, d.Field, d.Left, d.Right)
 }
 
-// known is a difference that there is a reason for.
+// known are differences that there is one reason for. In all its patterns * stands for anything.
 type known struct {
-	// Step is the name of a request; * stands for anything.
-	Step string `json:"step"`
-	// Field is a place; * stands for anything.
-	Field string `json:"field"`
+	// Steps are names of requests.
+	Steps []string `json:"steps"`
+	// Fields are places whatever is said there. A * alone is none: it would hide whether the request was answered at all.
+	Fields []string `json:"fields"`
+	// Left are places and what the left server says there. Any other difference there is not known.
+	Left map[string]string `json:"left"`
 	// Why it is so.
 	Why string `json:"why"`
 }
@@ -52,30 +54,78 @@ func said(fields map[string]string, place string) string {
 	return nothing
 }
 
-// explain returns the differences that nobody explains, and the explanations of what does not differ.
-func explain(found []difference, list []known) (unexplained []difference, idle []known) {
-	used := make([]bool, len(list))
+// explain returns the differences that nobody explains, and what explanations say of what does not differ: each of their
+// patterns must match something.
+func explain(found []difference, list []known) (unexplained []difference, idle []string) {
+	used := make([]map[string]bool, len(list))
+	for i := range list {
+		used[i] = map[string]bool{}
+	}
 	for _, d := range found {
 		explained := false
 		for i, k := range list {
-			if k.matches(d) {
-				explained, used[i] = true, true
-			}
+			explained = k.matches(d, used[i]) || explained
 		}
 		if !explained {
 			unexplained = append(unexplained, d)
 		}
 	}
 	for i, k := range list {
-		if !used[i] {
-			idle = append(idle, k)
+		for _, part := range k.parts() {
+			if !used[i][part] {
+				idle = append(idle, part+" ("+k.Why+")")
+			}
 		}
 	}
 	return unexplained, idle
 }
 
-func (k known) matches(d difference) bool {
-	return like(k.Step, d.Step) && like(k.Field, d.Field)
+// parts are the names of all patterns.
+func (k known) parts() []string {
+	var parts []string
+	for _, step := range k.Steps {
+		parts = append(parts, "step "+step)
+	}
+	for _, field := range k.places() {
+		parts = append(parts, "field "+field)
+	}
+	return parts
+}
+
+// places are the fields, and those of which it is known what the left server says.
+func (k known) places() []string {
+	return append(slices.Clone(k.Fields), slices.Sorted(maps.Keys(k.Left))...)
+}
+
+// matches reports whether it explains a difference, and notes the patterns that do.
+func (k known) matches(d difference, used map[string]bool) bool {
+	explains := false
+	for _, step := range k.Steps {
+		if !like(step, d.Step) {
+			continue
+		}
+		for _, field := range k.places() {
+			says, pinned := k.Left[field]
+			if !like(field, d.Field) || pinned && !like(says, d.Left) {
+				continue
+			}
+			explains, used["step "+step], used["field "+field] = true, true, true
+		}
+	}
+	return explains
+}
+
+// fault says what is wrong with it as it stands.
+func (k known) fault() string {
+	switch {
+	case strings.TrimSpace(k.Why) == "":
+		return "without a reason"
+	case len(k.Steps) == 0 || len(k.places()) == 0:
+		return "without steps, or without fields"
+	case slices.ContainsFunc(k.places(), func(field string) bool { return strings.Trim(field, "*") == "" }):
+		return "with a field that is every field"
+	}
+	return ""
 }
 
 // like reports whether a text is a pattern's, in which * stands for anything.

@@ -68,22 +68,52 @@ func TestWhatIsNotExplained(t *testing.T) {
 	}); got != want {
 		t.Fatalf("got %s, want %s", got, want)
 	}
+	on := func(step string, fields ...string) known {
+		return known{Steps: []string{step}, Fields: fields, Why: "x"}
+	}
+	says := func(step, field, left string) known {
+		return known{Steps: []string{step}, Left: map[string]string{field: left}, Why: "x"}
+	}
 	tests := map[string]struct {
 		list              []known
 		unexplained, idle int
 	}{
 		"nothing is known":                  {nil, 3, 0},
-		"all is known":                      {[]known{{Step: "one", Field: "body.a[0].*"}, {Step: "two", Field: "*"}}, 0, 0},
-		"known of another request":          {[]known{{Step: "one", Field: "code"}}, 3, 1},
-		"an index is no class of a pattern": {[]known{{Step: "one", Field: "body.a[012].b"}}, 3, 1},
-		"one field of two":                  {[]known{{Step: "two", Field: "header.*"}}, 2, 0},
+		"all is known":                      {[]known{on("one", "body.a[0].*"), on("two", "code", "header.*")}, 0, 0},
+		"known of another request":          {[]known{on("one", "code")}, 3, 2},
+		"an index is no class of a pattern": {[]known{on("one", "body.a[012].b")}, 3, 2},
+		"one field of two":                  {[]known{on("two", "header.*")}, 2, 0},
+		"one of its fields does not differ": {[]known{on("two", "header.*", "body.*")}, 2, 1},
+		"one of its steps does not differ":  {[]known{{Steps: []string{"two", "three"}, Fields: []string{"code"}, Why: "x"}}, 2, 1},
+		"what the left server says":         {[]known{says("two", "code", "2*")}, 2, 0},
+		"the left server says another":      {[]known{says("two", "code", "400")}, 3, 2},
+		"the left server says nothing":      {[]known{says("two", "header.*", nothing)}, 2, 0},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			unexplained, idle := explain(found, tt.list)
 			if len(unexplained) != tt.unexplained || len(idle) != tt.idle {
-				t.Errorf("unexplained %v, idle %v", unexplained, idle)
+				t.Errorf("unexplained %v, idle %q", unexplained, idle)
 			}
 		})
+	}
+}
+
+func TestEntriesThatSayTooLittle(t *testing.T) {
+	tests := map[string]known{
+		"no reason":   {Steps: []string{"one"}, Fields: []string{"code"}},
+		"no step":     {Fields: []string{"code"}, Why: "x"},
+		"no field":    {Steps: []string{"one"}, Why: "x"},
+		"every field": {Steps: []string{"one"}, Fields: []string{"**"}, Why: "x"},
+	}
+	for name, k := range tests {
+		t.Run(name, func(t *testing.T) {
+			if k.fault() == "" {
+				t.Errorf("%+v is taken", k)
+			}
+		})
+	}
+	if fault := (known{Steps: []string{"*"}, Left: map[string]string{"code": "400"}, Why: "x"}).fault(); fault != "" {
+		t.Errorf("a good one is %s", fault)
 	}
 }

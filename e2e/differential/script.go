@@ -25,6 +25,7 @@ type step struct {
 	Events  int               `json:"events"`
 	Await   int               `json:"await"`
 	Until   map[string]string `json:"until"`
+	While   map[string]string `json:"while"`
 	Head    bool              `json:"head"`
 	Breaks  bool              `json:"breaks"`
 }

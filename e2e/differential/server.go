@@ -112,7 +112,7 @@ func (s *server) ask(ctx context.Context, all []step) ([]answer, error) {
 // until asks one step, again and again if it awaits something. What never comes is an answer too.
 func (s *server) until(ctx context.Context, step step, kept map[string]string) (answer, error) {
 	limit := patience
-	if len(step.Until) > 0 {
+	if len(step.Until)+len(step.While) > 0 {
 		limit = settling
 	}
 	waiting, cancel := context.WithTimeout(ctx, limit)
@@ -139,12 +139,17 @@ func (s *server) arrived(step step, a answer) bool {
 	if step.Await != 0 && a.Code != step.Await {
 		return false
 	}
-	if len(step.Until) == 0 {
+	if len(step.Until)+len(step.While) == 0 {
 		return true
 	}
 	got := fields(step, a, s.steady)
 	for place, want := range step.Until {
 		if got[place] != want {
+			return false
+		}
+	}
+	for place, not := range step.While {
+		if got[place] == not {
 			return false
 		}
 	}

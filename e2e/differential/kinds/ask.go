@@ -42,6 +42,8 @@ type question struct {
 type server struct {
 	host   string
 	client *http.Client
+	// breaks says that a question without an answer is to be written down as one. Otherwise it is an error.
+	breaks bool
 }
 
 func newServer(kubeconfig string) (*server, error) {

@@ -54,40 +54,95 @@ func (d difference) String() string {
 
 // known are differences that there is a reason for.
 type known struct {
-	// Question and Field are regular expressions of the whole name.
-	Question string `json:"question"`
-	Field    string `json:"field"`
+	// Questions and Fields are regular expressions of the whole name. An entry explains every field of it in every question of
+	// it. None may hold an alternative: each has to explain something, and of an alternative nobody would know.
+	Questions []string `json:"questions"`
+	Fields    []string `json:"fields"`
+	// Sometimes says that it is a matter of moments, and that nobody misses it where it stays away.
+	Sometimes bool `json:"sometimes"`
 	// Why it is so.
 	Why string `json:"why"`
 
-	question, field *regexp.Regexp
+	questions, fields []*pattern
 }
 
+// pattern is a regular expression that knows whether it was of use.
+type pattern struct {
+	text  string
+	whole *regexp.Regexp
+	used  bool
+}
+
+// escaped is what a backslash takes its meaning from.
+var escaped = regexp.MustCompile(`\\.`)
+
 func (k *known) compile() (err error) {
-	if k.question, err = regexp.Compile("^(?:" + k.Question + ")$"); err != nil {
+	if k.Why == "" {
+		return fmt.Errorf("%s is listed without a reason", strings.Join(k.Questions, ", "))
+	}
+	if len(k.Questions) == 0 || len(k.Fields) == 0 {
+		return fmt.Errorf("%s: no questions or no fields", k.Why)
+	}
+	if k.questions, err = patterns(k.Questions); err != nil {
 		return err
 	}
-	k.field, err = regexp.Compile("^(?:" + k.Field + ")$")
+	k.fields, err = patterns(k.Fields)
 	return err
 }
 
-// explain returns the differences that nobody explains, and the explanations of what does not differ.
-func explain(found []difference, list []known) (unexplained []difference, idle []known) {
-	used := make([]bool, len(list))
+func patterns(texts []string) ([]*pattern, error) {
+	var out []*pattern
+	for _, text := range texts {
+		if strings.Contains(escaped.ReplaceAllString(text, ""), "|") {
+			return nil, fmt.Errorf("%s holds an alternative: list both, or write \\|", text)
+		}
+		whole, err := regexp.Compile("^(?:" + text + ")$")
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &pattern{text: text, whole: whole})
+	}
+	return out, nil
+}
+
+// explains reports whether a difference is among these, and remembers what it was known by.
+func (k *known) explains(d difference) bool {
+	questions, fields := matching(k.questions, d.Question), matching(k.fields, d.Field)
+	if len(questions) == 0 || len(fields) == 0 {
+		return false
+	}
+	for _, p := range slices.Concat(questions, fields) {
+		p.used = true
+	}
+	return true
+}
+
+func matching(all []*pattern, name string) []*pattern {
+	var out []*pattern
+	for _, p := range all {
+		if p.whole.MatchString(name) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// explain returns the differences that nobody explains, and what of the list explains nothing.
+func explain(found []difference, list []known) (unexplained []difference, idle []string) {
 	for _, d := range found {
 		explained := false
-		for i, k := range list {
-			if k.question.MatchString(d.Question) && k.field.MatchString(d.Field) {
-				explained, used[i] = true, true
-			}
+		for i := range list {
+			explained = list[i].explains(d) || explained
 		}
 		if !explained {
 			unexplained = append(unexplained, d)
 		}
 	}
-	for i, k := range list {
-		if !used[i] {
-			idle = append(idle, k)
+	for _, k := range list {
+		for _, p := range slices.Concat(k.questions, k.fields) {
+			if !p.used && !k.Sometimes {
+				idle = append(idle, fmt.Sprintf("%s (%s)", p.text, k.Why))
+			}
 		}
 	}
 	return unexplained, idle

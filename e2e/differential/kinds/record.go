@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,32 +18,38 @@ type script struct {
 	alone bool
 }
 
-// record plays scripts, so many at once.
+// record plays scripts, so many at once. The first error ends it.
 func (s *server) record(ctx context.Context, all []script, atOnce int) (recording, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	var (
-		lock  sync.Mutex // protects r and first
+		lock  sync.Mutex // protects r
 		r     = recording{}
-		first error
 		turns = make(chan struct{}, atOnce)
 		done  sync.WaitGroup
 	)
 	for _, one := range all {
-		turns <- struct{}{}
+		select {
+		case turns <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil { // a turn may have come as well
+			break
+		}
 		done.Go(func() {
 			defer func() { <-turns }()
 			said, err := s.play(ctx, one)
+			if err != nil {
+				stop(err) // the cause stays the first
+				return
+			}
 			lock.Lock()
 			defer lock.Unlock()
-			for name, fields := range said {
-				r[name] = fields
-			}
-			if first == nil {
-				first = err
-			}
+			maps.Copy(r, said)
 		})
 	}
 	done.Wait()
-	return r, first
+	return r, context.Cause(ctx)
 }
 
 func (s *server) play(ctx context.Context, one script) (recording, error) {
@@ -53,10 +60,10 @@ func (s *server) play(ctx context.Context, one script) (recording, error) {
 	for _, q := range one.questions {
 		a, err := s.until(ctx, q)
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil, err
+			if ctx.Err() != nil || !s.breaks {
+				return nil, fmt.Errorf("%s: %w", q.Name, err)
 			}
-			a = answer{Body: "no answer"} // kube-apiserver breaks the stream where a request makes it panic
+			a = answer{Body: "no answer"}
 		}
 		if _, twice := r[q.Name]; twice {
 			return nil, fmt.Errorf("two questions are called %q", q.Name)
