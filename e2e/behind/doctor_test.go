@@ -139,9 +139,8 @@ func examineAll(t *testing.T, routing bool) {
 	})
 	for _, p := range patients {
 		p.check(t, "once it is noticed", told[p.apiService()])
-		book.add(func() {
-			book.Doctor = append(book.Doctor, diagnosed{strings.ReplaceAll(t.Name()[len("TestDoctor/"):], "_", " "), p.name, p.hop})
-		})
+		way := strings.ReplaceAll(t.Name()[len("TestDoctor/"):], "_", " ")
+		book.add(doctorWay+way, func() { book.Doctor = append(book.Doctor, diagnosed{way, p.name, p.hop}) })
 	}
 }
 
@@ -168,8 +167,9 @@ func TestDoctorSeesMissingRights(t *testing.T) {
 	}
 	kubectl(t, s.Kubeconfig, "", strings.Fields(mend)[1:]...)
 	eventually(t, "all is well again", func() error { return well(t, s.Kubeconfig) })
-	book.add(func() {
-		book.Doctor = append(book.Doctor, diagnosed{"over an external name", "it may not ask who may do what", doctor.HopIdentity})
+	const way = "to an extserver without rights"
+	book.add(doctorWay+way, func() {
+		book.Doctor = append(book.Doctor, diagnosed{way, "it may not ask who may do what", doctor.HopIdentity})
 	})
 }
 

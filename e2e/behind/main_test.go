@@ -26,6 +26,9 @@ var (
 // binaries is the directory of the programs; it is set before any test runs.
 var binaries string
 
+// ports are of servers that keep theirs over restarts.
+var ports programs.Ports
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
@@ -58,7 +61,7 @@ func failed(err error) int {
 // control starts a control plane for one test.
 func control(t *testing.T, routing bool) *cluster.Cluster {
 	t.Helper()
-	k, err := cluster.New(cluster.Config{Programs: binaries, Dir: t.TempDir(), AggregatorRouting: routing})
+	k, err := cluster.New(cluster.Config{Programs: binaries, Dir: t.TempDir(), AggregatorRouting: routing, Ports: &ports})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +77,7 @@ func control(t *testing.T, routing bool) *cluster.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	book.add(func() { book.KubeAPIServer = version })
+	book.version(version)
 	return k
 }
 

@@ -17,10 +17,8 @@ import (
 
 // record is result.yaml. A test of package recorded reads it too.
 type record struct {
-	// KubeAPIServer is what it says of itself at /version.
-	KubeAPIServer string `json:"kubeAPIServer"`
-	// Date is the day of the run.
-	Date string `json:"date"`
+	// Parts are when each part was recorded, by its name. A run need not be of all.
+	Parts map[string]made `json:"parts"`
 	// ExtensionServer is what extserver did, in order.
 	ExtensionServer []string `json:"extensionServer"`
 	// Doctor is what is wrong, and the hop that the doctor blamed, before kube-apiserver had noticed and after.
@@ -32,8 +30,28 @@ type record struct {
 	// Story is the deletion of a namespace while an extension server is dead.
 	Story []told `json:"story"`
 
-	mu sync.Mutex // guards the lists while tests run
+	mu            sync.Mutex // guards the lists while tests run
+	kubeAPIServer string     // what it says of itself at /version
 }
+
+// made is how a part came about.
+type made struct {
+	// Date is the day of the run.
+	Date string `json:"date"`
+	// KubeAPIServer is its version; empty: the part is of our front door alone.
+	KubeAPIServer string `json:"kubeAPIServer,omitempty"`
+}
+
+// Names of parts; these and the rest are for one front door, way or server each.
+const (
+	serverPart = "extension server"
+	doctorWay  = "doctor "
+	marksOf    = "marks of "
+	drillsAt   = "drills at "
+	storyAt    = "story at "
+
+	theirs, ours = "kube-apiserver", "portico"
+)
 
 type diagnosed struct {
 	Way      string `json:"way"`
@@ -48,19 +66,28 @@ type scored struct {
 }
 
 // book is the record of this run.
-var book = &record{Date: time.Now().UTC().Format(time.DateOnly)}
+var book = &record{Parts: map[string]made{}}
 
-func (r *record) add(change func()) {
+// version is told by the first kube-apiserver that is started; all are the same program.
+func (r *record) version(v string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kubeAPIServer = v
+}
+
+// add changes what is recorded of a part.
+func (r *record) add(part string, change func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change()
+	r.Parts[part] = made{Date: time.Now().UTC().Format(time.DateOnly)}
 }
 
 func (r *record) scored(server, apiService, score string) {
-	r.add(func() { r.Scores = append(r.Scores, scored{server, apiService, score}) })
+	r.add(marksOf+server, func() { r.Scores = append(r.Scores, scored{server, apiService, score}) })
 }
 
-// write puts what this run has found in the place of what is recorded, and leaves what it has not looked at.
+// write puts the parts that this run has made in the place of those that are recorded, and leaves the others.
 func (r *record) write() error {
 	var old record
 	data, err := os.ReadFile(recordFile)
@@ -70,19 +97,7 @@ func (r *record) write() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	slices.SortStableFunc(r.Doctor, func(a, b diagnosed) int { return strings.Compare(a.Way, b.Way) })
-	slices.SortStableFunc(r.Scores, func(a, b scored) int { return strings.Compare(a.Server, b.Server) })
-	slices.SortFunc(r.Story, func(a, b told) int { return strings.Compare(a.FrontDoor, b.FrontDoor) })
-	keep(&r.ExtensionServer, old.ExtensionServer)
-	keep(&r.Doctor, old.Doctor)
-	keep(&r.Scores, old.Scores)
-	for _, d := range old.Drills {
-		r.drilled(d)
-	}
-	keep(&r.Story, old.Story)
-	if r.KubeAPIServer == "" {
-		r.KubeAPIServer = old.KubeAPIServer
-	}
+	r.keep(&old)
 	if data, err = yaml.Marshal(r); err != nil {
 		return err
 	}
@@ -91,9 +106,52 @@ func (r *record) write() error {
 
 const recordFile = "result.yaml"
 
-func keep[T any](list *[]T, old []T) {
-	if len(*list) == 0 {
-		*list = old
+// keep completes a run by what it has not made, and says of what it was.
+func (r *record) keep(old *record) {
+	for part, m := range r.Parts {
+		if part != drillsAt+ours && part != storyAt+ours {
+			m.KubeAPIServer = r.kubeAPIServer
+		}
+		r.Parts[part] = m
+	}
+	fresh := func(part string) bool { _, ok := r.Parts[part]; return ok }
+	if !fresh(serverPart) {
+		r.ExtensionServer = old.ExtensionServer
+	}
+	add(&r.Doctor, old.Doctor, func(d diagnosed) bool { return !fresh(doctorWay + d.Way) })
+	add(&r.Scores, old.Scores, func(s scored) bool { return !fresh(marksOf + s.Server) })
+	add(&r.Story, old.Story, func(s told) bool { return !fresh(storyAt + s.FrontDoor) })
+	slices.SortStableFunc(r.Doctor, func(a, b diagnosed) int { return strings.Compare(a.Way, b.Way) })
+	slices.SortStableFunc(r.Scores, func(a, b scored) int { return strings.Compare(a.Server, b.Server) })
+	slices.SortFunc(r.Story, func(a, b told) int { return strings.Compare(a.FrontDoor, b.FrontDoor) })
+	r.keepDrills(old.Drills, fresh)
+	for part, m := range old.Parts {
+		if !fresh(part) {
+			r.Parts[part] = m
+		}
+	}
+}
+
+// keepDrills keeps the side of each drill that was not held.
+func (r *record) keepDrills(old []drilled, fresh func(part string) bool) {
+	for _, d := range old {
+		if fresh(drillsAt + theirs) {
+			d.KubeAPIServer = held{}
+		}
+		if fresh(drillsAt + ours) {
+			d.Portico = held{}
+		}
+		if d.KubeAPIServer.Verdict != "" || d.Portico.Verdict != "" {
+			r.insert(d)
+		}
+	}
+}
+
+func add[T any](list *[]T, old []T, kept func(T) bool) {
+	for _, one := range old {
+		if kept(one) {
+			*list = append(*list, one)
+		}
 	}
 }
 
@@ -107,8 +165,11 @@ func (r *record) steps(t *testing.T) stepping { return stepping{t, r} }
 
 func (s stepping) does(what string, step func(*testing.T)) {
 	s.t.Helper()
-	if !s.t.Run(what, step) {
+	asked := false // -run may leave it out
+	if !s.t.Run(what, func(t *testing.T) { asked = true; step(t) }) {
 		s.t.FailNow()
 	}
-	s.r.add(func() { s.r.ExtensionServer = append(s.r.ExtensionServer, what) })
+	if asked {
+		s.r.add(serverPart, func() { s.r.ExtensionServer = append(s.r.ExtensionServer, what) })
+	}
 }

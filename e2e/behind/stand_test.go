@@ -5,7 +5,6 @@ package behind
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -41,12 +40,11 @@ func prometheus(t *testing.T) string {
 // freePort is a port of this machine that nobody listens on: the extension server keeps its own over restarts.
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 // readAll reads an answer, of which nothing here is longer than this.

@@ -2,6 +2,7 @@ package recorded
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -16,8 +17,10 @@ import (
 
 // behind is what came of our programs beside and behind a real kube-apiserver.
 type behind struct {
-	KubeAPIServer   string   `json:"kubeAPIServer"`
-	Date            string   `json:"date"`
+	Parts map[string]struct {
+		Date          string `json:"date"`
+		KubeAPIServer string `json:"kubeAPIServer"`
+	} `json:"parts"`
 	ExtensionServer []string `json:"extensionServer"`
 	Doctor          []struct {
 		Way      string `json:"way"`
@@ -55,32 +58,130 @@ type held struct {
 	Why        string   `json:"why"`
 }
 
+// times are the seconds as the page has them: a dash where there were none, one where there were neither.
+func (h held) times() string {
+	seconds := func(s float64) string {
+		if s == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f", s)
+	}
+	if h.Detected+h.Recovered == 0 {
+		return "-"
+	}
+	return seconds(h.Detected) + ", " + seconds(h.Recovered)
+}
+
 func TestBehindKubeAPIServer(t *testing.T) {
 	var r behind
 	if err := yaml.UnmarshalStrict(file(t, "../behind/result.yaml"), &r); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := time.Parse(time.DateOnly, r.Date); err != nil {
-		t.Errorf("the date of the run: %v", err)
-	}
-	if !regexp.MustCompile(`(?m)^\s*(?:require )?k8s\.io/kubernetes ` + regexp.QuoteMeta(r.KubeAPIServer) + `\b`).Match(file(t, "../incumbent/go.mod")) {
-		t.Errorf("the run was against %s, which is not what e2e/incumbent pins", r.KubeAPIServer)
-	}
-	for what, n := range map[string]int{"steps of the extension server": len(r.ExtensionServer), "diagnoses": len(r.Doctor), "scores": len(r.Scores)} {
-		if n == 0 {
-			t.Errorf("there are no %s", what)
-		}
-	}
-	if len(r.Story) != 2 || r.Story[0].FrontDoor != "kube-apiserver" || r.Story[1].FrontDoor != "portico" {
-		t.Errorf("the story is not told of both: %+v", r.Story)
-	}
 	page := string(file(t, "../../docs/incumbent.md"))
-	for _, told := range append(slices.Clone(r.ExtensionServer), r.KubeAPIServer) {
-		if !strings.Contains(page, told) {
+	checkParts(t, r, page)
+	for _, told := range r.ExtensionServer {
+		if !strings.Contains(page, "\n- "+told+"\n") {
 			t.Errorf("docs/incumbent.md does not say %q", told)
 		}
 	}
+	if got := strings.Count(section(page, "The extension server behind it", "While the"), "\n- "); got != len(r.ExtensionServer) || got == 0 {
+		t.Errorf("docs/incumbent.md lists %d steps of the extension server, and %d are recorded", got, len(r.ExtensionServer))
+	}
+	checkDoctor(t, r, page)
+	checkScores(t, r, page)
 	checkDrills(t, r.Drills, page)
+	checkStory(t, r, page)
+}
+
+// parts are all that there are to record. Those of the front door alone are of no kube-apiserver.
+var parts = []string{
+	"doctor over an external name", "doctor over endpoints", "doctor to an extserver without rights", "drills at kube-apiserver",
+	"drills at portico", "extension server", "marks of extserver", "marks of sample-apiserver v0.37.2", "story at kube-apiserver",
+	"story at portico",
+}
+
+// checkParts: all are there, of a day that the page names, and of the version that is pinned and that the page names.
+func checkParts(t *testing.T, r behind, page string) {
+	t.Helper()
+	if got := slices.Sorted(maps.Keys(r.Parts)); !slices.Equal(got, parts) {
+		t.Errorf("the parts are %q, want %q", got, parts)
+	}
+	pinned := regexp.MustCompile(`(?m)^\s*(?:require )?k8s\.io/kubernetes (v\S+)`).FindSubmatch(file(t, "../incumbent/go.mod"))
+	if pinned == nil {
+		t.Fatal("e2e/incumbent pins no Kubernetes")
+	}
+	version := string(pinned[1])
+	if !strings.Contains(page, version) {
+		t.Errorf("docs/incumbent.md does not name %s", version)
+	}
+	for name, part := range r.Parts {
+		if _, err := time.Parse(time.DateOnly, part.Date); err != nil || !strings.Contains(page, part.Date) {
+			t.Errorf("%s: made on %q, which docs/incumbent.md does not say", name, part.Date)
+		}
+		if want := map[bool]string{false: version}[strings.HasSuffix(name, " portico")]; part.KubeAPIServer != want {
+			t.Errorf("%s: made with kube-apiserver %q, want %q", name, part.KubeAPIServer, want)
+		}
+	}
+}
+
+// section is what the page says between two texts.
+func section(page, from, to string) string {
+	_, rest, _ := strings.Cut(page, from)
+	text, _, _ := strings.Cut(rest, to)
+	return text
+}
+
+// checkDoctor: the page says how many diagnoses there were, and names each hop that was blamed.
+func checkDoctor(t *testing.T, r behind, page string) {
+	t.Helper()
+	text := section(page, "## The doctor", "\n## ")
+	if count := fmt.Sprintf("%d diagnoses", len(r.Doctor)); !strings.Contains(text, count) {
+		t.Errorf("docs/incumbent.md does not say %q", count)
+	}
+	for _, d := range r.Doctor {
+		if _, ok := r.Parts["doctor "+d.Way]; !ok {
+			t.Errorf("%s, %s: of no part", d.Breakage, d.Way)
+		}
+		if d.Hop != "" && !strings.Contains(text, "| "+d.Hop+" |") {
+			t.Errorf("docs/incumbent.md blames %s for nothing; %q was found there", d.Hop, d.Breakage)
+		}
+	}
+}
+
+// checkScores: the page has a row for each, and no other.
+func checkScores(t *testing.T, r behind, page string) {
+	t.Helper()
+	text := section(page, "| server | APIService | score |\n|---|---|---|\n", "\n\n")
+	var want []string
+	for _, s := range r.Scores {
+		want = append(want, fmt.Sprintf("| %s | %s | %s |", s.Server, s.APIService, s.Score))
+		if _, ok := r.Parts["marks of "+s.Server]; !ok {
+			t.Errorf("%s, %s: of no part", s.Server, s.APIService)
+		}
+	}
+	if got := strings.Split(text, "\n"); !slices.Equal(got, want) {
+		t.Errorf("docs/incumbent.md has the scores\n%s\nrecorded are\n%s", text, strings.Join(want, "\n"))
+	}
+}
+
+// checkStory: the page tells it with the same seconds and words.
+func checkStory(t *testing.T, r behind, page string) {
+	t.Helper()
+	if len(r.Story) != 2 || r.Story[0].FrontDoor != "kube-apiserver" || r.Story[1].FrontDoor != "portico" {
+		t.Fatalf("the story is not told of both: %+v", r.Story)
+	}
+	theirs, ours := r.Story[0], r.Story[1]
+	cell := func(text string) string { return "`" + strings.TrimSpace(text) + "`" }
+	for _, row := range []string{
+		fmt.Sprintf("| the namespace | gone after %.1f s | there for as long as the server was dead, which was %.0f s; gone %.0f s after its return |", ours.Gone, theirs.Waited, theirs.AfterReturn),
+		fmt.Sprintf("| what the namespace says | | %s |", cell(theirs.Condition)),
+		fmt.Sprintf("| `kubectl get readings` | %s | %s |", cell(ours.Get), cell(theirs.Get)),
+		fmt.Sprintf("| its kind in `kubectl api-resources` | %s | %s |", ours.APIResources, theirs.APIResources),
+	} {
+		if !strings.Contains(page, row+"\n") {
+			t.Errorf("docs/incumbent.md has no row %q", row)
+		}
+	}
 }
 
 // checkDrills: all drills are there, ours passed them, what the other did is explained, and the page has the same.
@@ -105,9 +206,21 @@ func checkDrills(t *testing.T, all []drilled, page string) {
 		default:
 			t.Errorf("%s: kube-apiserver %q", d.Drill, theirs.Verdict)
 		}
-		if row := fmt.Sprintf("| `%s` | %s | %s |", d.Drill, d.Portico.Verdict, d.KubeAPIServer.Verdict); !strings.Contains(page, row) {
+		row := fmt.Sprintf("| `%s` | %s | %s | %s | %s |", d.Drill, d.Portico.Verdict, d.KubeAPIServer.Verdict, d.Portico.times(), d.KubeAPIServer.times())
+		if !strings.Contains(page, row) {
 			t.Errorf("docs/incumbent.md has no row that begins %q", row)
 		}
+	}
+	count := func(v drill.Verdict) (n int) {
+		for _, d := range all {
+			if d.KubeAPIServer.Verdict == string(v) {
+				n++
+			}
+		}
+		return n
+	}
+	if line := fmt.Sprintf("This front door passed all %d. kube-apiserver passed %d and failed %d.", len(all), count(drill.Passed), count(drill.Failed)); !strings.Contains(page, line) {
+		t.Errorf("docs/incumbent.md does not say %q", line)
 	}
 	for _, d := range drill.All() {
 		want = append(want, d.Name)

@@ -31,6 +31,8 @@ type Config struct {
 	// AggregatorRouting makes kube-apiserver dial endpoints itself. It can then reach no ExternalName. Without it it can reach
 	// nothing else here, because nobody makes cluster addresses lead anywhere. Default false, as kube-apiserver's.
 	AggregatorRouting bool
+	// Ports gives out the port of kube-apiserver, which keeps it over restarts.
+	Ports *programs.Ports
 }
 
 // Cluster is a control plane. Methods are for one goroutine.
@@ -50,7 +52,7 @@ type Cluster struct {
 
 // New makes keys and kubeconfigs, and starts nothing.
 func New(c Config) (*Cluster, error) {
-	port, err := freePort()
+	port, err := c.Ports.Free()
 	if err != nil {
 		return nil, err
 	}
@@ -228,13 +230,4 @@ func (k *Cluster) start(program string, flags []string) (*programs.Process, erro
 	k.logs = append(k.logs, log)
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + k.config.Dir}
 	return programs.Start(program, k.config.Dir, env, log, filepath.Join(k.config.Programs, program), flags...)
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }

@@ -3,7 +3,6 @@ package cluster
 import (
 	"fmt"
 	"net/url"
-
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"portico.dev/e2e/programs"
@@ -27,14 +28,14 @@ type Yard struct {
 	ca      *pki.Authority
 	orders  orders
 	log     *os.File
-	ports   map[int]bool // given away
+	ports   programs.Ports
 	ends    []func() error
 }
 
 // New makes a directory. Close ends all that was started in it. program is the aggregator that is measured; empty, it is
 // built from the tree.
 func New(program string) (y *Yard, err error) {
-	y = &Yard{program: program, ports: map[int]bool{}}
+	y = &Yard{program: program}
 	if y.dir, err = os.MkdirTemp("", "portico-bench-"); err != nil {
 		return nil, err
 	}
@@ -128,6 +129,12 @@ func (y *Yard) Aggregator() (string, error) {
 		y.program = filepath.Join(dir, "aggregator")
 	}
 	return y.program, nil
+}
+
+// port is one for a program that cannot pick one itself.
+func (y *Yard) port() (string, error) {
+	port, err := y.ports.Free()
+	return strconv.Itoa(port), err
 }
 
 // Log is the end of what the front doors said, for whoever has to explain a failure.

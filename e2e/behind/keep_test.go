@@ -1,0 +1,38 @@
+//go:build incumbent
+
+package behind
+
+import (
+	"reflect"
+	"testing"
+)
+
+// A run of some tests replaces what they are about, and leaves the rest with the day and version of its own.
+func TestAPartialRunKeepsTheRest(t *testing.T) {
+	was := made{Date: "2026-01-02", KubeAPIServer: "v1.37.0"}
+	old := &record{
+		Parts:           map[string]made{serverPart: was, marksOf + "a": was, marksOf + "b": was, drillsAt + theirs: was, drillsAt + ours: {Date: was.Date}},
+		ExtensionServer: []string{"serves"}, Scores: []scored{{"a", "v1.a", "1/2"}, {"a", "v1.gone", "2/2"}, {"b", "v1.b", "1/1"}},
+		Drills: []drilled{{"refuse", held{Verdict: "failed"}, held{Verdict: "passed"}}, {"gone", held{}, held{Verdict: "passed"}}},
+	}
+	r := &record{Parts: map[string]made{}}
+	r.version("v1.37.1")
+	r.scored("a", "v1.a", "2/2")
+	r.drilled(ours, drilled{Drill: "refuse", Portico: held{Verdict: "skipped"}})
+	r.keep(old)
+	if want := []scored{{"a", "v1.a", "2/2"}, {"b", "v1.b", "1/1"}}; !reflect.DeepEqual(r.Scores, want) {
+		t.Errorf("scores %v, want %v", r.Scores, want)
+	}
+	if want := []drilled{{"refuse", held{Verdict: "failed"}, held{Verdict: "skipped"}}}; !reflect.DeepEqual(r.Drills, want) {
+		t.Errorf("drills %v, want %v", r.Drills, want)
+	}
+	if len(r.ExtensionServer) != 1 || r.Parts[serverPart] != was || r.Parts[marksOf+"b"] != was || r.Parts[drillsAt+theirs] != was {
+		t.Errorf("what was not made is not as it was: %v %v", r.ExtensionServer, r.Parts)
+	}
+	if now := r.Parts[marksOf+"a"]; now.KubeAPIServer != "v1.37.1" || now.Date == was.Date {
+		t.Errorf("what was made is of %v", now)
+	}
+	if now := r.Parts[drillsAt+ours]; now.KubeAPIServer != "" || now.Date == was.Date {
+		t.Errorf("what was made of ours is of %v", now)
+	}
+}
