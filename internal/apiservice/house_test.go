@@ -233,10 +233,13 @@ func (h *house) written(name string, kind apiregistrationv1.APIServiceConditionT
 // is waits until the written condition and the route of an APIService say the same: this status, for this reason.
 func (h *house) is(name string, status apiregistrationv1.ConditionStatus, reason string) {
 	h.t.Helper()
-	gv := groupVersionOf(h.get(name))
 	eventually(h.t, name+" is "+string(status)+" because "+reason, func() bool {
+		o := h.get(name)
+		if o == nil {
+			return false // not registered yet
+		}
 		c := h.written(name, apiregistrationv1.Available)
-		r, ok := h.Table().Lookup(gv)
+		r, ok := h.Table().Lookup(groupVersionOf(o))
 		return ok && c.Status == status && c.Reason == reason && r.Condition.Status == status && r.Condition.Reason == reason
 	})
 }
