@@ -262,7 +262,7 @@ func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
 	h.add(annotated("v3", "5"))
 	h.add(annotated("v4", "none at all"))
 	h.run()
-	<-h.Ready()
+	h.is("v1.example.com", "True", "Passed") // the informers, which run since before, may hear of it after Ready
 	r, _ := h.Table().Lookup(gvExample)
 	admitted := func() int {
 		n := 0
