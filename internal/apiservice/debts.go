@@ -18,6 +18,17 @@ func (c *Controller) debtOf(name string) string {
 	return c.cfg.Debts.Owed(name)
 }
 
+// judgedDebtOf is the debt by which an APIService is about to be judged. It is noted, so that followDebts finds whoever was
+// judged by another than there is now, whether its route is in the table already or not.
+func (c *Controller) judgedDebtOf(name string) string {
+	text := c.debtOf(name)
+	c.debts.note(name, text)
+	if c.debtOf(name) != text { // paid before it was noted
+		c.queue.Add(event{apiService: name})
+	}
+	return text
+}
+
 // followDebts judges anew whoever owes something else than before, until ctx ends.
 func (c *Controller) followDebts(ctx context.Context) {
 	if c.cfg.Debts == nil {

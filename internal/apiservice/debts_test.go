@@ -62,6 +62,22 @@ func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
 	h.is("v1.example.com", "False", CleanupDebt)
 }
 
+// A debt that is paid while its APIService is on its way into the table keeps nobody out for good.
+func TestADebtIsPaidWhileItsAPIServiceIsJudged(t *testing.T) {
+	const name = "v1.example.com"
+	debts := &bill{changed: make(chan struct{})}
+	h := newHouse(t, nil, func(_ *house, cfg *Config, _ *transport.Options) { cfg.Debts = debts })
+	b := h.serve("server")
+	h.add(external("server"))
+	h.run()
+	<-h.Ready()
+	debts.say("paying: objects of namespace a") // nobody in the table owes it
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.is(name, "False", CleanupDebt)
+	debts.say("")
+	h.is(name, "True", passed)
+}
+
 // Somebody who waits for a backend does not wait until its turn in the rounds comes.
 func TestProbeSoon(t *testing.T) {
 	h := newHouse(t, []runtime.Object{external("server")})

@@ -158,7 +158,7 @@ func (c *Controller) judge(name string, e *entry) bool {
 		e.evidence.heard, e.evidence.url = m.history(e.groupVersion()), m.url(e.groupVersion())
 	}
 	e.evidence.wrongAnnotations, e.evidence.documentTrouble = e.complaints, c.troubles.get(name)
-	e.evidence.debt = c.debtOf(name)
+	e.evidence.debt = c.judgedDebtOf(name)
 	if wait := e.evidence.nextChange(now); wait > 0 {
 		c.queue.AddAfter(event{apiService: name}, wait)
 	}

@@ -21,6 +21,20 @@ func (t *troubles) get(name string) string {
 	return t.of[name]
 }
 
+// note is that text is said of name. Empty: nothing is.
+func (t *troubles) note(name, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case text == "":
+		delete(t.of, name)
+	case t.of == nil:
+		t.of = map[string]string{name: text}
+	default:
+		t.of[name] = text
+	}
+}
+
 // replace returns the names of which something else is said now.
 func (t *troubles) replace(now map[string]string) []string {
 	t.mu.Lock()
