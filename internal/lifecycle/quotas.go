@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,10 +27,18 @@ import (
 const (
 	// DefaultQuotaSync is kube-controller-manager's --resource-quota-sync-period.
 	DefaultQuotaSync = 5 * time.Minute
-	// quotaSettle is how long a quota has to stand still before it is counted anew. Admission charges before the object is
-	// written: who counts in between would find room that is taken.
-	quotaSettle  = time.Second
-	quotaWorkers = 5
+	// quotaInFlight is how long after its charge a write is taken to be on its way to storage. Admission charges before the
+	// object is written: a count in between does not find it, and must not give its room away.
+	quotaInFlight = time.Second
+	// quotaGap is the least time between two counts of one quota, and quotaRest how many times as long as the last count
+	// took that is at the least: what a namespace counts costs what is in it.
+	quotaGap  = 250 * time.Millisecond
+	quotaRest = 3
+	// quotaConflicts is how often a count is written again because somebody was charged meanwhile, and quotaCatchUp how
+	// long each time waits for that charge to be seen.
+	quotaConflicts = 100
+	quotaCatchUp   = time.Second
+	quotaWorkers   = 5
 )
 
 // Quotas is what the status of quotas is made of.
@@ -57,19 +66,13 @@ type quotaStatus struct {
 	queue    workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	limits   chan struct{} // what is limited may have changed
 
-	mu   sync.Mutex // guards seen
-	seen map[types.NamespacedName]still
-}
-
-// still is since when a quota has been as it is.
-type still struct {
-	version string
-	since   time.Time
+	mu       sync.Mutex // guards observed
+	observed map[types.NamespacedName]*observedQuota
 }
 
 func newQuotaStatus(cfg Config, log *zap.Logger) *quotaStatus {
 	q := &quotaStatus{Quotas: cfg.Quotas, client: cfg.Client, election: cfg.Leads, log: log,
-		limits: make(chan struct{}, 1), seen: map[types.NamespacedName]still{}}
+		limits: make(chan struct{}, 1), observed: map[types.NamespacedName]*observedQuota{}}
 	if q.Sync <= 0 {
 		q.Sync = DefaultQuotaSync
 	}
@@ -90,13 +93,17 @@ func (s *quotaStatus) run(ctx context.Context) error {
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(q any) {
 			s.relimit()
+			s.observe(q.(*corev1.ResourceQuota))
 			s.enqueue(q)
 		},
 		UpdateFunc: func(old, now any) {
 			if !apiequality.Semantic.DeepEqual(old.(*corev1.ResourceQuota).Spec, now.(*corev1.ResourceQuota).Spec) {
 				s.relimit()
+				s.enqueue(now)
 			}
-			s.enqueue(now)
+			if s.observe(now.(*corev1.ResourceQuota)) {
+				s.queue.AddAfter(keyOf(now), quotaInFlight) // what was charged for may fail, and then is not written
+			}
 		},
 		DeleteFunc: s.forget,
 	})
@@ -150,7 +157,11 @@ func (s *quotaStatus) forget(obj any) {
 	s.relimit()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.seen, keyOf(obj))
+	key := keyOf(obj)
+	if o := s.observed[key]; o != nil {
+		close(o.changed)
+	}
+	delete(s.observed, key)
 }
 
 // enqueueAll is for a namespace in which something has gone.
@@ -214,57 +225,81 @@ func (s *quotaStatus) next(ctx context.Context) bool {
 	return true
 }
 
-// reconcile counts a quota that has stood still, and one whose limits are new at once.
+// reconcile counts what a quota limits, and writes that into its status. It never lowers the status below the count and
+// what was charged within quotaInFlight before the count or since: those writes may still come.
 func (s *quotaStatus) reconcile(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
-	all := s.client.CoreV1().ResourceQuotas(key.Namespace)
-	q, err := all.Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return 0, nil
+	q, early := s.begin(key)
+	if q == nil || early > 0 {
+		return early, nil
 	}
-	if err != nil {
-		return 0, err
-	}
-	stood := s.stood(key, q.ResourceVersion)
-	fresh := !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) || q.Status.Used == nil
-	if stood < quotaSettle && !fresh {
-		return quotaSettle - stood, nil
-	}
-	used, err := s.Measure(ctx, q)
-	next := q.DeepCopy()
-	next.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: corev1.ResourceList{}}
-	for name := range q.Spec.Hard {
-		before, counted := q.Status.Used[name]
-		now, measured := used[name]
+	began := time.Now()
+	used, failed := s.Measure(ctx, q)
+	took := time.Since(began)
+	defer func() { s.end(key, took) }()
+	for range quotaConflicts {
+		now, charged, changed := s.current(key, began.Add(-quotaInFlight))
+		if now == nil || now.UID != q.UID {
+			return 0, failed // gone; and one of the same name that is new is counted by itself
+		}
+		next := now.DeepCopy()
+		next.Status = corev1.ResourceQuotaStatus{Hard: now.Spec.Hard.DeepCopy(), Used: corev1.ResourceList{}}
+		for name := range now.Spec.Hard {
+			before, known := now.Status.Used[name]
+			measured, ok := used[name]
+			switch {
+			case ok && known:
+				next.Status.Used[name] = lowered(before, measured, charged[name])
+			case ok:
+				next.Status.Used[name] = measured
+			case known:
+				next.Status.Used[name] = before // what cannot be asked stays
+			}
+		}
+		if len(charged) > 0 || now.Status.Used == nil {
+			again = quotaInFlight // by then it is known which of those writes came
+		}
+		if apiequality.Semantic.DeepEqual(next.Status, now.Status) {
+			return again, failed
+		}
+		_, err := s.client.CoreV1().ResourceQuotas(key.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		switch {
-		case measured && counted && stood < quotaSettle && before.Cmp(now) > 0, !measured && counted:
-			next.Status.Used[name] = before // not lower until it has stood still; and what cannot be asked stays
-		case measured:
-			next.Status.Used[name] = now
+		case err == nil:
+			return again, failed
+		case apierrors.IsNotFound(err):
+			return 0, failed
+		case !apierrors.IsConflict(err):
+			return 0, errors.Join(failed, err)
+		}
+		if !waitFor(ctx, changed, quotaCatchUp) {
+			break
 		}
 	}
-	if stood < quotaSettle {
-		again = quotaSettle - stood
-	}
-	if apiequality.Semantic.DeepEqual(next.Status, q.Status) {
-		return again, err
-	}
-	if _, failed := all.UpdateStatus(ctx, next, metav1.UpdateOptions{}); failed != nil {
-		if apierrors.IsConflict(failed) {
-			return quotaSettle, err // somebody was charged meanwhile
-		}
-		return 0, errors.Join(err, ignoring(failed, apierrors.IsNotFound))
-	}
-	return again, err
+	return quotaGap, failed
 }
 
-// stood is how long a quota has been at a version.
-func (s *quotaStatus) stood(key types.NamespacedName, version string) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	if was := s.seen[key]; was.version == version {
-		return now.Sub(was.since)
+// lowered is what the status of one limit becomes: what was measured and what was charged lately, but no more than the
+// status says, unless more was measured.
+func lowered(before, measured, charged resource.Quantity) resource.Quantity {
+	atMost := measured.DeepCopy()
+	atMost.Add(charged)
+	switch {
+	case measured.Cmp(before) >= 0:
+		return measured
+	case atMost.Cmp(before) >= 0:
+		return before
 	}
-	s.seen[key] = still{version, now}
-	return 0
+	return atMost
+}
+
+// waitFor reports whether c was closed within a time, and before ctx ended.
+func waitFor(ctx context.Context, c <-chan struct{}, within time.Duration) bool {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
 }
