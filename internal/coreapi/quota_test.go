@@ -22,13 +22,22 @@ import (
 	"portico.dev/internal/coreapi/quota"
 )
 
-func withQuota(c *Config) {
-	c.Admission.Plugins = []admission.Plugin{{
-		Name: "ResourceQuota", Default: true,
-		New: func(d admission.Deps, _ io.Reader) (library.Interface, error) {
-			return quota.New(d.Informers.Core().V1().ResourceQuotas().Lister(), d.Client), nil
-		},
-	}}
+func withQuota(c *Config) { withLimited("")(c) }
+
+// withLimited has quotas with a configuration.
+func withLimited(config string) func(*Config) {
+	return func(c *Config) {
+		c.Admission.Plugins = []admission.Plugin{{
+			Name: "ResourceQuota", Default: true,
+			New: func(d admission.Deps, _ io.Reader) (library.Interface, error) {
+				limited, err := quota.LimitedResources(nil)
+				if config != "" {
+					limited, err = quota.LimitedResources(strings.NewReader(config))
+				}
+				return quota.New(d.Informers.Core().V1().ResourceQuotas().Lister(), d.Client, limited), err
+			},
+		}}
+	}
 }
 
 func limits(pairs ...string) corev1.ResourceList {
@@ -140,4 +149,59 @@ func TestOneOfTwoQuotasRefuses(t *testing.T) {
 	if used := q.Status.Used["configmaps"]; used.Value() != 1 {
 		t.Errorf("the other was charged for %s", used.String())
 	}
+}
+
+// What the configuration limits is refused where no quota covers it, and counted where one does.
+func TestLimitedResourcesNeedAQuota(t *testing.T) {
+	h := start(t, withLimited(`
+apiVersion: apiserver.config.k8s.io/v1
+kind: ResourceQuotaConfiguration
+limitedResources:
+- resource: configmaps
+  matchContains: [count/configmaps]
+- resource: pods
+  matchScopes: [{scopeName: PriorityClass, operator: In, values: [precious]}]
+`))
+	client := h.typed(t, admin)
+	namespace(t, client, "default")
+	configMap := func(name string) error {
+		_, err := client.CoreV1().ConfigMaps("default").Create(within(t), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		return err
+	}
+	pod := func(name, class string) error {
+		_, err := client.CoreV1().Pods("default").Create(within(t), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.PodSpec{PriorityClassName: class, Containers: []corev1.Container{{Name: "a", Image: "example.com/a"}}},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	mustSay := func(err error, want string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; wanted %q", err, want)
+		}
+	}
+	if err := pod("plain", ""); err != nil {
+		t.Errorf("what is not limited: %v", err)
+	}
+	mustSay(configMap("a"), `configmaps "a" is forbidden: insufficient quota to consume: count/configmaps`)
+	mustSay(pod("a", "precious"), "insufficient quota to match these scopes: [{PriorityClass In [precious]}]")
+
+	// The quota that covers it need not be in any cache yet.
+	hard := limits("count/configmaps", "1")
+	q, err := client.CoreV1().ResourceQuotas("default").Create(within(t), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: limits("count/configmaps", "0")}
+	if _, err := client.CoreV1().ResourceQuotas("default").UpdateStatus(within(t), q, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := configMap("a"); err != nil {
+		t.Errorf("covered by a quota that is new: %v", err)
+	}
+	mustSay(configMap("b"), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=1, limited: count/configmaps=1")
+	mustSay(pod("a", "precious"), "insufficient quota to match these scopes")
 }

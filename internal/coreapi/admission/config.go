@@ -61,7 +61,8 @@ func (c Config) known() sets.Set[string] {
 	return names
 }
 
-// Validate reports names that nothing goes by, and a file that cannot be read. bad is told the flag.
+// Validate reports names that nothing goes by, a file that cannot be read, and configurations of plugins that are wrong or that
+// no plugin would use. bad is told the flag.
 func (c Config) Validate(bad func(flag, format string, args ...any)) {
 	known := c.known()
 	list := strings.Join(sets.List(known), ", ")
@@ -112,21 +113,36 @@ func (c Config) read() (configurations, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.File, err)
 	}
-	known, all := c.known(), configurations{}
+	all := configurations{}
 	for _, p := range config.Plugins {
-		switch {
-		case !known.Has(p.Name) && !absent.Has(p.Name):
-			return nil, fmt.Errorf("%s: there is no plugin %q; choose from %s", c.File, p.Name, strings.Join(sets.List(known), ", "))
-		case p.Configuration != nil:
+		at := slices.IndexFunc(c.Plugins, func(known Plugin) bool { return known.Name == p.Name })
+		configured := p.Configuration != nil || p.Path != ""
+		_, twice := all[p.Name]
+		switch list := strings.Join(sets.List(c.known()), ", "); {
+		case at < 0 && !absent.Has(p.Name):
+			return nil, fmt.Errorf("%s: there is no plugin %q; choose from %s", c.File, p.Name, list)
+		case !configured:
+			continue
+		case at < 0:
+			return nil, fmt.Errorf("%s: %s is a plugin of kube-apiserver that this server does not have; remove its configuration", c.File, p.Name)
+		case c.Plugins[at].Check == nil:
+			return nil, fmt.Errorf("%s: %s takes no configuration; remove it", c.File, p.Name)
+		case twice:
+			return nil, fmt.Errorf("%s: %s is configured twice; remove one", c.File, p.Name)
+		}
+		from := c.File
+		if p.Configuration != nil {
 			all[p.Name] = p.Configuration.Raw
-		case p.Path != "":
-			path := p.Path
-			if !filepath.IsAbs(path) {
-				path = filepath.Join(filepath.Dir(c.File), path)
+		} else {
+			if from = p.Path; !filepath.IsAbs(from) {
+				from = filepath.Join(filepath.Dir(c.File), from)
 			}
-			if all[p.Name], err = readFile(path); err != nil {
+			if all[p.Name], err = readFile(from); err != nil {
 				return nil, fmt.Errorf("configuration of %s: %w", p.Name, err)
 			}
+		}
+		if err := c.Plugins[at].Check(bytes.NewReader(all[p.Name])); err != nil {
+			return nil, fmt.Errorf("configuration of %s in %s: %w", p.Name, from, err)
 		}
 	}
 	return all, nil

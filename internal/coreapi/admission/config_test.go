@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,7 +12,14 @@ import (
 )
 
 func table() []Plugin {
-	return []Plugin{{Name: "First", Default: true}, {Name: "Second"}, {Name: "Third", Default: true}}
+	check := func(config io.Reader) error {
+		text, err := io.ReadAll(config)
+		if err == nil && strings.Contains(string(text), "wrong") {
+			err = errors.New("here: no good")
+		}
+		return err
+	}
+	return []Plugin{{Name: "First", Default: true, Check: check}, {Name: "Second", Check: check}, {Name: "Third", Default: true}}
 }
 
 func TestWhichPluginsAreOn(t *testing.T) {
@@ -59,7 +67,18 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		"a field that is not there":  {Config{File: file("strict", head+"plugin: []\n")}, `unknown field "plugin"`},
 		"of an unknown plugin":       {Config{File: file("unknown", head+"plugins: [{name: Fourth, path: x}]\n")}, `there is no plugin "Fourth"`},
 		"with a path to nothing":     {Config{File: file("dangling", head+"plugins: [{name: First, path: x}]\n")}, "configuration of First: open " + filepath.Join(dir, "x")},
-		"too large a file":           {Config{File: file("large", strings.Repeat("#", maxConfigBytes+1))}, "more than 1048576 bytes"},
+		"a wrong one here": {Config{File: file("inline", head+"plugins: [{name: First, configuration: {wrong: 1}}]\n")},
+			"configuration of First in " + filepath.Join(dir, "inline") + ": here: no good"},
+		"a wrong one elsewhere": {Config{File: file("outline", head+"plugins: [{name: Second, path: "+file("wrong", "wrong")+"}]\n")},
+			"configuration of Second in " + filepath.Join(dir, "wrong") + ": here: no good"},
+		"of a plugin that takes none": {Config{File: file("idle", head+"plugins: [{name: Third, configuration: {a: 1}}]\n")},
+			"Third takes no configuration; remove it"},
+		"of one that only upstream has": {Config{File: file("absent", head+"plugins: [{name: EventRateLimit, path: limits}]\n")},
+			"EventRateLimit is a plugin of kube-apiserver that this server does not have; remove its configuration"},
+		"one plugin twice": {Config{File: file("twice", head+"plugins: [{name: First, configuration: {a: 1}}, {name: First, configuration: {a: 2}}]\n")},
+			"First is configured twice; remove one"},
+		"a name without a configuration": {Config{File: file("bare", head+"plugins: [{name: Third}, {name: EventRateLimit}]\n")}, ""},
+		"too large a file":               {Config{File: file("large", strings.Repeat("#", maxConfigBytes+1))}, "more than 1048576 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.config.Plugins = table()

@@ -25,6 +25,8 @@ type Plugin struct {
 	Default bool
 	// Foreign plugins ask webhooks or policies, which the founding of the house does not wait for.
 	Foreign bool
+	// Check says what is wrong with its part of the admission control configuration. Nil: it takes none.
+	Check func(config io.Reader) error
 	// New makes it. config is its part of the admission control configuration, nil when there is none.
 	New func(d Deps, config io.Reader) (admission.Interface, error)
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	limits "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
 	quota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -24,14 +25,17 @@ type Admission struct {
 	*admission.Handler
 	quotas corelisters.ResourceQuotaLister
 	client kubernetes.Interface
-	turns  *turns
+	// limited is what may be used only where a quota covers it.
+	limited []limits.LimitedResource
+	turns   *turns
 }
 
 var _ admission.ValidationInterface = (*Admission)(nil)
 
-// New enforces the quotas that lister knows. client reads and writes them past any cache.
-func New(lister corelisters.ResourceQuotaLister, client kubernetes.Interface) *Admission {
-	return &Admission{admission.NewHandler(admission.Create, admission.Update), lister, client, newTurns()}
+// New enforces the quotas that lister knows. client reads and writes them past any cache. Of what is limited nothing may be
+// used where no quota covers it.
+func New(lister corelisters.ResourceQuotaLister, client kubernetes.Interface, limited []limits.LimitedResource) *Admission {
+	return &Admission{admission.NewHandler(admission.Create, admission.Update), lister, client, limited, newTurns()}
 }
 
 // Validate charges every quota of the namespace for what the request adds, or refuses the request and charges none.
@@ -47,6 +51,14 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 	known, err := p.quotas.ResourceQuotas(a.GetNamespace()).List(labels.Everything())
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("list resourcequotas: %w", err))
+	}
+	if p.covered(known, a, evaluator) != nil {
+		if known, err = p.current(ctx, a.GetNamespace()); err != nil { // the cache may not know yet of a quota that is new
+			return err
+		}
+		if err := p.covered(known, a, evaluator); err != nil {
+			return err
+		}
 	}
 	// Always in one order, so that of two requests that need the last of two quotas one gets both.
 	slices.SortFunc(known, func(a, b *corev1.ResourceQuota) int {
@@ -67,6 +79,19 @@ func (p *Admission) Validate(ctx context.Context, a admission.Attributes, _ admi
 		}
 	}
 	return nil
+}
+
+// current reads the quotas of a namespace past the cache.
+func (p *Admission) current(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
+	list, err := p.client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("list resourcequotas: %w", err))
+	}
+	all := make([]*corev1.ResourceQuota, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return all, nil
 }
 
 // charge is what a request was charged for in one quota.

@@ -151,18 +151,19 @@ func scopeSelector(s *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorLis
 	var errs field.ErrorList
 	scopes := sets.New[corev1.ResourceQuotaScope]()
 	for _, r := range s.ScopeSelector.MatchExpressions {
-		if !knownScope(r.ScopeName) {
-			errs = append(errs, field.Invalid(path.Child("scopeName"), r.ScopeName, "unsupported scope"))
-		}
+		errs = append(errs, ScopeRequirement(&r, path)...)
 		errs = append(errs, outOfScope(s, r.ScopeName, path, s.ScopeSelector)...)
-		errs = append(errs, scopeRequirement(&r, path)...)
 		scopes.Insert(r.ScopeName)
 	}
 	return append(errs, conflictingScopes(scopes, path, s.Scopes)...)
 }
 
-func scopeRequirement(r *corev1.ScopedResourceSelectorRequirement, path *field.Path) field.ErrorList {
+// ScopeRequirement is what is wrong with one expression about scopes.
+func ScopeRequirement(r *corev1.ScopedResourceSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
+	if !knownScope(r.ScopeName) {
+		errs = append(errs, field.Invalid(path.Child("scopeName"), r.ScopeName, "unsupported scope"))
+	}
 	switch r.ScopeName {
 	case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
 		corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeCrossNamespacePodAffinity:

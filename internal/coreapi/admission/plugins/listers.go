@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,9 +114,17 @@ func ingressClass(d admission.Deps) library.Interface {
 	return p
 }
 
-func resourceQuota(d admission.Deps, _ io.Reader) (library.Interface, error) {
+func resourceQuota(d admission.Deps, config io.Reader) (library.Interface, error) {
+	limited, err := quota.LimitedResources(config)
+	if err != nil {
+		return nil, err
+	}
 	if !d.Served(corev1.SchemeGroupVersion.WithResource("resourcequotas")) {
+		if len(limited) > 0 {
+			return nil, errors.New("limitedResources refuse whatever no resource quota covers, and resourcequotas are not served here; " +
+				"serve them (--runtime-config), or remove limitedResources")
+		}
 		return nil, nil
 	}
-	return quota.New(d.Informers.Core().V1().ResourceQuotas().Lister(), d.Client), nil
+	return quota.New(d.Informers.Core().V1().ResourceQuotas().Lister(), d.Client, limited), nil
 }

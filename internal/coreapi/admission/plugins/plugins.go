@@ -2,12 +2,16 @@
 package plugins
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	library "k8s.io/apiserver/pkg/admission"
+	policyconfig "k8s.io/apiserver/pkg/admission/plugin/policy/config"
 	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	webhookconfig "k8s.io/apiserver/pkg/admission/plugin/webhook/config"
 	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 
@@ -16,7 +20,9 @@ import (
 	"portico.dev/internal/coreapi/admission/lifecycle"
 	"portico.dev/internal/coreapi/admission/nodes"
 	"portico.dev/internal/coreapi/admission/owners"
+	"portico.dev/internal/coreapi/admission/podsecurity"
 	"portico.dev/internal/coreapi/admission/tolerations"
+	"portico.dev/internal/coreapi/quota"
 )
 
 // All returns the table, in upstream's order: webhooks and policies see what every plugin before them made of an object,
@@ -27,7 +33,7 @@ func All() []admission.Plugin {
 		{Name: "LimitRanger", Default: true, New: plain(limitRanger)},
 		{Name: "ServiceAccount", Default: true, New: plain(serviceAccount)},
 		{Name: "TaintNodesByCondition", Default: true, New: plain(func(admission.Deps) library.Interface { return nodes.Taint{} })},
-		{Name: "PodSecurity", Default: true, New: podSecurity},
+		{Name: "PodSecurity", Default: true, Check: podsecurity.Check, New: podSecurity},
 		{Name: "Priority", Default: true, New: plain(podPriority)},
 		{Name: "DefaultTolerationSeconds", Default: true, New: plain(func(admission.Deps) library.Interface {
 			return tolerations.Plugin{}
@@ -53,11 +59,15 @@ func All() []admission.Plugin {
 		{Name: "DefaultIngressClass", Default: true, New: plain(ingressClass)},
 		{Name: "PodTopologyLabels", Default: true, New: plain(podTopology)},
 		{Name: "PodResizeValidator", Default: true, New: plain(podResize)},
-		{Name: "MutatingAdmissionPolicy", Default: true, Foreign: true, New: ifServed("mutatingadmissionpolicies", mutatingPolicy)},
-		{Name: "MutatingAdmissionWebhook", Default: true, Foreign: true, New: ifServed("mutatingwebhookconfigurations", mutatingWebhook)},
-		{Name: "ValidatingAdmissionPolicy", Default: true, Foreign: true, New: ifServed("validatingadmissionpolicies", validatingPolicy)},
-		{Name: "ValidatingAdmissionWebhook", Default: true, Foreign: true, New: ifServed("validatingwebhookconfigurations", validatingWebhook)},
-		{Name: "ResourceQuota", Default: true, New: resourceQuota},
+		{Name: "MutatingAdmissionPolicy", Default: true, Foreign: true, Check: made(staticMutating, mutatingPolicy),
+			New: ifServed("mutatingadmissionpolicies", mutatingPolicy)},
+		{Name: "MutatingAdmissionWebhook", Default: true, Foreign: true, Check: made(staticWebhooks, mutatingWebhook),
+			New: ifServed("mutatingwebhookconfigurations", mutatingWebhook)},
+		{Name: "ValidatingAdmissionPolicy", Default: true, Foreign: true, Check: made(staticValidating, validatingPolicy),
+			New: ifServed("validatingadmissionpolicies", validatingPolicy)},
+		{Name: "ValidatingAdmissionWebhook", Default: true, Foreign: true, Check: made(staticWebhooks, validatingWebhook),
+			New: ifServed("validatingwebhookconfigurations", validatingWebhook)},
+		{Name: "ResourceQuota", Default: true, Check: quota.CheckConfiguration, New: resourceQuota},
 	}
 }
 
@@ -74,6 +84,50 @@ func namespaceLifecycle() admission.Plugin {
 // plain is for a plugin that takes no configuration and cannot fail.
 func plain(f func(admission.Deps) library.Interface) func(admission.Deps, io.Reader) (library.Interface, error) {
 	return func(d admission.Deps, _ io.Reader) (library.Interface, error) { return f(d), nil }
+}
+
+// made checks a configuration by making a plugin of it, which nobody starts. static finds the directory of manifests in it:
+// those are not read here, and whoever relies on them must be told.
+func made(static func(io.Reader) (string, error), f func(io.Reader) (library.Interface, error)) func(io.Reader) error {
+	return func(config io.Reader) error {
+		data, err := io.ReadAll(config)
+		if err != nil {
+			return err
+		}
+		dir, err := static(bytes.NewReader(data))
+		if err != nil {
+			return err
+		}
+		if dir != "" {
+			return fmt.Errorf("staticManifestsDir %s: this server takes policies and webhooks from its API only; remove the field", dir)
+		}
+		_, err = f(bytes.NewReader(data))
+		return err
+	}
+}
+
+func staticWebhooks(config io.Reader) (string, error) {
+	c, err := webhookconfig.LoadConfig(config)
+	if err != nil {
+		return "", err
+	}
+	return c.StaticManifestsDir, nil
+}
+
+func staticValidating(config io.Reader) (string, error) {
+	c, err := policyconfig.LoadValidatingConfig(config)
+	if err != nil {
+		return "", err
+	}
+	return c.StaticManifestsDir, nil
+}
+
+func staticMutating(config io.Reader) (string, error) {
+	c, err := policyconfig.LoadMutatingConfig(config)
+	if err != nil {
+		return "", err
+	}
+	return c.StaticManifestsDir, nil
 }
 
 // ifServed makes a plugin of the library's, which take what they need by its initializers, unless what it goes by is

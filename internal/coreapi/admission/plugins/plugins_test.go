@@ -1,6 +1,9 @@
 package plugins
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -48,5 +51,52 @@ func TestEveryPluginOfUpstreamHasAnAnswer(t *testing.T) {
 		if strings.Contains(complaint, "there is no plugin") {
 			t.Errorf("nothing is known of %s", name)
 		}
+	}
+}
+
+// A mistake in the configuration of a plugin is named before anything starts, and so is a configuration that no plugin uses.
+func TestMistakesInConfigurationsOfPlugins(t *testing.T) {
+	const limited = "{apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: "
+	for name, c := range map[string]struct{ plugin, config, want string }{
+		"quotas":                      {"ResourceQuota", limited + "[{resource: pods, matchContains: [cpu]}]}", ""},
+		"quotas without a resource":   {"ResourceQuota", limited + "[{matchContains: [cpu]}]}", "limitedResources[0].resource: Required value"},
+		"quotas with another field":   {"ResourceQuota", limited + "[{resource: pods, matchContain: [cpu]}]}", `unknown field "limitedResources[0].matchContain"`},
+		"quotas of another kind":      {"ResourceQuota", "{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration}", `no kind "WebhookAdmissionConfiguration" is registered`},
+		"quotas of nothing":           {"ResourceQuota", limited + "[{resource: pods}]}", "limitedResources[0]: Required value: matchContains or matchScopes"},
+		"quotas of what never counts": {"ResourceQuota", limited + "[{resource: events, matchContains: [count]}]}", `limitedResources[0].resource: Invalid value: "events": is not counted by quotas`},
+		"quotas in an odd operator": {"ResourceQuota", limited + "[{resource: pods, matchScopes: [{scopeName: PriorityClass, operator: in, values: [a]}]}]}",
+			`limitedResources[0].matchScopes[0].operator: Invalid value: "in": not a valid selector operator`},
+		"quotas in an odd scope": {"ResourceQuota", limited + "[{resource: pods, matchScopes: [{scopeName: Priority, operator: Exists}]}]}",
+			`limitedResources[0].matchScopes[0].scopeName: Invalid value: "Priority": unsupported scope`},
+		"quotas with scopes of what has none": {"ResourceQuota", limited + "[{resource: services, matchScopes: [{scopeName: PriorityClass, operator: Exists}]}]}",
+			`limitedResources[0].matchScopes: Invalid value: "services": only pods and persistentvolumeclaims have scopes`},
+		"pod security": {"PodSecurity", "{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: baselin}}",
+			`defaults.enforce: Invalid value: "baselin"`},
+		"webhooks": {"MutatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: hooks.kubeconfig}",
+			"kubeConfigFile: Invalid value: \"hooks.kubeconfig\": must be an absolute file path"},
+		"webhooks without the file": {"ValidatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: /not/there}",
+			"/not/there"},
+		"policies":    {"ValidatingAdmissionPolicy", "{apiVersion: apiserver.config.k8s.io/v1, kind: Policies}", `no kind "Policies" is registered`},
+		"policies in files": {"MutatingAdmissionPolicy", "{apiVersion: apiserver.config.k8s.io/v1, kind: MutatingAdmissionPolicyConfiguration, staticManifestsDir: /tmp}",
+			"staticManifestsDir /tmp: this server takes policies and webhooks from its API only"},
+		"nobody's":    {"LimitRanger", "{a: 1}", "LimitRanger takes no configuration; remove it"},
+		"not to have": {"EventRateLimit", "{a: 1}", "EventRateLimit is a plugin of kube-apiserver that this server does not have"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "admission.yaml")
+			text := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n- name: " + c.plugin + "\n  configuration: " + c.config + "\n"
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var said []string
+			admission.Config{Plugins: All(), File: file}.Validate(func(flag, format string, args ...any) {
+				said = append(said, "--"+flag+": "+fmt.Sprintf(format, args...))
+			})
+			got := strings.Join(said, "\n")
+			if (c.want == "") != (got == "") || !strings.Contains(got, c.want) ||
+				got != "" && !strings.Contains(got, c.plugin) {
+				t.Errorf("%q; wanted %q of %s", got, c.want, c.plugin)
+			}
+		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	podsecurity "k8s.io/pod-security-admission/admission"
 	"k8s.io/pod-security-admission/admission/api/load"
+	"k8s.io/pod-security-admission/admission/api/validation"
 	"k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/metrics"
 	"k8s.io/pod-security-admission/policy"
@@ -55,6 +56,15 @@ func New(config io.Reader, namespace func(ctx context.Context, name string) (*co
 		return Plugin{}, err
 	}
 	return Plugin{decide}, nil
+}
+
+// Check says what is wrong with a PodSecurityConfiguration.
+func Check(config io.Reader) error {
+	read, err := load.LoadFromReader(config)
+	if err != nil {
+		return err
+	}
+	return validation.ValidatePodSecurityConfiguration(read).ToAggregate()
 }
 
 // recorder counts under upstream's names, where the library keeps its own counts. That registry is one for the process:

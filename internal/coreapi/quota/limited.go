@@ -1,0 +1,85 @@
+package quota
+
+import (
+	"io"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	limits "k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota/apis/resourcequota/validation"
+	quota "k8s.io/apiserver/pkg/quota/v1"
+
+	"portico.dev/internal/coreapi/validate"
+)
+
+// LimitedResources reads a ResourceQuotaConfiguration: what may be used only where a quota covers it. Nil: nothing.
+func LimitedResources(config io.Reader) ([]limits.LimitedResource, error) {
+	read, err := resourcequota.LoadConfiguration(config)
+	if err != nil {
+		return nil, err
+	}
+	errs := validation.ValidateConfiguration(read)
+	for i, l := range read.LimitedResources {
+		errs = append(errs, limitedResource(l, field.NewPath("limitedResources").Index(i))...)
+	}
+	return read.LimitedResources, errs.ToAggregate()
+}
+
+// CheckConfiguration says what is wrong with a ResourceQuotaConfiguration.
+func CheckConfiguration(config io.Reader) error {
+	_, err := LimitedResources(config)
+	return err
+}
+
+// limitedResource refuses what would limit nothing. The library takes it in silence: an expression that cannot be evaluated
+// lets every request through.
+func limitedResource(l limits.LimitedResource, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	r := schema.GroupResource{Group: l.APIGroup, Resource: l.Resource}
+	if uncounted(r) {
+		errs = append(errs, field.Invalid(path.Child("resource"), r.String(), "is not counted by quotas"))
+	}
+	if len(l.MatchContains) == 0 && len(l.MatchScopes) == 0 {
+		errs = append(errs, field.Required(path, "matchContains or matchScopes; without either nothing is limited"))
+	}
+	scopes := path.Child("matchScopes")
+	if len(l.MatchScopes) > 0 && r != corev1.Resource("pods") && r != corev1.Resource("persistentvolumeclaims") {
+		errs = append(errs, field.Invalid(scopes, r.String(), "only pods and persistentvolumeclaims have scopes"))
+	}
+	for i := range l.MatchScopes {
+		errs = append(errs, validate.ScopeRequirement(&l.MatchScopes[i], scopes.Index(i))...)
+	}
+	return errs
+}
+
+// covered returns an error if a request uses what is limited and is covered by none of the quotas. Whether there is room in
+// them is another question.
+func (p *Admission) covered(quotas []*corev1.ResourceQuota, a admission.Attributes, e quota.Evaluator) error {
+	// The library compares the scopes of all kinds with the object, whatever kind it is of.
+	var ofKind []limits.LimitedResource
+	for _, l := range p.limited {
+		if l.APIGroup == a.GetResource().Group && l.Resource == a.GetResource().Resource {
+			ofKind = append(ofKind, l)
+		}
+	}
+	if len(ofKind) == 0 {
+		return nil
+	}
+	roomy := make([]corev1.ResourceQuota, 0, len(quotas))
+	for _, q := range quotas {
+		q = q.DeepCopy()
+		q.Status.Used = corev1.ResourceList{}
+		for name := range q.Status.Hard {
+			q.Status.Used[name] = resource.Quantity{}
+			q.Status.Hard[name] = *resource.NewQuantity(math.MaxInt64, resource.DecimalSI)
+		}
+		roomy = append(roomy, *q)
+	}
+	_, err := resourcequota.CheckRequest(roomy, a, e, ofKind)
+	return err
+}
