@@ -294,3 +294,55 @@ func TestAClientThatReadsNothingIsCutOff(t *testing.T) {
 		}
 	}
 }
+
+// A header that is too large is answered 431, and nothing else happens. Whoever sends them one after the other has the
+// connection end, as each costs more than a hundred requests and no credential; the library lets it be.
+func TestD15HeadersThatAreTooLargeEndTheConnection(t *testing.T) {
+	s := sides[1].start(t, options{}, &crowd{})
+	other := s.greet(t)
+	p := s.greet(t)
+	large := func() uint32 {
+		id := p.id()
+		block := p.encode(request("GET", "/good")...)
+		for range 70 { // literals, and hence larger than allowed by little
+			p.block.Reset()
+			_ = p.encoder.WriteField(hpack.HeaderField{Name: "x-filler", Value: strings.Repeat("y", 1000), Sensitive: true})
+			block = append(block, p.block.Bytes()...)
+		}
+		p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block[:16_000], EndStream: true}))
+		for block = block[16_000:]; len(block) > 0; block = block[min(len(block), 16_000):] {
+			p.tell(p.WriteContinuation(id, len(block) <= 16_000, block[:min(len(block), 16_000)]))
+		}
+		return id
+	}
+	if a := p.await(large()); a.status() != "431" {
+		t.Fatalf("%+v", a)
+	}
+	if got := p.verdict(); got != "served" {
+		t.Fatalf("after one that was too large, a request is %s", got)
+	}
+	answers := 1
+	for ; answers < 100; answers++ {
+		a := p.await(large())
+		if a.status() == "431" {
+			continue
+		}
+		if a.lost == nil || a.goneAway != "ENHANCE_YOUR_CALM" {
+			t.Errorf("%+v", a)
+		}
+		break
+	}
+	if answers > 30 {
+		t.Errorf("%d headers that are too large were answered", answers)
+	}
+	if got := other.verdict(); got != "served" {
+		t.Errorf("another connection is %s", got)
+	}
+	bomb := s.greet(t)
+	block := append(bomb.encode(request("GET", "/good", "x", strings.Repeat("b", 3900))...), bytes.Repeat([]byte{0xbe}, 10_000)...)
+	id := bomb.id()
+	bomb.tell(bomb.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true}))
+	if a := bomb.await(id); a.lost == nil || a.goneAway != "ENHANCE_YOUR_CALM" {
+		t.Errorf("a bomb: %+v", a)
+	}
+}

@@ -45,7 +45,7 @@ func newBounds(streams int) bounds {
 
 var (
 	errTooManyResets = wire.ConnError{Code: wire.EnhanceYourCalm, Why: "too many streams are reset"}
-	errTooMuchTalk   = wire.ConnError{Code: wire.EnhanceYourCalm, Why: "too many frames that carry nothing"}
+	errTooMuchTalk   = wire.ConnError{Code: wire.EnhanceYourCalm, Why: "too many frames that carry nothing, or headers that are too large"}
 )
 
 func (b *bounds) reset() error {
@@ -54,6 +54,10 @@ func (b *bounds) reset() error {
 	}
 	return errTooManyResets
 }
+
+// costOfOversized has a connection end after ten header blocks that are too large, or a little more than one a second: each costs
+// as much to read as a hundred requests, and no credential.
+const costOfOversized = 1000
 
 func (b *bounds) said(cost int) error {
 	if b.talk.take(cost) {

@@ -32,6 +32,11 @@ func (c *conn) headers(f *wire.Frame) error {
 	if broken, ok := err.(wire.ConnError); ok {
 		return broken
 	}
+	if err == error(wire.ErrBlockTooLarge) {
+		if err := c.bounds.said(costOfOversized); err != nil {
+			return err
+		}
+	}
 	return c.message(f.Stream, end, err)
 }
 

@@ -13,7 +13,8 @@ type Limits struct {
 	Fields int
 }
 
-// Decoder reads header blocks. A block that is too large is read to its end all the same: the table must follow.
+// Decoder reads header blocks. A block that is too large is read to its end all the same, as the table must follow, unless it is
+// so large that the connection had better end.
 type Decoder struct {
 	limits Limits
 	hpack  *hpack.Decoder
@@ -34,15 +35,34 @@ func NewDecoder(l Limits) *Decoder {
 // ErrBlockTooLarge is a header block beyond Limits. It is the message's fault and not the connection's.
 var ErrBlockTooLarge = StreamError{Code: EnhanceYourCalm, Why: "the header block is larger than allowed"}
 
-// Decode calls each for the fields of a whole block. Errors are a ConnError for what does not decode, and otherwise
-// ErrBlockTooLarge, the first error of each, or a StreamError for what no field may be.
+// ErrBlockBomb is a header block that is large beyond any mistake. What is left of it is not read, so that the connection ends.
+var ErrBlockBomb = ConnError{EnhanceYourCalm, "the header block is many times larger than allowed"}
+
+const (
+	// bombAt is how many times Limits a block may be before it is given up.
+	bombAt = 4
+	// decodeAtOnce is how much of a block is read before it is looked at how large it has become. References of a byte each can
+	// stand for a field of 4 KiB.
+	decodeAtOnce = 8 << 10
+)
+
+// Decode calls each for the fields of a whole block. Errors are a ConnError for what does not decode or is ErrBlockBomb, and
+// otherwise ErrBlockTooLarge, the first error of each, or a StreamError for what no field may be.
 func (d *Decoder) Decode(block []byte, each func(name, value string) error) error {
 	d.each, d.bytes, d.fields, d.err = each, 0, 0, nil
-	_, err := d.hpack.Write(block)
+	defer func() { d.each = nil }()
+	var err error
+	for len(block) > 0 && err == nil {
+		n := min(len(block), decodeAtOnce)
+		_, err = d.hpack.Write(block[:n])
+		block = block[n:]
+		if d.bytes > bombAt*d.limits.Bytes || d.fields > bombAt*d.limits.Fields {
+			return ErrBlockBomb
+		}
+	}
 	if err == nil {
 		err = d.hpack.Close()
 	}
-	d.each = nil
 	if err != nil {
 		return ConnError{CompressionError, err.Error()}
 	}
@@ -50,12 +70,10 @@ func (d *Decoder) Decode(block []byte, each func(name, value string) error) erro
 }
 
 func (d *Decoder) emit(f hpack.HeaderField) {
-	if d.err != nil {
-		return
-	}
 	d.bytes += len(f.Name) + len(f.Value) + 32
 	d.fields++
 	switch {
+	case d.err != nil:
 	case d.bytes > d.limits.Bytes || d.fields > d.limits.Fields:
 		d.err = ErrBlockTooLarge
 	case !validName(f.Name):
@@ -104,9 +122,13 @@ func validName(name string) bool {
 type Block struct {
 	limit  int // of its bytes, compressed
 	kept   []byte
+	frames int
 	stream uint32
 	end    bool
 }
+
+// mostFrames is of how many frames a block of limit bytes may be: there are peers that make short ones.
+func mostFrames(limit int) int { return 16 + limit/512 }
 
 // NewBlock takes blocks of up to limit bytes.
 func NewBlock(limit int) *Block { return &Block{limit: limit} }
@@ -129,10 +151,11 @@ func (b *Block) Add(f *Frame) (done []byte, end bool, err error) {
 		if f.Has(FlagEndHeaders) {
 			return p, b.end, nil // nearly always: nothing is copied
 		}
-		b.stream, b.kept = f.Stream, b.kept[:0]
+		b.stream, b.kept, b.frames = f.Stream, b.kept[:0], 0
 	}
+	b.frames++
 	forever := len(p) == 0 && f.Type == Continuation && !f.Has(FlagEndHeaders) // empty ones could come so
-	if forever || len(b.kept)+len(p) > b.limit {
+	if forever || len(b.kept)+len(p) > b.limit || b.frames > mostFrames(b.limit) {
 		return nil, false, ErrBlockFlood
 	}
 	b.kept = append(b.kept, p...)

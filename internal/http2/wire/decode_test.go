@@ -136,8 +136,52 @@ func TestDecoderStopsCallingAtItsLimit(t *testing.T) {
 	block = append(block, bytes.Repeat([]byte{0xbe}, 60_000)...)
 	d := wire.NewDecoder(someLimits)
 	got, err := decode(d, block)
-	if !errors.Is(err, wire.ErrBlockTooLarge) || len(got) != 2 {
+	if !errors.Is(err, wire.ErrBlockBomb) || len(got) != 2 {
 		t.Errorf("%d fields, %v", len(got)/2, err)
+	}
+}
+
+// A block that is too large by little is somebody's mistake: it is read to its end, so that what follows can be read.
+func TestD15BlocksThatAreTooLargeAreReadToTheirEnd(t *testing.T) {
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	d := wire.NewDecoder(someLimits)
+	for i := range 3 * someLimits.Bytes / 1000 {
+		_ = e.WriteField(hpack.HeaderField{Name: "x-filler", Value: strings.Repeat(string(rune('a'+i%20)), 900), Sensitive: true})
+	}
+	_ = e.WriteField(hpack.HeaderField{Name: "x-last", Value: "seen"})
+	if _, err := decode(d, b.Bytes()); !errors.Is(err, wire.ErrBlockTooLarge) {
+		t.Errorf("%v", err)
+	}
+	b.Reset()
+	_ = e.WriteField(hpack.HeaderField{Name: "x-last", Value: "seen"})
+	if got, err := decode(d, b.Bytes()); err != nil || !slices.Equal(got, []string{"x-last", "seen"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// BenchmarkDecodeOversized is what the two kinds of blocks cost that are larger than a server takes.
+func BenchmarkDecodeOversized(b *testing.B) {
+	const limit = 64<<10 + 320
+	var plain bytes.Buffer
+	e := hpack.NewEncoder(&plain)
+	for range 125 {
+		_ = e.WriteField(hpack.HeaderField{Name: "x-filler", Value: strings.Repeat("a", 1300), Sensitive: true})
+	}
+	for name, block := range map[string][]byte{
+		"references of a byte": append(encode("bomb", strings.Repeat("b", 3000)), bytes.Repeat([]byte{0xbe}, 2*limit-4000)...),
+		"references to little": bytes.Repeat([]byte{0x82}, 2*limit),
+		"literals":             plain.Bytes(),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				d := wire.NewDecoder(wire.Limits{Bytes: limit, Fields: limit / 32})
+				if err := d.Decode(block, func(string, string) error { return nil }); err == nil {
+					b.Fatal("it was taken")
+				}
+			}
+		})
 	}
 }
 
