@@ -173,7 +173,8 @@ func dialOurs(t *testing.T, address string) http.RoundTripper {
 	}
 	const every = 50 * time.Millisecond
 	c, err := client.New(ctx, nc, client.Config{
-		MaxHeaderBytes: 64 << 10, Every: every, PingAfter: time.Second, PingTimeout: time.Second, HeaderTimeout: 2 * time.Second,
+		ProtocolTimeout: patience,
+		MaxHeaderBytes:  64 << 10, Every: every, PingAfter: time.Second, PingTimeout: time.Second, HeaderTimeout: 2 * time.Second,
 	})
 	if err != nil {
 		return broken{err}

@@ -197,3 +197,24 @@ func TestTheConnectionsWindowComesBack(t *testing.T) {
 		})
 	}
 }
+
+// A client that reads an answer piece by piece opens its windows many times for each frame, and is no flood.
+func TestD16AClientThatReadsLittleByLittleIsNoFlood(t *testing.T) {
+	onBothSides(t, options{}, download, func(t *testing.T, s *server, _ string) {
+		res, err := s.client(t).Get("https://" + s.address + "/?50000000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		piece := make([]byte, 4<<10)
+		n := 0
+		for err == nil {
+			var m int
+			m, err = res.Body.Read(piece)
+			n += m
+		}
+		if n != 50_000_000 {
+			t.Errorf("%d bytes, then %v", n, err)
+		}
+	})
+}

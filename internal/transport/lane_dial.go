@@ -15,6 +15,9 @@ import (
 // wait would risk a request on a connection that the other side has given up.
 const parkedFor = time.Second
 
+// protocolTimeout is how long a server may take for what the protocol asks of it: an acknowledgement, the rest of a header block.
+const protocolTimeout = 10 * time.Second
+
 // protoHTTP2 is how TLS names HTTP/2.
 const protoHTTP2 = "h2"
 
@@ -104,7 +107,7 @@ func (l *lane) add(tc *tls.Conn) (*conn, error) {
 	c.Conn, err = client.New(ctx, tc, client.Config{
 		MaxHeaderBytes: int(l.options.MaxHeaderBytes),
 		Every:          l.rounds.every, PingAfter: l.options.PingAfter, PingTimeout: l.options.PingTimeout,
-		HeaderTimeout: l.options.HeaderTimeout,
+		HeaderTimeout: l.options.HeaderTimeout, ProtocolTimeout: protocolTimeout,
 		Ended: func() {
 			defer l.wg.Done()
 			l.over(c)

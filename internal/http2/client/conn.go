@@ -23,6 +23,9 @@ type Config struct {
 	PingAfter, PingTimeout time.Duration
 	// HeaderTimeout bounds the time from a request to the headers of its response. It may be exceeded by a quarter.
 	HeaderTimeout time.Duration
+	// ProtocolTimeout is how long the server may take to acknowledge our SETTINGS, and to complete a header block that it has
+	// begun: nothing else can come meanwhile.
+	ProtocolTimeout time.Duration
 	// Ended, if set, is called once, when the connection is closed, on its own goroutine. It must not wait.
 	Ended func()
 }
@@ -53,6 +56,12 @@ type Conn struct {
 	reads   atomic.Uint64 // counts those that brought something
 	full    atomic.Bool   // takes no more; written with mu held
 	ended   atomic.Bool   // likewise
+	// acknowledged is set when the server has acknowledged our SETTINGS; blockSince is the look at which a header block was found
+	// open, and one more, or 0; cancelled counts requests that we gave up, until the reader takes them.
+	acknowledged atomic.Bool
+	blockSince   atomic.Int64
+	cancelled    atomic.Int64
+
 	settled chan struct{} // closed when the server's first SETTINGS came
 	done    chan struct{} // closed when everything is over
 
@@ -104,7 +113,7 @@ func (c *Conn) run() {
 	c.fail(classify(err))
 	force := time.AfterFunc(closeTimeout, c.cut)
 	defer force.Stop()
-	if code, ok := codeOf(err); ok {
+	if code, ok := codeOf(c.why()); ok {
 		_ = c.out.GoAway(0, code, "") // a courtesy
 		c.out.Flushed()
 	}
@@ -148,6 +157,28 @@ func (c *Conn) fail(why *Error) {
 		s.fail(why, noReset)
 	}
 }
+
+// why is why the connection ended.
+func (c *Conn) why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		return nil
+	}
+	return c.err
+}
+
+// Violated is how the server broke the protocol, if that is why the connection ended.
+func (c *Conn) Violated() error {
+	err := c.why()
+	if _, ok := codeOf(err); !ok {
+		return nil
+	}
+	return err
+}
+
+// Window is how much may be sent of bodies on this connection at the moment, and how much that was at the most.
+func (c *Conn) Window() (now, most int64) { return c.out.ConnWindow() }
 
 // Available reports whether the connection takes further requests, if it has streams left.
 func (c *Conn) Available() bool { return !c.full.Load() }

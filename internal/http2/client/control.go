@@ -7,6 +7,11 @@ func (r *reader) window(f *wire.Frame) error {
 		return wire.ConnError{Code: wire.FrameSizeError, Why: "WINDOW_UPDATE of another size"}
 	}
 	increment := wire.Uint31(f.Payload)
+	if r.updates++; r.updates > r.conn.out.Answerable() {
+		if err := r.useless(1); err != nil {
+			return err
+		}
+	}
 	if f.Stream == 0 {
 		if increment == 0 {
 			return protocolError("a window that is opened by nothing")
@@ -18,7 +23,7 @@ func (r *reader) window(f *wire.Frame) error {
 		return err
 	}
 	if s == nil {
-		return r.useless()
+		return nil
 	}
 	if increment == 0 {
 		return wire.StreamError{Stream: f.Stream, Code: wire.ProtocolError, Why: "a window that is opened by nothing"}
@@ -27,13 +32,14 @@ func (r *reader) window(f *wire.Frame) error {
 }
 
 func (r *reader) settings(f *wire.Frame) error {
-	if err := r.useless(); err != nil {
+	if err := r.useless(1 + len(f.Payload)/60); err != nil {
 		return err
 	}
 	if f.Has(wire.FlagAck) {
 		if len(f.Payload) != 0 {
 			return wire.ConnError{Code: wire.FrameSizeError, Why: "an acknowledgement with settings"}
 		}
+		r.conn.acknowledged.Store(true)
 		return nil
 	}
 	c := r.conn
@@ -87,10 +93,7 @@ func (r *reader) ping(f *wire.Frame) error {
 	if len(f.Payload) != 8 {
 		return wire.ConnError{Code: wire.FrameSizeError, Why: "PING of another size"}
 	}
-	if f.Has(wire.FlagAck) {
-		return nil // that something was read is the answer
-	}
-	if err := r.useless(); err != nil {
+	if err := r.useless(1); err != nil || f.Has(wire.FlagAck) { // that something was read is the answer
 		return err
 	}
 	return r.conn.out.Pong(f.Payload)
@@ -100,7 +103,7 @@ func (r *reader) goAway(f *wire.Frame) error {
 	if len(f.Payload) < 8 {
 		return wire.ConnError{Code: wire.FrameSizeError, Why: "GOAWAY that is too short"}
 	}
-	if err := r.useless(); err != nil {
+	if err := r.useless(1); err != nil {
 		return err
 	}
 	r.conn.goAway(wire.Uint31(f.Payload))

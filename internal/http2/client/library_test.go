@@ -18,7 +18,7 @@ import (
 func config() Config {
 	return Config{
 		MaxHeaderBytes: 64 << 10, Every: 10 * time.Millisecond, PingAfter: 20 * time.Millisecond, PingTimeout: 30 * time.Second,
-		HeaderTimeout: 30 * time.Second,
+		HeaderTimeout: 30 * time.Second, ProtocolTimeout: 10 * time.Second,
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 
 // watch is what Look knows from the look before.
 type watch struct {
-	pingAfter, pingFor, late int // looks
+	pingAfter, pingFor, late, protocol int // looks
 
 	seen  uint64 // reads at the last look
 	still int    // looks in a row that found no more
@@ -18,6 +18,7 @@ type watch struct {
 
 func (w *watch) begin(c *Config) {
 	w.pingAfter, w.pingFor, w.late = looks(c.PingAfter, c.Every), looks(c.PingTimeout, c.Every), looks(c.HeaderTimeout, 4*c.Every)
+	w.protocol = looks(c.ProtocolTimeout, c.Every)
 }
 
 func looks(d, every time.Duration) int { return max(1, int((d+every-1)/every)) }
@@ -37,6 +38,9 @@ func (c *Conn) Look(idle bool) {
 	if w.turn++; w.turn >= w.late {
 		w.turn = 0
 		c.tooLate()
+	}
+	if c.late() {
+		return
 	}
 	if now := c.reads.Load(); now != w.seen {
 		w.seen, w.still, w.asked = now, 0, 0
@@ -59,6 +63,29 @@ func (c *Conn) Look(idle bool) {
 	case idle:
 		w.asked = 1
 		_ = c.out.Ping([8]byte{}) // as above; nothing else is on its way, so that there is nothing to wait for
+	}
+}
+
+// late gives the connection up when something is missing that the protocol asks for.
+func (c *Conn) late() bool {
+	now, most := c.looks.Load(), int64(c.watch.protocol)
+	var why wire.ConnError
+	switch began := c.blockSince.Load(); {
+	case began > 0 && now-began >= most:
+		why = wire.ConnError{Code: wire.EnhanceYourCalm, Why: "the header block does not end"}
+	case now > most && !c.acknowledged.Load():
+		why = wire.ConnError{Code: wire.SettingsTimeout, Why: "SETTINGS are not acknowledged"}
+	default:
+		return false
+	}
+	c.fail(&Error{Broken, why})
+	return true
+}
+
+// blockBegan is told, by the reader, of a header block that is not whole.
+func (c *Conn) blockBegan() {
+	if c.blockSince.Load() == 0 {
+		c.blockSince.Store(c.looks.Load() + 1)
 	}
 }
 

@@ -166,6 +166,7 @@ func TestASilentConnectionIsGivenUpAfterLooksAndNotAfterTime(t *testing.T) {
 		}
 	}), func(c *Config) {
 		c.Every, c.PingAfter, c.PingTimeout = 250*time.Millisecond, 500*time.Millisecond, time.Second
+		c.ProtocolTimeout = time.Hour // this server acknowledges nothing
 	})
 	for range 3 { // what is left of the beginning
 		c.Look(false)

@@ -18,20 +18,28 @@ type reader struct {
 	spoke  bool // SETTINGS came
 	list   []wire.Setting
 
-	noise int   // frames since the last look that carried nothing, less what is usual beside those that did
-	look  int64 // which look that was
+	spare   int    // how much that carries nothing may still come
+	look    int64  // the look at which spare was added to
+	updates uint64 // WINDOW_UPDATEs
 }
 
-// maxNoise bounds the frames between two looks that carry nothing: PING, SETTINGS, PRIORITY, empty DATA and what is
-// about streams that are over.
-const maxNoise = 5000
-
-// usual is how many of them may come with each response: windows of a request that was answered before it was read, or
-// DATA of a response that nobody wanted any more.
-const usual = 8
+// What carries nothing is bounded: PING, SETTINGS, acknowledgements, PRIORITY, empty DATA, updates of windows beyond what our
+// DATA explains, what nobody knows, and what is about streams that are over. maxSpare of them may come at once, and
+// sparePerLook with each look, which is a thousand a second.
+const (
+	maxSpare     = 5000
+	sparePerLook = maxSpare / 20
+	// spareOfResponse may come with each response besides: windows of a request that was answered before it was read.
+	spareOfResponse = 8
+	// spareOfCancelled may come for each request that we give up: what was on its way.
+	spareOfCancelled = 64
+	// costOfOversized has a connection end after some header blocks that are too large: they cost as much to read as hundreds of
+	// frames.
+	costOfOversized = 500
+)
 
 func (r *reader) begin(c *Conn) {
-	r.conn, r.in = c, wire.NewReader(r)
+	r.conn, r.in, r.spare = c, wire.NewReader(r), maxSpare
 	r.block = wire.NewBlock(c.config.MaxHeaderBytes)
 	r.inflow = wire.NewInflow(connWindow)
 	r.head.begin(wire.Limits{Bytes: c.config.MaxHeaderBytes, Fields: maxFields})
@@ -138,19 +146,26 @@ func (r *reader) frame(f *wire.Frame) error {
 	case wire.PushPromise:
 		return protocolError("PUSH_PROMISE, which was not allowed")
 	}
-	return r.useless() // PRIORITY, and what does not exist yet
+	return r.useless(1) // PRIORITY, and what does not exist yet
 }
 
 // useless counts a frame that carries nothing. Too many are a flood.
-func (r *reader) useless() error {
+func (r *reader) useless(cost int) error {
 	if now := r.conn.looks.Load(); now != r.look {
-		r.look, r.noise = now, 0
+		r.earn(sparePerLook * int(min(now-r.look, maxSpare)))
+		r.look = now
 	}
-	if r.noise++; r.noise > maxNoise {
+	if r.spare < cost {
+		r.earn(spareOfCancelled * int(min(r.conn.cancelled.Swap(0), maxSpare)))
+	}
+	if r.spare < cost {
 		return wire.ConnError{Code: wire.EnhanceYourCalm, Why: "a flood of frames that carry nothing"}
 	}
+	r.spare -= cost
 	return nil
 }
+
+func (r *reader) earn(n int) { r.spare = min(maxSpare, r.spare+n) }
 
 func (r *reader) data(f *wire.Frame) error {
 	n := len(f.Payload)
@@ -172,7 +187,7 @@ func (r *reader) data(f *wire.Frame) error {
 	}
 	end := f.Has(wire.FlagEndStream)
 	if s == nil || len(p) == 0 && !end {
-		if err := r.useless(); err != nil || s == nil {
+		if err := r.useless(1); err != nil || s == nil {
 			return err
 		}
 	}
@@ -184,9 +199,14 @@ func (r *reader) headers(f *wire.Frame) error {
 		return protocolError("CONTINUATION of nothing")
 	}
 	block, end, err := r.block.Add(f)
-	if err != nil || block == nil {
+	if err != nil {
 		return err
 	}
+	if r.block.Open() != 0 {
+		r.conn.blockBegan()
+		return nil
+	}
+	r.conn.blockSince.Store(0)
 	// A block is read even if nobody wants it: it changes the table.
 	failed := r.head.read(block)
 	if _, fatal := codeOf(failed); fatal {
@@ -196,14 +216,23 @@ func (r *reader) headers(f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
+	if failed == error(wire.ErrBlockTooLarge) {
+		if err := r.useless(costOfOversized); err != nil {
+			return err
+		}
+	}
 	if s == nil {
-		return r.useless()
+		return r.useless(1 + len(block)>>10)
 	}
 	if failed != nil {
 		return onStream(failed, f.Stream)
 	}
-	r.noise = max(0, r.noise-usual)
-	return s.headers(&r.head, end)
+	before := s.heads
+	err = s.headers(&r.head, end)
+	if s.heads && !before {
+		r.earn(spareOfResponse)
+	}
+	return err
 }
 
 func (r *reader) rst(f *wire.Frame) error {
@@ -215,7 +244,7 @@ func (r *reader) rst(f *wire.Frame) error {
 		return err
 	}
 	if s == nil {
-		return r.useless()
+		return r.useless(1)
 	}
 	s.wasReset(wire.Code(wire.Uint32(f.Payload)))
 	return nil

@@ -150,6 +150,7 @@ func (s *stream) fail(why *Error, reset wire.Code) {
 	out := s.conn.out
 	out.Abort(&s.sender, why)
 	if s.id != 0 && reset != noReset {
+		s.conn.cancelled.Add(1)
 		_ = out.Reset(s.id, reset) // the connection's failure is told elsewhere
 	}
 }

@@ -120,12 +120,9 @@ func (c *conn) windowUpdate(f *wire.Frame) error {
 		return broken(wire.FrameSizeError, "a WINDOW_UPDATE that is not 4 bytes")
 	}
 	increment := wire.Uint31(f.Payload)
-	if increment < 1<<10 {
-		// A client may say so of each DATA frame, for its stream and the connection.
-		if c.crumbs++; c.crumbs > 2*c.out.DataFrames() {
-			if err := c.bounds.said(1); err != nil {
-				return err
-			}
+	if c.updates++; c.updates > c.out.Answerable() {
+		if err := c.bounds.said(1); err != nil {
+			return err
 		}
 	}
 	if f.Stream == 0 {

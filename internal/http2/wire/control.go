@@ -130,8 +130,16 @@ func (o *Out) Window(increment uint32) error {
 		return ConnError{FlowControlError, "the connection's window is too large"}
 	}
 	o.window += int64(increment)
+	o.widest = max(o.widest, o.window)
 	o.wakeAll()
 	return nil
+}
+
+// ConnWindow is how much the connection's window lets be sent now, and did at the most.
+func (o *Out) ConnWindow() (now, widest int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.window, o.widest
 }
 
 // StreamWindow counts a WINDOW_UPDATE of a stream.
@@ -172,11 +180,19 @@ func (o *Out) Ended(s *Sender) bool {
 	return s.ended
 }
 
-// DataFrames is how many DATA frames were sent, or are about to be.
-func (o *Out) DataFrames() uint64 {
+// Progress is how many bytes of bodies s has sent, and whether it waits for a window to send more.
+func (o *Out) Progress(s *Sender) (sent int64, blocked bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.datas
+	return s.sent, s.blocked
+}
+
+// Answerable is how many WINDOW_UPDATEs the other side may have sent for the DATA that was, or is about to be: two for each frame,
+// and, for those who read frames piece by piece, one for each KiB. The Go library sends one for each 4 KiB, and for the connection.
+func (o *Out) Answerable() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return 2*o.datas + o.dataBytes>>10
 }
 
 // Abort has everything that s sends, or waits to send, end with why. It reports whether END_STREAM was sent before.

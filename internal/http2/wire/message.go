@@ -140,6 +140,7 @@ func (o *Out) frames(s *Sender, p []byte, end bool) []byte {
 			o.head(Data, flags, s.ID, n)
 			o.put(p[:n]...)
 			o.datas++
+			o.dataBytes += uint64(n)
 		}
 		s.sent += int64(n)
 		o.window -= int64(n)
@@ -168,6 +169,7 @@ func (o *Out) waitWindow(s *Sender) error {
 		return err
 	}
 	o.mu.Lock()
+	s.blocked = true
 	for o.err == nil && s.err == nil && o.allowed(s) <= 0 {
 		if s.wake == nil {
 			s.wake = make(chan struct{}, 1)
@@ -179,6 +181,7 @@ func (o *Out) waitWindow(s *Sender) error {
 		o.mu.Lock()
 		o.unstarve(s)
 	}
+	s.blocked = false
 	return nil // what happened is found by waitRoom
 }
 

@@ -42,12 +42,15 @@ type Out struct {
 	err      error
 	encoder  *Encoder
 	window   int64 // the connection's
+	widest   int64 // it has been
 	initial  int64 // of streams
 	maxFrame int
 	starved  []*Sender // wait for a window
 	datas    uint64    // DATA frames that were appended
-	next     uint32    // the id of the client's next stream
-	late     sync.WaitGroup
+	// dataBytes is how many bytes of bodies were.
+	dataBytes uint64
+	next      uint32 // the id of the client's next stream
+	late      sync.WaitGroup
 
 	crowd atomic.Int32 // see Expect
 }
@@ -55,7 +58,7 @@ type Out struct {
 // NewOut writes to conn. first is the id of the first stream that Open makes, 0 on a server.
 func NewOut(conn io.Writer, first uint32, fail func(error)) *Out {
 	o := &Out{
-		conn: conn, fail: fail, encoder: NewEncoder(), window: InitialWindow, initial: InitialWindow, maxFrame: MaxFrame, next: first,
+		conn: conn, fail: fail, encoder: NewEncoder(), window: InitialWindow, widest: InitialWindow, initial: InitialWindow, maxFrame: MaxFrame, next: first,
 	}
 	o.room.L = &o.mu
 	return o

@@ -39,6 +39,7 @@ type Sender struct {
 	credit  int64 // by WINDOW_UPDATE, beyond the initial window
 	sent    int64
 	waiting bool
+	blocked bool // somebody has more to send than windows let them
 	wake    chan struct{}
 	err     error // why nothing more is sent
 	ended   bool  // END_STREAM was sent
