@@ -47,6 +47,8 @@ func newEndpoint(b *Backend, address string) *endpoint {
 	}
 	e.requests = newLane(e.dialer, o, &b.set.rounds, b.identity, e.dialled)
 	e.probes = newLane(e.dialer, o, &b.set.rounds, b.identity, e.dialled)
+	e.requests.violated = e.brokeProtocol
+	e.probes.violated = e.brokeProtocol
 	e.probes.lost = b.missed
 	e.probes.silence = e.requests.doubt
 	e.requests.asleep = e.probes.awake
@@ -68,6 +70,14 @@ func (e *endpoint) dialled(err error) {
 		e.health.connected()
 		return
 	}
+	if e.requests.ctx.Err() == nil {
+		e.failed(err, true)
+	}
+}
+
+// brokeProtocol is told of a connection that ended because its server broke the protocol, or flooded it: whatever requests
+// there were on it, that counts as a connection that failed.
+func (e *endpoint) brokeProtocol(err error) {
 	if e.requests.ctx.Err() == nil {
 		e.failed(err, true)
 	}

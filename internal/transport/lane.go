@@ -28,6 +28,7 @@ type lane struct {
 	identity func() *x509.Certificate // the client certificate to be used now, nil for none
 	dialled  func(error)              // told the outcome of every dial
 	rounds   *rounds                  // look at the connections
+	violated func(error)              // told of a connection whose server broke the protocol; nil: nobody is
 	lost     func(error)              // told of an idle connection that went by itself; nil: nobody is
 	silence  func()                   // told of a connection that did not answer pings; nil: nobody is
 	asleep   func() bool              // whether idle connections need no pings, since another lane's are pinged; nil: never
@@ -58,6 +59,7 @@ type conn struct {
 	*client.Conn
 	joined    bool      // it is, or was, the lane's
 	active    int       // requests on it
+	uploads   int       // those of them with a long body
 	used      bool      // had a request
 	retired   bool      // takes no more, and closes with its last request
 	idleSince time.Time // when the last request was over
@@ -102,12 +104,15 @@ type place struct {
 type pending struct {
 	dial *dialing
 	room <-chan struct{}
+	// better is whether there is a place, of which the dial may make a better one.
+	better bool
 }
 
 // roundTrip sends one attempt. patience, unless 0, is how long a connection may take. A connection that comes with the
 // response must be released when the response is over.
 func (l *lane) roundTrip(r *http.Request, patience time.Duration) (*http.Response, *conn, error) {
-	p, err := l.acquire(r.Context(), patience)
+	u := uploadOf(r)
+	p, err := l.acquire(r.Context(), patience, u)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,20 +122,28 @@ func (l *lane) roundTrip(r *http.Request, patience time.Duration) (*http.Respons
 	}
 	resp, err := p.conn.RoundTrip(r)
 	if err != nil {
-		l.release(p.conn)
+		l.release(p.conn, u)
 		return nil, nil, err
 	}
 	return resp, p.conn, nil
 }
 
 // acquire waits for a place, which the caller must then use.
-func (l *lane) acquire(ctx context.Context, patience time.Duration) (place, error) {
+func (l *lane) acquire(ctx context.Context, patience time.Duration, u upload) (place, error) {
 	var w waiting
 	defer w.stop()
+	settle := false
 	for {
-		p, wait, err := l.take()
+		p, wait, err := l.take(u, settle)
 		if err != nil || p != (place{}) {
 			return p, err
+		}
+		if wait.better {
+			// There is a connection that would do. A better one is worth the wait for a dial, and no failure.
+			if w.on(ctx, wait.dial.done, patience, errSlow) != nil || wait.dial.err != nil {
+				settle = true
+			}
+			continue
 		}
 		if wait.dial == nil {
 			err = w.on(ctx, wait.room, l.options.DialTimeout, ErrSaturated)
@@ -143,8 +156,8 @@ func (l *lane) acquire(ctx context.Context, patience time.Duration) (place, erro
 	}
 }
 
-// take returns a place, or what to wait for.
-func (l *lane) take() (place, pending, error) {
+// take returns a place, or what to wait for. settle is whether any place will do.
+func (l *lane) take(u upload, settle bool) (place, pending, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -157,8 +170,12 @@ func (l *lane) take() (place, pending, error) {
 		}
 		return place{http1: l.http1}, pending{}, nil
 	}
-	c, full := l.reserve()
+	c, full := l.best(u)
 	if c != nil {
+		if !settle && l.uploadNeedsAnother(c, u) {
+			return place{}, pending{dial: l.dial(), better: true}, nil
+		}
+		c.reserve(u)
 		return place{conn: c}, pending{}, nil
 	}
 	if l.dialing != nil || full < l.options.MaxConns && len(l.conns) < maxDraining*l.options.MaxConns {
@@ -218,9 +235,9 @@ func (w *waiting) on(ctx context.Context, event <-chan struct{}, patience time.D
 // maxDraining is how many times MaxConns connections may exist when most of them only wait for their last requests.
 const maxDraining = 4
 
-// reserve takes room on the connection with the fewest requests. Without room it says how many connections are full;
-// others take no more because they said GOAWAY. Called with mu held.
-func (l *lane) reserve() (best *conn, full int) {
+// best is the connection with room on which a request has the least to wait for, and of these the one with the fewest requests.
+// Without room it says how many connections are full; others take no more because they said GOAWAY. Called with mu held.
+func (l *lane) best(u upload) (best *conn, full int) {
 	ended := false
 	for _, c := range l.conns {
 		switch {
@@ -234,25 +251,24 @@ func (l *lane) reserve() (best *conn, full int) {
 			}
 		case c.active >= c.Streams():
 			full++
-		case best == nil || c.active < best.active:
+		case best == nil || c.before(best, u):
 			best = c
 		}
 	}
 	if ended {
 		l.forgetEnded()
 	}
-	if best != nil {
-		best.active++
-		best.used = true
-	}
 	return best, full
 }
 
 // release is told that a request of c is over.
-func (l *lane) release(c *conn) {
+func (l *lane) release(c *conn, u upload) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.active--
+	if u.long {
+		c.uploads--
+	}
 	c.idleSince = time.Now()
 	if c.retired && c.active == 0 {
 		c.Close()

@@ -175,7 +175,7 @@ func (j *journey) attempt(e *endpoint, r *http.Request) (*http.Response, error) 
 		}
 		return nil, err
 	}
-	t := &tracked{ReadCloser: resp.Body, endpoint: e, lane: lane, conn: c, counted: counted, ctx: r.Context()}
+	t := &tracked{ReadCloser: resp.Body, endpoint: e, lane: lane, conn: c, upload: uploadOf(r), counted: counted, ctx: r.Context()}
 	if resp.Body == http.NoBody {
 		t.finish()
 		return resp, nil
@@ -288,6 +288,7 @@ type tracked struct {
 	endpoint *endpoint
 	lane     *lane
 	conn     *conn // nil over HTTP/1.1
+	upload   upload
 	counted  bool
 	ctx      context.Context // the request's
 }
@@ -334,6 +335,6 @@ func (t *tracked) finish() {
 		t.endpoint.inFlight.Add(-1)
 	}
 	if t.conn != nil {
-		t.lane.release(t.conn)
+		t.lane.release(t.conn, t.upload)
 	}
 }

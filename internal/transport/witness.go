@@ -35,6 +35,10 @@ func (l *lane) over(c *conn) {
 	now := time.Now()
 	l.mu.Lock()
 	silent := c.joined && c.Silent()
+	var broke error
+	if c.joined && l.violated != nil {
+		broke = c.Violated()
+	}
 	wanted := l.closed || c.retired
 	// A server that falls silent is worth telling each time: that takes longer than a probe.
 	missed := c.joined && l.lost != nil && c.active == 0 && !wanted && (silent || l.missed.IsZero() || now.Sub(l.missed) >= missGap)
@@ -42,6 +46,9 @@ func (l *lane) over(c *conn) {
 		l.missed = now
 	}
 	l.mu.Unlock()
+	if broke != nil {
+		l.violated(broke)
+	}
 	if silent && l.silence != nil {
 		l.silence()
 	}
