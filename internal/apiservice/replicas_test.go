@@ -2,6 +2,7 @@ package apiservice
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -266,11 +267,12 @@ func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
 	r, _ := h.Table().Lookup(gvExample)
 	admitted := func() int {
 		n := 0
-		for n < 10 && r.Backend.Admit() == nil {
+		var places [10]transport.Place
+		for n < len(places) && r.Backend.Admit(&places[n], fmt.Sprint("user ", n)) == nil {
 			n++
 		}
-		for range n {
-			r.Backend.Release()
+		for i := range n {
+			places[i].Release()
 		}
 		return n
 	}

@@ -31,6 +31,9 @@ func (w *response) SetWriteDeadline(at time.Time) error {
 	return c.net.SetWriteDeadline(at)
 }
 
+// Taken is how many bytes the client, or the kernel on its behalf, has taken.
+func (w *response) Taken() int64 { return w.taken.Load() }
+
 // EnableFullDuplex is for http.ResponseController: an answer may always be written while the body comes.
 func (w *response) EnableFullDuplex() error { return nil }
 

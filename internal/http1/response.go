@@ -22,6 +22,7 @@ type response struct {
 	header http.Header
 	// answered is set when the answer has begun: whoever still waits for 100 (Continue) waits in vain.
 	answered atomic.Bool
+	taken    atomic.Int64 // bytes that were written to the connection
 
 	mu       sync.Mutex // guards what follows: handlers may write on several goroutines, and even too late
 	room     *room      // what is not sent yet; nil: nothing

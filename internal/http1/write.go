@@ -140,7 +140,8 @@ func (w *response) write(first, p, last []byte) []byte {
 		first, p = append(first, p[:n]...), p[n:]
 	}
 	w.send(first)
-	if n := len(p) - len(p)%most; n > 0 {
+	for n := len(p) - len(p)%most; n > 0; n = len(p) - len(p)%most {
+		n = min(n, 4*most) // so that Taken follows
 		w.send(p[:n])
 		p = p[n:]
 	}
@@ -155,7 +156,8 @@ func (w *response) write(first, p, last []byte) []byte {
 
 func (w *response) send(p []byte) {
 	if w.err == nil {
-		_, err := w.x.conn.net.Write(p)
+		n, err := w.x.conn.net.Write(p)
+		w.taken.Add(int64(n))
 		w.fail(err)
 	}
 }

@@ -85,6 +85,9 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 		return x.status(statusClientGone, "ClientClosedRequest", "ClientGone", "the client left before there was an answer", 0)
 	case errors.Is(err, errTooLate), errors.Is(err, transport.ErrHeaderTimeout):
 		return x.status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Timeout", "it did not answer in time", 0)
+	case errors.As(err, &limit) && limit.Share:
+		return x.status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "ConcurrencyLimit",
+			"you already have as many requests there as one user may; try again", 1)
 	case errors.As(err, &limit):
 		return x.status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "ConcurrencyLimit",
 			"it already serves as many requests as it may; try again", 1)

@@ -156,7 +156,7 @@ func TestStatusInTheClientsEncoding(t *testing.T) {
 }
 
 func TestConcurrencyLimit(t *testing.T) {
-	w := newWorld(t, Config{}, transport.Options{MaxInFlight: 3})
+	w := newWorld(t, Config{}, transport.Options{MaxInFlight: 4})
 	hold := make(chan struct{})
 	var inside atomic.Int64
 	hung := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -184,7 +184,7 @@ func TestConcurrencyLimit(t *testing.T) {
 	for range 3 {
 		wg.Go(func() { w.do(c, w.request(http.MethodGet, resource, nil)) })
 	}
-	eventually(t, 30*time.Second, "the backend is full", func() bool { return b.Report().InFlight == 3 && inside.Load() == 13 })
+	eventually(t, 30*time.Second, "one user has as many of the four places as one may", func() bool { return b.Report().InFlight == 3 && inside.Load() == 13 })
 	for range 20 {
 		start := time.Now()
 		a := w.do(c, w.request(http.MethodGet, resource, nil))

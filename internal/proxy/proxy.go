@@ -109,7 +109,7 @@ type exchange struct {
 	target      Target
 	info        *apirequest.RequestInfo
 	longRunning bool
-	admitted    bool
+	place       transport.Place // among the backend's requests
 	leash       leash
 	url         url.URL    // of the request to the backend
 	span        trace.Span // of the attempt under way, when the request is traced
@@ -131,11 +131,11 @@ func (x *exchange) serve() error {
 	if err := x.checkInitialEvents(); err != nil {
 		return err
 	}
-	if err := x.target.Backend.Admit(); err != nil {
+	if err := x.target.Backend.Admit(&x.place, user.GetName()); err != nil {
 		return err
 	}
-	x.admitted = true
-	defer x.release()
+	defer x.place.Release()
+	x.target.Witness.Admitted(&x.place)
 	defer x.endSpan(0, nil)
 
 	header := x.requestHeader()
@@ -196,16 +196,8 @@ func (x *exchange) plain(header http.Header) error {
 
 // last gives back every place that the request takes among others: it may go on for long.
 func (x *exchange) last() {
-	x.release()
+	x.place.Release()
 	x.target.Witness.Lasts()
-}
-
-// release gives back the place among the backend's requests.
-func (x *exchange) release() {
-	if x.admitted {
-		x.admitted = false
-		x.target.Backend.Release()
-	}
 }
 
 // address is the request's target as the client spelled it. Opaque keeps every byte: re-encoding a path would make it

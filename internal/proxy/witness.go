@@ -1,9 +1,16 @@
 package proxy
 
-import "net/http"
+import (
+	"net/http"
+
+	"portico.dev/internal/transport"
+)
 
 // Witness hears what becomes of a request, on the goroutine that serves it: for the access log and the audit event.
 type Witness interface {
+	// Admitted is told which place the request has among those of its backend, until it is over. Whoever finds that the
+	// client does not take the response may have it stall.
+	Admitted(*transport.Place)
 	// Attempted is told which endpoint is being tried, and how many attempts there are with this one.
 	Attempted(endpoint string, number int)
 	// Failed is told the sentence that the client is told, or would be, had its response not begun.
@@ -16,9 +23,10 @@ type Witness interface {
 // nobody is the Witness of requests without one.
 type nobody struct{}
 
-func (nobody) Attempted(string, int) {}
-func (nobody) Failed(string)         {}
-func (nobody) Lasts()                {}
+func (nobody) Admitted(*transport.Place) {}
+func (nobody) Attempted(string, int)     {}
+func (nobody) Failed(string)             {}
+func (nobody) Lasts()                    {}
 
 // Attempt implements transport.Observer.
 func (x *exchange) Attempt(endpoint string, number int, header http.Header) http.Header {

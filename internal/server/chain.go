@@ -74,7 +74,7 @@ func filters(c ChainConfig) ([]Filter, error) {
 	}
 	resolver := request.NewResolver()
 	return []Filter{
-		{"recover", recoverFilter(c.Logger, c.Metrics)},
+		{"recover", recoverFilter(c.Logger, c.Metrics, newSlowClients(c.RequestTimeout))},
 		{"canonicalPath", canonicalPathFilter(c.Metrics)},
 		{"requestInfo", requestInfoFilter(resolver)},
 		{"auditInit", auditInitFilter()},

@@ -520,7 +520,7 @@ func TestScannersDoNotFillTheMetrics(t *testing.T) {
 // The writer that handlers get must be what the library that serves the local groups expects of one.
 func TestTheWriterCanFlushAndBeHijackedWhereThatIsPossible(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(recoverFilter(zap.NewNop(), metrics.NewRequests(prometheus.NewRegistry()))(
+		srv := httptest.NewUnstartedServer(recoverFilter(zap.NewNop(), metrics.NewRequests(prometheus.NewRegistry()), newSlowClients(0))(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, flush := w.(http.Flusher)
 				_, hijack := w.(http.Hijacker)

@@ -24,11 +24,13 @@ import (
 
 // recoverFilter turns a panic into a 500 Status, or into an aborted stream when the answer had begun: a client must
 // never take half an answer for a whole one.
-func recoverFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) http.Handler {
+func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s, inner := newScene(r)
+			s.response.scene, s.response.slows = s, slow
 			defer func() {
+				slow.over(&s.response)
 				p := recover()
 				if p == nil {
 					return
@@ -148,13 +150,14 @@ func readyFilter(ready func() error) func(http.Handler) http.Handler {
 
 // deadlineFilter ends requests that are not long-running. The `timeout` parameter can only lower the limit, as upstream.
 func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
-	if limit <= 0 {
-		limit = time.Minute
-	}
+	limit = requestLimit(limit)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			info, _ := infoOf(r.Context())
 			if request.LongRunning(info) {
+				if s, ok := sceneFrom(r.Context()); ok {
+					s.response.mayLast()
+				}
 				next.ServeHTTP(w, r)
 				return
 			}
@@ -169,6 +172,14 @@ func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// requestLimit is a limit, or the default of it.
+func requestLimit(limit time.Duration) time.Duration {
+	if limit <= 0 {
+		return time.Minute
+	}
+	return limit
 }
 
 func requestTimeout(r *http.Request, limit time.Duration) (time.Duration, error) {

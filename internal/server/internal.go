@@ -24,5 +24,5 @@ func NewInternalChain(u user.Info, m *metrics.Requests, log *zap.Logger, next ht
 	h = deadlineFilter(0)(h)
 	h = auditInitFilter()(h)
 	h = requestInfoFilter(resolver)(h)
-	return recoverFilter(log, m)(h)
+	return recoverFilter(log, m, nil)(h)
 }

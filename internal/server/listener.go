@@ -78,8 +78,9 @@ func (s *Server) Run(ctx context.Context) error {
 	h2 := serve.New(serve.Config{
 		Handler: s.c.Handler, MaxConcurrentStreams: maxConcurrentStreams, MaxHeaderBytes: maxHeaderBytes,
 		GreetTimeout: s.limits.readHeader, HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
-		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second, // writes that wait are stallConn's business
-		Logf: logf,
+		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
+		StallTimeout: s.limits.stall, // for windows; writes that wait for the kernel are stallConn's business
+		Logf:         logf,
 	})
 	a := newAcceptor(s.c.Listener, s.c.TLS, s.limits, h1.Serve, h2.Serve)
 	failed := make(chan error, 1)

@@ -21,9 +21,13 @@ import (
 )
 
 // remote makes the chain of b end at a router with one remote group-version, up.example.com/v1.
-func (b *bench) remote(t *testing.T, options apiservice.Options, h http.Handler) *transport.Backend {
+func (b *bench) remote(t *testing.T, options apiservice.Options, h http.Handler, change ...func(*transport.Options)) *transport.Backend {
 	t.Helper()
-	set := transport.New(transport.Options{})
+	var o transport.Options
+	for _, c := range change {
+		c(&o)
+	}
+	set := transport.New(o)
 	t.Cleanup(set.Close)
 	route := apiservice.Route{
 		GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com", Options: options,
@@ -50,8 +54,7 @@ func TestAFailureIsToldInTheSameWordsEverywhere(t *testing.T) {
 	}
 	for name, prepare := range map[string]func(){
 		"the backend is at its limit": func() {
-			for backend.Admit() == nil {
-			}
+			takePlaces(t, backend)
 		},
 	} {
 		prepare()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/transport"
 )
 
 // record is what the filters learn of one request, for the log, the metrics and the audit event. Only the goroutine
@@ -27,10 +29,12 @@ type record struct {
 	attempts int    // to reach one
 	failure  string // the sentence that the client was told when a backend failed it
 
-	long     bool            // it was found to be long-running, by its APIService or by being upgraded
-	place    place           // its place among the requests served at once; nil: it has none
-	keeper   *keeper         // takes that place away after a while once it was handed to a backend; nil: at once
-	kept     kept            // by the keeper
+	long     bool    // it was found to be long-running, by its APIService or by being upgraded
+	place    place   // its place among the requests served at once; nil: it has none
+	keeper   *keeper // takes that place away after a while once it was handed to a backend; nil: at once
+	kept     kept    // by the keeper
+	carried  bool    // it is for a backend
+	backend  *transport.Place
 	draining context.Context // ends when long-running requests must
 }
 
@@ -47,6 +51,9 @@ func (rec *record) end() time.Time {
 	}
 	return rec.ended
 }
+
+// Admitted implements proxy.Witness.
+func (rec *record) Admitted(p *transport.Place) { rec.backend = p }
 
 // Attempted implements proxy.Witness.
 func (rec *record) Attempted(endpoint string, number int) {
@@ -108,6 +115,10 @@ type response struct {
 	bytes    int64
 	hijacked bool
 	begun    func() // called once, when the code is known; nil: nobody waits for it
+
+	scene *scene
+	slows *slowClients // nil: nobody looks after it
+	slow  slowAnswer   // theirs
 }
 
 // answer notes the code of an answer that begins.
@@ -156,6 +167,8 @@ func (w *response) WriteHeader(code int) {
 
 func (w *response) Write(p []byte) (int, error) {
 	w.answer(http.StatusOK)
+	w.slows.begin(w, len(p))
+	defer w.slows.done(w)
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)
 	return n, err
@@ -167,6 +180,8 @@ func (w *response) started() bool { return w.code != 0 || w.hijacked }
 // Flush implements http.Flusher.
 func (w *response) Flush() {
 	w.answer(http.StatusOK)
+	w.slows.begin(w, 0)
+	defer w.slows.done(w)
 	_ = http.NewResponseController(w.ResponseWriter).Flush() // every writer of net/http can flush
 }
 

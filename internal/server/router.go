@@ -93,6 +93,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
 	rec := recordFrom(r.Context())
 	info, _ := infoOf(r.Context())
+	rec.carried = true
 	named := isLong(info, route.Options.LongRunningSubresources)
 	// The backend has places of its own, and whoever waits for it waits there. With a seat among those of everybody
 	// besides, one backend that hangs would keep everybody out.
@@ -106,6 +107,9 @@ func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice
 	if named {
 		// The filters took it for a short one, since they ran before it was known who serves it.
 		target.LongRunning, rec.long = true, true
+		if s, ok := sceneFrom(r.Context()); ok {
+			s.response.mayLast()
+		}
 		ctx, cancel := endsWithTheHouse(r, rec.draining)
 		defer cancel()
 		r = r.WithContext(ctx)

@@ -32,6 +32,7 @@ type scene struct {
 	asked  *authorizer.AttributesRecord // what is asked of the authorizer, before impersonation; nil: not known yet
 	asking authorizer.AttributesRecord  // room for it
 
+	remote   string    // the client's address
 	deadline time.Time // zero: none
 	ended    atomic.Bool
 	arm      sync.Once
@@ -49,7 +50,7 @@ type sceneKey struct{}
 // newScene is the scene of a request that begins, and the request with it. The context may belong to another request,
 // for which this one is made within the house; the scene of that one is not touched.
 func newScene(r *http.Request) (*scene, *http.Request) {
-	s := &scene{Facts: request.Facts{Context: r.Context()}}
+	s := &scene{Facts: request.Facts{Context: r.Context()}, remote: r.RemoteAddr}
 	return s, r.WithContext(s)
 }
 

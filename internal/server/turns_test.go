@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -158,9 +159,7 @@ func TestABackendThatHangsKeepsNobodysSeat(t *testing.T) {
 	}
 	defer cancel()
 	eventually(t, "all of them are with the backend", func() bool { return hung.Load() == many })
-	for backends["hung"].Admit() == nil { // its other places are taken as well
-		defer backends["hung"].Release()
-	}
+	takePlaces(t, backends["hung"]) // the others
 	for target, code := range map[string]int{
 		"/apis/hung.example.com/v1/namespaces/n/foos/x": http.StatusTooManyRequests,
 		"/apis/well.example.com/v1/namespaces/n/foos/x": http.StatusOK,
@@ -176,6 +175,18 @@ func TestABackendThatHangsKeepsNobodysSeat(t *testing.T) {
 	}
 	if hung.Load() != many {
 		t.Error("more requests reached the backend than it has places for")
+	}
+}
+
+// takePlaces takes all places of a backend that are free, for a user each, until the test ends.
+func takePlaces(t *testing.T, b *transport.Backend) {
+	t.Helper()
+	for i := 0; ; i++ {
+		p := new(transport.Place)
+		if b.Admit(p, fmt.Sprint("user ", i)) != nil {
+			return
+		}
+		t.Cleanup(p.Release)
 	}
 }
 

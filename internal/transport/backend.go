@@ -20,11 +20,12 @@ type Backend struct {
 	metrics *metrics.Backend
 	budget  *budget
 
-	silence  silence
-	inFlight atomic.Int64
-	limit    atomic.Int64
-	vouched  atomic.Int64 // when OnSuccess was told last, Unix nanoseconds
-	members  atomic.Pointer[[]member]
+	silence silence
+	places  Shares // of requests
+	stalled Shares // of responses that their clients do not take
+	limit   atomic.Int64
+	vouched atomic.Int64 // when OnSuccess was told last, Unix nanoseconds
+	members atomic.Pointer[[]member]
 
 	mu   sync.Mutex  // serialises changes of members, and guards left
 	left []*endpoint // endpoints that are gone, until nothing of theirs is running
@@ -61,26 +62,6 @@ func (b *Backend) Endpoints() []Endpoint {
 		list[i] = Endpoint{Address: m.address, Zone: m.zone, Terminating: m.terminating}
 	}
 	return list
-}
-
-// Admit takes one of the places for requests that this backend may hold, or returns a *LimitError. Each Admit without
-// error is followed by one Release. RoundTrip does not ask for one: what is long-running may give its place back when
-// its response has begun.
-func (b *Backend) Admit() error {
-	limit := b.limit.Load()
-	if b.inFlight.Add(1) > limit {
-		b.inFlight.Add(-1)
-		b.metrics.Limited()
-		return &LimitError{Backend: b.key.name, Limit: int(limit)}
-	}
-	b.metrics.InFlight(1)
-	return nil
-}
-
-// Release gives back what Admit took.
-func (b *Backend) Release() {
-	b.inFlight.Add(-1)
-	b.metrics.InFlight(-1)
 }
 
 // RoundTrip sends r to an endpoint. The host of r.URL is ignored; r.Host is kept, or is ServerName when empty.

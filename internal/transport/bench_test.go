@@ -40,8 +40,9 @@ func BenchmarkAdmit(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			if err := backend.Admit(); err == nil {
-				backend.Release()
+			var p Place
+			if err := backend.Admit(&p, "jane"); err == nil {
+				p.Release()
 			}
 		}
 	})

@@ -61,13 +61,18 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// LimitError means that the backend already holds as many requests as it may.
+// LimitError means that the backend already holds as many requests as it may, of everybody or of one user.
 type LimitError struct {
 	Backend string
 	Limit   int
+	// Share is whether there are places, and this user has had a fair share of them.
+	Share bool
 }
 
 func (e *LimitError) Error() string {
+	if e.Share {
+		return fmt.Sprintf("backend %s already holds this user's share of %d requests", e.Backend, e.Limit)
+	}
 	return fmt.Sprintf("backend %s already holds %d requests", e.Backend, e.Limit)
 }
 

@@ -199,22 +199,27 @@ func TestAdmit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(b.Admit(), b.Admit()); err != nil {
+	var first, second, third Place
+	if err := errors.Join(b.Admit(&first, "a"), b.Admit(&second, "b")); err != nil {
 		t.Fatal(err)
 	}
 	var limit *LimitError
-	if err := b.Admit(); !errors.As(err, &limit) || limit.Limit != 2 {
+	if err := b.Admit(&third, "c"); !errors.As(err, &limit) || limit.Limit != 2 || limit.Share {
 		t.Fatalf("%v", err)
 	}
-	b.Release()
-	if err := b.Admit(); err != nil {
+	first.Release()
+	first.Release()
+	if err := b.Admit(&third, "b"); !errors.As(err, &limit) || !limit.Share {
+		t.Errorf("the second place for the user of the first: %v", err)
+	}
+	if err := b.Admit(&third, "c"); err != nil {
 		t.Errorf("a place given back: %v", err)
 	}
 	spec.MaxInFlight = 0
 	if _, err := set.Backend(spec); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Admit(); err != nil {
+	if err := b.Admit(&first, "d"); err != nil {
 		t.Errorf("the default limit: %v", err)
 	}
 }

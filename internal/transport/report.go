@@ -8,12 +8,14 @@ import (
 
 // Report is what a backend looks like from here, for people.
 type Report struct {
-	Name       string           `json:"name"`
-	ServerName string           `json:"serverName"`
-	Insecure   bool             `json:"insecure,omitempty"`
-	InFlight   int64            `json:"inFlight"`
-	Limit      int64            `json:"limit"`
-	Endpoints  []EndpointReport `json:"endpoints"`
+	Name       string `json:"name"`
+	ServerName string `json:"serverName"`
+	Insecure   bool   `json:"insecure,omitempty"`
+	InFlight   int64  `json:"inFlight"`
+	Limit      int64  `json:"limit"`
+	// Stalled counts requests that gave their places back, since their clients do not take the responses.
+	Stalled   int64            `json:"stalled,omitempty"`
+	Endpoints []EndpointReport `json:"endpoints"`
 }
 
 // EndpointReport is what an endpoint looks like from here.
@@ -58,8 +60,9 @@ func (b *Backend) Report() Report {
 		Name:       b.key.name,
 		ServerName: b.key.serverName,
 		Insecure:   b.key.insecure,
-		InFlight:   b.inFlight.Load(),
+		InFlight:   b.places.Total(),
 		Limit:      b.limit.Load(),
+		Stalled:    b.stalled.Total(),
 		Endpoints:  []EndpointReport{},
 	}
 	for _, m := range *b.members.Load() {

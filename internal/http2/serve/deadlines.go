@@ -61,6 +61,20 @@ func (w *response) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
+// LongRunning says that the client may leave the answer untaken for as long as it likes: it is a watch, or the like.
+func (w *response) LongRunning() {
+	c := w.stream().conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.st.lasting = true
+}
+
+// Taken is how many bytes of the body the client has let be sent.
+func (w *response) Taken() int64 {
+	n, _ := w.out().Progress(&w.st.send)
+	return n
+}
+
 // EnableFullDuplex is for http.ResponseController: HTTP/2 is.
 func (w *response) EnableFullDuplex() error { return nil }
 

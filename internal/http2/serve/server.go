@@ -32,6 +32,10 @@ type Config struct {
 	// PingAfter is how long nothing may be heard from a client, or half as long again, before it is asked whether it is
 	// there; it then has PingTimeout to answer. Default 30 s and 15 s.
 	PingAfter, PingTimeout time.Duration
+	// StallTimeout is how long a client may leave an answer untaken, or up to half as long again: within it, it must let at
+	// least 4 KiB be sent, or all that is left. Otherwise the stream is reset, and the connection goes on. What a handler says
+	// is long-running (LongRunning) is let be. Default 30 s.
+	StallTimeout time.Duration
 	// GoAwayGrace is how long a client that is told to go elsewhere may begin streams, unless it confirms sooner that it
 	// has heard; and how long it may take to close the connection after its last stream. Default 1 s.
 	GoAwayGrace time.Duration
@@ -62,6 +66,7 @@ func (c Config) withDefaults() Config {
 	orTime(&c.IdleTimeout, 90*time.Second)
 	orTime(&c.PingAfter, 30*time.Second)
 	orTime(&c.PingTimeout, 15*time.Second)
+	orTime(&c.StallTimeout, 30*time.Second)
 	orTime(&c.GoAwayGrace, time.Second)
 	return c
 }

@@ -29,6 +29,8 @@ type stream struct {
 	got      int64
 	received bool // the client has ended its side
 	counted  bool // among the open ones
+	lasting  bool // its answer may wait for the client for as long as it takes
+	stall    stall
 }
 
 // resetError is the end of a stream that the client wanted.

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"time"
 
 	"portico.dev/internal/http2/wire"
@@ -41,6 +42,7 @@ func (c *conn) look() {
 		w.timer = time.AfterFunc(time.Hour, c.look)
 	}
 	act := c.due(now)
+	stalled := c.stalledLocked(now)
 	w.timer.Reset(c.nextLook(now))
 	looking := make(chan struct{})
 	w.looking = looking
@@ -48,7 +50,37 @@ func (c *conn) look() {
 	if act != nil {
 		act()
 	}
+	for _, st := range stalled {
+		st.kill(wire.Cancel, errStalled)
+	}
 	close(looking)
+}
+
+// stall is what looks know of an answer that waits for its client's windows.
+type stall struct {
+	since time.Time // zero: it does not wait
+	sent  int64     // then
+}
+
+var errStalled = errors.New("the client did not take the answer")
+
+// leastTaken is how much of an answer a client must take within StallTimeout.
+const leastTaken = 4 << 10
+
+// stalledLocked are the streams whose clients have left their answers untaken for too long.
+func (c *conn) stalledLocked(now time.Time) (all []*stream) {
+	for _, st := range c.streams {
+		sent, blocked := c.out.Progress(&st.send)
+		switch {
+		case !blocked || st.lasting:
+			st.stall = stall{}
+		case st.stall.since.IsZero() || sent-st.stall.sent >= leastTaken:
+			st.stall = stall{now, sent}
+		case now.Sub(st.stall.since) >= c.server.c.StallTimeout:
+			all = append(all, st)
+		}
+	}
+	return all
 }
 
 // due is what is to be done now, or nil. Called with mu held.
@@ -87,7 +119,7 @@ func (c *conn) nextLook(now time.Time) time.Duration {
 	if !w.greeted {
 		return max(w.born.Add(s.GreetTimeout).Sub(now), time.Millisecond)
 	}
-	next := min(s.PingAfter/2, s.IdleTimeout/4)
+	next := min(s.PingAfter/2, s.IdleTimeout/4, s.StallTimeout/3)
 	if !w.asked.IsZero() {
 		next = min(next, w.asked.Add(s.PingTimeout).Sub(now))
 	}

@@ -1,0 +1,228 @@
+package server
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"portico.dev/internal/request"
+	"portico.dev/internal/transport"
+)
+
+// slowClients looks after answers that wait for their clients: the kernel takes no more of them, or the client's HTTP/2 windows
+// are shut. It costs a request nothing but a place in a list while it writes.
+//
+//   - An answer that two looks in a row found waiting gives its seat among the requests in flight back, and its place among
+//     those of its backend, so that only its client is kept waiting.
+//   - What such answers hold in memory is bounded over all of them, and no user can have all of that. Beyond it an answer
+//     keeps its seat while its client takes something of it, and ends when it does not.
+//   - An answer that is made here ends with the request's deadline, or half as long after it was first found waiting if that is
+//     later. One that a backend makes only has to go on: the engines end those that do not (serve.Config.StallTimeout and
+//     stallConn), as they do when nothing of an answer is left but what they have.
+type slowClients struct {
+	budget int64         // bytes
+	late   time.Duration // how long the client of an answer that came late has for it
+	used   transport.Shares
+
+	mu      sync.Mutex // guards what follows, and the slowAnswer of each response
+	first   *response
+	timer   *time.Timer
+	waiting bool  // for the timer
+	round   int64 // looks so far
+}
+
+const (
+	// slowLook is the time between two looks, while anybody writes.
+	slowLook = 125 * time.Millisecond
+	// slowBudget bounds what answers that gave their seats back hold in memory.
+	slowBudget = 256 << 20
+	// slowOwn is what any answer holds besides what is being written, and slowCarried what that of a backend may: the window
+	// that the backend has.
+	slowOwn     = 64 << 10
+	slowCarried = 512 << 10
+	// quickEnough is how much of an answer is taken between two looks by a client that nobody waits for.
+	quickEnough = 256 << 10
+	// slowPatience and slowWatchPatience are how long a client may take nothing at all when there is no memory left for its
+	// answer.
+	slowPatience, slowWatchPatience = time.Second, 10 * time.Second
+)
+
+// newSlowClients is for requests that may take limit.
+func newSlowClients(limit time.Duration) *slowClients {
+	return &slowClients{budget: slowBudget, late: requestLimit(limit) / 2}
+}
+
+// slowAnswer is what slowClients knows of an answer.
+type slowAnswer struct {
+	previous, next *response
+	writers        int       // goroutines that write; the answer is listed while there are any
+	size           int       // of what is being written
+	round          int64     // the last look that found it writing
+	taken          int64     // by the client, then
+	found          time.Time // when it was first found waiting; zero: it was not
+	moved          time.Time // when the client last took something
+	user           string    // who is charged
+	charged        int64     // bytes of the budget
+	ended          bool
+}
+
+// begin is told that w writes size bytes.
+func (c *slowClients) begin(w *response, size int) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := &w.slow
+	a.size = size
+	if a.writers++; a.writers > 1 {
+		return
+	}
+	if a.next = c.first; a.next != nil {
+		a.next.slow.previous = w
+	}
+	c.first = w
+	if !c.waiting {
+		c.wait()
+	}
+}
+
+// done is told that it has.
+func (c *slowClients) done(w *response) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := &w.slow
+	if a.writers--; a.writers > 0 {
+		return
+	}
+	if a.previous != nil {
+		a.previous.slow.next = a.next
+	} else {
+		c.first = a.next
+	}
+	if a.next != nil {
+		a.next.slow.previous = a.previous
+	}
+	a.previous, a.next = nil, nil
+}
+
+// over is told that nobody serves the request of w any more.
+func (c *slowClients) over(w *response) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := &w.slow; a.charged > 0 {
+		c.used.Give(a.user, a.charged)
+		a.charged = 0
+	}
+}
+
+// wait is called with mu held.
+func (c *slowClients) wait() {
+	c.waiting = true
+	if c.timer == nil {
+		c.timer = time.AfterFunc(slowLook, c.look)
+	} else {
+		c.timer.Reset(slowLook)
+	}
+}
+
+// look does not wait for anything: those who write wait for it to end.
+func (c *slowClients) look() {
+	now := time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.round++
+	for w := c.first; w != nil; w = w.slow.next {
+		c.lookAt(w, now)
+	}
+	if c.waiting = c.first != nil; c.waiting {
+		c.wait()
+	}
+}
+
+// lookAt is called with mu held.
+func (c *slowClients) lookAt(w *response, now time.Time) {
+	a := &w.slow
+	before, since := a.round, a.taken
+	a.round, a.taken = c.round, w.takenBytes()
+	if before != c.round-1 || a.ended || a.taken-since >= quickEnough {
+		return
+	}
+	if a.found.IsZero() {
+		a.found, a.moved = now, now
+	}
+	if a.taken > since {
+		a.moved = now
+	}
+	s := w.scene
+	if at := s.deadline; !at.IsZero() && !s.record.carried && now.After(at) && now.Sub(a.found) >= c.late {
+		c.end(w, now, "the client did not take the answer before the deadline")
+		return
+	}
+	if c.release(w) {
+		return
+	}
+	patience := slowPatience
+	if s.record.long || request.LongRunning(s.Info) {
+		patience = slowWatchPatience
+	}
+	if now.Sub(a.moved) >= patience {
+		c.end(w, now, "the client did not take the answer, and too many of its user's wait")
+	}
+}
+
+// release gives back what w takes from others, and reports whether there is memory for that. Called with mu held.
+func (c *slowClients) release(w *response) bool {
+	a, s := &w.slow, w.scene
+	holds := int64(a.size) + slowOwn
+	if s.record.carried {
+		holds += slowCarried
+	}
+	if more := holds - a.charged; more > 0 {
+		if a.charged == 0 {
+			a.user = s.who()
+		}
+		if ok, _ := c.used.Take(a.user, more, c.budget); !ok {
+			return false
+		}
+		a.charged = holds
+	}
+	s.record.giveUpSeat()
+	return s.record.backend == nil || s.record.backend.Stall()
+}
+
+// end breaks the answer off. Called with mu held; the writer does not wait.
+func (c *slowClients) end(w *response, now time.Time, why string) {
+	w.slow.ended = true
+	w.scene.record.failure = why
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(now) // what has no deadlines is no connection
+}
+
+// who is whose request it is: a user, or an address while none is known.
+func (s *scene) who() string {
+	if s.User != nil {
+		return s.User.GetName()
+	}
+	return s.remote
+}
+
+// takenBytes is how much the client has taken, as far as the writer knows.
+func (w *response) takenBytes() int64 {
+	if t, ok := w.ResponseWriter.(interface{ Taken() int64 }); ok {
+		return t.Taken()
+	}
+	return 0
+}
+
+// mayLast has the client take the answer whenever it likes: it is a watch, or the like.
+func (w *response) mayLast() {
+	if l, ok := w.ResponseWriter.(interface{ LongRunning() }); ok {
+		l.LongRunning()
+	}
+}

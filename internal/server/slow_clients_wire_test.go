@@ -1,0 +1,246 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/transport"
+)
+
+// largerThanSocketBuffers is an answer that no kernel takes off a server's hands.
+var largerThanSocketBuffers = make([]byte, 24<<20)
+
+// untaken answers at length, or as briefly as the query asks, and counts the former.
+type untaken struct{ begun, ended atomic.Int64 }
+
+func (u *untaken) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Has("small") {
+		_, _ = io.WriteString(w, "small")
+		return
+	}
+	u.begun.Add(1)
+	defer u.ended.Add(1)
+	w.Header().Set("Content-Length", strconv.Itoa(len(largerThanSocketBuffers)))
+	_, _ = w.Write(largerThanSocketBuffers)
+}
+
+// stallHTTP2 asks for path on many streams of several connections whose windows stay shut.
+func (l *listening) stallHTTP2(t *testing.T, name, path string, conns, streams int) {
+	t.Helper()
+	for range conns {
+		a := l.attack(t)
+		_ = a.conn.SetDeadline(time.Now().Add(2 * time.Minute))
+		if err := a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+			t.Fatal(err)
+		}
+		over := a.drain()
+		t.Cleanup(func() { _ = a.conn.NetConn().Close(); <-over })
+		for range streams {
+			if err := a.openPath(name, path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (a *attacker) openPath(name, path string) error {
+	id := a.stream
+	a.stream += 2
+	a.block.Reset()
+	for _, f := range [][2]string{
+		{":method", "GET"}, {":scheme", "https"}, {":authority", "a"}, {":path", path}, {"test-user", name}, {"test-group", user.AllAuthenticated},
+	} {
+		_ = a.encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	return a.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: bytes.Clone(a.block.Bytes()), EndHeaders: true, EndStream: true})
+}
+
+// stallHTTP1 asks for path on connections that are never read.
+func (l *listening) stallHTTP1(t *testing.T, name, path string, conns int) {
+	t.Helper()
+	dialer := &tls.Dialer{
+		NetDialer: &net.Dialer{Timeout: 10 * time.Second},
+		Config:    &tls.Config{RootCAs: l.roots, NextProtos: []string{"http/1.1"}},
+	}
+	for range conns {
+		c, err := dialer.DialContext(t.Context(), "tcp", l.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.(*tls.Conn).NetConn().Close() })
+		if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\nTest-User: %s\r\nTest-Group: %s\r\n\r\n", path, name, user.AllAuthenticated); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// bystander is how an ordinary request of another user is answered, asked for until it is served or time is up.
+func (l *listening) bystander(t *testing.T, path string) (code int, took time.Duration) {
+	t.Helper()
+	client := l.client(t, true)
+	began := time.Now()
+	for code != http.StatusOK && time.Since(began) < 12*time.Second {
+		ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+l.address+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Test-User", "jane")
+		r.Header.Set("Test-Group", user.AllAuthenticated)
+		res, err := client.Do(r)
+		if err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+			if code = res.StatusCode; err != nil {
+				code = 0
+			}
+		}
+		cancel()
+	}
+	return code, time.Since(began)
+}
+
+// One user leaves as many answers as they can get untaken. Others of the same priority level, or of the same bound on
+// requests in flight, and others of the same backend, are served all the same.
+func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
+	const local, remote = "/api/v1/namespaces/n/configmaps", "/apis/up.example.com/v1/namespaces/n/foos"
+	stalls := map[string]func(*testing.T, *listening, string){
+		"over HTTP/2 with windows of nothing": func(t *testing.T, l *listening, path string) {
+			l.stallHTTP2(t, "mallory", path, 4, 90)
+		},
+		"over HTTP/1.1 unread": func(t *testing.T, l *listening, path string) { l.stallHTTP1(t, "mallory", path, 60) },
+	}
+	bounds := map[string]struct {
+		path    string
+		begun   int64 // answers that must have begun before anybody else asks
+		prepare func(*testing.T, *bench, *untaken)
+	}{
+		"seats of a priority level": {local, 2, func(t *testing.T, b *bench, h *untaken) {
+			b.takeTurns(t, 24, nil)
+			b.handler = h.ServeHTTP
+		}},
+		"requests in flight": {local, 20, func(_ *testing.T, b *bench, h *untaken) {
+			b.config.MaxInFlight = 20
+			b.handler = h.ServeHTTP
+		}},
+		"places of a backend": {remote, 20, func(t *testing.T, b *bench, h *untaken) {
+			b.remote(t, apiservice.Options{}, h, func(o *transport.Options) { o.MaxInFlight = 40 })
+		}},
+	}
+	for bound, test := range bounds {
+		for stall, attack := range stalls {
+			t.Run(bound+", "+stall, func(t *testing.T) {
+				b := newBench("jane *", "mallory *")
+				h := &untaken{}
+				test.prepare(t, b, h)
+				l := b.listen(t, time.Second)
+				if code, _ := l.bystander(t, test.path+"?small"); code != http.StatusOK {
+					t.Fatalf("before the attack: %d", code)
+				}
+				attack(t, l, test.path)
+				eventually(t, "the answers have begun", func() bool { return h.begun.Load() >= test.begun })
+				var all sync.WaitGroup
+				for range 3 {
+					all.Go(func() {
+						code, took := l.bystander(t, test.path+"?small")
+						if code != http.StatusOK {
+							t.Errorf("another user's request: %d after %s", code, took)
+						}
+						t.Logf("another user was served after %s", took)
+					})
+				}
+				all.Wait()
+				if n := h.ended.Load(); n > h.begun.Load()/2 {
+					t.Errorf("%d of %d answers that nobody takes have ended: the attack is none", n, h.begun.Load())
+				}
+			})
+		}
+	}
+}
+
+// The whole of an answer that is made here has the request's deadline, however its client drips: a window of a few bytes now
+// and then, or none.
+func TestD14AnAnswerThatDripsEndsWithTheRequestsDeadline(t *testing.T) {
+	b := newBench("mallory *")
+	b.config.RequestTimeout = time.Second
+	ended := make(chan error, 1)
+	b.handler = func(w http.ResponseWriter, _ *http.Request) {
+		var err error
+		for err == nil {
+			_, err = w.Write(largerThanSocketBuffers[:8<<10])
+		}
+		ended <- err
+	}
+	l := b.listen(t, time.Second, func(s *Server) { s.limits.stall = 2 * time.Second })
+	a := l.attack(t)
+	_ = a.conn.SetDeadline(time.Now().Add(time.Minute))
+	if err := a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+	over := a.drain()
+	t.Cleanup(func() { _ = a.conn.NetConn().Close(); <-over })
+	if err := a.openPath("mallory", "/api/v1/configmaps"); err != nil {
+		t.Fatal(err)
+	}
+	drip := time.NewTicker(20 * time.Millisecond)
+	defer drip.Stop()
+	limit := time.After(50 * time.Second)
+	for {
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("it ended by itself")
+			}
+			return
+		case <-limit:
+			t.Fatal("the answer is still being written")
+		case <-drip.C:
+			_ = a.WriteWindowUpdate(0, 1000)
+			_ = a.WriteWindowUpdate(1, 1000)
+		}
+	}
+}
+
+// What a handler leaves to the server to send does not wait for ever either, and a watch may.
+func TestD14AnAnswerWhoseHandlerHasReturnedIsGivenUp(t *testing.T) {
+	b := newBench("mallory *")
+	l := b.listen(t, time.Second, func(s *Server) { s.limits.stall = time.Second })
+	a := l.attack(t)
+	_ = a.conn.SetDeadline(time.Now().Add(time.Minute))
+	if err := a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.openPath("mallory", "/api/v1/configmaps?watch=1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.openPath("mallory", "/api/v1/configmaps"); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		f, err := a.ReadFrame()
+		if err != nil {
+			t.Fatalf("the answer was never given up: %v", err)
+		}
+		if f, ok := f.(*http2.RSTStreamFrame); ok {
+			if f.StreamID != 3 {
+				t.Errorf("stream %d was reset", f.StreamID)
+			}
+			return
+		}
+	}
+}
