@@ -235,7 +235,7 @@ func (w *waiting) on(ctx context.Context, event <-chan struct{}, patience time.D
 // maxDraining is how many times MaxConns connections may exist when most of them only wait for their last requests.
 const maxDraining = 4
 
-// best is the connection with room on which a request has the least to wait for, and of these the one with the fewest requests.
+// best is the connection with room on which a request has the least to wait for (before).
 // Without room it says how many connections are full; others take no more because they said GOAWAY. Called with mu held.
 func (l *lane) best(u upload) (best *conn, full int) {
 	ended := false

@@ -65,8 +65,12 @@ func (c *conn) fares(u upload) int {
 	return uploadFits
 }
 
-// before reports whether a request does better on c than on other.
+// before reports whether a request does better on c than on other, which is older. Requests without a body stay together, so that
+// connections that were made for uploads become idle.
 func (c *conn) before(other *conn, u upload) bool {
+	if u.need == 0 && 2*other.active < other.Streams() {
+		return false
+	}
 	if mine, theirs := c.fares(u), other.fares(u); mine != theirs {
 		return mine < theirs
 	}
