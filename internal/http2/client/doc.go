@@ -16,5 +16,7 @@
 //     anything of it, and its failure is the request's.
 //   - What a response takes in memory is bounded by its stream's window, the number of streams by the server's SETTINGS.
 //     The connection's window is given back as bytes arrive, so that a response that nobody reads keeps no other waiting.
+//   - What a server may send beside answers is bounded, all at once and over time (read.go), and so is how long it may take for
+//     what the protocol asks of it (look.go).
 //   - A server that breaks the protocol loses the stream or the connection, as RFC 9113 says.
 package client

@@ -11,5 +11,6 @@
 //
 // Streams count until their handlers have ended, reset or not (CVE-2023-44487), and resets that a client provokes count as
 // its own (CVE-2025-8671). Header blocks are bounded compressed and unpacked, and in time. What asks for an answer, or
-// means nothing, may come so often and no more (bounds.go). Windows bound bodies.
+// means nothing, may come so often and no more (bounds.go); a header block that is too large counts as a thousand of these.
+// Windows bound bodies. An answer that the client does not take ends (watch.go), unless its handler says that it is long-running.
 package serve
