@@ -7,7 +7,8 @@ import (
 	"portico.dev/internal/server"
 )
 
-// checks are what /livez and /readyz ask. None depends on an extension server.
+// checks are what /readyz asks. /livez asks none of them: what they find is not mended by a restart. None depends on an
+// extension server.
 func (h *house) checks() []server.Check {
 	return append(h.storageChecks(), []server.Check{
 		{Name: "local-groups", Ask: closed(h.core.Ready())},

@@ -99,11 +99,12 @@ func (h *house) storedAs() coreapi.Storage {
 	}
 }
 
-// storageChecks are what /readyz asks of what is below the local groups. Only that etcd answers is a reason to restart
-// the process; that it is full, or that a key service is away, would be the same after it.
+// storageChecks are what /readyz asks of what is below the local groups. None of them is asked by /livez: an etcd without a
+// leader, a full one or a key service that is away would be the same after a restart, which would also end the proxied
+// requests that need none of them.
 func (h *house) storageChecks() []server.Check {
 	checks := []server.Check{
-		{Name: "etcd", Live: true, Ask: h.store.Check},
+		{Name: "etcd", Ask: h.store.Check},
 		{Name: "etcd-space", Ask: h.store.CheckSpace},
 	}
 	if h.encryption.Enabled() {

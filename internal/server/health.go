@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"portico.dev/internal/respond"
 )
@@ -22,7 +24,9 @@ import (
 type Check struct {
 	// Name is what /readyz?verbose prints and ?exclude= names.
 	Name string
-	// Live also asks it for /livez: a failure there is a reason to restart the process.
+	// Live also asks it for /livez: a failure there has the process restarted, by a kubelet for example. Leave it false for
+	// whatever depends on something outside of the process, etcd included: a restart does not mend that, and all replicas
+	// would be restarted at once.
 	Live bool
 	// Ask returns why not, or nil. It has a deadline of checkTimeout.
 	Ask func(ctx context.Context) error
@@ -53,8 +57,8 @@ func NewHealth(log *zap.Logger, checks ...Check) *Health {
 // Stopping makes readyz false from now on, so that load balancers look elsewhere.
 func (h *Health) Stopping() { h.stopping.Store(true) }
 
-// ServeHTTP serves /livez, /readyz and /healthz (the same as livez with the checks of readyz, as upstream), and one
-// check each below them, such as /readyz/etcd.
+// ServeHTTP serves /livez, /readyz and /healthz (which asks what /readyz asks), and one check each below them, such as
+// /readyz/etcd.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	root, name, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	checks := h.of(root)
@@ -81,9 +85,11 @@ func (h *Health) of(root string) []Check {
 
 func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, checks []Check) {
 	excluded := r.URL.Query()["exclude"]
+	unknown := sets.New(excluded...)
 	var report bytes.Buffer
 	failed := false
 	for _, c := range checks {
+		unknown.Delete(c.Name)
 		if slices.Contains(excluded, c.Name) {
 			fmt.Fprintf(&report, "[+]%s excluded: ok\n", c.Name)
 			continue
@@ -97,6 +103,9 @@ func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, che
 		}
 		fmt.Fprintf(&report, "[+]%s ok\n", c.Name)
 	}
+	if unknown.Len() > 0 { // in kube-apiserver's words, for whoever excludes a check that was renamed
+		fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %s\n", quoted(sets.List(unknown)))
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	switch {
@@ -108,6 +117,14 @@ func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, che
 	default:
 		_, _ = w.Write([]byte("ok"))
 	}
+}
+
+func quoted(names []string) string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = strconv.Quote(name)
+	}
+	return strings.Join(out, ",")
 }
 
 func (h *Health) ask(ctx context.Context, c Check) error {

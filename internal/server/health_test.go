@@ -14,14 +14,19 @@ import (
 func TestHealth(t *testing.T) {
 	sick := errors.New("secret address")
 	h := NewHealth(zap.NewNop(),
-		Check{Name: "etcd", Live: true, Ask: func(context.Context) error { return nil }},
+		Check{Name: "goroutines", Live: true, Ask: func(context.Context) error { return nil }},
+		Check{Name: "etcd", Ask: func(context.Context) error { return nil }},
 		Check{Name: "discovery", Ask: func(context.Context) error { return sick }})
 	for target, want := range map[string]struct {
 		code int
 		body string
 	}{
 		"/livez":                            {200, "ok"},
-		"/livez?verbose":                    {200, "[+]ping ok\n[+]etcd ok\nlivez check passed\n"},
+		"/livez?verbose":                    {200, "[+]ping ok\n[+]goroutines ok\nlivez check passed\n"},
+		"/livez?exclude=etcd":               {200, "ok"},
+		"/livez?verbose&exclude=etcd":       {200, "[+]goroutines ok\nwarn: some health checks cannot be excluded: no matches for \"etcd\"\nlivez check passed\n"},
+		"/livez/goroutines":                 {200, "ok"},
+		"/livez/etcd":                       {404, "Status"},
 		"/readyz":                           {500, "[-]discovery failed: reason withheld\n"},
 		"/readyz?verbose":                   {500, "readyz check failed\n"},
 		"/readyz?exclude=discovery":         {200, "ok"},

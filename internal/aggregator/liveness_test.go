@@ -1,0 +1,108 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+)
+
+// A restart does not bring etcd back, and ends what goes on without it. So /livez, which service managers restart by, is
+// good while etcd is stopped, and proxied requests are answered; /readyz names etcd, and is good again when etcd is.
+func TestLivenessDoesNotAskEtcd(t *testing.T) {
+	sockets, err := os.MkdirTemp("", "p") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	socket, dir := filepath.Join(sockets, "etcd"), t.TempDir()
+	withEtcd := func(c *Config) { c.EtcdUnixSocket = socket }
+	etcd, stopEtcd := open(t, dir, withEtcd)
+	front, stop := open(t, t.TempDir(), func(c *Config) { c.EtcdServers = []string{"unix://" + socket} })
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	port, caBundle := extension(t)
+	service := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "notes"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+	}
+	if _, err := kubernetes.NewForConfigOrDie(etcd).CoreV1().Services("default").Create(ctx, service, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	registration := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: "v1.notes.example.com"},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group: "notes.example.com", Version: "v1", GroupPriorityMinimum: 100, VersionPriority: 100, CABundle: caBundle,
+			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "notes", Port: &port},
+		},
+	}
+	if _, err := aggregatorclient.NewForConfigOrDie(etcd).ApiregistrationV1().APIServices().Create(ctx, registration, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await := func(what string, try func() error) {
+		t.Helper()
+		deadline := time.Now().Add(time.Minute)
+		for err := try(); err != nil; err = try() {
+			if time.Now().After(deadline) {
+				t.Fatalf("not %s: %v", what, err)
+			}
+			select {
+			case <-t.Context().Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+	answers := func(path string, code int, text string) func() error {
+		return func() error {
+			if got, body := get(t, front, path); got != code || !strings.Contains(body, text) {
+				return fmt.Errorf("%s: %d %s", path, got, body)
+			}
+			return nil
+		}
+	}
+	const proxied = "/apis/notes.example.com/v1"
+	await("proxied", answers(proxied, http.StatusOK, "APIResourceList"))
+
+	if err := stopEtcd(); err != nil {
+		t.Fatal(err)
+	}
+	await("unready by etcd", answers("/readyz", http.StatusInternalServerError, "[-]etcd failed"))
+	for _, want := range []struct {
+		path string
+		code int
+		text string
+	}{
+		{"/livez", http.StatusOK, "ok"},
+		{"/livez?verbose", http.StatusOK, "[+]ping ok\nlivez check passed\n"},
+		{"/livez?exclude=etcd", http.StatusOK, "ok"}, // what probes of kube-apiservers are told by careful people
+		{"/livez/ping", http.StatusOK, "ok"},
+		{"/readyz?exclude=etcd&exclude=etcd-space", http.StatusOK, "ok"},
+		{"/readyz/etcd", http.StatusInternalServerError, "etcd"},
+		{"/healthz", http.StatusInternalServerError, "[-]etcd failed"},
+		{proxied, http.StatusOK, "APIResourceList"},
+	} {
+		if err := answers(want.path, want.code, want.text)(); err != nil {
+			t.Errorf("without etcd: %v; want %d", err, want.code)
+		}
+	}
+
+	_, stopEtcd = open(t, dir, withEtcd)
+	await("ready again", answers("/readyz", http.StatusOK, "ok"))
+	if err := stop(); err != nil {
+		t.Errorf("stop the front door: %v", err)
+	}
+	if err := stopEtcd(); err != nil {
+		t.Errorf("stop etcd: %v", err)
+	}
+}
