@@ -120,7 +120,7 @@ func (h *house) wireState() (err error) {
 		return err
 	}
 	h.core, err = coreapi.New(coreapi.Config{
-		Store: h.store, Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
+		Store: h.store, Replica: h.replicas.Name(), Authorizer: h.authz, RuleResolver: h.authz, Aggregate: rbac.Aggregate,
 		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.webhooks(), Storage: h.storedAs(), Logger: h.log.Named("local"),
 		Admission: h.cfg.Admission, RESTMapper: h.knownKinds, RuntimeConfig: h.cfg.runtimeConfig(),
 		ServiceNetwork: h.cfg.Services.network(), EventTTL: h.cfg.Services.EventTTL,
@@ -310,7 +310,7 @@ func (h *house) wireControllers() error {
 		},
 		Founding: h.founding, Leads: h.leads, ClusterRoles: h.informers.Rbac().V1().ClusterRoles(), FrontDoor: h.frontDoor(),
 		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.Networking().V1().ServiceCIDRs(),
-		RepairAllocations: h.core.RepairAllocations, Quotas: quotas, Discovery: kinds,
+		RepairAllocations: h.core.RepairAllocations, AllocationsAbandoned: h.core.AllocationsAbandoned, Quotas: quotas, Discovery: kinds,
 		Choice: choice, Logger: h.log,
 	})
 	return nil

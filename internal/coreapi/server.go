@@ -52,6 +52,9 @@ type Config struct {
 	TokenIssuer TokenIssuer
 	// ServiceNetwork is where Services get their addresses and ports from. Default kube-apiserver's ranges.
 	ServiceNetwork ServiceNetwork
+	// Replica is this process among the Store's Replicas: while its key is there it is alive. Default: it is alone, and whatever
+	// was under way when somebody repairs was left by a process before it.
+	Replica string
 	// EventTTL is how long Events are kept. Default an hour.
 	EventTTL time.Duration
 	// Webhooks is how webhooks are reached: those of admission, and those that convert custom resources. Default: by URL.

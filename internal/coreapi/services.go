@@ -104,12 +104,12 @@ func serviceOf(obj runtime.Object) *corev1.Service {
 const portKeys = "nodeports/"
 
 // newAllocator hands out what network says, and keeps the claims in addresses and in ports.
-func newAllocator(cfg Config, all, addresses, cidrs *stored, ports allocation.EtcdPorts) *allocation.Allocator {
+func newAllocator(cfg Config, all, addresses, cidrs *stored, ports allocation.EtcdPorts, writes allocation.InFlight) *allocation.Allocator {
 	network := cfg.ServiceNetwork.withDefaults()
 	return allocation.New(allocation.Config{
 		Ranges:   serviceRanges(network.ClusterIPRanges, cidrs),
 		Reserved: []netip.Addr{allocation.FirstAddress(network.ClusterIPRanges[0])}, NodePorts: network.NodePorts,
-		Addresses: addressClaims{addresses}, Ports: ports, Stored: storedService(all), Logger: cfg.Logger.Named("allocation"),
+		Addresses: addressClaims{addresses}, Ports: ports, InFlight: writes, Stored: storedService(all), Logger: cfg.Logger.Named("allocation"),
 	})
 }
 
@@ -195,6 +195,15 @@ func (c addressClaims) Release(ctx context.Context, a netip.Addr, owner allocati
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // it has gone, or is another's by now
+	}
+	return err
+}
+
+// ReleaseHeld deletes the IPAddress that was read.
+func (c addressClaims) ReleaseHeld(ctx context.Context, a netip.Addr, held allocation.Held) error {
+	_, _, err := c.all.Delete(c.context(ctx, a.String()), a.String(), rest.ValidateAllObjectFunc, metav1.NewPreconditionDeleteOptions(held.ID))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it has gone, or is another by now
 	}
 	return err
 }

@@ -49,7 +49,7 @@ type shelf struct {
 func newShelf(client *kubernetes.Client, prefix string, codec *codecs, how Storage) *shelf {
 	learnEtcdFeatures(client)
 	s := &shelf{
-		client: client, prefix: prefix, codec: codec, how: how, open: map[*sync.Once]func(){},
+		client: fenced(client), prefix: prefix, codec: codec, how: how, open: map[*sync.Once]func(){},
 		compactor: etcd3.NewCompactor(client.Client, how.CompactionInterval, clock.RealClock{}, nil),
 	}
 	s.horizon = newHorizon(s.compactor, client.KV)

@@ -55,7 +55,7 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours) (*storages
 	all.namespaces = core("namespaces")
 	beside.services = core("services")
 	network := func(resource string) *stored { return byResource[networkingv1.Resource(resource)] }
-	allocator := newAllocator(cfg, core("services"), network("ipaddresses"), network("servicecidrs"), allocation.NewEtcdPorts(shelf.client.KV, cfg.Store.OwnKey(portKeys)))
+	allocator := newAllocator(cfg, core("services"), network("ipaddresses"), network("servicecidrs"), allocation.NewEtcdPorts(shelf.client.KV, cfg.Store.OwnKey(portKeys)), newInFlight(cfg, shelf.client.KV))
 	allocated := newServices(core("services"), allocator)
 	all.repairer = newRepairer(allocator, allocated)
 	maps.Copy(all.of(corev1.SchemeGroupVersion), serviceDoors(c, allocated))

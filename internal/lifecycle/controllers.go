@@ -57,6 +57,8 @@ type Config struct {
 	ServiceCIDRs  networkinginformers.ServiceCIDRInformer
 	// RepairAllocations mends what Services have claimed. Nil: nobody does.
 	RepairAllocations func(context.Context) error
+	// AllocationsAbandoned says whether that is worth doing at once, because a replica ended while it wrote. It is asked often.
+	AllocationsAbandoned func(context.Context) (bool, error)
 	// Quotas is what their status is made of. Without a Measure there is none.
 	Quotas Quotas
 	// Discovery knows every kind and its schema, for the status of ValidatingAdmissionPolicies. Nil: nobody writes it.
@@ -109,7 +111,7 @@ func New(cfg Config) *Controllers {
 		c.cidrs = &serviceCIDRs{client: cfg.Founding, cidrs: cfg.ServiceCIDRs, ranges: cfg.ServiceRanges, election: cfg.Leads, log: log}
 	}
 	if cfg.RepairAllocations != nil {
-		c.repair = &allocationRepair{cfg.RepairAllocations, cfg.Leads, log}
+		c.repair = &allocationRepair{cfg.RepairAllocations, cfg.AllocationsAbandoned, cfg.Leads, log}
 	}
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -45,10 +46,52 @@ func (m *memory[T]) Release(_ context.Context, what T, owner Owner) error {
 	return nil
 }
 
+func (m *memory[T]) ReleaseHeld(_ context.Context, what T, held Held) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.taken[what].ID == held.ID {
+		delete(m.taken, what)
+	}
+	return nil
+}
+
 func (m *memory[T]) Taken(context.Context) (map[T]Held, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.taken), nil
+}
+
+// entries is etcd for writes that are under way, of two processes: one that lives, and one that has ended.
+type entries struct {
+	mu    sync.Mutex // guards what follows
+	made  int
+	all   map[string]Entry
+	dead  bool  // what begins is of the process that has ended
+	fault error // what an end answers, which is then none
+}
+
+func (e *entries) Begin(_ context.Context, owner Owner) (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.made++
+	key := strconv.Itoa(e.made)
+	e.all[key] = Entry{Key: key, Owner: owner.NamespacedName, Alive: !e.dead}
+	return key, nil
+}
+
+func (e *entries) End(_ context.Context, key string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fault == nil {
+		delete(e.all, key)
+	}
+	return e.fault
+}
+
+func (e *entries) All(context.Context) ([]Entry, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Values(e.all)), nil
 }
 
 // world is Services over memory.
@@ -56,12 +99,13 @@ type world struct {
 	t         *testing.T
 	addresses *memory[netip.Addr]
 	ports     *memory[int32]
+	writes    *entries
 	stored    map[string]*corev1.Service
 	a         *Allocator
 }
 
 func newWorld(t *testing.T, ranges ...string) *world {
-	w := &world{t: t, addresses: newMemory[netip.Addr](), ports: newMemory[int32](), stored: map[string]*corev1.Service{}}
+	w := &world{t: t, addresses: newMemory[netip.Addr](), ports: newMemory[int32](), writes: &entries{all: map[string]Entry{}}, stored: map[string]*corev1.Service{}}
 	var parsed []netip.Prefix
 	for _, r := range ranges {
 		parsed = append(parsed, netip.MustParsePrefix(r))
@@ -69,7 +113,7 @@ func newWorld(t *testing.T, ranges ...string) *world {
 	w.a = New(Config{
 		Ranges:   func(context.Context) ([]netip.Prefix, error) { return parsed, nil },
 		Reserved: []netip.Addr{FirstAddress(parsed[0])}, NodePorts: PortRange{30000, 30009},
-		Addresses: w.addresses, Ports: w.ports,
+		Addresses: w.addresses, Ports: w.ports, InFlight: w.writes,
 		Stored: func(_ context.Context, _, name string) (*corev1.Service, error) { return w.stored[name], nil },
 		Logger: zaptest.NewLogger(t),
 	})
@@ -410,31 +454,101 @@ func TestAWriteWhoseAnswerGotLost(t *testing.T) {
 	w.agree()
 }
 
-func TestARequestThatEndedEarlyLeavesItsClaimToRepair(t *testing.T) {
+// A request that ended before etcd answered gives back what it had claimed at once: without its entry the write will not be
+// stored any more.
+func TestARequestThatEndedEarlyGivesItsClaimBack(t *testing.T) {
 	w := newWorld(t, v4)
 	ctx, cancel := context.WithCancel(t.Context())
 	ctx, tx := w.a.Begin(ctx)
 	if err := tx.Settle(ctx, service("a"), nil, false); err != nil {
 		t.Fatal(err)
 	}
+	if Fence(ctx) == "" || w.writes.all[Fence(ctx)].Key == "" {
+		t.Errorf("the write depends on %q of %v", Fence(ctx), w.writes.all)
+	}
 	cancel()
 	tx.End(ctx, nil, context.Canceled)
+	if len(w.addresses.taken) != 0 || len(w.writes.all) != 0 {
+		t.Errorf("left behind: %v, %v", w.addresses.taken, w.writes.all)
+	}
+	w.agree()
+}
+
+// Where the end of a write cannot be told to etcd, what it claimed stays until no request can last any longer. Then the write
+// is ended before the claim is.
+func TestAWriteWhoseEndIsNotToldLeavesItsClaimToRepair(t *testing.T) {
+	w := newWorld(t, v4)
+	ctx, tx := w.a.Begin(t.Context())
+	if err := tx.Settle(ctx, service("a", nodePort(30001)), nil, false); err != nil {
+		t.Fatal(err)
+	}
+	w.writes.fault = errors.New("etcdserver: no leader")
+	tx.End(ctx, nil, errors.New("etcdserver: request timed out"))
 	if len(w.addresses.taken) != 1 {
 		t.Fatal("an address was given back that may be in use")
 	}
+	w.writes.fault = nil
 	now := time.Now()
 	r := NewRepairer(w.a, w.list, w.touch, time.Minute)
 	r.now = func() time.Time { return now }
 	for _, after := range []time.Duration{0, 59 * time.Second} {
 		now = now.Add(after)
-		if err := r.Repair(t.Context()); err != nil || len(w.addresses.taken) != 1 {
-			t.Fatalf("after %s: %v, %v", after, err, w.addresses.taken)
+		if err := r.Repair(t.Context()); err != nil || len(w.addresses.taken) != 1 || len(w.writes.all) != 1 {
+			t.Fatalf("after %s: %v, %v, %v", after, err, w.addresses.taken, w.writes.all)
+		}
+		if abandoned, err := r.Abandoned(t.Context()); abandoned || err != nil {
+			t.Errorf("after %s: abandoned %v, %v", after, abandoned, err)
 		}
 	}
 	now = now.Add(time.Second)
-	if err := r.Repair(t.Context()); err != nil {
+	if err := r.Repair(t.Context()); err != nil || len(w.writes.all) != 0 {
+		t.Fatal(err, w.writes.all)
+	}
+	w.agree()
+}
+
+// What a process that has ended had claimed is free after one look, also for a Service of the same name; what another has
+// claimed, and did not write yet, is not touched.
+func TestClaimsOfADeadProcessAreFreeAtOnce(t *testing.T) {
+	w := newWorld(t, v4)
+	begin := func(name string, dead bool, port int32) *Transaction {
+		w.writes.dead = dead
+		ctx, tx := w.a.Begin(t.Context())
+		s := service(name, nodePort(port))
+		s.Namespace, s.UID = "default", types.UID("uid of "+name)
+		if err := tx.Settle(ctx, s, nil, false); err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	begin("dead", true, 30001)
+	living := begin("living", false, 30002)
+	if _, err := w.write(service("stored", nodePort(30003)), nil); err != nil {
 		t.Fatal(err)
 	}
+	r := NewRepairer(w.a, w.list, w.touch, time.Hour)
+	if abandoned, err := r.Abandoned(t.Context()); !abandoned || err != nil {
+		t.Errorf("abandoned %v, %v", abandoned, err)
+	}
+	if _, err := w.write(service("dead", nodePort(30001)), nil); err == nil {
+		t.Fatal("a port was given twice")
+	}
+	for range 3 {
+		if err := r.Repair(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if abandoned, err := r.Abandoned(t.Context()); abandoned || err != nil {
+		t.Errorf("abandoned %v, %v", abandoned, err)
+	}
+	if len(w.addresses.taken) != 2 || len(w.ports.taken) != 2 || w.ports.taken[30002].Owner.Name != "living" {
+		t.Errorf("there is %v and %v", w.addresses.taken, w.ports.taken)
+	}
+	w.writes.dead = false
+	if _, err := w.write(service("dead", nodePort(30001)), nil); err != nil {
+		t.Error(err)
+	}
+	living.End(t.Context(), nil, errors.New("refused"))
 	w.agree()
 }
 

@@ -43,6 +43,8 @@ type Claims[T comparable] interface {
 	Claim(ctx context.Context, what T, owner Owner) error
 	// Release ends the owner's claim. One that does not exist, or is somebody else's, is no error and stays.
 	Release(ctx context.Context, what T, owner Owner) error
+	// ReleaseHeld ends this claim, and no other of the same thing. One that has gone is no error.
+	ReleaseHeld(ctx context.Context, what T, held Held) error
 	// Taken reads all claims as they are now.
 	Taken(ctx context.Context) (map[T]Held, error)
 }

@@ -29,14 +29,37 @@ func (o Owner) value() string { return o.Namespace + "/" + o.Name + "/" + string
 // Claim creates the key of a port.
 func (p EtcdPorts) Claim(ctx context.Context, port int32, owner Owner) error {
 	key := p.key(port)
-	answer, err := p.client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, owner.value())).Commit()
+	free := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)}
+	fence := Fence(ctx)
+	if fence != "" {
+		free = append(free, clientv3.Compare(clientv3.CreateRevision(fence), ">", 0))
+	}
+	answer, err := p.client.Txn(ctx).If(free...).Then(clientv3.OpPut(key, owner.value())).
+		Else(clientv3.OpGet(key, clientv3.WithCountOnly())).Commit()
 	if err != nil {
 		return fmt.Errorf("claim port %d: %w", port, err)
 	}
-	if !answer.Succeeded {
-		return ErrTaken
+	switch {
+	case answer.Succeeded:
+		return nil
+	case answer.Responses[0].GetResponseRange().Count == 0:
+		return ErrFenced
+	}
+	return ErrTaken
+}
+
+// ReleaseHeld removes the key of a port if it is still the one that was read.
+func (p EtcdPorts) ReleaseHeld(ctx context.Context, port int32, held Held) error {
+	made, err := strconv.ParseInt(held.ID, 10, 64)
+	if err != nil {
+		return fmt.Errorf("release port %d: %w", port, err)
+	}
+	key := p.key(port)
+	_, err = p.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(key), "=", made)).
+		Then(clientv3.OpDelete(key)).Commit()
+	if err != nil {
+		return fmt.Errorf("release port %d: %w", port, err)
 	}
 	return nil
 }

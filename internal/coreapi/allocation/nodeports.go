@@ -117,7 +117,7 @@ func (t *Transaction) thisPort(ctx context.Context, port int32, has sets.Set[int
 	if t.dryRun {
 		return refuseTaken(ctx, t.cfg.Ports, port, errPortTaken)
 	}
-	err := tracked[int32]{t.cfg.Ports, t.ports}.Claim(ctx, port, t.owner)
+	err := tracked[int32]{t.cfg.Ports, t.ports, t.enter}.Claim(ctx, port, t.owner)
 	if errors.Is(err, ErrTaken) {
 		return errPortTaken
 	}
@@ -128,7 +128,7 @@ func (t *Transaction) anyPort(ctx context.Context, has sets.Set[int32]) (port in
 	if t.dryRun {
 		port, err = freeOne(ctx, t.cfg.Ports, t.cfg.NodePorts.dynamic(), mapOf(has))
 	} else {
-		port, err = claimAny(ctx, tracked[int32]{t.cfg.Ports, t.ports}, t.owner, t.cfg.NodePorts.dynamic())
+		port, err = claimAny(ctx, tracked[int32]{t.cfg.Ports, t.ports, t.enter}, t.owner, t.cfg.NodePorts.dynamic())
 	}
 	if err == nil {
 		has.Insert(port)

@@ -10,9 +10,11 @@ import (
 
 	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// DefaultGrace is how long a claim may be without its Service: twice as long as a request may take.
+// DefaultGrace is how long the write of a Service may be under way, if its process lives: twice as long as a request may take
+// by default. One that lasts for longer fails.
 const DefaultGrace = 2 * time.Minute
 
 // Repairer mends what crashes leave: claims without a Service, Services without a claim, and Services of older versions
@@ -23,8 +25,7 @@ type Repairer struct {
 	touch     func(context.Context, *corev1.Service) error
 	grace     time.Duration
 	now       func() time.Time
-	// since remembers when a claim was first seen without its Service.
-	addresses, ports map[string]time.Time
+	entries   map[string]time.Time // when a write was first seen to be under way
 }
 
 // NewRepairer mends what a hands out. list reads all Services as they are now; touch writes one as it is, so that it is
@@ -53,6 +54,12 @@ func (r *Repairer) Repair(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Then the writes that are under way: each entry was made before its claims, and is removed after the Service is stored. So
+	// a claim of nobody who has an entry now has its Service by now, or will never have.
+	pending, err := r.pending(ctx)
+	if err != nil {
+		return err
+	}
 	services, err := r.list(ctx)
 	if err != nil {
 		return fmt.Errorf("list services: %w", err)
@@ -76,9 +83,8 @@ func (r *Repairer) Repair(ctx context.Context) error {
 			hasPort[port] = append(hasPort[port], ownerOf(s))
 		}
 	}
-	var err1, err2 error
-	r.addresses, err1 = mend(ctx, r, cfg.Addresses, "address", addresses, hasAddress, r.addresses)
-	r.ports, err2 = mend(ctx, r, cfg.Ports, "node port", ports, hasPort, r.ports)
+	err1 := mend(ctx, r, cfg.Addresses, "address", addresses, hasAddress, pending)
+	err2 := mend(ctx, r, cfg.Ports, "node port", ports, hasPort, pending)
 	errs = append(errs, err1, err2)
 	// Last, so that a Service that is given an address now cannot be given one that another has without a claim.
 	if err1 == nil && err2 == nil {
@@ -102,14 +108,13 @@ func lacksSomething(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeNodePort && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort == 0 })
 }
 
-// mend makes the claims to one kind of thing agree with the Services, and returns which are to be watched.
+// mend makes the claims to one kind of thing agree with the Services, but for those of writes that are under way.
 func mend[T comparable](ctx context.Context, r *Repairer, claims Claims[T], what string, taken map[T]Held, has map[T][]Owner,
-	since map[string]time.Time,
-) (map[string]time.Time, error) {
+	pending map[types.NamespacedName]bool,
+) error {
 	var (
-		errs  []error
-		log   = r.allocator.cfg.Logger
-		still = map[string]time.Time{}
+		errs []error
+		log  = r.allocator.cfg.Logger
 	)
 	for thing, owners := range has {
 		if len(owners) > 1 {
@@ -123,23 +128,13 @@ func mend[T comparable](ctx context.Context, r *Repairer, claims Claims[T], what
 		}
 	}
 	for thing, held := range taken {
-		if held.Foreign || slices.ContainsFunc(has[thing], func(o Owner) bool { return o.NamespacedName == held.Owner.NamespacedName }) {
-			continue
-		}
-		key := fmt.Sprint(thing, " ", held.ID)
-		first, seen := since[key]
-		if !seen {
-			first = r.now()
-		}
-		if r.now().Sub(first) < r.grace {
-			still[key] = first
+		if held.Foreign || pending[held.Owner.NamespacedName] || slices.ContainsFunc(has[thing], func(o Owner) bool { return o.NamespacedName == held.Owner.NamespacedName }) {
 			continue
 		}
 		log.Info("a claim has no service any more and is given back", zap.Any(what, thing), zap.Stringer("service", held.Owner))
-		if err := claims.Release(ctx, thing, held.Owner); err != nil {
-			still[key] = first
+		if err := claims.ReleaseHeld(ctx, thing, held); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	return still, errors.Join(errs...)
+	return errors.Join(errs...)
 }

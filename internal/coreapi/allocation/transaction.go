@@ -30,6 +30,8 @@ type Config struct {
 	// Addresses and Ports keep the claims.
 	Addresses Claims[netip.Addr]
 	Ports     Claims[int32]
+	// InFlight keeps which writes are under way.
+	InFlight InFlight
 	// Stored reads a Service as it is now in etcd; nil when there is none.
 	Stored func(ctx context.Context, namespace, name string) (*corev1.Service, error)
 	Logger *zap.Logger
@@ -49,6 +51,7 @@ type Transaction struct {
 	owner     Owner
 	addresses map[netip.Addr]bool // claimed by this transaction
 	ports     map[int32]bool
+	entry     string          // that of InFlight; empty: nothing has been claimed
 	before    *corev1.Service // what the last attempt replaces; nil: nothing
 	dryRun    bool
 }
@@ -189,7 +192,7 @@ func (t *Transaction) claimAddress(ctx context.Context, a netip.Addr) error {
 	if t.dryRun {
 		return refuseTaken(ctx, t.cfg.Addresses, a, errAddressTaken)
 	}
-	err := tracked[netip.Addr]{t.cfg.Addresses, t.addresses}.Claim(ctx, a, t.owner)
+	err := tracked[netip.Addr]{t.cfg.Addresses, t.addresses, t.enter}.Claim(ctx, a, t.owner)
 	if errors.Is(err, ErrTaken) {
 		return errAddressTaken
 	}
@@ -234,18 +237,22 @@ func (t *Transaction) anyAddress(ctx context.Context, family corev1.IPFamily, ra
 	if t.dryRun {
 		return freeOne(ctx, t.cfg.Addresses, candidates, nil)
 	}
-	return claimAny(ctx, tracked[netip.Addr]{t.cfg.Addresses, t.addresses}, t.owner, candidates)
+	return claimAny(ctx, tracked[netip.Addr]{t.cfg.Addresses, t.addresses, t.enter}, t.owner, candidates)
 }
 
 // tracked remembers what was claimed before it is certain, so that an answer that got lost loses no claim.
 type tracked[T comparable] struct {
 	Claims[T]
 	claimed map[T]bool
+	enter   func(context.Context) error // called before a claim is made
 }
 
 func (c tracked[T]) Claim(ctx context.Context, what T, owner Owner) error {
 	if c.claimed[what] {
 		return ErrTaken // by an earlier attempt, which another field may have been given
+	}
+	if err := c.enter(ctx); err != nil {
+		return err
 	}
 	c.claimed[what] = true
 	err := c.Claims.Claim(ctx, what, owner)
@@ -257,10 +264,9 @@ func (c tracked[T]) Claim(ctx context.Context, what T, owner Owner) error {
 
 // End closes the transaction: with the Service as it is stored now, or with the error of the write.
 func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error) {
-	if t.dryRun || t.before == nil && len(t.addresses) == 0 && len(t.ports) == 0 {
+	if t.dryRun || t.before == nil && t.entry == "" {
 		return
 	}
-	hurry := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	if err == nil {
@@ -268,10 +274,15 @@ func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error
 			t.addBefore()
 		}
 		t.release(ctx, stored)
+		t.left(t.leave(ctx))
 		return
 	}
-	// The write may be under way yet: its request ended before etcd answered. Whoever repairs will know.
-	if hurry || len(t.addresses) == 0 && len(t.ports) == 0 {
+	// The write may be under way yet: its request ended before etcd answered. Without the entry it will not be stored any more.
+	if err := t.leave(ctx); err != nil {
+		t.left(err)
+		return
+	}
+	if len(t.addresses) == 0 && len(t.ports) == 0 {
 		return
 	}
 	stored, err = t.cfg.Stored(ctx, t.owner.Namespace, t.owner.Name)
@@ -281,6 +292,14 @@ func (t *Transaction) End(ctx context.Context, stored *corev1.Service, err error
 		return
 	}
 	t.release(ctx, stored)
+}
+
+// left tells that the entry is still there, if it is. Whoever repairs ends it later.
+func (t *Transaction) left(err error) {
+	if err != nil {
+		t.cfg.Logger.Warn("the write of a service has ended and still counts as under way; it is looked at again later",
+			zap.Stringer("service", t.owner), zap.Error(err))
+	}
 }
 
 func (t *Transaction) addBefore() {

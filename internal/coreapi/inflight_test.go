@@ -1,0 +1,199 @@
+package coreapi
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes"
+
+	"portico.dev/internal/coreapi/allocation"
+)
+
+// holdingWebhook answers when it is told to. It is asked after addresses and ports are claimed, and before anything is stored.
+type holdingWebhook struct {
+	asked, release chan struct{}
+	configuration  *admissionregistrationv1.ValidatingWebhookConfiguration
+}
+
+func newHoldingWebhook(t *testing.T) *holdingWebhook {
+	t.Helper()
+	h := &holdingWebhook{asked: make(chan struct{}), release: make(chan struct{})}
+	g := newGuest(t)
+	answer := g.Config.Handler
+	g.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case h.asked <- struct{}{}:
+		case <-r.Context().Done():
+		}
+		select {
+		case <-h.release:
+		case <-r.Context().Done():
+		}
+		answer.ServeHTTP(w, r)
+	})
+	url, none, fail, seconds := g.URL+"/look", admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, int32(30)
+	bundle, err := base64.StdEncoding.DecodeString(g.bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.configuration = &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "holding"},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "holding.example.com", ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: bundle},
+			AdmissionReviewVersions: []string{"v1"}, SideEffects: &none, FailurePolicy: &fail, TimeoutSeconds: &seconds,
+			ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"held": "yes"}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
+			}},
+		}},
+	}
+	return h
+}
+
+// create has a Service created through the webhook, and returns when that holds it. Its label has the webhook asked.
+func (h *holdingWebhook) create(t *testing.T, client kubernetes.Interface, s *corev1.Service) (ended <-chan error) {
+	t.Helper()
+	ctx := within(t)
+	if _, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, h.configuration, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// Until the webhook has taken effect, what it should hold is dry.
+	probe := s.DeepCopy()
+	probe.Labels = map[string]string{"held": "yes"}
+	for held := false; !held; {
+		early, cancel := context.WithCancel(ctx)
+		dry := make(chan error, 1)
+		go func() {
+			_, err := client.CoreV1().Services(s.Namespace).Create(early, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			dry <- err
+		}()
+		select {
+		case <-h.asked:
+			held = true
+			cancel()
+			<-dry
+		case err := <-dry:
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancel()
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := client.CoreV1().Services(s.Namespace).Create(ctx, probe, metav1.CreateOptions{})
+		done <- err
+	}()
+	select {
+	case <-h.asked:
+	case err := <-done:
+		t.Fatalf("the write ended early: %v", err)
+	}
+	return done
+}
+
+// A replica that ends, or seems to, after it claimed an address and a port and before it stored the Service: both are free
+// for others after one look, and its own write fails if it goes on after all. What a living replica has claimed stays.
+func TestAReplicaThatEndsBeforeItsServiceIsStored(t *testing.T) {
+	one := start(t, narrow, everyPlugin, func(c *Config) { c.Replica = "one" })
+	two := one.second(t, func(c *Config) { c.Replica = "two" })
+	client := two.typed(t, admin)
+	namespace(t, client, "default")
+	ctx := within(t)
+	alive := func(name string) {
+		if _, err := one.store.Client().KV.Put(ctx, one.store.LiveKey(name), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alive("one")
+	alive("two")
+	asked := func(name string) *corev1.Service {
+		s := aService(name)
+		s.Spec.Type, s.Spec.ClusterIP, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, "10.9.0.20", 30007
+		return s
+	}
+	webhook := newHoldingWebhook(t)
+	ended := webhook.create(t, one.typed(t, admin), asked("first"))
+
+	taken := func() {
+		t.Helper()
+		if _, err := client.CoreV1().Services("default").Create(ctx, asked("second"), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+			t.Errorf("what is claimed was given to another: %v", err)
+		}
+	}
+	taken()
+	for range 3 { // the other lives
+		if err := two.RepairAllocations(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if abandoned, err := two.AllocationsAbandoned(ctx); abandoned || err != nil {
+			t.Errorf("abandoned %v, %v", abandoned, err)
+		}
+	}
+	taken()
+
+	if err := one.store.Delete(ctx, "live/one"); err != nil { // as its lease does when it ends
+		t.Fatal(err)
+	}
+	if abandoned, err := two.AllocationsAbandoned(ctx); !abandoned || err != nil {
+		t.Errorf("abandoned %v, %v", abandoned, err)
+	}
+	if err := two.RepairAllocations(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if abandoned, err := two.AllocationsAbandoned(ctx); abandoned || err != nil {
+		t.Errorf("abandoned %v, %v", abandoned, err)
+	}
+	if _, err := client.CoreV1().Services("default").Create(ctx, asked("second"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("what a dead replica had claimed is not free: %v", err)
+	}
+	close(webhook.release)
+	if err := <-ended; !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("a write whose claims were taken away ended with %v", err)
+	}
+	if _, err := client.CoreV1().Services("default").Get(ctx, "first", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("it was stored: %v", err)
+	}
+	if missing, leaked := two.compare(t); len(missing) > 0 || len(leaked) > 0 {
+		t.Errorf("missing %v, leaked %v", missing, leaked)
+	}
+	entries, err := newInFlight(one.Server.cfg, one.store.Client().KV).All(ctx)
+	if err != nil || len(entries) != 0 {
+		t.Errorf("under way: %v, %v", entries, err)
+	}
+}
+
+// Claims of ports heed the fence as well.
+func TestAFencedClaimOfAPort(t *testing.T) {
+	h := start(t, narrow)
+	ctx := within(t)
+	ports := allocation.NewEtcdPorts(h.store.Client().KV, h.store.OwnKey(portKeys))
+	fenced, tx := h.repairer.Allocator().Begin(ctx)
+	s := aService("a")
+	s.Spec.Type = corev1.ServiceTypeNodePort
+	if err := tx.Settle(apirequest.WithUser(fenced, admin), s, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.store.Client().KV.Delete(ctx, allocation.Fence(fenced)); err != nil {
+		t.Fatal(err)
+	}
+	var free int32 = 30000
+	for free == s.Spec.Ports[0].NodePort {
+		free++
+	}
+	if err := ports.Claim(fenced, free, allocation.Owner{}); !errors.Is(err, allocation.ErrFenced) {
+		t.Errorf("a port was claimed: %v", err)
+	}
+	if err := ports.Claim(fenced, s.Spec.Ports[0].NodePort, allocation.Owner{}); !errors.Is(err, allocation.ErrTaken) {
+		t.Errorf("a port that is taken: %v", err)
+	}
+}
