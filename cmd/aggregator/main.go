@@ -6,6 +6,8 @@
 //	doctor      which hop of an APIService is broken, and how to mend it
 //	conformance how an extension server, anybody's, keeps to what clients rely on
 //	drill       failures of extension servers, rehearsed
+//	backup      all that a front door has stored, in a file
+//	restore     a data directory from a backup
 //	debts       what finalized namespaces may have left at dead extension servers
 //	why         which rule lets a user do something, or comes nearest
 //	version     what this build is
@@ -42,6 +44,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), doctorCommand(), conformanceCommand(), drillCommand(), debtsCommand(), whyCommand(), versionCommand())
+	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), doctorCommand(), conformanceCommand(), drillCommand(), backupCommand(), restoreCommand(), debtsCommand(), whyCommand(), versionCommand())
 	return cmd
 }

@@ -48,6 +48,8 @@ type Config struct {
 	EtcdUnixSocket string
 	// Storage is how objects are kept in it.
 	Storage StorageConfig
+	// Backup is scheduled backups. Default none.
+	Backup BackupConfig
 
 	// RequestHeader* say which front proxies may speak for others, and are published to extension servers.
 	RequestHeaderClientCAFile        string
@@ -130,6 +132,7 @@ func Default() Config {
 		Authorization:                    defaultAuthorization(),
 		EtcdPrefix:                       "/registry",
 		Storage:                          defaultStorage(),
+		Backup:                           defaultBackup(),
 		RequestHeaderAllowedNames:        []string{"front-proxy-client"},
 		RequestHeaderUsernameHeaders:     []string{"X-Remote-User"},
 		RequestHeaderUIDHeaders:          []string{"X-Remote-Uid"},
@@ -157,6 +160,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addAuthorizationFlags(fs)
 	c.addStorageFlags(fs)
 	c.Storage.addFlags(fs)
+	c.Backup.addFlags(fs)
 	c.addRequestFlags(fs)
 	c.addAdmissionFlags(fs)
 	c.Services.addFlags(fs)
@@ -276,6 +280,7 @@ func (c *Config) Validate() error {
 		bad("etcd-prefix", "%q does not begin with a slash", c.EtcdPrefix)
 	}
 	c.validateStorage(bad)
+	c.validateBackup(bad)
 	if c.RequestTimeout <= 0 {
 		bad("request-timeout", "%s is not positive", c.RequestTimeout)
 	}

@@ -50,19 +50,6 @@ func TestLivenessDoesNotAskEtcd(t *testing.T) {
 	if _, err := aggregatorclient.NewForConfigOrDie(etcd).ApiregistrationV1().APIServices().Create(ctx, registration, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await := func(what string, try func() error) {
-		t.Helper()
-		deadline := time.Now().Add(time.Minute)
-		for err := try(); err != nil; err = try() {
-			if time.Now().After(deadline) {
-				t.Fatalf("not %s: %v", what, err)
-			}
-			select {
-			case <-t.Context().Done():
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	}
 	answers := func(path string, code int, text string) func() error {
 		return func() error {
 			if got, body := get(t, front, path); got != code || !strings.Contains(body, text) {
@@ -72,12 +59,12 @@ func TestLivenessDoesNotAskEtcd(t *testing.T) {
 		}
 	}
 	const proxied = "/apis/notes.example.com/v1"
-	await("proxied", answers(proxied, http.StatusOK, "APIResourceList"))
+	eventually(t, "proxied", answers(proxied, http.StatusOK, "APIResourceList"))
 
 	if err := stopEtcd(); err != nil {
 		t.Fatal(err)
 	}
-	await("unready by etcd", answers("/readyz", http.StatusInternalServerError, "[-]etcd failed"))
+	eventually(t, "unready by etcd", answers("/readyz", http.StatusInternalServerError, "[-]etcd failed"))
 	for _, want := range []struct {
 		path string
 		code int
@@ -98,7 +85,7 @@ func TestLivenessDoesNotAskEtcd(t *testing.T) {
 	}
 
 	_, stopEtcd = open(t, dir, withEtcd)
-	await("ready again", answers("/readyz", http.StatusOK, "ok"))
+	eventually(t, "ready again", answers("/readyz", http.StatusOK, "ok"))
 	if err := stop(); err != nil {
 		t.Errorf("stop the front door: %v", err)
 	}

@@ -38,6 +38,9 @@ func (h *house) members() *run.Group {
 	if h.collector != nil {
 		add("garbage collector", nil, h.collector.Run)
 	}
+	if h.schedule != nil {
+		add("backups", nil, h.schedule.Run)
+	}
 	if h.tracing != nil {
 		add("tracing", nil, h.tracing.Run) // before the listener, so that the last spans are sent after the last request
 	}

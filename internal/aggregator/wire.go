@@ -40,6 +40,7 @@ import (
 	"portico.dev/internal/server"
 	"portico.dev/internal/server/tracing"
 	"portico.dev/internal/store"
+	"portico.dev/internal/store/backup"
 	"portico.dev/internal/transport"
 	"portico.dev/internal/version"
 )
@@ -87,7 +88,10 @@ type house struct {
 	drainer *server.Drainer
 	tracing *tracing.Provider // nil: no request is traced
 	audit   *audit.Auditor    // nil: nothing is written down
-	server  *server.Server
+	backups *backups
+	// schedule makes backups by itself; nil: nobody asked for them.
+	schedule *backup.Schedule
+	server   *server.Server
 }
 
 // lateLookup finds what service account tokens are bound to. Tokens are wired before the informers that it reads.
@@ -216,6 +220,9 @@ func (h *house) wireFront() error {
 	h.payer = h.newPayer()
 	h.drainer = server.NewDrainer()
 	h.health = server.NewHealth(h.log.Named("health"), h.checks()...)
+	if err := h.wireBackup(); err != nil {
+		return err
+	}
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
 		LocalGroupVersions: h.core.GroupVersions,
@@ -229,6 +236,7 @@ func (h *house) wireFront() error {
 			Gatherer:    prometheus.Gatherers{h.registry, legacyregistry.DefaultGatherer},
 			Aggregation: func() any { return h.apiservices.DebugState() },
 			Debts:       h.payer,
+			Backup:      h.backups,
 			JWKS:        h.tokens.JWKS,
 			OpenIDConfiguration: func() []byte {
 				return h.tokens.OpenIDConfiguration(h.url + "/openid/v1/jwks")

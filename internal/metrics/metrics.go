@@ -18,6 +18,7 @@ type Metrics struct {
 	Authorization *Authorization
 	Auth          *Auth
 	Fairness      *Fairness
+	Backup        *Backup
 }
 
 // New registers every metric on reg. It panics when reg already holds one of them, which is a mistake of the caller.
@@ -33,6 +34,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Authorization: NewAuthorization(reg),
 		Auth:          NewAuth(reg),
 		Fairness:      NewFairness(reg),
+		Backup:        NewBackup(reg),
 	}
 }
 

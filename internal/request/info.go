@@ -35,12 +35,22 @@ func (s *Resolver) Info(r *http.Request) (*apirequest.RequestInfo, error) {
 	return info, nil
 }
 
+// BackupPath answers a POST with a backup of the front door, BackupKeysPath with one that has its keys too. They are paths of
+// their own because rights are given by path, and POSTs because many may GET every path.
+const (
+	BackupPath     = "/backup"
+	BackupKeysPath = BackupPath + "/keys"
+)
+
 // LongRunning reports whether a request is expected to outlive the request deadline, as kube-apiserver decides it.
 func LongRunning(info *apirequest.RequestInfo) bool {
 	if info == nil {
 		return false
 	}
 	if !info.IsResourceRequest && strings.HasPrefix(info.Path, "/debug/pprof/") { // a profile takes as long as it is asked to
+		return true
+	}
+	if !info.IsResourceRequest && (info.Path == BackupPath || info.Path == BackupKeysPath) { // as long as etcd is large
 		return true
 	}
 	switch info.Verb {

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/version"
 
+	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 )
 
@@ -22,6 +23,8 @@ type StaticConfig struct {
 	Aggregation func() any
 	// Debts is /debug/debts: what finalized namespaces may have left at backends. Nil: not served.
 	Debts Debts
+	// Backup answers a POST to request.BackupPath, and to request.BackupKeysPath with the keys too. Nil: not served.
+	Backup http.Handler
 	// JWKS and OpenIDConfiguration let others verify our service account tokens. Nil: not served.
 	JWKS, OpenIDConfiguration func() []byte
 	// Profiling serves /debug/pprof/. Default false.
@@ -57,6 +60,11 @@ func NewStatic(c StaticConfig) http.Handler {
 		m.HandleFunc("/debug/debts/{id}", func(w http.ResponseWriter, r *http.Request) {
 			c.Debts.ServeForget(w, r, mux.Vars(r)["id"])
 		}).Methods(http.MethodDelete)
+	}
+	if c.Backup != nil {
+		paths = append(paths, request.BackupPath)
+		m.Handle(request.BackupPath, c.Backup).Methods(http.MethodPost)
+		m.Handle(request.BackupKeysPath, c.Backup).Methods(http.MethodPost)
 	}
 	if c.JWKS != nil {
 		get("/openid/v1/jwks", document("application/jwk-set+json", c.JWKS))

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"filippo.io/age"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/discovery"
+
+	"portico.dev/internal/logging"
+	"portico.dev/internal/request"
+	"portico.dev/internal/store"
+	"portico.dev/internal/store/backup"
+)
+
+type backupOptions struct {
+	clientFlags
+	includeKeys                bool
+	recipients, recipientFiles []string
+	passphraseFile             string
+	output                     string
+
+	dataDir, encryptionConfig string
+	etcd                      store.Config
+}
+
+func backupCommand() *cobra.Command {
+	o := backupOptions{clientFlags: clientFlags{timeout: time.Minute}}
+	cmd := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Write all that a front door has stored to a file",
+		Long: `Write all that a front door has stored to a file: a consistent snapshot of its etcd, while it is in
+use, and with --include-keys its authorities, certificates and keys.
+
+It is asked for through the API of a front door that runs, by an administrator of group system:masters or
+somebody who was given the verb post on the non-resource path /backup (and /backup/keys, for --include-keys).
+With --etcd-servers an external etcd is asked without a front door; with --data-dir the directory of a front
+door that does not run is read.
+
+FILE is written beside its place and put there when it is complete, with mode 0600. It is as secret as the
+etcd itself: encrypt it with --recipient or --passphrase-file before it leaves the machine. Restore it with
+aggregator restore.`,
+		Example: `  aggregator backup portico.backup
+  aggregator backup portico.backup --include-keys --recipient age1...
+  aggregator backup portico.backup --data-dir /var/lib/portico`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	fs := cmd.Flags()
+	o.add(fs)
+	fs.BoolVar(&o.includeKeys, "include-keys", false, "take along the authorities, certificates and keys of the front door, and files with keys that its flags name")
+	fs.StringArrayVar(&o.recipients, "recipient", nil, "encrypt for this public key of age; may be repeated")
+	fs.StringArrayVar(&o.recipientFiles, "recipients-file", nil, "encrypt for the public keys in this file, one a line; may be repeated")
+	fs.StringVar(&o.passphraseFile, "passphrase-file", "", "encrypt with the passphrase that is the first line of this file")
+	fs.StringVarP(&o.output, "output", "o", "", "json")
+	fs.StringVar(&o.dataDir, "data-dir", "", "back up the data directory of a front door that does not run")
+	fs.StringSliceVar(&o.etcd.Servers, "etcd-servers", nil, "back up this external etcd, without a front door")
+	fs.StringVar(&o.etcd.CAFile, "etcd-cafile", "", "authorities of the external etcd")
+	fs.StringVar(&o.etcd.CertFile, "etcd-certfile", "", "client certificate for the external etcd")
+	fs.StringVar(&o.etcd.KeyFile, "etcd-keyfile", "", "key of the client certificate for the external etcd")
+	fs.StringVar(&o.etcd.Prefix, "etcd-prefix", store.DefaultPrefix, "where the objects of the API are, with --etcd-servers or --data-dir")
+	fs.StringVar(&o.encryptionConfig, "encryption-provider-config", "", "what objects are encrypted by, with --etcd-servers or --data-dir")
+	return cmd
+}
+
+func (o *backupOptions) check() error {
+	switch {
+	case o.output != "" && o.output != "json":
+		return fmt.Errorf("--output: %q is not json", o.output)
+	case o.timeout <= 0:
+		return errors.New("--timeout: a time is needed")
+	case o.dataDir != "" && len(o.etcd.Servers) > 0:
+		return errors.New("--data-dir and --etcd-servers: give one of them")
+	case o.includeKeys && len(o.etcd.Servers) > 0:
+		return errors.New("--include-keys: an etcd has no keys of the front door; leave out --etcd-servers to ask the front door, or copy its keys yourself")
+	case o.encryptionConfig != "" && o.dataDir == "" && len(o.etcd.Servers) == 0:
+		return errors.New("--encryption-provider-config: the front door knows its own; give it only with --data-dir or --etcd-servers")
+	}
+	return nil
+}
+
+// written is what `-o json` says.
+type written struct {
+	File      string          `json:"file"`
+	Bytes     int64           `json:"bytes"`
+	Encrypted bool            `json:"encrypted"`
+	Manifest  backup.Manifest `json:"manifest"`
+}
+
+func (o *backupOptions) run(ctx context.Context, file string, out, errOut io.Writer) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	recipients, err := backup.Recipients(o.recipients, o.recipientFiles, o.passphraseFile)
+	if err != nil {
+		return err
+	}
+	manifest, size, err := o.write(ctx, file, recipients, errOut)
+	if err != nil {
+		return fmt.Errorf("back up to %s: %w", file, err)
+	}
+	if o.output == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(written{file, size, len(recipients) > 0, manifest})
+	}
+	if manifest.IncludesKeys && len(recipients) == 0 {
+		fmt.Fprintf(errOut, "warning: %s has private keys, and is not encrypted: who can read it is administrator\n", file)
+	}
+	_, err = fmt.Fprintf(out, "%s: %s, etcd at revision %d%s%s\n", file, bytesText(size), manifest.Etcd.Revision,
+		either(manifest.IncludesKeys, ", with keys", ""), either(len(recipients) > 0, ", encrypted", ""))
+	return err
+}
+
+func either(condition bool, yes, no string) string {
+	if condition {
+		return yes
+	}
+	return no
+}
+
+func bytesText(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+func (o *backupOptions) write(ctx context.Context, file string, recipients []age.Recipient, errOut io.Writer) (backup.Manifest, int64, error) {
+	shown := newProgress(errOut)
+	defer shown.end()
+	if o.dataDir == "" && len(o.etcd.Servers) == 0 {
+		// Asked before a file is made: most mistakes are in how to reach the front door.
+		from, err := o.ask(ctx)
+		if err != nil {
+			return backup.Manifest{}, 0, err
+		}
+		defer from.Close()
+		return backup.WriteFile(file, recipients, func(w io.Writer) error {
+			_, err := io.Copy(io.MultiWriter(w, shown), from)
+			return err
+		})
+	}
+	contents, stop, err := o.withoutFrontDoor(ctx)
+	if err != nil {
+		return backup.Manifest{}, 0, err
+	}
+	manifest, size, err := backup.WriteFile(file, recipients, func(w io.Writer) error {
+		_, err := backup.Write(io.MultiWriter(w, shown), contents)
+		return err
+	})
+	return manifest, size, errors.Join(err, stop())
+}
+
+// ask begins a backup through the API.
+func (o *backupOptions) ask(ctx context.Context) (io.ReadCloser, error) {
+	config, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout = 0 // a backup takes as long as it takes; silence does not
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the front door: %w", err)
+	}
+	path := either(o.includeKeys, request.BackupKeysPath, request.BackupPath)
+	ctx, cancel := context.WithCancelCause(ctx)
+	silent := time.AfterFunc(o.timeout, func() { cancel(fmt.Errorf("the front door sent nothing for %s (--timeout)", o.timeout)) })
+	body, err := client.RESTClient().Post().AbsPath(path).MaxRetries(0).Stream(ctx)
+	if err != nil {
+		silent.Stop()
+		defer cancel(nil)
+		switch {
+		case context.Cause(ctx) != nil && errors.Is(err, context.Canceled):
+			return nil, context.Cause(ctx)
+		case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
+			return nil, errors.New("this API server makes no backups: it is not a Portico front door, or one of an older version")
+		}
+		return nil, err
+	}
+	return &streamed{body: body, ctx: ctx, cancel: cancel, silent: silent, timeout: o.timeout}, nil
+}
+
+// streamed is an answer that may take long and must not fall silent.
+type streamed struct {
+	body    io.ReadCloser
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	silent  *time.Timer
+	timeout time.Duration
+}
+
+func (s *streamed) Read(p []byte) (int, error) {
+	n, err := s.body.Read(p)
+	s.silent.Reset(s.timeout)
+	if err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() != nil {
+		err = context.Cause(s.ctx)
+	}
+	return n, err
+}
+
+func (s *streamed) Close() error {
+	s.silent.Stop()
+	s.cancel(nil)
+	return s.body.Close()
+}
+
+// withoutFrontDoor begins a backup of an etcd that this process reaches itself. stop ends what that takes.
+func (o *backupOptions) withoutFrontDoor(ctx context.Context) (contents backup.Contents, stop func() error, err error) {
+	contents = backup.Contents{EtcdPrefix: o.etcd.Prefix, EncryptedAtRest: o.encryptionConfig != ""}
+	config := o.etcd
+	if o.dataDir != "" {
+		config.DataDir = filepath.Join(o.dataDir, "etcd")
+		switch {
+		case !store.HoldsEtcd(config.DataDir):
+			return contents, nil, fmt.Errorf("%s has no etcd of a front door", o.dataDir)
+		case store.InUse(config.DataDir):
+			return contents, nil, fmt.Errorf("%s is in use by a front door that runs; leave out --data-dir, and it is asked for its backup", o.dataDir)
+		}
+		if o.includeKeys {
+			if contents.Keys, err = o.keys(); err != nil {
+				return contents, nil, err
+			}
+		}
+	}
+	// The client of etcd logs too, each attempt at a member that is away. What goes wrong is in the error.
+	logs := logging.Default()
+	logs.Level = "error"
+	if config.Logger, err = logs.New(); err != nil {
+		return contents, nil, err
+	}
+	etcd, err := store.New(config)
+	if err != nil {
+		return contents, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- etcd.Run(ctx) }()
+	timer := time.NewTimer(o.timeout)
+	defer timer.Stop()
+	select {
+	case <-etcd.Ready():
+	case err := <-ended:
+		cancel()
+		if err == nil {
+			err = ctx.Err()
+		}
+		return contents, nil, err
+	case <-timer.C:
+		cancel()
+		return contents, nil, errors.Join(fmt.Errorf("etcd is not ready after %s (--timeout)", o.timeout), <-ended)
+	}
+	if contents.Snapshot, err = etcd.Snapshot(ctx); err != nil {
+		cancel()
+		return contents, nil, errors.Join(err, <-ended)
+	}
+	return contents, func() error {
+		err := contents.Snapshot.Close()
+		cancel()
+		return errors.Join(err, <-ended)
+	}, nil
+}
+
+// keys are those in the data directory, and the encryption configuration.
+func (o *backupOptions) keys() ([]backup.KeyFile, error) {
+	keys, err := backup.DirectoryKeys(filepath.Join(o.dataDir, "pki"))
+	if err != nil || o.encryptionConfig == "" {
+		return keys, err
+	}
+	key, err := backup.ReadKey("encryption-provider-config", o.encryptionConfig)
+	return append(keys, key), err
+}
+
+// progress says on a terminal how much has been written, and nothing elsewhere.
+type progress struct {
+	to    io.Writer // nil: nobody looks
+	bytes int64
+	last  time.Time
+}
+
+func newProgress(errOut io.Writer) *progress {
+	if f, ok := errOut.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return &progress{to: f}
+	}
+	return &progress{}
+}
+
+// progressInterval is how often a line on a terminal is written anew.
+const progressInterval = 200 * time.Millisecond
+
+func (p *progress) Write(b []byte) (int, error) {
+	p.bytes += int64(len(b))
+	if p.to != nil && time.Since(p.last) > progressInterval {
+		p.last = time.Now()
+		fmt.Fprintf(p.to, "\r\x1b[K%s", bytesText(p.bytes))
+	}
+	return len(b), nil
+}
+
+// end removes the line.
+func (p *progress) end() {
+	if p.to != nil {
+		fmt.Fprint(p.to, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"portico.dev/internal/logging"
+	"portico.dev/internal/store"
+	"portico.dev/internal/store/backup"
+)
+
+type restoreOptions struct {
+	dataDir        string
+	identityFiles  []string
+	passphraseFile string
+	skipKeys       bool
+	verifyOnly     bool
+	output         string
+}
+
+func restoreCommand() *cobra.Command {
+	var o restoreOptions
+	cmd := &cobra.Command{
+		Use:   "restore FILE --data-dir DIR",
+		Short: "Make the data directory of a front door from a backup",
+		Long: `Make the data directory of a front door from a backup: its etcd, and its keys if the backup has them.
+
+Nothing is written over: DIR must not have an etcd, nor keys if the backup has some. All of the backup is
+verified before. Resource versions go on far above those of the backup, and everything below counts as
+compacted: watches and informers that have seen later ones are told 410 Gone, and list anew.
+
+For an external etcd, take etcd.db out of the backup and give it to etcdutl: see docs/backup.md.`,
+		Example: `  aggregator restore portico.backup --data-dir /var/lib/portico
+  aggregator restore portico.backup --data-dir /var/lib/portico --identity-file key.txt
+  aggregator restore portico.backup --verify-only`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.dataDir, "data-dir", "", "data directory to make")
+	fs.StringArrayVar(&o.identityFiles, "identity-file", nil, "decrypt with the keys in this file, as age-keygen writes it; may be repeated")
+	fs.StringVar(&o.passphraseFile, "passphrase-file", "", "decrypt with the passphrase that is the first line of this file")
+	fs.BoolVar(&o.skipKeys, "skip-keys", false, "leave the keys in the backup out")
+	fs.BoolVar(&o.verifyOnly, "verify-only", false, "read all of the backup, verify it, and write nothing")
+	fs.StringVarP(&o.output, "output", "o", "", "json")
+	return cmd
+}
+
+func (o *restoreOptions) run(file string, out, errOut io.Writer) error {
+	switch {
+	case o.output != "" && o.output != "json":
+		return fmt.Errorf("--output: %q is not json", o.output)
+	case o.dataDir == "" && !o.verifyOnly:
+		return errors.New("--data-dir: say which directory is to be made, or give --verify-only")
+	}
+	identities, err := backup.Identities(o.identityFiles, o.passphraseFile)
+	if err != nil {
+		return err
+	}
+	archive, err := backup.Open(file, identities)
+	if err != nil {
+		return fmt.Errorf("read the backup: %w", err)
+	}
+	defer archive.Close()
+	result := struct {
+		backup.Restored
+		Verified bool            `json:"verified"`
+		Manifest backup.Manifest `json:"manifest"`
+	}{Verified: true, Manifest: archive.Manifest}
+	if o.verifyOnly {
+		err = archive.Verify()
+	} else {
+		logs := logging.Default()
+		log, logErr := logs.New()
+		if logErr != nil {
+			return logErr
+		}
+		defer func() { _ = log.Sync() }() // lines that wait for others
+		result.Restored, err = archive.Restore(backup.Target{DataDir: o.dataDir, SkipKeys: o.skipKeys, Log: log})
+	}
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", file, err)
+	}
+	if o.output == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(result)
+	}
+	m := archive.Manifest
+	fmt.Fprintf(out, "%s is whole: of %s, etcd at revision %d, Portico %s%s\n", file, m.Time.Format(time.RFC3339), m.Etcd.Revision, m.Portico,
+		either(m.IncludesKeys, ", with keys", ""))
+	if o.verifyOnly {
+		return nil
+	}
+	return o.next(result.Restored, m, out, errOut)
+}
+
+// next says what there is now, and how to go on.
+func (o *restoreOptions) next(r backup.Restored, m backup.Manifest, out, errOut io.Writer) error {
+	fmt.Fprintf(out, "%s is made; resource versions go on above %d\n", r.Etcd, m.Etcd.Revision+store.RevisionBump)
+	start := "aggregator serve --data-dir " + o.dataDir
+	if m.Etcd.Prefix != store.DefaultPrefix {
+		start += " --etcd-prefix " + m.Etcd.Prefix
+	}
+	if r.Keys != "" {
+		fmt.Fprintf(out, "%s is made\n", r.Keys)
+	}
+	var flags []string
+	for flag := range r.Flags {
+		flags = append(flags, flag)
+	}
+	slices.Sort(flags)
+	for _, flag := range flags {
+		for _, file := range r.Flags[flag] {
+			start += " --" + flag + " " + file
+		}
+	}
+	if m.EncryptedAtRest && len(r.Flags["encryption-provider-config"]) == 0 {
+		fmt.Fprintln(errOut, "warning: objects in it are encrypted at rest; without the --encryption-provider-config of before they cannot be read")
+	}
+	_, err := fmt.Fprintf(out, "start it, with its other flags of before: %s\n", start)
+	return err
+}

@@ -1,0 +1,202 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"filippo.io/age"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"portico.dev/internal/respond"
+	"portico.dev/internal/store/backup"
+)
+
+// BackupConfig is scheduled backups.
+type BackupConfig struct {
+	// Dir is where they are written. Default none: no backups are made.
+	Dir string
+	// Interval is between two of them. Default 12 hours.
+	Interval time.Duration
+	// Retention is how many are kept. Default 5.
+	Retention int
+	// IncludeKeys takes the keys along. They are then encrypted, for RecipientsFile.
+	IncludeKeys bool
+	// RecipientsFile has the public keys of age that backups are encrypted for. Default none: they are not encrypted.
+	RecipientsFile string
+}
+
+func defaultBackup() BackupConfig { return BackupConfig{Interval: 12 * time.Hour, Retention: 5} }
+
+func (c *BackupConfig) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.Dir, "backup-dir", c.Dir, "write a backup to this directory again and again, in the replica that leads; default none are made")
+	fs.DurationVar(&c.Interval, "backup-interval", c.Interval, "time between two backups in --backup-dir")
+	fs.IntVar(&c.Retention, "backup-retention", c.Retention, "how many backups are kept in --backup-dir")
+	fs.BoolVar(&c.IncludeKeys, "backup-include-keys", c.IncludeKeys, "take the keys of the front door along, encrypted for --backup-recipients-file")
+	fs.StringVar(&c.RecipientsFile, "backup-recipients-file", c.RecipientsFile, "public keys of age, one a line, that backups in --backup-dir are encrypted for; default they are not encrypted")
+}
+
+func (c *Config) validateBackup(bad func(flag, format string, args ...any)) {
+	b := &c.Backup
+	if b.Dir == "" {
+		if *b != defaultBackup() {
+			bad("backup-dir", "is needed by the other flags that begin with --backup")
+		}
+		return
+	}
+	if b.Interval < backup.LeastInterval {
+		bad("backup-interval", "%s is too short; use at least %s", b.Interval, backup.LeastInterval)
+	}
+	if b.Retention < 1 {
+		bad("backup-retention", "%d backups cannot be kept; use at least 1", b.Retention)
+	}
+	if b.IncludeKeys && b.RecipientsFile == "" {
+		bad("backup-include-keys", "needs --backup-recipients-file: scheduled backups with keys are always encrypted")
+	}
+	if inside, err := filepath.Rel(filepath.Join(c.DataDir, "etcd"), b.Dir); err == nil && filepath.IsLocal(inside) {
+		bad("backup-dir", "%s is in the directory of etcd; choose one outside, better on another disk", b.Dir)
+	}
+}
+
+// wireBackup reads who scheduled backups are for.
+func (h *house) wireBackup() error {
+	h.backups = &backups{house: h}
+	c := h.cfg.Backup
+	if c.Dir == "" {
+		return nil
+	}
+	var recipients []age.Recipient
+	if c.RecipientsFile != "" {
+		var err error
+		if recipients, err = backup.Recipients(nil, []string{c.RecipientsFile}, ""); err != nil {
+			return fmt.Errorf("--backup-recipients-file: %w", err)
+		}
+	}
+	h.schedule = &backup.Schedule{
+		Dir: c.Dir, Interval: c.Interval, Retention: c.Retention, Recipients: recipients,
+		Contents: func(ctx context.Context) (backup.Contents, error) { return h.backups.contents(ctx, c.IncludeKeys) },
+		Leads: func() bool {
+			leads, _ := h.leads()
+			return leads
+		},
+		Metrics: h.metrics.Backup, Log: h.log.Named("backup"),
+	}
+	return nil
+}
+
+// backups answers those who ask for a backup of this front door.
+type backups struct {
+	house *house
+	mu    sync.Mutex // held while one is answered: each keeps pages of etcd, and reads all of it
+}
+
+const (
+	// backupTimeout bounds one answer, backupStall how long its client may read nothing: until then etcd keeps the pages of
+	// that moment.
+	backupTimeout = time.Hour
+	backupStall   = time.Minute
+)
+
+// contents begins a backup, whose snapshot the caller closes.
+func (b *backups) contents(ctx context.Context, includeKeys bool) (backup.Contents, error) {
+	h := b.house
+	c := backup.Contents{EtcdPrefix: h.store.Prefix(), EncryptedAtRest: h.encryption.Enabled()}
+	var err error
+	if includeKeys {
+		if c.Keys, err = h.keyFiles(); err != nil {
+			return c, err
+		}
+	}
+	c.Snapshot, err = h.store.Snapshot(ctx)
+	return c, err
+}
+
+// keyFiles are all files with keys, and with the trust that goes with them, that this front door was started with.
+func (h *house) keyFiles() ([]backup.KeyFile, error) {
+	keys, err := backup.DirectoryKeys(h.cfg.pkiDir())
+	if err != nil {
+		return nil, err
+	}
+	c := h.cfg
+	given := []struct{ flag, file string }{
+		{"tls-cert-file", c.TLSCertFile},
+		{"tls-private-key-file", c.TLSPrivateKeyFile},
+		{"root-ca-file", c.RootCAFile},
+		{"client-ca-file", c.ClientCAFile},
+		{"token-auth-file", c.TokenAuthFile},
+		{"requestheader-client-ca-file", c.RequestHeaderClientCAFile},
+		{"proxy-client-cert-file", c.ProxyClientCertFile},
+		{"proxy-client-key-file", c.ProxyClientKeyFile},
+		{"service-account-signing-key-file", c.ServiceAccountSigningKeyFile},
+		{"encryption-provider-config", c.Storage.EncryptionConfigFile},
+	}
+	for _, file := range c.ServiceAccountKeyFiles {
+		given = append(given, struct{ flag, file string }{"service-account-key-file", file})
+	}
+	names := map[string]bool{}
+	for _, g := range given {
+		if g.file == "" {
+			continue
+		}
+		key, err := backup.ReadKey(g.flag, g.file)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", g.flag, err)
+		}
+		for base, n := key.Name, 2; names[g.flag+"/"+key.Name]; n++ { // two directories may have files of one name
+			key.Name = strconv.Itoa(n) + "-" + base
+		}
+		names[g.flag+"/"+key.Name] = true
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// ServeHTTP answers with a backup, with keys if the path ends so. Who may is authorised by the path: no role that we ship
+// has it, except the one of system:masters for everything.
+func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !b.mu.TryLock() {
+		respond.Error(w, r, apierrors.NewTooManyRequests("another backup of this front door is under way; try again when it is done", 10))
+		return
+	}
+	defer b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(r.Context(), backupTimeout)
+	defer cancel()
+	log := b.house.log.Named("backup")
+	contents, err := b.contents(ctx, strings.HasSuffix(r.URL.Path, "/keys"))
+	if err != nil {
+		log.Warn("a backup that was asked for could not begin", zap.Error(err))
+		respond.Error(w, r, apierrors.NewServiceUnavailable("the backup could not begin: "+err.Error()))
+		return
+	}
+	defer contents.Snapshot.Close()
+	stalled := time.AfterFunc(backupStall, func() {
+		cancel()
+		_ = contents.Snapshot.Close() // etcd must not keep its pages for who does not read
+	})
+	defer stalled.Stop()
+	w.Header().Set("Content-Type", "application/zip")
+	w.Header().Set("Cache-Control", "no-store")
+	began := time.Now()
+	manifest, err := backup.Write(writerFunc(func(p []byte) (int, error) {
+		n, err := w.Write(p)
+		stalled.Reset(backupStall)
+		return n, err
+	}), contents)
+	if err != nil {
+		log.Warn("a backup that was asked for ended early", zap.Error(err))
+		panic(http.ErrAbortHandler) // the client is to notice
+	}
+	log.Info("a backup was taken by a client", zap.Int64("revision", manifest.Etcd.Revision),
+		zap.Bool("keys", manifest.IncludesKeys), zap.Duration("took", time.Since(began)))
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

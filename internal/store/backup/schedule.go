@@ -1,0 +1,207 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/run"
+)
+
+const (
+	// scheduledPrefix, scheduledSuffix and the time between them are the names of scheduled backups. Whatever else is in the
+	// directory is left alone.
+	scheduledPrefix, scheduledSuffix = "portico-", ".backup"
+	scheduledTime                    = "20060102T150405Z"
+
+	// LeastInterval is between two scheduled backups: each reads all of etcd.
+	LeastInterval = time.Minute
+	// retryPause is between a scheduled backup that failed and the next attempt, unless the interval is shorter.
+	retryPause = 5 * time.Minute
+	// askLeader is how often a replica asks whether it leads, and whether a backup is due.
+	askLeader = 10 * time.Second
+	// scheduledTimeout bounds one backup.
+	scheduledTimeout = time.Hour
+	// spareRoom has to be left when a backup is written that is as large as etcd: etcd's own disk may be the same one.
+	spareRoom = 64 << 20
+)
+
+// Schedule makes a backup again and again, and removes those that are older than the last few. A failure is told and counted,
+// costs no older backup, and is tried again.
+type Schedule struct {
+	// Dir is made with mode 0700 if it is not there.
+	Dir       string
+	Interval  time.Duration
+	Retention int
+	// Recipients encrypt what is written. None: it is not encrypted.
+	Recipients []age.Recipient
+	// Contents begins a backup; its snapshot is closed here.
+	Contents func(ctx context.Context) (Contents, error)
+	// Leads says whether this replica is the one that makes backups.
+	Leads   func() bool
+	Metrics *metrics.Backup
+	Log     *zap.Logger
+
+	free func(dir string) (uint64, error) // nil: asks the file system
+}
+
+// Run makes backups until ctx ends.
+func (s *Schedule) Run(ctx context.Context) error {
+	var notBefore time.Time
+	for {
+		if s.Leads() {
+			due, err := s.due()
+			if err == nil && !time.Now().Before(due) && !time.Now().Before(notBefore) {
+				err = s.once(ctx)
+			}
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil && !time.Now().Before(notBefore) {
+				s.Metrics.Failures.Inc()
+				notBefore = time.Now().Add(min(retryPause, s.Interval))
+				s.Log.Error("the scheduled backup failed and is tried again; older backups are kept",
+					zap.String("directory", s.Dir), zap.Time("again", notBefore), zap.Error(err))
+			}
+		}
+		if !run.Pause(ctx, askLeader) {
+			return nil
+		}
+	}
+}
+
+// due is when the next backup is to be made: an interval after the newest that is there, whoever made it, so that a restart
+// neither makes one more nor leaves one out.
+func (s *Schedule) due() (time.Time, error) {
+	made, err := s.made()
+	if err != nil || len(made) == 0 {
+		return time.Time{}, err
+	}
+	newest := made[len(made)-1]
+	s.Metrics.LastSuccess.Set(float64(newest.Unix()))
+	if newest.After(time.Now()) { // the clock was set back
+		return time.Time{}, nil
+	}
+	return newest.Add(s.Interval), nil
+}
+
+// made are the times of the scheduled backups that are there, the oldest first.
+func (s *Schedule) made() ([]time.Time, error) {
+	entries, err := os.ReadDir(s.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var made []time.Time
+	for _, e := range entries {
+		text, ok := strings.CutPrefix(e.Name(), scheduledPrefix)
+		text, isBackup := strings.CutSuffix(text, scheduledSuffix)
+		if at, err := time.Parse(scheduledTime, text); ok && isBackup && err == nil && e.Type().IsRegular() {
+			made = append(made, at)
+		}
+	}
+	slices.SortFunc(made, time.Time.Compare)
+	return made, nil
+}
+
+func (s *Schedule) file(at time.Time) string {
+	return filepath.Join(s.Dir, scheduledPrefix+at.UTC().Format(scheduledTime)+scheduledSuffix)
+}
+
+func (s *Schedule) once(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, scheduledTimeout)
+	defer cancel()
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := s.removeUnfinished(); err != nil {
+		return err
+	}
+	began := time.Now()
+	contents, err := s.Contents(ctx)
+	if err != nil {
+		return err
+	}
+	defer contents.Snapshot.Close()
+	if err := s.checkRoom(contents.Snapshot.EstimatedSize); err != nil {
+		return err
+	}
+	file := s.file(began)
+	manifest, size, err := WriteFile(file, s.Recipients, func(w io.Writer) error {
+		_, err := Write(w, contents)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	s.Metrics.LastSuccess.Set(float64(began.Unix()))
+	s.Metrics.Size.Set(float64(size))
+	s.Metrics.Duration.Set(time.Since(began).Seconds())
+	s.Log.Info("the scheduled backup is written", zap.String("file", file), zap.Int64("bytes", size),
+		zap.Int64("revision", manifest.Etcd.Revision), zap.Duration("took", time.Since(began)))
+	return s.removeOld()
+}
+
+// checkRoom is asked before anything is written: a backup that fills the disk would stop the etcd that it is of.
+func (s *Schedule) checkRoom(size int64) error {
+	free := s.free
+	if free == nil {
+		free = freeBytes
+	}
+	has, err := free(s.Dir)
+	if err != nil {
+		return err
+	}
+	if need := uint64(size) + spareRoom; has < need {
+		return fmt.Errorf("%s has %d bytes left, and a backup of an etcd of %d bytes wants %d: make room, or choose another disk with --backup-dir", s.Dir, has, size, need)
+	}
+	return nil
+}
+
+func freeBytes(dir string) (uint64, error) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil {
+		return 0, fmt.Errorf("ask for the room in %s: %w", dir, err)
+	}
+	return stat.Bavail * uint64(stat.Bsize), nil
+}
+
+// removeUnfinished removes what a process that was killed had begun.
+func (s *Schedule) removeUnfinished() error {
+	begun, err := filepath.Glob(filepath.Join(s.Dir, "."+scheduledPrefix+"*"+scheduledSuffix+".*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range begun {
+		if err := os.Remove(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Schedule) removeOld() error {
+	made, err := s.made()
+	if err != nil {
+		return err
+	}
+	for _, at := range made[:max(0, len(made)-s.Retention)] {
+		if err := os.Remove(s.file(at)); err != nil {
+			return fmt.Errorf("remove an old backup: %w", err)
+		}
+	}
+	return nil
+}

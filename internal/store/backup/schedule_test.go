@@ -1,0 +1,207 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/store"
+)
+
+// canned is contents whose snapshot is no etcd's, but has a sum as one has.
+func canned() Contents {
+	body := []byte("a database")
+	sum := sha256.Sum256(body)
+	return Contents{Snapshot: store.NewSnapshot(bytes.NewReader(append(body, sum[:]...)), 7, func() error { return nil })}
+}
+
+type scheduled struct {
+	*Schedule
+	t      *testing.T
+	log    *observer.ObservedLogs
+	leads  bool
+	broken error
+	room   uint64
+}
+
+func newScheduled(t *testing.T) *scheduled {
+	core, log := observer.New(zap.InfoLevel)
+	s := &scheduled{t: t, log: log, leads: true, room: 1 << 40}
+	s.Schedule = &Schedule{
+		Dir: filepath.Join(t.TempDir(), "backups"), Interval: time.Hour, Retention: 3,
+		Contents: func(context.Context) (Contents, error) {
+			if s.broken != nil {
+				return Contents{}, s.broken
+			}
+			return canned(), nil
+		},
+		Leads:   func() bool { return s.leads },
+		Metrics: metrics.NewBackup(prometheus.NewRegistry()), Log: zap.New(core),
+		free: func(string) (uint64, error) { return s.room, nil },
+	}
+	return s
+}
+
+func (s *scheduled) files() []string {
+	s.t.Helper()
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// start runs the schedule until the returned function is called.
+func (s *scheduled) start() (stop func()) {
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	return func() {
+		s.t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
+// after lets time pass, and all that it brings about.
+func after(d time.Duration) {
+	time.Sleep(d) // in a bubble of synctest
+	synctest.Wait()
+}
+
+func TestBackupsAreMadeAndTheOldestGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduled(t)
+		if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		others := []string{"notes.txt", "portico-of-mine.backup"}
+		for _, name := range others {
+			if err := os.WriteFile(filepath.Join(s.Dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		unfinished := filepath.Join(s.Dir, ".portico-20200101T000000Z.backup.123")
+		if err := os.WriteFile(unfinished, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stop := s.start()
+		synctest.Wait()
+		first := time.Now()
+		if made, _ := s.made(); len(made) != 1 {
+			t.Fatalf("at the start there is %v", s.files())
+		}
+		if _, err := os.Stat(unfinished); !errors.Is(err, os.ErrNotExist) {
+			t.Error("what was not finished is still there")
+		}
+		after(30 * time.Minute)
+		stop() // a restart neither makes one more nor leaves one out
+		stop = s.start()
+		after(20 * time.Minute)
+		if made, _ := s.made(); len(made) != 1 {
+			t.Errorf("after a restart there is %v", s.files())
+		}
+		after(4 * time.Hour)
+		stop()
+		made, err := s.made()
+		if err != nil || len(made) != s.Retention || !made[0].After(first) {
+			t.Errorf("there is %v, %v", s.files(), err)
+		}
+		for _, name := range others {
+			if !slices.Contains(s.files(), name) {
+				t.Errorf("%s is gone", name)
+			}
+		}
+		if got := testutil.ToFloat64(s.Metrics.LastSuccess); got != float64(made[len(made)-1].Unix()) {
+			t.Errorf("the last success was at %f", got)
+		}
+		if testutil.ToFloat64(s.Metrics.Failures) != 0 || testutil.ToFloat64(s.Metrics.Size) == 0 {
+			t.Error("failures were counted, or no size")
+		}
+		a, err := Open(s.file(made[0]), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(a.Verify(), a.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A failure, such as a disk without room, is told once for each attempt, costs no backup that is there, and passes.
+func TestAFailedBackupIsToldAndTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduled(t)
+		stop := s.start()
+		defer func() { stop() }()
+		synctest.Wait()
+		for name, c := range map[string]struct {
+			breakIt func()
+			says    string
+		}{
+			"etcd does not answer": {func() { s.broken = errors.New("etcdserver: no leader") }, "no leader"},
+			"no room":              {func() { s.room = 1 << 20 }, "make room"},
+		} {
+			kept := s.files()
+			c.breakIt()
+			before := testutil.ToFloat64(s.Metrics.Failures)
+			after(time.Hour + time.Minute)
+			if got := testutil.ToFloat64(s.Metrics.Failures) - before; got != 1 {
+				t.Errorf("%s: %f failures were counted", name, got)
+			}
+			said := s.log.FilterLevelExact(zap.ErrorLevel).TakeAll()
+			if len(said) != 1 || !strings.Contains(said[0].ContextMap()["error"].(string), c.says) {
+				t.Errorf("%s: said %v", name, said)
+			}
+			if !slices.Equal(s.files(), kept) {
+				t.Errorf("%s: there is %v, and was %v", name, s.files(), kept)
+			}
+			s.broken, s.room = nil, 1<<40
+			after(retryPause + askLeader)
+			if len(s.files()) != len(kept)+1 {
+				t.Errorf("%s: afterwards there is %v, and was %v", name, s.files(), kept)
+			}
+			s.log.TakeAll()
+		}
+	})
+}
+
+func TestOnlyTheLeaderMakesBackups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScheduled(t)
+		s.leads = false
+		stop := s.start()
+		after(5 * time.Hour)
+		if len(s.files()) != 0 {
+			t.Errorf("there is %v", s.files())
+		}
+		stop()
+		s.leads = true
+		stop = s.start()
+		after(askLeader)
+		stop()
+		if len(s.files()) != 1 {
+			t.Errorf("there is %v", s.files())
+		}
+	})
+}
