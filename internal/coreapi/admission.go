@@ -40,15 +40,16 @@ func (s *Server) newAdmission(all *storages) (*admission.Chain, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of policy parameters: %w", err)
 	}
+	namespace := currentNamespace(all.namespaces)
 	return admission.New(config, admission.Deps{
 		Client: client, Dynamic: parameters,
 		Informers:  clients.NewInformers(client, withoutManagers),
 		Served:     all.resources().Has,
 		Authorizer: s.cfg.Authorizer,
 		RESTMapper: s.mapper(),
-		Namespace:  currentNamespace(all.namespaces),
-		Webhooks:   s.cfg.Webhooks,
-		Logger:     s.log.Named("admission"),
+		Namespace:  namespace, NamespaceOfCreate: namespaceOfCreate(namespace),
+		Webhooks: s.cfg.Webhooks,
+		Logger:   s.log.Named("admission"),
 	})
 }
 

@@ -88,7 +88,9 @@ func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed 
 		return nil, fmt.Errorf("install custom resources: %w", err)
 	}
 	// Not ServeHTTP: its mux cleans paths, redirects, and answers 404 in plain text.
-	built.handler = &fork{isBuiltIn: installer.builtIn.Has, builtIn: http.HandlerFunc(installer.container.Dispatch), custom: built.custom}
+	built.handler = rememberNamespace(all.namespaces, &fork{
+		isBuiltIn: installer.builtIn.Has, builtIn: http.HandlerFunc(installer.container.Dispatch), custom: built.custom,
+	})
 	return built, nil
 }
 

@@ -155,7 +155,7 @@ func (s *shelf) openRaw(config *storagebackend.ConfigForResource, prefix string,
 	// every list of its kind.
 	transformer := etcd3.WithCorruptObjErrorHandlingTransformer(s.how.Encryption.TransformerFor(config.GroupResource))
 	decoder := etcd3.WithCorruptObjErrorHandlingDecoder(etcd3.NewDefaultDecoder(config.Codec, versioner))
-	raw, err := etcd3.New(s.client, s.horizon, config.Codec, newFunc, newListFunc, config.Prefix, prefix,
+	raw, err := etcd3.New(s.conditional(config.GroupResource, config.Prefix, prefix), s.horizon, config.Codec, newFunc, newListFunc, config.Prefix, prefix,
 		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, nil, err

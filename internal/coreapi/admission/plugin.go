@@ -47,6 +47,9 @@ type Deps struct {
 	RESTMapper meta.RESTMapper
 	// Namespace reads a namespace from storage as it is now.
 	Namespace func(ctx context.Context, name string) (*corev1.Namespace, error)
+	// NamespaceOfCreate is the namespace that the request in hand may create in, as far as is known. An error says that it has
+	// gone, or has become another of the same name.
+	NamespaceOfCreate func(ctx context.Context, name string) (*corev1.Namespace, error)
 	// Webhooks is how webhooks are reached.
 	Webhooks hooks.Webhooks
 	// Stopped is closed when nothing is admitted any more.

@@ -2,28 +2,31 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 )
 
 // Plugin refuses new content in a namespace that is missing or on its way out, and the deletion of those that the system
 // cannot do without: the rules and the messages of upstream.
 //
-// It reads each namespace from etcd where upstream asks an informer: an object created in a namespace that the informer
-// has not yet seen end is an orphan that comes back to life with the next namespace of that name.
+// It goes by what etcd says where upstream asks an informer, and so refuses early what would be refused in the end: storage
+// lets nothing be created in a namespace that has begun to go since (namespacetxn.go of coreapi).
 type Plugin struct {
 	namespace func(ctx context.Context, name string) (*corev1.Namespace, error)
 }
 
 var _ admission.MutationInterface = (*Plugin)(nil)
 
-// New takes what reads a namespace as it is now.
+// New takes what reads the namespace that a request is to create in.
 func New(namespace func(ctx context.Context, name string) (*corev1.Namespace, error)) *Plugin {
 	return &Plugin{namespace}
 }
@@ -58,7 +61,11 @@ func (p *Plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if namespace.Status.Phase != corev1.NamespaceTerminating {
 		return nil
 	}
-	return terminating(a)
+	name := a.GetName()
+	if m, err := meta.Accessor(a.GetObject()); err == nil {
+		name = cmp.Or(name, m.GetName(), m.GetGenerateName())
+	}
+	return Terminating(a.GetResource().GroupResource(), cmp.Or(name, "Unknown"), a.GetNamespace())
 }
 
 func isAccessReview(a admission.Attributes) bool {
@@ -66,16 +73,14 @@ func isAccessReview(a admission.Attributes) bool {
 	return resource.Group == "authorization.k8s.io" && resource.Resource == "localsubjectaccessreviews"
 }
 
-// terminating carries the cause by which controllers know that it is no use to try again.
-func terminating(a admission.Attributes) error {
-	err := admission.NewForbidden(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.GetNamespace()))
-	var status *apierrors.StatusError
-	if errors.As(err, &status) && status.ErrStatus.Details != nil {
-		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type:    corev1.NamespaceTerminatingCause,
-			Message: fmt.Sprintf("namespace %s is being terminated", a.GetNamespace()),
-			Field:   "metadata.namespace",
-		})
-	}
+// Terminating refuses to create an object in a namespace that is being deleted. It carries the cause by which controllers
+// know that it is no use to try again.
+func Terminating(resource schema.GroupResource, name, namespace string) error {
+	err := apierrors.NewForbidden(resource, name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", namespace))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type:    corev1.NamespaceTerminatingCause,
+		Message: fmt.Sprintf("namespace %s is being terminated", namespace),
+		Field:   "metadata.namespace",
+	})
 	return err
 }

@@ -77,7 +77,7 @@ func NamespaceLifecycle() []admission.Plugin { return []admission.Plugin{namespa
 
 func namespaceLifecycle() admission.Plugin {
 	return admission.Plugin{Name: "NamespaceLifecycle", Default: true, New: plain(func(d admission.Deps) library.Interface {
-		return lifecycle.New(d.Namespace)
+		return lifecycle.New(d.NamespaceOfCreate)
 	})}
 }
 
