@@ -308,7 +308,7 @@ func (h *house) wireControllers() error {
 	c := h.cfg
 	h.controllers = lifecycle.New(lifecycle.Config{
 		Client: h.clients, Metadata: everywhere, Namespaces: h.informers.Core().V1().Namespaces(),
-		Served: h.served, Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed},
+		Served: h.served, Defined: h.core.DefinedResources, Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed},
 		Probe: h.apiservices.ProbeSoon, Debts: h.ledger, RootCA: h.rootCA.PEM,
 		Trust: lifecycle.Trust{
 			ClientCA: h.clientCA.PEM, RequestHeaderCA: h.frontProxy.PEM,

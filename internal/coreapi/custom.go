@@ -4,21 +4,25 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	"k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
 	apiextensionsinformers "k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions/apiextensions/v1"
 	generateddefinitions "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"portico.dev/internal/coreapi/crds"
 )
@@ -66,6 +70,7 @@ func (i *installer) addDefinitions(cfg Config, shelf *shelf, own definitionClien
 	if err != nil {
 		return nil, err
 	}
+	i.definitions = storage["customresourcedefinitions"].(rest.Lister)
 	group := servedGroup{apiextensionsv1.SchemeGroupVersion, storage}
 	codec := &codecs{scheme: apiserver.Scheme, factory: apiserver.Codecs, parameters: metav1.ParameterCodec}
 	schemas, err := schemasOf(codec, []servedGroup{group}, generateddefinitions.GetOpenAPIDefinitions)
@@ -88,6 +93,37 @@ func (i *installer) addDefinitions(cfg Config, shelf *shelf, own definitionClien
 		Changed: changed, MinWatchTimeout: minWatchTimeout, MaxBodyBytes: maxBodyBytes,
 		Logger: cfg.Logger.Named("crds"),
 	})
+}
+
+// DefinedResources are the namespaced resources that definitions in etcd make be served at this moment, whether discovery
+// says so already or not. It is for whoever must not overlook any.
+func (s *Server) DefinedResources(ctx context.Context) ([]schema.GroupVersionResource, error) {
+	select {
+	case <-s.ready:
+	default:
+		return nil, notReady()
+	}
+	group := apiextensionsv1.GroupName
+	list, err := s.definitions.List(readContext(ctx, group, "customresourcedefinitions", "", ""), &metainternalversion.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list custom resource definitions: %w", err)
+	}
+	var defined []schema.GroupVersionResource
+	builtIn := s.BuiltIn()
+	items := list.(*apiextensions.CustomResourceDefinitionList).Items
+	for i := range items {
+		crd := &items[i]
+		if crd.Spec.Scope != apiextensions.NamespaceScoped || !apiextensions.IsCRDConditionTrue(crd, apiextensions.Established) {
+			continue
+		}
+		for _, v := range crd.Spec.Versions {
+			gv := schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name}
+			if v.Served && !slices.Contains(builtIn, gv) {
+				defined = append(defined, gv.WithResource(crd.Spec.Names.Plural))
+			}
+		}
+	}
+	return defined, nil
 }
 
 // optionsFunc says how the library is to store a resource.

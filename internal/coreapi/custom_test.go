@@ -388,3 +388,27 @@ func TestWatchingCustomResources(t *testing.T) {
 		t.Fatalf("got %s", got)
 	}
 }
+
+// What is defined is known from etcd, at once and on every server, whatever discovery says.
+func TestDefinedResourcesAreThoseOfEtcd(t *testing.T) {
+	s := startSea(t)
+	other := s.second(t)
+	defined := func(h *house) []schema.GroupVersionResource {
+		t.Helper()
+		all, err := h.DefinedResources(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if all := defined(s.house); len(all) > 0 {
+		t.Errorf("defined by nobody: %v", all)
+	}
+	s.define(t, boats)
+	s.define(t, strings.NewReplacer("boats", "ports", "boat", "port", "Boat", "Port", "Namespaced", "Cluster", "bt", "pt").Replace(boats))
+	for _, h := range []*house{s.house, other} {
+		if all := defined(h); len(all) != 1 || all[0] != boatsV1 {
+			t.Errorf("defined: %v", all)
+		}
+	}
+}

@@ -38,8 +38,10 @@ type api struct {
 	handler   http.Handler
 	discovery Discovery // without what custom resources add to it
 	custom    *crds.Definitions
-	repairer  *allocation.Repairer
-	admission *localadmission.Chain
+	// definitions is the storage of the definitions of custom resources.
+	definitions rest.Lister
+	repairer    *allocation.Repairer
+	admission   *localadmission.Chain
 }
 
 // servedGroup is a group-version with the storage of each of its resources and subresources.
@@ -87,6 +89,7 @@ func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed 
 	if built.custom, err = installer.addDefinitions(cfg, shelf, own, changed, &built.discovery); err != nil {
 		return nil, fmt.Errorf("install custom resources: %w", err)
 	}
+	built.definitions = installer.definitions
 	// Not ServeHTTP: its mux cleans paths, redirects, and answers 404 in plain text.
 	built.handler = rememberNamespace(all.namespaces, &fork{
 		isBuiltIn: installer.builtIn.Has, builtIn: http.HandlerFunc(installer.container.Dispatch), custom: built.custom,
@@ -114,6 +117,7 @@ type installer struct {
 	builtIn     sets.Set[schema.GroupVersion]
 	container   *restful.Container
 	equivalents runtime.EquivalentResourceRegistry
+	definitions rest.Lister // set by addDefinitions
 }
 
 func (i *installer) addAll(groups []servedGroup, to *Discovery) error {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -87,7 +88,9 @@ type Server struct {
 	custom  *crds.Definitions // written before ready is closed
 	// repairer too is written before ready is closed.
 	repairer *allocation.Repairer
-	prepared func() preparedDocs // made when they are first asked for
+	// definitions too.
+	definitions rest.Lister
+	prepared    func() preparedDocs // made when they are first asked for
 
 	mu        sync.RWMutex   // guards the two handlers, and the step from them to inFlight
 	installed http.Handler   // nil until there are storages, and after the end
@@ -152,7 +155,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("local groups: %w", err)
 	}
-	s.builtIn, s.custom, s.repairer = api.discovery, api.custom, api.repairer
+	s.builtIn, s.custom, s.repairer, s.definitions = api.discovery, api.custom, api.repairer, api.definitions
 	s.mu.Lock()
 	s.installed = api.handler
 	s.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
@@ -30,6 +31,8 @@ type Config struct {
 	Namespaces coreinformers.NamespaceInformer
 	// Served says what is served, alive or dead, in order of preference within a group.
 	Served func() []GroupVersion
+	// Defined are the custom resources that are defined in etcd at this moment. Served may be behind them. Nil: there are none.
+	Defined func(context.Context) ([]schema.GroupVersionResource, error)
 	// Changed each return a channel that is closed when Served may say something else. Take it before asking Served.
 	Changed []func() <-chan struct{}
 	// Probe says that a namespace waits for an APIService's backend, so that its return is noticed soon. It must not block.

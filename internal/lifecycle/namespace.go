@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -19,8 +20,9 @@ import (
 )
 
 const (
-	// settleNamespace passes between the deletion and the first look, so that every replica's admission has seen the
-	// namespace terminating and nothing can be created behind the sweep. Upstream waits 5 s.
+	// settleNamespace passes between the deletion and the first look where extension servers may hold objects of namespaces:
+	// they hear of it by a watch, and only then refuse what comes for it. Namespaces that are deleted by one command are all
+	// marked by then, too, so that those which hold backends of others go last. Upstream waits 5 s, always.
 	settleNamespace = time.Second
 	// blockedRetry is how soon a namespace that waits for a backend alone is looked at again, beside whenever what is
 	// served changes.
@@ -40,6 +42,7 @@ type namespaceFinalizer struct {
 	client     kubernetes.Interface
 	namespaces coreinformers.NamespaceInformer
 	served     func() []GroupVersion
+	defined    func(context.Context) ([]schema.GroupVersionResource, error)
 	changed    []func() <-chan struct{}
 	probe      func(apiService string)
 	debts      *debts.Ledger
@@ -57,6 +60,7 @@ func newNamespaceFinalizer(cfg Config, log *zap.Logger) *namespaceFinalizer {
 		client:     cfg.Client,
 		namespaces: cfg.Namespaces,
 		served:     cfg.Served,
+		defined:    cfg.Defined,
 		changed:    cfg.Changed,
 		probe:      cfg.Probe,
 		debts:      cfg.Debts,
@@ -71,7 +75,7 @@ func newNamespaceFinalizer(cfg Config, log *zap.Logger) *namespaceFinalizer {
 func (f *namespaceFinalizer) run(ctx context.Context) error {
 	l := &loop{
 		name: "namespace-finalizer", workers: 10, election: f.election, log: f.log,
-		settle: settleNamespace, every: 5 * time.Minute, reconcile: f.reconcile,
+		settle: f.settle, every: 5 * time.Minute, reconcile: f.reconcile,
 		changed: append(slices.Clone(f.changed), f.debts.Changed), waiting: f.waiting.all,
 	}
 	return l.run(ctx, source{informer: f.namespaces.Informer(), namespace: func(obj any) string {
@@ -80,6 +84,43 @@ func (f *namespaceFinalizer) run(ctx context.Context) error {
 		}
 		return ""
 	}})
+}
+
+// settle is no time at all where everything is stored here: nothing is created in a namespace after the write that marks it,
+// by any replica, because each create has the namespace as a condition.
+func (f *namespaceFinalizer) settle() time.Duration {
+	if served := f.served(); len(served) == 0 || slices.ContainsFunc(served, GroupVersion.holdsContent) {
+		return settleNamespace
+	}
+	return 0
+}
+
+// discovered is what is served, if that includes every custom resource which could have been created in a namespace that is
+// marked by now. Discovery hears of definitions a moment late, and an object of a kind that it does not know would stay.
+func (f *namespaceFinalizer) discovered(ctx context.Context) ([]GroupVersion, error) {
+	if f.defined == nil {
+		return f.served(), nil
+	}
+	defined, err := f.defined(ctx)
+	if err != nil {
+		return nil, err
+	}
+	served := f.served() // after the definitions: it may have heard of them meanwhile
+	for _, gvr := range defined {
+		if !knows(served, gvr) {
+			return nil, fmt.Errorf("%s is defined and not in discovery yet", gvr.GroupResource())
+		}
+	}
+	return served, nil
+}
+
+// knows says whether a resource is among those served, in any version, or its group-version is an extension server's: what
+// is stored here of such a one is out of reach.
+func knows(served []GroupVersion, gvr schema.GroupVersionResource) bool {
+	return slices.ContainsFunc(served, func(gv GroupVersion) bool {
+		return gv.GroupVersion == gvr.GroupVersion() && gv.remote() != "" ||
+			gv.Group == gvr.Group && slices.ContainsFunc(gv.Resources, func(r Resource) bool { return r.Name == gvr.Resource })
+	})
 }
 
 func (f *namespaceFinalizer) reconcile(ctx context.Context, name string) (time.Duration, error) {
@@ -111,7 +152,11 @@ func (f *namespaceFinalizer) look(ctx context.Context, name string) (time.Durati
 		return 0, nil // somebody else's finalizers hold it, or it is going as we look
 	}
 	others := slices.DeleteFunc(leavingNow(f.namespaces), func(o *corev1.Namespace) bool { return o.Name == name })
-	survey, err := newSurvey(f.recall.complete(f.served()), func(host string) bool {
+	served, err := f.discovered(ctx)
+	if err != nil {
+		return 0, err
+	}
+	survey, err := newSurvey(f.recall.complete(served), func(host string) bool {
 		return host == name || slices.ContainsFunc(others, func(o *corev1.Namespace) bool { return o.Name == host })
 	})
 	if err != nil {

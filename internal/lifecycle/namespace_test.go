@@ -393,3 +393,90 @@ func TestWaitingForABackendCostsNoSweeps(t *testing.T) {
 		t.Errorf("gone %v, left %v", w.gone("doomed"), w.shelf.objects)
 	}
 }
+
+// What is stored here needs no pause before it is looked at: nothing is created after the mark. Extension servers hear of
+// the mark by a watch, and have to be given time.
+func TestAPauseIsForExtensionServersOnly(t *testing.T) {
+	for name, c := range map[string]struct {
+		served []GroupVersion
+		pause  time.Duration
+	}{
+		"everything is stored here":                       {[]GroupVersion{coreV1()}, 0},
+		"an extension server keeps nothing of namespaces": {[]GroupVersion{coreV1(), shop(func(gv *GroupVersion) { gv.Resources = nil })}, 0},
+		"an extension server is declared to keep nothing": {[]GroupVersion{coreV1(), shop(func(gv *GroupVersion) { gv.NonPersistent = true })}, 0},
+		"an extension server may hold objects":            {[]GroupVersion{coreV1(), shop(nil)}, settleNamespace},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, terminating("doomed", "1"))
+				w.serve(c.served...)
+				w.shelf.put(configMaps, "doomed", "a")
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				cfg := w.config()
+				f := newNamespaceFinalizer(cfg, cfg.Logger)
+				cfg.Namespaces.Informer()
+				w.informer.Start(ctx.Done())
+				started := time.Now()
+				go func() { done <- f.run(ctx) }()
+				for !w.gone("doomed") && time.Since(started) < time.Minute {
+					time.Sleep(10 * time.Millisecond) // of the bubble's clock
+					synctest.Wait()
+				}
+				// Within a tenth of a second of when it may go.
+				if took := time.Since(started); took < c.pause || took > c.pause+100*time.Millisecond {
+					t.Errorf("it took %s, want %s", took, c.pause)
+				}
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				w.informer.Shutdown()
+			})
+		})
+	}
+}
+
+// A custom resource can be created before discovery, which the sweep goes by, has heard of its definition.
+func TestANamespaceWaitsForDiscoveryOfWhatIsDefined(t *testing.T) {
+	boats := schema.GroupVersionResource{Group: "sea.example.com", Version: "v1", Resource: "boats"}
+	w := newWorld(t, terminating("doomed", "1"))
+	w.shelf.put(boats, "doomed", "a")
+	cfg := w.config()
+	defined := []schema.GroupVersionResource{boats}
+	cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) { return defined, nil }
+	f := newNamespaceFinalizer(cfg, cfg.Logger)
+	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || err.Error() != "boats.sea.example.com is defined and not in discovery yet" || w.gone("doomed") {
+		t.Fatalf("before discovery knows it: %v, gone: %t", err, w.gone("doomed"))
+	}
+	sea := GroupVersion{GroupVersion: boats.GroupVersion(), Known: true, Current: true}
+	w.serve(coreV1(), sea)
+	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || w.gone("doomed") {
+		t.Fatalf("when discovery knows another resource of the group: %v", err)
+	}
+	cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) {
+		return nil, errors.New("etcd does not answer")
+	}
+	if _, err := newNamespaceFinalizer(cfg, cfg.Logger).reconcile(t.Context(), "doomed"); err == nil || w.gone("doomed") {
+		t.Fatalf("when nobody knows what is defined: %v", err)
+	}
+	sea.Resources = []Resource{everyVerb("boats")}
+	w.serve(coreV1(), sea)
+	if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") || w.shelf.count(boats) > 0 {
+		t.Fatalf("when it knows: %v, gone: %t, left: %d", err, w.gone("doomed"), w.shelf.count(boats))
+	}
+}
+
+// An APIService that takes a group-version away from a definition puts its objects out of reach. That is no reason to keep
+// the namespace.
+func TestADefinitionBehindAnExtensionServerIsNotWaitedFor(t *testing.T) {
+	w := newWorld(t, terminating("doomed", "1"))
+	w.serve(coreV1(), shop(func(gv *GroupVersion) { gv.Resources = nil }))
+	cfg := w.config()
+	cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) {
+		return []schema.GroupVersionResource{widgets}, nil
+	}
+	if _, err := newNamespaceFinalizer(cfg, cfg.Logger).reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
+		t.Fatalf("%v, gone: %t", err, w.gone("doomed"))
+	}
+}
