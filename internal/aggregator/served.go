@@ -4,7 +4,9 @@ import (
 	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/apiservice"
@@ -20,6 +22,7 @@ func (h *house) served() []lifecycle.GroupVersion {
 	}
 	table := h.apiservices.Table()
 	var out []lifecycle.GroupVersion
+	discovered := sets.New[schema.GroupVersion]()
 	for _, gv := range snapshot.GroupVersions() {
 		current := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent
 		served := lifecycle.GroupVersion{
@@ -33,6 +36,16 @@ func (h *house) served() []lifecycle.GroupVersion {
 		if route, ok := table.Lookup(gv.GroupVersion); ok && !route.Local {
 			h.addStanding(&served, route)
 		}
+		out = append(out, served)
+		discovered.Insert(gv.GroupVersion)
+	}
+	// Requests are routed to what was registered a moment ago before discovery has it.
+	for _, route := range table.Routes() {
+		if route.Local || discovered.Has(route.GroupVersion) {
+			continue
+		}
+		served := lifecycle.GroupVersion{GroupVersion: route.GroupVersion, APIService: route.Name, Reason: "NotInDiscovery"}
+		h.addStanding(&served, route)
 		out = append(out, served)
 	}
 	return out

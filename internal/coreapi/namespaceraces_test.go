@@ -15,6 +15,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -431,6 +432,51 @@ func TestAChangeIsHeldWhileAnotherNamespaceGetsTheName(t *testing.T) {
 				t.Errorf("the object of the next namespace: %v, %v", got, err)
 			}
 		})
+	}
+}
+
+// A token is asked for in one namespace, and is not given for the account that is called the same in the next.
+func TestATokenIsAskedForWhileAnotherNamespaceGetsTheName(t *testing.T) {
+	mutating, validating := newGate("mutating"), newGate("validating")
+	h := start(t, gated(mutatingGate{mutating}, validatingGate{validating}))
+	client := h.typed(t, admin)
+	for _, g := range []*gate{mutating, validating} {
+		for _, replaced := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, replaced: %t", g.annotation, replaced), func(t *testing.T) {
+				ns := fmt.Sprintf("token-%s-%t", g.annotation, replaced)
+				fill := func() {
+					t.Helper()
+					namespace(t, client, ns)
+					if _, err := client.CoreV1().ServiceAccounts(ns).Create(within(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "same"}}, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fill()
+				held := g.hold(library.Create, ns)
+				answered := promise(func() error {
+					ask := &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{g.annotation: ns}}}
+					_, err := client.CoreV1().ServiceAccounts(ns).CreateToken(within(t), "same", ask, metav1.CreateOptions{})
+					return err
+				})
+				<-held.entered
+				if replaced {
+					if err := client.CoreV1().ServiceAccounts(ns).Delete(within(t), "same", metav1.DeleteOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					deleteNamespace(t, client, ns)
+					finalize(t, client, ns)
+					fill()
+				}
+				close(held.release)
+				err := <-answered
+				if !replaced && err != nil {
+					t.Error(err)
+				}
+				if wrong := isGone(creation{}, ns, err); replaced && wrong != "" {
+					t.Error(wrong)
+				}
+			})
+		}
 	}
 }
 

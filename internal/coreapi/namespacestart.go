@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,7 +82,7 @@ func rememberNamespace(namespaces *stored, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		info, ok := apirequest.RequestInfoFrom(ctx)
-		if ok && info.IsResourceRequest && info.Namespace != "" && !isAboutNamespaces(info) {
+		if ok && hasNamespace(info) {
 			var s *namespaceAtStart
 			switch info.Verb {
 			case "create":
@@ -99,8 +100,10 @@ func rememberNamespace(namespaces *stored, next http.Handler) http.Handler {
 	})
 }
 
-func isAboutNamespaces(info *apirequest.RequestInfo) bool {
-	return info.APIGroup == "" && info.Resource == "namespaces"
+// hasNamespace leaves out namespaces themselves, and reviews, which store nothing and must not tell whether there is one.
+func hasNamespace(info *apirequest.RequestInfo) bool {
+	return info.IsResourceRequest && info.Namespace != "" && !(info.APIGroup == "" && info.Resource == "namespaces") &&
+		info.APIGroup != authorizationv1.GroupName
 }
 
 // namespaceOfCreate is what the plugin NamespaceLifecycle goes by: for a POST the namespace as it was at the start of the
@@ -124,6 +127,26 @@ func namespaceOfCreate(now namespaceGetter) namespaceGetter {
 		}
 		return ns, err
 	}
+}
+
+// sameNamespace is for what a request answers with and does not store: the namespace must be the one of its start. Whatever was
+// read in it before this was asked was of that one too.
+func sameNamespace(ctx context.Context, name string, now namespaceGetter) error {
+	s := namespaceAtStartOf(ctx, name)
+	if s == nil {
+		return nil
+	}
+	if s.err != nil {
+		return s.err
+	}
+	ns, err := now(ctx, name)
+	if err != nil {
+		return err
+	}
+	if ns.UID != s.uid {
+		return namespaceNotFound(name)
+	}
+	return nil
 }
 
 func namespaceNotFound(name string) error {

@@ -32,6 +32,8 @@ type TokenIssuer interface {
 type tokens struct {
 	issuer TokenIssuer
 	pods   *stored
+	// namespace reads a namespace as it is now.
+	namespace namespaceGetter
 }
 
 var (
@@ -69,6 +71,10 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	status, audiences, err := t.issuer.IssueToken(ctx, namespace, name, "", request.Spec)
 	if err != nil {
 		return nil, asAPIError(fmt.Errorf("issue a token for service account %s/%s: %w", namespace, name, err))
+	}
+	// An account of the same name in the next namespace of that name is somebody else's.
+	if err := sameNamespace(ctx, namespace, t.namespace); err != nil {
+		return nil, err
 	}
 	if len(options.DryRun) > 0 {
 		return request, nil // a token that works is not a dry run
