@@ -793,3 +793,47 @@ func TestRoundTripsOfAWrite(t *testing.T) {
 		}
 	}
 }
+
+// busyKV writes the namespace "work" before each of the next transactions.
+type busyKV struct {
+	clientv3.KV
+	left atomic.Int64
+}
+
+func (k *busyKV) Txn(ctx context.Context) clientv3.Txn {
+	if k.left.Add(-1) >= 0 {
+		const key = "/registry/namespaces/work"
+		if found, err := k.Get(ctx, key); err == nil && len(found.Kvs) == 1 {
+			_, _ = k.Put(ctx, key, string(found.Kvs[0].Value)) // one that fails makes the test fail
+		}
+	}
+	return k.KV.Txn(ctx)
+}
+
+// A create does not try for ever, and says truly that nothing was stored.
+func TestACreateWhoseNamespaceIsWrittenEachTime(t *testing.T) {
+	kv := &busyKV{}
+	h := start(t, func(c *Config) {
+		client := c.Store.Client()
+		kv.KV = client.KV
+		client.KV = kv
+	})
+	namespace(t, h.typed(t, admin), "work")
+	client := rawClient(t, h)
+	create := func(name string, writes int64) error {
+		kv.left.Store(writes)
+		defer kv.left.Store(0)
+		return client.Post().AbsPath("/api/v1/namespaces/work/configmaps").MaxRetries(0).SetHeader("Content-Type", "application/json").
+			Body([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"}}`)).Do(within(t)).Error()
+	}
+	if err := create("last", createAttempts-1); err != nil {
+		t.Errorf("the last attempt: %v", err)
+	}
+	err := create("never", createAttempts)
+	if seconds, ok := apierrors.SuggestsClientDelay(err); !apierrors.IsTooManyRequests(err) || !ok || seconds != againAfter || !strings.Contains(err.Error(), "is being changed all the time") {
+		t.Errorf("got %v", err)
+	}
+	if keys := h.stored(t, "work"); len(keys) != 1 || !strings.HasSuffix(keys[0], "/last") {
+		t.Errorf("stored: %v", keys)
+	}
+}
