@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 
 	"portico.dev/internal/coreapi/admission/lifecycle"
+	"portico.dev/internal/coreapi/allocation"
 )
 
 const (
@@ -192,14 +193,21 @@ type txnAnswer struct {
 	namespace *mvccpb.KeyValue
 }
 
-// commit does something if the object is at the expected revision and the namespace meets its condition.
+// commit does something if the object is at the expected revision, the namespace meets its condition, and the entry of the
+// transaction of Services that the write belongs to, if any, is there (inflight.go).
 func (t *namespaceTxn) commit(ctx context.Context, key string, expected int64, namespace clientv3.Cmp, do, getNamespace clientv3.Op, getObject bool) (txnAnswer, error) {
 	get := clientv3.OpGet(key, clientv3.WithKeysOnly())
 	if getObject {
 		get = clientv3.OpGet(key)
 	}
-	answer, err := t.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", expected), namespace).
-		Then(do).Else(get, getNamespace).Commit()
+	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", expected), namespace}
+	questions := []clientv3.Op{get, getNamespace}
+	fence := allocation.Fence(ctx)
+	if fence != "" {
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(fence), ">", 0))
+		questions = append(questions, clientv3.OpGet(fence, clientv3.WithCountOnly()))
+	}
+	answer, err := t.kv.Txn(ctx).If(conditions...).Then(do).Else(questions...).Commit()
 	if err != nil {
 		return txnAnswer{}, err
 	}
@@ -207,8 +215,11 @@ func (t *namespaceTxn) commit(ctx context.Context, key string, expected int64, n
 	if a.succeeded {
 		return a, nil
 	}
-	if len(answer.Responses) != 2 {
-		return txnAnswer{}, fmt.Errorf("etcd answered %d of 2 questions about %s", len(answer.Responses), key)
+	if len(answer.Responses) != len(questions) {
+		return txnAnswer{}, fmt.Errorf("etcd answered %d of %d questions about %s", len(answer.Responses), len(questions), key)
+	}
+	if fence != "" && answer.Responses[2].GetResponseRange().GetCount() == 0 {
+		return txnAnswer{}, errFenced()
 	}
 	if kvs := answer.Responses[0].GetResponseRange().GetKvs(); len(kvs) == 1 {
 		a.there = true
