@@ -351,7 +351,11 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // rawClient sends what it is told and leaves the answer alone.
 func rawClient(t *testing.T, h *house) rest.Interface {
 	t.Helper()
-	config := h.ClientConfig(admin)
+	return rawClientOf(t, h.ClientConfig(admin))
+}
+
+func rawClientOf(t *testing.T, config *rest.Config) rest.Interface {
+	t.Helper()
 	config.ContentType = "application/json"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -30,6 +30,11 @@ type guards struct {
 	rules      authorizer.RuleResolver
 	// roleRules finds the rules behind a reference. It is set once the roles have their storage.
 	roleRules func(ctx context.Context, namespace string, ref rbacv1.RoleRef) ([]rbacv1.PolicyRule, error)
+	// mapper knows what the kinds of parameters of admission policies are called as resources.
+	mapper meta.RESTMapper
+	// validatingPolicy and mutatingPolicy find what kind of parameters a policy has. They are set once the policies have
+	// their storage.
+	validatingPolicy, mutatingPolicy policyGetter
 }
 
 // guardRole lets a Role or ClusterRole say no more than its author holds.

@@ -52,10 +52,10 @@ type servedGroup struct {
 
 // install opens the storages and registers every resource: what GenericAPIServer.InstallAPIGroups does, without its
 // demand for OpenAPI documents, which are built at generate time, and without a server around it.
-func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed func(),
+func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed func(), mapper meta.RESTMapper,
 	admissionFor func(*storages) (*localadmission.Chain, error),
 ) (_ *api, err error) {
-	all, err := openAll(cfg, c, shelf, &neighbours{definitions: own.crds().Lister()})
+	all, err := openAll(cfg, c, shelf, &neighbours{definitions: own.crds().Lister()}, mapper)
 	if err != nil {
 		return nil, err
 	}

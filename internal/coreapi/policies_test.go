@@ -158,6 +158,87 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
+const everySubresource = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: every-subresource}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: ["*"], apiVersions: ["*"], resources: ["*/*"], operations: [CREATE, UPDATE, CONNECT]}]
+  matchConditions: [{name: who, expression: "request.userInfo.username == 'mallory'"}]
+  validations: [{expression: "false", message: not by mallory}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: every-subresource}
+spec: {policyName: every-subresource, validationActions: [Deny]}
+`
+
+// C3: what a policy forbids cannot be done by way of a subresource that writes the same object.
+func TestC3PoliciesSeeEverySubresource(t *testing.T) {
+	h := startHost(t)
+	ctx := within(t)
+	h.put(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: ns, name: one}}")
+	h.put(t, "{apiVersion: v1, kind: Service, metadata: {namespace: ns, name: one}, spec: {ports: [{port: 80}]}}")
+	h.put(t, "{apiVersion: v1, kind: Pod, metadata: {namespace: ns, name: one}, spec: {containers: [{name: a, image: a, resources: {requests: {cpu: 500m}}}]}}")
+	const template = "selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: a}]}}"
+	for _, kind := range []string{"Deployment", "ReplicaSet", "StatefulSet"} {
+		h.put(t, "{apiVersion: apps/v1, kind: "+kind+", metadata: {namespace: ns, name: one}, spec: {"+template+"}}")
+	}
+	h.define(t, boats)
+	h.put(t, "{apiVersion: sea.example.com/v1, kind: Boat, metadata: {namespace: ns, name: one}, spec: {crew: 2, replicas: 1}}")
+	h.putAll(t, everySubresource)
+
+	mallory := rawClientOf(t, h.ClientConfig(&user.DefaultInfo{Name: "mallory", Groups: []string{user.AllAuthenticated}}))
+	denied := func(err error) bool {
+		return refusedWith("ValidatingAdmissionPolicy 'every-subresource' with binding 'every-subresource' denied request: not by mallory")(nil, err)
+	}
+	poll(t, "the policy takes effect", func(ctx context.Context) bool {
+		return denied(mallory.Patch(types.MergePatchType).AbsPath("/api/v1/namespaces/ns/pods/one").Body([]byte(`{"metadata":{"labels":{"a":"b"}}}`)).Do(ctx).Error())
+	})
+	const labels = `{"metadata":{"labels":{"a":"b"}}}`
+	for path, patch := range map[string]string{
+		"/api/v1/namespaces/ns/pods/one/status":                                                `{"status":{"reason":"a"}}`,
+		"/api/v1/namespaces/ns/pods/one/ephemeralcontainers":                                   `{"spec":{"ephemeralContainers":[{"name":"e","image":"a"}]}}`,
+		"/api/v1/namespaces/ns/pods/one/resize":                                                `{"spec":{"containers":[{"name":"a","resources":{"requests":{"cpu":"1"}}}]}}`,
+		"/api/v1/namespaces/ns/services/one/status":                                            labels,
+		"/api/v1/namespaces/ns/status":                                                         labels,
+		"/apis/apps/v1/namespaces/ns/deployments/one/scale":                                    `{"spec":{"replicas":9}}`,
+		"/apis/apps/v1/namespaces/ns/deployments/one/status":                                   `{"status":{"replicas":9}}`,
+		"/apis/apps/v1/namespaces/ns/replicasets/one/scale":                                    `{"spec":{"replicas":9}}`,
+		"/apis/apps/v1/namespaces/ns/statefulsets/one/scale":                                   `{"spec":{"replicas":9}}`,
+		"/apis/sea.example.com/v1/namespaces/ns/boats/one":                                     `{"spec":{"crew":3}}`,
+		"/apis/sea.example.com/v1/namespaces/ns/boats/one/status":                              `{"status":{"afloat":true}}`,
+		"/apis/sea.example.com/v1/namespaces/ns/boats/one/scale":                               `{"spec":{"replicas":9}}`,
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boats.sea.example.com/status": labels,
+	} {
+		t.Run("patch of "+path, func(t *testing.T) {
+			if err := mallory.Patch(types.MergePatchType).AbsPath(path).Body([]byte(patch)).Do(ctx).Error(); !denied(err) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	for path, body := range map[string]string{
+		"/api/v1/namespaces/ns/pods/one/binding":          `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"one"},"target":{"kind":"Node","name":"n"}}`,
+		"/api/v1/namespaces/ns/pods/one/eviction":         `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"one"}}`,
+		"/api/v1/namespaces/ns/serviceaccounts/one/token": `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{}}`,
+	} {
+		t.Run("post to "+path, func(t *testing.T) {
+			err := mallory.Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(ctx).Error()
+			if !denied(err) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	t.Run("finalize of a namespace", func(t *testing.T) {
+		err := mallory.Put().AbsPath("/api/v1/namespaces/ns/finalize").SetHeader("Content-Type", "application/json").
+			Body([]byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns"},"spec":{"finalizers":[]}}`)).Do(ctx).Error()
+		if !denied(err) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 const auditedPolicies = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

@@ -7,6 +7,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
@@ -78,6 +79,9 @@ type resource struct {
 	deletion func(strategy) rest.RESTDeleteStrategy
 	// guard refuses a write that its author may not make although the request was allowed. old is nil on create.
 	guard func(ctx context.Context, g *guards, obj, old runtime.Object) error
+	// authorize finds a field that the author of a write may not set to what it is, in an object that is valid otherwise.
+	// It is asked about creates (old is nil) and updates of the main resource, whatever their verb, and makes them Invalid.
+	authorize func(ctx context.Context, g *guards, obj, old runtime.Object) *field.Error
 	// warn returns what to tell the author of a write in view of other objects. What the object alone gives reason to
 	// warn of is in the sub-package validate.
 	warn func(ctx context.Context, n *neighbours, obj runtime.Object) []string

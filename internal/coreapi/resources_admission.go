@@ -24,7 +24,7 @@ func admissionResources() []resource {
 		{
 			name: "validatingadmissionpolicies", singular: "validatingadmissionpolicy", categories: extensions, clusterScoped: true,
 			object: &admissionregistrationv1.ValidatingAdmissionPolicy{}, list: &admissionregistrationv1.ValidatingAdmissionPolicyList{},
-			generations: true,
+			generations: true, authorize: authorizeParamKind,
 			spec: specOf(func(p *admissionregistrationv1.ValidatingAdmissionPolicy) *admissionregistrationv1.ValidatingAdmissionPolicySpec {
 				return &p.Spec
 			}),
@@ -35,7 +35,7 @@ func admissionResources() []resource {
 		{
 			name: "validatingadmissionpolicybindings", singular: "validatingadmissionpolicybinding", categories: extensions, clusterScoped: true,
 			object: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, list: &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
-			generations: true,
+			generations: true, authorize: authorizeParamRef,
 			spec: specOf(func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
 				return &b.Spec
 			}),
@@ -43,7 +43,7 @@ func admissionResources() []resource {
 		{
 			name: "mutatingadmissionpolicies", singular: "mutatingadmissionpolicy", categories: extensions, clusterScoped: true,
 			object: &admissionregistrationv1.MutatingAdmissionPolicy{}, list: &admissionregistrationv1.MutatingAdmissionPolicyList{},
-			generations: true,
+			generations: true, authorize: authorizeParamKind,
 			spec: specOf(func(p *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
 				return &p.Spec
 			}),
@@ -51,7 +51,7 @@ func admissionResources() []resource {
 		{
 			name: "mutatingadmissionpolicybindings", singular: "mutatingadmissionpolicybinding", categories: extensions, clusterScoped: true,
 			object: &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, list: &admissionregistrationv1.MutatingAdmissionPolicyBindingList{},
-			generations: true,
+			generations: true, authorize: authorizeParamRef,
 			spec: specOf(func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {
 				return &b.Spec
 			}),

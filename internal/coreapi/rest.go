@@ -38,7 +38,7 @@ func open(codec *codecs, shelf *shelf, version schema.GroupVersion, r *resource,
 		return nil, fmt.Errorf("kind of %s: %w", r.name, err)
 	}
 	s := newStrategy(codec.scheme, r)
-	s.beside = n
+	s.beside, s.guards = n, g
 	store := &registry.Store{
 		NewFunc:                   r.object.DeepCopyObject,
 		NewListFunc:               r.list.DeepCopyObject,

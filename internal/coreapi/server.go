@@ -143,7 +143,7 @@ func (s *Server) Run(ctx context.Context) error {
 	started := time.Now()
 	shelf := newShelf(client, s.cfg.Store.Prefix(), s.codec, s.cfg.Storage)
 	defer shelf.close()
-	api, err := install(s.cfg, s.codec, shelf, s.own, s.merge, s.newAdmission)
+	api, err := install(s.cfg, s.codec, shelf, s.own, s.merge, s.mapper(), s.newAdmission)
 	if err != nil {
 		return fmt.Errorf("local groups: %w", err)
 	}

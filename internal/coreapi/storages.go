@@ -3,6 +3,7 @@ package coreapi
 import (
 	"maps"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -11,6 +12,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
 
@@ -25,8 +27,8 @@ type storages struct {
 }
 
 // openAll opens the table: each entry, the subresources that follow from it, and then what is not in any entry.
-func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours) (*storages, error) {
-	guard := &guards{authorizer: cfg.Authorizer, rules: cfg.RuleResolver}
+func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours, mapper meta.RESTMapper) (*storages, error) {
+	guard := &guards{authorizer: cfg.Authorizer, rules: cfg.RuleResolver, mapper: mapper}
 	table := groups()
 	byResource := map[schema.GroupResource]*stored{}
 	all := &storages{}
@@ -60,6 +62,10 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours) (*storages
 	all.repairer = newRepairer(allocator, allocated)
 	maps.Copy(all.of(corev1.SchemeGroupVersion), serviceDoors(c, allocated))
 	guard.roleRules = storedRoleRules(byResource[rbacv1.Resource("roles")], byResource[rbacv1.Resource("clusterroles")], cfg.Aggregate)
+	policies := func(resource string) policyGetter {
+		return storedParamKind(byResource[admissionregistrationv1.Resource(resource)])
+	}
+	guard.validatingPolicy, guard.mutatingPolicy = policies("validatingadmissionpolicies"), policies("mutatingadmissionpolicies")
 	maps.Copy(all.of(corev1.SchemeGroupVersion), namespaceDoors(c, core("namespaces")))
 	all.of(corev1.SchemeGroupVersion)["componentstatuses"] = newComponentStatuses(cfg.Store.Check)
 	if cfg.TokenIssuer != nil {

@@ -21,10 +21,12 @@ type strategy struct {
 	of *resource
 	// beside is for the warnings of a kind that has any; nil: nobody is to be warned.
 	beside *neighbours
+	// guards is for kinds whose entry has authorize.
+	guards *guards
 }
 
 func newStrategy(typer runtime.ObjectTyper, r *resource) strategy {
-	return strategy{typer, names.SimpleNameGenerator, r, nil}
+	return strategy{typer, names.SimpleNameGenerator, r, nil, nil}
 }
 
 var (
@@ -89,11 +91,23 @@ func (s strategy) unchanged(obj, old runtime.Object) bool {
 }
 
 func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	return validate.Create(ctx, obj)
+	return s.authorized(ctx, validate.Create(ctx, obj), obj, nil)
 }
 
 func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	return validate.Update(ctx, obj, old)
+	return s.authorized(ctx, validate.Update(ctx, obj, old), obj, old)
+}
+
+// authorized adds to what is wrong with obj what its author may not write. Nobody is asked about objects that are refused
+// anyway.
+func (s strategy) authorized(ctx context.Context, errs field.ErrorList, obj, old runtime.Object) field.ErrorList {
+	if len(errs) > 0 || s.of.authorize == nil {
+		return errs
+	}
+	if err := s.of.authorize(ctx, s.guards, obj, old); err != nil {
+		return field.ErrorList{err}
+	}
+	return nil
 }
 
 func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
