@@ -47,17 +47,22 @@ func guardRole(ctx context.Context, g *guards, obj, old runtime.Object) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	if g.mayEverything(ctx) || g.may(ctx, "escalate", resource, object.GetNamespace(), object.GetName()) {
+	if g.mayEverything(ctx) || g.mayEscalate(ctx) {
 		return nil
-	}
-	if aggregates != nil {
-		// An aggregate takes over whatever roles that carry its labels will ever say.
-		if err := g.holds(ctx, "", everything); err != nil {
-			return forbidden(resource, object.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
-		}
 	}
 	if err := g.holds(ctx, object.GetNamespace(), rules); err != nil {
 		return forbidden(resource, object.GetName(), err)
+	}
+	if old != nil {
+		_, _, aggregated := roleContent(old)
+		aggregates = aggregates || aggregated
+	}
+	if aggregates {
+		// An aggregate takes over whatever roles that carry its labels will ever say. One that loses its rule keeps what it
+		// has taken over, and nobody can tighten it any more by way of those roles.
+		if err := g.holds(ctx, "", everything); err != nil {
+			return forbidden(resource, object.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
+		}
 	}
 	return nil
 }
@@ -71,14 +76,15 @@ var everything = []rbacv1.PolicyRule{
 // AggregateFunc returns what each ClusterRole gives, by name, aggregated ones included.
 type AggregateFunc func([]*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule
 
-func roleContent(obj runtime.Object) (resource string, rules []rbacv1.PolicyRule, aggregates *rbacv1.AggregationRule) {
+// roleContent is what a role gives; aggregates says that it gives what the roles that it selects give.
+func roleContent(obj runtime.Object) (resource string, rules []rbacv1.PolicyRule, aggregates bool) {
 	switch role := obj.(type) {
 	case *rbacv1.ClusterRole:
-		return "clusterroles", role.Rules, role.AggregationRule
+		return "clusterroles", role.Rules, role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) > 0
 	case *rbacv1.Role:
-		return "roles", role.Rules, nil
+		return "roles", role.Rules, false
 	}
-	return "", nil, nil
+	return "", nil, false
 }
 
 // guardBinding lets a binding give away no more than its author holds, unless the author may bind that very role.
@@ -92,11 +98,7 @@ func guardBinding(ctx context.Context, g *guards, obj, old runtime.Object) error
 		return apierrors.NewInternalError(err)
 	}
 	namespace := object.GetNamespace()
-	bound := "clusterroles"
-	if ref.Kind == "Role" {
-		bound = "roles"
-	}
-	if g.mayEverything(ctx) || g.may(ctx, "bind", bound, namespace, ref.Name) {
+	if g.mayEverything(ctx) || g.mayBind(ctx, namespace, ref) {
 		return nil
 	}
 	rules, err := g.roleRules(ctx, namespace, ref)
@@ -149,15 +151,33 @@ func (g *guards) mayEverything(ctx context.Context) bool {
 	return ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-func (g *guards) may(ctx context.Context, verb, resource, namespace, name string) bool {
+// mayEscalate reports whether the author may write any rules into the role that the request names. A create by POST names
+// none: a right for single names does not cover it, whatever the object is called.
+func (g *guards) mayEscalate(ctx context.Context) bool {
+	info, ok := apirequest.RequestInfoFrom(ctx)
+	if !ok || !info.IsResourceRequest || info.APIGroup != rbacv1.GroupName || info.Resource != "roles" && info.Resource != "clusterroles" {
+		return false
+	}
+	return g.may(ctx, "escalate", authorizer.AttributesRecord{
+		APIGroup: info.APIGroup, Resource: info.Resource, Namespace: info.Namespace, Name: info.Name,
+	})
+}
+
+// mayBind reports whether the author may give the role of ref to anybody in namespace, empty for everywhere.
+func (g *guards) mayBind(ctx context.Context, namespace string, ref rbacv1.RoleRef) bool {
+	resource, ok := map[string]string{"ClusterRole": "clusterroles", "Role": "roles"}[ref.Kind]
+	return ok && g.may(ctx, "bind", authorizer.AttributesRecord{
+		APIGroup: ref.APIGroup, Resource: resource, Namespace: namespace, Name: ref.Name,
+	})
+}
+
+func (g *guards) may(ctx context.Context, verb string, about authorizer.AttributesRecord) bool {
 	u, ok := apirequest.UserFrom(ctx)
 	if !ok {
 		return false
 	}
-	decision, _, err := g.authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: u, Verb: verb, Namespace: namespace, Name: name, ResourceRequest: true,
-		APIGroup: rbacv1.GroupName, APIVersion: "v1", Resource: resource,
-	})
+	about.User, about.Verb, about.APIVersion, about.ResourceRequest = u, verb, "*", true
+	decision, _, err := g.authorizer.Authorize(ctx, about)
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
@@ -237,7 +257,7 @@ func storedRoleRules(roles, clusterRoles *stored, aggregate AggregateFunc) func(
 			return nil, err
 		}
 		_, rules, aggregates := roleContent(obj)
-		if aggregates == nil {
+		if !aggregates {
 			return rules, nil
 		}
 		if aggregate == nil {

@@ -1,13 +1,19 @@
 package coreapi
 
 import (
+	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	rbacapply "k8s.io/client-go/applyconfigurations/rbac/v1"
+	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 
 	"portico.dev/internal/auth/rbac"
 )
@@ -109,4 +115,213 @@ func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	})
+}
+
+// C16: an aggregate takes over what others put into the roles that it selects, so that its rule is only for those who may
+// everything: to set, to change and to take away, which would keep a role from ever being tightened.
+func TestC16TheAggregationRuleIsForThoseWhoMayEverything(t *testing.T) {
+	const full = "full"
+	table := roleTable{cluster: map[string][]rbacv1.PolicyRule{
+		"limited": {rule("get", "pods")}, full: everything,
+		"escalator": {{Verbs: []string{"escalate"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}}},
+	}}
+	h := start(t, func(c *Config) { a := table.authorizer(); c.Authorizer, c.RuleResolver = a, a })
+	ctx := within(t)
+	selecting := func(label string) *rbacv1.AggregationRule {
+		return &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": label}}}}
+	}
+	for name, aggregates := range map[string]*rbacv1.AggregationRule{"gathers": selecting("b"), "plain": nil} {
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/wait"}}, AggregationRule: aggregates, Rules: []rbacv1.PolicyRule{rule("get", "pods")}}
+		if _, err := h.typed(t, admin).RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		what, name, patch string
+		guarded           bool
+	}{
+		{"removal", "gathers", `{"aggregationRule":null}`, true},
+		{"no selectors any more", "gathers", `{"aggregationRule":{"clusterRoleSelectors":null}}`, true},
+		{"change", "gathers", `{"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"a":"c"}}]}}`, true},
+		{"a label beside it", "gathers", `{"metadata":{"labels":{"x":"y"}}}`, true},
+		{"rules beside it", "gathers", `{"rules":[]}`, true},
+		{"addition", "plain", `{"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"a":"c"}}]}}`, true},
+		{"a finalizer less", "gathers", `{"metadata":{"finalizers":null}}`, false},
+		{"a label of a role without one", "plain", `{"metadata":{"labels":{"x":"y"}}}`, false},
+	} {
+		patch := func(who string) error {
+			u := &user.DefaultInfo{Name: who}
+			_, err := h.typed(t, u).RbacV1().ClusterRoles().Patch(ctx, c.name, types.MergePatchType, []byte(c.patch), metav1.PatchOptions{DryRun: []string{"All"}})
+			return err
+		}
+		t.Run(c.what, func(t *testing.T) {
+			err := patch("limited")
+			const message = `is forbidden: must have cluster-admin privileges to use the aggregationRule`
+			switch {
+			case c.guarded && (!apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), message)):
+				t.Errorf("by who may read pods: %v", err)
+			case !c.guarded && err != nil:
+				t.Errorf("by who may read pods: %v", err)
+			}
+			for _, who := range []string{full, "escalator"} {
+				// What is refused by validation is not refused by the guard.
+				if err := patch(who); err != nil && !apierrors.IsInvalid(err) {
+					t.Errorf("by %s: %v", who, err)
+				}
+			}
+		})
+	}
+}
+
+// C16: a right for one name is no right to create under that name by POST, whose request names nothing, as at
+// kube-apiserver, and never one for another.
+func TestC16EscalateAndBindForSomeNames(t *testing.T) {
+	only := func(verb, resource, name string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{resource}, ResourceNames: []string{name}}}
+	}
+	asked := &askedAuthorizer{Authorizer: roleTable{
+		cluster: map[string][]rbacv1.PolicyRule{
+			"one": append(only("escalate", "clusterroles", "mine"), rights("create", rbacv1.GroupName, "clusterroles")...),
+			"all": rights("escalate", rbacv1.GroupName, "clusterroles"), "binder": only("bind", "clusterroles", "mine"),
+		},
+		inNS: map[string][]rbacv1.PolicyRule{
+			"one-here": only("escalate", "roles", "mine"), "binder-here": append(only("bind", "clusterroles", "mine"), only("bind", "roles", "mine")...),
+		},
+	}.authorizer()}
+	h := start(t, func(c *Config) { c.Authorizer, c.RuleResolver = asked, asked.Authorizer.(authorizer.RuleResolver) })
+	root := h.typed(t, admin)
+	namespace(t, root, "ns")
+	namespace(t, root, "other")
+	ctx := within(t)
+	for _, name := range []string{"mine", "other"} {
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule("get", "secrets")}}
+		if _, err := root.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, ns := range []string{"ns", "other"} {
+			role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule("get", "secrets")}}
+			if _, err := root.RbacV1().Roles(ns).Create(ctx, role, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	dry := metav1.CreateOptions{DryRun: []string{"All"}}
+	as := func(who string) rbacclient.RbacV1Interface { return h.typed(t, &user.DefaultInfo{Name: who}).RbacV1() }
+	create := func(who, name string) error {
+		_, err := as(who).ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule("*", "*")}}, dry)
+		return err
+	}
+	const more = `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`
+	patch := func(who, name string) error {
+		_, err := as(who).ClusterRoles().Patch(ctx, name, types.MergePatchType, []byte(more), metav1.PatchOptions{DryRun: []string{"All"}})
+		return err
+	}
+	apply := func(who, name string) error {
+		role := rbacapply.ClusterRole(name).WithRules(rbacapply.PolicyRule().WithAPIGroups("*").WithResources("*").WithVerbs("*"))
+		_, err := as(who).ClusterRoles().Apply(ctx, role, metav1.ApplyOptions{FieldManager: "a", Force: true, DryRun: []string{"All"}})
+		return err
+	}
+	put := func(who, name string) error {
+		_, err := as(who).ClusterRoles().Update(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule("*", "*")}}, metav1.UpdateOptions{DryRun: []string{"All"}})
+		return err
+	}
+	patchIn := func(who, ns, name string) error {
+		_, err := as(who).Roles(ns).Patch(ctx, name, types.MergePatchType, []byte(more), metav1.PatchOptions{DryRun: []string{"All"}})
+		return err
+	}
+	bind := func(who, kind, name string) error {
+		_, err := as(who).ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "mine"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name},
+		}, dry)
+		return err
+	}
+	bindIn := func(who, ns, kind, name string) error {
+		_, err := as(who).RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "mine"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name},
+		}, dry)
+		return err
+	}
+	for _, c := range []struct {
+		what    string
+		err     error
+		allowed bool
+	}{
+		{"create by POST under a name that begins so", create("one", "mine-too"), false},
+		{"create by POST under another name", create("one", "new"), false},
+		{"create by POST with a right for all names", create("all", "new"), true},
+		{"update of the name by patch", patch("one", "mine"), true},
+		{"update of the name by PUT", put("one", "mine"), true},
+		{"update of the name by apply", apply("one", "mine"), true},
+		{"update of another by patch", patch("one", "other"), false},
+		{"update of another by PUT", put("one", "other"), false},
+		{"update of another by apply", apply("one", "other"), false},
+		{"create of another by PUT", put("one", "new"), false},
+		{"create of another by apply", apply("one", "new"), false},
+		{"a role of the namespace", patchIn("one-here", "ns", "mine"), true},
+		{"another role of the namespace", patchIn("one-here", "ns", "other"), false},
+		{"a role of that name elsewhere", patchIn("one-here", "other", "mine"), false},
+		{"binding the name everywhere", bind("binder", "ClusterRole", "mine"), true},
+		{"binding another everywhere", bind("binder", "ClusterRole", "other"), false},
+		{"binding the name in a namespace", bindIn("binder", "ns", "ClusterRole", "mine"), true},
+		{"binding another in a namespace", bindIn("binder", "ns", "ClusterRole", "other"), false},
+		{"binding a Role by a right for the ClusterRole of that name", bindIn("binder", "ns", "Role", "mine"), false},
+		{"a right of a namespace, there", bindIn("binder-here", "ns", "ClusterRole", "mine"), true},
+		{"a right of a namespace for its Role", bindIn("binder-here", "ns", "Role", "mine"), true},
+		{"a right of a namespace for another Role", bindIn("binder-here", "ns", "Role", "other"), false},
+		{"a right of a namespace, elsewhere", bindIn("binder-here", "other", "ClusterRole", "mine"), false},
+		{"a right of a namespace, everywhere", bind("binder-here", "ClusterRole", "mine"), false},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			switch {
+			case c.allowed && c.err != nil:
+				t.Errorf("refused: %v", c.err)
+			case !c.allowed && !apierrors.IsForbidden(c.err):
+				t.Errorf("not refused: %v", c.err)
+			}
+		})
+	}
+	t.Run("the very name by POST", func(t *testing.T) {
+		if err := root.RbacV1().ClusterRoles().Delete(ctx, "mine", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := create("one", "mine"); !apierrors.IsForbidden(err) {
+			t.Errorf("by POST: %v", err)
+		}
+		if err := put("one", "mine"); err != nil {
+			t.Errorf("by PUT, which names it: %v", err)
+		}
+		if err := apply("one", "mine"); err != nil {
+			t.Errorf("by apply, which names it: %v", err)
+		}
+	})
+	t.Run("what authorizers are asked", func(t *testing.T) {
+		for _, a := range asked.all() {
+			if a.GetAPIVersion() != "*" || a.GetAPIGroup() != rbacv1.GroupName || !a.IsResourceRequest() {
+				t.Errorf("%s of %s/%s %s, not of any version", a.GetVerb(), a.GetAPIGroup(), a.GetAPIVersion(), a.GetResource())
+			}
+		}
+	})
+}
+
+// askedAuthorizer remembers what it was asked about roles.
+type askedAuthorizer struct {
+	authorizer.Authorizer
+
+	mu   sync.Mutex // guards seen
+	seen []authorizer.Attributes
+}
+
+func (a *askedAuthorizer) Authorize(ctx context.Context, about authorizer.Attributes) (authorizer.Decision, string, error) {
+	if about.GetVerb() == "escalate" || about.GetVerb() == "bind" {
+		a.mu.Lock()
+		a.seen = append(a.seen, about)
+		a.mu.Unlock()
+	}
+	return a.Authorizer.Authorize(ctx, about)
+}
+
+func (a *askedAuthorizer) all() []authorizer.Attributes {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.seen
 }
