@@ -44,6 +44,7 @@ type door struct {
 type answer struct {
 	Error  string
 	Name   string
+	UID    string
 	Groups []string
 	Extra  map[string][]string
 	Header http.Header
@@ -90,7 +91,8 @@ func open(t *testing.T, change ...func(*Config, *door)) *door {
 			a.Error = "nobody"
 			w.WriteHeader(http.StatusUnauthorized)
 		default:
-			a.Name, a.Groups, a.Extra = response.User.GetName(), response.User.GetGroups(), response.User.GetExtra()
+			a.Name, a.UID = response.User.GetName(), response.User.GetUID()
+			a.Groups, a.Extra = response.User.GetGroups(), response.User.GetExtra()
 		}
 		_ = json.NewEncoder(w).Encode(a)
 	}))
@@ -234,6 +236,36 @@ func TestCredentialID(t *testing.T) {
 	got := d.knock(t, d.clients.Client(t, "carol"), nil).Extra[user.CredentialIDKey]
 	if len(got) != 1 || len(got[0]) != len("X509SHA256=")+64 || !strings.HasPrefix(got[0], "X509SHA256=") {
 		t.Fatalf("credential id %q", got)
+	}
+}
+
+// A UID tells a user from a former one of the same name. One with two readings is nobody's.
+func TestB10UIDOfACertificate(t *testing.T) {
+	d := open(t)
+	for _, c := range []struct {
+		name    string
+		uids    []string
+		want    string
+		wantErr string
+	}{
+		{name: "none"},
+		{name: "one", uids: []string{"3f4e-1"}, want: "3f4e-1"},
+		{name: "two", uids: []string{"1", "2"}, wantErr: "expected 1 UID, but found multiple: [1 2]"},
+		{name: "the same twice", uids: []string{"1", "1"}, wantErr: "expected 1 UID, but found multiple: [1 1]"},
+		{name: "empty", uids: []string{""}, wantErr: "UID cannot be an empty string"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := d.knock(t, d.clients.Client(t, "carol", authtest.UIDs(c.uids...)), nil)
+			if c.wantErr != "" {
+				if !strings.Contains(got.Error, c.wantErr) {
+					t.Errorf("%+v; want %q", got, c.wantErr)
+				}
+				return
+			}
+			if got.Error != "" || got.Name != "carol" || got.UID != c.want {
+				t.Errorf("%+v; want the UID %q", got, c.want)
+			}
+		})
 	}
 }
 

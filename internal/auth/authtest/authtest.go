@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"io"
 	"log"
@@ -95,6 +96,17 @@ func (ca *CA) Client(t testing.TB, name string, change ...func(*x509.Certificate
 // Groups puts the client in groups.
 func Groups(groups ...string) func(*x509.Certificate) {
 	return func(c *x509.Certificate) { c.Subject.Organization = groups }
+}
+
+// UIDs gives the client UIDs, in the attribute by which kube-apiserver knows them.
+func UIDs(uids ...string) func(*x509.Certificate) {
+	return func(c *x509.Certificate) {
+		for _, uid := range uids {
+			c.Subject.ExtraNames = append(c.Subject.ExtraNames, pkix.AttributeTypeAndValue{
+				Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: uid,
+			})
+		}
+	}
 }
 
 // Expired ends the certificate a minute ago.
