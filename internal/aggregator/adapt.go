@@ -16,6 +16,7 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/coreapi"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/lifecycle"
@@ -171,16 +172,17 @@ func (h *house) localSwagger() []openapi.Source {
 // issuer signs tokens for the local groups.
 type issuer struct{ tokens *satoken.Tokens }
 
-func (i issuer) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (
-	authenticationv1.TokenRequestStatus, []string, error,
-) {
-	token, expires, err := i.tokens.Issue(ctx, satoken.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
+func (i issuer) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (coreapi.IssuedToken, error) {
+	issued, err := i.tokens.Issue(ctx, satoken.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
 	if err != nil {
-		return authenticationv1.TokenRequestStatus{}, nil, err
+		return coreapi.IssuedToken{}, err
 	}
 	audiences := spec.Audiences
 	if len(audiences) == 0 {
 		audiences = i.tokens.Audiences()
 	}
-	return authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}, audiences, nil
+	return coreapi.IssuedToken{
+		Status:    authenticationv1.TokenRequestStatus{Token: issued.Token, ExpirationTimestamp: metav1.NewTime(issued.Expires)},
+		Audiences: audiences, CredentialID: issued.CredentialID,
+	}, nil
 }

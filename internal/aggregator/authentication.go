@@ -96,8 +96,8 @@ func (h *house) wireAuthentication() (err error) {
 	h.tokens, err = satoken.New(satoken.Config{
 		Issuer: h.issuer, Audiences: c.APIAudiences, ExtendExpiration: c.Authentication.ExtendTokens,
 		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.lookup,
-		Stale: h.metrics.Auth.StaleTokens.Inc,
-		Used:  func(s *corev1.Secret) { h.controllers.TokenUsed(s) },
+		Metrics: h.metrics.Auth.ServiceAccounts,
+		Used:    func(s *corev1.Secret) { h.controllers.TokenUsed(s) },
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,9 @@
 package coreapi
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +14,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/google/uuid"
+
+	"portico.dev/internal/request"
 )
 
 func TestTokenReviews(t *testing.T) {
@@ -171,6 +182,52 @@ func TestServiceAccountTokens(t *testing.T) {
 		}
 		if left := time.Until(got.Status.ExpirationTimestamp.Time); left < 58*time.Minute || left > time.Hour {
 			t.Fatalf("ends in %s", left)
+		}
+	})
+	t.Run("B5 of the account that is meant by its uid", func(t *testing.T) {
+		robot, err := accounts.Get(ctx, "robot", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		askFor := func(uid types.UID) (*authenticationv1.TokenRequest, error) {
+			return accounts.CreateToken(ctx, "robot", &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: uid}}, metav1.CreateOptions{})
+		}
+		for _, uid := range []types.UID{"", robot.UID} {
+			if got, err := askFor(uid); err != nil || got.UID != robot.UID || got.Status.Token == "" {
+				t.Errorf("uid %q: %v, %v; the account's is %s", uid, got, err, robot.UID)
+			}
+		}
+		_, err = askFor("another")
+		want := fmt.Sprintf(`Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "robot": the UID in the token request (another) does not match the UID of the service account (%s)`, robot.UID)
+		if !apierrors.IsConflict(err) || err.Error() != want {
+			t.Errorf("another uid: %v; want %s", err, want)
+		}
+	})
+	t.Run("E4 the audit event has the id of the token", func(t *testing.T) {
+		post := func(query string) map[string]string {
+			event := audit.WithAuditContext(within(t))
+			if err := audit.AuditContextFrom(event).Init(audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}, nil); err != nil {
+				t.Fatal(err)
+			}
+			r := httptest.NewRequest(http.MethodPost, "/api/v1/namespaces/work/serviceaccounts/robot/token"+query, strings.NewReader("{}"))
+			r.Header.Set("Content-Type", "application/json")
+			info, err := request.NewResolver().Info(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer := httptest.NewRecorder()
+			h.Handler().ServeHTTP(answer, r.WithContext(apirequest.WithUser(apirequest.WithRequestInfo(event, info), admin)))
+			if answer.Code != http.StatusCreated {
+				t.Fatalf("%d: %s", answer.Code, answer.Body)
+			}
+			return audit.AuditContextFrom(event).GetEventAnnotations()
+		}
+		id := post("")["authentication.kubernetes.io/issued-credential-id"]
+		if _, err := uuid.Parse(strings.TrimPrefix(id, "JTI=")); !strings.HasPrefix(id, "JTI=") || err != nil {
+			t.Errorf("%q", id)
+		}
+		if said := post("?dryRun=All"); said["authentication.kubernetes.io/issued-credential-id"] != "" {
+			t.Errorf("a dry run issued %v", said)
 		}
 	})
 	t.Run("of a pod", func(t *testing.T) {

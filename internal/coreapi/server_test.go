@@ -222,10 +222,10 @@ func newNotary(t *testing.T, of *records) notary {
 	return notary{tokens}
 }
 
-func (n notary) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (authenticationv1.TokenRequestStatus, []string, error) {
-	_, expires, err := n.tokens.Issue(ctx, satoken.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
+func (n notary) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (IssuedToken, error) {
+	issued, err := n.tokens.Issue(ctx, satoken.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
 	if err != nil {
-		return authenticationv1.TokenRequestStatus{}, nil, err
+		return IssuedToken{}, err
 	}
 	token := namespace + "/" + name
 	if spec.BoundObjectRef != nil {
@@ -235,7 +235,8 @@ func (n notary) IssueToken(ctx context.Context, namespace, name string, uid type
 	if len(audiences) == 0 {
 		audiences = n.tokens.Audiences()
 	}
-	return authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}, audiences, nil
+	status := authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(issued.Expires)}
+	return IssuedToken{Status: status, Audiences: audiences, CredentialID: issued.CredentialID}, nil
 }
 
 // records are where a notary looks objects up: in the server that asks it.

@@ -69,7 +69,9 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours, mapper met
 	maps.Copy(all.of(corev1.SchemeGroupVersion), namespaceDoors(c, core("namespaces")))
 	all.of(corev1.SchemeGroupVersion)["componentstatuses"] = newComponentStatuses(cfg.Store.Check)
 	if cfg.TokenIssuer != nil {
-		all.of(corev1.SchemeGroupVersion)["serviceaccounts/token"] = &tokens{issuer: cfg.TokenIssuer, pods: core("pods"), namespace: currentNamespace(core("namespaces"))}
+		all.of(corev1.SchemeGroupVersion)["serviceaccounts/token"] = &tokens{
+			issuer: cfg.TokenIssuer, accounts: core("serviceaccounts"), pods: core("pods"), namespace: currentNamespace(core("namespaces")),
+		}
 	}
 	requests := byResource[schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}]
 	maps.Copy(all.of(certificatesv1.SchemeGroupVersion), certificateDoors(c, requests))

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
@@ -22,23 +24,32 @@ const defaultTokenSeconds = 3600
 // TokenIssuer signs tokens of service accounts.
 type TokenIssuer interface {
 	// IssueToken checks what spec asks for, that the account is there (with uid, unless that is empty) and that what the
-	// token is to be bound to is there with its UID, and signs. It also returns the audiences of the token, for when
-	// spec names none. What the client did wrong is an API status error, wrapped or not.
-	IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (
-		status authenticationv1.TokenRequestStatus, audiences []string, err error)
+	// token is to be bound to is there with its UID, and signs. What the client did wrong is an API status error, wrapped or
+	// not.
+	IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (IssuedToken, error)
+}
+
+// IssuedToken is a token that has been signed.
+type IssuedToken struct {
+	Status authenticationv1.TokenRequestStatus
+	// Audiences are those of the token, for when the request named none.
+	Audiences []string
+	// CredentialID is what uses of the token have in their user's extra, empty when it has none.
+	CredentialID string
 }
 
 // tokens serves serviceaccounts/token.
 type tokens struct {
-	issuer TokenIssuer
-	pods   *stored
+	issuer         TokenIssuer
+	accounts, pods *stored
 	// namespace reads a namespace as it is now.
 	namespace namespaceGetter
 }
 
 var (
-	_ rest.NamedCreater             = (*tokens)(nil)
-	_ rest.GroupVersionKindProvider = (*tokens)(nil)
+	_ rest.NamedCreater                   = (*tokens)(nil)
+	_ rest.GroupVersionKindProvider       = (*tokens)(nil)
+	_ rest.SubresourceObjectMetaPreserver = (*tokens)(nil)
 )
 
 var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
@@ -50,6 +61,9 @@ func (t *tokens) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 	return tokenRequestKind
 }
 
+// PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate leaves the uid of a request in it: it says which account is meant.
+func (t *tokens) PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate() bool { return true }
+
 // Create answers with the request and a signed token in its status.
 func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	request := obj.(*authenticationv1.TokenRequest)
@@ -57,7 +71,8 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	if namespace == "" {
 		return nil, apierrors.NewBadRequest("namespace is required")
 	}
-	if err := prepareTokenRequest(request, namespace, name); err != nil {
+	meant := request.UID // empty: whichever has the name
+	if err := t.prepare(ctx, request, namespace, name); err != nil {
 		return nil, err
 	}
 	if validate != nil {
@@ -68,7 +83,7 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	if err := t.mayBind(ctx, namespace, name, request.Spec.BoundObjectRef); err != nil {
 		return nil, err
 	}
-	status, audiences, err := t.issuer.IssueToken(ctx, namespace, name, "", request.Spec)
+	issued, err := t.issuer.IssueToken(ctx, namespace, name, meant, request.Spec)
 	if err != nil {
 		return nil, asAPIError(fmt.Errorf("issue a token for service account %s/%s: %w", namespace, name, err))
 	}
@@ -79,7 +94,10 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	if len(options.DryRun) > 0 {
 		return request, nil // a token that works is not a dry run
 	}
-	request.Spec.Audiences, request.Status = audiences, status
+	if issued.CredentialID != "" {
+		audit.AddAuditAnnotation(ctx, serviceaccount.IssuedCredentialIDAuditAnnotationKey, issued.CredentialID)
+	}
+	request.Spec.Audiences, request.Status = issued.Audiences, issued.Status
 	return request, nil
 }
 
@@ -92,21 +110,29 @@ func asAPIError(err error) error {
 	return err
 }
 
-// prepareTokenRequest fills in what may be left out and refuses what contradicts the URL.
-func prepareTokenRequest(r *authenticationv1.TokenRequest, namespace, name string) error {
-	var errs field.ErrorList
+// prepare fills in what may be left out and refuses what contradicts the URL or the service account.
+func (t *tokens) prepare(ctx context.Context, r *authenticationv1.TokenRequest, namespace, name string) error {
 	meta := field.NewPath("metadata")
-	if r.Name != "" && r.Name != name {
-		errs = append(errs, field.Invalid(meta.Child("name"), r.Name, "must match the service account name if specified"))
+	mismatch := func(of, value, text string) error {
+		return apierrors.NewInvalid(tokenRequestKind.GroupKind(), name, field.ErrorList{field.Invalid(meta.Child(of), value, text)})
 	}
-	if r.Namespace != "" && r.Namespace != namespace {
-		errs = append(errs, field.Invalid(meta.Child("namespace"), r.Namespace, "must match the service account namespace if specified"))
+	switch {
+	case r.Name != "" && r.Name != name:
+		return mismatch("name", r.Name, "must match the service account name if specified")
+	case r.Namespace != "" && r.Namespace != namespace:
+		return mismatch("namespace", r.Namespace, "must match the service account namespace if specified")
 	}
-	if len(errs) > 0 {
-		return apierrors.NewInvalid(tokenRequestKind.GroupKind(), "", errs)
+	account, err := t.accounts.Get(readContext(ctx, "", "serviceaccounts", namespace, name), name, &metav1.GetOptions{})
+	if err != nil {
+		return err
 	}
-	r.Name, r.Namespace = name, namespace
-	rest.FillObjectMetaSystemFields(r)
+	uid := account.(*corev1.ServiceAccount).UID
+	if r.UID != "" && r.UID != uid {
+		return apierrors.NewConflict(schema.GroupResource{Group: tokenRequestKind.Group, Resource: tokenRequestKind.Kind}, name,
+			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", r.UID, uid))
+	}
+	r.Name, r.Namespace, r.UID = name, namespace, uid
+	r.CreationTimestamp = metav1.Now()
 	r.Status = authenticationv1.TokenRequestStatus{}
 	if r.Spec.ExpirationSeconds == nil {
 		seconds := int64(defaultTokenSeconds)

@@ -113,6 +113,11 @@ func begin(a Auditor, pages *sync.Pool, w http.ResponseWriter, r *http.Request) 
 	t := &s.trail
 	t.config, t.pages, t.scene, t.request, t.response = level, pages, s, r, responseOf(w)
 	t.auditor = a
+	if e := t.library.Load(); e != nil { // authentication has said something
+		if err := e.Init(t.config, t); err != nil {
+			return nil, r // it is initialized here or in events, and events has had no auditor
+		}
+	}
 	return t, r
 }
 

@@ -8,7 +8,9 @@ import (
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/warning"
 )
 
 func level(l auditinternal.Level, omit ...auditinternal.Stage) func(authorizer.Attributes) audit.RequestAuditConfig {
@@ -70,6 +72,64 @@ func TestWhatALocalHandlerAddsIsInTheEvent(t *testing.T) {
 	b.do(t, http.MethodGet, "/api/v1/pods", "Test-User: alice")
 	if got := b.events[0].Annotations; got["admission/said"] != "so" || got["authorization.k8s.io/decision"] != "allow" {
 		t.Errorf("annotations %v", got)
+	}
+}
+
+// warnsAndNotes is an authenticator that has something to say of the credential, as satoken has.
+type warnsAndNotes struct{}
+
+func (warnsAndNotes) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	for range 2 {
+		audit.AddAuditAnnotation(r.Context(), "credential/said", "so")
+		warning.AddWarning(r.Context(), "", "use another")
+	}
+	return byHeader{}.AuthenticateRequest(r)
+}
+
+// E4: what authentication has to say of a credential is in the events of the request, whoever serves it and however it
+// ends, and the client is warned.
+func TestE4WhatAuthenticationSaysIsInTheEvent(t *testing.T) {
+	all := []auditinternal.Stage{auditinternal.StageRequestReceived, auditinternal.StageResponseComplete}
+	for name, c := range map[string]struct {
+		headers  []string
+		level    func(authorizer.Attributes) audit.RequestAuditConfig
+		handler  http.HandlerFunc
+		stages   []auditinternal.Stage
+		warnings []string
+	}{
+		"proxied": {headers: []string{"Test-User: alice"}, level: level(auditinternal.LevelMetadata), stages: all, warnings: []string{`299 - "use another"`}},
+		"local": {headers: []string{"Test-User: alice"}, level: level(auditinternal.LevelMetadata), stages: all,
+			handler: func(w http.ResponseWriter, r *http.Request) {
+				ForLocal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					warning.AddWarning(r.Context(), "", "of the handler")
+					audit.AddAuditAnnotation(r.Context(), "admission/said", "so")
+					_, _ = io.WriteString(w, "served")
+				})).ServeHTTP(w, r)
+			},
+			warnings: []string{`299 - "use another"`, `299 - "of the handler"`}},
+		"refused": {headers: []string{"Test-User: bad"}, level: level(auditinternal.LevelMetadata),
+			stages: []auditinternal.Stage{auditinternal.StageResponseStarted}},
+		"not written down": {headers: []string{"Test-User: alice"}, level: level(auditinternal.LevelNone), warnings: []string{`299 - "use another"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench("alice *")
+			b.config.Authenticator, b.policy = warnsAndNotes{}, c.level
+			if c.handler != nil {
+				b.handler = c.handler
+			}
+			w := b.do(t, http.MethodGet, "/api/v1/pods", c.headers...)
+			if got := stagesOf(b); !slices.Equal(got, c.stages) {
+				t.Fatalf("stages %v, want %v", got, c.stages)
+			}
+			for _, e := range b.events {
+				if e.Annotations["credential/said"] != "so" || e.AuditID == "" || e.Level != auditinternal.LevelMetadata {
+					t.Errorf("%s: level %s, id %q, annotations %v", e.Stage, e.Level, e.AuditID, e.Annotations)
+				}
+			}
+			if got := w.Header()["Warning"]; !slices.Equal(got, c.warnings) {
+				t.Errorf("warnings %q, want %q", got, c.warnings)
+			}
+		})
 	}
 }
 

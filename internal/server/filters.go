@@ -275,6 +275,7 @@ func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logge
 			if answer.User.GetName() == user.Anonymous {
 				endConnection(w, r)
 			}
+			s.early.show(w.Header())
 			s.record.user, s.record.credential, s.User = answer.User, credential.Kind, answer.User
 			if !credential.Expires.IsZero() && request.LongRunning(s.Info) {
 				// A watch that outlives the identity that opened it would show what it may not see any more (B10).

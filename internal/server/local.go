@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
@@ -107,6 +109,33 @@ func (n *warnings) AddWarning(agent, text string) {
 	warning.AddWarning(n.recorder, agent, text)
 }
 
+// earlyWarnings are what authentication has to say to a client, before it is known whether the request is for the local
+// groups. They go with its answer, whoever gives it.
+type earlyWarnings struct {
+	mu    sync.Mutex // guards texts: a credential may be looked at by another goroutine
+	texts []string
+}
+
+// AddWarning implements warning.Recorder. Who credentials are asked of is ourselves: agents have no names here.
+func (e *earlyWarnings) AddWarning(_, text string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if text != "" && !slices.Contains(e.texts, text) {
+		e.texts = append(e.texts, text)
+	}
+}
+
+// show adds them to the header of an answer.
+func (e *earlyWarnings) show(h http.Header) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, text := range e.texts {
+		if line, err := utilnet.NewWarningHeader(299, "-", text); err == nil { // fails for what no header can hold
+			h.Add("Warning", line)
+		}
+	}
+}
+
 // libraryEvents is the library's audit context, and what its event refers to.
 type libraryEvents struct {
 	audit.AuditContext
@@ -114,13 +143,14 @@ type libraryEvents struct {
 }
 
 // events is the library's audit context, made when somebody first asks for it: for what the local groups add to the event
-// of a request. It is nil for a request that is neither written down nor for them.
+// of a request, and for what authentication has to say of a credential, when the policy has not been asked yet. It is nil
+// for a request that is neither written down nor for them.
 func (s *scene) events() *audit.AuditContext {
 	t := &s.trail
 	if e := t.library.Load(); e != nil {
 		return &e.AuditContext
 	}
-	if t.auditor == nil && s.local == nil {
+	if t.auditor == nil && s.local == nil && s.User != nil {
 		return nil
 	}
 	e := &libraryEvents{}

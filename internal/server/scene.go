@@ -29,6 +29,7 @@ type scene struct {
 
 	trail  trail                        // what is written down of the request
 	local  *local                       // what the library wants that serves the local groups; nil: they do not serve it
+	early  earlyWarnings                // of authentication
 	asked  *authorizer.AttributesRecord // what is asked of the authorizer, before impersonation; nil: not known yet
 	asking authorizer.AttributesRecord  // room for it
 
@@ -174,6 +175,8 @@ func (s *scene) Value(key any) any {
 		return &s.local.latencies.LatencyTrackers
 	case key == libraryKeys.warnings && s.local != nil:
 		return &s.local.warnings
+	case key == libraryKeys.warnings && s.User == nil:
+		return &s.early
 	case proxy.AsksForClient(key) && !s.deadline.IsZero():
 		return s.Context
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -161,8 +162,22 @@ func (t *Tokens) current(ctx context.Context, v verdict) (*authenticator.Respons
 	if err := t.checkBound(ctx, c.Kubernetes); err != nil {
 		return nil, err
 	}
-	if after := c.Kubernetes.WarnAfter; after != 0 && time.Now().After(after.Time()) {
-		t.stale()
-	}
+	t.noteExtended(ctx, c)
 	return &authenticator.Response{Audiences: audiences, User: v.user}, nil
+}
+
+// noteExtended tells whether a token that lives longer than was asked for should have been replaced by now.
+func (t *Tokens) noteExtended(ctx context.Context, c *claims) {
+	after := c.Kubernetes.WarnAfter
+	if after == 0 {
+		return
+	}
+	late := time.Since(after.Time())
+	if late <= 0 {
+		t.metrics.Valid.Inc()
+		return
+	}
+	t.metrics.Stale.Inc()
+	audit.AddAuditAnnotation(ctx, "authentication.k8s.io/stale-token",
+		fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, int64(late.Seconds())))
 }

@@ -132,19 +132,19 @@ func strayBits(token string) string {
 
 func TestAudiencesOfTheContext(t *testing.T) {
 	tokens := newTokens(t)
-	token, _, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot", Spec: spec("ext-a", "ext-b")})
+	issued, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot", Spec: spec("ext-a", "ext-b")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Run("B3 the intersection is answered", func(t *testing.T) {
 		ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{"ext-c", "ext-b"})
-		response, ok, err := tokens.AuthenticateToken(ctx, token)
+		response, ok, err := tokens.AuthenticateToken(ctx, issued.Token)
 		if err != nil || !ok || !reflect.DeepEqual(response.Audiences, authenticator.Audiences{"ext-b"}) {
 			t.Fatalf("%+v, %t, %v", response, ok, err)
 		}
 	})
 	t.Run("B3 a token for an extension server is not good for the front door", func(t *testing.T) {
-		if _, ok, err := tokens.AuthenticateToken(t.Context(), token); ok || err == nil {
+		if _, ok, err := tokens.AuthenticateToken(t.Context(), issued.Token); ok || err == nil {
 			t.Fatalf("%t, %v", ok, err)
 		}
 	})
@@ -185,19 +185,19 @@ func TestBoundObjects(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			live := cluster()
 			tokens := newTokens(t, func(c *Config) { c.Lookup = live })
-			token, _, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot", Spec: boundTo(tt.bound)})
+			issued, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot", Spec: boundTo(tt.bound)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			// Once while all is well, so that what is remembered of the token is what could go wrong.
-			if _, ok, err := tokens.AuthenticateToken(t.Context(), token); !ok || err != nil {
+			if _, ok, err := tokens.AuthenticateToken(t.Context(), issued.Token); !ok || err != nil {
 				t.Fatalf("before: %t, %v", ok, err)
 			}
 			tt.change(live[tt.key])
 			if tt.remove {
 				delete(live, tt.key)
 			}
-			if _, ok, err := tokens.AuthenticateToken(t.Context(), token); ok != tt.good {
+			if _, ok, err := tokens.AuthenticateToken(t.Context(), issued.Token); ok != tt.good {
 				t.Fatalf("after: %t, %v", ok, err)
 			}
 		})
@@ -208,16 +208,16 @@ func TestExpiryIsNotRemembered(t *testing.T) {
 	tokens := newTokens(t)
 	keys()
 	synctest.Test(t, func(t *testing.T) {
-		token, expires, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot"})
+		issued, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Until(expires) + jws.Leeway - 2*time.Second)
-		if _, ok, err := tokens.AuthenticateToken(t.Context(), token); !ok {
+		time.Sleep(time.Until(issued.Expires) + jws.Leeway - 2*time.Second)
+		if _, ok, err := tokens.AuthenticateToken(t.Context(), issued.Token); !ok {
 			t.Fatalf("within the leeway: %v", err)
 		}
 		time.Sleep(3 * time.Second)
-		if _, ok, _ := tokens.AuthenticateToken(t.Context(), token); ok {
+		if _, ok, _ := tokens.AuthenticateToken(t.Context(), issued.Token); ok {
 			t.Fatal("a token that was good a moment ago is still good after it expired")
 		}
 	})

@@ -100,8 +100,14 @@ func (c *claims) user() user.Info {
 	if k.Node != nil {
 		info.NodeName, info.NodeUID = k.Node.Name, k.Node.UID
 	}
-	if c.ID != "" {
-		info.CredentialID = "JTI=" + c.ID
-	}
+	info.CredentialID = c.credentialID()
 	return info.UserInfo()
+}
+
+// credentialID is empty for a token without an id.
+func (c *claims) credentialID() string {
+	if c.ID == "" {
+		return ""
+	}
+	return "JTI=" + c.ID
 }

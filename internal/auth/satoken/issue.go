@@ -43,36 +43,45 @@ type IssueRequest struct {
 	Spec authenticationv1.TokenRequestSpec
 }
 
+// Issued is a token and what is known of it.
+type Issued struct {
+	Token string
+	// CredentialID is what uses of the token have in their user's extra.
+	CredentialID string
+	// Expires is the end that the client is told.
+	Expires time.Time
+}
+
 // ErrCannotSign is the answer of a server that has no signing key.
 var ErrCannotSign = errors.New("this server has no service account signing key; set --service-account-signing-key-file")
 
 // Issue writes a token for a live service account, bound to a live object if one is named. Errors that are the
 // client's doing are API status errors: 404, 409 or 422.
-func (t *Tokens) Issue(ctx context.Context, req IssueRequest) (token string, expires time.Time, err error) {
+func (t *Tokens) Issue(ctx context.Context, req IssueRequest) (Issued, error) {
 	if t.signing == nil {
-		return "", time.Time{}, ErrCannotSign
+		return Issued{}, ErrCannotSign
 	}
 	if err := validate(req); err != nil {
-		return "", time.Time{}, err
+		return Issued{}, err
 	}
 	account, err := t.lookup.GetServiceAccount(ctx, req.Namespace, req.Name)
 	if err != nil {
-		return "", time.Time{}, statusOr(err, "look up service account")
+		return Issued{}, statusOr(err, "look up service account")
 	}
 	if req.UID != "" && req.UID != account.UID {
-		return "", time.Time{}, uidConflict("serviceaccounts", req.Name, req.UID, account.UID)
+		return Issued{}, uidConflict("serviceaccounts", req.Name, req.UID, account.UID)
 	}
 	private := &kubernetes{
 		Namespace:      req.Namespace,
 		ServiceAccount: ref{Name: account.Name, UID: string(account.UID)},
 	}
 	if err := t.bind(ctx, private, req.Spec.BoundObjectRef); err != nil {
-		return "", time.Time{}, err
+		return Issued{}, err
 	}
 	return t.sign(private, req.Spec)
 }
 
-func (t *Tokens) sign(private *kubernetes, spec authenticationv1.TokenRequestSpec) (string, time.Time, error) {
+func (t *Tokens) sign(private *kubernetes, spec authenticationv1.TokenRequestSpec) (Issued, error) {
 	lifetime := int64(DefaultExpirationSeconds)
 	if s := spec.ExpirationSeconds; s != nil && *s != 0 {
 		lifetime = *s
@@ -104,9 +113,9 @@ func (t *Tokens) sign(private *kubernetes, spec authenticationv1.TokenRequestSpe
 	}
 	token, err := unsigned.SignedString(t.signing.private)
 	if err != nil {
-		return "", time.Time{}, fmt.Errorf("sign service account token: %w", err)
+		return Issued{}, fmt.Errorf("sign service account token: %w", err)
 	}
-	return token, stated.Time(), nil
+	return Issued{Token: token, CredentialID: c.credentialID(), Expires: stated.Time()}, nil
 }
 
 // extended reports whether a token is to outlive what was asked for: a pod's, for nobody but this server, and asked for

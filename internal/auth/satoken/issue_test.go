@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -18,10 +19,15 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/metrics"
 )
 
 func spec(audiences ...string) authenticationv1.TokenRequestSpec {
@@ -55,14 +61,14 @@ func TestIssuedIdentity(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run("bound to "+tt.bound, func(t *testing.T) {
-			token, expires, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot", Spec: boundTo(tt.bound)})
+			issued, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot", Spec: boundTo(tt.bound)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if left := time.Until(expires); left < 59*time.Minute || left > time.Hour {
+			if left := time.Until(issued.Expires); left < 59*time.Minute || left > time.Hour {
 				t.Errorf("expires in %s, want an hour", left)
 			}
-			response, ok, err := tokens.AuthenticateToken(t.Context(), token)
+			response, ok, err := tokens.AuthenticateToken(t.Context(), issued.Token)
 			if err != nil || !ok {
 				t.Fatalf("%t, %v", ok, err)
 			}
@@ -122,14 +128,14 @@ func TestIssueRefuses(t *testing.T) {
 			if tt.req.Name == "" {
 				tt.req.Name = "robot"
 			}
-			if token, _, err := tokens.Issue(t.Context(), tt.req); err == nil || token != "" || !tt.want(err) {
-				t.Fatalf("token %q, error %v", token, err)
+			if issued, err := tokens.Issue(t.Context(), tt.req); err == nil || issued.Token != "" || !tt.want(err) {
+				t.Fatalf("token %q, error %v", issued.Token, err)
 			}
 		})
 	}
 	t.Run("a server without a signing key", func(t *testing.T) {
 		verifyOnly := newTokens(t, func(c *Config) { c.SigningKeyFile = "" })
-		if _, _, err := verifyOnly.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot"}); !errors.Is(err, ErrCannotSign) {
+		if _, err := verifyOnly.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot"}); !errors.Is(err, ErrCannotSign) {
 			t.Fatalf("error %v", err)
 		}
 	})
@@ -137,18 +143,18 @@ func TestIssueRefuses(t *testing.T) {
 
 func TestKeyRotation(t *testing.T) {
 	before := newTokens(t, func(c *Config) { c.SigningKeyFile, c.VerifyKeyFiles = privateFile(t, keys().rsa), nil })
-	token, _, err := before.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot"})
+	issued, err := before.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rotated := newTokens(t, func(c *Config) {
 		c.SigningKeyFile, c.VerifyKeyFiles = privateFile(t, keys().otherEC), []string{publicFile(t, keys().otherRSA, keys().rsa)}
 	})
-	if _, ok, err := rotated.AuthenticateToken(t.Context(), token); !ok {
+	if _, ok, err := rotated.AuthenticateToken(t.Context(), issued.Token); !ok {
 		t.Errorf("the old key is still listed: %v", err)
 	}
 	finished := newTokens(t, func(c *Config) { c.SigningKeyFile, c.VerifyKeyFiles = privateFile(t, keys().otherEC), nil })
-	if _, ok, _ := finished.AuthenticateToken(t.Context(), token); ok {
+	if _, ok, _ := finished.AuthenticateToken(t.Context(), issued.Token); ok {
 		t.Error("the old key is gone and its token is good")
 	}
 }
@@ -220,7 +226,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 		}
 		return new(big.Int).SetBytes(data)
 	}
-	token, _, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot"})
+	issued, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +239,7 @@ func TestDiscoveryDocuments(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			parsed, err := jwt.Parse(token, func(*jwt.Token) (any, error) { return public, nil }, jwt.WithValidMethods([]string{k["alg"]}))
+			parsed, err := jwt.Parse(issued.Token, func(*jwt.Token) (any, error) { return public, nil }, jwt.WithValidMethods([]string{k["alg"]}))
 			if err != nil || parsed.Header["kid"] != k["kid"] {
 				t.Errorf("token does not verify with the published key: %v", err)
 			}
@@ -272,27 +278,41 @@ func TestTokensThatAKubeletAsksFor(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			stale := 0
-			tokens := newTokens(t, func(c *Config) { c.ExtendExpiration, c.Stale = !tt.off, func() { stale++ } })
+			m := metrics.NewServiceAccountTokens(prometheus.NewRegistry())
+			tokens := newTokens(t, func(c *Config) { c.ExtendExpiration, c.Metrics = !tt.off, m })
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				token, expires, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot", Spec: tt.spec})
+				issued, err := tokens.Issue(t.Context(), IssueRequest{Namespace: "ns", Name: "robot", Spec: tt.spec})
 				if err != nil {
 					t.Fatal(err)
 				}
+				said := ""
 				good := func() bool {
-					_, ok, _ := tokens.AuthenticateToken(authenticator.WithAudiences(t.Context(), authenticator.Audiences{"api"}), token)
+					ctx := audit.WithAuditContext(t.Context())
+					_, ok, _ := tokens.AuthenticateToken(authenticator.WithAudiences(ctx, authenticator.Audiences{"api"}), issued.Token)
+					said = audit.AuditContextFrom(ctx).GetEventAnnotations()["authentication.k8s.io/stale-token"]
 					return ok
 				}
-				if asked := time.Duration(*tt.spec.ExpirationSeconds) * time.Second; expires.Sub(began) > asked || expires.Sub(began) < asked-time.Second {
-					t.Errorf("it is said to end after %s; the kubelet renews it by that", expires.Sub(began))
+				if asked := time.Duration(*tt.spec.ExpirationSeconds) * time.Second; issued.Expires.Sub(began) > asked || issued.Expires.Sub(began) < asked-time.Second {
+					t.Errorf("it is said to end after %s; the kubelet renews it by that", issued.Expires.Sub(began))
+				}
+				extended := 0.0
+				if tt.want == long {
+					extended = 1
+				}
+				if !good() || said != "" || testutil.ToFloat64(m.Valid) != extended || testutil.ToFloat64(m.Stale) != 0 {
+					t.Errorf("at once: %q, %v counted as in time, %v as late", said, testutil.ToFloat64(m.Valid), testutil.ToFloat64(m.Stale))
 				}
 				time.Sleep(tt.want - time.Minute)
 				if !good() {
 					t.Error("refused before its end")
 				}
-				if late := tt.want == long; (stale > 0) != late {
-					t.Errorf("%d uses were counted as late", stale)
+				want := ""
+				if extended == 1 {
+					want = fmt.Sprintf("subject: system:serviceaccount:ns:robot, seconds after warning threshold: %d", ExtendedSeconds-60-KubeletExpirationSeconds)
+				}
+				if said != want || testutil.ToFloat64(m.Stale) != extended {
+					t.Errorf("%q, %v uses were counted as late; want %q", said, testutil.ToFloat64(m.Stale), want)
 				}
 				time.Sleep(2 * time.Minute)
 				if good() {

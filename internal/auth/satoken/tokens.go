@@ -6,10 +6,12 @@ import (
 	"slices"
 
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"portico.dev/internal/auth/briefly"
 	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/metrics"
 )
 
 // Config says who issues tokens, with which keys, and for whom.
@@ -29,8 +31,8 @@ type Config struct {
 	ExtendExpiration bool
 	// Lookup finds the live objects that tokens depend on. Required.
 	Lookup Lookup
-	// Stale is called for each use of an extended token that should have been replaced by now. Default: nobody is told.
-	Stale func()
+	// Metrics count uses. Nil: nobody reads them.
+	Metrics *metrics.ServiceAccountTokens
 	// Used is called for each use of the token of a Secret, while the request waits. Default: nobody is told.
 	Used func(*corev1.Secret)
 }
@@ -43,7 +45,7 @@ type Tokens struct {
 	keys      keySet
 	lookup    Lookup
 	extend    bool
-	stale     func()
+	metrics   *metrics.ServiceAccountTokens
 	used      func(*corev1.Secret)
 	validator *jwt.Validator // of what changes with the clock
 	// seen remembers verified signatures, and refusals, by the SHA-256 of the token.
@@ -67,7 +69,7 @@ func New(cfg Config) (*Tokens, error) {
 		keys:      keySet{},
 		lookup:    cfg.Lookup,
 		extend:    cfg.ExtendExpiration,
-		stale:     cfg.Stale,
+		metrics:   cfg.Metrics,
 		used:      cfg.Used,
 		seen:      briefly.New[[sha256.Size]byte, verdict](rememberTokens),
 	}
@@ -77,8 +79,8 @@ func New(cfg Config) (*Tokens, error) {
 		jwt.WithIssuedAt(),
 		jwt.WithIssuer(t.issuer), // again, on what was verified
 	)
-	if t.stale == nil {
-		t.stale = func() {}
+	if t.metrics == nil {
+		t.metrics = metrics.NewServiceAccountTokens(prometheus.NewRegistry())
 	}
 	if t.used == nil {
 		t.used = func(*corev1.Secret) {}

@@ -76,7 +76,7 @@ func TestMistakesInConfigurationsOfPlugins(t *testing.T) {
 			"kubeConfigFile: Invalid value: \"hooks.kubeconfig\": must be an absolute file path"},
 		"webhooks without the file": {"ValidatingAdmissionWebhook", "{apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: /not/there}",
 			"/not/there"},
-		"policies":    {"ValidatingAdmissionPolicy", "{apiVersion: apiserver.config.k8s.io/v1, kind: Policies}", `no kind "Policies" is registered`},
+		"policies": {"ValidatingAdmissionPolicy", "{apiVersion: apiserver.config.k8s.io/v1, kind: Policies}", `no kind "Policies" is registered`},
 		"policies in files": {"MutatingAdmissionPolicy", "{apiVersion: apiserver.config.k8s.io/v1, kind: MutatingAdmissionPolicyConfiguration, staticManifestsDir: /tmp}",
 			"staticManifestsDir /tmp: this server takes policies and webhooks from its API only"},
 		"nobody's":    {"LimitRanger", "{a: 1}", "LimitRanger takes no configuration; remove it"},
