@@ -47,7 +47,7 @@ func TestManifestsAreWhatAnAdministratorApplies(t *testing.T) {
 		}
 		kinds = append(kinds, o.Kind)
 	}
-	want := "ServiceAccount ClusterRoleBinding RoleBinding ClusterRole ClusterRole ClusterRoleBinding Service EndpointSlice APIService APIService"
+	want := "ServiceAccount ClusterRoleBinding RoleBinding ClusterRole ClusterRole ClusterRoleBinding Role RoleBinding Service EndpointSlice APIService APIService"
 	if got := strings.Join(kinds, " "); got != want {
 		t.Errorf("kinds %s", got)
 	}

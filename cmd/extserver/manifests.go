@@ -20,7 +20,10 @@ func manifestsCommand() *cobra.Command {
 		Use:   "manifests",
 		Short: "Print the Service, the APIServices and the RBAC objects that the server needs, as YAML",
 		Long: `Print what an administrator applies so that "extserver serve" with the same flags works: its Service and
-APIServices, its rights, and a role for those who read what it serves. No server is asked.`,
+APIServices, its rights, and a role for those who read what it serves. No server is asked.
+
+The rights are to update its own APIServices, and its EndpointSlice with --advertise-address, each by name. With
+--create-registration there are two roles more, by which it may also create and delete these and change its Service.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			objects, err := extserver.Manifests(o)

@@ -32,9 +32,10 @@ const (
 	fieldManager = "portico-dev"
 )
 
-// grant applies the identity and the rights that `extserver manifests` prints.
+// grant applies the identity and the rights that `extserver manifests --create-registration` prints: which port is free
+// is only known to the running server, so that it has to write its own Service and APIServices. It may write no others.
 func grant(ctx context.Context, admin *rest.Config) error {
-	rights, err := extserver.Rights(extserver.Options{ServiceNamespace: demoNamespace, ServiceName: demoName})
+	rights, err := extserver.Rights(extserver.Options{ServiceNamespace: demoNamespace, ServiceName: demoName, CreateRegistration: true})
 	if err != nil {
 		return err
 	}

@@ -130,7 +130,7 @@ func (d *demo) run(ctx context.Context) error {
 }
 
 // prepare does what an administrator does before an extension server is started: the Node it speaks of, an identity,
-// and the rights that `extserver manifests` prints.
+// and the rights that `extserver manifests --create-registration` prints.
 func (d *demo) prepare(ctx context.Context, admin *rest.Config, node *hostObject, token *accountToken) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()

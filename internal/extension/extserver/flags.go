@@ -29,12 +29,16 @@ func (o *Options) addServingFlags(fs *pflag.FlagSet) {
 }
 
 func (o *Options) addRegistrationFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.Register, "register", true, "write the Service and the APIServices, and keep them")
+	fs.BoolVar(&o.Register, "register", true, "keep the Service and the APIServices as they should be, as far as this server's rights go")
+	fs.BoolVar(&o.CreateRegistration, "create-registration", false,
+		"have manifests print roles by which the server may create and delete its own Service, EndpointSlice and APIServices too")
 	fs.StringVar(&o.ServiceNamespace, "service-namespace", "kube-system", "namespace of the Service; it must exist")
 	fs.StringVar(&o.ServiceName, "service-name", "portico-extserver", "name of the Service")
 	fs.StringVar(&o.ExternalName, "service-external-name", "localhost", "DNS name under which the front door reaches this server")
 	fs.StringSliceVar(&o.AdvertiseAddresses, "advertise-address", nil,
 		"IP addresses under which the front door reaches this server; makes a Service with an EndpointSlice instead of a DNS name")
+	fs.StringToStringVar(&o.ServiceSelector, "service-selector", nil,
+		"labels of this server's pods, for a Service whose EndpointSlices Kubernetes keeps, instead of a DNS name")
 }
 
 func (o *Options) addMetricsFlags(fs *pflag.FlagSet) {

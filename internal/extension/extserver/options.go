@@ -53,6 +53,11 @@ type Options struct {
 	ExternalName string
 	// AdvertiseAddresses make a Service with an EndpointSlice of them instead.
 	AdvertiseAddresses []string
+	// ServiceSelector makes a Service that selects this server's pods instead.
+	ServiceSelector map[string]string
+	// CreateRegistration has Manifests and Rights let the server create and delete its own Service, EndpointSlice and
+	// APIServices. It changes nothing in the server itself.
+	CreateRegistration bool
 
 	// AnonymousAuth lets callers without credentials ask, as system:anonymous. Default: 401.
 	AnonymousAuth bool
@@ -120,6 +125,9 @@ func (o Options) validate() error {
 	}
 	if o.CertFile != "" && o.CertDir != "" {
 		return errors.New("--cert-dir is for a certificate that the server makes by itself, and --tls-cert-file names another")
+	}
+	if len(o.ServiceSelector) > 0 && len(o.AdvertiseAddresses) > 0 {
+		return errors.New("--service-selector and --advertise-address exclude each other: EndpointSlices are kept by Kubernetes, or by this server")
 	}
 	if r := o.Metrics.Resolution; r < 0 || (r > 0 && r < time.Second) {
 		return fmt.Errorf("--metric-resolution %s: must be at least 1s", r)

@@ -185,7 +185,7 @@ func (s *Server) registration() register.Registration {
 func (o Options) registration(p parts) register.Registration {
 	r := register.Registration{
 		Namespace: o.ServiceNamespace, Service: o.ServiceName, ExternalName: o.ExternalName, Addresses: o.AdvertiseAddresses,
-		Port: o.Port, Readable: p.readable(), Needs: p.needs(),
+		Selector: o.ServiceSelector, Port: o.Port, Readable: p.readable(), Needs: p.needs(), MayCreate: o.CreateRegistration,
 	}
 	for _, hosted := range p.resources() {
 		r.GroupVersions = append(r.GroupVersions, hosted.GroupVersion())

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -123,10 +124,12 @@ func TestEveryMissingPermissionIsToldAtOnce(t *testing.T) {
 		if !errors.As(err, &refused) {
 			t.Fatalf("error %v", err)
 		}
-		if got := strings.Join(refused.Permissions, "; "); got != "create and patch services in kube-system; create and patch apiservices" {
+		if got := strings.Join(refused.Permissions, "; "); got != "patch services/metrics in kube-system; patch apiservices/v1.metrics.k8s.io; patch apiservices/v1beta1.metrics.k8s.io" {
 			t.Errorf("permissions %q", got)
 		}
-		want := "register Service/kube-system/metrics: the front door answered 403: PATCH is forbidden (and 2 more); this server needs the right to create and patch services in kube-system, to create and patch apiservices; grant it, or apply the output of 'extserver manifests' as an administrator and start with --register=false"
+		want := "register Service/kube-system/metrics: the front door answered 403: PATCH is forbidden (and 2 more); this server needs the right to patch services/metrics in kube-system, " +
+			"to patch apiservices/v1.metrics.k8s.io, to patch apiservices/v1beta1.metrics.k8s.io; as an administrator: extserver manifests FLAGS | kubectl apply --server-side -f -, " +
+			"with the flags of this server, or start it with --register=false"
 		if err.Error() != want {
 			t.Errorf("error\n%v\nwant\n%s", err, want)
 		}
@@ -136,6 +139,73 @@ func TestEveryMissingPermissionIsToldAtOnce(t *testing.T) {
 			if !strings.Contains(string(text), part) {
 				t.Errorf("the manifests lack %q", part)
 			}
+		}
+	})
+}
+
+// updateOnly are the rights of the role that is printed: the objects that are there may be read and patched, and an
+// administrator alone creates.
+func (f *frontDoor) updateOnly(r *http.Request) int {
+	_, there := f.objects[r.URL.Path]
+	if r.Method == http.MethodGet || r.Method == http.MethodPatch && there && !strings.Contains(r.URL.Path, "/services/") {
+		return 0
+	}
+	return http.StatusForbidden
+}
+
+// apply puts there what an administrator applied.
+func (f *frontDoor) apply(t *testing.T, objects []Manifest) {
+	t.Helper()
+	k := &Keeper{base: mustURL(t, "https://front-door")}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range objects {
+		text, err := json.Marshal(o)
+		must(t, err)
+		var object map[string]any
+		must(t, json.Unmarshal(text, &object))
+		u, err := url.Parse(k.url(o, nil))
+		must(t, err)
+		f.objects[u.Path] = object
+	}
+}
+
+func TestRightsToUpdateAreEnoughForWhatAnAdministratorApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &frontDoor{objects: map[string]map[string]any{}}
+		f.refuse = f.updateOnly
+		applied := registration()
+		applied.CABundle = nil // only the running server has it
+		applied.Addresses = []string{"192.0.2.7"}
+		f.apply(t, applied.Objects())
+		current := applied
+		current.CABundle = []byte("PEM")
+		must(t, keeping(t, f, func() Registration { return current }, func(k *Keeper) {
+			<-k.Ready()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			for _, version := range []string{"v1", "v1beta1"} {
+				spec := f.objects["/apis/apiregistration.k8s.io/v1/apiservices/"+version+".metrics.k8s.io"]["spec"].(map[string]any)
+				if spec["caBundle"] != "UEVN" {
+					t.Errorf("%s: %v", version, spec)
+				}
+			}
+		}))
+	})
+}
+
+func TestWhatIsMissingAndMayNotBeCreatedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &frontDoor{objects: map[string]map[string]any{}}
+		f.refuse = f.updateOnly
+		r := registration()
+		f.apply(t, r.Objects()[:2]) // all but v1beta1
+		err := keeping(t, f, func() Registration { return r }, func(*Keeper) { time.Sleep(time.Minute) })
+		want := "register APIService/v1beta1.metrics.k8s.io: the front door answered 403: PATCH is forbidden; this server needs the right to create apiservices/v1beta1.metrics.k8s.io, " +
+			"which is missing; as an administrator: extserver manifests FLAGS | kubectl apply --server-side -f -, with the flags of this server (with --create-registration among them it may " +
+			"create what is missing itself), or start it with --register=false"
+		if err == nil || err.Error() != want {
+			t.Errorf("error\n%v\nwant\n%s", err, want)
 		}
 	})
 }

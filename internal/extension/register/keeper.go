@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -53,7 +54,8 @@ type Certificate interface {
 }
 
 // Keeper writes a registration and keeps it as it should be: what somebody else has changed or deleted is written again
-// within a minute.
+// within a minute, as far as the server's rights go. What is as it should be is read and not written, so that an identity
+// that may only update what an administrator has applied is enough.
 type Keeper struct {
 	config Config
 	http   *http.Client
@@ -173,13 +175,48 @@ func (k *Keeper) apply(ctx context.Context) error {
 	return k.retire(ctx, r)
 }
 
+// applyOne writes an object unless it is as it should be.
 func (k *Keeper) applyOne(ctx context.Context, o Manifest) error {
 	body, err := json.Marshal(o)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", o, err)
 	}
+	text, err := k.send(ctx, http.MethodGet, o, nil, nil)
+	var no *answerError
+	missing := errors.As(err, &no) && no.code == http.StatusNotFound
+	switch {
+	case err == nil && holds(text, body):
+		return nil
+	case err != nil && (no == nil || !no.final()):
+		return err
+	}
+	// One that may not be read may perhaps be written.
 	_, err = k.send(ctx, http.MethodPatch, o, url.Values{"fieldManager": {fieldManager}, "force": {"true"}}, body)
+	if errors.As(err, &no) {
+		no.missing = missing
+	}
 	return err
+}
+
+// holds reports whether an object says all that is to be applied, whatever else it says.
+func holds(object, applied []byte) bool {
+	var have, want any
+	return json.Unmarshal(object, &have) == nil && json.Unmarshal(applied, &want) == nil && includes(have, want)
+}
+
+func includes(have, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		have, ok := have.(map[string]any)
+		for key, value := range want {
+			ok = ok && includes(have[key], value)
+		}
+		return ok
+	case []any:
+		have, ok := have.([]any)
+		return ok && slices.EqualFunc(have, want, includes)
+	}
+	return have == want
 }
 
 // send makes one request about o and returns what is answered; any answer that is no success is an *answerError.

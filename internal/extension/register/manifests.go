@@ -22,6 +22,9 @@ type Registration struct {
 	// Addresses make a Service with an EndpointSlice instead. They must be IP addresses of one family, and no loopback
 	// ones: the API refuses those.
 	Addresses []string
+	// Selector makes a Service that selects pods instead: Kubernetes' own controllers keep its EndpointSlices then, and this
+	// server needs no right to write any.
+	Selector map[string]string
 	// Port is where the server listens.
 	Port int
 	// CABundle is what the server's certificate chains to. Nil: what the front door's system trusts.
@@ -33,6 +36,9 @@ type Registration struct {
 	Readable []Resources
 	// Needs are what the server's own identity must be allowed beside registering itself.
 	Needs []Rule
+	// MayCreate adds roles by which the server can create, and delete, the objects of its registration. Without them an
+	// administrator applies those once, and the server only updates them.
+	MayCreate bool
 }
 
 // Rule is a right.
@@ -63,6 +69,9 @@ func (r Registration) Validate() error {
 		return fmt.Errorf("registration: port %d: must be between 1 and 65535", r.Port)
 	case len(r.GroupVersions) == 0:
 		return errors.New("registration: no group-versions to register")
+	}
+	if len(r.Addresses) > 0 && len(r.Selector) > 0 {
+		return errors.New("registration: a Service has either a selector or addresses of its own")
 	}
 	for _, a := range r.Addresses {
 		ip := net.ParseIP(a)
@@ -103,14 +112,20 @@ func (r Registration) metadata() map[string]any {
 	return map[string]any{"name": r.Service, "namespace": r.Namespace}
 }
 
+// hasEndpoints is whether the Service leads to addresses, and not to a DNS name.
+func (r Registration) hasEndpoints() bool { return len(r.Addresses) > 0 || len(r.Selector) > 0 }
+
 func (r Registration) service() Manifest {
 	spec := map[string]any{"type": "ExternalName", "externalName": r.ExternalName}
 	if r.ExternalName == "" {
 		spec["externalName"] = "localhost"
 	}
-	if len(r.Addresses) > 0 {
+	if r.hasEndpoints() {
 		spec = map[string]any{"type": "ClusterIP", "ports": []any{map[string]any{
 			"name": "https", "port": servicePort, "targetPort": r.Port, "protocol": "TCP"}}}
+	}
+	if len(r.Selector) > 0 {
+		spec["selector"] = r.Selector
 	}
 	return Manifest{"apiVersion": "v1", "kind": "Service", "metadata": r.metadata(), "spec": spec}
 }
@@ -135,7 +150,7 @@ func (r Registration) endpoints() Manifest {
 func (r Registration) apiService(gv schema.GroupVersion, versionPriority int32) Manifest {
 	// A front door resolves an ExternalName to name:port itself, so the port is the server's own there.
 	port := r.Port
-	if len(r.Addresses) > 0 {
+	if r.hasEndpoints() {
 		port = servicePort
 	}
 	spec := map[string]any{
@@ -158,58 +173,90 @@ type Resources struct {
 }
 
 // RBAC is what an administrator grants: an identity for the server, the right to ask the front door who somebody is
-// and what they may, the right to read the trust ConfigMap, and a role for those who read the served resources.
+// and what they may, the right to read the trust ConfigMap, a role for those who read the served resources, and what the
+// server needs to keep its registration: get and patch on its own APIServices and EndpointSlice, by name, and get on its
+// Service. Nothing in it creates or deletes, unless MayCreate.
 func (r Registration) RBAC() []Manifest {
-	account := map[string]any{"kind": "ServiceAccount", "name": r.Service, "namespace": r.Namespace}
-	var rules []any
+	var readable, needs []any
 	for _, g := range r.Readable {
-		rules = append(rules, map[string]any{"apiGroups": []string{g.Group}, "resources": g.Names, "verbs": []string{"get", "list", "watch"}})
+		readable = append(readable, Rule{Groups: []string{g.Group}, Resources: g.Names, Verbs: []string{"get", "list", "watch"}}.manifest())
 	}
-	var needs []any
 	for _, n := range r.Needs {
 		needs = append(needs, n.manifest())
 	}
-	return []Manifest{
+	objects := []Manifest{
 		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": r.metadata()},
-		clusterRoleBinding(r.Service+":system:auth-delegator", "system:auth-delegator", account),
+		binding("ClusterRoleBinding", "", r.Service+":system:auth-delegator", "ClusterRole", "system:auth-delegator", r.account()),
+		binding("RoleBinding", "kube-system", r.Service+"-auth-reader", "Role", "extension-apiserver-authentication-reader", r.account()),
 		{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-			"metadata": map[string]any{"name": r.Service + "-auth-reader", "namespace": "kube-system"},
-			"roleRef":  roleRef("Role", "extension-apiserver-authentication-reader"),
-			"subjects": []any{account},
-		},
-		{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+			"apiVersion": rbacVersion, "kind": "ClusterRole",
 			"metadata": map[string]any{
 				"name":   "system:" + r.Service + "-reader",
 				"labels": map[string]any{"rbac.authorization.k8s.io/aggregate-to-view": "true"},
 			},
-			"rules": rules,
+			"rules": readable,
 		},
-		{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-			"metadata": map[string]any{"name": "system:" + r.Service},
-			"rules": append(needs,
-				map[string]any{"apiGroups": []string{""}, "resources": []string{"services"}, "verbs": []string{"create", "get", "patch"}},
-				map[string]any{"apiGroups": []string{"discovery.k8s.io"}, "resources": []string{"endpointslices"}, "verbs": []string{"create", "get", "patch"}},
-				map[string]any{"apiGroups": []string{"apiregistration.k8s.io"}, "resources": []string{"apiservices"}, "verbs": []string{"create", "delete", "get", "patch"}},
-			),
-		},
-		clusterRoleBinding("system:"+r.Service, "system:"+r.Service, account),
+	}
+	objects = append(objects, r.role("ClusterRole", "system:"+r.Service, append(needs, r.onAPIServices("get", "patch")))...)
+	objects = append(objects, r.role("Role", r.Service, r.onServices([]string{"get"}, []string{"get", "patch"}))...)
+	if !r.MayCreate {
+		return objects
+	}
+	// Apart from the others, so that they can be taken away again once everything is there.
+	creator := r.Service + "-creator"
+	objects = append(objects, r.role("ClusterRole", "system:"+creator, []any{r.onAPIServices("create", "delete")})...)
+	return append(objects, r.role("Role", creator, r.onServices([]string{"create", "patch"}, []string{"create"}))...)
+}
+
+const rbacVersion = "rbac.authorization.k8s.io/v1"
+
+func (r Registration) account() map[string]any {
+	return map[string]any{"kind": "ServiceAccount", "name": r.Service, "namespace": r.Namespace}
+}
+
+// onAPIServices is a right to its own APIServices. A name limits create too: the server applies, and the name of what is
+// applied is in the request. A POST, whose name is in the body, is not allowed by it.
+func (r Registration) onAPIServices(verbs ...string) map[string]any {
+	var names []string
+	for _, o := range r.apiServices() {
+		names = append(names, o.meta("name"))
+	}
+	return Rule{Groups: []string{"apiregistration.k8s.io"}, Resources: []string{"apiservices"}, Names: names, Verbs: verbs}.manifest()
+}
+
+// onServices are rights to its own Service and, if it writes one, EndpointSlice.
+func (r Registration) onServices(service, slice []string) []any {
+	names := []string{r.Service}
+	rules := []any{Rule{Groups: []string{""}, Resources: []string{"services"}, Names: names, Verbs: service}.manifest()}
+	if len(r.Addresses) > 0 {
+		rules = append(rules, Rule{Groups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Names: names, Verbs: slice}.manifest())
+	}
+	return rules
+}
+
+// role is a role of the server's and its binding. One that is no ClusterRole is in the namespace of the Service.
+func (r Registration) role(kind, name string, rules []any) []Manifest {
+	metadata, namespace := map[string]any{"name": name}, ""
+	if kind == "Role" {
+		namespace = r.Namespace
+		metadata["namespace"] = namespace
+	}
+	return []Manifest{
+		{"apiVersion": rbacVersion, "kind": kind, "metadata": metadata, "rules": rules},
+		binding(kind+"Binding", namespace, name, kind, name, r.account()),
 	}
 }
 
-func clusterRoleBinding(name, role string, subject map[string]any) Manifest {
+func binding(kind, namespace, name, roleKind, role string, subject map[string]any) Manifest {
+	metadata := map[string]any{"name": name}
+	if namespace != "" {
+		metadata["namespace"] = namespace
+	}
 	return Manifest{
-		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-		"metadata": map[string]any{"name": name},
-		"roleRef":  roleRef("ClusterRole", role),
+		"apiVersion": rbacVersion, "kind": kind, "metadata": metadata,
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": roleKind, "name": role},
 		"subjects": []any{subject},
 	}
-}
-
-func roleRef(kind, name string) map[string]any {
-	return map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
 }
 
 // YAML prints objects as a stream of documents.

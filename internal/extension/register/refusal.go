@@ -13,6 +13,7 @@ type answerError struct {
 	object  Manifest
 	code    int
 	message string
+	missing bool // the object that was to be written was not there
 }
 
 func (e *answerError) Error() string {
@@ -32,12 +33,13 @@ func (e *answerError) final() bool {
 type RefusedError struct {
 	// Err is every refusal, or what is wrong with the registration itself.
 	Err error
-	// Permissions are the rights that the server would need, one line each: "patch and create services in kube-system".
+	// Permissions are the rights that the server would need, one line each: "patch services/metrics in kube-system".
 	Permissions []string
 	// Objects are what an administrator applies instead, RBAC included: the output of "extserver manifests".
 	Objects []Manifest
 
 	answers []error
+	missing bool
 }
 
 // Error is one line, with the next step.
@@ -57,7 +59,15 @@ func (e *RefusedError) Error() string {
 		}
 		what += p
 	}
-	return what + "; grant it, or apply the output of 'extserver manifests' as an administrator and start with --register=false"
+	return what + "; as an administrator: extserver manifests FLAGS | kubectl apply --server-side -f -, with the flags of this server" + e.hint()
+}
+
+// hint is what else there is to do.
+func (e *RefusedError) hint() string {
+	if e.missing {
+		return " (with --create-registration among them it may create what is missing itself), or start it with --register=false"
+	}
+	return ", or start it with --register=false"
 }
 
 func (e *RefusedError) Unwrap() error { return e.Err }
@@ -68,9 +78,16 @@ func (e *RefusedError) add(no *answerError) {
 	if no.code != http.StatusForbidden {
 		return
 	}
-	p := "create and patch " + plurals[no.object.text("kind")]
+	verb := "patch "
+	if no.missing {
+		verb, e.missing = "create ", true
+	}
+	p := verb + plurals[no.object.text("kind")] + "/" + no.object.meta("name")
 	if ns := no.object.meta("namespace"); ns != "" {
 		p += " in " + ns
+	}
+	if no.missing {
+		p += ", which is missing"
 	}
 	if !slices.Contains(e.Permissions, p) {
 		e.Permissions = append(e.Permissions, p)

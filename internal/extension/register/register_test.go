@@ -35,10 +35,16 @@ func TestManifests(t *testing.T) {
 	readable := registration()
 	readable.Readable = []Resources{{Group: "metrics.k8s.io", Names: []string{"nodes"}}}
 	readable.Needs = []Rule{{Groups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}}
+	creating := byAddress
+	creating.MayCreate = true
+	selecting := registration()
+	selecting.Selector = map[string]string{"app": "metrics"}
 	for file, objects := range map[string][]Manifest{
 		"external-name.yaml":  registration().Objects(),
 		"endpoint-slice.yaml": byAddress.Objects(),
 		"rbac.yaml":           readable.RBAC(),
+		"rbac-creating.yaml":  creating.RBAC(),
+		"selector.yaml":       selecting.Objects(),
 	} {
 		got, err := YAML(objects)
 		must(t, err)
@@ -66,6 +72,9 @@ func TestValidate(t *testing.T) {
 		{"nothing served", func(r *Registration) { r.GroupVersions = nil }},
 		{"name as address", func(r *Registration) { r.Addresses = []string{"localhost"} }},
 		{"loopback address", func(r *Registration) { r.Addresses = []string{"::1"} }},
+		{"addresses and a selector", func(r *Registration) {
+			r.Addresses, r.Selector = []string{"192.0.2.7"}, map[string]string{"app": "metrics"}
+		}},
 	} {
 		r := registration()
 		c.change(&r)
@@ -99,9 +108,12 @@ func TestFrontDoorThatIsAwayIsWaitedFor(t *testing.T) {
 	<-k.Ready()
 	cancel()
 	must(t, <-done)
-	last := strings.Join(seen[len(seen)-3:], "\n")
-	want := `PATCH /prefix/api/v1/namespaces/kube-system/services/metrics?fieldManager=extserver&force=true application/apply-patch+yaml
+	last := strings.Join(seen[len(seen)-6:], "\n")
+	want := `GET /prefix/api/v1/namespaces/kube-system/services/metrics 
+PATCH /prefix/api/v1/namespaces/kube-system/services/metrics?fieldManager=extserver&force=true application/apply-patch+yaml
+GET /prefix/apis/apiregistration.k8s.io/v1/apiservices/v1.metrics.k8s.io 
 PATCH /prefix/apis/apiregistration.k8s.io/v1/apiservices/v1.metrics.k8s.io?fieldManager=extserver&force=true application/apply-patch+yaml
+GET /prefix/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io 
 PATCH /prefix/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io?fieldManager=extserver&force=true application/apply-patch+yaml`
 	if last != want {
 		t.Errorf("asked\n%s\nwant\n%s", last, want)
