@@ -14,6 +14,7 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -35,6 +36,9 @@ type guards struct {
 	// validatingPolicy and mutatingPolicy find what kind of parameters a policy has. They are set once the policies have
 	// their storage.
 	validatingPolicy, mutatingPolicy policyGetter
+	// builtIn is what this server serves, and beside knows what definitions serve.
+	builtIn []schema.GroupVersion
+	beside  *neighbours
 }
 
 // guardRole lets a Role or ClusterRole say no more than its author holds.

@@ -9,6 +9,6 @@ func registrationResources() []resource {
 		directory: "apiregistration.k8s.io/apiservices", cached: true,
 		spec:          specOf(func(a *apiregistrationv1.APIService) *apiregistrationv1.APIServiceSpec { return &a.Spec }),
 		status:        statusOf(func(a *apiregistrationv1.APIService) *apiregistrationv1.APIServiceStatus { return &a.Status }),
-		prepareCreate: stampLocal, warn: warnAPIService,
+		prepareCreate: stampLocal, guard: guardAPIService, warn: warnAPIService,
 	}}
 }

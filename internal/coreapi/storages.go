@@ -28,7 +28,9 @@ type storages struct {
 
 // openAll opens the table: each entry, the subresources that follow from it, and then what is not in any entry.
 func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours, mapper meta.RESTMapper) (*storages, error) {
-	guard := &guards{authorizer: cfg.Authorizer, rules: cfg.RuleResolver, mapper: mapper}
+	guard := &guards{
+		authorizer: cfg.Authorizer, rules: cfg.RuleResolver, mapper: mapper, builtIn: cfg.RuntimeConfig.builtIn(), beside: beside,
+	}
 	table := groups()
 	byResource := map[schema.GroupResource]*stored{}
 	all := &storages{}
