@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -31,6 +32,8 @@ type registrar struct {
 	atStart sets.Set[string]
 
 	mu sync.Mutex
+	// replaced is the names whose APIService led to a backend until a moment ago: see replacementEnded.
+	replaced sets.Set[string]
 	// done is the names that were dealt with once.
 	done sets.Set[string]
 	// missing is the built-in names that were not; registered is closed when it empties.
@@ -44,6 +47,7 @@ func newRegistrar(client aggregatorclient.APIServiceInterface, lister aggregator
 		lister:     lister,
 		wanted:     w,
 		log:        log,
+		replaced:   sets.New[string](),
 		done:       sets.New[string](),
 		missing:    sets.KeySet(w.builtIn),
 		registered: make(chan struct{}),
@@ -124,6 +128,9 @@ func (r *registrar) sync(ctx context.Context, name string) error {
 		return err
 	}
 	act := decide(current, want, r.atStart.Has(name), r.isDone(name))
+	if r.restores(name, current, want) {
+		act = update
+	}
 	if act == leave {
 		return nil
 	}
@@ -134,6 +141,29 @@ func (r *registrar) sync(ctx context.Context, name string) error {
 	}
 	r.log.Debug("registered", zap.String("apiservice", name), zap.Stringer("action", act))
 	return nil
+}
+
+// replacementEnded notes that an APIService led to a backend until a moment ago, and is local now. Whoever took the Service
+// out of it wants the local group-version back, with the label and the priorities that it has here.
+func (r *registrar) replacementEnded(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.replaced.Insert(name)
+}
+
+// restores reports whether an APIService is to be ours again, and is not yet.
+func (r *registrar) restores(name string, current, want *apiregistrationv1.APIService) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.replaced.Has(name) {
+		return false
+	}
+	if current == nil || want == nil || current.Spec.Service != nil ||
+		current.Labels[managedLabel] == want.Labels[managedLabel] && equality.Semantic.DeepEqual(current.Spec, want.Spec) {
+		r.replaced.Delete(name)
+		return false
+	}
+	return true
 }
 
 // apply performs an action. An object that is there or gone by now is not an error: its event is on its way and brings
@@ -149,6 +179,9 @@ func (r *registrar) apply(ctx context.Context, act action, current, want *apireg
 	case update:
 		changed := current.DeepCopy()
 		changed.Spec = *want.Spec.DeepCopy()
+		if changed.Labels[managedLabel] == "" {
+			metav1.SetMetaDataLabel(&changed.ObjectMeta, managedLabel, want.Labels[managedLabel])
+		}
 		_, err = r.client.Update(ctx, changed, metav1.UpdateOptions{})
 	case remove:
 		// The precondition keeps us from deleting an object of that name which a user made a moment ago.

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -370,6 +371,96 @@ func TestAUsersOwnAPIServiceForALocalGroupVersionStands(t *testing.T) {
 			return c.Type == hidesLocal && c.Status == apiregistrationv1.ConditionTrue
 		})
 	})
+}
+
+// However a backend took a local group-version over, and however it gives it back: the registration is as it was, at once, and
+// is so at another front door that starts after it.
+func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+			{Name: "v1", Served: true},
+		}},
+	}
+	for name, gv := range map[string]schema.GroupVersion{"v1.apps": {Group: "apps", Version: "v1"}, "v1.example.com": gvExample} {
+		replace := map[string]func(h *house, port int32){
+			"created instead": func(h *house, port int32) {
+				if err := h.api.ApiregistrationV1().APIServices().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				theirs := h.remote(gv.Group, gv.Version, "server", port)
+				eventually(t, "it is theirs", func() bool {
+					if _, err := h.api.ApiregistrationV1().APIServices().Create(t.Context(), theirs, metav1.CreateOptions{}); err == nil {
+						return true
+					}
+					_ = h.api.ApiregistrationV1().APIServices().Delete(t.Context(), name, metav1.DeleteOptions{})
+					return false
+				})
+			},
+			"changed without its label": func(h *house, port int32) {
+				o := h.get(name)
+				o.Labels, o.Spec = map[string]string{"their": "own"}, h.remote(gv.Group, gv.Version, "server", port).Spec
+				h.change(o)
+			},
+		}
+		if gv != gvExample { // with its label the APIService of a definition is put right at once, whoever changed it
+			replace["changed with its label"] = func(h *house, port int32) {
+				o := h.get(name)
+				o.Spec = h.remote(gv.Group, gv.Version, "server", port).Spec
+				h.change(o)
+			}
+		}
+		for how, take := range replace {
+			for back, give := range map[string]func(h *house){
+				"deleted": func(h *house) {
+					if err := h.api.ApiregistrationV1().APIServices().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				},
+				"changed back": func(h *house) {
+					o := h.get(name)
+					o.Spec.Service, o.Spec.CABundle, o.Spec.VersionPriority = nil, nil, 1
+					h.change(o)
+				},
+			} {
+				t.Run(name+" "+how+", "+back, func(t *testing.T) {
+					h := open(t, []runtime.Object{crd.DeepCopy()})
+					h.is(name, "True", "Local")
+					want := h.get(name)
+					b := h.serve("server")
+					h.add(external("server"))
+					take(h, b.port())
+					h.is(name, "True", "Passed")
+					if h.written(name, hidesLocal).Status != apiregistrationv1.ConditionTrue {
+						t.Error("nothing says that it hides what is served here")
+					}
+					give(h)
+					h.is(name, "True", "Local")
+					restored := func(h *house) func() bool {
+						return func() bool {
+							now := h.get(name)
+							r, ok := h.Table().Lookup(gv)
+							return now != nil && now.Labels[managedLabel] == want.Labels[managedLabel] && equality.Semantic.DeepEqual(now.Spec, want.Spec) &&
+								h.written(name, hidesLocal).Status == "" && ok && r.Local && r.VersionPriority == want.Spec.VersionPriority
+						}
+					}
+					eventually(t, "the registration is as it was", restored(h))
+					other := h.another()
+					other.run()
+					<-other.Ready()
+					eventually(t, "and is so at another", restored(other))
+				})
+			}
+		}
+	}
+}
+
+// change updates an APIService, as a user does.
+func (h *house) change(o *apiregistrationv1.APIService) {
+	h.t.Helper()
+	if _, err := h.api.ApiregistrationV1().APIServices().Update(h.t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 func TestCustomResourceDefinitionsAreRegisteredAndForgotten(t *testing.T) {

@@ -93,6 +93,9 @@ func (c *Controller) apiServiceEvent(before, after *apiregistrationv1.APIService
 		}
 		return
 	case after != nil:
+		if before != nil && before.Spec.Service != nil && after.Spec.Service == nil {
+			c.registrar.replacementEnded(after.Name)
+		}
 		c.queue.Add(event{apiService: after.Name})
 		c.registrar.queue.Add(after.Name)
 	case before != nil:
