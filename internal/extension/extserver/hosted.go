@@ -6,8 +6,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/custommetrics"
@@ -81,8 +84,17 @@ func (o Options) customMetricsPart() (*part, error) {
 	sources := []extension.Source{{Name: "described-objects", Trouble: known.Trouble}}
 	var custom []custommetrics.CustomSource
 	var external []custommetrics.ExternalSource
+	described := objects.WellKnown().Resources()
 	for _, file := range c.Rules {
-		provider, err := o.ruleProvider(file, client, known)
+		read, err := readRules(file)
+		if err != nil {
+			return nil, err
+		}
+		described = append(described, read.Described()...)
+		provider, err := prometheus.New(prometheus.Config{
+			Name: "rules/" + filepath.Base(file), File: file, Client: client, Rules: read, Objects: known,
+			Interval: c.RelistInterval, MaxAge: c.MaxAge, Logger: o.Logger,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -95,11 +107,27 @@ func (o Options) customMetricsPart() (*part, error) {
 		resources: fixed(hosted...),
 		members:   members,
 		sources:   func() []extension.Source { return sources },
-		needs:     []register.Rule{{Groups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"list"}}},
+		needs:     listing(described),
 	}, nil
 }
 
-func (o Options) ruleProvider(file string, client *promsource.Client, known *objects.Objects) (*prometheus.Provider, error) {
+// listing is the right to list resources, a rule for each group. Which objects a selector names is asked by list.
+func listing(all []schema.GroupResource) []register.Rule {
+	var rules []register.Rule
+	for _, r := range all {
+		i := slices.IndexFunc(rules, func(rule register.Rule) bool { return rule.Groups[0] == r.Group })
+		if i < 0 {
+			i = len(rules)
+			rules = append(rules, register.Rule{Groups: []string{r.Group}, Verbs: []string{"list"}})
+		}
+		if !slices.Contains(rules[i].Resources, r.Resource) {
+			rules[i].Resources = append(rules[i].Resources, r.Resource)
+		}
+	}
+	return rules
+}
+
+func readRules(file string) (*rules.Config, error) {
 	info, err := os.Stat(file)
 	if err == nil && info.Size() > rules.MaxBytes {
 		err = fmt.Errorf("%s is larger than %d bytes", file, rules.MaxBytes)
@@ -111,14 +139,7 @@ func (o Options) ruleProvider(file string, client *promsource.Client, known *obj
 	if err != nil {
 		return nil, fmt.Errorf("--custom-metrics-rules: %w", err)
 	}
-	read, err := rules.Read(file, data)
-	if err != nil {
-		return nil, err
-	}
-	return prometheus.New(prometheus.Config{
-		Name: "rules/" + filepath.Base(file), File: file, Client: client, Rules: read, Objects: known,
-		Interval: o.CustomMetrics.RelistInterval, MaxAge: o.CustomMetrics.MaxAge, Logger: o.Logger,
-	})
+	return rules.Read(file, data)
 }
 
 // ProjectsOptions are for projects: namespaces as each caller may see them.

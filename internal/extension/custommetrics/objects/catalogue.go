@@ -60,6 +60,15 @@ func WellKnown() *Catalogue { return newCatalogue(wellKnown()) }
 // All lists the resources, those of the core group first.
 func (c *Catalogue) All() []Resource { return c.all }
 
+// Resources names them, in the same order.
+func (c *Catalogue) Resources() []schema.GroupResource {
+	out := make([]schema.GroupResource, len(c.all))
+	for i, r := range c.all {
+		out[i] = r.GroupResource()
+	}
+	return out
+}
+
 // wellKnown is what metrics describe before discovery has been read, and where a front door does not serve a group
 // whose objects somebody measures all the same.
 func wellKnown() []Resource {

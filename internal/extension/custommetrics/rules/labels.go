@@ -2,9 +2,11 @@ package rules
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/extension/custommetrics/objects"
@@ -22,6 +24,19 @@ type mapping struct {
 type override struct {
 	label           string
 	group, resource string
+}
+
+// Described are the resources that rules name in overrides, each by the name that stands there and by the plural that it
+// probably has: which of the two the API knows is not asked. What a label template may name besides is not among them.
+func (c *Config) Described() []schema.GroupResource {
+	var out []schema.GroupResource
+	for _, rule := range slices.Concat(c.Rules, c.ExternalRules) {
+		for _, o := range rule.mapping.overrides {
+			plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Group: o.group, Kind: o.resource})
+			out = append(out, schema.GroupResource{Group: o.group, Resource: o.resource}, plural.GroupResource())
+		}
+	}
+	return out
 }
 
 // labelParts are what a label template is made of.
