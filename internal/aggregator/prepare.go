@@ -31,8 +31,9 @@ type prepared struct {
 }
 
 func prepare(c Config) (*prepared, error) {
-	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("data directory %s cannot be used: %w; choose another with --data-dir", c.DataDir, err)
+	// What the front door, its etcd and `aggregator dev` keep there. Keys that others could read or replace would make them us.
+	if err := pki.PrepareDataDir(c.DataDir, "pki", "etcd", "admin.kubeconfig", "extserver.kubeconfig", "extserver.token"); err != nil {
+		return nil, err
 	}
 	listener, err := listen(c)
 	if err != nil {

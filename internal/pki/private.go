@@ -1,18 +1,128 @@
 package pki
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 )
 
-// CheckPrivate refuses a private key file that every user of the machine can read: whoever has the key is us.
+const (
+	readByOthers  = 0o004
+	writeByOthers = 0o002
+)
+
+// CheckPrivate refuses a private key file that every user of the machine can read or change: whoever has the key is us. Its
+// group may have it, which is how Kubernetes gives files to pods.
 func CheckPrivate(file string) error {
 	info, err := os.Stat(file)
 	if err != nil {
 		return err
 	}
-	if info.Mode().Perm()&0o004 != 0 {
-		return fmt.Errorf("%s can be read by every user of this machine; run chmod 600 %s", file, file)
+	if can := others(info, readByOthers|writeByOthers); can != "" {
+		return fmt.Errorf("%s can be %s by every user of this machine; run chmod 600 %s", file, can, file)
 	}
 	return nil
+}
+
+// others is what users who are neither the owner nor in the group can do with a file, of these bits. Empty: nothing.
+func others(info fs.FileInfo, bits fs.FileMode) string {
+	switch has := info.Mode().Perm() & bits; {
+	case has == 0:
+		return ""
+	case has&writeByOthers == 0:
+		return "read"
+	case has&readByOthers == 0:
+		return "changed"
+	}
+	return "read and changed"
+}
+
+// PrepareDataDir makes dir, with mode 0700, or refuses one that every user of the machine can list or change. An empty one of
+// our own is given that mode: nothing of it was seen. private are the directories and files in it that are refused in the same
+// way if they are there; in a directory of keys (.key), files that everybody may read are only refused if everybody may change them.
+//
+// The group may do what its bits say. A directory of root's with the setgid bit and a group of ours is how Kubernetes mounts a
+// volume with fsGroup: its mode is not ours to change, and nobody else is there.
+func PrepareDataDir(dir string, private ...string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("data directory %s cannot be used: %w; choose another with --data-dir", dir, err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	if can := others(info, 0o007); can != "" && !volumeOfOurs(info) {
+		if !emptyAndOurs(dir, info) {
+			return fmt.Errorf("data directory %s can be %s by every user of this machine; run chmod 0700 %s", dir, can, dir)
+		}
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return fmt.Errorf("data directory: %w", err)
+		}
+	}
+	var errs []error
+	for _, name := range private {
+		errs = append(errs, checkInside(filepath.Join(dir, name)))
+	}
+	return errors.Join(errs...)
+}
+
+func checkInside(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("data directory: %w", err)
+	case !info.IsDir():
+		return CheckPrivate(path)
+	}
+	if can := others(info, 0o007); can != "" {
+		return fmt.Errorf("%s can be %s by every user of this machine; run chmod 0700 %s", path, can, path)
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	for _, e := range entries {
+		file := filepath.Join(path, e.Name())
+		info, err := os.Stat(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // gone by now, or a link that leads nowhere
+		case err != nil:
+			return fmt.Errorf("data directory: %w", err)
+		case info.IsDir():
+		case strings.HasSuffix(file, ".key"):
+			if err := CheckPrivate(file); err != nil {
+				return err
+			}
+		case others(info, writeByOthers) != "":
+			return fmt.Errorf("%s can be changed by every user of this machine; run chmod o-w %s", file, file)
+		}
+	}
+	return nil
+}
+
+// volumeOfOurs reports whether a directory was prepared for our group by root, as kubelets do.
+func volumeOfOurs(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Uid != 0 || os.Geteuid() == 0 || info.Mode()&fs.ModeSetgid == 0 {
+		return false
+	}
+	groups, err := os.Getgroups()
+	return err == nil && slices.Contains(append(groups, os.Getegid()), int(stat.Gid))
+}
+
+func emptyAndOurs(dir string, info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(stat.Uid) != os.Geteuid() {
+		return false
+	}
+	entries, err := os.ReadDir(dir)
+	// A new file system is not quite empty.
+	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != "lost+found" })
 }

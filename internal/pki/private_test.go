@@ -8,7 +8,7 @@ import (
 )
 
 func TestPrivateKeysThatAnybodyCanRead(t *testing.T) {
-	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o640: true, 0o400: true, 0o644: false, 0o604: false} {
+	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o640: true, 0o400: true, 0o644: false, 0o604: false, 0o602: false, 0o622: false} {
 		t.Run(mode.String(), func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "tls.key")
 			if err := os.WriteFile(file, nil, mode); err != nil {
@@ -25,5 +25,71 @@ func TestPrivateKeysThatAnybodyCanRead(t *testing.T) {
 				t.Fatalf("%v does not say what to do", err)
 			}
 		})
+	}
+}
+
+func TestDataDirectoriesThatAnybodyCanReadOrChange(t *testing.T) {
+	for situation, c := range map[string]struct {
+		path  string // whose mode is changed; "" is the directory itself
+		mode  os.FileMode
+		wants string // what the error says; empty: none
+	}{
+		"as it is made":                          {"", 0o700, ""},
+		"the group may read":                     {"", 0o750, ""},
+		"the group may write":                    {"", 0o770 | os.ModeSetgid, ""},
+		"everybody may list":                     {"", 0o755, "DIR can be read by every user of this machine; run chmod 0700 DIR"},
+		"everybody may pass":                     {"", 0o711, "run chmod 0700 DIR"},
+		"everybody may write":                    {"", 0o777, "DIR can be read and changed by every user of this machine; run chmod 0700 DIR"},
+		"everybody may write and not list":       {"", 0o733, "DIR can be changed by"},
+		"a shared directory such as /tmp":        {"", 0o777 | os.ModeSticky, "run chmod 0700 DIR"},
+		"keys that everybody may list":           {"pki", 0o755, "DIR/pki can be read by every user of this machine; run chmod 0700 DIR/pki"},
+		"a key that everybody may read":          {"pki/ca.key", 0o644, "DIR/pki/ca.key can be read by every user of this machine; run chmod 600 DIR/pki/ca.key"},
+		"a key that its group may read":          {"pki/ca.key", 0o660, ""},
+		"a key that everybody may change":        {"pki/ca.key", 0o602, "run chmod 600 DIR/pki/ca.key"},
+		"a certificate that everybody may read":  {"pki/ca.crt", 0o644, ""},
+		"an authority that everybody may change": {"pki/ca.crt", 0o646, "run chmod o-w DIR/pki/ca.crt"},
+		"an etcd that everybody may read":        {"etcd", 0o705, "run chmod 0700 DIR/etcd"},
+		"an administrator's kubeconfig":          {"admin.kubeconfig", 0o604, "run chmod 600 DIR/admin.kubeconfig"},
+	} {
+		t.Run(situation, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "data")
+			private := []string{"pki", "etcd", "admin.kubeconfig", "nothing-of-the-kind"}
+			if err := PrepareDataDir(dir, private...); err != nil {
+				t.Fatal(err)
+			}
+			for _, sub := range []string{"pki", "etcd"} {
+				if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, file := range []string{"pki/ca.key", "pki/ca.crt", "admin.kubeconfig"} {
+				if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(filepath.Join(dir, c.path), c.mode); err != nil {
+				t.Fatal(err)
+			}
+			err := PrepareDataDir(dir, private...)
+			if want := strings.ReplaceAll(c.wants, "DIR", dir); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%v; wanted %q", err, want)
+			}
+			if info, err := os.Stat(dir); c.path == "" && (err != nil || info.Mode()&^os.ModeDir != c.mode) {
+				t.Errorf("the mode of what was refused is now %v: %v", info.Mode(), err)
+			}
+		})
+	}
+}
+
+func TestAnEmptyDataDirectoryIsMadePrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	if err := os.MkdirAll(filepath.Join(dir, "lost+found"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := PrepareDataDir(dir); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v %v", info.Mode(), err)
 	}
 }
