@@ -20,6 +20,7 @@ func (c *Config) addAdmissionFlags(fs *pflag.FlagSet) {
 	a := &c.Admission
 	fs.StringSliceVar(&a.Enable, "enable-admission-plugins", a.Enable, "admission plugins to have beside those that are on by default; their order is fixed")
 	fs.StringSliceVar(&a.Disable, "disable-admission-plugins", a.Disable, "admission plugins to do without although they are on by default")
+	fs.BoolVar(&c.AllowPrivileged, "allow-privileged", c.AllowPrivileged, "let pods have privileged containers")
 	fs.StringVar(&a.File, "admission-control-config-file", a.File, "AdmissionConfiguration of apiserver.config.k8s.io: what single admission plugins are configured with")
 }
 

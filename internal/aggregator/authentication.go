@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -30,6 +31,9 @@ type AuthenticationConfig struct {
 	WebhookCacheTTL   time.Duration
 	// ExtendTokens makes tokens that kubelets ask for good for a year, and counts those in use past their time. Default true.
 	ExtendTokens bool
+	// MaxTokenExpiration is the longest life of tokens of service accounts, an hour at least. Default 0: 2^32 seconds, which is
+	// the most that can be asked for. Tokens that ExtendTokens is about live longer all the same.
+	MaxTokenExpiration time.Duration
 }
 
 func defaultAuthentication() AuthenticationConfig {
@@ -55,6 +59,7 @@ func (a *AuthenticationConfig) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.WebhookVersion, "authentication-token-webhook-version", a.WebhookVersion, "version of the TokenReview that it speaks: v1 or v1beta1")
 	fs.DurationVar(&a.WebhookCacheTTL, "authentication-token-webhook-cache-ttl", a.WebhookCacheTTL, "how long its good answers are remembered")
 	fs.BoolVar(&a.ExtendTokens, "service-account-extend-token-expiration", a.ExtendTokens, "make the tokens that kubelets ask for good for a year, and count those that are used past their time")
+	fs.DurationVar(&a.MaxTokenExpiration, "service-account-max-token-expiration", a.MaxTokenExpiration, "longest life of service account tokens; a request for more is shortened to it, with a warning. Tokens that kubelets ask for may be good for a year all the same: --service-account-extend-token-expiration")
 }
 
 func (a *AuthenticationConfig) validate() error {
@@ -68,7 +73,28 @@ func (a *AuthenticationConfig) validate() error {
 	if a.WebhookCacheTTL < 0 {
 		err = errors.Join(err, fmt.Errorf("--authentication-token-webhook-cache-ttl: %s is negative", a.WebhookCacheTTL))
 	}
+	if most := a.MaxTokenExpiration; most != 0 && (most < time.Hour || most > longestToken) {
+		err = errors.Join(err, errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"))
+	}
 	return err
+}
+
+// longestToken is the longest life that a TokenRequest may ask for.
+const longestToken = satoken.MaxExpirationSeconds * time.Second
+
+// warnOfExtendedTokens says, in kube-apiserver's words, what does not go well with --service-account-max-token-expiration.
+func (a *AuthenticationConfig) warnOfExtendedTokens(log *zap.Logger) {
+	if !a.ExtendTokens || a.MaxTokenExpiration == 0 {
+		return
+	}
+	if a.MaxTokenExpiration < satoken.KubeletExpirationSeconds*time.Second {
+		log.Warn(fmt.Sprintf("service-account-extend-token-expiration is true, in order to correctly trigger safe transition logic, "+
+			"service-account-max-token-expiration must be set longer than %d seconds (currently %s)", satoken.KubeletExpirationSeconds, a.MaxTokenExpiration))
+	}
+	if a.MaxTokenExpiration < satoken.ExtendedSeconds*time.Second {
+		log.Warn(fmt.Sprintf("service-account-extend-token-expiration is true, enabling tokens valid up to %d seconds, "+
+			"which is longer than service-account-max-token-expiration set to %s", satoken.ExtendedSeconds, a.MaxTokenExpiration))
+	}
 }
 
 // checkPrivateKeys refuses keys that operators gave us and left open. Those that we make are ours to look after.
@@ -92,6 +118,7 @@ func (c *Config) checkPrivateKeys() error {
 // wireAuthentication is everything that answers who.
 func (h *house) wireAuthentication() (err error) {
 	c := h.cfg
+	c.Authentication.warnOfExtendedTokens(h.log.Named("authentication"))
 	h.lookup = &lateLookup{}
 	h.tokens, err = satoken.New(satoken.Config{
 		Issuer: h.issuer, Audiences: c.APIAudiences, ExtendExpiration: c.Authentication.ExtendTokens,

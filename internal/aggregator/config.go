@@ -81,6 +81,9 @@ type Config struct {
 	Services ServicesConfig
 	// Admission is what every write to the local groups passes. Default upstream's plugins.
 	Admission admission.Config
+	// AllowPrivileged lets pods have privileged containers. Default true, as kubeadm and others start kube-apiserver, whose own
+	// default is false: network plugins and kube-proxy are privileged. Pod Security Admission tells namespaces apart.
+	AllowPrivileged bool
 
 	// Controllers is which run of those that a kube-controller-manager has too. Default all. Danger: what neither runs
 	// nobody does, and what both run is done twice.
@@ -128,6 +131,7 @@ func Default() Config {
 		BindAddress:                      "127.0.0.1",
 		SecurePort:                       6443,
 		AnonymousAuth:                    true,
+		AllowPrivileged:                  true,
 		Authentication:                   defaultAuthentication(),
 		Authorization:                    defaultAuthorization(),
 		EtcdPrefix:                       "/registry",

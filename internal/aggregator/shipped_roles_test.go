@@ -108,7 +108,9 @@ func worst(rules []rbacv1.PolicyRule) []string {
 	return found
 }
 
-func has(list []string, value string) bool { return slices.Contains(list, value) || slices.Contains(list, "*") }
+func has(list []string, value string) bool {
+	return slices.Contains(list, value) || slices.Contains(list, "*")
+}
 
 func covers(rule rbacv1.PolicyRule, on string) bool {
 	group, resource, _ := strings.Cut(on, "/")

@@ -128,6 +128,7 @@ func (h *house) wireState() (err error) {
 		TokenAuthenticator: h.authn, TokenIssuer: issuer{h.tokens}, Webhooks: h.webhooks(), Storage: h.storedAs(), Logger: h.log.Named("local"),
 		Admission: h.cfg.Admission, RESTMapper: h.knownKinds, RuntimeConfig: h.cfg.runtimeConfig(),
 		ServiceNetwork: h.cfg.Services.network(), EventTTL: h.cfg.Services.EventTTL,
+		MaxTokenExpiration: h.cfg.Authentication.MaxTokenExpiration, DenyPrivileged: !h.cfg.AllowPrivileged,
 	})
 	return err
 }

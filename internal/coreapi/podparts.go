@@ -65,7 +65,7 @@ func (s debuggerStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.O
 }
 
 func (s debuggerStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validate.EphemeralContainers(obj.(*corev1.Pod), old.(*corev1.Pod))
+	return append(validate.EphemeralContainers(obj.(*corev1.Pod), old.(*corev1.Pod)), s.privileged(obj)...)
 }
 
 // resizeStrategy changes how much the containers of a pod may use.
@@ -116,6 +116,7 @@ func countPodGeneration(pod, old *corev1.Pod) {
 // podDoors are the subresources of pods that need no kubelet.
 func podDoors(c *codecs, pods, budgets *stored) map[string]rest.Storage {
 	s := newStrategy(c.scheme, pods.of)
+	s.denyPrivileged = pods.CreateStrategy.(strategy).denyPrivileged
 	part := func(strategy interface {
 		rest.RESTUpdateStrategy
 		rest.ResetFieldsStrategy

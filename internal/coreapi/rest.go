@@ -32,13 +32,13 @@ var (
 )
 
 // open builds the storage of one entry of the table.
-func open(codec *codecs, shelf *shelf, version schema.GroupVersion, r *resource, g *guards, n *neighbours) (*stored, error) {
+func open(codec *codecs, shelf *shelf, version schema.GroupVersion, r *resource, g *guards, n *neighbours, denyPrivileged bool) (*stored, error) {
 	kinds, _, err := codec.scheme.ObjectKinds(r.object)
 	if err != nil {
 		return nil, fmt.Errorf("kind of %s: %w", r.name, err)
 	}
 	s := newStrategy(codec.scheme, r)
-	s.beside, s.guards = n, g
+	s.beside, s.guards, s.denyPrivileged = n, g, denyPrivileged
 	store := &registry.Store{
 		NewFunc:                   r.object.DeepCopyObject,
 		NewListFunc:               r.list.DeepCopyObject,

@@ -51,6 +51,10 @@ type Config struct {
 	TokenAuthenticator authenticator.Token
 	// TokenIssuer signs the tokens of serviceaccounts/token. Nil: the subresource is not served.
 	TokenIssuer TokenIssuer
+	// MaxTokenExpiration is the longest life of its tokens; a request for more is shortened to it. Default 0: no bound.
+	MaxTokenExpiration time.Duration
+	// DenyPrivileged refuses pods, and what makes pods, with a privileged container. Default false.
+	DenyPrivileged bool
 	// ServiceNetwork is where Services get their addresses and ports from. Default kube-apiserver's ranges.
 	ServiceNetwork ServiceNetwork
 	// Replica is this process among the Store's Replicas: while its key is there it is alive. Default: it is alone, and whatever

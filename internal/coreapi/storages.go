@@ -42,7 +42,7 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours, mapper met
 			if r.name == "events" && cfg.EventTTL > 0 {
 				r.lifetime = cfg.EventTTL
 			}
-			main, err := open(c, shelf, g.version, r, guard, beside)
+			main, err := open(c, shelf, g.version, r, guard, beside, cfg.DenyPrivileged)
 			if err != nil {
 				return nil, err
 			}
@@ -73,6 +73,7 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours, mapper met
 	if cfg.TokenIssuer != nil {
 		all.of(corev1.SchemeGroupVersion)["serviceaccounts/token"] = &tokens{
 			issuer: cfg.TokenIssuer, accounts: core("serviceaccounts"), pods: core("pods"), namespace: currentNamespace(core("namespaces")),
+			most: int64(cfg.MaxTokenExpiration.Seconds()),
 		}
 	}
 	requests := byResource[schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}]

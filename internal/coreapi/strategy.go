@@ -23,10 +23,12 @@ type strategy struct {
 	beside *neighbours
 	// guards is for kinds whose entry has authorize.
 	guards *guards
+	// denyPrivileged refuses privileged containers: see privileged.go.
+	denyPrivileged bool
 }
 
 func newStrategy(typer runtime.ObjectTyper, r *resource) strategy {
-	return strategy{typer, names.SimpleNameGenerator, r, nil, nil}
+	return strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, of: r}
 }
 
 var (
@@ -91,11 +93,11 @@ func (s strategy) unchanged(obj, old runtime.Object) bool {
 }
 
 func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	return s.authorized(ctx, validate.Create(ctx, obj), obj, nil)
+	return s.authorized(ctx, append(validate.Create(ctx, obj), s.privileged(obj)...), obj, nil)
 }
 
 func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	return s.authorized(ctx, validate.Update(ctx, obj, old), obj, old)
+	return s.authorized(ctx, append(validate.Update(ctx, obj, old), s.privileged(obj)...), obj, old)
 }
 
 // authorized adds to what is wrong with obj what its author may not write. Nobody is asked about objects that are refused

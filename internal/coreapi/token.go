@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
 )
 
 const defaultTokenSeconds = 3600
@@ -44,6 +45,8 @@ type tokens struct {
 	accounts, pods *stored
 	// namespace reads a namespace as it is now.
 	namespace namespaceGetter
+	// most is the longest life of a token in seconds. Zero: no bound but the issuer's.
+	most int64
 }
 
 var (
@@ -83,6 +86,7 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	if err := t.mayBind(ctx, namespace, name, request.Spec.BoundObjectRef); err != nil {
 		return nil, err
 	}
+	t.shorten(ctx, request)
 	issued, err := t.issuer.IssueToken(ctx, namespace, name, meant, request.Spec)
 	if err != nil {
 		return nil, asAPIError(fmt.Errorf("issue a token for service account %s/%s: %w", namespace, name, err))
@@ -99,6 +103,20 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	}
 	request.Spec.Audiences, request.Status = issued.Audiences, issued.Status
 	return request, nil
+}
+
+// longestRequest is what may be asked for; whoever asks for more is refused by the issuer.
+const longestRequest = 1 << 32
+
+// shorten makes a request for longer than --service-account-max-token-expiration one for that long, and says so.
+func (t *tokens) shorten(ctx context.Context, r *authenticationv1.TokenRequest) {
+	asked := *r.Spec.ExpirationSeconds
+	if t.most <= 0 || asked <= t.most || asked > longestRequest {
+		return
+	}
+	warning.AddWarning(ctx, "", fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", asked, t.most))
+	most := t.most
+	r.Spec.ExpirationSeconds = &most
 }
 
 // asAPIError brings a Status inside err to the outside, where the library looks for it.

@@ -35,7 +35,7 @@ type Config struct {
 
 // absent are upstream's plugins that are not here: to disable one is to have what one asked for, to enable one is not.
 var absent = sets.New(
-	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit",
+	"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "EventRateLimit",
 	"ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision",
 	"NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction", "PodGroupProtection",
 	"PodNodeSelector", "PodTolerationRestriction", "StorageObjectInUseProtection",

@@ -17,6 +17,7 @@ import (
 
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/admission/certificates"
+	"portico.dev/internal/coreapi/admission/externalips"
 	"portico.dev/internal/coreapi/admission/lifecycle"
 	"portico.dev/internal/coreapi/admission/nodes"
 	"portico.dev/internal/coreapi/admission/owners"
@@ -57,6 +58,7 @@ func All() []admission.Plugin {
 			return certificates.Subjects{}
 		})},
 		{Name: "DefaultIngressClass", Default: true, New: plain(ingressClass)},
+		{Name: "DenyServiceExternalIPs", New: plain(func(admission.Deps) library.Interface { return externalips.Plugin{} })},
 		{Name: "PodTopologyLabels", Default: true, New: plain(podTopology)},
 		{Name: "PodResizeValidator", Default: true, New: plain(podResize)},
 		{Name: "MutatingAdmissionPolicy", Default: true, Foreign: true, Check: made(staticMutating, mutatingPolicy),

@@ -1,0 +1,40 @@
+// Package externalips is the admission plugin DenyServiceExternalIPs.
+//
+// Whoever may write a Service can give it any address as an external one, and wherever kube-proxy runs the traffic of the
+// cluster to that address goes to the Service then (CVE-2020-8554).
+package externalips
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// Plugin refuses external addresses that a Service does not have already.
+type Plugin struct{}
+
+var _ admission.ValidationInterface = Plugin{}
+
+// Handles implements admission.Interface.
+func (Plugin) Handles(operation admission.Operation) bool {
+	return operation == admission.Create || operation == admission.Update
+}
+
+// Validate implements admission.ValidationInterface.
+func (Plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	service, ok := a.GetObject().(*corev1.Service)
+	if !ok || a.GetSubresource() != "" {
+		return nil
+	}
+	var had []string
+	if old, ok := a.GetOldObject().(*corev1.Service); ok {
+		had = old.Spec.ExternalIPs
+	}
+	if slices.ContainsFunc(service.Spec.ExternalIPs, func(ip string) bool { return !slices.Contains(had, ip) }) {
+		return admission.NewForbidden(a, errors.New("Use of external IPs is denied by admission control")) //nolint:staticcheck // kube-apiserver's words
+	}
+	return nil
+}
