@@ -153,6 +153,50 @@ func TestAccessReviews(t *testing.T) {
 	})
 }
 
+func TestLongTokensAreShortened(t *testing.T) {
+	h := start(t, func(c *Config) { c.MaxTokenExpiration = 2 * time.Hour })
+	namespace(t, h.typed(t, admin), "work")
+	if _, err := h.typed(t, admin).CoreV1().ServiceAccounts("work").Create(within(t), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for asked, want := range map[int64]struct {
+		given   int64
+		warning string
+	}{
+		3600:    {3600, ""},
+		7200:    {7200, ""},
+		7201:    {7200, "requested expiration of 7201 seconds shortened to 7200 seconds"},
+		1 << 32: {7200, "requested expiration of 4294967296 seconds shortened to 7200 seconds"},
+		1<<32 + 1: {0, ""}, // refused, however long tokens may live
+	} {
+		body := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":%d}}`, asked)
+		result := rawClient(t, h).Post().AbsPath("/api/v1/namespaces/work/serviceaccounts/robot/token").
+			SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(within(t))
+		text, err := result.Raw()
+		if want.given == 0 {
+			if !apierrors.IsInvalid(err) {
+				t.Errorf("%d: got %v", asked, err)
+			}
+			continue
+		}
+		var got authenticationv1.TokenRequest
+		if err != nil || json.Unmarshal(text, &got) != nil || *got.Spec.ExpirationSeconds != want.given {
+			t.Errorf("%d: got %s, %v", asked, text, err)
+			continue
+		}
+		if left := time.Until(got.Status.ExpirationTimestamp.Time); left > time.Duration(want.given)*time.Second {
+			t.Errorf("%d: it is good for %s", asked, left)
+		}
+		var said []string
+		for _, w := range result.Warnings() {
+			said = append(said, w.Text)
+		}
+		if strings.Join(said, ";") != want.warning {
+			t.Errorf("%d: warned %q", asked, said)
+		}
+	}
+}
+
 func TestServiceAccountTokens(t *testing.T) {
 	h := start(t)
 	client := h.typed(t, admin)
