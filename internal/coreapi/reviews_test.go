@@ -1,6 +1,7 @@
 package coreapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -163,10 +164,10 @@ func TestLongTokensAreShortened(t *testing.T) {
 		given   int64
 		warning string
 	}{
-		3600:    {3600, ""},
-		7200:    {7200, ""},
-		7201:    {7200, "requested expiration of 7201 seconds shortened to 7200 seconds"},
-		1 << 32: {7200, "requested expiration of 4294967296 seconds shortened to 7200 seconds"},
+		3600:      {3600, ""},
+		7200:      {7200, ""},
+		7201:      {7200, "requested expiration of 7201 seconds shortened to 7200 seconds"},
+		1 << 32:   {7200, "requested expiration of 4294967296 seconds shortened to 7200 seconds"},
 		1<<32 + 1: {0, ""}, // refused, however long tokens may live
 	} {
 		body := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":%d}}`, asked)
