@@ -30,6 +30,10 @@ func TestAuthenticationSettingsThatCannotWork(t *testing.T) {
 		"another version":    {"--authentication-token-webhook-version v2", "--authentication-token-webhook-version"},
 		"less than no time":  {"--authentication-token-webhook-cache-ttl -1s", "--authentication-token-webhook-cache-ttl"},
 		"no extended tokens": {"--service-account-extend-token-expiration=false", ""},
+		"the shortest bound": {"--service-account-max-token-expiration=1h", ""},
+		"the longest bound":  {"--service-account-max-token-expiration=4294967296s", ""},
+		"a bound too short":  {"--service-account-max-token-expiration=59m", "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"},
+		"a bound too long":   {"--service-account-max-token-expiration=4294967297s", "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := Default()

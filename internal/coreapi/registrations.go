@@ -2,6 +2,7 @@ package coreapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -32,7 +33,7 @@ func guardAPIService(ctx context.Context, g *guards, obj, old runtime.Object) er
 	}
 	u, ok := apirequest.UserFrom(ctx)
 	if !ok {
-		return apierrors.NewInternalError(fmt.Errorf("no user on the request"))
+		return apierrors.NewInternalError(errors.New("no user on the request"))
 	}
 	resource := apiregistrationv1.Resource("apiservices")
 	decision, _, err := g.authorizer.Authorize(ctx, authorizer.AttributesRecord{
