@@ -55,6 +55,6 @@ func discover(ctx context.Context) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 // noTokens makes the token subresource of service accounts be served; nobody asks for one here.
 type noTokens struct{}
 
-func (noTokens) IssueToken(context.Context, string, string, types.UID, authenticationv1.TokenRequestSpec) (authenticationv1.TokenRequestStatus, []string, error) {
-	return authenticationv1.TokenRequestStatus{}, nil, errors.New("no tokens are issued here")
+func (noTokens) IssueToken(context.Context, string, string, types.UID, authenticationv1.TokenRequestSpec) (coreapi.IssuedToken, error) {
+	return coreapi.IssuedToken{}, errors.New("no tokens are issued here")
 }
