@@ -57,6 +57,9 @@ func OpenDirectory(path string, serving Leaf) (*Directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("make key directory: %w", err)
 	}
+	if err := removeLeftovers(path); err != nil {
+		return nil, err
+	}
 	d := &Directory{path: path}
 	for _, a := range []struct {
 		into       **Authority
@@ -251,8 +254,43 @@ func WriteFile(name string, data []byte, mode os.FileMode) error {
 	if err == nil {
 		err = os.Rename(f.Name(), name)
 	}
+	if err == nil {
+		err = syncDirectory(filepath.Dir(name))
+	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// syncDirectory makes the names in a directory last over a loss of power.
+func syncDirectory(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// leftoverAge is how old a file must be that nobody can be writing any more.
+const leftoverAge = time.Minute
+
+// removeLeftovers removes what WriteFile left in a directory when its process was killed. Such a file may hold a key.
+func removeLeftovers(path string) error {
+	for _, pattern := range []string{".*.crt.[0-9]*", ".*.key.[0-9]*"} {
+		left, err := filepath.Glob(filepath.Join(path, pattern))
+		if err != nil {
+			return err
+		}
+		for _, name := range left {
+			info, err := os.Lstat(name)
+			if err != nil || time.Since(info.ModTime()) < leftoverAge {
+				continue // somebody else may be about to rename it
+			}
+			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("remove what a start left that was cut short: %w", err)
+			}
+		}
 	}
 	return nil
 }

@@ -313,3 +313,27 @@ func TestALeafNeverOutlivesItsAuthority(t *testing.T) {
 		t.Error("a leaf for nothing was issued")
 	}
 }
+
+// A start that is killed while it writes a file leaves a temporary one, with a key in it perhaps.
+func TestLeftoversOfAKilledStartAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	old, young := filepath.Join(dir, ".ca.key.123456"), filepath.Join(dir, ".ca.key.654321")
+	for _, name := range []string{old, young} {
+		if err := os.WriteFile(name, []byte("half a key"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := time.Now().Add(-2 * leftoverAge)
+	if err := os.Chtimes(old, before, before); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenDirectory(dir, Leaf{CommonName: "portico"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(old); !os.IsNotExist(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+	if _, err := os.Lstat(young); err != nil {
+		t.Errorf("one that may be in use was removed: %v", err)
+	}
+}
