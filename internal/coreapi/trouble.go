@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/store"
 )
 
 // againAfter is how many seconds a client is asked to wait. An election takes about as long.
@@ -54,10 +56,13 @@ func comeAgain(err error) error {
 // room. The reason is the one that kube-apiserver's 500 has, so that clients which look at it do what they do there. It does
 // not promise that nothing was written: the write that finds the quota used up is made, and answered with this error too.
 func storageFull(err error) error {
+	message := fmt.Sprintf("etcd is full and did not confirm the write: %v; reads and deletions still work; "+
+		"the operator of this server has to make room: delete, compact, defragment, disarm the NOSPACE alarm", err)
+	if disk := (*store.DiskFullError)(nil); errors.As(err, &disk) {
+		message = fmt.Sprintf("the write was refused: %v", disk)
+	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: metav1.StatusReasonInternalError,
-		Message: fmt.Sprintf("etcd is full and did not confirm the write: %v; reads and deletions still work; "+
-			"the operator of this server has to make room: delete, compact, defragment, disarm the NOSPACE alarm", err),
+		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: metav1.StatusReasonInternalError, Message: message,
 	}}
 }
 
@@ -66,7 +71,7 @@ type trouble int
 
 const (
 	none    trouble = iota
-	full            // it has used up its quota
+	full            // it has used up its quota, or its disk has no room
 	refused         // it did nothing, and may do it in a moment
 	away            // no member could be reached, or none of them leads
 	late            // the time was over first
@@ -79,6 +84,9 @@ func kindOf(err error) trouble {
 	var known apierrors.APIStatus
 	if errors.As(err, &known) {
 		return none // somebody below has found words already
+	}
+	if disk := (*store.DiskFullError)(nil); errors.As(err, &disk) {
+		return full
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return late

@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
+
+	"portico.dev/internal/store"
 )
 
 func TestWhatClientsAreToldOfEtcd(t *testing.T) {
@@ -22,6 +24,7 @@ func TestWhatClientsAreToldOfEtcd(t *testing.T) {
 	}{
 		{"no space", rpctypes.ErrNoSpace, 507, 507},
 		{"no space, from the embedded etcd", rpctypes.ErrGRPCNoSpace, 507, 507},
+		{"no room on the disk", fmt.Errorf("put: %w", &store.DiskFullError{Dir: "d"}), 507, 507},
 		{"no leader", rpctypes.ErrNoLeader, 503, 503},
 		{"too many requests", rpctypes.ErrTooManyRequests, 503, 503},
 		{"a leader that changed", rpctypes.ErrLeaderChanged, 503, 504},

@@ -78,6 +78,16 @@ func (d *door) close() {
 	<-d.served
 }
 
+// abandon ends the connections of a door to a member that has failed. What is under way may wait for that member for ever,
+// and is not waited for.
+func (d *door) abandon() {
+	if d.server == nil {
+		return
+	}
+	d.server.Stop()
+	<-d.served
+}
+
 // listenPrivately makes a socket that only its owner can open, from the moment that it is there: whoever can open it can
 // read every secret. One that a process before left is removed.
 func listenPrivately(path string) (net.Listener, error) {

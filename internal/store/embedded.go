@@ -5,17 +5,33 @@ import (
 	"errors"
 	"expvar"
 	"fmt"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.etcd.io/etcd/server/v3/config"
 	"go.etcd.io/etcd/server/v3/etcdserver"
-	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 )
+
+const (
+	// startTimeout bounds a start of the embedded etcd. Reading a database and a log of gigabytes takes seconds for each.
+	startTimeout = 5 * time.Minute
+	// progressLogInterval is how often a start says how far it is.
+	progressLogInterval = 5 * time.Second
+	// mostAttempts is how often a start is tried on a disk that is nearly full. etcd allocates the end of its log anew, and at the
+	// same time the next segment: the second can do without, and the first cannot, so that it depends on which comes first.
+	mostAttempts = 6
+	// calmTime is how long after a failure the next one is no reason to wait for room on the disk before a restart.
+	calmTime = 5 * time.Minute
+)
+
+// errStillWrites is why the data directory is not given up: etcd may still write to it.
+var errStillWrites = errors.New("the embedded etcd still holds its files")
 
 // runEmbedded owns the data directory from lock to close.
 func (s *Store) runEmbedded(ctx context.Context) (err error) {
@@ -23,47 +39,131 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	server, err := startEmbedded(s.cfg)
-	if err != nil {
+	if err := prepareMember(s.cfg, s.disk); err != nil {
 		return errors.Join(err, lock.release())
 	}
-	defer func() {
-		if closeErr := closeEmbedded(server); closeErr != nil {
-			// etcd still writes to the directory. The lock stays with this process until it ends.
-			err = errors.Join(err, closeErr)
-			return
-		}
-		err = errors.Join(err, lock.release())
-	}()
-
-	if err := awaitElected(ctx, server); err != nil || ctx.Err() != nil {
+	members := newMemberSwitch(s.disk, s.OwnKey(liveKeys))
+	client := members.client(s.log)
+	closeClient := sync.OnceFunc(func() { _ = client.Client.Close() }) // answers the cancellation of its own context
+	defer closeClient()
+	err = s.runMembers(ctx, members, client, closeClient)
+	if errors.Is(err, errStillWrites) {
+		// The lock stays with this process until it ends.
 		return err
 	}
-	door, err := openDoor(server, s.cfg.UnixSocket)
+	return errors.Join(err, lock.release())
+}
+
+// runMembers runs one member after another in the directory: the next one when a disk failed the one before.
+func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
+	abandoned, attempts := 0, 1
+	var failed time.Time // the last one
+	for {
+		m, err := s.startMember(ctx)
+		if err == nil && ctx.Err() == nil {
+			err = s.useMember(ctx, m, members, client, closeClient)
+		}
+		if m == nil && isDiskFull(err) && s.isReady() {
+			if !members.disk.awaitRoom(ctx, time.Second) {
+				return nil
+			}
+			continue
+		}
+		if m == nil {
+			return err
+		}
+		if !m.hasFailed() {
+			return errors.Join(err, m.close())
+		}
+		members.set(nil, m.failure.err)
+		if !s.isReady() && isDiskFull(m.failure.err) && attempts < mostAttempts {
+			attempts++
+			if _, err := m.abandon(ctx, s.cfg.DataDir); err != nil {
+				return err
+			}
+			continue
+		}
+		if !s.isReady() {
+			return failedStart(s.cfg.DataDir, m.failure.err)
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: it failed while it stopped: %w", errStillWrites, m.failure.err)
+		}
+		if !isOfDisk(m.failure.err) {
+			return fmt.Errorf("the embedded etcd in %s failed: %w; start again, and if it fails again, %s", s.cfg.DataDir, m.failure.err, remedy)
+		}
+		s.log.Error("the disk failed the embedded etcd, which is restarted in this process", zap.String("directory", s.cfg.DataDir), zap.Error(m.failure.err))
+		stopped, err := m.abandon(ctx, s.cfg.DataDir)
+		if err != nil {
+			return err
+		}
+		if !stopped {
+			abandoned++
+		}
+		if abandoned > mostAbandoned {
+			return fmt.Errorf("the disk failed the embedded etcd in %s %d times: %w; start again when it is well", s.cfg.DataDir, abandoned, m.failure.err)
+		}
+		calm := time.Since(failed) > calmTime
+		if failed = time.Now(); calm {
+			continue // it may well be able to read on a disk that is full
+		}
+		if !members.disk.awaitRoom(ctx, time.Second<<abandoned) {
+			return nil
+		}
+	}
+}
+
+// useMember lets the house in, and blocks until ctx ends or the member does.
+func (s *Store) useMember(ctx context.Context, m *runningMember, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
+	door, err := openDoor(m.server, s.cfg.UnixSocket)
 	if err != nil {
 		return err
 	}
-	defer door.close()
-
-	inProcess := v3client.New(server)
-	defer func() { _ = inProcess.Close() }() // answers the cancellation of its own context
-	client := &kubernetes.Client{Client: inProcess}
-	client.Kubernetes = client
-	if err := s.forgetReplicas(ctx, client); err != nil {
-		return err
+	defer func() {
+		if m.hasFailed() {
+			door.abandon()
+		} else {
+			door.close()
+		}
+	}()
+	members.set(newMemberAPI(m.server, m.failure), nil)
+	if !s.isReady() {
+		if err := s.forgetReplicas(ctx, client); err != nil {
+			return err
+		}
+		s.makeRoom(ctx, client, m.server.Backend())
+		s.publish(client)
 	}
-	s.makeRoom(ctx, client, server.Backend())
-	s.publish(client)
 	s.log.Info("embedded etcd is ready", zap.String("directory", s.cfg.DataDir), zap.String("socket", s.cfg.UnixSocket))
 
 	select {
 	case <-ctx.Done():
+		closeClient()
 		return nil
-	case <-server.StopNotify():
+	case <-m.failure.failed:
+		return m.failure.err
+	case <-m.server.StopNotify():
 		return errors.New("embedded etcd stopped; its log says why")
 	case err := <-door.failed:
 		return fmt.Errorf("embedded etcd: %w", err)
 	}
+}
+
+func (s *Store) isReady() bool {
+	select {
+	case <-s.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// failedStart is what a person is told when etcd could not be started.
+func failedStart(dir string, err error) error {
+	if isDiskFull(err) {
+		return fmt.Errorf("etcd cannot start in %s: its disk is full (%w); make room on it, at least %d MiB, and start again", dir, err, diskEnough>>20)
+	}
+	return damaged(dir, err)
 }
 
 // forgetReplicas removes what processes before this one left under leases. The directory belongs to one process at a
@@ -71,45 +171,111 @@ func (s *Store) runEmbedded(ctx context.Context) (err error) {
 func (s *Store) forgetReplicas(ctx context.Context, client *kubernetes.Client) error {
 	bounded, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	if _, err := client.KV.Delete(bounded, s.OwnKey(liveKeys), clientv3.WithPrefix()); err != nil && ctx.Err() == nil {
+	_, err := client.KV.Delete(bounded, s.OwnKey(liveKeys), clientv3.WithPrefix())
+	if full := (*DiskFullError)(nil); errors.As(err, &full) {
+		return nil // their leases run out; what is stored can be read meanwhile
+	}
+	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("forget the replicas of before: %w", err)
 	}
 	return nil
 }
 
-// startEmbedded opens the files and starts the member. etcd panics on some of what it finds on disk; people get an error
-// that names the directory instead, unless the panic is on a goroutine of etcd's, which opens the database.
-func startEmbedded(cfg Config) (server *etcdserver.EtcdServer, err error) {
+// startEmbedded opens the files and starts the member. What etcd panics on in this goroutine is an error that names the
+// directory; what it panics on in others is caught by the member's logger.
+func startEmbedded(config config.ServerConfig) (server *etcdserver.EtcdServer, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = damaged(cfg.DataDir, fmt.Errorf("%v", r))
+			err = damaged(config.DataDir, fmt.Errorf("%v", r))
 		}
 	}()
-	server, err = etcdserver.NewServer(embeddedConfig(cfg))
+	server, err = etcdserver.NewServer(config)
 	if errors.Is(err, walpb.ErrCRCMismatch) {
-		return nil, damaged(cfg.DataDir, err)
+		return nil, damaged(config.DataDir, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("start etcd in %s: %w", cfg.DataDir, err)
+		return nil, failedStart(config.DataDir, err)
 	}
 	server.Start()
 	return server, nil
 }
 
+// runningMember is a member of etcd from its start to its end.
+type runningMember struct {
+	server  *etcdserver.EtcdServer // nil: it did not get that far
+	failure *failure
+	elected bool
+}
+
+func (m *runningMember) hasFailed() bool {
+	select {
+	case <-m.failure.failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// startMember returns when a member has been elected, has failed, or ctx has ended, within startTimeout. It tells how far
+// it is. The member is nil when there is nothing to be stopped.
+func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
+	m := &runningMember{failure: newFailure()}
+	config := embeddedConfig(s.cfg)
+	config.Logger = m.failure.logger(config.Logger)
+	type result struct {
+		server *etcdserver.EtcdServer
+		err    error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		server, err := startEmbedded(config)
+		opened <- result{server, err}
+	}()
+	deadline := time.NewTimer(s.startTimeout)
+	defer deadline.Stop()
+	progress := time.NewTicker(progressLogInterval)
+	defer progress.Stop()
+	began := time.Now()
+	for {
+		select {
+		case r := <-opened:
+			if m.server = r.server; r.err != nil {
+				return nil, r.err
+			}
+			return m, s.awaitElected(ctx, m, deadline.C, progress.C)
+		case <-m.failure.failed:
+			return m, m.failure.err
+		case <-progress.C:
+			s.log.Info("etcd opens its database and reads its log", zap.String("directory", s.cfg.DataDir), zap.Duration("since", time.Since(began)))
+		case <-deadline.C:
+			return nil, fmt.Errorf("%w: it did not open its files in %s within %s; look at the disk, and start again", errStillWrites, s.cfg.DataDir, s.startTimeout)
+		}
+	}
+}
+
 // awaitElected waits until the member leads itself. It has nobody to wait for, so it is told to stand for election, as a
 // leader that steps down tells another member, once it has read its log; its own patience would be up later.
-func awaitElected(ctx context.Context, server *etcdserver.EtcdServer) error {
+func (s *Store) awaitElected(ctx context.Context, m *runningMember, deadline, progress <-chan time.Time) error {
+	server := m.server
 	self := uint64(server.MemberID())
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
 	for {
 		select {
 		case <-server.ReadyNotify():
+			m.elected = true
 			return nil
+		case <-m.failure.failed:
+			return m.failure.err
 		case <-server.StopNotify():
 			return errors.New("embedded etcd stopped while it started; its log says why")
 		case <-ctx.Done():
 			return nil
+		case <-deadline:
+			return damaged(s.cfg.DataDir, fmt.Errorf("it was not elected within %s, at entry %d of %d of its log", s.startTimeout, server.AppliedIndex(), server.CommittedIndex()))
+		case <-progress:
+			s.log.Info("etcd applies its log", zap.String("directory", s.cfg.DataDir),
+				zap.Uint64("applied", server.AppliedIndex()), zap.Uint64("committed", server.CommittedIndex()))
 		case <-look.C:
 			if server.Leader() != 0 || !hasReadItsLog(server) {
 				continue // it will be ready as soon as it has written that it leads; or it is not to stand yet
@@ -136,22 +302,24 @@ func hasReadItsLog(server *etcdserver.EtcdServer) bool {
 }
 
 func damaged(dir string, err error) error {
-	return fmt.Errorf("start etcd in %s: %w; restore the directory from a snapshot or choose another", dir, err)
+	return fmt.Errorf("start etcd in %s: %w; %s", dir, err, remedy)
 }
 
-// closeEmbedded waits for etcd to stop, but not for ever: a disk that no longer answers must not hold the process.
-func closeEmbedded(server *etcdserver.EtcdServer) error {
+// close waits for etcd to stop, but not for ever: a disk that no longer answers must not hold the process.
+func (m *runningMember) close() error {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		server.Stop()
+		m.server.Stop()
 	}()
 	timer := time.NewTimer(closeTimeout)
 	defer timer.Stop()
 	select {
 	case <-closed:
 		return nil
+	case <-m.failure.failed:
+		return fmt.Errorf("%w: it failed while it stopped: %w", errStillWrites, m.failure.err)
 	case <-timer.C:
-		return fmt.Errorf("embedded etcd did not stop within %s", closeTimeout)
+		return fmt.Errorf("%w: it did not stop within %s", errStillWrites, closeTimeout)
 	}
 }

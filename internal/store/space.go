@@ -26,11 +26,16 @@ const (
 // ErrFull is why CheckSpace fails: writes are refused until somebody makes room.
 var ErrFull = errors.New("etcd has raised its NOSPACE alarm and refuses writes: delete objects, compact, defragment, and disarm the alarm")
 
-// CheckSpace asks etcd whether it is full. One member that answers is enough, because all of them know of an alarm.
+// CheckSpace asks etcd whether it is full, and the disk of an embedded one. One member that answers is enough, because all of them know of an alarm.
 func (s *Store) CheckSpace(ctx context.Context) error {
 	client := s.Client()
 	if client == nil {
 		return ErrNotReady
+	}
+	if s.disk != nil {
+		if err := s.disk.checkWrite(false); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()

@@ -1,6 +1,6 @@
 // Package store is etcd: embedded or external, our own keys, leases, election.
 //
-// The embedded server is reached by function calls (etcd's v3client): no listener, no gRPC, a third of the CPU of a
+// The embedded server is reached by function calls (as by etcd's v3client): no listener, no gRPC, a third of the CPU of a
 // socket for each read, and no port that a neighbour on the machine could talk to. A unix socket for etcdctl is opened
 // only when it is asked for. External servers are reached over TLS.
 //
@@ -71,6 +71,9 @@ type Store struct {
 	own    string                            // the root of our own keys
 	client atomic.Pointer[kubernetes.Client] // nil outside the time between Ready and the end of Run
 	ready  chan struct{}                     // closed once, when client is first set
+	// What follows is of the embedded etcd.
+	disk         *disk         // nil: etcd is external
+	startTimeout time.Duration // bounds a start
 }
 
 // New checks cfg. It touches neither disk nor network.
@@ -112,7 +115,11 @@ func New(cfg Config) (*Store, error) {
 		}
 		cfg.UnixSocket = path
 	}
-	return &Store{cfg: cfg, log: cfg.Logger, own: ownRoot(cfg.Prefix), ready: make(chan struct{})}, nil
+	s := &Store{cfg: cfg, log: cfg.Logger, own: ownRoot(cfg.Prefix), ready: make(chan struct{}), startTimeout: startTimeout}
+	if len(cfg.Servers) == 0 {
+		s.disk = newDisk(cfg.DataDir, cfg.Logger)
+	}
+	return s, nil
 }
 
 func checkServer(server string) error {

@@ -1,0 +1,373 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
+)
+
+// smallDisk is set in a test process that may mount file systems, for nobody else to see.
+const smallDisk = "PORTICO_TEST_SMALL_DISK"
+
+// onSmallDisk runs the test that calls it once more, in a process with a mount namespace of its own, and there returns a
+// directory on a file system of so many MiB. In the process that was started first it returns false when that has ended.
+func onSmallDisk(t *testing.T, mib int) (dir string, inside bool) {
+	t.Helper()
+	if os.Getenv(smallDisk) != "" {
+		dir := t.TempDir()
+		if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", mib)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		return dir, true
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), smallDisk+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("in a mount namespace of its own, which has to be permitted here: %v\n%s", err, out)
+	}
+	return "", false
+}
+
+// fillDisk leaves no block of the file system of dir free, and returns what makes room again.
+func fillDisk(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	name := filepath.Join(dir, "ballast")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for block := make([]byte, 1<<20); len(block) >= 512; {
+		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
+			block = block[:len(block)/2]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := os.Remove(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// eventually waits until try succeeds.
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.Now().Add(time.Minute)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		<-tick.C
+	}
+}
+
+// A disk that fills up is seen before etcd meets it: what would fill it further is refused, what is read or makes room is
+// not, and writes go on when there is room again.
+func TestWritesAreRefusedWhileTheDiskHasNoRoom(t *testing.T) {
+	var free atomic.Int64
+	free.Store(10 * diskEnough)
+	s, err := New(Config{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.disk.stat = func(string) (int64, error) { return free.Load(), nil }
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	<-s.Ready()
+	client := s.Client()
+	for _, key := range []string{"a", "b", "c"} {
+		if err := s.Put(within(t), key, []byte(key)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease, err := client.Grant(within(t), 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(bytes int64) {
+		free.Store(bytes)
+		eventually(t, "the disk was not looked at", func() error {
+			if now, _ := s.disk.look(); now != bytes {
+				return fmt.Errorf("%d bytes", now)
+			}
+			return nil
+		})
+	}
+	for _, c := range []struct {
+		name          string
+		free          int64
+		writes, makes bool // room, that is: deletions, compaction, leases
+	}{
+		{"enough", diskEnough, true, true},
+		{"just the reserve", diskReserve, true, true},
+		{"less than the reserve", diskReserve - 1, false, true},
+		{"the reserve again", diskReserve, false, true},
+		{"next to nothing", diskLeast - 1, false, false},
+		{"enough again", diskEnough, true, true},
+	} {
+		set(c.free)
+		_, errTxn := client.Txn(within(t)).Then(clientv3.OpPut("/registry/x", "")).Commit()
+		_, errCreate := client.OptimisticPut(within(t), "/registry/y", nil, 1<<30, kubernetes.PutOptions{})
+		for what, err := range map[string]error{"put": s.Put(within(t), "d", nil), "transaction": errTxn, "create": errCreate} {
+			var full *DiskFullError
+			if refused := errors.As(err, &full); refused == c.writes || c.writes && err != nil {
+				t.Errorf("%s: %s: %v", c.name, what, err)
+			}
+			if !c.writes && (!errors.Is(err, rpctypes.ErrNoSpace) || !strings.Contains(err.Error(), s.cfg.DataDir)) {
+				t.Errorf("%s: %s does not name the disk: %v", c.name, what, err)
+			}
+		}
+		if err := s.CheckSpace(within(t)); (err == nil) != c.writes {
+			t.Errorf("%s: the check of space says %v", c.name, err)
+		}
+		_, errCompact := client.Txn(within(t)).If(clientv3.Compare(clientv3.Version(compactRevisionKey), "<", 1<<30)).
+			Then(clientv3.OpPut(compactRevisionKey, "1")).Else(clientv3.OpGet(compactRevisionKey)).Commit()
+		_, errAlive := client.Put(within(t), s.OwnKey(liveKeys)+"x", "", clientv3.WithLease(lease.ID))
+		for what, err := range map[string]error{"deletion": s.Delete(within(t), "a"), "compaction": errCompact, "sign of life": errAlive} {
+			if (err == nil) != c.makes {
+				t.Errorf("%s: %s: %v", c.name, what, err)
+			}
+		}
+		if value, _, err := s.Get(within(t), "b"); err != nil || string(value) != "b" {
+			t.Errorf("%s: read %q, %v", c.name, value, err)
+		}
+		if _, err := client.KeepAliveOnce(within(t), lease.ID); err != nil {
+			t.Errorf("%s: a lease is not renewed: %v", c.name, err)
+		}
+	}
+}
+
+// The disk fills up faster than anybody can see: etcd cannot write and calls that the end of its process. It is restarted
+// inside of ours, nothing that was acknowledged is lost, and watches miss nothing.
+func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
+	dir, inside := onSmallDisk(t, 400)
+	if !inside {
+		return
+	}
+	log, err := zap.NewDevelopment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{DataDir: filepath.Join(dir, "etcd"), Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unseen atomic.Bool // what the disk lacks
+	s.disk.stat = func(dir string) (int64, error) {
+		if unseen.Load() {
+			return 10 * diskEnough, nil
+		}
+		return freeBytes(dir)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	select {
+	case <-s.Ready():
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	client := s.Client()
+	events := client.Watch(ctx, s.OwnKey("k"), clientv3.WithPrefix(), clientv3.WithRev(1))
+	value := make([]byte, 100<<10)
+	acknowledged := map[string]bool{}
+	put := func(i int) error {
+		bounded, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		key := fmt.Sprintf("k%04d", i)
+		err := s.Put(bounded, key, value)
+		if err == nil {
+			acknowledged[s.OwnKey(key)] = true
+		}
+		return err
+	}
+	written := 0
+	for ; written < 20; written++ {
+		if err := put(written); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const rounds = 2 // so that a member that was restarted fails as the first did
+	for round := range rounds {
+		unseen.Store(true)
+		free := fillDisk(t, dir)
+		for last := written + 2000; ; written++ {
+			if err := put(written); err != nil {
+				t.Logf("round %d: %v", round, err)
+				written++
+				break
+			}
+			if written == last {
+				t.Fatal("the disk never failed etcd")
+			}
+		}
+		unseen.Store(false)
+		select {
+		case err := <-ended:
+			t.Fatalf("the store ended: %v", err)
+		default:
+		}
+		if err := put(written); err == nil {
+			t.Error("a write on a full disk was acknowledged")
+		}
+		written++
+		free()
+		eventually(t, "no write when there is room again", func() error { written++; return put(written) })
+		for i := range 20 {
+			written++
+			if err := put(written); err != nil {
+				t.Fatalf("write %d after the restart: %v", i, err)
+			}
+		}
+		written++
+	}
+	stored, err := client.KV.Get(within(t), s.OwnKey("k"), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := map[string]int64{}
+	for _, kv := range stored.Kvs {
+		kept[string(kv.Key)] = kv.ModRevision
+	}
+	for key := range acknowledged {
+		if kept[key] == 0 {
+			t.Errorf("%s was acknowledged and is lost", key)
+		}
+	}
+	told := map[string]int64{}
+	for len(told) < len(kept) {
+		select {
+		case answer, open := <-events:
+			if !open || answer.Err() != nil {
+				t.Fatalf("the watch ended: %v", answer.Err())
+			}
+			for _, e := range answer.Events {
+				if told[string(e.Kv.Key)] != 0 {
+					t.Errorf("the watch told %s twice", e.Kv.Key)
+				}
+				told[string(e.Kv.Key)] = e.Kv.ModRevision
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the watch told %d of %d events", len(told), len(kept))
+		}
+	}
+	for key, revision := range told {
+		if kept[key] != revision {
+			t.Errorf("the watch told %s at %d, which is stored at %d", key, revision, kept[key])
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the store ended with %v", err)
+	}
+	f := files{filepath.Join(dir, "etcd")}
+	again, err := startOn(t, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range acknowledged {
+		if answer, err := again.Client().KV.Get(within(t), key); err != nil || len(answer.Kvs) != 1 {
+			t.Fatalf("after another start %s is lost: %v", key, err)
+		}
+	}
+}
+
+// A start needs room of its own; on a disk that is full or nearly so it ends all the same, with what is stored in reach.
+func TestAStartOnAFullDiskReadsWhatIsThere(t *testing.T) {
+	dir, inside := onSmallDisk(t, 400)
+	if !inside {
+		return
+	}
+	f := files{filepath.Join(dir, "etcd")}
+	f.use(t, "value")
+	for _, mib := range []int64{100, 57, 20, 0} {
+		t.Run(fmt.Sprintf("%d MiB are left", mib), func(t *testing.T) {
+			free := fillDisk(t, dir)
+			defer free()
+			ballast := filepath.Join(dir, "ballast")
+			info, err := os.Stat(ballast)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Truncate(ballast, info.Size()-mib<<20); err != nil {
+				t.Fatal(err)
+			}
+			s, err := startOn(t, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if value, _, err := s.Get(within(t), "k"); err != nil || string(value) != "value" {
+				t.Errorf("got %q, %v", value, err)
+			}
+			// etcd may have given space back while it started.
+			left, err := freeBytes(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Put(within(t), "other", nil); left < diskReserve && !errors.Is(err, rpctypes.ErrNoSpace) {
+				t.Errorf("a write with %d MiB left: %v", left>>20, err)
+			}
+		})
+	}
+}
+
+// What a first start would not have the room for is said before anything is written.
+func TestAFirstStartNeedsRoom(t *testing.T) {
+	s, err := New(Config{DataDir: filepath.Join(t.TempDir(), "etcd")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.disk.stat = func(string) (int64, error) { return diskFirst - 1, nil }
+	err = s.Run(within(t))
+	if err == nil || !strings.Contains(err.Error(), "a first start needs 256 MiB on that disk, and 255 MiB are free") || !strings.Contains(err.Error(), s.cfg.DataDir) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(s.cfg.DataDir, newMemberDir)); !os.IsNotExist(err) {
+		t.Errorf("something was begun: %v", err)
+	}
+}

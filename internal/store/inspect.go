@@ -1,0 +1,339 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+)
+
+// databaseLockTimeout is how long another process may hold etcd's database before a start gives up.
+const databaseLockTimeout = 5 * time.Second
+
+// remedy ends every error about files that etcd cannot start with.
+const remedy = "restore a backup into an empty data directory with `aggregator restore`, or choose another directory"
+
+// unusable says what is wrong with which file of a member, and what to do.
+func unusable(file, format string, args ...any) error {
+	return fmt.Errorf("etcd cannot start: %s: %s; %s", file, fmt.Sprintf(format, args...), remedy)
+}
+
+// unreadable is for a file that may be all right, but not for this process.
+func unreadable(err error) error {
+	return fmt.Errorf("etcd cannot start: %w; every file in the data directory has to belong to the user that the front door runs as", err)
+}
+
+// inspection is what the files of a member say before etcd opens them. etcd takes the same mistakes for impossible, and
+// ends the process with a stack trace or waits for an election for ever.
+type inspection struct {
+	wal       walInspection
+	db        dbInspection
+	snapshots int // etcd makes the first after ten thousand entries
+}
+
+// walInspection is what the write-ahead log holds.
+type walInspection struct {
+	dir       string
+	files     int
+	fromStart bool // the first segment is there
+	metadata  bool // it says whose log it is
+	member    uint64
+	last      uint64 // index of the last entry
+	snapshot  uint64 // index of the last snapshot that was committed
+	commit    uint64
+	// requests is whether there is an entry that a client of etcd asked for.
+	requests bool
+	nearTerm uint64 // of the entry that was asked for; 0: it is not there
+	err      error  // why it cannot be read to its end; nil: it can, or it ends in a write that was cut short
+}
+
+// dbInspection is what the database holds.
+type dbInspection struct {
+	file    string
+	exists  bool
+	size    int64
+	index   uint64 // of the last entry of the log that is in it
+	term    uint64 // of that entry
+	members []string
+	// keys is whether it holds any revision of any key.
+	keys bool
+	err  error // why it cannot be used
+}
+
+// inspect reads the files of the member in dir and changes nothing. What is wrong with them is part of the result, the error
+// is about reading them.
+func inspect(dir string) (*inspection, error) {
+	i := &inspection{}
+	i.wal.dir, i.db.file = filepath.Join(dir, "wal"), filepath.Join(dir, "snap", "db")
+	snapshots, err := filepath.Glob(filepath.Join(dir, "snap", "*.snap"))
+	if err != nil {
+		return nil, err
+	}
+	i.snapshots = len(snapshots)
+	if err := i.db.read(); err != nil {
+		return nil, err
+	}
+	if err := i.wal.read(i.db.index); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// neverUsed is whether nobody can ever have been told that something is stored here: there is no request in the log and no
+// key in the database, and one of them is not what a complete first start leaves. A start that was cut short left it.
+func (i *inspection) neverUsed() bool {
+	if i.wal.requests || i.wal.snapshot > 0 || i.snapshots > 0 || i.db.keys {
+		return false
+	}
+	noDatabase := !i.db.exists || i.db.size < leastDatabase
+	switch {
+	case i.wal.files == 0:
+		return noDatabase || i.db.err == nil
+	case i.wal.files > 1 || !i.wal.fromStart:
+		return false
+	case i.wal.err != nil || !i.wal.metadata:
+		return i.wal.last == 0 && (!i.db.exists || i.db.err == nil)
+	}
+	return i.wal.commit == 0 || i.db.err != nil
+}
+
+// leastDatabase is the size of the smallest database that bbolt makes, on pages of 4 KiB.
+const leastDatabase = 4 * 4096
+
+// check says why etcd could not start from these files, or would lose what was acknowledged.
+func (i *inspection) check() error {
+	w, db := &i.wal, &i.db
+	switch {
+	case w.files == 0 && db.exists:
+		return unusable(w.dir, "the write-ahead log is missing, and the database %s cannot be used without it", db.file)
+	case w.err != nil:
+		return w.err
+	case !w.metadata:
+		return unusable(w.dir, "the write-ahead log does not say which member it belongs to")
+	case !db.exists && w.fromStart && w.snapshot == 0 && !w.requests:
+		return nil // a first start got as far as its log
+	case !db.exists:
+		return unusable(db.file, "the database is missing, and the write-ahead log beside it has %d entries", w.last)
+	case db.err != nil:
+		return db.err
+	case db.index > w.last:
+		return unusable(w.dir, "the write-ahead log is older than the database: it ends with entry %d, the database holds entry %d", w.last, db.index)
+	case w.snapshot > db.index:
+		return unusable(db.file, "the database is older than the write-ahead log: it ends with entry %d, the log begins after entry %d", db.index, w.snapshot)
+	case len(db.members) > 0 && !slices.Contains(db.members, types.ID(w.member).String()):
+		return unusable(db.file, "the database belongs to another cluster: its members are %s, the write-ahead log is that of %s",
+			strings.Join(db.members, ", "), types.ID(w.member))
+	}
+	if w.nearTerm > 0 && db.term > 0 && w.nearTerm != db.term {
+		return unusable(w.dir, "the write-ahead log is not the one that the database was written with: entry %d is of term %d in the log and of term %d in the database",
+			db.index, w.nearTerm, db.term)
+	}
+	return nil
+}
+
+// read reads the log from its first segment on. near is the index of the entry whose term is wanted.
+func (w *walInspection) read(near uint64) error {
+	entries, err := os.ReadDir(w.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return unreadable(err)
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".wal") {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	w.files = len(names)
+	var readers []fileutil.FileReader
+	for n, name := range names {
+		var sequence, index uint64
+		if _, err := fmt.Sscanf(name, "%016x-%016x.wal", &sequence, &index); err != nil {
+			return unusable(filepath.Join(w.dir, name), "this is no name of a segment of a write-ahead log; remove it if it is none")
+		}
+		w.fromStart = w.fromStart || n == 0 && sequence == 0 && index == 0
+		file, err := os.Open(filepath.Join(w.dir, name))
+		if err != nil {
+			return unreadable(err)
+		}
+		defer file.Close()
+		if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+			return unusable(file.Name(), "it is no regular file")
+		}
+		readers = append(readers, fileutil.NewFileReader(file))
+	}
+	if len(readers) == 0 {
+		return nil
+	}
+	w.err = w.decode(wal.NewDecoder(readers...), near)
+	return nil
+}
+
+// decode goes through the records as etcd's own verification does, and remembers more.
+func (w *walInspection) decode(decoder wal.Decoder, near uint64) error {
+	var snapshots []*walpb.Snapshot
+	record := &walpb.Record{}
+	var err error
+	for err = decoder.Decode(record); err == nil; err = decoder.Decode(record) {
+		switch record.GetType() {
+		case wal.MetadataType:
+			metadata := &etcdserverpb.Metadata{}
+			if err := proto.Unmarshal(record.Data, metadata); err != nil {
+				return w.corrupt(err)
+			}
+			if w.metadata && w.member != metadata.GetNodeID() {
+				return unusable(w.dir, "its segments belong to different members")
+			}
+			w.metadata, w.member = true, metadata.GetNodeID()
+		case wal.EntryType:
+			entry := &raftpb.Entry{}
+			if err := proto.Unmarshal(record.Data, entry); err != nil {
+				return w.corrupt(err)
+			}
+			w.last = entry.GetIndex() // one that replaces others makes those after it void
+			w.requests = w.requests || asksForSomething(entry)
+			if entry.GetIndex() == near {
+				w.nearTerm = entry.GetTerm()
+			}
+		case wal.StateType:
+			state := &raftpb.HardState{}
+			if err := proto.Unmarshal(record.Data, state); err != nil {
+				return w.corrupt(err)
+			}
+			w.commit = state.GetCommit()
+		case wal.CrcType:
+			if sum := decoder.LastCRC(); sum != 0 && record.Validate(sum) != nil {
+				return w.corrupt(wal.ErrCRCMismatch)
+			}
+			decoder.UpdateCRC(record.GetCrc())
+		case wal.SnapshotType:
+			snapshot := &walpb.Snapshot{}
+			if err := proto.Unmarshal(record.Data, snapshot); err != nil {
+				return w.corrupt(err)
+			}
+			snapshots = append(snapshots, snapshot)
+		}
+	}
+	// The end of a write that was cut short was not acknowledged. etcd removes it.
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return w.corrupt(err)
+	}
+	for _, s := range snapshots {
+		if s.GetIndex() <= w.commit && s.GetIndex() >= w.snapshot {
+			w.snapshot = s.GetIndex()
+			w.last = max(w.last, s.GetIndex())
+			if near > 0 && s.GetIndex() == near {
+				w.nearTerm = s.GetTerm()
+			}
+		}
+	}
+	return nil
+}
+
+func (w *walInspection) corrupt(err error) error {
+	return unusable(w.dir, "the write-ahead log is damaged after entry %d: %v", w.last, err)
+}
+
+// asksForSomething is whether an entry is more than what etcd writes about its own members.
+func asksForSomething(entry *raftpb.Entry) bool {
+	if entry.GetType() != raftpb.EntryNormal || len(entry.Data) == 0 {
+		return false
+	}
+	request := &etcdserverpb.InternalRaftRequest{}
+	if proto.Unmarshal(entry.Data, request) != nil {
+		return true
+	}
+	return request.ClusterVersionSet == nil && request.ClusterMemberAttrSet == nil && request.DowngradeInfoSet == nil
+}
+
+// read opens the database for reading. It looks at nothing that lies beyond the end of a file that was cut off: what is
+// mapped into memory there ends the process.
+func (db *dbInspection) read() error {
+	info, err := os.Stat(db.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return unreadable(err)
+	}
+	db.exists, db.size = true, info.Size()
+	switch {
+	case !info.Mode().IsRegular():
+		db.err = unusable(db.file, "it is no regular file")
+		return nil
+	case db.size == 0:
+		db.err = unusable(db.file, "the database is empty")
+		return nil
+	case db.size < leastDatabase:
+		db.err = unusable(db.file, "the database is cut off after %d bytes", db.size)
+		return nil
+	}
+	opened, err := bolt.Open(db.file, 0o600, &bolt.Options{ReadOnly: true, Timeout: databaseLockTimeout})
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return fmt.Errorf("etcd cannot start: %s is in use by another process: stop that one, or choose another directory", db.file)
+	case errors.Is(err, fs.ErrPermission):
+		return unreadable(err)
+	case err != nil:
+		db.err = unusable(db.file, "this is no database of etcd: %v", err)
+		return nil
+	}
+	defer opened.Close()
+	db.err = opened.View(db.look)
+	return nil
+}
+
+func (db *dbInspection) look(tx *bolt.Tx) (err error) {
+	if tx.Size() > db.size {
+		return unusable(db.file, "the database is cut off: it has %d bytes of %d", db.size, tx.Size())
+	}
+	defer func() {
+		if r := recover(); r != nil { // bbolt asserts what its pages hold
+			err = unusable(db.file, "the database is damaged: %v", r)
+		}
+	}()
+	if meta := tx.Bucket(schema.Meta.Name()); meta != nil {
+		db.index = number(meta.Get(schema.MetaConsistentIndexKeyName))
+		db.term = number(meta.Get(schema.MetaTermKeyName))
+	}
+	if members := tx.Bucket(schema.Members.Name()); members != nil {
+		if err := members.ForEach(func(id, _ []byte) error {
+			db.members = append(db.members, string(id))
+			return nil
+		}); err != nil {
+			return unusable(db.file, "the database is damaged: %v", err)
+		}
+	}
+	if keys := tx.Bucket(schema.Key.Name()); keys != nil {
+		first, _ := keys.Cursor().First()
+		db.keys = first != nil
+	}
+	return nil
+}
+
+func number(b []byte) uint64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}

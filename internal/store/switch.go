@@ -1,0 +1,317 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// compactRevisionKey is written by the API's storage each time that it compacts, which makes room.
+const compactRevisionKey = "compact_rev_key"
+
+// memberAPI is what one member of etcd, running in this process, answers.
+type memberAPI struct {
+	failure     *failure
+	kv          pb.KVServer
+	lease       pb.LeaseServer
+	watch       pb.WatchServer
+	maintenance pb.MaintenanceServer
+	cluster     pb.ClusterServer
+}
+
+func newMemberAPI(server *etcdserver.EtcdServer, f *failure) *memberAPI {
+	return &memberAPI{
+		failure: f, kv: v3rpc.NewQuotaKVServer(server), lease: v3rpc.NewQuotaLeaseServer(server),
+		watch: v3rpc.NewWatchServer(server), maintenance: v3rpc.NewMaintenanceServer(server, nil), cluster: v3rpc.NewClusterServer(server),
+	}
+}
+
+// memberSwitch stands between the one client that the house has and the member that runs at the moment, so that etcd can be
+// restarted under the client: calls fail meanwhile, watches and leases go on where they were. It refuses writes for which
+// the disk has no room.
+type memberSwitch struct {
+	disk *disk
+	live string // keys below this say that a process lives; they are written as long as anything is
+
+	mu      sync.Mutex // guards what follows
+	member  *memberAPI // nil: none runs
+	cause   error      // why none runs
+	changed chan struct{}
+}
+
+func newMemberSwitch(d *disk, live string) *memberSwitch {
+	return &memberSwitch{disk: d, live: live, changed: make(chan struct{})}
+}
+
+// set makes a member the one that answers. With nil nobody does, for the cause.
+func (s *memberSwitch) set(member *memberAPI, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.member, s.cause = member, cause
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *memberSwitch) now() (member *memberAPI, changed <-chan struct{}, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.member, s.changed, s.cause
+}
+
+// await returns the member that runs as soon as there is one.
+func (s *memberSwitch) await(ctx context.Context) (*memberAPI, error) {
+	for {
+		member, changed, _ := s.now()
+		if member != nil {
+			return member, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// client is a client of whichever member runs, as etcd's v3client makes it for one.
+func (s *memberSwitch) client(l *zap.Logger) *kubernetes.Client {
+	c := clientv3.NewCtxClient(context.Background(), clientv3.WithZapLogger(etcdLogger(l)))
+	c.KV = clientv3.NewKVFromKVClient(adapter.KvServerToKvClient(&kvSwitch{s: s}), c)
+	c.Lease = clientv3.NewLeaseFromLeaseClient(adapter.LeaseServerToLeaseClient(&leaseSwitch{s: s}), c, time.Second)
+	c.Watcher = &plainWatcher{clientv3.NewWatchFromWatchClient(adapter.WatchServerToWatchClient(&watchSwitch{s: s}), c)}
+	c.Maintenance = clientv3.NewMaintenanceFromMaintenanceClient(adapter.MaintenanceServerToMaintenanceClient(&maintenanceSwitch{s: s}), c)
+	c.Cluster = clientv3.NewClusterFromClusterClient(adapter.ClusterServerToClusterClient(&clusterSwitch{s: s}), c)
+	c.Auth = clientv3.NewAuthFromAuthClient(adapter.AuthServerToAuthClient(pb.UnimplementedAuthServer{}), c) // etcd's own users are not used
+	client := &kubernetes.Client{Client: c}
+	client.Kubernetes = client
+	return client
+}
+
+// plainWatcher hides what contexts say of themselves: the watcher makes a key of it, while others may change it.
+type plainWatcher struct{ clientv3.Watcher }
+
+type plainContext struct{ context.Context }
+
+func (*plainContext) String() string { return "a watch" }
+
+func (w *plainWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	return w.Watcher.Watch(&plainContext{ctx}, key, opts...)
+}
+
+// failedError is the answer to a call that was under way when the member failed: it may have been carried out.
+func failedError(f *failure) error {
+	return status.Error(codes.Unavailable, fmt.Sprintf("the embedded etcd failed and is restarted: %v", f.err))
+}
+
+// absent is the answer to a call that was not begun because no member runs.
+func (s *memberSwitch) absent(write bool, cause error) error {
+	if write && isDiskFull(cause) {
+		free, _ := s.disk.look()
+		return s.disk.fullError(free, cause)
+	}
+	return rpctypes.ErrGRPCNoLeader // nothing was done, and may be done in a moment
+}
+
+// call asks the member that runs, and stops waiting for it when it fails or the request ends: what holds the locks of a
+// member that has failed never lets go of them.
+func call[A any](ctx context.Context, s *memberSwitch, write bool, ask func(*memberAPI) (A, error)) (A, error) {
+	var none A
+	member, _, cause := s.now()
+	if member == nil {
+		return none, s.absent(write, cause)
+	}
+	type result struct {
+		answer A
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		answer, err := ask(member)
+		done <- result{answer, err}
+	}()
+	select {
+	case r := <-done:
+		return r.answer, r.err
+	case <-member.failure.failed:
+		return none, failedError(member.failure)
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// stream hands a stream to the member that runs, once there is one, until one of the two ends.
+func stream(ctx context.Context, s *memberSwitch, serve func(*memberAPI) error) error {
+	member, err := s.await(ctx)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- serve(member) }()
+	select {
+	case err := <-done:
+		if now, _, _ := s.now(); now != member && ctx.Err() == nil {
+			return failedError(&failure{err: context.Canceled}) // it was stopped: the client is to come back
+		}
+		return err
+	case <-member.failure.failed:
+		return failedError(member.failure)
+	}
+}
+
+type kvSwitch struct {
+	pb.UnimplementedKVServer
+	s *memberSwitch
+}
+
+func (k *kvSwitch) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	return call(ctx, k.s, false, func(m *memberAPI) (*pb.RangeResponse, error) { return m.kv.Range(ctx, r) })
+}
+
+func (k *kvSwitch) RangeStream(r *pb.RangeRequest, answers grpc.ServerStreamingServer[pb.RangeStreamResponse]) error {
+	return stream(answers.Context(), k.s, func(m *memberAPI) error { return m.kv.RangeStream(r, answers) })
+}
+
+func (k *kvSwitch) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	if err := k.s.disk.checkWrite(k.s.essential(r)); err != nil {
+		return nil, err
+	}
+	return call(ctx, k.s, true, func(m *memberAPI) (*pb.PutResponse, error) { return m.kv.Put(ctx, r) })
+}
+
+func (k *kvSwitch) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	if err := k.s.disk.checkWrite(true); err != nil {
+		return nil, err
+	}
+	return call(ctx, k.s, true, func(m *memberAPI) (*pb.DeleteRangeResponse, error) { return m.kv.DeleteRange(ctx, r) })
+}
+
+func (k *kvSwitch) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	writes, essential := k.s.weigh(r)
+	if writes {
+		if err := k.s.disk.checkWrite(essential); err != nil {
+			return nil, err
+		}
+	}
+	return call(ctx, k.s, writes, func(m *memberAPI) (*pb.TxnResponse, error) { return m.kv.Txn(ctx, r) })
+}
+
+func (k *kvSwitch) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	if err := k.s.disk.checkWrite(true); err != nil {
+		return nil, err
+	}
+	return call(ctx, k.s, true, func(m *memberAPI) (*pb.CompactionResponse, error) { return m.kv.Compact(ctx, r) })
+}
+
+// essential is whether a write is one that makes room or keeps this process among the living.
+func (s *memberSwitch) essential(r *pb.PutRequest) bool {
+	key := string(r.Key)
+	return key == compactRevisionKey || strings.HasPrefix(key, s.live)
+}
+
+// weigh says whether a transaction writes, and whether all that it may put is essential. What it deletes makes room.
+func (s *memberSwitch) weigh(r *pb.TxnRequest) (writes, essential bool) {
+	essential = true
+	for _, ops := range [][]*pb.RequestOp{r.Success, r.Failure} {
+		for _, op := range ops {
+			if put := op.GetRequestPut(); put != nil {
+				writes, essential = true, essential && s.essential(put)
+			}
+			if op.GetRequestDeleteRange() != nil {
+				writes = true
+			}
+			if inner := op.GetRequestTxn(); inner != nil {
+				w, e := s.weigh(inner)
+				writes, essential = writes || w, essential && e
+			}
+		}
+	}
+	return writes, essential
+}
+
+type leaseSwitch struct {
+	pb.UnimplementedLeaseServer
+	s *memberSwitch
+}
+
+func (l *leaseSwitch) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	if err := l.s.disk.checkWrite(true); err != nil {
+		return nil, err
+	}
+	return call(ctx, l.s, true, func(m *memberAPI) (*pb.LeaseGrantResponse, error) { return m.lease.LeaseGrant(ctx, r) })
+}
+
+func (l *leaseSwitch) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	if err := l.s.disk.checkWrite(true); err != nil {
+		return nil, err
+	}
+	return call(ctx, l.s, true, func(m *memberAPI) (*pb.LeaseRevokeResponse, error) { return m.lease.LeaseRevoke(ctx, r) })
+}
+
+func (l *leaseSwitch) LeaseKeepAlive(both grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
+	return stream(both.Context(), l.s, func(m *memberAPI) error { return m.lease.LeaseKeepAlive(both) })
+}
+
+func (l *leaseSwitch) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	return call(ctx, l.s, false, func(m *memberAPI) (*pb.LeaseTimeToLiveResponse, error) { return m.lease.LeaseTimeToLive(ctx, r) })
+}
+
+func (l *leaseSwitch) LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	return call(ctx, l.s, false, func(m *memberAPI) (*pb.LeaseLeasesResponse, error) { return m.lease.LeaseLeases(ctx, r) })
+}
+
+type watchSwitch struct {
+	pb.UnimplementedWatchServer
+	s *memberSwitch
+}
+
+func (w *watchSwitch) Watch(both grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]) error {
+	return stream(both.Context(), w.s, func(m *memberAPI) error { return m.watch.Watch(both) })
+}
+
+type maintenanceSwitch struct {
+	pb.UnimplementedMaintenanceServer
+	s *memberSwitch
+}
+
+func (m *maintenanceSwitch) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+	return call(ctx, m.s, true, func(a *memberAPI) (*pb.AlarmResponse, error) { return a.maintenance.Alarm(ctx, r) })
+}
+
+func (m *maintenanceSwitch) Status(ctx context.Context, r *pb.StatusRequest) (*pb.StatusResponse, error) {
+	return call(ctx, m.s, false, func(a *memberAPI) (*pb.StatusResponse, error) { return a.maintenance.Status(ctx, r) })
+}
+
+func (m *maintenanceSwitch) Hash(ctx context.Context, r *pb.HashRequest) (*pb.HashResponse, error) {
+	return call(ctx, m.s, false, func(a *memberAPI) (*pb.HashResponse, error) { return a.maintenance.Hash(ctx, r) })
+}
+
+func (m *maintenanceSwitch) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
+	return call(ctx, m.s, false, func(a *memberAPI) (*pb.HashKVResponse, error) { return a.maintenance.HashKV(ctx, r) })
+}
+
+func (m *maintenanceSwitch) Snapshot(r *pb.SnapshotRequest, answers grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
+	return stream(answers.Context(), m.s, func(a *memberAPI) error { return a.maintenance.Snapshot(r, answers) })
+}
+
+type clusterSwitch struct {
+	pb.UnimplementedClusterServer
+	s *memberSwitch
+}
+
+func (c *clusterSwitch) MemberList(ctx context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
+	return call(ctx, c.s, false, func(a *memberAPI) (*pb.MemberListResponse, error) { return a.cluster.MemberList(ctx, r) })
+}
