@@ -4,7 +4,7 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all build test race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent
+.PHONY: all build test race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent first-start-kills
 
 all: build
 
@@ -60,6 +60,11 @@ upstream-conformance: build
 # should be. Half an hour, and ten minutes more the first time.
 incumbent:
 	go test -tags incumbent -count 1 -timeout 2h -v ./e2e/behind -args -update
+
+# Ends a first start at every system call that changes its data directory, by SIGKILL and by SIGTERM, and starts again
+# (docs/storage.md): some 900 starts, an hour on two cores. PART=2/5 does the second fifth.
+first-start-kills:
+	go test ./e2e/durability -count 1 -timeout 3h -v -run TestAFirstStartMayBeEndedAtAnySystemCall -args -first-start-points 0 -first-start-part $(or $(PART),1/1)
 
 clean:
 	rm -rf $(BIN)

@@ -19,7 +19,12 @@ var (
 	ports programs.Ports
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	if point := os.Getenv(tracerVariable); point != "" {
+		os.Exit(tracerMain(point, os.Args[1:]))
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	flag.Parse()

@@ -1,0 +1,160 @@
+package durability
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// smallDisk is set in a test process that may mount file systems, for nobody else to see.
+const smallDisk = "PORTICO_TEST_SMALL_DISK"
+
+// onSmallDisk runs the test that calls it once more, in a process with a mount namespace of its own, and there returns a
+// directory on a file system of so many MiB. In the process that was started first it returns false when that has ended.
+func onSmallDisk(t *testing.T, mib int) (dir string, inside bool) {
+	t.Helper()
+	if os.Getenv(smallDisk) != "" {
+		dir := t.TempDir()
+		if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", mib)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		return dir, true
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self, "-test.run=^"+t.Name()+"$", "-test.v", "-aggregator="+*aggregator)
+	cmd.Env = append(os.Environ(), smallDisk+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("in a mount namespace of its own, which has to be permitted here: %v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+	return "", false
+}
+
+// fillDisk leaves no block of the file system of dir free, most of them at once, and returns what makes room again.
+func fillDisk(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	name := filepath.Join(dir, "ballast")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		t.Fatal(err)
+	}
+	for most := int64(fs.Bavail) * fs.Bsize; most > 0; most -= 1 << 20 { // others write meanwhile
+		if err := syscall.Fallocate(int(f.Fd()), 0, 0, most); err == nil {
+			break
+		} else if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.Seek(0, io.SeekEnd); err != nil {
+		t.Fatal(err)
+	}
+	for block := make([]byte, 1<<20); len(block) >= 512; {
+		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
+			block = block[:len(block)/2]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() {
+		if err := os.Remove(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The disk of the embedded etcd, which the audit log is on too, fills up under writers and watchers. The front door stays:
+// writes are 507, reads and requests to a backend go on, and writes do when there is room, all in one process.
+func TestAFullDisk(t *testing.T) {
+	dir, inside := onSmallDisk(t, 700)
+	if !inside {
+		return
+	}
+	t.Setenv("TMPDIR", dir)
+	d := newDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock", "--audit-log-path", filepath.Join(dir, "audit.log"))
+	d.args[0] = "dev" // with an extension server behind it
+	d.start()
+	pid := d.process.PID()
+	proxied := func(ctx context.Context) error { return d.answers(ctx, "/apis/metrics.k8s.io/v1beta1/nodes") }
+	d.await("proxying", proxied)
+	r := record(t, d.client(), 2, 2)
+	configMaps := d.client().CoreV1().ConfigMaps("default")
+	create := func(ctx context.Context) error {
+		_, err := configMaps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "more-"}}, metav1.CreateOptions{})
+		return err
+	}
+	for round := range 3 {
+		r.until(60)
+		free := fillDisk(t, dir)
+		d.await("refusing writes", func(ctx context.Context) error {
+			if err := create(ctx); !isFull(err) || !strings.Contains(err.Error(), "the disk of the embedded etcd is full") {
+				return fmt.Errorf("a write on a full disk: %v", err)
+			}
+			return nil
+		})
+		d.unready("etcd-space")
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		if _, body, err := d.get(ctx, "/readyz/etcd-space"); err != nil {
+			t.Error(err)
+		} else {
+			t.Logf("readyz: %s", body)
+		}
+		for range 20 {
+			d.await("reading", func(ctx context.Context) error { return d.answers(ctx, "/api/v1/namespaces/default/configmaps") })
+			if err := proxied(ctx); err != nil {
+				t.Errorf("round %d: a request to a backend: %v", round, err)
+			}
+		}
+		cancel()
+		free()
+		d.await("accepting writes", create)
+		d.await("ready", func(ctx context.Context) error { return d.answers(ctx, "/readyz") })
+	}
+	r.until(60)
+	if now := d.process.PID(); now != pid {
+		t.Errorf("it is process %d, and was %d", now, pid)
+	}
+	t.Logf("etcd met the full disk before it was seen, and was restarted, %d times", strings.Count(d.process.Output(), "which is restarted in this process"))
+	r.verdict("unix://" + filepath.Join(d.dir, "etcd.sock"))
+	d.stop()
+}
+
+// answers is whether a path is answered with 200.
+func (d *door) answers(ctx context.Context, path string) error {
+	code, body, err := d.get(ctx, path)
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("%s says %d: %s", path, code, body)
+	}
+	return err
+}
