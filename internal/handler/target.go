@@ -5,20 +5,8 @@ import (
 	"strings"
 )
 
-// ParseTarget is url.ParseRequestURI, which costs more.
-func ParseTarget(target string, u *url.URL) error {
-	if plainTarget(target, u) {
-		return nil
-	}
-	parsed, err := url.ParseRequestURI(target)
-	if err != nil {
-		return err
-	}
-	*u = *parsed
-	return nil
-}
-
-// plainTarget is ParseTarget for a path with nothing special in it, and any query.
+// plainTarget is ParseTarget for a path with nothing special in it, and any query: nearly all are so, and the library costs
+// more.
 func plainTarget(target string, u *url.URL) bool {
 	if target == "" || target[0] != '/' {
 		return false
@@ -31,10 +19,8 @@ func plainTarget(target string, u *url.URL) bool {
 			return false
 		}
 	}
-	for i := range len(query) {
-		if query[i] < ' ' || query[i] == 0x7f {
-			return false
-		}
+	if CheckQuery(query) != nil {
+		return false
 	}
 	u.Path, u.RawQuery, u.ForceQuery = path, query, asked && query == ""
 	return true

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+
+	"portico.dev/internal/handler"
 )
 
 // chunks is where a chunked body is (RFC 9112, 7.1).
@@ -108,7 +110,7 @@ func (b *body) line() ([]byte, error) {
 // chunkSize is plain hexadecimal digits, and perhaps an extension, which means nothing here.
 func chunkSize(line []byte) (size int64, err error) {
 	digits, extension, _ := bytes.Cut(line, []byte(";"))
-	if len(digits) == 0 || len(digits) > 16 || !httpguts.ValidHeaderFieldValue(string(extension)) {
+	if len(digits) == 0 || len(digits) > 16 || !handler.ValidFieldValue(string(extension)) {
 		return 0, errChunkSize
 	}
 	for _, c := range digits {
@@ -147,8 +149,8 @@ func (b *body) trailers() error {
 			return errExcess
 		}
 		name, value, ok := strings.Cut(text, ":")
-		value = trim(value)
-		if !ok || !isToken(name) || !httpguts.ValidHeaderFieldValue(value) {
+		value = handler.TrimBlanks(value)
+		if !ok || !handler.IsToken(name) || !handler.ValidFieldValue(value) {
 			return errBadTrailer
 		}
 		if name = textproto.CanonicalMIMEHeaderKey(name); httpguts.ValidTrailerHeader(name) {

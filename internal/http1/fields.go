@@ -170,7 +170,7 @@ func (w *response) appendTrailers(b []byte) []byte {
 
 // appendFields leaves out names that are none, and line ends in values.
 func appendFields(b []byte, name string, values []string) []byte {
-	if !isToken(name) {
+	if !handler.IsToken(name) {
 		return b
 	}
 	for _, v := range values {

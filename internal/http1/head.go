@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/http"
 	"time"
+
+	"portico.dev/internal/handler"
 )
 
 // keptEnds is how many line ends a connection keeps room for.
@@ -58,7 +60,7 @@ func (c *conn) head() (string, error) {
 // returns where the head ends, or 0 when there is more to come.
 func (c *conn) lines(line *int) (int, error) {
 	b := c.in.unused()
-	if len(b) > 0 && len(c.ends) == 0 && b[0] != '\r' && !token[b[0]] {
+	if len(b) > 0 && len(c.ends) == 0 && b[0] != '\r' && !handler.Method.Allows(b[0]) {
 		return 0, malformed("the request does not begin with a method")
 	}
 	for {
@@ -82,22 +84,4 @@ func (c *conn) lines(line *int) (int, error) {
 		c.ends = append(c.ends, int32(end))
 		*line = end + 2
 	}
-}
-
-// token is which bytes names and methods are made of (RFC 9110, 5.6.2).
-var token = func() (is [256]bool) {
-	for c := range is {
-		is[c] = c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' ||
-			c < 0x80 && bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), byte(c)) >= 0
-	}
-	return is
-}()
-
-func isToken(s string) bool {
-	for i := range len(s) {
-		if !token[s[i]] {
-			return false
-		}
-	}
-	return s != ""
 }

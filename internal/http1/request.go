@@ -47,8 +47,11 @@ func (x *exchange) read(head string, ends []int32) error {
 func (x *exchange) line(line string) error {
 	method, rest, ok := strings.Cut(line, " ")
 	target, version, ok2 := strings.Cut(rest, " ")
-	if !ok || !ok2 || !isToken(method) || target == "" {
+	if !ok || !ok2 || target == "" {
 		return malformed("the request line is not a method, a target and a version")
+	}
+	if err := handler.CheckMethod(method); err != nil {
+		return malformed(err.Error())
 	}
 	r := &x.req
 	switch {
@@ -84,11 +87,11 @@ func (x *exchange) header(head string, ends []int32, s *special) error {
 			return malformed("a header of the request is folded over two lines")
 		}
 		name, value, ok := strings.Cut(line, ":")
-		if !ok || !isToken(name) {
+		if !ok || !handler.IsToken(name) {
 			return malformed("a header of the request has no name, or one that is none")
 		}
-		value = trim(value)
-		if !httpguts.ValidHeaderFieldValue(value) {
+		value = handler.TrimBlanks(value)
+		if !handler.ValidFieldValue(value) {
 			return malformed("a header of the request has a value with control characters")
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)
@@ -140,20 +143,13 @@ func (x *exchange) target(s *special) error {
 		return malformed("the request has more than one Host")
 	case s.hosts == 0 && r.ProtoMinor == 1:
 		return malformed("the request has no Host")
-	case !httpguts.ValidHostHeader(s.host):
-		return malformed("the request has a Host that is none")
+	}
+	if err := handler.CheckAuthority(s.host); err != nil {
+		return malformed(err.Error())
 	}
 	r.URL = &x.url
-	target := r.RequestURI
-	authority := r.Method == http.MethodConnect && target[0] != '/'
-	if authority {
-		target = "http://" + target
-	}
-	if handler.ParseTarget(target, &x.url) != nil {
-		return malformed("the target of the request is none")
-	}
-	if authority {
-		x.url.Scheme = ""
+	if err := handler.ParseTarget(r.Method, r.RequestURI, &x.url); err != nil {
+		return malformed(err.Error())
 	}
 	if r.Host = x.url.Host; r.Host == "" {
 		r.Host = s.host
@@ -199,9 +195,6 @@ func (x *exchange) framing(s *special) error {
 func isChunked(coding string) bool {
 	return len(coding) == len("chunked") && strings.EqualFold(coding, "chunked")
 }
-
-// trim takes blanks and tabs off the ends of a value, and nothing else: a CR is no blank, whatever others think.
-func trim(value string) string { return strings.Trim(value, " \t") }
 
 // parseLength takes plain digits only.
 func parseLength(s string) (n int64, ok bool) {

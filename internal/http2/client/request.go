@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/wire"
 )
 
@@ -57,29 +58,21 @@ func dropped(name string) bool {
 // prepare finds what cannot be sent before anything is.
 func (s *stream) prepare() error {
 	r := s.request
-	if r.URL == nil {
-		return errors.New("a request without a URL")
+	if err := handler.CheckRequest(r); err != nil {
+		return err
 	}
 	if s.authority = r.Host; s.authority == "" {
 		s.authority = r.URL.Host
 	}
-	var err error
-	if s.authority, err = httpguts.PunycodeHostPort(s.authority); err != nil {
-		return fmt.Errorf("host: %w", err)
-	}
-	if !httpguts.ValidHostHeader(s.authority) {
-		return errors.New("a host that is none")
-	}
-	if !token(method(r)) || r.Method == http.MethodConnect {
-		return errors.New("a method that is none")
-	}
-	if s.path = r.URL.RequestURI(); !validPath(s.path, r.Method) {
-		if s.path = strings.TrimPrefix(s.path, r.URL.Scheme+"://"+s.authority); !validPath(s.path, r.Method) {
-			return errors.New("a path that is none")
+	s.authority, _ = httpguts.PunycodeHostPort(s.authority) // that it can be was found out
+	s.path = r.URL.RequestURI()
+	if s.path[0] != '/' && s.path != "*" { // a URL that is opaque, with its host
+		if s.path = strings.TrimPrefix(s.path, r.URL.Scheme+"://"+s.authority); s.path == "" || s.path[0] != '/' {
+			return errors.New("the URL is of another host than the request")
 		}
 	}
 	for name, values := range r.Header {
-		if err := valid(name, values); err != nil {
+		if err := aboutConnections(name, values); err != nil {
 			return err
 		}
 	}
@@ -114,17 +107,12 @@ func (s *stream) prepareTrailers() error {
 	return nil
 }
 
-func valid(name string, values []string) error {
+// aboutConnections refuses the fields that HTTP/2 has no place for (RFC 9113, 8.2.2).
+func aboutConnections(name string, values []string) error {
 	lower, ok := wire.Lower(name)
-	if !ok {
-		return fmt.Errorf("%q is no header name", name)
-	}
-	for _, v := range values {
-		if !httpguts.ValidHeaderFieldValue(v) {
-			return fmt.Errorf("the value of %s cannot be sent", name)
-		}
-	}
 	switch {
+	case !ok:
+		return fmt.Errorf("%q is no header name", name)
 	case len(values) == 0 || values[0] == "":
 		return nil
 	case lower == "upgrade" && values[0] != "chunked":
@@ -142,31 +130,6 @@ func method(r *http.Request) string {
 		return http.MethodGet
 	}
 	return r.Method
-}
-
-func token(s string) bool {
-	for i := range len(s) {
-		if !httpguts.IsTokenRune(rune(s[i])) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// validPath reports what may be a :path, and passes no byte that HTTP/1.1 could not carry on.
-func validPath(path, method string) bool {
-	if path == "*" {
-		return method == http.MethodOptions
-	}
-	if path == "" || path[0] != '/' {
-		return false
-	}
-	for i := range len(path) {
-		if c := path[i]; c <= ' ' || c == 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 // WriteFields implements wire.Fields.

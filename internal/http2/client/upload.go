@@ -5,8 +5,7 @@ import (
 	"net/http"
 	"sync"
 
-	"golang.org/x/net/http/httpguts"
-
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/wire"
 )
 
@@ -18,7 +17,7 @@ func (t trailerFields) WriteFields(e *wire.Encoder) {
 	for name, values := range t {
 		lower, ok := wire.Lower(name)
 		for _, v := range values {
-			if ok && httpguts.ValidHeaderFieldValue(v) {
+			if ok && handler.ValidFieldValue(v) {
 				e.Field(lower, v)
 			}
 		}

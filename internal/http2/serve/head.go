@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"net/http"
 	"net/textproto"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/wire"
 )
 
@@ -46,7 +48,7 @@ func malformed(why string) error { return wire.StreamError{Code: wire.ProtocolEr
 func (h *head) add(name, value string) error {
 	if name[0] != ':' {
 		h.special = h.special || special(name)
-		h.fields = append(h.fields, pair{name, value})
+		h.fields = append(h.fields, pair{name, handler.TrimBlanks(value)})
 		return nil
 	}
 	if len(h.fields) > 0 {
@@ -130,11 +132,15 @@ func (c *conn) request(id uint32, end, large bool) (*stream, error) {
 	st.send.ID = id
 	st.life.Begin(&c.home)
 	st.res.st = st
-	if err := st.address(h); err != nil {
-		return nil, err
-	}
 	st.req.Method, st.req.Proto, st.req.ProtoMajor = h.method, "HTTP/2.0", 2
 	st.req.Header, st.req.Host, st.req.RemoteAddr = header, h.authority, c.remote
+	if err := st.address(h); err != nil {
+		var wrong *handler.RequestError
+		if !errors.As(err, &wrong) {
+			return nil, err
+		}
+		st.serving = badRequest(wrong) // RFC 9113, 8.2.1 prefers an answer to a reset
+	}
 	st.req.TLS = c.tls // whatever the client calls its scheme
 	st.req.Body = http.NoBody
 	if !end {
@@ -223,6 +229,14 @@ func (st *stream) length(values []string, end bool) error {
 func refuse(why string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusBadRequest, "text/plain; charset=utf-8", why+"\n")
+	})
+}
+
+// badRequest answers with a Status: what is wrong is for whoever wrote the client.
+func badRequest(why *handler.RequestError) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusBadRequest, "application/json", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`+
+			strconv.Quote(why.Why)+`,"reason":"BadRequest","code":400}`)
 	})
 }
 

@@ -1,16 +1,31 @@
 package serve
 
-import "portico.dev/internal/handler"
+import (
+	"net/http"
 
-// address fills in what the request is for.
+	"portico.dev/internal/handler"
+)
+
+// address fills in what the request is for. A *handler.RequestError is for the client to read.
 func (st *stream) address(h *head) error {
 	st.req.URL, st.req.RequestURI = &st.url, h.path
-	if h.method == "CONNECT" {
-		st.url.Host, st.req.RequestURI = h.authority, h.authority
-		return nil
-	}
-	if handler.ParseTarget(h.path, &st.url) != nil {
+	target := h.path
+	switch {
+	case h.method == http.MethodConnect:
+		target, st.req.RequestURI = h.authority, h.authority
+	case target[0] != '/' && target != "*":
 		return malformed("a path that is none")
 	}
-	return nil
+	if err := handler.CheckMethod(h.method); err != nil {
+		return err
+	}
+	if err := handler.CheckAuthority(h.authority); err != nil {
+		return err
+	}
+	for _, host := range st.req.Header["Host"] {
+		if err := handler.CheckAuthority(host); err != nil {
+			return err
+		}
+	}
+	return handler.ParseTarget(h.method, target, &st.url)
 }

@@ -1,8 +1,9 @@
 package wire
 
 import (
-	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/http2/hpack"
+
+	"portico.dev/internal/handler"
 )
 
 // Limits of a header block.
@@ -78,30 +79,14 @@ func (d *Decoder) emit(f hpack.HeaderField) {
 		d.err = ErrBlockTooLarge
 	case !validName(f.Name):
 		d.err = StreamError{Code: ProtocolError, Why: "a header name that is none"}
-	case !validValue(f.Value):
+	case f.Name[0] != ':' && !handler.ValidFieldValue(f.Value): // of pseudo fields each has a table of its own
 		d.err = StreamError{Code: ProtocolError, Why: "a header value that is none"}
 	default:
 		d.err = d.each(f.Name, f.Value)
 	}
 }
 
-// validValue is httpguts.ValidHeaderFieldValue: no control characters but tabs. Credentials are long, and it looks at eight
-// bytes at a time.
-func validValue(v string) bool {
-	const ones, high = 0x0101010101010101, 0x8080808080808080
-	i := 0
-	for ; i+8 <= len(v); i += 8 {
-		x := uint64(v[i]) | uint64(v[i+1])<<8 | uint64(v[i+2])<<16 | uint64(v[i+3])<<24 |
-			uint64(v[i+4])<<32 | uint64(v[i+5])<<40 | uint64(v[i+6])<<48 | uint64(v[i+7])<<56
-		del := x ^ 0x7f*ones
-		if ((x-0x20*ones)&^x|(del-ones)&^del)&high != 0 && !httpguts.ValidHeaderFieldValue(v[i:i+8]) {
-			return false
-		}
-	}
-	return httpguts.ValidHeaderFieldValue(v[i:])
-}
-
-// validName is httpguts.ValidHeaderFieldName in lower case, and pseudo fields.
+// validName reports whether a name is a token in lower case, or that of a pseudo field.
 func validName(name string) bool {
 	if len(name) > 1 && name[0] == ':' {
 		name = name[1:]
@@ -111,7 +96,7 @@ func validName(name string) bool {
 		if c >= 'a' && c <= 'z' || c == '-' {
 			continue
 		}
-		if c >= 'A' && c <= 'Z' || !httpguts.IsTokenRune(rune(c)) {
+		if c >= 'A' && c <= 'Z' || !handler.FieldName.Allows(c) {
 			return false
 		}
 	}

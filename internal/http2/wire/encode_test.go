@@ -142,14 +142,3 @@ func FuzzNames(f *testing.F) {
 		}
 	})
 }
-
-func FuzzValues(f *testing.F) {
-	for i := range 256 {
-		f.Add(string([]byte{'1', '2', '3', byte(i), '5', '6', '7', '8', byte(i)}))
-	}
-	f.Fuzz(func(t *testing.T, value string) {
-		if got, want := validValue(value), httpguts.ValidHeaderFieldValue(value); got != want {
-			t.Errorf("%q: %v, want %v", value, got, want)
-		}
-	})
-}
