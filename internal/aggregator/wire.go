@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -217,7 +218,11 @@ func (h *house) wireRoutes() (err error) {
 func (h *house) wireFront() error {
 	c := h.cfg
 	h.wireProfiling()
-	h.proxy = proxy.New(proxy.Config{Logger: h.log.Named("proxy"), Requests: h.metrics.Requests})
+	h.proxy = proxy.New(proxy.Config{
+		Logger: h.log.Named("proxy"), Requests: h.metrics.Requests,
+		IdentityHeaders:        slices.Concat(c.RequestHeaderUsernameHeaders, c.RequestHeaderUIDHeaders, c.RequestHeaderGroupHeaders),
+		IdentityHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
+	})
 	h.payer = h.newPayer()
 	h.drainer = server.NewDrainer()
 	h.health = server.NewHealth(h.log.Named("health"), h.checks()...)

@@ -51,7 +51,7 @@ func (x *exchange) relayShaped(resp *http.Response, s *shape, l *leash) error {
 // headShaped is the header of a converted response. What described the bytes of the backend's goes.
 func (x *exchange) headShaped(resp *http.Response) {
 	h := x.w.Header()
-	copyHeader(h, resp.Header)
+	x.copyHeaderTo(h, resp.Header)
 	for _, name := range []string{"Content-Length", "Etag", "Last-Modified", "Accept-Ranges", "Digest"} {
 		delete(h, name)
 	}

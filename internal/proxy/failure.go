@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/transport"
@@ -41,23 +42,30 @@ func (e *refusal) Error() string { return e.text }
 func (x *exchange) fail(err error) {
 	status := x.statusOf(err)
 	x.target.Witness.Failed(status.ErrStatus.Message)
+	mistake := clients(status.ErrStatus.Code)
 	fields := append(x.fields(), zap.Int32("code", status.ErrStatus.Code), zap.String("told", status.ErrStatus.Message), zap.Error(err))
 	var failed *transport.Error
 	if errors.As(err, &failed) {
+		mistake = mistake || failed.Class == transport.ClassRequest
 		fields = append(fields, zap.String("endpoint", failed.Endpoint), zap.Bool("sent", failed.Sent), zap.Int("attempts", failed.Attempts))
 	}
-	if clients(status.ErrStatus.Code) {
-		x.proxy.log.Debug("request not served, which is nobody's fault", fields...)
+	if mistake {
+		x.proxy.log.Debug("request not served, which is no failure of the backend", fields...)
 	} else {
 		x.proxy.log.Warn("request not served", fields...)
+		x.count(status.ErrStatus.Code)
 	}
-	x.count(status.ErrStatus.Code)
 	respond.Error(x.w, x.r, status)
 }
 
 // clients reports the codes of requests that are their clients' fault, or nobody's.
 func clients(code int32) bool {
-	return code == statusClientGone || code == http.StatusUnprocessableEntity || code == http.StatusBadRequest
+	switch code {
+	case statusClientGone, http.StatusBadRequest, http.StatusForbidden, http.StatusRequestTimeout, http.StatusUnprocessableEntity,
+		http.StatusRequestHeaderFieldsTooLarge:
+		return true
+	}
+	return false
 }
 
 func (x *exchange) fields() []zap.Field {
@@ -78,11 +86,16 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 		lied     *lie
 		refused  *refusal
 		identity *identityError
+		unfit    *handler.RequestError
 		decided  *apierrors.StatusError
 	)
 	switch {
 	case errors.Is(err, errClientGone):
 		return x.status(statusClientGone, "ClientClosedRequest", "ClientGone", "the client left before there was an answer", 0)
+	case errors.Is(err, errTooLate) && errors.Is(err, transport.ErrRequestBody):
+		return x.status(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "RequestBody", "the body of the request did not come in time", 0)
+	case errors.As(err, &unfit):
+		return apierrors.NewBadRequest(unfit.Why)
 	case errors.Is(err, errTooLate), errors.Is(err, transport.ErrHeaderTimeout):
 		return x.status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Timeout", "it did not answer in time", 0)
 	case errors.As(err, &limit) && limit.Share:
@@ -106,6 +119,8 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 		return x.status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "Draining", "the front door is shutting down", 1)
 	case errors.Is(err, transport.ErrRequestBody):
 		return apierrors.NewBadRequest("the body of the request broke off, or is not one")
+	case errors.As(err, &failed) && failed.Class == transport.ClassRequest:
+		return apierrors.NewBadRequest("the request cannot be carried to the extension server: its protocol has no way to say it")
 	case errors.As(err, &failed):
 		return x.unreached(failed)
 	}

@@ -12,48 +12,13 @@ import (
 // maxContextBytes bounds each header that carries a tracing context: backends parse them on every request.
 const maxContextBytes = 8 << 10
 
-// Headers that belong to one connection (RFC 9110, 7.6.1), in either direction.
-var hopByHop = map[string]bool{
-	"Connection": true, "Keep-Alive": true, "Te": true, "Trailer": true, "Transfer-Encoding": true, "Upgrade": true,
-	"Http2-Settings": true,
-}
-
-// Headers of the client that are ours to say, or nobody's but the front door's to know. Prefixes are in withheld.
-var private = map[string]bool{
-	"Authorization": true, "Cookie": true, "Forwarded": true, "X-Real-Ip": true, "X-Original-Url": true,
-	"X-Rewrite-Url": true, "Audit-Id": true, "Baggage": true, "Host": true, "Content-Length": true,
-	// The front door itself answers 100 Continue when the body is read. To a backend it would be a promise to read an
-	// interim response (CVE-2024-24791).
-	"Expect": true,
-}
-
-// usual are headers that nearly every client sends and that may pass: they need no closer look.
-var usual = map[string]bool{
-	"Accept": true, "Accept-Encoding": true, "Content-Type": true, "User-Agent": true, "Kubectl-Command": true, "Kubectl-Session": true,
-}
-
-// withheld reports whether a client's header must not reach a backend. The name is compared as the most careless of
-// backends would: in any case, and with underscores for dashes.
-func withheld(name string) bool {
-	if usual[name] {
-		return false
-	}
-	if strings.IndexByte(name, '_') >= 0 {
-		name = strings.ReplaceAll(name, "_", "-")
-	}
-	name = http.CanonicalHeaderKey(strings.TrimSpace(name))
-	return private[name] || hopByHop[name] ||
-		strings.HasPrefix(name, "X-Remote-") || strings.HasPrefix(name, "X-Forwarded-") ||
-		strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "Proxy-")
-}
-
 // requestHeader is the header for the backend, without the identity, which is written last.
 func (x *exchange) requestHeader() http.Header {
 	out := x.ownHeader()
 	nominated := out["Connection"]
 	takesTrailers := lists(out["Te"], "trailers")
 	for name := range out {
-		if withheld(name) || len(nominated) > 0 && lists(nominated, name) {
+		if x.proxy.withheldFromBackend(name) || len(nominated) > 0 && lists(nominated, name) {
 			delete(out, name)
 		}
 	}

@@ -155,8 +155,11 @@ func (l *leash) Err() error {
 	if l.err == nil && !l.watching && l.client.Err() != nil {
 		l.clientEndedLocked()
 	}
-	if l.err == nil {
+	switch l.err {
+	case nil:
 		return nil
+	case errTooLate:
+		return context.DeadlineExceeded
 	}
 	return context.Canceled
 }

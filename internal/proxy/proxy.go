@@ -40,6 +40,12 @@ type Config struct {
 	Logger *zap.Logger
 	// Requests counts requests that we ended on our own account. Nil: nobody does.
 	Requests *metrics.Requests
+	// IdentityHeaders are headers, beside X-Remote-* and Impersonate-*, that no client may send to a backend and no backend
+	// to a client: those by which a front proxy before us says who a request is from. They count in every spelling that
+	// somebody might fold onto them.
+	IdentityHeaders []string
+	// IdentityHeaderPrefixes are what such headers may begin with.
+	IdentityHeaderPrefixes []string
 	// HeaderTimeout bounds the wait for response headers of requests that have no deadline. Default 60 s.
 	HeaderTimeout time.Duration
 	// BodyIdle bounds the silence within a response of known length, and how long a client may leave any part of a

@@ -9,14 +9,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-)
 
-// Headers of a response that are not the backend's to set for our origin. CORS is decided by the front door alone, as
-// upstream; cookies are never forwarded, so one that a backend sets could only be for other purposes.
-var withheldResponse = map[string]bool{
-	"Access-Control-Allow-Credentials": true, "Access-Control-Allow-Headers": true, "Access-Control-Allow-Methods": true,
-	"Access-Control-Allow-Origin": true, "Set-Cookie": true, "Refresh": true,
-}
+	"portico.dev/internal/transport"
+)
 
 // Headers of which ours and the backend's are both true. Which origins may read what these expose is the front door's to say.
 var added = map[string]bool{"Vary": true, "Warning": true, "Access-Control-Expose-Headers": true}
@@ -41,14 +36,15 @@ func conditional(h http.Header) bool {
 	return h["If-None-Match"] != nil || h["If-Modified-Since"] != nil
 }
 
-// copyHeader gives w the response's headers. The backend wins where both set one (caching, ETag); the front door keeps
+// copyHeader gives the client the response's headers. The backend wins where both set one (caching, ETag); the front door keeps
 // its audit id and what flow control said.
-func copyHeader(w, resp http.Header) {
+func (x *exchange) copyHeader(resp http.Header) { x.copyHeaderTo(x.w.Header(), resp) }
+
+func (x *exchange) copyHeaderTo(w, resp http.Header) {
 	nominated := resp["Connection"]
 	for name, values := range resp {
 		switch {
-		case hopByHop[name], withheldResponse[name], strings.HasPrefix(name, "Proxy-"),
-			len(nominated) > 0 && lists(nominated, name):
+		case x.proxy.withheldFromClient(name), len(nominated) > 0 && lists(nominated, name):
 		case name == "Location" && !local(values):
 		case name == "Audit-Id", strings.HasPrefix(name, "X-Kubernetes-Pf-"):
 			if w[name] == nil {
@@ -74,7 +70,7 @@ func local(values []string) bool {
 
 // relay writes the response. From here on failure means breaking off.
 func (x *exchange) relay(resp *http.Response, l *leash) {
-	copyHeader(x.w.Header(), resp.Header)
+	x.copyHeader(resp.Header)
 	announced := x.announceTrailers(resp.Trailer)
 	streaming := resp.ContentLength < 0 || x.longRunning
 	idle := x.proxy.config.BodyIdle
@@ -202,6 +198,12 @@ func (x *exchange) breakOff(err error, l *leash) {
 		}
 		panic(http.ErrAbortHandler)
 	}
+	var failed *transport.Error
+	if errors.As(err, &failed) && failed.Class == transport.ClassRequest {
+		x.target.Witness.Failed("the body of the request broke off, or is not one; the response broke off with it")
+		x.proxy.log.Debug("response broke off because the request's body did", append(x.fields(), zap.Error(err))...)
+		panic(http.ErrAbortHandler)
+	}
 	x.target.Backend.Broken()
 	x.target.Witness.Failed("the response of the extension server of APIService " + x.target.APIService + " broke off before it was complete")
 	x.proxy.log.Warn("response of a backend broke off", append(x.fields(), zap.Error(l.because(err)))...)
@@ -225,7 +227,7 @@ func flusher(w http.ResponseWriter) func() {
 func (x *exchange) announceTrailers(promised http.Header) int {
 	n := 0
 	for name := range promised {
-		if trailable(name) {
+		if x.proxy.trailable(name) {
 			x.w.Header().Add("Trailer", name)
 			n++
 		}
@@ -244,12 +246,8 @@ func (x *exchange) writeTrailers(got http.Header, announced int) {
 		flusher(x.w)() // forces a body without length, which trailers need
 	}
 	for name, values := range got {
-		if trailable(name) {
+		if x.proxy.trailable(name) {
 			x.w.Header()[prefix+name] = values
 		}
 	}
-}
-
-func trailable(name string) bool {
-	return !hopByHop[name] && !withheldResponse[name] && name != "Content-Length" && name != "Location"
 }

@@ -393,6 +393,72 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
+// What holds for our whole origin is not a backend's to say, and what is named like an identity is nobody's to say to a client:
+// not in a header, not in a trailer, not before the answer.
+func TestA32WhatIsNotABackendsToSay(t *testing.T) {
+	withheld := []string{"X-Remote-User", "x_remote.group", "X-Remote-Extra-Scopes", "Impersonate-User", "IMPERSONATE.GROUP", "Front-Proxy-User", "front.proxy_extra!a",
+		"Alt-Svc", "alt_svc", "Strict-Transport-Security", "Clear-Site-Data", "Public-Key-Pins", "Expect-Ct", "Nel", "Report-To", "Reporting-Endpoints",
+		"Service-Worker-Allowed", "Set-Cookie", "Access-Control-Allow-Origin", "Proxy-Authenticate"}
+	for _, announced := range []bool{true, false} {
+		for _, proto := range []string{"h2", "http/1.1"} {
+			t.Run(fmt.Sprintf("%s, trailers announced %t", proto, announced), func(t *testing.T) {
+				w := newWorld(t, Config{IdentityHeaders: []string{"Front-Proxy-User"}, IdentityHeaderPrefixes: []string{"Front-Proxy-Extra-"}}, transport.Options{})
+				w.backend(w.serveProtos(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+					h := rw.Header()
+					for _, name := range withheld {
+						h[name] = []string{"interim"}
+					}
+					rw.WriteHeader(http.StatusEarlyHints)
+					for _, name := range withheld {
+						h[name] = []string{"header"}
+						if announced {
+							h.Add("Trailer", name)
+						}
+					}
+					h["X-Mine"] = []string{"header"}
+					if announced {
+						h.Add("Trailer", "X-Checksum")
+					}
+					_, _ = io.WriteString(rw, "body")
+					rw.(http.Flusher).Flush()
+					prefix := ""
+					if !announced {
+						prefix = http.TrailerPrefix
+					}
+					for _, name := range append([]string{"X-Checksum"}, withheld...) {
+						h[prefix+name] = []string{"trailer"}
+					}
+				}), proto))
+				w.prepare = func(rw http.ResponseWriter, _ *http.Request) { rw.Header().Set("Strict-Transport-Security", "ours") }
+				for _, c := range []*http.Client{w.client(), w.client("http/1.1")} {
+					var interim []string
+					trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+						interim = append(interim, fmt.Sprint(code, h))
+						return nil
+					}}
+					r := w.request(http.MethodGet, resource, nil)
+					a := w.do(c, r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+					if a.body != "body" || a.Header.Get("X-Mine") != "header" || a.Trailer.Get("X-Checksum") != "trailer" {
+						t.Errorf("%q, %v, %v", a.body, a.Header, a.Trailer)
+					}
+					if got := a.Header["Strict-Transport-Security"]; !slices.Equal(got, []string{"ours"}) {
+						t.Errorf("Strict-Transport-Security: %q", got)
+					}
+					delete(a.Header, "Strict-Transport-Security")
+					for _, name := range withheld {
+						if name = http.CanonicalHeaderKey(name); a.Header[name] != nil || a.Trailer[name] != nil {
+							t.Errorf("%s came: %q, trailer %q", name, a.Header[name], a.Trailer[name])
+						}
+					}
+					if len(interim) > 0 {
+						t.Errorf("interim: %q", interim)
+					}
+				}
+			})
+		}
+	}
+}
+
 func TestInterimResponsesStayBehind(t *testing.T) {
 	w := newWorld(t, Config{}, transport.Options{})
 	w.backend(w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {

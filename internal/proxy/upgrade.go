@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"portico.dev/internal/handler"
 )
 
 const (
@@ -67,6 +69,9 @@ func (x *exchange) upgrade(header http.Header, protocol string) error {
 	}
 	out, l := x.outbound(header, x.proxy.config.UpgradeTimeout), &x.leash
 	defer l.letGo()
+	if err := handler.CheckRequest(out); err != nil {
+		return err
+	}
 	conn, err := x.target.Backend.DialUpgrade(l)
 	if err != nil {
 		return l.because(err)
@@ -133,7 +138,7 @@ func (x *exchange) refused(resp *http.Response, conn net.Conn, l *leash) error {
 	if err := conn.SetReadDeadline(time.Now().Add(refusalTimeout)); err != nil {
 		return fmt.Errorf("bound the refusal: %w", err)
 	}
-	copyHeader(x.w.Header(), resp.Header)
+	x.copyHeader(resp.Header)
 	x.w.WriteHeader(resp.StatusCode)
 	l.answered(0)
 	body := io.LimitReader(resp.Body, maxRefusalBody+1)
@@ -168,7 +173,7 @@ func (x *exchange) join(backend *bufferedConn, header http.Header, protocol stri
 // switched writes the 101 to the client: the backend's headers, with Connection and Upgrade rebuilt.
 func (x *exchange) switched(conn net.Conn, header http.Header, protocol string) error {
 	h := x.w.Header().Clone()
-	copyHeader(h, header)
+	x.copyHeaderTo(h, header)
 	for _, name := range []string{"Content-Length", "Content-Type", "Date", "Trailer"} {
 		h.Del(name)
 	}

@@ -38,7 +38,7 @@ func (e *echo) handle(c *tls.Conn) {
 	e.seen = r
 	e.mu.Unlock()
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: %s\r\nConnection: Upgrade\r\nX-Stream-Protocol-Version: v5\r\n"+
-		"Sec-Websocket-Accept: abc\r\nKeep-Alive: 5\r\nAccess-Control-Allow-Origin: *\r\n\r\nhello", r.Header.Get("Upgrade"))
+		"Sec-Websocket-Accept: abc\r\nKeep-Alive: 5\r\nAlt-Svc: h3=\":1\"\r\nStrict-Transport-Security: max-age=0\r\nClear-Site-Data: \"*\"\r\nX-Remote.User: root\r\nAccess-Control-Allow-Origin: *\r\n\r\nhello", r.Header.Get("Upgrade"))
 	_, _ = io.Copy(c, reader)
 	e.over <- struct{}{}
 }
@@ -62,7 +62,7 @@ func expect(t *testing.T, r io.Reader, want string) {
 func TestUpgrade(t *testing.T) {
 	for _, protocol := range []string{"websocket", "SPDY/3.1"} {
 		t.Run(protocol, func(t *testing.T) {
-			w := newWorld(t, Config{}, transport.Options{})
+			w := newWorld(t, Config{IdentityHeaders: []string{"Front-Proxy-User"}}, transport.Options{})
 			w.deadline = 1500 * time.Millisecond
 			begun := time.Now()
 			e := newEcho()
@@ -71,7 +71,8 @@ func TestUpgrade(t *testing.T) {
 			// Bytes of the new protocol may come with the request.
 			if _, err := io.WriteString(c, strings.Join([]string{"GET " + console + "?tty=1;x HTTP/1.1", "Host: front.example",
 				"Connection: keep-alive, Upgrade, X-Remote-User, x-remote-group", "Upgrade: " + strings.ToUpper(protocol),
-				"Origin: https://front.example", "Sec-WebSocket-Key: k", "Sec-WebSocket-Version: 13", "X_Remote_Group: system:masters",
+				"Origin: https://front.example", "Sec-WebSocket-Key: k", "Sec-WebSocket-Version: 13", "X_Remote_Group: system:masters", "X.Remote.Group: system:masters", "Impersonate.User: root",
+				"front_proxy.user: root",
 				"X-Remote-User: root", "Authorization: Bearer canary", "Cookie: canary",
 				"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.Y2FuYXJ5, v4.channel.k8s.io", "", "early "}, "\r\n")); err != nil {
 				t.Fatal(err)
@@ -86,6 +87,11 @@ func TestUpgrade(t *testing.T) {
 				resp.Header.Get("Keep-Alive") != "" || resp.Header.Get("Access-Control-Allow-Origin") != "" {
 				t.Errorf("%s %v", resp.Status, resp.Header)
 			}
+			for _, name := range []string{"Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data", "X-Remote.user"} {
+				if resp.Header[name] != nil {
+					t.Errorf("%s came: %q", name, resp.Header[name])
+				}
+			}
 			expect(t, r, "hello"+"early ")
 			if _, err := io.WriteString(c, "\x00\xff\r\n\r\nGET / HTTP/1.1"); err != nil {
 				t.Fatal(err)
@@ -96,7 +102,7 @@ func TestUpgrade(t *testing.T) {
 			for name, values := range map[string][]string{
 				"Connection": {"Upgrade"}, "Upgrade": {protocol}, "X-Remote-User": {"alice"}, "X-Remote-Group": alice.Groups,
 				"Origin": {"https://front.example"}, "Sec-Websocket-Key": {"k"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"},
-				"Authorization": nil, "Cookie": nil, "X_remote_group": nil, "Audit-Id": {"audit-1"}, "Via": {"1.1 portico"},
+				"Authorization": nil, "Cookie": nil, "X_remote_group": nil, "X.remote.group": nil, "Impersonate.user": nil, "Front_proxy.user": nil, "Audit-Id": {"audit-1"}, "Via": {"1.1 portico"},
 			} {
 				if !slices.Equal(h[name], values) {
 					t.Errorf("%s arrived as %q", name, h[name])

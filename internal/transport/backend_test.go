@@ -370,3 +370,12 @@ func text(s string) http.Handler {
 		_, _ = io.WriteString(w, s)
 	})
 }
+
+// serveProto serves over one protocol: h2 or http/1.1.
+func (w *world) serveProto(h http.Handler, proto string) *server {
+	w.t.Helper()
+	if proto == "h2" {
+		return w.serve(h)
+	}
+	return w.serve(h, proto)
+}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/client"
 )
 
@@ -36,8 +37,28 @@ var errSlow = errors.New("no connection yet, trying another endpoint")
 // ErrClosed means that the backend is no longer registered with this identity.
 var ErrClosed = errors.New("backend is closed")
 
+// Class is whose failure an error is.
+type Class int
+
+const (
+	// ClassBackend is a failure of the backend, or of the way to it. Nothing else counts against an endpoint: not for its
+	// ejection, not in metrics of failures, not for the verdict.
+	ClassBackend Class = iota
+	// ClassRequest is a mistake of whoever sent the request: it is none that the backend's protocol can carry, or its body
+	// broke off, did not come, or was not as long as it said.
+	ClassRequest
+	// ClassCanceled is a request that its caller ended, by leaving or by a deadline.
+	ClassCanceled
+)
+
+func (c Class) String() string {
+	return [...]string{"backend", "request", "canceled"}[c]
+}
+
 // Error is why a request got no response. Its text names endpoints and is for logs only.
 type Error struct {
+	// Class is whose failure it is.
+	Class Class
 	// Op is the step that failed: OpPick, OpDial, OpTLS or OpRoundTrip.
 	Op string
 	// Endpoint is the address tried last, empty for OpPick.
@@ -108,7 +129,7 @@ type fate struct {
 	late       bool // no response headers in time
 	connection bool // the endpoint's connection failed, which counts against its health
 	refused    bool // the backend itself asked to try again: budgeted
-	ours       bool // the request itself, or its body, is at fault
+	class      Class
 }
 
 // Texts of errors of HTTP/1.1 that net/http does not export. TestHeaderTimeout and TestA28Lies fail when a new version
@@ -136,13 +157,19 @@ func broken(text string) bool {
 func judge(ctx context.Context, err error) fate {
 	var connect *connectError
 	if errors.As(err, &connect) {
-		return fate{op: connect.op, unconsumed: true} // the dial itself told the endpoint's health
+		return fate{op: connect.op, unconsumed: true, class: classOf(ctx)} // the dial itself told the endpoint's health
 	}
 	if errors.Is(err, ErrSaturated) {
-		return fate{op: OpPick, unconsumed: true}
+		return fate{op: OpPick, unconsumed: true, class: classOf(ctx)}
 	}
 	f := fate{op: OpRoundTrip}
 	if ctx.Err() != nil {
+		f.class = ClassCanceled
+		return f
+	}
+	var unfit *handler.RequestError
+	if errors.As(err, &unfit) {
+		f.class, f.unconsumed = ClassRequest, true
 		return f
 	}
 	var known *client.Error
@@ -164,6 +191,14 @@ func judge(ctx context.Context, err error) fate {
 	return f
 }
 
+// classOf is the class of a failure that may be nothing but the end of ctx.
+func classOf(ctx context.Context) Class {
+	if ctx.Err() != nil {
+		return ClassCanceled
+	}
+	return ClassBackend
+}
+
 // of is f with what an error of HTTP/2 says.
 func (f fate) of(known client.Fate) fate {
 	switch known {
@@ -180,9 +215,11 @@ func (f fate) of(known client.Fate) fate {
 	case client.Refused:
 		f.unconsumed, f.refused = true, true
 	case client.Unsendable:
-		f.unconsumed, f.ours = true, true
-	case client.Left, client.Unread:
-		f.ours = true
+		f.unconsumed, f.class = true, ClassRequest
+	case client.Unread:
+		f.class = ClassRequest
+	case client.Left:
+		f.class = ClassCanceled
 	}
 	return f
 }

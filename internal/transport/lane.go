@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/client"
 )
 
@@ -117,6 +118,11 @@ func (l *lane) roundTrip(r *http.Request, patience time.Duration) (*http.Respons
 		return nil, nil, err
 	}
 	if p.http1 != nil {
+		// HTTP/2 has looked at it (client.Unsendable). The library writes a blank in a path as it is, and says of a bad
+		// method what could as well be said of a connection.
+		if err := handler.CheckRequest(r); err != nil {
+			return nil, nil, err
+		}
 		resp, err := p.http1.RoundTrip(r)
 		return resp, nil, err
 	}

@@ -23,6 +23,9 @@ func (a *allowance) take(n int64) bool {
 
 func (a *allowance) give(n int64) { a.used.Add(-n) }
 
+// errWrongLength is a body that is not as long as its request says.
+var errWrongLength = errors.New("it is not as long as its Content-Length")
+
 var errCut = errors.New("another attempt took the request body over")
 
 // replay is a request body that can be sent more than once. It keeps what was read of it, as long as that is little,
@@ -32,12 +35,16 @@ var errCut = errors.New("another attempt took the request body over")
 // fails, and the bytes of a read under way are kept for the attempt that follows.
 type replay struct {
 	source io.ReadCloser
+	length int64 // that the request says; 0 or less: it says none
 	max    int64
 	pool   *allowance
+
+	waits atomic.Bool // a read of source is under way
 
 	reading sync.Mutex // held around a read of source; never taken while mu is held
 
 	mu      sync.Mutex // guards what follows
+	got     int64      // bytes, of source
 	kept    []byte
 	charged int64
 	lost    bool // bytes were read that are not kept
@@ -46,8 +53,8 @@ type replay struct {
 	current *replayReader
 }
 
-func newReplay(body io.ReadCloser, limit int64, pool *allowance) *replay {
-	return &replay{source: body, max: limit, pool: pool}
+func newReplay(body io.ReadCloser, length, limit int64, pool *allowance) *replay {
+	return &replay{source: body, length: length, max: limit, pool: pool}
 }
 
 // next is the body for another attempt, or errBodyGone.
@@ -93,6 +100,18 @@ func (p *replay) broke() error {
 		return nil
 	}
 	return p.ended
+}
+
+// awaited reports whether the source is what is waited for.
+func (p *replay) awaited() bool { return p != nil && p.waits.Load() }
+
+// checkLocked counts what was read of the source, and is err unless that is not as long as it should be.
+func (p *replay) checkLocked(n int, err error) error {
+	p.got += int64(n)
+	if p.length > 0 && (p.got > p.length || err == io.EOF && p.got < p.length) {
+		return errWrongLength
+	}
+	return err
 }
 
 // freeLocked gives up the kept bytes as soon as nobody needs them.
@@ -141,6 +160,8 @@ func (r *replayReader) Read(b []byte) (int, error) {
 	if n, err, ok := r.fromKept(b); ok {
 		return n, err
 	}
+	r.p.waits.Store(true)
+	defer r.p.waits.Store(false) // after took, so that whoever finds that nobody waits finds what came of it
 	n, err := r.p.source.Read(b)
 	return r.took(b[:n], err)
 }
@@ -171,7 +192,7 @@ func (r *replayReader) took(b []byte, err error) (int, error) {
 	p := r.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil {
+	if err = p.checkLocked(len(b), err); err != nil {
 		p.ended = err
 	}
 	p.keepLocked(b)

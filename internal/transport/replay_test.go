@@ -26,7 +26,7 @@ func TestReplay(t *testing.T) {
 		content := rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "content")
 		source := &tap{Reader: iotest.OneByteReader(bytes.NewReader(content))}
 		pool := &allowance{limit: 1 << 20}
-		p := newReplay(source, 1<<20, pool)
+		p := newReplay(source, -1, 1<<20, pool)
 		for range rapid.IntRange(0, 4).Draw(t, "failed attempts") {
 			body, err := p.next()
 			if err != nil {
@@ -79,7 +79,7 @@ func TestReplayBounds(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			pool := &allowance{limit: test.pool}
 			source := &tap{Reader: strings.NewReader(big)}
-			p := newReplay(source, test.limit, pool)
+			p := newReplay(source, -1, test.limit, pool)
 			first, err := p.next()
 			if err != nil {
 				t.Fatal(err)
@@ -116,7 +116,7 @@ func TestReplayBounds(t *testing.T) {
 // A read that is under way for an attempt that was given up belongs to the next one.
 func TestReplayReadUnderWay(t *testing.T) {
 	reader, writer := io.Pipe()
-	p := newReplay(reader, 1<<20, &allowance{limit: 1 << 20})
+	p := newReplay(reader, -1, 1<<20, &allowance{limit: 1 << 20})
 	first, err := p.next()
 	if err != nil {
 		t.Fatal(err)

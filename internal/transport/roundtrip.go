@@ -53,7 +53,7 @@ func (b *Backend) roundTrip(r *http.Request, lane func(*endpoint) *lane) (*http.
 	if r.Body == nil || r.Body == http.NoBody {
 		return j.travel()
 	}
-	j.body = newReplay(r.Body, b.set.options.MaxReplayBytes, &b.set.replays)
+	j.body = newReplay(r.Body, r.ContentLength, b.set.options.MaxReplayBytes, &b.set.replays)
 	resp, err := j.travel()
 	if err != nil {
 		j.body.abort()
@@ -68,7 +68,7 @@ func (j *journey) withWhole() (*http.Response, error) {
 	defer func() { _ = j.request.Body.Close() }() // it was read to its end, or nobody wants it
 	var err error
 	if j.whole, err = readWhole(j.request); err != nil {
-		return nil, &Error{Op: OpRoundTrip, Err: fmt.Errorf("%w: %w", ErrRequestBody, err)}
+		return nil, &Error{Class: ClassRequest, Op: OpRoundTrip, Err: fmt.Errorf("%w: %w", ErrRequestBody, err)}
 	}
 	return j.travel()
 }
@@ -83,7 +83,7 @@ func (j *journey) travel() (*http.Response, error) {
 		attempt, err := j.prepare(e)
 		if err != nil {
 			e.health.abandoned()
-			return nil, j.fail(fate{op: OpRoundTrip}, e, err)
+			return nil, j.fail(judge(ctx, err), e, err)
 		}
 		j.attempts++
 		attempt = j.announce(e, attempt)
@@ -106,7 +106,12 @@ func (j *journey) travel() (*http.Response, error) {
 		j.observer.Outcome(0, err)
 		f := judge(ctx, err)
 		if why := j.body.broke(); why != nil { // whatever the connection made of it
-			f, err = fate{op: OpRoundTrip, ours: true}, fmt.Errorf("%w: %w", ErrRequestBody, why)
+			f, err = fate{op: OpRoundTrip, class: ClassRequest}, fmt.Errorf("%w: %w", ErrRequestBody, why)
+		} else if f.class == ClassCanceled && j.body.awaited() {
+			f.class, err = ClassRequest, fmt.Errorf("%w did not come in time: %w", ErrRequestBody, err)
+		}
+		if f.class == ClassRequest && j.lane(e) == e.requests {
+			j.b.silence.withdrawn(start)
 		}
 		j.sent = j.sent || !f.unconsumed
 		j.learn(ctx, e, f, err)
@@ -126,7 +131,7 @@ func (j *journey) travel() (*http.Response, error) {
 }
 
 func (j *journey) fail(f fate, e *endpoint, err error) *Error {
-	return &Error{Op: f.op, Endpoint: e.address, Sent: j.sent, Protocol: f.protocol, Attempts: j.attempts, Err: err}
+	return &Error{Class: f.class, Op: f.op, Endpoint: e.address, Sent: j.sent, Protocol: f.protocol, Attempts: j.attempts, Err: err}
 }
 
 // prepare makes the request of one attempt: the caller's own when nothing has to be changed, since attempts only read.
@@ -175,7 +180,9 @@ func (j *journey) attempt(e *endpoint, r *http.Request) (*http.Response, error) 
 		}
 		return nil, err
 	}
-	t := &tracked{ReadCloser: resp.Body, endpoint: e, lane: lane, conn: c, upload: uploadOf(r), counted: counted, ctx: r.Context()}
+	t := &tracked{
+		ReadCloser: resp.Body, endpoint: e, lane: lane, conn: c, upload: uploadOf(r), counted: counted, ctx: r.Context(), sent: j.body,
+	}
 	if resp.Body == http.NoBody {
 		t.finish()
 		return resp, nil
@@ -189,7 +196,7 @@ func (j *journey) learn(ctx context.Context, e *endpoint, f fate, err error) {
 	switch {
 	case ctx.Err() != nil:
 		e.health.abandoned()
-	case f.op != OpRoundTrip || f.ours: // the dial told
+	case f.op != OpRoundTrip || f.class != ClassBackend: // the dial told
 		e.health.abandoned()
 	case f.connection:
 		e.failed(err, true)
@@ -198,17 +205,17 @@ func (j *journey) learn(ctx context.Context, e *endpoint, f fate, err error) {
 	default:
 		e.failed(err, false)
 	}
-	if ctx.Err() == nil && !f.late && !f.ours && !unheard(err) {
+	if ctx.Err() == nil && !f.late && f.class == ClassBackend && !unheard(err) {
 		j.b.silence.heard() // that it failed is an answer of a kind
 	}
-	if !f.ours {
+	if f.class == ClassBackend || f.class == ClassCanceled && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		j.b.metrics.Failed(f.op)
 	}
 }
 
 // again decides whether to try once more, and how.
 func (j *journey) again(e *endpoint, f fate) bool {
-	if j.attempts >= maxUnconsumed || f.ours {
+	if j.attempts >= maxUnconsumed || f.class != ClassBackend {
 		return false
 	}
 	alone := len(*j.b.members.Load()) == 1
@@ -291,6 +298,7 @@ type tracked struct {
 	upload   upload
 	counted  bool
 	ctx      context.Context // the request's
+	sent     *replay         // the request's body, which may still be on its way; nil: there is none
 }
 
 func (t *tracked) Read(p []byte) (int, error) {
@@ -299,7 +307,7 @@ func (t *tracked) Read(p []byte) (int, error) {
 		t.endpoint.backend.silence.heard()
 	}
 	if err != nil {
-		t.doubt(err)
+		err = t.doubt(err)
 		t.finish()
 	}
 	return n, err
@@ -311,14 +319,24 @@ func (t *tracked) Ready() bool {
 	return ok && known.Ready()
 }
 
-// doubt tells the endpoint's health when a connection broke under a body, unless its caller ended the request.
-func (t *tracked) doubt(err error) {
-	if err == io.EOF || t.done.Load() || t.ctx.Err() != nil {
-		return
+// doubt tells the endpoint's health when a connection broke under a body, unless that is no failure of the backend's: its
+// caller ended the request, or the request's own body failed, which ends an HTTP/1.1 connection and a stream of HTTP/2. Then it
+// returns an Error that says so.
+func (t *tracked) doubt(err error) error {
+	if err == io.EOF || t.done.Load() {
+		return err
 	}
-	if f := judge(t.ctx, err); f.lost && f.connection {
+	f := judge(t.ctx, err)
+	if why := t.sent.broke(); why != nil && f.class != ClassCanceled {
+		f.class, err = ClassRequest, fmt.Errorf("%w: %w", ErrRequestBody, why)
+	}
+	switch {
+	case f.class == ClassRequest:
+		return &Error{Class: f.class, Op: OpRoundTrip, Endpoint: t.endpoint.address, Sent: true, Err: err}
+	case f.class == ClassBackend && f.lost && f.connection:
 		t.endpoint.failed(err, true)
 	}
+	return err
 }
 
 func (t *tracked) Close() error {

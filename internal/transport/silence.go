@@ -58,6 +58,12 @@ func (s *silence) asked(now time.Time) {
 	}
 }
 
+// withdrawn is told that a request which was asked at that time could not be sent, or did not come to its end, by its own
+// fault: whatever is not heard of the backend, it is not the answer to that one.
+func (s *silence) withdrawn(asked time.Time) {
+	s.since.CompareAndSwap(asked.UnixNano(), 0)
+}
+
 // heard is told of any sign of the server's life that is more than an answered ping.
 func (s *silence) heard() {
 	if s.since.Load() != 0 {

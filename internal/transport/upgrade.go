@@ -36,7 +36,7 @@ func (b *Backend) DialUpgrade(ctx context.Context) (net.Conn, error) {
 		observer.Outcome(0, err)
 		if ctx.Err() != nil {
 			e.health.abandoned()
-			return nil, &Error{Op: OpDial, Endpoint: e.address, Attempts: len(tried) + 1, Err: context.Cause(ctx)}
+			return nil, &Error{Class: ClassCanceled, Op: OpDial, Endpoint: e.address, Attempts: len(tried) + 1, Err: context.Cause(ctx)}
 		}
 		e.dialled(err)
 		tried = append(tried, e)

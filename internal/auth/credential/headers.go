@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/handler"
 )
 
 // maxIdentityBytes bounds the identity headers of one request (attack row A11).
@@ -148,91 +150,47 @@ func (n Headers) checkSize(h http.Header) error {
 	return nil
 }
 
-// Strip removes every identity header from a request, in any spelling, and from its trailers. Underscores count as
-// dashes because servers exist that read X_Remote_User as X-Remote-User (attack row A8: CVE-2025-64484 and others).
+// Strip removes every identity header from a request, in any spelling, and from its trailers. Names are folded as the most
+// careless of backends fold them (handler.FoldName): servers exist that read X_Remote.User as X-Remote-User (attack row A8:
+// CVE-2025-64484 and others). What is no token is no name, and goes too.
 func (n Headers) Strip(r *http.Request) {
 	n = n.plainly()
 	for _, h := range []http.Header{r.Header, r.Trailer} {
 		for name := range h {
-			if wellKnown.names(name) || n.names(name) {
+			if !handler.IsToken(name) || wellKnown.names(name) || n.names(name) {
 				delete(h, name)
 			}
 		}
 	}
 }
 
-// plainly is n with names that begins can compare. What was configured is nearly always so.
+// plainly is n without the blanks that were configured about names.
 func (n Headers) plainly() Headers {
 	for _, list := range [...]*[]string{&n.Username, &n.UID, &n.Group, &n.ExtraPrefix} {
 		for i, name := range *list {
-			if !plain(name) {
+			if trimmed := strings.TrimSpace(name); trimmed != name {
 				*list = slices.Clone(*list)
-				(*list)[i] = normalize(name)
+				(*list)[i] = trimmed
 			}
 		}
 	}
 	return n
 }
 
-// names reports whether a header is one of these, in any spelling.
+// names reports whether a header is one of these, in any spelling. Every request is looked at, each of its headers with each
+// name: nothing is allocated.
 func (n Headers) names(header string) bool {
-	if !plain(header) {
-		header = normalize(header)
-	}
 	for _, list := range [...][]string{n.Username, n.UID, n.Group} {
 		for _, name := range list {
-			if len(header) == len(name) && begins(header, name) {
+			if len(header) == len(name) && handler.FoldsTo(header, name) {
 				return true
 			}
 		}
 	}
 	for _, prefix := range n.ExtraPrefix {
-		if begins(header, prefix) {
+		if handler.FoldsTo(header, prefix) {
 			return true
 		}
 	}
 	return false
-}
-
-// plain reports whether a name is nothing but visible ASCII, as is every one that net/http lets through.
-func plain(name string) bool {
-	for i := range len(name) {
-		if name[i] <= ' ' || name[i] >= 0x7f {
-			return false
-		}
-	}
-	return true
-}
-
-// begins is strings.HasPrefix for names as they are compared here. Every request is looked at, each of its headers with
-// each name: nothing is allocated.
-func begins(name, prefix string) bool {
-	if len(name) < len(prefix) {
-		return false
-	}
-	for i := range len(prefix) {
-		if folded[name[i]] != folded[prefix[i]] {
-			return false
-		}
-	}
-	return true
-}
-
-// folded is a byte of a name in lower case, an underscore as a dash.
-var folded = func() (t [256]byte) {
-	for c := range t {
-		switch {
-		case 'A' <= c && c <= 'Z':
-			t[c] = byte(c) + 'a' - 'A'
-		case c == '_':
-			t[c] = '-'
-		default:
-			t[c] = byte(c)
-		}
-	}
-	return t
-}()
-
-func normalize(name string) string {
-	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "_", "-")
 }

@@ -117,7 +117,7 @@ func TestStrip(t *testing.T) {
 		Header: http.Header{
 			"X-Remote-User": {"a"}, "X-Remote-Group": {"b"}, "X-Remote-Uid": {"c"}, "X-Remote-Extra-Scope": {"d"},
 			"X_remote_user": {"e"}, "X-Remote_group": {"f"}, "X_REMOTE_EXTRA_x": {"g"}, "x-remote-user": {"h"}, "X-Remote-Group ": {"i"},
-			"X-Forwarded-User": {"j"}, "X-Forwarded_user": {"k"},
+			"X-Forwarded-User": {"j"}, "X-Forwarded_user": {"k"}, "X.Forwarded!User": {"l"}, "X.remote.user": {"m"}, "X~remote|extra^a": {"n"}, "No token": {"o"},
 			"Accept": {"stays"}, "X-Remote-Address": {"stays"},
 		},
 		Trailer: http.Header{"X-Remote-User": {"a"}, "Checksum": {"stays"}},
