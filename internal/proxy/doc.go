@@ -10,8 +10,8 @@
 // # What is checked twice
 //
 //   - Credentials and identity headers are removed by authentication and impersonation, and again here, by a name
-//     that is normalised as a careless backend would: X_Remote_Group is X-Remote-Group to WSGI, CGI and some proxies
-//     (CVE-2025-64484 and its family).
+//     that is folded as a careless backend would: X_Remote.Group is X-Remote-Group to WSGI, CGI and some proxies
+//     (CVE-2025-64484 and its family). A name that is no token passes in neither direction.
 //   - Hop-by-hop headers are dropped and Connection is rebuilt before the identity is written. The identity comes last
 //     on plain and on upgraded requests alike, so that no header of the client can nominate it for removal at the
 //     next hop (CVE-2021-31999, CVE-2024-45410).

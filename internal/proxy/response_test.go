@@ -395,7 +395,7 @@ func TestTrailers(t *testing.T) {
 
 // What holds for our whole origin is not a backend's to say, and what is named like an identity is nobody's to say to a client:
 // not in a header, not in a trailer, not before the answer.
-func TestA32WhatIsNotABackendsToSay(t *testing.T) {
+func TestA34WhatIsNotABackendsToSay(t *testing.T) {
 	withheld := []string{"X-Remote-User", "x_remote.group", "X-Remote-Extra-Scopes", "Impersonate-User", "IMPERSONATE.GROUP", "Front-Proxy-User", "front.proxy_extra!a",
 		"Alt-Svc", "alt_svc", "Strict-Transport-Security", "Clear-Site-Data", "Public-Key-Pins", "Expect-Ct", "Nel", "Report-To", "Reporting-Endpoints",
 		"Service-Worker-Allowed", "Set-Cookie", "Access-Control-Allow-Origin", "Proxy-Authenticate"}

@@ -41,7 +41,7 @@ func (g gated) Read([]byte) (int, error) { <-g.open; return 0, errSenderLeft }
 
 // What whoever sends a request does wrong is its own: the error says so, and the endpoint, the metrics of failures, what is
 // known of the backend's silence and the log know nothing of it. Over either protocol.
-func TestMistakesOfTheSenderAreNotTheBackends(t *testing.T) {
+func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
 	const large = 1 << 20 // more than is read first, or kept
 	for _, test := range []struct {
 		name   string
@@ -191,7 +191,7 @@ func unharmed(t *testing.T, b *Backend, registry *prometheus.Registry, logs *obs
 }
 
 // A body that breaks off when its answer has begun ends the answer too, and that is not the backend's failure either.
-func TestABodyThatBreaksOffAfterTheAnswerBegan(t *testing.T) {
+func TestA35ABodyThatBreaksOffAfterTheAnswerBegan(t *testing.T) {
 	for _, proto := range []string{"h2", "http/1.1"} {
 		t.Run(proto, func(t *testing.T) {
 			w := newWorld(t)
