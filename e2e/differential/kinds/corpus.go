@@ -63,6 +63,40 @@ func subjects(fixtures string) ([]subject, error) {
 	return all, nil
 }
 
+// Sample is a valid object, complete.
+type Sample struct {
+	// At is its collection.
+	At     string
+	Object map[string]any
+}
+
+// Samples are one object for each collection that is asked about, for this namespace.
+func Samples(namespace string) ([]Sample, error) {
+	text, err := corpus.ReadFile("testdata/objects.yaml")
+	if err != nil {
+		return nil, err
+	}
+	var some []map[string]any
+	if err := yaml.UnmarshalStrict(text, &some); err != nil {
+		return nil, err
+	}
+	var out []Sample
+	seen := map[string]bool{}
+	for _, one := range some {
+		s, err := fill(one, namespace)
+		if err != nil {
+			return nil, err
+		}
+		if seen[s.At] {
+			continue // another shape of the same
+		}
+		seen[s.At] = true
+		s.describe(or(s.Names, "sample"))
+		out = append(out, Sample{At: s.At, Object: s.Object})
+	}
+	return out, nil
+}
+
 func fill(one map[string]any, namespace string) (s subject, err error) {
 	text, err := yaml.Marshal(one)
 	if err != nil {
@@ -72,7 +106,8 @@ func fill(one map[string]any, namespace string) (s subject, err error) {
 	return s, yaml.UnmarshalStrict([]byte(filled), &s)
 }
 
-func (s *subject) complete(fixtures string) error {
+// describe says in the object what it is, and its name.
+func (s *subject) describe(name string) {
 	parts := strings.Split(s.Kind, ".")
 	s.Object["kind"] = parts[len(parts)-1]
 	if strings.HasPrefix(s.At, "/api/") {
@@ -85,8 +120,12 @@ func (s *subject) complete(fixtures string) error {
 	if metadata == nil {
 		metadata = map[string]any{}
 	}
-	metadata["name"] = s.Names
+	metadata["name"] = name
 	s.Object["metadata"] = metadata
+}
+
+func (s *subject) complete(fixtures string) error {
+	s.describe(s.Names)
 	text, err := os.ReadFile(filepath.Join(fixtures, s.Kind+".yaml"))
 	if os.IsNotExist(err) {
 		return nil // k8s.io/api has none of the aggregator's kinds and of CustomResourceDefinitions

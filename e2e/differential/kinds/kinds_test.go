@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"portico.dev/e2e/differential/known"
 	"portico.dev/e2e/programs"
 )
 
@@ -46,8 +47,11 @@ func TestKinds(t *testing.T) {
 	}
 	ours := answers(t, kubeconfig, scripts, *against != "")
 	found := ours.compare(theirs, order)
-	list := knownOnes(t)
-	unexplained, idle := explain(found, list)
+	list, err := known.Load("testdata/known.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unexplained, idle := known.Explain(found, list)
 	for i, d := range unexplained {
 		if i == shown {
 			t.Errorf("and %d more", len(unexplained)-shown)
@@ -143,25 +147,7 @@ func frontDoor(t *testing.T) string {
 	return kubeconfig
 }
 
-func knownOnes(t *testing.T) []known {
-	t.Helper()
-	text, err := os.ReadFile("testdata/known.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []known
-	if err := yaml.UnmarshalStrict(text, &list); err != nil {
-		t.Fatal(err)
-	}
-	for i := range list {
-		if err := list[i].compile(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return list
-}
-
-func write(t *testing.T, all []difference) {
+func write(t *testing.T, all []known.Difference) {
 	t.Helper()
 	text, err := yaml.Marshal(slices.Clone(all))
 	if err != nil {
