@@ -58,9 +58,9 @@ func (q impersonationQuestions) name(wanted *user.DefaultInfo) *authorizer.Attri
 func (q impersonationQuestions) checkGroups(groups []string) error {
 	switch {
 	case slices.Contains(groups, ""):
-		return forbidden(q.group(""), "a group needs a name")
+		return forbidden(q.group(""), "impersonating the empty string group is not allowed")
 	case slices.Contains(groups, user.SystemPrivilegedGroup):
-		return forbidden(q.group(user.SystemPrivilegedGroup), "system:masters is beyond constrained impersonation")
+		return forbidden(q.group(user.SystemPrivilegedGroup), "impersonating the system:masters group is not allowed")
 	}
 	return nil
 }
@@ -71,11 +71,11 @@ func (q impersonationQuestions) checkExtra(extra map[string][]string) error {
 		var reason string
 		switch err := utilvalidation.IsDomainPrefixedPath(field.NewPath("extra", "key"), key).ToAggregate(); {
 		case err != nil:
-			reason = fmt.Sprintf("not a key of extra: %v", err)
+			reason = fmt.Sprintf("impersonating an invalid key in extra is not allowed: %v", err)
 		case key != strings.ToLower(key):
-			reason = fmt.Sprintf("keys of extra are in lower case: %q", key)
+			reason = fmt.Sprintf("impersonating a non-lowercase key in extra is not allowed: %q", key)
 		case slices.Contains(values, ""):
-			reason = "extra needs a value"
+			reason = "impersonating the empty string value in extra is not allowed"
 		default:
 			continue
 		}

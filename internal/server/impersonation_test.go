@@ -110,7 +110,7 @@ func TestA10ConstrainedImpersonation(t *testing.T) {
 		"system:masters, whatever the rules say": {
 			alice, http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"system:masters"}},
 			[]string{"impersonate-on:user-info:get pods p", "impersonate:user-info users bob", "impersonate:user-info groups system:masters", "impersonate:user-info groups *"},
-			nil, "", "system:masters is beyond constrained impersonation",
+			nil, "", "impersonating the system:masters group is not allowed",
 		},
 		"many groups with one right": {
 			alice, http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"a", "b", "c", "d"}},
