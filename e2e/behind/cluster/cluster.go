@@ -31,6 +31,8 @@ type Config struct {
 	// AggregatorRouting makes kube-apiserver dial endpoints itself. It can then reach no ExternalName. Without it it can reach
 	// nothing else here, because nobody makes cluster addresses lead anywhere. Default false, as kube-apiserver's.
 	AggregatorRouting bool
+	// APIServerFlags are given to kube-apiserver besides its own.
+	APIServerFlags []string
 	// Ports gives out the port of kube-apiserver, which keeps it over restarts.
 	Ports *programs.Ports
 }

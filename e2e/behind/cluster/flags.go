@@ -4,7 +4,7 @@ import "strconv"
 
 // apiserverFlags are what kubeadm gives kube-apiserver, as far as there is something here that it is about.
 func (k *Cluster) apiserverFlags() []string {
-	return []string{
+	return append([]string{
 		"--etcd-servers=" + k.etcd.url,
 		"--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(k.port),
 		"--tls-cert-file=" + k.keys.Path("serving.crt"), "--tls-private-key-file=" + k.keys.Path("serving.key"),
@@ -23,7 +23,7 @@ func (k *Cluster) apiserverFlags() []string {
 		"--enable-aggregator-routing=" + strconv.FormatBool(k.config.AggregatorRouting),
 		"--shutdown-delay-duration=0s",
 		"--vmodule=dynamic_serving_content=2", // says when it has read a certificate anew
-	}
+	}, k.config.APIServerFlags...)
 }
 
 func (k *Cluster) managerFlags() []string {

@@ -1,0 +1,148 @@
+package rights
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"portico.dev/e2e/differential/known"
+	"portico.dev/e2e/programs"
+)
+
+const (
+	recorded = "testdata/recorded.json.gz"
+	// shown bounds the differences that a failure tells.
+	shown = 40
+	// atOnce is how many personas are asked at a time.
+	atOnce = 4
+)
+
+var (
+	built  = flag.String("programs", "", "directory of built programs; default they are built")
+	part   = flag.String("part", "", "ask only this: grid or scenarios; default both")
+	report = flag.String("report", "", "file for all unexplained differences; the test shows the first ones")
+)
+
+// A front door answers users without an administrator's rights as kube-apiserver did, but for what is known.
+func TestRights(t *testing.T) {
+	theirs, err := readRecording(recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := known.Load("testdata/known.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := hear(t, frontDoor(t), theirs.Resources)
+	theirs.only(ours)
+	found := ours.compare(theirs)
+	unexplained, idle := known.Explain(found, list)
+	for i, d := range unexplained {
+		if i == shown {
+			t.Errorf("and %d more", len(unexplained)-shown)
+			break
+		}
+		t.Errorf("%s", d)
+	}
+	for _, k := range idle {
+		t.Errorf("%s is listed as a difference, and there is none", k)
+	}
+	if *report != "" {
+		var out strings.Builder
+		for _, d := range unexplained {
+			out.WriteString(d.String() + "\n")
+		}
+		if err := os.WriteFile(*report, []byte(out.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	questions := len(ours.Scenarios)
+	for _, said := range ours.Personas {
+		questions += len(said)
+	}
+	t.Logf("held against kube-apiserver %s: %d personas, %d questions, %d differences, %d of them explained",
+		theirs.Version, len(ours.Personas), questions, len(found), len(found)-len(unexplained))
+}
+
+// hear makes the world at a server and asks everybody. Without resources they are what the server lists.
+func hear(t *testing.T, kubeconfig string, resources []resource) recording {
+	t.Helper()
+	s, err := newServer(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	all, err := personas()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := s.make(t.Context(), w, all); err != nil {
+		t.Fatal(err)
+	}
+	if resources == nil {
+		if resources, err = s.resources(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := recording{Resources: resources}
+	ready := time.Now()
+	if *part != "scenarios" {
+		if r.Personas, err = s.interview(t.Context(), w, all, resources, atOnce); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := time.Now()
+	if *part != "grid" {
+		if r.Scenarios, err = s.scenarios(t.Context(), all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("the world was made in %s, the grid took %s, the scenarios %s", ready.Sub(began), asked.Sub(ready), time.Since(asked))
+	return r
+}
+
+// frontDoor starts one that knows the personas.
+func frontDoor(t *testing.T) (kubeconfig string) {
+	t.Helper()
+	dir := *built
+	if dir == "" {
+		dir = t.TempDir()
+		if err := programs.Build(dir, "aggregator"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tokens := tokenFile(t)
+	p, kubeconfig, err := programs.StartDev(dir, t.TempDir(), nil, "--token-auth-file", tokens)
+	if p != nil {
+		t.Cleanup(func() {
+			p.Finish(t)
+			p.Show(t)
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+// tokenFile is what both servers are given.
+func tokenFile(t *testing.T) string {
+	t.Helper()
+	all, err := personas()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "tokens.csv")
+	if err := writeTokenFile(file, all); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
