@@ -21,8 +21,8 @@ import (
 
 var errSenderLeft = errors.New("the sender left")
 
-// upload is a body of n bytes, and then of what ends it.
-func upload(n int64, end error) io.Reader {
+// bodyOf is a body of n bytes, and then of what ends it.
+func bodyOf(n int64, end error) io.Reader {
 	return io.MultiReader(io.LimitReader(zeros{}, n), ending{end})
 }
 
@@ -137,7 +137,7 @@ func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
 
 func uploading(says, has int64, end error) func(*http.Request) {
 	return func(r *http.Request) {
-		r.Body, r.ContentLength = io.NopCloser(upload(has, end)), says
+		r.Body, r.ContentLength = io.NopCloser(bodyOf(has, end)), says
 	}
 }
 
