@@ -79,7 +79,7 @@ func TestPrivateKeysThatAnybodyCanReadAreRefused(t *testing.T) {
 func TestWhoAsksWhoIsWho(t *testing.T) {
 	dir := t.TempDir()
 	admin, stop := open(t, dir, func(c *Config) {
-		c.TokenAuthFile = filepath.Join(dir, "tokens.csv")
+		c.TokenAuthFile = filepath.Join(t.TempDir(), "tokens.csv")
 		if err := os.WriteFile(c.TokenAuthFile, []byte("canary-token,tina,u-1\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
