@@ -124,6 +124,16 @@ func TestAFullDisk(t *testing.T) {
 			return nil
 		})
 		d.unready("etcd-space")
+		d.await("saying which disk is full", func(ctx context.Context) error {
+			etcd, err := d.client().CoreV1().ComponentStatuses().Get(ctx, "etcd-0", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if c := etcd.Conditions[0]; c.Status != corev1.ConditionFalse || !strings.Contains(c.Error, filepath.Join("data", "etcd")) {
+				return fmt.Errorf("etcd-0 is said to be %s: %s%s", c.Status, c.Message, c.Error)
+			}
+			return nil
+		})
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		if _, body, err := d.get(ctx, "/readyz/etcd-space"); err != nil {
 			t.Error(err)

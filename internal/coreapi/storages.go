@@ -1,6 +1,7 @@
 package coreapi
 
 import (
+	"context"
 	"maps"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -69,7 +70,12 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours, mapper met
 	}
 	guard.validatingPolicy, guard.mutatingPolicy = policies("validatingadmissionpolicies"), policies("mutatingadmissionpolicies")
 	maps.Copy(all.of(corev1.SchemeGroupVersion), namespaceDoors(c, core("namespaces")))
-	all.of(corev1.SchemeGroupVersion)["componentstatuses"] = newComponentStatuses(cfg.Store.Check)
+	all.of(corev1.SchemeGroupVersion)["componentstatuses"] = newComponentStatuses(func(ctx context.Context) error {
+		if err := cfg.Store.Check(ctx); err != nil {
+			return err
+		}
+		return cfg.Store.CheckSpace(ctx)
+	})
 	if cfg.TokenIssuer != nil {
 		all.of(corev1.SchemeGroupVersion)["serviceaccounts/token"] = &tokens{
 			issuer: cfg.TokenIssuer, accounts: core("serviceaccounts"), pods: core("pods"), namespace: currentNamespace(core("namespaces")),
