@@ -86,9 +86,12 @@ func TestABackendThatHangsAtItsLimitDelaysNobodyElse(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, func() bool { return hung.Report().InFlight == limit && refused.Load() > 0 })
+		// One user has four fifths of the places, and no more.
+		const most, least = (limit*4 + 4) / 5, limit * 4 / 5
+		atLimit := func(n int64) bool { return least <= n && n <= most }
+		eventually(t, func() bool { return atLimit(hung.Report().InFlight) && refused.Load() > 0 })
 		sample(faulted)
-		if n := hung.Report().InFlight; n != limit {
+		if n := hung.Report().InFlight; !atLimit(n) {
 			t.Errorf("%d requests in flight at the end of a round", n)
 		}
 		close(stop)

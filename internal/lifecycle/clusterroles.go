@@ -36,7 +36,7 @@ type clusterRoleAggregator struct {
 
 func (a *clusterRoleAggregator) run(ctx context.Context) error {
 	l := &loop{
-		name: "clusterrole-aggregation", workers: 1, settle: func() time.Duration { return aggregateSettle }, election: a.election, log: a.log,
+		name: "clusterrole-aggregation", workers: 1, settle: aggregateSettle, election: a.election, log: a.log,
 		reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, a.aggregate(ctx) },
 	}
 	// Who selects whom is found by looking at all: roles are few, and a role that changed its labels is selected by others

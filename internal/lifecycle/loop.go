@@ -28,8 +28,8 @@ type loop struct {
 	// reconcile brings one namespace to where it should be. again > 0: look again after that time. An error: look again
 	// after a backoff.
 	reconcile func(ctx context.Context, namespace string) (again time.Duration, err error)
-	// settle, if any, says by how much what an event asks for is delayed.
-	settle func() time.Duration
+	// settle delays what an event asks for.
+	settle time.Duration
 	// every, when positive, looks at all namespaces of the first source that often.
 	every time.Duration
 	// changed, if any, each return a channel that is closed when something changed that may let waiting namespaces go on.
@@ -95,7 +95,7 @@ func (l *loop) handler(s source, queue workqueue.TypedRateLimitingInterface[stri
 			obj = gone.Obj
 		}
 		if ns := s.namespace(obj); ns != "" {
-			l.enqueue(queue, ns)
+			queue.AddAfter(ns, l.settle)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -103,14 +103,6 @@ func (l *loop) handler(s source, queue workqueue.TypedRateLimitingInterface[stri
 		UpdateFunc: func(_, obj any) { enqueue(obj) },
 		DeleteFunc: enqueue,
 	}
-}
-
-func (l *loop) enqueue(queue workqueue.TypedRateLimitingInterface[string], namespace string) {
-	var delay time.Duration
-	if l.settle != nil {
-		delay = l.settle()
-	}
-	queue.AddAfter(namespace, delay)
 }
 
 func (l *loop) next(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string]) bool {
@@ -203,7 +195,7 @@ func (l *loop) tick(ctx context.Context, s source, queue workqueue.TypedRateLimi
 	for run.Pause(ctx, l.every) {
 		for _, obj := range s.informer.GetStore().List() {
 			if ns := s.namespace(obj); ns != "" {
-				l.enqueue(queue, ns)
+				queue.AddAfter(ns, l.settle)
 			}
 		}
 	}

@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// settleNamespace passes between the deletion and the first look where extension servers may hold objects of namespaces:
-	// they hear of it by a watch, and only then refuse what comes for it. Namespaces that are deleted by one command are all
-	// marked by then, too, so that those which hold backends of others go last. Upstream waits 5 s, always.
+	// settleNamespace passes between the deletion and the first look. Nothing that is stored here can be created any more by
+	// then, pause or not; extension servers hear of the deletion by a watch, and only then refuse what comes for it. And who
+	// deletes a manifest that holds a namespace and what is in it finds the rest still there: kubectl takes a NotFound for a
+	// failure. Namespaces that are deleted by one command are all marked by then, too, so that those which hold backends of
+	// others go last. Upstream waits 5 s.
 	settleNamespace = time.Second
 	// blockedRetry is how soon a namespace that waits for a backend alone is looked at again, beside whenever what is
 	// served changes.
@@ -75,7 +77,7 @@ func newNamespaceFinalizer(cfg Config, log *zap.Logger) *namespaceFinalizer {
 func (f *namespaceFinalizer) run(ctx context.Context) error {
 	l := &loop{
 		name: "namespace-finalizer", workers: 10, election: f.election, log: f.log,
-		settle: f.settle, every: 5 * time.Minute, reconcile: f.reconcile,
+		settle: settleNamespace, every: 5 * time.Minute, reconcile: f.reconcile,
 		changed: append(slices.Clone(f.changed), f.debts.Changed), waiting: f.waiting.all,
 	}
 	return l.run(ctx, source{informer: f.namespaces.Informer(), namespace: func(obj any) string {
@@ -84,15 +86,6 @@ func (f *namespaceFinalizer) run(ctx context.Context) error {
 		}
 		return ""
 	}})
-}
-
-// settle is no time at all where everything is stored here: nothing is created in a namespace after the write that marks it,
-// by any replica, because each create has the namespace as a condition.
-func (f *namespaceFinalizer) settle() time.Duration {
-	if served := f.served(); len(served) == 0 || slices.ContainsFunc(served, GroupVersion.holdsContent) {
-		return settleNamespace
-	}
-	return 0
 }
 
 // discovered is what is served, if that includes every custom resource which could have been created in a namespace that is

@@ -394,47 +394,35 @@ func TestWaitingForABackendCostsNoSweeps(t *testing.T) {
 	}
 }
 
-// What is stored here needs no pause before it is looked at: nothing is created after the mark. Extension servers hear of
-// the mark by a watch, and have to be given time.
-func TestAPauseIsForExtensionServersOnly(t *testing.T) {
-	for name, c := range map[string]struct {
-		served []GroupVersion
-		pause  time.Duration
-	}{
-		"everything is stored here":                       {[]GroupVersion{coreV1()}, 0},
-		"an extension server keeps nothing of namespaces": {[]GroupVersion{coreV1(), shop(func(gv *GroupVersion) { gv.Resources = nil })}, 0},
-		"an extension server is declared to keep nothing": {[]GroupVersion{coreV1(), shop(func(gv *GroupVersion) { gv.NonPersistent = true })}, 0},
-		"an extension server may hold objects":            {[]GroupVersion{coreV1(), shop(nil)}, settleNamespace},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, terminating("doomed", "1"))
-				w.serve(c.served...)
-				w.shelf.put(configMaps, "doomed", "a")
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				cfg := w.config()
-				f := newNamespaceFinalizer(cfg, cfg.Logger)
-				cfg.Namespaces.Informer()
-				w.informer.Start(ctx.Done())
-				started := time.Now()
-				go func() { done <- f.run(ctx) }()
-				for !w.gone("doomed") && time.Since(started) < time.Minute {
-					time.Sleep(10 * time.Millisecond) // of the bubble's clock
-					synctest.Wait()
-				}
-				// Within a tenth of a second of when it may go.
-				if took := time.Since(started); took < c.pause || took > c.pause+100*time.Millisecond {
-					t.Errorf("it took %s, want %s", took, c.pause)
-				}
-				cancel()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
-				w.informer.Shutdown()
-			})
-		})
-	}
+// What is in a namespace stays for a second after its deletion: extension servers have to hear of it, and `kubectl delete -f` of a
+// manifest that holds both has to find it.
+func TestWhatIsInANamespaceStaysForASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, terminating("doomed", "1"))
+		w.shelf.put(configMaps, "doomed", "a")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		cfg := w.config()
+		f := newNamespaceFinalizer(cfg, cfg.Logger)
+		cfg.Namespaces.Informer()
+		w.informer.Start(ctx.Done())
+		go func() { done <- f.run(ctx) }()
+		time.Sleep(settleNamespace - 10*time.Millisecond)
+		synctest.Wait()
+		if w.shelf.count(configMaps) != 1 {
+			t.Error("it has gone before")
+		}
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if w.shelf.count(configMaps) != 0 || !w.gone("doomed") {
+			t.Error("it is there after that")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		w.informer.Shutdown()
+	})
 }
 
 // A custom resource can be created before discovery, which the sweep goes by, has heard of its definition.

@@ -58,11 +58,6 @@ func (gv GroupVersion) blocks() bool {
 	return !gv.Current && !gv.NonPersistent && (!gv.Known || len(gv.Resources) > 0)
 }
 
-// holdsContent says whether an extension server, alive or dead, may hold objects of namespaces.
-func (gv GroupVersion) holdsContent() bool {
-	return gv.remote() != "" && !gv.NonPersistent && (!gv.Known || len(gv.Resources) > 0)
-}
-
 // complaint is one clause of the condition: which group-version, whose fault, since when, and what is at stake.
 func (gv GroupVersion) complaint() string {
 	var b strings.Builder
