@@ -83,6 +83,21 @@ func newHouse(t *testing.T, objects []runtime.Object, furnishings ...furnish) *h
 		o.UID = types.UID(o.Name + "-" + time.Now().String())
 		return false, nil, nil
 	})
+	// Nor does it keep a write of the status from bringing an older spec back.
+	h.api.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetSubresource() != "status" {
+			return false, nil, nil
+		}
+		o := a.(clienttesting.UpdateAction).GetObject().(*apiregistrationv1.APIService)
+		kind := apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
+		there, err := h.api.Tracker().Get(kind, "", o.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		now := there.(*apiregistrationv1.APIService).DeepCopy()
+		now.Status = o.Status
+		return true, now, h.api.Tracker().Update(kind, now, "")
+	})
 	for _, o := range objects {
 		h.add(o)
 	}

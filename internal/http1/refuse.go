@@ -35,7 +35,7 @@ func (c *conn) refuse(err error) {
 	b = append(strconv.AppendInt(append(b, `,"code":`...), int64(r.code), 10), '}')
 	answer := appendStatusLine(make([]byte, 0, 1024), true, r.code)
 	answer = append(append(answer, "Date: "...), c.server.clock.Date()...)
-	answer = append(answer, "\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "...)
+	answer = append(answer, "\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "...)
 	answer = append(strconv.AppendInt(answer, int64(len(b)), 10), "\r\n\r\n"...)
 	if _, err := c.net.Write(append(answer, b...)); err == nil {
 		c.part()
