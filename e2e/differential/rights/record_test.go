@@ -61,3 +61,13 @@ func TestRecord(t *testing.T) {
 		t.Errorf("now and then differ: %s", d)
 	}
 }
+
+// fill takes the part that was not asked from the other.
+func (r *recording) fill(other recording) {
+	if r.Personas == nil {
+		r.Personas = other.Personas
+	}
+	if r.Scenarios == nil {
+		r.Scenarios = other.Scenarios
+	}
+}

@@ -115,21 +115,12 @@ func readRecording(file string) (r recording, err error) {
 	return r, nil
 }
 
-// only drops the part that the other was not asked, and fill takes it from the other.
+// only drops the part that the other was not asked.
 func (r *recording) only(other recording) {
 	if other.Personas == nil {
 		r.Personas = nil
 	}
 	if other.Scenarios == nil {
 		r.Scenarios = nil
-	}
-}
-
-func (r *recording) fill(other recording) {
-	if r.Personas == nil {
-		r.Personas = other.Personas
-	}
-	if r.Scenarios == nil {
-		r.Scenarios = other.Scenarios
 	}
 }

@@ -34,7 +34,8 @@ func (Plugin) Validate(_ context.Context, a admission.Attributes, _ admission.Ob
 		had = old.Spec.ExternalIPs
 	}
 	if slices.ContainsFunc(service.Spec.ExternalIPs, func(ip string) bool { return !slices.Contains(had, ip) }) {
-		return admission.NewForbidden(a, errors.New("Use of external IPs is denied by admission control")) // kube-apiserver's words
+		//lint:ignore ST1005 these are kube-apiserver's words
+		return admission.NewForbidden(a, errors.New("Use of external IPs is denied by admission control"))
 	}
 	return nil
 }
