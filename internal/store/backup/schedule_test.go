@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,11 +32,26 @@ func canned() Contents {
 
 type scheduled struct {
 	*Schedule
-	t      *testing.T
-	log    *observer.ObservedLogs
+	t   *testing.T
+	log *observer.ObservedLogs
+
+	mu     sync.Mutex // guards what follows
 	leads  bool
 	broken error
 	room   uint64
+}
+
+// change is for what the schedule is told while it runs.
+func (s *scheduled) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *scheduled) now() (leads bool, room uint64, broken error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leads, s.room, s.broken
 }
 
 func newScheduled(t *testing.T) *scheduled {
@@ -44,14 +60,20 @@ func newScheduled(t *testing.T) *scheduled {
 	s.Schedule = &Schedule{
 		Dir: filepath.Join(t.TempDir(), "backups"), Interval: time.Hour, Retention: 3,
 		Contents: func(context.Context) (Contents, error) {
-			if s.broken != nil {
-				return Contents{}, s.broken
+			if _, _, broken := s.now(); broken != nil {
+				return Contents{}, broken
 			}
 			return canned(), nil
 		},
-		Leads:   func() bool { return s.leads },
+		Leads: func() bool {
+			leads, _, _ := s.now()
+			return leads
+		},
 		Metrics: metrics.NewBackup(prometheus.NewRegistry()), Log: zap.New(core),
-		free: func(string) (uint64, error) { return s.room, nil },
+		free: func(string) (uint64, error) {
+			_, room, _ := s.now()
+			return room, nil
+		},
 	}
 	return s
 }
@@ -163,7 +185,7 @@ func TestAFailedBackupIsToldAndTriedAgain(t *testing.T) {
 			"no room":              {func() { s.room = 1 << 20 }, "make room"},
 		} {
 			kept := s.files()
-			c.breakIt()
+			s.change(c.breakIt)
 			before := testutil.ToFloat64(s.Metrics.Failures)
 			after(time.Hour + time.Minute)
 			if got := testutil.ToFloat64(s.Metrics.Failures) - before; got != 1 {
@@ -176,7 +198,7 @@ func TestAFailedBackupIsToldAndTriedAgain(t *testing.T) {
 			if !slices.Equal(s.files(), kept) {
 				t.Errorf("%s: there is %v, and was %v", name, s.files(), kept)
 			}
-			s.broken, s.room = nil, 1<<40
+			s.change(func() { s.broken, s.room = nil, 1<<40 })
 			after(retryPause + askLeader)
 			if len(s.files()) != len(kept)+1 {
 				t.Errorf("%s: afterwards there is %v, and was %v", name, s.files(), kept)
@@ -189,14 +211,14 @@ func TestAFailedBackupIsToldAndTriedAgain(t *testing.T) {
 func TestOnlyTheLeaderMakesBackups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScheduled(t)
-		s.leads = false
+		s.change(func() { s.leads = false })
 		stop := s.start()
 		after(5 * time.Hour)
 		if len(s.files()) != 0 {
 			t.Errorf("there is %v", s.files())
 		}
 		stop()
-		s.leads = true
+		s.change(func() { s.leads = true })
 		stop = s.start()
 		after(askLeader)
 		stop()
