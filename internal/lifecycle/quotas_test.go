@@ -252,7 +252,10 @@ func TestChurnNeverPassesALimit(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 15))
 				hard := map[corev1.ResourceName]int64{"configmaps": 3 + random.Int64N(6), "secrets": 3 + random.Int64N(40)}
 				n := newQuotaNamespace(t, hardLimits(hard))
-				n.took = []time.Duration{0, 5 * time.Millisecond, 200 * time.Millisecond, 3 * time.Second}[seed%4]
+				took := []time.Duration{0, 5 * time.Millisecond, 200 * time.Millisecond, 3 * time.Second}[seed%4]
+				n.mu.Lock()
+				n.took = took
+				n.mu.Unlock()
 				time.Sleep(5 * time.Second)
 				names := []corev1.ResourceName{"configmaps", "secrets"}
 				var writing sync.WaitGroup
@@ -275,11 +278,14 @@ func TestChurnNeverPassesALimit(t *testing.T) {
 				}
 				writing.Wait()
 				// Two counts: the one that is under way, and one more when what it left room for is known.
-				time.Sleep(2*quotaInFlight + (2+2*quotaRest)*n.took)
+				time.Sleep(2*quotaInFlight + (2+2*quotaRest)*took)
 				for _, name := range names {
-					if used := n.used(name); used != n.stored[name] {
+					used := n.used(name)
+					n.mu.Lock()
+					if used != n.stored[name] {
 						t.Errorf("in the end the status says %d %s, %d are there", used, name, n.stored[name])
 					}
+					n.mu.Unlock()
 				}
 			})
 		})
