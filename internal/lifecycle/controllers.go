@@ -154,19 +154,21 @@ func (c *Controllers) TokenUsed(s *corev1.Secret) { c.tokens.note(s) }
 
 // Run blocks until ctx ends and every controller has returned.
 func (c *Controllers) Run(ctx context.Context) error {
-	if !c.prepare(ctx) {
-		return nil
-	}
-	close(c.ready)
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range c.all() {
-		g.Go(func() error { return run(ctx) })
+	if c.repair != nil {
+		g.Go(func() error { return c.repair.run(ctx) }) // prepare may wait for the address that a start before this one died with
+	}
+	if c.prepare(ctx) {
+		close(c.ready)
+		for _, run := range c.all() {
+			g.Go(func() error { return run(ctx) })
+		}
 	}
 	return g.Wait()
 }
 
-// all of them but two write for all replicas, in the one that leads: what a replica trusts is its own to publish, and the
-// tokens that it sees are its own to note.
+// all are the controllers that run once prepare has succeeded. All of them but two write for all replicas, in the one that
+// leads: what a replica trusts is its own to publish, and the tokens that it sees are its own to note.
 func (c *Controllers) all() []func(context.Context) error {
 	all := []func(context.Context) error{c.system.run, c.trust.run, c.tokens.run}
 	if c.rootCA != nil {
@@ -186,9 +188,6 @@ func (c *Controllers) all() []func(context.Context) error {
 	}
 	if c.cidrs != nil {
 		all = append(all, c.cidrs.run)
-	}
-	if c.repair != nil {
-		all = append(all, c.repair.run)
 	}
 	if c.quotas != nil {
 		all = append(all, c.quotas.run)

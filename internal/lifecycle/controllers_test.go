@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,13 +12,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	clienttesting "k8s.io/client-go/testing"
 )
 
 // running starts every controller on w inside a bubble where time costs nothing, and stops and joins them at the end.
 func running(t *testing.T, w *world, use func()) {
+	runningWith(t, w, w.config(), use)
+}
+
+func runningWith(t *testing.T, w *world, cfg Config, use func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	c := New(w.config())
+	c := New(cfg)
 	w.informer.Start(ctx.Done())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
@@ -28,8 +35,12 @@ func running(t *testing.T, w *world, use func()) {
 		}
 		w.informer.Shutdown()
 	}()
-	<-c.Ready()
-	use()
+	select {
+	case <-c.Ready():
+		use()
+	case <-time.After(10 * time.Minute): // in a bubble of synctest
+		t.Error("not ready after 10 minutes")
+	}
 }
 
 // soon is longer than every delay and shorter than every resync, except where a test says so.
@@ -60,6 +71,44 @@ func TestEveryClusterHasItsNamespaces(t *testing.T) {
 			settled(soon)
 			if w.gone("kube-public") {
 				t.Error("kube-public was not created again")
+			}
+		})
+	})
+}
+
+// A start that was killed may have claimed the address of the Service kubernetes and not stored the Service. The next start cannot
+// create the Service until the claim is repaired, so the repair does not wait for the Service.
+func TestStartRepairsTheAddressThatItNeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var repaired atomic.Bool
+		died := time.Now()
+		cfg := w.config()
+		cfg.FrontDoor = FrontDoor{
+			Address: netip.MustParseAddr("10.0.0.1"), Port: 6443,
+			Replicas: func() []netip.AddrPort { return nil }, Changed: func() <-chan struct{} { return nil },
+			Services: w.informer.Core().V1().Services(), EndpointSlices: w.informer.Discovery().V1().EndpointSlices(),
+		}
+		cfg.AllocationsAbandoned = func(context.Context) (bool, error) { return time.Since(died) > 6*time.Second && !repaired.Load(), nil }
+		cfg.RepairAllocations = func(context.Context) error {
+			if time.Since(died) > 6*time.Second { // a lease: until then the process that died counts as alive
+				repaired.Store(true)
+			}
+			return nil
+		}
+		w.client.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if repaired.Load() {
+				return false, nil, nil
+			}
+			taken := field.Invalid(field.NewPath("spec", "clusterIPs"), []string{"10.0.0.1"}, "provided IP is already allocated")
+			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "kubernetes", field.ErrorList{taken})
+		})
+		runningWith(t, w, cfg, func() {
+			if _, err := w.client.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{}); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(died); took > 12*time.Second {
+				t.Errorf("ready after %s", took)
 			}
 		})
 	})
