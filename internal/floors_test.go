@@ -15,7 +15,8 @@ import (
 // floors is the plan of the house: a room may use the rooms below it. ARCHITECTURE.md says what each is for.
 var floors = map[string]int{
 	"http1": 0, "http2": 0, "handler": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0,
-	"pki": 1, "transport": 1, "store": 1, "audit": 1,
+	"engine": 0,
+	"pki":    1, "transport": 1, "store": 1, "audit": 1,
 	"auth": 2, "coreapi": 2, "apiservice": 2, "proxy": 2, "discovery": 2, "openapi": 2, "fairness": 2, "lifecycle": 2,
 	"server": 3, "extension": 3, "doctor": 3, "conformance": 3, "drill": 3,
 	"aggregator": 4,
@@ -25,6 +26,8 @@ var floors = map[string]int{
 var doors = map[string]string{
 	"http1 -> handler":     "what a handler meets is one thing, whichever way its request came",
 	"http2 -> handler":     "the same",
+	"engine -> http1":      "one of the implementations of HTTP between which it chooses",
+	"engine -> http2":      "the same",
 	"transport -> pki":     "every tls.Config is made in pki",
 	"store -> pki":         "every tls.Config is made in pki",
 	"openapi -> discovery": "discovery/remote is how documents are fetched from a backend, whatever they say",

@@ -15,17 +15,16 @@ type acceptor struct {
 	listener net.Listener
 	config   *tls.Config
 	limits   limits
-	// http1 and http2 serve a connection to its end. hijacked is called when it becomes one of another protocol.
-	http1  func(c *tls.Conn, hijacked func())
-	http2  func(c *tls.Conn)
+	// serve serves a connection to its end. hijacked is called when it becomes one of another protocol.
+	serve  func(c *tls.Conn, hijacked func())
 	living context.Context // ends with Close
 	close  func()
 	wait   sync.WaitGroup // handshakes
 	served sync.WaitGroup // connections
 }
 
-func newAcceptor(l net.Listener, config *tls.Config, m limits, http1 func(*tls.Conn, func()), http2 func(*tls.Conn)) *acceptor {
-	a := &acceptor{listener: l, config: config, limits: m, http1: http1, http2: http2}
+func newAcceptor(l net.Listener, config *tls.Config, m limits, serve func(*tls.Conn, func())) *acceptor {
+	a := &acceptor{listener: l, config: config, limits: m, serve: serve}
 	living, end := context.WithCancel(context.Background())
 	a.living = living
 	a.close = sync.OnceFunc(func() {
@@ -90,12 +89,8 @@ func (a *acceptor) handshake(raw net.Conn) {
 		_ = raw.Close()
 		return
 	}
-	// Goroutines of their own, with stacks that no handshake has made large.
-	if conn.ConnectionState().NegotiatedProtocol == "h2" {
-		a.served.Go(func() { a.http2(conn) })
-		return
-	}
-	a.served.Go(func() { a.http1(conn, func() { below.patient.Store(true) }) })
+	// A goroutine of its own, with a stack that no handshake has made large.
+	a.served.Go(func() { a.serve(conn, func() { below.patient.Store(true) }) })
 }
 
 func tooManyFiles(err error) bool {

@@ -23,7 +23,6 @@ import (
 	"golang.org/x/net/http2"
 
 	"portico.dev/internal/http1"
-	"portico.dev/internal/http2/serve"
 	"portico.dev/internal/pki"
 )
 
@@ -285,7 +284,7 @@ func serveWithFewDescriptors() {
 		return
 	}
 	s := http1.New(http1.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })})
-	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits, s.Serve, serve.New(serve.Config{}).Serve)
+	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits, s.Serve)
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run() }()
 	fmt.Println(listener.Addr(), base64.StdEncoding.EncodeToString(authority.PEM()))

@@ -11,8 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"portico.dev/internal/http1"
-	"portico.dev/internal/http2/serve"
+	"portico.dev/internal/engine"
 	"portico.dev/internal/proxy"
 )
 
@@ -21,9 +20,11 @@ type Config struct {
 	// Listener is already bound, so that a port in use is known before anything else starts.
 	Listener net.Listener
 	TLS      *tls.Config
-	Handler  http.Handler
-	Health   *Health
-	Drainer  *Drainer
+	// Engine is the implementation of HTTP. Default Portico's own.
+	Engine  engine.Name
+	Handler http.Handler
+	Health  *Health
+	Drainer *Drainer
 	// Proxy holds upgraded connections, which the servers no longer know of.
 	Proxy  *proxy.Proxy
 	Logger *zap.Logger
@@ -72,29 +73,25 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // is left of the grace.
 func (s *Server) Run(ctx context.Context) error {
 	logf := s.c.Logger.Sugar().Debugf // what clients do wrong is of interest only when asked for
-	h1 := http1.New(http1.Config{
-		Handler: s.c.Handler, MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle, Logf: logf,
-	})
-	h2 := serve.New(serve.Config{
+	clients := engine.NewServer(s.c.Engine, engine.ServerConfig{
 		Handler: s.c.Handler, MaxConcurrentStreams: maxConcurrentStreams, MaxHeaderBytes: maxHeaderBytes,
-		GreetTimeout: s.limits.readHeader, HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
+		HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
 		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
 		StallTimeout: s.limits.stall, // for windows; writes that wait for the kernel are stallConn's business
 		Logf:         logf,
 	})
-	a := newAcceptor(s.c.Listener, s.c.TLS, s.limits, h1.Serve, h2.Serve)
+	a := newAcceptor(s.c.Listener, s.c.TLS, s.limits, clients.Serve)
 	failed := make(chan error, 1)
 	go func() { failed <- a.Run() }()
 	close(s.ready)
 	select {
 	case err := <-failed:
 		a.Close()
-		h1.Close()
-		h2.Close()
+		clients.Close()
 		return fmt.Errorf("serve on %s: %w", s.c.Listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	s.shutdown(a, h1, h2)
+	s.shutdown(a, clients)
 	ending, cancel := context.WithTimeout(context.Background(), handlersEnd)
 	defer cancel()
 	if a.Ended(ending) != nil {
@@ -106,25 +103,23 @@ func (s *Server) Run(ctx context.Context) error {
 // handlersEnd is how long handlers may take to notice that their connection is gone.
 const handlersEnd = 5 * time.Second
 
-func (s *Server) shutdown(a *acceptor, h1 *http1.Server, h2 *serve.Server) {
+func (s *Server) shutdown(a *acceptor, clients engine.Server) {
 	s.c.Health.Stopping()
 	time.Sleep(s.c.ShutdownDelay)
 	ctx, cancel := context.WithTimeout(context.Background(), s.c.ShutdownGrace)
 	defer cancel()
 	a.Close()
-	ended := make(chan error, 3)
-	go func() { ended <- h1.Shutdown(ctx) }()
-	_ = h2.GoAway(ctx) // first, so that what is on its way is served and not refused; Shutdown has the error too
-	go func() { ended <- h2.Shutdown(ctx) }()
+	_ = clients.GoAway(ctx) // first, so that what is on its way is served and not refused; Shutdown has the error too
+	ended := make(chan error, 2)
+	go func() { ended <- clients.Shutdown(ctx) }()
 	go func() { ended <- s.c.Drainer.Drain(ctx) }()
-	err := errors.Join(<-ended, <-ended, <-ended)
+	err := errors.Join(<-ended, <-ended)
 	cut := s.c.Proxy.Drain(ctx)
 	if err != nil || cut > 0 {
 		s.c.Logger.Warn("requests were cut off at the end of the shutdown grace",
 			zap.Duration("grace", s.c.ShutdownGrace), zap.Int("upgraded", cut), zap.Error(err))
 	}
-	h1.Close() // whatever is left has had its grace
-	h2.Close()
+	clients.Close() // whatever is left has had its grace
 }
 
 func hostOf(address string) string {

@@ -1,0 +1,34 @@
+// Package engine is the choice between implementations of HTTP: Portico's own (http1, http2), and the library's (net/http and
+// golang.org/x/net/http2). What serves clients and what reaches backends is chosen apart.
+package engine
+
+import "fmt"
+
+// Name is an implementation of HTTP.
+type Name string
+
+// The implementations.
+const (
+	Portico Name = "portico"
+	Library Name = "library"
+)
+
+// Names are all of them, the default first.
+func Names() []Name { return []Name{Portico, Library} }
+
+// Set implements pflag.Value.
+func (n *Name) Set(value string) error {
+	for _, known := range Names() {
+		if value == string(known) {
+			*n = known
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no HTTP engine: choose %q or %q", value, Portico, Library)
+}
+
+// String implements pflag.Value.
+func (n *Name) String() string { return string(*n) }
+
+// Type implements pflag.Value.
+func (n *Name) Type() string { return "engine" }

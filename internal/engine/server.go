@@ -1,0 +1,92 @@
+package engine
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"time"
+
+	"portico.dev/internal/http1"
+	"portico.dev/internal/http2/serve"
+)
+
+// Server serves connections whose TLS handshake is done. It is safe for concurrent use.
+type Server interface {
+	// Serve serves a connection by the protocol that was negotiated, and returns when the connection and its handlers have ended.
+	// When a handler hijacks the connection, hijacked is called before Hijack returns, and whoever has the connection ends it.
+	Serve(c *tls.Conn, hijacked func())
+	// GoAway tells the clients of HTTP/2 to open another connection, and returns when they have had the time to hear of it.
+	GoAway(ctx context.Context) error
+	// Shutdown closes idle connections, has the others end with the requests in hand, and waits for them until ctx ends.
+	// Hijacked connections are not waited for.
+	Shutdown(ctx context.Context) error
+	// Close cuts all connections off, and does not wait.
+	Close()
+}
+
+// ServerConfig is what every Server is held to.
+type ServerConfig struct {
+	// Handler serves the requests.
+	Handler http.Handler
+	// MaxConcurrentStreams bounds the requests in hand on a connection of HTTP/2.
+	MaxConcurrentStreams int
+	// MaxHeaderBytes bounds a request's head. A larger one is answered 431.
+	MaxHeaderBytes int
+	// HeaderTimeout is how long a head may take to come, and the preface of HTTP/2.
+	HeaderTimeout time.Duration
+	// IdleTimeout is how long a connection without a request is kept.
+	IdleTimeout time.Duration
+	// PingAfter is how long a connection of HTTP/2 may be silent before it is pinged, and PingTimeout how long the answer may take.
+	PingAfter, PingTimeout time.Duration
+	// StallTimeout is how long a client may leave an answer of HTTP/2 untaken by not opening its windows.
+	StallTimeout time.Duration
+	// Logf hears of panics and of clients that break the protocol.
+	Logf func(format string, args ...any)
+}
+
+// NewServer makes a Server. It is the one place where the choice is made.
+func NewServer(n Name, c ServerConfig) Server {
+	return newPortico(c)
+}
+
+// porticoServer is Portico's own HTTP/1.1 and HTTP/2.
+type porticoServer struct {
+	http1 *http1.Server
+	http2 *serve.Server
+}
+
+func newPortico(c ServerConfig) *porticoServer {
+	return &porticoServer{
+		http1: http1.New(http1.Config{
+			Handler: c.Handler, MaxHeaderBytes: c.MaxHeaderBytes, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout, Logf: c.Logf,
+		}),
+		http2: serve.New(serve.Config{
+			Handler: c.Handler, MaxConcurrentStreams: c.MaxConcurrentStreams, MaxHeaderBytes: c.MaxHeaderBytes,
+			GreetTimeout: c.HeaderTimeout, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
+			PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, StallTimeout: c.StallTimeout, Logf: c.Logf,
+		}),
+	}
+}
+
+func (s *porticoServer) Serve(c *tls.Conn, hijacked func()) {
+	if c.ConnectionState().NegotiatedProtocol == "h2" {
+		s.http2.Serve(c)
+		return
+	}
+	s.http1.Serve(c, hijacked)
+}
+
+func (s *porticoServer) GoAway(ctx context.Context) error { return s.http2.GoAway(ctx) }
+
+func (s *porticoServer) Shutdown(ctx context.Context) error {
+	first := make(chan error, 1)
+	go func() { first <- s.http1.Shutdown(ctx) }()
+	err := s.http2.Shutdown(ctx)
+	return errors.Join(<-first, err)
+}
+
+func (s *porticoServer) Close() {
+	s.http1.Close()
+	s.http2.Close()
+}
