@@ -70,6 +70,17 @@ func besides(theirs yard.Theirs) benchmark {
 	}}
 }
 
+// builds is the benchmark that needs another build; it is made only when it is asked for.
+func builds(before string) benchmark {
+	return benchmark{"builds", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
+		settings := proxied.Ordinary()
+		if quick {
+			settings = proxied.Quick()
+		}
+		return proxied.CompareBuilds(ctx, program, before, settings, say)
+	}}
+}
+
 func main() {
 	played, err := yard.Play(map[string]func() error{local.Role: local.Serve})
 	if !played {
@@ -85,22 +96,24 @@ func run() error {
 	out := flag.String("out", "", "directory for the pages; default docs/bench, with -quick a temporary one")
 	quick := flag.Bool("quick", false, "short stretches, small crowds: only to see whether everything works")
 	program := flag.String("aggregator", "", "measure this program; default one built from the tree")
+	before := flag.String("before", "", "another build of the aggregator, which \"builds\" compares with")
 	var theirs yard.Theirs
 	flag.StringVar(&theirs.APIServer, "kube-apiserver", "", "measure this program beside the aggregator, and nothing else")
 	flag.StringVar(&theirs.ControllerManager, "kube-controller-manager", "", "of the same version, for what needs its controllers")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: bench [-quick] [-out DIR] [-aggregator FILE] [proxied] [scale] [local]\n"+
+			"       bench [-quick] [-out DIR] [-aggregator FILE] -before FILE builds\n"+
 			"       bench [-quick] [-out DIR] [-aggregator FILE] -kube-apiserver FILE -kube-controller-manager FILE")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	for _, file := range []*string{program, &theirs.APIServer, &theirs.ControllerManager} {
+	for _, file := range []*string{program, before, &theirs.APIServer, &theirs.ControllerManager} {
 		var err error
 		if *file, err = absolute(*file); err != nil { // they are started in directories of their own
 			return err
 		}
 	}
-	chosen, err := choose(flag.Args(), theirs)
+	chosen, err := choose(flag.Args(), *before, theirs)
 	if err != nil {
 		return err
 	}
@@ -131,8 +144,15 @@ func run() error {
 	return nil
 }
 
-func choose(names []string, theirs yard.Theirs) ([]benchmark, error) {
+func choose(names []string, before string, theirs yard.Theirs) ([]benchmark, error) {
+	both := slices.Equal(names, []string{"builds"})
 	switch {
+	case (before != "") != both:
+		return nil, errors.New("-before and the benchmark \"builds\" need each other, and no other benchmark")
+	case both && theirs != yard.Theirs{}:
+		return nil, errors.New("-kube-apiserver is measured by itself; leave builds for another run")
+	case both:
+		return []benchmark{builds(before)}, nil
 	case theirs != yard.Theirs{} && len(names) > 0:
 		return nil, fmt.Errorf("-kube-apiserver is measured by itself; leave %s for another run", names[0])
 	case theirs != yard.Theirs{} && (theirs.APIServer == "" || theirs.ControllerManager == ""):

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/yard"
 )
 
@@ -45,6 +46,24 @@ func TestRatiosAreTakenInEachRound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"## GET 1 KB, clients speak HTTP/2\n", "| 32 | front door, user by RBAC | 0.240 (0.120..0.500) | 1.20x (1.20..1.25) |", "**no**"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+}
+
+// What two builds differ by is told for each cell, and for all together.
+func TestTwoBuildsAreCompared(t *testing.T) {
+	ratio := func(f float64) measure.Spread { return measure.Spread{Median: f, Min: f, Max: f} }
+	b := &Builds{Rows: []BuildRow{
+		{Cell: Cell{Operation: "GET 1 KB", HTTP2: true, Clients: 32}, CPURatio: ratio(0.5), P99Ratio: ratio(1), AllocsRatio: ratio(1), RSSRatio: ratio(1)},
+		{Cell: Cell{Operation: "GET 1 KB", Clients: 32}, CPURatio: ratio(2), P99Ratio: ratio(1), AllocsRatio: ratio(1), RSSRatio: ratio(4)},
+	}}
+	page, err := b.Markdown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"CPU 1.00x, p99 1.00x, allocations 1.00x, RSS 2.00x", "| GET 1 KB | HTTP/2 | 32 |", "0.50x (0.50..0.50)"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}

@@ -141,7 +141,15 @@ func (r *Report) idle(ctx context.Context, all []who, s Settings) error {
 
 // open starts a front door and registers the backend with it.
 func open(ctx context.Context, y *yard.Yard, name string, flags ...string) (*yard.Front, error) {
-	front, err := y.Front(name, flags...)
+	program, err := y.Aggregator()
+	if err != nil {
+		return nil, err
+	}
+	return openBuild(ctx, y, program, name, flags...)
+}
+
+func openBuild(ctx context.Context, y *yard.Yard, program, name string, flags ...string) (*yard.Front, error) {
+	front, err := y.FrontOf(program, name, flags...)
 	if err != nil {
 		return nil, err
 	}

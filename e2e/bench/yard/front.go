@@ -30,6 +30,11 @@ func (y *Yard) Front(name string, flags ...string) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
+	return y.FrontOf(program, name, flags...)
+}
+
+// FrontOf is Front for another build of the program.
+func (y *Yard) FrontOf(program, name string, flags ...string) (*Front, error) {
 	dir, err := y.Dir(name)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,136 @@
+package proxied
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"text/template"
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+	"portico.dev/e2e/bench/yard"
+)
+
+// Builds compares two builds of the front door, cell by cell, in one run.
+type Builds struct {
+	Machine measure.Machine `json:"machine"`
+	Rounds  int             `json:"rounds"`
+	Cell    time.Duration   `json:"cellNanoseconds"`
+	Took    time.Duration   `json:"tookNanoseconds"`
+	Rows    []BuildRow      `json:"requests"`
+}
+
+// BuildRow is a cell. The ratios are of this build to the one before, in each round; the numbers are this build's.
+type BuildRow struct {
+	Cell
+	CPU         measure.Spread `json:"serverCPUus"`
+	P99         measure.Spread `json:"p99ms"`
+	CPURatio    measure.Spread `json:"cpuToBefore"`
+	P99Ratio    measure.Spread `json:"p99ToBefore"`
+	Allocations measure.Spread `json:"serverAllocations"`
+	AllocsRatio measure.Spread `json:"allocationsToBefore"`
+	RSSRatio    measure.Spread `json:"rssToBefore"`
+}
+
+// CompareBuilds measures program, which is built from the tree when it is empty, beside another build of it.
+func CompareBuilds(ctx context.Context, program, before string, s Settings, say func(string, ...any)) (*Builds, error) {
+	y, err := yard.New(program)
+	if err != nil {
+		return nil, err
+	}
+	b := &Builds{Machine: measure.ThisMachine(), Rounds: s.Rounds, Cell: s.Cell}
+	if err = b.run(ctx, y, before, s, say); err != nil {
+		err = fmt.Errorf("%w\nthe front door's log ends:\n%s", err, y.Log())
+	}
+	if ended := y.Close(); err == nil {
+		err = ended
+	}
+	b.Took = time.Since(b.Machine.Began)
+	return b, err
+}
+
+func (b *Builds) run(ctx context.Context, y *yard.Yard, before string, s Settings, say func(string, ...any)) error {
+	say("building and starting")
+	backend, err := y.Backend()
+	if err != nil {
+		return err
+	}
+	old, err := openBuild(ctx, y, before, "before")
+	if err != nil {
+		return err
+	}
+	now, err := open(ctx, y, "now")
+	if err != nil {
+		return err
+	}
+	all := []who{{"before", old.Server, yard.UserToken}, {"now", now.Server, yard.UserToken}}
+	if err := yard.Pause(ctx, s.Settle); err != nil {
+		return err
+	}
+	cells := Cells()
+	stretches := make([][2][]yard.Stretch, len(cells))
+	for round := range s.Rounds {
+		for i, c := range cells {
+			for _, k := range order(len(all), round+i) {
+				say("round %d of %d: %s, %s", round+1, s.Rounds, c, all[k].name)
+				got, err := once(ctx, all[k], c, backend, s)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", c, all[k].name, err)
+				}
+				stretches[i][k] = append(stretches[i][k], got)
+			}
+		}
+	}
+	for i, c := range cells {
+		was, is := stretches[i][0], stretches[i][1]
+		ratio := func(number func(yard.Stretch) float64) measure.Spread { return measure.Ratio(is, was, number) }
+		p99 := func(s yard.Stretch) float64 { return ms(s.P99) }
+		allocations := func(s yard.Stretch) float64 { return s.Allocations }
+		b.Rows = append(b.Rows, BuildRow{
+			Cell: c, CPU: measure.Of(is, serverCPU), P99: measure.Of(is, p99), Allocations: measure.Of(is, allocations),
+			CPURatio: ratio(serverCPU), P99Ratio: ratio(p99), AllocsRatio: ratio(allocations),
+			RSSRatio: ratio(func(s yard.Stretch) float64 { return mib(s.RSS) }),
+		})
+	}
+	return nil
+}
+
+// mean is the geometric mean of a ratio over all cells: what is noise in one of them is less so in all.
+func (b *Builds) mean(of func(BuildRow) measure.Spread) float64 {
+	sum := 0.0
+	for _, row := range b.Rows {
+		sum += math.Log(of(row).Median)
+	}
+	return math.Exp(sum / float64(len(b.Rows)))
+}
+
+// Markdown is the page of the comparison.
+func (b *Builds) Markdown() ([]byte, error) {
+	var out bytes.Buffer
+	err := buildsPage.Execute(&out, map[string]any{
+		"B": b, "CPU": b.mean(func(r BuildRow) measure.Spread { return r.CPURatio }),
+		"P99":    b.mean(func(r BuildRow) measure.Spread { return r.P99Ratio }),
+		"Allocs": b.mean(func(r BuildRow) measure.Spread { return r.AllocsRatio }),
+		"RSS":    b.mean(func(r BuildRow) measure.Spread { return r.RSSRatio }),
+	})
+	return out.Bytes(), err
+}
+
+var buildsPage = template.Must(template.New("builds").Funcs(template.FuncMap{
+	"x": times, "protocol": Protocol, "two": func(f float64) string { return fmt.Sprintf("%.2fx", f) },
+	"n": func(s measure.Spread) string { return fmt.Sprintf("%.0f", s.Median) },
+}).Parse(`# Two builds of the front door
+
+Made by ` + "`go run ./e2e/bench -before FILE builds`" + ` on {{.B.Machine}}
+{{.B.Rounds}} rounds of {{.B.Cell}} for each cell; the run took {{printf "%.0f" .B.Took.Seconds}} s.
+
+Both are loaded by turns, in every round, by an ordinary user. Ratios are of the new build to the one before, taken in each round: the
+median, the least and the greatest. Over all cells (geometric mean of the medians): CPU {{two .CPU}}, p99 {{two .P99}}, allocations {{two .Allocs}}, RSS {{two .RSS}}.
+
+| | clients | at once | CPU us | CPU, to before | p99 ms | p99, to before | allocations | to before | RSS, to before |
+|---|---|---|---|---|---|---|---|---|---|
+{{- range .B.Rows}}
+| {{.Operation}} | {{protocol .HTTP2}} | {{.Clients}} | {{.CPU}} | {{x .CPURatio}} | {{.P99}} | {{x .P99Ratio}} | {{n .Allocations}} | {{x .AllocsRatio}} | {{x .RSSRatio}} |
+{{- end}}
+`))
