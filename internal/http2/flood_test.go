@@ -2,6 +2,7 @@ package http2_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -344,5 +345,32 @@ func TestD15HeadersThatAreTooLargeEndTheConnection(t *testing.T) {
 	bomb.tell(bomb.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: true}))
 	if a := bomb.await(id); a.lost == nil || a.goneAway != "ENHANCE_YOUR_CALM" {
 		t.Errorf("a bomb: %+v", a)
+	}
+}
+
+// CVE-2026-78659: a name in "Trailer" takes a hundred times the memory of its bytes, for as long as the request lasts.
+func TestAnnouncedTrailersAreBounded(t *testing.T) {
+	names := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "t%d, , If-Match,not a name,", i)
+		}
+		return b.String()
+	}
+	announced := make(chan int, 1)
+	s := side{ours, runOurs}.start(t, options{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { announced <- len(r.Trailer) }))
+	p := s.greet(t)
+	for _, test := range []struct {
+		names  int
+		status string
+	}{{64, "200"}, {65, "400"}, {400, "400"}, {64, "200"}} {
+		id := p.open(true, request("POST", "/", "trailer", names(test.names))...)
+		if got := p.await(id).status(); got != test.status {
+			t.Errorf("%d trailers: answered %s, want %s", test.names, got, test.status)
+		} else if got == "200" {
+			if n := <-announced; n != test.names {
+				t.Errorf("%d trailers: the handler sees %d", test.names, n)
+			}
+		}
 	}
 }

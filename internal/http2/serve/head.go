@@ -179,27 +179,36 @@ func (st *stream) specials(end bool) error {
 		header["Cookie"] = []string{strings.Join(cookies, "; ")}
 	}
 	if announced, ok := header["Trailer"]; ok {
-		st.announce(announced)
+		if !st.announce(announced) {
+			st.serving = refuse("the request header \"Trailer\" announces more than " + strconv.Itoa(maxTrailers) + " trailers")
+		}
 		st.body.announced = st.req.Trailer
 		delete(header, "Trailer")
 	}
 	return st.length(header["Content-Length"], end)
 }
 
-// announce makes room for the trailers that are announced.
-func (st *stream) announce(values []string) {
+// maxTrailers bounds the trailers that a request announces: each takes far more memory than its name is long (CVE-2026-78659).
+const maxTrailers = 64
+
+// announce makes room for the trailers that are announced, and reports whether they are few enough.
+func (st *stream) announce(values []string) bool {
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
-			switch name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name)); name {
-			case "Transfer-Encoding", "Trailer", "Content-Length":
-			default:
-				if st.req.Trailer == nil {
-					st.req.Trailer = make(http.Header)
-				}
-				st.req.Trailer[name] = nil
+			name = textproto.TrimString(name)
+			if !httpguts.ValidTrailerHeader(name) || !httpguts.ValidHeaderFieldName(name) {
+				continue // it would not be taken when it came
+			}
+			if st.req.Trailer == nil {
+				st.req.Trailer = make(http.Header)
+			}
+			st.req.Trailer[textproto.CanonicalMIMEHeaderKey(name)] = nil
+			if len(st.req.Trailer) > maxTrailers {
+				return false
 			}
 		}
 	}
+	return true
 }
 
 // length is what Content-Length says. What is no length, or two, could be one thing here and another behind us.

@@ -40,19 +40,23 @@ func (o *Out) Probe(data [8]byte) error {
 	return o.answered()
 }
 
-// Settled acknowledges settings and applies them. It is for the goroutine that reads.
+// Settled acknowledges settings and applies them. It is for the goroutine that reads. Streams that wait for a window are woken
+// once, however often the list changes it, and only by one that has grown (CVE-2026-78669).
 func (o *Out) Settled(list []Setting) error {
 	o.mu.Lock()
+	before := o.initial
 	for _, s := range list {
 		switch s.ID {
 		case HeaderTableSize:
 			o.encoder.SetTableSize(s.Value)
 		case InitialWindowSize:
 			o.initial = int64(s.Value)
-			o.wakeAll()
 		case MaxFrameSize:
 			o.maxFrame = min(int(s.Value), MaxFrame)
 		}
+	}
+	if o.initial > before {
+		o.wakeAll()
 	}
 	o.head(Settings, FlagAck, 0, 0)
 	return o.answered()
