@@ -433,9 +433,7 @@ func (m *model) check() {
 		m.Fatalf("the connection has ended: %v, and takes requests: %v, after %v", ended, m.client.Available(), m.client.why())
 	}
 	for _, c := range m.calls {
-		c.mu.Lock()
 		m.checkCall(c)
-		c.mu.Unlock()
 	}
 	if m.paused || ended {
 		return
@@ -450,6 +448,8 @@ func (m *model) check() {
 }
 
 func (m *model) checkCall(c *modelCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	fate := fateOf(c.err)
 	switch {
 	case c.wrong != "":
@@ -887,12 +887,14 @@ func (m *model) finish() {
 	m.setPaused(false)
 	m.settle()
 	m.check()
-	if !m.goneAway {
+	if !m.goneAway && rapid.IntRange(0, 3).Draw(m.T, "probe") == 0 { // it takes as long as all the rest
 		m.probe()
 	}
 	m.window += 100 << 20
 	if !m.client.Ended() {
 		m.must(m.framer.WriteWindowUpdate(0, 100<<20))
+		m.settle()
+		m.check()
 	}
 	for _, c := range m.calls {
 		if c.live() {

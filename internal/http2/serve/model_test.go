@@ -166,8 +166,8 @@ func newModel(rt *rapid.T) *model {
 	go m.read()
 	_, err := io.WriteString(theirs, http2.ClientPreface)
 	m.must(err)
-	m.must(m.framer.WriteSettings())
-	m.announced = append(m.announced, 65535)
+	m.announced = append(m.announced, rapid.SampledFrom([]int64{65_535, 1 << 20}).Draw(rt, "the client's stream window"))
+	m.must(m.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(m.announced[0])}))
 	m.settle()
 	if m.sendWindow != m.connSize {
 		m.Fatalf("the connection's window is %d at the start", m.sendWindow)
@@ -423,9 +423,9 @@ func (m *model) check() {
 		m.Fatalf("the server ended the connection, and said %v", m.goAway)
 	}
 	occupied, waiting, unread := 0, 0, int64(0)
-	for _, s := range m.streams {
-		h := s.handler
+	look := func(s *modelStream, h *modelHandler) {
 		h.mu.Lock()
+		defer h.mu.Unlock()
 		if h.wrong != "" {
 			m.Fatalf("stream %d: %s", s.id, h.wrong)
 		}
@@ -444,7 +444,9 @@ func (m *model) check() {
 		if !m.paused {
 			m.checkStream(s, h)
 		}
-		h.mu.Unlock()
+	}
+	for _, s := range m.streams {
+		look(s, s.handler)
 	}
 	if occupied > m.most || waiting > 0 && occupied < m.most && !m.paused {
 		m.Fatalf("%d handlers run of at most %d, and %d requests wait for one", occupied, m.most, waiting)
@@ -770,6 +772,8 @@ func (m *model) finish() {
 	m.settle()
 	m.window += 100 << 20
 	m.must(m.framer.WriteWindowUpdate(0, 100<<20))
+	m.settle()
+	m.check()
 	for _, s := range m.streams {
 		if !s.reset && !s.ignored && !s.ended {
 			s.credit += 10 << 20
@@ -818,6 +822,9 @@ func (m *model) finish() {
 	for {
 		before := m.sendWindow
 		n := min(m.sendWindow, s.left, 1000)
+		if n <= 0 {
+			m.Fatalf("stream %d is read, and the windows are %d and %d", s.id, s.left, m.sendWindow)
+		}
 		m.write(s, n, 0, false)
 		h.tell("read", func(_ http.ResponseWriter, r *http.Request) bool {
 			h.reads(r.Body, make([]byte, 1000), s.id)
