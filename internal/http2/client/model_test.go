@@ -501,7 +501,7 @@ func (m *model) checkCall(c *modelCall) {
 
 // run is a sequence of steps, and the end of everything.
 func (m *model) run() {
-	for range rapid.IntRange(1, 80).Draw(m.T, "steps") {
+	for range rapid.SampledFrom([]int{5, 20, 60, 100}).Draw(m.T, "steps") {
 		if m.goneAway && m.active() == 0 {
 			break
 		}
@@ -572,7 +572,7 @@ func (m *model) step(what string) {
 			m.must(m.framer.WriteWindowUpdate(c.id, uint32(n)))
 		}
 	case "connection window":
-		n := rapid.Int64Range(1, 100_000).Draw(m.T, "increment")
+		n := rapid.SampledFrom([]int64{1, 100, 5000, 40_000}).Draw(m.T, "increment")
 		m.window += n
 		m.must(m.framer.WriteWindowUpdate(0, uint32(n)))
 	case "settings":

@@ -511,7 +511,7 @@ func (m *model) checkStream(s *modelStream, h *modelHandler) {
 
 // run is a sequence of steps, and the end of everything.
 func (m *model) run() {
-	for range rapid.IntRange(1, 80).Draw(m.T, "steps") {
+	for range rapid.SampledFrom([]int{5, 20, 60, 100}).Draw(m.T, "steps") {
 		m.step()
 		m.settle()
 		m.check()
@@ -540,7 +540,7 @@ func (m *model) step() {
 			m.must(m.framer.WriteWindowUpdate(s.id, uint32(n)))
 		}
 	case "connection window":
-		n := rapid.Int64Range(1, 100_000).Draw(m.T, "increment")
+		n := rapid.SampledFrom([]int64{1, 100, 5000, 40_000}).Draw(m.T, "increment")
 		m.window += n
 		m.must(m.framer.WriteWindowUpdate(0, uint32(n)))
 	case "settings":
@@ -682,7 +682,7 @@ func (m *model) handler() {
 		room := make([]byte, rapid.IntRange(1, 50_000).Draw(m.T, "read"))
 		h.tell(what, func(_ http.ResponseWriter, r *http.Request) bool { h.reads(r.Body, room, s.id); return false })
 	case "write":
-		n := rapid.IntRange(0, 50_000).Draw(m.T, "write")
+		n := rapid.SampledFrom([]int{0, 10, 5000, 50_000, 150_000}).Draw(m.T, "write")
 		var p []byte
 		h.set(func() { p = fill(s.id, h.offered, n); h.offered += int64(n); h.flushed = h.flushed && n == 0 })
 		h.tell(what, func(w http.ResponseWriter, _ *http.Request) bool { _, _ = w.Write(p); return false })
