@@ -4,7 +4,7 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all build test race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent first-start-kills record-rights
+.PHONY: all build test race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants
 
 all: build
 
@@ -65,6 +65,11 @@ incumbent:
 # (docs/storage.md): some 900 starts, an hour on two cores. PART=2/5 does the second fifth.
 first-start-kills:
 	go test ./e2e/durability -count 1 -timeout 3h -v -run TestAFirstStartMayBeEndedAtAnySystemCall -args -first-start-points 0 -first-start-part $(or $(PART),1/1)
+
+# The models of HTTP/2's flow control and stream states must find the deadlocks and leaks that other implementations had, put into
+# ours one at a time (internal/http2/mutants_test.go): five minutes on two busy cores.
+mutants:
+	go test ./internal/http2 -count 1 -timeout 30m -v -run TestMutants -args -mutants
 
 # What a real kube-apiserver answers users who are no administrators (docs/differential.md); writes
 # e2e/differential/rights/testdata/recorded.json.gz. Five minutes, and ten more the first time, when the programs are built.

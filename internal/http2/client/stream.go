@@ -139,6 +139,13 @@ func (s *stream) fail(why *Error, reset wire.Code) {
 	if !ok {
 		return
 	}
+	// The server is told first: whoever hears of the end may begin another request, and the server would count both.
+	out := s.conn.out
+	out.Abort(&s.sender, why)
+	if s.id != 0 && reset != noReset {
+		s.conn.cancelled.Add(1)
+		_ = out.Reset(s.id, reset) // the connection's failure is told elsewhere
+	}
 	if why.Fate == Left {
 		s.body.Fail(why)
 	} else {
@@ -146,12 +153,6 @@ func (s *stream) fail(why *Error, reset wire.Code) {
 	}
 	if first {
 		s.answered.Done()
-	}
-	out := s.conn.out
-	out.Abort(&s.sender, why)
-	if s.id != 0 && reset != noReset {
-		s.conn.cancelled.Add(1)
-		_ = out.Reset(s.id, reset) // the connection's failure is told elsewhere
 	}
 }
 
@@ -331,12 +332,12 @@ func (s *stream) complete(last []byte) {
 	if !ok {
 		return
 	}
+	if out := s.conn.out; !out.Abort(&s.sender, errAnswered) { // first, as in fail
+		_ = out.Reset(s.id, wire.NoError) // the rest of the request is of no use; RFC 9113, 8.1
+	}
 	s.body.Add(last, io.EOF)
 	if first {
 		s.answered.Done()
-	}
-	if out := s.conn.out; !out.Abort(&s.sender, errAnswered) {
-		_ = out.Reset(s.id, wire.NoError) // the rest of the request is of no use; RFC 9113, 8.1
 	}
 }
 

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"bytes"
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -111,4 +113,45 @@ func TestPings(t *testing.T) {
 		s.Close()
 		_ = theirs.Close()
 	})
+}
+
+// Uploads that their handlers do not read take up their own windows, and leave room in the connection's for others
+// (golang/go#16510): up to three of them, with the windows of the defaults.
+func TestUploadsThatNobodyReadsLeaveRoomForOthers(t *testing.T) {
+	release := make(chan struct{})
+	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stuck" {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-release
+			return
+		}
+		n, err := io.Copy(io.Discard, r.Body)
+		if err != nil || n != 3<<20 {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+	})})
+	defer close(release)
+	client := s.client(t)
+	for range 3 {
+		endless, stop := io.Pipe()
+		defer stop.Close()
+		go func() { _, _ = stop.Write(make([]byte, 2<<20)) }() // more than any window
+		res, err := client.Post("https://"+s.address+"/stuck", "", endless)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+s.address+"/", bytes.NewReader(make([]byte, 3<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatalf("another upload on the connection: %v", err)
+	}
+	_ = res.Body.Close()
 }

@@ -21,7 +21,8 @@ type Config struct {
 	MaxConcurrentStreams int
 	// MaxHeaderBytes bounds the names and values of a request's header. A larger one is answered 431. Default 64 KiB.
 	MaxHeaderBytes int
-	// StreamWindow and ConnWindow are how many bytes of bodies a client may send before handlers read them. Default 1 MiB.
+	// StreamWindow and ConnWindow are how many bytes of bodies a client may send before handlers read them. Bodies that nobody reads
+	// stop the others of their connection when they fill the latter. Default 256 KiB and 1 MiB: three of them do not.
 	StreamWindow, ConnWindow int
 	// GreetTimeout is how long a client may take to say what it must say first. Default 10 s.
 	GreetTimeout time.Duration
@@ -58,7 +59,7 @@ func (c Config) withDefaults() Config {
 	}
 	or(&c.MaxConcurrentStreams, 100)
 	or(&c.MaxHeaderBytes, 64<<10)
-	or(&c.StreamWindow, 1<<20)
+	or(&c.StreamWindow, 256<<10)
 	or(&c.ConnWindow, 1<<20)
 	or(&c.MaxIdleWorkers, 256)
 	orTime(&c.GreetTimeout, 10*time.Second)

@@ -1,0 +1,219 @@
+package http2_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var runMutants = flag.Bool("mutants", false, "run the models of serve and client against mutants of the packages that they test")
+
+// mutant is a defect.
+type mutant struct {
+	name  string // what is wrong then, and who had it
+	model string // the package whose TestModel finds it
+	edits []edit
+}
+
+// edit replaces one piece of source by another.
+type edit struct{ file, old, new string }
+
+// mutants are the deadlocks and leaks that HTTP/2 implementations had, the Go library's among them.
+var mutants = []mutant{
+	{
+		"the server keeps the connection's window of a stream that breaks the protocol (golang/go#40423)", "serve",
+		[]edit{{"serve/frames.go", "case st == nil || fault != nil:\n\t\ttoConn", "case st == nil:\n\t\ttoConn"}},
+	},
+	{
+		"the server keeps the connection's window of DATA on streams that are over (golang/go#28204)", "serve",
+		[]edit{{"serve/frames.go", "case st == nil || fault != nil:\n\t\ttoConn", "case st != nil && fault != nil:\n\t\ttoConn"}},
+	},
+	{
+		"the server keeps the connection's window of bodies that handlers do not read (golang/go#28204)", "serve",
+		[]edit{{"serve/stream.go", "\t_ = st.body.Close()\n", ""}},
+	},
+	{
+		"the server keeps the connection's window of bodies that were not read when the client left", "serve",
+		[]edit{{"wire/body.go", "\tb.wake()\n\tb.mu.Unlock()\n\tb.consumed(n)\n}\n\n// Buffered", "\tb.wake()\n\tb.mu.Unlock()\n}\n\n// Buffered"}},
+	},
+	{
+		"the server keeps the connection's window of DATA for a body that the handler closed", "serve",
+		[]edit{{"serve/frames.go", "unwanted > 0 {\n\t\treturn c.credit(nil, unwanted)\n", "unwanted > 0 {\n\t\treturn nil\n"}},
+	},
+	{
+		"the server keeps the connection's window of padding", "serve",
+		[]edit{{"serve/frames.go", "toConn, toStream = c.inflow.Give(size-len(p)), st.creditLocked(size-len(p))", "toStream = st.creditLocked(size - len(p))"}},
+	},
+	{
+		"the server gives no window of a stream back", "serve",
+		[]edit{{"serve/stream.go", "id, toStream = st.send.ID, st.creditLocked(n)", "id = st.send.ID"}},
+	},
+	{
+		"a request that waits for a handler is forgotten when one is free", "serve",
+		[]edit{{"serve/stream.go", "\t\t\tw.next = next\n", "\t\t\t_ = next\n"}},
+	},
+	{
+		"handlers of streams that were reset do not count (CVE-2023-44487)", "serve",
+		[]edit{{"serve/message.go", "if c.busy >= c.server.c.MaxConcurrentStreams {", "if c.busy < 0 {"}},
+	},
+	{
+		"a writer sleeps through WINDOW_UPDATE of its stream", "serve",
+		[]edit{{"wire/control.go", "\ts.credit += int64(increment)\n\tif s.waiting {", "\ts.credit += int64(increment)\n\tif false {"}},
+	},
+	{
+		"writers sleep through WINDOW_UPDATE of the connection", "serve",
+		[]edit{{"wire/control.go", "\to.widest = max(o.widest, o.window)\n\to.wakeAll()", "\to.widest = max(o.widest, o.window)"}},
+	},
+	{
+		"writers sleep through SETTINGS_INITIAL_WINDOW_SIZE", "serve",
+		[]edit{{"wire/control.go", "\t\t\to.initial = int64(s.Value)\n\t\t\to.wakeAll()", "\t\t\to.initial = int64(s.Value)"}},
+	},
+	{
+		"a writer sleeps through the end of its stream", "serve",
+		[]edit{{"wire/control.go", "\t\ts.err = why\n\t}\n\tif s.waiting {", "\t\ts.err = why\n\t}\n\tif false {"}},
+	},
+	{
+		"the server writes more than the connection's window", "serve",
+		[]edit{{"wire/message.go", "\t\to.window -= int64(n)\n", ""}},
+	},
+	{
+		"a window that is less than nothing is not seen", "serve",
+		[]edit{{"wire/message.go", "func (o *Out) allowed(s *Sender) int64 { return min(o.window, o.initial+s.credit-s.sent) }",
+			"func (o *Out) allowed(s *Sender) int64 { return min(o.window, max(1, o.initial+s.credit-s.sent)) }"}},
+	},
+	{
+		"whoever writes holds the connection's lock meanwhile (golang/go#32388)", "client",
+		[]edit{{"wire/out.go", "\t\to.mu.Unlock()\n\t\t_, err := o.conn.Write(*b)", "\t\t_, err := o.conn.Write(*b)\n\t\to.mu.Unlock()"}},
+	},
+	{
+		"the goroutine that reads waits until its answers are written (golang/go#32388)", "serve",
+		[]edit{{"wire/out.go", "\to.writing = true\n\to.late.Go(func() {\n\t\to.mu.Lock()\n\t\t_ = o.drain() // fail was told\n\t})\n\to.mu.Unlock()",
+			"\to.writing = true\n\t_ = o.drain()"}},
+	},
+	{
+		"the client gives the connection's window back as responses are read: one that nobody reads stops all (golang/go#16510)", "client",
+		[]edit{{"client/stream.go", "\tif !s.over {\n\t\tincrement = s.inflow.Give(n)\n\t}\n\tc.mu.Unlock()",
+			"\tif !s.over {\n\t\tincrement = s.inflow.Give(n)\n\t}\n\tback := c.reader.inflow.Give(n)\n\tc.mu.Unlock()\n\tif back > 0 {\n\t\t_ = c.out.Credit(0, back)\n\t}"}, {
+			"client/read.go", "\tif increment := r.inflow.Give(n); increment > 0 {",
+			"\tgiven := n\n\tif s, _ := r.conn.find(f.Stream); s != nil {\n\t\tgiven = 0\n\t}\n\tif increment := r.inflow.Give(given); increment > 0 {",
+		}},
+	},
+	{
+		"the client keeps the connection's window of responses that were given up (golang/go#40423)", "client",
+		[]edit{{"client/read.go", "\tif increment := r.inflow.Give(n); increment > 0 {",
+			"\tif s, _ := r.conn.find(f.Stream); s == nil {\n\t\tn = 0\n\t}\n\tif increment := r.inflow.Give(n); increment > 0 {"}},
+	},
+	{
+		"the client keeps the windows of streams", "client",
+		[]edit{{"client/stream.go", "\t\tincrement = s.inflow.Give(n)\n\t}\n\tc.mu.Unlock()\n\tif increment > 0 {\n\t\t_ =", "\t\tincrement = 0\n\t}\n\tc.mu.Unlock()\n\tif increment > 0 {\n\t\t_ ="}},
+	},
+	{
+		"a request that was answered early goes on being sent", "client",
+		[]edit{{"client/stream.go", "!out.Abort(&s.sender, errAnswered)", "!out.Ended(&s.sender)"}},
+	},
+	{
+		"a request that is given up is not reset", "client",
+		[]edit{{"client/stream.go", "\t\t_ = out.Reset(s.id, reset) //", "\t\t_ = s.id //"}},
+	},
+	{
+		"requests beyond GOAWAY's last stream are reported as lost", "client",
+		[]edit{{"client/control.go", "why := &Error{Unprocessed, errGoAway}", "why := &Error{Lost, errGoAway}"}},
+	},
+	{
+		"a request that was not sent is reported as one that may have been", "client",
+		[]edit{{"client/stream.go", "s.fail(&Error{Unsent, err}, noReset)", "s.fail(&Error{Lost, err}, noReset)"}},
+	},
+	{
+		"a refused request is reported as one that may have been processed", "client",
+		[]edit{{"client/stream.go", "fate = Refused", "fate = Reset"}},
+	},
+	{
+		"requests that GOAWAY leaves are waited for", "client",
+		[]edit{{"client/control.go", "\tfor _, s := range passed {\n\t\ts.fail(why, noReset)\n\t}\n", "\t_, _ = passed, why\n"}},
+	},
+	{
+		"a connection that takes no more stays after its last request", "client",
+		[]edit{{"client/conn.go", "return c.full.Load() && len(c.streams) == 0 && c.err == nil", "return false"}},
+	},
+}
+
+// apply is the files with the defect.
+func (m *mutant) apply(t *testing.T) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for _, e := range m.edits {
+		source, err := os.ReadFile(filepath.FromSlash(e.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(source), e.old); n != 1 {
+			t.Fatalf("%s: what is to be replaced is there %d times and not once: bring the mutant up to date with the source:\n%s", e.file, n, e.old)
+		}
+		files[e.file] = []byte(strings.Replace(string(source), e.old, e.new, 1))
+	}
+	return files
+}
+
+// The models of serve and client find what others' implementations got wrong. To run them takes minutes: it is for `make mutants`. That
+// the mutants are still what they say is found at once.
+func TestMutants(t *testing.T) {
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			files := m.apply(t)
+			if *runMutants {
+				m.mustFail(t, files)
+			}
+		})
+	}
+}
+
+// mutantTimeout is how long it may take to build a mutant and to find it.
+const mutantTimeout = 5 * time.Minute
+
+func (m *mutant) mustFail(t *testing.T, files map[string][]byte) {
+	dir := t.TempDir()
+	replace := map[string]string{}
+	for name, source := range files {
+		from, err := filepath.Abs(filepath.FromSlash(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := filepath.Join(dir, filepath.Base(name))
+		replace[from] = to
+		if err := os.WriteFile(to, source, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), mutantTimeout)
+	defer cancel()
+	binary := filepath.Join(dir, "model.test")
+	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "-overlay", filepath.Join(dir, "overlay.json"), "./"+m.model).CombinedOutput(); err != nil {
+		t.Fatalf("the mutant does not build: %v\n%s", err, out)
+	}
+	run := exec.CommandContext(ctx, binary, "-test.run=^TestModel$", "-test.timeout=60s", "-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks=500")
+	run.Dir = m.model
+	out, err := run.CombinedOutput()
+	if err == nil {
+		t.Fatal("the model does not find it")
+	}
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "[rapid]") || strings.HasPrefix(line, "panic: ") {
+			t.Logf("found: %s", strings.TrimSpace(line))
+			return
+		}
+	}
+	t.Fatalf("the test fails for another reason: %v\n%s", err, out)
+}
