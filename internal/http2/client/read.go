@@ -40,7 +40,7 @@ const (
 
 func (r *reader) begin(c *Conn) {
 	r.conn, r.in, r.spare = c, wire.NewReader(r), maxSpare
-	r.block = wire.NewBlock(c.config.MaxHeaderBytes)
+	r.block = wire.NewBlock(wire.BlockLimit(c.config.MaxHeaderBytes))
 	r.inflow = wire.NewInflow(connWindow)
 	r.head.begin(wire.Limits{Bytes: c.config.MaxHeaderBytes, Fields: maxFields})
 }

@@ -66,7 +66,7 @@ func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState) *conn {
 		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(),
 		home:    handler.Home{Local: nc.LocalAddr(), HTTP: s.c.HTTP},
 		in:      wire.NewReader(nc),
-		block:   wire.NewBlock(2 * limit),
+		block:   wire.NewBlock(wire.BlockLimit(limit)),
 		decoder: wire.NewDecoder(wire.Limits{Bytes: limit, Fields: limit / 32}),
 		bounds:  newBounds(s.c.MaxConcurrentStreams),
 		streams: make(map[uint32]*stream),
