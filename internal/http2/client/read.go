@@ -18,9 +18,9 @@ type reader struct {
 	spoke  bool // SETTINGS came
 	list   []wire.Setting
 
-	spare   int    // how much that carries nothing may still come
-	look    int64  // the look at which spare was added to
-	updates uint64 // WINDOW_UPDATEs
+	spare   int   // how much that carries nothing may still come
+	look    int64 // the look at which spare was added to
+	updates wire.Updates
 }
 
 // What carries nothing is bounded: PING, SETTINGS, acknowledgements, PRIORITY, empty DATA, updates of windows beyond what our

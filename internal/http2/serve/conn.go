@@ -36,7 +36,7 @@ type conn struct {
 	bounds  bounds
 	told    []wire.Setting // room for the settings of a frame
 	slow    bool           // the header block in hand did not come at once
-	updates uint64         // WINDOW_UPDATEs
+	updates wire.Updates
 
 	heard   atomic.Bool    // a frame came since watch looked
 	running sync.WaitGroup // handlers
