@@ -7,7 +7,7 @@ func (r *reader) window(f *wire.Frame) error {
 		return wire.ConnError{Code: wire.FrameSizeError, Why: "WINDOW_UPDATE of another size"}
 	}
 	increment := wire.Uint31(f.Payload)
-	if r.updates++; r.updates > r.conn.out.Answerable() {
+	if !r.updates.Explained(r.conn.out) {
 		if err := r.useless(1); err != nil {
 			return err
 		}

@@ -60,6 +60,10 @@ func TestD16FloodsOfServers(t *testing.T) {
 		{name: "WINDOW_UPDATE of much", flood: always(func(p *peer, id uint32) error { return p.WriteWindowUpdate(id, 2000) }, all), code: calm},
 		{name: "RST_STREAM of what is over", begin: func(p *peer, id uint32) { p.headers(id, true, ":status", "200") },
 			flood: always(func(p *peer, id uint32) error { return p.WriteRSTStream(id, http2.ErrCodeCancel) }, all), code: calm},
+		{name: "A36: DATA of a byte for what is over", begin: func(p *peer, id uint32) { p.headers(id, true, ":status", "200") },
+			flood: always(func(p *peer, id uint32) error { return p.WriteData(id, false, []byte("x")) }, all), code: calm},
+		{name: "A36: WINDOW_UPDATE of what is over", begin: func(p *peer, id uint32) { p.headers(id, true, ":status", "200") },
+			flood: always(func(p *peer, id uint32) error { return p.WriteWindowUpdate(id, 1) }, all), code: calm},
 		{name: "empty DATA", begin: begin, flood: always(func(p *peer, id uint32) error { return p.WriteData(id, false, nil) }, all), code: calm},
 		{name: "DATA that is padding", begin: begin, flood: always(func(p *peer, id uint32) error {
 			return p.WriteRawFrame(http2.FrameData, http2.FlagDataPadded, id, []byte{0})

@@ -18,9 +18,9 @@ type reader struct {
 	spoke  bool // SETTINGS came
 	list   []wire.Setting
 
-	spare   int    // how much that carries nothing may still come
-	look    int64  // the look at which spare was added to
-	updates uint64 // WINDOW_UPDATEs
+	spare   int   // how much that carries nothing may still come
+	look    int64 // the look at which spare was added to
+	updates wire.Updates
 }
 
 // What carries nothing is bounded: PING, SETTINGS, acknowledgements, PRIORITY, empty DATA, updates of windows beyond what our
@@ -40,7 +40,7 @@ const (
 
 func (r *reader) begin(c *Conn) {
 	r.conn, r.in, r.spare = c, wire.NewReader(r), maxSpare
-	r.block = wire.NewBlock(c.config.MaxHeaderBytes)
+	r.block = wire.NewBlock(wire.BlockLimit(c.config.MaxHeaderBytes))
 	r.inflow = wire.NewInflow(connWindow)
 	r.head.begin(wire.Limits{Bytes: c.config.MaxHeaderBytes, Fields: maxFields})
 }

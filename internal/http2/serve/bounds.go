@@ -32,6 +32,8 @@ func (b *bucket) take(n int) bool {
 type bounds struct {
 	resets bucket // streams that ended before they were answered (CVE-2023-44487, CVE-2025-8671)
 	talk   bucket // frames that ask for an answer, or mean nothing
+
+	late, breaks int // DATA that may have been on its way to streams that we broke, and how many those were
 }
 
 func newBounds(streams int) bounds {
@@ -53,6 +55,23 @@ func (b *bounds) reset() error {
 		return nil
 	}
 	return errTooManyResets
+}
+
+// lateOfBroken is how many frames may come free for each stream that we broke: a window of a MiB in whole frames.
+const (
+	lateOfBroken = 64
+	mostLate     = recently * lateOfBroken
+)
+
+// stray counts a frame of DATA that nobody reads. breaks is how many streams we have broken.
+func (b *bounds) stray(breaks int) error {
+	b.late = min(mostLate, b.late+lateOfBroken*min(breaks-b.breaks, recently))
+	b.breaks = breaks
+	if b.late > 0 {
+		b.late--
+		return nil
+	}
+	return b.said(1)
 }
 
 // costOfOversized has a connection end after ten header blocks that are too large, or a little more than one a second: each costs

@@ -36,7 +36,7 @@ type conn struct {
 	bounds  bounds
 	told    []wire.Setting // room for the settings of a frame
 	slow    bool           // the header block in hand did not come at once
-	updates uint64         // WINDOW_UPDATEs
+	updates wire.Updates
 
 	heard   atomic.Bool    // a frame came since watch looked
 	running sync.WaitGroup // handlers
@@ -66,7 +66,7 @@ func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState) *conn {
 		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(),
 		home:    handler.Home{Local: nc.LocalAddr(), HTTP: s.c.HTTP},
 		in:      wire.NewReader(nc),
-		block:   wire.NewBlock(2 * limit),
+		block:   wire.NewBlock(wire.BlockLimit(limit)),
 		decoder: wire.NewDecoder(wire.Limits{Bytes: limit, Fields: limit / 32}),
 		bounds:  newBounds(s.c.MaxConcurrentStreams),
 		streams: make(map[uint32]*stream),

@@ -56,7 +56,7 @@ func (c *conn) data(f *wire.Frame) error {
 		c.mu.Unlock()
 		return broken(wire.FlowControlError, "more DATA than the connection's window")
 	}
-	st := c.streams[f.Stream]
+	st, breaks := c.streams[f.Stream], c.breaks
 	fault := c.arrivedLocked(st, f.Stream, size, len(p), end)
 	var toConn, toStream uint32
 	switch {
@@ -71,15 +71,21 @@ func (c *conn) data(f *wire.Frame) error {
 			return err
 		}
 	}
-	if st == nil || fault != nil {
+	if fault != nil {
 		return fault
+	}
+	if st == nil {
+		return c.bounds.stray(breaks)
 	}
 	var ended error
 	if end {
 		ended = io.EOF
 	}
 	if unwanted := st.body.Add(p, ended); unwanted > 0 {
-		return c.credit(nil, unwanted)
+		if err := c.credit(nil, unwanted); err != nil {
+			return err
+		}
+		return c.bounds.stray(breaks)
 	}
 	return nil
 }
@@ -120,7 +126,7 @@ func (c *conn) windowUpdate(f *wire.Frame) error {
 		return broken(wire.FrameSizeError, "a WINDOW_UPDATE that is not 4 bytes")
 	}
 	increment := wire.Uint31(f.Payload)
-	if c.updates++; c.updates > c.out.Answerable() {
+	if !c.updates.Explained(c.out) {
 		if err := c.bounds.said(1); err != nil {
 			return err
 		}

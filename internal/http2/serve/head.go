@@ -118,6 +118,9 @@ func (h *head) header() http.Header {
 // request makes the stream of the block in hand. large is whether a part of the block was too much.
 func (c *conn) request(id uint32, end, large bool) (*stream, error) {
 	h := &c.head
+	if large {
+		return c.oversized(id, end), nil
+	}
 	if err := h.valid(); err != nil {
 		return nil, err
 	}
@@ -153,11 +156,20 @@ func (c *conn) request(id uint32, end, large bool) (*stream, error) {
 			return nil, err
 		}
 	}
-	if large {
-		st.serving = http.HandlerFunc(tooLarge)
-	}
 	st.req = *st.req.WithContext(&st.life)
 	return st, nil
+}
+
+// oversized makes the stream of a block that was too large, of which nothing is believed: it is answered 431.
+func (c *conn) oversized(id uint32, end bool) *stream {
+	st := &stream{conn: c, inflow: wire.NewInflow(int64(c.server.c.StreamWindow)), declared: -1, received: end, counted: true}
+	st.send.ID = id
+	st.life.Begin(&c.home)
+	st.res.st, st.res.head = st, c.head.method == http.MethodHead
+	st.req.Body = http.NoBody
+	st.body.st, st.body.Consumer = st, st
+	st.serving = http.HandlerFunc(tooLarge)
+	return st
 }
 
 // specials does what headers ask of the server, and takes those away that are no one else's.

@@ -54,7 +54,7 @@ func (c *conn) message(id uint32, end bool, err error) error {
 	c.mu.Unlock()
 	switch {
 	case beyond || expected:
-		return nil
+		return c.bounds.said(1)
 	case st != nil:
 		return c.trailers(st, end, err)
 	case known:

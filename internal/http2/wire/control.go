@@ -1,5 +1,7 @@
 package wire
 
+import "slices"
+
 // Frames that are no message.
 
 // Settings sends ours. It is not flushed when more follows at once.
@@ -56,10 +58,18 @@ func (o *Out) Settled(list []Setting) error {
 		}
 	}
 	if o.initial > before {
-		o.wakeAll()
+		o.reopened()
 	}
 	o.head(Settings, FlagAck, 0, 0)
 	return o.answered()
+}
+
+// reopened is told that the initial window is another one.
+func (o *Out) reopened() {
+	all := slices.Clone(o.starved)
+	for _, s := range all {
+		o.opened(s)
+	}
 }
 
 // Pong answers a PING. It is for the goroutine that reads.
@@ -135,7 +145,7 @@ func (o *Out) Window(increment uint32) error {
 	}
 	o.window += int64(increment)
 	o.widest = max(o.widest, o.window)
-	o.wakeAll()
+	o.passOn()
 	return nil
 }
 
@@ -155,7 +165,7 @@ func (o *Out) StreamWindow(s *Sender, increment uint32) error {
 	}
 	s.credit += int64(increment)
 	if s.waiting {
-		s.rouse()
+		o.opened(s)
 	}
 	return nil
 }
@@ -193,10 +203,28 @@ func (o *Out) Progress(s *Sender) (sent int64, blocked bool) {
 
 // Answerable is how many WINDOW_UPDATEs the other side may have sent for the DATA that was, or is about to be: two for each frame,
 // and, for those who read frames piece by piece, one for each KiB. The Go library sends one for each 4 KiB, and for the connection.
+// Frames that a window of less than 32 bytes made small do not count.
 func (o *Out) Answerable() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return 2*o.datas + o.dataBytes>>10
+}
+
+// Updates counts the WINDOW_UPDATEs of the other side against what explains them.
+type Updates struct{ came uint64 }
+
+// mostSaved is how many of them may come late. Whoever downloads for hours saves up no more of them: so many explain that 256 MiB
+// were sent and are read only now, a KiB at a time.
+const mostSaved = 256 << 10
+
+// Explained counts one, and reports whether the DATA that o sent explains it.
+func (u *Updates) Explained(o *Out) bool {
+	most := o.Answerable()
+	if most > mostSaved {
+		u.came = max(u.came, most-mostSaved)
+	}
+	u.came++
+	return u.came <= most
 }
 
 // Abort has everything that s sends, or waits to send, end with why. It reports whether END_STREAM was sent before.
@@ -207,6 +235,7 @@ func (o *Out) Abort(s *Sender, why error) (ended bool) {
 		s.err = why
 	}
 	if s.waiting {
+		o.remove(s)
 		s.rouse()
 	}
 	o.room.Broadcast() // it may wait for room

@@ -1,10 +1,6 @@
 package wire
 
-import (
-	"golang.org/x/net/http2/hpack"
-
-	"portico.dev/internal/handler"
-)
+import "portico.dev/internal/handler"
 
 // Limits of a header block.
 type Limits struct {
@@ -14,24 +10,21 @@ type Limits struct {
 	Fields int
 }
 
-// Decoder reads header blocks. A block that is too large is read to its end all the same, as the table must follow, unless it is
-// so large that the connection had better end.
+// Decoder reads header blocks (RFC 7541). A block that is too large is read to its end all the same, as the table must follow,
+// unless it is so large that the connection had better end. A single string may be as long as the block, which Block bounds.
+//
+// Between two blocks it keeps the table and nothing else: 4 KiB of strings, as RFC 7541, 4.1 counts, and 32 bytes for each entry.
 type Decoder struct {
 	limits Limits
-	hpack  *hpack.Decoder
 	each   func(name, value string) error
+	table  table
 
 	bytes, fields int
 	err           error
 }
 
 // NewDecoder reads blocks within limits.
-func NewDecoder(l Limits) *Decoder {
-	d := &Decoder{limits: l}
-	d.hpack = hpack.NewDecoder(4096, d.emit)
-	d.hpack.SetMaxStringLength(l.Bytes)
-	return d
-}
+func NewDecoder(l Limits) *Decoder { return &Decoder{limits: l, table: table{limit: maxTable}} }
 
 // ErrBlockTooLarge is a header block beyond Limits. It is the message's fault and not the connection's.
 var ErrBlockTooLarge = StreamError{Code: EnhanceYourCalm, Why: "the header block is larger than allowed"}
@@ -39,50 +32,108 @@ var ErrBlockTooLarge = StreamError{Code: EnhanceYourCalm, Why: "the header block
 // ErrBlockBomb is a header block that is large beyond any mistake. What is left of it is not read, so that the connection ends.
 var ErrBlockBomb = ConnError{EnhanceYourCalm, "the header block is many times larger than allowed"}
 
-const (
-	// bombAt is how many times Limits a block may be before it is given up.
-	bombAt = 4
-	// decodeAtOnce is how much of a block is read before it is looked at how large it has become. References of a byte each can
-	// stand for a field of 4 KiB.
-	decodeAtOnce = 8 << 10
-)
+// bombAt is how many times Limits a block may be before it is given up. References of a byte each can stand for a field of 4 KiB.
+const bombAt = 4
+
+func undecodable(why string) error { return ConnError{CompressionError, why} }
 
 // Decode calls each for the fields of a whole block. Errors are a ConnError for what does not decode or is ErrBlockBomb, and
 // otherwise ErrBlockTooLarge, the first error of each, or a StreamError for what no field may be.
 func (d *Decoder) Decode(block []byte, each func(name, value string) error) error {
 	d.each, d.bytes, d.fields, d.err = each, 0, 0, nil
-	defer func() { d.each = nil }()
-	var err error
-	for len(block) > 0 && err == nil {
-		n := min(len(block), decodeAtOnce)
-		_, err = d.hpack.Write(block[:n])
-		block = block[n:]
-		if d.bytes > bombAt*d.limits.Bytes || d.fields > bombAt*d.limits.Fields {
-			return ErrBlockBomb
-		}
-	}
-	if err == nil {
-		err = d.hpack.Close()
-	}
+	err := d.decode(block)
+	d.each = nil
 	if err != nil {
-		return ConnError{CompressionError, err.Error()}
+		return err
 	}
 	return d.err
 }
 
-func (d *Decoder) emit(f hpack.HeaderField) {
-	d.bytes += len(f.Name) + len(f.Value) + 32
+func (d *Decoder) decode(p []byte) error {
+	for begun := false; len(p) > 0; {
+		first := p[0]
+		var f entry
+		var err error
+		switch {
+		case first >= 0x80: // an indexed field
+			var i uint64
+			if i, p, err = readNumber(p, 7); err == nil {
+				f, err = d.table.indexed(i)
+			}
+		case first >= 0x40: // a literal that goes into the table
+			if f, p, err = d.literal(p, 6); err == nil {
+				d.table.add(f)
+			}
+		case first >= 0x20:
+			if p, err = d.resize(p, begun); err != nil {
+				return err
+			}
+			continue
+		default: // one that does not
+			f, p, err = d.literal(p, 4)
+		}
+		if err != nil {
+			return err
+		}
+		begun = true
+		d.field(f.name, f.value)
+		if d.bytes > bombAt*d.limits.Bytes || d.fields > bombAt*d.limits.Fields {
+			return ErrBlockBomb
+		}
+	}
+	return nil
+}
+
+// resize follows a change of the table's size (RFC 7541, 6.3), which stands before all fields (4.2). Of a table that has nothing
+// it is taken anywhere, as by the library: it changes nothing.
+func (d *Decoder) resize(p []byte, begun bool) ([]byte, error) {
+	size, rest, err := readNumber(p, 5)
+	switch {
+	case err != nil:
+		return nil, err
+	case begun && d.table.count > 0:
+		return nil, undecodable("a change of the table's size after a field")
+	case size > maxTable:
+		return nil, undecodable("a table larger than allowed")
+	}
+	d.table.limit = uint32(size)
+	d.table.evict(d.table.limit)
+	return rest, nil
+}
+
+func (d *Decoder) literal(p []byte, bits uint) (f entry, rest []byte, err error) {
+	i, p, err := readNumber(p, bits)
+	if err != nil {
+		return f, nil, err
+	}
+	if i == 0 {
+		if f.name, p, err = readText(p, true); err != nil {
+			return f, nil, err
+		}
+	} else {
+		known, err := d.table.indexed(i)
+		if err != nil {
+			return f, nil, err
+		}
+		f.name = known.name
+	}
+	f.value, p, err = readText(p, false)
+	return f, p, err
+}
+
+func (d *Decoder) field(name, value string) {
+	d.bytes += len(name) + len(value) + 32
 	d.fields++
 	switch {
 	case d.err != nil:
 	case d.bytes > d.limits.Bytes || d.fields > d.limits.Fields:
 		d.err = ErrBlockTooLarge
-	case !validName(f.Name):
+	case !validName(name):
 		d.err = StreamError{Code: ProtocolError, Why: "a header name that is none"}
-	case f.Name[0] != ':' && !handler.ValidFieldValue(f.Value): // of pseudo fields each has a table of its own
+	case name[0] != ':' && !handler.ValidFieldValue(value): // of pseudo fields each has a table of its own
 		d.err = StreamError{Code: ProtocolError, Why: "a header value that is none"}
 	default:
-		d.err = d.each(f.Name, f.Value)
+		d.err = d.each(name, value)
 	}
 }
 
@@ -117,6 +168,10 @@ func mostFrames(limit int) int { return 16 + limit/512 }
 
 // NewBlock takes blocks of up to limit bytes.
 func NewBlock(limit int) *Block { return &Block{limit: limit} }
+
+// BlockLimit is how many bytes a block may have, compressed, whose fields may have so many: twice as many, so that one that is
+// too large by little is a mistake of its message and not of its connection.
+func BlockLimit(fields int) int { return 2 * fields }
 
 // Open is the stream whose block is not whole, or 0. Nothing but its CONTINUATION may come meanwhile.
 func (b *Block) Open() uint32 { return b.stream }

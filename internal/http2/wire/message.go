@@ -1,5 +1,7 @@
 package wire
 
+import "slices"
+
 // Fields writes the fields of a header block, pseudo fields first.
 type Fields interface {
 	WriteFields(*Encoder)
@@ -112,6 +114,7 @@ func (o *Out) Data(s *Sender, p []byte, end bool) error {
 func (o *Out) data(s *Sender, p []byte, end bool) error {
 	for {
 		if err := o.waitRoom(s); err != nil {
+			o.passOn()
 			o.mu.Unlock()
 			return err
 		}
@@ -130,7 +133,7 @@ func (o *Out) frames(s *Sender, p []byte, end bool) []byte {
 	for {
 		n := int(max(0, min(int64(len(p)), o.allowed(s), int64(o.maxFrame)))) // a window may be less than nothing
 		if n == 0 && len(p) > 0 {
-			return p
+			break
 		}
 		var flags uint8
 		if end && n == len(p) {
@@ -139,18 +142,29 @@ func (o *Out) frames(s *Sender, p []byte, end bool) []byte {
 		if n > 0 || end {
 			o.head(Data, flags, s.ID, n)
 			o.put(p[:n]...)
-			o.datas++
+			if n == len(p) || n >= leastAnswered {
+				o.datas++
+			}
 			o.dataBytes += uint64(n)
 		}
 		s.sent += int64(n)
 		o.window -= int64(n)
 		if p = p[n:]; len(p) == 0 || o.pending() >= fullAt {
-			return p
+			break
 		}
 	}
+	o.passOn()
+	return p
 }
 
-func (o *Out) allowed(s *Sender) int64 { return min(o.window, o.initial+s.credit-s.sent) }
+// leastAnswered is how small a window may make a frame of DATA for which updates are expected: those that let a few bytes be sent
+// would otherwise pay for each other (Answerable).
+const leastAnswered = 32
+
+func (o *Out) allowed(s *Sender) int64 { return min(o.window, o.own(s)) }
+
+// own is the window of s itself.
+func (o *Out) own(s *Sender) int64 { return o.initial + s.credit - s.sent }
 
 // waitRoom waits until what waits is little. Called with mu held.
 func (o *Out) waitRoom(s *Sender) error {
@@ -170,30 +184,69 @@ func (o *Out) waitWindow(s *Sender) error {
 	}
 	o.mu.Lock()
 	s.blocked = true
-	for o.err == nil && s.err == nil && o.allowed(s) <= 0 {
+	for first := true; o.err == nil && s.err == nil && o.allowed(s) <= 0; first = false {
 		if s.wake == nil {
 			s.wake = make(chan struct{}, 1)
 		}
-		s.waiting = true
-		o.starved = append(o.starved, s)
+		o.await(s, first)
 		o.mu.Unlock()
 		<-s.wake
 		o.mu.Lock()
-		o.unstarve(s)
+		o.remove(s)
 	}
 	s.blocked = false
 	return nil // what happened is found by waitRoom
 }
 
-func (o *Out) unstarve(s *Sender) {
-	s.waiting = false
-	for i, other := range o.starved {
-		if other == s {
-			last := len(o.starved) - 1
-			o.starved[i] = o.starved[last]
-			o.starved[last] = nil
-			o.starved = o.starved[:last]
-			return
-		}
+// An update of the connection's window wakes one of those who wait for it, and whoever has sent what it could wakes the next one if
+// something is left: what a frame costs does not depend on how many wait, and they have their turns in the order in which they came.
+
+// await has s wait: in the queue when the connection's window is what it lacks. Who was woken and came too late is the first again.
+func (o *Out) await(s *Sender, first bool) {
+	s.waiting = true
+	switch {
+	case o.own(s) <= 0:
+		s.queued = false
+		o.starved = append(o.starved, s)
+		o.passOn() // it may have been woken for the connection's window
+	case first || !s.queued:
+		s.queued = true
+		o.queue = append(o.queue, s)
+	default:
+		o.queue = slices.Insert(o.queue, 0, s)
 	}
+}
+
+// passOn wakes the first of those who wait for the connection's window, if there is any left. Called with mu held.
+func (o *Out) passOn() {
+	if len(o.queue) == 0 || o.window <= 0 {
+		return
+	}
+	s := o.queue[0]
+	o.queue = slices.Delete(o.queue, 0, 1)
+	s.rouse()
+}
+
+// opened is told that the window of s itself has become larger, of those that wait.
+func (o *Out) opened(s *Sender) {
+	if s.queued || o.own(s) <= 0 {
+		return
+	}
+	o.starved = slices.DeleteFunc(o.starved, func(other *Sender) bool { return other == s })
+	if o.window > 0 {
+		s.rouse()
+		return
+	}
+	s.queued = true
+	o.queue = append(o.queue, s)
+}
+
+// remove has s wait for nothing.
+func (o *Out) remove(s *Sender) {
+	if !s.waiting {
+		return
+	}
+	s.waiting = false
+	is := func(other *Sender) bool { return other == s }
+	o.starved, o.queue = slices.DeleteFunc(o.starved, is), slices.DeleteFunc(o.queue, is)
 }

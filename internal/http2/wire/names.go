@@ -19,13 +19,14 @@ var commonNames = []string{
 	"X-Remote-User", "X-Request-Id",
 }
 
-var canonicalOf, lowerOf = func() (canonical, lower map[string]string) {
-	canonical, lower = make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames))
+// knownNames has the names of the wire, each as itself.
+var canonicalOf, lowerOf, knownNames = func() (canonical, lower, known map[string]string) {
+	canonical, lower, known = make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames))
 	for _, name := range commonNames {
 		l := lowered(name)
-		canonical[l], lower[name] = name, l
+		canonical[l], lower[name], known[l] = name, l, l
 	}
-	return canonical, lower
+	return canonical, lower, known
 }()
 
 // Canonical is a name of the wire as net/http writes it.

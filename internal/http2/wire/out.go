@@ -45,8 +45,9 @@ type Out struct {
 	widest   int64 // it has been
 	initial  int64 // of streams
 	maxFrame int
-	starved  []*Sender // wait for a window
-	datas    uint64    // DATA frames that were appended
+	starved  []*Sender // wait for a window of their own
+	queue    []*Sender // wait for the connection's, in this order
+	datas    uint64    // DATA frames that were appended, but for those that a window made small
 	// dataBytes is how many bytes of bodies were.
 	dataBytes uint64
 	next      uint32 // the id of the client's next stream
@@ -168,11 +169,15 @@ func (o *Out) Flushed() {
 // Wait returns, after Close and when the connection is closed, when nothing is being written on the connection's own account.
 func (o *Out) Wait() { o.late.Wait() }
 
+// wakeAll has all who wait for windows find that there is an error.
 func (o *Out) wakeAll() {
-	for _, s := range o.starved {
-		s.rouse()
+	for _, list := range []*[]*Sender{&o.starved, &o.queue} {
+		for _, s := range *list {
+			s.rouse()
+		}
+		clear(*list)
+		*list = (*list)[:0]
 	}
-	o.starved = o.starved[:0]
 }
 
 func (s *Sender) rouse() {

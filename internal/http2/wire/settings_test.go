@@ -18,7 +18,7 @@ func TestSettingsWakeStreamsOnce(t *testing.T) {
 	defer o.Wait()
 	var waiting []*Sender
 	for i := range 100 {
-		s := &Sender{ID: uint32(2*i + 1), waiting: true, wake: make(chan struct{}, 1)}
+		s := &Sender{ID: uint32(2*i + 1), sent: InitialWindow, waiting: true, wake: make(chan struct{}, 1)}
 		waiting = append(waiting, s)
 	}
 	woken := func() (n int) {
@@ -30,13 +30,13 @@ func TestSettingsWakeStreamsOnce(t *testing.T) {
 		return n
 	}
 	o.starved = append(o.starved, waiting...)
-	for _, last := range []uint32{InitialWindow, 0, InitialWindow} {
+	for _, last := range []uint32{InitialWindow, 0, InitialWindow, InitialWindow + 1} {
 		before := o.initial
 		if err := o.Settled(list(last)); err != nil {
 			t.Fatal(err)
 		}
-		if n := woken(); n > 0 && int64(last) <= before {
-			t.Fatalf("a window that went from %d to %d woke %d streams", before, last, n)
+		if n := woken(); n > 0 && last <= InitialWindow {
+			t.Fatalf("a window that went from %d to %d, of which all is sent, woke %d streams", before, last, n)
 		}
 	}
 	if n := woken(); n != len(waiting) {

@@ -38,7 +38,8 @@ type Sender struct {
 	ID      uint32
 	credit  int64 // by WINDOW_UPDATE, beyond the initial window
 	sent    int64
-	waiting bool
+	waiting bool // it is in one of the Out's lists
+	queued  bool // and that is the queue; or it was, and is to have its place again
 	blocked bool // somebody has more to send than windows let them
 	wake    chan struct{}
 	err     error // why nothing more is sent

@@ -1,0 +1,73 @@
+package client
+
+import (
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// large is a block with a field of n bytes, none of which is kept by the table, and one that is.
+func (p *peer) large(id uint32, n int, kept string) {
+	p.buffer.Reset()
+	_ = p.hpack.WriteField(hpack.HeaderField{Name: ":status", Value: "200"})
+	_ = p.hpack.WriteField(hpack.HeaderField{Name: "x-large", Value: strings.Repeat("Z", n), Sensitive: true})
+	_ = p.hpack.WriteField(hpack.HeaderField{Name: "x-kept", Value: kept})
+	block := append([]byte(nil), p.buffer.Bytes()...)
+	first := block[:min(len(block), 16<<10)]
+	block = block[len(first):]
+	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndHeaders: len(block) == 0, EndStream: true})
+	for len(block) > 0 {
+		part := block[:min(len(block), 16<<10)]
+		block = block[len(part):]
+		_ = p.WriteContinuation(id, len(block) == 0, part)
+	}
+}
+
+// A38: one header of a response that is too large fails its request, and no other on the connection. What follows is read by the
+// table that it left.
+func TestA38OneLargeHeaderFailsItsRequestOnly(t *testing.T) {
+	asked := make(chan struct{})
+	let := sync.OnceFunc(func() { close(asked) })
+	c := connect(t, serve(t, nil, func(p *peer) {
+		_ = p.WriteSettingsAck()
+		other, id := p.request(), p.request()
+		p.large(id, config().MaxHeaderBytes*11/10, "it")
+		<-asked
+		p.headers(other, true, ":status", "200", "x-kept", "it")
+		p.headers(p.request(), true, ":status", "200", "x-kept", "it")
+		p.large(p.request(), config().MaxHeaderBytes*2, "it")
+		p.drain()
+	}))
+	t.Cleanup(let)
+	other := send(c, newRequest(t, http.MethodGet, "/other", nil))
+	for c.newestStream() == 0 { // until it has begun
+		runtime.Gosched()
+	}
+	_, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
+	if fateOf(err) != Broken || !strings.Contains(err.Error(), "larger than allowed") {
+		t.Fatalf("%v", err)
+	}
+	let()
+	<-other.done
+	if other.err != nil || other.resp.Header.Get("X-Kept") != "it" {
+		t.Errorf("the other request: %v, %v", other.resp, other.err)
+	}
+	resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
+	if err != nil || resp.Header.Get("X-Kept") != "it" {
+		t.Errorf("the next request: %v, %v", resp, err)
+	}
+	if _, err = c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); fateOf(err) != Broken || !c.Ended() {
+		t.Errorf("twice as large as allowed: %v", err)
+	}
+}
+
+func (c *Conn) newestStream() uint32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newest
+}

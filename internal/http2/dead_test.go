@@ -1,0 +1,114 @@
+package http2_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// A36: frames on streams that are over cost their sender its connection, as other frames that mean nothing do: 10,000 at once and a
+// thousand a second are borne.
+func TestA36FramesOnStreamsThatAreOver(t *testing.T) {
+	raw := func(kind http2.FrameType, flags http2.Flags, payload string) func(*peer, *bytes.Buffer) {
+		var b bytes.Buffer
+		_ = http2.NewFramer(&b, nil).WriteRawFrame(kind, flags, 1, []byte(payload))
+		return func(_ *peer, out *bytes.Buffer) { out.Write(b.Bytes()) }
+	}
+	// The handler reads nothing of an upload: the stream is reset as soon as it is answered.
+	reset := func(p *peer) { p.await(p.open(false, request("POST", "/good")...)) }
+	for name, each := range map[string]func(*peer, *bytes.Buffer){
+		"DATA of a byte":            raw(http2.FrameData, 0, "x"),
+		"WINDOW_UPDATE":             raw(http2.FrameWindowUpdate, 0, "\x00\x00\x00\x01"),
+		"HEADERS":                   raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders, "\x82"),
+		"HEADERS that end it again": raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersEndStream, ""),
+		"RST_STREAM":                raw(http2.FrameRSTStream, 0, "\x00\x00\x00\x08"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := sides[1].start(t, options{}, &crowd{})
+			p := s.greet(t)
+			_ = p.conn.SetDeadline(time.Now().Add(patience))
+			reset(p)
+			said := p.listen()
+			sent := p.flood(each, 1_000_000)
+			_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+			if code := <-said; code != "ENHANCE_YOUR_CALM" && (code != "nothing" || sent == 1_000_000) { // who goes on flooding may not read it
+				t.Errorf("after %d frames, GOAWAY said %s", sent, code)
+			}
+		})
+	}
+}
+
+// A36: DATA for a handler that has closed the body, and goes on, is read by nobody either.
+func TestA36DataThatNobodyReads(t *testing.T) {
+	s := sides[1].start(t, options{window: 16 << 20}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_ = r.Body.Close()
+		<-r.Context().Done()
+	}))
+	p := s.greet(t)
+	_ = p.conn.SetDeadline(time.Now().Add(patience))
+	p.open(false, request("POST", "/")...)
+	said := p.listen()
+	sent := p.flood(func(p *peer, out *bytes.Buffer) { _ = http2.NewFramer(out, nil).WriteData(1, false, []byte("x")) }, 1_000_000)
+	_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if code := <-said; code != "ENHANCE_YOUR_CALM" && (code != "nothing" || sent == 1_000_000) {
+		t.Errorf("after %d frames, GOAWAY said %s", sent, code)
+	}
+}
+
+// A36: what was on its way when a stream was reset is no flood, however many streams are reset.
+func TestA36WhatWasOnItsWayIsFree(t *testing.T) {
+	s := sides[1].start(t, options{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	p := s.greet(t)
+	_ = p.conn.SetDeadline(time.Now().Add(patience))
+	for range 500 { // 500 resets, and 25,000 frames
+		id := p.open(false, request("POST", "/")...)
+		a := p.await(id)
+		if a.status() != "200" {
+			t.Fatalf("stream %d: %+v", id, a)
+		}
+		var all bytes.Buffer
+		for range 50 {
+			_ = http2.NewFramer(&all, nil).WriteData(id, false, []byte("on its way"))
+		}
+		_, _ = p.conn.Write(all.Bytes())
+	}
+	if got := p.verdict(); got != "served" {
+		t.Error(got)
+	}
+}
+
+// A37: a hundred answers that wait for a window do not make updates of it dear, and updates of a byte do not pay for each other.
+func TestA37UpdatesOfAByteWhileStreamsStarve(t *testing.T) {
+	const streams = 100
+	began := make(chan struct{}, streams)
+	s := sides[1].start(t, options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/good" {
+			return
+		}
+		began <- struct{}{}
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+	}))
+	p := s.greet(t)
+	_ = p.conn.SetDeadline(time.Now().Add(patience))
+	for range streams {
+		p.get("/large")
+	}
+	for range streams {
+		<-began
+	}
+	said := p.listen()
+	const most = 200_000
+	sent := p.flood(func(_ *peer, out *bytes.Buffer) { _ = http2.NewFramer(out, nil).WriteWindowUpdate(0, 1) }, most)
+	_ = p.conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if code := <-said; code != "ENHANCE_YOUR_CALM" && (code != "nothing" || sent == most) {
+		t.Errorf("after %d updates, GOAWAY said %s", sent, code)
+	}
+	if got := s.greet(t).verdict(); got != "served" {
+		t.Errorf("another connection is %s", got)
+	}
+}
