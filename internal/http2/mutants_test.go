@@ -44,7 +44,7 @@ var mutants = []mutant{
 	},
 	{
 		"the server keeps the connection's window of DATA for a body that the handler closed", "serve",
-		[]edit{{"serve/frames.go", "unwanted > 0 {\n\t\treturn c.credit(nil, unwanted)\n", "unwanted > 0 {\n\t\treturn nil\n"}},
+		[]edit{{"serve/frames.go", "if err := c.credit(nil, unwanted); err != nil {\n\t\t\treturn err\n\t\t}\n", ""}},
 	},
 	{
 		"the server keeps the connection's window of padding", "serve",
@@ -68,11 +68,11 @@ var mutants = []mutant{
 	},
 	{
 		"writers sleep through WINDOW_UPDATE of the connection", "serve",
-		[]edit{{"wire/control.go", "\to.widest = max(o.widest, o.window)\n\to.wakeAll()", "\to.widest = max(o.widest, o.window)"}},
+		[]edit{{"wire/control.go", "\to.widest = max(o.widest, o.window)\n\to.passOn()", "\to.widest = max(o.widest, o.window)"}},
 	},
 	{
 		"writers sleep through SETTINGS_INITIAL_WINDOW_SIZE", "serve",
-		[]edit{{"wire/control.go", "\t\t\to.initial = int64(s.Value)\n\t\t\to.wakeAll()", "\t\t\to.initial = int64(s.Value)"}},
+		[]edit{{"wire/control.go", "\tif o.initial > before {\n\t\to.reopened()\n\t}\n", "\t_ = before\n"}},
 	},
 	{
 		"a writer sleeps through the end of its stream", "serve",
@@ -84,8 +84,15 @@ var mutants = []mutant{
 	},
 	{
 		"a window that is less than nothing is not seen", "serve",
-		[]edit{{"wire/message.go", "func (o *Out) allowed(s *Sender) int64 { return min(o.window, o.initial+s.credit-s.sent) }",
-			"func (o *Out) allowed(s *Sender) int64 { return min(o.window, max(1, o.initial+s.credit-s.sent)) }"}},
+		[]edit{{"wire/message.go", "{ return o.initial + s.credit - s.sent }", "{ return max(1, o.initial+s.credit-s.sent) }"}},
+	},
+	{
+		"whoever has sent what it could wakes none of the others that wait for the connection's window", "serve",
+		[]edit{{"wire/message.go", "\to.passOn()\n\treturn p\n", "\treturn p\n"}},
+	},
+	{
+		"a stream that was woken for the connection's window and lacks its own keeps the turn", "serve",
+		[]edit{{"wire/message.go", "\t\to.starved = append(o.starved, s)\n\t\to.passOn() // it may have been woken for the connection's window\n", "\t\to.starved = append(o.starved, s)\n"}},
 	},
 	{
 		"whoever writes holds the connection's lock meanwhile (golang/go#32388)", "client",
@@ -174,7 +181,7 @@ func TestMutants(t *testing.T) {
 }
 
 // mutantTimeout is how long it may take to build a mutant and to find it.
-const mutantTimeout = 5 * time.Minute
+const mutantTimeout = 10 * time.Minute
 
 func (m *mutant) mustFail(t *testing.T, files map[string][]byte) {
 	dir := t.TempDir()
@@ -203,7 +210,7 @@ func (m *mutant) mustFail(t *testing.T, files map[string][]byte) {
 	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "-overlay", filepath.Join(dir, "overlay.json"), "./"+m.model).CombinedOutput(); err != nil {
 		t.Fatalf("the mutant does not build: %v\n%s", err, out)
 	}
-	run := exec.CommandContext(ctx, binary, "-test.run=^TestModel$", "-test.timeout=60s", "-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks=500")
+	run := exec.CommandContext(ctx, binary, "-test.run=^TestModel$", "-test.timeout=4m", "-rapid.nofailfile", "-rapid.shrinktime=1ms", "-rapid.checks=5000")
 	run.Dir = m.model
 	out, err := run.CombinedOutput()
 	if err == nil {
