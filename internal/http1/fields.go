@@ -52,7 +52,7 @@ func (w *response) snapshot() {
 
 // length is the Content-Length that the handler gives, if it is one.
 func (w *response) length(values []string) {
-	if len(values) > 0 {
+	if w.unsized = len(values) == 0; !w.unsized {
 		if n, err := strconv.ParseUint(values[0], 10, 63); err == nil {
 			w.declared = int64(n)
 		}
@@ -89,7 +89,7 @@ func (w *response) complete(out, p []byte, end bool) []byte {
 	if coded && w.coding != "identity" {
 		length = -1
 	}
-	if end && length < 0 && !w.trailing && !coded && allowed && (len(p) > 0 || !w.head) {
+	if end && length < 0 && !w.unsized && !w.trailing && !coded && allowed && (len(p) > 0 || !w.head) {
 		length = int64(len(p))
 	}
 	if allowed && !w.typed && !coded && len(p) > 0 {

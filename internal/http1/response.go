@@ -33,6 +33,7 @@ type response struct {
 	err      error // what went wrong with writing
 
 	declared int64 // Content-Length; -1: none
+	unsized  bool  // the handler wants none
 	wrote    int64
 	names    int      // in the header, when the head was made
 	coding   string   // Transfer-Encoding, as the handler has it

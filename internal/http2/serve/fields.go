@@ -30,7 +30,8 @@ func (w *response) snapshot() {
 		case "Keep-Alive", "Proxy-Connection", "Upgrade": // they are no one's in HTTP/2
 			continue
 		case "Content-Length":
-			if len(values) > 0 {
+			w.unsized = len(values) == 0
+			if !w.unsized {
 				if n, err := strconv.ParseUint(values[0], 10, 63); err == nil {
 					w.declared, w.length = int64(n), values[0]
 				}
@@ -91,7 +92,7 @@ func (w *response) complete(p []byte, end bool) {
 	if !handler.BodyAllowed(w.status) {
 		return
 	}
-	if w.length == "" && end && (len(p) > 0 || !w.head) {
+	if w.length == "" && !w.unsized && end && (len(p) > 0 || !w.head) {
 		w.length = strconv.Itoa(len(p))
 	}
 	if !w.typed && len(p) > 0 {

@@ -31,6 +31,7 @@ type response struct {
 	wrote    int64
 	length   string // Content-Length, as it is sent
 	media    string // Content-Type that was found by looking at the body
+	unsized  bool   // the handler wants none
 	dated    bool   // the handler said when
 	typed    bool   // and what, or encodes it
 	closing  bool   // this was meant to be the last request

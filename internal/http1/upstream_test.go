@@ -1,0 +1,52 @@
+package http1
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// Cases of the Go library's own tests that no other test of ours had (docs/http-engines-tests.md).
+
+// A handler may take the length away that the server would give: TestDisableContentLength of net/http.
+func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
+	handler := probed(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Content-Length"] = nil
+		say(w, "hello")
+	})
+	lib, our := parties[0].open(t, rules{}, handler), parties[1].open(t, rules{}, handler)
+	for _, v := range variants {
+		t.Run(v.name, func(t *testing.T) { answeredAlike(t, lib, our, v.method, v.head, nil, v.name) })
+	}
+}
+
+// Some handlers still ask by CloseNotify whether their client is there: TestCloseNotifier of net/http.
+func TestCloseNotify(t *testing.T) {
+	for _, p := range parties {
+		t.Run(p.name, func(t *testing.T) {
+			begun, told := make(chan struct{}), make(chan bool, 1)
+			a := p.open(t, rules{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				gone := w.(http.CloseNotifier).CloseNotify() //nolint:staticcheck // that it is old is why it is tested
+				close(begun)
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 20*time.Second)
+				defer cancel()
+				select {
+				case <-gone:
+					told <- true
+				case <-ctx.Done():
+					told <- false
+				}
+			}))
+			conn := a.dial(t)
+			if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
+				t.Fatal(err)
+			}
+			<-begun
+			_ = conn.Close()
+			if !<-told {
+				t.Error("the handler was not told that its client is gone")
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package client
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// Cases of the Go library's own tests that no other test of ours had (docs/http-engines-tests.md).
+
+// The server gets no more than it was promised: TestTransportBodyLargerThanSpecifiedContentLength of golang.org/x/net/http2.
+func TestABodyLongerThanItsLength(t *testing.T) {
+	for name, body := range map[string]io.Reader{
+		"in one piece": strings.NewReader("123456"),
+		"in two":       io.MultiReader(strings.NewReader("12"), strings.NewReader("3456")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := connect(t, library(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				b, err := io.ReadAll(r.Body)
+				if err != nil || r.ContentLength != 3 {
+					t.Errorf("length %d, %v", r.ContentLength, err)
+				}
+				_, _ = w.Write(b)
+			})))
+			r := newRequest(t, http.MethodPost, "/", body)
+			r.ContentLength = 3
+			resp, err := c.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := readAll(t, resp); got != "123" {
+				t.Errorf("the server had %q", got)
+			}
+		})
+	}
+}
+
+// unread is a body that nobody should read, but close.
+type unread struct{ read, closed atomic.Bool }
+
+func (b *unread) Read([]byte) (int, error) { b.read.Store(true); return 0, errors.New("it was read") }
+func (b *unread) Close() error             { b.closed.Store(true); return nil }
+
+// A body is left alone, and closed, when its request is not sent: TestRoundTripDoesntConsumeRequestBodyEarly.
+func TestABodyOfARequestThatIsNotSentIsNotRead(t *testing.T) {
+	c := connect(t, serve(t, nil, func(p *peer) {
+		_ = p.WriteGoAway(p.request(), http2.ErrCodeNo, nil)
+		p.drain()
+	}))
+	first := send(c, newRequest(t, http.MethodGet, "/", nil))
+	wait(t, "the server says GOAWAY", func() bool { return !c.Available() })
+	body := &unread{}
+	if _, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", body)); fateOf(err) != Unsent {
+		t.Error(err)
+	}
+	if body.read.Load() || !body.closed.Load() {
+		t.Errorf("read %v, closed %v", body.read.Load(), body.closed.Load())
+	}
+	c.Close()
+	<-first.done
+}

@@ -1,0 +1,113 @@
+package http2_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// Cases of the Go library's own tests that no other test of ours had (docs/http-engines-tests.md).
+
+// A handler may take the length away that the server would give: TestServerContentLengthCanBeDisabled of golang.org/x/net/http2.
+func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
+	handler := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Content-Length"] = nil
+		_, _ = io.WriteString(w, "OK")
+	}
+	onBothSides(t, options{}, handler, func(t *testing.T, s *server, _ string) {
+		p := s.greet(t)
+		want := `200 | content-type=text/plain; charset=utf-8 date=now | "OK"`
+		if got := p.await(p.open(true, request("GET", "/")...)).told(); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+	})
+}
+
+// What a handler has written is its own again when Write returns: TestServerWriteDoesNotRetainBufferAfterReturn.
+func TestWhatWasWrittenIsTheHandlersAgain(t *testing.T) {
+	const writes, size = 20, 9000
+	handler := func(w http.ResponseWriter, _ *http.Request) {
+		p := make([]byte, size)
+		for i := range writes {
+			for j := range p {
+				p[j] = 'a' + byte(i)
+			}
+			_, _ = w.Write(p)
+			clear(p)
+		}
+	}
+	onBothSides(t, options{}, handler, func(t *testing.T, s *server, _ string) {
+		p := s.greet(t)
+		var want strings.Builder
+		for i := range writes {
+			want.WriteString(strings.Repeat(string(rune('a'+i)), size))
+		}
+		if got := p.await(p.open(true, request("GET", "/")...)); string(got.body) != want.String() {
+			t.Errorf("%d bytes came, which are not those that were written", len(got.body))
+		}
+	})
+}
+
+// A block that is wrong in its first frame is read to its end, since it changes the table: TestServerContinuationAfterInvalidHeader.
+func TestABlockThatIsWrongFromItsFirstFrame(t *testing.T) {
+	handler := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("X-Late")) }
+	onBothSides(t, options{}, handler, func(t *testing.T, s *server, side string) {
+		p := s.greet(t)
+		id := p.id()
+		first := append(p.encode(":method", "GET", ":scheme", "https", ":path", "/"), 0, 3, 'B', 'A', 'D', 0) // a name in capitals
+		p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndStream: true}))
+		p.tell(p.WriteContinuation(id, true, p.encode("x-late", "in the table")))
+		if got := p.await(id).told(); !strings.Contains(got, "RST PROTOCOL_ERROR") && side == ours {
+			t.Errorf("the stream: %s", got)
+		}
+		if side == library { // it ends the connection
+			return
+		}
+		if got := p.await(p.open(true, append(request("GET", "/"), "x-late", "in the table")...)); string(got.body) != "in the table" {
+			t.Errorf("the next request: %s", got.told())
+		}
+	})
+}
+
+// Cookies go in crumbs, and a host in Punycode: TestTransportCookieHeaderSplit and TestAPITransportIDNA.
+func TestWhatARequestBecomes(t *testing.T) {
+	for _, c := range callers {
+		t.Run(c.name, func(t *testing.T) {
+			address, _ := listenByHand(t, func(b *backend) {
+				b.settle()
+				for {
+					f, err := b.listen()
+					if err != nil {
+						return
+					}
+					h, ok := f.(*http2.MetaHeadersFrame)
+					if !ok {
+						continue
+					}
+					var cookies []string
+					for _, field := range h.Fields {
+						if field.Name == "cookie" {
+							cookies = append(cookies, field.Value)
+						}
+					}
+					b.answer(h.StreamID, true, "x-seen", h.PseudoValue("authority")+" "+strings.Join(cookies, "|"))
+				}
+			})
+			rt := c.dial(t, address)
+			r := newRequest(t, "GET", nil)
+			r.Host = "гофер.example:8443"
+			r.Header["Cookie"] = []string{"a=b;c=d; e=f;", "g=h"}
+			res, err := rt.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if got, want := res.Header.Get("X-Seen"), "xn--c1ae0ajs.example:8443 a=b|c=d|e=f|g=h"; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
