@@ -232,6 +232,7 @@ func compareOutcomes(raw []byte, ours, theirs *outcome) (unnamed string) {
 	case ours.refused() != theirs.refused() && !(ours.refused() && isNamed(refusals, ours.why)) && !emptyLine(raw, len(theirs.requests)):
 		return "one refuses what follows"
 	case bothWays(ours.requests) && !ours.open:
+	case len(theirs.answers) < len(theirs.requests) && theirs.open: // it waits for the rest of a body that its handler did not want; ours answers
 	case ours.open != theirs.open && ours.refused() == theirs.refused():
 		return "one waits for more"
 	}

@@ -113,7 +113,7 @@ func ask(c http.RoundTripper, method string) string {
 	if method == http.MethodPost {
 		body = strings.NewReader("hello")
 	}
-	r, err := http.NewRequest(method, "https://example.com/", body) //nolint:noctx // the end of the connection ends it
+	r, err := http.NewRequestWithContext(context.Background(), method, "https://example.com/", body)
 	if err != nil {
 		panic(err)
 	}
