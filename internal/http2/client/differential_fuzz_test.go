@@ -151,6 +151,8 @@ var clientDifferences = []framefuzz.Difference{
 		Is: func(c *framefuzz.Compared) bool { return framefuzz.Ends(c.Ours) && framefuzz.Ends(c.Theirs) }},
 	{Name: "a stream is reset with another code", Why: "more than one thing is wrong with the frame",
 		Is: func(c *framefuzz.Compared) bool { return framefuzz.Resets(c.Ours) && framefuzz.Resets(c.Theirs) }},
+	{Name: "a header block in too many frames", Why: "CVE-2023-45288: their number is bounded (wire.Block), to the library their bytes are",
+		Is: func(c *framefuzz.Compared) bool { return c.Is(http2.FrameHeaders) && framefuzz.Ends(c.Ours, http2.ErrCodeEnhanceYourCalm) }},
 	{Name: "padding as long as HEADERS, or something wrong in HEADERS of a stream that was never begun", Why: "RFC 9113, 5.1 and 6.2 ask for an error of the connection",
 		Is: func(c *framefuzz.Compared) bool {
 			return c.Is(http2.FrameHeaders) && framefuzz.Ends(c.Ours) && framefuzz.Resets(c.Theirs, http2.ErrCodeProtocol)
