@@ -152,7 +152,9 @@ var clientDifferences = []framefuzz.Difference{
 	{Name: "a stream is reset with another code", Why: "more than one thing is wrong with the frame",
 		Is: func(c *framefuzz.Compared) bool { return framefuzz.Resets(c.Ours) && framefuzz.Resets(c.Theirs) }},
 	{Name: "a header block in too many frames", Why: "CVE-2023-45288: their number is bounded (wire.Block), to the library their bytes are",
-		Is: func(c *framefuzz.Compared) bool { return c.Is(http2.FrameHeaders) && framefuzz.Ends(c.Ours, http2.ErrCodeEnhanceYourCalm) }},
+		Is: func(c *framefuzz.Compared) bool {
+			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && framefuzz.Ends(c.Ours, http2.ErrCodeEnhanceYourCalm)
+		}},
 	{Name: "padding as long as HEADERS, or something wrong in HEADERS of a stream that was never begun", Why: "RFC 9113, 5.1 and 6.2 ask for an error of the connection",
 		Is: func(c *framefuzz.Compared) bool {
 			return c.Is(http2.FrameHeaders) && framefuzz.Ends(c.Ours) && framefuzz.Resets(c.Theirs, http2.ErrCodeProtocol)
@@ -224,7 +226,7 @@ func FuzzClientDifferential(f *testing.F) {
 	old := log.Writer()
 	log.SetOutput(io.Discard) // the library's client tells of each frame that it does not like
 	f.Cleanup(func() { log.SetOutput(old) })
-	for i, seed := range framefuzz.ServerSeeds() {
+	for i, seed := range append(framefuzz.ServerSeeds(), framefuzz.ServerAttacks()...) {
 		f.Add(seed, uint8(i))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {

@@ -17,7 +17,7 @@ import (
 // FuzzFrames has a server say anything to a client that has made two requests: the client does not panic, keeps no goroutine, takes a
 // bounded amount of memory, and every request ends, with the connection or by the looks of its owner when the server says no more.
 func FuzzFrames(f *testing.F) {
-	for i, seed := range framefuzz.ServerSeeds() {
+	for i, seed := range append(framefuzz.ServerSeeds(), framefuzz.ServerAttacks()...) {
 		f.Add(seed, uint8(i), true, i%2 == 0)
 	}
 	f.Add([]byte("\x00\x00\x01\x01\x05\x00\x00\x00\x01\x88"), uint8(0), false, true)

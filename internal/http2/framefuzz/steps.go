@@ -77,12 +77,44 @@ func generate(data []byte, side int) (steps []Step) {
 
 // verbatim takes frames apart.
 func verbatim(data []byte) (steps []Step) {
+	var fields []string
+	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { fields = append(fields, fmt.Sprintf("%q=%.40q", f.Name, f.Value)) })
 	for len(data) >= 9 && len(steps) < mostSteps {
 		n := min(9+(int(data[0])<<16|int(data[1])<<8|int(data[2])), len(data))
-		steps = append(steps, step(data[:n]))
+		s := step(data[:n])
+		if block, ok := blockOf(&s); ok {
+			fields = nil
+			_, _ = d.Write(block) // what does not decode is not described
+			s.What += " " + strings.Join(fields, " ")
+		}
+		steps = append(steps, s)
 		data = data[n:]
 	}
 	return steps
+}
+
+// blockOf is what a frame has of a header block.
+func blockOf(s *Step) ([]byte, bool) {
+	p := s.Bytes[9:]
+	if s.Type == http2.FrameContinuation {
+		return p, true
+	}
+	if s.Type != http2.FrameHeaders {
+		return nil, false
+	}
+	if s.Flags&8 != 0 {
+		if len(p) == 0 || int(p[0]) >= len(p) {
+			return nil, false
+		}
+		p = p[1 : len(p)-int(p[0])]
+	}
+	if s.Flags&0x20 != 0 {
+		if len(p) < 5 {
+			return nil, false
+		}
+		p = p[5:]
+	}
+	return p, true
 }
 
 // step is a Step of frames that are there.

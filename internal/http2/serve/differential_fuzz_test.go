@@ -187,7 +187,9 @@ var serverDifferences = []framefuzz.Difference{
 	{Name: "the connection is given up with another code", Why: "more than one thing is wrong, or RFC 9113, 5.4 leaves it open",
 		Is: func(c *framefuzz.Compared) bool { return framefuzz.Ends(c.Ours) && framefuzz.Ends(c.Theirs) }},
 	{Name: "a header block in too many frames", Why: "CVE-2023-45288: their number is bounded (wire.Block), to the library their bytes are",
-		Is: func(c *framefuzz.Compared) bool { return c.Is(http2.FrameHeaders) && framefuzz.Ends(c.Ours, http2.ErrCodeEnhanceYourCalm) }},
+		Is: func(c *framefuzz.Compared) bool {
+			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && framefuzz.Ends(c.Ours, http2.ErrCodeEnhanceYourCalm)
+		}},
 	{Name: "padding as long as HEADERS", Why: "RFC 9113, 6.2 asks for an error of the connection; the library resets the stream",
 		Is: func(c *framefuzz.Compared) bool {
 			return c.Is(http2.FrameHeaders) && framefuzz.Ends(c.Ours, http2.ErrCodeProtocol) && framefuzz.Resets(c.Theirs, http2.ErrCodeProtocol) && c.Flags&8 != 0
@@ -278,7 +280,7 @@ var serverDifferences = []framefuzz.Difference{
 // FuzzServerDifferential holds our server to the library's: the same frames, the same answers, resets and ends, or a difference
 // that has a name. bundled takes net/http's copy of the library's, and not x/net's.
 func FuzzServerDifferential(f *testing.F) {
-	for _, seed := range framefuzz.ClientSeeds() {
+	for _, seed := range append(framefuzz.ClientSeeds(), framefuzz.ClientAttacks()...) {
 		f.Add(seed, false)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, bundled bool) {
