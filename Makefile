@@ -4,7 +4,7 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all build test race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants
+.PHONY: all build test race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants fuzz
 
 all: build
 
@@ -43,6 +43,12 @@ bench-incumbent:
 # Every room by itself.
 microbench:
 	go test -run '^$$' -bench . -benchmem ./internal/...
+
+# Every fuzz target for a while, one after the other, until one finds something (docs/fuzzing.md): FUZZTIME=10m for longer,
+# RUN=Differential for some of them.
+FUZZTIME ?= 60s
+fuzz:
+	go run ./e2e/fuzz -time $(FUZZTIME) -run '$(RUN)'
 
 # What the continuous integration runs.
 ci:

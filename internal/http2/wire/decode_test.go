@@ -214,7 +214,8 @@ func FuzzDecoder(f *testing.F) {
 				t.Fatalf("%q, and the library %q: %v", got, want, err)
 			}
 			for i := 0; i < len(got); i += 2 {
-				if strings.ContainsAny(got[i], "ABCDEFGHIJKLMNOPQRSTUVWXYZ \r\n\x00") || strings.ContainsAny(got[i+1], "\r\n\x00") {
+				// Of pseudo fields each has a table of its own, which is not the Decoder's.
+				if strings.ContainsAny(got[i], "ABCDEFGHIJKLMNOPQRSTUVWXYZ \r\n\x00") || !strings.HasPrefix(got[i], ":") && strings.ContainsAny(got[i+1], "\r\n\x00") {
 					t.Fatalf("%q was let in", got[i:i+2])
 				}
 			}

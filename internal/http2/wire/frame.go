@@ -43,7 +43,7 @@ const (
 // SettingID is the name of a setting.
 type SettingID uint16
 
-// The settings of RFC 9113, 6.5.2, and RFC 9218.
+// The settings of RFC 9113, 6.5.2, RFC 8441 and RFC 9218.
 const (
 	HeaderTableSize      SettingID = 1
 	EnablePush           SettingID = 2
@@ -51,6 +51,7 @@ const (
 	InitialWindowSize    SettingID = 4
 	MaxFrameSize         SettingID = 5
 	MaxHeaderListSize    SettingID = 6
+	EnableConnect        SettingID = 8
 	NoPriorities         SettingID = 9
 )
 
@@ -170,6 +171,8 @@ func (s Setting) valid() error {
 	switch {
 	case s.ID == EnablePush && s.Value > 1:
 		return ConnError{ProtocolError, "ENABLE_PUSH is neither 0 nor 1"}
+	case (s.ID == EnableConnect || s.ID == NoPriorities) && s.Value > 1: // RFC 8441, 3; RFC 9218, 2.1
+		return ConnError{ProtocolError, "a setting that is on or off is neither 0 nor 1"}
 	case s.ID == InitialWindowSize && s.Value > MaxWindow:
 		return ConnError{FlowControlError, "INITIAL_WINDOW_SIZE is too large"}
 	case s.ID == MaxFrameSize && (s.Value < MaxFrame || s.Value > 1<<24-1):

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"portico.dev/internal/http2/framefuzz"
+)
+
+// Seeds of real traffic: kubectl and curl are run against a server of the library's that answers like an API server, over HTTP/1.1 and
+// HTTP/2, and what each connection carried after TLS is kept. kubectl and curl must be installed.
+
+// sessions are what is run. ADDRESS is where the server listens, and HTTP1 among the words chooses the protocol.
+var sessions = []struct {
+	name  string
+	http1 bool
+	words string
+}{
+	{"kubectl-get", false, "kubectl get pods -n default"},
+	{"kubectl-list-wide", false, "kubectl get pods -A -o wide"},
+	{"kubectl-delete", false, "kubectl delete pod x -n default --wait=false"},
+	{"kubectl-raw", true, "kubectl get --raw /api/v1/namespaces/default/pods?limit=500"},
+	{"kubectl-watch", true, "kubectl get --raw /api/v1/pods?watch=true&resourceVersion=0"},
+	{"kubectl-logs", true, "kubectl logs x -n default"},
+	{"kubectl-exec", true, "kubectl exec x -n default -- true"},
+	{"curl-get", true, "curl -s ADDRESS/api/v1/pods"},
+	{"curl-post", true, "curl -s -XPOST -HContent-Type:application/json -d{} ADDRESS/api/v1/namespaces/default/pods"},
+	{"curl-chunked", true, "curl -s -XPUT -HTransfer-Encoding:chunked -d{} ADDRESS/api/v1/namespaces/default/pods/x"},
+	{"curl-head", true, "curl -s -I ADDRESS/healthz"},
+	{"curl-expect", true, "curl -s -HExpect:100-continue -d{} ADDRESS/api/v1/namespaces/default/pods"},
+	{"curl-get-2", false, "curl -s ADDRESS/api/v1/pods"},
+	{"curl-post-2", false, "curl -s -XPOST -HContent-Type:application/json -d{} ADDRESS/api/v1/namespaces/default/pods"},
+	{"curl-head-2", false, "curl -s -I ADDRESS/healthz"},
+}
+
+// mostSeed bounds a seed: the fuzzer takes small ones further.
+const mostSeed = 4 << 10
+
+func recordSeeds(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "record")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	for _, s := range sessions {
+		heard, said, err := session(ctx, dir, s.http1, strings.Fields(s.words))
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		seeds := map[string]string{}
+		if s.http1 {
+			seeds["internal/http1/testdata/fuzz/FuzzServerDifferential/"+s.name] = seed(heard, "bool(true)")
+			seeds["internal/transport/testdata/fuzz/FuzzAnswers/"+s.name] = fmt.Sprintf("go test fuzz v1\nbool(false)\nstring(%q)\nint(7)\n", cut(said))
+		} else {
+			_, frames, ok := bytes.Cut(heard, []byte("\r\n\r\nSM\r\n\r\n"))
+			if !ok {
+				return fmt.Errorf("%s: it did not speak HTTP/2", s.name)
+			}
+			verbatim := append([]byte{framefuzz.Verbatim}, frames...)
+			answers := append([]byte{framefuzz.Verbatim}, said...)
+			seeds["internal/http2/serve/testdata/fuzz/FuzzServerDifferential/"+s.name] = seed(verbatim, "bool(false)")
+			seeds["internal/http2/serve/testdata/fuzz/FuzzFrames/"+s.name] = seed(verbatim, "bool(true)", "bool(false)")
+			seeds["internal/http2/client/testdata/fuzz/FuzzClientDifferential/"+s.name] = seed(answers, "byte('\\x00')")
+			seeds["internal/http2/client/testdata/fuzz/FuzzFrames/"+s.name] = seed(answers, "byte('\\x00')", "bool(true)", "bool(true)")
+		}
+		for path, text := range seeds {
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				return err
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				return err
+			}
+		}
+		fmt.Printf("%-20s %d bytes of requests, %d of answers\n", s.name, len(heard), len(said))
+	}
+	return nil
+}
+
+func cut(b []byte) []byte { return b[:min(len(b), mostSeed)] }
+
+// seed is a file of Go's corpus.
+func seed(data []byte, more ...string) string {
+	return "go test fuzz v1\n[]byte(" + strconv.Quote(string(cut(data))) + ")\n" + strings.Join(more, "\n") + "\n"
+}
+
+// session runs a command, and returns what its longest connection carried in each direction.
+func session(ctx context.Context, dir string, http1 bool, words []string) (heard, said []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	backend, l, err := serveAPI(http1)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &recorder{backend: backend}
+	var all sync.WaitGroup
+	all.Go(func() { r.accept(l, &all) })
+	address := "https://" + l.Addr().String()
+	for i, w := range words {
+		words[i] = strings.Replace(w, "ADDRESS", address, 1)
+	}
+	switch words[0] {
+	case "kubectl":
+		words = slices.Insert(words, 1, "--server="+address, "--insecure-skip-tls-verify=true", "--token=a.b.c", "--cache-dir="+dir, "--request-timeout=5s")
+	case "curl":
+		words = append(words, "-k", "-m5", "-HAuthorization: Bearer a.b.c")
+	}
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG=/dev/null")
+	out, failed := cmd.CombinedOutput()
+	_ = l.Close()
+	r.close()
+	all.Wait()
+	backend.Close()
+	for _, c := range r.conns {
+		if c.heard.Len() > len(heard) {
+			heard, said = c.heard.Bytes(), c.said.Bytes()
+		}
+	}
+	if len(heard) == 0 {
+		return nil, nil, errors.Join(errors.New("nothing was said"), failed, errors.New(string(out)))
+	}
+	return heard, said, nil // whether the command liked the answer does not matter
+}
+
+// serveAPI is a server without TLS, and a listener with it.
+func serveAPI(http1 bool) (*httptest.Server, net.Listener, error) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(answerLikeAnAPI))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	certified := httptest.NewUnstartedServer(nil)
+	certified.StartTLS()
+	config := &tls.Config{Certificates: certified.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12}
+	certified.Close()
+	if http1 {
+		config.NextProtos = []string{"http/1.1"}
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	return s, l, err
+}
+
+// recorder carries connections to a server, and keeps what they carried.
+type recorder struct {
+	backend *httptest.Server
+
+	mu    sync.Mutex // guards what follows
+	conns []*recorded
+	open  []net.Conn
+}
+
+type recorded struct{ heard, said bytes.Buffer }
+
+func (r *recorder) accept(l net.Listener, all *sync.WaitGroup) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", r.backend.Listener.Addr().String())
+		if err != nil {
+			_ = c.Close()
+			continue
+		}
+		kept := &recorded{}
+		r.mu.Lock()
+		r.conns, r.open = append(r.conns, kept), append(r.open, c, to)
+		r.mu.Unlock()
+		all.Go(func() { _, _ = io.Copy(to, io.TeeReader(c, &kept.heard)); _ = to.Close() })
+		all.Go(func() { _, _ = io.Copy(c, io.TeeReader(to, &kept.said)); _ = c.Close() })
+	}
+}
+
+func (r *recorder) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.open {
+		_ = c.Close()
+	}
+}
+
+// answerLikeAnAPI answers what kubectl asks before it asks for what it is told to.
+func answerLikeAnAPI(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // a body that breaks off has its client to blame
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Audit-Id", "00000000-0000-0000-0000-000000000000")
+	answers := map[string]string{
+		"/api":     `{"kind":"APIVersions","versions":["v1"]}`,
+		"/apis":    `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
+		"/api/v1":  `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","singularName":"pod","namespaced":true,"kind":"Pod","verbs":["get","list","delete","watch"],"shortNames":["po"]}]}`,
+		"/version": `{"major":"1","minor":"37","gitVersion":"v1.37.1"}`,
+	}
+	pod := `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x","namespace":"default"},"spec":{"containers":[{"name":"c"}]}}`
+	text, ok := answers[r.URL.Path]
+	switch {
+	case ok:
+	case r.URL.Query().Get("watch") != "":
+		_, _ = io.WriteString(w, `{"type":"ADDED","object":`+pod+"}\n")
+		_ = http.NewResponseController(w).Flush() // whoever left needs none of it
+		text = `{"type":"DELETED","object":` + pod + "}\n"
+	case strings.HasSuffix(r.URL.Path, "/exec"):
+		w.WriteHeader(http.StatusForbidden)
+		text = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
+	case strings.HasSuffix(r.URL.Path, "/pods"):
+		text = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[` + pod + `]}`
+	default:
+		text = pod
+	}
+	_, _ = io.WriteString(w, text) // as above
+}

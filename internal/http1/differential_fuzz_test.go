@@ -1,0 +1,273 @@
+package http1
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// observed is a request as a handler saw it, and what became of its body.
+type observed struct {
+	seen
+	failed error // of reading the body
+}
+
+// outcome is what a server did about what it heard.
+type outcome struct {
+	requests []observed
+	answers  []int  // statuses of the last ones: interim ones are left out
+	why      string // of the last answer, if it is a refusal of ours
+	open     bool   // it waits for more
+}
+
+// fuzzTimeout is more than a server may take to close a connection that it has given up, and less than it waits for more.
+const fuzzTimeout = 4 * time.Second
+
+// runRaw says raw to a server, and waits until it is done with it. It is called in a bubble.
+func runRaw(raw []byte, reads bool, serve func(net.Conn, http.Handler)) (o outcome) {
+	var mu sync.Mutex
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		one, err := see(r, reads)
+		one.URL.User = nil
+		mu.Lock()
+		o.requests = append(o.requests, observed{one, err})
+		mu.Unlock()
+		_, _ = io.WriteString(w, "ok")
+	})
+	ours, theirs := net.Pipe()
+	var heard bytes.Buffer
+	var all sync.WaitGroup
+	all.Go(func() { serve(ours, handler) })
+	ended := make(chan struct{})
+	all.Go(func() {
+		defer close(ended)
+		_, _ = io.Copy(&heard, theirs)
+	})
+	_ = theirs.SetWriteDeadline(time.Now().Add(fuzzTimeout))
+	_, _ = theirs.Write(raw)
+	time.Sleep(fuzzTimeout)
+	synctest.Wait()
+	select {
+	case <-ended:
+	default:
+		o.open = true
+	}
+	_ = theirs.Close()
+	all.Wait()
+	o.read(heard.Bytes())
+	return o
+}
+
+// read takes the answers apart.
+func (o *outcome) read(text []byte) {
+	b := bufio.NewReader(bytes.NewReader(text))
+	for {
+		method := http.MethodGet
+		if n := len(o.answers); n < len(o.requests) {
+			method = o.requests[n].Method
+		}
+		res, err := http.ReadResponse(b, &http.Request{Method: method})
+		if err != nil {
+			return
+		}
+		body, _ := io.ReadAll(res.Body) // it may be cut short
+		if res.StatusCode < 200 {
+			continue
+		}
+		var status struct{ Message string }
+		if json.Unmarshal(body, &status) == nil {
+			o.why = status.Message
+		}
+		o.answers = append(o.answers, res.StatusCode)
+	}
+}
+
+// refused reports whether the last thing that the server said is that it does not take a request.
+func (o *outcome) refused() bool {
+	return len(o.answers) > 0 && o.answers[len(o.answers)-1] >= 400
+}
+
+func (o *outcome) String() string {
+	var s strings.Builder
+	for _, r := range o.requests {
+		fmt.Fprintf(&s, "  %+v, %v\n", r.seen, r.failed)
+	}
+	fmt.Fprintf(&s, "  answers %d %q, open %v", o.answers, o.why, o.open)
+	return s.String()
+}
+
+func serveOurs(c net.Conn, h http.Handler) {
+	s := New(Config{Handler: h, ListenAfter: time.Second})
+	s.serve(c, c, nil, func() {})
+	s.Close()
+}
+
+func serveLibrary(c net.Conn, h http.Handler) {
+	s := &http.Server{
+		Handler: h, MaxHeaderBytes: 64 << 10, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second,
+		ErrorLog: log.New(io.Discard, "", 0), DisableGeneralOptionsHandler: true, Protocols: new(http.Protocols),
+	}
+	s.Protocols.SetHTTP1(true)
+	closed := make(chan struct{})
+	l := &once{conns: make(chan net.Conn, 1), gone: make(chan struct{})}
+	l.close = sync.OnceFunc(func() { close(l.gone) })
+	s.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			close(closed)
+		}
+	}
+	var all sync.WaitGroup
+	all.Go(func() { _ = s.Serve(l) })
+	l.conns <- c
+	<-closed
+	_ = s.Close()
+	all.Wait()
+}
+
+// named is a difference that is meant to be, and why.
+type named struct{ text, why string }
+
+// refusals are what ours refuses and the library takes, by what ours says.
+var refusals = []named{
+	{"a line of the request ends without CR", "a front that needs CRLF sees another request"},
+	{"a header of the request is folded over two lines", "RFC 9112, 5.2: whether it is one header or two"},
+	{"the path of the request", "the rule table (handler/rules.go): RFC 3986, and one reading"},
+	{"the query of the request", "the same"},
+	{"the authority of the request", "the same: RFC 3986, 3.2, RFC 9110, 4.2.4"},
+	{"the request has both a Content-Length and a Transfer-Encoding", "CVE-2025-22871 and its kin"},
+	{"the request has more than one Content-Length", "two is one too many"},
+	{"a request of HTTP/1.0 has a Transfer-Encoding", "HTTP/1.0 has no codings"},
+	{"the version of HTTP is not supported", "what another version of HTTP/1 would mean is not known"},
+	{"the request has no Host", "HTTP/1.1 has a Host, with CONNECT too"},
+	{"the method of the request has the byte 0x0d at offset 0", "after a POST the library passes over up to four CRs and LFs, ours over one empty line"},
+	{"the request does not begin with a method", "the same"},
+	{"empty lines before the request", "the same"},
+	{"the request announces a trailer that must not be one", "RFC 9110, 6.5.1"},
+}
+
+// bodyRefusals are what ours does not take for a body and the library does.
+var bodyRefusals = []named{
+	{errChunkLine.Error(), "lines end with CRLF, the last one too"},
+	{errChunkSize.Error(), "no control characters in extensions, no blanks after sizes"},
+	{errBadTrailer.Error(), "names and values of trailers are those of headers"},
+	{errExcess.Error(), "CVE-2023-39326: bounds of our own"},
+}
+
+func isNamed(list []named, text string) bool {
+	return slices.ContainsFunc(list, func(n named) bool { return strings.HasPrefix(text, n.text) })
+}
+
+// emptyLine reports whether an empty line follows n requests. Ours bears one (RFC 9112, 2.2) and the library does not.
+func emptyLine(raw []byte, n int) bool {
+	b := bufio.NewReaderSize(bytes.NewReader(raw), len(raw)+16)
+	for range n {
+		r, err := http.ReadRequest(b)
+		if err != nil {
+			return false
+		}
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return false
+		}
+	}
+	next, _ := b.Peek(2)
+	return len(next) > 0 && strings.HasPrefix("\r\n", string(next))
+}
+
+// bothWays reports whether a client of HTTP/1.0 wants its connection to be kept and closed. Ours closes it.
+func bothWays(requests []observed) bool {
+	if len(requests) == 0 {
+		return false
+	}
+	last := requests[len(requests)-1]
+	return last.Proto == "HTTP/1.0" && httpguts.HeaderValuesContainsToken(last.Header["Connection"], "keep-alive") &&
+		httpguts.HeaderValuesContainsToken(last.Header["Connection"], "close")
+}
+
+// chunked reports whether the last request has a body in chunks.
+func chunked(requests []observed) bool {
+	return len(requests) > 0 && len(requests[len(requests)-1].Coding) > 0
+}
+
+// compareOutcomes returns the first difference that has no name.
+func compareOutcomes(raw []byte, reads bool, ours, theirs *outcome) (unnamed string) {
+	for i := range max(len(ours.requests), len(theirs.requests)) {
+		switch {
+		case i >= len(ours.requests):
+			if ours.refused() && isNamed(refusals, ours.why) || bothWays(ours.requests) && !ours.open || !reads && !ours.open && chunked(ours.requests) {
+				return ""
+			}
+			return fmt.Sprintf("request %d is one to the library only", i)
+		case i >= len(theirs.requests):
+			if emptyLine(raw, i) {
+				return ""
+			}
+			return fmt.Sprintf("request %d is one to ours only", i)
+		}
+		o, l := ours.requests[i], theirs.requests[i]
+		switch {
+		case o.failed != nil && isNamed(bodyRefusals, o.failed.Error()) && l.failed == io.ErrUnexpectedEOF: // it waited for more of it
+			return ""
+		case o.failed != nil && l.failed != nil:
+			o.Body, l.Body, o.Trailer, l.Trailer = "", "", nil, nil // how much of it is passed on before
+		case o.failed != nil:
+			if isNamed(bodyRefusals, o.failed.Error()) {
+				return ""
+			}
+			return fmt.Sprintf("the body of request %d is one to the library only: %v", i, o.failed)
+		case l.failed != nil:
+			return fmt.Sprintf("the body of request %d is one to ours only: %v", i, l.failed)
+		}
+		if !reflect.DeepEqual(o.seen, l.seen) {
+			return fmt.Sprintf("request %d is not the same", i)
+		}
+	}
+	switch {
+	case ours.refused() && theirs.open, theirs.refused() && ours.open: // of a head that is not whole, what is wrong may be said at once or later
+	case ours.refused() != theirs.refused() && !(ours.refused() && isNamed(refusals, ours.why)) && !emptyLine(raw, len(theirs.requests)):
+		return "one refuses what follows"
+	case bothWays(ours.requests) && !ours.open:
+	case !reads && !ours.open && chunked(ours.requests): // the rest of a body that no handler wanted is one to the library only: see bodyRefusals
+	case len(theirs.answers) < len(theirs.requests) && theirs.open: // it waits for the rest of a body that its handler did not want; ours answers
+	case ours.open != theirs.open && ours.refused() == theirs.refused():
+		return "one waits for more"
+	}
+	return ""
+}
+
+// FuzzServerDifferential holds our server to net/http's: the same bytes, the same requests and bodies, the same end, or a
+// difference that has a name.
+func FuzzServerDifferential(f *testing.F) {
+	for _, c := range fine {
+		if len(c.raw) < 2000 {
+			f.Add([]byte(c.raw+probe), true)
+			f.Add([]byte(c.raw+c.raw), false)
+		}
+	}
+	for _, c := range malformedRequests {
+		if len(c.raw) < 2000 {
+			f.Add([]byte(c.raw+probe), true)
+		}
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, reads bool) {
+		var ours, theirs outcome
+		synctest.Test(t, func(*testing.T) { ours = runRaw(raw, reads, serveOurs) })
+		synctest.Test(t, func(*testing.T) { theirs = runRaw(raw, reads, serveLibrary) })
+		if unnamed := compareOutcomes(raw, reads, &ours, &theirs); unnamed != "" {
+			t.Errorf("%q\n%s\nours:\n%v\nthe library:\n%v", raw, unnamed, &ours, &theirs)
+		}
+	})
+}
