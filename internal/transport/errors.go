@@ -132,8 +132,8 @@ type fate struct {
 	class      Class
 }
 
-// Texts of errors of HTTP/1.1 that net/http does not export. TestHeaderTimeout and TestA28Lies fail when a new version
-// changes them.
+// Texts of errors of HTTP/1.1 that net/http does not export. TestHeaderTimeout, TestA28Lies and TestWhatTheLibraryMakesOfLies
+// fail when a new version changes them.
 const (
 	textHeadersLarge  = "server response headers exceeded"
 	textMalformed     = "malformed"
@@ -143,9 +143,26 @@ const (
 	textTrailersEnd   = "unexpected EOF reading trailer" // also of an answerError within trailers, which it hides
 )
 
+// Texts of what plainConn would have refused before the library read it.
+const (
+	textBadLength     = "Content-Length"
+	textBadCoding     = "transfer encoding"
+	textChunkLength   = "chunk length"
+	textChunkLine     = "in chunked line"
+	textChunkBareLF   = "chunked line ends"
+	textChunkNonData  = "too much non-data"
+	textLineTooLong   = "line too long"
+	textHeadTooLarge  = "message too large"
+	textInterimsLarge = "too many 1xx informational responses"
+)
+
 // broken reports the texts of answers that are none.
 func broken(text string) bool {
-	for _, t := range []string{textHeadersLarge, textMalformed, textTrailerKey, textTrailersLong, textTrailersEnd} {
+	for _, t := range []string{
+		textHeadersLarge, textMalformed, textTrailerKey, textTrailersLong, textTrailersEnd,
+		textBadLength, textBadCoding, textChunkLength, textChunkLine, textChunkBareLF, textChunkNonData, textLineTooLong, textHeadTooLarge,
+		textInterimsLarge,
+	} {
 		if strings.Contains(text, t) {
 			return true
 		}

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"portico.dev/internal/handler"
 )
 
 // plainConn is an HTTP/1.1 connection that the lane knows of until it is closed: by the library, or by us.
@@ -144,6 +147,31 @@ func (m *message) asks() uint32 {
 		return askedUpgrade
 	}
 	return askedBody
+}
+
+// doubtful is what can be told to be wrong with a response that only the library has read.
+func doubtful(r *http.Request, resp *http.Response) error {
+	switch {
+	case resp.ProtoMajor != 1 || resp.ProtoMinor > 1:
+		return errStatusLine
+	case resp.StatusCode == http.StatusSwitchingProtocols && len(r.Header["Upgrade"]) == 0:
+		return errSwitched
+	case resp.StatusCode < 100 || resp.StatusCode > 999:
+		return errStatusLine
+	case !handler.ValidFieldValue(resp.Status):
+		return errControl
+	}
+	for name, values := range resp.Header {
+		if !handler.IsToken(name) {
+			return errName
+		}
+		for _, v := range values {
+			if !handler.ValidFieldValue(v) {
+				return errControl
+			}
+		}
+	}
+	return nil
 }
 
 // ready waits until a request may begin: until everything that was there before has been looked at. With an error nothing

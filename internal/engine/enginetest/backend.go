@@ -27,7 +27,13 @@ func Backend(t testing.TB) engine.Name {
 // docs/http-engines.md, under "Towards backends", that says why.
 func NotOnLibraryBackend(t testing.TB, row string) {
 	t.Helper()
-	if Backend(t) == engine.Library {
+	NotOnLibrary(t, Backend(t), row)
+}
+
+// NotOnLibrary is NotOnLibraryBackend for a test that chooses its engine itself.
+func NotOnLibrary(t testing.TB, n engine.Name, row string) {
+	t.Helper()
+	if n == engine.Library {
 		t.Skipf("the library cannot promise this: %q in docs/http-engines.md", row)
 	}
 }
