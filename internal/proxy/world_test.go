@@ -63,7 +63,9 @@ func newWorld(t *testing.T, config Config, options transport.Options) *world {
 	w.logs = logs
 	config.Logger = zap.New(core)
 	options.AllowLoopback = true
-	options.Engine = enginetest.Backend(t)
+	if options.Engine == "" {
+		options.Engine = enginetest.Backend(t)
+	}
 	options.Certificate = w.pair(pki.Leaf{CommonName: "front-proxy-client", Client: true})
 	w.set = transport.New(options)
 	t.Cleanup(w.set.Close)
