@@ -35,6 +35,7 @@ import (
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/auth/rbac"
+	"portico.dev/internal/engine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
@@ -43,8 +44,8 @@ import (
 )
 
 // BenchmarkProxiedPath is what a request costs each of these processes: a bare httputil.ReverseProxy that speaks HTTP/2
-// or HTTP/1.1 to the backend, and the front door with a token file, RBAC and the audit log. Each has a process of its
-// own, so that client and backend are not in the figures. HTTP/2 from the client.
+// or HTTP/1.1 to the backend, and the front door with a token file, RBAC and the audit log, with either engine towards the
+// backend. Each has a process of its own, so that client and backend are not in the figures. HTTP/2 from the client.
 //
 //	go test -run xxx -bench ProxiedPath -benchtime 20000x -count 3 ./internal/proxy
 //
@@ -73,7 +74,10 @@ const (
 	benchToken = "bench-token"
 )
 
-var kinds = []string{"bare-h2", "bare-h1", "portico"}
+var kinds = []string{"bare-h2", "bare-h1", "portico", portico + string(engine.Library)}
+
+// portico begins the name of a front door that reaches its backend by another engine than the default.
+const portico = "portico-"
 
 // yardFacts are what a proxy process is told.
 type yardFacts struct {
@@ -308,7 +312,7 @@ func serveBench(kind string) error {
 	if err != nil {
 		return err
 	}
-	if kind == "portico" {
+	if kind == "portico" || strings.HasPrefix(kind, portico) {
 		s := server.New(server.Config{
 			Listener: l, TLS: pki.ServerConfig(pair), Handler: handler, Health: server.NewHealth(zap.NewNop()),
 			Drainer: server.NewDrainer(), Proxy: proxy.New(proxy.Config{}), Logger: zap.NewNop(),
@@ -372,8 +376,10 @@ func benchHandler(ctx context.Context, kind string, facts *yardFacts) (http.Hand
 	if err != nil {
 		return nil, err
 	}
-	if kind == "portico" {
-		return benchFront(ctx, facts, client)
+	if by, other := strings.CutPrefix(kind, portico); other {
+		return benchFront(ctx, facts, client, engine.Name(by))
+	} else if kind == "portico" {
+		return benchFront(ctx, facts, client, engine.Portico)
 	}
 	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "svc.ns.svc", Roots: facts.CA, Certificate: client})
 	if err != nil {
@@ -410,10 +416,10 @@ func (p *benchPool) Get() []byte {
 
 func (p *benchPool) Put(b []byte) { p.pool.Put(&b) }
 
-func benchFront(ctx context.Context, facts *yardFacts, client *pki.KeyPair) (http.Handler, error) {
+func benchFront(ctx context.Context, facts *yardFacts, client *pki.KeyPair, by engine.Name) (http.Handler, error) {
 	reg := prometheus.NewRegistry()
 	set := transport.New(transport.Options{
-		AllowLoopback: true, Certificate: client, Metrics: metrics.NewBackends(reg),
+		Engine: by, AllowLoopback: true, Certificate: client, Metrics: metrics.NewBackends(reg),
 		OnSuccess: func(*transport.Backend) {}, OnFailure: func(*transport.Backend, error) {},
 	})
 	backend, err := set.Backend(transport.Spec{

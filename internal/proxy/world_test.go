@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/request"
 	"portico.dev/internal/transport"
@@ -62,6 +63,9 @@ func newWorld(t *testing.T, config Config, options transport.Options) *world {
 	w.logs = logs
 	config.Logger = zap.New(core)
 	options.AllowLoopback = true
+	if options.Engine == "" {
+		options.Engine = enginetest.Backend(t)
+	}
 	options.Certificate = w.pair(pki.Leaf{CommonName: "front-proxy-client", Client: true})
 	w.set = transport.New(options)
 	t.Cleanup(w.set.Close)

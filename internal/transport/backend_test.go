@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/pki"
 )
 
@@ -57,7 +58,7 @@ func (w *world) serving() *pki.KeyPair {
 
 // set returns a Set that is closed with the test.
 func (w *world) set(change ...func(*Options)) *Set {
-	o := Options{Certificate: w.front, AllowLoopback: true}
+	o := Options{Engine: enginetest.Backend(w.t), Certificate: w.front, AllowLoopback: true}
 	for _, c := range change {
 		c(&o)
 	}

@@ -148,7 +148,7 @@ func stalled(says int64) func(*http.Request) {
 		context.AfterFunc(ctx, cancel)
 		*r = *r.WithContext(ctx)
 		open := make(chan struct{})
-		context.AfterFunc(ctx, func() { time.AfterFunc(100*time.Millisecond, func() { close(open) }) })
+		context.AfterFunc(ctx, func() { time.AfterFunc(500*time.Millisecond, func() { close(open) }) })
 		r.Body, r.ContentLength = io.NopCloser(gated{open}), says
 	}
 }

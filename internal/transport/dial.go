@@ -16,6 +16,7 @@ type dialer struct {
 	guard     guard
 	dial, tls time.Duration // timeouts
 	config    *tls.Config   // HTTP/2 and HTTP/1.1 offered
+	scans     bool          // responses over HTTP/1.1 are looked at (plain.go)
 	notAfter  *atomic.Int64 // set to the expiry of the certificate last seen, in Unix seconds
 }
 
@@ -29,7 +30,11 @@ func (d *dialer) connect(ctx context.Context, http1Only bool) (*tls.Conn, net.Co
 	if err != nil {
 		return nil, nil, &connectError{op: OpDial, err: err}
 	}
-	conn := tls.Client(newIntake(raw), config)
+	below := raw
+	if d.scans {
+		below = newIntake(raw)
+	}
+	conn := tls.Client(below, config)
 	ctx, cancel := context.WithTimeout(ctx, d.tls)
 	defer cancel()
 	if err := conn.HandshakeContext(ctx); err != nil {

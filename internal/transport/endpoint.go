@@ -43,6 +43,7 @@ func newEndpoint(b *Backend, address string) *endpoint {
 		dial:     o.DialTimeout,
 		tls:      o.TLSTimeout,
 		config:   b.tls,
+		scans:    o.Engine.ScansHTTP1(),
 		notAfter: &e.notAfter,
 	}
 	e.requests = newLane(e.dialer, o, &b.set.rounds, b.identity, e.dialled)

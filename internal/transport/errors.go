@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"portico.dev/internal/engine"
 	"portico.dev/internal/handler"
-	"portico.dev/internal/http2/client"
 )
 
 // The steps at which a request can fail.
@@ -132,8 +132,8 @@ type fate struct {
 	class      Class
 }
 
-// Texts of errors of HTTP/1.1 that net/http does not export. TestHeaderTimeout and TestA28Lies fail when a new version
-// changes them.
+// Texts of errors of HTTP/1.1 that net/http does not export. TestHeaderTimeout, TestA28Lies and TestWhatTheLibraryMakesOfLies
+// fail when a new version changes them.
 const (
 	textHeadersLarge  = "server response headers exceeded"
 	textMalformed     = "malformed"
@@ -143,9 +143,26 @@ const (
 	textTrailersEnd   = "unexpected EOF reading trailer" // also of an answerError within trailers, which it hides
 )
 
+// Texts of what plainConn would have refused before the library read it.
+const (
+	textBadLength     = "Content-Length"
+	textBadCoding     = "transfer encoding"
+	textChunkLength   = "chunk length"
+	textChunkLine     = "in chunked line"
+	textChunkBareLF   = "chunked line ends"
+	textChunkNonData  = "too much non-data"
+	textLineTooLong   = "line too long"
+	textHeadTooLarge  = "message too large"
+	textInterimsLarge = "too many 1xx informational responses"
+)
+
 // broken reports the texts of answers that are none.
 func broken(text string) bool {
-	for _, t := range []string{textHeadersLarge, textMalformed, textTrailerKey, textTrailersLong, textTrailersEnd} {
+	for _, t := range []string{
+		textHeadersLarge, textMalformed, textTrailerKey, textTrailersLong, textTrailersEnd,
+		textBadLength, textBadCoding, textChunkLength, textChunkLine, textChunkBareLF, textChunkNonData, textLineTooLong, textHeadTooLarge,
+		textInterimsLarge,
+	} {
 		if strings.Contains(text, t) {
 			return true
 		}
@@ -172,7 +189,7 @@ func judge(ctx context.Context, err error) fate {
 		f.class, f.unconsumed = ClassRequest, true
 		return f
 	}
-	var known *client.Error
+	var known *engine.ClientError
 	if errors.As(err, &known) {
 		return f.of(known.Fate)
 	}
@@ -200,25 +217,25 @@ func classOf(ctx context.Context) Class {
 }
 
 // of is f with what an error of HTTP/2 says.
-func (f fate) of(known client.Fate) fate {
+func (f fate) of(known engine.ErrorKind) fate {
 	switch known {
-	case client.Lost, client.Silent:
+	case engine.Lost, engine.Silent:
 		f.lost, f.connection = true, true
-	case client.Reset:
+	case engine.Reset:
 		f.lost = true
-	case client.Broken:
+	case engine.Broken:
 		f.protocol = true
-	case client.Late:
+	case engine.Late:
 		f.late = true
-	case client.Unsent, client.Unprocessed:
+	case engine.Unsent, engine.Unprocessed:
 		f.unconsumed = true
-	case client.Refused:
+	case engine.Refused:
 		f.unconsumed, f.refused = true, true
-	case client.Unsendable:
+	case engine.Unsendable:
 		f.unconsumed, f.class = true, ClassRequest
-	case client.Unread:
+	case engine.Unread:
 		f.class = ClassRequest
-	case client.Left:
+	case engine.Left:
 		f.class = ClassCanceled
 	}
 	return f

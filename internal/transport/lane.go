@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"portico.dev/internal/engine"
 	"portico.dev/internal/handler"
-	"portico.dev/internal/http2/client"
 )
 
 // errProtocolChanged is met by requests that chose HTTP/1.1 in the moment when the endpoint began to speak HTTP/2.
@@ -20,7 +20,7 @@ var errProtocolChanged = errors.New("endpoint changed its protocol")
 // lane is the connections to one endpoint for one purpose. Probes and requests have lanes of their own, so that
 // neither waits behind the other, and a probe that fails never closes a connection that carries requests.
 //
-// HTTP/2 connections are our own and not a pool of the library's for three reasons: one dial at a time (a GOAWAY
+// HTTP/2 connections are kept here, whichever engine speaks on them, and not in a pool of the library's, for three reasons: one dial at a time (a GOAWAY
 // under load would make the pool dial once for every waiting request), an exact account of what each failed attempt
 // left behind (the pool repeats requests on its own), and connections that can be retired when the identity changes.
 type lane struct {
@@ -57,7 +57,7 @@ type lane struct {
 
 // conn is one HTTP/2 connection. Its fields are guarded by lane.mu.
 type conn struct {
-	*client.Conn
+	engine.ClientConn
 	joined    bool      // it is, or was, the lane's
 	active    int       // requests on it
 	uploads   int       // those of them with a long body
@@ -118,12 +118,18 @@ func (l *lane) roundTrip(r *http.Request, patience time.Duration) (*http.Respons
 		return nil, nil, err
 	}
 	if p.http1 != nil {
-		// HTTP/2 has looked at it (client.Unsendable). The library writes a blank in a path as it is, and says of a bad
+		// HTTP/2 has looked at it (engine.Unsendable). The library writes a blank in a path as it is, and says of a bad
 		// method what could as well be said of a connection.
 		if err := handler.CheckRequest(r); err != nil {
 			return nil, nil, err
 		}
 		resp, err := p.http1.RoundTrip(r)
+		if err == nil && !l.dialer.scans {
+			if err = doubtful(r, resp); err != nil {
+				_ = resp.Body.Close() // the response is none
+				return nil, nil, err
+			}
+		}
 		return resp, nil, err
 	}
 	resp, err := p.conn.RoundTrip(r)

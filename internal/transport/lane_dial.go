@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"portico.dev/internal/http2/client"
+	"portico.dev/internal/engine"
 )
 
 // parkedFor is how long a connection that was made to learn the protocol may wait for its first request. A longer
@@ -104,7 +104,7 @@ func (l *lane) add(tc *tls.Conn) (*conn, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.options.TLSTimeout)
 	defer cancel()
 	var err error
-	c.Conn, err = client.New(ctx, tc, client.Config{
+	c.ClientConn, err = engine.NewClientConn(ctx, l.options.Engine, tc, engine.ClientConfig{
 		MaxHeaderBytes: int(l.options.MaxHeaderBytes),
 		Every:          l.rounds.every, PingAfter: l.options.PingAfter, PingTimeout: l.options.PingTimeout,
 		HeaderTimeout: l.options.HeaderTimeout, ProtocolTimeout: protocolTimeout,
@@ -150,11 +150,11 @@ func (l *lane) expect() bool {
 
 // unsettled is why a connection did not come to speak HTTP/2.
 func (l *lane) unsettled(err error) error {
-	var e *client.Error
+	var e *engine.ClientError
 	switch {
 	case l.ctx.Err() != nil:
 		return ErrClosed
-	case errors.As(err, &e) && e.Fate == client.Broken:
+	case errors.As(err, &e) && e.Fate == engine.Broken:
 		return err
 	}
 	return errMute

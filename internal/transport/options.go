@@ -6,12 +6,16 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/engine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 )
 
 // Options are how a Set reaches backends. The zero value of each field means its default.
 type Options struct {
+	// Engine is the implementation of HTTP that reaches backends. Default engine.Portico. With engine.Library no parser of ours
+	// reads what backends send, and some of what hostile backends do is borne (docs/http-engines.md).
+	Engine engine.Name
 	// Certificate is what we present to every backend: the front-proxy client certificate. Nil: none.
 	Certificate *pki.KeyPair
 	// AllowLoopback lets endpoints of any Service be on loopback. Default false: on a machine that runs other
@@ -69,6 +73,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
+	orDefault(&o.Engine, engine.Portico)
 	orDefault(&o.DialTimeout, 2*time.Second)
 	orDefault(&o.TLSTimeout, 5*time.Second)
 	orDefault(&o.HeaderTimeout, time.Minute)

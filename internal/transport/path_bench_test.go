@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"portico.dev/internal/engine"
 	"portico.dev/internal/http2/client"
 	"portico.dev/internal/pki"
 )
@@ -107,6 +108,7 @@ type benchYard struct {
 	ca      *pki.Authority
 	backend *Backend
 	library http.RoundTripper
+	other   *Backend // by engine.Library
 }
 
 type benchWay struct {
@@ -117,6 +119,7 @@ type benchWay struct {
 func (y *benchYard) ways() []benchWay {
 	return []benchWay{
 		{"library", y.library.RoundTrip},
+		{"engine-library", y.other.RoundTrip},
 		{"ours", y.backend.RoundTrip},
 	}
 }
@@ -158,18 +161,28 @@ func newBenchYard(b *testing.B) *benchYard {
 	y.set = New(Options{AllowLoopback: true})
 	b.Cleanup(y.set.Close)
 	y.backend, y.library = y.newBackend(b), y.newLibrary(b)
+	other := New(Options{AllowLoopback: true, Engine: engine.Library})
+	b.Cleanup(other.Close)
+	if y.other, err = other.Backend(y.spec()); err != nil {
+		b.Fatal(err)
+	}
 	return y
 }
 
 func (y *benchYard) newBackend(b *testing.B) *Backend {
-	y.made++
-	backend, err := y.set.Backend(Spec{
-		Name: fmt.Sprintf("ns/svc-%d:443", y.made), ServerName: serviceName, CABundle: y.ca.PEM(), Endpoints: []Endpoint{{Address: y.address}},
-	})
+	backend, err := y.set.Backend(y.spec())
 	if err != nil {
 		b.Fatal(err)
 	}
 	return backend
+}
+
+// spec is of another backend each time.
+func (y *benchYard) spec() Spec {
+	y.made++
+	return Spec{
+		Name: fmt.Sprintf("ns/svc-%d:443", y.made), ServerName: serviceName, CABundle: y.ca.PEM(), Endpoints: []Endpoint{{Address: y.address}},
+	}
 }
 
 func (y *benchYard) newLibrary(b *testing.B) *http.Transport {

@@ -5,18 +5,23 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"portico.dev/internal/handler"
 )
 
 // plainConn is an HTTP/1.1 connection that the lane knows of until it is closed: by the library, or by us.
 //
 // The library reads and writes through it. It looks at answers as they come, and ends at the first that is none; and it
-// lets no request begin while there is anything that could be taken for its answer.
+// lets no request begin while there is anything that could be taken for its answer. Unless scans is set it does neither, and
+// only lets the lane know of the connection.
 type plainConn struct {
 	*tls.Conn
 	lane  *lane
+	scans bool
 	since time.Time
 	once  sync.Once
 	below *intake // nil: not known what is there
@@ -45,6 +50,9 @@ var (
 
 // Read implements net.Conn.
 func (c *plainConn) Read(p []byte) (int, error) {
+	if !c.scans {
+		return c.Conn.Read(p)
+	}
 	if end := c.end.Load(); end != nil {
 		return 0, *end
 	}
@@ -104,6 +112,9 @@ func (c *plainConn) expected() error {
 
 // Write implements net.Conn.
 func (c *plainConn) Write(p []byte) (int, error) {
+	if !c.scans {
+		return c.Conn.Write(p)
+	}
 	if c.request.place == between {
 		if err := c.ready(); err != nil {
 			return 0, err
@@ -136,6 +147,31 @@ func (m *message) asks() uint32 {
 		return askedUpgrade
 	}
 	return askedBody
+}
+
+// doubtful is what can be told to be wrong with a response that only the library has read.
+func doubtful(r *http.Request, resp *http.Response) error {
+	switch {
+	case resp.ProtoMajor != 1 || resp.ProtoMinor > 1:
+		return errStatusLine
+	case resp.StatusCode == http.StatusSwitchingProtocols && len(r.Header["Upgrade"]) == 0:
+		return errSwitched
+	case resp.StatusCode < 100 || resp.StatusCode > 999:
+		return errStatusLine
+	case !handler.ValidFieldValue(resp.Status):
+		return errControl
+	}
+	for name, values := range resp.Header {
+		if !handler.IsToken(name) {
+			return errName
+		}
+		for _, v := range values {
+			if !handler.ValidFieldValue(v) {
+				return errControl
+			}
+		}
+	}
+	return nil
 }
 
 // ready waits until a request may begin: until everything that was there before has been looked at. With an error nothing
@@ -208,7 +244,7 @@ func (l *lane) adopt(tc *tls.Conn, raw net.Conn) (*plainConn, error) {
 		_ = tc.Close() // the first error is the one to tell
 		return nil, &connectError{op: OpDial, err: err}
 	}
-	c := &plainConn{Conn: tc, lane: l, since: time.Now()}
+	c := &plainConn{Conn: tc, lane: l, scans: l.dialer.scans, since: time.Now()}
 	c.below, _ = tc.NetConn().(*intake)
 	l.mu.Lock()
 	closed := l.closed

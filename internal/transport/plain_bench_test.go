@@ -67,7 +67,7 @@ func BenchmarkPlainConn(b *testing.B) {
 			if tc := tls.Client(k, config); way == "bare" {
 				c = tls.Client(near, config)
 			} else {
-				c = &plainConn{Conn: tc, below: k, lane: &lane{options: &Options{}}}
+				c = &plainConn{Conn: tc, scans: true, below: k, lane: &lane{options: &Options{}}}
 			}
 			into := make([]byte, 4096)
 			b.ReportAllocs()

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/pki"
 )
 
@@ -156,6 +157,7 @@ var (
 // What a hostile backend of HTTP/1.1 says is never an answer, or never looks complete, never becomes the answer of another
 // request, and is never asked for twice (A28).
 func TestA28LiesOverHTTP1(t *testing.T) {
+	enginetest.NotOnLibraryBackend(t, "malformed responses over HTTP/1.1")
 	w := newWorld(t)
 	answers := map[string]string{}
 	for name, lie := range headLies {
@@ -214,6 +216,7 @@ func lie(t *testing.T, b *Backend, s *scripted, method, name string) {
 
 // What is wrong is said where the library does not hide it.
 func TestA28LiesAreTold(t *testing.T) {
+	enginetest.NotOnLibraryBackend(t, "malformed responses over HTTP/1.1")
 	w := newWorld(t)
 	s := w.scripted(map[string]string{"/folded": headLies["folded header"].text, "/size": bodyLies["second chunk is wrong"].text})
 	b := w.backend(w.set(), s.address)
@@ -228,6 +231,7 @@ const forged = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
 
 // What follows an answer, in whatever pieces it comes, answers nobody, and costs no request (A28).
 func TestA28AnswersThatNobodyAskedFor(t *testing.T) {
+	enginetest.NotOnLibraryBackend(t, "responses over HTTP/1.1 that nobody asked for")
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwell"
 	var said bytes.Buffer
 	log.SetOutput(&said)
@@ -288,6 +292,7 @@ func (c *held) Write(p []byte) (int, error) {
 
 // Half a record that came before a request is waited for: the other half would make it an answer.
 func TestA28AnAnswerThatIsUnderWayBeforeItsRequest(t *testing.T) {
+	enginetest.NotOnLibraryBackend(t, "responses over HTTP/1.1 that nobody asked for")
 	w := newWorld(t)
 	config := pki.ServerConfig(w.serving())
 	config.NextProtos = []string{"http/1.1"}
@@ -317,6 +322,7 @@ func TestA28AnAnswerThatIsUnderWayBeforeItsRequest(t *testing.T) {
 }
 
 func TestA28AnAnswerBeforeAnyRequest(t *testing.T) {
+	enginetest.NotOnLibraryBackend(t, "responses over HTTP/1.1 that nobody asked for")
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		w := newWorld(t)
 		wrote := make(chan struct{}, 1)

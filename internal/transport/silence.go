@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/http2/client"
+	"portico.dev/internal/engine"
 )
 
 // A backend that takes requests and answers none of them fails no request: each ends at its caller's deadline, which is
@@ -101,8 +101,8 @@ func (s *silence) look() {
 // unheard reports the failures in which the other side said nothing at all.
 func unheard(err error) bool {
 	var timeout net.Error
-	var known *client.Error
-	if errors.As(err, &known) && known.Fate == client.Silent {
+	var known *engine.ClientError
+	if errors.As(err, &known) && known.Fate == engine.Silent {
 		return true
 	}
 	return errors.Is(err, errFellSilent) || errors.Is(err, errMute) || errors.Is(err, errSlow) ||

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"portico.dev/internal/engine/enginetest"
 )
 
 // reads reads what it is sent, but for what comes to /unread, until the test ends.
@@ -162,6 +164,7 @@ func TestD17ConnectionsForUploadsAreBounded(t *testing.T) {
 
 // A backend that floods its connection loses it, and that counts against the endpoint, whether anybody asks it for something or not.
 func TestD16AFloodCountsAgainstTheEndpoint(t *testing.T) {
+	enginetest.NotOnLibraryBackend(t, "floods of frames that carry nothing")
 	for _, busy := range []bool{true, false} {
 		w := newWorld(t)
 		asked := make(chan struct{}, 10)

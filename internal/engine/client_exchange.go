@@ -1,0 +1,463 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"portico.dev/internal/http2/client"
+)
+
+// Texts of the library's errors that have no type. TestTheLibrarysTexts fails when a version changes them; one that is not
+// recognised counts as Lost, which no request is repeated for that is not safe to repeat.
+const (
+	textUnusable       = "http2: client conn not usable"
+	textNotEstablished = "http2: client conn could not be established"
+	textGoAway         = "http2: Transport received Server's graceful shutdown GOAWAY"
+	textGoAwayCode     = "http2: Transport received GOAWAY from server" // of the first stream, which its last stream is below
+	textHeaderTimeout  = "http2: timeout awaiting response headers"
+	textInvalid        = "http2: invalid " // of what is looked at before anything is sent
+	textHeaderList     = "request header list larger than peer's advertised limit"
+	textFromPeer       = "received from peer"
+	textTooLong        = "net/http: server replied with more than declared Content-Length"
+	textClosing        = "http2: closing connection with "
+	textClosedBody     = "http2: response body closed"
+)
+
+const (
+	// maxInterim bounds the interim responses before the real one.
+	maxInterim = 10
+	// maxHeld is the longest response whose head waits for the rest: until it is there, the request can be repeated.
+	maxHeld = 16 << 10
+)
+
+var (
+	errInterim      = errors.New("too many interim responses")
+	errSwitched     = errors.New("it switched protocols, which HTTP/2 does not know")
+	errStatus       = errors.New("a status that is none")
+	errLength       = errors.New("a response that is not as long as its Content-Length")
+	errNoContent    = errors.New("a response with a status that has no content, and content")
+	errBodyTooShort = errors.New("the body is shorter than its length")
+	errClosedBody   = errors.New("the response body was closed")
+	errUploadOver   = errors.New("the rest of the request body is not wanted")
+)
+
+// contextError is the error of a request whose context ended.
+func contextError(ctx context.Context) *ClientError {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
+		err = errors.Join(err, cause)
+	}
+	return &ClientError{Fate: Left, Err: err}
+}
+
+// exchange is one request on the library's connection, and its response.
+type exchange struct {
+	conn    *libraryConn
+	request *http.Request
+	upload  *requestBody // nil without a body
+	interim int
+	headed  bool // the head of the response is there
+	over    sync.Once
+}
+
+// outgoing is the request as the library gets it.
+func (e *exchange) outgoing() *http.Request {
+	trace := &httptrace.ClientTrace{Got1xxResponse: e.provisional}
+	given := e.request
+	if given.Body != nil && given.Body != http.NoBody {
+		e.upload = newRequestBody(e.conn, given)
+		trace.WroteRequest = func(httptrace.WroteRequestInfo) { e.upload.wasSent() }
+	}
+	r := given.WithContext(httptrace.WithClientTrace(given.Context(), trace))
+	r.Close, r.Body, r.GetBody = false, nil, nil
+	if e.upload != nil {
+		r.Body = e.upload
+	} else if given.Body != nil {
+		_ = given.Body.Close() // there is nothing in it
+	}
+	if values := r.Header["Connection"]; len(values) == 1 && strings.EqualFold(values[0], "close") {
+		r.Header = r.Header.Clone() // it is not sent, and would have the library close a connection that others use
+		delete(r.Header, "Connection")
+	}
+	return r
+}
+
+// provisional is told of an interim response.
+func (e *exchange) provisional(code int, _ textproto.MIMEHeader) error {
+	e.interim++
+	switch {
+	case code == http.StatusSwitchingProtocols:
+		return errSwitched
+	case e.interim > maxInterim:
+		return errInterim
+	}
+	return nil
+}
+
+// finish is told, once or more often, that nothing more comes.
+func (e *exchange) finish() {
+	e.over.Do(func() { e.conn.active.Add(-1) })
+}
+
+// response is what the caller gets of the library's response.
+func (e *exchange) response(resp *http.Response) (*http.Response, error) {
+	e.headed = true
+	resp.Request = e.request
+	if code := resp.StatusCode; code < 200 || code > 999 || len(resp.Status) < 4 || resp.Status[3] != ' ' {
+		_ = resp.Body.Close() // the response is none
+		e.finish()
+		return nil, &ClientError{Fate: Broken, Err: errStatus}
+	}
+	if e.request.Method == http.MethodHead {
+		_ = resp.Body.Close() // it has none
+		resp.Body = http.NoBody
+		e.finish()
+		return resp, nil
+	}
+	body := &responseBody{
+		exchange: e, source: resp.Body,
+		bodiless: resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified,
+	}
+	if n := resp.ContentLength; n < 0 || n > maxHeld {
+		resp.Body = body
+		return resp, nil
+	}
+	return hold(resp, body)
+}
+
+// failure is what an error of the library's means for the request.
+func (e *exchange) failure(err error) *ClientError {
+	if why := e.upload.broke(); why != nil {
+		return &ClientError{Fate: Unread, Err: why}
+	}
+	if ctx := e.request.Context(); ctx.Err() != nil {
+		return contextError(ctx)
+	}
+	kind, known := e.kindOf(err)
+	if !known {
+		if why := e.conn.why(); why != nil {
+			return why
+		}
+		kind = Lost
+	}
+	return &ClientError{Fate: kind, Err: err}
+}
+
+// kindOf is how far the request got, as far as the error says so by itself.
+func (e *exchange) kindOf(err error) (kind ErrorKind, known bool) {
+	var ours *ClientError
+	var stream http2.StreamError
+	var conn http2.ConnectionError
+	switch {
+	case errors.As(err, &ours):
+		return ours.Fate, true
+	case errors.As(err, &stream):
+		return e.kindOfStream(stream), true
+	case errors.As(err, &conn), errors.Is(err, http2.ErrFrameTooLarge):
+		e.conn.broke(err)
+		return Broken, true
+	case errors.Is(err, io.ErrUnexpectedEOF) && e.headed && !e.conn.Ended():
+		return Broken, true // the stream ended before the response's length
+	}
+	switch text := err.Error(); {
+	case text == textUnusable, text == textNotEstablished:
+		return Unsent, true
+	case text == textGoAway, strings.HasPrefix(text, textGoAwayCode):
+		return Unprocessed, true
+	case text == textHeaderTimeout:
+		return Late, true
+	case strings.HasPrefix(text, textInvalid), text == "http2: "+textHeaderList:
+		return Unsendable, true
+	case text == textHeaderList: // of the trailers
+		return Unread, true
+	case strings.HasPrefix(text, textTooLong), strings.HasPrefix(text, textClosing):
+		return Broken, true
+	case text == textClosedBody:
+		return Left, true
+	}
+	return Lost, false
+}
+
+func (e *exchange) kindOfStream(err http2.StreamError) ErrorKind {
+	switch {
+	case err.Cause == nil || err.Cause.Error() != textFromPeer:
+		return Broken // the library reset the stream
+	case err.Code == http2.ErrCodeRefusedStream && !e.headed:
+		return Refused
+	}
+	return Reset
+}
+
+// broke remembers how the server broke the protocol.
+func (c *libraryConn) broke(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.violated == nil {
+		c.violated = fmt.Errorf("the server broke the protocol of HTTP/2: %w", err)
+	}
+}
+
+// requestBody is a request's body as the library reads it: no more than the request's length, and never longer than the library
+// wants it. The library waits for a read of it even when the stream is over.
+type requestBody struct {
+	conn   *libraryConn
+	source io.ReadCloser
+	rest   int64 // -1: unknown
+	whole  bool  // reading does not wait
+	closed chan struct{}
+	once   sync.Once
+	room   []byte
+	came   chan readResult
+	given  atomic.Int64 // when a part was given that is not sent, Unix nanoseconds; 0: none is
+	failed atomic.Pointer[error]
+}
+
+type readResult struct {
+	n   int
+	err error
+}
+
+func newRequestBody(c *libraryConn, r *http.Request) *requestBody {
+	b := &requestBody{conn: c, source: r.Body, rest: -1, closed: make(chan struct{})}
+	_, b.whole = r.Body.(*client.Whole)
+	if r.ContentLength > 0 {
+		b.rest = r.ContentLength
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.uploads[b] = struct{}{}
+	return b
+}
+
+// Read implements io.Reader. That it is called says that what was given before is sent.
+func (b *requestBody) Read(p []byte) (int, error) {
+	b.given.Store(0)
+	if b.rest == 0 {
+		return 0, io.EOF
+	}
+	if b.rest > 0 {
+		p = p[:min(int64(len(p)), b.rest)]
+	}
+	n, err := b.read(p)
+	if b.rest > 0 {
+		if b.rest -= int64(n); b.rest == 0 && err == nil {
+			err = io.EOF
+		}
+		if err == io.EOF && b.rest > 0 {
+			err = errBodyTooShort
+		}
+	}
+	if err != nil && err != io.EOF && err != errUploadOver {
+		b.failed.CompareAndSwap(nil, &err)
+	}
+	if n > 0 {
+		b.given.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+// read reads the source, for as long as the body is wanted.
+func (b *requestBody) read(p []byte) (int, error) {
+	if b.whole {
+		return b.source.Read(p)
+	}
+	if b.came == nil {
+		b.came = make(chan readResult, 1)
+	}
+	if len(b.room) < len(p) {
+		b.room = make([]byte, len(p))
+	}
+	room := b.room[:len(p)]
+	go func() { // until the source is closed at the latest, which Close does
+		n, err := b.source.Read(room)
+		b.came <- readResult{n, err}
+	}()
+	select {
+	case got := <-b.came:
+		return copy(p, room[:got.n]), got.err
+	case <-b.closed:
+		return 0, errUploadOver
+	}
+}
+
+func (b *requestBody) Close() (err error) {
+	b.once.Do(func() {
+		b.conn.mu.Lock()
+		delete(b.conn.uploads, b)
+		b.conn.mu.Unlock()
+		close(b.closed)
+		err = b.source.Close()
+	})
+	return err
+}
+
+func (b *requestBody) wasSent() { b.given.Store(0) }
+
+// stalled reports whether a part waits to be sent.
+func (b *requestBody) stalled() bool {
+	given := b.given.Load()
+	return given != 0 && time.Since(time.Unix(0, given)) >= stalledAfter
+}
+
+// broke is why the source failed, nil when it did not.
+func (b *requestBody) broke() error {
+	if b == nil {
+		return nil
+	}
+	if err := b.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// responseBody is the library's with errors that say what they mean.
+type responseBody struct {
+	*exchange
+	source   io.ReadCloser
+	bodiless bool
+	closed   atomic.Bool
+}
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	n, err := b.source.Read(p)
+	switch {
+	case b.bodiless && n > 0:
+		b.finish()
+		_ = b.source.Close() // the response is none
+		return 0, &ClientError{Fate: Broken, Err: errNoContent}
+	case b.bodiless && err == io.ErrUnexpectedEOF:
+		err = io.EOF // the length is that of what it would have had
+	case err == nil:
+		return n, nil
+	}
+	b.finish()
+	switch {
+	case err == io.EOF:
+	case b.closed.Load():
+		err = &ClientError{Fate: Left, Err: errClosedBody}
+	default:
+		why := b.failure(err)
+		if why.Fate == Broken && err == io.ErrUnexpectedEOF {
+			why.Err = errLength
+		}
+		err = why
+	}
+	return n, err
+}
+
+// Close gives up what was not read. What the library says of it is the request's context, if anything.
+func (b *responseBody) Close() error {
+	b.closed.Store(true)
+	_ = b.source.Close() // as above
+	b.finish()
+	return nil
+}
+
+// heldBody is a short response that is read before its head is passed on.
+type heldBody struct {
+	body     *responseBody
+	response *http.Response // the library's
+	shown    *http.Response // the caller's
+	released chan struct{}  // closed when the caller is to have what is there
+	finished chan struct{}  // closed when all is there
+	more     chan struct{}  // holds one: something came
+
+	mu   sync.Mutex // guards what follows
+	data []byte
+	err  error // what comes after data
+}
+
+// hold waits for the rest of a short response, until the next Look at the most. Before, its failure is the request's.
+func hold(resp *http.Response, body *responseBody) (*http.Response, error) {
+	shown := *resp
+	h := &heldBody{
+		body: body, response: resp, shown: &shown,
+		released: make(chan struct{}), finished: make(chan struct{}), more: make(chan struct{}, 1),
+		data: make([]byte, 0, resp.ContentLength+1),
+	}
+	if resp.Trailer != nil { // the library writes into it
+		shown.Trailer = resp.Trailer.Clone()
+	}
+	shown.Body = h
+	body.conn.hold(h)
+	go h.fill()
+	select {
+	case <-h.finished:
+		body.conn.unhold(h)
+		if h.err != io.EOF {
+			_ = body.Close() // the response is none
+			return nil, h.err
+		}
+	case <-h.released:
+	}
+	return &shown, nil
+}
+
+// fill reads the response to its end. Close ends it.
+func (h *heldBody) fill() {
+	defer close(h.finished)
+	room := make([]byte, cap(h.data))
+	for {
+		n, err := h.body.Read(room)
+		h.mu.Lock()
+		h.data = append(h.data, room[:n]...)
+		h.err = err
+		h.mu.Unlock()
+		select {
+		case h.more <- struct{}{}:
+		default: // told, and not looked yet
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (h *heldBody) Read(p []byte) (int, error) {
+	for {
+		h.mu.Lock()
+		n, err := copy(p, h.data), h.err
+		h.data = h.data[n:]
+		h.mu.Unlock()
+		switch {
+		case n > 0 || len(p) == 0:
+			return n, nil
+		case err == io.EOF:
+			h.trailers()
+			return 0, err
+		case err != nil:
+			return 0, err
+		}
+		<-h.more
+	}
+}
+
+// trailers passes on what the library read of them.
+func (h *heldBody) trailers() {
+	for name, values := range h.response.Trailer {
+		if h.shown.Trailer == nil {
+			h.shown.Trailer = make(http.Header)
+		}
+		h.shown.Trailer[name] = values
+	}
+}
+
+// Ready reports whether a Read would not wait.
+func (h *heldBody) Ready() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.data) > 0 || h.err != nil
+}
+
+func (h *heldBody) Close() error { return h.body.Close() }

@@ -1,0 +1,797 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"portico.dev/internal/engine"
+	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/pki"
+)
+
+const (
+	serverName = "metrics.kube-system.svc"
+	patience   = 30 * time.Second
+)
+
+// peer is a server whose frames are written by hand.
+type peer struct {
+	*http2.Framer
+	nc     *tls.Conn
+	buffer bytes.Buffer
+	hpack  *hpack.Encoder
+}
+
+// speaks returns the client's side of a connection whose server side follows script after the preface.
+func speaks(t *testing.T, script func(*peer)) *tls.Conn {
+	t.Helper()
+	ca, err := pki.NewAuthority("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := ca.Issue(pki.Leaf{CommonName: serverName, DNSNames: []string{serverName}, Server: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := pki.StaticKeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := pki.ServerConfig(pair)
+	config.NextProtos = []string{"h2"}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		nc, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = nc.Close() }()
+		_ = nc.SetDeadline(time.Now().Add(patience))
+		tc := tls.Server(nc, config)
+		preface := make([]byte, len(http2.ClientPreface))
+		if _, err := io.ReadFull(tc, preface); err != nil {
+			return
+		}
+		p := &peer{Framer: http2.NewFramer(tc, tc), nc: tc}
+		p.hpack = hpack.NewEncoder(&p.buffer)
+		p.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		p.AllowIllegalWrites = true
+		script(p)
+	})
+	trust, err := pki.ClientConfig(pki.ClientOptions{ServerName: serverName, Roots: ca.PEM()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tc, err := tls.Dial("tcp", l.Addr().String(), trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tc.NetConn().Close(); _ = l.Close(); wg.Wait() })
+	return tc
+}
+
+// next is the next frame of a type, or nil at the end. PINGs are answered.
+func (p *peer) next(kind http2.FrameType) http2.Frame {
+	for {
+		f, err := p.ReadFrame()
+		if err != nil {
+			return nil
+		}
+		if f.Header().Type == kind {
+			return f
+		}
+		if ping, ok := f.(*http2.PingFrame); ok && !ping.IsAck() {
+			_ = p.WritePing(true, ping.Data)
+		}
+	}
+}
+
+// request is the stream of the next request.
+func (p *peer) request() uint32 {
+	if f := p.next(http2.FrameHeaders); f != nil {
+		return f.Header().StreamID
+	}
+	return 0
+}
+
+// drain reads, and answers PINGs, until the connection ends.
+func (p *peer) drain() { p.next(0xff) }
+
+func (p *peer) headers(stream uint32, end bool, fields ...string) {
+	p.buffer.Reset()
+	for i := 0; i+1 < len(fields); i += 2 {
+		_ = p.hpack.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a buffer has no errors
+	}
+	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.buffer.Bytes(), EndHeaders: true, EndStream: end})
+}
+
+// settled is a script that begins with SETTINGS.
+func settled(script func(*peer), settings ...http2.Setting) func(*peer) {
+	return func(p *peer) {
+		_ = p.WriteSettings(settings...)
+		_ = p.WriteSettingsAck()
+		script(p)
+	}
+}
+
+func config() engine.ClientConfig {
+	return engine.ClientConfig{
+		MaxHeaderBytes: 64 << 10, Every: 20 * time.Millisecond, PingAfter: time.Hour, PingTimeout: time.Hour,
+		HeaderTimeout: patience, ProtocolTimeout: patience,
+	}
+}
+
+// onBoth runs a test on a connection of each engine. The connection is looked at until the test ends.
+func onBoth(t *testing.T, script func(*peer), change func(*engine.ClientConfig), test func(*testing.T, engine.Name, engine.ClientConn)) {
+	t.Helper()
+	for _, n := range engine.Names() {
+		t.Run(string(n), func(t *testing.T) {
+			c := config()
+			if change != nil {
+				change(&c)
+			}
+			over := make(chan struct{})
+			c.Ended = func() { close(over) }
+			conn, err := engine.NewClientConn(t.Context(), n, speaks(t, script), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stop := make(chan struct{})
+			var looking sync.WaitGroup
+			looking.Go(func() {
+				tick := time.NewTicker(c.Every)
+				defer tick.Stop()
+				for {
+					select {
+					case <-tick.C:
+						conn.Look(true)
+					case <-stop:
+						return
+					}
+				}
+			})
+			t.Cleanup(func() {
+				close(stop)
+				looking.Wait()
+				conn.Close()
+				select {
+				case <-over:
+				case <-time.After(patience):
+					t.Error("nobody is told that the connection ended")
+				}
+			})
+			test(t, n, conn)
+		})
+	}
+}
+
+func newRequest(t *testing.T, method string, body io.Reader) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "https://"+serverName+"/x", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// ask sends a request and reads the response.
+func ask(c engine.ClientConn, r *http.Request) (resp *http.Response, body string, inBody bool, err error) {
+	if resp, err = c.RoundTrip(r); err != nil {
+		return nil, "", false, err
+	}
+	text, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	return resp, string(text), err != nil, err
+}
+
+const none = engine.ErrorKind(-1)
+
+func kindOf(err error) engine.ErrorKind {
+	var e *engine.ClientError
+	switch {
+	case err == nil:
+		return none
+	case errors.As(err, &e):
+		return e.Fate
+	}
+	return -2
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatal("still not: " + what)
+		}
+		<-tick.C
+	}
+}
+
+// How far a request got is the same on both engines, whatever ends it.
+func TestA42HowFarARequestGot(t *testing.T) {
+	begin := func(p *peer, id uint32, more ...string) {
+		p.headers(id, false, append([]string{":status", "200"}, more...)...)
+	}
+	type situation struct {
+		name   string
+		method string
+		say    func(p *peer, id uint32)
+		kind   engine.ErrorKind
+		inBody bool
+		body   string // as far as it is known
+		row    string // of what the library cannot promise
+	}
+	tests := []situation{
+		{name: "an answer with interim responses, padding and trailers", kind: none, body: "whole", say: func(p *peer, id uint32) {
+			p.headers(id, false, ":status", "103", "link", "x")
+			begin(p, id, "content-length", "5")
+			_ = p.WriteDataPadded(id, false, []byte("wh"), make([]byte, 100))
+			_ = p.WriteDataPadded(id, false, []byte("ole"), make([]byte, 200))
+			p.headers(id, true, "x-sum", "1")
+		}},
+		{name: "an answer without a body", kind: none, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200") }},
+		{name: "an answer to HEAD", method: http.MethodHead, kind: none, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "content-length", "9") }},
+		{name: "304 with a length", kind: none, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "304", "content-length", "9") }},
+		{name: "no error after a whole answer", kind: none, body: "whole", say: func(p *peer, id uint32) {
+			begin(p, id)
+			_ = p.WriteData(id, true, []byte("whole"))
+			_ = p.WriteRSTStream(id, http2.ErrCodeNo)
+		}},
+		{name: "GOAWAY that leaves the stream out", kind: engine.Unprocessed, say: func(p *peer, _ uint32) { _ = p.WriteGoAway(0, http2.ErrCodeNo, nil) }},
+		{name: "GOAWAY with an error that leaves the stream out", kind: engine.Unprocessed, say: func(p *peer, _ uint32) {
+			_ = p.WriteGoAway(0, http2.ErrCodeEnhanceYourCalm, []byte("too_many_pings"))
+		}},
+		{name: "GOAWAY that covers the stream, and then the end", kind: engine.Lost, say: func(p *peer, id uint32) {
+			_ = p.WriteGoAway(id, http2.ErrCodeNo, nil)
+			_ = p.nc.Close()
+		}},
+		{name: "GOAWAY with an error that covers the stream, and then the end", kind: engine.Lost, say: func(p *peer, id uint32) {
+			_ = p.WriteGoAway(id, http2.ErrCodeInternal, []byte("10.1.2.3:443"))
+			_ = p.nc.Close()
+		}},
+		{name: "GOAWAY that covers the stream, and the answer", kind: none, body: "whole", say: func(p *peer, id uint32) {
+			_ = p.WriteGoAway(id, http2.ErrCodeNo, nil)
+			begin(p, id)
+			_ = p.WriteData(id, true, []byte("whole"))
+		}},
+		{name: "REFUSED_STREAM after the head", kind: engine.Reset, inBody: true, body: "some", say: func(p *peer, id uint32) {
+			begin(p, id)
+			_ = p.WriteData(id, false, []byte("some"))
+			_ = p.WriteRSTStream(id, http2.ErrCodeRefusedStream)
+		}},
+		{name: "REFUSED_STREAM within a short answer", kind: engine.Reset, say: func(p *peer, id uint32) {
+			begin(p, id, "content-length", "10")
+			_ = p.WriteRSTStream(id, http2.ErrCodeRefusedStream)
+		}},
+		{name: "the connection closes before the head", kind: engine.Lost, say: func(p *peer, _ uint32) { _ = p.nc.Close() }},
+		{name: "the connection is reset before the head", kind: engine.Lost, say: func(p *peer, _ uint32) { _ = p.nc.NetConn().(*net.TCPConn).SetLinger(0); _ = p.nc.NetConn().Close() }},
+		{name: "the connection closes within a short answer", kind: engine.Lost, say: func(p *peer, id uint32) {
+			begin(p, id, "content-length", "10")
+			_ = p.WriteData(id, false, []byte("some"))
+			_ = p.nc.Close()
+		}},
+		{name: "the connection closes within a long answer", kind: engine.Lost, inBody: true, body: "some", say: func(p *peer, id uint32) {
+			begin(p, id, "content-length", "100000")
+			_ = p.WriteData(id, false, []byte("some"))
+			_ = p.nc.Close()
+		}},
+		{name: "no status", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, "x", "y") }},
+		{name: "a status that is no number", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "abc") }},
+		{name: "a status of four digits", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "2000") }},
+		{name: "a status of two digits", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "20") }},
+		{name: "two statuses", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", ":status", "200") }},
+		{name: "a pseudo field of requests", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", ":path", "/") }},
+		{name: "a name in upper case", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "X-A", "y") }},
+		{name: "a value that splits", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "x", "a\r\nb: c") }},
+		{name: "protocols switched", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, false, ":status", "101") }},
+		{name: "an interim response that ends", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "103") }},
+		{name: "a flood of interim responses", kind: engine.Broken, say: func(p *peer, id uint32) {
+			for range 1000 {
+				p.headers(id, false, ":status", "103")
+			}
+		}},
+		{name: "headers larger than allowed, as compression hides", kind: engine.Broken, say: func(p *peer, id uint32) {
+			fields := []string{":status", "200"}
+			for range 40 {
+				fields = append(fields, "x", strings.Repeat("y", 2000))
+			}
+			p.headers(id, true, fields...)
+		}},
+		{name: "a flood of CONTINUATION", kind: engine.Broken, say: func(p *peer, id uint32) {
+			_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}})
+			for range 100_000 {
+				if p.WriteContinuation(id, false, append([]byte{0x00, 1, 'x', 0x7f, 0xe9, 0x06}, make([]byte, 1000)...)) != nil {
+					return
+				}
+			}
+		}},
+		{name: "a flood of empty CONTINUATION", kind: engine.Broken, row: "floods of frames that carry nothing", say: func(p *peer, id uint32) {
+			_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}})
+			for range 100_000 {
+				if p.WriteContinuation(id, false, nil) != nil {
+					return
+				}
+			}
+		}},
+		{name: "a body longer than its length", kind: engine.Broken, say: func(p *peer, id uint32) {
+			begin(p, id, "content-length", "1")
+			_ = p.WriteData(id, true, []byte("xx"))
+		}},
+		{name: "a body shorter than its length", kind: engine.Broken, say: func(p *peer, id uint32) {
+			begin(p, id, "content-length", "3")
+			_ = p.WriteData(id, true, []byte("xx"))
+		}},
+		{name: "no body where a length was said", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "content-length", "3") }},
+		{name: "two lengths", kind: engine.Broken, row: "Content-Length fields that contradict each other", say: func(p *peer, id uint32) {
+			begin(p, id, "content-length", "1", "content-length", "2")
+			_ = p.WriteData(id, true, []byte("xx"))
+		}},
+		{name: "a length with a sign", kind: engine.Broken, row: "Content-Length fields that contradict each other", say: func(p *peer, id uint32) {
+			begin(p, id, "content-length", "+2")
+			_ = p.WriteData(id, true, []byte("xx"))
+		}},
+		{name: "a body of 204", kind: engine.Broken, say: func(p *peer, id uint32) {
+			p.headers(id, false, ":status", "204")
+			_ = p.WriteData(id, true, []byte("x"))
+		}},
+		{name: "DATA before HEADERS", kind: engine.Broken, say: func(p *peer, id uint32) { _ = p.WriteData(id, true, []byte("x")) }},
+		{name: "trailers that end nothing", kind: engine.Broken, say: func(p *peer, id uint32) {
+			begin(p, id, "content-length", "3")
+			p.headers(id, false, "x", "y")
+		}},
+		{name: "DATA of a stream that nobody opened", kind: engine.Broken, say: func(p *peer, id uint32) { _ = p.WriteData(id+100, true, []byte("x")) }},
+		{name: "HEADERS of a stream that nobody opened", kind: engine.Broken, row: "frames on streams that nobody opened", say: func(p *peer, id uint32) { begin(p, id+100) }},
+		{name: "RST_STREAM of a stream that nobody opened", kind: engine.Broken, row: "frames on streams that nobody opened", say: func(p *peer, id uint32) {
+			_ = p.WriteRSTStream(id+2, http2.ErrCodeCancel)
+		}},
+		{name: "WINDOW_UPDATE of a stream that nobody opened", kind: engine.Broken, row: "frames on streams that nobody opened", say: func(p *peer, id uint32) {
+			_ = p.WriteWindowUpdate(id+2, 1)
+		}},
+		{name: "a push", kind: engine.Broken, say: func(p *peer, id uint32) {
+			_ = p.WritePushPromise(http2.PushPromiseParam{StreamID: id, PromiseID: 2, BlockFragment: []byte{0x82}, EndHeaders: true})
+		}},
+		{name: "frames of size 0 in later SETTINGS", kind: engine.Broken, say: func(p *peer, _ uint32) {
+			_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 0})
+		}},
+		{name: "a window beyond the limit in later SETTINGS", kind: engine.Broken, say: func(p *peer, _ uint32) {
+			_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 + 5})
+		}},
+		{name: "a server that wants to be pushed to", kind: engine.Broken, row: "SETTINGS of clients", say: func(p *peer, _ uint32) {
+			_ = p.WriteSettings(http2.Setting{ID: http2.SettingEnablePush, Val: 1})
+		}},
+		{name: "a frame that is too large", kind: engine.Broken, say: func(p *peer, id uint32) {
+			_ = p.WriteRawFrame(http2.FrameData, 0, id, make([]byte, 1<<14+1))
+		}},
+		{name: "a block that does not decode", kind: engine.Broken, say: func(p *peer, id uint32) {
+			_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, EndHeaders: true})
+		}},
+		{name: "the connection's window beyond the limit", kind: engine.Broken, row: "windows beyond the limit", say: func(p *peer, _ uint32) { _ = p.WriteWindowUpdate(0, 1<<31-1) }},
+		{name: "a stream's window opened by nothing", kind: engine.Broken, say: func(p *peer, id uint32) { _ = p.WriteWindowUpdate(id, 0) }},
+	}
+	for code := range http2.ErrCode(0x10) {
+		kind := engine.Reset
+		if code == http2.ErrCodeRefusedStream {
+			kind = engine.Refused
+		}
+		tests = append(tests, situation{name: fmt.Sprintf("RST_STREAM with code %d", code), kind: kind, say: func(p *peer, id uint32) { _ = p.WriteRSTStream(id, code) }})
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			script := settled(func(p *peer) { test.say(p, p.request()); p.drain() })
+			onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+				if test.row != "" {
+					notOnLibrary(t, n, test.row)
+				}
+				method := test.method
+				if method == "" {
+					method = http.MethodGet
+				}
+				resp, body, inBody, err := ask(c, newRequest(t, method, nil))
+				if kind := kindOf(err); kind != test.kind || test.inBody && (!inBody || body != test.body) {
+					t.Errorf("kind %d, want %d: %q, %v", kind, test.kind, body, err)
+				}
+				if test.kind == none && err == nil && (body != test.body || resp.ProtoMajor != 2 || resp.TLS == nil) {
+					t.Errorf("%q: %+v", body, resp)
+				}
+				if strings.Contains(test.name, "trailers") && test.kind == none && resp.Trailer.Get("X-Sum") != "1" {
+					t.Errorf("trailers %v", resp.Trailer)
+				}
+			})
+		})
+	}
+}
+
+// notOnLibrary is for rows that a table of situations names.
+func notOnLibrary(t *testing.T, n engine.Name, row string) {
+	t.Helper()
+	enginetest.NotOnLibrary(t, n, row)
+}
+
+// GOAWAY says of each request whether it was looked at; the connection takes no more, and ends with the last.
+func TestGoAwayEndsAConnectionWithItsLastRequest(t *testing.T) {
+	script := settled(func(p *peer) {
+		first := p.request()
+		second := p.request()
+		_ = p.WriteGoAway(first, http2.ErrCodeNo, nil)
+		_ = second
+		p.headers(first, false, ":status", "200")
+		if p.next(http2.FramePing) == nil { // the test looks on
+			return
+		}
+		_ = p.WriteData(first, true, []byte("whole"))
+		p.drain()
+	})
+	onBoth(t, script, func(c *engine.ClientConfig) { c.PingAfter = 100 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		type result struct {
+			body string
+			err  error
+		}
+		results := make(chan result, 2)
+		for range 2 {
+			go func() {
+				_, body, _, err := ask(c, newRequest(t, http.MethodGet, nil))
+				results <- result{body, err}
+			}()
+		}
+		if r := <-results; kindOf(r.err) != engine.Unprocessed {
+			t.Errorf("the one that was not looked at: %q, %v", r.body, r.err)
+		}
+		if c.Available() {
+			t.Error("it takes more")
+		}
+		if _, _, _, err := ask(c, newRequest(t, http.MethodPost, strings.NewReader("x"))); kindOf(err) != engine.Unsent {
+			t.Errorf("a third: %v", err)
+		}
+		if r := <-results; r.err != nil || r.body != "whole" {
+			t.Errorf("the one that was: %q, %v", r.body, r.err)
+		}
+		c.Close()
+		if c.Violated() != nil || c.Silent() {
+			t.Errorf("it counts as broken: %v", c.Violated())
+		}
+	})
+}
+
+// The server's SETTINGS say how many requests there may be, and may say so again.
+func TestTheServersLimit(t *testing.T) {
+	script := settled(func(p *peer) {
+		p.next(http2.FramePing)
+		_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1 << 31})
+		p.drain()
+	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 7})
+	onBoth(t, script, func(c *engine.ClientConfig) { c.PingAfter = 100 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		if got := c.Streams(); got != 7 {
+			t.Errorf("%d streams", got)
+		}
+		eventually(t, "more are allowed", func() bool { return c.Streams() == 1000 })
+	})
+	onBoth(t, settled((*peer).drain, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		if got := c.Streams(); got != 0 {
+			t.Errorf("%d streams, where none is allowed", got)
+		}
+	})
+}
+
+// Who does not speak HTTP/2 gets no request, and has its connection closed.
+func TestServersThatDoNotSpeak(t *testing.T) {
+	for name, test := range map[string]struct {
+		script func(*peer)
+		kind   engine.ErrorKind
+	}{
+		"nothing":                      {(*peer).drain, engine.Left},
+		"the end":                      {func(*peer) {}, engine.Lost},
+		"PING before SETTINGS":         {func(p *peer) { _ = p.WritePing(false, [8]byte{}); p.drain() }, engine.Broken},
+		"frames of size 0":             {settled((*peer).drain, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 0}), engine.Broken},
+		"a window beyond the limit":    {settled((*peer).drain, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 + 5}), engine.Broken},
+		"HTTP/1.1 instead of HTTP/2":   {func(p *peer) { _, _ = io.WriteString(p.nc, "HTTP/1.1 400 Bad Request\r\n\r\n"); p.drain() }, engine.Broken},
+		"SETTINGS that do not end":     {func(p *peer) { _, _ = p.nc.Write([]byte{0, 0, 6, 4, 0}); p.drain() }, engine.Left},
+		"SETTINGS of no possible size": {func(p *peer) { _ = p.WriteRawFrame(http2.FrameSettings, 0, 0, make([]byte, 5)); p.drain() }, engine.Broken},
+	} {
+		for _, n := range engine.Names() {
+			t.Run(name+"/"+string(n), func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				tc := speaks(t, test.script)
+				c := config()
+				var ended atomic.Int64
+				c.Ended = func() { ended.Add(1) }
+				conn, err := engine.NewClientConn(ctx, n, tc, c)
+				if conn != nil || kindOf(err) != test.kind {
+					t.Errorf("%v, kind %d: %v", conn, kindOf(err), err)
+				}
+				if ended.Load() != 1 {
+					t.Errorf("told of the end %d times", ended.Load())
+				}
+				if _, err := tc.NetConn().Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+					t.Errorf("the connection is not closed: %v", err)
+				}
+			})
+		}
+	}
+}
+
+func TestAServerThatHangs(t *testing.T) {
+	script := settled(func(p *peer) { p.drain() })
+	onBoth(t, script, func(c *engine.ClientConfig) { c.HeaderTimeout = 200 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.Late {
+			t.Error(err)
+		}
+		if c.Ended() {
+			t.Error("the connection ended with the request")
+		}
+	})
+}
+
+// Pings that are not answered end the connection after a number of looks. What is read counts as an answer.
+func TestAServerThatFallsSilent(t *testing.T) {
+	silent := settled(func(p *peer) {
+		for {
+			if _, err := p.ReadFrame(); err != nil {
+				return
+			}
+		}
+	})
+	quick := func(c *engine.ClientConfig) { c.PingAfter, c.PingTimeout = 100*time.Millisecond, 200*time.Millisecond }
+	onBoth(t, silent, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.Silent {
+			t.Error(err)
+		}
+		if !c.Silent() || !c.Ended() || c.Violated() != nil {
+			t.Error("the connection does not say that it fell silent")
+		}
+		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.Unsent {
+			t.Errorf("another request: %v", err)
+		}
+	})
+	var pings atomic.Int64
+	answering := settled(func(p *peer) {
+		for {
+			ping, _ := p.next(http2.FramePing).(*http2.PingFrame)
+			if ping == nil {
+				return
+			}
+			pings.Add(1)
+			_ = p.WritePing(true, ping.Data)
+		}
+	})
+	onBoth(t, answering, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		pings.Store(0)
+		eventually(t, "some pings", func() bool { return pings.Load() > 3 })
+		if c.Ended() {
+			t.Error("given up although pings are answered")
+		}
+	})
+}
+
+// A server that breaks the protocol while nothing is asked of it is told of.
+func TestViolationsOfAnIdleServer(t *testing.T) {
+	script := settled(func(p *peer) { _ = p.WriteData(101, true, []byte("x")); p.drain() })
+	onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		eventually(t, "it ended", c.Ended)
+		eventually(t, "it is known why", func() bool { return c.Violated() != nil })
+	})
+	onBoth(t, settled(func(p *peer) { _ = p.nc.Close() }), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		eventually(t, "it ended", c.Ended)
+		if err := c.Violated(); err != nil {
+			t.Errorf("to leave is no violation: %v", err)
+		}
+	})
+}
+
+func TestFloodsEndTheConnection(t *testing.T) {
+	script := settled(func(p *peer) {
+		for range 100_000 {
+			if p.WritePing(true, [8]byte{}) != nil {
+				return
+			}
+		}
+		p.drain()
+	})
+	onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		enginetest.NotOnLibrary(t, n, "floods of frames that carry nothing")
+		eventually(t, "it ended", func() bool { return c.Violated() != nil })
+	})
+}
+
+// What a server owes the protocol has a deadline: an acknowledgement of SETTINGS, and the rest of a header block.
+func TestWhatTheProtocolAsksOfAServer(t *testing.T) {
+	quick := func(c *engine.ClientConfig) { c.ProtocolTimeout = 200 * time.Millisecond }
+	for name, script := range map[string]func(*peer){
+		"no acknowledgement of SETTINGS": func(p *peer) { _ = p.WriteSettings(); p.drain() },
+		"a header block that does not end": settled(func(p *peer) {
+			_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: p.request(), BlockFragment: []byte{0x88}})
+			p.drain()
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, script, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+				enginetest.NotOnLibrary(t, n, "deadlines for what the protocol asks of the server")
+				if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.Broken {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// brokenBody fails after some bytes.
+type brokenBody struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func (b *brokenBody) Close() error { close(b.closed); return nil }
+
+var errBody = errors.New("the client's body broke")
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errBody }
+
+// What is wrong with a request, or with its sender, is told as that, and its body is closed.
+func TestMistakesOfTheSender(t *testing.T) {
+	script := settled(func(p *peer) {
+		for {
+			id := p.request()
+			if id == 0 {
+				return
+			}
+		}
+	})
+	for name, test := range map[string]struct {
+		body   io.Reader
+		length int64
+		change func(*http.Request)
+		kind   engine.ErrorKind
+	}{
+		"a body that fails":                   {body: failing{}, length: -1, kind: engine.Unread},
+		"a body that fails later":             {body: io.MultiReader(strings.NewReader("some"), failing{}), length: 100, kind: engine.Unread},
+		"a body that is shorter than it says": {body: strings.NewReader("some"), length: 100, kind: engine.Unread},
+		"a blank in the path":                 {change: func(r *http.Request) { r.URL.Opaque = "/x y" }, kind: engine.Unsendable},
+		"a line end in a value":               {change: func(r *http.Request) { r.Header["A"] = []string{"b\r\nc"} }, kind: engine.Unsendable},
+		"a name that is no token":             {change: func(r *http.Request) { r.Header["a b"] = []string{"c"} }, kind: engine.Unsendable},
+		"an upgrade":                          {change: func(r *http.Request) { r.Header["Upgrade"] = []string{"websocket"} }, kind: engine.Unsendable},
+		"an option of the connection":         {change: func(r *http.Request) { r.Header["Connection"] = []string{"x-remote-user"} }, kind: engine.Unsendable},
+		"a trailer that frames":               {change: func(r *http.Request) { r.Trailer = http.Header{"Content-Length": {"1"}} }, kind: engine.Unsendable},
+		"CONNECT":                             {change: func(r *http.Request) { r.Method = http.MethodConnect }, kind: engine.Unsendable},
+		"a sender that leaves": {change: func(r *http.Request) {
+			ctx, cancel := context.WithCancel(r.Context())
+			time.AfterFunc(50*time.Millisecond, cancel)
+			*r = *r.WithContext(ctx)
+		}, kind: engine.Left},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+				body := &brokenBody{Reader: test.body, closed: make(chan struct{})}
+				if body.Reader == nil {
+					body.Reader, test.length = strings.NewReader("x"), 1
+				}
+				r := newRequest(t, http.MethodPost, body)
+				r.ContentLength = test.length
+				if test.change != nil {
+					test.change(r)
+				}
+				_, err := c.RoundTrip(r)
+				if kindOf(err) != test.kind {
+					t.Errorf("kind %d: %v", kindOf(err), err)
+				}
+				select {
+				case <-body.closed:
+				case <-time.After(patience):
+					t.Error("the body is not closed")
+				}
+				if c.Ended() || !c.Available() {
+					t.Error("the connection suffered")
+				}
+			})
+		})
+	}
+}
+
+// A body ends where its length says, whatever its reader has; a stream that the server gives up ends although the body does not come.
+func TestBodiesAndTheirReaders(t *testing.T) {
+	got := make(chan string, 1)
+	script := settled(func(p *peer) {
+		id := p.request()
+		var all strings.Builder
+		for {
+			f, _ := p.next(http2.FrameData).(*http2.DataFrame)
+			if f == nil {
+				return
+			}
+			all.Write(f.Data())
+			if f.StreamEnded() {
+				break
+			}
+		}
+		got <- all.String()
+		p.headers(id, true, ":status", "200")
+		_ = p.WriteRSTStream(p.request(), http2.ErrCodeInternal)
+		p.drain()
+	})
+	onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		r := newRequest(t, http.MethodPost, strings.NewReader("0123456789"))
+		r.ContentLength = 4
+		if _, _, _, err := ask(c, r); err != nil {
+			t.Error(err)
+		}
+		if sent := <-got; sent != "0123" {
+			t.Errorf("sent %q", sent)
+		}
+		never, stop := io.Pipe()
+		defer func() { _ = stop.Close() }()
+		if _, err := c.RoundTrip(newRequest(t, http.MethodPost, never)); kindOf(err) != engine.Reset {
+			t.Error(err)
+		}
+	})
+}
+
+// A window that a server does not open counts as closed, so that other uploads go elsewhere.
+func TestAWindowThatIsUsedUp(t *testing.T) {
+	onBoth(t, settled((*peer).drain), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		if now, most := c.Window(); now < most/2 {
+			t.Errorf("%d of %d before anything was sent", now, most)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.RoundTrip(newRequest(t, http.MethodPost, io.LimitReader(zeros{}, 1<<20)).WithContext(ctx))
+			done <- err
+		}()
+		eventually(t, "the window is used up", func() bool { now, most := c.Window(); return now < min(1, most/2) })
+		cancel()
+		if err := <-done; kindOf(err) != engine.Left {
+			t.Error(err)
+		}
+	})
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// The library's texts are what is looked for: those that no wire can bring about here are its own constants' otherwise.
+func TestTheLibrarysTexts(t *testing.T) {
+	script := settled(func(p *peer) {
+		_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 100})
+		for {
+			id := p.request()
+			if id == 0 {
+				return
+			}
+			p.headers(id, true, ":status", "200")
+		}
+	})
+	onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
+		if n != engine.Library {
+			return // it sends what there is: the limit is advice (RFC 9113, 6.5.2)
+		}
+		eventually(t, "the server's limit of headers is kept", func() bool {
+			r := newRequest(t, http.MethodGet, nil)
+			r.Header.Set("X", strings.Repeat("x", 200))
+			_, err := c.RoundTrip(r)
+			return kindOf(err) == engine.Unsendable
+		})
+	})
+}

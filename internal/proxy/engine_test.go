@@ -1,0 +1,143 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"portico.dev/internal/engine"
+	"portico.dev/internal/transport"
+)
+
+// Whatever a backend does to a request, clients are told the same with either engine, and no address; it counts against the
+// endpoint in the same way, and is asked for as often.
+func TestA42EnginesFailInTheSameWay(t *testing.T) {
+	block := func(fields ...string) []byte {
+		var b bytes.Buffer
+		e := hpack.NewEncoder(&b)
+		for i := 0; i+1 < len(fields); i += 2 {
+			_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a buffer has no errors
+		}
+		return b.Bytes()
+	}
+	head := func(f *http2.Framer, id uint32, end bool, fields ...string) {
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block(fields...), EndHeaders: true, EndStream: end})
+	}
+	type situation struct {
+		name string
+		say  func(f *http2.Framer, c *tls.Conn, id uint32)
+	}
+	situations := []situation{
+		{"GOAWAY that leaves the stream out", func(f *http2.Framer, c *tls.Conn, _ uint32) {
+			_ = f.WriteGoAway(0, http2.ErrCodeNo, []byte(c.LocalAddr().String()))
+			_ = c.Close()
+		}},
+		{"GOAWAY that covers the stream", func(f *http2.Framer, c *tls.Conn, id uint32) {
+			_ = f.WriteGoAway(id, http2.ErrCodeInternal, []byte(c.LocalAddr().String()))
+			_ = c.Close()
+		}},
+		{"the connection closes before the head", func(_ *http2.Framer, c *tls.Conn, _ uint32) { _ = c.Close() }},
+		{"the connection is reset before the head", func(_ *http2.Framer, c *tls.Conn, _ uint32) {
+			_ = c.NetConn().(*net.TCPConn).SetLinger(0)
+			_ = c.NetConn().Close()
+		}},
+		{"the connection closes within a short answer", func(f *http2.Framer, c *tls.Conn, id uint32) {
+			head(f, id, false, ":status", "200", "content-length", "10")
+			_ = f.WriteData(id, false, []byte("some"))
+			_ = c.Close()
+		}},
+		{"the server hangs", func(*http2.Framer, *tls.Conn, uint32) {}},
+		{"frames of size 0", func(f *http2.Framer, _ *tls.Conn, _ uint32) {
+			_ = f.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 0})
+		}},
+		{"headers larger than allowed", func(f *http2.Framer, _ *tls.Conn, id uint32) {
+			head(f, id, true, ":status", "200", "x", strings.Repeat("y", 12<<10))
+		}},
+		{"a flood of interim responses", func(f *http2.Framer, _ *tls.Conn, id uint32) {
+			for range 1000 {
+				head(f, id, false, ":status", "103")
+			}
+		}},
+		{"a flood of CONTINUATION", func(f *http2.Framer, _ *tls.Conn, id uint32) {
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block(":status", "200")})
+			for range 10_000 {
+				if f.WriteContinuation(id, false, block("x", strings.Repeat("y", 1000))) != nil {
+					return
+				}
+			}
+		}},
+		{"an answer that nobody asked for", func(f *http2.Framer, _ *tls.Conn, id uint32) { _ = f.WriteData(id+100, true, []byte("x")) }},
+		{"an answer that is none", func(f *http2.Framer, _ *tls.Conn, id uint32) { head(f, id, true, "x", "y") }},
+	}
+	for _, code := range []http2.ErrCode{
+		http2.ErrCodeNo, http2.ErrCodeProtocol, http2.ErrCodeInternal, http2.ErrCodeFlowControl, http2.ErrCodeStreamClosed,
+		http2.ErrCodeRefusedStream, http2.ErrCodeCancel, http2.ErrCodeEnhanceYourCalm, 0x99,
+	} {
+		situations = append(situations, situation{"RST_STREAM " + code.String(), func(f *http2.Framer, _ *tls.Conn, id uint32) {
+			_ = f.WriteRSTStream(id, code)
+		}})
+	}
+	for _, s := range situations {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			t.Run(s.name+" "+method, func(t *testing.T) {
+				var outcomes []string
+				for _, n := range engine.Names() {
+					w := newWorld(t, Config{}, transport.Options{Engine: n, MaxHeaderBytes: 8 << 10, HeaderTimeout: 300 * time.Millisecond})
+					var asked atomic.Int64
+					address := w.raw("h2", func(c *tls.Conn) {
+						if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+							return
+						}
+						f := http2.NewFramer(c, c)
+						f.AllowIllegalWrites = true
+						_ = f.WriteSettings()
+						_ = f.WriteSettingsAck()
+						for {
+							frame, err := f.ReadFrame()
+							if err != nil {
+								return
+							}
+							switch fr := frame.(type) {
+							case *http2.PingFrame:
+								if !fr.IsAck() {
+									_ = f.WritePing(true, fr.Data)
+								}
+							case *http2.HeadersFrame:
+								asked.Add(1)
+								s.say(f, c, fr.StreamID)
+							}
+						}
+					})
+					b := w.backend(address)
+					a := w.do(w.client(), w.request(method, resource, strings.NewReader("{}")))
+					host, port, _ := net.SplitHostPort(address)
+					if strings.Contains(a.body, host) || strings.Contains(a.body, port) || strings.Contains(a.body, "http2:") {
+						t.Errorf("%s tells clients: %s", n, a.body)
+					}
+					// That the connection ended may be told after the request.
+					state := ""
+					eventually(t, 10*time.Second, "the outcome is known", func() bool {
+						e := b.Report().Endpoints[0]
+						state = fmt.Sprintf("failed %t", e.LastFailure != "")
+						return e.LastFailure != "" || len(outcomes) == 0 || strings.HasSuffix(outcomes[0], "failed false")
+					})
+					status := a.status(t)
+					outcomes = append(outcomes, fmt.Sprintf("%d %s %s, asked %d times, %s", a.StatusCode, status.Reason, status.Message, asked.Load(), state))
+				}
+				if outcomes[0] != outcomes[1] {
+					t.Errorf("portico: %s\nlibrary: %s", outcomes[0], outcomes[1])
+				}
+			})
+		}
+	}
+}
