@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 )
@@ -48,7 +49,7 @@ func (b *bench) listen(t *testing.T, grace time.Duration, change ...func(*Server
 		t.Fatal(err)
 	}
 	s := New(Config{
-		Listener: listener, TLS: pki.ServerConfig(pair), Handler: b.chain(t), Health: NewHealth(zap.NewNop()),
+		Listener: listener, TLS: pki.ServerConfig(pair), Engine: enginetest.HTTP(t), Handler: b.chain(t), Health: NewHealth(zap.NewNop()),
 		Drainer: b.config.Drainer, Proxy: proxy.New(proxy.Config{}), Logger: zap.NewNop(), ShutdownGrace: grace,
 	})
 	for _, c := range change {

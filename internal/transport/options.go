@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/engine"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 )
@@ -22,6 +23,8 @@ type Options struct {
 	// OwnAddresses are the host:port pairs that this process listens on; a backend that resolves to one is a loop.
 	// An unspecified host means every address of this machine.
 	OwnAddresses func() []string
+	// Engine is the implementation of HTTP. Default engine.Portico.
+	Engine engine.Name
 	// Zone is the zone this process runs in. Endpoints of the same zone are preferred while one of them is well.
 	Zone string
 
@@ -81,6 +84,7 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.MaxInFlight, 300)
 	orDefault(&o.MaxReplayBytes, 1<<20)
 	orDefault(&o.MaxReplayTotal, 64<<20)
+	orDefault(&o.Engine, engine.Portico)
 	if o.OwnAddresses == nil {
 		o.OwnAddresses = func() []string { return nil }
 	}
