@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/request"
 	"portico.dev/internal/transport"
@@ -61,7 +62,7 @@ func newWorld(t *testing.T, config Config, options transport.Options) *world {
 	core, logs := observer.New(zapcore.DebugLevel)
 	w.logs = logs
 	config.Logger = zap.New(core)
-	options.AllowLoopback = true
+	options.AllowLoopback, options.Engine = true, enginetest.Backend(t)
 	options.Certificate = w.pair(pki.Leaf{CommonName: "front-proxy-client", Client: true})
 	w.set = transport.New(options)
 	t.Cleanup(w.set.Close)

@@ -35,10 +35,15 @@ func chosen(t testing.TB, variable string) engine.Name {
 	return name
 }
 
-// Flags are those with which a program is started.
-func Flags(t testing.TB) []string {
-	t.Helper()
-	return []string{"--http-engine=" + string(HTTP(t)), "--backend-engine=" + string(Backend(t))}
+// Flags are what a program is started with so that it does the same. Without the variables there are none.
+func Flags() []string {
+	var flags []string
+	for _, f := range [][2]string{{HTTPVariable, "--http-engine="}, {BackendVariable, "--backend-engine="}} {
+		if value := os.Getenv(f[0]); value != "" {
+			flags = append(flags, f[1]+value)
+		}
+	}
+	return flags
 }
 
 // Needs skips a test that relies on what the library cannot do, when it is the library that serves clients. A promise is the
