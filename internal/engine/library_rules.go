@@ -51,8 +51,8 @@ func (f *refusal) answer(w http.ResponseWriter, end bool) {
 func malformed(why string) *refusal { return &refusal{http.StatusBadRequest, why} }
 
 // admit holds a request to the table of package handler, and makes of it what Portico's own servers would: the same request
-// must not mean two things because of a flag.
-func (s *libraryServer) admit(c *libraryConn, r *http.Request) *refusal {
+// must not mean two things because of a flag. came is net/http's own request, of which r is a copy.
+func (s *libraryServer) admit(c *libraryConn, r, came *http.Request) *refusal {
 	if !c.h2 {
 		if r.Proto != "HTTP/1.1" && r.Proto != "HTTP/1.0" {
 			return &refusal{http.StatusHTTPVersionNotSupported, "the version of HTTP is not supported: " + r.Proto}
@@ -84,7 +84,7 @@ func (s *libraryServer) admit(c *libraryConn, r *http.Request) *refusal {
 	case r.ContentLength == 0:
 		r.Body = http.NoBody // as HTTP/1.1 has it; net/http's HTTP/2 has a body of nothing
 	case r.Body != nil && r.Body != http.NoBody:
-		r.Body = &libraryBody{ReadCloser: r.Body, r: r}
+		r.Body = &libraryBody{ReadCloser: r.Body, r: r, came: came}
 	}
 	return nil
 }
@@ -140,13 +140,14 @@ func checkLength(r *http.Request) *refusal {
 // libraryBody is the body of a request, whose end is none when its trailers are wrong.
 type libraryBody struct {
 	io.ReadCloser
-	r *http.Request
+	r, came *http.Request
 }
 
 // Read implements io.Reader.
 func (b *libraryBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
+		b.r.Trailer = b.came.Trailer
 		if wrong := checkFields(b.r.Trailer); wrong != nil {
 			return n, wrong
 		}

@@ -243,20 +243,27 @@ func (s *libraryServer) done(c *libraryConn) {
 	}
 }
 
-// serveRequest stands between net/http and the handler.
-func (s *libraryServer) serveRequest(to http.ResponseWriter, r *http.Request) {
-	c := r.Context().Value(libraryConnKey{}).(*libraryConn)
+// serveRequest stands between net/http and the handler. net/http goes on with its own request, whose body has a type that means
+// something to it: the handler gets a copy.
+func (s *libraryServer) serveRequest(to http.ResponseWriter, came *http.Request) {
+	c := came.Context().Value(libraryConnKey{}).(*libraryConn)
 	if !s.begin(c) {
 		panic(http.ErrAbortHandler)
 	}
 	defer s.done(c)
+	r := came.WithContext(came.Context())
+	defer func() {
+		if f := r.MultipartForm; f != nil {
+			_ = f.RemoveAll()
+		}
+	}()
 	r.TLS = c.tls // whatever a client of HTTP/2 calls its scheme
 	w := &libraryResponse{ResponseWriter: to, control: http.NewResponseController(to), h2: c.h2, stall: s.c.StallTimeout}
 	defer w.leave()
 	if !c.h2 {
 		_ = w.control.EnableFullDuplex() // the body may go on while it is answered, as over HTTP/2
 	}
-	if refused := s.admit(c, r); refused != nil {
+	if refused := s.admit(c, r, came); refused != nil {
 		refused.answer(w, !c.h2)
 		return
 	}

@@ -7,6 +7,7 @@ package enginetest
 
 import (
 	"os"
+	"slices"
 	"testing"
 
 	"portico.dev/internal/engine"
@@ -50,6 +51,9 @@ func Flags() []string {
 // first column of a row of the table in docs/http-engines.md.
 func Needs(t testing.TB, p Promise) {
 	t.Helper()
+	if !slices.Contains(Promises(), p) {
+		t.Fatalf("%q is not among the promises", p)
+	}
 	if HTTP(t) == engine.Library {
 		t.Skipf("net/http cannot promise this: %s (docs/http-engines.md)", p)
 	}
