@@ -505,9 +505,27 @@ func TestShutdown(t *testing.T) {
 			if err := receive(t, ended, "Shutdown returns"); err != nil {
 				t.Error(err)
 			}
-			if res, err := s.client(t, h2).Post(s.url("/"), "text/plain", nil); err == nil {
-				res.Body.Close()
-				t.Error("a request that came too late was served")
+			late := s.dial(t, map[bool]string{false: "http/1.1", true: "h2"}[h2])
+			if h2 { // it hears that nothing is served
+				f := http2.NewFramer(late, late)
+				_, _ = io.WriteString(late, http2.ClientPreface)
+				_ = f.WriteSettings()
+				for {
+					frame, err := f.ReadFrame()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if g, ok := frame.(*http2.GoAwayFrame); ok {
+						if g.LastStreamID != 0 || g.ErrCode != http2.ErrCodeNo {
+							t.Error(g)
+						}
+						break
+					}
+				}
+			} else if _, err := io.WriteString(late, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err == nil {
+				if rest, _ := io.ReadAll(late); len(rest) > 0 {
+					t.Errorf("a request that came too late was answered %q", rest)
+				}
 			}
 		})
 	}
