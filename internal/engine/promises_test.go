@@ -182,3 +182,68 @@ func TestTheTableOfPromisesIsTheList(t *testing.T) {
 		t.Errorf("the table of %s is not the list of package enginetest; run: go test ./internal/engine -run TestTheTableOfPromisesIsTheList -args -update", page)
 	}
 }
+
+// What the rule table refuses is refused by both, before a handler sees it, with the same status.
+func TestRulesOnBothEngines(t *testing.T) {
+	const head = " HTTP/1.1\r\nHost: a\r\n"
+	overHTTP1 := map[string]string{
+		"400 a quotation mark in the path":        "GET /a\"b" + head,
+		"400 a fragment":                          "GET /a#b" + head,
+		"400 bytes of a path that are no ASCII":   "GET /\xc3\xa4" + head,
+		"400 a query with a bad escape":           "GET /?a=%zz" + head,
+		"400 a user in the target":                "GET https://me:pw@a/a" + head,
+		"400 another scheme":                      "GET urn:x:y" + head,
+		"400 an asterisk that is not for OPTIONS": "GET *" + head,
+		"400 CONNECT to a path":                   "CONNECT /rpc" + head,
+		"400 CONNECT without a port":              "CONNECT a" + head,
+		"400 a list of hosts":                     "GET / HTTP/1.1\r\nHost: a,b\r\n",
+		"400 an escape in the host":               "GET / HTTP/1.1\r\nHost: a%62\r\n",
+		"400 two ports":                           "GET / HTTP/1.1\r\nHost: a:1:2\r\n",
+		"400 a host that is a port":               "GET / HTTP/1.1\r\nHost: :1\r\n",
+		"505 HTTP/1.2":                            "GET / HTTP/1.2\r\nHost: a\r\n",
+		"505 the preface of HTTP/2":               "PRI * HTTP/2.0\r\n",
+		"200 what is fine":                        "GET /a%2Fb?c=[d]&e=\"f\"" + head,
+	}
+	overHTTP2 := map[string][]string{
+		"400 a blank in the path":          {":path", "/a HTTP/1.1"},
+		"400 a control byte in the path":   {":path", "/\x01"},
+		"400 a fragment":                   {":path", "/a#b"},
+		"400 a query with a bad escape":    {":path", "/?a=%zz"},
+		"400 a list of hosts":              {":authority", "a,b"},
+		"400 an escape in the host":        {":authority", "a%62"},
+		"400 an asterisk for GET":          {":path", "*"},
+		"400 Transfer-Encoding":            {"transfer-encoding", "chunked"},
+		"400 Connection":                   {"connection", "close"},
+		"200 blanks at the ends of values": {"a", " \tb\t"},
+		"200 another scheme":               {":scheme", "http"},
+	}
+	onBoth(t, engine.ServerConfig{}, func(_ http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || strings.TrimSpace(r.Header.Get("A")) != r.Header.Get("A") || !strings.HasPrefix(r.URL.Path, "/") {
+			t.Errorf("%s %s, TLS %v, A is %q", r.Method, r.URL, r.TLS, r.Header.Get("A"))
+		}
+	}, func(t *testing.T, s *serving) {
+		for name, text := range overHTTP1 {
+			c := s.dial(t, "http/1.1")
+			_, _ = io.WriteString(c, text+"\r\n")
+			res, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Errorf("HTTP/1.1, %s: %v", name, err)
+				continue
+			}
+			body, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+			res.Body.Close()
+			if want := name[:3]; res.Status[:3] != want || want != "200" && !strings.HasPrefix(string(body), `{"kind":"Status"`) {
+				t.Errorf("HTTP/1.1, %s: %s %s", name, res.Status, body)
+			}
+			_ = c.NetConn().Close()
+		}
+		for name, fields := range overHTTP2 {
+			p := greet(t, s)
+			p.head(1, true, fields...)
+			if got, want := p.status(1), name[:3]; got != want && !(want == "400" && got == "reset") {
+				t.Errorf("HTTP/2, %s: %s", name, got)
+			}
+			_ = p.conn.NetConn().Close()
+		}
+	})
+}

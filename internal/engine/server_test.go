@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -572,6 +573,68 @@ func TestIdleConnectionsEnd(t *testing.T) {
 		}
 		p := greet(t, s)
 		p.untilGoAway(http2.ErrCodeNo)
+	})
+}
+
+// CloseIdle ends connections without a request, and no others.
+func TestCloseIdle(t *testing.T) {
+	entered, finish := make(chan struct{}, 2), make(chan struct{})
+	onBoth(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			entered <- struct{}{}
+			<-finish
+		}
+		_, _ = io.WriteString(w, "done")
+	}, func(t *testing.T, s *serving) {
+		closer, ok := s.Server.(interface{ CloseIdle(n int) int })
+		if !ok {
+			t.Skip("not among the methods of this implementation")
+		}
+		finish = make(chan struct{})
+		busy := s.dial(t, "http/1.1")
+		_, _ = io.WriteString(busy, "GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+		busyToo := greet(t, s)
+		busyToo.get(1, "/slow")
+		for range 2 {
+			receive(t, entered, "the requests are in hand")
+		}
+		idle := s.dial(t, "http/1.1")
+		_, _ = io.WriteString(idle, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		kept := bufio.NewReader(idle)
+		res, err := http.ReadResponse(kept, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		idleToo := greet(t, s)
+		idleToo.get(1, "/")
+		if got := idleToo.status(1); got != "200" {
+			t.Fatal(got)
+		}
+		ended := 0
+		for deadline := time.Now().Add(never); ended < 2; ended += closer.CloseIdle(1) { // a connection is idle a little after its answer
+			if time.Now().After(deadline) {
+				t.Fatalf("%d were ended", ended)
+			}
+			runtime.Gosched()
+		}
+		if n := closer.CloseIdle(10); n != 0 {
+			t.Errorf("%d connections with requests in hand were ended", n)
+		}
+		if rest, err := io.ReadAll(kept); len(rest) > 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%q, %v", rest, err)
+		}
+		idleToo.untilGoAway(http2.ErrCodeNo)
+		for range 2 {
+			receive(t, s.ended, "Serve returns for those")
+		}
+		close(finish)
+		if got, err := io.ReadAll(busy); err != nil || !bytes.HasSuffix(got, []byte("done")) {
+			t.Errorf("%q, %v", got, err)
+		}
+		if got := busyToo.status(1); got != "200" {
+			t.Error(got)
+		}
 	})
 }
 
