@@ -4,7 +4,7 @@ BIN     ?= bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo v0.1.0-dev)
 LDFLAGS ?= -s -w -X portico.dev/internal/version.Portico=$(VERSION)
 
-.PHONY: all build test race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants fuzz
+.PHONY: all build test race lint generate bench bench-incumbent microbench ci clean upstream-conformance incumbent first-start-kills record-rights mutants fuzz library-engines library-engines-reduced
 
 all: build
 
@@ -19,6 +19,14 @@ test:
 # With the race detector, everything: takes long when cold.
 race:
 	go test -race -timeout 60m ./...
+
+# What README.md says, with the library's HTTP on both sides (docs/http-engines.md).
+library-engines:
+	PORTICO_TEST_HTTP_ENGINE=library PORTICO_TEST_BACKEND_ENGINE=library go test -timeout 60m ./...
+
+# The part of it that the continuous integration runs.
+library-engines-reduced:
+	.ci/library-engines
 
 lint:
 	gofmt -l $$(git ls-files '*.go')

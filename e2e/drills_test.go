@@ -25,7 +25,7 @@ func aggregatorCommand(t *testing.T, args ...string) (stdout, stderr string, cod
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), drillsLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "aggregator"), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "aggregator"), programs.WithEngines("aggregator", args)...)
 	var out, complaints bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &out, &complaints
 	cmd.Env = []string{"HOME=" + cmd.Dir, "TMPDIR=" + cmd.Dir, "PATH=" + os.Getenv("PATH")}

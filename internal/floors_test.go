@@ -28,7 +28,7 @@ var doors = map[string]string{
 	"http2 -> handler":     "the same",
 	"engine -> http1":      "one of the implementations of HTTP between which it chooses",
 	"engine -> http2":      "the same",
-	"engine -> handler":    "what a request may contain is one thing, whichever engine sends it",
+	"engine -> handler":    "the library's requests are held to the same table",
 	"transport -> pki":     "every tls.Config is made in pki",
 	"store -> pki":         "every tls.Config is made in pki",
 	"openapi -> discovery": "discovery/remote is how documents are fetched from a backend, whatever they say",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"portico.dev/internal/aggregator"
 	"portico.dev/internal/drill"
 	"portico.dev/internal/drill/report"
 	"portico.dev/internal/logging"
@@ -63,11 +64,12 @@ type drillOptions struct {
 	advertise, bind     string
 	atOnce              int
 	output, html        string
+	own                 aggregator.Config // of front doors of our own
 	logs                logging.Options
 }
 
 func drillRunCommand() *cobra.Command {
-	o := drillOptions{logs: logging.Default()}
+	o := drillOptions{own: aggregator.Default(), logs: logging.Default()}
 	o.logs.Level = "fatal" // a front door that is drilled has much to complain of
 	cmd := &cobra.Command{
 		Use:   "run NAME... | --all",
@@ -99,6 +101,7 @@ Exit status: 0 all passed (or were skipped, which is said), 1 some did not, 2 no
 	fs.IntVar(&o.atOnce, "parallel", 1, "how many drills to hold at a time, each on a front door of its own")
 	fs.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
 	fs.StringVar(&o.html, "html", "", "write a report with timelines to this file")
+	o.own.AddEngineFlags(fs)
 	o.logs.AddFlags(fs)
 	return cmd
 }

@@ -24,7 +24,7 @@ func (o *drillOptions) targets(ctx context.Context, log *zap.Logger) ([]drill.Ta
 		if o.context != "" || o.iKnow != "" || o.advertise != "" || o.bind != "" {
 			return nil, nil, errors.New("--context, --i-know-this-is, --advertise-address and --bind-address belong to --kubeconfig")
 		}
-		return ownTargets(ctx, o.atOnce, log)
+		return ownTargets(ctx, o.own, o.atOnce, log)
 	}
 	if o.atOnce > 1 {
 		return nil, nil, errors.New("--parallel is for front doors of our own: drills on one server disturb each other")
@@ -75,7 +75,7 @@ type ownFront struct {
 const openWithin = time.Minute
 
 // ownTargets starts so many front doors.
-func ownTargets(ctx context.Context, n int, log *zap.Logger) ([]drill.Target, func() error, error) {
+func ownTargets(ctx context.Context, config aggregator.Config, n int, log *zap.Logger) ([]drill.Target, func() error, error) {
 	dir, err := os.MkdirTemp("", "portico-drill-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("directory of a front door to drill: %w", err)
@@ -91,7 +91,7 @@ func ownTargets(ctx context.Context, n int, log *zap.Logger) ([]drill.Target, fu
 	}
 	var starting errgroup.Group
 	for i := range fronts {
-		f := &ownFront{config: aggregator.Default(), log: log.Named("front")}
+		f := &ownFront{config: config, log: log.Named("front")}
 		f.config.DataDir, f.config.SecurePort, f.config.AccessLog = filepath.Join(dir, strconv.Itoa(i)), 0, false
 		f.config.ShutdownGrace = 2 * time.Second
 		fronts[i] = f

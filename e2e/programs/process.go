@@ -8,9 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"portico.dev/internal/engine/enginetest"
 )
 
 const (
@@ -43,7 +46,7 @@ func Start(name, dir string, env []string, log io.Writer, program string, args .
 		log = io.Discard
 	}
 	p := &Process{name: name, program: filepath.Base(program), exited: make(chan struct{})}
-	p.cmd = exec.Command(program, args...)
+	p.cmd = exec.Command(program, WithEngines(p.program, args)...)
 	p.cmd.Dir, p.cmd.Env = dir, env
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, io.MultiWriter(&p.output, log)
 	if err := p.cmd.Start(); err != nil {
@@ -54,6 +57,16 @@ func Start(name, dir string, env []string, log io.Writer, program string, args .
 		close(p.exited)
 	}()
 	return p, nil
+}
+
+// WithEngines are the arguments of a program with the implementations of HTTP that the environment of the tests asks for, if it
+// is a front door.
+func WithEngines(program string, args []string) []string {
+	serves := len(args) > 0 && (args[0] == "serve" || args[0] == "dev") || len(args) > 1 && args[0] == "drill" && args[1] == "run"
+	if filepath.Base(program) != "aggregator" || !serves {
+		return args
+	}
+	return append(slices.Clone(args), enginetest.Flags()...)
 }
 
 // Exited is closed when the process has ended.

@@ -15,6 +15,7 @@ import (
 	"portico.dev/internal/audit"
 	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/coreapi/admission"
+	"portico.dev/internal/engine"
 	"portico.dev/internal/lifecycle"
 )
 
@@ -73,6 +74,9 @@ type Config struct {
 
 	// EnableAggregatorRouting sends requests to endpoints rather than to the cluster address of a Service. Default true.
 	EnableAggregatorRouting bool
+	// HTTPEngine is the implementation of HTTP that serves clients, BackendEngine the one that reaches extension servers.
+	// Default Portico's own. docs/http-engines.md says what the library's cannot promise.
+	HTTPEngine, BackendEngine engine.Name
 	// Zone is where this replica runs; endpoints of the same zone are preferred while one of them is well. Default none.
 	Zone string
 
@@ -143,6 +147,8 @@ func Default() Config {
 		RequestHeaderGroupHeaders:        []string{"X-Remote-Group"},
 		RequestHeaderExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 		EnableAggregatorRouting:          true,
+		HTTPEngine:                       engine.Portico,
+		BackendEngine:                    engine.Portico,
 		RequestTimeout:                   time.Minute,
 		Admission:                        defaultAdmission(),
 		Services:                         defaultServices(),
@@ -168,6 +174,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addRequestFlags(fs)
 	c.addAdmissionFlags(fs)
 	c.Services.addFlags(fs)
+	c.AddEngineFlags(fs)
 	c.addControllerFlags(fs)
 	c.addRuntimeConfigFlags(fs)
 	c.addFairnessFlags(fs)
@@ -205,6 +212,12 @@ func (c *Config) addIdentityFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ServiceAccountSigningKeyFile, "service-account-signing-key-file", c.ServiceAccountSigningKeyFile, "key that signs service account tokens; default made in the data directory")
 	fs.StringSliceVar(&c.ServiceAccountKeyFiles, "service-account-key-file", c.ServiceAccountKeyFiles, "keys that verify service account tokens; default the signing key")
 	fs.StringSliceVar(&c.APIAudiences, "api-audiences", c.APIAudiences, "audiences of tokens for this server; default the issuer")
+}
+
+// AddEngineFlags binds the choice between implementations of HTTP to flags, for commands that serve and have no other settings.
+func (c *Config) AddEngineFlags(fs *pflag.FlagSet) {
+	fs.Var(&c.HTTPEngine, "http-engine", "implementation of HTTP/1.1 and HTTP/2 that serves clients: portico, or library (net/http), the way back if a flaw is found in Portico's own; docs/http-engines.md says what the library does not promise")
+	fs.Var(&c.BackendEngine, "backend-engine", "implementation of HTTP/1.1 and HTTP/2 that reaches extension servers: portico or library, as for --http-engine")
 }
 
 func (c *Config) addControllerFlags(fs *pflag.FlagSet) {

@@ -74,7 +74,8 @@ func (h *house) announce(a *Aggregator) run.Member {
 		if err := a.writeAdminKubeconfig(); err != nil {
 			return fmt.Errorf("write the administrator's kubeconfig: %w", err)
 		}
-		a.log.Info("the front door is open", zap.String("url", a.url), zap.String("version", version.Get().GitVersion))
+		a.log.Info("the front door is open", zap.String("url", a.url), zap.String("version", version.Get().GitVersion),
+			zap.Stringer("http engine", &a.cfg.HTTPEngine), zap.Stringer("backend engine", &a.cfg.BackendEngine))
 		close(a.ready)
 		<-ctx.Done()
 		return nil

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"portico.dev/internal/engine/enginetest"
 )
 
 func TestMain(m *testing.M) {
@@ -31,6 +33,7 @@ func open(t *testing.T, dir string, change ...func(*Config)) (client *rest.Confi
 	t.Helper()
 	c := Default()
 	c.DataDir, c.SecurePort, c.AccessLog = dir, 0, false
+	c.HTTPEngine, c.BackendEngine = enginetest.HTTP(t), enginetest.Backend(t)
 	for _, f := range change {
 		f(&c)
 	}

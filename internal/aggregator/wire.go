@@ -105,6 +105,7 @@ func wire(c Config, p *prepared, log *zap.Logger) (*house, error) {
 	h := &house{cfg: c, prepared: p, log: log, registry: prometheus.NewRegistry()}
 	h.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	h.metrics = metrics.New(h.registry)
+	h.metrics.Engines.Use(string(c.HTTPEngine), string(c.BackendEngine))
 	for _, step := range []func() error{h.wireState, h.wireClients, h.wireRoutes, h.wireFront} {
 		if err := step(); err != nil {
 			return nil, err
@@ -186,7 +187,7 @@ func (h *house) wireRoutes() (err error) {
 	h.transport = transport.New(transport.Options{
 		Certificate: h.presented, OwnAddresses: h.ownAddresses, OnFailure: h.reportFailure,
 		OnSuccess: func(b *transport.Backend) { h.apiservices.ReportSuccess(b) },
-		Zone:      c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
+		Engine:    c.BackendEngine, Zone: c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
 	})
 	h.ledger = debts.NewLedger(h.store, h.log)
 	h.apiservices = apiservice.New(apiservice.Config{
@@ -281,7 +282,7 @@ func (h *house) wireFront() error {
 		return err
 	}
 	h.server = server.New(server.Config{
-		Listener: h.listener, TLS: offered, Handler: chain, Health: h.health, Drainer: h.drainer,
+		Listener: h.listener, TLS: offered, Engine: c.HTTPEngine, Handler: chain, Health: h.health, Drainer: h.drainer,
 		Proxy: h.proxy, Logger: h.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})
 	return nil

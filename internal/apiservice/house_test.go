@@ -29,6 +29,7 @@ import (
 	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/transport"
@@ -127,7 +128,7 @@ func (h *house) build(furnishings ...furnish) {
 	api := aggregatorinformers.NewSharedInformerFactory(h.api, 0)
 	core := kubeinformers.NewSharedInformerFactory(h.core, 0)
 	crds := crdinformers.NewSharedInformerFactory(h.crds, 0)
-	options := transport.Options{AllowLoopback: true, Logger: zaptest.NewLogger(t)}
+	options := transport.Options{AllowLoopback: true, Engine: enginetest.Backend(t), Logger: zaptest.NewLogger(t)}
 	cfg := Config{
 		Client:          h.api,
 		APIServices:     api.Apiregistration().V1().APIServices(),

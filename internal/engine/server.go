@@ -47,6 +47,9 @@ type ServerConfig struct {
 
 // NewServer makes a Server. It is the one place where the choice is made.
 func NewServer(n Name, c ServerConfig) Server {
+	if n == Library {
+		return newLibrary(c)
+	}
 	return newPortico(c)
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/handler"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
@@ -279,7 +280,7 @@ func TestA19EachByteInEachElement(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			b := newBench("alice *")
 			came := make(chan arrived, 16)
-			set := transport.New(transport.Options{})
+			set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 			route := apiservice.Route{
 				GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",
 				Backend: listenRaw(t, set, way.proto, way.read(came)), Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),

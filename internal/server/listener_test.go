@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 )
@@ -48,7 +49,7 @@ func (b *bench) listen(t *testing.T, grace time.Duration, change ...func(*Server
 		t.Fatal(err)
 	}
 	s := New(Config{
-		Listener: listener, TLS: pki.ServerConfig(pair), Handler: b.chain(t), Health: NewHealth(zap.NewNop()),
+		Listener: listener, TLS: pki.ServerConfig(pair), Engine: enginetest.HTTP(t), Handler: b.chain(t), Health: NewHealth(zap.NewNop()),
 		Drainer: b.config.Drainer, Proxy: proxy.New(proxy.Config{}), Logger: zap.NewNop(), ShutdownGrace: grace,
 	})
 	for _, c := range change {
@@ -174,19 +175,23 @@ func TestNothingIsSmuggled(t *testing.T) {
 		raw     string
 		reached []string
 		bad     bool
+		needs   enginetest.Promise
 	}{
-		"two ordinary requests":            {"GET /first" + head + "\r\n" + second, []string{"/first", "/second"}, false},
-		"a body and another request":       {"POST /first" + head + "Content-Length: 3\r\n\r\nabc" + second, []string{"/first", "/second"}, false},
-		"a body that looks like a head":    {"POST /first" + head + "Content-Length: 20\r\n\r\nA: b\n c\n\nGET / HTTP\n" + second, []string{"/first", "/second"}, false},
-		"a chunked body and another":       {"POST /first" + head + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + second, []string{"/first", "/second"}, false},
-		"A19 length and coding":            {"POST /first" + head + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + second, nil, true},
-		"A19 coding and length":            {"POST /first" + head + "transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n" + second, nil, true},
-		"A19 length and coding, pipelined": {"GET /zero" + head + "\r\nPOST /first" + head + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + second, nil, true},
-		"A19 a folded header":              {"GET /first" + head + "X-Remote-User: a\r\n b\r\n\r\n" + second, nil, true},
-		"A19 a header with a bare LF":      {"GET /first" + head + "A: b\nC: d\r\n\r\n" + second, nil, true},
-		"A19 a head that ends in bare LF":  {"GET /first" + head + "A: b\r\n\n" + second, nil, true},
+		"two ordinary requests":            {"GET /first" + head + "\r\n" + second, []string{"/first", "/second"}, false, enginetest.Promise{}},
+		"a body and another request":       {"POST /first" + head + "Content-Length: 3\r\n\r\nabc" + second, []string{"/first", "/second"}, false, enginetest.Promise{}},
+		"a body that looks like a head":    {"POST /first" + head + "Content-Length: 20\r\n\r\nA: b\n c\n\nGET / HTTP\n" + second, []string{"/first", "/second"}, false, enginetest.Promise{}},
+		"a chunked body and another":       {"POST /first" + head + "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" + second, []string{"/first", "/second"}, false, enginetest.Promise{}},
+		"A19 length and coding":            {"POST /first" + head + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + second, nil, true, enginetest.OneLength},
+		"A19 coding and length":            {"POST /first" + head + "transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n" + second, nil, true, enginetest.OneLength},
+		"A19 length and coding, pipelined": {"GET /zero" + head + "\r\nPOST /first" + head + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + second, nil, true, enginetest.OneLength},
+		"A19 a folded header":              {"GET /first" + head + "X-Remote-User: a\r\n b\r\n\r\n" + second, nil, true, enginetest.LineEnds},
+		"A19 a header with a bare LF":      {"GET /first" + head + "A: b\nC: d\r\n\r\n" + second, nil, true, enginetest.LineEnds},
+		"A19 a head that ends in bare LF":  {"GET /first" + head + "A: b\r\n\n" + second, nil, true, enginetest.LineEnds},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if c.bad {
+				enginetest.Needs(t, c.needs)
+			}
 			conn, err := tls.Dial("tcp", l.address, &tls.Config{RootCAs: l.roots, NextProtos: []string{"http/1.1"}})
 			if err != nil {
 				t.Fatal(err)

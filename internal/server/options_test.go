@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/transport"
 )
@@ -23,7 +24,7 @@ import (
 // remote makes the chain of b end at a router with one remote group-version, up.example.com/v1.
 func (b *bench) remote(t *testing.T, options apiservice.Options, h http.Handler, change ...func(*transport.Options)) *transport.Backend {
 	t.Helper()
-	var o transport.Options
+	o := transport.Options{Engine: enginetest.Backend(t)}
 	for _, c := range change {
 		c(&o)
 	}

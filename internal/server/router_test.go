@@ -18,6 +18,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
@@ -77,7 +78,7 @@ func named(name string) http.Handler {
 }
 
 func TestTheRouterAsksOneQuestionOfOneSnapshot(t *testing.T) {
-	set := transport.New(transport.Options{})
+	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	up := apiservice.Route{
 		GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",

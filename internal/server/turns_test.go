@@ -22,6 +22,7 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/coreapi"
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
@@ -54,7 +55,7 @@ func (b *bench) takeTurns(t testing.TB, seats int, backends map[string]http.Hand
 	runUntilEnd(t, b.config.Fairness.Run, b.config.Fairness.Ready())
 	eventually(t, "the default set is in use", func() bool { return b.enter(t.Context(), "jane").Level.Name == "global-default" })
 
-	set := transport.New(transport.Options{})
+	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 	t.Cleanup(set.Close)
 	reached := map[string]*transport.Backend{}
 	var routes []*apiservice.Route

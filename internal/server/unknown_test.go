@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/transport"
 )
@@ -29,7 +30,7 @@ func TestABackendThatDoesNotKnowACollectionIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench("alice *")
-			set := transport.New(transport.Options{})
+			set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
 			t.Cleanup(set.Close)
 			route := &apiservice.Route{
 				GroupVersion: schema.GroupVersion{Group: "up.example.com", Version: "v1"}, Name: "v1.up.example.com",

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"portico.dev/internal/handler"
+)
+
+// What net/http lets through and Portico's own servers refuse. It is looked at where net/http hands a request over, so that
+// only what can be seen there is refused: docs/http-engines.md lists what cannot.
+
+// refusal is a request that the handler does not see.
+type refusal struct {
+	code int
+	why  string
+}
+
+// answer tells the client. end is whether the connection ends with it.
+func (f *refusal) answer(w http.ResponseWriter, end bool) {
+	status := struct {
+		Kind       string   `json:"kind"`
+		APIVersion string   `json:"apiVersion"`
+		Metadata   struct{} `json:"metadata"`
+		Status     string   `json:"status"`
+		Message    string   `json:"message"`
+		Reason     string   `json:"reason,omitempty"`
+		Code       int      `json:"code"`
+	}{Kind: "Status", APIVersion: "v1", Status: "Failure", Message: f.why, Code: f.code}
+	if f.code == http.StatusBadRequest {
+		status.Reason = "BadRequest"
+	}
+	b, err := json.Marshal(status)
+	if err != nil {
+		panic(err) // of strings and numbers
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if end {
+		h.Set("Connection", "close")
+	}
+	w.WriteHeader(f.code)
+	_, _ = w.Write(b) // whoever sends such a request need not hear of it
+}
+
+func malformed(why string) *refusal { return &refusal{http.StatusBadRequest, why} }
+
+// admit holds a request to the table of package handler, and makes of it what Portico's own servers would: the same request
+// must not mean two things because of a flag. came is net/http's own request, of which r is a copy.
+func (s *libraryServer) admit(c *libraryServerConn, r, came *http.Request) *refusal {
+	if !c.h2 {
+		if r.Proto != "HTTP/1.1" && r.Proto != "HTTP/1.0" {
+			return &refusal{http.StatusHTTPVersionNotSupported, "the version of HTTP is not supported: " + r.Proto}
+		}
+		if headBytes(r) > s.c.MaxHeaderBytes {
+			return &refusal{http.StatusRequestHeaderFieldsTooLarge, "the head of the request is too large"}
+		}
+	}
+	if err := handler.CheckMethod(r.Method); err != nil {
+		return malformed(err.Error())
+	}
+	if err := handler.CheckAuthority(r.Host); err != nil {
+		return malformed(err.Error())
+	}
+	u := new(url.URL)
+	if err := handler.ParseTarget(r.Method, r.RequestURI, u); err != nil {
+		return malformed(err.Error())
+	}
+	r.URL = u
+	if err := checkFields(r.Header); err != nil {
+		return malformed(err.Error())
+	}
+	if c.h2 {
+		if refused := checkLength(r); refused != nil {
+			return refused
+		}
+	}
+	switch {
+	case r.ContentLength == 0:
+		r.Body = http.NoBody // as HTTP/1.1 has it; net/http's HTTP/2 has a body of nothing
+	case r.Body != nil && r.Body != http.NoBody:
+		r.Body = &libraryBody{ReadCloser: r.Body, r: r, came: came}
+	}
+	return nil
+}
+
+// headBytes is how long the head was, but for blanks: net/http lets 4 KiB more than its limit come.
+func headBytes(r *http.Request) int {
+	n := len(r.Method) + len(r.RequestURI) + len(r.Proto) + len("  \r\n\r\n")
+	if r.Host != "" {
+		n += len("Host: \r\n") + len(r.Host)
+	}
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(": \r\n") + len(v)
+		}
+	}
+	return n
+}
+
+// checkFields takes blanks off the ends of values, which net/http leaves there over HTTP/2.
+func checkFields(fields http.Header) error {
+	for name, values := range fields {
+		for i, value := range values {
+			values[i] = handler.TrimBlanks(value)
+			if err := handler.CheckField(name, values[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkLength is for HTTP/2. What is no length, or two, could be one thing here and another behind us.
+func checkLength(r *http.Request) *refusal {
+	lengths := r.Header["Content-Length"]
+	if len(lengths) == 0 {
+		return nil
+	}
+	n, err := strconv.ParseUint(lengths[0], 10, 63)
+	if err != nil {
+		return malformed("the request has a Content-Length that is none")
+	}
+	for _, other := range lengths[1:] {
+		if other != lengths[0] {
+			return malformed("the request has more than one Content-Length")
+		}
+	}
+	if n != 0 && r.ContentLength == 0 {
+		return malformed("the request has a Content-Length and no body")
+	}
+	return nil
+}
+
+// libraryBody is the body of a request, whose end is none when its trailers are wrong.
+type libraryBody struct {
+	io.ReadCloser
+	r, came *http.Request
+}
+
+// Read implements io.Reader.
+func (b *libraryBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.r.Trailer = b.came.Trailer
+		if wrong := checkFields(b.r.Trailer); wrong != nil {
+			return n, wrong
+		}
+	}
+	return n, err
+}

@@ -1,0 +1,874 @@
+package engine_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"portico.dev/internal/engine"
+)
+
+// No handler, connection or timer of either implementation outlives its server.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// never is how long anything may take before it counts as never.
+const never = 30 * time.Second
+
+// serving is a server of one of the implementations behind real TLS.
+type serving struct {
+	engine.Server
+	name     engine.Name
+	address  string
+	config   *tls.Config // a client's
+	hijacked atomic.Int32
+	ended    chan struct{} // one for each connection whose Serve has returned
+	said     record
+}
+
+// record is what a server logged.
+type record struct {
+	mu   sync.Mutex // guards what follows
+	text strings.Builder
+	more chan struct{} // closed when there is more
+}
+
+func (r *record) logf(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(&r.text, format+"\n", args...)
+	if r.more != nil {
+		close(r.more)
+		r.more = nil
+	}
+}
+
+// until returns what was logged when it is enough.
+func (r *record) until(t *testing.T, enough func(string) bool) string {
+	t.Helper()
+	for {
+		r.mu.Lock()
+		text := r.text.String()
+		if r.more == nil {
+			r.more = make(chan struct{})
+		}
+		more := r.more
+		r.mu.Unlock()
+		if enough(text) {
+			return text
+		}
+		receive(t, more, "more is logged than "+text)
+	}
+}
+
+// onBothServers runs a test with both implementations.
+func onBothServers(t *testing.T, c engine.ServerConfig, h http.HandlerFunc, test func(t *testing.T, s *serving)) {
+	t.Helper()
+	for _, name := range engine.Names() {
+		t.Run(string(name), func(t *testing.T) { test(t, serve(t, name, c, h)) })
+	}
+}
+
+func serve(t *testing.T, name engine.Name, c engine.ServerConfig, h http.Handler) *serving {
+	t.Helper()
+	issuer := httptest.NewUnstartedServer(nil)
+	issuer.StartTLS()
+	roots := x509.NewCertPool()
+	roots.AddCert(issuer.Certificate())
+	config := &tls.Config{Certificates: issuer.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
+	issuer.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &serving{
+		name: name, address: l.Addr().String(), ended: make(chan struct{}, 1000),
+		config: &tls.Config{RootCAs: roots, ServerName: "example.com"},
+	}
+	c.Handler, c.Logf = h, s.said.logf
+	orInt := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	orInt(&c.MaxConcurrentStreams, 100)
+	orInt(&c.MaxHeaderBytes, 64<<10)
+	for _, v := range []*time.Duration{&c.HeaderTimeout, &c.IdleTimeout, &c.PingAfter, &c.PingTimeout, &c.StallTimeout} {
+		if *v == 0 {
+			*v = time.Minute
+		}
+	}
+	s.Server = engine.NewServer(name, c)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			raw, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				conn := tls.Server(raw, config)
+				if conn.Handshake() != nil {
+					_ = raw.Close()
+					return
+				}
+				s.Serve(conn, func() { s.hijacked.Add(1) })
+				s.ended <- struct{}{}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		s.Close()
+		all.Wait()
+	})
+	return s
+}
+
+func (s *serving) dial(t *testing.T, proto string) *tls.Conn {
+	t.Helper()
+	config := s.config.Clone()
+	config.NextProtos = []string{proto}
+	c, err := tls.Dial("tcp", s.address, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.NetConn().Close() })
+	_ = c.SetDeadline(time.Now().Add(never))
+	return c
+}
+
+// client is the library's, over one version of HTTP.
+func (s *serving) client(t *testing.T, h2 bool) *http.Client {
+	t.Helper()
+	tr := &http.Transport{TLSClientConfig: s.config.Clone(), ForceAttemptHTTP2: h2, DisableCompression: true, ExpectContinueTimeout: never}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, Timeout: never}
+}
+
+// each runs a test over both versions of HTTP.
+func (s *serving) each(t *testing.T, test func(t *testing.T, c *http.Client)) {
+	t.Helper()
+	for _, v := range []struct {
+		name string
+		h2   bool
+	}{{"HTTP1", false}, {"HTTP2", true}} {
+		t.Run(v.name, func(t *testing.T) { test(t, s.client(t, v.h2)) })
+	}
+}
+
+func (s *serving) url(path string) string { return "https://" + s.address + path }
+
+func receive[T any](t *testing.T, from <-chan T, what string) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(never):
+		t.Fatalf("never: %s", what)
+	}
+	return v
+}
+
+func TestWhatHandlersSee(t *testing.T) {
+	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || r.TLS == nil || r.TLS.Version == 0 || r.Context().Value(http.LocalAddrContextKey) == nil || r.RemoteAddr == "" {
+			t.Errorf("%v, TLS %v, local %v, remote %q", err, r.TLS, r.Context().Value(http.LocalAddrContextKey), r.RemoteAddr)
+		}
+		w.Header().Set("Trailer", "After")
+		fmt.Fprintf(w, "%s %s %s %q %d %t", r.Method, r.RequestURI, r.URL, body, r.ContentLength, r.Body == http.NoBody)
+		if _, ok := r.Trailer["Late"]; ok {
+			fmt.Fprintf(w, " %s", r.Trailer.Get("Late"))
+		}
+		w.Header().Set("After", "all")
+	}, func(t *testing.T, s *serving) {
+		s.each(t, func(t *testing.T, c *http.Client) {
+			for _, test := range []struct {
+				method, path, body string
+				unknown            bool
+				want               string
+			}{
+				{"GET", "/a/b?c=d", "", false, `GET /a/b?c=d /a/b?c=d "" 0 true`},
+				{"GET", "//a%2Fb", "", false, `GET //a%2Fb //a%2Fb "" 0 true`},
+				{"POST", "/a", "hello", false, `POST /a /a "hello" 5 false`},
+				{"POST", "/a", "hello", true, `POST /a /a "hello" -1 false later`},
+			} {
+				r, _ := http.NewRequest(test.method, s.url(test.path), strings.NewReader(test.body))
+				if test.unknown {
+					r.Body, r.ContentLength = io.NopCloser(strings.NewReader(test.body)), -1
+					r.Trailer = http.Header{"Late": {"later"}}
+				}
+				res, err := c.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				if err != nil || string(got) != test.want || res.Trailer.Get("After") != "all" {
+					t.Errorf("%s, %v, trailers %v; want %s", got, err, res.Trailer, test.want)
+				}
+			}
+		})
+	})
+}
+
+func TestOptionsOfTheServer(t *testing.T) {
+	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Method+" "+r.URL.Path)
+	}, func(t *testing.T, s *serving) {
+		c := s.dial(t, "http/1.1")
+		_, _ = io.WriteString(c, "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, _ := io.ReadAll(res.Body); string(body) != "OPTIONS *" {
+			t.Errorf("%s %q: the handler has not seen it", res.Status, body)
+		}
+	})
+}
+
+func TestHeadsThatAreTooLarge(t *testing.T) {
+	onBothServers(t, engine.ServerConfig{MaxHeaderBytes: 8 << 10}, func(http.ResponseWriter, *http.Request) {}, func(t *testing.T, s *serving) {
+		for size, want := range map[int]int{4 << 10: 200, 10 << 10: 431, 15 << 10: 431} {
+			r, _ := http.NewRequest("GET", s.url("/"), nil)
+			var fields []string
+			for range size / 1024 {
+				r.Header.Add("Large", strings.Repeat("x", 1024))
+				fields = append(fields, "large", strings.Repeat("x", 1024))
+			}
+			res, err := s.client(t, false).Do(r)
+			if err != nil {
+				t.Fatalf("%d bytes: %v", size, err)
+			}
+			res.Body.Close()
+			if res.StatusCode != want {
+				t.Errorf("HTTP/1.1, %d bytes: %s, want %d", size, res.Status, want)
+			}
+			p := greet(t, s) // net/http's client would not send them
+			p.head(1, true, fields...)
+			if got := p.status(1); got != fmt.Sprint(want) {
+				t.Errorf("HTTP/2, %d bytes: %s, want %d", size, got, want)
+			}
+		}
+	})
+}
+
+func TestExpectations(t *testing.T) {
+	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/refused" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = io.Copy(w, r.Body)
+	}, func(t *testing.T, s *serving) {
+		s.each(t, func(t *testing.T, c *http.Client) {
+			for path, want := range map[string]string{"/": "200 hello", "/refused": "403 "} {
+				r, _ := http.NewRequest("POST", s.url(path), strings.NewReader("hello"))
+				r.Header.Set("Expect", "100-continue")
+				res, err := c.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, _ := io.ReadAll(res.Body)
+				res.Body.Close()
+				if got := fmt.Sprint(res.StatusCode, " ", string(body)); got != want {
+					t.Errorf("%s: %q, want %q", path, got, want)
+				}
+			}
+		})
+	})
+}
+
+func TestPanicsOfHandlers(t *testing.T) {
+	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/silent":
+			panic(http.ErrAbortHandler)
+		case "/loud":
+			panic("the reason")
+		}
+	}, func(t *testing.T, s *serving) {
+		s.each(t, func(t *testing.T, c *http.Client) {
+			for _, path := range []string{"/silent", "/loud"} {
+				if res, err := c.Post(s.url(path), "text/plain", nil); err == nil {
+					res.Body.Close()
+					t.Errorf("%s was answered %s", path, res.Status)
+				}
+			}
+			res, err := c.Get(s.url("/"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+		})
+		said := s.said.until(t, func(said string) bool { return strings.Count(said, "panic serving") == 2 }) // it may come after the reset
+		if !strings.Contains(said, "the reason") || strings.Contains(said, "abort Handler") {
+			t.Errorf("logged %q", said)
+		}
+	})
+}
+
+// An event is seen when it is flushed, and a client that leaves ends the context of its watch.
+func TestWatches(t *testing.T) {
+	left := make(chan struct{}, 1)
+	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		for i := range 3 {
+			fmt.Fprintf(w, "event %d\n", i)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+		}
+		<-r.Context().Done()
+		left <- struct{}{}
+	}, func(t *testing.T, s *serving) {
+		s.each(t, func(t *testing.T, c *http.Client) {
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			r, _ := http.NewRequestWithContext(ctx, "GET", s.url("/"), nil)
+			res, err := c.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			lines := bufio.NewScanner(res.Body)
+			for i := range 3 {
+				if !lines.Scan() || lines.Text() != fmt.Sprint("event ", i) {
+					t.Fatalf("%q, %v", lines.Text(), lines.Err())
+				}
+			}
+			leave()
+			receive(t, left, "the context ends with its client")
+		})
+	})
+}
+
+// A body may go on while it is answered.
+func TestBothWaysAtOnce(t *testing.T) {
+	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		flush := http.NewResponseController(w).Flush
+		_ = flush()
+		lines := bufio.NewScanner(r.Body)
+		for lines.Scan() {
+			fmt.Fprintf(w, "you said %s\n", lines.Text())
+			_ = flush()
+		}
+	}, func(t *testing.T, s *serving) {
+		s.each(t, func(t *testing.T, c *http.Client) {
+			in, out := io.Pipe()
+			r, _ := http.NewRequest("POST", s.url("/"), in)
+			res, err := c.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			lines := bufio.NewScanner(res.Body)
+			for _, word := range []string{"one", "two"} {
+				_, _ = io.WriteString(out, word+"\n")
+				if !lines.Scan() || lines.Text() != "you said "+word {
+					t.Fatalf("%q, %v", lines.Text(), lines.Err())
+				}
+			}
+			_ = out.Close()
+			if lines.Scan() || lines.Err() != nil {
+				t.Error(lines.Text(), lines.Err())
+			}
+		})
+	})
+}
+
+func TestHijack(t *testing.T) {
+	var s *serving
+	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if r.ProtoMajor == 2 {
+			if err == nil {
+				t.Error("a stream of HTTP/2 was hijacked")
+			}
+			return
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if s.hijacked.Load() != 1 {
+			t.Error("Hijack returned before the listener knew")
+		}
+		go func() { // outlives the handler
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+			line, err := rw.ReadString('\n')
+			if err != nil {
+				t.Error(err)
+			}
+			_, _ = io.WriteString(conn, "you said "+line)
+		}()
+	}, func(t *testing.T, now *serving) {
+		s = now
+		c := s.dial(t, "http/1.1")
+		_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nearly ")
+		receive(t, s.ended, "Serve returns with the handler")
+		if err := s.Shutdown(t.Context()); err != nil { // does not wait for it
+			t.Error(err)
+		}
+		s.Close() // nor does this end it
+		_, _ = io.WriteString(c, "late\n")
+		got, err := io.ReadAll(c)
+		if err != nil || !strings.HasSuffix(string(got), "you said early late\n") {
+			t.Errorf("%q, %v", got, err)
+		}
+	})
+	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			t.Error("a stream of HTTP/2 was hijacked")
+		}
+	}, func(t *testing.T, s *serving) {
+		res, err := s.client(t, true).Get(s.url("/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+	})
+}
+
+// A request in hand is finished, idle connections are closed, and nothing new is served.
+func TestShutdown(t *testing.T) {
+	for _, h2 := range []bool{false, true} {
+		entered, finish := make(chan struct{}, 10), make(chan struct{})
+		var once sync.Once
+		onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				entered <- struct{}{}
+				<-finish
+			}
+			_, _ = io.WriteString(w, "done")
+		}, func(t *testing.T, s *serving) {
+			finish, once = make(chan struct{}), sync.Once{}
+			defer once.Do(func() { close(finish) })
+			idle, silent := s.dial(t, "http/1.1"), s.dial(t, "http/1.1")
+			_, _ = io.WriteString(idle, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			kept := bufio.NewReader(idle)
+			res, err := http.ReadResponse(kept, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, res.Body)
+			answers := make(chan string, 1)
+			c := s.client(t, h2)
+			go func() {
+				res, err := c.Get(s.url("/slow"))
+				if err != nil {
+					answers <- err.Error()
+					return
+				}
+				defer res.Body.Close()
+				body, err := io.ReadAll(res.Body)
+				answers <- fmt.Sprint(string(body), err)
+			}()
+			receive(t, entered, "the request is in hand")
+
+			if err := s.GoAway(t.Context()); err != nil {
+				t.Error(err)
+			}
+			soon, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if err := s.Shutdown(soon); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Shutdown with a request in hand: %v", err)
+			}
+			for name, c := range map[string]io.Reader{"idle": kept, "silent": silent} {
+				if rest, err := io.ReadAll(c); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) || len(rest) > 0 {
+					t.Errorf("the %s connection: %q, %v", name, rest, err)
+				}
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- s.Shutdown(t.Context()) }()
+			once.Do(func() { close(finish) })
+			if got := receive(t, answers, "the request in hand is answered"); got != "done<nil>" {
+				t.Error(got)
+			}
+			if err := receive(t, ended, "Shutdown returns"); err != nil {
+				t.Error(err)
+			}
+			late := s.dial(t, map[bool]string{false: "http/1.1", true: "h2"}[h2])
+			if h2 { // it hears that nothing is served
+				f := http2.NewFramer(late, late)
+				_, _ = io.WriteString(late, http2.ClientPreface)
+				_ = f.WriteSettings()
+				for {
+					frame, err := f.ReadFrame()
+					if err != nil {
+						t.Fatal(err)
+					}
+					if g, ok := frame.(*http2.GoAwayFrame); ok {
+						if g.LastStreamID != 0 || g.ErrCode != http2.ErrCodeNo {
+							t.Error(g)
+						}
+						break
+					}
+				}
+			} else if _, err := io.WriteString(late, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err == nil {
+				if rest, _ := io.ReadAll(late); len(rest) > 0 {
+					t.Errorf("a request that came too late was answered %q", rest)
+				}
+			}
+		})
+	}
+}
+
+// Close ends everything, and Serve returns when the handlers have.
+func TestClose(t *testing.T) {
+	entered, ending := make(chan struct{}, 2), make(chan struct{}, 2)
+	onBothServers(t, engine.ServerConfig{}, func(_ http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		<-r.Context().Done()
+		ending <- struct{}{}
+	}, func(t *testing.T, s *serving) {
+		for _, h2 := range []bool{false, true} {
+			go func() {
+				if res, err := s.client(t, h2).Get(s.url("/")); err == nil {
+					res.Body.Close()
+					t.Errorf("answered %s", res.Status)
+				}
+			}()
+			receive(t, entered, "the request is in hand")
+		}
+		s.Close()
+		for range 2 {
+			receive(t, s.ended, "Serve returns")
+		}
+		if len(ending) != 2 {
+			t.Error("Serve returned before the handlers")
+		}
+		for range 2 {
+			<-ending
+		}
+	})
+}
+
+func TestIdleConnectionsEnd(t *testing.T) {
+	onBothServers(t, engine.ServerConfig{IdleTimeout: 200 * time.Millisecond}, func(http.ResponseWriter, *http.Request) {}, func(t *testing.T, s *serving) {
+		for range 2 {
+			c := s.dial(t, "http/1.1")
+			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			if got, err := io.ReadAll(c); err != nil || !bytes.HasPrefix(got, []byte("HTTP/1.1 200")) {
+				t.Errorf("%q, %v", got, err)
+			}
+		}
+		p := greet(t, s)
+		p.untilGoAway(http2.ErrCodeNo)
+	})
+}
+
+// CloseIdle ends connections without a request, and no others.
+func TestCloseIdle(t *testing.T) {
+	entered, finish := make(chan struct{}, 2), make(chan struct{})
+	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			entered <- struct{}{}
+			<-finish
+		}
+		_, _ = io.WriteString(w, "done")
+	}, func(t *testing.T, s *serving) {
+		closer, ok := s.Server.(interface{ CloseIdle(n int) int })
+		if !ok {
+			t.Skip("not among the methods of this implementation")
+		}
+		finish = make(chan struct{})
+		busy := s.dial(t, "http/1.1")
+		_, _ = io.WriteString(busy, "GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+		busyToo := greet(t, s)
+		busyToo.get(1, "/slow")
+		for range 2 {
+			receive(t, entered, "the requests are in hand")
+		}
+		idle := s.dial(t, "http/1.1")
+		_, _ = io.WriteString(idle, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		kept := bufio.NewReader(idle)
+		res, err := http.ReadResponse(kept, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		idleToo := greet(t, s)
+		idleToo.get(1, "/")
+		if got := idleToo.status(1); got != "200" {
+			t.Fatal(got)
+		}
+		ended := 0
+		for deadline := time.Now().Add(never); ended < 2; ended += closer.CloseIdle(1) { // a connection is idle a little after its answer
+			if time.Now().After(deadline) {
+				t.Fatalf("%d were ended", ended)
+			}
+			runtime.Gosched()
+		}
+		if n := closer.CloseIdle(10); n != 0 {
+			t.Errorf("%d connections with requests in hand were ended", n)
+		}
+		if rest, err := io.ReadAll(kept); len(rest) > 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%q, %v", rest, err)
+		}
+		idleToo.untilGoAway(http2.ErrCodeNo)
+		for range 2 {
+			receive(t, s.ended, "Serve returns for those")
+		}
+		close(finish)
+		if got, err := io.ReadAll(busy); err != nil || !bytes.HasSuffix(got, []byte("done")) {
+			t.Errorf("%q, %v", got, err)
+		}
+		if got := busyToo.status(1); got != "200" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestHeadsThatDoNotCome(t *testing.T) {
+	onBothServers(t, engine.ServerConfig{HeaderTimeout: 200 * time.Millisecond}, func(http.ResponseWriter, *http.Request) {}, func(t *testing.T, s *serving) {
+		for _, begun := range []string{"", "GET / HTTP/1.1\r\nHost: a\r\n"} {
+			c := s.dial(t, "http/1.1")
+			_, _ = io.WriteString(c, begun)
+			if got, err := io.ReadAll(c); len(got) > 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("after %q: %q, %v", begun, got, err)
+			}
+		}
+	})
+}
+
+// A client that does not answer pings is gone.
+func TestPings(t *testing.T) {
+	entered := make(chan struct{}, 1)
+	onBothServers(t, engine.ServerConfig{PingAfter: 200 * time.Millisecond, PingTimeout: 200 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		<-r.Context().Done()
+	}, func(t *testing.T, s *serving) {
+		p := greet(t, s)
+		p.request(1, true)
+		receive(t, entered, "the request is in hand")
+		receive(t, s.ended, "the connection ends")
+	})
+}
+
+// A client of HTTP/2 that does not open its window loses the stream and not the connection, unless it watches.
+func TestAnswersThatAreNotTaken(t *testing.T) {
+	ended := make(chan error, 2)
+	onBothServers(t, engine.ServerConfig{StallTimeout: 300 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/watch" {
+			w.(interface{ LongRunning() }).LongRunning()
+		}
+		_, err := w.Write(make([]byte, 1<<20))
+		ended <- err
+	}, func(t *testing.T, s *serving) {
+		p := greet(t, s)
+		p.get(1, "/watch")
+		p.get(3, "/")
+		if err := receive(t, ended, "the write ends"); err == nil {
+			t.Error("it was written")
+		}
+		for {
+			f := p.read()
+			if r, ok := f.(*http2.RSTStreamFrame); ok {
+				if r.StreamID != 3 {
+					t.Errorf("stream %d was reset", r.StreamID)
+				}
+				break
+			}
+		}
+		if len(ended) > 0 {
+			t.Error("the watch has ended too")
+		}
+		p.tell(p.WritePing(false, [8]byte{}))
+		for {
+			if f, ok := p.read().(*http2.PingFrame); ok && f.IsAck() {
+				break
+			}
+		}
+		_ = p.conn.NetConn().Close()
+		receive(t, ended, "the watch ends with its client")
+	})
+}
+
+// What a handler has given away may come back late: no deadline and no write may reach another request, or end the process.
+func TestWritersThatAreUsedTooLate(t *testing.T) {
+	kept := make(chan http.ResponseWriter, 1)
+	onBothServers(t, engine.ServerConfig{}, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "done")
+		kept <- w
+	}, func(t *testing.T, s *serving) {
+		s.each(t, func(t *testing.T, c *http.Client) {
+			for range 3 {
+				res, err := c.Get(s.url("/"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, res.Body)
+				res.Body.Close()
+				control := http.NewResponseController(<-kept)
+				_ = control.SetWriteDeadline(time.Now()) // an error or nothing
+				_ = control.SetReadDeadline(time.Now())
+				_ = control.Flush()
+			}
+		})
+	})
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	entered, finish := make(chan struct{}, 100), make(chan struct{})
+	var now, most atomic.Int32
+	onBothServers(t, engine.ServerConfig{MaxConcurrentStreams: 5}, func(_ http.ResponseWriter, r *http.Request) {
+		if n := now.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer now.Add(-1)
+		entered <- struct{}{}
+		<-finish
+	}, func(t *testing.T, s *serving) {
+		finish = make(chan struct{})
+		p := greet(t, s)
+		if p.settings[http2.SettingMaxConcurrentStreams] != 5 || p.settings[http2.SettingMaxHeaderListSize] != 64<<10+320 {
+			t.Errorf("it says %v", p.settings)
+		}
+		for i := range uint32(8) {
+			p.request(2*i+1, true)
+		}
+		for range 5 {
+			receive(t, entered, "five handlers run")
+		}
+		for refused := 0; refused < 3; {
+			if f, ok := p.read().(*http2.RSTStreamFrame); ok {
+				if f.ErrCode != http2.ErrCodeRefusedStream && f.ErrCode != http2.ErrCodeProtocol {
+					t.Error(f.ErrCode)
+				}
+				refused++
+			}
+		}
+		close(finish)
+		if most.Load() > 5 {
+			t.Errorf("%d handlers ran at once", most.Load())
+		}
+	})
+}
+
+// framer speaks HTTP/2 as it is told to.
+type framer struct {
+	*http2.Framer
+	t        *testing.T
+	conn     *tls.Conn
+	encoder  *hpack.Encoder
+	block    bytes.Buffer
+	settings map[http2.SettingID]uint32
+}
+
+func greet(t *testing.T, s *serving) *framer {
+	t.Helper()
+	p := &framer{t: t, conn: s.dial(t, "h2"), settings: map[http2.SettingID]uint32{}}
+	p.Framer = http2.NewFramer(p.conn, p.conn)
+	p.AllowIllegalWrites = true
+	p.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	p.encoder = hpack.NewEncoder(&p.block)
+	_, err := io.WriteString(p.conn, http2.ClientPreface)
+	p.tell(err)
+	p.tell(p.WriteSettings())
+	for len(p.settings) == 0 {
+		if f, ok := p.read().(*http2.SettingsFrame); ok && !f.IsAck() {
+			p.tell(f.ForeachSetting(func(s http2.Setting) error { p.settings[s.ID] = s.Val; return nil }))
+			p.tell(p.WriteSettingsAck())
+		}
+	}
+	return p
+}
+
+func (p *framer) tell(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *framer) read() http2.Frame {
+	p.t.Helper()
+	f, err := p.ReadFrame()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return f
+}
+
+func (p *framer) get(id uint32, path string) { p.head(id, true, ":path", path) }
+
+func (p *framer) request(id uint32, end bool) { p.head(id, end, ":path", "/") }
+
+// head opens a stream. Fields are added to those that a request has.
+func (p *framer) head(id uint32, end bool, fields ...string) {
+	p.t.Helper()
+	p.block.Reset()
+	given := map[string]bool{}
+	for i := 0; i < len(fields); i += 2 {
+		given[fields[i]] = true
+	}
+	list := []string{}
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "example.com"}, {":path", "/"}} {
+		if !given[f[0]] {
+			list = append(list, f[0], f[1])
+		}
+	}
+	for i := 0; i < len(fields); i += 2 { // pseudo fields first
+		if fields[i][0] == ':' {
+			list = append([]string{fields[i], fields[i+1]}, list...)
+		} else {
+			list = append(list, fields[i], fields[i+1])
+		}
+	}
+	for i := 0; i < len(list); i += 2 {
+		p.tell(p.encoder.WriteField(hpack.HeaderField{Name: list[i], Value: list[i+1]}))
+	}
+	p.tell(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.block.Bytes(), EndHeaders: true, EndStream: end}))
+}
+
+// status is the answer to a stream: its status, "reset", or "closed".
+func (p *framer) status(id uint32) string {
+	p.t.Helper()
+	for {
+		f, err := p.ReadFrame()
+		if err != nil {
+			return "closed"
+		}
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			if f.StreamID == id {
+				return f.PseudoValue("status")
+			}
+		case *http2.RSTStreamFrame:
+			if f.StreamID == id {
+				return "reset"
+			}
+		}
+	}
+}
+
+func (p *framer) untilGoAway(code http2.ErrCode) (last uint32) {
+	p.t.Helper()
+	for {
+		if f, ok := p.read().(*http2.GoAwayFrame); ok {
+			if f.ErrCode != code {
+				p.t.Errorf("GOAWAY says %s", f.ErrCode)
+			}
+			return f.LastStreamID
+		}
+	}
+}
