@@ -141,6 +141,10 @@ var mutants = []mutant{
 		[]edit{{"client/stream.go", "fate = Refused", "fate = Reset"}},
 	},
 	{
+		"a limit of streams that was lowered is exceeded by requests that chose their connection before", "client",
+		[]edit{{"client/stream.go", "\tcase len(c.streams) >= int(c.allowed.Load()):", "\tcase false:"}},
+	},
+	{
 		"requests that GOAWAY leaves are waited for", "client",
 		[]edit{{"client/control.go", "\tfor _, s := range passed {\n\t\ts.fail(why, noReset)\n\t}\n", "\t_, _ = passed, why\n"}},
 	},

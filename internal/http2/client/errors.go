@@ -49,6 +49,7 @@ var (
 	errClosed       = errors.New("the connection is closed")
 	errEnd          = errors.New("the server closed the connection")
 	errDraining     = errors.New("the server takes no more requests on this connection")
+	errCrowded      = errors.New("the server allows no more requests at a time on this connection")
 	errGoAway       = errors.New("the server went away before it looked at the request")
 	errFellSilent   = errors.New("the connection fell silent: pings are not answered")
 	errLate         = errors.New("timeout awaiting response headers")

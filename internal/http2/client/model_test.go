@@ -631,11 +631,13 @@ func (c *modelCall) readable() bool {
 	return c.returned && c.err == nil && c.doing == "" && !c.closed
 }
 
-// call has a caller send a request, if the server allows another one, as whoever chooses a connection does.
+// call has a caller send a request. One more than the server allows is not sent: whoever chose the connection did so before the limit
+// was lowered.
 func (m *model) call() {
-	if m.paused || m.active() >= m.client.Streams() { // while the server does not read, the caller may be who writes
+	if m.paused { // the caller may be who writes
 		return
 	}
+	full := m.active() >= m.streams
 	c := &modelCall{index: len(m.calls), left: streamWindow, length: -1, fate: none, commands: make(chan func(), 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
@@ -653,7 +655,7 @@ func (m *model) call() {
 	m.must(err)
 	c.request = r
 	m.calls = append(m.calls, c)
-	if m.goneAway {
+	if m.goneAway || full {
 		c.over, c.fate, c.told = true, Unsent, true
 	}
 	go func() {
@@ -933,12 +935,9 @@ func (m *model) probe() {
 	m.announced = append(m.announced, 65535)
 	m.must(m.framer.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1000}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 65535}))
 	m.settle()
-	n := len(m.calls)
-	for len(m.calls) == n || m.calls[n].id == 0 {
-		m.call()
-		m.settle()
-	}
-	c := m.calls[n]
+	m.call()
+	m.settle()
+	c := m.calls[len(m.calls)-1]
 	c.headers, c.told = true, true
 	m.write(c, false, ":status", "200")
 	m.settle()

@@ -125,6 +125,8 @@ func (s *stream) Opened(id uint32) error {
 		return c.err
 	case c.full.Load():
 		return errDraining
+	case len(c.streams) >= int(c.allowed.Load()): // whoever chose this connection did so before the server said so
+		return errCrowded
 	}
 	s.id, c.newest = id, id
 	_, whole := s.request.Body.(*Whole)

@@ -1,0 +1,139 @@
+package http2_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// docs/http-engines-tests.md says which of our tests covers each test of the Go library's. A new version of either source brings tests
+// that want a row, and a test of ours that is renamed must not leave a claim behind.
+func TestTheListOfOthersTestsIsWhole(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "http-engines-tests.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := map[string]string{ // the directory of each, by the name in the headings
+		"golang.org/x/net/http2": filepath.Join(goSays(t, "list", "-m", "-f", "{{.Dir}}", "golang.org/x/net"), "http2"),
+		"net/http":               filepath.Join(goSays(t, "env", "GOROOT"), "src", "net", "http"),
+	}
+	sections := strings.Split(string(text), "\n## ")[1:]
+	files := map[string]bool{}
+	test := regexp.MustCompile(`(?m)^func (Test\w*)\(`)
+	for _, section := range sections {
+		heading, rows, _ := strings.Cut(section, "\n")
+		from, file, ok := strings.Cut(heading, ", ")
+		if !ok { // prose
+			continue
+		}
+		if sources[from] == "" {
+			t.Errorf("%q is no source of tests", heading)
+			continue
+		}
+		files[heading] = true
+		t.Run(heading, func(t *testing.T) {
+			source, err := os.ReadFile(filepath.Join(sources[from], file))
+			if os.IsNotExist(err) {
+				t.Skipf("%s is not there: the sources of %s are incomplete on this machine", file, from)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var theirs []string
+			for _, m := range test.FindAllStringSubmatch(string(source), -1) {
+				if m[1] != "TestMain" {
+					theirs = append(theirs, m[1])
+				}
+			}
+			for _, missing := range compareWithRows(t, rows, theirs) {
+				t.Errorf("%s has no row", missing)
+			}
+		})
+	}
+	for _, one := range filesOfTheirs {
+		if !files[one] {
+			t.Errorf("%s has no section", one)
+		}
+	}
+}
+
+// filesOfTheirs must each have a section.
+var filesOfTheirs = []string{
+	"golang.org/x/net/http2, server_test.go", "golang.org/x/net/http2, server_api_test.go", "golang.org/x/net/http2, server_internal_test.go",
+	"golang.org/x/net/http2, server_push_test.go", "golang.org/x/net/http2, transport_test.go", "golang.org/x/net/http2, transport_api_test.go",
+	"golang.org/x/net/http2, transport_internal_test.go", "golang.org/x/net/http2, transport_configure_test.go",
+	"golang.org/x/net/http2, clientconn_test.go", "golang.org/x/net/http2, http2_test.go", "golang.org/x/net/http2, flow_test.go",
+	"net/http, serve_test.go", "net/http, transport_test.go", "net/http, request_test.go", "net/http, readrequest_test.go",
+}
+
+// compareWithRows returns those of theirs that no row names.
+func compareWithRows(t *testing.T, rows string, theirs []string) (missing []string) {
+	t.Helper()
+	name, ours := regexp.MustCompile("`(Test\\w+)(\\*?)`"), regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)\\w+)`")
+	rowed := map[string]int{}
+	for row := range strings.Lines(rows) {
+		cells := strings.Split(row, " | ")
+		if !strings.HasPrefix(row, "| `") {
+			continue
+		}
+		if len(cells) != 3 || len(strings.Trim(cells[2], " |\n")) < 5 {
+			t.Errorf("a row that says neither which test nor why there is none: %s", row)
+			continue
+		}
+		for _, m := range name.FindAllStringSubmatch(cells[0], -1) {
+			found := false
+			for _, one := range theirs {
+				if one == m[1] || m[2] == "*" && strings.HasPrefix(one, m[1]) {
+					rowed[one]++
+					found = true
+				}
+			}
+			if !found {
+				t.Errorf("%s%s is no test of theirs", m[1], m[2])
+			}
+		}
+		for _, m := range ours.FindAllStringSubmatch(cells[2], -1) {
+			if !defined(t, m[1], m[2]) {
+				t.Errorf("%s has no %s", m[1], m[2])
+			}
+		}
+	}
+	for _, one := range theirs {
+		if n := rowed[one]; n > 1 {
+			t.Errorf("%s has %d rows", one, n)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(theirs), func(one string) bool { return rowed[one] > 0 })
+}
+
+func goSays(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+	if err != nil {
+		t.Fatalf("go %s: %v", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// defined reports whether a room has a test.
+func defined(t *testing.T, room, test string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", filepath.FromSlash(room), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "func "+test+"(") {
+			return true
+		}
+	}
+	return false
+}
