@@ -133,6 +133,14 @@ func ClientAttacks() (seeds [][]byte) {
 			_ = s.WriteWindowUpdate(1, 10)
 			_ = s.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000})
 		},
+		func(s *script) { _ = s.WriteRSTStream(1, http2.ErrCodeCancel) }, // of a stream that has not begun
+		func(s *script) { _ = s.WriteWindowUpdate(1, 1) },
+		func(s *script) { _ = s.WriteData(1, true, []byte("x")) },
+		func(s *script) { _ = s.WriteContinuation(1, true, nil) },
+		func(s *script) { // a block that is interrupted
+			_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields(request("GET", "/now")...)})
+			_ = s.WritePing(false, [8]byte{})
+		},
 		func(s *script) { // more streams than may be, and one more when one has ended
 			for id := uint32(1); id < 10; id += 2 {
 				s.headers(id, true, request("GET", "/wait")...)
@@ -185,6 +193,11 @@ func ServerAttacks() (seeds [][]byte) {
 			for range 40 {
 				_ = s.WriteContinuation(1, false, []byte{0x88})
 			}
+		},
+		func(s *script) { _ = s.WriteContinuation(1, true, nil) },
+		func(s *script) { // a block that is interrupted
+			_ = s.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: s.fields(":status", "200")})
+			_ = s.WritePing(false, [8]byte{})
 		},
 		func(s *script) { // HPACK bomb
 			block := s.fields(":status", "200", "x", string(bytes.Repeat([]byte("v"), 3000)))
