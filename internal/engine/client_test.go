@@ -386,7 +386,7 @@ func TestA42HowFarARequestGot(t *testing.T) {
 		{name: "a block that does not decode", kind: engine.Broken, say: func(p *peer, id uint32) {
 			_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, EndHeaders: true})
 		}},
-		{name: "the connection's window beyond the limit", kind: engine.Broken, row: "windows beyond the limit", say: func(p *peer, _ uint32) { _ = p.WriteWindowUpdate(0, 1<<31-1) }},
+		{name: "the connection's window beyond the limit", kind: engine.Broken, say: func(p *peer, _ uint32) { _ = p.WriteWindowUpdate(0, 1<<31-1) }},
 		{name: "a stream's window opened by nothing", kind: engine.Broken, say: func(p *peer, id uint32) { _ = p.WriteWindowUpdate(id, 0) }},
 	}
 	for code := range http2.ErrCode(0x10) {

@@ -16,10 +16,11 @@
 //
 // # How requests go out
 //
-// Over HTTP/2 connections of our own (internal/http2/client), on which many requests share system calls, and errors say by
-// their type how far a request got. A backend that does not speak HTTP/2 is reached by the library's HTTP/1.1, over
+// Over HTTP/2 connections that are kept here, whose errors say by their type how far a request got (engine.ClientConn):
+// Portico's own (internal/http2/client), on which many requests share system calls, or with Options.Engine the library's. A
+// backend that does not speak HTTP/2 is reached by the library's HTTP/1.1. Unless Options.Engine is the library, that is over
 // connections that look at every answer (plain.go): what has more than one reading is none, and nothing that came before a
-// request can be its answer. A request body of known length up to 32 KiB is read before anything is sent (whole.go), so
+// request can be its answer. What the library cannot promise is a table in docs/http-engines.md, "Towards backends". A request body of known length up to 32 KiB is read before anything is sent (whole.go), so
 // that it goes along with the head, and can be sent again; a longer one is kept while it is sent, as far as the allowance
 // lets it (replay.go). The head of a short response waits for the rest: until all of it is there, the request can be
 // repeated.

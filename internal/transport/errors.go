@@ -145,7 +145,8 @@ const (
 
 // Texts of what plainConn would have refused before the library read it.
 const (
-	textBadLength     = "Content-Length"
+	textBadLength     = "Content-Length \""
+	textTwoLengths    = "multiple Content-Length headers"
 	textBadCoding     = "transfer encoding"
 	textChunkLength   = "chunk length"
 	textChunkLine     = "in chunked line"
@@ -160,7 +161,7 @@ const (
 func broken(text string) bool {
 	for _, t := range []string{
 		textHeadersLarge, textMalformed, textTrailerKey, textTrailersLong, textTrailersEnd,
-		textBadLength, textBadCoding, textChunkLength, textChunkLine, textChunkBareLF, textChunkNonData, textLineTooLong, textHeadTooLarge,
+		textBadLength, textTwoLengths, textBadCoding, textChunkLength, textChunkLine, textChunkBareLF, textChunkNonData, textLineTooLong, textHeadTooLarge,
 		textInterimsLarge,
 	} {
 		if strings.Contains(text, t) {

@@ -1,0 +1,64 @@
+package enginetest_test
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What the tests skip on the library is in the documentation, and the other way round.
+func TestTheTableOfBackendsIsWhatIsSkipped(t *testing.T) {
+	skips := regexp.MustCompile(`(?:NotOnLibraryBackend\(t, |NotOnLibrary\(t, n, |\brow: )"([^"]+)"`)
+	skipped := map[string]bool{}
+	for _, room := range []string{"engine", "transport", "proxy", "http2"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", room), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, m := range skips.FindAllStringSubmatch(string(text), -1) {
+				skipped[m[1]] = true
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := os.ReadFile("../../../docs/http-engines-backends.md")
+	if os.IsNotExist(err) { // the section has become a part of the page
+		page, err = os.ReadFile("../../../docs/http-engines.md")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(page), "## Towards backends")
+	if !ok {
+		t.Fatal(`there is no section "Towards backends"`)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, table, ok := strings.Cut(section, "| row | what the library does instead | source |\n|---|---|---|\n")
+	if !ok {
+		t.Fatal("there is no table")
+	}
+	var rows []string
+	for line := range strings.Lines(table) {
+		if !strings.HasPrefix(line, "| ") {
+			break
+		}
+		cells := strings.Split(line, " | ")
+		if len(cells) != 3 || strings.TrimSpace(cells[1]) == "" {
+			t.Errorf("a row without its reason: %s", line)
+		}
+		rows = append(rows, strings.TrimPrefix(cells[0], "| "))
+	}
+	slices.Sort(rows)
+	if have := slices.Sorted(maps.Keys(skipped)); !slices.Equal(have, rows) {
+		t.Errorf("skipped:   %q\ndocumented: %q", have, rows)
+	}
+}
