@@ -71,6 +71,29 @@ func TestSettingsThatCannotWorkAreNamedByTheirFlag(t *testing.T) {
 	}
 }
 
+func TestEnginesAreChosenByFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"": "portico portico",
+		"--http-engine=library --backend-engine library": "library library",
+		"--backend-engine=library":                       "portico library",
+		"--http-engine=nginx":                            `"nginx" is no HTTP engine: choose "portico" or "library"`,
+		"--backend-engine=":                              `"" is no HTTP engine: choose "portico" or "library"`,
+	} {
+		config := Default()
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		config.AddFlags(fs)
+		got := ""
+		if err := fs.Parse(strings.Fields(args)); err != nil {
+			got = err.Error()
+		} else {
+			got = string(config.HTTPEngine + " " + config.BackendEngine)
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%q: %s, want %s", args, got, want)
+		}
+	}
+}
+
 func TestKubeconfigsAreIssuedFromADirectoryThatWasStarted(t *testing.T) {
 	dir := t.TempDir()
 	c := Default()

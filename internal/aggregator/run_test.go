@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -121,8 +122,12 @@ func TestARestartKeepsDataAndKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, body := get(t, config, "/metrics"); code != http.StatusOK || !strings.Contains(body, "apiserver_request_total") {
+	code, body := get(t, config, "/metrics")
+	if code != http.StatusOK || !strings.Contains(body, "apiserver_request_total") {
 		t.Errorf("metrics: %d", code)
+	}
+	if want := fmt.Sprintf("portico_http_engine_info{engine=%q,side=\"clients\"} 1", enginetest.HTTP(t)); !strings.Contains(body, want) {
+		t.Errorf("metrics do not have %s", want)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package engine is the choice between implementations of HTTP: Portico's own (http1, http2), and the library's (net/http and
-// golang.org/x/net/http2). What serves clients and what reaches backends is chosen apart.
+// Package engine is the choice between implementations of HTTP: Portico's own (http1, http2), and the library's (net/http, for
+// both versions of HTTP). What serves clients and what reaches backends is chosen apart.
 package engine
 
 import "fmt"

@@ -371,7 +371,7 @@ func (s *libraryServer) CloseIdle(n int) int {
 
 func (s *libraryServer) retire(c *libraryServerConn) {
 	if !c.h2 {
-		_ = c.net.NetConn().Close()
+		_ = c.net.Close()
 		return
 	}
 	_, _ = c.net.Write(goAwayFrame(1<<31 - 1)) // net/http writes nothing while there is no stream, but for whole small frames

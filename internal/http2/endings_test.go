@@ -204,7 +204,7 @@ func TestGoAwayByHand(t *testing.T) {
 				last = append(last, g.LastStreamID)
 			}
 		}
-		if want := map[string]int{ours: 2, library: 1}; len(last) != want[side] || last[len(last)-1] != 3 { // the library warns nobody
+		if want := map[string]int{ours: 2, library: 1, fallback: 1}; len(last) != want[side] || last[len(last)-1] != 3 { // the library warns nobody
 			t.Errorf("GOAWAY said %d", last)
 		}
 		p.get("/late")

@@ -178,7 +178,7 @@ func TestFloods(t *testing.T) {
 						_ = p.conn.NetConn().Close()
 						return
 					}
-					if test.ends == "" || side.name == library {
+					if test.ends == "" || side.name != ours {
 						_ = p.conn.NetConn().Close()
 						<-said
 						return

@@ -198,7 +198,7 @@ func TestResponsesAreWhatTheHandlerSaid(t *testing.T) {
 			onBothSides(t, options{}, test.handler, func(t *testing.T, s *server, side string) {
 				p := s.greet(t)
 				want := test.want
-				if side == library && test.library != "" {
+				if side != ours && test.library != "" {
 					want = test.library
 				}
 				if got := p.await(p.open(true, request(test.method, "/")...)).told(); got != want {

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"portico.dev/internal/engine"
 	"portico.dev/internal/http2/serve"
 )
 
@@ -64,14 +65,19 @@ type side struct {
 const (
 	library = "library"
 	ours    = "ours"
+	// fallback is the library as --http-engine=library has it: behind the checks of package engine.
+	fallback = "library engine"
 )
 
-var sides = []side{{library, runLibrary}, {ours, runOurs}}
+var sides = []side{{library, runLibrary}, {ours, runOurs}, {fallback, runFallback}}
 
 // onBothSides runs a test against both servers.
 func onBothSides(t *testing.T, o options, h http.HandlerFunc, test func(t *testing.T, s *server, side string)) {
 	t.Helper()
 	for _, side := range sides {
+		if side.name == fallback && o.window != 0 {
+			continue // its windows are fixed
+		}
 		t.Run(side.name, func(t *testing.T) { test(t, side.start(t, o, h), side.name) })
 	}
 }
@@ -127,8 +133,25 @@ func runOurs(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, o
 	return listen(t, l, config, s)
 }
 
+func runFallback(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, o options) func(context.Context) error {
+	s := engine.NewServer(engine.Library, engine.ServerConfig{
+		Handler: h, MaxConcurrentStreams: o.streams, MaxHeaderBytes: o.headers, IdleTimeout: o.idle,
+		HeaderTimeout: time.Minute, PingAfter: time.Minute, PingTimeout: time.Minute, StallTimeout: time.Minute,
+	})
+	return listen(t, l, config, engineServer{s})
+}
+
+// engineServer is an engine.Server for HTTP/2 alone.
+type engineServer struct{ engine.Server }
+
+func (s engineServer) Serve(c *tls.Conn) { s.Server.Serve(c, func() {}) }
+
 // listen has s serve what l accepts.
-func listen(t *testing.T, l net.Listener, config *tls.Config, s *serve.Server) func(context.Context) error {
+func listen(t *testing.T, l net.Listener, config *tls.Config, s interface {
+	Serve(*tls.Conn)
+	Shutdown(context.Context) error
+	Close()
+}) func(context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
