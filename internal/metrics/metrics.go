@@ -19,6 +19,7 @@ type Metrics struct {
 	Auth          *Auth
 	Fairness      *Fairness
 	Backup        *Backup
+	Overload      *Overload
 }
 
 // New registers every metric on reg. It panics when reg already holds one of them, which is a mistake of the caller.
@@ -35,6 +36,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Auth:          NewAuth(reg),
 		Fairness:      NewFairness(reg),
 		Backup:        NewBackup(reg),
+		Overload:      NewOverload(reg),
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 	"portico.dev/internal/pki"
 )
 
+// MaxReplayTotal is the default of Options.MaxReplayTotal.
+const MaxReplayTotal = 64 << 20
+
 // Options are how a Set reaches backends. The zero value of each field means its default.
 type Options struct {
 	// Certificate is what we present to every backend: the front-proxy client certificate. Nil: none.
@@ -80,7 +83,7 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.MaxConns, 64)
 	orDefault(&o.MaxInFlight, 300)
 	orDefault(&o.MaxReplayBytes, 1<<20)
-	orDefault(&o.MaxReplayTotal, 64<<20)
+	orDefault(&o.MaxReplayTotal, MaxReplayTotal)
 	if o.OwnAddresses == nil {
 		o.OwnAddresses = func() []string { return nil }
 	}
