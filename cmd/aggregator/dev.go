@@ -26,7 +26,7 @@ of this machine. The extension server is registered through the public API like 
 				return err
 			}
 			defer func() { _ = log.Sync() }() // lines that wait for others
-			return settling(cmd.Context(), log, func(ctx context.Context) error {
+			return settling(cmd.Context(), log, config.MemoryLimit, func(ctx context.Context) error {
 				return aggregator.Dev(ctx, config, cmd.OutOrStdout(), log)
 			})
 		},

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"portico.dev/internal/overload"
 	"portico.dev/internal/run/resident"
 )
 
@@ -19,8 +20,13 @@ const (
 
 // settling runs serve, and gives back the memory that only the start needed, or what came since: about 40 MiB of the
 // program's own pages, and the garbage of first lists and documents. Each time costs one collection. Under load memory is
-// traded for time (resident.Headroom).
-func settling(ctx context.Context, log *zap.Logger, serve func(context.Context) error) error {
+// traded for time (resident.Headroom), as far as there is a limit (memoryLimit, a value of --memory-limit).
+func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve func(context.Context) error) error {
+	limit, err := overload.Find(memoryLimit)
+	if err != nil {
+		return err
+	}
+	defer limit.GuideCollector()()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	letGo := func() {
@@ -46,7 +52,7 @@ func settling(ctx context.Context, log *zap.Logger, serve func(context.Context) 
 			letGo()
 		}
 	}()
-	err := serve(ctx)
+	err = serve(ctx)
 	stop()
 	<-done
 	<-roomy

@@ -28,7 +28,7 @@ admin.kubeconfig for an administrator's kubectl.`,
 			if err != nil {
 				return err
 			}
-			return settling(cmd.Context(), log, front.Run)
+			return settling(cmd.Context(), log, config.MemoryLimit, front.Run)
 		},
 	}
 	config.AddFlags(cmd.Flags())

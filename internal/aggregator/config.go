@@ -17,6 +17,7 @@ import (
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/engine"
 	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/overload"
 )
 
 // Config is every setting of the front door. Flags carry kube-apiserver's names where they mean the same.
@@ -81,6 +82,9 @@ type Config struct {
 	Zone string
 
 	RequestTimeout time.Duration
+	// MemoryLimit is how much memory the process may use: empty is the limit of its control group, or GOMEMLIMIT if that is less;
+	// 0 is no limit.
+	MemoryLimit string
 	// Services is what Services get, and how the front door is one itself.
 	Services ServicesConfig
 	// Admission is what every write to the local groups passes. Default upstream's plugins.
@@ -237,6 +241,7 @@ func (c *Config) addRequestFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.EnableAggregatorRouting, "enable-aggregator-routing", c.EnableAggregatorRouting, "send requests to the endpoints of a Service rather than to its cluster address")
 	fs.StringVar(&c.Zone, "zone", c.Zone, "zone this server runs in; endpoints of extension servers in the same zone are preferred")
 	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "limit of a request that is not long-running")
+	fs.StringVar(&c.MemoryLimit, "memory-limit", c.MemoryLimit, "memory that this process may use, such as 2Gi; requests are refused and connections closed before it is used up, privileged ones last; default the limit of its control group or GOMEMLIMIT, whichever is less; 0 for none")
 	fs.StringSliceVar(&c.CORSAllowedOrigins, "cors-allowed-origins", c.CORSAllowedOrigins, "regular expressions of origins that browsers may call from")
 	fs.Float64Var(&c.GoawayChance, "goaway-chance", c.GoawayChance, "part of the requests over HTTP/2 whose client is asked to connect again, up to 0.02; spreads clients over replicas")
 	fs.StringSliceVar(&c.StrictTransportSecurity, "strict-transport-security-directives", c.StrictTransportSecurity, "directives for browsers: max-age=SECONDS, includeSubDomains, preload")
@@ -300,6 +305,9 @@ func (c *Config) Validate() error {
 	c.validateBackup(bad)
 	if c.RequestTimeout <= 0 {
 		bad("request-timeout", "%s is not positive", c.RequestTimeout)
+	}
+	if err := overload.CheckSetting(c.MemoryLimit); err != nil {
+		bad("memory-limit", "%v", err)
 	}
 	c.Admission.Validate(bad)
 	c.Services.validate(bad)

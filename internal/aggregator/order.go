@@ -47,6 +47,9 @@ func (h *house) members() *run.Group {
 	if h.audit != nil {
 		add("audit", nil, h.audit.Run) // likewise for events
 	}
+	if h.overload != nil {
+		add("overload", nil, h.overload.Run)
+	}
 	add("listener", h.server.Ready(), h.server.Run)
 	return g
 }

@@ -36,6 +36,7 @@ import (
 	"portico.dev/internal/lifecycle/garbage"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/openapi"
+	"portico.dev/internal/overload"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/server"
@@ -53,6 +54,8 @@ type house struct {
 	log      *zap.Logger
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
+	memory   overload.Limit
+	overload *overload.Monitor // nil: memory has no limit, and nobody is refused for it
 
 	store      *store.Store
 	replicas   *store.Replicas
@@ -106,12 +109,21 @@ func wire(c Config, p *prepared, log *zap.Logger) (*house, error) {
 	h.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	h.metrics = metrics.New(h.registry)
 	h.metrics.Engines.Use(string(c.HTTPEngine), string(c.BackendEngine))
-	for _, step := range []func() error{h.wireState, h.wireClients, h.wireRoutes, h.wireFront} {
+	for _, step := range []func() error{h.wireOverload, h.wireState, h.wireClients, h.wireRoutes, h.wireFront} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
 	return h, nil
+}
+
+// wireOverload leaves overload nil when memory has no limit.
+func (h *house) wireOverload() (err error) {
+	if h.memory, err = overload.Find(h.cfg.MemoryLimit); err != nil || h.memory.Bytes == 0 {
+		return err
+	}
+	h.overload = overload.New(overload.Config{Limit: h.memory, Metrics: h.metrics.Overload, Logger: h.log.Named("overload")})
+	return nil
 }
 
 // wireState is storage, who, may they, and the local groups that ask all three.
@@ -186,8 +198,9 @@ func (h *house) wireRoutes() (err error) {
 	c := h.cfg
 	h.transport = transport.New(transport.Options{
 		Certificate: h.presented, OwnAddresses: h.ownAddresses, OnFailure: h.reportFailure,
-		OnSuccess: func(b *transport.Backend) { h.apiservices.ReportSuccess(b) },
-		Engine:    c.BackendEngine, Zone: c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
+		OnSuccess:      func(b *transport.Backend) { h.apiservices.ReportSuccess(b) },
+		MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 16),
+		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
 	})
 	h.ledger = debts.NewLedger(h.store, h.log)
 	h.apiservices = apiservice.New(apiservice.Config{
@@ -233,7 +246,7 @@ func (h *house) wireFront() error {
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
 		LocalGroupVersions: h.core.GroupVersions,
-		Local:              server.ForLocal(h.core.Handler()),
+		Local:              server.ForLocal(server.NewBodies(h.memory, h.metrics.Overload), h.core.Handler()),
 		Proxy:              h.proxy,
 		Unknown:            func(route *apiservice.Route) { h.reask(route.Backend) },
 		Discovery:          h.discovery,
@@ -272,6 +285,7 @@ func (h *house) wireFront() error {
 		CORSAllowedOrigins: c.CORSAllowedOrigins, AccessLog: h.accessLog(), Audit: h.auditor(), Tracer: h.tracer(),
 		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate,
 		GoawayChance:       c.GoawayChance, StrictTransportSecurity: c.StrictTransportSecurity,
+		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory,
 		Metrics: h.metrics.Requests, Logger: h.log.Named("server"), Drainer: h.drainer,
 	}, h.router)
 	if err != nil {
@@ -283,6 +297,7 @@ func (h *house) wireFront() error {
 	}
 	h.server = server.New(server.Config{
 		Listener: h.listener, TLS: offered, Engine: c.HTTPEngine, Handler: chain, Health: h.health, Drainer: h.drainer,
+		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory,
 		Proxy: h.proxy, Logger: h.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
 	})
 	return nil

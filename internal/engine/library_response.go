@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"portico.dev/internal/handler"
 )
 
 // libraryResponse is net/http's writer, with what the house asks of one besides: how much the client has taken, and an end to
@@ -19,6 +21,8 @@ type libraryResponse struct {
 	control *http.ResponseController
 	h2      bool
 	stall   time.Duration // 0: none
+	// identity is that of the connection's last user.
+	identity *atomic.Int32
 
 	taken   atomic.Int64
 	lasting atomic.Bool
@@ -145,6 +149,11 @@ func (w *libraryResponse) Taken() int64 { return w.taken.Load() }
 
 // LongRunning says that the client may leave the answer untaken for as long as it likes: it is a watch, or the like.
 func (w *libraryResponse) LongRunning() { w.lasting.Store(true) }
+
+// Identified is told by the handler whose request it is.
+func (w *libraryResponse) Identified(privileged bool) {
+	w.identity.Store(handler.IdentityOf(privileged))
+}
 
 // CloseNotify is asked for by name by k8s.io/apiserver/pkg/endpoints/responsewriter.
 func (w *libraryResponse) CloseNotify() <-chan bool {

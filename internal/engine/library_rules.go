@@ -23,16 +23,20 @@ type refusal struct {
 // answer tells the client. end is whether the connection ends with it.
 func (f *refusal) answer(w http.ResponseWriter, end bool) {
 	status := struct {
-		Kind       string   `json:"kind"`
-		APIVersion string   `json:"apiVersion"`
-		Metadata   struct{} `json:"metadata"`
-		Status     string   `json:"status"`
-		Message    string   `json:"message"`
-		Reason     string   `json:"reason,omitempty"`
-		Code       int      `json:"code"`
+		Kind       string          `json:"kind"`
+		APIVersion string          `json:"apiVersion"`
+		Metadata   struct{}        `json:"metadata"`
+		Status     string          `json:"status"`
+		Message    string          `json:"message"`
+		Reason     string          `json:"reason,omitempty"`
+		Details    *refusalDetails `json:"details,omitempty"`
+		Code       int             `json:"code"`
 	}{Kind: "Status", APIVersion: "v1", Status: "Failure", Message: f.why, Code: f.code}
-	if f.code == http.StatusBadRequest {
+	switch f.code {
+	case http.StatusBadRequest:
 		status.Reason = "BadRequest"
+	case http.StatusServiceUnavailable:
+		status.Reason, status.Details = "ServiceUnavailable", &refusalDetails{RetryAfterSeconds: 1}
 	}
 	b, err := json.Marshal(status)
 	if err != nil {
@@ -47,6 +51,13 @@ func (f *refusal) answer(w http.ResponseWriter, end bool) {
 	w.WriteHeader(f.code)
 	_, _ = w.Write(b) // whoever sends such a request need not hear of it
 }
+
+type refusalDetails struct {
+	RetryAfterSeconds int `json:"retryAfterSeconds"`
+}
+
+// errShort is the answer to a request that is refused before anything is done for it.
+var errShort = &refusal{http.StatusServiceUnavailable, "the server is short of memory; please try again later"}
 
 func malformed(why string) *refusal { return &refusal{http.StatusBadRequest, why} }
 

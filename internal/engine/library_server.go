@@ -10,7 +10,10 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"portico.dev/internal/handler"
 )
 
 // libraryServer is net/http, for HTTP/1.1 and HTTP/2. Two servers of net/http are behind it, one for each version, since a
@@ -79,6 +82,7 @@ type libraryServerConn struct {
 	tls      *tls.ConnectionState
 	h2       bool
 	hijacked func()
+	identity atomic.Int32 // handler.Identity
 
 	state   http.ConnState
 	running int           // handlers
@@ -258,10 +262,15 @@ func (s *libraryServer) serveRequest(to http.ResponseWriter, came *http.Request)
 		}
 	}()
 	r.TLS = c.tls // whatever a client of HTTP/2 calls its scheme
-	w := &libraryResponse{ResponseWriter: to, control: http.NewResponseController(to), h2: c.h2, stall: s.c.StallTimeout}
+	w := &libraryResponse{ResponseWriter: to, control: http.NewResponseController(to), h2: c.h2, stall: s.c.StallTimeout, identity: &c.identity}
 	defer w.leave()
 	if !c.h2 {
 		_ = w.control.EnableFullDuplex() // the body may go on while it is answered, as over HTTP/2
+	}
+	if s.c.Refuse != nil && c.identity.Load() == handler.Ordinary && s.c.Refuse() {
+		w.Header().Set("Retry-After", "1")
+		errShort.answer(w, !c.h2)
+		return
 	}
 	if refused := s.admit(c, r, came); refused != nil {
 		refused.answer(w, !c.h2)
@@ -357,7 +366,7 @@ func (s *libraryServer) CloseIdle(n int) int {
 		if len(chosen) == n {
 			break
 		}
-		if c.silentLocked() && !c.retires {
+		if c.silentLocked() && !c.retires && c.identity.Load() != handler.Privileged {
 			c.retires = true
 			chosen = append(chosen, c)
 		}
@@ -368,6 +377,9 @@ func (s *libraryServer) CloseIdle(n int) int {
 	}
 	return len(chosen)
 }
+
+// CutLargest does nothing: net/http does not tell what connections hold.
+func (s *libraryServer) CutLargest(int64) int { return 0 }
 
 func (s *libraryServer) retire(c *libraryServerConn) {
 	if !c.h2 {

@@ -1,12 +1,15 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http1"
 	"portico.dev/internal/http2/serve"
 )
@@ -21,6 +24,13 @@ type Server interface {
 	// Shutdown closes idle connections, has the others end with the requests in hand, and waits for them until ctx ends.
 	// Hijacked connections are not waited for.
 	Shutdown(ctx context.Context) error
+	// CloseIdle ends up to n connections that have no request in hand, those that hold most memory first where they differ, and
+	// reports how many: over HTTP/2 by GOAWAY. Connections whose last user is privileged (handler.Identity) stay. It does not wait.
+	CloseIdle(n int) int
+	// CutLargest breaks off what clients who are not privileged have in hand, on the connections that hold most memory, until they
+	// held so many bytes, and reports on how many connections. It does not wait. A server that does not know what connections hold
+	// may do nothing.
+	CutLargest(bytes int64) int
 	// Close cuts all connections off, and does not wait.
 	Close()
 }
@@ -41,6 +51,9 @@ type ServerConfig struct {
 	PingAfter, PingTimeout time.Duration
 	// StallTimeout is how long a client may leave an answer of HTTP/2 untaken by not opening its windows.
 	StallTimeout time.Duration
+	// Refuse reports whether requests are refused before anything is done for them, as memory is short. It is not asked of connections
+	// whose last user is privileged (handler.Identity). Nil: none is.
+	Refuse func() bool
 	// Logf hears of panics and of clients that break the protocol.
 	Logf func(format string, args ...any)
 }
@@ -62,12 +75,13 @@ type porticoServer struct {
 func newPortico(c ServerConfig) *porticoServer {
 	return &porticoServer{
 		http1: http1.New(http1.Config{
-			Handler: c.Handler, MaxHeaderBytes: c.MaxHeaderBytes, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout, Logf: c.Logf,
+			Handler: c.Handler, MaxHeaderBytes: c.MaxHeaderBytes, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
+			Refuse: c.Refuse, Logf: c.Logf,
 		}),
 		http2: serve.New(serve.Config{
 			Handler: c.Handler, MaxConcurrentStreams: c.MaxConcurrentStreams, MaxHeaderBytes: c.MaxHeaderBytes,
 			GreetTimeout: c.HeaderTimeout, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
-			PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, StallTimeout: c.StallTimeout, Logf: c.Logf,
+			PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, StallTimeout: c.StallTimeout, Refuse: c.Refuse, Logf: c.Logf,
 		}),
 	}
 }
@@ -87,6 +101,26 @@ func (s *porticoServer) Shutdown(ctx context.Context) error {
 	go func() { first <- s.http1.Shutdown(ctx) }()
 	err := s.http2.Shutdown(ctx)
 	return errors.Join(<-first, err)
+}
+
+// CloseIdle begins with HTTP/2, whose idle connections hold more: header tables, and rooms for frames.
+func (s *porticoServer) CloseIdle(n int) int {
+	closed := s.http2.CloseIdle(n)
+	return closed + s.http1.CloseIdle(n-closed)
+}
+
+func (s *porticoServer) CutLargest(bytes int64) (cut int) {
+	all := append(s.http1.Holders(), s.http2.Holders()...)
+	slices.SortFunc(all, func(a, b handler.Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	for _, h := range all {
+		if bytes <= 0 {
+			break
+		}
+		h.Conn.Cut()
+		bytes -= h.Bytes
+		cut++
+	}
+	return cut
 }
 
 func (s *porticoServer) Close() {

@@ -33,6 +33,7 @@ type conn struct {
 	home   handler.Home
 	told   func() // that the connection is hijacked
 	stage  atomic.Int32
+	shed   shed
 
 	// in and ends are run's, but for while a handler runs: then in is the body's, and when that is read, the listener's.
 	in   reader
@@ -51,6 +52,7 @@ func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState, hijacked f
 		in:   reader{from: nc, buf: make([]byte, roomForReading)},
 	}
 	c.below, _ = raw.(handler.Gatherer)
+	c.shed.rested.Store(time.Now().UnixNano())
 	return c
 }
 
@@ -87,6 +89,12 @@ func (c *conn) one() bool {
 		c.refuse(err)
 		return false
 	}
+	if c.refused() {
+		c.refuse(errShort)
+		return false
+	}
+	c.shed.header.Store(int64(len(head)))
+	c.shed.handler.Store(0)
 	x := &exchange{conn: c}
 	if err := x.read(head, c.ends); err != nil {
 		c.refuse(err)
@@ -135,6 +143,7 @@ func (c *conn) await() error {
 func (c *conn) rest() {
 	now := time.Now()
 	limit := c.server.c.IdleTimeout
+	c.shed.rested.Store(now.UnixNano())
 	c.mu.Lock()
 	left := c.due.Sub(now)
 	good := !c.due.IsZero() && left <= limit && left >= limit-limit/8

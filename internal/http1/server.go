@@ -27,6 +27,9 @@ type Config struct {
 	IdleTimeout time.Duration
 	// ListenAfter is how long a handler runs, or twice as long, before it hears of its client's end. Default 50 ms.
 	ListenAfter time.Duration
+	// Refuse reports whether requests are refused before anything is done for them, as memory is short. It is not asked of connections
+	// whose last user is privileged. Nil: none is.
+	Refuse func() bool
 	// Logf hears of panics. Nil: nobody does.
 	Logf func(format string, args ...any)
 }

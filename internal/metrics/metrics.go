@@ -20,6 +20,7 @@ type Metrics struct {
 	Fairness      *Fairness
 	Backup        *Backup
 	Engines       *Engines
+	Overload      *Overload
 }
 
 // New registers every metric on reg. It panics when reg already holds one of them, which is a mistake of the caller.
@@ -37,6 +38,7 @@ func New(reg prometheus.Registerer) *Metrics {
 		Fairness:      NewFairness(reg),
 		Backup:        NewBackup(reg),
 		Engines:       NewEngines(reg),
+		Overload:      NewOverload(reg),
 	}
 }
 

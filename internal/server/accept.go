@@ -15,6 +15,7 @@ type acceptor struct {
 	listener net.Listener
 	config   *tls.Config
 	limits   limits
+	bound    *handshakes
 	// serve serves a connection to its end. hijacked is called when it becomes one of another protocol.
 	serve  func(c *tls.Conn, hijacked func())
 	living context.Context // ends with Close
@@ -23,8 +24,8 @@ type acceptor struct {
 	served sync.WaitGroup // connections
 }
 
-func newAcceptor(l net.Listener, config *tls.Config, m limits, serve func(*tls.Conn, func())) *acceptor {
-	a := &acceptor{listener: l, config: config, limits: m, serve: serve}
+func newAcceptor(l net.Listener, config *tls.Config, m limits, bound *handshakes, serve func(*tls.Conn, func())) *acceptor {
+	a := &acceptor{listener: l, config: bound.config(config), limits: m, bound: bound, serve: serve}
 	living, end := context.WithCancel(context.Background())
 	a.living = living
 	a.close = sync.OnceFunc(func() {
@@ -60,7 +61,11 @@ func (a *acceptor) Run() error {
 		conn, err := a.listener.Accept()
 		if err == nil {
 			pause = 0
-			a.wait.Go(func() { a.handshake(conn) })
+			leave := a.bound.enter(conn)
+			a.wait.Go(func() {
+				defer leave()
+				a.handshake(conn)
+			})
 			continue
 		}
 		if a.living.Err() != nil {
@@ -84,6 +89,7 @@ func (a *acceptor) handshake(raw net.Conn) {
 	ctx, cancel := context.WithTimeout(a.living, a.limits.handshake)
 	defer cancel()
 	below := newStallConn(raw, a.limits.stall)
+	defer below.rest()
 	conn := tls.Server(below, a.config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close()

@@ -100,7 +100,7 @@ func TestE4WhatAuthenticationSaysIsInTheEvent(t *testing.T) {
 		"proxied": {headers: []string{"Test-User: alice"}, level: level(auditinternal.LevelMetadata), stages: all, warnings: []string{`299 - "use another"`}},
 		"local": {headers: []string{"Test-User: alice"}, level: level(auditinternal.LevelMetadata), stages: all,
 			handler: func(w http.ResponseWriter, r *http.Request) {
-				ForLocal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ForLocal(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					warning.AddWarning(r.Context(), "", "of the handler")
 					audit.AddAuditAnnotation(r.Context(), "admission/said", "so")
 					_, _ = io.WriteString(w, "served")

@@ -15,7 +15,7 @@ import (
 // A body that does not come ends with the request's deadline, over both protocols, and the client is told.
 func TestABodyThatDoesNotComeEndsWithTheDeadline(t *testing.T) {
 	b := newBench("alice *")
-	b.handler = ForLocal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b.handler = ForLocal(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			respond.Error(w, r, err)
@@ -53,7 +53,7 @@ func TestABodyThatDoesNotComeEndsWithTheDeadline(t *testing.T) {
 // A body that is none is its sender's fault.
 func TestABodyThatIsNoneIsToldSo(t *testing.T) {
 	b := newBench("alice *")
-	b.handler = ForLocal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b.handler = ForLocal(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
 			respond.Error(w, r, err)
 		}

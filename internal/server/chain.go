@@ -12,6 +12,7 @@ import (
 
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/overload"
 	"portico.dev/internal/request"
 )
 
@@ -50,6 +51,12 @@ type ChainConfig struct {
 	Tracer trace.Tracer
 	// Audit says what is written down of each request, and where. Nil: nothing.
 	Audit Auditor
+	// Overload says how short memory is. Nil: nobody is refused for that.
+	Overload *overload.Monitor
+	// OverloadMetrics counts who is. Needed with Overload.
+	OverloadMetrics *metrics.Overload
+	// Memory bounds what is held for slow clients. The zero value is no limit.
+	Memory overload.Limit
 	// Metrics counts requests.
 	Metrics *metrics.Requests
 	// Logger hears of panics and of errors that clients are not told.
@@ -74,7 +81,7 @@ func filters(c ChainConfig) ([]Filter, error) {
 	}
 	resolver := request.NewResolver()
 	return []Filter{
-		{"recover", recoverFilter(c.Logger, c.Metrics, newSlowClients(c.RequestTimeout))},
+		{"recover", recoverFilter(c.Logger, c.Metrics, newSlowClients(c.RequestTimeout, c.Memory.Share(slowBudget, 8)))},
 		{"canonicalPath", canonicalPathFilter(c.Metrics)},
 		{"requestInfo", requestInfoFilter(resolver)},
 		{"auditInit", auditInitFilter()},
@@ -88,6 +95,7 @@ func filters(c ChainConfig) ([]Filter, error) {
 		{"authentication", authenticationFilter(c.Authenticator, c.Audit, c.Logger)},
 		{"tracing", tracingFilter(c.Tracer)},
 		{"audit", auditFilter(c.Audit)},
+		{"overload", overloadFilter(c.Overload, c.OverloadMetrics)},
 		{"impersonation", impersonationFilter(c.Authorizer)},
 		{"flowControl", flowControlFilter(&c)},
 		{"authorization", authorizationFilter(c.Authorizer, c.UpgradesNeedCreate, c.Logger)},

@@ -196,7 +196,7 @@ func benchEnd(shape string) http.Handler {
 		_, _ = w.Write(body)
 	})
 	if shape == "local" {
-		local := ForLocal(end)
+		local := ForLocal(nil, end)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			NoteServedBy(r.Context(), "local")
 			local.ServeHTTP(w, r)

@@ -173,7 +173,7 @@ func TestTheChainHasEveryFilterInTheDocumentedOrder(t *testing.T) {
 	for _, f := range all {
 		names = append(names, f.Name)
 	}
-	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline goaway hsts cors authentication tracing audit impersonation flowControl authorization"
+	want := "recover canonicalPath requestInfo auditInit accessLog ready drain deadline goaway hsts cors authentication tracing audit overload impersonation flowControl authorization"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -520,7 +520,7 @@ func TestScannersDoNotFillTheMetrics(t *testing.T) {
 // The writer that handlers get must be what the library that serves the local groups expects of one.
 func TestTheWriterCanFlushAndBeHijackedWhereThatIsPossible(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(recoverFilter(zap.NewNop(), metrics.NewRequests(prometheus.NewRegistry()), newSlowClients(0))(
+		srv := httptest.NewUnstartedServer(recoverFilter(zap.NewNop(), metrics.NewRequests(prometheus.NewRegistry()), newSlowClients(0, slowBudget))(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, flush := w.(http.Flusher)
 				_, hijack := w.(http.Hijacker)

@@ -284,7 +284,7 @@ func serveWithFewDescriptors() {
 		return
 	}
 	s := http1.New(http1.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })})
-	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits, s.Serve)
+	a := newAcceptor(listener, pki.ServerConfig(pair), defaultLimits, new(Server).handshakes(), s.Serve)
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run() }()
 	fmt.Println(listener.Addr(), base64.StdEncoding.EncodeToString(authority.PEM()))

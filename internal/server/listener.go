@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap"
 
 	"portico.dev/internal/engine"
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/overload"
 	"portico.dev/internal/proxy"
 )
 
@@ -28,6 +30,11 @@ type Config struct {
 	// Proxy holds upgraded connections, which the servers no longer know of.
 	Proxy  *proxy.Proxy
 	Logger *zap.Logger
+	// Overload has connections closed while memory is short. Nil: none is.
+	Overload *overload.Monitor
+	// OverloadMetrics counts them. Memory is the limit; the zero value is none.
+	OverloadMetrics *metrics.Overload
+	Memory          overload.Limit
 	// ShutdownDelay keeps serving after readyz has turned false, for load balancers to notice. Default 0.
 	ShutdownDelay time.Duration
 	// ShutdownGrace is how long requests in hand may take to finish. Default 10 s.
@@ -78,9 +85,13 @@ func (s *Server) Run(ctx context.Context) error {
 		HeaderTimeout: s.limits.readHeader, IdleTimeout: s.limits.idle,
 		PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
 		StallTimeout: s.limits.stall, // for windows; writes that wait for the kernel are stallConn's business
+		Refuse:       s.refuse(),
 		Logf:         logf,
 	})
-	a := newAcceptor(s.c.Listener, s.c.TLS, s.limits, clients.Serve)
+	a := newAcceptor(s.c.Listener, s.c.TLS, s.limits, s.handshakes(), clients.Serve)
+	if s.c.Overload != nil {
+		defer s.c.Overload.Attach(&relief{clients: clients, metrics: s.c.OverloadMetrics})()
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- a.Run() }()
 	close(s.ready)

@@ -19,12 +19,16 @@ import (
 
 // ForLocal gives a request's context what the library that serves the local groups looks for there: an audit context
 // (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without. Its body comes in
-// time, or not at all.
-func ForLocal(next http.Handler) http.Handler {
+// time, or not at all, and within bodies; nil is no bound.
+func ForLocal(bodies *Bodies, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, r := sceneOf(r)
 		s.local = newLocal(w, r)
-		withHonestBody(w, r)
+		h := bodies.holder(w, r)
+		if h != nil {
+			defer h.end()
+		}
+		withHonestBody(w, r, h)
 		next.ServeHTTP(w, r)
 	})
 }

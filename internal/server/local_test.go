@@ -27,7 +27,7 @@ import (
 func TestLatenciesAreTheLibrarys(t *testing.T) {
 	theirs, _ := apirequest.LatencyTrackersFrom(apirequest.WithLatencyTrackers(t.Context()))
 	var ours *apirequest.LatencyTrackers
-	ForLocal(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	ForLocal(nil, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		ours, _ = apirequest.LatencyTrackersFrom(r.Context())
 	})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	for i := range reflect.TypeFor[apirequest.LatencyTrackers]().NumField() {
@@ -56,7 +56,7 @@ func TestWarningsAreTheLibrarys(t *testing.T) {
 		}
 	})
 	var told [][]string
-	for _, h := range []http.Handler{genericfilters.WithWarningRecorder(warn), ForLocal(warn)} {
+	for _, h := range []http.Handler{genericfilters.WithWarningRecorder(warn), ForLocal(nil, warn)} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 		told = append(told, w.Header()["Warning"])
@@ -77,7 +77,7 @@ func TestARequestWithinARequestLeavesItsSceneAlone(t *testing.T) {
 	})
 	house := &user.DefaultInfo{Name: "house"}
 	within := []http.Handler{
-		NewInternalChain(house, b.config.Metrics, zap.NewNop(), ForLocal(served)),
+		NewInternalChain(house, b.config.Metrics, zap.NewNop(), ForLocal(nil, served)),
 		NewInternalChain(house, b.config.Metrics, zap.NewNop(), served),
 	}
 	b.handler = func(w http.ResponseWriter, r *http.Request) {

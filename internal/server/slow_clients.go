@@ -47,9 +47,9 @@ const (
 	slowPatience, slowWatchPatience = time.Second, 10 * time.Second
 )
 
-// newSlowClients is for requests that may take limit.
-func newSlowClients(limit time.Duration) *slowClients {
-	return &slowClients{budget: slowBudget, late: requestLimit(limit) / 2}
+// newSlowClients is for requests that may take limit. budget is in bytes.
+func newSlowClients(limit time.Duration, budget int64) *slowClients {
+	return &slowClients{budget: budget, late: requestLimit(limit) / 2}
 }
 
 // slowAnswer is what slowClients knows of an answer.
@@ -118,6 +118,7 @@ func (c *slowClients) over(w *response) {
 	defer c.mu.Unlock()
 	if a := &w.slow; a.charged > 0 {
 		c.used.Give(a.user, a.charged)
+		w.holds(-a.charged)
 		a.charged = 0
 	}
 }
@@ -191,6 +192,7 @@ func (c *slowClients) release(w *response) bool {
 		if ok, _ := c.used.Take(a.user, more, c.budget); !ok {
 			return false
 		}
+		w.holds(more)
 		a.charged = holds
 	}
 	s.record.giveUpSeat()
@@ -218,6 +220,13 @@ func (w *response) takenBytes() int64 {
 		return t.Taken()
 	}
 	return 0
+}
+
+// holds tells the engine that n more bytes are held because of the request.
+func (w *response) holds(n int64) {
+	if h, ok := w.ResponseWriter.(interface{ Holds(n int64) }); ok {
+		h.Holds(n)
+	}
 }
 
 // mayLast has the client take the answer whenever it likes: it is a watch, or the like.

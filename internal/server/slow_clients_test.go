@@ -102,7 +102,7 @@ func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newSlowClients(0)
+				c := newSlowClients(0, slowBudget)
 				var all sync.WaitGroup
 				r := c.answer(&all, "mallory", test.size, test.rate, test.change)
 				all.Wait()
@@ -131,7 +131,7 @@ func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
 // Answers that nobody takes hold so much memory and no more, and one user's leave room for others'.
 func TestD14WhatUntakenAnswersHoldIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newSlowClients(0)
+		c := newSlowClients(0, slowBudget)
 		var all sync.WaitGroup
 		const size = 1 << 20
 		deadline := func(s *scene) { s.deadline = time.Now().Add(time.Minute) }

@@ -69,7 +69,7 @@ func (b *bench) takeTurns(t testing.TB, seats int, backends map[string]http.Hand
 	table := apiservice.NewTable(routes, true)
 	b.handler = (&Router{
 		Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{}),
-		Local: ForLocal(core.Handler()), LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return core.GroupVersions() },
+		Local: ForLocal(nil, core.Handler()), LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return core.GroupVersions() },
 	}).ServeHTTP
 	return reached
 }

@@ -11,6 +11,9 @@ import (
 	"portico.dev/internal/pki"
 )
 
+// MaxReplayTotal is the default of Options.MaxReplayTotal.
+const MaxReplayTotal = 64 << 20
+
 // Options are how a Set reaches backends. The zero value of each field means its default.
 type Options struct {
 	// Engine is the implementation of HTTP that reaches backends. Default engine.Portico. With engine.Library no parser of ours
@@ -85,7 +88,7 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.MaxConns, 64)
 	orDefault(&o.MaxInFlight, 300)
 	orDefault(&o.MaxReplayBytes, 1<<20)
-	orDefault(&o.MaxReplayTotal, 64<<20)
+	orDefault(&o.MaxReplayTotal, MaxReplayTotal)
 	if o.OwnAddresses == nil {
 		o.OwnAddresses = func() []string { return nil }
 	}

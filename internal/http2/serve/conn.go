@@ -38,6 +38,7 @@ type conn struct {
 	slow    bool           // the header block in hand did not come at once
 	updates wire.Updates
 
+	shed    shed
 	heard   atomic.Bool    // a frame came since watch looked
 	running sync.WaitGroup // handlers
 

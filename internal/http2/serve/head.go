@@ -133,6 +133,7 @@ func (c *conn) request(id uint32, end, large bool) (*stream, error) {
 	}
 	st := &stream{conn: c, inflow: wire.NewInflow(int64(c.server.c.StreamWindow)), declared: -1, received: end, counted: true}
 	st.send.ID = id
+	st.holding.header = h.size()
 	st.life.Begin(&c.home)
 	st.res.st = st
 	st.req.Method, st.req.Proto, st.req.ProtoMajor = h.method, "HTTP/2.0", 2

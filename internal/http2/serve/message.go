@@ -61,6 +61,8 @@ func (c *conn) message(id uint32, end bool, err error) error {
 		return broken(wire.ProtocolError, "HEADERS on a stream that has ended")
 	case crowded:
 		return wire.StreamError{Stream: id, Code: wire.RefusedStream, Why: "too many streams"}
+	case c.refused():
+		return wire.StreamError{Stream: id, Code: wire.RefusedStream, Why: "memory is short"}
 	}
 	if err != nil && err != error(wire.ErrBlockTooLarge) {
 		return streamFault(id, err)

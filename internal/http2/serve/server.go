@@ -42,6 +42,9 @@ type Config struct {
 	GoAwayGrace time.Duration
 	// MaxIdleWorkers bounds the workers that wait for a request. Each keeps a stack of some 32 KiB. Default 256.
 	MaxIdleWorkers int
+	// Refuse reports whether requests are refused before anything is done for them, as memory is short. It is not asked of connections
+	// whose last user is privileged. Nil: none is.
+	Refuse func() bool
 	// Logf hears of panics and of clients that break the protocol. Nil: nobody does.
 	Logf func(format string, args ...any)
 }

@@ -22,6 +22,7 @@ type stream struct {
 	send    wire.Sender
 	limits  deadlines
 	serving http.Handler // nil: the server's
+	holding holding
 
 	// Guarded by the connection's mu.
 	inflow   wire.Inflow

@@ -1,0 +1,365 @@
+package overload
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/run/cgroup"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestLevels(t *testing.T) {
+	type step struct {
+		certain, possible uint64 // percent
+		after             time.Duration
+		want              Level
+	}
+	for name, steps := range map[string][]step{
+		"most is in use": {{74, 74, 0, Normal}},
+		"garbage is not": {{10, 104, 0, Normal}, {74, 104, time.Hour, Normal}},
+		"up at once": {
+			{80, 80, 0, Shedding}, {90, 90, 0, Critical}, {100, 100, 0, Exhausted},
+		},
+		"up by several":                   {{10, 10, 0, Normal}, {120, 120, 0, Exhausted}},
+		"a collector that cannot keep up": {{10, 105, 0, Shedding}, {10, 115, 0, Critical}, {10, 130, 0, Exhausted}},
+		"down one after the other, slowly": {
+			{100, 100, 0, Exhausted},
+			{10, 10, 0, Exhausted}, {10, 10, calm, Critical},
+			{10, 10, 0, Critical}, {10, 10, calm / 2, Critical}, {10, 10, calm / 2, Shedding},
+			{10, 10, 0, Shedding}, {10, 10, calm, Normal}, {10, 10, calm, Normal},
+		},
+		"a little less is no end":     {{75, 75, 0, Shedding}, {65, 65, time.Hour, Shedding}, {64, 64, 0, Shedding}, {64, 64, calm, Normal}},
+		"less for a moment is no end": {{80, 80, 0, Shedding}, {60, 60, 0, Shedding}, {70, 70, calm, Shedding}, {60, 60, calm, Shedding}, {60, 60, calm, Normal}},
+		"up again on the way down":    {{90, 90, 0, Critical}, {77, 77, 0, Critical}, {77, 77, calm, Shedding}, {90, 90, 0, Critical}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, now := ladder{limit: 1000}, time.Unix(1, 0)
+			for i, s := range steps {
+				now = now.Add(s.after)
+				if got := l.step(Reading{Certain: 10 * s.certain, Possible: 10 * s.possible}, now); got != s.want {
+					t.Fatalf("step %d: %s, want %s", i, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+// world is a process whose memory a test decides.
+type world struct {
+	mu          sync.Mutex // guards what follows
+	reading     Reading
+	collections int
+	idle        int
+	cuts        []int64
+	held        chan struct{} // a collection waits for it; nil: none does
+}
+
+func (w *world) set(certain, possible uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reading.Certain, w.reading.Possible = certain, possible
+}
+
+func (w *world) read() Reading {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reading
+}
+
+func (w *world) collect() {
+	w.mu.Lock()
+	w.collections++
+	held := w.held
+	w.mu.Unlock()
+	if held != nil {
+		<-held
+	}
+	w.mu.Lock()
+	w.reading.Cycles++
+	w.mu.Unlock()
+}
+
+func (w *world) CloseIdle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.idle++
+}
+
+func (w *world) CutLargest(n int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cuts = append(w.cuts, n)
+}
+
+func (w *world) did() (collections, idle int, cuts []int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.collections, w.idle, slices.Clone(w.cuts)
+}
+
+// watched runs a Monitor of 1000 bytes over a world, in a bubble.
+func watched(t *testing.T, f func(w *world, m *Monitor)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{}
+		m := New(Config{Limit: Limit{Bytes: 1000}, Metrics: metrics.NewOverload(prometheus.NewRegistry()), Logger: zap.NewNop()})
+		m.read, m.collect = w.read, w.collect
+		detach := m.Attach(w)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		f(w, m)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got := m.Level(); got != Normal {
+			t.Errorf("%s after the end", got)
+		}
+		detach()
+	})
+}
+
+// pass has the bubble's time pass.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestNothingIsDoneWhileThereIsMemory(t *testing.T) {
+	watched(t, func(w *world, m *Monitor) {
+		w.set(740, 749)
+		pass(time.Hour)
+		if collections, idle, cuts := w.did(); collections != 0 || idle != 0 || cuts != nil || m.Level() != Normal {
+			t.Errorf("%d collections, %d times idle, cuts %v, %s", collections, idle, cuts, m.Level())
+		}
+	})
+}
+
+func TestAShortageIsSeenSoonAndEnds(t *testing.T) {
+	watched(t, func(w *world, m *Monitor) {
+		pass(time.Second)
+		w.set(800, 850)
+		pass(relaxed)
+		if m.Level() != Shedding {
+			t.Fatal(m.Level())
+		}
+		if _, idle, cuts := w.did(); idle == 0 || cuts != nil {
+			t.Errorf("%d times idle, cuts %v", idle, cuts)
+		}
+		w.set(950, 960)
+		pass(attentive)
+		if _, _, cuts := w.did(); m.Level() != Critical || !slices.Equal(cuts, []int64{950 - 780}) {
+			t.Fatalf("%s, cuts %v", m.Level(), cuts)
+		}
+		w.set(100, 200)
+		pass(3*calm + relaxed)
+		if m.Level() != Normal {
+			t.Fatal(m.Level())
+		}
+		_, before, _ := w.did()
+		pass(time.Minute)
+		if _, idle, cuts := w.did(); idle != before || len(cuts) != 1 {
+			t.Errorf("%d times idle after %d, cuts %v", idle, before, cuts)
+		}
+	})
+}
+
+func TestGarbageIsCollectedBeforeAnybodyIsRefused(t *testing.T) {
+	watched(t, func(w *world, m *Monitor) {
+		w.set(100, 850)
+		pass(10 * time.Second)
+		collections, idle, _ := w.did()
+		if collections < 15 || collections > 21 || idle != 0 || m.Level() != Normal {
+			t.Errorf("%d collections in 10 s, %d times idle, %s", collections, idle, m.Level())
+		}
+	})
+}
+
+func TestACollectionThatTakesLongIsTheOnlyOne(t *testing.T) {
+	watched(t, func(w *world, m *Monitor) {
+		w.mu.Lock()
+		w.held = make(chan struct{})
+		w.mu.Unlock()
+		w.set(850, 850)
+		pass(time.Minute)
+		if collections, idle, _ := w.did(); collections != 1 || idle < 1000 {
+			t.Errorf("%d collections, %d readings", collections, idle)
+		}
+		close(w.held)
+	})
+}
+
+// What was cut shows only in a collection that began afterwards.
+func TestConnectionsAreNotCutAgainBeforeItIsKnownWhatCameOfIt(t *testing.T) {
+	watched(t, func(w *world, m *Monitor) {
+		w.set(950, 950)
+		pass(collectEvery)
+		if _, _, cuts := w.did(); len(cuts) != 1 {
+			t.Fatalf("cuts %v", cuts)
+		}
+		pass(20 * collectEvery)
+		if collections, _, cuts := w.did(); len(cuts) < 5 || len(cuts) > collections*3/4 {
+			t.Errorf("cuts %v within %d collections", cuts, collections)
+		}
+	})
+}
+
+func TestWhoIsDetachedIsNotCalled(t *testing.T) {
+	watched(t, func(w *world, m *Monitor) {
+		other := &world{}
+		detach := m.Attach(other)
+		w.set(850, 850)
+		pass(time.Second)
+		detach()
+		_, before, _ := other.did()
+		pass(time.Second)
+		if _, idle, _ := other.did(); before == 0 || idle != before {
+			t.Errorf("%d calls, then %d", before, idle)
+		}
+	})
+}
+
+func TestWhoIsServed(t *testing.T) {
+	for name, c := range map[string]struct {
+		user *user.DefaultInfo
+		want Client
+	}{
+		"an administrator":                      {&user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}, Admin},
+		"a node":                                {&user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}, System},
+		"who is called like a node":             {&user.DefaultInfo{Name: "system:node:n1"}, Ordinary},
+		"who is in the group of nodes":          {&user.DefaultInfo{Name: "eve", Groups: []string{"system:nodes"}}, Ordinary},
+		"a controller":                          {&user.DefaultInfo{Name: "system:serviceaccount:kube-system:job-controller", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}}, System},
+		"a service account of somebody":         {&user.DefaultInfo{Name: "system:serviceaccount:shop:web", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:shop"}}, Ordinary},
+		"who is in the group of controllers":    {&user.DefaultInfo{Name: "eve", Groups: []string{"system:serviceaccounts:kube-system"}}, Ordinary},
+		"kube-controller-manager":               {&user.DefaultInfo{Name: "system:kube-controller-manager"}, System},
+		"kube-scheduler":                        {&user.DefaultInfo{Name: "system:kube-scheduler"}, System},
+		"nobody":                                {&user.DefaultInfo{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}, Ordinary},
+		"a namespace that begins like theirs":   {&user.DefaultInfo{Name: "system:serviceaccount:kube-system2:x", Groups: []string{"system:serviceaccounts:kube-system2"}}, Ordinary},
+		"an administrator who is called a node": {&user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes", "system:masters"}}, Admin},
+	} {
+		if got := ClientOf(c.user); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+	if ClientOf(nil) != Ordinary {
+		t.Error("no user is somebody")
+	}
+	for level, want := range map[Level][3]bool{
+		Normal: {true, true, true}, Shedding: {false, true, true}, Critical: {false, true, true}, Exhausted: {false, false, true},
+	} {
+		for c := Ordinary; c <= Admin; c++ {
+			if got := level.Serves(c); got != want[c] {
+				t.Errorf("%s serves %d: %v", level, c, got)
+			}
+		}
+	}
+}
+
+func TestTheLeastLimitCounts(t *testing.T) {
+	const gib = 1 << 30
+	for name, c := range map[string]struct {
+		setting   string
+		group     uint64
+		collector int64
+		want      uint64
+		source    string
+	}{
+		"none":                        {"", 0, math.MaxInt64, 0, ""},
+		"a group":                     {"", 2 * gib, math.MaxInt64, 2 * gib / 100 * 90, "the control group"},
+		"the collector's":             {"", 0, gib, gib, "GOMEMLIMIT"},
+		"the collector's is less":     {"", 2 * gib, gib, gib, "GOMEMLIMIT"},
+		"the collector's is too much": {"", gib, gib, gib / 100 * 90, "the control group"},
+		"a flag":                      {"1Gi", 0, math.MaxInt64, gib / 100 * 90, "--memory-limit"},
+		"a flag that is less":         {"1Gi", 2 * gib, math.MaxInt64, gib / 100 * 90, "--memory-limit"},
+		"a flag that is more":         {"4Gi", 2 * gib, math.MaxInt64, 2 * gib / 100 * 90, "the control group"},
+		"off":                         {"0", gib, gib, 0, ""},
+	} {
+		var group *cgroup.Memory
+		if c.group > 0 {
+			group = &cgroup.Memory{Limit: c.group}
+		}
+		l, err := find(c.setting, group, c.collector)
+		if err != nil || l.Bytes != c.want || l.Source != c.source {
+			t.Errorf("%s: %d from %q, %v; want %d from %q", name, l.Bytes, l.Source, err, c.want, c.source)
+		}
+	}
+	for _, wrong := range []string{"much", "-1", "1Mi", "127Mi", "-1Gi", " "} {
+		if err := CheckSetting(wrong); err == nil || !strings.Contains(err.Error(), "0 turns shedding off") {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+}
+
+func TestTheCollectorIsGuidedUnlessItIsTold(t *testing.T) {
+	before := debug.SetMemoryLimit(math.MaxInt64)
+	defer debug.SetMemoryLimit(before)
+	undo := Limit{Bytes: 1 << 40}.GuideCollector()
+	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
+		t.Errorf("the collector's limit is %d", got)
+	}
+	Limit{Bytes: 1 << 41}.GuideCollector()()
+	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
+		t.Errorf("a limit that was there became %d", got)
+	}
+	undo()
+	Limit{}.GuideCollector()()
+	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
+		t.Errorf("the collector's limit is %d afterwards", got)
+	}
+}
+
+// The real thing: what is alive is in use for certain, garbage is not once it was collected, and what others in the control group
+// use is.
+func TestReadings(t *testing.T) {
+	const size = 64 << 20
+	r := newReader(Limit{Bytes: 1 << 40})
+	runtime.GC()
+	empty := r.read()
+	kept := make([]byte, size)
+	for i := 0; i < size; i += 4096 {
+		kept[i] = 1
+	}
+	if now := r.read(); now.Possible < empty.Possible+size/2 {
+		t.Errorf("%d are allocated after %d", now.Possible, empty.Possible)
+	}
+	runtime.GC()
+	full := r.read()
+	if full.Certain < empty.Certain+size/2 || full.Cycles <= empty.Cycles {
+		t.Errorf("%d in use after %d, %d collections after %d", full.Certain, empty.Certain, full.Cycles, empty.Cycles)
+	}
+	runtime.KeepAlive(kept)
+	kept = nil
+	runtime.GC()
+	if now := r.read(); now.Certain > full.Certain-size/2 {
+		t.Errorf("%d in use after %d: garbage counts", now.Certain, full.Certain)
+	}
+
+	dir := t.TempDir()
+	for name, text := range map[string]string{"memory.max": "9000000000000\n", "memory.current": "8000000000000\n", "memory.stat": "active_file 1000000000000\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group := cgroup.FindIn(dir, "0::/\n")
+	r = newReader(Limit{Bytes: 1 << 40, group: group})
+	if now := r.read(); now.Certain < 6_900_000_000_000 || now.Certain > 7_000_000_000_000 {
+		t.Errorf("%d in use", now.Certain)
+	}
+}

@@ -1,0 +1,63 @@
+package overload
+
+import (
+	"runtime/metrics"
+	"time"
+)
+
+// Reading is how much memory is in use.
+type Reading struct {
+	// Certain is in use. Possible is that and what was allocated since the last collection, of which a part is garbage.
+	Certain, Possible uint64
+	// Cycles counts collections.
+	Cycles uint64
+}
+
+// groupEvery is how often the control group is read: its statistics are not free.
+const groupEvery = 100 * time.Millisecond
+
+// reader reads from the runtime and from the control group.
+type reader struct {
+	limit   Limit
+	samples []metrics.Sample
+	outside uint64 // what the group uses beyond this process's own
+	looked  time.Time
+}
+
+const (
+	sampleTotal = iota
+	sampleReleased
+	sampleFree
+	sampleObjects
+	sampleLive
+	sampleCycles
+)
+
+func newReader(l Limit) *reader {
+	return &reader{limit: l, samples: []metrics.Sample{
+		sampleTotal:    {Name: "/memory/classes/total:bytes"},
+		sampleReleased: {Name: "/memory/classes/heap/released:bytes"},
+		sampleFree:     {Name: "/memory/classes/heap/free:bytes"},
+		sampleObjects:  {Name: "/memory/classes/heap/objects:bytes"},
+		sampleLive:     {Name: "/gc/heap/live:bytes"},
+		sampleCycles:   {Name: "/gc/cycles/total:gc-cycles"},
+	}}
+}
+
+func (r *reader) read() Reading {
+	metrics.Read(r.samples)
+	at := func(i int) uint64 { return r.samples[i].Value.Uint64() }
+	total := less(at(sampleTotal), at(sampleReleased))
+	possible := less(total, at(sampleFree))
+	certain := less(possible, less(at(sampleObjects), at(sampleLive)))
+	if now := time.Now(); r.limit.group != nil && now.Sub(r.looked) >= groupEvery {
+		r.looked = now
+		if used, ok := r.limit.group.Used(); ok {
+			r.outside = less(used, total)
+		}
+	}
+	return Reading{Certain: certain + r.outside, Possible: possible + r.outside, Cycles: at(sampleCycles)}
+}
+
+// less is a-b, or 0: the numbers are not of one moment.
+func less(a, b uint64) uint64 { return a - min(a, b) }

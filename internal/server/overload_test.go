@@ -1,0 +1,525 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/zap"
+	"golang.org/x/net/http2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/overload"
+	"portico.dev/internal/respond"
+)
+
+// shortage is a process whose memory a test decides.
+type shortage struct {
+	monitor *overload.Monitor
+	metrics *metrics.Overload
+	used    func(percent uint64)
+}
+
+func newShortage(t *testing.T) *shortage {
+	t.Helper()
+	s := &shortage{metrics: metrics.NewOverload(prometheus.NewRegistry())}
+	s.monitor = overload.New(overload.Config{Limit: overload.Limit{Bytes: 1000}, Metrics: s.metrics, Logger: zap.NewNop()})
+	var mu sync.Mutex
+	var percent uint64
+	s.monitor.ReadWith(func() overload.Reading {
+		mu.Lock()
+		defer mu.Unlock()
+		return overload.Reading{Certain: 10 * percent, Possible: 10 * percent}
+	})
+	s.used = func(p uint64) {
+		mu.Lock()
+		percent = p
+		mu.Unlock()
+	}
+	return s
+}
+
+// run starts the monitor; at is called to have it reach a level.
+func (s *shortage) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.monitor.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+var usedAt = [...]uint64{overload.Normal: 10, overload.Shedding: 80, overload.Critical: 90, overload.Exhausted: 100}
+
+func (s *shortage) at(t *testing.T, level overload.Level) {
+	t.Helper()
+	s.used(usedAt[level])
+	soon(t, level.String(), func() bool { return s.monitor.Level() == level })
+}
+
+func soon(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("%s did not come", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *shortage) chain(b *bench) {
+	b.config.Overload, b.config.OverloadMetrics = s.monitor, s.metrics
+}
+
+var callers = map[string][]string{ // user and groups
+	"alice":                          {"system:authenticated"},
+	"system:node:n1":                 {"system:nodes"},
+	"system:kube-controller-manager": nil,
+	"system:serviceaccount:kube-system:job-controller": {"system:serviceaccounts:kube-system"},
+	"admin": {"system:masters"},
+}
+
+func TestD18WhoIsRefusedFirst(t *testing.T) {
+	s := newShortage(t)
+	allowed := []string{}
+	for name := range callers {
+		allowed = append(allowed, name+" *")
+	}
+	b := newBench(allowed...)
+	s.chain(b)
+	read := false
+	b.handler = func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		read = err == nil
+	}
+	chain := b.chain(t)
+	s.run(t)
+	ask := func(user, method, path string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, path, strings.NewReader("{}"))
+		r.Header.Set("Test-User", user)
+		for _, g := range callers[user] {
+			r.Header.Add("Test-Group", g)
+		}
+		w := httptest.NewRecorder()
+		read = false
+		chain.ServeHTTP(w, r)
+		return w
+	}
+	const pods = "/api/v1/namespaces/n/pods"
+	for _, c := range []struct {
+		level   overload.Level
+		refused []string
+	}{
+		{overload.Normal, nil},
+		{overload.Shedding, []string{"alice"}},
+		{overload.Critical, []string{"alice"}},
+		{overload.Exhausted, []string{"alice", "system:node:n1", "system:kube-controller-manager", "system:serviceaccount:kube-system:job-controller"}},
+	} {
+		s.at(t, c.level)
+		for user := range callers {
+			w := ask(user, http.MethodPost, pods)
+			refused := false
+			for _, name := range c.refused {
+				refused = refused || name == user
+			}
+			if !refused {
+				if w.Code != http.StatusOK || !read {
+					t.Errorf("%s: %s is answered %d %s", c.level, user, w.Code, w.Body)
+				}
+				continue
+			}
+			var status metav1.Status
+			if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil {
+				t.Fatal(err)
+			}
+			after := w.Header().Get("Retry-After")
+			if w.Code != http.StatusServiceUnavailable || read || status.Reason != metav1.StatusReasonServiceUnavailable ||
+				after != "1" && after != "5" || !strings.Contains(status.Message, "short of memory") {
+				t.Errorf("%s: %s is answered %d, Retry-After %q, body read %t: %s", c.level, user, w.Code, after, read, w.Body)
+			}
+		}
+		for _, path := range []string{"/livez", "/readyz/etcd", "/healthz", "/metrics"} {
+			if w := ask("alice", http.MethodGet, path); w.Code != http.StatusOK {
+				t.Errorf("%s: %s is answered %d", c.level, path, w.Code)
+			}
+		}
+		if w := ask("alice", http.MethodGet, "/livezz"); (w.Code == http.StatusOK) != (c.level == overload.Normal) {
+			t.Errorf("%s: what begins like a health check is answered %d", c.level, w.Code)
+		}
+	}
+	if n := testutil.ToFloat64(s.metrics.Shed.WithLabelValues("memory")); n != 9 {
+		t.Errorf("%v requests are counted", n)
+	}
+	s.at(t, overload.Normal)
+	if w := ask("alice", http.MethodPost, pods); w.Code != http.StatusOK {
+		t.Errorf("afterwards: %d %s", w.Code, w.Body)
+	}
+}
+
+// Whoever acts for somebody else is served as who they are.
+func TestD18AnAdministratorWhoImpersonatesIsServed(t *testing.T) {
+	s := newShortage(t)
+	b := newBench("admin *", "alice *")
+	s.chain(b)
+	chain := b.chain(t)
+	s.run(t)
+	s.at(t, overload.Shedding)
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/pods", nil)
+	r.Header.Set("Test-User", "admin")
+	r.Header.Set("Test-Group", "system:masters")
+	r.Header.Set("Impersonate-User", "alice")
+	w := httptest.NewRecorder()
+	chain.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// listenShort is a listening server over a shortage.
+func listenShort(t *testing.T, handler http.HandlerFunc) (*shortage, *listening) {
+	s := newShortage(t)
+	b := newBench("alice *", "admin *")
+	s.chain(b)
+	b.handler = handler
+	l := b.listen(t, time.Second, func(srv *Server) { srv.c.Overload, srv.c.OverloadMetrics = s.monitor, s.metrics })
+	s.run(t)
+	return s, l
+}
+
+func (l *listening) post(ctx context.Context, c *http.Client, user string, body io.Reader) (int, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+l.address+"/api/v1/namespaces/n/configmaps", body)
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Test-User", user)
+	if user == "admin" {
+		r.Header.Set("Test-Group", "system:masters")
+	}
+	res, err := c.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, res.Body)
+	return res.StatusCode, err
+}
+
+// Idle connections are closed, over both protocols, but for those of the privileged.
+func TestD18IdleConnectionsAreClosed(t *testing.T) {
+	s, l := listenShort(t, func(http.ResponseWriter, *http.Request) {})
+	for _, h2 := range []bool{true, false} {
+		conns := map[string]*tls.Conn{}
+		clients := map[string]*http.Client{}
+		for _, user := range []string{"alice", "admin"} {
+			c := l.client(t, h2)
+			c.Transport.(*http.Transport).DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				d := tls.Dialer{Config: &tls.Config{RootCAs: l.roots, NextProtos: []string{map[bool]string{true: "h2", false: "http/1.1"}[h2]}}}
+				conn, err := d.DialContext(ctx, network, address)
+				if err == nil {
+					if conns[user] != nil {
+						t.Errorf("HTTP/2 %t: %s dials again", h2, user)
+					}
+					conns[user] = conn.(*tls.Conn)
+				}
+				return conn, err
+			}
+			clients[user] = c
+			if code, err := l.post(t.Context(), c, user, nil); code != http.StatusOK {
+				t.Fatal(code, err)
+			}
+		}
+		before := testutil.ToFloat64(s.metrics.Closed.WithLabelValues("idle"))
+		s.at(t, overload.Shedding)
+		soon(t, "a closed connection", func() bool { return testutil.ToFloat64(s.metrics.Closed.WithLabelValues("idle")) == before+1 })
+		if code, err := l.post(t.Context(), clients["admin"], "admin", nil); code != http.StatusOK {
+			t.Errorf("HTTP/2 %t: an administrator on their connection: %d %v", h2, code, err)
+		}
+		s.at(t, overload.Normal)
+	}
+}
+
+// At the critical level, streams of an ordinary user's connection are refused before anything is done, and requests of HTTP/1.1 with
+// a whole answer; on a new connection one may show whose it is.
+func TestD18CriticalRefusesBeforeTheHandler(t *testing.T) {
+	started := make(chan struct{}, 8)
+	s, l := listenShort(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/api" { // that of the connections that are looked at, which stay busy
+			started <- struct{}{}
+			<-r.Context().Done()
+		}
+	})
+	two := l.attack(t) // by frames, since the library repeats what was refused
+	if _, err := two.open("alice"); err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	one, err := tls.Dial("tcp", l.address, &tls.Config{RootCAs: l.roots, NextProtos: []string{"http/1.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	_ = one.SetDeadline(time.Now().Add(20 * time.Second))
+	const request = "GET /version HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n"
+	_, _ = io.WriteString(one, request)
+	answers := bufio.NewReader(one)
+	res, err := http.ReadResponse(answers, nil)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatal(res, err)
+	}
+	_, _ = io.Copy(io.Discard, res.Body)
+	_, _ = io.WriteString(one, request[:20]) // so that it is not idle
+
+	s.at(t, overload.Critical)
+	id, err := two.open("alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		f, err := two.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Header().StreamID != id {
+			continue
+		}
+		if reset, ok := f.(*http2.RSTStreamFrame); !ok || reset.ErrCode != http2.ErrCodeRefusedStream {
+			t.Errorf("a stream at the critical level is answered %v", f)
+		}
+		break
+	}
+	_, _ = io.WriteString(one, request[20:])
+	res, err = http.ReadResponse(answers, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(res.Body)
+	var status metav1.Status
+	if err := json.Unmarshal(text, &status); err != nil || res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") != "1" ||
+		status.Reason != metav1.StatusReasonServiceUnavailable || status.Details == nil || status.Details.RetryAfterSeconds != 1 {
+		t.Errorf("HTTP/1.1: %s %q %s %v", res.Status, res.Header, text, err)
+	}
+	if n := testutil.ToFloat64(s.metrics.Shed.WithLabelValues("refused")); n != 2 {
+		t.Errorf("%v refusals are counted", n)
+	}
+	for _, h2 := range []bool{true, false} {
+		if code, err := l.post(t.Context(), l.client(t, h2), "alice", nil); code != http.StatusServiceUnavailable {
+			t.Errorf("HTTP/2 %t: a new connection: %d %v", h2, code, err)
+		}
+		if code, err := l.post(t.Context(), l.client(t, h2), "admin", nil); code != http.StatusOK {
+			t.Errorf("HTTP/2 %t: a new connection of an administrator: %d %v", h2, code, err)
+		}
+	}
+}
+
+// The connection that holds most is cut, and its handler hears of it; others go on.
+func TestD18TheLargestHolderIsCut(t *testing.T) {
+	for _, h2 := range []bool{true, false} {
+		started, ended := make(chan string, 8), make(chan string, 8)
+		s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
+			user := r.Header.Get("Test-Size")
+			if h, ok := connectionOf(w).(interface{ Holds(n int64) }); ok && user == "large" {
+				h.Holds(1 << 20)
+			}
+			w.(http.Flusher).Flush()
+			started <- user
+			<-r.Context().Done()
+			ended <- user
+		})
+		for _, size := range []string{"small", "large"} {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.address+"/api/v1/pods?watch=true", nil)
+			r.Header.Set("Test-User", "alice")
+			r.Header.Set("Test-Size", size)
+			res, err := l.client(t, h2).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			<-started
+		}
+		s.at(t, overload.Critical)
+		select {
+		case size := <-ended:
+			if size != "large" {
+				t.Errorf("HTTP/2 %t: the %s one is cut first", h2, size)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("HTTP/2 %t: nobody is cut", h2)
+		}
+		soon(t, "the count", func() bool { return testutil.ToFloat64(s.metrics.Closed.WithLabelValues("largest")) == 1 })
+		s.at(t, overload.Normal)
+		select {
+		case size := <-ended:
+			t.Errorf("HTTP/2 %t: the %s one is cut too", h2, size)
+		default:
+		}
+	}
+}
+
+// Bodies that are read whole are bounded over all requests, and what was held is given back.
+func TestD19BodiesThatAreReadWholeAreBounded(t *testing.T) {
+	b := newBench("alice *", "bob *", "admin *")
+	s := newShortage(t)
+	s.chain(b)
+	bodies := NewBodies(overload.Limit{Bytes: 1}, s.metrics) // the least
+	const size = 3 << 20
+	read, release := make(chan struct{}, 64), make(chan struct{})
+	b.handler = ForLocal(bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadAll(r.Body); err != nil {
+			respond.Error(w, r, err)
+			return
+		}
+		read <- struct{}{}
+		<-release
+	})).ServeHTTP
+	l := b.listen(t, 30*time.Second)
+	for _, h2 := range []bool{true, false} {
+		release = make(chan struct{})
+		codes := make(chan int, 64)
+		post := func(user string, n int) {
+			code, err := l.post(t.Context(), l.client(t, h2), user, io.LimitReader(zeros{}, int64(n)))
+			if err != nil {
+				t.Error(err)
+			}
+			codes <- code
+		}
+		fits := 0
+		for ; ; fits++ { // until alice may have no more
+			go post("alice", size)
+			select {
+			case <-read:
+				continue
+			case code := <-codes:
+				if code != http.StatusServiceUnavailable {
+					t.Errorf("HTTP/2 %t: one body too many is answered %d", h2, code)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("nobody answers")
+			}
+			break
+		}
+		if fits < 1 || fits > leastBodies/(bodyFactor*size) {
+			t.Errorf("HTTP/2 %t: %d bodies are held at once", h2, fits)
+		}
+		for _, other := range []struct {
+			user string
+			n    int
+		}{{"alice", smallBody}, {"admin", size}, {"bob", 512 << 10}} {
+			go post(other.user, other.n)
+			select {
+			case <-read:
+			case code := <-codes:
+				t.Errorf("HTTP/2 %t: %s with %d bytes is answered %d", h2, other.user, other.n, code)
+			case <-time.After(20 * time.Second):
+				t.Fatal("nobody answers")
+			}
+		}
+		close(release)
+		for range fits + 3 {
+			if code := <-codes; code != http.StatusOK {
+				t.Errorf("HTTP/2 %t: %d", h2, code)
+			}
+		}
+		soon(t, "the end of what is held", func() bool { return bodies.used.Total() == 0 })
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// Handshakes that nobody goes on with make room for others, and those who mean it get through meanwhile.
+func TestD19HandshakesInHandAreBounded(t *testing.T) {
+	b := newBench("alice *")
+	m := metrics.NewOverload(prometheus.NewRegistry())
+	l := b.listen(t, time.Second, func(s *Server) { s.c.OverloadMetrics, s.c.Memory = m, overload.Limit{Bytes: 1} })
+	var mute []net.Conn
+	defer func() {
+		for _, c := range mute {
+			_ = c.Close()
+		}
+	}()
+	for range 3 * leastHandshakes {
+		c, err := net.Dial("tcp", l.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mute = append(mute, c)
+		_, _ = c.Write([]byte{22, 3, 1, 2, 0, 1, 0})
+	}
+	answered(t, l)
+	soon(t, "the end of the oldest", func() bool {
+		return testutil.ToFloat64(m.Closed.WithLabelValues("handshake")) >= 2*leastHandshakes
+	})
+	ended := 0
+	for _, c := range mute[:2*leastHandshakes] {
+		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := io.Copy(io.Discard, c); !errors.Is(err, os.ErrDeadlineExceeded) {
+			ended++
+		}
+	}
+	if ended < 2*leastHandshakes {
+		t.Errorf("%d of the oldest %d have ended", ended, 2*leastHandshakes)
+	}
+}
+
+// A client that says hello and then nothing does not keep the others from the part that costs time.
+func TestD19HandshakesThatWaitHoldNobodyUp(t *testing.T) {
+	b := newBench("alice *")
+	l := b.listen(t, time.Second)
+	var hello bytes.Buffer
+	recorded := tls.Client(recorder{&hello}, &tls.Config{ServerName: "127.0.0.1", RootCAs: l.roots})
+	if err := recorded.Handshake(); err == nil {
+		t.Fatal("nobody answered, and yet")
+	}
+	for range 200 {
+		c, err := net.Dial("tcp", l.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write(hello.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now()
+	answered(t, l)
+	if took := time.Since(start); took > 8*time.Second { // handshakes may take 10
+		t.Errorf("another client waited %s", took)
+	}
+}
+
+// recorder keeps what is written, and answers nothing.
+type recorder struct{ to io.Writer }
+
+func (r recorder) Write(p []byte) (int, error)      { return r.to.Write(p) }
+func (recorder) Read([]byte) (int, error)           { return 0, io.EOF }
+func (recorder) Close() error                       { return nil }
+func (recorder) LocalAddr() net.Addr                { return nil }
+func (recorder) RemoteAddr() net.Addr               { return nil }
+func (recorder) SetDeadline(time.Time) error        { return nil }
+func (recorder) SetReadDeadline(time.Time) error    { return nil }
+func (recorder) SetWriteDeadline(t time.Time) error { return nil }
