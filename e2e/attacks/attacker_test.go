@@ -28,6 +28,9 @@ const attackerRole = "attacker"
 type orders struct {
 	Front            string // the address of the front door
 	Certificate, Key []byte // of its own extension servers
+	NULCertificate   []byte // of one whose name has a NUL behind it
+	NULKey           []byte
+	NULServices      []string // which those are
 }
 
 // order is one attack.
@@ -168,6 +171,12 @@ func ownCPU() time.Duration {
 
 func (a *assault) over() bool { return !time.Now().Before(a.until) }
 
+// insecure trusts whoever answers.
+func insecure() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
+
+// rest waits until the attack is over.
+func (a *assault) rest() { <-time.After(time.Until(a.until)) }
+
 // came notes what the front door did.
 func (a *assault) came(format string, args ...any) {
 	what := fmt.Sprintf(format, args...)
@@ -229,7 +238,8 @@ func (a *assault) dialWith(protocol string, change func(*tls.Config)) (*tls.Conn
 	if err != nil {
 		return nil, err
 	}
-	config := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}
+	config := insecure()
+	config.NextProtos = []string{protocol}
 	if change != nil {
 		change(config)
 	}

@@ -45,7 +45,7 @@ func chosenRows(t *testing.T, engine string) []*attackRow {
 	}
 	return slices.DeleteFunc(rowsOfAll(), func(a *attackRow) bool {
 		chosen := *whole || *only != "" || a.quick && engine == portico || a.hand && engine == library
-		return !chosen || !name.MatchString(a.name)
+		return !chosen || !name.MatchString(a.name) || *side != "" && *side != a.side
 	})
 }
 

@@ -114,6 +114,19 @@ func (e *environment) spawn(ctx context.Context, chosen []*attackRow) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
+	var names []string
+	for _, a := range chosen {
+		if a.nul {
+			service, _ := a.service()
+			o.NULServices = append(o.NULServices, service)
+			names = append(names, service+"."+yard.Namespace+".svc\x00.example.com")
+		}
+	}
+	if len(names) > 0 {
+		if o.NULCertificate, o.NULKey, err = ca.Issue(pki.Leaf{CommonName: "hostile", DNSNames: names, Server: true, TTL: 24 * time.Hour}); err != nil {
+			e.t.Fatal(err)
+		}
+	}
 	if e.child, err = yard.Spawn(attackerRole, o); err != nil {
 		e.t.Fatal(err)
 	}
@@ -129,7 +142,7 @@ func (e *environment) spawn(ctx context.Context, chosen []*attackRow) {
 		if service == "" || registered[service] {
 			continue
 		}
-		registered[service] = true
+		registered[service] = !a.nul
 		port, err := strconv.ParseInt(ports[which], 10, 32)
 		if err != nil {
 			e.t.Fatal(err)
@@ -138,8 +151,10 @@ func (e *environment) spawn(ctx context.Context, chosen []*attackRow) {
 			e.t.Fatal(err)
 		}
 	}
-	for service := range registered {
-		e.untilAvailable(ctx, service)
+	for service, available := range registered {
+		if available {
+			e.untilAvailable(ctx, service)
+		}
 	}
 }
 

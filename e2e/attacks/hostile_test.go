@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,7 +41,18 @@ func newHostile(o orders) (*hostile, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hostile{config: &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}}
+	nul := pair
+	if len(o.NULServices) > 0 {
+		if nul, err = tls.X509KeyPair(o.NULCertificate, o.NULKey); err != nil {
+			return nil, err
+		}
+	}
+	h := &hostile{config: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if service, _, _ := strings.Cut(hello.ServerName, "."); slices.Contains(o.NULServices, service) {
+			return &nul, nil
+		}
+		return &pair, nil
+	}}}
 	for i, serve := range []func(*tls.Conn){h.serve2, h.serve1} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -376,7 +388,7 @@ func (h *hostile) serve1(conn *tls.Conn) {
 // a second at the most. They are the attacker's, and what they are told is what came of the attack.
 func victims(method string) func(*assault) {
 	return func(a *assault) {
-		t := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableCompression: true}
+		t := &http.Transport{TLSClientConfig: insecure(), ForceAttemptHTTP2: true, DisableCompression: true}
 		defer t.CloseIdleConnections()
 		client := &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		var all sync.WaitGroup

@@ -15,6 +15,7 @@ var (
 	write   = flag.Bool("write", false, "with -whole: write docs/attacks.md and docs/attacks.json")
 	engines = flag.String("engines", "", "which engines, separated by commas; default portico, and library for a handful")
 	only    = flag.String("only", "", "a regular expression: only attacks whose names match")
+	side    = flag.String("side", "", "server or client: only attacks on that side")
 	lasts   = flag.Duration("lasts", 0, "how long each attack lasts; default 2.5s with -whole and 700ms without")
 	program = flag.String("aggregator", "", "attack this program; default one built from the tree")
 )

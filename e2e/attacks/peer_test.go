@@ -35,6 +35,9 @@ type peer struct {
 	told chan struct{} // closed when a GOAWAY says that it did wrong, or nothing more can be read
 	gone chan struct{} // closed when nothing more can be read
 	how  string        // valid then
+	code string        // of a GOAWAY that says that it did wrong; valid when told is closed
+
+	window atomic.Int64 // what may be sent on the connection
 
 	began time.Time
 	past  bool // it goes on when it was told to stop
@@ -63,6 +66,7 @@ func newPeer(a *assault, conn *tls.Conn) *peer {
 	p := &peer{a: a, conn: conn, next: 1, gone: make(chan struct{}), told: make(chan struct{}), began: time.Now(), waiting: map[uint32]chan string{}}
 	p.Framer = http2.NewFramer(&p.out, nil)
 	p.AllowIllegalWrites = true
+	p.window.Store(65_535)
 	p.encoder = hpack.NewEncoder(&p.block)
 	return p
 }
@@ -141,6 +145,15 @@ func (p *peer) flushRaw(frames int) error {
 	p.frames += int64(frames)
 	p.a.sent(frames, n)
 	return nil
+}
+
+// word is how it was told that it has ended, once it was.
+func (p *peer) word() string {
+	if p.code != "" {
+		return p.code
+	}
+	<-p.gone
+	return p.how
 }
 
 // flood sends pieces until the time is over, or nobody takes them any more. It reports how that ended.
@@ -232,7 +245,14 @@ func (p *peer) listen() {
 		case *http2.GoAwayFrame:
 			if frame.ErrCode != http2.ErrCodeNo {
 				how = "GOAWAY " + frame.ErrCode.String()
-				warned.Do(func() { close(p.told) })
+				warned.Do(func() {
+					p.code = how
+					close(p.told)
+				})
+			}
+		case *http2.WindowUpdateFrame:
+			if frame.StreamID == 0 {
+				p.window.Add(int64(frame.Increment))
 			}
 		case *http2.RSTStreamFrame:
 			if frame.ErrCode != http2.ErrCodeNo {
@@ -332,4 +352,40 @@ func frame(kind http2.FrameType, flags http2.Flags, stream uint32, payload strin
 	var b bytes.Buffer
 	_ = http2.NewFramer(&b, nil).WriteRawFrame(kind, flags, stream, []byte(payload))
 	return func(p *peer) { p.out.Write(b.Bytes()) }
+}
+
+// deafFloods is floods that never read: what is answered to them stays where it is.
+func deafFloods(begin, each func(*peer)) func(*assault) {
+	return func(a *assault) {
+		a.again(2, func() error {
+			conn, err := a.dial("h2")
+			if err != nil {
+				return err
+			}
+			p := newPeer(a, conn)
+			p.out.WriteString(http2.ClientPreface)
+			_ = p.WriteSettings()
+			if begin != nil {
+				begin(p)
+			}
+			began := time.Now()
+			for !a.over() {
+				for p.out.Len() < pieces {
+					each(p)
+				}
+				if err = p.flush(); err != nil {
+					break
+				}
+			}
+			a.mostOf(p.frames)
+			switch {
+			case err != nil:
+				a.came("ended: %s", brief(err))
+			case time.Since(began) > time.Since(a.began)/2:
+				a.came("let be")
+			}
+			a.close(conn.NetConn())
+			return nil
+		})
+	}
 }
