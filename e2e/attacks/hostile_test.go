@@ -427,7 +427,10 @@ func (a *assault) victim(client *http.Client, method string) {
 	defer resp.Body.Close()
 	got, err := io.ReadAll(io.LimitReader(resp.Body, 64<<20))
 	if err != nil {
-		a.came("answered: %d, cut short", resp.StatusCode)
+		if resp.StatusCode != http.StatusOK {
+			a.fault("an answer %d of the front door itself was cut short: %v", resp.StatusCode, err)
+		}
+		a.came("answered: cut short")
 		return
 	}
 	a.came("answered: %d", resp.StatusCode)
@@ -442,6 +445,9 @@ func (a *assault) victim(client *http.Client, method string) {
 func told(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "unanswered"
+	}
+	if strings.Contains(err.Error(), "stream error") {
+		return "answered: cut short"
 	}
 	return "failed: " + brief(err)
 }

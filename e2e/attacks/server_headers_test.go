@@ -104,7 +104,7 @@ func serverHeaders() []*attackRow {
 			do: random(true), bound: bound{Outcomes: "ended: .*|reset: .*|answered: .*|let be|no connection: .*"}, proof: "http2.TestRulesOfTheProtocol"},
 		{class: "unexpected", name: "frames that nobody knows", sends: "frames of a type that there is not", proof: "server.TestD4FramesThatNobodyKnows",
 			do: floods(nil, frame(0x77, 0, 0, "")), bound: bound{Outcomes: calm}},
-		{class: "unexpected", name: "frames after GOAWAY of the front door", sends: "PING until GOAWAY says to calm down, and on and on after it",
+		{class: "unexpected", name: "frames after GOAWAY of the front door", sends: "PING until GOAWAY says to calm down, and on and on after it", proof: floodsProof,
 			do: floods(func(p *peer) { p.past = true }, frame(http2.FramePing, 0, 0, "12345678")), bound: bound{Frames: 3_000_000, Outcomes: calm}},
 	}
 	for _, size := range []uint32{0, 1, 16_383, 1 << 24, 1<<32 - 1} {
