@@ -211,9 +211,6 @@ func (h *hostile) serve2(conn *tls.Conn) {
 			c.request(f)
 		}
 	}
-	if a := c.a; a != nil {
-		a.mostOf(c.frames)
-	}
 }
 
 func (c *hostile2) request(f *http2.MetaHeadersFrame) {
@@ -228,10 +225,15 @@ func (c *hostile2) request(f *http2.MetaHeadersFrame) {
 		}
 	}
 	if a := c.h.now.Load(); a != nil && strings.HasSuffix(path, "/"+attackedName) {
-		c.a = a
+		if c.a == nil { // an attack has its extension server to itself, so that it stays this one
+			c.a = a
+		}
 		switch {
 		case a.row.h2 != nil:
 			go a.row.h2(c, f.StreamID)
+			if a.row.deaf {
+				a.rest()
+			}
 		default:
 			c.h.mirror(a, f.PseudoValue("method"), path, user)
 			_ = c.answer(f.StreamID, "200", "application/json", "{}")

@@ -13,6 +13,7 @@ import (
 var (
 	whole   = flag.Bool("whole", false, "all attacks on every engine, as long as the record needs; default a reduced set")
 	write   = flag.Bool("write", false, "with -whole: write docs/attacks.md and docs/attacks.json")
+	judge   = flag.Bool("judge", false, "hold the figures of the page against the bounds as they are now, attack nobody, and write the page")
 	engines = flag.String("engines", "", "which engines, separated by commas; default portico, and library for a handful")
 	only    = flag.String("only", "", "a regular expression: only attacks whose names match")
 	side    = flag.String("side", "", "server or client: only attacks on that side")

@@ -85,7 +85,7 @@ func serverHeaders() []*attackRow {
 					p.opened(true, append(bytes.Clone(head), repeat("\xbe", 1200)...))
 					head = p.encode(request("GET", things())...)
 				}
-			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), bound: bound{Memory: 384, Heap: 192, CPU: 100, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|held"},
+			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), bound: bound{Memory: 512, Heap: 320, CPU: 100, P99: 2 * time.Second, Outcomes: refused + "|answered: .*|held"},
 			proof: "server.TestD14WhatUntakenAnswersHoldIsBounded"},
 		{class: "hpack", name: "changes of the table's size", sends: "4,000 changes of the size of the dynamic table in one block",
 			do: floods(nil, func(p *peer) {
