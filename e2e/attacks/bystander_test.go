@@ -53,17 +53,20 @@ type bystander struct {
 	lag     []time.Duration
 	reasons []string
 	failed  int
+	waiting map[*http.Client]map[time.Time]bool // requests that are under way, by when they were due
+	event   time.Time                           // of the watch, the last one
 }
 
 func newBystander(ctx context.Context, s *yard.Server) (*bystander, error) {
 	ctx, stop := context.WithCancel(ctx)
-	b := &bystander{server: s, stop: stop}
+	b := &bystander{server: s, stop: stop, waiting: map[*http.Client]map[time.Time]bool{}}
 	for _, http2 := range []bool{true, false} {
 		asking, err := yard.NewClient(s, http2)
 		if err != nil {
 			stop()
 			return nil, err
 		}
+		b.waiting[asking] = map[time.Time]bool{}
 		b.done.Go(func() {
 			b.ask(ctx, asking)
 			asking.CloseIdleConnections()
@@ -114,7 +117,13 @@ func (b *bystander) ask(ctx context.Context, client *http.Client) {
 		}
 		all.Go(func() {
 			defer func() { <-free }()
+			b.mu.Lock()
+			b.waiting[client][at] = true
+			b.mu.Unlock()
 			err := b.once(ctx, client)
+			b.mu.Lock()
+			delete(b.waiting[client], at)
+			b.mu.Unlock()
 			if ctx.Err() != nil {
 				return
 			}
@@ -172,6 +181,7 @@ func (b *bystander) watch(ctx context.Context, client *http.Client) error {
 		}
 		b.mu.Lock()
 		b.lag = append(b.lag, time.Since(time.Unix(0, sent)))
+		b.event = time.Now()
 		b.mu.Unlock()
 	}
 	if err := lines.Err(); err != nil {
@@ -189,15 +199,25 @@ func (b *bystander) failure(err error) {
 	}
 }
 
-// take is what was seen since the last time.
+// take is what was seen since the last time. What is not answered yet counts as if it were just now, and so does an event that
+// has not come.
 func (b *bystander) take() Latencies {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	events := len(b.lag)
+	for _, due := range b.waiting {
+		for at := range due {
+			b.took = append(b.took, time.Since(at))
+		}
+	}
+	if !b.event.IsZero() {
+		b.lag = append(b.lag, max(0, time.Since(b.event)-each))
+	}
 	slices.Sort(b.took)
 	slices.Sort(b.lag)
 	l := Latencies{
 		Requests: len(b.took) + b.failed, Failures: b.failed, Reasons: b.reasons, P50: measure.Quantile(b.took, 0.5), P99: measure.Quantile(b.took, 0.99),
-		WatchP99: measure.Quantile(b.lag, 0.99), Events: len(b.lag),
+		WatchP99: measure.Quantile(b.lag, 0.99), Events: events,
 	}
 	b.took, b.lag, b.reasons, b.failed = nil, nil, nil, 0
 	return l

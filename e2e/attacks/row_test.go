@@ -163,6 +163,9 @@ func (r *result) judge(rest Latencies, lenient bool) {
 	if r.During.Failures > 0 {
 		say("%d of %d requests of the bystander failed: %s", r.During.Failures, r.During.Requests, strings.Join(r.During.Reasons, "; "))
 	}
+	if r.During.Requests == 0 {
+		say("the bystander asked for nothing")
+	}
 	limit := max(b.P99, slower*rest.P99)
 	if lenient {
 		limit = max(3*time.Second, limit)
