@@ -253,7 +253,7 @@ func (a *assault) dialWith(protocol string, change func(*tls.Config)) (*tls.Conn
 	return t, nil
 }
 
-// at once runs f so many times beside each other, each again and again until the time is over.
+// again runs f so many times beside each other, each again and again until the time is over.
 func (a *assault) again(many int, f func() error) {
 	var all sync.WaitGroup
 	for range many {

@@ -26,7 +26,7 @@ type attackRow struct {
 	// h2 and h1 are for attacks by an extension server: what it answers a request with.
 	h2 func(*hostile2, uint32)
 	h1 func(*hostile1)
-	// alone is the service of an extension server that is no attacker, for attacks by clients that need one to look at what arrives.
+	// beside is which extension server looks at what arrives, for attacks by clients that go through us: 1 speaks HTTP/1.1, 2 HTTP/2.
 	beside int
 	deaf   bool // once attacked, the extension server reads nothing more
 	nul    bool // the extension server's certificate has a NUL after its name; it is never available

@@ -111,13 +111,11 @@ func serverConnections() []*attackRow {
 func crowd(many int, open func(*assault) (io.ReadWriteCloser, error)) func(*assault) {
 	return func(a *assault) {
 		a.atOnce(many, func() error {
-			c, err := open(a)
-			if err != nil {
+			if _, err := open(a); err != nil {
 				return err
 			}
 			a.sent(1, 0)
 			a.mostOf(1)
-			_ = c
 			a.came("held")
 			return nil
 		})
