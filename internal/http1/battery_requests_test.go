@@ -114,7 +114,6 @@ var fine = []struct{ name, raw string }{
 	{"GET with a body", "GET /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"},
 	{"OPTIONS of the server", "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"},
 	{"TRACE", "TRACE /a HTTP/1.1\r\nHost: x\r\n\r\n"},
-	{"CONNECT to an authority", "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n"},
 	{"an absolute target", "GET https://other.example:8443/a?b=c HTTP/1.1\r\nHost: example.com\r\n\r\n"},
 	{"an absolute target without a path", "GET https://other.example HTTP/1.1\r\nHost: example.com\r\n\r\n"},
 	{"escapes", "GET /a%2Fb%20c/%e2%82%ac/d?x=%7a&y=+%26&&;z HTTP/1.1\r\nHost: x\r\n\r\n"},

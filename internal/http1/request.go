@@ -217,7 +217,8 @@ func (x *exchange) wishes(s *special) error {
 		x.res.keep = x.res.old && httpguts.HeaderValuesContainsToken(tokens, "keep-alive")
 		r.Close = x.res.old && !x.res.keep || httpguts.HeaderValuesContainsToken(tokens, "close")
 	}
-	x.res.closing = r.Close
+	// What follows a CONNECT may be meant for a tunnel: its sender need not wait for the answer that there is none.
+	x.res.closing = r.Close || r.Method == http.MethodConnect
 	if s.expect {
 		switch expect := r.Header["Expect"][0]; {
 		case httpguts.HeaderValuesContainsToken([]string{expect}, "100-continue"):

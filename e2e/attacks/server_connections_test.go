@@ -1,0 +1,239 @@
+package attacks
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	crand "crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+func serverConnections() []*attackRow {
+	slow := []string{"CVE-2026-56853", "CVE-2026-56862"}
+	held := bound{CPU: 8, Memory: 256, Heap: 64, Outcomes: "held|ended: .*|no connection: .*"}
+	rows := []*attackRow{
+		{name: "no preface", cves: slow, sends: "400 connections through TLS that say nothing", quick: true, proof: "server.TestD5SlowClients, http2.TestSlowClientsDoNotStay",
+			do: crowd(400, func(a *assault) (io.ReadWriteCloser, error) { return a.dial("h2") }), bound: held},
+		{name: "half a header block", cves: slow, sends: "400 connections that send a preface, SETTINGS, and HEADERS without the end of the block", proof: "server.TestD5SlowClients, http2.TestSlowClientsDoNotStay",
+			do: crowd(400, func(a *assault) (io.ReadWriteCloser, error) {
+				c, err := a.dial("h2")
+				if err == nil {
+					_, err = io.WriteString(c, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"+"\x00\x00\x64\x01\x05\x00\x00\x00\x01\x82")
+				}
+				return c, err
+			}), bound: held},
+		{name: "half a head of HTTP/1.1", cves: slow, sends: "400 connections that send half of a head", proof: "server.TestD5SlowClients",
+			do: crowd(400, func(a *assault) (io.ReadWriteCloser, error) {
+				c, err := a.dial("http/1.1")
+				if err == nil {
+					_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nX: ")
+				}
+				return c, err
+			}), bound: held},
+		{name: "half a handshake", cves: slow, sends: "1,000 TCP connections that send half of a ClientHello", quick: true, proof: "server.TestD5SlowClients",
+			do: crowd(1000, func(a *assault) (io.ReadWriteCloser, error) {
+				c, err := a.raw()
+				if err == nil {
+					_, err = c.Write([]byte{22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 1, 2, 3, 4})
+				}
+				return c, err
+			}), bound: held},
+		{name: "a handshake without end", cves: slow, sends: "a handshake message that says that it is 16 MB", proof: "server.TestD6AHugeHandshakeMessage",
+			do: func(a *assault) {
+				record := append([]byte{22, 3, 1, 0x40, 0}, make([]byte, 16<<10)...)
+				copy(record[5:], []byte{1, 0xff, 0xff, 0xff})
+				a.again(2, func() error {
+					c, err := a.raw()
+					if err != nil {
+						return err
+					}
+					var n int64
+					for !a.over() {
+						_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+						written, err := c.Write(record)
+						if err != nil {
+							a.came("ended: closed")
+							break
+						}
+						a.sent(1, written)
+						n++
+					}
+					a.mostOf(n)
+					a.close(c)
+					return nil
+				})
+			}, bound: bound{Frames: 1000, CPU: 8, Outcomes: "ended: closed"}},
+		{name: "handshakes one after the other", cves: []string{"CVE-2025-68121"}, sends: "TLS handshakes, each with what the one before gave to be resumed, and nothing else", quick: true,
+			proof: "auth/authn.TestTrustIsOfTheMoment (a session is never resumed: what is trusted is of the moment)",
+			do: func(a *assault) {
+				sessions := tls.NewLRUClientSessionCache(10)
+				a.again(4, func() error {
+					c, err := a.dialWith("h2", func(c *tls.Config) { c.ClientSessionCache, c.ServerName = sessions, "127.0.0.1" })
+					if err != nil {
+						return err
+					}
+					a.sent(1, 0)
+					if c.ConnectionState().DidResume {
+						a.fault("a session was resumed")
+					}
+					a.came("shaken hands")
+					a.close(c.NetConn())
+					return nil
+				})
+			}, bound: bound{CPU: 6, Outcomes: "shaken hands|no connection: .*"}},
+		{name: "KeyUpdate flood", cves: slow, sends: "KeyUpdate of TLS 1.3 that asks for one back, in records written by hand", quick: true,
+			do: keyUpdates, bound: bound{Frames: 100_000, Outcomes: "ended: .*"}, proof: "crypto/tls bounds them: CVE-2026-32283"},
+		{name: "idle connections of HTTP/1.1", cves: slow, sends: "10,000 connections with one request each, that stay (in the reduced set 300)",
+			proof: "http1.TestBatteryThreeHundredClients, server.TestD9FileDescriptorsRunOut", do: idle("http/1.1", 10_000), most: 45 * time.Second, bound: bound{CPU: 8, Memory: 900, Heap: 300, P99: time.Second, Outcomes: "held|no connection: .*"}},
+		{name: "idle connections of HTTP/2", cves: slow, sends: "2,000 connections with one request each, that stay",
+			proof: "http2.TestIdleConnectionsEnd", do: idle("h2", 2000), most: 15 * time.Second, bound: bound{CPU: 8, Heap: 80, P99: time.Second, Outcomes: "held|answered: 200|no connection: .*"}},
+		{name: "idle connections that have had large headers", cves: slow, sends: "500 connections with one request of 60 KB of headers each, that stay", quick: true,
+			proof: "http2.TestIdleConnectionsEnd", do: idleAfterLarge(500), most: 8 * time.Second, bound: bound{CPU: 12, Memory: 256, Heap: 64, Outcomes: "held|answered: .*|no connection: .*"}},
+	}
+	for _, a := range rows {
+		a.class = "handshakes"
+	}
+	return append(rows, &attackRow{
+		class: "late", name: "a certificate whose names hold a NUL", cves: []string{"CVE-2026-47778"}, sends: "GETs with a client certificate of nobody whose common name is root, a NUL and more", quick: true,
+		do: nulCertificate, bound: bound{CPU: 8, Outcomes: "answered: 401|answered: 403"}, proof: "auth/authn.TestWho, pki.TestBadBundlesAreRefusedAndTheLastGoodStays",
+	})
+}
+
+// crowd opens connections that stay until the attack is over.
+func crowd(many int, open func(*assault) (io.ReadWriteCloser, error)) func(*assault) {
+	return func(a *assault) {
+		a.atOnce(many, func() error {
+			if _, err := open(a); err != nil {
+				return err
+			}
+			a.sent(1, 0)
+			a.mostOf(1)
+			a.came("held")
+			return nil
+		})
+		a.rest()
+	}
+}
+
+// atOnce does something so many times, a few at a time, as long as there is time.
+func (a *assault) atOnce(many int, do func() error) {
+	var all sync.WaitGroup
+	turns := make(chan struct{}, 4) // what they have when they are there is measured, and not that they come
+	for range many {
+		turns <- struct{}{}
+		if a.over() {
+			<-turns
+			break
+		}
+		all.Go(func() {
+			defer func() { <-turns }()
+			if err := do(); err != nil {
+				a.came("no connection: %s", brief(err))
+			}
+		})
+	}
+	all.Wait()
+}
+
+// idle opens connections, has a request answered on each, and leaves them.
+func idle(protocol string, many int) func(*assault) {
+	return func(a *assault) {
+		if time.Until(a.until) < 5*time.Second {
+			many = 300
+		}
+		a.atOnce(many, func() error {
+			if protocol == "h2" {
+				p, err := a.greet()
+				if err != nil {
+					return err
+				}
+				if got := p.ask("GET", things()+"/small"); got != "200" {
+					a.fault("a request was answered %q", got)
+				}
+				a.came("held")
+				return nil
+			}
+			c, err := a.dial(protocol)
+			if err != nil {
+				return err
+			}
+			got, _ := exchange(c, message("GET", things()+"/small"), 1)
+			a.sent(1, 0)
+			if got != "200" {
+				a.fault("a request was answered %q", got)
+			}
+			a.came("held")
+			return nil
+		})
+	}
+}
+
+func idleAfterLarge(many int) func(*assault) {
+	return func(a *assault) {
+		filler := repeat(string(literal("x-filler", strings.Repeat("y", 1000))), 55)
+		if time.Until(a.until) < 5*time.Second {
+			many = 100
+		}
+		a.atOnce(many, func() error {
+			p, err := a.greet()
+			if err != nil {
+				return err
+			}
+			id := p.next
+			answer := p.expect(id)
+			p.long(true, append(p.encode(request("GET", things()+"/small")...), filler...))
+			if err := p.flush(); err != nil {
+				return err
+			}
+			if p.wait(answer) != "" {
+				a.came("held")
+			}
+			return nil
+		})
+	}
+}
+
+// nulCertificate asks as somebody whose name begins like another's.
+func nulCertificate(a *assault) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	if err != nil {
+		a.fault("%v", err)
+		return
+	}
+	t := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root\x00.example.com", Organization: []string{"system:masters\x00x"}},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		DNSNames: []string{"front\x00.example.com"},
+	}
+	der, err := x509.CreateCertificate(crand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		a.fault("%v", err)
+		return
+	}
+	a.again(2, func() error {
+		c, err := a.dialWith("http/1.1", func(c *tls.Config) {
+			c.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
+		})
+		if err != nil {
+			return err
+		}
+		got, _ := exchange(c, "GET "+things()+"/small HTTP/1.1\r\nHost: x\r\n\r\n", 1)
+		a.sent(1, 0)
+		a.came("answered: %s", got)
+		a.close(c.NetConn())
+		return nil
+	})
+}
+
+// message is a request of the attacker's over HTTP/1.1. more are lines of its head.
+func message(method, target string, more ...string) string {
+	return method + " " + target + " HTTP/1.1\r\nHost: front.example.com\r\nAuthorization: Bearer " + attackerToken + "\r\n" + strings.Join(append(more, ""), "\r\n") + "\r\n"
+}

@@ -1,0 +1,155 @@
+package attacks
+
+import (
+	"golang.org/x/net/http2"
+)
+
+// calm is how the front door ends a connection that floods. Who goes on flooding may not get to read the word.
+const calm = "ended: GOAWAY ENHANCE_YOUR_CALM|ended: closed"
+
+// taken is how many frames a connection may carry before it ends: ten thousand that carry nothing, what comes back by time,
+// and what the kernel holds for us by then, up to 6 MiB.
+const taken = 500_000
+
+// floodsProof is where a flood's end is tested without company.
+const floodsProof = "http2.TestFloods"
+
+func serverFloods() []*attackRow {
+	waiting := func(p *peer) { p.open(false, request("POST", things())...) }
+	watching := func(p *peer) { p.open(true, request("GET", things()+"?watch=1")...) }
+	over := func(p *peer) { p.ask("GET", things()+"/small") } // stream 1 has ended
+	ends := bound{Frames: taken, Outcomes: calm + "|answered: .*"}
+	rows := []*attackRow{
+		{name: "PING flood", cves: []string{"CVE-2019-9512"}, sends: "PING, as fast as they go", quick: true, hand: true,
+			do: floods(nil, frame(http2.FramePing, 0, 0, "12345678"))},
+		{name: "PING flood whose answers are not read", cves: []string{"CVE-2019-9512", "CVE-2019-9517"}, sends: "PING, and the connection is not read",
+			do: deafFloods(nil, frame(http2.FramePing, 0, 0, "12345678")), bound: bound{Frames: taken, Outcomes: "ended: .*"}},
+		{name: "SETTINGS flood", cves: []string{"CVE-2019-9515"}, sends: "empty SETTINGS", quick: true,
+			do: floods(nil, frame(http2.FrameSettings, 0, 0, ""))},
+		{name: "acknowledgement flood", cves: []string{"CVE-2019-9515"}, sends: "acknowledgements of SETTINGS that were not sent",
+			do: floods(nil, frame(http2.FrameSettings, 1, 0, ""))},
+		{name: "large SETTINGS flood", cves: []string{"CVE-2019-9515"}, sends: "SETTINGS of 16 KB that change windows, with a watch open",
+			do: floods(watching, frame(http2.FrameSettings, 0, 0, large("\x00\x04\x00\x00\xff\xff", 2700)))},
+		{name: "PRIORITY flood", cves: []string{"CVE-2019-9513"}, sends: "PRIORITY that reorders one stream again and again", quick: true,
+			do: floods(nil, frame(http2.FramePriority, 0, 1, "\x00\x00\x00\x00\x10"))},
+		{name: "RST_STREAM that is provoked by requests that are malformed", cves: []string{"CVE-2019-9514"}, sends: "requests without a path", quick: true,
+			do:    floods(nil, func(p *peer) { p.open(true, ":method", "GET", ":scheme", "https", ":authority", "x") }),
+			bound: bound{Frames: taken, Outcomes: calm + "|reset: PROTOCOL_ERROR|answered: 400|ended: GOAWAY PROTOCOL_ERROR"}},
+		{name: "RST_STREAM flood on a stream that has ended", cves: []string{"CVE-2019-9514"}, sends: "RST_STREAM on one stream that was answered",
+			do: floods(over, frame(http2.FrameRSTStream, 0, 1, "\x00\x00\x00\x08"))},
+		{name: "empty names and values", cves: []string{"CVE-2019-9516"}, sends: "header blocks of fields whose name and value are empty",
+			do: floods(nil, func(p *peer) {
+				p.opened(true, append(p.encode(request("GET", things()+"/small")...), repeat("\x00\x80\x80", 300)...))
+			}), bound: bound{Frames: taken, Outcomes: calm + "|reset: PROTOCOL_ERROR|answered: .*|ended: GOAWAY (PROTOCOL_ERROR|COMPRESSION_ERROR)"}},
+		{name: "answers that are not read", cves: []string{"CVE-2019-9517"}, sends: "GETs of 100 KB with windows of 2 GiB, and the connection is not read",
+			do: deafFloods(func(p *peer) {
+				_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+				_ = p.WriteWindowUpdate(0, 1<<30)
+			}, func(p *peer) { p.open(true, request("GET", things())...) }),
+			bound: bound{Frames: taken, Outcomes: "ended: .*|let be", Heap: 64}, proof: "server.TestD14WhatUntakenAnswersHoldIsBounded"},
+		{name: "empty DATA flood", cves: []string{"CVE-2019-9518"}, sends: "DATA without bytes on an open stream", quick: true,
+			do: floods(waiting, frame(http2.FrameData, 0, 1, ""))},
+		{name: "DATA that is only padding", cves: []string{"CVE-2019-9518"}, sends: "DATA of one byte that says that there is no padding, on an open stream",
+			do: floods(waiting, frame(http2.FrameData, 8, 1, "\x00"))},
+		{name: "data dribble", cves: []string{"CVE-2019-9511"}, sends: "GETs of 100 KB on 50 streams whose windows are then opened byte by byte", quick: true,
+			do: floods(func(p *peer) {
+				p.deaf.Store(true)
+				for range 50 {
+					p.open(true, request("GET", things())...)
+				}
+				_ = p.WriteWindowUpdate(0, 1<<30)
+			}, func(p *peer) {
+				for id := uint32(1); id < p.next; id += 2 {
+					_ = p.WriteWindowUpdate(id, 1)
+				}
+			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})},
+		{name: "WINDOW_UPDATE of one byte", cves: []string{"CVE-2019-9511"}, sends: "WINDOW_UPDATE of one byte on the connection",
+			do: floods(nil, frame(http2.FrameWindowUpdate, 0, 0, "\x00\x00\x00\x01")), bound: bound{Frames: taken, Outcomes: calm}},
+		{name: "WINDOW_UPDATE on streams that have ended", cves: []string{"CVE-2019-9511"}, sends: "WINDOW_UPDATE of one byte on a stream that was answered", quick: true, hand: true,
+			do: floods(over, frame(http2.FrameWindowUpdate, 0, 1, "\x00\x00\x00\x01"))},
+		{name: "DATA of one byte on streams that have ended", cves: []string{"CVE-2019-9511"}, sends: "DATA of one byte on a stream that was answered", quick: true,
+			do: floods(over, frame(http2.FrameData, 0, 1, "x")), bound: bound{Frames: taken, Outcomes: calm + "|answered: .*|reset: STREAM_CLOSED|ended: GOAWAY STREAM_CLOSED"}},
+		{name: "DATA of one byte on streams that were reset", cves: []string{"CVE-2019-9511"}, sends: "DATA of one byte on a stream that the front door was made to reset",
+			do: floods(func(p *peer) {
+				waiting(p)
+				_ = p.WriteRawFrame(http2.FrameWindowUpdate, 0, 1, make([]byte, 4))
+			}, frame(http2.FrameData, 0, 1, "x")),
+			bound: bound{Frames: taken, Outcomes: calm + "|answered: .*|reset: .*|ended: GOAWAY (STREAM_CLOSED|FLOW_CONTROL_ERROR)"}},
+		{name: "WINDOW_UPDATE that wakes streams that starve", cves: []string{"CVE-2019-9511"}, sends: "GETs of 100 KB on 100 streams until the connection's window is used up, which is then opened byte by byte", quick: true,
+			do: floods(func(p *peer) {
+				p.deaf.Store(true)
+				for range 100 {
+					p.open(true, request("GET", things())...)
+				}
+			}, frame(http2.FrameWindowUpdate, 0, 0, "\x00\x00\x00\x01"), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}), bound: bound{Frames: taken, Heap: 64, Outcomes: calm + "|answered: .*"}},
+	}
+	for _, a := range rows {
+		a.class = "floods"
+		if a.bound == (bound{}) {
+			a.bound = ends
+		}
+		if a.proof == "" {
+			a.proof = floodsProof
+		}
+	}
+	return rows
+}
+
+func repeat(what string, n int) []byte { return []byte(large(what, n)) }
+
+func large(what string, n int) string {
+	b := make([]byte, 0, len(what)*n)
+	for range n {
+		b = append(b, what...)
+	}
+	return string(b)
+}
+
+func serverResets() []*attackRow {
+	opened := func(path string, end bool, then func(p *peer, id uint32)) func(*assault) {
+		return floods(nil, func(p *peer) { then(p, p.open(end, request("GET", path)...)) })
+	}
+	raw := func(kind http2.FrameType, flags http2.Flags, payload string) func(*peer, uint32) {
+		return func(p *peer, id uint32) { _ = p.WriteRawFrame(kind, flags, id, []byte(payload)) }
+	}
+	small := things() + "/small"
+	cancel := func(p *peer, id uint32) { _ = p.WriteRSTStream(id, http2.ErrCodeCancel) }
+	rapid := []string{"CVE-2023-44487", "CVE-2023-39325"}
+	rows := []*attackRow{
+		{class: "rapid-reset", name: "rapid reset", cves: rapid, sends: "a proxied GET with a credential, and RST_STREAM at once", quick: true, hand: true,
+			do: opened(small, true, cancel), proof: "http2.TestFloods, server.TestD1D2StreamsThatAreOpenedAndReset"},
+		{class: "rapid-reset", name: "rapid reset without a credential", cves: rapid, sends: "a GET without a credential, and RST_STREAM at once",
+			do:    floods(nil, func(p *peer) { cancel(p, p.open(true, nobody("GET", small)...)) }),
+			proof: "server.TestD1AConnectionWithoutACredentialEnds", bound: bound{Frames: taken, Outcomes: "ended: .*|answered: .*|reset: .*"}},
+		{class: "rapid-reset", name: "more streams than allowed", cves: rapid, sends: "watches beyond what SETTINGS allow, which are refused",
+			do: floods(nil, func(p *peer) { p.open(true, request("GET", things()+"?watch=1")...) }), proof: floodsProof,
+			bound: bound{Frames: taken, Heap: 64, Outcomes: calm + "|answered: .*|reset: REFUSED_STREAM"}},
+		{name: "made to reset by a window that is opened by nothing", sends: "a GET, and a WINDOW_UPDATE of 0", quick: true,
+			do: opened(small, true, raw(http2.FrameWindowUpdate, 0, "\x00\x00\x00\x00"))},
+		{name: "made to reset by a window that overflows", sends: "a GET, and a WINDOW_UPDATE of 2^31-1",
+			do: opened(small, true, raw(http2.FrameWindowUpdate, 0, "\x7f\xff\xff\xff"))},
+		{name: "made to reset by DATA after the end", sends: "a GET that ends, and DATA",
+			do: opened(small, true, raw(http2.FrameData, 0, "x"))},
+		{name: "made to reset by HEADERS after the end", sends: "a GET that ends, and HEADERS",
+			do: opened(small, true, raw(http2.FrameHeaders, 5, "\x82"))},
+		{name: "made to reset by a stream that depends on itself", sends: "a GET, and a PRIORITY that makes it depend on itself",
+			do: opened(small, true, func(p *peer, id uint32) { _ = p.WritePriority(id, http2.PriorityParam{StreamDep: id, Weight: 1}) })},
+		{name: "made to reset by a PRIORITY of a bad length", sends: "a GET, and a PRIORITY of 3 bytes",
+			do: opened(small, true, raw(http2.FramePriority, 0, "bad"))},
+		{name: "made to reset by a body longer than it said", sends: "a POST of 1 byte, and DATA of 5",
+			do: floods(nil, func(p *peer) {
+				_ = p.WriteData(p.open(false, request("POST", things(), "content-length", "1")...), false, []byte("12345"))
+			})},
+	}
+	for _, a := range rows {
+		if a.class == "" {
+			a.class, a.cves, a.proof = "made-you-reset", []string{"CVE-2025-8671"}, "http2.TestFloods, server.TestD1D2StreamsThatAreOpenedAndReset"
+			a.bound.Outcomes = calm + "|answered: .*|reset: .*|ended: GOAWAY (STREAM_CLOSED|PROTOCOL_ERROR|FRAME_SIZE_ERROR)"
+		}
+		if a.bound.Outcomes == "" {
+			a.bound.Outcomes = calm + "|answered: .*"
+		}
+		a.bound.Frames = taken
+	}
+	return rows
+}

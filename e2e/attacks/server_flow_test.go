@@ -1,0 +1,169 @@
+package attacks
+
+import (
+	"bytes"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+func serverWindows() []*attackRow {
+	leak := []string{"golang/go#40423", "golang/go#16510"}
+	rows := []*attackRow{
+		{class: "windows", name: "uploads that are cancelled", cves: leak, sends: "on one connection 200 uploads of 16 KB, each reset half-way: three times the connection's window; then an upload that must go through", quick: true, hand: true,
+			do: cancelledUploads, proof: "http2.TestTheConnectionsWindowComesBack", bound: bound{Outcomes: "reset: .*|answered: .*|let be|ended: closed|went through"}},
+		{class: "windows", name: "one slow stream", cves: []string{"golang/go#28204"}, sends: "on one connection 20 answers that are not taken and 20 uploads that do not go on, and requests beside them, which must be answered", quick: true,
+			do: slowStreams, proof: "http2.TestAStreamThatMayNotSendKeepsNoOtherWaiting", bound: bound{Outcomes: "reset: .*|answered: .*|let be|ended: closed|went through"}},
+		{class: "windows", name: "every stream of a connection in use", cves: []string{"golang/go#32388"}, sends: "connections whose 100 streams are all uploads that do not go on", proof: "transport.TestD17UploadsThatABackendDoesNotReadHoldNoOtherUp",
+			do: holding(2, func(p *peer) {
+				for range 100 {
+					p.open(false, request("POST", things(), "content-length", "100000")...)
+				}
+			}), bound: bound{Heap: 64, Outcomes: "held|reset: .*|answered: .*|ended: .*"}},
+		{class: "zero-window", name: "windows of zero", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each, whose windows are zero", quick: true, hand: true,
+			do: holding(8, func(p *peer) {
+				for range 100 {
+					p.open(true, request("GET", things())...)
+				}
+			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}), bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|answered: .*|reset: .*|ended: .*"},
+			proof: "server.TestD14AnswersThatNobodyTakesKeepNobodyElseOut, server.TestD14WhatUntakenAnswersHoldIsBounded"},
+		{class: "zero-window", name: "connections that are not read", cves: []string{"CVE-2016-1546"}, sends: "8 connections with 100 GETs of 100 KB each and windows of 2 GiB, of which nothing is read",
+			do: func(a *assault) {
+				for range 8 {
+					conn, err := a.dial("h2")
+					if err != nil {
+						a.came("no connection: %s", brief(err))
+						continue
+					}
+					p := newPeer(a, conn)
+					p.out.WriteString(http2.ClientPreface)
+					_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
+					_ = p.WriteWindowUpdate(0, 1<<30)
+					for range 100 {
+						p.open(true, request("GET", things())...)
+					}
+					_ = p.flush()
+					a.mostOf(p.frames)
+					a.came("held")
+				}
+				a.rest()
+			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5AReaderThatTakesNothing, server.TestD14WhatUntakenAnswersHoldIsBounded"},
+		{class: "zero-window", name: "slow readers of HTTP/1.1", cves: []string{"CVE-2016-1546"}, sends: "100 connections that ask for 100 KB again and again and read nothing",
+			do: func(a *assault) {
+				a.atOnce(100, func() error {
+					c, err := a.dial("http/1.1")
+					if err != nil {
+						return err
+					}
+					_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+					n, _ := c.Write(bytes.Repeat([]byte(message("GET", things())), 50))
+					a.sent(50, n)
+					a.came("held")
+					return nil
+				})
+				a.rest()
+			}, bound: bound{CPU: 100, Memory: 384, Heap: 192, P99: 2 * time.Second, Outcomes: "held|no connection: .*"}, proof: "server.TestD5AReaderThatTakesNothing"},
+		{class: "late", name: "work after a reset", cves: []string{"CVE-2026-26311"}, sends: "watches, each reset when its answer has begun, so that what works for them must end", quick: true,
+			do: func(a *assault) {
+				a.again(4, func() error {
+					p, err := a.greet()
+					if err != nil {
+						return err
+					}
+					for range 100 {
+						id := p.next
+						if p.ask("GET", things()+"?watch=1&every=1ms") == "" {
+							break
+						}
+						_ = p.WriteRSTStream(id, http2.ErrCodeCancel)
+						if p.ended() || p.flush() != nil || a.over() {
+							break
+						}
+					}
+					p.leave()
+					return nil
+				})
+			}, bound: bound{CPU: 10, Outcomes: calm + "|answered: .*|let be"}, proof: "http2.TestFloods, proxy.TestHouseEndsAWatch"},
+	}
+	return rows
+}
+
+// data sends n bytes of a body when the connection's window has room for them.
+func (p *peer) data(id uint32, end bool, n int) bool {
+	until := time.Now().Add(3 * time.Second)
+	for p.window.Load() < int64(n) {
+		if p.flush() != nil || time.Now().After(until) {
+			return false
+		}
+		select {
+		case <-p.gone:
+			return false
+		case <-time.After(time.Millisecond):
+		}
+	}
+	p.window.Add(-int64(n))
+	_ = p.WriteData(id, end, make([]byte, n))
+	return p.flush() == nil
+}
+
+func cancelledUploads(a *assault) {
+	a.again(1, func() error {
+		p, err := a.greet()
+		if err != nil {
+			return err
+		}
+		for range 200 {
+			id := p.open(false, request("POST", things(), "content-length", "32000")...)
+			if !p.data(id, false, 16_000) {
+				if !a.over() {
+					a.fault("an upload found no window: what was cancelled before has leaked it")
+				}
+				break
+			}
+			_ = p.WriteRSTStream(id, http2.ErrCodeCancel)
+		}
+		if !a.over() {
+			p.through("after 200 uploads that were cancelled")
+		}
+		p.leave()
+		return nil
+	})
+}
+
+// through has an upload and a download go through on a connection.
+func (p *peer) through(when string) {
+	answer := p.expect(p.next)
+	id := p.open(false, request("POST", things(), "content-length", "16000")...)
+	if p.data(id, true, 16_000) {
+		if got := p.wait(answer); got == "201" || got == "200" {
+			p.a.came("went through")
+			return
+		}
+	}
+	if !p.a.over() {
+		p.a.fault("%s an upload on the same connection does not go through", when)
+	}
+}
+
+func slowStreams(a *assault) {
+	a.again(1, func() error {
+		p, err := a.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		if err != nil {
+			return err
+		}
+		for range 20 {
+			p.open(true, request("GET", things())...)
+			p.data(p.open(false, request("POST", things(), "content-length", "32000")...), false, 100)
+		}
+		for range 20 {
+			if got := p.ask("GET", things()+"/small"); got != "200" && !a.over() {
+				a.fault("beside slow streams, a request on the same connection was answered %q", got)
+			}
+		}
+		if !a.over() {
+			p.through("beside slow streams")
+		}
+		p.leave()
+		return nil
+	})
+}
