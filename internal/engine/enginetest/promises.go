@@ -55,7 +55,7 @@ var (
 	}
 	FloodsOfFrames = Promise{
 		"A connection of HTTP/2 ends when its client sends frames that carry nothing, or provokes resets, more often than the rate allows",
-		"CVE-2019-9512 to 9518, CVE-2025-8671; D6 and D7",
+		"CVE-2019-9512 to 9518, CVE-2025-8671; D2 and D4",
 		"What waits to be sent is bounded (10,000 frames) and so are the handlers that run; frames are read for as long as they come",
 		"net/http h2_bundle.go `http2maxQueuedControlFrames`",
 	}
@@ -73,7 +73,7 @@ var (
 	}
 	HeaderTimeOverHTTP2 = Promise{
 		"A header block of HTTP/2 that has begun is whole within 10 s",
-		"CVE-2023-45288 and slow heads; D1",
+		"slow headers; D5",
 		"It ends with the connection, whose pings are not answered meanwhile: 45 s",
 		"net/http has no such setting: ReadHeaderTimeout is for HTTP/1",
 	}
