@@ -124,8 +124,8 @@ func (l *lane) roundTrip(r *http.Request, patience time.Duration) (*http.Respons
 			return nil, nil, err
 		}
 		resp, err := p.http1.RoundTrip(r)
-		if err == nil && !l.dialer.scans {
-			if err = doubtful(r, resp); err != nil {
+		if err == nil {
+			if err = l.unbelievable(r, resp); err != nil {
 				_ = resp.Body.Close() // the response is none
 				return nil, nil, err
 			}

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -147,6 +148,17 @@ func (m *message) asks() uint32 {
 		return askedUpgrade
 	}
 	return askedBody
+}
+
+// unbelievable is why a response that the library returns is none.
+func (l *lane) unbelievable(r *http.Request, resp *http.Response) error {
+	if ctx := r.Context(); ctx.Err() != nil {
+		return context.Cause(ctx) // the server may have taken a request for whole that was cut off, and answered in the last moment
+	}
+	if l.dialer.scans {
+		return nil
+	}
+	return doubtful(r, resp)
 }
 
 // doubtful is what can be told to be wrong with a response that only the library has read.
