@@ -10,6 +10,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -27,6 +28,7 @@ import (
 func main() {
 	each := flag.String("time", "60s", "how long each target runs, or how many inputs (2000x)")
 	match := flag.String("run", "", "only targets whose package and name, joined by a dot, match")
+	skip := flag.String("skip", "", "leave out those that match")
 	cheap := flag.Bool("cheap", false, "only packages that build quickly: their tests link no k8s.io/apiserver and no etcd server")
 	workers := flag.Int("workers", 0, "fuzz processes at a time; 0 is go test's default")
 	list := flag.Bool("list", false, "name the targets, and run none")
@@ -38,7 +40,7 @@ func main() {
 		if *record {
 			return recordSeeds(ctx)
 		}
-		targets, err := find(ctx, *match, *cheap)
+		targets, err := find(ctx, *match, *skip, *cheap)
 		if err != nil {
 			return err
 		}
@@ -69,10 +71,14 @@ var declared = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(\w+ \*testing\.F\)`)
 var heavy = []string{"k8s.io/apiserver/", "go.etcd.io/etcd/server/"}
 
 // find reads the targets off the sources: to ask each test binary for them would build all of them first.
-func find(ctx context.Context, match string, cheap bool) (targets []target, err error) {
+func find(ctx context.Context, match, skip string, cheap bool) (targets []target, err error) {
 	wanted, err := regexp.Compile(match)
 	if err != nil {
 		return nil, fmt.Errorf("-run: %w", err)
+	}
+	unwanted, err := regexp.Compile(cmp.Or(skip, "^$"))
+	if err != nil {
+		return nil, fmt.Errorf("-skip: %w", err)
 	}
 	out, err := output(ctx, "go", "list", "-f", `{{$p := .}}{{range .TestGoFiles}}{{$p.ImportPath}} {{$p.Dir}} {{.}}
 {{end}}{{range .XTestGoFiles}}{{$p.ImportPath}} {{$p.Dir}} {{.}}
@@ -90,7 +96,7 @@ func find(ctx context.Context, match string, cheap bool) (targets []target, err 
 			return nil, err
 		}
 		for _, m := range declared.FindAllSubmatch(source, -1) {
-			if t := (target{words[0], string(m[1])}); wanted.MatchString(t.name()) {
+			if t := (target{words[0], string(m[1])}); wanted.MatchString(t.name()) && !unwanted.MatchString(t.name()) {
 				targets = append(targets, t)
 			}
 		}

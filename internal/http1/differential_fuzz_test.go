@@ -246,12 +246,12 @@ func compareOutcomes(raw []byte, reads bool, ours, theirs *outcome) (unnamed str
 		}
 	}
 	switch {
+	case !reads && !ours.open && chunked(ours.requests): // the rest of a body that no handler wanted is one to the library only: see bodyRefusals
 	case ours.refused() && theirs.open, theirs.refused() && ours.open: // of a head that is not whole, what is wrong may be said at once or later
 	case ours.refused() != theirs.refused() && !(ours.refused() && isNamed(refusals, ours.why)) && !emptyLine(raw, len(theirs.requests)):
 		return "one refuses what follows"
 	case bothWays(ours.requests) && !ours.open:
 	case closeAsWord(ours.requests) && ours.open:
-	case !reads && !ours.open && chunked(ours.requests): // the rest of a body that no handler wanted is one to the library only: see bodyRefusals
 	case len(theirs.answers) < len(theirs.requests) && theirs.open: // it waits for the rest of a body that its handler did not want; ours answers
 	case ours.open != theirs.open && ours.refused() == theirs.refused():
 		return "one waits for more"

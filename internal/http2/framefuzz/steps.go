@@ -30,8 +30,12 @@ const (
 	server
 )
 
-// mostSteps bounds what is made of one input.
-const mostSteps = 48
+const (
+	// mostSteps bounds what is made of one input.
+	mostSteps = 48
+	// mostFrames bounds the frames of a header block: it is more than any side takes of a block within its limits.
+	mostFrames = 1000
+)
 
 // FromClient makes the frames of a client out of data, after its preface and its first SETTINGS.
 func FromClient(data []byte) []Step { return generate(data, client) }
@@ -242,7 +246,8 @@ func (g *generator) headers(several bool) {
 		return
 	}
 	kind := http2.FrameHeaders
-	for size := int(g.next())*64 + 1; ; frame, kind = 0, http2.FrameContinuation {
+	size := max(int(g.next())*64, len(block)/mostFrames) + 1
+	for ; ; frame, kind = 0, http2.FrameContinuation {
 		n := min(size, len(block), 1<<14)
 		if n == len(block) {
 			frame |= 4
