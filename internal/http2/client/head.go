@@ -5,8 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/net/http/httpguts"
-
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/wire"
 )
 
@@ -39,7 +38,11 @@ func (h *head) read(block []byte) error {
 
 func (h *head) field(name, value string) error {
 	if name[0] != ':' {
-		h.fields = append(h.fields, field{wire.Canonical(name), value})
+		name = wire.Canonical(name)
+		if handler.AboutConnection(name) {
+			return wire.StreamError{Code: wire.ProtocolError, Why: "a field about connections, which HTTP/2 has no place for: " + name}
+		}
+		h.fields = append(h.fields, field{name, value})
 		return nil
 	}
 	if name != ":status" || h.pseudo || len(h.fields) > 0 {
@@ -93,6 +96,9 @@ func (h *head) fill(s *stream, code int, end bool) *Error {
 	if err != nil {
 		return err
 	}
+	if code == http.StatusNoContent && length > 0 {
+		return broken(wire.ProtocolError, "a length of an answer that has no body")
+	}
 	s.rest = length
 	resp.ContentLength = length
 	bodiless := s.request.Method == http.MethodHead || code == http.StatusNoContent || code == http.StatusNotModified
@@ -122,7 +128,7 @@ func promised(values []string) http.Header {
 	made := make(http.Header)
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
-			if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); httpguts.ValidTrailerHeader(name) && name != "" {
+			if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); handler.MayBeTrailer(name) {
 				made[name] = nil
 			}
 		}
@@ -130,23 +136,13 @@ func promised(values []string) http.Header {
 	return made
 }
 
-// contentLength is -1 when there is none. Several must agree.
+// contentLength is -1 when there is none.
 func contentLength(h http.Header) (int64, *Error) {
-	values := h["Content-Length"]
-	if len(values) == 0 {
-		return -1, nil
+	n, ok := handler.ParseContentLength(h["Content-Length"])
+	if !ok {
+		return 0, broken(wire.ProtocolError, "a length that is none, or two of them")
 	}
-	for _, v := range values {
-		if v != values[0] {
-			return 0, broken(wire.ProtocolError, "two lengths")
-		}
-	}
-	h["Content-Length"] = values[:1:1]
-	n, err := strconv.ParseUint(values[0], 10, 63)
-	if err != nil || values[0][0] == '+' {
-		return 0, broken(wire.ProtocolError, "a length that is none")
-	}
-	return int64(n), nil
+	return n, nil
 }
 
 // statusTexts has the status lines of all codes that have a name.

@@ -99,6 +99,16 @@ func (h *head) valid() error {
 	return nil
 }
 
+// lengths is nil when no field is too long.
+func (h *head) lengths() error {
+	for i := range h.fields {
+		if err := handler.CheckLengths(h.fields[i].name, h.fields[i].value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // header makes the header of the fields. All values are in one slice.
 func (h *head) header() http.Header {
 	header := make(http.Header, len(h.fields)+10) // whoever carries the request on adds as many, and to grow costs more
@@ -137,7 +147,11 @@ func (c *conn) request(id uint32, end, large bool) (*stream, error) {
 	st.res.st = st
 	st.req.Method, st.req.Proto, st.req.ProtoMajor = h.method, "HTTP/2.0", 2
 	st.req.Header, st.req.Host, st.req.RemoteAddr = header, h.authority, c.remote
-	if err := st.address(h); err != nil {
+	err := st.address(h)
+	if err == nil {
+		err = h.lengths()
+	}
+	if err != nil {
 		var wrong *handler.RequestError
 		if !errors.As(err, &wrong) {
 			return nil, err
@@ -175,8 +189,8 @@ func (c *conn) oversized(id uint32, end bool) *stream {
 // specials does what headers ask of the server, and takes those away that are no one else's.
 func (st *stream) specials(end bool) error {
 	header := st.req.Header
-	for _, name := range [...]string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade"} {
-		if _, ok := header[name]; ok {
+	for name := range header {
+		if handler.AboutConnection(name) {
 			st.serving = refuse("request header " + strconv.Quote(name) + " is not valid in HTTP/2")
 		}
 	}
@@ -191,49 +205,48 @@ func (st *stream) specials(end bool) error {
 		header["Cookie"] = []string{strings.Join(cookies, "; ")}
 	}
 	if announced, ok := header["Trailer"]; ok {
-		st.announce(announced)
+		if !st.announce(announced) {
+			st.serving = badRequest(&handler.RequestError{Element: "trailers", Why: "the request announces a trailer that must not be one"})
+		}
 		st.body.announced = st.req.Trailer
 		delete(header, "Trailer")
 	}
 	return st.length(header["Content-Length"], end)
 }
 
-// announce makes room for the trailers that are announced.
-func (st *stream) announce(values []string) {
+// announce makes room for the trailers that are announced. It is false when one must not be one.
+func (st *stream) announce(values []string) bool {
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
-			switch name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name)); name {
-			case "Transfer-Encoding", "Trailer", "Content-Length":
-			default:
-				if st.req.Trailer == nil {
-					st.req.Trailer = make(http.Header)
-				}
-				st.req.Trailer[name] = nil
+			if name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name)); name == "" {
+				continue
 			}
+			if !handler.MayBeTrailer(name) {
+				return false
+			}
+			if st.req.Trailer == nil {
+				st.req.Trailer = make(http.Header)
+			}
+			st.req.Trailer[name] = nil
 		}
 	}
+	return true
 }
 
 // length is what Content-Length says. What is no length, or two, could be one thing here and another behind us.
 func (st *stream) length(values []string, end bool) error {
-	if len(values) == 0 {
+	n, ok := handler.ParseContentLength(values)
+	switch {
+	case !ok:
+		return malformed("a Content-Length that is none, or two of them")
+	case n < 0:
 		return nil
-	}
-	n, err := strconv.ParseUint(values[0], 10, 63)
-	if err != nil {
-		return malformed("a Content-Length that is none")
-	}
-	for _, other := range values[1:] {
-		if other != values[0] {
-			return malformed("two lengths")
-		}
-	}
-	if end && n != 0 {
+	case end && n != 0:
 		return malformed("a Content-Length without a body")
 	}
-	st.declared = int64(n)
+	st.declared = n
 	if !end {
-		st.req.ContentLength = int64(n)
+		st.req.ContentLength = n
 	}
 	return nil
 }
@@ -247,8 +260,12 @@ func refuse(why string) http.Handler {
 // badRequest answers with a Status: what is wrong is for whoever wrote the client.
 func badRequest(why *handler.RequestError) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusBadRequest, "application/json", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`+
-			strconv.Quote(why.Why)+`,"reason":"BadRequest","code":400}`)
+		reason := ""
+		if why.Status() == http.StatusBadRequest {
+			reason = `,"reason":"BadRequest"`
+		}
+		answer(w, why.Status(), "application/json", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`+
+			strconv.Quote(why.Why)+reason+`,"code":`+strconv.Itoa(why.Status())+`}`)
 	})
 }
 
