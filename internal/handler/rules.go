@@ -105,6 +105,16 @@ type RequestError struct {
 	Element string
 	// Why is a sentence for the sender. It holds no byte of the request that cannot be printed.
 	Why string
+	// Code is what a server answers, unless it is 0: 400.
+	Code int
+}
+
+// Status is what a server answers.
+func (e *RequestError) Status() int {
+	if e.Code == 0 {
+		return http.StatusBadRequest
+	}
+	return e.Code
 }
 
 func (e *RequestError) Error() string { return e.Why }
@@ -148,6 +158,9 @@ func CheckMethod(s string) error {
 	if s == "" {
 		return Method.wrong("is empty")
 	}
+	if len(s) > MaxMethod {
+		return tooLong(Method.name)
+	}
 	return Method.bytes(s)
 }
 
@@ -172,7 +185,7 @@ func CheckField(name, value string) error {
 	if value != TrimBlanks(value) {
 		return FieldValue.wrong("%s begins or ends with a blank", name)
 	}
-	return nil
+	return CheckLengths(name, value)
 }
 
 // ValidFieldValue reports whether v may be a field's value. Credentials are long, and it looks at eight bytes at a time.
@@ -213,6 +226,9 @@ func TrimBlanks(s string) string {
 func CheckAuthority(s string) error {
 	if err := Authority.bytes(s); err != nil || s == "" {
 		return err
+	}
+	if len(s) > MaxAuthority {
+		return tooLong(Authority.name)
 	}
 	host, port := s, ""
 	if s[0] == '[' {
@@ -256,6 +272,8 @@ func CheckQuery(s string) error { return Query.escaped(s) }
 // port for CONNECT, an asterisk for OPTIONS, and otherwise the URL of a host.
 func ParseTarget(method, target string, u *url.URL) error {
 	switch {
+	case len(target) > MaxTarget:
+		return tooLong("target")
 	case method == http.MethodConnect:
 		if err := CheckAuthority(target); err != nil {
 			return err
@@ -341,7 +359,11 @@ func CheckRequest(r *http.Request) error {
 	if err := checkURL(r); err != nil {
 		return err
 	}
+	fields := 0
 	for name, values := range r.Header {
+		if fields += len(values); fields > MaxFieldsSent {
+			return &RequestError{Element: "fields", Code: http.StatusRequestHeaderFieldsTooLarge, Why: fmt.Sprintf("the request has more than %d header fields", MaxFieldsSent)}
+		}
 		for _, value := range values {
 			if err := CheckField(name, value); err != nil {
 				return err
@@ -349,6 +371,18 @@ func CheckRequest(r *http.Request) error {
 		}
 		if len(values) == 0 && !IsToken(name) {
 			return FieldName.wrong("%q is not a token", name)
+		}
+	}
+	return checkTrailers(r.Trailer)
+}
+
+func checkTrailers(h http.Header) error {
+	if len(h) > MaxTrailers {
+		return tooLong("trailers")
+	}
+	for name := range h {
+		if !MayBeTrailer(name) {
+			return &RequestError{Element: "trailers", Why: fmt.Sprintf("the request has a trailer %q, which must not be one", name)}
 		}
 	}
 	return nil
@@ -372,6 +406,9 @@ func checkURL(r *http.Request) error {
 		}
 	} else if err := checkTargetPath(path); err != nil {
 		return err
+	}
+	if len(path)+len("?")+len(u.RawQuery) > MaxTarget {
+		return tooLong("target")
 	}
 	return CheckQuery(u.RawQuery)
 }

@@ -8,8 +8,6 @@ import (
 	"net/textproto"
 	"strings"
 
-	"golang.org/x/net/http/httpguts"
-
 	"portico.dev/internal/handler"
 )
 
@@ -19,6 +17,7 @@ type chunks struct {
 	last   bool // that was the last one: trailers come
 	came   http.Header
 	size   int // of the trailers
+	lines  int // and how many they are
 	// excess is how much came that was no data (CVE-2023-39326), less what is due to each chunk.
 	excess int64
 }
@@ -145,15 +144,16 @@ func (b *body) trailers() error {
 		if text == "" {
 			break
 		}
-		if ch.size += len(text); ch.size > b.x.conn.server.c.MaxHeaderBytes {
+		ch.lines++
+		if ch.size += len(text); ch.size > b.x.conn.server.c.MaxHeaderBytes || ch.lines > handler.MaxTrailers {
 			return errExcess
 		}
 		name, value, ok := strings.Cut(text, ":")
 		value = handler.TrimBlanks(value)
-		if !ok || !handler.IsToken(name) || !handler.ValidFieldValue(value) {
+		if !ok || !handler.IsToken(name) || !handler.ValidFieldValue(value) || handler.CheckLengths(name, value) != nil {
 			return errBadTrailer
 		}
-		if name = textproto.CanonicalMIMEHeaderKey(name); httpguts.ValidTrailerHeader(name) {
+		if name = textproto.CanonicalMIMEHeaderKey(name); handler.MayBeTrailer(name) {
 			if ch.came == nil {
 				ch.came = make(http.Header)
 			}

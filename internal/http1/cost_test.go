@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -76,7 +77,7 @@ func TestAConnectionThatWaitsKeepsLittle(t *testing.T) {
 	p := s.dial(t)
 	head := "GET /large HTTP/1.1\r\nHost: x\r\n"
 	for len(head) < 60_000 {
-		head += "A: b\r\n"
+		head += "A: " + strings.Repeat("b", 200) + "\r\n"
 	}
 	p.say(head + "\r\n")
 	p.answer("GET")

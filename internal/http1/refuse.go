@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+
+	"portico.dev/internal/handler"
 )
 
 // refusal is a request that no handler sees. The connection ends with it.
@@ -15,6 +17,15 @@ type refusal struct {
 func (r *refusal) Error() string { return r.why }
 
 func malformed(why string) error { return &refusal{http.StatusBadRequest, why} }
+
+// against is the refusal of what is against a rule for both versions of HTTP.
+func against(err error) error {
+	var rule *handler.RequestError
+	if errors.As(err, &rule) {
+		return &refusal{rule.Status(), rule.Why}
+	}
+	return malformed(err.Error())
+}
 
 // reasons are those of metav1.Status.
 var reasons = map[int]string{http.StatusBadRequest: "BadRequest", http.StatusServiceUnavailable: "ServiceUnavailable"}

@@ -51,7 +51,7 @@ func (x *exchange) line(line string) error {
 		return malformed("the request line is not a method, a target and a version")
 	}
 	if err := handler.CheckMethod(method); err != nil {
-		return malformed(err.Error())
+		return against(err)
 	}
 	r := &x.req
 	switch {
@@ -77,6 +77,9 @@ const mostHint = 128
 
 // header makes the header of the lines after the first. All values are in one slice.
 func (x *exchange) header(head string, ends []int32, s *special) error {
+	if err := handler.CheckCount(len(ends) - 1); err != nil {
+		return against(err)
+	}
 	header := make(http.Header, min(len(ends)+9, mostHint))
 	values := make([]string, len(ends)-1)
 	from := int(ends[0]) + 2
@@ -93,6 +96,9 @@ func (x *exchange) header(head string, ends []int32, s *special) error {
 		value = handler.TrimBlanks(value)
 		if !handler.ValidFieldValue(value) {
 			return malformed("a header of the request has a value with control characters")
+		}
+		if err := handler.CheckLengths(name, value); err != nil {
+			return against(err)
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)
 		if s.take(name, value) {
@@ -145,11 +151,11 @@ func (x *exchange) target(s *special) error {
 		return malformed("the request has no Host")
 	}
 	if err := handler.CheckAuthority(s.host); err != nil {
-		return malformed(err.Error())
+		return against(err)
 	}
 	r.URL = &x.url
 	if err := handler.ParseTarget(r.Method, r.RequestURI, &x.url); err != nil {
-		return malformed(err.Error())
+		return against(err)
 	}
 	if r.Host = x.url.Host; r.Host == "" {
 		r.Host = s.host
@@ -175,7 +181,7 @@ func (x *exchange) framing(s *special) error {
 		r.TransferEncoding, r.ContentLength = []string{"chunked"}, -1
 		x.body.chunks = &chunks{}
 	case s.lengths == 1:
-		n, ok := parseLength(s.length)
+		n, ok := handler.ParseContentLength([]string{s.length})
 		if !ok {
 			return malformed("the request has a Content-Length that is none")
 		}
@@ -194,17 +200,6 @@ func (x *exchange) framing(s *special) error {
 // isChunked knows ASCII only: there is a sign that looks like no k, and is one to Unicode.
 func isChunked(coding string) bool {
 	return len(coding) == len("chunked") && strings.EqualFold(coding, "chunked")
-}
-
-// parseLength takes plain digits only.
-func parseLength(s string) (n int64, ok bool) {
-	for i := range len(s) {
-		if !digit(s[i]) || n > (1<<63-1-9)/10 {
-			return 0, false
-		}
-		n = 10*n + int64(s[i]-'0')
-	}
-	return n, s != ""
 }
 
 // wishes are what else the client asks of the server.
@@ -242,10 +237,10 @@ func (x *exchange) announce() error {
 	for _, v := range r.Header["Trailer"] {
 		for name := range strings.SplitSeq(v, ",") {
 			name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name))
-			switch name {
-			case "":
+			if name == "" {
 				continue
-			case "Transfer-Encoding", "Trailer", "Content-Length":
+			}
+			if !handler.MayBeTrailer(name) {
 				return malformed("the request announces a trailer that must not be one")
 			}
 			if r.Trailer == nil {

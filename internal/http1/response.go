@@ -87,9 +87,11 @@ func (w *response) interim(code int) {
 	}
 	b := appendStatusLine(make([]byte, 0, 512), true, code)
 	for name, values := range w.header {
-		if name != "Content-Length" && name != "Transfer-Encoding" {
-			b = appendFields(b, name, values)
+		switch name {
+		case "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade", "Trailer":
+			continue // they are about the answer, or the connection
 		}
+		b = appendFields(b, name, values)
 	}
 	w.write(append(b, "\r\n"...), nil, nil) // the next write finds it
 }

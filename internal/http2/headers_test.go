@@ -1,6 +1,7 @@
 package http2_test
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"strings"
@@ -83,5 +84,35 @@ func TestA38OneLargeHeaderCostsItsStreamOnly(t *testing.T) {
 	p.write(id, true, p.literals([2]string{"x-kept", "x"}, request("GET", "/good", "x-long", long(140_000))...))
 	if a := p.await(id); a.goneAway != "ENHANCE_YOUR_CALM" {
 		t.Errorf("twice as large as allowed, and more: %+v", a)
+	}
+}
+
+// A40: references of a byte each, on every stream, with windows that are shut (CVE-2026-49975, CVE-2026-47774): what a connection can
+// make us hold is its streams times 500 fields. Crumbs of cookies are fields.
+func TestA40ReferencesWhileWindowsAreShut(t *testing.T) {
+	const streams = 100
+	s := sides[1].start(t, options{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, 64))
+		_ = http.NewResponseController(w).Flush() // waits for the window
+	}))
+	before := heap()
+	p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	first := p.encode(request("GET", "/", "cookie", "a")...)
+	p.write(p.id(), true, first)
+	for range streams - 1 {
+		block := append(p.encode(request("GET", "/")...), bytes.Repeat([]byte{0xbe}, 490)...)
+		p.write(p.id(), true, block)
+	}
+	if a := p.awaitUntil(p.next-2, func(a *answer) bool { return a.header != nil }); a.status() != "200" {
+		t.Fatalf("%+v", a)
+	}
+	if grown := heap() - before; grown > 8<<20 {
+		t.Errorf("%d KiB are held", grown>>10)
+	}
+	p = s.greet(t)
+	id := p.id()
+	p.write(id, true, append(p.encode(request("GET", "/", "cookie", "a")...), bytes.Repeat([]byte{0xbe}, 600)...))
+	if a := p.await(id); a.status() != "431" {
+		t.Errorf("600 crumbs: %+v", a)
 	}
 }

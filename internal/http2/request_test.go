@@ -62,6 +62,8 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 		body   []string // DATA frames; nil: the request ends with its header
 		after  []string // trailers
 		want   string
+		// refused is what ours says to what net/http takes: a status, or the code of a reset.
+		refused string
 		// library is what net/http's handler sees where it differs.
 		library string
 	}{
@@ -78,7 +80,8 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 		{name: "CONNECT", fields: []string{":method", "CONNECT", ":authority", "a:1"}, want: "CONNECT | a:1 | path  | url-host a:1 | host a:1"},
 		{name: "another scheme", fields: []string{":method", "GET", ":scheme", "http", ":authority", "a", ":path", "/"}, want: "GET | / | path / | host a"},
 		{name: "Host instead of :authority", fields: []string{":method", "GET", ":scheme", "https", ":path", "/", "host", "b"}, want: "GET | / | path / | host b | header Host=[\"b\"]"},
-		{name: "Host beside :authority", fields: request("GET", "/", "host", "b"), want: "GET | / | path / | host example.com | header Host=[\"b\"]"},
+		{name: "Host beside :authority", fields: request("GET", "/", "host", "b"), want: "GET | / | path / | host example.com | header Host=[\"b\"]", refused: "400"},
+		{name: "Host that is :authority", fields: request("GET", "/", "host", "EXAMPLE.com:443"), want: "GET | / | path / | host example.com | header Host=[\"EXAMPLE.com:443\"]"},
 		{name: "neither", fields: []string{":method", "GET", ":scheme", "https", ":path", "/"}, want: "GET | / | path /"},
 		{name: "headers", fields: request("GET", "/", "accept", "a", "x-some-thing", "b", "accept", "c", "x-empty", ""), want: `GET | / | path / | host example.com | header Accept=["a" "c"] X-Empty=[""] X-Some-Thing=["b"]`},
 		{name: "a value with blanks about it", fields: request("GET", "/", "x-a", "\t b c "), want: `GET | / | path / | host example.com | header X-A=["b c"]`, library: `GET | / | path / | host example.com | header X-A=["\t b c "]`},
@@ -94,11 +97,11 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 			want: `POST | / | path / | host example.com | length -1 | body abc | trailer X-Other=[] X-Sum=["1" "2"]`},
 		{name: "trailers that were not announced", fields: request("POST", "/"), body: []string{"abc"}, after: []string{"x-sum", "1"}, want: "POST | / | path / | host example.com | length -1 | body abc"},
 		{name: "trailers that must not be", fields: request("POST", "/", "trailer", "content-length, transfer-encoding, x"), body: []string{"abc"}, after: []string{"x", "1"},
-			want: `POST | / | path / | host example.com | length -1 | body abc | trailer X=["1"]`},
+			want: `POST | / | path / | host example.com | length -1 | body abc | trailer X=["1"]`, refused: "400"},
 		{name: "trailers instead of a body", fields: request("POST", "/", "trailer", "x"), after: []string{"x", "1"}, want: `POST | / | path / | host example.com | length -1 | trailer X=["1"]`},
 		{name: "TE", fields: request("GET", "/", "te", "trailers"), want: `GET | / | path / | host example.com | header Te=["trailers"]`},
 		{name: "another expectation", fields: request("POST", "/", "expect", "x"), body: []string{"a"}, want: `POST | / | path / | host example.com | length -1 | header Expect=["x"] | body a`},
-		{name: "the same length twice", fields: request("POST", "/", "content-length", "3", "content-length", "3"), body: []string{"abc"}, want: `POST | / | path / | host example.com | length 3 | header Content-Length=["3" "3"] | body abc`},
+		{name: "the same length twice", fields: request("POST", "/", "content-length", "3", "content-length", "3"), body: []string{"abc"}, want: `POST | / | path / | host example.com | length 3 | header Content-Length=["3" "3"] | body abc`, refused: "PROTOCOL_ERROR"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := make(chan string, 1)
@@ -116,6 +119,12 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 					p.headers(id, true, test.after...)
 				}
 				a := p.await(id)
+				if test.refused != "" && on == ours {
+					if a.status() != test.refused && a.reset != test.refused || len(got) > 0 {
+						t.Errorf("%+v", a)
+					}
+					return
+				}
 				select {
 				case r := <-got:
 					if r != want {

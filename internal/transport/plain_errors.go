@@ -18,6 +18,7 @@ const (
 	errCoding       = answerError("a Transfer-Encoding that is not chunked alone")
 	errOldCoding    = answerError("a Transfer-Encoding in HTTP/1.0")
 	errTwoFramings  = answerError("both a Content-Length and a Transfer-Encoding")
+	errNoBody       = answerError("a length or a coding of an answer that has no body")
 	errSwitched     = answerError("protocols were switched and nobody asked for it")
 	errChunkSize    = answerError("a chunk whose size is no plain number")
 	errChunkEnd     = answerError("a chunk that does not end where it said")

@@ -91,6 +91,8 @@ func (m *message) endOfHead() (done bool, err error) {
 		return false, errOldCoding
 	case m.chunked && m.lengths:
 		return false, errTwoFramings
+	case answer && (m.status < 200 || m.status == 204) && (m.chunked || m.left > 0): // RFC 9110, 8.6; RFC 9112, 6.1
+		return false, errNoBody
 	case m.status == 101 && !m.upgrade:
 		return false, errSwitched
 	case m.status == 101:

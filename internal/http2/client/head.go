@@ -5,8 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/net/http/httpguts"
-
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/wire"
 )
 
@@ -39,10 +38,11 @@ func (h *head) read(block []byte) error {
 
 func (h *head) field(name, value string) error {
 	if name[0] != ':' {
-		if ofConnections(name) {
-			return nil
+		name = wire.Canonical(name)
+		if handler.AboutConnection(name) {
+			return nil // whoever passes the response on over HTTP/1.1 would take it for its own (RFC 9113, 8.2.2)
 		}
-		h.fields = append(h.fields, field{wire.Canonical(name), value})
+		h.fields = append(h.fields, field{name, value})
 		return nil
 	}
 	if name != ":status" || h.pseudo || len(h.fields) > 0 {
@@ -50,16 +50,6 @@ func (h *head) field(name, value string) error {
 	}
 	h.pseudo, h.status = true, value
 	return nil
-}
-
-// ofConnections reports the fields that HTTP/2 has no place for (RFC 9113, 8.2.2). Whoever passes a response on over HTTP/1.1 might
-// take them for its own, so that they are dropped, as net/http does.
-func ofConnections(name string) bool {
-	switch name {
-	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
-		return true
-	}
-	return false
 }
 
 // code is the status, or 0 for what is none.
@@ -106,6 +96,9 @@ func (h *head) fill(s *stream, code int, end bool) *Error {
 	if err != nil {
 		return err
 	}
+	if code == http.StatusNoContent && length > 0 {
+		return broken(wire.ProtocolError, "a length of an answer that has no body")
+	}
 	s.rest = length
 	resp.ContentLength = length
 	bodiless := s.request.Method == http.MethodHead || code == http.StatusNoContent || code == http.StatusNotModified
@@ -135,7 +128,7 @@ func promised(values []string) http.Header {
 	made := make(http.Header)
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
-			if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); httpguts.ValidTrailerHeader(name) && name != "" {
+			if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); handler.MayBeTrailer(name) {
 				made[name] = nil
 			}
 		}
@@ -143,23 +136,13 @@ func promised(values []string) http.Header {
 	return made
 }
 
-// contentLength is -1 when there is none. Several must agree.
+// contentLength is -1 when there is none.
 func contentLength(h http.Header) (int64, *Error) {
-	values := h["Content-Length"]
-	if len(values) == 0 {
-		return -1, nil
+	n, ok := handler.ParseContentLength(h["Content-Length"])
+	if !ok {
+		return 0, broken(wire.ProtocolError, "a length that is none, or two of them")
 	}
-	for _, v := range values {
-		if v != values[0] {
-			return 0, broken(wire.ProtocolError, "two lengths")
-		}
-	}
-	h["Content-Length"] = values[:1:1]
-	n, err := strconv.ParseUint(values[0], 10, 63)
-	if err != nil || values[0][0] == '+' {
-		return 0, broken(wire.ProtocolError, "a length that is none")
-	}
-	return int64(n), nil
+	return n, nil
 }
 
 // statusTexts has the status lines of all codes that have a name.

@@ -57,6 +57,13 @@ func TestAServerThatBreaksTheProtocol(t *testing.T) {
 			p.headers(id, false, ":status", "200", "content-length", "3")
 			p.headers(id, true, "x", "y")
 		}},
+		{"A39: a length of 204", "", protocol, func(p *peer, id uint32) { p.headers(id, true, ":status", "204", "content-length", "3") }},
+		{"A39: a length of 103", "", protocol, func(p *peer, id uint32) { p.headers(id, false, ":status", "103", "content-length", "3") }},
+		{"A39: a body of 103", "", protocol, func(p *peer, id uint32) {
+			p.headers(id, false, ":status", "103")
+			_ = p.WriteData(id, false, []byte("x"))
+		}},
+		{"A39: 103 that ends the stream", "", protocol, func(p *peer, id uint32) { p.headers(id, true, ":status", "103") }},
 		{"a body of 204", "", protocol, func(p *peer, id uint32) {
 			p.headers(id, false, ":status", "204")
 			_ = p.WriteData(id, true, []byte("x"))

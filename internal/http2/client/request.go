@@ -97,9 +97,6 @@ func (s *stream) prepareTrailers() error {
 	names := make([]string, 0, len(s.request.Trailer))
 	for name := range s.request.Trailer {
 		name = http.CanonicalHeaderKey(name)
-		if !httpguts.ValidTrailerHeader(name) || name == "Trailer" || name == "Content-Length" || name == "Transfer-Encoding" {
-			return fmt.Errorf("%q cannot be a trailer", name)
-		}
 		names = append(names, name)
 	}
 	slices.Sort(names)

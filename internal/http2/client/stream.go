@@ -2,9 +2,12 @@ package client
 
 import (
 	"io"
+	"maps"
 	"net/http"
+	"strings"
 	"sync"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/wire"
 )
 
@@ -196,7 +199,7 @@ func (s *stream) headers(h *head, end bool) error {
 	}
 	code := h.code()
 	if code < 200 {
-		return s.provisional(code, end)
+		return s.provisional(h, code, end)
 	}
 	s.heads = true
 	if why := h.fill(s, code, end); why != nil {
@@ -222,7 +225,7 @@ func (s *stream) headers(h *head, end bool) error {
 // maxInterim bounds the interim responses before the real one.
 const maxInterim = 10
 
-func (s *stream) provisional(code int, end bool) error {
+func (s *stream) provisional(h *head, code int, end bool) error {
 	s.interim++
 	switch {
 	case code == 0:
@@ -233,6 +236,11 @@ func (s *stream) provisional(code int, end bool) error {
 		return s.violates("it ended with an interim response")
 	case s.interim > maxInterim:
 		return s.violates("too many interim responses")
+	}
+	for _, f := range h.fields {
+		if f.name == "Content-Length" && strings.Trim(f.value, "0") != "" {
+			return s.violates("a length of an answer that has no body")
+		}
 	}
 	return nil
 }
@@ -248,7 +256,11 @@ func (s *stream) trailing(h *head, end bool) error {
 	if s.rest > 0 {
 		return s.violates("a response that ends before its length")
 	}
+	if len(h.fields) > handler.MaxTrailers {
+		return s.violates("too many trailers")
+	}
 	s.trailer = h.header()
+	maps.DeleteFunc(s.trailer, func(name string, _ []string) bool { return !handler.MayBeTrailer(name) })
 	s.complete(nil)
 	return nil
 }

@@ -4,8 +4,7 @@ import (
 	"io"
 	"net/http"
 
-	"golang.org/x/net/http/httpguts"
-
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/wire"
 )
 
@@ -39,14 +38,17 @@ func (b *body) Read(p []byte) (int, error) {
 
 // trailers takes the trailers of the request, of which those count that it announced.
 func (b *body) trailers(fields []pair) error {
+	if len(fields) > handler.MaxTrailers {
+		return wire.StreamError{Code: wire.ProtocolError, Why: "too many trailers"}
+	}
 	if b.announced == nil {
 		return nil
 	}
 	came := make(http.Header, len(fields))
 	for _, f := range fields {
 		name := wire.Canonical(f.name)
-		if !httpguts.ValidTrailerHeader(name) {
-			return wire.StreamError{Code: wire.ProtocolError, Why: "a trailer that must not be one"}
+		if !handler.MayBeTrailer(name) {
+			continue
 		}
 		came[name] = append(came[name], f.value)
 	}

@@ -68,7 +68,7 @@ func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState) *conn {
 		home:    handler.Home{Local: nc.LocalAddr(), HTTP: s.c.HTTP},
 		in:      wire.NewReader(nc),
 		block:   wire.NewBlock(wire.BlockLimit(limit)),
-		decoder: wire.NewDecoder(wire.Limits{Bytes: limit, Fields: limit / 32}),
+		decoder: wire.NewDecoder(wire.Limits{Bytes: limit, Fields: handler.MaxFields + 4}),
 		bounds:  newBounds(s.c.MaxConcurrentStreams),
 		streams: make(map[uint32]*stream),
 		inflow:  wire.NewInflow(int64(s.c.ConnWindow)),

@@ -63,7 +63,7 @@ func appendFields(fields []field, name string, values []string) []field {
 	}
 	once := unique(lower)
 	for _, v := range values {
-		if httpguts.ValidHeaderFieldValue(v) && (lower != "transfer-encoding" || v == "trailers") {
+		if httpguts.ValidHeaderFieldValue(v) && lower != "transfer-encoding" { // RFC 9113, 8.2.2
 			fields = append(fields, field{lower, v, once})
 		}
 	}
@@ -116,7 +116,7 @@ func (w *opening) WriteFields(e *wire.Encoder) {
 	if w.media != "" {
 		e.Field("content-type", w.media)
 	}
-	if w.length != "" {
+	if w.length != "" && handler.BodyAllowed(w.status) { // RFC 9110, 8.6
 		e.Once("content-length", w.length)
 	}
 	if !w.dated {
@@ -148,7 +148,7 @@ func (i *interim) WriteFields(e *wire.Encoder) {
 	e.Field(":status", statusText(i.code))
 	for name, values := range i.header {
 		switch name {
-		case "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade":
+		case "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade", "Trailer":
 			continue
 		}
 		for _, f := range appendFields(nil, name, values) {

@@ -99,6 +99,16 @@ func (h *head) valid() error {
 	return nil
 }
 
+// lengths is nil when no field is too long.
+func (h *head) lengths() error {
+	for i := range h.fields {
+		if err := handler.CheckLengths(h.fields[i].name, h.fields[i].value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // header makes the header of the fields. All values are in one slice.
 func (h *head) header() http.Header {
 	header := make(http.Header, len(h.fields)+10) // whoever carries the request on adds as many, and to grow costs more
@@ -138,7 +148,11 @@ func (c *conn) request(id uint32, end, large bool) (*stream, error) {
 	st.res.st = st
 	st.req.Method, st.req.Proto, st.req.ProtoMajor = h.method, "HTTP/2.0", 2
 	st.req.Header, st.req.Host, st.req.RemoteAddr = header, h.authority, c.remote
-	if err := st.address(h); err != nil {
+	err := st.address(h)
+	if err == nil {
+		err = h.lengths()
+	}
+	if err != nil {
 		var wrong *handler.RequestError
 		if !errors.As(err, &wrong) {
 			return nil, err
@@ -176,8 +190,8 @@ func (c *conn) oversized(id uint32, end bool) *stream {
 // specials does what headers ask of the server, and takes those away that are no one else's.
 func (st *stream) specials(end bool) error {
 	header := st.req.Header
-	for _, name := range [...]string{"Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade"} {
-		if _, ok := header[name]; ok {
+	for name := range header {
+		if handler.AboutConnection(name) {
 			st.serving = refuse("request header " + strconv.Quote(name) + " is not valid in HTTP/2")
 		}
 	}
@@ -192,8 +206,8 @@ func (st *stream) specials(end bool) error {
 		header["Cookie"] = []string{strings.Join(cookies, "; ")}
 	}
 	if announced, ok := header["Trailer"]; ok {
-		if !st.announce(announced) {
-			st.serving = refuse("the request header \"Trailer\" announces more than " + strconv.Itoa(maxTrailers) + " trailers")
+		if wrong := st.announce(announced); wrong != nil {
+			st.serving = badRequest(wrong)
 		}
 		st.body.announced = st.req.Trailer
 		delete(header, "Trailer")
@@ -201,49 +215,44 @@ func (st *stream) specials(end bool) error {
 	return st.length(header["Content-Length"], end)
 }
 
-// maxTrailers bounds the trailers that a request announces: each takes far more memory than its name is long (CVE-2026-78659).
-const maxTrailers = 64
-
-// announce makes room for the trailers that are announced, and reports whether they are few enough.
-func (st *stream) announce(values []string) bool {
+// announce makes room for the trailers that are announced. It returns what is wrong with them: each takes far more memory than its
+// name is long (CVE-2026-78659), and some must not be trailers.
+func (st *stream) announce(values []string) *handler.RequestError {
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
-			name = textproto.TrimString(name)
-			if !httpguts.ValidTrailerHeader(name) || !httpguts.ValidHeaderFieldName(name) {
-				continue // it would not be taken when it came
+			if name = textproto.TrimString(name); name == "" {
+				continue
+			}
+			if name = textproto.CanonicalMIMEHeaderKey(name); !httpguts.ValidHeaderFieldName(name) || !handler.MayBeTrailer(name) {
+				return &handler.RequestError{Element: "trailers", Why: "the request announces a trailer that must not be one"}
 			}
 			if st.req.Trailer == nil {
 				st.req.Trailer = make(http.Header)
 			}
-			st.req.Trailer[textproto.CanonicalMIMEHeaderKey(name)] = nil
-			if len(st.req.Trailer) > maxTrailers {
-				return false
+			if st.req.Trailer[name] = nil; len(st.req.Trailer) > handler.MaxTrailers {
+				return &handler.RequestError{
+					Element: "trailers", Why: "the request announces more than " + strconv.Itoa(handler.MaxTrailers) + " trailers",
+				}
 			}
 		}
 	}
-	return true
+	return nil
 }
 
 // length is what Content-Length says. What is no length, or two, could be one thing here and another behind us.
 func (st *stream) length(values []string, end bool) error {
-	if len(values) == 0 {
+	n, ok := handler.ParseContentLength(values)
+	switch {
+	case !ok:
+		return malformed("a Content-Length that is none, or two of them")
+	case n < 0:
 		return nil
-	}
-	n, err := strconv.ParseUint(values[0], 10, 63)
-	if err != nil {
-		return malformed("a Content-Length that is none")
-	}
-	for _, other := range values[1:] {
-		if other != values[0] {
-			return malformed("two lengths")
-		}
-	}
-	if end && n != 0 {
+	case end && n != 0:
 		return malformed("a Content-Length without a body")
 	}
-	st.declared = int64(n)
+	st.declared = n
 	if !end {
-		st.req.ContentLength = int64(n)
+		st.req.ContentLength = n
 	}
 	return nil
 }
@@ -257,8 +266,12 @@ func refuse(why string) http.Handler {
 // badRequest answers with a Status: what is wrong is for whoever wrote the client.
 func badRequest(why *handler.RequestError) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusBadRequest, "application/json", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`+
-			strconv.Quote(why.Why)+`,"reason":"BadRequest","code":400}`)
+		reason := ""
+		if why.Status() == http.StatusBadRequest {
+			reason = `,"reason":"BadRequest"`
+		}
+		answer(w, why.Status(), "application/json", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`+
+			strconv.Quote(why.Why)+reason+`,"code":`+strconv.Itoa(why.Status())+`}`)
 	})
 }
 

@@ -86,7 +86,7 @@ func TestWhatClientsMustNotDo(t *testing.T) {
 		{"no body where one is declared", func(p *peer) { p.open(1, true, append(post, "content-length", "4")...) }, noCode, http2.ErrCodeProtocol, ""},
 		{"two lengths", func(p *peer) { p.open(1, false, append(post, "content-length", "4", "content-length", "5")...) }, noCode, http2.ErrCodeProtocol, ""},
 		{"a length that is none", func(p *peer) { p.open(1, false, append(post, "content-length", "+4")...) }, noCode, http2.ErrCodeProtocol, ""},
-		{"the same length twice", func(p *peer) { p.open(1, true, append(post, "content-length", "0", "content-length", "0")...) }, noCode, noCode, "200"},
+		{"the same length twice", func(p *peer) { p.open(1, true, append(post, "content-length", "0", "content-length", "0")...) }, noCode, http2.ErrCodeProtocol, ""},
 		{"no path", func(p *peer) { p.open(1, true, ":method", "GET", ":scheme", "https", ":authority", "a") }, noCode, http2.ErrCodeProtocol, ""},
 		{"an empty path", func(p *peer) { p.open(1, true, ":method", "GET", ":scheme", "https", ":path", "") }, noCode, http2.ErrCodeProtocol, ""},
 		{"a path that is relative", func(p *peer) { p.open(1, true, ":method", "GET", ":scheme", "https", ":path", "a/b") }, noCode, http2.ErrCodeProtocol, ""},

@@ -26,6 +26,9 @@ func (st *stream) address(h *head) error {
 		if err := handler.CheckAuthority(host); err != nil {
 			return err
 		}
+		if !handler.SameAuthority(host, h.authority) { // RFC 9113, 8.3.1
+			return &handler.RequestError{Element: "authority", Why: "the request has a Host that is another one than its authority"}
+		}
 	}
 	return handler.ParseTarget(h.method, target, &st.url)
 }

@@ -77,7 +77,7 @@ func (d *Decoder) decode(p []byte) error {
 		}
 		begun = true
 		d.field(f.name, f.value)
-		if d.bytes > bombAt*d.limits.Bytes || d.fields > bombAt*d.limits.Fields {
+		if d.bytes > bombAt*d.limits.Bytes { // which counts 32 for each field
 			return ErrBlockBomb
 		}
 	}

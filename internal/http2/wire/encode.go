@@ -27,8 +27,8 @@ func (e *entry) size() uint32 { return uint32(len(e.name) + len(e.value) + 32) }
 
 const (
 	maxTable  = 4096
-	firstRing = 16 // and doubled up to maxTable/32, which holds whatever the table may
-	keptBlock = 16 << 10
+	firstRing = 16      // and doubled up to maxTable/32, which holds whatever the table may
+	keptBlock = 4 << 10 // for the next one; most have some hundred bytes
 )
 
 // NewEncoder has the table size that every peer must allow.
@@ -37,9 +37,6 @@ func NewEncoder() *Encoder {
 }
 
 func (e *Encoder) begin() {
-	if cap(e.block) > keptBlock {
-		e.block = nil
-	}
 	e.block = e.block[:0]
 	if e.ring == nil {
 		e.grow()
@@ -52,6 +49,13 @@ func (e *Encoder) begin() {
 	}
 	e.number(0x20, 5, e.limit)
 	e.changed, e.least = false, e.limit
+}
+
+// wrote has the block be somebody else's memory when it is large: a connection may live for days after it.
+func (e *Encoder) wrote() {
+	if cap(e.block) > keptBlock {
+		e.block = nil
+	}
 }
 
 // Field writes a field whose name is in lower case.

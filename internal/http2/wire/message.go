@@ -98,6 +98,7 @@ func (o *Out) block(stream uint32, b []byte, end bool) {
 		o.head(t, flags, stream, n)
 		o.put(b[:n]...)
 		if b = b[n:]; len(b) == 0 {
+			o.encoder.wrote()
 			return
 		}
 		t, flags = Continuation, 0

@@ -1,0 +1,41 @@
+package http1
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A39: an answer that has no body says no length and no coding, and writes nothing of one, whatever its handler does. Nor does an
+// interim one say anything about the connection.
+func TestA39AnswersWithoutABodyHaveNoLength(t *testing.T) {
+	a := parties[1].open(t, rules{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		code, _ := strconv.Atoi(r.URL.Path[1:])
+		h := w.Header()
+		h.Set("Content-Length", "5")
+		h.Set("Transfer-Encoding", "chunked")
+		h.Set("Upgrade", "a")
+		h.Set("Trailer", "A")
+		if code < 200 {
+			w.WriteHeader(code)
+			code = http.StatusNoContent
+		}
+		h.Del("Upgrade")
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, "hello")
+	}))
+	for _, status := range []string{"204", "304", "103"} {
+		said := hear(t, a.dial(t), "GET /"+status+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		text := strings.ToLower(said)
+		for _, never := range []string{"content-length", "transfer-encoding", "upgrade", "hello"} {
+			if strings.Contains(text, never) {
+				t.Errorf("%s: %q", status, said)
+			}
+		}
+		if !strings.HasPrefix(text, "http/1.1 "+status) || strings.HasPrefix(text, "http/1.1 103") && strings.Contains(strings.Split(text, "\r\n\r\n")[0], "trailer") {
+			t.Errorf("%s: %q", status, said)
+		}
+	}
+}
