@@ -30,10 +30,7 @@ func TestTheTableOfBackendsIsWhatIsSkipped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	page, err := os.ReadFile("../../../docs/http-engines-backends.md")
-	if os.IsNotExist(err) { // the section has become a part of the page
-		page, err = os.ReadFile("../../../docs/http-engines.md")
-	}
+	page, err := os.ReadFile("../../../docs/http-engines.md")
 	if err != nil {
 		t.Fatal(err)
 	}
