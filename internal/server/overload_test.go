@@ -376,6 +376,53 @@ func TestD18TheLargestHolderIsCut(t *testing.T) {
 	}
 }
 
+// A connection that a privileged user shares with others, as behind a proxy, loses the others' streams and nothing else.
+func TestD18StreamsOfThePrivilegedAreSpared(t *testing.T) {
+	started, ended := make(chan string, 8), make(chan string, 8)
+	s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
+		user := r.Header.Get("Test-User")
+		if h, ok := connectionOf(w).(interface{ Holds(n int64) }); ok {
+			h.Holds(1 << 20)
+		}
+		started <- user
+		<-r.Context().Done()
+		ended <- user
+	})
+	a := l.attack(t)
+	admin, _ := a.open("admin", "test-group", "system:masters")
+	<-started
+	alice, _ := a.open("alice")
+	<-started
+	s.at(t, overload.Critical)
+	for {
+		f, err := a.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g, ok := f.(*http2.GoAwayFrame); ok {
+			t.Errorf("%v", g)
+		}
+		if f.Header().StreamID == admin {
+			t.Errorf("the administrator's stream: %v", f)
+		}
+		if f.Header().StreamID == alice {
+			if reset, ok := f.(*http2.RSTStreamFrame); !ok || reset.ErrCode != http2.ErrCodeEnhanceYourCalm {
+				t.Errorf("the other stream: %v", f)
+			}
+			break
+		}
+	}
+	if user := <-ended; user != "alice" {
+		t.Errorf("the handler for %s has ended", user)
+	}
+	soon(t, "the count", func() bool { return testutil.ToFloat64(s.metrics.Closed.WithLabelValues("largest")) == 1 })
+	select {
+	case user := <-ended:
+		t.Errorf("the handler for %s has ended too", user)
+	default:
+	}
+}
+
 // Bodies that are read whole are bounded over all requests, and what was held is given back.
 func TestD19BodiesThatAreReadWholeAreBounded(t *testing.T) {
 	b := newBench("alice *", "bob *", "admin *")
