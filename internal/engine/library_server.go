@@ -13,11 +13,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"portico.dev/internal/handler"
 )
 
-// libraryServer is net/http, for HTTP/1.1 and HTTP/2. Two servers of net/http are behind it, one for each version, since a
-// server can only begin to leave as a whole, and clients of HTTP/2 hear of it first (GoAway).
+// libraryServer is net/http for HTTP/1.1, and golang.org/x/net/http2 below it for HTTP/2: the version of go.mod, and not the copy
+// within net/http, which changes only with Go. Two servers of net/http are behind it, one for each version, since a server can only
+// begin to leave as a whole, and clients of HTTP/2 hear of it first (GoAway).
 //
 // net/http starts a goroutine for each connection and for each request of HTTP/2, and tells nobody when they have ended. So
 // connections and requests are counted here (libraryServerConn), and Serve returns when nothing of its connection runs any more.
@@ -52,6 +55,9 @@ func newLibrary(c ServerConfig) *libraryServer {
 		MaxConcurrentStreams: c.MaxConcurrentStreams, MaxReadFrameSize: libraryMaxFrame,
 		MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 1 << 20,
 		SendPingTimeout: c.PingAfter, PingTimeout: c.PingTimeout, WriteByteTimeout: c.StallTimeout,
+	}
+	if err := http2.ConfigureServer(s.http2, nil); err != nil {
+		panic(err) // of TLS settings, of which there are none
 	}
 	return s
 }

@@ -18,9 +18,9 @@
 // What a caller may see of a PerCaller resource is shared with nobody: views, their history, kept lists and encoded
 // bodies are found only by who they were made for.
 //
-// HTTP is the library's, net/http, and not Portico's own (package engine of the front door): front doors are nearly all of its
+// HTTP is the library's, net/http and golang.org/x/net/http2, and not Portico's own (package engine of the front door): front doors are nearly all of its
 // clients, which have looked at each request and keep their connections, so that neither what ours refuses besides nor what it costs
-// less would be seen here; and a server that others build with this host gets its security fixes with Go. There is no flag for it.
+// less would be seen here; and a server that others build with this host gets its security fixes with Go and with a module. There is no flag for it.
 //
 // Nothing here depends on our own front door. The host trusts identity headers only from a client certificate that the
 // ConfigMap kube-system/extension-apiserver-authentication vouches for, as every extension server does, and it links

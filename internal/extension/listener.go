@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/net/http2"
 
 	"portico.dev/internal/pki"
 )
@@ -50,6 +51,11 @@ func (h *Host) Run(ctx context.Context) error {
 	alive, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	server := h.server(alive)
+	// The version of go.mod, and not the copy within net/http, which changes only with Go.
+	if err := http2.ConfigureServer(server, nil); err != nil {
+		_ = l.Close() // the first error is the one to tell
+		return fmt.Errorf("configure HTTP/2 on %s: %w", bound, err)
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.ServeTLS(l, "", "") }()
 	close(h.ready)

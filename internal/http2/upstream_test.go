@@ -63,7 +63,7 @@ func TestABlockThatIsWrongFromItsFirstFrame(t *testing.T) {
 		if got := p.await(id).told(); !strings.Contains(got, "RST PROTOCOL_ERROR") && side == ours {
 			t.Errorf("the stream: %s", got)
 		}
-		if side == library { // it ends the connection
+		if side != ours { // the library ends the connection
 			return
 		}
 		if got := p.await(p.open(true, append(request("GET", "/"), "x-late", "in the table")...)); string(got.body) != "in the table" {

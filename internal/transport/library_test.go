@@ -19,8 +19,8 @@ func withLibrary(o *Options) { o.Engine = engine.Library }
 var takenByTheLibrary = []string{
 	"NUL in an extension", "bare LF after a header", "bare LF after a length", "bare LF after the code",
 	"bare LF after the status", "bare LF at the end", "blank after a chunk size", "coding and length", "coding in HTTP/1.0",
-	"folded header", "folded with a tab", "length and coding", "lie after an interim answer", "lie in an interim answer",
-	"trailer that encodes", "trailer that frames", "trailer that is folded", "trailer with a blank", "two blanks",
+	"early hints of a length", "folded header", "folded with a tab", "length and coding", "lie after an interim answer", "lie in an interim answer",
+	"no content in chunks", "no content of a length", "trailer that encodes", "trailer that frames", "trailer that is folded", "trailer with a blank", "two blanks",
 	"two lengths that agree",
 }
 

@@ -29,6 +29,7 @@ import (
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/overload"
 	"portico.dev/internal/request"
 	"portico.dev/internal/server"
 	"portico.dev/internal/store"
@@ -133,7 +134,7 @@ func (h *house) openChain(dir string, core *coreapi.Server, may *authz.Authorize
 	if err != nil {
 		return err
 	}
-	served := server.ForLocal(core.Handler())
+	served := server.ForLocal(server.NewBodies(overload.Limit{}, metrics.NewOverload(reg)), core.Handler())
 	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	requests := metrics.NewRequests(reg)
 	chain := func(local http.Handler) (http.Handler, error) {

@@ -51,25 +51,25 @@ var (
 		"A body of HTTP/2 that is shorter than its Content-Length resets its stream, as does a length that is none",
 		"A19, CVE-2021-21409",
 		"The handler's last Read fails, and its answer is sent; a length that is none, or two, is answered 400",
-		"net/http h2_bundle.go `http2stream.endStream`",
+		"golang.org/x/net/http2 server.go `stream.endStream`",
 	}
 	FloodsOfFrames = Promise{
 		"A connection of HTTP/2 ends when its client sends frames that carry nothing, or provokes resets, more often than the rate allows",
 		"CVE-2019-9512 to 9518, CVE-2025-8671; D2 and D4",
 		"What waits to be sent is bounded (10,000 frames) and so are the handlers that run; frames are read for as long as they come",
-		"net/http h2_bundle.go `http2maxQueuedControlFrames`",
+		"golang.org/x/net/http2 server.go `maxQueuedControlFrames`",
 	}
 	FloodsOfHeaders = Promise{
 		"A client that goes on sending headers beyond the limit loses its connection",
 		"D15",
 		"Each is answered 431, without end",
-		"net/http h2_bundle.go `http2handleHeaderListTooLong`",
+		"golang.org/x/net/http2 server.go `handleHeaderListTooLong`",
 	}
 	TwoGoAways = Promise{
 		"A client of HTTP/2 is warned by a GOAWAY before one says which stream is the last",
 		"none: requests on the way when a server stops (RFC 9113, 6.8)",
 		"One GOAWAY names the last stream that was seen. Requests that were on the way are told to be unprocessed, and clients ask again elsewhere",
-		"net/http h2_bundle.go `startGracefulShutdownInternal`",
+		"golang.org/x/net/http2 server.go `serverConn.startGracefulShutdownInternal`",
 	}
 	HeaderTimeOverHTTP2 = Promise{
 		"A header block of HTTP/2 that has begun is whole within 10 s",

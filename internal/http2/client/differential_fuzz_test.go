@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/http2"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/framefuzz"
 )
 
@@ -128,7 +129,7 @@ func ask(c http.RoundTripper, method string) string {
 	if err != nil {
 		return framefuzz.Failed
 	}
-	return fmt.Sprintf("%d length %d header %s body %q trailer %s", res.StatusCode, res.ContentLength, sorted(res.Header), text, sorted(res.Trailer))
+	return fmt.Sprintf("%d length %d header %s body %q trailer %s", res.StatusCode, res.ContentLength, sorted(res.Header), text, sorted(mayBe(res.Trailer)))
 }
 
 func sorted(h http.Header) string {
@@ -145,6 +146,17 @@ func sorted(h http.Header) string {
 	}
 	slices.Sort(all)
 	return strings.Join(all, " ")
+}
+
+// mayBe are the trailers that may be: ours drops the others (RFC 9110, 6.5.1).
+func mayBe(trailer http.Header) http.Header {
+	all := http.Header{}
+	for name, values := range trailer {
+		if handler.MayBeTrailer(name) {
+			all[name] = values
+		}
+	}
+	return all
 }
 
 // clientDifferences are those that are meant to be.
