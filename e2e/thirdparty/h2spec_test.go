@@ -95,7 +95,7 @@ func runH2spec(t *testing.T, port int, path string, sections ...string) (failed 
 	ctx, cancel := context.WithTimeout(t.Context(), programs.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "h2spec"), append(sections,
-		"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--path", path, "--timeout", "4", "--junit-report", report)...)
+		"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--path", path, "--strict", "--timeout", "4", "--junit-report", report)...)
 	out, err := cmd.CombinedOutput() // an error when cases fail
 	data, missing := os.ReadFile(report)
 	if missing != nil {
