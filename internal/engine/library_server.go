@@ -56,6 +56,7 @@ func newLibrary(c ServerConfig) *libraryServer {
 		MaxReceiveBufferPerConnection: 1 << 20, MaxReceiveBufferPerStream: 1 << 20,
 		SendPingTimeout: c.PingAfter, PingTimeout: c.PingTimeout, WriteByteTimeout: c.StallTimeout,
 	}
+	//lint:ignore SA1019 http.Server.Protocols chooses the copy within net/http
 	if err := http2.ConfigureServer(s.http2, nil); err != nil {
 		panic(err) // of TLS settings, of which there are none
 	}

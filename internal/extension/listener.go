@@ -52,6 +52,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer end()
 	server := h.server(alive)
 	// The version of go.mod, and not the copy within net/http, which changes only with Go.
+	//lint:ignore SA1019 http.Server.Protocols chooses the copy within net/http
 	if err := http2.ConfigureServer(server, nil); err != nil {
 		_ = l.Close() // the first error is the one to tell
 		return fmt.Errorf("configure HTTP/2 on %s: %w", bound, err)

@@ -18,8 +18,8 @@ const (
 	MaxTarget = 32 << 10
 	// MaxAuthority bounds those of a host and its port.
 	MaxAuthority = 253 + len(":65535")
-	// MaxFieldName and MaxFieldValue bound those of one field.
-	MaxFieldName, MaxFieldValue = 256, 32 << 10
+	// MaxFieldName and MaxFieldValue bound those of one field. A value may be nearly as long as a whole head.
+	MaxFieldName, MaxFieldValue = 256, 62 << 10
 	// MaxFields bounds the fields of a request that is received, each crumb of a cookie being one.
 	MaxFields = 500
 	// MaxFieldsSent bounds those of one that is sent: what a front proxy adds to it comes on top, a field for each group.

@@ -259,6 +259,9 @@ func TestRulesOfTheProtocol(t *testing.T) {
 				if side == fallback { // is like the one or the other, or refuses what it sees
 					want = append([]string{test.library, "1 400, served"}, want...)
 				}
+				if side == fallback && strings.HasPrefix(test.name, "6.9.2") { // golang.org/x/net looks no more (golang/go#81742)
+					want = append(want, served)
+				}
 				if !slices.Contains(want, got) {
 					t.Errorf("%q, want %q", got, want)
 				}

@@ -66,6 +66,9 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 		refused string
 		// library is what net/http's handler sees where it differs.
 		library string
+		// newer is what golang.org/x/net makes of it, which is newer than the copy within net/http: what its handler sees, or the code
+		// of a reset.
+		newer string
 	}{
 		{name: "a path", fields: request("GET", "/a/b"), want: "GET | /a/b | path /a/b | host example.com"},
 		{name: "a query", fields: request("GET", "/a?b=c&d=%2f&&"), want: "GET | /a?b=c&d=%2f&& | path /a | query b=c&d=%2f&& | host example.com"},
@@ -79,9 +82,9 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 		{name: "any method", fields: request("BREW", "/"), want: "BREW | / | path / | host example.com"},
 		{name: "CONNECT", fields: []string{":method", "CONNECT", ":authority", "a:1"}, want: "CONNECT | a:1 | path  | url-host a:1 | host a:1"},
 		{name: "another scheme", fields: []string{":method", "GET", ":scheme", "http", ":authority", "a", ":path", "/"}, want: "GET | / | path / | host a"},
-		{name: "Host instead of :authority", fields: []string{":method", "GET", ":scheme", "https", ":path", "/", "host", "b"}, want: "GET | / | path / | host b | header Host=[\"b\"]"},
-		{name: "Host beside :authority", fields: request("GET", "/", "host", "b"), want: "GET | / | path / | host example.com | header Host=[\"b\"]", refused: "400"},
-		{name: "Host that is :authority", fields: request("GET", "/", "host", "EXAMPLE.com:443"), want: "GET | / | path / | host example.com | header Host=[\"EXAMPLE.com:443\"]"},
+		{name: "Host instead of :authority", fields: []string{":method", "GET", ":scheme", "https", ":path", "/", "host", "b"}, want: "GET | / | path / | host b | header Host=[\"b\"]", newer: "GET | / | path / | host b"},
+		{name: "Host beside :authority", fields: request("GET", "/", "host", "b"), want: "GET | / | path / | host example.com | header Host=[\"b\"]", refused: "400", newer: "PROTOCOL_ERROR"},
+		{name: "Host that is :authority", fields: request("GET", "/", "host", "EXAMPLE.com:443"), want: "GET | / | path / | host example.com | header Host=[\"EXAMPLE.com:443\"]", newer: "PROTOCOL_ERROR"},
 		{name: "neither", fields: []string{":method", "GET", ":scheme", "https", ":path", "/"}, want: "GET | / | path /"},
 		{name: "headers", fields: request("GET", "/", "accept", "a", "x-some-thing", "b", "accept", "c", "x-empty", ""), want: `GET | / | path / | host example.com | header Accept=["a" "c"] X-Empty=[""] X-Some-Thing=["b"]`},
 		{name: "a value with blanks about it", fields: request("GET", "/", "x-a", "\t b c "), want: `GET | / | path / | host example.com | header X-A=["b c"]`, library: `GET | / | path / | host example.com | header X-A=["\t b c "]`},
@@ -124,6 +127,11 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 						t.Errorf("%+v", a)
 					}
 					return
+				}
+				if test.newer != "" && on == fallback {
+					if want = test.newer; a.reset == want && len(got) == 0 {
+						return
+					}
 				}
 				select {
 				case r := <-got:
