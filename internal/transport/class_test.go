@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,17 +142,44 @@ func uploading(says, has int64, end error) func(*http.Request) {
 	}
 }
 
-// stalled is a body that does not come before the request's deadline.
+// stalled is a body that does not come before the request's deadline, which begins when it is waited for: however long it takes
+// to connect, the request does not end before.
 func stalled(says int64) func(*http.Request) {
 	return func(r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
-		context.AfterFunc(ctx, cancel)
+		ctx := &lateDeadline{Context: r.Context(), done: make(chan struct{})}
 		*r = *r.WithContext(ctx)
 		open := make(chan struct{})
 		context.AfterFunc(ctx, func() { time.AfterFunc(500*time.Millisecond, func() { close(open) }) })
-		r.Body, r.ContentLength = io.NopCloser(gated{open}), says
+		began := sync.OnceFunc(func() { time.AfterFunc(100*time.Millisecond, ctx.end) })
+		r.Body, r.ContentLength = io.NopCloser(readerFunc(func(p []byte) (int, error) {
+			began()
+			return gated{open}.Read(p)
+		})), says
 	}
 }
+
+// lateDeadline is a context whose deadline is end.
+type lateDeadline struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c *lateDeadline) Done() <-chan struct{} { return c.done }
+
+func (c *lateDeadline) Err() error {
+	select {
+	case <-c.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+func (c *lateDeadline) end() { close(c.done) }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func unharmed(t *testing.T, b *Backend, registry *prometheus.Registry, logs *observer.ObservedLogs) {
 	t.Helper()
