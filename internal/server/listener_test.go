@@ -122,7 +122,7 @@ func TestRawRequests(t *testing.T) {
 		"A18 TRACE":              {"TRACE /api HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n", "405"},
 		"A18 two hosts in one":   {"GET /api HTTP/1.1\r\nHost: a, b\r\nTest-User: alice\r\n\r\n", "400"},
 		"A18 odd method":         {"GET\t /api HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\n\r\n", "400"},
-		"A18 long method":        {strings.Repeat("M", 4<<10) + " /api HTTP/1.1\r\nHost: a\r\nTest-User: mallory\r\n\r\n", "403"},
+		"A18 long method":        {strings.Repeat("M", 4<<10) + " /api HTTP/1.1\r\nHost: a\r\nTest-User: mallory\r\n\r\n", "501"},
 		"A19 h2c":                {"GET /api HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nTest-User: mallory\r\n\r\n", "403"},
 		"A19 a blank in a name":  {"POST /api HTTP/1.1\r\nHost: a\r\nTest-User: alice\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n", "400"},
 		"A19 NUL in a header":    {"GET /api HTTP/1.1\r\nHost: a\r\nX: a\x00b\r\nTest-User: alice\r\n\r\n", "400"},

@@ -117,9 +117,9 @@ func failedError(f *failure) error {
 	return status.Error(codes.Unavailable, fmt.Sprintf("the embedded etcd failed and is restarted: %v", f.err))
 }
 
-// absent is the answer to a call that was not begun because no member runs.
-func (s *memberSwitch) absent(write bool, cause error) error {
-	if write && isDiskFull(cause) {
+// absent is the answer to a call that was not begun because no member runs. Reads are told of a full disk too: a write begins with one.
+func (s *memberSwitch) absent(cause error) error {
+	if isDiskFull(cause) {
 		free, _ := s.disk.look()
 		return s.disk.fullError(free, cause)
 	}
@@ -128,11 +128,11 @@ func (s *memberSwitch) absent(write bool, cause error) error {
 
 // call asks the member that runs, and stops waiting for it when it fails or the request ends: what holds the locks of a
 // member that has failed never lets go of them.
-func call[A any](ctx context.Context, s *memberSwitch, write bool, ask func(*memberAPI) (A, error)) (A, error) {
+func call[A any](ctx context.Context, s *memberSwitch, ask func(*memberAPI) (A, error)) (A, error) {
 	var none A
 	member, _, cause := s.now()
 	if member == nil {
-		return none, s.absent(write, cause)
+		return none, s.absent(cause)
 	}
 	type result struct {
 		answer A
@@ -178,7 +178,7 @@ type kvSwitch struct {
 }
 
 func (k *kvSwitch) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	return call(ctx, k.s, false, func(m *memberAPI) (*pb.RangeResponse, error) { return m.kv.Range(ctx, r) })
+	return call(ctx, k.s, func(m *memberAPI) (*pb.RangeResponse, error) { return m.kv.Range(ctx, r) })
 }
 
 func (k *kvSwitch) RangeStream(r *pb.RangeRequest, answers grpc.ServerStreamingServer[pb.RangeStreamResponse]) error {
@@ -189,14 +189,14 @@ func (k *kvSwitch) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, 
 	if err := k.s.disk.checkWrite(k.s.essential(r)); err != nil {
 		return nil, err
 	}
-	return call(ctx, k.s, true, func(m *memberAPI) (*pb.PutResponse, error) { return m.kv.Put(ctx, r) })
+	return call(ctx, k.s, func(m *memberAPI) (*pb.PutResponse, error) { return m.kv.Put(ctx, r) })
 }
 
 func (k *kvSwitch) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
 	if err := k.s.disk.checkWrite(true); err != nil {
 		return nil, err
 	}
-	return call(ctx, k.s, true, func(m *memberAPI) (*pb.DeleteRangeResponse, error) { return m.kv.DeleteRange(ctx, r) })
+	return call(ctx, k.s, func(m *memberAPI) (*pb.DeleteRangeResponse, error) { return m.kv.DeleteRange(ctx, r) })
 }
 
 func (k *kvSwitch) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
@@ -206,14 +206,14 @@ func (k *kvSwitch) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, 
 			return nil, err
 		}
 	}
-	return call(ctx, k.s, writes, func(m *memberAPI) (*pb.TxnResponse, error) { return m.kv.Txn(ctx, r) })
+	return call(ctx, k.s, func(m *memberAPI) (*pb.TxnResponse, error) { return m.kv.Txn(ctx, r) })
 }
 
 func (k *kvSwitch) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	if err := k.s.disk.checkWrite(true); err != nil {
 		return nil, err
 	}
-	return call(ctx, k.s, true, func(m *memberAPI) (*pb.CompactionResponse, error) { return m.kv.Compact(ctx, r) })
+	return call(ctx, k.s, func(m *memberAPI) (*pb.CompactionResponse, error) { return m.kv.Compact(ctx, r) })
 }
 
 // essential is whether a write is one that makes room or keeps this process among the living.
@@ -251,14 +251,14 @@ func (l *leaseSwitch) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (
 	if err := l.s.disk.checkWrite(true); err != nil {
 		return nil, err
 	}
-	return call(ctx, l.s, true, func(m *memberAPI) (*pb.LeaseGrantResponse, error) { return m.lease.LeaseGrant(ctx, r) })
+	return call(ctx, l.s, func(m *memberAPI) (*pb.LeaseGrantResponse, error) { return m.lease.LeaseGrant(ctx, r) })
 }
 
 func (l *leaseSwitch) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	if err := l.s.disk.checkWrite(true); err != nil {
 		return nil, err
 	}
-	return call(ctx, l.s, true, func(m *memberAPI) (*pb.LeaseRevokeResponse, error) { return m.lease.LeaseRevoke(ctx, r) })
+	return call(ctx, l.s, func(m *memberAPI) (*pb.LeaseRevokeResponse, error) { return m.lease.LeaseRevoke(ctx, r) })
 }
 
 func (l *leaseSwitch) LeaseKeepAlive(both grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
@@ -266,11 +266,11 @@ func (l *leaseSwitch) LeaseKeepAlive(both grpc.BidiStreamingServer[pb.LeaseKeepA
 }
 
 func (l *leaseSwitch) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
-	return call(ctx, l.s, false, func(m *memberAPI) (*pb.LeaseTimeToLiveResponse, error) { return m.lease.LeaseTimeToLive(ctx, r) })
+	return call(ctx, l.s, func(m *memberAPI) (*pb.LeaseTimeToLiveResponse, error) { return m.lease.LeaseTimeToLive(ctx, r) })
 }
 
 func (l *leaseSwitch) LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
-	return call(ctx, l.s, false, func(m *memberAPI) (*pb.LeaseLeasesResponse, error) { return m.lease.LeaseLeases(ctx, r) })
+	return call(ctx, l.s, func(m *memberAPI) (*pb.LeaseLeasesResponse, error) { return m.lease.LeaseLeases(ctx, r) })
 }
 
 type watchSwitch struct {
@@ -288,19 +288,19 @@ type maintenanceSwitch struct {
 }
 
 func (m *maintenanceSwitch) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
-	return call(ctx, m.s, true, func(a *memberAPI) (*pb.AlarmResponse, error) { return a.maintenance.Alarm(ctx, r) })
+	return call(ctx, m.s, func(a *memberAPI) (*pb.AlarmResponse, error) { return a.maintenance.Alarm(ctx, r) })
 }
 
 func (m *maintenanceSwitch) Status(ctx context.Context, r *pb.StatusRequest) (*pb.StatusResponse, error) {
-	return call(ctx, m.s, false, func(a *memberAPI) (*pb.StatusResponse, error) { return a.maintenance.Status(ctx, r) })
+	return call(ctx, m.s, func(a *memberAPI) (*pb.StatusResponse, error) { return a.maintenance.Status(ctx, r) })
 }
 
 func (m *maintenanceSwitch) Hash(ctx context.Context, r *pb.HashRequest) (*pb.HashResponse, error) {
-	return call(ctx, m.s, false, func(a *memberAPI) (*pb.HashResponse, error) { return a.maintenance.Hash(ctx, r) })
+	return call(ctx, m.s, func(a *memberAPI) (*pb.HashResponse, error) { return a.maintenance.Hash(ctx, r) })
 }
 
 func (m *maintenanceSwitch) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
-	return call(ctx, m.s, false, func(a *memberAPI) (*pb.HashKVResponse, error) { return a.maintenance.HashKV(ctx, r) })
+	return call(ctx, m.s, func(a *memberAPI) (*pb.HashKVResponse, error) { return a.maintenance.HashKV(ctx, r) })
 }
 
 func (m *maintenanceSwitch) Snapshot(r *pb.SnapshotRequest, answers grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
@@ -313,5 +313,5 @@ type clusterSwitch struct {
 }
 
 func (c *clusterSwitch) MemberList(ctx context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
-	return call(ctx, c.s, false, func(a *memberAPI) (*pb.MemberListResponse, error) { return a.cluster.MemberList(ctx, r) })
+	return call(ctx, c.s, func(a *memberAPI) (*pb.MemberListResponse, error) { return a.cluster.MemberList(ctx, r) })
 }
