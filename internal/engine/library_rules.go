@@ -61,6 +61,15 @@ var errShort = &refusal{http.StatusServiceUnavailable, "the server is short of m
 
 func malformed(why string) *refusal { return &refusal{http.StatusBadRequest, why} }
 
+// refusalOf is the answer to what the table of package handler forbids.
+func refusalOf(err error) *refusal {
+	var wrong *handler.RequestError
+	if errors.As(err, &wrong) {
+		return &refusal{wrong.Status(), wrong.Why}
+	}
+	return malformed(err.Error())
+}
+
 // admit holds a request to the table of package handler, and makes of it what Portico's own servers would: the same request
 // must not mean two things because of a flag. came is net/http's own request, of which r is a copy.
 func (s *libraryServer) admit(c *libraryServerConn, r, came *http.Request) *refusal {
@@ -73,18 +82,30 @@ func (s *libraryServer) admit(c *libraryServerConn, r, came *http.Request) *refu
 		}
 	}
 	if err := handler.CheckMethod(r.Method); err != nil {
-		return malformed(err.Error())
+		return refusalOf(err)
 	}
 	if err := handler.CheckAuthority(r.Host); err != nil {
-		return malformed(err.Error())
+		return refusalOf(err)
 	}
 	u := new(url.URL)
 	if err := handler.ParseTarget(r.Method, r.RequestURI, u); err != nil {
-		return malformed(err.Error())
+		return refusalOf(err)
 	}
 	r.URL = u
-	if err := checkFields(r.Header); err != nil {
-		return malformed(err.Error())
+	host := 0 // net/http takes the field away, over HTTP/1.1
+	if !c.h2 && r.Host != "" {
+		host = 1
+	}
+	if err := checkFields(r.Header, host); err != nil {
+		return refusalOf(err)
+	}
+	for name := range r.Trailer { // as announced
+		if !handler.MayBeTrailer(name) {
+			return malformed("the request announces a trailer that must not be one")
+		}
+	}
+	if len(r.Trailer) > handler.MaxTrailers {
+		return malformed("the request announces more than " + strconv.Itoa(handler.MaxTrailers) + " trailers")
 	}
 	if c.h2 {
 		if refused := checkLength(r); refused != nil {
@@ -115,16 +136,22 @@ func headBytes(r *http.Request) int {
 }
 
 // checkFields takes blanks off the ends of values, which net/http leaves there over HTTP/2.
-func checkFields(fields http.Header) error {
+// besides is how many fields there were that are not among them.
+func checkFields(fields http.Header, besides int) error {
+	count := besides
 	for name, values := range fields {
+		count += len(values)
 		for i, value := range values {
 			values[i] = handler.TrimBlanks(value)
 			if err := handler.CheckField(name, values[i]); err != nil {
 				return err
 			}
+			if err := handler.CheckLengths(name, values[i]); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return handler.CheckCount(count)
 }
 
 // checkLength is for HTTP/2. What is no length, or two, could be one thing here and another behind us.
@@ -159,7 +186,7 @@ func (b *libraryBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
 		b.r.Trailer = b.came.Trailer
-		if wrong := checkFields(b.r.Trailer); wrong != nil {
+		if wrong := checkFields(b.r.Trailer, 0); wrong != nil {
 			return n, wrong
 		}
 	}

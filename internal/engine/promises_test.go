@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,28 @@ func TestWhatTheLibraryCannotPromise(t *testing.T) {
 			}
 			return "told"
 		}, portico: "warned", library: "told"},
+		{name: "crumbs of a cookie", promise: enginetest.CookieCrumbs, do: func(t *testing.T, s *serving) string {
+			p := greet(t, s)
+			p.head(1, true, append([]string{":method", "GET"}, slices.Repeat([]string{"cookie", "a=b"}, 501)...)...)
+			return p.status(1)
+		}, portico: "431", library: "200"},
+		{name: "a body that its handler does not read", promise: enginetest.ShortOfMemory, do: func(t *testing.T, s *serving) string {
+			p := greet(t, s)
+			p.head(1, false, ":method", "POST", ":path", "/wait")
+			for range 4 {
+				p.tell(p.WriteData(1, false, make([]byte, 15_000)))
+			}
+			p.tell(p.WritePing(false, [8]byte{1}))
+			for acknowledged := false; !acknowledged; { // so that the body has come
+				f, err := p.ReadFrame()
+				if err != nil {
+					t.Fatal(err)
+				}
+				ping, ok := f.(*http2.PingFrame)
+				acknowledged = ok && ping.IsAck()
+			}
+			return fmt.Sprintf("%d cut", s.CutLargest(1<<30))
+		}, portico: "1 cut", library: "0 cut"},
 	} {
 		tried[test.promise] = true
 		t.Run(test.name, func(t *testing.T) {

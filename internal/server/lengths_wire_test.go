@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/engine"
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/handler"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/transport"
@@ -200,6 +202,14 @@ func TestA39EachLengthAtItsBound(t *testing.T) {
 				{"two hosts", one(foo, "h", "Host", "other"), "400"},
 				{"a trailer that must not be one", sent{"POST", foo, "h", [][2]string{user, {"Transfer-Encoding", "chunked"}, {"Trailer", "X-Remote-User"}}}, "400"},
 			} {
+				if enginetest.HTTP(t) == engine.Library {
+					switch test.name {
+					case "crumbs of a cookie", "two lengths that agree", "a length and a coding":
+						continue // enginetest.CookieCrumbs and OneLength
+					case "two hosts":
+						test.want = "bad" // golang.org/x/net resets the stream
+					}
+				}
 				said := way.send(t, l, test.r)
 				if test.want != "200" {
 					if said != test.want && (test.want != "bad" || said != "400" && said != "reset PROTOCOL_ERROR") {

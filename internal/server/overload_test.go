@@ -23,6 +23,7 @@ import (
 	"golang.org/x/net/http2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico.dev/internal/engine/enginetest"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/overload"
 	"portico.dev/internal/respond"
@@ -262,6 +263,7 @@ func TestD18IdleConnectionsAreClosed(t *testing.T) {
 // At the critical level, streams of an ordinary user's connection are refused before anything is done, and requests of HTTP/1.1 with
 // a whole answer; on a new connection one may show whose it is.
 func TestD18CriticalRefusesBeforeTheHandler(t *testing.T) {
+	enginetest.Needs(t, enginetest.ShortOfMemory)
 	started := make(chan struct{}, 8)
 	s, l := listenShort(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/api" { // that of the connections that are looked at, which stay busy
@@ -334,6 +336,7 @@ func TestD18CriticalRefusesBeforeTheHandler(t *testing.T) {
 
 // The connection that holds most is cut, and its handler hears of it; others go on.
 func TestD18TheLargestHolderIsCut(t *testing.T) {
+	enginetest.Needs(t, enginetest.ShortOfMemory)
 	for _, h2 := range []bool{true, false} {
 		started, ended := make(chan string, 8), make(chan string, 8)
 		s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
@@ -378,6 +381,7 @@ func TestD18TheLargestHolderIsCut(t *testing.T) {
 
 // A connection that a privileged user shares with others, as behind a proxy, loses the others' streams and nothing else.
 func TestD18StreamsOfThePrivilegedAreSpared(t *testing.T) {
+	enginetest.Needs(t, enginetest.ShortOfMemory)
 	started, ended := make(chan string, 8), make(chan string, 8)
 	s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
 		user := r.Header.Get("Test-User")

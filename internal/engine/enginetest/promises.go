@@ -85,10 +85,26 @@ var (
 	}
 )
 
+// CookieCrumbs is about the number of fields.
+var CookieCrumbs = Promise{
+	"Each crumb of a cookie counts as a field of a request over HTTP/2, of which there are 500",
+	"A40, CVE-2026-47774",
+	"They are one field when they are counted, bounded by the size of the head",
+	"golang.org/x/net/http2 server.go `serverConn.newWriterAndRequest`",
+}
+
+// ShortOfMemory is about what the server does by itself.
+var ShortOfMemory = Promise{
+	"When memory is short, the connections that hold most are cut, and streams are refused by REFUSED_STREAM",
+	"D18",
+	"Requests are answered 503 and idle connections closed, and nothing is cut",
+	"net/http tells nobody what a connection holds, and refuses streams only for their number",
+}
+
 // Promises are all of them, in the order of the table.
 func Promises() []Promise {
 	return []Promise{
 		LineEnds, OneLength, PlainChunks, HostOfEveryRequest, LengthOverHTTP2, FloodsOfFrames, FloodsOfHeaders, HeaderTimeOverHTTP2,
-		StatusForEveryRefusal, TwoGoAways, EmptyLineBefore,
+		StatusForEveryRefusal, TwoGoAways, EmptyLineBefore, CookieCrumbs, ShortOfMemory,
 	}
 }
