@@ -586,10 +586,6 @@ func TestCloseIdle(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "done")
 	}, func(t *testing.T, s *serving) {
-		closer, ok := s.Server.(interface{ CloseIdle(n int) int })
-		if !ok {
-			t.Skip("not among the methods of this implementation")
-		}
 		finish = make(chan struct{})
 		busy := s.dial(t, "http/1.1")
 		_, _ = io.WriteString(busy, "GET /slow HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -612,13 +608,13 @@ func TestCloseIdle(t *testing.T) {
 			t.Fatal(got)
 		}
 		ended := 0
-		for deadline := time.Now().Add(never); ended < 2; ended += closer.CloseIdle(1) { // a connection is idle a little after its answer
+		for deadline := time.Now().Add(never); ended < 2; ended += s.CloseIdle(1) { // a connection is idle a little after its answer
 			if time.Now().After(deadline) {
 				t.Fatalf("%d were ended", ended)
 			}
 			runtime.Gosched()
 		}
-		if n := closer.CloseIdle(10); n != 0 {
+		if n := s.CloseIdle(10); n != 0 {
 			t.Errorf("%d connections with requests in hand were ended", n)
 		}
 		if rest, err := io.ReadAll(kept); len(rest) > 0 || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {

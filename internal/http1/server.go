@@ -3,8 +3,10 @@ package http1
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,10 +124,7 @@ func (s *Server) leave() []*conn {
 	if !s.leaving.Swap(true) && len(s.conns) == 0 {
 		close(s.empty)
 	}
-	all := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Keys(s.conns))
 	return all
 }
 

@@ -1,7 +1,9 @@
 package http1
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -61,11 +63,7 @@ func (s *Server) CloseIdle(n int) (closed int) {
 func (s *Server) all() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Keys(s.conns))
 }
 
 // Holders are the connections that hold much.

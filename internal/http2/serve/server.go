@@ -3,8 +3,10 @@ package serve
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,10 +153,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // leave has every connection say GOAWAY.
 func (s *Server) leave() []*conn {
 	s.mu.Lock()
-	all := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Keys(s.conns))
 	if !s.leaving {
 		s.leaving = true
 		if len(all) == 0 {

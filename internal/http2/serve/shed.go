@@ -2,6 +2,8 @@ package serve
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -89,11 +91,7 @@ func (s *Server) CloseIdle(n int) (closed int) {
 func (s *Server) all() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*conn, 0, len(s.conns))
-	for c := range s.conns {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Keys(s.conns))
 }
 
 func (c *conn) idle() bool {
