@@ -55,7 +55,7 @@ func (w *worker) note(code int, after string, err error, took time.Duration) {
 		w.served++
 	case !w.privileged && err == nil && (code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests) && after != "":
 		w.refused++
-	case !w.privileged && err != nil && strings.Contains(err.Error(), "REFUSED_STREAM"):
+	case !w.privileged && err != nil && (strings.Contains(err.Error(), "REFUSED_STREAM") || strings.Contains(err.Error(), "ENHANCE_YOUR_CALM")):
 		w.refused++
 	default:
 		w.faults = append(w.faults, fmt.Sprintf("%d, Retry-After %q, %v after %s", code, after, err, took))

@@ -61,10 +61,10 @@ func (a *acceptor) Run() error {
 		conn, err := a.listener.Accept()
 		if err == nil {
 			pause = 0
-			leave := a.bound.enter(conn)
+			begun, leave := a.bound.enter(conn)
 			a.wait.Go(func() {
 				defer leave()
-				a.handshake(conn)
+				a.handshake(begun)
 			})
 			continue
 		}
@@ -85,14 +85,15 @@ func (a *acceptor) Run() error {
 	}
 }
 
-func (a *acceptor) handshake(raw net.Conn) {
+func (a *acceptor) handshake(begun *handshake) {
 	ctx, cancel := context.WithTimeout(a.living, a.limits.handshake)
 	defer cancel()
-	below := newStallConn(raw, a.limits.stall)
+	below := newStallConn(begun.conn, a.limits.stall)
+	below.handshake = begun
 	defer below.rest()
 	conn := tls.Server(below, a.config)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		_ = raw.Close()
+		_ = begun.conn.Close()
 		return
 	}
 	// A goroutine of its own, with a stack that no handshake has made large.

@@ -5,16 +5,18 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"portico.dev/internal/overload"
 )
 
 // handshakes bounds those of TLS that are in hand: each holds some 50 KiB, for as long as its client likes to take (limits.handshake).
-// When there are too many the oldest ends. A client that means it is through in the time that it takes to answer once, so that those
-// who wait are mostly those who do not. And only so many are at the part that costs time, from the ClientHello to the answer, so that
-// a burst is worked off in its order and not all at once.
+// When there are too many, one of the address that has the most of them ends: the oldest that waits for its client, or the newest if
+// all wait for the server. So a client whose address has few of them gets through, whatever others do. And only so many are at the
+// part that costs time, from the ClientHello to the answer, so that a burst is worked off in its order and not all at once.
 type handshakes struct {
 	most    int
 	level   func() overload.Level
@@ -22,7 +24,17 @@ type handshakes struct {
 	working chan struct{} // has room for those that may be at the expensive part
 
 	mu    sync.Mutex  // guards what follows
-	inTLS linked.List // of net.Conn, the oldest first
+	inTLS linked.List // of *handshake, the oldest first
+	from  map[netip.Addr]int
+}
+
+// handshake is one that is in hand.
+type handshake struct {
+	conn net.Conn
+	from netip.Addr
+	// queued is set while it waits for the server, and not for its client.
+	queued  atomic.Bool
+	removed bool // guarded by handshakes.mu
 }
 
 const (
@@ -36,29 +48,85 @@ const (
 func newHandshakes(memory overload.Limit, level func() overload.Level, cut func()) *handshakes {
 	return &handshakes{
 		most: int(max(memory.Share(mostHandshakes*handshakeShare, 1)/handshakeShare, leastHandshakes)), level: level, cut: cut,
-		working: make(chan struct{}, handshakesEach*runtime.GOMAXPROCS(0)),
+		working: make(chan struct{}, handshakesEach*runtime.GOMAXPROCS(0)), from: map[netip.Addr]int{},
 	}
 }
 
-// enter counts a handshake that begins, and ends the oldest if there are too many. What it returns is called when it has ended.
-func (h *handshakes) enter(c net.Conn) (leave func()) {
+// enter counts a handshake that begins, and ends others if there are too many, or this one. leave is called when it has ended.
+func (h *handshakes) enter(c net.Conn) (begun *handshake, leave func()) {
 	most := h.most
 	if h.level() >= overload.Critical {
 		most = leastHandshakes
 	}
+	begun = &handshake{conn: c, from: network(c.RemoteAddr())}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for h.inTLS.Len() >= most {
-		oldest := h.inTLS.Remove(h.inTLS.Front()).(net.Conn)
-		_ = oldest.Close()
+	at := h.inTLS.PushBack(begun)
+	h.from[begun.from]++
+	for h.inTLS.Len() > most {
+		last := h.expendable()
+		h.remove(last)
+		_ = last.Value.(*handshake).conn.Close()
 		h.cut()
 	}
-	at := h.inTLS.PushBack(c)
-	return func() {
+	return begun, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.inTLS.Remove(at) // does nothing when it was cut
+		h.remove(at)
 	}
+}
+
+// remove does nothing when e was removed before.
+func (h *handshakes) remove(e *linked.Element) {
+	one := e.Value.(*handshake)
+	if one.removed {
+		return
+	}
+	one.removed = true
+	h.inTLS.Remove(e)
+	if h.from[one.from]--; h.from[one.from] == 0 {
+		delete(h.from, one.from)
+	}
+}
+
+// expendable is the one that ends next.
+func (h *handshakes) expendable() *linked.Element {
+	var from netip.Addr
+	most := 0
+	for e := h.inTLS.Front(); e != nil; e = e.Next() {
+		if one := e.Value.(*handshake); h.from[one.from] > most {
+			from, most = one.from, h.from[one.from]
+		}
+	}
+	var newest *linked.Element
+	for e := h.inTLS.Front(); e != nil; e = e.Next() {
+		one := e.Value.(*handshake)
+		if one.from != from {
+			continue
+		}
+		if !one.queued.Load() {
+			return e
+		}
+		newest = e
+	}
+	return newest
+}
+
+// network is what one client can choose addresses from: an address of IPv4, a /64 of IPv6.
+func network(a net.Addr) netip.Addr {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	address := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if address.Is4() {
+		return address
+	}
+	prefix, err := address.Prefix(64)
+	if err != nil {
+		return address
+	}
+	return prefix.Addr()
 }
 
 // config has the expensive part of each handshake wait for its turn. Connections are stallConns.
@@ -79,6 +147,7 @@ func (h *handshakes) config(c *tls.Config) *tls.Config {
 
 // work waits for room in working, which the next Read gives back: then it is the client's turn. rest gives it back as well.
 func (c *stallConn) work(ctx context.Context, working chan struct{}) error {
+	c.handshake.queued.Store(true)
 	select {
 	case working <- struct{}{}:
 		c.working.Store(&working)
@@ -90,6 +159,7 @@ func (c *stallConn) work(ctx context.Context, working chan struct{}) error {
 
 func (c *stallConn) rest() {
 	if working := c.working.Swap(nil); working != nil {
+		c.handshake.queued.Store(false)
 		<-*working
 	}
 }

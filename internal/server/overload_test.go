@@ -11,9 +11,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -537,22 +539,59 @@ func TestD19HandshakesInHandAreBounded(t *testing.T) {
 	}
 }
 
+// A client whose address has few handshakes in hand is not in the way of one whose address has many, however long it takes.
+func TestD19HandshakesOfOneAddressEndFirst(t *testing.T) {
+	b := newBench("alice *")
+	m := metrics.NewOverload(prometheus.NewRegistry())
+	l := b.listen(t, time.Second, func(s *Server) { s.c.OverloadMetrics, s.c.Memory = m, overload.Limit{Bytes: 1} })
+	slow, err := net.Dial("tcp", l.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	hello := l.clientHello(t)
+	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	for range 4 * leastHandshakes {
+		c, err := elsewhere.Dial("tcp", l.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write(hello); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatal(err)
+		}
+	}
+	soon(t, "the end of the others", func() bool {
+		return testutil.ToFloat64(m.Closed.WithLabelValues("handshake")) >= 3*leastHandshakes
+	})
+	_ = slow.SetDeadline(time.Now().Add(10 * time.Second))
+	if err := tls.Client(slow, &tls.Config{ServerName: "127.0.0.1", RootCAs: l.roots}).Handshake(); err != nil {
+		t.Errorf("the one of another address: %v", err)
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::", "fe80::1%eth0": "fe80::",
+	} {
+		if got := network(net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 1))); got.String() != want {
+			t.Errorf("network(%s) = %s, want %s", address, got, want)
+		}
+	}
+}
+
 // A client that says hello and then nothing does not keep the others from the part that costs time.
 func TestD19HandshakesThatWaitHoldNobodyUp(t *testing.T) {
 	b := newBench("alice *")
 	l := b.listen(t, time.Second)
-	var hello bytes.Buffer
-	recorded := tls.Client(recorder{&hello}, &tls.Config{ServerName: "127.0.0.1", RootCAs: l.roots})
-	if err := recorded.Handshake(); err == nil {
-		t.Fatal("nobody answered, and yet")
-	}
+	hello := l.clientHello(t)
 	for range 200 {
 		c, err := net.Dial("tcp", l.address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if _, err := c.Write(hello.Bytes()); err != nil {
+		if _, err := c.Write(hello); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -561,6 +600,16 @@ func TestD19HandshakesThatWaitHoldNobodyUp(t *testing.T) {
 	if took := time.Since(start); took > 8*time.Second { // handshakes may take 10
 		t.Errorf("another client waited %s", took)
 	}
+}
+
+// clientHello is how a client begins.
+func (l *listening) clientHello(t *testing.T) []byte {
+	t.Helper()
+	var hello bytes.Buffer
+	if err := tls.Client(recorder{&hello}, &tls.Config{ServerName: "127.0.0.1", RootCAs: l.roots}).Handshake(); err == nil {
+		t.Fatal("nobody answered, and yet")
+	}
+	return hello.Bytes()
 }
 
 // recorder keeps what is written, and answers nothing.

@@ -18,9 +18,10 @@ type stallConn struct {
 	// held is set while somebody else has given the connection a deadline.
 	held atomic.Bool
 	made time.Time
-	// working is what the next Read gives back: see handshakes.
-	working atomic.Pointer[chan struct{}]
-	from    atomic.Int64 // when the deadline in force was set, after made; 0: none is
+	// working is what the next Read gives back: see handshakes. handshake is there until the connection's has ended.
+	working   atomic.Pointer[chan struct{}]
+	handshake *handshake
+	from      atomic.Int64 // when the deadline in force was set, after made; 0: none is
 
 	mu       sync.Mutex // guards what follows, and keeps what is written in its order
 	gathered *[]byte    // records that wait to be written together; nil: each is written at once
