@@ -2,7 +2,9 @@ package kinds
 
 import (
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"portico.dev/e2e/differential/known"
@@ -15,12 +17,57 @@ const nothing = "(nothing)"
 func (r recording) compare(theirs recording, order []string) []known.Difference {
 	var out []known.Difference
 	for _, name := range order {
-		for _, place := range places(r[name], theirs[name]) {
-			a, b := said(r[name], place), said(theirs[name], place)
+		mine, other := byManager(r[name]), byManager(theirs[name])
+		for _, place := range places(mine, other) {
+			a, b := said(mine, place), said(other, place)
 			if a != b {
 				out = append(out, known.Difference{Question: name, Field: place, Ours: a, Theirs: b})
 			}
 		}
+	}
+	return out
+}
+
+var managedFields = regexp.MustCompile(`^(.*\bmanagedFields\.)(\d+)(\..*)$`)
+
+// byManager puts the entries of managedFields in the order of their managers. A server orders them by their times, which have seconds:
+// two requests that follow each other have the same time, or not.
+func byManager(fields map[string]string) map[string]string {
+	lists := map[string]map[string][]string{} // what the entries of each list say, by their indices
+	for place, text := range fields {
+		if m := managedFields.FindStringSubmatch(place); m != nil {
+			if lists[m[1]] == nil {
+				lists[m[1]] = map[string][]string{}
+			}
+			lists[m[1]][m[2]] = append(lists[m[1]][m[2]], m[3]+"="+text)
+		}
+	}
+	indices := map[string]string{}
+	for list, entries := range lists {
+		sorted := slices.Collect(maps.Keys(entries))
+		key := func(index string) string {
+			said := entries[index]
+			slices.Sort(said)
+			of := func(field string) string {
+				i := slices.IndexFunc(said, func(s string) bool { return strings.HasPrefix(s, field) })
+				if i < 0 {
+					return ""
+				}
+				return said[i]
+			}
+			return of(".manager=") + of(".operation=") + of(".subresource=") + strings.Join(said, ",")
+		}
+		slices.SortFunc(sorted, func(a, b string) int { return strings.Compare(key(a), key(b)) })
+		for i, index := range sorted {
+			indices[list+index] = strconv.Itoa(i)
+		}
+	}
+	out := make(map[string]string, len(fields))
+	for place, text := range fields {
+		if m := managedFields.FindStringSubmatch(place); m != nil {
+			place = m[1] + indices[m[1]+m[2]] + m[3]
+		}
+		out[place] = text
 	}
 	return out
 }
