@@ -17,6 +17,8 @@ type worker struct {
 	name       string
 	credential credential
 	privileged bool // every request is answered 200
+	// untilExhausted is of those who may be told to come back on the highest level.
+	untilExhausted bool
 
 	mu      sync.Mutex // guards what follows
 	served  int
@@ -53,6 +55,8 @@ func (w *worker) note(code int, after string, err error, took time.Duration) {
 	switch {
 	case err == nil && code == http.StatusOK:
 		w.served++
+	case w.untilExhausted && err == nil && code == http.StatusServiceUnavailable && after != "":
+		w.refused++ // the level is exhausted
 	case !w.privileged && err == nil && (code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests) && after != "":
 		w.refused++
 	case !w.privileged && err != nil && (strings.Contains(err.Error(), "REFUSED_STREAM") || strings.Contains(err.Error(), "ENHANCE_YOUR_CALM")):
@@ -124,8 +128,8 @@ func TestD18D19AttackersAtTenTimesTheMemory(t *testing.T) {
 func (f *front) under(t *testing.T, a attack) {
 	workers := []*worker{
 		{name: "admin", credential: credential{certificate: &f.admin}, privileged: true},
-		{name: "node", credential: credential{certificate: &f.node}, privileged: true},
-		{name: "controller", credential: credential{token: f.controller}, privileged: true},
+		{name: "node", credential: credential{certificate: &f.node}, privileged: true, untilExhausted: true},
+		{name: "controller", credential: credential{token: f.controller}, privileged: true, untilExhausted: true},
 		{name: "bystander", credential: credential{token: f.bystander}},
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), a.lasts)

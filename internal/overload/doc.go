@@ -19,6 +19,10 @@
 // whole limit, where the collector does not keep up. When the second crosses a threshold that the first does not, and while load is
 // shed, the Monitor asks for collections, at most two a second, so that it neither acts late nor goes on for longer than it must.
 //
+// A machine that is too busy to take readings in time must not be outrun between two of them: beyond half of the limit, connections
+// may bring only so much from one reading to the next (Intake), and what else they bring waits, which their clients notice as TCP's
+// back pressure.
+//
 // What the kernel keeps for this process's control group beside that (buffers of sockets, other processes) counts as in use, the
 // pages of files do not.
 package overload

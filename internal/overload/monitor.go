@@ -34,6 +34,7 @@ type Monitor struct {
 	level   atomic.Int32
 	read    func() Reading
 	collect func() // a collection; it returns when that has ended
+	intake  Intake
 
 	mu        sync.Mutex // guards what follows
 	relievers []Reliever
@@ -56,6 +57,14 @@ func (m *Monitor) ReadWith(read func() Reading) { m.read = read }
 
 // Level is how short memory is now.
 func (m *Monitor) Level() Level { return Level(m.level.Load()) }
+
+// Intake is what connections ask before they pass on what came.
+func (m *Monitor) Intake() *Intake {
+	if m == nil {
+		return nil
+	}
+	return &m.intake
+}
 
 // Attach has r let go of memory from now on, until detach is called, which waits for a call in hand.
 func (m *Monitor) Attach(r Reliever) (detach func()) {
@@ -80,6 +89,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 	m.c.Logger.Info("load is shed when memory runs short", zap.Uint64("limit", m.c.Limit.Bytes), zap.String("from", m.c.Limit.Source))
 	w := watch{Monitor: m, ladder: ladder{limit: m.c.Limit.Bytes}}
 	defer m.level.Store(int32(Normal))
+	defer m.intake.open()
 	defer w.collections.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -126,10 +136,16 @@ func (w *watch) look(now time.Time) time.Duration {
 	if level > Normal {
 		w.relieve(level, r, now)
 	}
-	if w.ladder.beyond(r.Possible, 50) {
-		return attentive
+	if !w.ladder.beyond(r.Possible, 50) {
+		w.intake.open()
+		return relaxed
 	}
-	return relaxed
+	parts := uint64(intakeParts)
+	if level >= Critical || w.ladder.beyond(r.Possible, 100) {
+		parts = shortParts
+	}
+	w.intake.refill(int64(w.ladder.limit / parts))
+	return attentive
 }
 
 // collectNow has what is garbage become known, unless that has just been done.

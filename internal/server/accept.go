@@ -89,7 +89,7 @@ func (a *acceptor) handshake(begun *handshake) {
 	ctx, cancel := context.WithTimeout(a.living, a.limits.handshake)
 	defer cancel()
 	below := newStallConn(begun.conn, a.limits.stall)
-	below.handshake = begun
+	below.handshake, below.intake = begun, a.bound.intake
 	defer below.rest()
 	conn := tls.Server(below, a.config)
 	if err := conn.HandshakeContext(ctx); err != nil {

@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/overload"
 )
 
-// handshakes bounds those of TLS that are in hand: each holds some 50 KiB, for as long as its client likes to take (limits.handshake).
+// handshakes bounds those of TLS that are in hand: each holds some memory (handshakeBytes), for as long as its client likes to take (limits.handshake).
 // When there are too many, one of the address that has the most of them ends: the oldest that waits for its client, or the newest if
 // all wait for the server. So a client whose address has few of them gets through, whatever others do. And only so many are at the
 // part that costs time, from the ClientHello to the answer, so that a burst is worked off in its order and not all at once.
@@ -22,6 +22,7 @@ type handshakes struct {
 	level   func() overload.Level
 	cut     func()        // counts one that ended
 	working chan struct{} // has room for those that may be at the expensive part
+	intake  *overload.Intake
 
 	mu    sync.Mutex  // guards what follows
 	inTLS linked.List // of *handshake, the oldest first
@@ -41,14 +42,16 @@ const (
 	// mostHandshakes may be in hand, or fewer when memory is limited: one for each handshakeShare bytes, and leastHandshakes.
 	mostHandshakes, leastHandshakes = 1024, 64
 	handshakeShare                  = 512 << 10
+	// handshakeBytes is about what one holds, and leaves behind as garbage.
+	handshakeBytes = 48 << 10
 	// handshakesEach is how many may be at the expensive part for each processor.
 	handshakesEach = 2
 )
 
-func newHandshakes(memory overload.Limit, level func() overload.Level, cut func()) *handshakes {
+func newHandshakes(memory overload.Limit, level func() overload.Level, cut func(), intake *overload.Intake) *handshakes {
 	return &handshakes{
 		most: int(max(memory.Share(mostHandshakes*handshakeShare, 1)/handshakeShare, leastHandshakes)), level: level, cut: cut,
-		working: make(chan struct{}, handshakesEach*runtime.GOMAXPROCS(0)), from: map[netip.Addr]int{},
+		working: make(chan struct{}, handshakesEach*runtime.GOMAXPROCS(0)), from: map[netip.Addr]int{}, intake: intake,
 	}
 }
 
@@ -148,6 +151,7 @@ func (h *handshakes) config(c *tls.Config) *tls.Config {
 // work waits for room in working, which the next Read gives back: then it is the client's turn. rest gives it back as well.
 func (c *stallConn) work(ctx context.Context, working chan struct{}) error {
 	c.handshake.queued.Store(true)
+	c.intake.Take(handshakeBytes)
 	select {
 	case working <- struct{}{}:
 		c.working.Store(&working)
@@ -169,5 +173,9 @@ func (c *stallConn) Read(p []byte) (int, error) {
 	if c.working.Load() != nil {
 		c.rest()
 	}
-	return c.Conn.Read(p)
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.intake.Take(n)
+	}
+	return n, err
 }

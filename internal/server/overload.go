@@ -91,7 +91,7 @@ func (s *Server) handshakes() *handshakes {
 	if s.c.OverloadMetrics != nil {
 		cut = s.c.OverloadMetrics.Closed.WithLabelValues("handshake").Inc
 	}
-	return newHandshakes(s.c.Memory, level, cut)
+	return newHandshakes(s.c.Memory, level, cut, s.c.Overload.Intake())
 }
 
 // relief lets go of memory by closing connections.

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"portico.dev/internal/overload"
 )
 
 // stallConn is a connection whose writes may wait for the other side to read, but not for ever (attack row D5). It lies
@@ -21,7 +23,8 @@ type stallConn struct {
 	// working is what the next Read gives back: see handshakes. handshake is there until the connection's has ended.
 	working   atomic.Pointer[chan struct{}]
 	handshake *handshake
-	from      atomic.Int64 // when the deadline in force was set, after made; 0: none is
+	intake    *overload.Intake // is asked before what was read is passed on; nil: nobody is
+	from      atomic.Int64     // when the deadline in force was set, after made; 0: none is
 
 	mu       sync.Mutex // guards what follows, and keeps what is written in its order
 	gathered *[]byte    // records that wait to be written together; nil: each is written at once
