@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -59,12 +60,15 @@ func (w *worker) note(code int, after string, err error, took time.Duration) {
 		w.refused++ // the level is exhausted
 	case !w.privileged && err == nil && (code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests) && after != "":
 		w.refused++
-	case !w.privileged && err != nil && (strings.Contains(err.Error(), "REFUSED_STREAM") || strings.Contains(err.Error(), "ENHANCE_YOUR_CALM")):
+	case !w.privileged && err != nil && goneElsewhere.MatchString(err.Error()):
 		w.refused++
 	default:
 		w.faults = append(w.faults, fmt.Sprintf("%d, Retry-After %q, %v after %s", code, after, err, took))
 	}
 }
+
+// goneElsewhere is how streams and connections of ordinary users are refused and ended.
+var goneElsewhere = regexp.MustCompile("REFUSED_STREAM|ENHANCE_YOUR_CALM|GOAWAY")
 
 // report fails for what must not be, and says how it went.
 func (w *worker) report(t *testing.T) {
