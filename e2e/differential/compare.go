@@ -27,6 +27,8 @@ type known struct {
 	Fields []string `json:"fields"`
 	// Left are places and what the left server says there. Any other difference there is not known.
 	Left map[string]string `json:"left"`
+	// Engine is the implementation of HTTP (--http-engine) with which it is so. Empty: with each.
+	Engine string `json:"engine"`
 	// Why it is so.
 	Why string `json:"why"`
 }

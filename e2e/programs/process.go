@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -65,6 +66,9 @@ func WithEngines(program string, args []string) []string {
 	serves := len(args) > 0 && (args[0] == "serve" || args[0] == "dev") || len(args) > 1 && args[0] == "drill" && args[1] == "run"
 	if filepath.Base(program) != "aggregator" || !serves {
 		return args
+	}
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--http-engine=") }) {
+		return args // the test has chosen
 	}
 	return append(slices.Clone(args), enginetest.Flags()...)
 }
