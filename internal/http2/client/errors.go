@@ -18,6 +18,8 @@ const (
 	Silent
 	// Reset is a stream that the server gave up.
 	Reset
+	// Rejected is a stream that the server reset with PROTOCOL_ERROR: to it the request is malformed, and so it will be the next time.
+	Rejected
 	// Broken is a server that broke the protocol.
 	Broken
 	// Late is a response whose headers did not come in time.
