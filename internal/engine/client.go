@@ -50,6 +50,7 @@ const (
 	Lost        = client.Lost        // the connection ended; the server may have worked on the request
 	Silent      = client.Silent      // the connection was given up because pings were not answered
 	Reset       = client.Reset       // the server gave the stream up
+	Rejected    = client.Rejected    // the server reset the stream with PROTOCOL_ERROR: to it the request is malformed
 	Broken      = client.Broken      // the server broke the protocol
 	Late        = client.Late        // no response headers in time
 	Unsent      = client.Unsent      // nothing was sent: the connection takes no more requests

@@ -195,6 +195,8 @@ func (e *exchange) kindOfStream(err http2.StreamError) ErrorKind {
 		return Broken // the library reset the stream
 	case err.Code == http2.ErrCodeRefusedStream && !e.headed:
 		return Refused
+	case err.Code == http2.ErrCodeProtocol:
+		return Rejected
 	}
 	return Reset
 }

@@ -391,8 +391,11 @@ func TestA42HowFarARequestGot(t *testing.T) {
 	}
 	for code := range http2.ErrCode(0x10) {
 		kind := engine.Reset
-		if code == http2.ErrCodeRefusedStream {
+		switch code {
+		case http2.ErrCodeRefusedStream:
 			kind = engine.Refused
+		case http2.ErrCodeProtocol:
+			kind = engine.Rejected
 		}
 		tests = append(tests, situation{name: fmt.Sprintf("RST_STREAM with code %d", code), kind: kind, say: func(p *peer, id uint32) { _ = p.WriteRSTStream(id, code) }})
 	}

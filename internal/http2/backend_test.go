@@ -208,7 +208,7 @@ func fate(err error) string {
 	if !errors.As(err, &e) {
 		return "error"
 	}
-	return []string{"lost", "silent", "reset", "broken", "late", "unsent", "unprocessed", "refused", "left", "unread", "unsendable"}[e.Fate]
+	return []string{"lost", "silent", "reset", "broken", "late", "unsent", "unprocessed", "refused", "left", "unread", "unsendable", "rejected"}[e.Fate]
 }
 
 // asked is what became of a request, in words.

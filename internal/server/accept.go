@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -93,11 +94,29 @@ func (a *acceptor) handshake(begun *handshake) {
 	defer below.rest()
 	conn := tls.Server(below, a.config)
 	if err := conn.HandshakeContext(ctx); err != nil {
+		answerPlainHTTP(begun.conn, err)
 		_ = begun.conn.Close()
 		return
 	}
 	// A goroutine of its own, with a stack that no handshake has made large.
 	a.served.Go(func() { a.serve(conn, func() { below.patient.Store(true) }) })
+}
+
+// plainHTTPAnswer is net/http's.
+const plainHTTPAnswer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+
+// answerPlainHTTP tells a client that sent HTTP where TLS was expected, as net/http does. Nothing of the request is read. The answer
+// fits into the socket's buffer; the deadline is for a connection that has none.
+func answerPlainHTTP(c net.Conn, err error) {
+	var header tls.RecordHeaderError
+	if !errors.As(err, &header) || header.Conn == nil {
+		return
+	}
+	switch string(header.RecordHeader[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO":
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(c, plainHTTPAnswer) // the client may be gone
+	}
 }
 
 func tooManyFiles(err error) bool {

@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -279,4 +281,57 @@ func TestShutdownEndsWatchesAndFinishesTheRest(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
+}
+
+// A request without TLS is answered as by net/http, and its connection closed. What is neither HTTP nor TLS is closed without an answer
+// in text: that is for TLS to say, by an alert.
+func TestPlainHTTPOnTheTLSPortIsAnswered(t *testing.T) {
+	b := newBench("alice *")
+	b.handler = func(http.ResponseWriter, *http.Request) { t.Error("the handler was called") }
+	l := b.listen(t, time.Second)
+	const answer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+	for name, test := range map[string]struct{ sent, want string }{
+		"GET":              {"GET / HTTP/1.1\r\nHost: a\r\n\r\n", answer},
+		"POST, no more":    {"POST ", answer},
+		"PATCH":            {"PATCH /api/v1/nodes/a HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}", answer},
+		"DELETE":           {"DELETE /api/v1/nodes/a HTTP/1.1\r\nHost: a\r\n\r\n", answer},
+		"h2c":              {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", ""},
+		"another protocol": {"SSH-2.0-OpenSSH_9.9\r\n", ""},
+		"a small letter":   {"get / HTTP/1.1\r\nHost: a\r\n\r\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := net.Dial("tcp", l.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+			if _, err := io.WriteString(c, test.sent); err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(io.LimitReader(c, 1<<10)) // an error is a connection that was reset, with our bytes unread
+			if test.want == "" && strings.Contains(string(got), "HTTP/") {
+				t.Errorf("answered %q", got)
+			}
+			if test.want != "" && string(got) != test.want {
+				t.Errorf("answered %q, %v", got, err)
+			}
+			if os.IsTimeout(err) {
+				t.Error("the connection was kept")
+			}
+		})
+	}
+}
+
+// A client that has no room for the answer holds the handshake up no longer than the answer may take.
+func TestPlainHTTPThatReadsNothingIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, peer := net.Pipe()
+		defer peer.Close()
+		start := time.Now()
+		answerPlainHTTP(ours, tls.RecordHeaderError{RecordHeader: [5]byte([]byte("GET /")), Conn: ours})
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
 }

@@ -33,8 +33,8 @@
 //
 //   - A request reaches one endpoint, or more than one only when the earlier ones provably did nothing with it: the
 //     connection was never made, the stream was refused, or the connection said GOAWAY before our stream. GET and HEAD
-//     without a body are also repeated when a connection broke before response headers, or within a short response, within
-//     a budget.
+//     without a body are also repeated when a connection broke or a stream was reset before response headers, or within a short
+//     response, within a budget; not after PROTOCOL_ERROR, by which the backend calls the request malformed.
 //   - An error is a *Error that says how far the request got. Its text is for logs: it names endpoints. The proxy says
 //     what clients may know.
 //   - A silently dead connection is found in less than two seconds, by pings on HTTP/2 and by TCP_USER_TIMEOUT on Linux.

@@ -224,6 +224,7 @@ func (f fate) of(known engine.ErrorKind) fate {
 		f.lost, f.connection = true, true
 	case engine.Reset:
 		f.lost = true
+	case engine.Rejected: // any endpoint would say so, and each would have a failure counted against it
 	case engine.Broken:
 		f.protocol = true
 	case engine.Late:

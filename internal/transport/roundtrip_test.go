@@ -354,12 +354,15 @@ func TestRefusedStreamsAreRepeated(t *testing.T) {
 func TestResetBeforeHeaders(t *testing.T) {
 	tests := []struct {
 		name, method, body string
-		sent               bool
+		code               http2.ErrCode
 		attempts           int64
 	}{
-		{"a GET is repeated twice", http.MethodGet, "", true, 3},
-		{"a write is not", http.MethodPost, "x", true, 1},
-		{"a DELETE is not", http.MethodDelete, "", true, 1},
+		{"a GET is repeated twice", http.MethodGet, "", http2.ErrCodeInternal, 3},
+		{"a write is not", http.MethodPost, "x", http2.ErrCodeInternal, 1},
+		{"a DELETE is not", http.MethodDelete, "", http2.ErrCodeInternal, 1},
+		{"a GET that the backend calls malformed is not", http.MethodGet, "", http2.ErrCodeProtocol, 1},
+		{"nor is such a HEAD", http.MethodHead, "", http2.ErrCodeProtocol, 1},
+		{"nor is such a write", http.MethodPost, "x", http2.ErrCodeProtocol, 1},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -373,7 +376,7 @@ func TestResetBeforeHeaders(t *testing.T) {
 				_ = f.WriteSettings()
 				f.each(func(stream uint32) bool {
 					seen.Add(1)
-					_ = f.WriteRSTStream(stream, http2.ErrCodeInternal)
+					_ = f.WriteRSTStream(stream, test.code)
 					return true
 				})
 			})
@@ -383,7 +386,7 @@ func TestResetBeforeHeaders(t *testing.T) {
 			}
 			_, err := do(t, w.backend(w.set(), address), test.method, body)
 			var failed *Error
-			if !errors.As(err, &failed) || failed.Sent != test.sent || failed.Op != OpRoundTrip || failed.Protocol {
+			if !errors.As(err, &failed) || !failed.Sent || failed.Op != OpRoundTrip || failed.Protocol {
 				t.Errorf("%#v", err)
 			}
 			if seen.Load() != test.attempts {

@@ -34,6 +34,8 @@ const (
 	Unread
 	// Unsendable is a request that HTTP/2 cannot carry. Nothing of it was sent.
 	Unsendable
+	// Rejected is a stream that the server reset with PROTOCOL_ERROR: to it the request is malformed, and so it will be the next time.
+	Rejected
 )
 
 // Error is why a request has no answer, or none that is whole.

@@ -26,14 +26,16 @@ func (h *head) begin(l wire.Limits) {
 
 const keptFields = 64
 
-func (h *head) read(block []byte) error {
+func (h *head) read(block []byte) error { return h.decoder.Decode(block, h.each) }
+
+// reset is for when a block was used: an idle connection keeps none of it.
+func (h *head) reset() {
 	h.status, h.pseudo = "", false
 	if cap(h.fields) > keptFields {
 		h.fields = nil
 	}
 	clear(h.fields)
 	h.fields = h.fields[:0]
-	return h.decoder.Decode(block, h.each)
 }
 
 func (h *head) field(name, value string) error {

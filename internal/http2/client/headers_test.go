@@ -6,6 +6,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+	"unsafe"
+	"weak"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -70,4 +73,30 @@ func (c *Conn) newestStream() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.newest
+}
+
+// A40: an idle connection keeps no headers of the last response.
+func TestA40HeadersOfResponsesAreNotKept(t *testing.T) {
+	c := connect(t, serve(t, nil, func(p *peer) {
+		_ = p.WriteSettingsAck()
+		p.large(p.request(), config().MaxHeaderBytes/2, "it")
+		_ = p.WritePing(false, [8]byte{1}) // when it is answered, the response was dealt with
+		p.next(http2.FramePing)
+		p.drain()
+	}))
+	resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := weak.Make(unsafe.StringData(resp.Header.Get("X-Large")))
+	if err := resp.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	resp = nil
+	for deadline := time.Now().Add(10 * time.Second); kept.Value() != nil; runtime.GC() {
+		if time.Now().After(deadline) {
+			t.Fatal("a header of the last response is kept")
+		}
+	}
+	runtime.KeepAlive(c)
 }

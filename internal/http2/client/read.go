@@ -209,6 +209,7 @@ func (r *reader) headers(f *wire.Frame) error {
 	r.conn.blockSince.Store(0)
 	// A block is read even if nobody wants it: it changes the table.
 	failed := r.head.read(block)
+	defer r.head.reset()
 	if _, fatal := codeOf(failed); fatal {
 		return failed
 	}

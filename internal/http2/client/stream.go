@@ -186,8 +186,11 @@ func (s *stream) finish(why *Error) (first, ok bool) {
 // wasReset is told of RST_STREAM.
 func (s *stream) wasReset(code wire.Code) {
 	fate := Reset
-	if code == wire.RefusedStream && !s.heads {
+	switch {
+	case code == wire.RefusedStream && !s.heads:
 		fate = Refused
+	case code == wire.ProtocolError:
+		fate = Rejected
 	}
 	s.fail(&Error{fate, wire.StreamError{Stream: s.id, Code: code, Why: "received from the server"}}, noReset)
 }

@@ -27,7 +27,7 @@ func (c *conn) headers(f *wire.Frame) error {
 	if c.slow {
 		c.headerEnded()
 	}
-	c.head.reset()
+	defer c.head.reset() // an idle connection keeps none of it
 	err = c.decoder.Decode(block, c.each)
 	if broken, ok := err.(wire.ConnError); ok {
 		return broken
