@@ -282,11 +282,12 @@ var serverDifferences = []framefuzz.Difference{
 		}},
 	{Name: "a block that is not whole", Why: "the library decodes what there is of it",
 		Is: func(c *framefuzz.Compared) bool {
-			return c.Is(http2.FrameHeaders) && c.Ours == "" && framefuzz.Ends(c.Theirs) && c.Flags&4 == 0
+			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && c.Ours == "" && framefuzz.Ends(c.Theirs) && c.Flags&4 == 0
 		}},
-	{Name: "something wrong in the first part of a block", Why: "ours reads the rest and resets the stream, the library ends the connection",
+	{Name: "something wrong in a part of a block before its last", Why: "RFC 9113, 8.1.1: ours reads the rest and resets the stream, the library ends the connection",
 		Is: func(c *framefuzz.Compared) bool {
-			return c.Is(http2.FrameHeaders) && framefuzz.Resets(c.Ours) && framefuzz.Ends(c.Theirs, http2.ErrCodeProtocol) && c.Flags&4 == 0
+			parts := c.Is(http2.FrameHeaders) && c.Flags&4 == 0 || c.Is(http2.FrameContinuation)
+			return parts && framefuzz.Resets(c.Ours) && framefuzz.Ends(c.Theirs, http2.ErrCodeProtocol)
 		}},
 	{Name: "PRIORITY of another length", Why: "RFC 9113, 6.3 asks for an error of the stream",
 		Is: func(c *framefuzz.Compared) bool {
