@@ -167,6 +167,9 @@ var refusals = []named{
 	{"the request expects what this server does not do", "RFC 9110, 10.1.1: 417; the library takes 100-continue for one as a word of something else", func(r *seen) bool {
 		return asWord(r.Header["Expect"], "100-continue")
 	}},
+	{"the request line is not a method, a target and a version", "RFC 9112, 3.2.3: CONNECT has an authority, which the library lets be empty", func(r *seen) bool {
+		return r.Method == http.MethodConnect && r.Target == ""
+	}},
 	{"the request announces a trailer that must not be one", "RFC 9110, 6.5.1", nil},
 }
 
