@@ -19,6 +19,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/http2"
 
+	"portico.dev/internal/handler"
 	"portico.dev/internal/http2/framefuzz"
 )
 
@@ -322,6 +323,11 @@ var serverDifferences = []framefuzz.Difference{
 		Is: func(c *framefuzz.Compared) bool {
 			return c.Is(http2.FrameHeaders) && strings.Contains(c.What, `"x-longest"=`) && framefuzz.Ends(c.Theirs, http2.ErrCodeCompression) &&
 				(refuses(c.Ours, 431) || framefuzz.Resets(c.Ours, http2.ErrCodeEnhanceYourCalm))
+		}},
+	{Name: "too many trailers", Why: "a bound of the rule table (RFC 9110, 6.5)",
+		Is: func(c *framefuzz.Compared) bool {
+			return c.Is(http2.FrameHeaders) && !strings.Contains(c.What, `":`) && framefuzz.Resets(c.Ours, http2.ErrCodeProtocol) &&
+				len(fieldName.FindAllString(c.What, -1)) > handler.MaxTrailers
 		}},
 	{Name: "trailers that must not be", Why: "RFC 9110, 6.5.1: ours drops them, the library resets the stream of a request that announced any",
 		Is: func(c *framefuzz.Compared) bool {
