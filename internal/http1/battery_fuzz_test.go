@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"portico.dev/internal/handler"
 )
 
 // tape is a connection of a client that says something, a few bytes at a time, and keeps what it is told.
@@ -65,14 +67,24 @@ func see(r *http.Request, reads bool) (seen, error) {
 	body, err := io.ReadAll(r.Body)
 	s.Body = string(body)
 	for name, values := range r.Trailer {
-		if httpguts.ValidTrailerHeader(name) { // ours drops what must not be there
-			if s.Trailer == nil {
-				s.Trailer = http.Header{}
-			}
-			s.Trailer[name] = values
+		if s.Trailer == nil {
+			s.Trailer = http.Header{}
 		}
+		s.Trailer[name] = values
 	}
 	return s, err
+}
+
+// dropTrailers takes those away that must not be (RFC 9110, 6.5.1): ours drops them, and the library does not, or not all.
+func (s *seen) dropTrailers() {
+	for name := range s.Trailer {
+		if !handler.MayBeTrailer(name) {
+			delete(s.Trailer, name)
+		}
+	}
+	if len(s.Trailer) == 0 {
+		s.Trailer = nil
+	}
 }
 
 // Whatever ours accepts, the library accepts, and both read the same in it: the same requests, as long, and in the same places.
@@ -110,6 +122,7 @@ func FuzzHead(f *testing.F) {
 			if err != nil {
 				t.Fatalf("request %d is %+v, and the library's reading ends with %v", i, got, err)
 			}
+			want.dropTrailers()
 			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("request %d is\n%+v, to the library\n%+v", i, got, want)
 			}

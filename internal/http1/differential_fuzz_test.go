@@ -138,37 +138,52 @@ func serveLibrary(c net.Conn, h http.Handler) {
 	all.Wait()
 }
 
-// named is a difference that is meant to be, and why.
-type named struct{ text, why string }
+// named is a difference that is meant to be, and why. only, unless it is nil, is of which requests, as the library sees them.
+type named struct {
+	text, why string
+	only      func(r *seen) bool
+}
 
 // refusals are what ours refuses and the library takes, by what ours says.
 var refusals = []named{
-	{"a line of the request ends without CR", "a front that needs CRLF sees another request"},
-	{"a header of the request is folded over two lines", "RFC 9112, 5.2: whether it is one header or two"},
-	{"the path of the request", "the rule table (handler/rules.go): RFC 3986, and one reading"},
-	{"the query of the request", "the same"},
-	{"the authority of the request", "the same: RFC 3986, 3.2, RFC 9110, 4.2.4"},
-	{"the request has both a Content-Length and a Transfer-Encoding", "CVE-2025-22871 and its kin"},
-	{"the request has more than one Content-Length", "two is one too many"},
-	{"a request of HTTP/1.0 has a Transfer-Encoding", "HTTP/1.0 has no codings"},
-	{"the version of HTTP is not supported", "what another version of HTTP/1 would mean is not known"},
-	{"the request has no Host", "HTTP/1.1 has a Host, with CONNECT too"},
-	{"the method of the request has the byte 0x0d at offset 0", "after a POST the library passes over up to four CRs and LFs, ours over one empty line"},
-	{"the request does not begin with a method", "the same"},
-	{"empty lines before the request", "the same"},
-	{"the request announces a trailer that must not be one", "RFC 9110, 6.5.1"},
+	{"a line of the request ends without CR", "a front that needs CRLF sees another request", nil},
+	{"a header of the request is folded over two lines", "RFC 9112, 5.2: whether it is one header or two", nil},
+	{"the path of the request", "the rule table (handler/rules.go): RFC 3986, and one reading", nil},
+	{"the query of the request", "the same", nil},
+	{"the authority of the request", "the same: RFC 3986, 3.2, RFC 9110, 4.2.4", nil},
+	{"the request has both a Content-Length and a Transfer-Encoding", "CVE-2025-22871 and its kin", nil},
+	{"the request has more than one Content-Length", "two is one too many", nil},
+	{"a request of HTTP/1.0 has a Transfer-Encoding", "HTTP/1.0 has no codings", nil},
+	{"the version of HTTP is not supported", "what another version of HTTP/1 would mean is not known", nil},
+	{"the request has no Host", "HTTP/1.1 has a Host, with CONNECT too", nil},
+	{"the method of the request has the byte 0x0d at offset 0", "after a POST the library passes over up to four CRs and LFs, ours over one empty line", nil},
+	{"the request does not begin with a method", "the same", nil},
+	{"empty lines before the request", "the same", nil},
+	{"the method of the request is longer than", "RFC 9112, 3: 501 for what is longer than any method that is known", nil},
+	{"the target of the request is longer than", "RFC 9112, 3: 414", nil},
+	{"the field name of the request is longer than", "RFC 6585, 5: the bounds of the rule table", nil},
+	{"the field value of the request is longer than", "the same", nil},
+	{"the request has more than", "RFC 6585, 5: header fields have a number, and Host and Content-Length are one", nil},
+	{"the request expects what this server does not do", "RFC 9110, 10.1.1: 417; the library takes 100-continue for one as a word of something else", func(r *seen) bool {
+		return asWord(r.Header["Expect"], "100-continue")
+	}},
+	{"the request line is not a method, a target and a version", "RFC 9112, 3.2.3: CONNECT has an authority, which the library lets be empty", func(r *seen) bool {
+		return r.Method == http.MethodConnect && r.Target == ""
+	}},
+	{"the request announces a trailer that must not be one", "RFC 9110, 6.5.1", nil},
 }
 
 // bodyRefusals are what ours does not take for a body and the library does.
 var bodyRefusals = []named{
-	{errChunkLine.Error(), "lines end with CRLF, the last one too"},
-	{errChunkSize.Error(), "no control characters in extensions, no blanks after sizes"},
-	{errBadTrailer.Error(), "names and values of trailers are those of headers"},
-	{errExcess.Error(), "CVE-2023-39326: bounds of our own"},
+	{errChunkLine.Error(), "lines end with CRLF, the last one too", nil},
+	{errChunkSize.Error(), "no control characters in extensions, no blanks after sizes", nil},
+	{errBadTrailer.Error(), "names and values of trailers are those of headers", nil},
+	{errExcess.Error(), "CVE-2023-39326: bounds of our own", nil},
 }
 
-func isNamed(list []named, text string) bool {
-	return slices.ContainsFunc(list, func(n named) bool { return strings.HasPrefix(text, n.text) })
+// isNamed looks for what is said about a request, or of one that the library does not see: r is nil.
+func isNamed(list []named, text string, r *seen) bool {
+	return slices.ContainsFunc(list, func(n named) bool { return strings.HasPrefix(text, n.text) && (n.only == nil || r != nil && n.only(r)) })
 }
 
 // emptyLine reports whether an empty line follows n requests. Ours bears one (RFC 9112, 2.2) and the library does not.
@@ -187,24 +202,51 @@ func emptyLine(raw []byte, n int) bool {
 	return len(next) > 0 && strings.HasPrefix("\r\n", string(next))
 }
 
-// bothWays reports whether a client of HTTP/1.0 wants its connection to be kept and closed. Ours closes it.
-func bothWays(requests []observed) bool {
-	if len(requests) == 0 {
-		return false
-	}
-	last := requests[len(requests)-1]
-	return last.Proto == "HTTP/1.0" && httpguts.HeaderValuesContainsToken(last.Header["Connection"], "keep-alive") &&
-		httpguts.HeaderValuesContainsToken(last.Header["Connection"], "close")
+// ending is why one server closes the connection after a request, and the other one goes on.
+type ending struct {
+	why string
+	is  func(h http.Header, r observed) bool
 }
 
-// closeAsWord reports whether the last request has "close" among its options only to those who take blanks for commas, as the library
-// does.
-func closeAsWord(requests []observed) bool {
-	if len(requests) == 0 {
-		return false
-	}
-	options := requests[len(requests)-1].Header["Connection"]
-	return strings.Contains(strings.ToLower(strings.Join(options, ",")), "close") && !httpguts.HeaderValuesContainsToken(options, "close")
+// ourEndings are those of requests after which ours closes the connection.
+var ourEndings = []ending{
+	{"CONNECT: what follows may be meant for a tunnel (RFC 9110, 9.3.6)", func(_ http.Header, r observed) bool { return r.Method == http.MethodConnect }},
+	{"HTTP/1.0 that is to be kept and closed: close goes before keep-alive (RFC 9112, 9.3)", func(h http.Header, r observed) bool {
+		return r.Proto == "HTTP/1.0" && hasOption(h, "keep-alive") && hasOption(h, "close")
+	}},
+	{"HTTP/1.0 that is to be kept as a word of an option that is none (RFC 9110, 7.6.1)", func(h http.Header, r observed) bool {
+		return r.Proto == "HTTP/1.0" && asWord(h["Connection"], "keep-alive")
+	}},
+}
+
+// libraryEndings are those of requests after which the library does.
+var libraryEndings = []ending{
+	{"close as a word of an option that is none (RFC 9110, 7.6.1)", func(h http.Header, _ observed) bool { return asWord(h["Connection"], "close") }},
+	{"HTTP/1.0 that is to be kept in another line than the first: lines are one list (RFC 9110, 5.3)", func(h http.Header, r observed) bool {
+		return r.Proto == "HTTP/1.0" && hasOption(h, "keep-alive") && !slices.Contains(words(h.Get("Connection")), "keep-alive")
+	}},
+}
+
+// endsAfter reports whether there is a reason to close the connection after the last of some requests.
+func endsAfter(endings []ending, requests []observed) bool {
+	return len(requests) > 0 && slices.ContainsFunc(endings, func(e ending) bool {
+		last := requests[len(requests)-1]
+		return e.is(last.Header, last)
+	})
+}
+
+func hasOption(h http.Header, option string) bool {
+	return httpguts.HeaderValuesContainsToken(h["Connection"], option)
+}
+
+// words are those of a list to who takes blanks for commas, as the library does.
+func words(list string) []string {
+	return strings.FieldsFunc(strings.ToLower(list), func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
+}
+
+// asWord reports whether a word is an element of a list only to the library, which looks at the first line of it.
+func asWord(values []string, word string) bool {
+	return len(values) > 0 && slices.Contains(words(values[0]), word) && !httpguts.HeaderValuesContainsToken(values, word)
 }
 
 // chunked reports whether the last request has a body in chunks.
@@ -214,44 +256,45 @@ func chunked(requests []observed) bool {
 
 // compareOutcomes returns the first difference that has no name.
 func compareOutcomes(raw []byte, reads bool, ours, theirs *outcome) (unnamed string) {
+	oursEnds := endsAfter(ourEndings, ours.requests) && !ours.open && !ours.refused()
+	libraryEnds := endsAfter(libraryEndings, theirs.requests) && !theirs.open && !theirs.refused()
 	for i := range max(len(ours.requests), len(theirs.requests)) {
 		switch {
 		case i >= len(ours.requests):
-			if ours.refused() && isNamed(refusals, ours.why) || bothWays(ours.requests) && !ours.open || !reads && !ours.open && chunked(ours.requests) {
+			if ours.refused() && isNamed(refusals, ours.why, &theirs.requests[i].seen) || oursEnds || !reads && !ours.open && chunked(ours.requests) {
 				return ""
 			}
 			return fmt.Sprintf("request %d is one to the library only", i)
 		case i >= len(theirs.requests):
-			if emptyLine(raw, i) || closeAsWord(theirs.requests) {
+			if emptyLine(raw, i) || libraryEnds {
 				return ""
 			}
 			return fmt.Sprintf("request %d is one to ours only", i)
 		}
 		o, l := ours.requests[i], theirs.requests[i]
 		switch {
-		case o.failed != nil && isNamed(bodyRefusals, o.failed.Error()) && l.failed == io.ErrUnexpectedEOF: // it waited for more of it
+		case o.failed != nil && isNamed(bodyRefusals, o.failed.Error(), &l.seen) && l.failed == io.ErrUnexpectedEOF: // it waited for more of it
 			return ""
 		case o.failed != nil && l.failed != nil:
 			o.Body, l.Body, o.Trailer, l.Trailer = "", "", nil, nil // how much of it is passed on before
 		case o.failed != nil:
-			if isNamed(bodyRefusals, o.failed.Error()) {
+			if isNamed(bodyRefusals, o.failed.Error(), &l.seen) {
 				return ""
 			}
 			return fmt.Sprintf("the body of request %d is one to the library only: %v", i, o.failed)
 		case l.failed != nil:
 			return fmt.Sprintf("the body of request %d is one to ours only: %v", i, l.failed)
 		}
-		if !reflect.DeepEqual(o.seen, l.seen) {
+		if l.dropTrailers(); !reflect.DeepEqual(o.seen, l.seen) {
 			return fmt.Sprintf("request %d is not the same", i)
 		}
 	}
 	switch {
 	case !reads && !ours.open && chunked(ours.requests): // the rest of a body that no handler wanted is one to the library only: see bodyRefusals
+	case oursEnds, libraryEnds: // what follows is none of theirs
 	case ours.refused() && theirs.open, theirs.refused() && ours.open: // of a head that is not whole, what is wrong may be said at once or later
-	case ours.refused() != theirs.refused() && !(ours.refused() && isNamed(refusals, ours.why)) && !emptyLine(raw, len(theirs.requests)):
+	case ours.refused() != theirs.refused() && !(ours.refused() && isNamed(refusals, ours.why, nil)) && !emptyLine(raw, len(theirs.requests)):
 		return "one refuses what follows"
-	case bothWays(ours.requests) && !ours.open:
-	case closeAsWord(ours.requests) && ours.open:
 	case len(theirs.answers) < len(theirs.requests) && theirs.open: // it waits for the rest of a body that its handler did not want; ours answers
 	case ours.open != theirs.open && ours.refused() == theirs.refused():
 		return "one waits for more"

@@ -20,6 +20,8 @@ type Compared struct {
 	Parted bool
 	// Others is whether they did not on any stream.
 	Others bool
+	// Spoilt is whether a stream was reset with PROTOCOL_ERROR before, by either end of the connection.
+	Spoilt bool
 }
 
 // Twice reports whether a setting is more than once in a frame.
@@ -80,6 +82,7 @@ func words(events []Event, apart map[uint32]bool) string {
 func Compare(steps []Step, ours, theirs [][]Event, differences []Difference) (unnamed string) {
 	apart := map[uint32]bool{} // streams on which they did not do the same
 	ended := map[uint32]bool{}
+	spoilt := false
 	done := uint32(0) // the newest stream that was ended, or reset
 	for i := range max(len(ours), len(theirs)) {
 		c := Compared{Step: Step{What: "the end"}}
@@ -93,7 +96,7 @@ func Compare(steps []Step, ours, theirs [][]Event, differences []Difference) (un
 		}
 		o, l := ours[i], theirs[i]
 		c.Ours, c.Theirs, c.Again = words(o, apart), words(l, apart), c.Stream != 0 && c.Stream <= done
-		c.Ended = ended[c.Stream]
+		c.Ended, c.Spoilt = ended[c.Stream], spoilt
 		c.Others, c.Parted = len(apart) > 0, c.Stream != 0 && apart[c.Stream]
 		if c.Ours != c.Theirs {
 			if !slices.ContainsFunc(differences, func(d Difference) bool { return d.Is(&c) }) {
@@ -108,12 +111,14 @@ func Compare(steps []Step, ours, theirs [][]Event, differences []Difference) (un
 			if e.Kind == Reset || e.Kind == End {
 				done = max(done, e.Stream)
 			}
+			spoilt = spoilt || e.Kind == Reset && e.Text == http2.ErrCodeProtocol.String()
 		}
 		if (c.Type == http2.FrameData || c.Type == http2.FrameHeaders) && c.Flags&1 != 0 {
 			ended[c.Stream] = true
 		}
 		if c.Type == http2.FrameRSTStream {
 			done = max(done, c.Stream)
+			spoilt = spoilt || string(c.Bytes[9:]) == "\x00\x00\x00\x01"
 		}
 	}
 	return ""

@@ -67,8 +67,9 @@ func (g *generator) fields(first []field) []byte {
 	}
 	g.block.Reset()
 	for _, f := range first {
-		g.note("%q=%.40q", f.name, f.value)
-		_ = g.encoder.WriteField(hpack.HeaderField{Name: f.name, Value: f.value, Sensitive: n&0x10 != 0}) // a buffer has no errors
+		h := hpack.HeaderField{Name: f.name, Value: f.value, Sensitive: n&0x10 != 0}
+		g.note("%s", describe(h))
+		_ = g.encoder.WriteField(h) // a buffer has no errors
 	}
 	return bytes.Clone(g.block.Bytes())
 }

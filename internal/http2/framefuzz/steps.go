@@ -51,6 +51,8 @@ type generator struct {
 	framer  *http2.Framer
 	block   bytes.Buffer
 	encoder *hpack.Encoder
+	decoder *hpack.Decoder // of what it all says, for what describes blocks that the input has
+	decoded []string
 	what    []string
 }
 
@@ -65,6 +67,7 @@ func generate(data []byte, side int) (steps []Step) {
 	g.framer = http2.NewFramer(&g.out, nil)
 	g.framer.AllowIllegalWrites = true
 	g.encoder = hpack.NewEncoder(&g.block)
+	g.decoder = hpack.NewDecoder(4096, func(f hpack.HeaderField) { g.decoded = append(g.decoded, describe(f)) })
 	if side == server {
 		g.newest = 3
 	}
@@ -82,7 +85,7 @@ func generate(data []byte, side int) (steps []Step) {
 // verbatim takes frames apart.
 func verbatim(data []byte) (steps []Step) {
 	var fields []string
-	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { fields = append(fields, fmt.Sprintf("%q=%.40q", f.Name, f.Value)) })
+	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { fields = append(fields, describe(f)) })
 	for len(data) >= 9 && len(steps) < mostSteps {
 		n := min(9+(int(data[0])<<16|int(data[1])<<8|int(data[2])), len(data))
 		s := step(data[:n])
@@ -96,6 +99,8 @@ func verbatim(data []byte) (steps []Step) {
 	}
 	return steps
 }
+
+func describe(f hpack.HeaderField) string { return fmt.Sprintf("%q=%.40q", f.Name, f.Value) }
 
 // blockOf is what a frame has of a header block.
 func blockOf(s *Step) ([]byte, bool) {
@@ -213,12 +218,12 @@ func (g *generator) raw(kind http2.FrameType, flags byte, id uint32, payload []b
 // headers is a request or a response, or trailers, in one frame or in several.
 func (g *generator) headers(several bool) {
 	flags := g.next()
-	trailers := flags&0x40 != 0
+	trailers, raw := flags&0x40 != 0, flags&0x80 != 0 && flags&0x10 != 0
 	id := g.stream(!trailers)
 	g.note("HEADERS")
 	var block []byte
 	switch {
-	case flags&0x80 != 0 && flags&0x10 != 0:
+	case raw:
 		block = g.take(int(g.next()))
 		g.note("raw block")
 	case trailers:
@@ -227,6 +232,12 @@ func (g *generator) headers(several bool) {
 		block = g.request()
 	default:
 		block = g.response()
+	}
+	g.decoded = g.decoded[:0]
+	_, _ = g.decoder.Write(block) // what does not decode is not described
+	_ = g.decoder.Close()
+	if raw {
+		g.what = append(g.what, g.decoded...)
 	}
 	var frame byte
 	if flags&1 != 0 {
