@@ -57,6 +57,15 @@ const (
 
 func lines(n int, line string) string { return strings.Repeat(line, n) }
 
+// announced is the value of a Trailer field.
+func announced(n int) string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = "T" + strconv.Itoa(i)
+	}
+	return strings.Join(names, ",")
+}
+
 // Requests that are not fine. ours is what becomes of them and of the probe that follows each, library is the same of net/http
 // where it differs: there, why says what we are stricter for.
 var malformedRequests = []struct{ name, raw, ours, library, why string }{
@@ -197,6 +206,8 @@ var malformedRequests = []struct{ name, raw, ours, library, why string }{
 	{"TE with a sign for kelvin", post + "Transfer-Encoding: chun\xe2\x84\xaaed\r\n\r\n0\r\n\r\n", "501", "", ""},
 	{"TE with a blank before the colon", post + "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n", "400", "", ""},
 	{"TE after a fold", post + "A: b\r\n Transfer-Encoding: chunked\r\n\r\n", "400", "fine, probe", "folded"},
+	{"as many trailers announced as may be", post + coded + "Trailer: " + announced(64) + "\r\n\r\n0\r\n\r\n", "fine, probe", "", ""},
+	{"too many trailers announced", post + coded + "Trailer: " + announced(65) + "\r\n\r\n0\r\n\r\n", "400", "fine, probe", "each takes a hundred times the memory of its bytes (CVE-2026-78659)"},
 	{"TE of HTTP/1.0", "POST / HTTP/1.0\r\n" + host + coded + "Connection: keep-alive\r\n\r\n0\r\n\r\n", "400", "fine, 400", "HTTP/1.0 has no codings"},
 	{"TE with GET and a length", "GET / HTTP/1.1\r\n" + host + "Content-Length: 0\r\n" + coded + "\r\n0\r\n\r\n", "400", "fine, probe", "one reading"},
 	{"TE_CL with an underscore", post + "Transfer_Encoding: chunked\r\nContent-Length: 5\r\n\r\nhello", "fine, probe", "", ""},

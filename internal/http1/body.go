@@ -46,7 +46,7 @@ func (b *body) Close() error {
 	return nil
 }
 
-// read is called with mu held, as what follows is.
+// read is called with mu held, or after leave, as what follows is.
 func (b *body) read(p []byte) (n int, err error) {
 	if b.err != nil || len(p) == 0 {
 		return 0, b.err
@@ -141,10 +141,9 @@ const mostLeft = 256 << 10
 // chunkPatience is how long an answer waits for chunks that its handler did not want: how many there are decides what it says.
 const chunkPatience = 500 * time.Millisecond
 
-// finish reads what is left of the body, for so long, and reports whether that is all. It is called after leave.
+// finish reads what is left of the body, for so long, and reports whether that is all. It is called after leave, and so without mu: a
+// goroutine that the handler left behind must not wait for mu as long as that takes, to learn that the body is nobody's any more.
 func (b *body) finish(limit time.Duration) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	c := b.x.conn
 	c.bodyUntil(b.x, time.Now().Add(limit))
 	room := make([]byte, roomForReading)

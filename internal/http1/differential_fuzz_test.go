@@ -171,6 +171,7 @@ var refusals = []named{
 		return r.Method == http.MethodConnect && r.Target == ""
 	}},
 	{"the request announces a trailer that must not be one", "RFC 9110, 6.5.1", nil},
+	{"the request announces more than", "CVE-2026-78659: trailers have a number", nil},
 }
 
 // bodyRefusals are what ours does not take for a body and the library does.

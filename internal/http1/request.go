@@ -3,6 +3,7 @@ package http1
 import (
 	"net/http"
 	"net/textproto"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -246,7 +247,9 @@ func (x *exchange) announce() error {
 			if r.Trailer == nil {
 				r.Trailer = make(http.Header)
 			}
-			r.Trailer[name] = nil
+			if r.Trailer[name] = nil; len(r.Trailer) > handler.MaxTrailers { // CVE-2026-78659
+				return malformed("the request announces more than " + strconv.Itoa(handler.MaxTrailers) + " trailers")
+			}
 		}
 	}
 	delete(r.Header, "Trailer")
