@@ -70,9 +70,9 @@ func TestIntakeWaitsNoLongerThanASecond(t *testing.T) {
 		var a taking
 		i.refill(1)
 		a.take(&i, 10, 1, 2)
-		time.Sleep(longestWait - 1)
+		time.Sleep(longestWait - time.Nanosecond)
 		a.is(t, "before", 1)
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		a.is(t, "after", 1, 2)
 		a.done.Wait()
 		if i.waiting.Len() != 0 {
