@@ -86,6 +86,7 @@ func TestHTTPFailures(t *testing.T) {
 			_, _ = io.WriteString(w, `["`+strings.Repeat("x", 4096)+`"]`)
 		case "/slow":
 			<-r.Context().Done()
+			panic(http.ErrAbortHandler) // and no empty answer to a client that looks a moment later
 		case "/broken":
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, "come back later")
