@@ -49,7 +49,7 @@ func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
 		change func(*http.Request)
 		class  Class
 		code   int    // instead of an error: the backend answers
-		h2     int    // the same over HTTP/2, which reads no more of a body than its length
+		h2     int    // the same over HTTP/2, which reads no more of a body than its length; over HTTP/1.1 the backend may be quicker than we
 		want   string // what the error says
 	}{
 		{name: "a blank in the path", change: func(r *http.Request) { r.URL.Opaque = "/x HTTP/1.1" }, class: ClassRequest, want: "0x20"},
@@ -118,6 +118,10 @@ func TestA35MistakesOfTheSenderAreNotTheBackends(t *testing.T) {
 						if err != nil || resp.StatusCode != code {
 							t.Fatalf("%v, %v", resp, err)
 						}
+						_ = resp.Body.Close()
+						continue
+					}
+					if err == nil && resp.StatusCode == test.h2 {
 						_ = resp.Body.Close()
 						continue
 					}
