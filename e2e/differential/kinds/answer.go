@@ -33,7 +33,7 @@ var varying = []struct {
 	{regexp.MustCompile(`^(kube-apiserver|kube-controller-manager|aggregator|ours)$`), "<controllers>"},
 	{regexp.MustCompile(`conflict with "(kube-controller-manager|aggregator|ours)"`), `conflict with "<controllers>"`},
 	{regexp.MustCompile(`\b10\.\d+\.\d+\.\d+\b`), "<cluster address>"},
-	{regexp.MustCompile(`^\d+(s|m|m\d+s)$`), "<age>"},
+	{regexp.MustCompile(`^(\d+[ydhms]){1,2}$`), "<age>"},
 }
 
 // fields are what an answer says by its places, the same for two servers that say the same. owners says whether that is
