@@ -92,7 +92,7 @@ func (s *memberSwitch) client(l *zap.Logger) *kubernetes.Client {
 	c := clientv3.NewCtxClient(context.Background(), clientv3.WithZapLogger(etcdLogger(l)))
 	c.KV = clientv3.NewKVFromKVClient(adapter.KvServerToKvClient(&kvSwitch{s: s}), c)
 	c.Lease = clientv3.NewLeaseFromLeaseClient(adapter.LeaseServerToLeaseClient(&leaseSwitch{s: s}), c, time.Second)
-	c.Watcher = &plainWatcher{clientv3.NewWatchFromWatchClient(adapter.WatchServerToWatchClient(&watchSwitch{s: s}), c)}
+	c.Watcher = &plainWatcher{clientv3.NewWatchFromWatchClient(&watchClient{server: &watchSwitch{s: s}}, c)}
 	c.Maintenance = clientv3.NewMaintenanceFromMaintenanceClient(adapter.MaintenanceServerToMaintenanceClient(&maintenanceSwitch{s: s}), c)
 	c.Cluster = clientv3.NewClusterFromClusterClient(adapter.ClusterServerToClusterClient(&clusterSwitch{s: s}), c)
 	c.Auth = clientv3.NewAuthFromAuthClient(adapter.AuthServerToAuthClient(pb.UnimplementedAuthServer{}), c) // etcd's own users are not used
