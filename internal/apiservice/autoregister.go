@@ -3,14 +3,19 @@ package apiservice
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -192,3 +197,173 @@ func (r *registrar) apply(ctx context.Context, act action, current, want *apireg
 	}
 	return err
 }
+
+// wanted is which Local APIServices there should be: the built-in ones, fixed at start, and those of CRDs, which come
+// and go.
+type wanted struct {
+	builtIn map[string]*apiregistrationv1.APIService
+	// unlisted are local group-versions without a known priority. They get no APIService but are served all the same.
+	unlisted map[string]*apiregistrationv1.APIService
+	crds     apiextensionslisters.CustomResourceDefinitionLister // nil where CRDs are not served
+}
+
+func newWanted(local []schema.GroupVersion, crds apiextensionslisters.CustomResourceDefinitionLister) *wanted {
+	w := &wanted{
+		builtIn:  make(map[string]*apiregistrationv1.APIService),
+		unlisted: make(map[string]*apiregistrationv1.APIService),
+		crds:     crds,
+	}
+	for _, gv := range local {
+		if gv == ownGroupVersion {
+			continue
+		}
+		p, ok := priorityOf(gv)
+		if !ok {
+			w.unlisted[apiServiceName(gv)] = localAPIService(gv, unlistedPriority, "")
+			continue
+		}
+		w.builtIn[apiServiceName(gv)] = localAPIService(gv, p, managedOnStart)
+	}
+	return w
+}
+
+// get returns the APIService that should exist under a name, nil when none should. As upstream, a built-in
+// group-version is not given up to a CRD that declares it too.
+func (w *wanted) get(name string) (*apiregistrationv1.APIService, error) {
+	if builtIn, ok := w.builtIn[name]; ok {
+		return builtIn, nil
+	}
+	if w.crds == nil {
+		return nil, nil
+	}
+	crds, err := w.crds.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list custom resource definitions: %w", err)
+	}
+	for _, crd := range crds {
+		for _, gv := range servedBy(crd) {
+			if apiServiceName(gv) == name && gv.Group != ownGroupVersion.Group {
+				return localAPIService(gv, customPriority, managedAlways), nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// servedBy is the group-versions that a CRD serves. Like upstream it does not wait for the Established condition: a
+// request that comes early is answered by the CRD handler, which knows.
+func servedBy(crd *apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
+	var gvs []schema.GroupVersion
+	for _, v := range crd.Spec.Versions {
+		if v.Served {
+			gvs = append(gvs, schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name})
+		}
+	}
+	return gvs
+}
+
+// served is what a name stands for while it has no APIService: this server answers for a group-version that is its own
+// whether or not the object is there yet, or still.
+func (w *wanted) served(name string) (*apiregistrationv1.APIService, error) {
+	if o, ok := w.unlisted[name]; ok {
+		return o, nil
+	}
+	return w.get(name)
+}
+
+// names is every name that served knows.
+func (w *wanted) names() ([]string, error) {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(w.builtIn)), maps.Keys(w.unlisted))
+	if w.crds == nil {
+		return names, nil
+	}
+	crds, err := w.crds.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list custom resource definitions: %w", err)
+	}
+	for _, crd := range crds {
+		for _, gv := range servedBy(crd) {
+			names = append(names, apiServiceName(gv))
+		}
+	}
+	return names, nil
+}
+
+func localAPIService(gv schema.GroupVersion, p priority, managed string) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   apiServiceName(gv),
+			Labels: map[string]string{managedLabel: managed},
+		},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group:                gv.Group,
+			Version:              gv.Version,
+			GroupPriorityMinimum: p.group,
+			VersionPriority:      p.version,
+		},
+	}
+}
+
+// priority places a group-version in discovery: group among groups, version within its group, higher first.
+type priority struct{ group, version int32 }
+
+// customPriority is what kube-apiserver gives the APIServices that it keeps for CustomResourceDefinitions.
+var customPriority = priority{1000, 100}
+
+// unlistedPriority is where discovery puts a group-version that nobody gave a priority.
+var unlistedPriority = priority{1000, 15}
+
+// ownGroupVersion is the group of APIServices themselves. It never has an APIService, so that nobody can point the
+// registry of backends at a backend, and it stands first in discovery.
+var ownGroupVersion = apiregistrationv1.SchemeGroupVersion
+
+// ownPriority is above what validation lets anybody else ask for.
+var ownPriority = priority{20001, 0}
+
+// priorityOf is kube-apiserver's table of built-in priorities, so that discovery has the order that clients know. A
+// group-version that is missing here gets no APIService, as there: one that a CRD may also serve would otherwise stay
+// registered forever.
+func priorityOf(gv schema.GroupVersion) (priority, bool) {
+	group, ok := builtIn()[gv.Group]
+	if !ok {
+		return priority{}, false
+	}
+	v, ok := group.versions[gv.Version]
+	return priority{group.priority, v}, ok
+}
+
+type builtInGroup struct {
+	priority int32
+	versions map[string]int32
+}
+
+func builtIn() map[string]builtInGroup {
+	return map[string]builtInGroup{
+		"":                             {18000, map[string]int32{"v1": 1}},
+		"apps":                         {17800, map[string]int32{"v1": 15}},
+		"events.k8s.io":                {17750, map[string]int32{"v1": 15, "v1beta1": 5}},
+		"authentication.k8s.io":        {17700, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha1": 1}},
+		"authorization.k8s.io":         {17600, map[string]int32{"v1": 15}},
+		"autoscaling":                  {17500, map[string]int32{"v1": 15, "v2": 30, "v2beta1": 9, "v2beta2": 1}},
+		"batch":                        {17400, map[string]int32{"v1": 15, "v1beta1": 9, "v2alpha1": 9}},
+		"certificates.k8s.io":          {17300, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha1": 1}},
+		"networking.k8s.io":            {17200, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha1": 1}},
+		"policy":                       {17100, map[string]int32{"v1": 15, "v1beta1": 9}},
+		"rbac.authorization.k8s.io":    {17000, map[string]int32{"v1": 15}},
+		"storage.k8s.io":               {16800, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha1": 1}},
+		"apiextensions.k8s.io":         {16700, map[string]int32{"v1": 15}},
+		"admissionregistration.k8s.io": {16700, map[string]int32{"v1": 15, "v1beta1": 12, "v1alpha1": 9}},
+		"scheduling.k8s.io":            {16600, map[string]int32{"v1": 15}},
+		"coordination.k8s.io":          {16500, map[string]int32{"v1": 15, "v1beta1": 13, "v1alpha2": 12}},
+		"node.k8s.io":                  {16300, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha1": 1}},
+		"discovery.k8s.io":             {16200, map[string]int32{"v1": 15, "v1beta1": 12}},
+		"resource.k8s.io":              {16200, map[string]int32{"v1": 21, "v1beta2": 15, "v1beta1": 9}},
+		"flowcontrol.apiserver.k8s.io": {16100, map[string]int32{"v1": 21, "v1beta3": 18, "v1beta2": 15, "v1beta1": 12, "v1alpha1": 9}},
+		"internal.apiserver.k8s.io":    {16000, map[string]int32{"v1alpha1": 9}},
+		"storagemigration.k8s.io":      {15800, map[string]int32{"v1beta1": 9}},
+		"lifecycle.k8s.io":             {15700, map[string]int32{"v1alpha1": 1}},
+	}
+}
+
+// apiServiceName is the name that the APIService of a group-version must have; "v1." for the legacy group.
+func apiServiceName(gv schema.GroupVersion) string { return gv.Version + "." + gv.Group }

@@ -1,8 +1,10 @@
 package apiservice
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -225,4 +227,176 @@ func (c *Controller) note(before, after *Route) {
 	}
 	log("APIService changed", zap.String("apiservice", after.Name), zap.String("available", string(after.Condition.Status)),
 		zap.String("reason", after.Condition.Reason), zap.String("message", after.Condition.Message))
+}
+
+// orphanAfter is how long a Service may be missing before its APIService is called an orphan: longer than any
+// reinstallation, so that what it says is worth a person's time.
+const orphanAfter = 10 * time.Minute
+
+// noteAbsence keeps in mind since when the Service has been missing. before is the object as it was, nil when the entry is
+// new: then the status may hold what was found before this process started.
+func (e *entry) noteAbsence(before *apiregistrationv1.APIService, now time.Time) {
+	p := e.evidence.problem
+	if p == nil || p.reason != serviceNotFound {
+		e.absentSince = time.Time{}
+		return
+	}
+	if before != nil && !equality.Semantic.DeepEqual(before.Spec.Service, e.object.Spec.Service) {
+		e.absentSince = time.Time{} // another Service
+	}
+	if e.absentSince.IsZero() {
+		e.absentSince = now
+		if c, ok := find(e.object.Status.Conditions, orphaned); before == nil && ok && c.Status == apiregistrationv1.ConditionTrue {
+			e.absentSince = now.Add(-orphanAfter)
+		}
+	}
+	e.evidence.absentSince = e.absentSince
+}
+
+// nextChange is how long it takes until time alone changes the conditions, 0 when it never does.
+func (e evidence) nextChange(now time.Time) time.Duration {
+	var next time.Duration
+	for _, at := range []time.Time{
+		ifSet(e.absentSince, orphanAfter),
+		ifSet(e.heard.last.certificateExpires, -certificateWarning),
+	} {
+		if left := at.Sub(now); left > 0 && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	return next
+}
+
+func ifSet(t time.Time, d time.Duration) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(d)
+}
+
+// troubleInterval is how often Config.DocumentTrouble is asked. What it tells concerns people, not requests.
+const troubleInterval = 5 * time.Second
+
+// troubles is what is wrong with the OpenAPI documents of backends, by APIService.
+type troubles struct {
+	mu sync.Mutex
+	of map[string]string
+}
+
+func (t *troubles) get(name string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.of[name]
+}
+
+// note is that text is said of name. Empty: nothing is.
+func (t *troubles) note(name, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case text == "":
+		delete(t.of, name)
+	case t.of == nil:
+		t.of = map[string]string{name: text}
+	default:
+		t.of[name] = text
+	}
+}
+
+// replace returns the names of which something else is said now.
+func (t *troubles) replace(now map[string]string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var differ []string
+	for name, text := range now {
+		if t.of[name] != text {
+			differ = append(differ, name)
+		}
+	}
+	for name := range t.of {
+		if _, still := now[name]; !still {
+			differ = append(differ, name)
+		}
+	}
+	t.of = now
+	return differ
+}
+
+// followDocuments asks for the state of documents until ctx ends.
+func (c *Controller) followDocuments(ctx context.Context) {
+	if c.cfg.DocumentTrouble == nil {
+		return
+	}
+	tick := time.NewTicker(troubleInterval)
+	defer tick.Stop()
+	for {
+		now := make(map[string]string)
+		for _, r := range c.Table().Routes() {
+			if r.Local {
+				continue
+			}
+			if text := c.cfg.DocumentTrouble(r.Name); text != "" {
+				now[r.Name] = plain(text)
+			}
+		}
+		for _, name := range c.troubles.replace(now) {
+			c.queue.Add(event{apiService: name})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Debts are what has to be cleaned up at backends, by APIService.
+type Debts interface {
+	// Owed says what is to be cleaned up at an APIService's backend, in words that are the same while it is the same;
+	// empty when nothing is. It must not block.
+	Owed(apiService string) string
+	// Changed returns a channel that is closed when Owed next says something else. Take it before asking Owed.
+	Changed() <-chan struct{}
+}
+
+func (c *Controller) debtOf(name string) string {
+	if c.cfg.Debts == nil {
+		return ""
+	}
+	return c.cfg.Debts.Owed(name)
+}
+
+// judgedDebtOf is the debt by which an APIService is about to be judged. It is noted, so that followDebts finds whoever was
+// judged by another than there is now, whether its route is in the table already or not.
+func (c *Controller) judgedDebtOf(name string) string {
+	text := c.debtOf(name)
+	c.debts.note(name, text)
+	if c.debtOf(name) != text { // paid before it was noted
+		c.queue.Add(event{apiService: name})
+	}
+	return text
+}
+
+// followDebts judges anew whoever owes something else than before, until ctx ends.
+func (c *Controller) followDebts(ctx context.Context) {
+	if c.cfg.Debts == nil {
+		return
+	}
+	for {
+		changed := c.cfg.Debts.Changed()
+		now := make(map[string]string)
+		for _, r := range c.Table().Routes() {
+			if text := c.debtOf(r.Name); text != "" && !r.Local {
+				now[r.Name] = text
+			}
+		}
+		for _, name := range c.debts.replace(now) {
+			c.queue.Add(event{apiService: name})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
 }

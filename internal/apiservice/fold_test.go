@@ -1,9 +1,18 @@
 package apiservice
 
 import (
+	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"go.uber.org/zap/zaptest"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
 func votesOf(texts ...string) []vote {
@@ -64,5 +73,166 @@ func TestALongListOfReplicasIsCutShort(t *testing.T) {
 	votes := votesOf(append([]string{"T"}, strings.Split(strings.Repeat("F|A|x,", 24)+"F|A|x", ",")...)...)
 	if got := everywhere(votes).Message; !strings.HasSuffix(got, "b, c, d, e, f, g, h, i, j, k and 15 more") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// circle is replicas in one process. The first to sit down leads.
+type circle struct {
+	mu      sync.Mutex
+	seats   []*seat
+	changed chan struct{}
+}
+
+type seat struct {
+	circle *circle
+	name   string
+	said   []byte
+	words  int // how often something new was said
+}
+
+func newCircle() *circle { return &circle{changed: make(chan struct{})} }
+
+func (c *circle) sit(name string) *seat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &seat{circle: c, name: name}
+	c.seats = append(c.seats, s)
+	c.wake()
+	return s
+}
+
+// wake is called with mu held.
+func (c *circle) wake() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// die is a replica whose lease ran out.
+func (s *seat) die() {
+	s.circle.mu.Lock()
+	defer s.circle.mu.Unlock()
+	s.circle.seats = slices.DeleteFunc(s.circle.seats, func(o *seat) bool { return o == s })
+	s.circle.wake()
+}
+
+func (s *seat) Say(value []byte) {
+	s.circle.mu.Lock()
+	defer s.circle.mu.Unlock()
+	if string(value) != string(s.said) {
+		s.said = value
+		s.words++
+		s.circle.wake()
+	}
+}
+
+func (s *seat) Hear() (map[string][]byte, bool) {
+	s.circle.mu.Lock()
+	defer s.circle.mu.Unlock()
+	others := make(map[string][]byte)
+	for _, o := range s.circle.seats {
+		if o != s {
+			others[o.name] = o.said
+		}
+	}
+	return others, len(s.circle.seats) > 0 && s.circle.seats[0] == s
+}
+
+func (s *seat) Changed() <-chan struct{} {
+	s.circle.mu.Lock()
+	defer s.circle.mu.Unlock()
+	return s.circle.changed
+}
+
+func (s *seat) spoke() int {
+	s.circle.mu.Lock()
+	defer s.circle.mu.Unlock()
+	return s.words
+}
+
+// routed is a remote route with a verdict.
+func routed(i int, status, reason, message string) *Route {
+	gv := schema.GroupVersion{Group: fmt.Sprintf("g%d.io", i), Version: "v1"}
+	return &Route{
+		GroupVersion: gv, Name: apiServiceName(gv), UID: types.UID(fmt.Sprint("uid-", i)),
+		Service:   &apiregistrationv1.ServiceReference{Namespace: "test", Name: "server"},
+		Condition: available(condition(apiregistrationv1.ConditionStatus(status), reason, message)),
+	}
+}
+
+func TestWhatAReplicaSaysIsUnderstood(t *testing.T) {
+	up, down := routed(1, "True", passed, "all checks passed"), routed(2, "False", "A", "why")
+	here, unborn, unheard := routed(3, "True", local, ""), routed(4, "True", passed, ""), routed(5, "Unknown", notChecked, "")
+	here.Local, unborn.UID = true, ""
+	text, err := saying(NewTable([]*Route{up, down, here, unborn, unheard}, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := understand(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]opinion{
+		up.Name:   {UID: up.UID, Service: "test/server:443", Status: "True"},
+		down.Name: {UID: down.UID, Service: "test/server:443", Status: "False", Reason: "A", Message: "why"},
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %+v", got)
+	}
+	if !got[up.Name].isOf(up) {
+		t.Error("it is not recognised")
+	}
+	moved, anew := *up, *up
+	moved.Service, anew.UID = &apiregistrationv1.ServiceReference{Namespace: "test", Name: "other"}, "another"
+	if got[up.Name].isOf(&moved) || got[up.Name].isOf(&anew) {
+		t.Error("it is taken for an opinion of something else")
+	}
+}
+
+func TestTooMuchToSayIsSaidWithoutMessages(t *testing.T) {
+	var routes []*Route
+	for i := range 3000 {
+		routes = append(routes, routed(i, "False", failedDiscoveryCheck, strings.Repeat("x", maxDescription)))
+	}
+	text, err := saying(NewTable(routes, true))
+	if err != nil || len(text) > maxSaying {
+		t.Fatalf("%d bytes, error %v", len(text), err)
+	}
+	if got, err := understand(text); err != nil || len(got) != 3000 || got[routes[0].Name].Reason != failedDiscoveryCheck {
+		t.Errorf("%d opinions, error %v", len(got), err)
+	}
+}
+
+func TestNewsAreWhatChangedSinceTheLastTime(t *testing.T) {
+	c := newCircle()
+	own := newCouncil(c.sit("a"), "a", zaptest.NewLogger(t))
+	other := c.sit("b")
+	say := func(routes ...*Route) {
+		text, err := saying(NewTable(routes, true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.Say(text)
+	}
+	if n := own.listen(); !n.all {
+		t.Error("somebody is new, and it leads")
+	}
+	say(routed(1, "True", passed, ""), routed(2, "True", passed, ""))
+	if n := own.listen(); n.all || n.names.Len() != 2 {
+		t.Errorf("got %+v", n)
+	}
+	say(routed(1, "False", "A", ""), routed(2, "True", passed, ""))
+	if n := own.listen(); n.all || n.names.Len() != 1 || !n.names.Has("v1.g1.io") || !own.disagrees(routed(1, "True", passed, "")) {
+		t.Errorf("got %+v", n)
+	}
+	if n := own.listen(); n.all || n.names.Len() != 0 {
+		t.Errorf("nothing is new, yet %+v", n)
+	}
+	other.Say([]byte("{nonsense"))
+	if n := own.listen(); !n.names.Has("v1.g1.io") || len(own.votes(routed(1, "True", passed, ""))) != 1 || own.size() != 2 {
+		t.Errorf("a replica that is not understood lives, and has no vote: %+v", n)
+	}
+	other.die()
+	if n := own.listen(); !n.all || own.size() != 1 {
+		t.Errorf("one left: %+v", n)
 	}
 }

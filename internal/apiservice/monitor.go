@@ -3,6 +3,7 @@ package apiservice
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -346,4 +347,104 @@ func (m *monitor) plan() time.Duration {
 	wait := jitter(pace(failures, time.Now().Before(m.eagerUntil)))
 	m.next = time.Now().Add(wait)
 	return wait
+}
+
+// monitors is the monitors that make rounds, by backend.
+type monitors struct {
+	rota    *rota.Rota
+	mu      sync.RWMutex // for running
+	running map[*transport.Backend]*running
+}
+
+type running struct {
+	*monitor
+	turn *rota.Turn
+}
+
+func newMonitors() monitors {
+	return monitors{rota: rota.New(), running: make(map[*transport.Backend]*running)}
+}
+
+func (m *monitors) get(b *transport.Backend) (*monitor, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r, ok := m.running[b]
+	if !ok {
+		return nil, false
+	}
+	return r.monitor, true
+}
+
+// start lets a monitor make rounds until it is dropped.
+func (m *monitors) start(b *transport.Backend, mon *monitor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running[b] = &running{monitor: mon, turn: mon.join(m.rota)}
+}
+
+// retain drops the monitors of backends that are not kept. Their last probe ends by its context; the rota waits for it.
+func (m *monitors) retain(keep map[*transport.Backend]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for b, r := range m.running {
+		if !keep[b] {
+			r.turn.Leave()
+			delete(m.running, b)
+		}
+	}
+}
+
+// snapshot is the monitors of this moment.
+func (m *monitors) snapshot() map[*transport.Backend]*monitor {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	out := make(map[*transport.Backend]*monitor, len(m.running))
+	for b, r := range m.running {
+		out[b] = r.monitor
+	}
+	return out
+}
+
+const (
+	// healthyInterval is between the rounds of a backend that has nothing to hide.
+	healthyInterval = 30 * time.Second
+	// trafficCounts is how long an answer to a request vouches for a backend instead of a round.
+	trafficCounts = 10 * time.Second
+	// longestTrust is how long traffic alone may vouch.
+	longestTrust = 5 * time.Minute
+
+	firstRetry = 500 * time.Millisecond
+	// lastRetry is how late the return of a backend may be seen after a long outage. kube-apiserver's is 30 s, and it often
+	// does better: a probe of its that hangs is answered as soon as the backend is well.
+	lastRetry = 10 * time.Second
+	// eagerRetry bounds the backoff for eagerFor after a backend went down or something changed about it, so that its
+	// return is seen within a second or so: most outages are restarts.
+	eagerRetry = time.Second
+	eagerFor   = 30 * time.Second
+
+	// minGap keeps failing requests from turning into as many probes.
+	minGap = 250 * time.Millisecond
+
+	// spread is how far intervals are stretched or shrunk, so that backends and replicas do not probe in step.
+	spread = 0.15
+)
+
+// pace is how long to wait for the next round, before jitter. failures is how many times in a row the
+// group-version has failed that fails the shortest; 0 when all is well.
+func pace(failures int, eager bool) time.Duration {
+	if failures == 0 {
+		return healthyInterval
+	}
+	wait := lastRetry
+	if doublings := failures - 1; doublings < 6 { // 0.5 s doubled six times is past the cap
+		wait = min(firstRetry<<doublings, lastRetry)
+	}
+	if eager {
+		wait = min(wait, eagerRetry)
+	}
+	return wait
+}
+
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (1 - spread + 2*spread*rand.Float64()))
 }

@@ -2,7 +2,9 @@ package apiservice
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -246,4 +248,33 @@ func serverName(ref *apiregistrationv1.ServiceReference) string {
 
 func hostPort(host string, port int32) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// Services finds out where Services lead, by the rules that hold for those of APIServices. It reads caches only.
+type Services struct {
+	Services       corelisters.ServiceLister
+	EndpointSlices discoverylisters.EndpointSliceLister
+	// EndpointRouting leads to endpoints; otherwise to the cluster address of a Service that has one. Default false.
+	EndpointRouting bool
+}
+
+// Address is one of the addresses, host:port, that a port of a Service leads to.
+func (s Services) Address(namespace, name string, port int32) (string, error) {
+	r := resolver{services: s.Services, slices: s.EndpointSlices, endpointRouting: s.EndpointRouting}
+	found := r.resolve(&apiregistrationv1.APIServiceSpec{
+		Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: name, Port: &port},
+	})
+	if found.problem != nil {
+		return "", errors.New(found.problem.message)
+	}
+	var taking []transport.Endpoint
+	for _, e := range found.spec.Endpoints {
+		if !e.Terminating {
+			taking = append(taking, e)
+		}
+	}
+	if len(taking) == 0 {
+		return "", errors.New("no endpoint takes requests")
+	}
+	return taking[rand.IntN(len(taking))].Address, nil
 }
