@@ -2,13 +2,17 @@ package discovery
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/discovery/remote"
@@ -117,4 +121,178 @@ func pathOf(gv schema.GroupVersion) string {
 		return "/api/" + gv.Version
 	}
 	return "/apis/" + gv.Group + "/" + gv.Version
+}
+
+const (
+	// maxBody is the largest answer that is read from a backend.
+	maxBody = 8 << 20
+	// maxResources and maxGroupVersion bound what one group-version may put into everybody's discovery document; the
+	// second is also what our storage takes in one value.
+	maxResources    = 2000
+	maxGroupVersion = 1 << 20
+)
+
+// parseAggregated takes the wanted group-versions, and no other, out of an aggregated document. A group-version that the
+// document does not have is not in the result.
+func parseAggregated(body []byte, wanted []schema.GroupVersion) (map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery, error) {
+	var list apidiscoveryv2.APIGroupDiscoveryList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("decode aggregated discovery: %w", err)
+	}
+	found := map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery{}
+	for _, group := range list.Items {
+		for _, version := range group.Versions {
+			gv := schema.GroupVersion{Group: group.Name, Version: version.Version}
+			// A backend that aggregates others may call an entry of its own stale: that is no answer.
+			if !slices.Contains(wanted, gv) || version.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
+				continue
+			}
+			found[gv] = version.Resources
+		}
+	}
+	return found, nil
+}
+
+// parseLegacy reads the answer of /apis/<group>/<version>.
+func parseLegacy(body []byte, gv schema.GroupVersion) ([]apidiscoveryv2.APIResourceDiscovery, error) {
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("decode the resources of %s: %w", gv, err)
+	}
+	if list.Kind != "APIResourceList" || list.GroupVersion != gv.String() {
+		return nil, fmt.Errorf("the answer is a %q of %q and not the APIResourceList of %s", list.Kind, list.GroupVersion, gv)
+	}
+	return fromLegacy(gv, &list)
+}
+
+// check refuses what must not reach the merged document.
+func check(resources []apidiscoveryv2.APIResourceDiscovery) error {
+	if len(resources) > maxResources {
+		return fmt.Errorf("%d resources are more than the %d allowed in one group-version", len(resources), maxResources)
+	}
+	seen := make(map[string]bool, len(resources))
+	for _, r := range resources {
+		switch {
+		case r.Resource == "" || strings.Contains(r.Resource, "/"):
+			return fmt.Errorf("%q is no name for a resource", r.Resource)
+		case seen[r.Resource]:
+			return fmt.Errorf("resource %q is listed twice", r.Resource)
+		case r.Scope != apidiscoveryv2.ScopeNamespace && r.Scope != apidiscoveryv2.ScopeCluster:
+			return fmt.Errorf("resource %q has the unknown scope %q", r.Resource, r.Scope)
+		}
+		seen[r.Resource] = true
+	}
+	size, err := json.Marshal(resources)
+	if err != nil {
+		return fmt.Errorf("encode resources: %w", err)
+	}
+	if len(size) > maxGroupVersion {
+		return fmt.Errorf("%d bytes are more than the %d allowed for one group-version", len(size), maxGroupVersion)
+	}
+	return nil
+}
+
+// fill puts an empty kind where there is none, and an empty list of verbs: client-go 0.26.0 to 0.26.3 panics over a
+// kind that is left out (kubernetes/kubernetes#118361).
+func fill(resources []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2.APIResourceDiscovery {
+	for i := range resources {
+		r := &resources[i]
+		if r.ResponseKind == nil {
+			r.ResponseKind = &metav1.GroupVersionKind{}
+		}
+		if r.Verbs == nil {
+			r.Verbs = []string{}
+		}
+		for j := range r.Subresources {
+			s := &r.Subresources[j]
+			if s.ResponseKind == nil {
+				s.ResponseKind = &metav1.GroupVersionKind{}
+			}
+			if s.Verbs == nil {
+				s.Verbs = []string{}
+			}
+		}
+	}
+	return resources
+}
+
+// isAggregated reports whether a media type says that the body is aggregated discovery v2. A server that does not know
+// aggregated discovery answers the same request with a plain list.
+func isAggregated(contentType string) bool {
+	_, params, err := mime.ParseMediaType(contentType)
+	return err == nil && asksAggregated(params)
+}
+
+func asksAggregated(params map[string]string) bool {
+	return params["g"] == apidiscoveryv2.GroupName && params["v"] == "v2" && params["as"] == "APIGroupDiscoveryList"
+}
+
+// fromLegacy turns the answer of /apis/<group>/<version> into what aggregated discovery says of the same resources.
+//
+// A subresource whose resource is not served (custom.metrics.k8s.io has such) gets a resource without verbs and kind to
+// hang on; clients drop that and keep its subresource.
+//
+// What hangs on no name at all is left out: nothing can be asked for there, and a document is not refused for it. Servers
+// on custom-metrics-apiserver list "/custommetrics" as long as they do not say which metrics they have.
+func fromLegacy(gv schema.GroupVersion, list *metav1.APIResourceList) ([]apidiscoveryv2.APIResourceDiscovery, error) {
+	var resources []apidiscoveryv2.APIResourceDiscovery
+	place := map[string]int{}
+	for _, r := range list.APIResources {
+		if strings.Contains(r.Name, "/") {
+			continue
+		}
+		if _, twice := place[r.Name]; twice {
+			return nil, fmt.Errorf("resource %q is listed twice", r.Name)
+		}
+		place[r.Name] = len(resources)
+		resources = append(resources, apidiscoveryv2.APIResourceDiscovery{
+			Resource:         r.Name,
+			ResponseKind:     kindOf(gv, r),
+			Scope:            scopeOf(r),
+			SingularResource: r.SingularName,
+			Verbs:            slices.Clone(r.Verbs),
+			ShortNames:       slices.Clone(r.ShortNames),
+			Categories:       slices.Clone(r.Categories),
+		})
+	}
+	for _, r := range list.APIResources {
+		name, sub, ok := strings.Cut(r.Name, "/")
+		if !ok || name == "" {
+			continue
+		}
+		at, ok := place[name]
+		if !ok {
+			at = len(resources)
+			place[name] = at
+			resources = append(resources, apidiscoveryv2.APIResourceDiscovery{
+				Resource: name, Scope: scopeOf(r), SingularResource: r.SingularName, ResponseKind: &metav1.GroupVersionKind{},
+			})
+		}
+		if resources[at].Scope != scopeOf(r) {
+			return nil, fmt.Errorf("%q is %s and %q is not", r.Name, scopeOf(r), name)
+		}
+		resources[at].Subresources = append(resources[at].Subresources, apidiscoveryv2.APISubresourceDiscovery{
+			Subresource: sub, ResponseKind: kindOf(gv, r), Verbs: slices.Clone(r.Verbs),
+		})
+	}
+	return resources, nil
+}
+
+func scopeOf(r metav1.APIResource) apidiscoveryv2.ResourceScope {
+	if r.Namespaced {
+		return apidiscoveryv2.ScopeNamespace
+	}
+	return apidiscoveryv2.ScopeCluster
+}
+
+// kindOf spells out what an empty group and version mean in the legacy list: those of the list.
+func kindOf(gv schema.GroupVersion, r metav1.APIResource) *metav1.GroupVersionKind {
+	if r.Kind == "" {
+		return &metav1.GroupVersionKind{}
+	}
+	kind := metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
+	if kind.Group == "" && kind.Version == "" {
+		kind.Group, kind.Version = gv.Group, gv.Version
+	}
+	return &kind
 }
