@@ -38,8 +38,8 @@ type document struct {
 type encoding struct {
 	contentType string
 	plain       func() ([]byte, error)
-	// packed is the same compressed, nil when that is not worth it.
-	packed func() ([]byte, error)
+	// gzipped is the same compressed, nil when that is not worth it.
+	gzipped func() ([]byte, error)
 }
 
 type encoder struct {
@@ -74,7 +74,7 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 		d.encodings[mediaType] = &encoding{
 			contentType: withParams(mediaType, params),
 			plain:       plain,
-			packed:      sync.OnceValues(func() ([]byte, error) { return pack(plain) }),
+			gzipped:     sync.OnceValues(func() ([]byte, error) { return compress(plain) }),
 		}
 	}
 	return d, nil
@@ -84,7 +84,7 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 // which nobody asks for, is left for whoever does.
 func (d *document) prepare() error {
 	for _, mediaType := range []string{respond.MediaJSON, respond.MediaProtobuf} {
-		if _, err := d.encodings[mediaType].packed(); err != nil {
+		if _, err := d.encodings[mediaType].gzipped(); err != nil {
 			return err
 		}
 	}
@@ -103,13 +103,13 @@ func (e *encoder) encode(obj runtime.Object, mediaType string) ([]byte, error) {
 	return body.Bytes(), nil
 }
 
-func pack(plain func() ([]byte, error)) ([]byte, error) {
+func compress(plain func() ([]byte, error)) ([]byte, error) {
 	body, err := plain()
 	if err != nil || len(body) <= compressAbove {
 		return nil, err
 	}
-	var packed bytes.Buffer
-	w, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	var gzipped bytes.Buffer
+	w, err := gzip.NewWriterLevel(&gzipped, gzip.BestSpeed)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func pack(plain func() ([]byte, error)) ([]byte, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return packed.Bytes(), nil
+	return gzipped.Bytes(), nil
 }
 
 func withParams(mediaType, params string) string {
@@ -149,11 +149,11 @@ func (l Local) resources() map[schema.GroupVersion][]apidiscoveryv2.APIResourceD
 	return served
 }
 
-// merge says, for each route, what can be asked for there. The order is the table's, which is that of legacy discovery.
+// mergeGroupVersions lists what every route serves. The order is the table's, which is that of legacy discovery.
 //
 // A local route that nothing is behind is left out, as upstream does: an APIService without a service can be made by
 // anybody for any name. A local group-version that no route leads to is left out too, since requests would not arrive.
-func merge(local Local, table remote.Table, testimonies map[string]*testimony) []GroupVersion {
+func mergeGroupVersions(local Local, table remote.Table, records map[string]*record) []GroupVersion {
 	served := local.resources()
 	merged := make([]GroupVersion, 0, len(table.Routes))
 	for _, r := range table.Routes {
@@ -165,9 +165,9 @@ func merge(local Local, table remote.Table, testimonies map[string]*testimony) [
 			}
 			g.Freshness, g.Resources = apidiscoveryv2.DiscoveryFreshnessCurrent, resources
 		} else {
-			t := testimonies[r.APIService]
-			g.Freshness, g.Reason = t.freshness(r)
-			g.Resources = t.resources(r)
+			rec := records[r.APIService]
+			g.Freshness, g.Reason = rec.freshness(r)
+			g.Resources = rec.resources(r)
 		}
 		merged = append(merged, g)
 	}

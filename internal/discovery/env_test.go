@@ -19,28 +19,29 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
-// house is a Merger with everything around it that a test changes.
-type house struct {
+// env is a Merger with everything around it that a test changes.
+type env struct {
 	*Merger
 
-	mu      sync.Mutex
-	table   remote.Table
-	local   Local
-	changed chan struct{}
-	stop    func()
+	mu                    sync.Mutex
+	table                 remote.Table
+	local                 Local
+	changed, localChanged chan struct{}
+	stop                  func()
 }
 
-// newHouse returns a house whose doors are shut; open it with run.
-func newHouse(t testing.TB, keep LastKnown, routes ...remote.Route) *house {
+// newEnv returns an env that does not run yet.
+func newEnv(t testing.TB, storage remote.LastKnown, routes ...remote.Route) *env {
 	t.Helper()
-	h := &house{table: remote.Table{Routes: routes, Synced: true}, local: localGroups(), changed: make(chan struct{})}
+	h := &env{table: remote.Table{Routes: routes, Synced: true}, local: localGroups(), changed: make(chan struct{}), localChanged: make(chan struct{})}
 	m, err := New(Config{
-		Local:   func() Local { h.mu.Lock(); defer h.mu.Unlock(); return h.local },
-		Routes:  func() remote.Table { h.mu.Lock(); defer h.mu.Unlock(); return h.table },
-		Changed: func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.changed },
-		Keep:    keep,
-		Logger:  zaptest.NewLogger(t),
-		Address: "portico.example:6443",
+		Local:        func() Local { h.mu.Lock(); defer h.mu.Unlock(); return h.local },
+		Routes:       func() remote.Table { h.mu.Lock(); defer h.mu.Unlock(); return h.table },
+		Changed:      func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.changed },
+		Storage:      storage,
+		LocalChanged: func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.localChanged },
+		Logger:       zaptest.NewLogger(t),
+		Address:      "portico.example:6443",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -49,8 +50,8 @@ func newHouse(t testing.TB, keep LastKnown, routes ...remote.Route) *house {
 	return h
 }
 
-// run opens the house until the test ends or h.stop is called, and returns when it is ready.
-func (h *house) run(t testing.TB) *house {
+// run runs the Merger until the test ends or h.stop is called, and returns when it is ready.
+func (h *env) run(t testing.TB) *env {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -71,7 +72,7 @@ func (h *house) run(t testing.TB) *house {
 }
 
 // change edits the table and announces it.
-func (h *house) change(edit func(*remote.Table)) {
+func (h *env) change(edit func(*remote.Table)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	routes := append([]remote.Route(nil), h.table.Routes...)
@@ -82,7 +83,7 @@ func (h *house) change(edit func(*remote.Table)) {
 }
 
 // until waits for a group-version to be as wanted.
-func (h *house) until(t testing.TB, gv schema.GroupVersion, what string, is func(GroupVersion, bool) bool) {
+func (h *env) until(t testing.TB, gv schema.GroupVersion, what string, is func(GroupVersion, bool) bool) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for {
@@ -113,8 +114,8 @@ func stale(resources int) func(GroupVersion, bool) bool {
 	}
 }
 
-// get asks the house as a client would.
-func (h *house) get(t testing.TB, target string, headers ...string) *http.Response {
+// get sends a request as a client would.
+func (h *env) get(t testing.TB, target string, headers ...string) *http.Response {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, target, nil)
 	for i := 0; i < len(headers); i += 2 {
@@ -137,7 +138,7 @@ func newMemory() *memory { return &memory{values: map[string][]byte{}} }
 func (m *memory) Load(context.Context) (map[string][]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.values), m.trouble()
+	return maps.Clone(m.values), m.failure()
 }
 
 func (m *memory) Save(_ context.Context, name string, value []byte) error {
@@ -146,7 +147,7 @@ func (m *memory) Save(_ context.Context, name string, value []byte) error {
 	if !m.broken {
 		m.values[name] = value
 	}
-	return m.trouble()
+	return m.failure()
 }
 
 func (m *memory) Delete(_ context.Context, name string) error {
@@ -155,17 +156,17 @@ func (m *memory) Delete(_ context.Context, name string) error {
 	if !m.broken {
 		delete(m.values, name)
 	}
-	return m.trouble()
+	return m.failure()
 }
 
-func (m *memory) trouble() error {
+func (m *memory) failure() error {
 	if m.broken {
 		return fmt.Errorf("no storage")
 	}
 	return nil
 }
 
-func (m *memory) mend(broken bool) {
+func (m *memory) setBroken(broken bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.broken = broken
@@ -178,15 +179,15 @@ func (m *memory) has(name string) bool {
 	return ok
 }
 
-// bulletin is a memory that tells whoever follows it what is saved.
-type bulletin struct {
+// sharedMemory is a memory that can be followed.
+type sharedMemory struct {
 	*memory
 	followers []chan string
 }
 
-func newBulletin() *bulletin { return &bulletin{memory: newMemory()} }
+func newSharedMemory() *sharedMemory { return &sharedMemory{memory: newMemory()} }
 
-func (b *bulletin) Save(ctx context.Context, name string, value []byte) error {
+func (b *sharedMemory) Save(ctx context.Context, name string, value []byte) error {
 	err := b.memory.Save(ctx, name, value)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -196,7 +197,7 @@ func (b *bulletin) Save(ctx context.Context, name string, value []byte) error {
 	return err
 }
 
-func (b *bulletin) Follow(ctx context.Context, saved func(name string, value []byte)) {
+func (b *sharedMemory) Follow(ctx context.Context, saved func(name string, value []byte)) {
 	names := make(chan string, 100)
 	b.mu.Lock()
 	b.followers = append(b.followers, names)

@@ -24,51 +24,49 @@ const fetchTimeout = 5 * time.Second
 // aggregatorIdentity is who kube-aggregator asks as; extension servers are told to let it in.
 var aggregatorIdentity = remote.Identity{User: "system:kube-aggregator", Groups: []string{"system:masters"}}
 
-// answers are what one round heard: for each group-version its resources, or why there are none.
-type answers map[schema.GroupVersion]answer
-
-type answer struct {
+// result is the resources of one group-version, or why there are none.
+type result struct {
 	resources []apidiscoveryv2.APIResourceDiscovery
 	err       error
 }
 
-// visit is what is remembered of a backend from one round to the next, so that the next may be a 304. It belongs to the
-// backend's worker.
-type visit struct {
+// session is what is kept of a backend from one poll to the next, so that the next may be a 304. Only the backend's Poll
+// uses it.
+type session struct {
 	etag   string
 	wanted []schema.GroupVersion
 	found  map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery
 }
 
-// ask asks one backend for all the group-versions wanted from it: the aggregated document once, then the legacy one for
+// fetchAll asks one backend for all the group-versions wanted from it: the aggregated document once, then the legacy one for
 // each group-version that the aggregated document did not give. A group-version may well be missing from it: servers
 // built on some released libraries serve it and do not list it.
-func ask(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion, v *visit) answers {
-	heard := answers{}
-	err := v.aggregated(ctx, f, b, wanted)
+func fetchAll(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion, s *session) map[schema.GroupVersion]result {
+	fetched := map[schema.GroupVersion]result{}
+	err := s.fetchAggregated(ctx, f, b, wanted)
 	for _, gv := range wanted {
-		var a answer
-		switch resources, ok := v.found[gv]; {
+		var a result
+		switch resources, ok := s.found[gv]; {
 		case err != nil:
 			a.err = err
 		case ok:
 			a.resources = resources
 		default:
-			a.resources, a.err = legacy(ctx, f, b, gv)
+			a.resources, a.err = fetchLegacy(ctx, f, b, gv)
 		}
 		if a.err == nil {
 			a.err = check(a.resources)
 		}
-		heard[gv] = a
+		fetched[gv] = a
 	}
-	return heard
+	return fetched
 }
 
-// aggregated brings v.found up to date. An error means that the backend cannot be talked to at all; a backend without
+// fetchAggregated brings s.found up to date. An error means that the backend cannot be talked to at all; a backend without
 // aggregated discovery, or with nonsense in its place, is one that found nothing.
-func (v *visit) aggregated(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion) error {
-	etag := v.etag
-	if !slices.Equal(wanted, v.wanted) {
+func (s *session) fetchAggregated(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion) error {
+	etag := s.etag
+	if !slices.Equal(wanted, s.wanted) {
 		etag = ""
 	}
 	a, err := f.Fetch(ctx, b, remote.Request{
@@ -82,24 +80,24 @@ func (v *visit) aggregated(ctx context.Context, f *remote.Fetcher, b remote.Back
 	switch {
 	case errors.Is(err, remote.ErrTooLarge): // a smaller answer may be had for each group-version alone
 	case err != nil:
-		*v = visit{}
+		*s = session{}
 		return err
 	case a.Code == http.StatusNotModified && etag != "":
 		return nil
 	case a.Code == http.StatusServiceUnavailable || a.Code == http.StatusTooManyRequests:
-		*v = visit{}
+		*s = session{}
 		return fmt.Errorf("get /apis from %s: answered %d", b.Name(), a.Code)
 	case a.Code == http.StatusOK && isAggregated(a.ContentType):
 		if found, err := parseAggregated(a.Body, wanted); err == nil {
-			*v = visit{etag: a.ETag, wanted: wanted, found: found}
+			*s = session{etag: a.ETag, wanted: wanted, found: found}
 			return nil
 		}
 	}
-	*v = visit{}
+	*s = session{}
 	return nil
 }
 
-func legacy(ctx context.Context, f *remote.Fetcher, b remote.Backend, gv schema.GroupVersion) ([]apidiscoveryv2.APIResourceDiscovery, error) {
+func fetchLegacy(ctx context.Context, f *remote.Fetcher, b remote.Backend, gv schema.GroupVersion) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	a, err := f.Fetch(ctx, b, remote.Request{
 		Path:    pathOf(gv),
 		Accept:  "application/json",

@@ -59,8 +59,8 @@ func FuzzBackendAnswers(f *testing.F) {
 		if resources, err := parseLegacy(body, gvGadgets); err == nil {
 			serveable(t, e, resources)
 		}
-		if last, err := decodeKnown(body); err == nil {
-			serveable(t, e, last.Resources)
+		if last, err := decodeRecord(body); err == nil {
+			serveable(t, e, last.last.Resources)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func serveable(t *testing.T, e *encoder, resources []apidiscoveryv2.APIResourceD
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := decodeKnown(kept); err != nil {
+	if _, err := decodeRecord(kept); err != nil {
 		t.Errorf("cannot be read again: %v", err)
 	}
 }

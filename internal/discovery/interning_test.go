@@ -21,8 +21,8 @@ func TestWhatIsPackedSaysTheSameAndSharesItsWords(t *testing.T) {
 		}
 		return list.Items[0].Versions[0].Resources
 	}
-	p, before := newPool(), read()
-	one, two := p.pack(before), p.pack(fill(read()))
+	p, before := newInterner(), read()
+	one, two := p.resources(before), p.resources(fill(read()))
 	if !reflect.DeepEqual(before, read()) {
 		t.Error("packing changed what may be in a snapshot")
 	}
@@ -40,7 +40,7 @@ func TestWhatIsPackedSaysTheSameAndSharesItsWords(t *testing.T) {
 			t.Errorf("the verbs of %s were packed where they are read", one[i].Resource)
 		}
 	}
-	if p.pack(nil) != nil {
+	if p.resources(nil) != nil {
 		t.Error("nothing became something")
 	}
 }

@@ -141,8 +141,8 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType strin
 		return
 	}
 	if len(body) > compressAbove && conditional.TakesGzip(r) {
-		if packed, err := e.packed(); err == nil {
-			body = packed
+		if gzipped, err := e.gzipped(); err == nil {
+			body = gzipped
 			h.Set("Content-Encoding", "gzip")
 		}
 	}

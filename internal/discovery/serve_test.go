@@ -35,7 +35,7 @@ const (
 )
 
 // town is a house with a healthy backend of two group-versions, a dead one that was known and a dead one that was not.
-func town(t testing.TB) *house {
+func town(t testing.TB) *env {
 	keep := newMemory()
 	keep.values["v1.example.com"] = []byte(`{"uid":"uid","revision":"1","resources":[
 		{"resource":"gadgets","responseKind":{"group":"example.com","version":"v1","kind":"Gadget"},"scope":"Namespaced","verbs":["delete","get","list"]}]}`)
@@ -48,7 +48,7 @@ func town(t testing.TB) *house {
 		return remote.Route{GroupVersion: schema.GroupVersion{Group: group, Version: version}, APIService: version + "." + group, UID: "uid", Revision: "1", Reason: "ServiceNotFound", GroupPriority: 100, VersionPriority: 100}
 	}
 	gvV1 := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}
-	h := newHouse(t, keep, routes(dead("unknown.example.com", "v1alpha1"), dead("example.com", "v1"), routeTo(metrics, gvV1), routeTo(metrics, gvMetrics))...).run(t)
+	h := newEnv(t, keep, routes(dead("unknown.example.com", "v1alpha1"), dead("example.com", "v1"), routeTo(metrics, gvV1), routeTo(metrics, gvMetrics))...).run(t)
 	h.until(t, gvMetrics, "current", current(1))
 	h.until(t, gvV1, "current", current(1))
 	return h
@@ -158,7 +158,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestAbsenceIsNotAnsweredBeforeItIsCertain(t *testing.T) {
-	h := newHouse(t, newMemory(), localRoutes()...)
+	h := newEnv(t, newMemory(), localRoutes()...)
 	if response := h.get(t, "/apis"); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
 		t.Errorf("before the first snapshot: answered %d", response.StatusCode)
 	}
@@ -177,7 +177,7 @@ func TestLargeDocumentsAreCompressedForWhoCanReadThem(t *testing.T) {
 		many = append(many, resource(fmt.Sprintf("resource-with-a-name-of-some-length-%d", i), apidiscoveryv2.ScopeCluster, "get"))
 	}
 	b := remotetest.NewTLS(t, "ns/many:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, many...))})
-	h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
+	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
 	h.until(t, gvGadgets, "current", current(maxResources))
 
 	plain := h.get(t, "/apis", "Accept", acceptJSON)
@@ -220,7 +220,7 @@ func TestHeadHasNoBody(t *testing.T) {
 func TestWaitingForAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := remotetest.NewInProcess("ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
-		h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
+		h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
 		defer h.stop()
 		synctest.Wait()
 		h.until(t, gvGadgets, "current", current(1))
@@ -261,11 +261,11 @@ func TestReplicasAgree(t *testing.T) {
 
 // A backend that only one of two replicas can reach, and that then says something else, is known to both at once.
 func TestReplicasHearOfEachOther(t *testing.T) {
-	keep := newBulletin()
+	keep := newSharedMemory()
 	alive := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, readOnly))})
 	hung := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs())
-	a := newHouse(t, keep, routes(routeTo(alive, gvGadgets))...).run(t)
-	b := newHouse(t, keep, routes(routeTo(hung, gvGadgets))...).run(t)
+	a := newEnv(t, keep, routes(routeTo(alive, gvGadgets))...).run(t)
+	b := newEnv(t, keep, routes(routeTo(hung, gvGadgets))...).run(t)
 	agree := func() bool {
 		return a.get(t, "/apis", "Accept", acceptJSON).Header.Get("ETag") == b.get(t, "/apis", "Accept", acceptJSON).Header.Get("ETag")
 	}
@@ -292,7 +292,7 @@ func read(t testing.TB, response *http.Response) []byte {
 	return body
 }
 
-func decode(t testing.TB, h *house, body []byte, into runtime.Object) {
+func decode(t testing.TB, h *env, body []byte, into runtime.Object) {
 	t.Helper()
 	if _, _, err := h.encoder.codecs.UniversalDeserializer().Decode(body, nil, into); err != nil {
 		t.Fatal(err)

@@ -112,7 +112,7 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 		s.byGV[g.GroupVersion] = i
 	}
 	s.mapper = sync.OnceValue(s.newMapper)
-	if before != nil && slices.EqualFunc(before.gvs, gvs, readsAlike) {
+	if before != nil && slices.EqualFunc(before.gvs, gvs, sameInDocuments) {
 		s.core, s.groups, s.group = before.core, before.groups, before.group
 		return s, nil
 	}
@@ -138,9 +138,9 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 	return s, nil
 }
 
-// readsAlike reports whether two group-versions are the same in every document. Most snapshots are made because a reason
+// sameInDocuments reports whether two group-versions are the same in every document. Most snapshots are made because a reason
 // has changed, which is in none; to find that out costs less than to encode a thousand groups.
-func readsAlike(a, b GroupVersion) bool {
+func sameInDocuments(a, b GroupVersion) bool {
 	if a.GroupVersion != b.GroupVersion || a.Freshness != b.Freshness || a.groupPriority != b.groupPriority || len(a.Resources) != len(b.Resources) {
 		return false
 	}
@@ -152,16 +152,16 @@ func readsAlike(a, b GroupVersion) bool {
 func (e *encoder) pair(before pair, legacy, aggregated runtime.Object) (pair, error) {
 	var made pair
 	var err error
-	if made.legacy, err = e.renew(before.legacy, legacy, ""); err != nil {
+	if made.legacy, err = e.reuse(before.legacy, legacy, ""); err != nil {
 		return pair{}, err
 	}
-	if made.aggregated, err = e.renew(before.aggregated, aggregated, aggregatedParams); err != nil {
+	if made.aggregated, err = e.reuse(before.aggregated, aggregated, aggregatedParams); err != nil {
 		return pair{}, err
 	}
 	return made, nil
 }
 
-func (e *encoder) renew(before *document, obj runtime.Object, params string) (*document, error) {
+func (e *encoder) reuse(before *document, obj runtime.Object, params string) (*document, error) {
 	d, err := e.document(obj, params)
 	if err != nil {
 		return nil, err
@@ -172,8 +172,8 @@ func (e *encoder) renew(before *document, obj runtime.Object, params string) (*d
 	return d, d.prepare()
 }
 
-// says reports whether both snapshots answer every request alike.
-func (s *Snapshot) says(other *Snapshot) bool {
+// sameDocuments reports whether both snapshots answer every request alike.
+func (s *Snapshot) sameDocuments(other *Snapshot) bool {
 	return other != nil && s.synced == other.synced && s.core == other.core && s.groups == other.groups
 }
 

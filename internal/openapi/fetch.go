@@ -30,50 +30,50 @@ const (
 // aggregatorIdentity is who kube-aggregator asks as. It has no groups but those that the backend gives to everybody.
 var aggregatorIdentity = remote.Identity{User: "system:aggregator"}
 
-// heard is what one round learned of one group-version: a document, that the one at hand is still right, or a failure.
-type heard struct {
+// result is what one poll fetched of one group-version: a document, nothing when the last one is still right, or a failure.
+type result struct {
 	document *Document
 	err      error
 }
 
-// visit is what is remembered of a backend from one round to the next. It belongs to the backend's worker.
-type visit struct {
+// session is what is kept of a backend from one poll to the next. Only the backend's Poll uses it.
+type session struct {
 	fetcher *remote.Fetcher
 	backend remote.Backend
-	// marks hold, for each group-version whose document was good, what tells that it has not changed since: the hash in
+	// validators hold, for each group-version whose document was good, what tells that it has not changed since: the hash in
 	// the backend's index, or the ETag of its answer.
-	marks map[schema.GroupVersion]string
+	validators map[schema.GroupVersion]string
 	// v2 is the ETag of the version 2 document, for the group-versions that were taken from it.
 	v2       string
 	v2Wanted []schema.GroupVersion
 }
 
-// round asks for the documents of the wanted group-versions. held tells which are at hand; those of the others are
-// fetched whatever the marks say.
-func (v *visit) round(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]heard, error) {
-	for gv := range v.marks {
+// fetchAll fetches the documents of the wanted group-versions. held tells which are at hand; those of the others are
+// fetched whatever the validators say.
+func (s *session) fetchAll(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]result, error) {
+	for gv := range s.validators {
 		if !held[gv] {
-			delete(v.marks, gv)
+			delete(s.validators, gv)
 		}
 	}
-	a, err := v.get(ctx, "/openapi/v3", "", "", maxRoot)
+	a, err := s.get(ctx, "/openapi/v3", "", "", maxRoot)
 	switch {
 	case err != nil:
 		return nil, err
 	case a.Code == http.StatusNotFound:
-		return v.roundV2(ctx, wanted, held)
+		return s.fetchV2(ctx, wanted, held)
 	case a.Code != http.StatusOK:
-		return nil, fmt.Errorf("get /openapi/v3 from %s: answered %d", v.backend.Name(), a.Code)
+		return nil, fmt.Errorf("get /openapi/v3 from %s: answered %d", s.backend.Name(), a.Code)
 	}
 	var index root
 	if err := json.Unmarshal(a.Body, &index); err != nil {
-		return nil, fmt.Errorf("decode the OpenAPI index of %s: %w", v.backend.Name(), err)
+		return nil, fmt.Errorf("decode the OpenAPI index of %s: %w", s.backend.Name(), err)
 	}
-	v.v2 = ""
-	results := map[schema.GroupVersion]heard{}
+	s.v2 = ""
+	results := map[schema.GroupVersion]result{}
 	for _, gv := range wanted {
 		if entry, ok := index.Paths[indexPath(gv)]; ok {
-			results[gv] = v.document(ctx, gv, hashIn(entry.ServerRelativeURL))
+			results[gv] = s.document(ctx, gv, hashIn(entry.ServerRelativeURL))
 		}
 	}
 	return results, nil
@@ -81,81 +81,81 @@ func (v *visit) round(ctx context.Context, wanted []schema.GroupVersion, held ma
 
 // document fetches one document, unless it is the one at hand. Of the URL in the backend's index only the hash is used:
 // the rest is not for the backend to choose.
-func (v *visit) document(ctx context.Context, gv schema.GroupVersion, hash string) heard {
-	mark := v.marks[gv]
-	if hash != "" && mark == hash {
-		return heard{}
+func (s *session) document(ctx context.Context, gv schema.GroupVersion, hash string) result {
+	validator := s.validators[gv]
+	if hash != "" && validator == hash {
+		return result{}
 	}
 	query := ""
 	if hash != "" {
 		query = url.Values{"hash": {hash}}.Encode()
-		mark = ""
+		validator = ""
 	}
 	path := "/openapi/v3/" + indexPath(gv)
-	a, err := v.get(ctx, path, query, mark, maxDocument)
+	a, err := s.get(ctx, path, query, validator, maxDocument)
 	switch {
 	case err != nil:
-		return heard{err: err}
-	case a.Code == http.StatusNotModified && mark != "":
-		return heard{}
+		return result{err: err}
+	case a.Code == http.StatusNotModified && validator != "":
+		return result{}
 	case a.Code != http.StatusOK:
-		return heard{err: fmt.Errorf("get %s from %s: answered %d", path, v.backend.Name(), a.Code)}
+		return result{err: fmt.Errorf("get %s from %s: answered %d", path, s.backend.Name(), a.Code)}
 	}
-	result := accept(gv, a.Body)
+	result := parseDocument(gv, a.Body)
 	if result.err == nil {
-		v.mark(gv, hash, a.ETag)
+		s.setValidator(gv, hash, a.ETag)
 	}
 	return result
 }
 
-func (v *visit) mark(gv schema.GroupVersion, hash, etag string) {
-	if v.marks == nil {
-		v.marks = map[schema.GroupVersion]string{}
+func (s *session) setValidator(gv schema.GroupVersion, hash, etag string) {
+	if s.validators == nil {
+		s.validators = map[schema.GroupVersion]string{}
 	}
-	if v.marks[gv] = hash; hash == "" {
-		v.marks[gv] = etag
+	if s.validators[gv] = hash; hash == "" {
+		s.validators[gv] = etag
 	}
 }
 
-// roundV2 is the round with a backend that has no version 3. One that has no version 2 either describes nothing, which
+// fetchV2 is fetchAll for a backend that has no version 3. One that has no version 2 either describes nothing, which
 // is its good right.
-func (v *visit) roundV2(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]heard, error) {
-	etag := v.v2
-	if !slices.Equal(wanted, v.v2Wanted) || slices.ContainsFunc(wanted, func(gv schema.GroupVersion) bool { return !held[gv] }) {
+func (s *session) fetchV2(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]result, error) {
+	etag := s.v2
+	if !slices.Equal(wanted, s.v2Wanted) || slices.ContainsFunc(wanted, func(gv schema.GroupVersion) bool { return !held[gv] }) {
 		etag = ""
 	}
-	a, err := v.get(ctx, "/openapi/v2", "", etag, maxDocument)
+	a, err := s.get(ctx, "/openapi/v2", "", etag, maxDocument)
 	switch {
 	case err != nil:
 		return nil, err
 	case a.Code == http.StatusNotFound, a.Code == http.StatusNotModified && etag != "":
 		return nil, nil
 	case a.Code != http.StatusOK:
-		return nil, fmt.Errorf("get /openapi/v2 from %s: answered %d", v.backend.Name(), a.Code)
+		return nil, fmt.Errorf("get /openapi/v2 from %s: answered %d", s.backend.Name(), a.Code)
 	}
 	documents, err := fromV2(a.Body, wanted)
 	if err != nil {
 		return nil, err
 	}
-	v.marks = nil
-	v.v2, v.v2Wanted = a.ETag, wanted
-	results := map[schema.GroupVersion]heard{}
+	s.validators = nil
+	s.v2, s.v2Wanted = a.ETag, wanted
+	results := map[schema.GroupVersion]result{}
 	for gv, body := range documents {
-		results[gv] = accept(gv, body)
+		results[gv] = parseDocument(gv, body)
 	}
 	return results, nil
 }
 
-func accept(gv schema.GroupVersion, body []byte) heard {
+func parseDocument(gv schema.GroupVersion, body []byte) result {
 	if err := check(body, gv); err != nil {
-		return heard{err: err}
+		return result{err: err}
 	}
 	document, err := NewDocument(indexPath(gv), body)
-	return heard{document: &document, err: err}
+	return result{document: &document, err: err}
 }
 
-func (v *visit) get(ctx context.Context, path, query, etag string, limit int64) (*remote.Answer, error) {
-	return v.fetcher.Fetch(ctx, v.backend, remote.Request{
+func (s *session) get(ctx context.Context, path, query, etag string, limit int64) (*remote.Answer, error) {
+	return s.fetcher.Fetch(ctx, s.backend, remote.Request{
 		Path: path, Query: query, ETag: etag, Accept: "application/json",
 		As: aggregatorIdentity, Limit: limit, Timeout: fetchTimeout,
 	})
@@ -188,7 +188,7 @@ func indexPath(gv schema.GroupVersion) string {
 // check refuses a document that is not OpenAPI v3, or that describes paths of another group-version: shown to clients, it
 // would let one backend say what another one's objects look like.
 func check(body []byte, gv schema.GroupVersion) (err error) {
-	defer catch(&err)
+	defer recoverPanic(&err)
 	var document spec3.OpenAPI
 	if err := json.Unmarshal(body, &document); err != nil {
 		return fmt.Errorf("the OpenAPI document of %s does not parse: %w", gv, err)
@@ -214,7 +214,7 @@ func check(body []byte, gv schema.GroupVersion) (err error) {
 // The conversion loses what version 2 cannot say (nullable, oneOf, defaults of references), which is why a backend is
 // asked for version 3 again every time.
 func fromV2(body []byte, wanted []schema.GroupVersion) (documents map[schema.GroupVersion][]byte, err error) {
-	defer catch(&err)
+	defer recoverPanic(&err)
 	var whole spec.Swagger
 	if err := json.Unmarshal(body, &whole); err != nil {
 		return nil, fmt.Errorf("the OpenAPI v2 document does not parse: %w", err)

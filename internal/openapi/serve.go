@@ -26,19 +26,19 @@ const (
 )
 
 // ServeHTTP answers /openapi/v3, the documents below it, and /openapi/v2.
-func (l *Library) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		respond.Error(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "openapi"}, r.Method))
 		return
 	}
-	i := l.current.Load()
+	i := p.current.Load()
 	if i == nil {
 		respond.Error(w, r, notYet())
 		return
 	}
 	if r.URL.Path == "/openapi/v2" {
-		l.swaggers.serve(w, r)
+		p.v2.serve(w, r)
 		return
 	}
 	path := strings.TrimPrefix(r.URL.Path, "/openapi/v3")
@@ -46,7 +46,7 @@ func (l *Library) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "" || path == "/":
 		i.serve(w, r)
 	case ok && strings.HasPrefix(path, "/"):
-		l.serve(w, r, d)
+		p.serve(w, r, d)
 	default:
 		respond.Error(w, r, notFound(r.URL.Path))
 	}
@@ -77,7 +77,7 @@ func (i *index) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve answers with one document.
-func (l *Library) serve(w http.ResponseWriter, r *http.Request, d Document) {
+func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobuf, mediaProtobufOld)
 	if !ok {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobuf))
@@ -103,7 +103,7 @@ func (l *Library) serve(w http.ResponseWriter, r *http.Request, d Document) {
 	packed := d.Packed
 	if mediaType == mediaProtobuf {
 		var err error
-		if packed, err = l.asProtobuf(d); err != nil {
+		if packed, err = p.asProtobuf(d); err != nil {
 			h.Del("Expires")
 			respond.Error(w, r, fmt.Errorf("write the document of %s as protobuf: %w", d.Path, err))
 			return
@@ -114,7 +114,7 @@ func (l *Library) serve(w http.ResponseWriter, r *http.Request, d Document) {
 }
 
 // serve answers with the version 2 document.
-func (s *swaggers) serve(w http.ResponseWriter, r *http.Request) {
+func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
 	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobufV2, mediaProtobufV2Old)
 	if !ok {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobufV2))

@@ -8,62 +8,60 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"go.uber.org/zap/zaptest"
 	"k8s.io/apimachinery/pkg/types"
 
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/discovery/remote/remotetest"
 )
 
-// shelf is a LastKnown without etcd.
-type shelf struct {
+// memory is a LastKnown without etcd.
+type memory struct {
 	mu     sync.Mutex
 	values map[string][]byte
 }
 
-func newShelf() *shelf { return &shelf{values: map[string][]byte{}} }
+func newMemory() *memory { return &memory{values: map[string][]byte{}} }
 
-func (s *shelf) Load(context.Context) (map[string][]byte, error) {
+func (s *memory) Load(context.Context) (map[string][]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.values), nil
 }
 
-func (s *shelf) Save(_ context.Context, name string, value []byte) error {
+func (s *memory) Save(_ context.Context, name string, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.values[name] = value
 	return nil
 }
 
-func (s *shelf) Delete(_ context.Context, name string) error {
+func (s *memory) Delete(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.values, name)
 	return nil
 }
 
-func (s *shelf) get(name string) []byte {
+func (s *memory) get(name string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.values[name]
 }
 
-func (s *shelf) put(name string, value []byte) { _ = s.Save(context.Background(), name, value) }
+func (s *memory) put(name string, value []byte) { _ = s.Save(context.Background(), name, value) }
 
 func TestDocumentsOutliveTheFrontDoor(t *testing.T) {
-	keep := newShelf()
+	keep := newMemory()
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/openapi/v3": index3(gadgetsPath + "#1"), "/openapi/v3/" + gadgetsPath: json3(v3("kept", "/apis/example.com/v1/gadgets"))})
-	first := openKeeping(t, keep, nil, routeTo(b))
+	first := openWithStorage(t, keep, nil, routeTo(b))
 	first.until(t, gadgetsPath, "kept")
 	etag := first.get("/openapi/v3/" + gadgetsPath).Header().Get("ETag")
 	waitFor(t, "the document to be kept", func() bool { return keep.get("v1.example.com") != nil })
 	first.stop()
 
 	b.Become(remotetest.Hangs())
-	second := openKeeping(t, keep, nil, routeTo(b))
+	second := openWithStorage(t, keep, nil, routeTo(b))
 	if w := second.get("/openapi/v3/" + gadgetsPath); w.Code != 200 || w.Header().Get("ETag") != etag || !strings.Contains(w.Body.String(), "kept") {
 		t.Errorf("after a restart: answered %d %s", w.Code, w.Body)
 	}
@@ -71,19 +69,19 @@ func TestDocumentsOutliveTheFrontDoor(t *testing.T) {
 	waitFor(t, "the document to go with its registration", func() bool { return keep.get("v1.example.com") == nil })
 }
 
-// loud is a shelf that tells whoever follows it what is put there.
-type loud struct {
-	*shelf
+// sharedMemory is a memory that can be followed.
+type sharedMemory struct {
+	*memory
 	puts chan string
 }
 
-func (l *loud) Save(ctx context.Context, name string, value []byte) error {
-	err := l.shelf.Save(ctx, name, value)
+func (l *sharedMemory) Save(ctx context.Context, name string, value []byte) error {
+	err := l.memory.Save(ctx, name, value)
 	l.puts <- name
 	return err
 }
 
-func (l *loud) Follow(ctx context.Context, saved func(name string, value []byte)) {
+func (l *sharedMemory) Follow(ctx context.Context, saved func(name string, value []byte)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -95,10 +93,10 @@ func (l *loud) Follow(ctx context.Context, saved func(name string, value []byte)
 }
 
 func TestDocumentsThatAnotherReplicaHeard(t *testing.T) {
-	keep := &loud{shelf: newShelf(), puts: make(chan string, 10)}
-	h := openKeeping(t, keep, nil, routeTo(remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs())))
+	keep := &sharedMemory{memory: newMemory(), puts: make(chan string, 10)}
+	h := openWithStorage(t, keep, nil, routeTo(remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs())))
 	save := func(title string, uid types.UID) {
-		value, err := encodeHolding(uid, document(t, gadgetsPath, v3(title, "/apis/example.com/v1/gadgets")))
+		value, err := encodeRecord(uid, document(t, gadgetsPath, v3(title, "/apis/example.com/v1/gadgets")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,11 +111,11 @@ func TestDocumentsThatAnotherReplicaHeard(t *testing.T) {
 
 func TestWhatIsKeptAndNotBelieved(t *testing.T) {
 	d := document(t, gadgetsPath, v3("kept", "/apis/example.com/v1/gadgets"))
-	value, err := encodeHolding("uid", d)
+	value, err := encodeRecord("uid", d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := encodeHolding("uid", document(t, "api/v1", v3("kept", "/api/v1/pods")))
+	other, err := encodeRecord("uid", document(t, "api/v1", v3("kept", "/api/v1/pods")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,12 +130,12 @@ func TestWhatIsKeptAndNotBelieved(t *testing.T) {
 		"of another group-version":             {other, "uid"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			keep := newShelf()
+			keep := newMemory()
 			keep.put("v1.example.com", c.value)
 			keep.put("v1.gone.example.com", value)
 			route := routeTo(remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs()))
 			route.UID = c.uid
-			h := openKeeping(t, keep, nil, route)
+			h := openWithStorage(t, keep, nil, route)
 			h.until(t, gadgetsPath, "")
 			waitFor(t, "what nobody registered to go", func() bool { return keep.get("v1.gone.example.com") == nil })
 		})
@@ -145,41 +143,37 @@ func TestWhatIsKeptAndNotBelieved(t *testing.T) {
 }
 
 func TestWhatIsTooLargeToKeep(t *testing.T) {
-	keep := newShelf()
-	k := newKeeper(keep, zaptest.NewLogger(t))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	done := make(chan struct{})
-	go func() { defer close(done); k.run(ctx) }()
+	keep := newMemory()
+	h := openWithStorage(t, keep, nil)
+	save := func(name string, d Document, total int) { h.save(name, record{uid: "uid", document: &d}, total) }
 	small := Document{Path: "a", Packed: []byte("x")}
-	k.save("small", "uid", small, 1)
-	k.save("large", "uid", Document{Path: "b", Packed: bytes.Repeat([]byte("x"), maxKept)}, maxKept)
-	k.save("too many", "uid", small, maxKeptAll+1)
-	k.save("last", "uid", small, 1)
+	save("small", small, 1)
+	save("large", Document{Path: "b", Packed: bytes.Repeat([]byte("x"), maxStored)}, maxStored)
+	save("too many", small, maxStoredTotal+1)
+	save("last", small, 1)
 	waitFor(t, "the last to be kept", func() bool { return keep.get("last") != nil && keep.get("small") != nil })
 	if keep.get("large") != nil || keep.get("too many") != nil {
 		t.Error("kept what is too large")
 	}
-	cancel()
-	<-done
 }
 
 func FuzzKept(f *testing.F) {
-	value, err := encodeHolding("uid", Document{Path: "a", Hash: "B", Packed: []byte("c\nd")})
+	value, err := encodeRecord("uid", Document{Path: "a", Hash: "B", Packed: []byte("c\nd")})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(value)
 	f.Add([]byte("{}\n"))
 	f.Fuzz(func(t *testing.T, value []byte) {
-		h, err := decodeHolding(value)
+		h, err := decodeRecord(value)
 		if err != nil {
 			return
 		}
-		again, err := encodeHolding(h.uid, *h.document)
+		again, err := encodeRecord(h.uid, *h.document)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := decodeHolding(again); err != nil || fmt.Sprint(*back.document) != fmt.Sprint(*h.document) {
+		if back, err := decodeRecord(again); err != nil || fmt.Sprint(*back.document) != fmt.Sprint(*h.document) {
 			t.Errorf("%v: %v", err, back)
 		}
 	})

@@ -15,38 +15,38 @@ import (
 )
 
 const (
-	// idle is how long the merged document is kept without a reader. It is large, few clients still read it, and making
+	// idleTimeout is how long the merged document is kept without a reader. It is large, few clients still read it, and making
 	// it again takes less than a second.
-	idle = 5 * time.Minute
-	// maxUnion bounds the merged document, in bytes before compression. Members that would make it larger are left out,
+	idleTimeout = 5 * time.Minute
+	// maxMerged bounds the merged document, in bytes before compression. Members that would make it larger are left out,
 	// the last ones first.
-	maxUnion = 64 << 20
+	maxMerged = 64 << 20
 )
 
-// swaggers makes the one document of version 2: of the local groups and of every backend that has one. Unlike those of
-// version 3 it exists only while somebody reads it, and backends are asked for their part only then.
-type swaggers struct {
+// v2Publisher makes the version 2 document of all groups, local and remote. Unlike version 3 documents it exists only
+// while clients read it, and backends are asked for their part only then.
+type v2Publisher struct {
 	local   func() []Source
 	fetcher *remote.Fetcher
 	log     *zap.Logger
 	metrics *metrics.OpenAPI
 
 	making  singleflight.Group
-	readers chan struct{}
-	more    chan struct{}
+	parsers chan struct{}
+	wake    chan struct{}
 
 	// mu is never held during I/O, encoding or merging.
 	mu       sync.Mutex
 	table    remote.Table
-	held     map[string]*holding // by APIService
-	revision int                 // grows whenever table or held say something else
-	asked    map[remote.Backend]*inquiry
-	orders   []*inquiry
-	edition  *edition
+	held     map[string]*record // by APIService
+	revision int                // grows whenever table or held say something else
+	fetches  map[remote.Backend]*v2Fetch
+	queued   []*v2Fetch
+	edition  *mergedV2
 }
 
-// edition is the document as it was made at one time.
-type edition struct {
+// mergedV2 is one state of the merged document.
+type mergedV2 struct {
 	Document
 	revision int
 	local    []string // the hashes of what is local
@@ -57,29 +57,29 @@ type edition struct {
 	protobuf []byte // packed; nil until somebody asks
 }
 
-func newSwaggers(local func() []Source, log *zap.Logger, m *metrics.OpenAPI) *swaggers {
-	return &swaggers{
+func newV2Publisher(local func() []Source, log *zap.Logger, m *metrics.OpenAPI) *v2Publisher {
+	return &v2Publisher{
 		local: local, log: log, metrics: m,
-		fetcher: remote.NewFetcher(bodiesAtOnce),
-		readers: make(chan struct{}, readersAtOnce),
-		more:    make(chan struct{}, 1),
-		held:    map[string]*holding{},
-		asked:   map[remote.Backend]*inquiry{},
+		fetcher: remote.NewFetcher(maxConcurrentBodies),
+		parsers: make(chan struct{}, maxParsers),
+		wake:    make(chan struct{}, 1),
+		held:    map[string]*record{},
+		fetches: map[remote.Backend]*v2Fetch{},
 	}
 }
 
 // follow takes a new table over. A backend that has become available, or serves another registration, is asked again by
 // the next reader, however lately it was asked.
-func (s *swaggers) follow(table remote.Table) {
+func (s *v2Publisher) follow(table remote.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := map[string]remote.Route{}
 	for _, r := range s.table.Routes {
 		before[r.APIService] = r
 	}
-	held, asked := map[string]*holding{}, map[remote.Backend]*inquiry{}
+	held, asked := map[string]*record{}, map[remote.Backend]*v2Fetch{}
 	for _, b := range table.Backends() {
-		if q := s.asked[b]; q != nil {
+		if q := s.fetches[b]; q != nil {
 			asked[b] = q
 		}
 	}
@@ -88,43 +88,37 @@ func (s *swaggers) follow(table remote.Table) {
 			continue
 		}
 		if held[r.APIService] = s.held[r.APIService]; held[r.APIService] == nil || held[r.APIService].uid != r.UID {
-			held[r.APIService] = &holding{uid: r.UID}
+			held[r.APIService] = &record{uid: r.UID}
 		}
-		if news(before, r) && r.Backend != nil {
+		if old, ok := before[r.APIService]; r.Backend != nil && (!ok || mayDiffer(old, r)) {
 			delete(asked, r.Backend)
 		}
 	}
-	if !slices.EqualFunc(s.table.Routes, table.Routes, sameMember) {
+	if !slices.EqualFunc(s.table.Routes, table.Routes, samePart) {
 		s.revision++
 	}
-	s.table, s.held, s.asked = table, held, asked
+	s.table, s.held, s.fetches = table, held, asked
 }
 
-// sameMember reports whether two routes have the same part in the document. A backend that dies or comes back changes
+// samePart reports whether two routes have the same part in the document. A backend that dies or comes back changes
 // nothing.
-func sameMember(a, b remote.Route) bool {
+func samePart(a, b remote.Route) bool {
 	return a.APIService == b.APIService && a.UID == b.UID && a.Local == b.Local
 }
 
-// news reports whether the backend behind a route may have something else to say than before.
-func news(before map[string]remote.Route, r remote.Route) bool {
-	old, ok := before[r.APIService]
-	return !ok || old.Backend != r.Backend || old.UID != r.UID || r.Available && !old.Available
-}
-
-func (s *swaggers) trouble(apiService string) string {
+func (s *v2Publisher) problem(apiService string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.held[apiService]; h != nil {
-		return h.trouble
+	if rec := s.held[apiService]; rec != nil {
+		return rec.problem
 	}
 	return ""
 }
 
 // current returns the document of the moment. It waits for backends that are being asked, but not long, and not for those
 // that have been found not to answer.
-func (s *swaggers) current(ctx context.Context) (*edition, error) {
-	for _, q := range s.inquire() {
+func (s *v2Publisher) current(ctx context.Context) (*mergedV2, error) {
+	for _, q := range s.startFetches() {
 		q.await(ctx)
 	}
 	if err := ctx.Err(); err != nil {
@@ -143,14 +137,14 @@ func (s *swaggers) current(ctx context.Context) (*edition, error) {
 		if err != nil {
 			return nil, err
 		}
-		e = made.(*edition)
+		e = made.(*mergedV2)
 	}
 	e.touch()
 	return e, nil
 }
 
 // covers reports whether the edition says everything that was known at a revision.
-func (e *edition) covers(revision int, local []string) bool {
+func (e *mergedV2) covers(revision int, local []string) bool {
 	return e != nil && e.revision >= revision && slices.Equal(e.local, local)
 }
 
@@ -162,20 +156,20 @@ func hashes(sources []Source) []string {
 	return out
 }
 
-func (e *edition) touch() {
+func (e *mergedV2) touch() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.read = time.Now()
 }
 
-func (e *edition) idleSince(t time.Time) bool {
+func (e *mergedV2) idleSince(t time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.read.Before(t)
 }
 
 // merge makes an edition and puts it in the place of the one before.
-func (s *swaggers) merge() (*edition, error) {
+func (s *v2Publisher) merge() (*mergedV2, error) {
 	began, local := time.Now(), s.local()
 	s.mu.Lock()
 	revision, taken := s.revision, map[string]bool{}
@@ -191,31 +185,31 @@ func (s *swaggers) merge() (*edition, error) {
 	}
 	s.mu.Unlock()
 
-	u, size := newUnion(), 0
+	m, size := newSwaggerMerger(), 0
 	for _, from := range local {
 		d, err := from.Document()
 		if err == nil {
 			size += d.size()
-			err = u.addLocal(d, taken)
+			err = m.addLocal(d, taken)
 		}
 		if err != nil {
 			s.log.Error("leaving local groups out of the OpenAPI v2 document", zap.Error(err))
 		}
 	}
 	for _, d := range remotes {
-		if size += d.size(); size > maxUnion {
+		if size += d.size(); size > maxMerged {
 			s.log.Warn("the OpenAPI v2 document would be too large; leaving members out", zap.String("from", d.Path))
 			break
 		}
-		if err := u.addPacked(d); err != nil {
+		if err := m.addPacked(d); err != nil {
 			s.log.Error("leaving a member of the OpenAPI v2 document out", zap.String("member", d.Path), zap.Error(err))
 		}
 	}
-	d, err := u.pack()
+	d, err := m.pack()
 	if err != nil {
 		return nil, err
 	}
-	e := &edition{Document: d, revision: revision, local: hashes(local), read: began}
+	e := &mergedV2{Document: d, revision: revision, local: hashes(local), read: began}
 	s.mu.Lock()
 	s.edition = e
 	s.mu.Unlock()
@@ -225,13 +219,13 @@ func (s *swaggers) merge() (*edition, error) {
 }
 
 // addLocal leaves out the paths of group-versions that a backend has taken over.
-func (u *union) addLocal(d Document, taken map[string]bool) error {
+func (m *swaggerMerger) addLocal(d Document, taken map[string]bool) error {
 	s, err := d.open()
 	if err != nil {
 		return err
 	}
 	s.retain(func(path string) bool { return !taken[ownerOf(path)] })
-	u.add(s)
+	m.add(s)
 	return nil
 }
 
@@ -244,19 +238,19 @@ func ownerOf(path string) string {
 	return strings.Join(parts[:min(3, len(parts))], "/")
 }
 
-func (u *union) addPacked(d Document) error {
+func (m *swaggerMerger) addPacked(d Document) error {
 	s, err := d.open()
 	if err != nil {
 		return err
 	}
-	u.add(s)
+	m.add(s)
 	return nil
 }
 
-func (s *swaggers) dropIfIdle() {
+func (s *v2Publisher) dropIfIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.edition != nil && s.edition.idleSince(time.Now().Add(-idle)) {
+	if s.edition != nil && s.edition.idleSince(time.Now().Add(-idleTimeout)) {
 		s.edition = nil
 		s.metrics.SwaggerBytes.Set(0)
 	}

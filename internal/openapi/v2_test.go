@@ -32,7 +32,7 @@ func localV2(t testing.TB) []Source {
 }
 
 // openV2 is a house with local groups in version 2.
-func openV2(t testing.TB, routes ...remote.Route) *house {
+func openV2(t testing.TB, routes ...remote.Route) *env {
 	h := open(t, nil, routes...)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -158,7 +158,7 @@ func TestBadMembers(t *testing.T) {
 				t.Error("what is bad is in the document")
 			}
 			told := func() bool {
-				got := h.Trouble("v1.example.com")
+				got := h.Problem("v1.example.com")
 				return strings.Contains(got, c.trouble) && (c.trouble != "" || got == "")
 			}
 			// Whoever asks waits only so long; a document that takes longer is judged when it is there.
@@ -166,7 +166,7 @@ func TestBadMembers(t *testing.T) {
 				h.get("/openapi/v2")
 			}
 			if !told() {
-				t.Errorf("the trouble is %q", h.Trouble("v1.example.com"))
+				t.Errorf("the trouble is %q", h.Problem("v1.example.com"))
 			}
 			if w := h.get("/openapi/v2", "Accept", mediaProtobufV2); w.Code != 200 {
 				t.Errorf("as protobuf: answered %d: %s", w.Code, w.Body)
@@ -185,7 +185,7 @@ func TestTheLastGoodMemberStays(t *testing.T) {
 		defer h.stop()
 		until := func(what string) {
 			t.Helper()
-			<-time.After(remote.LongInterval + time.Minute)
+			<-time.After(remote.MaxInterval + time.Minute)
 			if w := h.get("/openapi/v2"); !strings.Contains(w.Body.String(), what) || !strings.Contains(w.Body.String(), "/api/v1/pods") {
 				t.Errorf("want %s: answered %d %s", what, w.Code, w.Body)
 			}
@@ -193,14 +193,14 @@ func TestTheLastGoodMemberStays(t *testing.T) {
 		until("first")
 		b.Become(says("second"))
 		until("second")
-		// Upstream falls back to the first answer that it ever heard.
+		// Upstream falls back to the first answer that it ever result.
 		for name, bad := range map[string]http.Handler{
 			"hangs": remotetest.Hangs(), "fails": remotetest.Answers(500, "text/plain", "boom"), "babbles": json3("{"),
 			"forgets": remotetest.Paths{"/openapi/v2": json3(v2("/apis/other/v1/things"))},
 		} {
 			b.Become(bad)
 			until("second")
-			if name != "forgets" && h.Trouble("v1.example.com") == "" {
+			if name != "forgets" && h.Problem("v1.example.com") == "" {
 				t.Errorf("a backend that %s is no trouble", name)
 			}
 		}
@@ -209,7 +209,7 @@ func TestTheLastGoodMemberStays(t *testing.T) {
 		h.change(func(table *remote.Table) { table.Routes[0].Available = false })
 		until("third")
 		h.change(func(table *remote.Table) { table.Routes = nil })
-		<-time.After(remote.LongInterval + time.Minute)
+		<-time.After(remote.MaxInterval + time.Minute)
 		if w := h.get("/openapi/v2"); strings.Contains(w.Body.String(), "third") {
 			t.Errorf("the registration is gone: %s", w.Body)
 		}
@@ -239,7 +239,7 @@ func TestAReaderWaitsForNobodyLong(t *testing.T) {
 				t.Errorf("%s: the paths are %v", what, paths)
 			}
 		}
-		reads("the first", patience, false)
+		reads("the first", answerWait, false)
 		reads("the second", 0, false)
 		<-time.After(2 * time.Second)
 		reads("one after the slow backend has answered", 0, true)
@@ -297,7 +297,7 @@ func TestAnUnreadDocumentIsDropped(t *testing.T) {
 		if testutil.ToFloat64(h.metrics.SwaggerBytes) == 0 {
 			t.Error("not kept")
 		}
-		<-time.After(idle + idle/5)
+		<-time.After(idleTimeout + idleTimeout/5)
 		if testutil.ToFloat64(h.metrics.SwaggerBytes) != 0 {
 			t.Error("not dropped")
 		}
@@ -398,7 +398,7 @@ func BenchmarkSwagger(b *testing.B) {
 		h.mu.Unlock()
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := h.swaggers.merge(); err != nil {
+			if _, err := h.v2.merge(); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -415,7 +415,7 @@ func BenchmarkSwagger(b *testing.B) {
 		body := []byte(v2("/apis/example.com/v1/gadgets"))
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := members(body, []schema.GroupVersion{gadgets}); err != nil {
+			if _, err := splitByGroupVersion(body, []schema.GroupVersion{gadgets}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -427,7 +427,7 @@ func FuzzMembers(f *testing.F) {
 	f.Add([]byte(`{"swagger":"2.0","paths":{"/apis/example.com/v1":null}}`))
 	f.Add([]byte(`{"swagger":"2.0","info":{},"paths":{"/apis/example.com/v1/x":{"get":{"parameters":[{"$ref":"#/parameters/a"}]}}},"parameters":{"a":{"name":"a","in":"query","type":"string"}}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		results, err := members(body, []schema.GroupVersion{gadgets})
+		results, err := splitByGroupVersion(body, []schema.GroupVersion{gadgets})
 		if err != nil {
 			return
 		}
@@ -435,7 +435,7 @@ func FuzzMembers(f *testing.F) {
 			if result.err != nil {
 				continue
 			}
-			u := newUnion()
+			u := newSwaggerMerger()
 			if err := u.addPacked(*result.document); err != nil {
 				t.Fatal(err)
 			}

@@ -52,17 +52,17 @@ func (s *swagger) retain(keep func(path string) bool) {
 	}
 	used := map[string]bool{}
 	for _, item := range s.paths {
-		s.use(item, used)
+		s.markUsed(item, used)
 	}
 	maps.DeleteFunc(s.named, func(key string, _ json.RawMessage) bool { return !used[key] })
 }
 
-// use marks everything that an entry refers to, over however many steps.
-func (s *swagger) use(entry []byte, used map[string]bool) {
+// markUsed marks everything that an entry refers to, over however many steps.
+func (s *swagger) markUsed(entry []byte, used map[string]bool) {
 	for _, key := range references(entry) {
 		if !used[key] {
 			used[key] = true
-			s.use(s.named[key], used)
+			s.markUsed(s.named[key], used)
 		}
 	}
 }
@@ -74,14 +74,14 @@ var reference = regexp.MustCompile(`"\$ref":"((?:[^"\\]|\\.)*)"`)
 func references(entry []byte) []string {
 	var keys []string
 	for _, match := range reference.FindAllSubmatch(entry, -1) {
-		keys = append(keys, keyOf(string(match[1])))
+		keys = append(keys, referenceKey(string(match[1])))
 	}
 	return keys
 }
 
-// keyOf reads a reference: a JSON pointer in the fragment of a URL. What leads out of the document, or into the middle of
+// referenceKey reads a reference: a JSON pointer in the fragment of a URL. What leads out of the document, or into the middle of
 // an entry, is the key of nothing.
-func keyOf(ref string) string {
+func referenceKey(ref string) string {
 	pointer, ok := strings.CutPrefix(ref, "#/")
 	if !ok || strings.Count(pointer, "/") != 1 {
 		return ""
@@ -92,13 +92,13 @@ func keyOf(ref string) string {
 	return strings.NewReplacer("~1", "/", "~0", "~").Replace(pointer)
 }
 
-// redirect makes references follow what has been renamed.
-func redirect(entry json.RawMessage, renamed map[string]string) json.RawMessage {
+// rewriteReferences makes references follow what has been renamed.
+func rewriteReferences(entry json.RawMessage, renamed map[string]string) json.RawMessage {
 	if len(renamed) == 0 {
 		return entry
 	}
 	return reference.ReplaceAllFunc(entry, func(match []byte) []byte {
-		key := keyOf(string(reference.FindSubmatch(match)[1]))
+		key := referenceKey(string(reference.FindSubmatch(match)[1]))
 		to, ok := renamed[key]
 		if !ok {
 			return match

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
-	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/handler"
 	"k8s.io/kube-openapi/pkg/util/proto"
@@ -23,34 +23,34 @@ import (
 )
 
 const (
-	// freshFor is how long the answer of a backend about version 2 is good for.
-	freshFor = time.Minute
-	// patience is how long a reader waits for backends that have not been heard, counted from when they were asked: a
+	// v2MaxAge is how long the answer of a backend about version 2 is good for.
+	v2MaxAge = time.Minute
+	// answerWait is how long a reader waits for backends that have not been result, counted from when they were fetches: a
 	// backend that hangs costs its first readers this much, and nobody anything after that until it is asked again.
-	patience = 1500 * time.Millisecond
-	// diligence is how long a reader waits for us to read what backends have said in time.
-	diligence = 10 * time.Second
-	// readersAtOnce bounds the documents that are open at one time: one takes many times its size.
-	readersAtOnce = 2
+	answerWait = 1500 * time.Millisecond
+	// parseWait is how long a reader waits for us to read what backends have said in time.
+	parseWait = 10 * time.Second
+	// maxParsers bounds the documents that are open at one time: one takes many times its size.
+	maxParsers = 2
 )
 
-// inquiry is one question to one backend for its version 2 document. It goes on when nobody waits for it any more, so
+// v2Fetch is one question to one backend for its version 2 document. It goes on when nobody waits for it any more, so
 // that a slow backend is in the next document.
-type inquiry struct {
+type v2Fetch struct {
 	backend remote.Backend
 	wanted  []schema.GroupVersion
 	etag    string
 	began   time.Time
 	// said is closed when the backend has answered or failed to, done when the answer has been taken in.
-	said, done chan struct{}
+	answered, done chan struct{}
 }
 
 // await returns when the inquiry is done, or nobody should wait for it any longer.
-func (q *inquiry) await(ctx context.Context) {
-	silence := time.NewTimer(time.Until(q.began.Add(patience)))
+func (q *v2Fetch) await(ctx context.Context) {
+	silence := time.NewTimer(time.Until(q.began.Add(answerWait)))
 	defer silence.Stop()
 	select {
-	case <-q.said:
+	case <-q.answered:
 	case <-q.done:
 		return
 	case <-silence.C:
@@ -58,7 +58,7 @@ func (q *inquiry) await(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	reading := time.NewTimer(time.Until(q.began.Add(diligence)))
+	reading := time.NewTimer(time.Until(q.began.Add(parseWait)))
 	defer reading.Stop()
 	select {
 	case <-q.done:
@@ -67,35 +67,35 @@ func (q *inquiry) await(ctx context.Context) {
 	}
 }
 
-// inquire asks every backend that is available and has not been asked lately, and returns the inquiries that a reader
-// should wait for. A backend that is known to be dead is not asked: what it last said stands.
-func (s *swaggers) inquire() []*inquiry {
+// startFetches asks every backend that is available and has not been asked lately, and returns the inquiries that a reader
+// should wait for. A backend that is known to be dead is not fetches: what it last said stands.
+func (s *v2Publisher) startFetches() []*v2Fetch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var open []*inquiry
+	var open []*v2Fetch
 	for _, b := range s.table.Backends() {
-		q := s.asked[b]
+		q := s.fetches[b]
 		if q == nil || q.isOld() {
-			if q = s.newInquiry(b, q); q == nil {
+			if q = s.newV2Fetch(b, q); q == nil {
 				continue
 			}
-			s.asked[b] = q
-			s.orders = append(s.orders, q)
+			s.fetches[b] = q
+			s.queued = append(s.queued, q)
 		}
-		if !q.isDone() && time.Since(q.began) < diligence {
+		if !q.isDone() && time.Since(q.began) < parseWait {
 			open = append(open, q)
 		}
 	}
-	if len(s.orders) > 0 {
+	if len(s.queued) > 0 {
 		select {
-		case s.more <- struct{}{}:
+		case s.wake <- struct{}{}:
 		default: // it has been told already and did not get to it yet
 		}
 	}
 	return open
 }
 
-func (q *inquiry) isDone() bool {
+func (q *v2Fetch) isDone() bool {
 	select {
 	case <-q.done:
 		return true
@@ -104,11 +104,11 @@ func (q *inquiry) isDone() bool {
 	}
 }
 
-func (q *inquiry) isOld() bool { return q.isDone() && time.Since(q.began) > freshFor }
+func (q *v2Fetch) isOld() bool { return q.isDone() && time.Since(q.began) > v2MaxAge }
 
-// newInquiry returns nil if there is nothing to ask the backend for. The caller holds mu.
-func (s *swaggers) newInquiry(b remote.Backend, before *inquiry) *inquiry {
-	q := &inquiry{backend: b, began: time.Now(), said: make(chan struct{}), done: make(chan struct{})}
+// newV2Fetch returns nil if there is nothing to ask the backend for. The caller holds mu.
+func (s *v2Publisher) newV2Fetch(b remote.Backend, before *v2Fetch) *v2Fetch {
+	q := &v2Fetch{backend: b, began: time.Now(), answered: make(chan struct{}), done: make(chan struct{})}
 	complete := true
 	for _, r := range s.table.By(b) {
 		if r.Available {
@@ -127,10 +127,10 @@ func (s *swaggers) newInquiry(b remote.Backend, before *inquiry) *inquiry {
 
 // run makes the inquiries that readers order, and drops the document when it has none. It returns when everything that
 // it started has returned.
-func (s *swaggers) run(ctx context.Context) {
+func (s *v2Publisher) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	look := time.NewTicker(idle / 10)
+	look := time.NewTicker(idleTimeout / 10)
 	defer look.Stop()
 	for {
 		select {
@@ -138,25 +138,25 @@ func (s *swaggers) run(ctx context.Context) {
 			return
 		case <-look.C:
 			s.dropIfIdle()
-		case <-s.more:
+		case <-s.wake:
 			s.mu.Lock()
-			orders := s.orders
-			s.orders = nil
+			queued := s.queued
+			s.queued = nil
 			s.mu.Unlock()
-			for _, q := range orders {
-				running.Go(func() { s.pursue(ctx, q) })
+			for _, q := range queued {
+				running.Go(func() { s.fetch(ctx, q) })
 			}
 		}
 	}
 }
 
-func (s *swaggers) pursue(ctx context.Context, q *inquiry) {
+func (s *v2Publisher) fetch(ctx context.Context, q *v2Fetch) {
 	defer close(q.done)
 	a, err := s.fetcher.Fetch(ctx, q.backend, remote.Request{
 		Path: "/openapi/v2", ETag: q.etag, Accept: "application/json",
 		As: aggregatorIdentity, Limit: maxDocument, Timeout: fetchTimeout,
 	})
-	close(q.said)
+	close(q.answered)
 	if ctx.Err() != nil {
 		return // we are stopping: that says nothing about the backend
 	}
@@ -164,70 +164,58 @@ func (s *swaggers) pursue(ctx context.Context, q *inquiry) {
 	q.etag = ""
 	switch {
 	case err != nil:
-		s.learn(q, nil, err)
+		s.update(q, nil, err)
 	case a.Code == http.StatusNotModified && held != "":
 		q.etag = held
 	case a.Code == http.StatusNotFound: // it does not speak version 2, which is its good right
-		s.learn(q, nil, nil)
+		s.update(q, nil, nil)
 	case a.Code != http.StatusOK:
-		s.learn(q, nil, fmt.Errorf("get /openapi/v2 from %s: answered %d", q.backend.Name(), a.Code))
+		s.update(q, nil, fmt.Errorf("get /openapi/v2 from %s: answered %d", q.backend.Name(), a.Code))
 	default:
 		s.read(ctx, q, a)
 	}
 }
 
 // read takes an answer apart, when it is its turn.
-func (s *swaggers) read(ctx context.Context, q *inquiry, a *remote.Answer) {
+func (s *v2Publisher) read(ctx context.Context, q *v2Fetch, a *remote.Answer) {
 	select {
-	case s.readers <- struct{}{}:
-		defer func() { <-s.readers }()
+	case s.parsers <- struct{}{}:
+		defer func() { <-s.parsers }()
 	case <-ctx.Done():
 		return
 	}
-	results, err := members(a.Body, q.wanted)
+	results, err := splitByGroupVersion(a.Body, q.wanted)
 	if err == nil {
 		q.etag = a.ETag
 	}
-	s.learn(q, results, err)
+	s.update(q, results, err)
 }
 
-// learn takes in what a backend said. What it said badly, or not at all, leaves the last good members where they are.
-func (s *swaggers) learn(q *inquiry, results map[schema.GroupVersion]heard, failure error) {
+// update takes in what a backend answered. A bad answer, or none, leaves the last good documents in place.
+func (s *v2Publisher) update(q *v2Fetch, results map[schema.GroupVersion]result, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.table.By(q.backend) {
 		if !slices.Contains(q.wanted, r.GroupVersion) {
 			continue
 		}
-		h, result := s.held[r.APIService], results[r.GroupVersion]
-		err := failure
-		if err == nil {
-			err = result.err
-		}
-		trouble := ""
-		if err != nil {
-			trouble = publicReason(err)
-		}
-		if trouble != h.trouble && err != nil {
-			s.log.Warn("OpenAPI v2 document is missing or old", zap.String("apiservice", r.APIService), zap.Error(err))
-		}
-		h.trouble = trouble
-		if result.document != nil && (h.document == nil || h.document.Hash != result.document.Hash) {
-			h.document = result.document
+		rec, fetched := s.held[r.APIService], results[r.GroupVersion]
+		rec.setProblem(cmp.Or(failure, fetched.err), s.log, "OpenAPI v2 document is missing or old", r.APIService)
+		if rec.replace(fetched.document) {
 			s.revision++
 		}
 	}
 }
 
-// members takes the wanted group-versions out of a backend's version 2 document, each as a document of its own: its paths
+// splitByGroupVersion takes the wanted group-versions out of a backend's version 2 document, each as a document of its own: its paths
 // and what they refer to. What the document does not describe is not in the result. An error of one does not touch the
 // others.
 //
 // Every client reads the merged document whole: one dangling reference in it, or one entry that cannot be written as
 // protobuf, takes the descriptions of all kinds from everybody (kubernetes-sigs/metrics-server#1868). So what a member
 // says is read here once the way clients are going to read it.
-func members(body []byte, wanted []schema.GroupVersion) (results map[schema.GroupVersion]heard, err error) {
-	defer catch(&err)
+func splitByGroupVersion(body []byte, wanted []schema.GroupVersion) (results map[schema.GroupVersion]result, err error) {
+	defer recoverPanic(&err)
 	var whole spec.Swagger
 	if err := json.Unmarshal(body, &whole); err != nil {
 		return nil, fmt.Errorf("the OpenAPI v2 document does not parse: %w", err)
@@ -237,14 +225,14 @@ func members(body []byte, wanted []schema.GroupVersion) (results map[schema.Grou
 	}
 	whole.Definitions = handler.PruneDefaults(whole.Definitions)
 	for name, definition := range whole.Definitions {
-		whole.Definitions[name] = speakForOwn(definition, wanted)
+		whole.Definitions[name] = keepOwnKinds(definition, wanted)
 	}
 	// Written anew it has no white space, and its fields have an order.
 	canonical, err := whole.MarshalJSON()
 	if err != nil {
 		return nil, fmt.Errorf("write the OpenAPI v2 document: %w", err)
 	}
-	results = map[schema.GroupVersion]heard{}
+	results = map[schema.GroupVersion]result{}
 	for _, gv := range wanted {
 		s, err := openSwagger(canonical)
 		if err != nil {
@@ -252,14 +240,14 @@ func members(body []byte, wanted []schema.GroupVersion) (results map[schema.Grou
 		}
 		s.retain(func(path string) bool { return isUnder(path, gv) })
 		if len(s.paths) > 0 {
-			results[gv] = s.member(gv)
+			results[gv] = s.forGroupVersion(gv)
 		}
 	}
 	return results, nil
 }
 
-// catch turns a panic over what a backend wrote into an error: the parsers of OpenAPI were made for documents of friends.
-func catch(err *error) {
+// recoverPanic turns a panic over what a backend wrote into an error: the parsers of OpenAPI were made for documents of friends.
+func recoverPanic(err *error) {
 	if why := recover(); why != nil {
 		*err = fmt.Errorf("the OpenAPI document cannot be read: %v", why)
 	}
@@ -270,23 +258,23 @@ func isUnder(path string, gv schema.GroupVersion) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-func (s *swagger) member(gv schema.GroupVersion) heard {
+func (s *swagger) forGroupVersion(gv schema.GroupVersion) result {
 	used := map[string]bool{}
 	for _, item := range s.paths {
-		s.use(item, used)
+		s.markUsed(item, used)
 	}
 	for _, key := range slices.Sorted(maps.Keys(used)) {
 		if _, ok := s.named[key]; !ok {
-			return heard{err: fmt.Errorf("the OpenAPI v2 document of %s has a reference that leads nowhere: %q", gv, key)}
+			return result{err: fmt.Errorf("the OpenAPI v2 document of %s has a reference that leads nowhere: %q", gv, key)}
 		}
 	}
 	var body bytes.Buffer
 	writeSwagger(&body, s)
 	if err := readAsClient(body.Bytes()); err != nil {
-		return heard{err: fmt.Errorf("clients could not read the OpenAPI v2 document of %s: %w", gv, err)}
+		return result{err: fmt.Errorf("clients could not read the OpenAPI v2 document of %s: %w", gv, err)}
 	}
 	document, err := NewDocument(indexPath(gv), body.Bytes())
-	return heard{document: &document, err: err}
+	return result{document: &document, err: err}
 }
 
 // readAsClient reads a document as kubectl does.
@@ -299,9 +287,9 @@ func readAsClient(body []byte) error {
 	return err
 }
 
-// speakForOwn leaves a definition only those kinds that are in the backend's own group-versions. A client that looks for
+// keepOwnKinds leaves a definition only those kinds that are in the backend's own group-versions. A client that looks for
 // ClusterRole must not be shown what a backend says it looks like.
-func speakForOwn(definition spec.Schema, own []schema.GroupVersion) spec.Schema {
+func keepOwnKinds(definition spec.Schema, own []schema.GroupVersion) spec.Schema {
 	listed, ok := definition.Extensions[kindsField]
 	if !ok {
 		return definition

@@ -13,57 +13,57 @@ import (
 	"strings"
 )
 
-// union is the version 2 document of several members. It depends on what they say and on their order, and on nothing
+// swaggerMerger makes the version 2 document of several members. It depends on what they say and on their order, and on nothing
 // else, so that all replicas make the same one.
-type union struct {
+type swaggerMerger struct {
 	info  json.RawMessage
 	paths map[string]json.RawMessage
 	named map[string]json.RawMessage // without their kinds
 	kinds map[string][]string
 }
 
-func newUnion() *union {
-	return &union{paths: map[string]json.RawMessage{}, named: map[string]json.RawMessage{}, kinds: map[string][]string{}}
+func newSwaggerMerger() *swaggerMerger {
+	return &swaggerMerger{paths: map[string]json.RawMessage{}, named: map[string]json.RawMessage{}, kinds: map[string][]string{}}
 }
 
 // add takes a member in, behind all the others. A path that is there already stays what it is, and so does a named entry:
 // if the new member means something else by the name, its own gets another one.
-func (u *union) add(s *swagger) {
-	if u.info == nil {
-		u.info = s.info
+func (m *swaggerMerger) add(s *swagger) {
+	if m.info == nil {
+		m.info = s.info
 	}
 	// Upstream remembers the paths to keep as prefixes, so that /apis/<group>/<version>/ brings back all of those that it
 	// was to leave out, and then fails over them (kubernetes/kubernetes#129499).
-	s.retain(func(path string) bool { _, taken := u.paths[path]; return !taken })
+	s.retain(func(path string) bool { _, taken := m.paths[path]; return !taken })
 
 	bare, kinds := make(map[string]json.RawMessage, len(s.named)), map[string][]string{}
 	for key, entry := range s.named {
 		bare[key], kinds[key] = splitKinds(entry)
 	}
-	renamed := u.settle(bare)
+	renamed := m.resolveNames(bare)
 	for key, entry := range bare {
 		to := key
 		if other, ok := renamed[key]; ok {
 			to = other
 		}
-		if _, ok := u.named[to]; !ok {
-			u.named[to] = redirect(entry, renamed)
+		if _, ok := m.named[to]; !ok {
+			m.named[to] = rewriteReferences(entry, renamed)
 		}
 		for _, kind := range kinds[key] {
-			if !slices.Contains(u.kinds[to], kind) {
-				u.kinds[to] = append(u.kinds[to], kind)
+			if !slices.Contains(m.kinds[to], kind) {
+				m.kinds[to] = append(m.kinds[to], kind)
 			}
 		}
 	}
 	for path, item := range s.paths {
-		u.paths[path] = redirect(item, renamed)
+		m.paths[path] = rewriteReferences(item, renamed)
 	}
 }
 
-// settle finds names for those entries of a new member whose own mean something else here: the first of Name_v2, Name_v3
+// resolveNames finds names for those entries of a new member whose own mean something else here: the first of Name_v2, Name_v3
 // and so on that is free, or has the same meaning. An entry that refers to one with a new name has a new meaning itself,
 // so it starts over until nothing moves; numbers only grow, which is why that ends.
-func (u *union) settle(entries map[string]json.RawMessage) map[string]string {
+func (m *swaggerMerger) resolveNames(entries map[string]json.RawMessage) map[string]string {
 	keys := slices.Sorted(maps.Keys(entries))
 	number, renamed := map[string]int{}, map[string]string{}
 	for moved := true; moved; {
@@ -71,7 +71,7 @@ func (u *union) settle(entries map[string]json.RawMessage) map[string]string {
 		given := map[string]bool{}
 		for _, key := range keys {
 			to := numbered(key, number[key])
-			for given[to] || u.differs(to, entries[key], renamed) {
+			for given[to] || m.differs(to, entries[key], renamed) {
 				number[key] = max(2, number[key]+1)
 				to = numbered(key, number[key])
 				renamed[key], moved = to, true
@@ -89,17 +89,17 @@ func numbered(key string, n int) string {
 	return fmt.Sprintf("%s_v%d", key, n)
 }
 
-func (u *union) differs(key string, entry json.RawMessage, renamed map[string]string) bool {
-	held, ok := u.named[key]
-	return ok && !bytes.Equal(held, redirect(entry, renamed))
+func (m *swaggerMerger) differs(key string, entry json.RawMessage, renamed map[string]string) bool {
+	held, ok := m.named[key]
+	return ok && !bytes.Equal(held, rewriteReferences(entry, renamed))
 }
 
 // pack writes the document, compressed. It is never whole in memory as it is written.
-func (u *union) pack() (Document, error) {
+func (m *swaggerMerger) pack() (Document, error) {
 	var packed bytes.Buffer
 	sum, zip := sha512.New(), gzip.NewWriter(&packed)
 	w := bufio.NewWriter(io.MultiWriter(sum, zip))
-	u.write(w)
+	m.write(w)
 	if err := w.Flush(); err != nil {
 		return Document{}, fmt.Errorf("compress the OpenAPI v2 document: %w", err)
 	}
@@ -115,12 +115,12 @@ type writer interface {
 	io.StringWriter
 }
 
-func (u *union) write(w writer) {
-	named := make(map[string]json.RawMessage, len(u.named))
-	for key, bare := range u.named {
-		named[key] = joinKinds(bare, u.kinds[key])
+func (m *swaggerMerger) write(w writer) {
+	named := make(map[string]json.RawMessage, len(m.named))
+	for key, bare := range m.named {
+		named[key] = joinKinds(bare, m.kinds[key])
 	}
-	writeSwagger(w, &swagger{info: u.info, paths: u.paths, named: named})
+	writeSwagger(w, &swagger{info: m.info, paths: m.paths, named: named})
 }
 
 func writeSwagger(w writer, s *swagger) {

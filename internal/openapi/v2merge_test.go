@@ -124,7 +124,7 @@ func TestUnion(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 20 { // maps are walked in another order each time
-				u := newUnion()
+				u := newSwaggerMerger()
 				for _, m := range c.members {
 					u.add(opened(t, m))
 				}
@@ -140,7 +140,7 @@ func TestUnion(t *testing.T) {
 }
 
 func TestWhatIsPackedIsWhatIsWritten(t *testing.T) {
-	u := newUnion()
+	u := newSwaggerMerger()
 	u.add(opened(t, describing(map[string]string{"/a": "A"}, map[string]string{"A": `{"description":"<&> \u2028 \"$ref\":\"#/definitions/none\""}`})))
 	d, err := u.pack()
 	if err != nil {

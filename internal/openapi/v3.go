@@ -67,7 +67,7 @@ func unpack(packed []byte) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return io.LimitReader(r, maxUnion), nil
+	return io.LimitReader(r, maxMerged), nil
 }
 
 // size is how many bytes the document has when it is unpacked: gzip writes that down at the end.

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -10,134 +11,131 @@ import (
 )
 
 const (
-	// Interval is the pause after a round that brought something new: upstream's pause after any.
+	// Interval is the pause after a poll that found something new: upstream's pause after any.
 	Interval = 60 * time.Second
-	// LongInterval is the longest pause after rounds that brought nothing new, and so the greatest age of a document that
-	// nothing gave away as old (see Rounds.Reask). It is doubled up to there: what changed lately may change again.
-	LongInterval = 5 * time.Minute
+	// MaxInterval is the longest pause after polls that found nothing new, and so the greatest age of a document whose
+	// change nothing announced (see Collector.PollSoon). The pause doubles up to it: what changed lately may change again.
+	MaxInterval = 5 * time.Minute
 
-	firstPause = 500 * time.Millisecond
-	// wakeGap keeps a verdict that flaps from turning into a stream of requests.
-	wakeGap = 500 * time.Millisecond
+	firstRetry = 500 * time.Millisecond
+	// pollNowGap bounds the requests to a backend whose verdict flaps.
+	pollNowGap = 500 * time.Millisecond
 )
 
-// Visit makes one round with a backend: it asks for everything that is wanted from it. news says that something was not
-// as it was the time before; an error makes the next round come sooner: after 0.5 s, then twice as long each time, up to
-// Interval. It must return when ctx ends, and is never called twice at a time.
-type Visit func(ctx context.Context) (news bool, err error)
+// ErrUnconfirmed is returned by a Poll whose answer is not believed yet. The next poll comes sooner then, as after a
+// failure, but the poll does not count as failed.
+var ErrUnconfirmed = errors.New("the backend leaves out what it served before")
 
-// Rounds keeps asking backends, each at its own pace. Rounds share nothing, so a backend that hangs delays itself only.
-// Between its rounds a backend costs a place in a queue.
-type Rounds struct {
-	visitor func(b Backend) Visit
-	rota    *rota.Rota
+// Poll asks one backend for everything that is wanted from it. changed reports that something is not as it was the time
+// before. An error makes the next poll come sooner: after 0.5 s, then twice as long each time, up to Interval. A Poll
+// must return when ctx ends, and is never called concurrently.
+type Poll func(ctx context.Context) (changed bool, err error)
 
-	mu        sync.Mutex // protects followers
-	followers map[Backend]*follower
+// poller polls backends, each on a schedule of its own, so that a backend that hangs delays only itself. Between its
+// polls a backend costs a place in the timer queue.
+type poller struct {
+	newPoll func(b Backend) Poll
+	timers  *rota.Rota
+
+	mu       sync.Mutex // protects backends
+	backends map[Backend]*polledBackend
 }
 
-// follower is what is known of the rounds with one backend.
-type follower struct {
-	visit Visit
-	turn  *rota.Turn
+// polledBackend is one backend's schedule.
+type polledBackend struct {
+	poll  Poll
+	timer *rota.Turn
 
-	// What follows belongs to the turn. failures and calm are rounds in a row that failed, or brought nothing new.
-	failures, calm int
+	// failures and unchanged count polls in a row that failed, or found nothing new. Only the timer's callback uses them.
+	failures, unchanged int
 
 	mu sync.Mutex // protects what follows
-	// woken forgets how often it failed, stirred how long nothing was new, when the next round begins.
-	woken, stirred bool
+	// resetFailures and resetUnchanged set the counts back when the next poll begins.
+	resetFailures, resetUnchanged bool
 }
 
-// NewRounds returns Rounds with nobody. visitor returns the Visit of one backend, which may remember things from one round
-// to the next.
-func NewRounds(visitor func(b Backend) Visit) *Rounds {
-	return &Rounds{visitor: visitor, rota: rota.New(), followers: map[Backend]*follower{}}
+// newPoller returns a poller without backends. newPoll returns the Poll of one backend, which may keep state from one
+// poll to the next.
+func newPoller(newPoll func(b Backend) Poll) *poller {
+	return &poller{newPoll: newPoll, timers: rota.New(), backends: map[Backend]*polledBackend{}}
 }
 
-// Run makes the rounds until ctx ends, and returns when none is under way any more.
-func (rs *Rounds) Run(ctx context.Context) { rs.rota.Run(ctx) }
+// run polls until ctx ends, and returns when no poll is under way any more.
+func (p *poller) run(ctx context.Context) { p.timers.Run(ctx) }
 
-// Keep begins with each backend that is new, at once, and ends with those that are gone.
-func (rs *Rounds) Keep(backends []Backend) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
+// keep starts to poll each backend that is new, at once, and stops polling those that are gone.
+func (p *poller) keep(backends []Backend) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	keep := make(map[Backend]bool, len(backends))
 	for _, b := range backends {
 		keep[b] = true
-		if rs.followers[b] == nil {
-			f := &follower{visit: rs.visitor(b)}
-			f.turn = rs.rota.Join(f.round)
-			rs.followers[b] = f
+		if p.backends[b] == nil {
+			pb := &polledBackend{poll: p.newPoll(b)}
+			pb.timer = p.timers.Join(pb.run)
+			p.backends[b] = pb
 		}
 	}
-	for b, f := range rs.followers {
+	for b, pb := range p.backends {
 		if !keep[b] {
-			f.turn.Leave()
-			delete(rs.followers, b)
+			pb.timer.Leave()
+			delete(p.backends, b)
 		}
 	}
 }
 
-// Wake makes the backend's next round come at once, and the ones after it as if it were new.
-func (rs *Rounds) Wake(b Backend) { rs.stir(b, true, wakeGap) }
+// pollNow polls a backend at once, and afterwards as if it were new.
+func (p *poller) pollNow(b Backend) { p.advance(b, true, pollNowGap) }
 
-// Reask tells that a backend may say something else than before: the next round comes as soon as Interval has passed since
-// the last. So whoever never says the same twice is asked no more often than once in Interval.
-func (rs *Rounds) Reask(b Backend) { rs.stir(b, false, Interval) }
+// pollSoon polls a backend as soon as Interval has passed since the last poll. So a backend that never answers the same
+// twice is polled no more often than once in Interval.
+func (p *poller) pollSoon(b Backend) { p.advance(b, false, Interval) }
 
-func (rs *Rounds) stir(b Backend, wake bool, gap time.Duration) {
-	rs.mu.Lock()
-	f := rs.followers[b]
-	rs.mu.Unlock()
-	if f == nil {
+func (p *poller) advance(b Backend, resetFailures bool, gap time.Duration) {
+	p.mu.Lock()
+	pb := p.backends[b]
+	p.mu.Unlock()
+	if pb == nil {
 		return
 	}
-	f.mu.Lock()
-	f.woken, f.stirred = f.woken || wake, true
-	f.mu.Unlock()
-	f.turn.Hurry(gap)
+	pb.mu.Lock()
+	pb.resetFailures, pb.resetUnchanged = pb.resetFailures || resetFailures, true
+	pb.mu.Unlock()
+	pb.timer.Hurry(gap)
 }
 
-// round is one turn. It returns how long to rest after it.
-func (f *follower) round(ctx context.Context) time.Duration {
-	f.mu.Lock()
-	if f.woken {
-		f.failures = 0
+// run polls once and returns the pause before the next poll.
+func (pb *polledBackend) run(ctx context.Context) time.Duration {
+	pb.mu.Lock()
+	if pb.resetFailures {
+		pb.failures = 0
 	}
-	if f.stirred {
-		f.calm = 0
+	if pb.resetUnchanged {
+		pb.unchanged = 0
 	}
-	f.woken, f.stirred = false, false
-	f.mu.Unlock()
-	switch news, err := f.visit(ctx); {
+	pb.resetFailures, pb.resetUnchanged = false, false
+	pb.mu.Unlock()
+	switch changed, err := pb.poll(ctx); {
 	case err != nil:
-		f.failures++
-		f.calm = 0
-	case news:
-		f.failures, f.calm = 0, 0
+		pb.failures++
+		pb.unchanged = 0
+	case changed:
+		pb.failures, pb.unchanged = 0, 0
 	default:
-		f.failures, f.calm = 0, f.calm+1
+		pb.failures, pb.unchanged = 0, pb.unchanged+1
 	}
-	return pause(f.failures, f.calm)
+	return pause(pb.failures, pb.unchanged)
 }
 
-// pause is how long to rest. The jitter keeps replicas, and backends that died together, from asking in step for ever.
-func pause(failures, calm int) time.Duration {
+// pause is the time until the next poll. The jitter keeps replicas, and backends that died together, from staying in step.
+func pause(failures, unchanged int) time.Duration {
 	d := Interval
 	switch {
 	case failures >= 16:
 	case failures > 0:
-		d = min(firstPause<<(failures-1), Interval)
-	case calm > 0:
-		d = min(Interval<<min(calm-1, 8), LongInterval)
+		d = min(firstRetry<<(failures-1), Interval)
+	case unchanged > 0:
+		d = min(Interval<<min(unchanged-1, 8), MaxInterval)
 	}
 	return d - rand.N(d/5+1)
-}
-
-func rest(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

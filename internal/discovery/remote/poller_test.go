@@ -1,4 +1,4 @@
-package remote_test
+package remote
 
 import (
 	"context"
@@ -7,44 +7,44 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"portico.dev/internal/discovery/remote"
-	"portico.dev/internal/discovery/remote/remotetest"
 )
 
-// clocked records when rounds began.
-type clocked struct {
-	start  time.Time
-	rounds chan time.Duration
-	// says is what a round finds. Nil: never anything new.
-	says func(round int) (news bool, err error)
+// pollRecorder records when polls began.
+type pollRecorder struct {
+	start time.Time
+	polls chan time.Duration
+	// result is what a poll finds. Nil: never anything new.
+	result func(poll int) (changed bool, err error)
 }
 
-func (c *clocked) visitor(remote.Backend) remote.Visit {
-	round := 0
+func (c *pollRecorder) newPoll(Backend) Poll {
+	poll := 0
 	return func(context.Context) (bool, error) {
-		round++
-		c.rounds <- time.Since(c.start)
-		if c.says != nil {
-			return c.says(round)
+		poll++
+		c.polls <- time.Since(c.start)
+		if c.result != nil {
+			return c.result(poll)
 		}
 		return false, nil
 	}
 }
 
-func run(t *testing.T, c *clocked, test func(rs *remote.Rounds, b remote.Backend)) {
+// namedBackend is never asked.
+type namedBackend struct{ Backend }
+
+func runPoller(t *testing.T, c *pollRecorder, test func(p *poller, b Backend)) {
 	synctest.Test(t, func(t *testing.T) {
-		c.start, c.rounds = time.Now(), make(chan time.Duration, 100)
-		rs := remote.NewRounds(c.visitor)
-		b := remotetest.NewInProcess("ns/name:443", remotetest.Hangs())
+		c.start, c.polls = time.Now(), make(chan time.Duration, 100)
+		p := newPoller(c.newPoll)
+		b := &namedBackend{}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			rs.Run(ctx)
+			p.run(ctx)
 		}()
-		rs.Keep([]remote.Backend{b})
-		test(rs, b)
+		p.keep([]Backend{b})
+		test(p, b)
 		cancel()
 		<-done
 	})
@@ -62,127 +62,127 @@ var errNo = errors.New("no")
 
 func fails(int) (bool, error) { return false, errNo }
 
-func TestRoundsComeAtOnceAndThenOnceAMinuteWhileTheyBringNews(t *testing.T) {
-	c := &clocked{says: func(int) (bool, error) { return true, nil }}
-	run(t, c, func(*remote.Rounds, remote.Backend) {
-		if at := <-c.rounds; at != 0 {
-			t.Errorf("the first round came after %s", at)
+func TestABackendThatKeepsChangingIsPolledOnceAMinute(t *testing.T) {
+	c := &pollRecorder{result: func(int) (bool, error) { return true, nil }}
+	runPoller(t, c, func(*poller, Backend) {
+		if at := <-c.polls; at != 0 {
+			t.Errorf("the first poll came after %s", at)
 		}
 		last := time.Duration(0)
 		for range 5 {
-			at := <-c.rounds
-			about(t, "a restless backend", at-last, time.Minute)
+			at := <-c.polls
+			about(t, "a backend that keeps changing", at-last, time.Minute)
 			last = at
 		}
 	})
 }
 
-func TestRoundsThatBringNothingNewComeLessOftenUntilSomethingIs(t *testing.T) {
-	c := &clocked{says: func(round int) (bool, error) { return round == 8, nil }}
-	run(t, c, func(*remote.Rounds, remote.Backend) {
-		last := <-c.rounds
+func TestTheIntervalGrowsUntilSomethingChanges(t *testing.T) {
+	c := &pollRecorder{result: func(poll int) (bool, error) { return poll == 8, nil }}
+	runPoller(t, c, func(*poller, Backend) {
+		last := <-c.polls
 		for i, want := range []time.Duration{1, 2, 4, 5, 5, 5, 5, 1, 1, 2} {
-			at := <-c.rounds
-			about(t, "after round "+strconv.Itoa(i+1), at-last, want*time.Minute)
+			at := <-c.polls
+			about(t, "after poll "+strconv.Itoa(i+1), at-last, want*time.Minute)
 			last = at
 		}
 	})
 }
 
-func TestAFailureEndsTheCalm(t *testing.T) {
-	c := &clocked{says: func(round int) (bool, error) {
-		if round == 6 {
+func TestAFailureResetsTheInterval(t *testing.T) {
+	c := &pollRecorder{result: func(poll int) (bool, error) {
+		if poll == 6 {
 			return false, errNo
 		}
 		return false, nil
 	}}
-	run(t, c, func(*remote.Rounds, remote.Backend) {
+	runPoller(t, c, func(*poller, Backend) {
 		var last time.Duration
 		for range 6 {
-			last = <-c.rounds
+			last = <-c.polls
 		}
 		for _, want := range []time.Duration{500 * time.Millisecond, time.Minute, 2 * time.Minute} {
-			at := <-c.rounds
+			at := <-c.polls
 			about(t, "after the failure", at-last, want)
 			last = at
 		}
 	})
 }
 
-func TestFailuresAreRetriedSoonAndThenLessOften(t *testing.T) {
-	c := &clocked{says: fails}
-	run(t, c, func(*remote.Rounds, remote.Backend) {
-		last := <-c.rounds
+func TestFailuresAreRetriedWithBackoff(t *testing.T) {
+	c := &pollRecorder{result: fails}
+	runPoller(t, c, func(*poller, Backend) {
+		last := <-c.polls
 		for want := 500 * time.Millisecond; want < 10*time.Minute; want *= 2 {
-			at := <-c.rounds
+			at := <-c.polls
 			about(t, "after a failure", at-last, min(want, time.Minute))
 			last = at
 		}
 	})
 }
 
-func TestAWokenBackendIsAskedAtOnceButNotAllTheTime(t *testing.T) {
-	c := &clocked{says: func(round int) (bool, error) {
-		if round < 20 {
+func TestPollNowPollsAtOnceWithAMinimalGap(t *testing.T) {
+	c := &pollRecorder{result: func(poll int) (bool, error) {
+		if poll < 20 {
 			return false, errNo
 		}
 		return false, nil
 	}}
-	run(t, c, func(rs *remote.Rounds, b remote.Backend) {
+	runPoller(t, c, func(p *poller, b Backend) {
 		for range 12 { // far enough for the pause to be a minute
-			<-c.rounds
+			<-c.polls
 		}
 		<-time.After(10 * time.Second) // of the bubble
 		now := time.Since(c.start)
-		rs.Wake(b)
-		rs.Wake(b)
-		if at := <-c.rounds; at != now {
-			t.Errorf("the woken round came %s late", at-now)
+		p.pollNow(b)
+		p.pollNow(b)
+		if at := <-c.polls; at != now {
+			t.Errorf("the poll came %s late", at-now)
 		}
-		rs.Wake(b)
-		about(t, "woken right after a round", <-c.rounds-now, 500*time.Millisecond)
+		p.pollNow(b)
+		about(t, "asked for right after a poll", <-c.polls-now, 500*time.Millisecond)
 	})
 }
 
-func TestABackendThatMayHaveChangedIsAskedSoonButNoMoreThanOnceAMinute(t *testing.T) {
-	c := &clocked{}
-	run(t, c, func(rs *remote.Rounds, b remote.Backend) {
+func TestPollSoonPollsNoMoreThanOnceAMinute(t *testing.T) {
+	c := &pollRecorder{}
+	runPoller(t, c, func(p *poller, b Backend) {
 		var last time.Duration
 		for range 6 { // far enough for the pause to be five minutes
-			last = <-c.rounds
+			last = <-c.polls
 		}
 		<-time.After(90 * time.Second) // of the bubble
 		now := time.Since(c.start)
-		rs.Reask(b)
-		if at := <-c.rounds; at != now {
-			t.Errorf("the round came %s late, %s after the last", at-now, at-last)
+		p.pollSoon(b)
+		if at := <-c.polls; at != now {
+			t.Errorf("the poll came %s late, %s after the last", at-now, at-last)
 		}
 		last = now
-		for range 3 { // whoever never says the same twice
+		for range 3 { // a backend that never answers the same twice
 			<-time.After(time.Second)
-			rs.Reask(b)
-			at := <-c.rounds
-			about(t, "asked again and again", at-last, time.Minute)
+			p.pollSoon(b)
+			at := <-c.polls
+			about(t, "asked for again and again", at-last, time.Minute)
 			last = at
 		}
 		for _, want := range []time.Duration{1, 2, 4} {
-			at := <-c.rounds
+			at := <-c.polls
 			about(t, "afterwards", at-last, want*time.Minute)
 			last = at
 		}
 	})
 }
 
-func TestABackendThatIsGoneIsAskedNoMore(t *testing.T) {
-	c := &clocked{}
-	run(t, c, func(rs *remote.Rounds, b remote.Backend) {
-		<-c.rounds
-		rs.Keep(nil)
-		rs.Wake(b) // of no consequence
-		rs.Reask(b)
+func TestARemovedBackendIsNotPolled(t *testing.T) {
+	c := &pollRecorder{}
+	runPoller(t, c, func(p *poller, b Backend) {
+		<-c.polls
+		p.keep(nil)
+		p.pollNow(b) // of no consequence
+		p.pollSoon(b)
 		<-time.After(time.Hour) // of the bubble
-		if len(c.rounds) != 0 {
-			t.Errorf("%d more rounds", len(c.rounds))
+		if len(c.polls) != 0 {
+			t.Errorf("%d more polls", len(c.polls))
 		}
 	})
 }

@@ -73,37 +73,38 @@ func json3(body string) http.Handler {
 	return remotetest.Answers(http.StatusOK, "application/json", body)
 }
 
-// house is a Library with everything around it that a test changes.
-type house struct {
-	*Library
-	mu      sync.Mutex
-	table   remote.Table
-	local   []Document
-	localV2 []Source
-	changed chan struct{}
-	stop    func()
+// env is a Publisher with everything around it that a test changes.
+type env struct {
+	*Publisher
+	mu                    sync.Mutex
+	table                 remote.Table
+	local                 []Document
+	localV2               []Source
+	changed, localChanged chan struct{}
+	stop                  func()
 }
 
-func open(t testing.TB, local []Document, routes ...remote.Route) *house {
+func open(t testing.TB, local []Document, routes ...remote.Route) *env {
 	t.Helper()
-	return openKeeping(t, nil, local, routes...)
+	return openWithStorage(t, nil, local, routes...)
 }
 
-func openKeeping(t testing.TB, keep remote.LastKnown, local []Document, routes ...remote.Route) *house {
+func openWithStorage(t testing.TB, storage remote.LastKnown, local []Document, routes ...remote.Route) *env {
 	t.Helper()
-	h := &house{table: remote.Table{Routes: routes, Synced: true}, local: local, changed: make(chan struct{})}
+	h := &env{table: remote.Table{Routes: routes, Synced: true}, local: local, changed: make(chan struct{}), localChanged: make(chan struct{})}
 	l, err := New(Config{
-		Local:   func() []Document { h.mu.Lock(); defer h.mu.Unlock(); return h.local },
-		LocalV2: func() []Source { h.mu.Lock(); defer h.mu.Unlock(); return h.localV2 },
-		Routes:  func() remote.Table { h.mu.Lock(); defer h.mu.Unlock(); return h.table },
-		Changed: func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.changed },
-		Keep:    keep,
-		Logger:  zaptest.NewLogger(t),
+		Local:        func() []Document { h.mu.Lock(); defer h.mu.Unlock(); return h.local },
+		LocalV2:      func() []Source { h.mu.Lock(); defer h.mu.Unlock(); return h.localV2 },
+		Routes:       func() remote.Table { h.mu.Lock(); defer h.mu.Unlock(); return h.table },
+		Changed:      func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.changed },
+		LocalChanged: func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.localChanged },
+		Storage:      storage,
+		Logger:       zaptest.NewLogger(t),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Library = l
+	h.Publisher = l
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
@@ -122,7 +123,7 @@ func openKeeping(t testing.TB, keep remote.LastKnown, local []Document, routes .
 	return h
 }
 
-func (h *house) change(edit func(*remote.Table)) {
+func (h *env) change(edit func(*remote.Table)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.table.Routes = append([]remote.Route(nil), h.table.Routes...)
@@ -131,7 +132,7 @@ func (h *house) change(edit func(*remote.Table)) {
 	h.changed = make(chan struct{})
 }
 
-func (h *house) get(target string, headers ...string) *httptest.ResponseRecorder {
+func (h *env) get(target string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, target, nil)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
@@ -142,7 +143,7 @@ func (h *house) get(target string, headers ...string) *httptest.ResponseRecorder
 }
 
 // until waits for a document to contain something, or, for "", to be absent.
-func (h *house) until(t testing.TB, path, contains string) {
+func (h *env) until(t testing.TB, path, contains string) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("%q in %s", contains, path), func() bool {
 		w := h.get("/openapi/v3/" + path)
@@ -230,7 +231,7 @@ func TestBackendsOfEveryKind(t *testing.T) {
 			if c.contains != "" {
 				h.until(t, gadgetsPath, c.contains)
 			} else {
-				waitFor(t, "a round", func() bool { return len(b.Requests()) > 0 && strings.Contains(h.Trouble("v1.example.com"), c.trouble) })
+				waitFor(t, "a round", func() bool { return len(b.Requests()) > 0 && strings.Contains(h.Problem("v1.example.com"), c.trouble) })
 				h.until(t, gadgetsPath, "")
 			}
 			if strings.Contains(h.get("/openapi/v3/"+gadgetsPath).Body.String(), "Other") {
@@ -271,7 +272,7 @@ func TestTheLastGoodDocumentStays(t *testing.T) {
 		h.until(t, gadgetsPath, "good")
 		asked := len(b.Requests())
 
-		pass(remote.LongInterval + time.Minute)
+		pass(remote.MaxInterval + time.Minute)
 		for _, r := range b.Requests()[asked:] {
 			if r.URL.Path != "/openapi/v3" {
 				t.Errorf("asked again for %s, which has not changed", r.URL)
@@ -288,18 +289,18 @@ func TestTheLastGoodDocumentStays(t *testing.T) {
 			"babbles": json3("{"),
 		} {
 			b.Become(bad)
-			pass(remote.LongInterval + time.Minute)
+			pass(remote.MaxInterval + time.Minute)
 			if w := h.get("/openapi/v3/" + gadgetsPath); !strings.Contains(w.Body.String(), "good") {
 				t.Errorf("a backend that %s: answered %d %s", name, w.Code, w.Body)
 			}
-			if name != "forgets" && h.Trouble("v1.example.com") == "" {
+			if name != "forgets" && h.Problem("v1.example.com") == "" {
 				t.Errorf("a backend that %s is no trouble", name)
 			}
 		}
 		b.Become(remotetest.Paths{"/openapi/v3": index3(gadgetsPath + "#3"), "/openapi/v3/" + gadgetsPath: json3(v3("better", "/apis/example.com/v1/gadgets"))})
-		pass(remote.LongInterval + time.Minute)
+		pass(remote.MaxInterval + time.Minute)
 		h.until(t, gadgetsPath, "better")
-		if why := h.Trouble("v1.example.com"); why != "" {
+		if why := h.Problem("v1.example.com"); why != "" {
 			t.Errorf("still in trouble: %s", why)
 		}
 		h.change(func(table *remote.Table) { table.Routes = nil })
