@@ -129,10 +129,10 @@ func (h *house) ownAddresses() []string { return []string{h.listener.Addr().Stri
 // reportFailure lets the prober look at once when traffic meets a failure.
 func (h *house) reportFailure(b *transport.Backend, _ error) { h.apiservices.ReportFailure(b) }
 
-// reask has a backend asked for its documents that may say something else than before.
-func (h *house) reask(b remote.Backend) {
-	h.discovery.Reask(b)
-	h.openapi.Reask(b)
+// refetch fetches the documents of a backend that may serve others than before.
+func (h *house) refetch(b remote.Backend) {
+	h.discovery.Refetch(b)
+	h.openapi.Refetch(b)
 }
 
 // localDocuments are the OpenAPI documents of the local groups, prepared when the program was built, and those of custom

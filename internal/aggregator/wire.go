@@ -81,7 +81,7 @@ type house struct {
 	ledger      *debts.Ledger
 	apiservices *apiservice.Controller
 	discovery   *discovery.Merger
-	openapi     *openapi.Library
+	openapi     *openapi.Publisher
 	controllers *lifecycle.Controllers
 	collector   *garbage.Collector // nil: somebody else collects
 	payer       *debts.Payer
@@ -208,14 +208,14 @@ func (h *house) wireRoutes() (err error) {
 		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
 		Transport: h.transport, Local: h.core.BuiltIn(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
 		Peers: h.replicas, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
-		DocumentTrouble: func(apiService string) string { return h.openapi.Trouble(apiService) },
+		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },
 		Debts:           h.ledger,
-		Spoke:           func(b *transport.Backend) { h.reask(b) },
+		DocumentsMayDiffer:           func(b *transport.Backend) { h.refetch(b) },
 		Metrics:         h.metrics.Availability, Logger: h.log.Named("apiservice"),
 	})
 	h.discovery, err = discovery.New(discovery.Config{
 		Local: h.localDiscovery, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
-		Keep: lastKnown{h.store, "discovery/"}, Address: h.listener.Addr().String(),
+		Storage: lastKnown{h.store, "discovery/"}, Address: h.listener.Addr().String(),
 		Metrics: h.metrics.Discovery, Logger: h.log.Named("discovery"),
 	})
 	if err != nil {
@@ -223,7 +223,7 @@ func (h *house) wireRoutes() (err error) {
 	}
 	h.openapi, err = openapi.New(openapi.Config{
 		Local: h.localDocuments, LocalV2: h.localSwagger, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
-		Keep: lastKnown{h.store, "openapi/"}, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
+		Storage: lastKnown{h.store, "openapi/"}, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
 	})
 	return err
 }
@@ -248,7 +248,7 @@ func (h *house) wireFront() error {
 		LocalGroupVersions: h.core.GroupVersions,
 		Local:              server.ForLocal(server.NewBodies(h.memory, h.metrics.Overload), h.core.Handler()),
 		Proxy:              h.proxy,
-		Unknown:            func(route *apiservice.Route) { h.reask(route.Backend) },
+		Unknown:            func(route *apiservice.Route) { h.refetch(route.Backend) },
 		Discovery:          h.discovery,
 		OpenAPI:            h.openapi,
 		Static: server.NewStatic(server.StaticConfig{

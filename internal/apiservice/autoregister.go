@@ -29,7 +29,7 @@ const registrationWorkers = 5
 type registrar struct {
 	client aggregatorclient.APIServiceInterface
 	lister aggregatorlisters.APIServiceLister
-	wanted *wanted
+	local  *localAPIServices
 	log    *zap.Logger
 	queue  workqueue.TypedRateLimitingInterface[string]
 
@@ -37,8 +37,8 @@ type registrar struct {
 	atStart sets.Set[string]
 
 	mu sync.Mutex
-	// replaced is the names whose APIService led to a backend until a moment ago: see replacementEnded.
-	replaced sets.Set[string]
+	// wasRemote is the names whose APIService led to a backend until a moment ago: see replacementEnded.
+	wasRemote sets.Set[string]
 	// done is the names that were dealt with once.
 	done sets.Set[string]
 	// missing is the built-in names that were not; registered is closed when it empties.
@@ -46,13 +46,13 @@ type registrar struct {
 	registered chan struct{}
 }
 
-func newRegistrar(client aggregatorclient.APIServiceInterface, lister aggregatorlisters.APIServiceLister, w *wanted, log *zap.Logger) *registrar {
+func newRegistrar(client aggregatorclient.APIServiceInterface, lister aggregatorlisters.APIServiceLister, w *localAPIServices, log *zap.Logger) *registrar {
 	return &registrar{
 		client:     client,
 		lister:     lister,
-		wanted:     w,
+		local:      w,
 		log:        log,
-		replaced:   sets.New[string](),
+		wasRemote:  sets.New[string](),
 		done:       sets.New[string](),
 		missing:    sets.KeySet(w.builtIn),
 		registered: make(chan struct{}),
@@ -80,16 +80,16 @@ func (r *registrar) run(ctx context.Context) error {
 		r.atStart.Insert(o.Name)
 		r.queue.Add(o.Name)
 	}
-	for name := range r.wanted.builtIn {
+	for name := range r.local.builtIn {
 		r.queue.Add(name)
 	}
-	for name := range r.wanted.unlisted {
+	for name := range r.local.unlisted {
 		r.log.Warn("local group-version has no known priority and gets no APIService", zap.String("apiservice", name))
 	}
-	if len(r.wanted.builtIn) == 0 {
+	if len(r.local.builtIn) == 0 {
 		close(r.registered)
 	}
-	work(ctx, r.queue, registrationWorkers, func(name string) {
+	runWorkers(ctx, r.queue, registrationWorkers, func(name string) {
 		if err := r.sync(ctx, name); err != nil {
 			if ctx.Err() == nil {
 				r.log.Warn("APIService is not registered yet", zap.String("apiservice", name), zap.Error(err))
@@ -98,12 +98,12 @@ func (r *registrar) run(ctx context.Context) error {
 			return
 		}
 		r.queue.Forget(name)
-		r.finish(name)
+		r.markDone(name)
 	})
 	return nil
 }
 
-func (r *registrar) finish(name string) {
+func (r *registrar) markDone(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done.Insert(name)
@@ -128,12 +128,12 @@ func (r *registrar) sync(ctx context.Context, name string) error {
 	} else if err != nil {
 		return fmt.Errorf("get apiservice %s: %w", name, err)
 	}
-	want, err := r.wanted.get(name)
+	want, err := r.local.desired(name)
 	if err != nil {
 		return err
 	}
 	act := decide(current, want, r.atStart.Has(name), r.isDone(name))
-	if r.restores(name, current, want) {
+	if r.mustRestore(name, current, want) {
 		act = update
 	}
 	if act == leave {
@@ -148,24 +148,24 @@ func (r *registrar) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// replacementEnded notes that an APIService led to a backend until a moment ago, and is local now. Whoever took the Service
+// becameLocal notes that an APIService led to a backend until a moment ago, and is local now. Whoever took the Service
 // out of it wants the local group-version back, with the label and the priorities that it has here.
-func (r *registrar) replacementEnded(name string) {
+func (r *registrar) becameLocal(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.replaced.Insert(name)
+	r.wasRemote.Insert(name)
 }
 
-// restores reports whether an APIService is to be ours again, and is not yet.
-func (r *registrar) restores(name string, current, want *apiregistrationv1.APIService) bool {
+// mustRestore reports whether an APIService is to be ours again, and is not yet.
+func (r *registrar) mustRestore(name string, current, want *apiregistrationv1.APIService) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.replaced.Has(name) {
+	if !r.wasRemote.Has(name) {
 		return false
 	}
 	if current == nil || want == nil || current.Spec.Service != nil ||
 		current.Labels[managedLabel] == want.Labels[managedLabel] && equality.Semantic.DeepEqual(current.Spec, want.Spec) {
-		r.replaced.Delete(name)
+		r.wasRemote.Delete(name)
 		return false
 	}
 	return true
@@ -198,17 +198,17 @@ func (r *registrar) apply(ctx context.Context, act action, current, want *apireg
 	return err
 }
 
-// wanted is which Local APIServices there should be: the built-in ones, fixed at start, and those of CRDs, which come
+// localAPIServices is which Local APIServices there should be: the built-in ones, fixed at start, and those of CRDs, which come
 // and go.
-type wanted struct {
+type localAPIServices struct {
 	builtIn map[string]*apiregistrationv1.APIService
 	// unlisted are local group-versions without a known priority. They get no APIService but are served all the same.
 	unlisted map[string]*apiregistrationv1.APIService
 	crds     apiextensionslisters.CustomResourceDefinitionLister // nil where CRDs are not served
 }
 
-func newWanted(local []schema.GroupVersion, crds apiextensionslisters.CustomResourceDefinitionLister) *wanted {
-	w := &wanted{
+func newLocalAPIServices(local []schema.GroupVersion, crds apiextensionslisters.CustomResourceDefinitionLister) *localAPIServices {
+	w := &localAPIServices{
 		builtIn:  make(map[string]*apiregistrationv1.APIService),
 		unlisted: make(map[string]*apiregistrationv1.APIService),
 		crds:     crds,
@@ -217,7 +217,7 @@ func newWanted(local []schema.GroupVersion, crds apiextensionslisters.CustomReso
 		if gv == ownGroupVersion {
 			continue
 		}
-		p, ok := priorityOf(gv)
+		p, ok := priorityFor(gv)
 		if !ok {
 			w.unlisted[apiServiceName(gv)] = localAPIService(gv, unlistedPriority, "")
 			continue
@@ -227,9 +227,9 @@ func newWanted(local []schema.GroupVersion, crds apiextensionslisters.CustomReso
 	return w
 }
 
-// get returns the APIService that should exist under a name, nil when none should. As upstream, a built-in
+// desired returns the APIService that should exist under a name, nil when none should. As upstream, a built-in
 // group-version is not given up to a CRD that declares it too.
-func (w *wanted) get(name string) (*apiregistrationv1.APIService, error) {
+func (w *localAPIServices) desired(name string) (*apiregistrationv1.APIService, error) {
 	if builtIn, ok := w.builtIn[name]; ok {
 		return builtIn, nil
 	}
@@ -241,7 +241,7 @@ func (w *wanted) get(name string) (*apiregistrationv1.APIService, error) {
 		return nil, fmt.Errorf("list custom resource definitions: %w", err)
 	}
 	for _, crd := range crds {
-		for _, gv := range servedBy(crd) {
+		for _, gv := range servedVersions(crd) {
 			if apiServiceName(gv) == name && gv.Group != ownGroupVersion.Group {
 				return localAPIService(gv, customPriority, managedAlways), nil
 			}
@@ -250,9 +250,9 @@ func (w *wanted) get(name string) (*apiregistrationv1.APIService, error) {
 	return nil, nil
 }
 
-// servedBy is the group-versions that a CRD serves. Like upstream it does not wait for the Established condition: a
+// servedVersions is the group-versions that a CRD serves. Like upstream it does not wait for the Established condition: a
 // request that comes early is answered by the CRD handler, which knows.
-func servedBy(crd *apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
+func servedVersions(crd *apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
 	var gvs []schema.GroupVersion
 	for _, v := range crd.Spec.Versions {
 		if v.Served {
@@ -264,15 +264,15 @@ func servedBy(crd *apiextensionsv1.CustomResourceDefinition) []schema.GroupVersi
 
 // served is what a name stands for while it has no APIService: this server answers for a group-version that is its own
 // whether or not the object is there yet, or still.
-func (w *wanted) served(name string) (*apiregistrationv1.APIService, error) {
+func (w *localAPIServices) served(name string) (*apiregistrationv1.APIService, error) {
 	if o, ok := w.unlisted[name]; ok {
 		return o, nil
 	}
-	return w.get(name)
+	return w.desired(name)
 }
 
 // names is every name that served knows.
-func (w *wanted) names() ([]string, error) {
+func (w *localAPIServices) names() ([]string, error) {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(w.builtIn)), maps.Keys(w.unlisted))
 	if w.crds == nil {
 		return names, nil
@@ -282,7 +282,7 @@ func (w *wanted) names() ([]string, error) {
 		return nil, fmt.Errorf("list custom resource definitions: %w", err)
 	}
 	for _, crd := range crds {
-		for _, gv := range servedBy(crd) {
+		for _, gv := range servedVersions(crd) {
 			names = append(names, apiServiceName(gv))
 		}
 	}
@@ -320,10 +320,10 @@ var ownGroupVersion = apiregistrationv1.SchemeGroupVersion
 // ownPriority is above what validation lets anybody else ask for.
 var ownPriority = priority{20001, 0}
 
-// priorityOf is kube-apiserver's table of built-in priorities, so that discovery has the order that clients know. A
+// priorityFor is kube-apiserver's table of built-in priorities, so that discovery has the order that clients know. A
 // group-version that is missing here gets no APIService, as there: one that a CRD may also serve would otherwise stay
 // registered forever.
-func priorityOf(gv schema.GroupVersion) (priority, bool) {
+func priorityFor(gv schema.GroupVersion) (priority, bool) {
 	group, ok := builtIn()[gv.Group]
 	if !ok {
 		return priority{}, false

@@ -92,7 +92,7 @@ func TestPrioritiesAndOrderAreKubeAPIServers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, ok := priorityOf(gv)
+		p, ok := priorityFor(gv)
 		if !ok {
 			t.Errorf("%s has no priority", gv)
 		}
@@ -108,7 +108,7 @@ func TestPrioritiesAndOrderAreKubeAPIServers(t *testing.T) {
 
 func TestUnknownGroupVersionsHaveNoPriority(t *testing.T) {
 	for _, gv := range []schema.GroupVersion{{Group: "example.com", Version: "v1"}, {Group: "apps", Version: "v9"}, ownGroupVersion} {
-		if p, ok := priorityOf(gv); ok {
+		if p, ok := priorityFor(gv); ok {
 			t.Errorf("%s has priority %v", gv, p)
 		}
 	}

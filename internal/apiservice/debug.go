@@ -64,7 +64,7 @@ type ProbeState struct {
 // DebugState returns the state of this moment.
 func (c *Controller) DebugState() DebugState {
 	table := c.Table()
-	state := DebugState{Synced: table.Synced(), Replica: c.cfg.Replica, WritesStatus: c.council.leads(), APIServices: []APIServiceState{}, Backends: []BackendState{}}
+	state := DebugState{Synced: table.Synced(), Replica: c.cfg.Replica, WritesStatus: c.replicas.leads(), APIServices: []APIServiceState{}, Backends: []BackendState{}}
 	for _, r := range table.Routes() {
 		if r.Local {
 			continue
@@ -75,10 +75,10 @@ func (c *Controller) DebugState() DebugState {
 			Reason:      r.Condition.Reason,
 			Message:     r.Condition.Message,
 			Since:       r.Condition.LastTransitionTime.Time,
-			Transitions: c.journal.get(r.Name),
+			Transitions: c.transitions.get(r.Name),
 			Elsewhere:   make(map[string]string),
 		}
-		for replica, o := range c.council.others(r) {
+		for replica, o := range c.replicas.others(r) {
 			s.Elsewhere[replica] = string(o.Status)
 		}
 		if r.Backend != nil {
@@ -99,7 +99,7 @@ func (m *monitor) state() BackendState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := BackendState{Probes: []ProbeState{}, NextProbe: m.next}
-	if n := m.answered.Load(); n != 0 {
+	if n := m.lastAnswer.Load(); n != 0 {
 		s.LastAnswer = time.Unix(0, n)
 	}
 	versions := make([]schema.GroupVersion, 0, len(m.versions))
@@ -108,25 +108,25 @@ func (m *monitor) state() BackendState {
 	}
 	slices.SortFunc(versions, compareGroupVersions)
 	for _, gv := range versions {
-		h := m.versions.get(gv)
+		h := m.versions.lookup(gv)
 		p := ProbeState{
 			URL:                m.url(gv),
 			Up:                 h.up,
 			Failures:           h.failures,
 			At:                 h.last.at,
-			Milliseconds:       float64(h.last.took.Microseconds()) / 1000,
+			Milliseconds:       float64(h.last.duration.Microseconds()) / 1000,
 			CertificateExpires: h.last.certificateExpires,
 		}
 		if h.last.failure != nil {
-			p.Error = h.last.failure.message(p.URL)
+			p.Error = h.last.failure.text(p.URL)
 		}
 		s.Probes = append(s.Probes, p)
 	}
 	return s
 }
 
-// keptTransitions is how many of the last transitions of each APIService are remembered.
-const keptTransitions = 16
+// maxTransitions is how many of the last transitions of each APIService are remembered.
+const maxTransitions = 16
 
 // Transition is one change of this replica's verdict.
 type Transition struct {
@@ -150,8 +150,8 @@ func (t *transitions) add(name string, tr Transition) {
 		t.byName = make(map[string][]Transition)
 	}
 	kept := append(t.byName[name], tr)
-	if len(kept) > keptTransitions {
-		kept = slices.Delete(kept, 0, len(kept)-keptTransitions)
+	if len(kept) > maxTransitions {
+		kept = slices.Delete(kept, 0, len(kept)-maxTransitions)
 	}
 	t.byName[name] = kept
 }

@@ -15,7 +15,7 @@ import (
 
 // orphanedAt reports whether an entry is called an orphan.
 func orphanedAt(e *entry, now time.Time) bool {
-	_, ok := find(extraConditions(&e.object.Spec, e.evidence, now), orphaned)
+	_, ok := findCondition(extraConditions(&e.object.Spec, e.input, now), orphaned)
 	return ok
 }
 
@@ -23,53 +23,53 @@ func TestAnOrphanIsOneForLongAndNotAfterItsServiceReturned(t *testing.T) {
 	object := func(service string) *apiregistrationv1.APIService {
 		return &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "test", Name: service}}}
 	}
-	missing, there := evidence{problem: falseBecause(serviceNotFound, "")}, evidence{problem: falseBecause("MissingEndpoints", "")}
+	missing, there := verdictInput{problem: falseProblem(reasonServiceNotFound, "")}, verdictInput{problem: falseProblem("MissingEndpoints", "")}
 	start := time.Unix(1000, 0)
-	e := &entry{object: object("server"), evidence: missing}
-	e.noteAbsence(nil, start)
+	e := &entry{object: object("server"), input: missing}
+	e.recordAbsence(nil, start)
 	if orphanedAt(e, start.Add(orphanAfter-1)) {
 		t.Error("an orphan before the time")
 	}
-	if got := e.evidence.nextChange(start.Add(time.Minute)); got != orphanAfter-time.Minute {
+	if got := e.input.untilTimeMatters(start.Add(time.Minute)); got != orphanAfter-time.Minute {
 		t.Errorf("looked at again after %v", got)
 	}
-	e.evidence = missing
-	e.noteAbsence(e.object, start.Add(5*time.Minute))
+	e.input = missing
+	e.recordAbsence(e.object, start.Add(5*time.Minute))
 	if !orphanedAt(e, start.Add(orphanAfter)) {
 		t.Error("not an orphan after the time")
 	}
-	if got := e.evidence.nextChange(start.Add(orphanAfter)); got != 0 {
+	if got := e.input.untilTimeMatters(start.Add(orphanAfter)); got != 0 {
 		t.Errorf("looked at again after %v although nothing is to come", got)
 	}
 
-	e.evidence = there
-	e.noteAbsence(e.object, start.Add(orphanAfter))
+	e.input = there
+	e.recordAbsence(e.object, start.Add(orphanAfter))
 	if orphanedAt(e, start.Add(time.Hour)) {
 		t.Error("the Service is back")
 	}
-	e.evidence = missing
-	e.noteAbsence(e.object, start.Add(time.Hour))
+	e.input = missing
+	e.recordAbsence(e.object, start.Add(time.Hour))
 	if orphanedAt(e, start.Add(time.Hour+orphanAfter-1)) {
 		t.Error("the time of the first absence counted for the second")
 	}
 
 	before := e.object
-	e.object, e.evidence = object("other"), missing
-	e.noteAbsence(before, start.Add(2*time.Hour))
+	e.object, e.input = object("other"), missing
+	e.recordAbsence(before, start.Add(2*time.Hour))
 	if orphanedAt(e, start.Add(2*time.Hour)) {
 		t.Error("another Service inherited the time of the one before")
 	}
 }
 
 func TestARestartDoesNotAdoptAnOrphan(t *testing.T) {
-	e := &entry{evidence: evidence{problem: falseBecause(serviceNotFound, "")}, object: &apiregistrationv1.APIService{
+	e := &entry{input: verdictInput{problem: falseProblem(reasonServiceNotFound, "")}, object: &apiregistrationv1.APIService{
 		Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "test", Name: "server"}},
 		Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{
 			{Type: orphaned, Status: apiregistrationv1.ConditionTrue},
 		}},
 	}}
 	now := time.Unix(1000, 0)
-	e.noteAbsence(nil, now)
+	e.recordAbsence(nil, now)
 	if !orphanedAt(e, now) {
 		t.Error("the condition of before is lost")
 	}
@@ -77,8 +77,8 @@ func TestARestartDoesNotAdoptAnOrphan(t *testing.T) {
 
 func TestACertificateIsLookedAtWhenItsLastWeekBegins(t *testing.T) {
 	now := time.Unix(1000, 0)
-	e := evidence{heard: history{}.record(outcome{at: now, certificateExpires: now.Add(certificateWarning + time.Hour)})}
-	if got := e.nextChange(now); got != time.Hour {
+	e := verdictInput{probes: history{}.record(outcome{at: now, certificateExpires: now.Add(expiryWarning + time.Hour)})}
+	if got := e.untilTimeMatters(now); got != time.Hour {
 		t.Errorf("in %v", got)
 	}
 }
@@ -123,13 +123,13 @@ func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
 	h.add(h.remote("other.example.com", "v1", "server", b.port()))
 	defer h.run()()
 	h.is("v1.example.com", "False", CleanupDebt)
-	h.is("v1.other.example.com", "True", passed)
+	h.is("v1.other.example.com", "True", reasonPassed)
 	route, _ := h.Table().Lookup(schema.GroupVersion{Group: "example.com", Version: "v1"})
 	if route.Available() || route.Backend == nil || !strings.Contains(route.Condition.Message, "namespace a") {
 		t.Errorf("route %+v", route)
 	}
 	debts.say("")
-	h.is("v1.example.com", "True", passed)
+	h.is("v1.example.com", "True", reasonPassed)
 	debts.say("paying: objects of namespace b")
 	h.is("v1.example.com", "False", CleanupDebt)
 }
@@ -147,7 +147,7 @@ func TestADebtIsPaidWhileItsAPIServiceIsJudged(t *testing.T) {
 	h.add(h.remote("example.com", "v1", "server", b.port()))
 	h.is(name, "False", CleanupDebt)
 	debts.say("")
-	h.is(name, "True", passed)
+	h.is(name, "True", reasonPassed)
 }
 
 // Somebody who waits for a backend does not wait until its turn in the rounds comes.
@@ -156,9 +156,9 @@ func TestProbeSoon(t *testing.T) {
 	b := h.serve("server")
 	h.add(h.remote("example.com", "v1", "server", b.port()))
 	defer h.run()()
-	h.is("v1.example.com", "True", passed)
+	h.is("v1.example.com", "True", reasonPassed)
 	route, _ := h.Table().Lookup(schema.GroupVersion{Group: "example.com", Version: "v1"})
-	m, ok := h.monitors.get(route.Backend)
+	m, ok := h.monitors.lookup(route.Backend)
 	if !ok {
 		t.Fatal("nobody watches the backend")
 	}

@@ -24,29 +24,29 @@ const (
 
 	// eventSource is who says so.
 	eventSource = "portico"
-	// maxTidings bounds the Events that wait to be written. What is beyond it is lost; the status is not.
-	maxTidings = 1024
+	// maxQueuedEvents bounds the Events that wait to be written. What is beyond it is lost; the status is not.
+	maxQueuedEvents = 1024
 	// eventsPerSecond and eventBurst bound the Events of one replica, whatever happens to however many backends.
 	eventsPerSecond = 5
 	eventBurst      = 50
-	// rememberedEvents is how many Events may be counted up instead of written anew, for as long as an Event lives.
-	rememberedEvents = 512
-	eventLife        = time.Hour
-	// countGap is the least time between two writes of one Event. What happens in between is counted by the next.
-	countGap = 10 * time.Second
+	// cachedEvents is how many Events may be counted up instead of written anew, for as long as an Event lives.
+	cachedEvents = 512
+	eventTTL     = time.Hour
+	// countInterval is the least time between two writes of one Event. What happens in between is counted by the next.
+	countInterval = 10 * time.Second
 )
 
-// herald tells people of backends that go and return, in Events about the APIService. An APIService has no namespace;
+// eventRecorder tells people of backends that go and return, in Events about the APIService. An APIService has no namespace;
 // as everywhere in Kubernetes, Events about such objects are in the namespace default.
-type herald struct {
+type eventRecorder struct {
 	client  typedcorev1.EventsGetter // nil: nobody is told
 	replica string
 	log     *zap.Logger
-	tidings chan tidings
+	queue   chan availabilityEvent
 }
 
-// tidings is one flip of what is written.
-type tidings struct {
+// availabilityEvent is one flip of what is written.
+type availabilityEvent struct {
 	name    string
 	uid     types.UID
 	kind    string // Normal or Warning
@@ -55,33 +55,33 @@ type tidings struct {
 	at      time.Time
 }
 
-func newHerald(client typedcorev1.EventsGetter, replica string, log *zap.Logger) *herald {
-	return &herald{client: client, replica: replica, log: log, tidings: make(chan tidings, maxTidings)}
+func newEventRecorder(client typedcorev1.EventsGetter, replica string, log *zap.Logger) *eventRecorder {
+	return &eventRecorder{client: client, replica: replica, log: log, queue: make(chan availabilityEvent, maxQueuedEvents)}
 }
 
-// tell notes what a write of status changed. It does not block.
-func (h *herald) tell(before, after *apiregistrationv1.APIService) {
-	t, ok := tidingsOf(before, after)
+// record notes what a write of status changed. It does not block.
+func (h *eventRecorder) record(before, after *apiregistrationv1.APIService) {
+	t, ok := availabilityEventOf(before, after)
 	if !ok || h.client == nil {
 		return
 	}
 	select {
-	case h.tidings <- t:
+	case h.queue <- t:
 	default:
 		h.log.Warn("too many Events at a time; this one is not written", zap.String("apiservice", t.name), zap.String("reason", t.reason))
 	}
 }
 
-// tidingsOf says what a change of status tells people; false when nothing. An APIService that is new neither goes nor
+// availabilityEventOf says what a change of status tells people; false when nothing. An APIService that is new neither goes nor
 // returns.
-func tidingsOf(before, after *apiregistrationv1.APIService) (tidings, bool) {
-	old, known := find(before.Status.Conditions, apiregistrationv1.Available)
-	now, _ := find(after.Status.Conditions, apiregistrationv1.Available)
+func availabilityEventOf(before, after *apiregistrationv1.APIService) (availabilityEvent, bool) {
+	old, known := findCondition(before.Status.Conditions, apiregistrationv1.Available)
+	now, _ := findCondition(after.Status.Conditions, apiregistrationv1.Available)
 	was, is := old.Status == apiregistrationv1.ConditionTrue, now.Status == apiregistrationv1.ConditionTrue
 	if !known || was == is || after.Spec.Service == nil {
-		return tidings{}, false
+		return availabilityEvent{}, false
 	}
-	t := tidings{name: after.Name, uid: after.UID, at: time.Now()}
+	t := availabilityEvent{name: after.Name, uid: after.UID, at: time.Now()}
 	if is {
 		t.kind, t.reason = corev1.EventTypeNormal, backendAvailable
 		t.message = "the backend is reached again: " + now.Message
@@ -92,22 +92,22 @@ func tidingsOf(before, after *apiregistrationv1.APIService) (tidings, bool) {
 	return t, true
 }
 
-// subject is what tidings must have in common to be one Event.
-type subject struct {
+// eventKey is what tidings must have in common to be one Event.
+type eventKey struct {
 	uid             types.UID
 	reason, message string
 }
 
-// told is an Event that was written.
-type told struct {
+// writtenEvent is an Event that was written.
+type writtenEvent struct {
 	event   *corev1.Event
 	written time.Time
 }
 
 // run writes until ctx ends. What waits then is not written: the replica that writes from now on knows nothing of it,
 // but the status does.
-func (h *herald) run(ctx context.Context) error {
-	known, err := lru.New[subject, told](rememberedEvents)
+func (h *eventRecorder) run(ctx context.Context) error {
+	known, err := lru.New[eventKey, writtenEvent](cachedEvents)
 	if err != nil {
 		return fmt.Errorf("remember events: %w", err)
 	}
@@ -117,7 +117,7 @@ func (h *herald) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case t := <-h.tidings:
+		case t := <-h.queue:
 			if err := h.write(ctx, known, limit, t); err != nil && ctx.Err() == nil {
 				h.log.Warn("an Event is not written", zap.String("apiservice", t.name), zap.String("reason", t.reason), zap.Error(err))
 			}
@@ -126,14 +126,14 @@ func (h *herald) run(ctx context.Context) error {
 }
 
 // write counts an Event up that says the same, or writes one.
-func (h *herald) write(ctx context.Context, known *lru.Cache[subject, told], limit flowcontrol.RateLimiter, t tidings) error {
-	key := subject{t.uid, t.reason, t.message}
+func (h *eventRecorder) write(ctx context.Context, known *lru.Cache[eventKey, writtenEvent], limit flowcontrol.RateLimiter, t availabilityEvent) error {
+	key := eventKey{t.uid, t.reason, t.message}
 	last, again := known.Get(key)
-	again = again && t.at.Sub(last.written) < eventLife
+	again = again && t.at.Sub(last.written) < eventTTL
 	if again {
 		last.event.Count++
 		last.event.LastTimestamp = metav1.NewTime(t.at)
-		if t.at.Sub(last.written) < countGap {
+		if t.at.Sub(last.written) < countInterval {
 			return nil
 		}
 	}
@@ -143,24 +143,24 @@ func (h *herald) write(ctx context.Context, known *lru.Cache[subject, told], lim
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if again {
-		err := h.count(ctx, last.event)
+		err := h.patchCount(ctx, last.event)
 		if err == nil {
-			known.Add(key, told{last.event, t.at})
+			known.Add(key, writtenEvent{last.event, t.at})
 			return nil
 		}
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
-	event, err := h.client.Events(metav1.NamespaceDefault).Create(ctx, h.event(t), metav1.CreateOptions{})
+	event, err := h.client.Events(metav1.NamespaceDefault).Create(ctx, h.newEvent(t), metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create event: %w", err)
 	}
-	known.Add(key, told{event, t.at})
+	known.Add(key, writtenEvent{event, t.at})
 	return nil
 }
 
-func (h *herald) count(ctx context.Context, e *corev1.Event) error {
+func (h *eventRecorder) patchCount(ctx context.Context, e *corev1.Event) error {
 	patch, err := json.Marshal(map[string]any{"count": e.Count, "lastTimestamp": e.LastTimestamp})
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func (h *herald) count(ctx context.Context, e *corev1.Event) error {
 	return nil
 }
 
-func (h *herald) event(t tidings) *corev1.Event {
+func (h *eventRecorder) newEvent(t availabilityEvent) *corev1.Event {
 	at := metav1.NewTime(t.at)
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{

@@ -28,22 +28,22 @@ func standing(name, status, reason string) *apiregistrationv1.APIService {
 }
 
 func TestWhatIsTold(t *testing.T) {
-	local := standing("x", "True", local)
+	local := standing("x", "True", reasonLocal)
 	local.Spec.Service = nil
 	for name, c := range map[string]struct {
 		before, after *apiregistrationv1.APIService
 		reason        string // "" for nothing
 	}{
-		"a backend went":             {standing("x", "True", passed), standing("x", "False", "A"), backendUnavailable},
-		"nobody knows any more":      {standing("x", "True", passed), standing("x", "Unknown", "A"), backendUnavailable},
-		"a backend returned":         {standing("x", "False", "A"), standing("x", "True", passed), backendAvailable},
+		"a backend went":             {standing("x", "True", reasonPassed), standing("x", "False", "A"), backendUnavailable},
+		"nobody knows any more":      {standing("x", "True", reasonPassed), standing("x", "Unknown", "A"), backendUnavailable},
+		"a backend returned":         {standing("x", "False", "A"), standing("x", "True", reasonPassed), backendAvailable},
 		"another reason":             {standing("x", "False", "A"), standing("x", "False", "B"), ""},
-		"a new one that is well":     {standing("x", "", ""), standing("x", "True", passed), ""},
+		"a new one that is well":     {standing("x", "", ""), standing("x", "True", reasonPassed), ""},
 		"a new one that is not well": {standing("x", "", ""), standing("x", "False", "A"), ""},
 		"it is served here now":      {standing("x", "False", "A"), local, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, ok := tidingsOf(c.before, c.after)
+			got, ok := availabilityEventOf(c.before, c.after)
 			if ok != (c.reason != "") || got.reason != c.reason {
 				t.Errorf("told %+v", got)
 			}
@@ -52,10 +52,10 @@ func TestWhatIsTold(t *testing.T) {
 }
 
 // heralded runs a herald in a bubble until the test ends.
-func heralded(t *testing.T) (*herald, func() []corev1.Event) {
+func heralded(t *testing.T) (*eventRecorder, func() []corev1.Event) {
 	t.Helper()
 	client := kubefake.NewClientset()
-	h := newHerald(client.CoreV1(), "replica-a", zaptest.NewLogger(t))
+	h := newEventRecorder(client.CoreV1(), "replica-a", zaptest.NewLogger(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- h.run(ctx) }()
@@ -77,7 +77,7 @@ func heralded(t *testing.T) (*herald, func() []corev1.Event) {
 func TestAnEventIsFoundByThoseWhoLookAtTheAPIService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, events := heralded(t)
-		h.tell(standing("v1.example.com", "True", passed), standing("v1.example.com", "False", failedDiscoveryCheck))
+		h.record(standing("v1.example.com", "True", reasonPassed), standing("v1.example.com", "False", reasonFailedDiscoveryCheck))
 		synctest.Wait()
 		got := events()
 		if len(got) != 1 {
@@ -100,12 +100,12 @@ func TestAnEventIsFoundByThoseWhoLookAtTheAPIService(t *testing.T) {
 func TestAFlappingBackendIsTwoEventsThatCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, events := heralded(t)
-		up, down := standing("x", "True", passed), standing("x", "False", "A")
+		up, down := standing("x", "True", reasonPassed), standing("x", "False", "A")
 		const flaps = 100
 		for range flaps {
-			h.tell(up, down)
+			h.record(up, down)
 			time.Sleep(500 * time.Millisecond)
-			h.tell(down, up)
+			h.record(down, up)
 			time.Sleep(500 * time.Millisecond)
 		}
 		synctest.Wait()
@@ -114,7 +114,7 @@ func TestAFlappingBackendIsTwoEventsThatCount(t *testing.T) {
 			t.Fatalf("%d events", len(got))
 		}
 		for _, e := range got {
-			if e.Count < flaps-int32(countGap/time.Second) || e.Count > flaps || !e.LastTimestamp.After(e.FirstTimestamp.Time) {
+			if e.Count < flaps-int32(countInterval/time.Second) || e.Count > flaps || !e.LastTimestamp.After(e.FirstTimestamp.Time) {
 				t.Errorf("%s counts %d from %v to %v", e.Reason, e.Count, e.FirstTimestamp, e.LastTimestamp)
 			}
 		}
@@ -126,7 +126,7 @@ func TestManyBackendsThatGoAtOnceAreToldAtAPaceThatTheStoreCanBear(t *testing.T)
 		h, events := heralded(t)
 		for i := range 200 {
 			name := strings.Repeat("x", i+1)
-			h.tell(standing(name, "True", passed), standing(name, "False", "A"))
+			h.record(standing(name, "True", reasonPassed), standing(name, "False", "A"))
 		}
 		time.Sleep(time.Second)
 		if n := len(events()); n < eventBurst || n > eventBurst+2*eventsPerSecond {

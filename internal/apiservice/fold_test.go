@@ -15,11 +15,11 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-func votesOf(texts ...string) []vote {
-	var out []vote
+func votesOf(texts ...string) []replicaVerdict {
+	var out []replicaVerdict
 	for i, text := range texts {
 		part := strings.SplitN(text+"||", "|", 3)
-		names := map[string]vote{"T": {status: "True", reason: passed, message: "all checks passed"}, "F": {status: "False"}, "U": {status: "Unknown"}}
+		names := map[string]replicaVerdict{"T": {status: "True", reason: reasonPassed, message: "all checks passed"}, "F": {status: "False"}, "U": {status: "Unknown"}}
 		v := names[part[0]]
 		v.replica = string(rune('a' + i))
 		if part[1] != "" {
@@ -39,11 +39,11 @@ func TestFold(t *testing.T) {
 		everywhere      string
 		everywhereWords string
 	}{
-		{"all well", []string{"T", "T", "T"}, "True", passed, "all checks passed", "True", "every replica"},
-		{"one is enough", []string{"F|FailedDiscoveryCheck|refused", "F|FailedDiscoveryCheck|refused", "T"}, "True", passed, "all checks passed", "False", "do not reach the backend: a, b"},
-		{"one that cannot know is no harm", []string{"T", "U|ServiceAccessError|x"}, "True", passed, "all checks passed", "False", "do not reach the backend: b"},
-		{"none reaches it", []string{"F|FailedDiscoveryCheck|refused", "F|FailedDiscoveryCheck|refused"}, "False", failedDiscoveryCheck, "refused", "False", "no replica"},
-		{"alone", []string{"F|ServiceNotFound|gone"}, "False", serviceNotFound, "gone", "False", "no replica"},
+		{"all well", []string{"T", "T", "T"}, "True", reasonPassed, "all checks passed", "True", "every replica"},
+		{"one is enough", []string{"F|FailedDiscoveryCheck|refused", "F|FailedDiscoveryCheck|refused", "T"}, "True", reasonPassed, "all checks passed", "False", "do not reach the backend: a, b"},
+		{"one that cannot know is no harm", []string{"T", "U|ServiceAccessError|x"}, "True", reasonPassed, "all checks passed", "False", "do not reach the backend: b"},
+		{"none reaches it", []string{"F|FailedDiscoveryCheck|refused", "F|FailedDiscoveryCheck|refused"}, "False", reasonFailedDiscoveryCheck, "refused", "False", "no replica"},
+		{"alone", []string{"F|ServiceNotFound|gone"}, "False", reasonServiceNotFound, "gone", "False", "no replica"},
 		{"the majority's reason", []string{"F|A|1", "F|B|2", "F|B|3"}, "False", "B", "2", "False", "no replica"},
 		{"the majority's message for it", []string{"F|A|timeout", "F|B|x", "F|B|y", "F|B|y", "F|A|timeout"}, "False", "B", "y", "False", "no replica"},
 		{"a tie is for the first in the alphabet", []string{"F|B|2", "F|A|9"}, "False", "A", "9", "False", "no replica"},
@@ -59,7 +59,7 @@ func TestFold(t *testing.T) {
 				if string(got.Status) != c.status || got.Reason != c.reason || got.Message != c.message {
 					t.Fatalf("got %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, c.status, c.reason, c.message)
 				}
-				all := everywhere(votes)
+				all := allReplicasCondition(votes)
 				if string(all.Status) != c.everywhere || !strings.Contains(all.Message, c.everywhereWords) || all.Type != availableOnAllReplicas {
 					t.Fatalf("everywhere: got %s %q, want %s %q", all.Status, all.Message, c.everywhere, c.everywhereWords)
 				}
@@ -71,7 +71,7 @@ func TestFold(t *testing.T) {
 
 func TestALongListOfReplicasIsCutShort(t *testing.T) {
 	votes := votesOf(append([]string{"T"}, strings.Split(strings.Repeat("F|A|x,", 24)+"F|A|x", ",")...)...)
-	if got := everywhere(votes).Message; !strings.HasSuffix(got, "b, c, d, e, f, g, h, i, j, k and 15 more") {
+	if got := allReplicasCondition(votes).Message; !strings.HasSuffix(got, "b, c, d, e, f, g, h, i, j, k and 15 more") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -160,30 +160,30 @@ func routed(i int, status, reason, message string) *Route {
 }
 
 func TestWhatAReplicaSaysIsUnderstood(t *testing.T) {
-	up, down := routed(1, "True", passed, "all checks passed"), routed(2, "False", "A", "why")
-	here, unborn, unheard := routed(3, "True", local, ""), routed(4, "True", passed, ""), routed(5, "Unknown", notChecked, "")
+	up, down := routed(1, "True", reasonPassed, "all checks passed"), routed(2, "False", "A", "why")
+	here, unborn, unheard := routed(3, "True", reasonLocal, ""), routed(4, "True", reasonPassed, ""), routed(5, "Unknown", reasonNotChecked, "")
 	here.Local, unborn.UID = true, ""
-	text, err := saying(NewTable([]*Route{up, down, here, unborn, unheard}, true))
+	text, err := encodeVerdicts(NewTable([]*Route{up, down, here, unborn, unheard}, true))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := understand(text)
+	got, err := decodeVerdicts(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]opinion{
+	want := map[string]sharedVerdict{
 		up.Name:   {UID: up.UID, Service: "test/server:443", Status: "True"},
 		down.Name: {UID: down.UID, Service: "test/server:443", Status: "False", Reason: "A", Message: "why"},
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %+v", got)
 	}
-	if !got[up.Name].isOf(up) {
+	if !got[up.Name].matches(up) {
 		t.Error("it is not recognised")
 	}
 	moved, anew := *up, *up
 	moved.Service, anew.UID = &apiregistrationv1.ServiceReference{Namespace: "test", Name: "other"}, "another"
-	if got[up.Name].isOf(&moved) || got[up.Name].isOf(&anew) {
+	if got[up.Name].matches(&moved) || got[up.Name].matches(&anew) {
 		t.Error("it is taken for an opinion of something else")
 	}
 }
@@ -191,48 +191,48 @@ func TestWhatAReplicaSaysIsUnderstood(t *testing.T) {
 func TestTooMuchToSayIsSaidWithoutMessages(t *testing.T) {
 	var routes []*Route
 	for i := range 3000 {
-		routes = append(routes, routed(i, "False", failedDiscoveryCheck, strings.Repeat("x", maxDescription)))
+		routes = append(routes, routed(i, "False", reasonFailedDiscoveryCheck, strings.Repeat("x", maxErrorMessage)))
 	}
-	text, err := saying(NewTable(routes, true))
-	if err != nil || len(text) > maxSaying {
+	text, err := encodeVerdicts(NewTable(routes, true))
+	if err != nil || len(text) > maxEncodedVerdicts {
 		t.Fatalf("%d bytes, error %v", len(text), err)
 	}
-	if got, err := understand(text); err != nil || len(got) != 3000 || got[routes[0].Name].Reason != failedDiscoveryCheck {
+	if got, err := decodeVerdicts(text); err != nil || len(got) != 3000 || got[routes[0].Name].Reason != reasonFailedDiscoveryCheck {
 		t.Errorf("%d opinions, error %v", len(got), err)
 	}
 }
 
 func TestNewsAreWhatChangedSinceTheLastTime(t *testing.T) {
 	c := newCircle()
-	own := newCouncil(c.sit("a"), "a", zaptest.NewLogger(t))
+	own := newReplicas(c.sit("a"), "a", zaptest.NewLogger(t))
 	other := c.sit("b")
 	say := func(routes ...*Route) {
-		text, err := saying(NewTable(routes, true))
+		text, err := encodeVerdicts(NewTable(routes, true))
 		if err != nil {
 			t.Fatal(err)
 		}
 		other.Say(text)
 	}
-	if n := own.listen(); !n.all {
+	if n := own.update(); !n.all {
 		t.Error("somebody is new, and it leads")
 	}
-	say(routed(1, "True", passed, ""), routed(2, "True", passed, ""))
-	if n := own.listen(); n.all || n.names.Len() != 2 {
+	say(routed(1, "True", reasonPassed, ""), routed(2, "True", reasonPassed, ""))
+	if n := own.update(); n.all || n.names.Len() != 2 {
 		t.Errorf("got %+v", n)
 	}
-	say(routed(1, "False", "A", ""), routed(2, "True", passed, ""))
-	if n := own.listen(); n.all || n.names.Len() != 1 || !n.names.Has("v1.g1.io") || !own.disagrees(routed(1, "True", passed, "")) {
+	say(routed(1, "False", "A", ""), routed(2, "True", reasonPassed, ""))
+	if n := own.update(); n.all || n.names.Len() != 1 || !n.names.Has("v1.g1.io") || !own.disagrees(routed(1, "True", reasonPassed, "")) {
 		t.Errorf("got %+v", n)
 	}
-	if n := own.listen(); n.all || n.names.Len() != 0 {
+	if n := own.update(); n.all || n.names.Len() != 0 {
 		t.Errorf("nothing is new, yet %+v", n)
 	}
 	other.Say([]byte("{nonsense"))
-	if n := own.listen(); !n.names.Has("v1.g1.io") || len(own.votes(routed(1, "True", passed, ""))) != 1 || own.size() != 2 {
+	if n := own.update(); !n.names.Has("v1.g1.io") || len(own.verdicts(routed(1, "True", reasonPassed, ""))) != 1 || own.size() != 2 {
 		t.Errorf("a replica that is not understood lives, and has no vote: %+v", n)
 	}
 	other.die()
-	if n := own.listen(); !n.all || own.size() != 1 {
+	if n := own.update(); !n.all || own.size() != 1 {
 		t.Errorf("one left: %+v", n)
 	}
 }

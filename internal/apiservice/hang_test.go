@@ -59,8 +59,8 @@ func TestSilenceIsBelievedWhenItIsLong(t *testing.T) {
 		broken bool
 		want   time.Duration
 	}{
-		"connections are alive":  {false, hungAfter},
-		"connections are silent": {true, deadAfter},
+		"connections are alive":  {false, hungTimeout},
+		"connections are silent": {true, deadTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -70,9 +70,9 @@ func TestSilenceIsBelievedWhenItIsLong(t *testing.T) {
 				q.broken.Store(c.broken)
 				q.begin()
 				time.Sleep(time.Second) // until transport tells
-				m.nudge()
+				m.probeSoon()
 				took := time.Second + fallsIn(m, time.Minute)
-				if took < c.want || took > c.want+2*lookEvery {
+				if took < c.want || took > c.want+2*hangCheckInterval {
 					t.Errorf("it fell after %v, want %v", took, c.want)
 				}
 			})
@@ -89,12 +89,12 @@ func TestASlowBackendIsNotAHungOne(t *testing.T) {
 		for range 100 {        // requests, one after another, each of which is told as overdue
 			q.begin()
 			time.Sleep(time.Second)
-			m.nudge()
+			m.probeSoon()
 			if fallsIn(m, slow-time.Second) < slow-time.Second {
 				t.Fatalf("it fell: %+v", m.history(gvA))
 			}
 			q.over()
-			m.vouch()
+			m.recordAnswer()
 		}
 	})
 }
@@ -108,7 +108,7 @@ func TestABackendKnownToBeSlowHasItsTime(t *testing.T) {
 		for range 100 { // clients that leave before they have an answer
 			q.begin()
 			time.Sleep(time.Second)
-			m.nudge()
+			m.probeSoon()
 			if took := fallsIn(m, 10*time.Second); took < 10*time.Second {
 				t.Fatalf("it fell after %v: %+v", took, m.history(gvA))
 			}
@@ -122,13 +122,13 @@ func TestAnAnswerRefutesSilence(t *testing.T) {
 		m := listened(t, b, q)
 		b.set(hangs)
 		q.begin()
-		m.nudge()
+		m.probeSoon()
 		fallsIn(m, time.Minute)
 		if h := m.history(gvA); h.up {
 			t.Fatalf("%+v", h)
 		}
 		q.over()
-		m.vouch() // the answer to a request that was sent before
+		m.recordAnswer() // the answer to a request that was sent before
 		if h := m.history(gvA); !h.up || h.good() {
 			t.Errorf("not refuted: %+v", h)
 		}
@@ -149,7 +149,7 @@ func TestWhatIsDownHasAllTheTimeThatItNeedsToReturn(t *testing.T) {
 		m := listened(t, b, q)
 		b.set(hangs)
 		q.begin()
-		m.nudge()
+		m.probeSoon()
 		fallsIn(m, time.Minute)
 		b.set(q.answers(4 * time.Second))
 		time.Sleep(20 * time.Second)
@@ -162,17 +162,17 @@ func TestWhatIsDownHasAllTheTimeThatItNeedsToReturn(t *testing.T) {
 
 func TestTimeInWhichNobodyRanIsNoSilence(t *testing.T) {
 	now := time.Now()
-	s := newSuspicion(func() transport.Silence { return transport.Silence{Since: now.Add(-time.Second)} }, 0)
-	s.began, s.last = now, now
+	s := newHangDetector(func() transport.Silence { return transport.Silence{Since: now.Add(-time.Second)} }, 0)
+	s.started, s.lastCheck = now, now
 	for _, at := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} { // a standstill between any two looks
-		if f := s.look(now.Add(at)); f != nil {
+		if f := s.check(now.Add(at)); f != nil {
 			t.Fatalf("after %v: %+v", at, f)
 		}
 	}
 	at := now.Add(30 * time.Second)
-	for range int(hungAfter / lookEvery) {
-		at = at.Add(lookEvery)
-		if s.look(at) != nil {
+	for range int(hungTimeout / hangCheckInterval) {
+		at = at.Add(hangCheckInterval)
+		if s.check(at) != nil {
 			return
 		}
 	}

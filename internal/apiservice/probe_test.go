@@ -44,9 +44,9 @@ func serve(t *testing.T, h http.HandlerFunc) laneTo {
 func TestProbeIsTheIncumbentsRequest(t *testing.T) {
 	got := make(chan *http.Request, 1)
 	lane := serve(t, func(w http.ResponseWriter, r *http.Request) { got <- r })
-	o := newProber().ask(t.Context(), target{lane: lane, url: "https://server.metrics.svc:443/apis/metrics.k8s.io/v1", endpoints: 1})
+	o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://server.metrics.svc:443/apis/metrics.k8s.io/v1", endpoints: 1})
 	if o.failure != nil {
-		t.Fatal(o.failure.message("it"))
+		t.Fatal(o.failure.text("it"))
 	}
 	r := <-got
 	if r.Method != http.MethodGet || r.URL.RequestURI() != "/apis/metrics.k8s.io/v1" {
@@ -64,10 +64,10 @@ func TestProbeIsTheIncumbentsRequest(t *testing.T) {
 }
 
 func TestDiscoveryPath(t *testing.T) {
-	if got := discoveryPath(schema.GroupVersion{Version: "v1"}); got != "/api/v1" {
+	if got := DiscoveryPath(schema.GroupVersion{Version: "v1"}); got != "/api/v1" {
 		t.Errorf("legacy group: got %s", got)
 	}
-	if got := discoveryPath(schema.GroupVersion{Group: "a.io", Version: "v2"}); got != "/apis/a.io/v2" {
+	if got := DiscoveryPath(schema.GroupVersion{Group: "a.io", Version: "v2"}); got != "/apis/a.io/v2" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -80,7 +80,7 @@ func TestProbeJudgesByTheStatusAlone(t *testing.T) {
 			w.Header().Set("Location", "/elsewhere")
 			w.WriteHeader(status)
 		})
-		o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: 1})
+		o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1})
 		if (o.failure == nil) != passes {
 			t.Errorf("status %d: failure is %+v", status, o.failure)
 		}
@@ -97,7 +97,7 @@ func TestProbeReadsLittleAndLeavesTheConnectionUsable(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Repeat("x", 64<<10))
 	})
 	for range 3 {
-		if o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: 1}); o.failure != nil {
+		if o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1}); o.failure != nil {
 			t.Fatal(o.failure)
 		}
 	}
@@ -118,7 +118,7 @@ func TestProbeDoesNotWaitForABodyThatNeverEnds(t *testing.T) {
 	})
 	defer close(release)
 	start := time.Now()
-	o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: 1})
+	o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1})
 	if o.failure != nil || time.Since(start) > probeTimeout/2 {
 		t.Errorf("failure %+v after %v", o.failure, time.Since(start))
 	}
@@ -162,7 +162,7 @@ func TestProbeAsksAnotherEndpointWhenOneIsSilent(t *testing.T) {
 		lane.answers <- hang
 		lane.answers <- status(200)
 		start := time.Now()
-		o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: 2})
+		o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 2})
 		if o.failure != nil || time.Since(start) != hedgeDelay {
 			t.Errorf("failure %+v after %v", o.failure, time.Since(start))
 		}
@@ -174,7 +174,7 @@ func TestProbeAsksEachEndpointBeforeItGivesUp(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			lane := newScript()
 			lane.answers <- status(500)
-			o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: endpoints})
+			o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: endpoints})
 			if o.failure == nil || len(lane.asked) != attempts {
 				t.Errorf("%d endpoints: %d attempts, failure %+v", endpoints, len(lane.asked), o.failure)
 			}
@@ -187,7 +187,7 @@ func TestProbeTimesOut(t *testing.T) {
 		lane := newScript()
 		lane.answers <- hang
 		start := time.Now()
-		o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: 1})
+		o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1})
 		if o.failure == nil || !o.failure.slow || time.Since(start) > probeTimeout+hedgeDelay {
 			t.Errorf("failure %+v after %v", o.failure, time.Since(start))
 		}
@@ -202,7 +202,7 @@ func TestProbesUnderWayAreBounded(t *testing.T) {
 		lane.answers <- hang
 		done := make(chan outcome)
 		for range 2 * maxProbes {
-			go func() { done <- p.ask(ctx, target{lane: lane, url: "https://x/apis/a/v1", endpoints: 1}) }()
+			go func() { done <- p.probe(ctx, probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1}) }()
 		}
 		synctest.Wait()
 		if len(lane.asked) != maxProbes {
@@ -278,7 +278,7 @@ func TestDescribeGivesTheSameFaultTheSameWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for i := 1; i < 4; i++ {
-				if got := describe(test.err(i)); got != test.want {
+				if got := errorMessage(test.err(i)); got != test.want {
 					t.Errorf("occurrence %d: got %q, want %q", i, got, test.want)
 				}
 			}
@@ -287,8 +287,8 @@ func TestDescribeGivesTheSameFaultTheSameWords(t *testing.T) {
 }
 
 func TestDescribeBoundsWhatABackendCanSay(t *testing.T) {
-	got := describe(errors.New("evil\x1b[2J\n" + strings.Repeat("x", 10_000)))
-	if len(got) > maxDescription+len("...") || strings.ContainsAny(got, "\x1b\n") {
+	got := errorMessage(errors.New("evil\x1b[2J\n" + strings.Repeat("x", 10_000)))
+	if len(got) > maxErrorMessage+len("...") || strings.ContainsAny(got, "\x1b\n") {
 		t.Errorf("a backend wrote %d bytes into a status: %.40q", len(got), got)
 	}
 }
@@ -324,8 +324,8 @@ func TestFailureOf(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := *failureOf(test.err)
-			got.cause = ""
+			got := *failureFromError(test.err)
+			got.message = ""
 			if got != test.want {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
@@ -335,8 +335,8 @@ func TestFailureOf(t *testing.T) {
 
 func TestMergedFailuresDoNotDependOnTheirOrder(t *testing.T) {
 	all := []*failure{
-		refused(), slow(), failureOfStatus(404), failureOfStatus(503),
-		{cause: "forbidden", forbidden: true, unreachable: true},
+		refused(), slow(), failureFromStatus(404), failureFromStatus(503),
+		{message: "forbidden", forbidden: true, unreachable: true},
 	}
 	for _, a := range all {
 		for _, b := range all {

@@ -19,13 +19,13 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// routeAll makes the first table, of everything that the caches hold.
+// routeAll makes the first table, from everything in the caches.
 func (c *Controller) routeAll() error {
 	objects, err := c.lister.List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("list apiservices: %w", err)
 	}
-	served, err := c.wanted.names()
+	served, err := c.local.names()
 	if err != nil {
 		return err
 	}
@@ -39,30 +39,30 @@ func (c *Controller) routeAll() error {
 	return nil
 }
 
-// maxBatch bounds how many events share a table.
+// maxBatch bounds how many items share a table.
 const maxBatch = 1024
 
-// loop turns events into tables until the queue is shut down. Events that are waiting together make one table.
+// loop turns queue items into tables until the queue is shut down. Items that wait together make one table.
 func (c *Controller) loop() {
 	for {
 		first, shutdown := c.queue.Get()
 		if shutdown {
 			return
 		}
-		batch := []event{first}
+		batch := []queueItem{first}
 		for c.queue.Len() > 0 && len(batch) < maxBatch {
 			next, _ := c.queue.Get()
 			batch = append(batch, next)
 		}
-		c.reconcile(c.concerned(batch))
+		c.reconcile(c.affected(batch))
 		for _, e := range batch {
 			c.queue.Done(e)
 		}
 	}
 }
 
-// concerned is the names of the APIServices that events are about.
-func (c *Controller) concerned(events []event) sets.Set[string] {
+// affected returns the names of the APIServices that items are about.
+func (c *Controller) affected(events []queueItem) sets.Set[string] {
 	names := sets.New[string]()
 	services := sets.New[types.NamespacedName]()
 	for _, e := range events {
@@ -83,35 +83,35 @@ func (c *Controller) concerned(events []event) sets.Set[string] {
 	return names
 }
 
-// reconcile brings the named entries up to date, then monitors, then the table, then statuses.
+// reconcile updates the named entries, then the monitors, then the table, and queues the status writes.
 func (c *Controller) reconcile(names sets.Set[string]) {
 	differ := sets.New[string]()
 	for name := range names {
-		if c.follow(name) {
+		if c.refresh(name) {
 			differ.Insert(name)
 		}
 	}
-	keep := c.supervise()
+	keep := c.updateMonitors()
 	for name := range names {
-		if e, ok := c.entries[name]; ok && c.judge(name, e) {
+		if e, ok := c.entries[name]; ok && c.updateRoute(name, e) {
 			differ.Insert(name)
 		}
 	}
 	if differ.Len() > 0 {
 		c.publish()
 	}
-	// Only now: a request that read the table before this one may still be on its way to the backend that it names.
+	// Last, because a request that read the previous table may still be on its way to one of its backends.
 	if !maps.Equal(keep, c.kept) {
 		c.cfg.Transport.Retain(keep)
 		c.kept = keep
 	}
 	for name := range differ {
-		c.scribe.queue.Add(name)
+		c.status.queue.Add(name)
 	}
 }
 
-// supervise makes monitors follow the entries, and returns the backends that are in use.
-func (c *Controller) supervise() map[*transport.Backend]bool {
+// updateMonitors starts, updates and stops monitors so that they match the entries, and returns the backends in use.
+func (c *Controller) updateMonitors() map[*transport.Backend]bool {
 	watched := make(map[*transport.Backend][]schema.GroupVersion)
 	base := make(map[*transport.Backend]string)
 	moved := make(map[*transport.Backend]bool)
@@ -120,23 +120,23 @@ func (c *Controller) supervise() map[*transport.Backend]bool {
 			continue
 		}
 		versions := watched[e.backend]
-		if e.askable() {
+		if e.probeable() {
 			versions = append(versions, e.groupVersion())
 		}
 		watched[e.backend] = versions
 		base[e.backend] = e.base
-		moved[e.backend] = moved[e.backend] || e.moved
-		e.moved = false
+		moved[e.backend] = moved[e.backend] || e.changed
+		e.changed = false
 	}
 	keep := make(map[*transport.Backend]bool, len(watched))
 	for b, versions := range watched {
 		keep[b] = true
-		m, running := c.monitors.get(b)
+		m, running := c.monitors.lookup(b)
 		if !running {
-			m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, base[b], c.prober, c.heard)
+			m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, base[b], c.prober, c.enqueueVersions)
 			m.silence = b.Silence
-			if c.cfg.Spoke != nil {
-				m.spoke = func() { c.cfg.Spoke(b) }
+			if c.cfg.DocumentsMayDiffer != nil {
+				m.documentsMayDiffer = func() { c.cfg.DocumentsMayDiffer(b) }
 			}
 			m.watch(versions)
 			c.monitors.start(b, m)
@@ -144,21 +144,21 @@ func (c *Controller) supervise() map[*transport.Backend]bool {
 		}
 		m.watch(versions)
 		if moved[b] {
-			m.hurry()
+			m.probeFast()
 		}
 	}
 	c.monitors.retain(keep)
 	return keep
 }
 
-// heard is called by monitors.
-func (c *Controller) heard(gvs []schema.GroupVersion) {
+// enqueueVersions is called by monitors.
+func (c *Controller) enqueueVersions(gvs []schema.GroupVersion) {
 	for _, gv := range gvs {
-		c.queue.Add(event{apiService: apiServiceName(gv)})
+		c.queue.Add(queueItem{apiService: apiServiceName(gv)})
 	}
 }
 
-// publish makes a table of the entries and wakes whoever waits for one.
+// publish makes a table of the entries and wakes everybody who waits for one.
 func (c *Controller) publish() {
 	routes := make([]*Route, 0, len(c.entries))
 	for _, e := range c.entries {
@@ -173,14 +173,15 @@ func (c *Controller) publish() {
 	c.changed = make(chan struct{})
 }
 
-// event is what the loop has to look at again: one APIService, or all that refer to one Service.
-type event struct {
+// queueItem names what the loop has to look at again: one APIService, or all that refer to one Service.
+type queueItem struct {
 	apiService string
 	service    types.NamespacedName
 }
 
-// listen subscribes to the informers and waits until they have said what exists. stop ends the subscriptions.
-func (c *Controller) listen(ctx context.Context) (stop func(), synced bool, err error) {
+// subscribe adds event handlers to the informers and waits until these have seen every existing object. stop removes the
+// handlers.
+func (c *Controller) subscribe(ctx context.Context) (stop func(), synced bool, err error) {
 	var subscriptions []func()
 	stop = func() {
 		for _, s := range subscriptions {
@@ -212,8 +213,8 @@ func (c *Controller) listen(ctx context.Context) (stop func(), synced bool, err 
 	return stop, cache.WaitFor(ctx, "", checkers...), nil
 }
 
-// handler turns the three kinds of event of an informer into one call; before or after is nil for an object that was
-// not, or no longer is, there.
+// handler turns the three kinds of informer event into one call. before is nil for an added object, after for a deleted
+// one.
 type handler[T any] struct {
 	handle func(before, after T)
 }
@@ -245,26 +246,26 @@ func (h handler[T]) OnDelete(o any) {
 
 func (c *Controller) apiServiceEvent(before, after *apiregistrationv1.APIService) {
 	switch {
-	case before != nil && after != nil && sameOrder(before, after):
+	case before != nil && after != nil && sameRegistration(before, after):
 		if !equality.Semantic.DeepEqual(before.Status, after.Status) {
-			// Our own write, which the scribe finds in order, or somebody else's, which it puts right in a while.
-			c.scribe.queue.AddAfter(after.Name, foreignDelay)
+			// Our own write, which needs nothing, or somebody else's, which the status writer reverts after a delay.
+			c.status.queue.AddAfter(after.Name, repairDelay)
 		}
 		return
 	case after != nil:
 		if before != nil && before.Spec.Service != nil && after.Spec.Service == nil {
-			c.registrar.replacementEnded(after.Name)
+			c.registrar.becameLocal(after.Name)
 		}
-		c.queue.Add(event{apiService: after.Name})
+		c.queue.Add(queueItem{apiService: after.Name})
 		c.registrar.queue.Add(after.Name)
 	case before != nil:
-		c.queue.Add(event{apiService: before.Name})
+		c.queue.Add(queueItem{apiService: before.Name})
 		c.registrar.queue.Add(before.Name)
 	}
 }
 
-// sameOrder reports whether two versions of an APIService ask for the same thing.
-func sameOrder(a, b *apiregistrationv1.APIService) bool {
+// sameRegistration reports whether two versions of an APIService differ in their status at most.
+func sameRegistration(a, b *apiregistrationv1.APIService) bool {
 	return a.UID == b.UID && equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
 		equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
 }
@@ -275,7 +276,7 @@ func (c *Controller) serviceEvent(before, after *corev1.Service) {
 	}
 	for _, s := range []*corev1.Service{before, after} {
 		if s != nil {
-			c.queue.Add(event{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}})
+			c.queue.Add(queueItem{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}})
 		}
 	}
 }
@@ -288,7 +289,7 @@ func (c *Controller) endpointSliceEvent(before, after *discoveryv1.EndpointSlice
 		if s == nil || s.Labels[discoveryv1.LabelServiceName] == "" {
 			continue
 		}
-		c.queue.Add(event{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}})
+		c.queue.Add(queueItem{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}})
 	}
 }
 
@@ -300,7 +301,7 @@ func (c *Controller) crdEvent(before, after *apiextensionsv1.CustomResourceDefin
 		for _, v := range crd.Spec.Versions {
 			name := apiServiceName(schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name})
 			c.registrar.queue.Add(name)
-			c.queue.Add(event{apiService: name})
+			c.queue.Add(queueItem{apiService: name})
 		}
 	}
 }

@@ -152,7 +152,7 @@ func TestAReplicaThatHasNoTrafficLearnsFromOneThatHas(t *testing.T) {
 	a.ReportFailure(r.Backend)
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "False")
 	other.routes(false)
-	if took := time.Since(start); took < dampTime-50*time.Millisecond || took > dampTime+20*time.Second {
+	if took := time.Since(start); took < debounceTime-50*time.Millisecond || took > debounceTime+20*time.Second {
 		t.Errorf("written after %v", took)
 	}
 	b.start()
@@ -219,7 +219,7 @@ func TestReplicasOverEtcd(t *testing.T) {
 	r, _ := other.Table().Lookup(gvExample)
 	other.ReportFailure(r.Backend)
 	other.is("v1.example.com", "False", "FailedDiscoveryCheck")
-	if took := time.Since(start); took > dampTime {
+	if took := time.Since(start); took > debounceTime {
 		t.Errorf("one replica, and it took %v", took)
 	}
 	if writesA.Load() != before || writesB.Load() == 0 {
@@ -309,7 +309,7 @@ func TestADocumentThatWasLeftOutIsACondition(t *testing.T) {
 	say := func(text string) { trouble.Store(&text) }
 	say("it claims\npaths of another group")
 	h := newHouse(t, nil, func(_ *house, cfg *Config, _ *transport.Options) {
-		cfg.DocumentTrouble = func(name string) string {
+		cfg.DocumentProblem = func(name string) string {
 			if name != "v1.example.com" {
 				return ""
 			}

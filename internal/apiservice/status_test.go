@@ -19,28 +19,28 @@ import (
 // desk is a scribe in a bubble, with a store in the place of an API server, and one remote APIService.
 type desk struct {
 	t       *testing.T
-	scribe  *scribe
+	scribe  *statusWriter
 	store   cache.Indexer
 	route   atomic.Pointer[Route]
-	council *council
+	council *replicas
 	writes  atomic.Int64
 }
 
 func newDesk(t *testing.T, peers Peers, store cache.Indexer) *desk {
 	t.Helper()
-	d := &desk{t: t, store: store, council: newCouncil(peers, "own", zaptest.NewLogger(t))}
-	d.route.Store(routed(1, "True", passed, "all checks passed"))
+	d := &desk{t: t, store: store, council: newReplicas(peers, "own", zaptest.NewLogger(t))}
+	d.route.Store(routed(1, "True", reasonPassed, "all checks passed"))
 	client := aggregatorfake.NewClientset()
 	client.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		d.writes.Add(1)
 		o := a.(clienttesting.UpdateAction).GetObject()
 		return true, o, d.store.Update(o)
 	})
-	d.scribe = &scribe{
+	d.scribe = &statusWriter{
 		client: client.ApiregistrationV1().APIServices(), lister: aggregatorlisters.NewAPIServiceLister(store),
-		table:   func() *Table { return NewTable([]*Route{d.route.Load()}, true) },
-		council: d.council, herald: newHerald(nil, "own", zaptest.NewLogger(t)), log: zaptest.NewLogger(t),
-		reworded: make(map[string]time.Time),
+		table:    func() *Table { return NewTable([]*Route{d.route.Load()}, true) },
+		replicas: d.council, events: newEventRecorder(nil, "own", zaptest.NewLogger(t)), log: zaptest.NewLogger(t),
+		messageWritten: make(map[string]time.Time),
 	}
 	d.scribe.prepare()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -53,14 +53,14 @@ func newDesk(t *testing.T, peers Peers, store cache.Indexer) *desk {
 		cancel()
 		<-done
 	})
-	d.sees("True", passed)
+	d.sees("True", reasonPassed)
 	return d
 }
 
 // shelf holds the APIService that routed(1, ...) is about.
 func shelf(t *testing.T) cache.Indexer {
 	t.Helper()
-	r := routed(1, "True", passed, "")
+	r := routed(1, "True", reasonPassed, "")
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	o := &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{Group: r.GroupVersion.Group, Version: "v1", Service: r.Service}}
 	o.Name, o.UID = r.Name, r.UID
@@ -83,7 +83,7 @@ func (d *desk) sees(status, reason string) {
 // listen is what the controller does when another replica says something.
 func (d *desk) listen() {
 	if d.council.peers != nil {
-		d.council.listen()
+		d.council.update()
 	}
 	d.scribe.queue.Add("v1.g1.io")
 	synctest.Wait()
@@ -95,14 +95,14 @@ func (d *desk) stands(t apiregistrationv1.APIServiceConditionType) string {
 	if err != nil || !exists {
 		d.t.Fatal(exists, err)
 	}
-	c, _ := find(o.(*apiregistrationv1.APIService).Status.Conditions, t)
+	c, _ := findCondition(o.(*apiregistrationv1.APIService).Status.Conditions, t)
 	return string(c.Status)
 }
 
 // thinks is what another replica says of the same APIService.
 func (s *seat) thinks(t *testing.T, status, reason string) {
 	t.Helper()
-	text, err := saying(NewTable([]*Route{routed(1, status, reason, "why")}, true))
+	text, err := encodeVerdicts(NewTable([]*Route{routed(1, status, reason, "why")}, true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestBadNewsOfSeveralReplicasAreDamped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircle()
 		own, other := c.sit("own"), c.sit("other")
-		other.thinks(t, "True", passed)
+		other.thinks(t, "True", reasonPassed)
 		d := newDesk(t, own, shelf(t))
 		if got := d.stands(availableOnAllReplicas); got != "True" {
 			t.Fatalf("all reach it, but it stands at %q", got)
@@ -143,11 +143,11 @@ func TestBadNewsOfSeveralReplicasAreDamped(t *testing.T) {
 		d.sees("False", "A")
 		other.thinks(t, "False", "A")
 		d.listen()
-		time.Sleep(dampTime / 2)
-		d.sees("True", passed)
-		other.thinks(t, "True", passed)
+		time.Sleep(debounceTime / 2)
+		d.sees("True", reasonPassed)
+		other.thinks(t, "True", reasonPassed)
 		d.listen()
-		time.Sleep(2 * dampTime)
+		time.Sleep(2 * debounceTime)
 		synctest.Wait()
 		if n := d.writes.Load() - writes; n != 0 {
 			t.Errorf("a moment's trouble was written %d times", n)
@@ -155,7 +155,7 @@ func TestBadNewsOfSeveralReplicasAreDamped(t *testing.T) {
 
 		// One replica goes blind.
 		d.sees("False", "A")
-		time.Sleep(2 * dampTime)
+		time.Sleep(2 * debounceTime)
 		synctest.Wait()
 		if d.stands(apiregistrationv1.Available) != "True" || d.stands(availableOnAllReplicas) != "False" || d.writes.Load()-writes != 1 {
 			t.Errorf("one blind replica: available %s, on all %s, %d writes", d.stands(apiregistrationv1.Available), d.stands(availableOnAllReplicas), d.writes.Load()-writes)
@@ -164,7 +164,7 @@ func TestBadNewsOfSeveralReplicasAreDamped(t *testing.T) {
 		// The other follows.
 		other.thinks(t, "False", "A")
 		d.listen()
-		time.Sleep(dampTime - time.Millisecond)
+		time.Sleep(debounceTime - time.Millisecond)
 		if got := d.stands(apiregistrationv1.Available); got != "True" {
 			t.Errorf("too early: %s", got)
 		}
@@ -175,7 +175,7 @@ func TestBadNewsOfSeveralReplicasAreDamped(t *testing.T) {
 		}
 
 		// And returns, which is told at once.
-		other.thinks(t, "True", passed)
+		other.thinks(t, "True", reasonPassed)
 		d.listen()
 		if got := d.stands(apiregistrationv1.Available); got != "True" {
 			t.Errorf("a return is not told at once: %s", got)
@@ -194,13 +194,13 @@ func TestOnlyTheReplicaThatLeadsWritesAndTheNextKnowsSinceWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCircle()
 		leader, own := c.sit("leader"), c.sit("own")
-		leader.thinks(t, "True", passed)
+		leader.thinks(t, "True", reasonPassed)
 		store := shelf(t)
 		d := newDesk(t, own, store)
 		if d.writes.Load() != 0 {
 			t.Fatal("a replica that does not lead wrote")
 		}
-		o := standing("v1.g1.io", "True", passed)
+		o := standing("v1.g1.io", "True", reasonPassed)
 		existing, _, _ := store.GetByKey("v1.g1.io")
 		o.UID, o.Spec = existing.(*apiregistrationv1.APIService).UID, existing.(*apiregistrationv1.APIService).Spec
 		third := c.sit("third")
@@ -210,7 +210,7 @@ func TestOnlyTheReplicaThatLeadsWritesAndTheNextKnowsSinceWhen(t *testing.T) {
 		}
 		leader.thinks(t, "False", "A")
 		d.sees("False", "A")
-		time.Sleep(10 * dampTime)
+		time.Sleep(10 * debounceTime)
 		synctest.Wait()
 		if d.writes.Load() != 0 {
 			t.Fatal("a replica that does not lead wrote")
@@ -235,28 +235,28 @@ func TestDamper(t *testing.T) {
 		"good news at once":                    {{0, "False", "True", "True", 0}},
 		"the first news at once":               {{0, "", "False", "False", 0}},
 		"other bad news at once":               {{0, "False", "Unknown", "Unknown", 0}},
-		"bad news when they are old":           {{0, "True", "False", "True", dampTime}, {time.Second, "True", "False", "True", dampTime - time.Second}, {dampTime, "True", "False", "False", 0}},
-		"bad news that turn into other ones":   {{0, "True", "False", "True", dampTime}, {dampTime, "True", "Unknown", "Unknown", 0}},
-		"a moment's bad news never":            {{0, "True", "False", "True", dampTime}, {time.Second, "True", "True", "True", 0}, {dampTime, "True", "False", "True", dampTime}},
-		"what was written is counted anew":     {{0, "True", "False", "True", dampTime}, {dampTime, "True", "False", "False", 0}, {3 * time.Second, "False", "False", "False", 0}, {4 * time.Second, "True", "False", "True", dampTime}},
-		"a write that failed is tried at once": {{0, "True", "False", "True", dampTime}, {dampTime, "True", "False", "False", 0}, {dampTime + time.Second, "True", "False", "False", 0}},
+		"bad news when they are old":           {{0, "True", "False", "True", debounceTime}, {time.Second, "True", "False", "True", debounceTime - time.Second}, {debounceTime, "True", "False", "False", 0}},
+		"bad news that turn into other ones":   {{0, "True", "False", "True", debounceTime}, {debounceTime, "True", "Unknown", "Unknown", 0}},
+		"a moment's bad news never":            {{0, "True", "False", "True", debounceTime}, {time.Second, "True", "True", "True", 0}, {debounceTime, "True", "False", "True", debounceTime}},
+		"what was written is counted anew":     {{0, "True", "False", "True", debounceTime}, {debounceTime, "True", "False", "False", 0}, {3 * time.Second, "False", "False", "False", 0}, {4 * time.Second, "True", "False", "True", debounceTime}},
+		"a write that failed is tried at once": {{0, "True", "False", "True", debounceTime}, {debounceTime, "True", "False", "False", 0}, {debounceTime + time.Second, "True", "False", "False", 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var d damper
+			var d debouncer
 			for i, s := range steps {
 				var stored []apiregistrationv1.APIServiceCondition
 				if s.stored != "" {
 					stored = append(stored, available(condition(apiregistrationv1.ConditionStatus(s.stored), "R", "stored")))
 				}
 				wanted := available(condition(apiregistrationv1.ConditionStatus(s.wanted), "R", "wanted"))
-				got, wait := d.settle("x", stored, []apiregistrationv1.APIServiceCondition{wanted}, time.Unix(1000, 0).Add(s.at))
+				got, wait := d.debounce("x", stored, []apiregistrationv1.APIServiceCondition{wanted}, time.Unix(1000, 0).Add(s.at))
 				if len(got) != 1 || string(got[0].Status) != s.settled || wait != s.wait {
 					t.Fatalf("step %d: got %v, %v; want %v, %v", i, got, wait, s.settled, s.wait)
 				}
 			}
 			d.forget("x")
-			if len(d.since) != 0 {
-				t.Errorf("left: %v", d.since)
+			if len(d.falseSince) != 0 {
+				t.Errorf("left: %v", d.falseSince)
 			}
 		})
 	}

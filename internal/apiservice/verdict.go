@@ -12,18 +12,18 @@ import (
 
 // Reasons of the Available condition. The first four are the incumbent's, as are those in resolve.go.
 const (
-	passed               = "Passed"
-	local                = "Local"
-	failedDiscoveryCheck = "FailedDiscoveryCheck"
-	serviceNotFound      = "ServiceNotFound"
+	reasonPassed               = "Passed"
+	reasonLocal                = "Local"
+	reasonFailedDiscoveryCheck = "FailedDiscoveryCheck"
+	reasonServiceNotFound      = "ServiceNotFound"
 
-	// notChecked is a backend that was not heard of yet. It is never written to a status.
-	notChecked = "NotChecked"
-	// invalidCABundle replaces the incumbent's silence: it leaves the status as it was and answers requests with 500.
-	invalidCABundle = "InvalidCABundle"
-	// forbiddenAddress is a Service that leads where a backend must not be: the metadata address of a cloud, a
+	// reasonNotChecked is a backend that was not heard of yet. It is never written to a status.
+	reasonNotChecked = "NotChecked"
+	// reasonInvalidCABundle replaces the incumbent's silence: it leaves the status as it was and answers requests with 500.
+	reasonInvalidCABundle = "InvalidCABundle"
+	// reasonForbiddenAddress is a Service that leads where a backend must not be: the metadata address of a cloud, a
 	// link-local address, this very server.
-	forbiddenAddress = "ForbiddenAddress"
+	reasonForbiddenAddress = "ForbiddenAddress"
 	// CleanupDebt is a backend that is there, and holds objects of namespaces that were finalized without it. Nobody may
 	// see those, least of all in a new namespace of the same name.
 	CleanupDebt = "CleanupDebt"
@@ -40,80 +40,80 @@ const (
 	hidesLocal         apiregistrationv1.APIServiceConditionType = "HidesLocalResources"
 )
 
-// passing are the conditions of ours that go when what they say no longer holds.
-var passing = []apiregistrationv1.APIServiceConditionType{
+// transientConditions are the conditions of ours that go when what they say no longer holds.
+var transientConditions = []apiregistrationv1.APIServiceConditionType{
 	caBundleValid, servingCertExpires, orphaned, annotationsValid, openAPIValid, tlsVerified, hidesLocal,
 	availableOnAllReplicas,
 }
 
-// certificateWarning is how long before a serving certificate ends that the APIService says so.
-const certificateWarning = 7 * 24 * time.Hour
+// expiryWarning is how long before a serving certificate ends that the APIService says so.
+const expiryWarning = 7 * 24 * time.Hour
 
-// evidence is all that a verdict rests on.
-type evidence struct {
+// verdictInput is all that a verdict rests on.
+type verdictInput struct {
 	// local is an APIService without a Service; the rest does not matter then.
 	local bool
 	// problem is why there is nothing to ask, nil when there is.
 	problem *problem
 	// bundleError is why spec.caBundle does not parse.
 	bundleError error
-	// heard is what the probes of the group-version heard, and url is what they asked.
-	heard history
-	url   string
+	// probes is what the probes of the group-version heard, and url is what they asked.
+	probes history
+	url    string
 	// absentSince is since when the Service has been missing, zero while it is there.
 	absentSince time.Time
-	// wrongAnnotations are those that make no sense, and documentTrouble is what is wrong with the OpenAPI document.
-	wrongAnnotations []string
-	documentTrouble  string
+	// invalidAnnotations are those that make no sense, and documentTrouble is what is wrong with the OpenAPI document.
+	invalidAnnotations []string
+	documentProblem    string
 	// debt is what has to be cleaned up at the backend before anybody may use it, empty when nothing.
 	debt string
 	// hidesLocal is that this server has the group-version too, from a CustomResourceDefinition or built in.
 	hidesLocal bool
-	// before is the previous verdict on the same Service, nil when there is none.
-	before *apiregistrationv1.APIServiceCondition
+	// previous is the previous verdict on the same Service, nil when there is none.
+	previous *apiregistrationv1.APIServiceCondition
 }
 
 // verdict is this replica's Available condition. The same evidence gives the same condition, down to the message, so
 // that a condition is written only when something changed.
-func verdict(e evidence, now time.Time) apiregistrationv1.APIServiceCondition {
-	c := judge(e)
+func verdict(e verdictInput, now time.Time) apiregistrationv1.APIServiceCondition {
+	c := availableCondition(e)
 	if e.debt != "" && !e.local && c.Status == apiregistrationv1.ConditionTrue {
 		c = condition(apiregistrationv1.ConditionFalse, CleanupDebt, e.debt)
 	}
 	c.Type = apiregistrationv1.Available
 	c.LastTransitionTime = metav1.NewTime(now)
-	if e.before != nil && e.before.Status == c.Status {
-		c.LastTransitionTime = e.before.LastTransitionTime
+	if e.previous != nil && e.previous.Status == c.Status {
+		c.LastTransitionTime = e.previous.LastTransitionTime
 	}
 	return c
 }
 
-func judge(e evidence) apiregistrationv1.APIServiceCondition {
+func availableCondition(e verdictInput) apiregistrationv1.APIServiceCondition {
 	switch {
 	case e.local:
-		return condition(apiregistrationv1.ConditionTrue, local, "Local APIServices are always available")
+		return condition(apiregistrationv1.ConditionTrue, reasonLocal, "Local APIServices are always available")
 	case e.problem != nil:
 		return condition(e.problem.status, e.problem.reason, e.problem.message)
 	case e.bundleError != nil:
-		return condition(apiregistrationv1.ConditionFalse, invalidCABundle, bundleMessage(e.bundleError))
-	case !e.heard.asked() && e.before != nil:
+		return condition(apiregistrationv1.ConditionFalse, reasonInvalidCABundle, CABundleMessage(e.bundleError))
+	case !e.probes.probed() && e.previous != nil:
 		// A new CA or a moved Service gives a new backend of which nothing is known for a moment. The last verdict
 		// stands until the first answer, or every certificate rotation would be an outage.
-		return condition(e.before.Status, e.before.Reason, e.before.Message)
-	case !e.heard.asked():
-		return condition(apiregistrationv1.ConditionUnknown, notChecked, "the backend has not answered yet")
-	case e.heard.up:
-		return condition(apiregistrationv1.ConditionTrue, passed, "all checks passed")
-	case e.heard.last.failure.forbidden:
-		return condition(apiregistrationv1.ConditionFalse, forbiddenAddress, e.heard.last.failure.message(e.url))
+		return condition(e.previous.Status, e.previous.Reason, e.previous.Message)
+	case !e.probes.probed():
+		return condition(apiregistrationv1.ConditionUnknown, reasonNotChecked, "the backend has not answered yet")
+	case e.probes.up:
+		return condition(apiregistrationv1.ConditionTrue, reasonPassed, "all checks passed")
+	case e.probes.last.failure.forbidden:
+		return condition(apiregistrationv1.ConditionFalse, reasonForbiddenAddress, e.probes.last.failure.text(e.url))
 	default:
-		return condition(apiregistrationv1.ConditionFalse, failedDiscoveryCheck, e.heard.last.failure.message(e.url))
+		return condition(apiregistrationv1.ConditionFalse, reasonFailedDiscoveryCheck, e.probes.last.failure.text(e.url))
 	}
 }
 
 // extraConditions are the conditions beside Available: one on the CA bundle where there is one, the others only while
 // there is something to complain of.
-func extraConditions(spec *apiregistrationv1.APIServiceSpec, e evidence, now time.Time) []apiregistrationv1.APIServiceCondition {
+func extraConditions(spec *apiregistrationv1.APIServiceSpec, e verdictInput, now time.Time) []apiregistrationv1.APIServiceCondition {
 	var out []apiregistrationv1.APIServiceCondition
 	add := func(t apiregistrationv1.APIServiceConditionType, c apiregistrationv1.APIServiceCondition) {
 		c.Type, c.LastTransitionTime = t, metav1.NewTime(now)
@@ -124,23 +124,23 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e evidence, now tim
 	}
 	if len(spec.CABundle) > 0 {
 		if e.bundleError != nil {
-			add(caBundleValid, condition(apiregistrationv1.ConditionFalse, "NotParsable", bundleMessage(e.bundleError)))
+			add(caBundleValid, condition(apiregistrationv1.ConditionFalse, "NotParsable", CABundleMessage(e.bundleError)))
 		} else {
 			add(caBundleValid, condition(apiregistrationv1.ConditionTrue, "Parsed", "spec.caBundle holds certificates"))
 		}
 	}
-	if end := e.heard.last.certificateExpires; !end.IsZero() && end.Sub(now) < certificateWarning {
+	if end := e.probes.last.certificateExpires; !end.IsZero() && end.Sub(now) < expiryWarning {
 		add(servingCertExpires, condition(apiregistrationv1.ConditionTrue, "NearExpiry",
 			fmt.Sprintf("the serving certificate of the backend ends at %s: renew it", end.UTC().Format(time.RFC3339))))
 	}
 	if !e.absentSince.IsZero() && now.Sub(e.absentSince) >= orphanAfter {
-		add(orphaned, condition(apiregistrationv1.ConditionTrue, serviceNotFound, fmt.Sprintf(
+		add(orphaned, condition(apiregistrationv1.ConditionTrue, reasonServiceNotFound, fmt.Sprintf(
 			"service/%s in %q has been missing for more than %d minutes: if the extension server was removed, delete the APIService too",
 			spec.Service.Name, spec.Service.Namespace, int(orphanAfter.Minutes()))))
 	}
-	if len(e.wrongAnnotations) > 0 {
+	if len(e.invalidAnnotations) > 0 {
 		add(annotationsValid, condition(apiregistrationv1.ConditionFalse, "Ignored",
-			"annotations without effect: "+strings.Join(e.wrongAnnotations, "; ")))
+			"annotations without effect: "+strings.Join(e.invalidAnnotations, "; ")))
 	}
 	if spec.InsecureSkipTLSVerify {
 		add(tlsVerified, condition(apiregistrationv1.ConditionFalse, "InsecureSkipTLSVerify",
@@ -152,13 +152,14 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e evidence, now tim
 			schema.GroupVersion{Group: spec.Group, Version: spec.Version})))
 	}
 	// Of a backend that does not answer at all, Available says what there is to say.
-	if e.documentTrouble != "" && judge(e).Status == apiregistrationv1.ConditionTrue {
-		add(openAPIValid, condition(apiregistrationv1.ConditionFalse, "NotUsable", e.documentTrouble))
+	if e.documentProblem != "" && availableCondition(e).Status == apiregistrationv1.ConditionTrue {
+		add(openAPIValid, condition(apiregistrationv1.ConditionFalse, "NotUsable", e.documentProblem))
 	}
 	return out
 }
 
-func bundleMessage(err error) string {
+// CABundleMessage is the message about a spec.caBundle that does not parse.
+func CABundleMessage(err error) string {
 	return fmt.Sprintf("spec.caBundle does not parse: %v; set it to the PEM certificates that sign the backend's serving certificate", err)
 }
 
@@ -168,22 +169,22 @@ func condition(s apiregistrationv1.ConditionStatus, reason, message string) apir
 
 // outcome is what one probe heard.
 type outcome struct {
-	at   time.Time
-	took time.Duration
+	at       time.Time
+	duration time.Duration
 	// failure is nil when the probe passed.
 	failure *failure
 	// certificateExpires is the end of the serving certificate's life, zero when none was seen.
 	certificateExpires time.Time
-	// said is a hash of what the backend answered, of which nothing else is kept; 0 when it is not known.
-	said uint64
+	// digest is a hash of what the backend answered, of which nothing else is kept; 0 when it is not known.
+	digest uint64
 }
 
 // failure is why a probe did not pass.
 type failure struct {
 	// status is the HTTP status of an answer that was not 2xx; 0 when there was no answer.
 	status int
-	// cause is why there was none. The same fault gives the same words, see describe.
-	cause string
+	// message is why there was none. The same fault gives the same words, see describe.
+	message string
 	// slow failures may be a moment's load: an answer that did not come in time, a 503. The others say something that
 	// will not be different a second later: nobody listens, the certificate is wrong, the path is not there.
 	slow bool
@@ -211,8 +212,8 @@ type histories []struct {
 	history
 }
 
-// get returns where the history of a group-version is, nil when there is none.
-func (hs histories) get(gv schema.GroupVersion) *history {
+// lookup returns where the history of a group-version is, nil when there is none.
+func (hs histories) lookup(gv schema.GroupVersion) *history {
 	for i := range hs {
 		if hs[i].of == gv {
 			return &hs[i].history
@@ -221,13 +222,13 @@ func (hs histories) get(gv schema.GroupVersion) *history {
 	return nil
 }
 
-func (h history) asked() bool { return !h.last.at.IsZero() }
+func (h history) probed() bool { return !h.last.at.IsZero() }
 
 // good reports that there is nothing to find out in a hurry.
-func (h history) good() bool { return h.asked() && h.last.failure == nil }
+func (h history) good() bool { return h.probed() && h.last.failure == nil }
 
-// refuted is what is left of a verdict that rested on silence when somebody got an answer: a probe that was too slow.
-func (h history) refuted() history {
+// withdrawSilence is what is left of a verdict that rested on silence when somebody got an answer: a probe that was too slow.
+func (h history) withdrawSilence() history {
 	if h.up || h.last.failure == nil || !h.last.failure.silent || h.failures > 1 {
 		return h
 	}
@@ -243,8 +244,8 @@ const slowFailuresToFall = 2
 // record adds an outcome. What was up falls at once for a failure that is certain and after two for one that is slow;
 // what was down rises at the first success, because the cost of a mistake is one request that fails with the truth.
 func (h history) record(o outcome) history {
-	if o.said == 0 {
-		o.said = h.last.said
+	if o.digest == 0 {
+		o.digest = h.last.digest
 	}
 	if o.failure == nil {
 		return history{last: o, up: true}
