@@ -25,7 +25,7 @@ import (
 
 const registrationWorkers = 5
 
-// registrar keeps the Local APIServices that the front door wants, by the table in decide.
+// registrar creates, updates and deletes the local APIServices, by the table in decide.
 type registrar struct {
 	client aggregatorclient.APIServiceInterface
 	lister aggregatorlisters.APIServiceLister
@@ -37,11 +37,11 @@ type registrar struct {
 	atStart sets.Set[string]
 
 	mu sync.Mutex
-	// wasRemote is the names whose APIService led to a backend until a moment ago: see replacementEnded.
+	// wasRemote is the names of APIServices whose Service was just removed: see becameLocal.
 	wasRemote sets.Set[string]
-	// done is the names that were dealt with once.
+	// done is the names that have been synced once.
 	done sets.Set[string]
-	// missing is the built-in names that were not; registered is closed when it empties.
+	// missing is the built-in names that have not; registered is closed when it is empty.
 	missing    sets.Set[string]
 	registered chan struct{}
 }
@@ -59,7 +59,7 @@ func newRegistrar(client aggregatorclient.APIServiceInterface, lister aggregator
 	}
 }
 
-// prepare makes the queue. It is called by the controller's Run, because a workqueue has a goroutine from birth.
+// prepare makes the queue. The controller's Run calls it, because a workqueue starts a goroutine.
 func (r *registrar) prepare() {
 	r.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		// The start-up race with a store that is not up yet must not cost minutes: retries stay within 5 s.
@@ -148,15 +148,15 @@ func (r *registrar) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// becameLocal notes that an APIService led to a backend until a moment ago, and is local now. Whoever took the Service
-// out of it wants the local group-version back, with the label and the priorities that it has here.
+// becameLocal records that the Service of an APIService was removed, which makes it local. Whoever removed it wants the local
+// group-version back, with the label and the priorities that it has here.
 func (r *registrar) becameLocal(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wasRemote.Insert(name)
 }
 
-// mustRestore reports whether an APIService is to be ours again, and is not yet.
+// mustRestore reports whether an APIService is still to be restored after becameLocal.
 func (r *registrar) mustRestore(name string, current, want *apiregistrationv1.APIService) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,8 +171,8 @@ func (r *registrar) mustRestore(name string, current, want *apiregistrationv1.AP
 	return true
 }
 
-// apply performs an action. An object that is there or gone by now is not an error: its event is on its way and brings
-// the name back. A conflict on update is one, or the single update that a built-in APIService gets would be lost.
+// apply performs an action. An object that exists already, or no longer, is not an error: its event is on its way and
+// queues the name again. A conflict on update is an error, or the single update of a built-in APIService would be lost.
 func (r *registrar) apply(ctx context.Context, act action, current, want *apiregistrationv1.APIService) error {
 	var err error
 	switch act {
@@ -189,7 +189,7 @@ func (r *registrar) apply(ctx context.Context, act action, current, want *apireg
 		}
 		_, err = r.client.Update(ctx, changed, metav1.UpdateOptions{})
 	case remove:
-		// The precondition keeps us from deleting an object of that name which a user made a moment ago.
+		// The precondition keeps us from deleting an object of that name which a user has just created.
 		err = r.client.Delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(current.UID))})
 	}
 	if apierrors.IsNotFound(err) || (act == remove && apierrors.IsConflict(err)) {
@@ -198,8 +198,7 @@ func (r *registrar) apply(ctx context.Context, act action, current, want *apireg
 	return err
 }
 
-// localAPIServices is which Local APIServices there should be: the built-in ones, fixed at start, and those of CRDs, which come
-// and go.
+// localAPIServices is the local APIServices that should exist: the built-in ones, which are fixed, and those of CRDs.
 type localAPIServices struct {
 	builtIn map[string]*apiregistrationv1.APIService
 	// unlisted are local group-versions without a known priority. They get no APIService but are served all the same.
@@ -227,8 +226,8 @@ func newLocalAPIServices(local []schema.GroupVersion, crds apiextensionslisters.
 	return w
 }
 
-// desired returns the APIService that should exist under a name, nil when none should. As upstream, a built-in
-// group-version is not given up to a CRD that declares it too.
+// desired returns the APIService that should exist under a name, nil when none should. As upstream, a CRD does not replace
+// a built-in group-version that it declares too.
 func (w *localAPIServices) desired(name string) (*apiregistrationv1.APIService, error) {
 	if builtIn, ok := w.builtIn[name]; ok {
 		return builtIn, nil
@@ -250,8 +249,8 @@ func (w *localAPIServices) desired(name string) (*apiregistrationv1.APIService, 
 	return nil, nil
 }
 
-// servedVersions is the group-versions that a CRD serves. Like upstream it does not wait for the Established condition: a
-// request that comes early is answered by the CRD handler, which knows.
+// servedVersions returns the group-versions that a CRD serves. Like upstream it does not wait for the Established condition:
+// the CRD handler answers requests that come early.
 func servedVersions(crd *apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
 	var gvs []schema.GroupVersion
 	for _, v := range crd.Spec.Versions {
@@ -262,8 +261,8 @@ func servedVersions(crd *apiextensionsv1.CustomResourceDefinition) []schema.Grou
 	return gvs
 }
 
-// served is what a name stands for while it has no APIService: this server answers for a group-version that is its own
-// whether or not the object is there yet, or still.
+// served returns the APIService that a name without a stored one implies: this server serves its own group-versions whether
+// or not the object exists.
 func (w *localAPIServices) served(name string) (*apiregistrationv1.APIService, error) {
 	if o, ok := w.unlisted[name]; ok {
 		return o, nil
@@ -271,7 +270,7 @@ func (w *localAPIServices) served(name string) (*apiregistrationv1.APIService, e
 	return w.desired(name)
 }
 
-// names is every name that served knows.
+// names returns every name for which served returns an APIService.
 func (w *localAPIServices) names() ([]string, error) {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(w.builtIn)), maps.Keys(w.unlisted))
 	if w.crds == nil {
@@ -310,11 +309,11 @@ type priority struct{ group, version int32 }
 // customPriority is what kube-apiserver gives the APIServices that it keeps for CustomResourceDefinitions.
 var customPriority = priority{1000, 100}
 
-// unlistedPriority is where discovery puts a group-version that nobody gave a priority.
+// unlistedPriority is that of a group-version without a known priority.
 var unlistedPriority = priority{1000, 15}
 
-// ownGroupVersion is the group of APIServices themselves. It never has an APIService, so that nobody can point the
-// registry of backends at a backend, and it stands first in discovery.
+// ownGroupVersion is the group of APIServices themselves. It never has an APIService, so that nobody can redirect it to a
+// backend, and it comes first in discovery.
 var ownGroupVersion = apiregistrationv1.SchemeGroupVersion
 
 // ownPriority is above what validation lets anybody else ask for.

@@ -12,18 +12,18 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// DebugState is what /debug/aggregation shows: this replica's view, and how it came to it. It names endpoints, so it is
-// for people who may see them.
+// DebugState is what /debug/aggregation shows: this replica's verdicts and the probes behind them. It contains endpoint
+// addresses.
 type DebugState struct {
 	Synced bool `json:"synced"`
-	// Replica is this replica's name, and WritesStatus whether it writes for all of them.
+	// Replica is this replica's name, WritesStatus whether it leads.
 	Replica      string            `json:"replica,omitempty"`
 	WritesStatus bool              `json:"writesStatus"`
 	APIServices  []APIServiceState `json:"apiServices"`
 	Backends     []BackendState    `json:"backends"`
 }
 
-// APIServiceState is the verdict on one remote APIService. Local ones are left out: there is nothing to know.
+// APIServiceState is the verdict on one remote APIService. Local ones are left out.
 type APIServiceState struct {
 	Name      string    `json:"name"`
 	Backend   string    `json:"backend,omitempty"`
@@ -31,37 +31,36 @@ type APIServiceState struct {
 	Reason    string    `json:"reason"`
 	Message   string    `json:"message"`
 	Since     time.Time `json:"since"`
-	// Elsewhere is what other replicas find, by replica.
+	// Elsewhere is the verdicts of other replicas.
 	Elsewhere   map[string]string `json:"elsewhere,omitempty"`
 	Transitions []Transition      `json:"transitions,omitempty"`
 }
 
-// BackendState is one backend: how it is reached (requests in flight, endpoints with their ejections) and what its
-// monitor heard.
+// BackendState is one backend: requests in flight, endpoints with their ejections, and probes.
 type BackendState struct {
 	transport.Report
 	Probes []ProbeState `json:"probes"`
 	// NextProbe is when the next round is due, zero before the first.
 	NextProbe time.Time `json:"nextProbe,omitzero"`
-	// LastAnswer is when a request was last answered, zero when none was.
+	// LastAnswer is when a request was last answered, zero before the first.
 	LastAnswer time.Time `json:"lastAnswer,omitzero"`
 }
 
-// ProbeState is the last that was heard of one group-version.
+// ProbeState is the last probe of one group-version.
 type ProbeState struct {
 	URL string `json:"url"`
 	Up  bool   `json:"up"`
-	// Failures is how many probes in a row did not pass.
+	// Failures counts the probes in a row that failed.
 	Failures int `json:"failures"`
 	// At is the time of the last probe, zero before the first.
 	At           time.Time `json:"at,omitzero"`
 	Milliseconds float64   `json:"milliseconds"`
 	Error        string    `json:"error,omitempty"`
-	// CertificateExpires is the end of the serving certificate that was seen last.
+	// CertificateExpires is when the last serving certificate expires.
 	CertificateExpires time.Time `json:"certificateExpires,omitzero"`
 }
 
-// DebugState returns the state of this moment.
+// DebugState returns the current state.
 func (c *Controller) DebugState() DebugState {
 	table := c.Table()
 	state := DebugState{Synced: table.Synced(), Replica: c.cfg.Replica, WritesStatus: c.replicas.leads(), APIServices: []APIServiceState{}, Backends: []BackendState{}}
@@ -125,7 +124,7 @@ func (m *monitor) state() BackendState {
 	return s
 }
 
-// maxTransitions is how many of the last transitions of each APIService are remembered.
+// maxTransitions is how many transitions of each APIService are kept.
 const maxTransitions = 16
 
 // Transition is one change of this replica's verdict.
@@ -137,7 +136,7 @@ type Transition struct {
 	Message string                            `json:"message"`
 }
 
-// transitions remembers the last transitions by APIService.
+// transitions keeps the last transitions by APIService.
 type transitions struct {
 	mu     sync.Mutex
 	byName map[string][]Transition

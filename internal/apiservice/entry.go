@@ -116,7 +116,7 @@ func (c *Controller) maxInFlight(ref *apiregistrationv1.ServiceReference) int {
 // lookup returns the APIService of a name, stored or implied by a local group-version; nil when there is none.
 func (c *Controller) lookup(name string) (*apiregistrationv1.APIService, error) {
 	if name == apiServiceName(ownGroupVersion) {
-		// Whoever could register a backend for our own group could take over every other.
+		// A backend for this group could take over every other group.
 		return localAPIService(ownGroupVersion, ownPriority, ""), nil
 	}
 	object, err := c.lister.Get(name)

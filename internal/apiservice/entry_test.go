@@ -19,7 +19,7 @@ func orphanedAt(e *entry, now time.Time) bool {
 	return ok
 }
 
-func TestAnOrphanIsOneForLongAndNotAfterItsServiceReturned(t *testing.T) {
+func TestOrphaned(t *testing.T) {
 	object := func(service string) *apiregistrationv1.APIService {
 		return &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "test", Name: service}}}
 	}
@@ -61,7 +61,7 @@ func TestAnOrphanIsOneForLongAndNotAfterItsServiceReturned(t *testing.T) {
 	}
 }
 
-func TestARestartDoesNotAdoptAnOrphan(t *testing.T) {
+func TestOrphanedOutlivesARestart(t *testing.T) {
 	e := &entry{input: verdictInput{problem: falseProblem(reasonServiceNotFound, "")}, object: &apiregistrationv1.APIService{
 		Spec: apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "test", Name: "server"}},
 		Status: apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{
@@ -116,7 +116,7 @@ func (b *bill) say(text string) {
 // A backend with debts is up and not available: what is left there must be seen by nobody.
 func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
 	debts := &bill{text: "paying: objects of namespace a", changed: make(chan struct{})}
-	h := newHouse(t, nil, func(_ *house, cfg *Config, _ *transport.Options) { cfg.Debts = debts })
+	h := newEnv(t, nil, func(_ *env, cfg *Config, _ *transport.Options) { cfg.Debts = debts })
 	b := h.serve("server")
 	h.add(external("server"))
 	h.add(h.remote("example.com", "v1", "server", b.port()))
@@ -135,10 +135,10 @@ func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
 }
 
 // A debt that is paid while its APIService is on its way into the table keeps nobody out for good.
-func TestADebtIsPaidWhileItsAPIServiceIsJudged(t *testing.T) {
+func TestADebtThatChangesDuringTheVerdict(t *testing.T) {
 	const name = "v1.example.com"
 	debts := &bill{changed: make(chan struct{})}
-	h := newHouse(t, nil, func(_ *house, cfg *Config, _ *transport.Options) { cfg.Debts = debts })
+	h := newEnv(t, nil, func(_ *env, cfg *Config, _ *transport.Options) { cfg.Debts = debts })
 	b := h.serve("server")
 	h.add(external("server"))
 	h.run()
@@ -152,7 +152,7 @@ func TestADebtIsPaidWhileItsAPIServiceIsJudged(t *testing.T) {
 
 // Somebody who waits for a backend does not wait until its turn in the rounds comes.
 func TestProbeSoon(t *testing.T) {
-	h := newHouse(t, []runtime.Object{external("server")})
+	h := newEnv(t, []runtime.Object{external("server")})
 	b := h.serve("server")
 	h.add(h.remote("example.com", "v1", "server", b.port()))
 	defer h.run()()

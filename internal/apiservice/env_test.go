@@ -54,8 +54,8 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// house is a controller over fake clientsets, with real backends.
-type house struct {
+// env is a controller over fake clientsets, with real backends.
+type env struct {
 	*Controller
 	t         *testing.T
 	authority *pki.Authority
@@ -65,16 +65,16 @@ type house struct {
 	crds      *crdfake.Clientset
 }
 
-type furnish func(h *house, cfg *Config, options *transport.Options)
+type option func(h *env, cfg *Config, options *transport.Options)
 
-// newHouse makes a controller that does not run yet.
-func newHouse(t *testing.T, objects []runtime.Object, furnishings ...furnish) *house {
+// newEnv makes a controller that does not run yet.
+func newEnv(t *testing.T, objects []runtime.Object, opts ...option) *env {
 	t.Helper()
 	authority, err := pki.NewAuthority("backends")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{
+	h := &env{
 		t: t, authority: authority, registry: prometheus.NewRegistry(),
 		api: aggregatorfake.NewClientset(), core: kubefake.NewClientset(), crds: crdfake.NewClientset(),
 	}
@@ -102,21 +102,21 @@ func newHouse(t *testing.T, objects []runtime.Object, furnishings ...furnish) *h
 	for _, o := range objects {
 		h.add(o)
 	}
-	h.build(furnishings...)
+	h.build(opts...)
 	return h
 }
 
 // another is a second replica: a controller of its own over the same API.
-func (h *house) another(furnishings ...furnish) *house {
+func (h *env) another(opts ...option) *env {
 	h.t.Helper()
 	other := *h
 	other.registry = prometheus.NewRegistry()
-	other.build(furnishings...)
+	other.build(opts...)
 	return &other
 }
 
 // build makes the controller and starts its informers.
-func (h *house) build(furnishings ...furnish) {
+func (h *env) build(opts ...option) {
 	t := h.t
 	t.Helper()
 	var wg sync.WaitGroup
@@ -140,7 +140,7 @@ func (h *house) build(furnishings ...furnish) {
 		Metrics:         metrics.NewAvailability(h.registry),
 		Logger:          zaptest.NewLogger(t),
 	}
-	for _, f := range furnishings {
+	for _, f := range opts {
 		f(h, &cfg, &options)
 	}
 	cfg.Transport = transport.New(options)
@@ -173,9 +173,9 @@ func watched(wg *sync.WaitGroup, fake *clienttesting.Fake, tracker clienttesting
 }
 
 // open runs the controller until the test ends and waits for Ready.
-func open(t *testing.T, objects []runtime.Object, furnishings ...furnish) *house {
+func open(t *testing.T, objects []runtime.Object, opts ...option) *env {
 	t.Helper()
-	h := newHouse(t, objects, furnishings...)
+	h := newEnv(t, objects, opts...)
 	h.run()
 	select {
 	case <-h.Ready():
@@ -186,7 +186,7 @@ func open(t *testing.T, objects []runtime.Object, furnishings ...furnish) *house
 }
 
 // run runs the controller until the test ends, or stop is called.
-func (h *house) run() (stop func()) {
+func (h *env) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }()
@@ -206,7 +206,7 @@ func (h *house) run() (stop func()) {
 }
 
 // add creates an object by its client.
-func (h *house) add(o runtime.Object) {
+func (h *env) add(o runtime.Object) {
 	h.t.Helper()
 	var err error
 	switch o := o.(type) {
@@ -224,7 +224,7 @@ func (h *house) add(o runtime.Object) {
 	}
 }
 
-func (h *house) get(name string) *apiregistrationv1.APIService {
+func (h *env) get(name string) *apiregistrationv1.APIService {
 	h.t.Helper()
 	o, err := h.api.ApiregistrationV1().APIServices().Get(h.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -234,7 +234,7 @@ func (h *house) get(name string) *apiregistrationv1.APIService {
 }
 
 // written is a condition as it stands in the status.
-func (h *house) written(name string, kind apiregistrationv1.APIServiceConditionType) apiregistrationv1.APIServiceCondition {
+func (h *env) written(name string, kind apiregistrationv1.APIServiceConditionType) apiregistrationv1.APIServiceCondition {
 	h.t.Helper()
 	if o := h.get(name); o != nil {
 		for _, c := range o.Status.Conditions {
@@ -247,7 +247,7 @@ func (h *house) written(name string, kind apiregistrationv1.APIServiceConditionT
 }
 
 // is waits until the written condition and the route of an APIService say the same: this status, for this reason.
-func (h *house) is(name string, status apiregistrationv1.ConditionStatus, reason string) {
+func (h *env) is(name string, status apiregistrationv1.ConditionStatus, reason string) {
 	h.t.Helper()
 	eventually(h.t, name+" is "+string(status)+" because "+reason, func() bool {
 		o := h.get(name)
@@ -261,7 +261,7 @@ func (h *house) is(name string, status apiregistrationv1.ConditionStatus, reason
 }
 
 // statusWrites counts writes of status so far.
-func (h *house) statusWrites() int {
+func (h *env) statusWrites() int {
 	n := 0
 	for _, a := range h.api.Actions() {
 		if a.GetVerb() == "update" && a.GetSubresource() == "status" {
@@ -282,7 +282,7 @@ type backend struct {
 }
 
 // serve starts an extension server with a certificate for <name>.<namespace>.svc.
-func (h *house) serve(name string) *backend {
+func (h *env) serve(name string) *backend {
 	h.t.Helper()
 	certificate, key, err := h.authority.Issue(pki.Leaf{CommonName: name, DNSNames: []string{name + ".test.svc"}, Server: true})
 	if err != nil {
@@ -339,7 +339,7 @@ func external(name string) *corev1.Service {
 }
 
 // remote is an APIService of group for a backend.
-func (h *house) remote(group, version, service string, port int32) *apiregistrationv1.APIService {
+func (h *env) remote(group, version, service string, port int32) *apiregistrationv1.APIService {
 	return &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: version + "." + group},
 		Spec: apiregistrationv1.APIServiceSpec{

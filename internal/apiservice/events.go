@@ -22,30 +22,32 @@ const (
 	backendAvailable   = "BackendAvailable"
 	backendUnavailable = "BackendUnavailable"
 
-	// eventSource is who says so.
+	// eventSource is the component that reports the Events.
 	eventSource = "portico"
-	// maxQueuedEvents bounds the Events that wait to be written. What is beyond it is lost; the status is not.
+	// maxQueuedEvents bounds the Events that wait to be written. Further ones are lost; the status is not.
 	maxQueuedEvents = 1024
-	// eventsPerSecond and eventBurst bound the Events of one replica, whatever happens to however many backends.
+	// eventsPerSecond and eventBurst limit the rate of Events of one replica, however many backends change.
 	eventsPerSecond = 5
 	eventBurst      = 50
-	// cachedEvents is how many Events may be counted up instead of written anew, for as long as an Event lives.
+	// cachedEvents is how many Events are kept to be counted up instead of created again, for eventTTL.
 	cachedEvents = 512
 	eventTTL     = time.Hour
-	// countInterval is the least time between two writes of one Event. What happens in between is counted by the next.
+	// countInterval is the least time between two writes of one Event. The next write counts what happened in between.
 	countInterval = 10 * time.Second
 )
 
-// eventRecorder tells people of backends that go and return, in Events about the APIService. An APIService has no namespace;
-// as everywhere in Kubernetes, Events about such objects are in the namespace default.
+// eventRecorder records Events about APIServices whose backend becomes available or unavailable. Events about objects
+// without a namespace are in the namespace default, as everywhere in Kubernetes.
+//
+// client-go's recorder (tools/events) is not used: ARCHITECTURE.md says why, and TestTheLibrarysRecorder compares.
 type eventRecorder struct {
-	client  typedcorev1.EventsGetter // nil: nobody is told
+	client  typedcorev1.EventsGetter // nil: no Events are recorded
 	replica string
 	log     *zap.Logger
 	queue   chan availabilityEvent
 }
 
-// availabilityEvent is one flip of what is written.
+// availabilityEvent is one change of the Available condition.
 type availabilityEvent struct {
 	name    string
 	uid     types.UID
@@ -59,7 +61,7 @@ func newEventRecorder(client typedcorev1.EventsGetter, replica string, log *zap.
 	return &eventRecorder{client: client, replica: replica, log: log, queue: make(chan availabilityEvent, maxQueuedEvents)}
 }
 
-// record notes what a write of status changed. It does not block.
+// record queues an Event if a write of status changed the availability. It does not block.
 func (h *eventRecorder) record(before, after *apiregistrationv1.APIService) {
 	t, ok := availabilityEventOf(before, after)
 	if !ok || h.client == nil {
@@ -72,8 +74,8 @@ func (h *eventRecorder) record(before, after *apiregistrationv1.APIService) {
 	}
 }
 
-// availabilityEventOf says what a change of status tells people; false when nothing. An APIService that is new neither goes nor
-// returns.
+// availabilityEventOf returns the Event of a status change; false when there is none. The first condition of an APIService
+// causes none.
 func availabilityEventOf(before, after *apiregistrationv1.APIService) (availabilityEvent, bool) {
 	old, known := findCondition(before.Status.Conditions, apiregistrationv1.Available)
 	now, _ := findCondition(after.Status.Conditions, apiregistrationv1.Available)
@@ -92,7 +94,7 @@ func availabilityEventOf(before, after *apiregistrationv1.APIService) (availabil
 	return t, true
 }
 
-// eventKey is what tidings must have in common to be one Event.
+// eventKey is what availabilityEvents have in common that are counted in one Event.
 type eventKey struct {
 	uid             types.UID
 	reason, message string
@@ -104,8 +106,7 @@ type writtenEvent struct {
 	written time.Time
 }
 
-// run writes until ctx ends. What waits then is not written: the replica that writes from now on knows nothing of it,
-// but the status does.
+// run writes Events until ctx ends. What is queued then is lost; the status has it.
 func (h *eventRecorder) run(ctx context.Context) error {
 	known, err := lru.New[eventKey, writtenEvent](cachedEvents)
 	if err != nil {
@@ -125,7 +126,7 @@ func (h *eventRecorder) run(ctx context.Context) error {
 	}
 }
 
-// write counts an Event up that says the same, or writes one.
+// write counts an equal Event up, or creates one.
 func (h *eventRecorder) write(ctx context.Context, known *lru.Cache[eventKey, writtenEvent], limit flowcontrol.RateLimiter, t availabilityEvent) error {
 	key := eventKey{t.uid, t.reason, t.message}
 	last, again := known.Get(key)

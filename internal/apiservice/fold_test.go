@@ -15,7 +15,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-func votesOf(texts ...string) []replicaVerdict {
+func verdictsOf(texts ...string) []replicaVerdict {
 	var out []replicaVerdict
 	for i, text := range texts {
 		part := strings.SplitN(text+"||", "|", 3)
@@ -53,7 +53,7 @@ func TestFold(t *testing.T) {
 		{"half know that it is down", []string{"U|A|1", "F|B|2"}, "False", "B", "2", "False", "no replica"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			votes := votesOf(c.votes...)
+			votes := verdictsOf(c.votes...)
 			for range 20 { // whoever folds, in whatever order
 				got := fold(votes)
 				if string(got.Status) != c.status || got.Reason != c.reason || got.Message != c.message {
@@ -70,52 +70,52 @@ func TestFold(t *testing.T) {
 }
 
 func TestALongListOfReplicasIsCutShort(t *testing.T) {
-	votes := votesOf(append([]string{"T"}, strings.Split(strings.Repeat("F|A|x,", 24)+"F|A|x", ",")...)...)
+	votes := verdictsOf(append([]string{"T"}, strings.Split(strings.Repeat("F|A|x,", 24)+"F|A|x", ",")...)...)
 	if got := allReplicasCondition(votes).Message; !strings.HasSuffix(got, "b, c, d, e, f, g, h, i, j, k and 15 more") {
 		t.Errorf("got %q", got)
 	}
 }
 
-// circle is replicas in one process. The first to sit down leads.
-type circle struct {
+// peerGroup is replicas in one process. The first to sit down leads.
+type peerGroup struct {
 	mu      sync.Mutex
-	seats   []*seat
+	seats   []*peer
 	changed chan struct{}
 }
 
-type seat struct {
-	circle *circle
+type peer struct {
+	circle *peerGroup
 	name   string
 	said   []byte
 	words  int // how often something new was said
 }
 
-func newCircle() *circle { return &circle{changed: make(chan struct{})} }
+func newPeerGroup() *peerGroup { return &peerGroup{changed: make(chan struct{})} }
 
-func (c *circle) sit(name string) *seat {
+func (c *peerGroup) join(name string) *peer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &seat{circle: c, name: name}
+	s := &peer{circle: c, name: name}
 	c.seats = append(c.seats, s)
 	c.wake()
 	return s
 }
 
 // wake is called with mu held.
-func (c *circle) wake() {
+func (c *peerGroup) wake() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
 // die is a replica whose lease ran out.
-func (s *seat) die() {
+func (s *peer) die() {
 	s.circle.mu.Lock()
 	defer s.circle.mu.Unlock()
-	s.circle.seats = slices.DeleteFunc(s.circle.seats, func(o *seat) bool { return o == s })
+	s.circle.seats = slices.DeleteFunc(s.circle.seats, func(o *peer) bool { return o == s })
 	s.circle.wake()
 }
 
-func (s *seat) Say(value []byte) {
+func (s *peer) Say(value []byte) {
 	s.circle.mu.Lock()
 	defer s.circle.mu.Unlock()
 	if string(value) != string(s.said) {
@@ -125,7 +125,7 @@ func (s *seat) Say(value []byte) {
 	}
 }
 
-func (s *seat) Hear() (map[string][]byte, bool) {
+func (s *peer) Hear() (map[string][]byte, bool) {
 	s.circle.mu.Lock()
 	defer s.circle.mu.Unlock()
 	others := make(map[string][]byte)
@@ -137,13 +137,13 @@ func (s *seat) Hear() (map[string][]byte, bool) {
 	return others, len(s.circle.seats) > 0 && s.circle.seats[0] == s
 }
 
-func (s *seat) Changed() <-chan struct{} {
+func (s *peer) Changed() <-chan struct{} {
 	s.circle.mu.Lock()
 	defer s.circle.mu.Unlock()
 	return s.circle.changed
 }
 
-func (s *seat) spoke() int {
+func (s *peer) spoke() int {
 	s.circle.mu.Lock()
 	defer s.circle.mu.Unlock()
 	return s.words
@@ -159,7 +159,7 @@ func routed(i int, status, reason, message string) *Route {
 	}
 }
 
-func TestWhatAReplicaSaysIsUnderstood(t *testing.T) {
+func TestVerdictsAreDecodedAsEncoded(t *testing.T) {
 	up, down := routed(1, "True", reasonPassed, "all checks passed"), routed(2, "False", "A", "why")
 	here, unborn, unheard := routed(3, "True", reasonLocal, ""), routed(4, "True", reasonPassed, ""), routed(5, "Unknown", reasonNotChecked, "")
 	here.Local, unborn.UID = true, ""
@@ -188,7 +188,7 @@ func TestWhatAReplicaSaysIsUnderstood(t *testing.T) {
 	}
 }
 
-func TestTooMuchToSayIsSaidWithoutMessages(t *testing.T) {
+func TestTooManyVerdictsAreEncodedWithoutMessages(t *testing.T) {
 	var routes []*Route
 	for i := range 3000 {
 		routes = append(routes, routed(i, "False", reasonFailedDiscoveryCheck, strings.Repeat("x", maxErrorMessage)))
@@ -202,10 +202,10 @@ func TestTooMuchToSayIsSaidWithoutMessages(t *testing.T) {
 	}
 }
 
-func TestNewsAreWhatChangedSinceTheLastTime(t *testing.T) {
-	c := newCircle()
-	own := newReplicas(c.sit("a"), "a", zaptest.NewLogger(t))
-	other := c.sit("b")
+func TestPeerChangesSinceTheLastUpdate(t *testing.T) {
+	c := newPeerGroup()
+	own := newReplicas(c.join("a"), "a", zaptest.NewLogger(t))
+	other := c.join("b")
 	say := func(routes ...*Route) {
 		text, err := encodeVerdicts(NewTable(routes, true))
 		if err != nil {

@@ -54,7 +54,7 @@ func fallsIn(m *monitor, most time.Duration) time.Duration {
 	return time.Since(start)
 }
 
-func TestSilenceIsBelievedWhenItIsLong(t *testing.T) {
+func TestALongHangMakesABackendUnavailable(t *testing.T) {
 	for name, c := range map[string]struct {
 		broken bool
 		want   time.Duration
@@ -99,7 +99,7 @@ func TestASlowBackendIsNotAHungOne(t *testing.T) {
 	})
 }
 
-func TestABackendKnownToBeSlowHasItsTime(t *testing.T) {
+func TestAUsuallySlowBackendGetsMoreTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{}, &quiet{}
 		b.set(q.answers(4 * time.Second))
@@ -116,7 +116,7 @@ func TestABackendKnownToBeSlowHasItsTime(t *testing.T) {
 	})
 }
 
-func TestAnAnswerRefutesSilence(t *testing.T) {
+func TestAnAnswerWithdrawsAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{answer: well}, &quiet{}
 		m := listened(t, b, q)
@@ -143,7 +143,7 @@ func TestAnAnswerRefutesSilence(t *testing.T) {
 	})
 }
 
-func TestWhatIsDownHasAllTheTimeThatItNeedsToReturn(t *testing.T) {
+func TestAProbeOfAnUnavailableBackendGetsTheFullTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{answer: well}, &quiet{}
 		m := listened(t, b, q)
@@ -160,7 +160,7 @@ func TestWhatIsDownHasAllTheTimeThatItNeedsToReturn(t *testing.T) {
 	})
 }
 
-func TestTimeInWhichNobodyRanIsNoSilence(t *testing.T) {
+func TestTimeInWhichTheProcessDidNotRunIsNoHang(t *testing.T) {
 	now := time.Now()
 	s := newHangDetector(func() transport.Silence { return transport.Silence{Since: now.Add(-time.Second)} }, 0)
 	s.started, s.lastCheck = now, now
@@ -179,7 +179,7 @@ func TestTimeInWhichNobodyRanIsNoSilence(t *testing.T) {
 	t.Error("it never falls")
 }
 
-func TestABackendThatAnswersNothingFallsWhileItsClientsWait(t *testing.T) {
+func TestAHungBackendBecomesUnavailableWhileClientsWait(t *testing.T) {
 	t.Parallel()
 	h := open(t, nil, connected)
 	b := h.serve("server")

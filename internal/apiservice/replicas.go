@@ -21,33 +21,33 @@ import (
 	"portico.dev/internal/run"
 )
 
-// replicas is the replicas of this server and what they think. Routing never asks it: a replica sends requests where it
-// can reach a backend itself, and only what is written for all to read is decided together.
+// replicas holds the verdicts of the other replicas. Routing never uses them: a replica sends requests to the backends that
+// it reaches itself. Only the status, which is shared, depends on all.
 type replicas struct {
 	peers Peers // nil: this replica is alone
 	name  string
 	log   *zap.Logger
 
 	mu sync.Mutex // guards what follows
-	// received is what the others said, by replica, and heard is the same read; both without this replica.
+	// received is what the others published, by replica, and decoded is the same decoded; both without this replica.
 	received map[string][]byte
 	decoded  map[string]map[string]sharedVerdict
-	led      bool // what the last listen heard of leading
+	led      bool // whether this replica led at the last update
 }
 
 func newReplicas(peers Peers, name string, log *zap.Logger) *replicas {
 	return &replicas{peers: peers, name: name, log: log, decoded: make(map[string]map[string]sharedVerdict)}
 }
 
-// peerChanges is what changed from one listen to the next.
+// peerChanges is what changed from one update to the next.
 type peerChanges struct {
-	// all is set when it concerns every APIService: a replica came or went, or another one writes now.
+	// all is set when every APIService is affected: a replica joined or left, or another one leads now.
 	all bool
-	// names are the APIServices of which another replica thinks differently than before.
+	// names are the APIServices on which another replica's verdict changed.
 	names sets.Set[string]
 }
 
-// update takes in what the others say by now.
+// update reads what the other replicas have published.
 func (c *replicas) update() peerChanges {
 	said, leads := c.peers.Hear()
 	c.mu.Lock()
@@ -60,13 +60,13 @@ func (c *replicas) update() peerChanges {
 		if known && bytes.Equal(before, text) {
 			continue
 		}
-		opinions, err := decodeVerdicts(text)
+		verdicts, err := decodeVerdicts(text)
 		if err != nil {
-			// A replica of another version, perhaps. It has no vote, and the others go on.
-			c.log.Warn("a replica is not understood", zap.String("replica", replica), zap.Error(err))
+			// Perhaps a replica of another version. Its verdicts are ignored.
+			c.log.Warn("ignoring the verdicts of a replica", zap.String("replica", replica), zap.Error(err))
 		}
-		n.names = n.names.Union(differences(c.decoded[replica], opinions))
-		c.decoded[replica] = opinions
+		n.names = n.names.Union(differences(c.decoded[replica], verdicts))
+		c.decoded[replica] = verdicts
 	}
 	maps.DeleteFunc(c.decoded, func(replica string, _ map[string]sharedVerdict) bool {
 		_, alive := said[replica]
@@ -91,7 +91,7 @@ func differences(a, b map[string]sharedVerdict) sets.Set[string] {
 	return out
 }
 
-// leads reports whether this replica is the one that writes.
+// leads reports whether this replica is the one that writes the status.
 func (c *replicas) leads() bool {
 	if c.peers == nil {
 		return true
@@ -100,38 +100,38 @@ func (c *replicas) leads() bool {
 	return leads
 }
 
-// size is how many replicas there are.
+// size returns the number of replicas.
 func (c *replicas) size() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.decoded) + 1
 }
 
-// others is what the other replicas think of a route, by replica.
+// others returns the verdicts of the other replicas on a route, by replica.
 func (c *replicas) others(r *Route) map[string]sharedVerdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make(map[string]sharedVerdict)
-	for replica, opinions := range c.decoded {
-		if o, ok := opinions[r.Name]; ok && o.matches(r) {
+	for replica, verdicts := range c.decoded {
+		if o, ok := verdicts[r.Name]; ok && o.matches(r) {
 			out[replica] = o
 		}
 	}
 	return out
 }
 
-// verdicts is this replica's verdict, and then the others' by name. Only this replica's is of this very moment.
+// verdicts returns this replica's verdict, then the others' by name. Only this replica's is current.
 func (c *replicas) verdicts(r *Route) []replicaVerdict {
-	votes := []replicaVerdict{{replica: c.name, status: r.Condition.Status, reason: r.Condition.Reason, message: r.Condition.Message}}
+	verdicts := []replicaVerdict{{replica: c.name, status: r.Condition.Status, reason: r.Condition.Reason, message: r.Condition.Message}}
 	others := c.others(r)
 	for _, replica := range slices.Sorted(maps.Keys(others)) {
 		o := others[replica]
-		votes = append(votes, replicaVerdict{replica: replica, status: o.Status, reason: o.Reason, message: o.Message})
+		verdicts = append(verdicts, replicaVerdict{replica: replica, status: o.Status, reason: o.Reason, message: o.Message})
 	}
-	return votes
+	return verdicts
 }
 
-// disagrees reports whether another replica finds a backend well and this one does not, or the reverse.
+// disagrees reports whether a backend is available to another replica and not to this one, or the reverse.
 func (c *replicas) disagrees(r *Route) bool {
 	for _, o := range c.others(r) {
 		if (o.Status == apiregistrationv1.ConditionTrue) != r.Available() {
@@ -141,23 +141,23 @@ func (c *replicas) disagrees(r *Route) bool {
 	return false
 }
 
-// conditions is the conditions of an APIService as they should stand, given those that stand now.
+// conditions returns the conditions that an APIService should have, given those that it has.
 func (c *replicas) conditions(r *Route, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
-	votes := c.verdicts(r)
-	if r.Local || len(votes) == 1 {
-		return c.conditionsAlone(r, votes, stored, now)
+	verdicts := c.verdicts(r)
+	if r.Local || len(verdicts) == 1 {
+		return c.conditionsAlone(r, verdicts, stored, now)
 	}
-	verdict, all := fold(votes), allReplicasCondition(votes)
+	verdict, all := fold(verdicts), allReplicasCondition(verdicts)
 	verdict.LastTransitionTime, all.LastTransitionTime = now, now
 	return append([]apiregistrationv1.APIServiceCondition{verdict, all}, r.extra...)
 }
 
-// conditionsAlone is conclude with one vote: the verdict stands as it is, and the condition of all replicas is kept true where
-// there are others, who have not made up their minds, or were.
-func (c *replicas) conditionsAlone(r *Route, votes []replicaVerdict, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
+// conditionsAlone is conditions with one verdict. AvailableOnAllReplicas is updated only where it exists, or where there are
+// other replicas, which have no verdict yet.
+func (c *replicas) conditionsAlone(r *Route, verdicts []replicaVerdict, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
 	out := []apiregistrationv1.APIServiceCondition{r.Condition}
 	if _, there := findCondition(stored, availableOnAllReplicas); !r.Local && (there || c.size() > 1) {
-		all := allReplicasCondition(votes)
+		all := allReplicasCondition(verdicts)
 		all.LastTransitionTime = now
 		out = append(out, all)
 	}
@@ -172,22 +172,21 @@ func findCondition(conditions []apiregistrationv1.APIServiceCondition, t apiregi
 	return conditions[i], true
 }
 
-// Peers is how the replicas of this server tell each other what they see.
+// Peers is how the replicas of this server exchange values.
 type Peers interface {
-	// Say publishes a value in place of what this replica said before, for as long as it lives. It must not block, and
-	// must not write what was said already.
+	// Say publishes this replica's value for as long as the replica lives. It must not block, and must not write a value
+	// that is published already.
 	Say(value []byte)
-	// Hear returns what each of the other replicas that are alive said last, empty for those that said nothing yet, and
-	// whether this replica is the one that writes for all. No two think so of themselves for long, but for a moment they
-	// may: every write has a resourceVersion for a precondition.
+	// Hear returns the values of the other live replicas, empty for those that have not published yet, and whether this
+	// replica leads. Two replicas may believe to lead for a moment, so every write needs a resourceVersion as precondition.
 	Hear() (others map[string][]byte, leads bool)
-	// Changed returns a channel that is closed when Hear next returns something else.
+	// Changed returns a channel that is closed when Hear may return something else.
 	Changed() <-chan struct{}
 }
 
-// sharedVerdict is what one replica thinks of one APIService.
+// sharedVerdict is one replica's verdict on one APIService, as it is published to the others.
 type sharedVerdict struct {
-	// UID and Service are what it thinks so of. An APIService that was made anew or points elsewhere by now is not it.
+	// UID and Service identify the registration: an APIService that was created again or changed its Service is another.
 	UID     types.UID                         `json:"uid"`
 	Service string                            `json:"service"`
 	Status  apiregistrationv1.ConditionStatus `json:"status"`
@@ -196,8 +195,8 @@ type sharedVerdict struct {
 	Message string `json:"message,omitempty"`
 }
 
-// sharedVerdictOf is what a route says to other replicas; false when it says nothing: what is local is so everywhere, and a
-// backend that was not heard of yet may be well.
+// sharedVerdictOf returns the published form of a verdict; false when it is not published: local routes are local on every
+// replica, and a backend without probes may be available.
 func sharedVerdictOf(r *Route) (sharedVerdict, bool) {
 	if r.Local || r.UID == "" || r.Condition.Reason == reasonNotChecked {
 		return sharedVerdict{}, false
@@ -209,7 +208,7 @@ func sharedVerdictOf(r *Route) (sharedVerdict, bool) {
 	return o, true
 }
 
-// matches reports whether an opinion is of what a route is about.
+// matches reports whether a verdict is on the registration of a route.
 func (o sharedVerdict) matches(r *Route) bool {
 	return o.UID == r.UID && o.Service == serviceAddress(r.Service)
 }
@@ -221,56 +220,56 @@ func serviceAddress(ref *apiregistrationv1.ServiceReference) string {
 	return fmt.Sprintf("%s/%s:%d", ref.Namespace, ref.Name, portOf(ref))
 }
 
-// maxEncodedVerdicts is the most that is said. etcd takes a little more in one request.
+// maxEncodedVerdicts is the largest published value. etcd takes a little more in one request.
 const maxEncodedVerdicts = 1 << 20
 
-// encodeVerdicts is a replica's opinions as others read them, by APIService. With so many unavailable that it does not fit,
-// reasons have to do without messages.
+// encodeVerdicts encodes a replica's verdicts by APIService. When so many are unavailable that they do not fit, messages are
+// left out.
 func encodeVerdicts(t *Table) ([]byte, error) {
-	opinions := make(map[string]sharedVerdict)
+	verdicts := make(map[string]sharedVerdict)
 	for _, r := range t.Routes() {
 		if o, ok := sharedVerdictOf(r); ok {
-			opinions[r.Name] = o
+			verdicts[r.Name] = o
 		}
 	}
-	text, err := json.Marshal(opinions) // sorts by name: the same opinions are the same bytes
+	text, err := json.Marshal(verdicts) // sorts by name: the same verdicts are the same bytes
 	if err != nil || len(text) <= maxEncodedVerdicts {
 		return text, err
 	}
-	for name, o := range opinions {
+	for name, o := range verdicts {
 		o.Message = ""
-		opinions[name] = o
+		verdicts[name] = o
 	}
-	return json.Marshal(opinions)
+	return json.Marshal(verdicts)
 }
 
-// decodeVerdicts is the reverse of saying. A replica that said nothing yet has no opinions.
+// decodeVerdicts is the reverse of encodeVerdicts. A replica that has not published yet has no verdicts.
 func decodeVerdicts(text []byte) (map[string]sharedVerdict, error) {
-	opinions := make(map[string]sharedVerdict)
+	verdicts := make(map[string]sharedVerdict)
 	if len(text) == 0 {
-		return opinions, nil
+		return verdicts, nil
 	}
-	if err := json.Unmarshal(text, &opinions); err != nil {
-		return nil, fmt.Errorf("what another replica says does not parse: %w", err)
+	if err := json.Unmarshal(text, &verdicts); err != nil {
+		return nil, fmt.Errorf("decode verdicts of another replica: %w", err)
 	}
-	return opinions, nil
+	return verdicts, nil
 }
 
-// exchangeInterval is the least time between two rounds of talk with the other replicas. The first word after a silence is not
+// exchangeInterval is the least time between two exchanges with the other replicas. The first change after a pause is not
 // delayed.
 const exchangeInterval = 100 * time.Millisecond
 
-// exchangeVerdicts tells the other replicas what this one sees, and acts on what they see, until ctx ends.
+// exchangeVerdicts publishes this replica's verdicts, and acts on those of the others, until ctx ends.
 func (c *Controller) exchangeVerdicts(ctx context.Context) {
 	if c.replicas.peers == nil {
 		return
 	}
-	var spoken *Table
+	var published *Table
 	for ctx.Err() == nil {
 		table, peers := c.Changed(), c.replicas.peers.Changed() // before either is read
-		if t := c.Table(); t != spoken {
+		if t := c.Table(); t != published {
 			c.publishVerdicts(t)
-			spoken = t
+			published = t
 		}
 		c.handlePeerChanges(c.replicas.update())
 		if !run.Pause(ctx, exchangeInterval) {
@@ -287,16 +286,16 @@ func (c *Controller) exchangeVerdicts(ctx context.Context) {
 func (c *Controller) publishVerdicts(t *Table) {
 	text, err := encodeVerdicts(t)
 	if err != nil {
-		c.log.Error("tell the other replicas", zap.Error(err))
+		c.log.Error("encode verdicts for the other replicas", zap.Error(err))
 		return
 	}
 	c.replicas.peers.Say(text)
 }
 
-// handlePeerChanges looks again at what other replicas see differently than before: at the status, and, where this replica disagrees,
-// at the backend. A replica that had no reason to look for half a minute so learns in a moment that a backend went, and
-// one that is backing off that it is back. Only a change of mind of another replica leads to a probe, so that replicas
-// that go on disagreeing do not go on asking.
+// handlePeerChanges queues the status of APIServices whose verdict changed on another replica, and probes the backend where
+// this replica disagrees. So a replica that was not due to probe for half a minute, or is backing off, learns at once that
+// a backend went down or returned. Only a changed verdict causes a probe, so that replicas which keep disagreeing do not
+// keep probing.
 func (c *Controller) handlePeerChanges(n peerChanges) {
 	for _, r := range c.Table().Routes() {
 		if !n.all && !n.names.Has(r.Name) {
@@ -309,10 +308,10 @@ func (c *Controller) handlePeerChanges(n peerChanges) {
 	}
 }
 
-// availableOnAllReplicas says whether it matters which replica a client meets.
+// availableOnAllReplicas is False when some replica cannot reach the backend.
 const availableOnAllReplicas apiregistrationv1.APIServiceConditionType = "AvailableOnAllReplicas"
 
-// replicaVerdict is one replica's verdict.
+// replicaVerdict is one replica's verdict with the replica's name.
 type replicaVerdict struct {
 	replica string
 	status  apiregistrationv1.ConditionStatus
@@ -322,22 +321,22 @@ type replicaVerdict struct {
 
 func (v replicaVerdict) available() bool { return v.status == apiregistrationv1.ConditionTrue }
 
-// fold makes one Available condition of at least one vote. One replica that reaches the backend is enough: a client that
-// meets another is told so by that one. When none does, the most frequent reason counts, and the most frequent message
-// for it; among equals the choice does not depend on who folds.
+// fold makes one Available condition of at least one verdict. One replica that reaches the backend is enough: the other
+// replicas answer their clients by their own verdict. When none reaches it, the most frequent reason counts, and the most
+// frequent message for it; a tie is broken in the same way on every replica.
 //
-// It has no time: see mergeConditions.
-func fold(votes []replicaVerdict) apiregistrationv1.APIServiceCondition {
-	for _, v := range votes {
+// The condition has no time: see mergeConditions.
+func fold(verdicts []replicaVerdict) apiregistrationv1.APIServiceCondition {
+	for _, v := range verdicts {
 		if v.available() {
 			return available(condition(v.status, reasonPassed, "all checks passed"))
 		}
 	}
-	status := mostFrequent(votes, func(v replicaVerdict) string { return string(v.status) })
-	votes = filterVerdicts(votes, func(v replicaVerdict) bool { return string(v.status) == status })
-	reason := mostFrequent(votes, func(v replicaVerdict) string { return v.reason })
-	votes = filterVerdicts(votes, func(v replicaVerdict) bool { return v.reason == reason })
-	message := mostFrequent(votes, func(v replicaVerdict) string { return v.message })
+	status := mostFrequent(verdicts, func(v replicaVerdict) string { return string(v.status) })
+	verdicts = filterVerdicts(verdicts, func(v replicaVerdict) bool { return string(v.status) == status })
+	reason := mostFrequent(verdicts, func(v replicaVerdict) string { return v.reason })
+	verdicts = filterVerdicts(verdicts, func(v replicaVerdict) bool { return v.reason == reason })
+	message := mostFrequent(verdicts, func(v replicaVerdict) string { return v.message })
 	return available(condition(apiregistrationv1.ConditionStatus(status), reason, message))
 }
 
@@ -346,18 +345,18 @@ func available(c apiregistrationv1.APIServiceCondition) apiregistrationv1.APISer
 	return c
 }
 
-func filterVerdicts(votes []replicaVerdict, that func(replicaVerdict) bool) []replicaVerdict {
-	return slices.DeleteFunc(slices.Clone(votes), func(v replicaVerdict) bool { return !that(v) })
+func filterVerdicts(verdicts []replicaVerdict, that func(replicaVerdict) bool) []replicaVerdict {
+	return slices.DeleteFunc(slices.Clone(verdicts), func(v replicaVerdict) bool { return !that(v) })
 }
 
-// mostFrequent is the word that most votes have; of those that equally many have, the one with something to say, then
-// the first in the alphabet.
-func mostFrequent(votes []replicaVerdict, word func(replicaVerdict) string) string {
+// mostFrequent returns the value that most verdicts have. In a tie a value that is not empty wins, then the first in
+// alphabetical order.
+func mostFrequent(verdicts []replicaVerdict, value func(replicaVerdict) string) string {
 	count := make(map[string]int)
-	for _, v := range votes {
-		count[word(v)]++
+	for _, v := range verdicts {
+		count[value(v)]++
 	}
-	best := word(votes[0])
+	best := value(verdicts[0])
 	for w, n := range count {
 		if cmp.Or(cmp.Compare(count[best], n), preference(w, best)) < 0 {
 			best = w
@@ -366,7 +365,7 @@ func mostFrequent(votes []replicaVerdict, word func(replicaVerdict) string) stri
 	return best
 }
 
-// preference is negative when a is the better word of two that are equally frequent.
+// preference is negative when a wins a tie against b.
 func preference(a, b string) int {
 	if (a == "") != (b == "") {
 		return cmp.Compare(len(b), len(a))
@@ -377,22 +376,22 @@ func preference(a, b string) int {
 // namedReplicas bounds the list in a message.
 const namedReplicas = 10
 
-// allReplicasCondition makes the AvailableOnAllReplicas condition of at least one vote.
-func allReplicasCondition(votes []replicaVerdict) apiregistrationv1.APIServiceCondition {
-	var blind []string
-	for _, v := range votes {
+// allReplicasCondition makes the AvailableOnAllReplicas condition of at least one verdict.
+func allReplicasCondition(verdicts []replicaVerdict) apiregistrationv1.APIServiceCondition {
+	var unreachable []string
+	for _, v := range verdicts {
 		if !v.available() {
-			blind = append(blind, v.replica)
+			unreachable = append(unreachable, v.replica)
 		}
 	}
 	var c apiregistrationv1.APIServiceCondition
 	switch {
-	case len(blind) == 0:
+	case len(unreachable) == 0:
 		c = condition(apiregistrationv1.ConditionTrue, "AllReplicas", "every replica reaches the backend")
-	case len(blind) == len(votes):
+	case len(unreachable) == len(verdicts):
 		c = condition(apiregistrationv1.ConditionFalse, "NoReplica", "no replica reaches the backend")
 	default:
-		c = condition(apiregistrationv1.ConditionFalse, "SomeReplicas", "replicas that do not reach the backend: "+joinNames(blind))
+		c = condition(apiregistrationv1.ConditionFalse, "SomeReplicas", "replicas that do not reach the backend: "+joinNames(unreachable))
 	}
 	c.Type = availableOnAllReplicas
 	return c

@@ -22,16 +22,16 @@ const (
 	statusWorkers = 4
 	// writeTimeout bounds a write to the API.
 	writeTimeout = 10 * time.Second
-	// messageInterval is the least time between two writes that change only the words of a condition.
+	// messageInterval is the least time between two writes that change only the message of a condition.
 	messageInterval = 30 * time.Second
-	// repairDelay is how long a status that somebody else wrote stands before it is put right. Writing at once would
-	// make two writers that disagree write as fast as they can (kubernetes#111890).
+	// repairDelay is how long a status that somebody else wrote stands before it is reverted. Reverting it at once would
+	// make two disagreeing writers write as fast as they can (kubernetes/kubernetes#111890).
 	repairDelay = time.Second
 )
 
-// statusWriter writes what the replicas conclude to the status of APIServices, on the one replica that writes. It writes only
-// what differs from what the cache holds; the event of its own write finds nothing to do. Should two replicas take
-// themselves for the one, the resourceVersion that each write carries lets only one of them through.
+// statusWriter writes the folded conditions to the status of APIServices, on the replica that leads. It writes only what
+// differs from the cache; the event of its own write finds nothing to do. Should two replicas believe that they lead, the
+// resourceVersion of each write lets only one of them through.
 type statusWriter struct {
 	client    aggregatorclient.APIServiceInterface
 	lister    aggregatorlisters.APIServiceLister
@@ -43,7 +43,7 @@ type statusWriter struct {
 	debouncer debouncer
 
 	mu sync.Mutex
-	// messageWritten is when the words alone of a condition were written last, by APIService.
+	// messageWritten is when only the message of a condition was written last, by APIService.
 	messageWritten map[string]time.Time
 }
 
@@ -80,8 +80,7 @@ func (s *statusWriter) sync(ctx context.Context, name string) error {
 	if !ok || !madeFrom(route, object) || route.Condition.Reason == reasonNotChecked {
 		return nil // the table is about to change, and brings the name back when it has
 	}
-	// A replica that does not write goes as far as this too: it has to know since when bad news are bad when it comes
-	// to be its turn.
+	// A replica that does not lead goes as far as this too: it needs the start of a debounce when it takes over.
 	ours := s.desiredConditions(name, route, object.Status.Conditions)
 	if !s.replicas.leads() {
 		return nil
@@ -109,8 +108,7 @@ func (s *statusWriter) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// desiredConditions is what the replicas conclude, less bad news that are too young; those bring the name back when they have
-// come of age.
+// desiredConditions returns the folded conditions, debounced. A condition that is held back queues the name again.
 func (s *statusWriter) desiredConditions(name string, route *Route, stored []apiregistrationv1.APIServiceCondition) []apiregistrationv1.APIServiceCondition {
 	now := metav1.Now()
 	ours := s.replicas.conditions(route, stored, now)
@@ -125,12 +123,12 @@ func (s *statusWriter) desiredConditions(name string, route *Route, stored []api
 	return ours
 }
 
-// madeFrom reports whether a route was made from this object and from this kind of spec.
+// madeFrom reports whether a route was made from this object with this Service.
 func madeFrom(r *Route, object *apiregistrationv1.APIService) bool {
 	return r.UID == object.UID && r.Name == object.Name && equality.Semantic.DeepEqual(r.Service, object.Spec.Service)
 }
 
-// messageDelay is how long a change of mere words has to wait, 0 when the change is more than that or its time has come.
+// messageDelay returns how long a change of messages alone has to wait, 0 when it need not or more changed.
 func (s *statusWriter) messageDelay(before, after *apiregistrationv1.APIService) time.Duration {
 	if !sameExceptMessages(before.Status.Conditions, after.Status.Conditions) {
 		return 0
@@ -158,8 +156,8 @@ func sameExceptMessages(a, b []apiregistrationv1.APIServiceCondition) bool {
 	})
 }
 
-// mergeConditions puts ours in place among the conditions of an object. A condition whose status stays keeps its
-// lastTransitionTime; conditions that others set stay; ours that no longer hold go.
+// mergeConditions merges ours into the stored conditions. A condition whose status stays keeps its lastTransitionTime;
+// conditions that others set stay; ours that no longer hold are removed.
 func mergeConditions(stored, ours []apiregistrationv1.APIServiceCondition) []apiregistrationv1.APIServiceCondition {
 	var out []apiregistrationv1.APIServiceCondition
 	for _, old := range stored {
@@ -183,14 +181,14 @@ func mergeConditions(stored, ours []apiregistrationv1.APIServiceCondition) []api
 	return out
 }
 
-// debounceTime is how long bad news have to last among several replicas before they are written. Replicas see one event
-// moments apart, and each of them may be mistaken for a moment.
+// debounceTime is how long a condition must not be True before that is written, with several replicas. Replicas notice one
+// event at different moments, and each may be wrong for a moment.
 const debounceTime = 2 * time.Second
 
-// debouncer holds bad news back. Good news pass at once, and so does everything where there is one replica.
+// debouncer holds changes from True back for debounceTime. Changes to True pass at once.
 type debouncer struct {
 	mu sync.Mutex
-	// falseSince is when a condition that stands at True was first to be otherwise.
+	// falseSince is since when a condition that is stored as True is to be something else.
 	falseSince map[debounceKey]time.Time
 }
 
@@ -199,9 +197,9 @@ type debounceKey struct {
 	condition  apiregistrationv1.APIServiceConditionType
 }
 
-// debounce returns the conditions that may be written now: those wanted, with what stands in the place of bad news that
-// are too young. wait is when to ask again, 0 when nothing is held back.
-func (d *debouncer) debounce(name string, stored, wanted []apiregistrationv1.APIServiceCondition, now time.Time) (settled []apiregistrationv1.APIServiceCondition, wait time.Duration) {
+// debounce returns the conditions that may be written now: those wanted, except that stored ones stay where a change is
+// held back. wait is when to ask again, 0 when nothing is held back.
+func (d *debouncer) debounce(name string, stored, wanted []apiregistrationv1.APIServiceCondition, now time.Time) (debounced []apiregistrationv1.APIServiceCondition, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.falseSince == nil {
@@ -214,25 +212,25 @@ func (d *debouncer) debounce(name string, stored, wanted []apiregistrationv1.API
 				wait = left
 			}
 		}
-		settled = append(settled, c)
+		debounced = append(debounced, c)
 	}
-	return settled, wait
+	return debounced, wait
 }
 
-// debounceOne is settle for one condition.
+// debounceOne is debounce for one condition.
 func (d *debouncer) debounceOne(key debounceKey, stored []apiregistrationv1.APIServiceCondition, wanted apiregistrationv1.APIServiceCondition, now time.Time) (apiregistrationv1.APIServiceCondition, time.Duration) {
-	stands, _ := findCondition(stored, wanted.Type)
-	if wanted.Status == apiregistrationv1.ConditionTrue || stands.Status != apiregistrationv1.ConditionTrue {
+	current, _ := findCondition(stored, wanted.Type)
+	if wanted.Status == apiregistrationv1.ConditionTrue || current.Status != apiregistrationv1.ConditionTrue {
 		delete(d.falseSince, key)
 		return wanted, 0
 	}
-	since, held := d.falseSince[key]
-	if !held {
+	since, pending := d.falseSince[key]
+	if !pending {
 		since = now
 		d.falseSince[key] = now
 	}
 	if left := debounceTime - now.Sub(since); left > 0 {
-		return stands, left
+		return current, left
 	}
 	return wanted, 0
 }

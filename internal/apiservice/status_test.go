@@ -16,8 +16,8 @@ import (
 	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
 )
 
-// desk is a scribe in a bubble, with a store in the place of an API server, and one remote APIService.
-type desk struct {
+// writerEnv is a scribe in a bubble, with a store in the place of an API server, and one remote APIService.
+type writerEnv struct {
 	t       *testing.T
 	scribe  *statusWriter
 	store   cache.Indexer
@@ -26,9 +26,9 @@ type desk struct {
 	writes  atomic.Int64
 }
 
-func newDesk(t *testing.T, peers Peers, store cache.Indexer) *desk {
+func newWriterEnv(t *testing.T, peers Peers, store cache.Indexer) *writerEnv {
 	t.Helper()
-	d := &desk{t: t, store: store, council: newReplicas(peers, "own", zaptest.NewLogger(t))}
+	d := &writerEnv{t: t, store: store, council: newReplicas(peers, "own", zaptest.NewLogger(t))}
 	d.route.Store(routed(1, "True", reasonPassed, "all checks passed"))
 	client := aggregatorfake.NewClientset()
 	client.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -71,7 +71,7 @@ func shelf(t *testing.T) cache.Indexer {
 }
 
 // sees is a new verdict of this replica.
-func (d *desk) sees(status, reason string) {
+func (d *writerEnv) sees(status, reason string) {
 	message := "why"
 	if status == "True" {
 		message = "all checks passed"
@@ -81,7 +81,7 @@ func (d *desk) sees(status, reason string) {
 }
 
 // listen is what the controller does when another replica says something.
-func (d *desk) listen() {
+func (d *writerEnv) listen() {
 	if d.council.peers != nil {
 		d.council.update()
 	}
@@ -89,7 +89,7 @@ func (d *desk) listen() {
 	synctest.Wait()
 }
 
-func (d *desk) stands(t apiregistrationv1.APIServiceConditionType) string {
+func (d *writerEnv) stands(t apiregistrationv1.APIServiceConditionType) string {
 	d.t.Helper()
 	o, exists, err := d.store.GetByKey("v1.g1.io")
 	if err != nil || !exists {
@@ -100,7 +100,7 @@ func (d *desk) stands(t apiregistrationv1.APIServiceConditionType) string {
 }
 
 // thinks is what another replica says of the same APIService.
-func (s *seat) thinks(t *testing.T, status, reason string) {
+func (s *peer) thinks(t *testing.T, status, reason string) {
 	t.Helper()
 	text, err := encodeVerdicts(NewTable([]*Route{routed(1, status, reason, "why")}, true))
 	if err != nil {
@@ -109,11 +109,11 @@ func (s *seat) thinks(t *testing.T, status, reason string) {
 	s.Say(text)
 }
 
-func TestAloneAVerdictIsWrittenAtOnce(t *testing.T) {
-	for name, peers := range map[string]Peers{"without peers": nil, "with nobody there": newCircle().sit("own")} {
+func TestASingleReplicaWritesItsVerdictAtOnce(t *testing.T) {
+	for name, peers := range map[string]Peers{"without peers": nil, "with nobody there": newPeerGroup().join("own")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := newDesk(t, peers, shelf(t))
+				d := newWriterEnv(t, peers, shelf(t))
 				for _, status := range []string{"False", "True", "False"} {
 					d.sees(status, "A")
 					if got := d.stands(apiregistrationv1.Available); got != status {
@@ -128,12 +128,12 @@ func TestAloneAVerdictIsWrittenAtOnce(t *testing.T) {
 	}
 }
 
-func TestBadNewsOfSeveralReplicasAreDamped(t *testing.T) {
+func TestUnavailableIsDebouncedWithSeveralReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCircle()
-		own, other := c.sit("own"), c.sit("other")
+		c := newPeerGroup()
+		own, other := c.join("own"), c.join("other")
 		other.thinks(t, "True", reasonPassed)
-		d := newDesk(t, own, shelf(t))
+		d := newWriterEnv(t, own, shelf(t))
 		if got := d.stands(availableOnAllReplicas); got != "True" {
 			t.Fatalf("all reach it, but it stands at %q", got)
 		}
@@ -190,20 +190,20 @@ func TestBadNewsOfSeveralReplicasAreDamped(t *testing.T) {
 	})
 }
 
-func TestOnlyTheReplicaThatLeadsWritesAndTheNextKnowsSinceWhen(t *testing.T) {
+func TestOnlyTheLeaderWritesAndItsSuccessorContinuesTheDebounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCircle()
-		leader, own := c.sit("leader"), c.sit("own")
+		c := newPeerGroup()
+		leader, own := c.join("leader"), c.join("own")
 		leader.thinks(t, "True", reasonPassed)
 		store := shelf(t)
-		d := newDesk(t, own, store)
+		d := newWriterEnv(t, own, store)
 		if d.writes.Load() != 0 {
 			t.Fatal("a replica that does not lead wrote")
 		}
 		o := standing("v1.g1.io", "True", reasonPassed)
 		existing, _, _ := store.GetByKey("v1.g1.io")
 		o.UID, o.Spec = existing.(*apiregistrationv1.APIService).UID, existing.(*apiregistrationv1.APIService).Spec
-		third := c.sit("third")
+		third := c.join("third")
 		third.thinks(t, "False", "A")
 		if err := store.Update(o); err != nil {
 			t.Fatal(err)
@@ -224,7 +224,7 @@ func TestOnlyTheReplicaThatLeadsWritesAndTheNextKnowsSinceWhen(t *testing.T) {
 	})
 }
 
-func TestDamper(t *testing.T) {
+func TestDebouncer(t *testing.T) {
 	type step struct {
 		at             time.Duration
 		stored, wanted string // "" for absent

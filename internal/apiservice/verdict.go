@@ -10,26 +10,26 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Reasons of the Available condition. The first four are the incumbent's, as are those in resolve.go.
+// Reasons of the Available condition. The first four are kube-aggregator's, as are those in resolve.go.
 const (
 	reasonPassed               = "Passed"
 	reasonLocal                = "Local"
 	reasonFailedDiscoveryCheck = "FailedDiscoveryCheck"
 	reasonServiceNotFound      = "ServiceNotFound"
 
-	// reasonNotChecked is a backend that was not heard of yet. It is never written to a status.
+	// reasonNotChecked is a backend that has not been probed yet. It is never written to a status.
 	reasonNotChecked = "NotChecked"
-	// reasonInvalidCABundle replaces the incumbent's silence: it leaves the status as it was and answers requests with 500.
+	// reasonInvalidCABundle is ours: kube-aggregator leaves the status as it was and answers requests with 500.
 	reasonInvalidCABundle = "InvalidCABundle"
-	// reasonForbiddenAddress is a Service that leads where a backend must not be: the metadata address of a cloud, a
-	// link-local address, this very server.
+	// reasonForbiddenAddress is a Service with an address that is never dialed: a cloud's metadata address, a link-local
+	// address, this server itself.
 	reasonForbiddenAddress = "ForbiddenAddress"
-	// CleanupDebt is a backend that is there, and holds objects of namespaces that were finalized without it. Nobody may
-	// see those, least of all in a new namespace of the same name.
+	// CleanupDebt is a backend that is back and may still hold objects of namespaces that were finalized without it. They
+	// must not appear in a new namespace of the same name.
 	CleanupDebt = "CleanupDebt"
 )
 
-// Conditions that stand beside Available. Clients ignore types that they do not know.
+// The other conditions. Clients ignore types that they do not know.
 const (
 	caBundleValid      apiregistrationv1.APIServiceConditionType = "CABundleValid"
 	servingCertExpires apiregistrationv1.APIServiceConditionType = "ServingCertExpiring"
@@ -40,41 +40,41 @@ const (
 	hidesLocal         apiregistrationv1.APIServiceConditionType = "HidesLocalResources"
 )
 
-// transientConditions are the conditions of ours that go when what they say no longer holds.
+// transientConditions are removed from the status when they no longer hold.
 var transientConditions = []apiregistrationv1.APIServiceConditionType{
 	caBundleValid, servingCertExpires, orphaned, annotationsValid, openAPIValid, tlsVerified, hidesLocal,
 	availableOnAllReplicas,
 }
 
-// expiryWarning is how long before a serving certificate ends that the APIService says so.
+// expiryWarning is how long before a serving certificate expires the condition appears.
 const expiryWarning = 7 * 24 * time.Hour
 
-// verdictInput is all that a verdict rests on.
+// verdictInput is everything that a verdict depends on.
 type verdictInput struct {
 	// local is an APIService without a Service; the rest does not matter then.
 	local bool
-	// problem is why there is nothing to ask, nil when there is.
+	// problem is why the backend cannot be probed, nil when it can.
 	problem *problem
 	// bundleError is why spec.caBundle does not parse.
 	bundleError error
-	// probes is what the probes of the group-version heard, and url is what they asked.
+	// probes is the history of the group-version's probes, and url is their URL.
 	probes history
 	url    string
 	// absentSince is since when the Service has been missing, zero while it is there.
 	absentSince time.Time
-	// invalidAnnotations are those that make no sense, and documentTrouble is what is wrong with the OpenAPI document.
+	// invalidAnnotations are those that are ignored, and documentProblem is what is wrong with the OpenAPI document.
 	invalidAnnotations []string
 	documentProblem    string
-	// debt is what has to be cleaned up at the backend before anybody may use it, empty when nothing.
+	// debt describes what has to be cleaned up at the backend before it may be used, empty when nothing.
 	debt string
-	// hidesLocal is that this server has the group-version too, from a CustomResourceDefinition or built in.
+	// hidesLocal: this server could serve the group-version too, from a CustomResourceDefinition or built in.
 	hidesLocal bool
 	// previous is the previous verdict on the same Service, nil when there is none.
 	previous *apiregistrationv1.APIServiceCondition
 }
 
-// verdict is this replica's Available condition. The same evidence gives the same condition, down to the message, so
-// that a condition is written only when something changed.
+// verdict is this replica's Available condition. The same input gives the same condition, including its message, so that
+// a condition is written only when something changed.
 func verdict(e verdictInput, now time.Time) apiregistrationv1.APIServiceCondition {
 	c := availableCondition(e)
 	if e.debt != "" && !e.local && c.Status == apiregistrationv1.ConditionTrue {
@@ -97,8 +97,8 @@ func availableCondition(e verdictInput) apiregistrationv1.APIServiceCondition {
 	case e.bundleError != nil:
 		return condition(apiregistrationv1.ConditionFalse, reasonInvalidCABundle, CABundleMessage(e.bundleError))
 	case !e.probes.probed() && e.previous != nil:
-		// A new CA or a moved Service gives a new backend of which nothing is known for a moment. The last verdict
-		// stands until the first answer, or every certificate rotation would be an outage.
+		// A new CA bundle or Service gives a new backend without probes. The last verdict stands until the first probe, or
+		// every certificate rotation would be an outage.
 		return condition(e.previous.Status, e.previous.Reason, e.previous.Message)
 	case !e.probes.probed():
 		return condition(apiregistrationv1.ConditionUnknown, reasonNotChecked, "the backend has not answered yet")
@@ -112,7 +112,7 @@ func availableCondition(e verdictInput) apiregistrationv1.APIServiceCondition {
 }
 
 // extraConditions are the conditions beside Available: one on the CA bundle where there is one, the others only while
-// there is something to complain of.
+// there is a problem.
 func extraConditions(spec *apiregistrationv1.APIServiceSpec, e verdictInput, now time.Time) []apiregistrationv1.APIServiceCondition {
 	var out []apiregistrationv1.APIServiceCondition
 	add := func(t apiregistrationv1.APIServiceConditionType, c apiregistrationv1.APIServiceCondition) {
@@ -151,7 +151,7 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e verdictInput, now
 			"this server has resources of %s too, and they cannot be reached while this APIService exists: delete it, or serve one of them in another group",
 			schema.GroupVersion{Group: spec.Group, Version: spec.Version})))
 	}
-	// Of a backend that does not answer at all, Available says what there is to say.
+	// The document of a backend that is not available is not worth a condition of its own.
 	if e.documentProblem != "" && availableCondition(e).Status == apiregistrationv1.ConditionTrue {
 		add(openAPIValid, condition(apiregistrationv1.ConditionFalse, "NotUsable", e.documentProblem))
 	}
@@ -167,52 +167,52 @@ func condition(s apiregistrationv1.ConditionStatus, reason, message string) apir
 	return apiregistrationv1.APIServiceCondition{Status: s, Reason: reason, Message: message}
 }
 
-// outcome is what one probe heard.
+// outcome is the result of one probe.
 type outcome struct {
 	at       time.Time
 	duration time.Duration
-	// failure is nil when the probe passed.
+	// failure is nil when the probe succeeded.
 	failure *failure
-	// certificateExpires is the end of the serving certificate's life, zero when none was seen.
+	// certificateExpires is when the serving certificate expires, zero when none was seen.
 	certificateExpires time.Time
-	// digest is a hash of what the backend answered, of which nothing else is kept; 0 when it is not known.
+	// digest is a hash of the response body; 0 when it is not known.
 	digest uint64
 }
 
-// failure is why a probe did not pass.
+// failure is why a probe failed.
 type failure struct {
-	// status is the HTTP status of an answer that was not 2xx; 0 when there was no answer.
+	// status is the HTTP status of a response that was not 2xx; 0 when there was no response.
 	status int
-	// message is why there was none. The same fault gives the same words, see describe.
+	// message is why there was none. The same fault gives the same text, see errorMessage.
 	message string
-	// slow failures may be a moment's load: an answer that did not come in time, a 503. The others say something that
-	// will not be different a second later: nobody listens, the certificate is wrong, the path is not there.
+	// slow failures may be momentary load: a response that did not come in time, a 503. The others will not be different a
+	// second later: connection refused, a wrong certificate, a missing path.
 	slow bool
-	// silent is a backend that said nothing to anybody, which is certain until it says something: see suspicion.
+	// silent is a backend that answers nobody, see hangDetector.
 	silent bool
-	// forbidden is a backend that must not be dialled at all.
+	// forbidden is a backend whose address must not be dialed.
 	forbidden bool
-	// unreachable failures happened before the request was answered and so hold for every group-version of the backend.
+	// unreachable failures happened before the request was sent and so hold for every group-version of the backend.
 	unreachable bool
 }
 
-// history is what is known of one group-version at a backend. The zero history is one that was never asked for.
+// history is the probes of one group-version at a backend. The zero history is that of one that was never probed.
 type history struct {
 	last outcome
-	// up is the conclusion; it means nothing while last is zero.
+	// up is whether the group-version is available; meaningless while last is zero.
 	up bool
-	// failures is how many probes in a row did not pass.
+	// failures counts the probes in a row that failed.
 	failures int
 }
 
-// histories are those of the group-versions of one backend, in no particular order. There are one or two of them as a rule, for
-// which a map is ten times as large.
+// histories are those of the group-versions of one backend, in no particular order: usually one or two, for which a map
+// would be ten times as large.
 type histories []struct {
 	of schema.GroupVersion
 	history
 }
 
-// lookup returns where the history of a group-version is, nil when there is none.
+// lookup returns the history of a group-version, nil when there is none.
 func (hs histories) lookup(gv schema.GroupVersion) *history {
 	for i := range hs {
 		if hs[i].of == gv {
@@ -224,10 +224,11 @@ func (hs histories) lookup(gv schema.GroupVersion) *history {
 
 func (h history) probed() bool { return !h.last.at.IsZero() }
 
-// good reports that there is nothing to find out in a hurry.
+// good reports that the last probe succeeded.
 func (h history) good() bool { return h.probed() && h.last.failure == nil }
 
-// withdrawSilence is what is left of a verdict that rested on silence when somebody got an answer: a probe that was too slow.
+// withdrawSilence returns the history after a request was answered: a verdict that the backend hangs becomes one slow
+// probe.
 func (h history) withdrawSilence() history {
 	if h.up || h.last.failure == nil || !h.last.failure.silent || h.failures > 1 {
 		return h
@@ -238,11 +239,11 @@ func (h history) withdrawSilence() history {
 	return h
 }
 
-// slowFailuresToFall is how many slow answers in a row take a group-version down that was up.
-const slowFailuresToFall = 2
+// slowFailureThreshold is how many slow failures in a row make a group-version unavailable.
+const slowFailureThreshold = 2
 
-// record adds an outcome. What was up falls at once for a failure that is certain and after two for one that is slow;
-// what was down rises at the first success, because the cost of a mistake is one request that fails with the truth.
+// record adds an outcome. A group-version becomes unavailable at the first failure that is not slow and at the second slow
+// one. It becomes available at the first success, because a mistake costs one request that fails with an honest error.
 func (h history) record(o outcome) history {
 	if o.digest == 0 {
 		o.digest = h.last.digest
@@ -256,7 +257,7 @@ func (h history) record(o outcome) history {
 	failures := h.failures + 1
 	return history{
 		last:     o,
-		up:       h.up && o.failure.slow && failures < slowFailuresToFall,
+		up:       h.up && o.failure.slow && failures < slowFailureThreshold,
 		failures: failures,
 	}
 }
