@@ -1,0 +1,147 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// systemNames exist in every cluster, and come back when they are deleted.
+var systemNames = []string{
+	metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease,
+}
+
+// systemNamespaces creates the namespaces every cluster has.
+type systemNamespaces struct {
+	client     kubernetes.Interface
+	namespaces coreinformers.NamespaceInformer
+	log        *zap.Logger
+	election   election
+}
+
+func newSystemNamespaces(client kubernetes.Interface, namespaces coreinformers.NamespaceInformer, log *zap.Logger) *systemNamespaces {
+	return &systemNamespaces{client: client, namespaces: namespaces, log: log}
+}
+
+// EnsureNamespaces creates the namespaces every cluster has, before anything is written that lives in one of them.
+func EnsureNamespaces(ctx context.Context, client kubernetes.Interface) error {
+	return (&systemNamespaces{client: client}).ensure(ctx)
+}
+
+// ensure creates those that are missing, asking storage: at the start no informer has anything yet.
+func (s *systemNamespaces) ensure(ctx context.Context) error {
+	for _, name := range systemNames {
+		if _, err := s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			if err != nil {
+				return fmt.Errorf("get namespace %s: %w", name, err)
+			}
+			continue
+		}
+		if err := s.create(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *systemNamespaces) create(ctx context.Context, name string) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := s.client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+func (s *systemNamespaces) run(ctx context.Context) error {
+	l := &loop{name: "system-namespaces", workers: 1, election: s.election, reconcile: s.reconcile, every: time.Minute, log: s.log}
+	return l.run(ctx, source{informer: s.namespaces.Informer(), namespace: func(obj any) string {
+		if ns, ok := obj.(*corev1.Namespace); ok && slices.Contains(systemNames, ns.Name) {
+			return ns.Name
+		}
+		return ""
+	}})
+}
+
+func (s *systemNamespaces) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	if _, err := s.namespaces.Lister().Get(name); !apierrors.IsNotFound(err) {
+		return 0, err
+	}
+	return 0, s.create(ctx, name)
+}
+
+const defaultServiceAccount = "default"
+
+// defaultServiceAccounts keeps a ServiceAccount called default in every active namespace.
+type defaultServiceAccounts struct {
+	client     kubernetes.Interface
+	founding   kubernetes.Interface // for ensure
+	namespaces coreinformers.NamespaceInformer
+	accounts   cache.SharedIndexInformer
+	log        *zap.Logger
+	election   election
+}
+
+func newDefaultServiceAccounts(client, founding kubernetes.Interface, namespaces coreinformers.NamespaceInformer, log *zap.Logger) *defaultServiceAccounts {
+	return &defaultServiceAccounts{
+		client:     client,
+		founding:   founding,
+		namespaces: namespaces,
+		// One object of each namespace, not every account of the cluster.
+		accounts: coreinformers.NewFilteredServiceAccountInformer(client, metav1.NamespaceAll, 0, byNamespace, named(defaultServiceAccount)),
+		log:      log,
+	}
+}
+
+// ensure creates those of the system namespaces, asking storage. Pods need one, so that whoever is told that the server is
+// ready may need one at once.
+func (s *defaultServiceAccounts) ensure(ctx context.Context) error {
+	for _, namespace := range systemNames {
+		_, err := s.founding.CoreV1().ServiceAccounts(namespace).Get(ctx, defaultServiceAccount, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			err = createAccount(ctx, s.founding, namespace)
+		}
+		if err != nil {
+			return fmt.Errorf("the default service account of namespace %s: %w", namespace, err)
+		}
+	}
+	return nil
+}
+
+func createAccount(ctx context.Context, client kubernetes.Interface, namespace string) error {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: defaultServiceAccount, Namespace: namespace}}
+	_, err := client.CoreV1().ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) && !leaving(err) {
+		return err
+	}
+	return nil
+}
+
+func (s *defaultServiceAccounts) run(ctx context.Context) error {
+	l := &loop{name: "default-serviceaccounts", workers: 2, election: s.election, reconcile: s.reconcile, log: s.log}
+	return l.run(ctx,
+		source{informer: s.namespaces.Informer(), namespace: nameOf},
+		source{informer: s.accounts, namespace: namespaceOf, owned: true})
+}
+
+func (s *defaultServiceAccounts) reconcile(ctx context.Context, namespace string) (time.Duration, error) {
+	if !active(s.namespaces, namespace) {
+		return 0, nil
+	}
+	if _, there, err := s.accounts.GetIndexer().GetByKey(namespace + "/" + defaultServiceAccount); there || err != nil {
+		return 0, err
+	}
+	if err := createAccount(ctx, s.client, namespace); err != nil {
+		return 0, fmt.Errorf("create the default service account: %w", err)
+	}
+	return 0, nil
+}

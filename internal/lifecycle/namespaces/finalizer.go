@@ -1,0 +1,260 @@
+package namespaces
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"portico.dev/internal/lifecycle/debts"
+)
+
+const (
+	// settleNamespace passes between the deletion and the first look. Nothing that is stored here can be created any more by
+	// then, pause or not; extension servers hear of the deletion by a watch, and only then refuse what comes for it. And who
+	// deletes a manifest that holds a namespace and what is in it finds the rest still there: kubectl takes a NotFound for a
+	// failure. Namespaces that are deleted by one command are all marked by then, too, so that those which hold backends of
+	// others go last. Upstream waits 5 s.
+	settleNamespace = time.Second
+	// blockedRetry is how soon a namespace that waits for a backend alone is looked at again, beside whenever what is
+	// served changes.
+	blockedRetry = 2 * time.Second
+	// firstRecheck and lastRecheck bound the pause before what was deleted at a backend is looked for once more.
+	firstRecheck, lastRecheck = time.Second, time.Minute
+	// conflictTries is how often a status is written again because somebody else wrote it meanwhile.
+	conflictTries = 5
+)
+
+// namespaceFinalizer empties namespaces that are being deleted and then lets go of them.
+//
+// It differs from upstream's in what it takes for granted: a backend that is dead but known to hold nothing deletable does
+// not count; one that hangs delays nobody else's cleanup; one that lies is asked twice; one that goes with the namespace is
+// asked first; and what remains is told truly also while pods remain (k/k#138208).
+type namespaceFinalizer struct {
+	client     kubernetes.Interface
+	namespaces coreinformers.NamespaceInformer
+	served     func() []GroupVersion
+	defined    func(context.Context) ([]schema.GroupVersionResource, error)
+	changed    []func() <-chan struct{}
+	probe      func(apiService string)
+	debts      *debts.Ledger
+	cycleGrace time.Duration
+	sweeper    *sweeper
+	recall     recall
+	cleared    cleared
+	waiting    waiting
+	election   election
+	log        *zap.Logger
+}
+
+func newNamespaceFinalizer(cfg Config, log *zap.Logger) *namespaceFinalizer {
+	f := &namespaceFinalizer{
+		client:     cfg.Client,
+		namespaces: cfg.Namespaces,
+		served:     cfg.Served,
+		defined:    cfg.Defined,
+		changed:    cfg.Changed,
+		probe:      cfg.Probe,
+		debts:      cfg.Debts,
+		cycleGrace: cmp.Or(cfg.CycleGrace, DefaultCycleGrace),
+		election:   cfg.Leads,
+		log:        log,
+	}
+	f.sweeper = &sweeper{client: cfg.Client, metadata: cfg.Metadata, recall: &f.recall, cleared: &f.cleared}
+	return f
+}
+
+func (f *namespaceFinalizer) run(ctx context.Context) error {
+	l := &loop{
+		name: "namespace-finalizer", workers: 10, election: f.election, log: f.log,
+		settle: settleNamespace, every: 5 * time.Minute, reconcile: f.reconcile,
+		changed: append(slices.Clone(f.changed), f.debts.Changed), waiting: f.waiting.all,
+	}
+	return l.run(ctx, source{informer: f.namespaces.Informer(), namespace: func(obj any) string {
+		if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp != nil {
+			return ns.Name
+		}
+		return ""
+	}})
+}
+
+// discovered is what is served, if that includes every custom resource which could have been created in a namespace that is
+// marked by now. Discovery hears of definitions a moment late, and an object of a kind that it does not know would stay.
+func (f *namespaceFinalizer) discovered(ctx context.Context) ([]GroupVersion, error) {
+	if f.defined == nil {
+		return f.served(), nil
+	}
+	defined, err := f.defined(ctx)
+	if err != nil {
+		return nil, err
+	}
+	served := f.served() // after the definitions: it may have heard of them meanwhile
+	for _, gvr := range defined {
+		if !knows(served, gvr) {
+			return nil, fmt.Errorf("%s is defined and not in discovery yet", gvr.GroupResource())
+		}
+	}
+	return served, nil
+}
+
+// knows says whether a resource is among those served, in any version, or its group-version is an extension server's: what
+// is stored here of such a one is out of reach.
+func knows(served []GroupVersion, gvr schema.GroupVersionResource) bool {
+	return slices.ContainsFunc(served, func(gv GroupVersion) bool {
+		return gv.GroupVersion == gvr.GroupVersion() && gv.remote() != "" ||
+			gv.Group == gvr.Group && slices.ContainsFunc(gv.Resources, func(r Resource) bool { return r.Name == gvr.Resource })
+	})
+}
+
+func (f *namespaceFinalizer) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	f.waiting.set(name, true) // also of what changes while we look, we want to hear
+	again, err := f.look(ctx, name)
+	f.waiting.set(name, again > 0 || err != nil)
+	return again, err
+}
+
+func (f *namespaceFinalizer) look(ctx context.Context, name string) (time.Duration, error) {
+	ns, err := f.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		f.cleared.forget(name)
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("get namespace: %w", err)
+	}
+	if ns.DeletionTimestamp == nil {
+		return 0, nil
+	}
+	if ns.Status.Phase != corev1.NamespaceTerminating {
+		ns, err = f.updateStatus(ctx, ns, func(s *corev1.NamespaceStatus) { s.Phase = corev1.NamespaceTerminating })
+		if err != nil || ns == nil {
+			return 0, err
+		}
+	}
+	if len(ns.Spec.Finalizers) == 0 {
+		return 0, nil // somebody else's finalizers hold it, or it is going as we look
+	}
+	others := slices.DeleteFunc(leavingNow(f.namespaces), func(o *corev1.Namespace) bool { return o.Name == name })
+	served, err := f.discovered(ctx)
+	if err != nil {
+		return 0, err
+	}
+	survey, err := newSurvey(f.recall.complete(served), func(host string) bool {
+		return host == name || slices.ContainsFunc(others, func(o *corev1.Namespace) bool { return o.Name == host })
+	})
+	if err != nil {
+		return 0, err
+	}
+	return f.clear(ctx, ns, survey, others)
+}
+
+// clear sweeps the namespace once, writes down what it found, and finalizes it if that was nothing.
+func (f *namespaceFinalizer) clear(ctx context.Context, ns *corev1.Namespace, survey *survey, others []*corev1.Namespace) (time.Duration, error) {
+	f.cleared.doubt(ns, survey.settled)
+	waivers := f.waivers(ns, f.cleared.without(ns, survey.blocked))
+	for _, w := range waivers {
+		f.probe(w.APIService)
+	}
+	// With nobody to wait for, or nobody any more, the namespace is swept once more before it goes.
+	free, next := waived(waivers, time.Now())
+	if !free && alreadySwept(ns, waivers) && f.cleared.covers(ns, survey.doomed) {
+		// Waiting for a backend may take days; sweeping every few seconds meanwhile would find nothing again. But for
+		// a backend that will not be there for long: its namespace waits for our answer.
+		return next, nil
+	}
+	found := f.sweeper.sweep(ctx, ns, survey, others)
+	if errors.Is(found.aborted, errReplaced) {
+		return 0, nil
+	}
+	ns, err := f.updateStatus(ctx, ns, func(s *corev1.NamespaceStatus) {
+		s.Conditions = conditions(s.Conditions, waivers, found, metav1.Now())
+	})
+	if err != nil || ns == nil {
+		return 0, err
+	}
+	switch {
+	case found.unreachableOnly():
+		return blockedRetry, nil
+	case len(found.errors) > 0:
+		return 0, found.err()
+	case found.total() > 0:
+		return found.estimate/2 + time.Second, nil
+	case len(found.needed) > 0:
+		return firstRecheck, nil
+	case len(found.deleted) > 0:
+		return recheck(ns, time.Now()), nil
+	case !free:
+		return next, nil
+	case len(waivers) > 0:
+		return f.goWithout(ctx, ns, waivers)
+	}
+	return 0, f.finalize(ctx, ns)
+}
+
+// recheck is the pause before what was deleted is looked for once more: a moment at first, and longer the longer objects
+// have been coming back.
+func recheck(ns *corev1.Namespace, now time.Time) time.Duration {
+	for _, c := range ns.Status.Conditions {
+		if c.Type == corev1.NamespaceContentRemaining {
+			return min(max(now.Sub(c.LastTransitionTime.Time)/4, firstRecheck), lastRecheck)
+		}
+	}
+	return firstRecheck
+}
+
+// finalize takes away the finalizer that stands for the contents. The resourceVersion makes it fail when anything about
+// the namespace changed since it was found empty.
+func (f *namespaceFinalizer) finalize(ctx context.Context, ns *corev1.Namespace) error {
+	done := ns.DeepCopy()
+	done.Spec.Finalizers = slices.DeleteFunc(done.Spec.Finalizers, func(n corev1.FinalizerName) bool {
+		return n == corev1.FinalizerKubernetes
+	})
+	if len(done.Spec.Finalizers) == len(ns.Spec.Finalizers) {
+		return nil
+	}
+	_, err := f.client.CoreV1().Namespaces().Finalize(ctx, done, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalize namespace: %w", err)
+	}
+	f.log.Info("namespace finalized", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)))
+	return nil
+}
+
+// updateStatus changes the status of this very namespace, retrying when others write too. It returns nil when the
+// namespace is gone, or is another one of the same name by now.
+func (f *namespaceFinalizer) updateStatus(ctx context.Context, ns *corev1.Namespace, change func(*corev1.NamespaceStatus)) (*corev1.Namespace, error) {
+	for attempt := 1; ; attempt++ {
+		wanted := ns.DeepCopy()
+		change(&wanted.Status)
+		if sameStatus(ns.Status, wanted.Status) {
+			return ns, nil
+		}
+		updated, err := f.client.CoreV1().Namespaces().UpdateStatus(ctx, wanted, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			return updated, nil
+		case apierrors.IsNotFound(err):
+			return nil, nil
+		case !apierrors.IsConflict(err) || attempt == conflictTries:
+			return nil, fmt.Errorf("update namespace status: %w", err)
+		}
+		latest, err := f.client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || (err == nil && latest.UID != ns.UID) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("get namespace: %w", err)
+		}
+		ns = latest
+	}
+}

@@ -1,0 +1,131 @@
+package namespaces
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// GroupVersion is what namespace finalization must know of one group-version, alive or dead.
+type GroupVersion struct {
+	schema.GroupVersion
+	// Resources are those that are namespaced and have the verb delete; the last-known ones when not Current.
+	Resources []Resource
+	// Known is false when nobody has ever seen a list of resources: anything may be stored there.
+	Known bool
+	// Current is false when the backend cannot be reached or its list cannot be believed.
+	Current bool
+	// APIService, Reason and Since say who is to blame when not Current. Since may be zero.
+	APIService, Reason string
+	Since              time.Time
+
+	// Service is the backend's; zero for what this server serves itself.
+	Service types.NamespacedName
+	// UID is the APIService's.
+	UID types.UID
+	// NonPersistent ones keep nothing, says whoever registered them: they are neither cleared nor waited for. To clear
+	// what is made at the moment, such as measurements of the pods that are just going, would never come to an end.
+	NonPersistent bool
+	// FinalizeAfter is how long a namespace waits for a dead backend. Zero: as long as it takes.
+	FinalizeAfter time.Duration
+	// Unreached is since when no replica has reached the backend; zero while one does, and while nobody knows.
+	Unreached time.Time
+}
+
+// remote is the name of the APIService, empty for what this server serves itself: its storage does not lie.
+func (gv GroupVersion) remote() string {
+	if gv.Service.Name == "" {
+		return ""
+	}
+	return gv.APIService
+}
+
+// Resource is a namespaced resource that can be deleted, with what else it can do.
+type Resource struct {
+	Name                   string
+	List, DeleteCollection bool
+	// dropped ones are no longer in the backend's list, and were before: see recall.
+	dropped bool
+}
+
+// blocks says whether objects of the namespace may be stored where we cannot reach them now. A dead group-version that
+// is known to hold nothing namespaced and deletable can hide nothing: this is what keeps a dead metrics server from
+// holding every namespace of the cluster hostage (contract.md H1, k/k#75788).
+func (gv GroupVersion) blocks() bool {
+	return !gv.Current && !gv.NonPersistent && (!gv.Known || len(gv.Resources) > 0)
+}
+
+// complaint is one clause of the condition: which group-version, whose fault, since when, and what is at stake.
+func (gv GroupVersion) complaint() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: APIService %s is not available (%s", gv.GroupVersion, gv.APIService, gv.Reason)
+	if !gv.Since.IsZero() {
+		fmt.Fprintf(&b, " since %s", gv.Since.UTC().Format(time.RFC3339))
+	}
+	b.WriteString("), ")
+	if gv.Known {
+		names := make([]string, 0, len(gv.Resources))
+		for _, r := range gv.Resources {
+			names = append(names, r.Name)
+		}
+		fmt.Fprintf(&b, "it may hold %s of this namespace", strings.Join(names, ", "))
+	} else {
+		b.WriteString("what it holds is not known")
+	}
+	return b.String()
+}
+
+// recall remembers what backends have served. Discovery believes in the end that a resource is gone when its backend has
+// left it out often enough; a backend that lost its list and not its objects would leave orphans behind by that. So
+// what was dropped is asked for once more, and is gone when the backend does not know it either.
+type recall struct {
+	mu    sync.Mutex // guards known
+	known map[schema.GroupVersion]recalled
+}
+
+type recalled struct {
+	uid       types.UID
+	resources []Resource
+}
+
+// complete adds what backends have dropped to what they serve.
+func (m *recall) complete(served []GroupVersion) []GroupVersion {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := map[schema.GroupVersion]recalled{}
+	out := slices.Clone(served)
+	for i, gv := range served {
+		if gv.remote() == "" || gv.NonPersistent {
+			continue
+		}
+		before := m.known[gv.GroupVersion]
+		if before.uid != gv.UID {
+			before = recalled{} // another registration may mean another backend
+		}
+		resources := slices.Clone(gv.Resources)
+		for _, r := range before.resources {
+			if !slices.ContainsFunc(resources, func(o Resource) bool { return o.Name == r.Name }) {
+				r.dropped = true
+				resources = append(resources, r)
+			}
+		}
+		out[i].Resources = resources
+		now[gv.GroupVersion] = recalled{gv.UID, resources}
+	}
+	m.known = now
+	return out
+}
+
+// forget takes a resource for gone.
+func (m *recall) forget(t target) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.known[t.GroupVersion()]
+	r.resources = slices.DeleteFunc(slices.Clone(r.resources), func(o Resource) bool { return o.Name == t.Name })
+	m.known[t.GroupVersion()] = r
+}

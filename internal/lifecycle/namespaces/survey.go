@@ -1,0 +1,96 @@
+package namespaces
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var errNotDiscovered = errors.New("the local groups are not in discovery yet")
+
+// survey is what is to be cleared in a namespace, and what cannot be.
+type survey struct {
+	pods *target
+	// endangered are cleared before anything else: their backends are in a namespace that is being deleted, this one or
+	// another, and are alive only until that namespace's turn comes.
+	endangered [][]target
+	// doomed are the group-versions of those backends, and settled those of all others that are alive.
+	doomed, settled []GroupVersion
+	groups          [][]target // the rest, by group and backend; never the pods
+	blocked         []GroupVersion
+}
+
+// target is a resource to clear through the version of it that is reachable.
+type target struct {
+	schema.GroupVersionResource
+	Resource
+	// apiService is whom to blame; empty for what this server serves itself.
+	apiService string
+	// host is the namespace of the backend's Service, empty as well.
+	host string
+}
+
+// newSurvey chooses one reachable version of every resource. leaving says which namespaces are being deleted.
+func newSurvey(served []GroupVersion, leaving func(namespace string) bool) (*survey, error) {
+	s := &survey{}
+	type lane struct{ group, backend string }
+	byLane := map[lane][]target{}
+	seen := map[schema.GroupResource]bool{}
+	core := false
+	for _, gv := range served {
+		if gv.blocks() {
+			s.blocked = append(s.blocked, gv)
+		}
+		if !gv.Current || gv.NonPersistent {
+			continue
+		}
+		switch host := gv.Service.Namespace; {
+		case host == "" || len(gv.Resources) == 0:
+		case leaving(host):
+			s.doomed = append(s.doomed, gv)
+		default:
+			s.settled = append(s.settled, gv)
+		}
+		core = core || gv.GroupVersion == schema.GroupVersion{Version: "v1"}
+		for _, r := range gv.Resources {
+			t := target{gv.WithResource(r.Name), r, gv.remote(), gv.Service.Namespace}
+			switch {
+			case seen[t.GroupResource()]:
+			case gv.Group == "" && r.Name == "pods":
+				s.pods = &t
+			default:
+				at := lane{gv.Group, gv.Service.String()}
+				byLane[at] = append(byLane[at], t)
+			}
+			seen[t.GroupResource()] = true
+		}
+	}
+	if !core {
+		// An empty or half-built answer must never be taken for an empty namespace (an orphan in a backend comes back to life in the next namespace of that name).
+		return nil, errNotDiscovered
+	}
+	for _, targets := range byLane {
+		if host := targets[0].host; host != "" && leaving(host) {
+			s.endangered = append(s.endangered, targets)
+		} else {
+			s.groups = append(s.groups, targets)
+		}
+	}
+	for _, lanes := range [][][]target{s.endangered, s.groups} {
+		slices.SortFunc(lanes, func(a, b []target) int { return strings.Compare(a[0].String(), b[0].String()) })
+	}
+	slices.SortFunc(s.blocked, func(a, b GroupVersion) int { return strings.Compare(a.String(), b.String()) })
+	return s, nil
+}
+
+// blame puts the name of the APIService before an error, where there is one.
+func (t target) blame(err error) error {
+	err = fmt.Errorf("%s: %w", t.GroupVersionResource.String(), err)
+	if t.apiService == "" {
+		return err
+	}
+	return fmt.Errorf("APIService %s: %w", t.apiService, err)
+}

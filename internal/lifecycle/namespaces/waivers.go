@@ -1,0 +1,142 @@
+package namespaces
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/lifecycle/debts"
+)
+
+const (
+	// DefaultCycleGrace is how long a namespace waits for a backend whose Service was in it.
+	DefaultCycleGrace = 30 * time.Second
+	// finalizedWithoutBackend is the reason of the Event.
+	finalizedWithoutBackend = "NamespaceFinalizedWithoutBackend"
+	// eventTimeout bounds the writing of one.
+	eventTimeout = 10 * time.Second
+)
+
+// waiver is when and why a namespace goes without a group-version that it should wait for.
+type waiver struct {
+	GroupVersion
+	// at is zero when never.
+	at  time.Time
+	why string
+}
+
+// waivers says of each group-version that blocks a namespace what becomes of the wait.
+//
+// There are two ways out. The owner of the APIService has set a limit to the wait. Or the wait is for itself: the Service
+// was in this very namespace and went with it, and what would bring the backend back is not allowed to be created any
+// more. Both count from the deletion or from when the last replica lost the backend, whichever was later, and neither
+// applies while some replica reaches the backend.
+func (f *namespaceFinalizer) waivers(ns *corev1.Namespace, blocked []GroupVersion) []waiver {
+	out := make([]waiver, 0, len(blocked))
+	for _, gv := range blocked {
+		w := waiver{GroupVersion: gv}
+		if d, ok := f.debts.Lookup(debts.IDOf(ns.UID, gv.GroupVersion)); ok {
+			// Decided before, perhaps by another replica. That the backend is back changes nothing: until the debt is
+			// paid nobody can use it, and what is there of this namespace is deleted as part of that.
+			w.at, w.why = d.Since, d.Reason
+			out = append(out, w)
+			continue
+		}
+		if gv.Unreached.IsZero() {
+			out = append(out, w)
+			continue
+		}
+		from := ns.DeletionTimestamp.Time
+		if gv.Unreached.After(from) {
+			from = gv.Unreached
+		}
+		if gv.FinalizeAfter > 0 {
+			w.at, w.why = from.Add(gv.FinalizeAfter), fmt.Sprintf("portico.dev/finalize-namespaces-after is %s", gv.FinalizeAfter)
+		}
+		if at := from.Add(f.cycleGrace); gv.Service.Namespace == ns.Name && (w.at.IsZero() || at.Before(w.at)) {
+			w.at, w.why = at, fmt.Sprintf("its Service %s was in this namespace and cannot come back", gv.Service)
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// clause is what the condition says of it.
+func (w waiver) clause() string {
+	text := w.complaint()
+	if !w.at.IsZero() {
+		text += fmt.Sprintf("; the namespace goes without it from %s on, when nothing else is left, because %s", w.at.UTC().Format(time.RFC3339), w.why)
+	}
+	return text
+}
+
+// waived says whether nothing needs to be waited for any more, and otherwise when that could change.
+func waived(waivers []waiver, now time.Time) (all bool, next time.Duration) {
+	all, next = true, blockedRetry
+	for _, w := range waivers {
+		left := w.at.Sub(now)
+		if w.at.IsZero() {
+			left = blockedRetry
+		}
+		if left > 0 {
+			all, next = false, min(next, left)
+		}
+	}
+	return all, next
+}
+
+// goWithout finalizes a namespace of which nothing is left but what may be at backends that are not there. What may be
+// left is written down first; that the namespace then stays for a moment is what tells its objects by their age from
+// those of the next namespace of that name.
+func (f *namespaceFinalizer) goWithout(ctx context.Context, ns *corev1.Namespace, waivers []waiver) (time.Duration, error) {
+	var wait time.Duration
+	for _, w := range waivers {
+		d, ok := f.debts.Lookup(debts.IDOf(ns.UID, w.GroupVersion.GroupVersion))
+		if !ok {
+			d = debts.NewDebt(ns.Name, ns.UID, w.GroupVersion.GroupVersion, w.APIService, w.why)
+			if err := f.debts.Record(ctx, d); err != nil {
+				return 0, err
+			}
+		}
+		wait = max(wait, debts.Settle-time.Since(d.Since))
+	}
+	if wait > 0 {
+		return wait, nil
+	}
+	if err := f.finalize(ctx, ns); err != nil {
+		return 0, err
+	}
+	for _, w := range waivers {
+		f.announce(ctx, ns, w)
+	}
+	return 0, nil
+}
+
+// announce says aloud what was decided: in the log, and in an Event about the APIService.
+func (f *namespaceFinalizer) announce(ctx context.Context, ns *corev1.Namespace, w waiver) {
+	id := debts.IDOf(ns.UID, w.GroupVersion.GroupVersion)
+	f.log.Warn("namespace finalized without a backend", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)),
+		zap.String("apiservice", w.APIService), zap.String("because", w.why), zap.String("debt", id))
+	now := metav1.Now()
+	event := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("%s.%s", w.APIService, id)},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService", Name: w.APIService, UID: w.UID,
+		},
+		Related: &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID},
+		Type:    corev1.EventTypeWarning, Reason: finalizedWithoutBackend, Action: "Finalize",
+		Message: fmt.Sprintf("namespace %s (uid %s) was finalized without %s, because %s; its objects there are cleanup debt %s, paid when the backend returns",
+			ns.Name, ns.UID, w.GroupVersion.GroupVersion, w.why, id),
+		Source: corev1.EventSource{Component: "portico"}, ReportingController: "portico", ReportingInstance: "portico",
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
+	defer cancel()
+	if _, err := f.client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, event, metav1.CreateOptions{}); err != nil {
+		f.log.Warn("an Event is not written", zap.String("reason", finalizedWithoutBackend), zap.String("apiservice", w.APIService), zap.Error(err))
+	}
+}

@@ -1,0 +1,222 @@
+package trust
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/cert"
+)
+
+// The ConfigMap that every extension server reads at its start and follows: k8s.io/apiserver has these names compiled in.
+const (
+	trustName = "extension-apiserver-authentication"
+
+	clientCAKey          = "client-ca-file"
+	requestHeaderCAKey   = "requestheader-client-ca-file"
+	usernameHeadersKey   = "requestheader-username-headers"
+	uidHeadersKey        = "requestheader-uid-headers"
+	groupHeadersKey      = "requestheader-group-headers"
+	extraHeaderPrefixKey = "requestheader-extra-headers-prefix"
+	allowedNamesKey      = "requestheader-allowed-names"
+)
+
+// An object larger than this would be refused by storage, and with it every later rotation.
+const maxTrustBytes = 1 << 20
+
+// Trust is what extension servers are told to trust. The two bundles may change while in use.
+type Trust struct {
+	// ClientCA is the PEM bundle that client certificates are verified with. Nil: none.
+	ClientCA func() []byte
+	// RequestHeaderCA is the PEM bundle that the front door's own client certificate is verified with. Nil: none, and
+	// then nothing about headers is published either.
+	RequestHeaderCA func() []byte
+	// Headers in which the front door names the user it has authenticated.
+	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
+	// AllowedNames are the common names the front door's certificate may have. Danger: empty allows every name that
+	// RequestHeaderCA signed.
+	AllowedNames []string
+}
+
+// trustPublisher keeps kube-system/extension-apiserver-authentication.
+//
+// What is there already is kept: in a rotation the old and the new CA overlap, and a replica with other settings must not
+// take away what this one has published. Only expired certificates are dropped.
+type trustPublisher struct {
+	client kubernetes.Interface
+	trust  Trust
+	now    func() time.Time
+	log    *zap.Logger
+}
+
+func newTrustPublisher(client kubernetes.Interface, trust Trust, log *zap.Logger) *trustPublisher {
+	return &trustPublisher{client: client, trust: trust, now: time.Now, log: log}
+}
+
+func (p *trustPublisher) run(ctx context.Context) error {
+	informer := coreinformers.NewFilteredConfigMapInformer(p.client, metav1.NamespaceSystem, 0, byNamespace, named(trustName))
+	l := &loop{
+		name: "extension-authentication", workers: 1, log: p.log,
+		// The bundles are compared this often: extension servers follow the ConfigMap, so a rotation reaches them at once.
+		every:     10 * time.Second,
+		reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, p.publish(ctx) },
+	}
+	return l.run(ctx, source{informer: informer, namespace: namespaceOf, owned: true})
+}
+
+// publish brings the ConfigMap up to date, if it is not.
+func (p *trustPublisher) publish(ctx context.Context) error {
+	own, err := p.trust.data()
+	if err != nil {
+		return err
+	}
+	configMaps := p.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	current, err := configMaps.Get(ctx, trustName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = configMaps.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: trustName, Namespace: metav1.NamespaceSystem},
+			Data:       own,
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("create configmap %s: %w", trustName, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get configmap %s: %w", trustName, err)
+	}
+	want := p.merge(current.Data, own)
+	if maps.Equal(current.Data, want) {
+		return nil
+	}
+	updated := current.DeepCopy()
+	updated.Data = want
+	if _, err := configMaps.Update(ctx, updated, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("update configmap %s: %w", trustName, err)
+	}
+	p.log.Info("published whom extension servers may trust", zap.String("configmap", metav1.NamespaceSystem+"/"+trustName))
+	return nil
+}
+
+// data is what this replica alone would publish.
+func (t Trust) data() (map[string]string, error) {
+	data := map[string]string{}
+	if t.ClientCA != nil {
+		data[clientCAKey] = string(t.ClientCA())
+	}
+	if t.RequestHeaderCA == nil {
+		return data, nil
+	}
+	data[requestHeaderCAKey] = string(t.RequestHeaderCA())
+	lists := map[string][]string{
+		usernameHeadersKey:   t.UsernameHeaders,
+		groupHeadersKey:      t.GroupHeaders,
+		extraHeaderPrefixKey: t.ExtraHeaderPrefixes,
+		allowedNamesKey:      t.AllowedNames,
+	}
+	if len(t.UIDHeaders) > 0 {
+		// Upstream writes this key only when the header is configured: servers before 1.33 do not know it.
+		lists[uidHeadersKey] = t.UIDHeaders
+	}
+	for key, list := range lists {
+		encoded, err := json.Marshal(append([]string{}, list...)) // an empty list is [], never null
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", key, err)
+		}
+		data[key] = string(encoded)
+	}
+	return data, nil
+}
+
+// expiredFor is how long after its end a certificate is still published: clocks differ.
+const expiredFor = 5 * time.Minute
+
+// merge is what is published already together with what this replica publishes. Keys it does not know are left alone.
+func (p *trustPublisher) merge(current, own map[string]string) map[string]string {
+	merged := maps.Clone(current)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	for key, value := range own {
+		if key == clientCAKey || key == requestHeaderCAKey {
+			merged[key] = p.mergeCertificates(key, current[key], value)
+		} else {
+			merged[key] = p.mergeList(key, current[key], value)
+		}
+	}
+	if size(merged) > maxTrustBytes {
+		p.log.Warn("what is published has grown too large, starting again with our own part", zap.Int("bytes", size(merged)))
+		return own
+	}
+	return merged
+}
+
+func (p *trustPublisher) mergeCertificates(key, current, own string) string {
+	var kept []*x509.Certificate
+	horizon := p.now().Add(-expiredFor)
+	for _, bundle := range []string{current, own} {
+		if bundle == "" {
+			continue
+		}
+		certs, err := cert.ParseCertsPEM([]byte(bundle))
+		if err != nil {
+			p.log.Warn("dropped what does not parse as certificates", zap.String("key", key), zap.Error(err))
+		}
+		for _, c := range certs {
+			if c.NotAfter.After(horizon) && !slices.ContainsFunc(kept, c.Equal) {
+				kept = append(kept, c)
+			}
+		}
+	}
+	var out bytes.Buffer
+	for _, c := range kept {
+		// Writing to a buffer cannot fail.
+		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+	}
+	return out.String()
+}
+
+// mergeList is the union, as upstream makes it. For allowed names this is narrow on purpose: "any name", the empty list,
+// loses against a list of names that somebody has published.
+func (p *trustPublisher) mergeList(key, current, own string) string {
+	var before, ours []string
+	if current != "" {
+		if err := json.Unmarshal([]byte(current), &before); err != nil {
+			p.log.Warn("replaced what is not a list", zap.String("key", key), zap.Error(err))
+		}
+	}
+	if err := json.Unmarshal([]byte(own), &ours); err != nil {
+		return current
+	}
+	union := []string{}
+	for _, s := range append(before, ours...) {
+		if !slices.Contains(union, s) {
+			union = append(union, s)
+		}
+	}
+	encoded, err := json.Marshal(union)
+	if err != nil {
+		return current
+	}
+	return string(encoded)
+}
+
+func size(data map[string]string) int {
+	n := 0
+	for k, v := range data {
+		n += len(k) + len(v)
+	}
+	return n
+}
