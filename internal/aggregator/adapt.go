@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
-	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/lifecycle/namespaces"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/store"
 	"portico.dev/internal/transport"
@@ -71,13 +71,13 @@ func (h *house) localDiscovery() discovery.Local {
 	return discovery.Local{Core: d.Core, Groups: d.Groups}
 }
 
-func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []lifecycle.Resource {
-	var out []lifecycle.Resource
+func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []namespaces.Resource {
+	var out []namespaces.Resource
 	for _, r := range resources {
 		if r.Scope != apidiscoveryv2.ScopeNamespace || !slices.Contains(r.Verbs, "delete") {
 			continue
 		}
-		out = append(out, lifecycle.Resource{
+		out = append(out, namespaces.Resource{
 			Name: r.Resource, List: slices.Contains(r.Verbs, "list"), DeleteCollection: slices.Contains(r.Verbs, "deletecollection"),
 		})
 	}

@@ -9,17 +9,17 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"portico.dev/internal/coreapi/quota"
-	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/lifecycle/quotas"
 )
 
 // quotas is how quotas are counted: by the client of the local groups, so that no extension server is asked.
-func (h *house) quotas() (lifecycle.Quotas, error) {
+func (h *house) quotas() (quotas.Config, error) {
 	local, err := metadata.NewForConfig(unthrottled(h.core.ClientConfig(self)))
 	if err != nil {
-		return lifecycle.Quotas{}, fmt.Errorf("metadata client of the local groups: %w", err)
+		return quotas.Config{}, fmt.Errorf("metadata client of the local groups: %w", err)
 	}
 	measurer := &quota.Measurer{Client: h.clients, Metadata: local, Served: h.servedHere}
-	return lifecycle.Quotas{
+	return quotas.Config{
 		Quotas: h.informers.Core().V1().ResourceQuotas(), Measure: measurer.Measure, Kinds: h.limited,
 		Metadata: local, Changed: h.core.Changed, Sync: h.cfg.Services.QuotaSync,
 	}, nil

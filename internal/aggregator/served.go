@@ -10,22 +10,22 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/apiservice"
-	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/lifecycle/namespaces"
 )
 
 // served is discovery as namespace finalization sees it: what can hold objects of a namespace, who is to blame when it
 // cannot be asked, and how long it is to be waited for.
-func (h *house) served() []lifecycle.GroupVersion {
+func (h *house) served() []namespaces.GroupVersion {
 	snapshot := h.discovery.Current()
 	if snapshot == nil || !snapshot.Synced() {
 		return nil
 	}
 	table := h.apiservices.Table()
-	var out []lifecycle.GroupVersion
+	var out []namespaces.GroupVersion
 	discovered := sets.New[schema.GroupVersion]()
 	for _, gv := range snapshot.GroupVersions() {
 		current := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent
-		served := lifecycle.GroupVersion{
+		served := namespaces.GroupVersion{
 			GroupVersion: gv.GroupVersion,
 			Resources:    deletable(gv.Resources),
 			Known:        gv.Local || current || len(gv.Resources) > 0,
@@ -44,7 +44,7 @@ func (h *house) served() []lifecycle.GroupVersion {
 		if route.Local || discovered.Has(route.GroupVersion) {
 			continue
 		}
-		served := lifecycle.GroupVersion{GroupVersion: route.GroupVersion, APIService: route.Name, Reason: "NotInDiscovery"}
+		served := namespaces.GroupVersion{GroupVersion: route.GroupVersion, APIService: route.Name, Reason: "NotInDiscovery"}
 		h.addStanding(&served, route)
 		out = append(out, served)
 	}
@@ -53,7 +53,7 @@ func (h *house) served() []lifecycle.GroupVersion {
 
 // addStanding adds what the APIService says of itself, and since when its backend has been away. Wherever the status
 // that all replicas share says so too, it is the one that counts: it outlives a restart, and is the same to all.
-func (h *house) addStanding(served *lifecycle.GroupVersion, route *apiservice.Route) {
+func (h *house) addStanding(served *namespaces.GroupVersion, route *apiservice.Route) {
 	served.UID, served.NonPersistent, served.FinalizeAfter = route.UID, route.Options.NonPersistent, route.Options.FinalizeAfter
 	if s := route.Service; s != nil {
 		served.Service = types.NamespacedName{Namespace: s.Namespace, Name: s.Name}

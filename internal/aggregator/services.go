@@ -14,6 +14,7 @@ import (
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/lifecycle/quotas"
 )
 
 // ServicesConfig is what Services get, and how the front door is one itself.
@@ -35,7 +36,7 @@ type ServicesConfig struct {
 func defaultServices() ServicesConfig {
 	return ServicesConfig{
 		ClusterIPRanges: []string{allocation.DefaultClusterIPRange.String()}, NodePorts: allocation.DefaultNodePorts,
-		EventTTL: time.Hour, QuotaSync: lifecycle.DefaultQuotaSync,
+		EventTTL: time.Hour, QuotaSync: quotas.DefaultSync,
 	}
 }
 

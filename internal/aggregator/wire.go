@@ -34,6 +34,8 @@ import (
 	"portico.dev/internal/lifecycle"
 	"portico.dev/internal/lifecycle/debts"
 	"portico.dev/internal/lifecycle/garbage"
+	"portico.dev/internal/lifecycle/namespaces"
+	"portico.dev/internal/lifecycle/trust"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/overload"
@@ -208,10 +210,10 @@ func (h *house) wireRoutes() (err error) {
 		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
 		Transport: h.transport, Local: h.core.BuiltIn(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
 		Peers: h.replicas, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
-		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },
-		Debts:           h.ledger,
-		DocumentsMayDiffer:           func(b *transport.Backend) { h.refetch(b) },
-		Metrics:         h.metrics.Availability, Logger: h.log.Named("apiservice"),
+		DocumentProblem:    func(apiService string) string { return h.openapi.Problem(apiService) },
+		Debts:              h.ledger,
+		DocumentsMayDiffer: func(b *transport.Backend) { h.refetch(b) },
+		Metrics:            h.metrics.Availability, Logger: h.log.Named("apiservice"),
 	})
 	h.discovery, err = discovery.New(discovery.Config{
 		Local: h.localDiscovery, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
@@ -329,19 +331,21 @@ func (h *house) wireControllers() error {
 	}
 	c := h.cfg
 	h.controllers = lifecycle.New(lifecycle.Config{
-		Client: h.clients, Metadata: everywhere, Namespaces: h.informers.Core().V1().Namespaces(),
-		Served: h.served, Defined: h.core.DefinedResources, Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed},
-		Probe: h.apiservices.ProbeSoon, Debts: h.ledger, RootCA: h.rootCA.PEM,
-		Trust: lifecycle.Trust{
+		Client: h.clients, Founding: h.founding, Namespaces: h.informers.Core().V1().Namespaces(), Election: h.leads, Choice: choice,
+		Finalization: namespaces.Config{
+			Metadata: everywhere, Served: h.served, Defined: h.core.DefinedResources,
+			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.ledger,
+		},
+		Quotas: quotas, RootCA: h.rootCA.PEM,
+		Trust: trust.Config{
 			ClientCA: h.clientCA.PEM, RequestHeaderCA: h.frontProxy.PEM,
 			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
 			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
 			AllowedNames: c.RequestHeaderAllowedNames,
 		},
-		Founding: h.founding, Leads: h.leads, ClusterRoles: h.informers.Rbac().V1().ClusterRoles(), FrontDoor: h.frontDoor(),
+		ClusterRoles: h.informers.Rbac().V1().ClusterRoles(), FrontDoor: h.frontDoor(),
 		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.Networking().V1().ServiceCIDRs(),
-		RepairAllocations: h.core.RepairAllocations, AllocationsAbandoned: h.core.AllocationsAbandoned, Quotas: quotas, Discovery: kinds,
-		Choice: choice, Logger: h.log,
+		RepairAllocations: h.core.RepairAllocations, AllocationsAbandoned: h.core.AllocationsAbandoned, Discovery: kinds, Logger: h.log,
 	})
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 	rbacapply "k8s.io/client-go/applyconfigurations/rbac/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"portico.dev/internal/lifecycle/reconcile"
 )
 
 // aggregationManager owns the rules of aggregated roles, under upstream's name: whoever moves a cluster here moves its
@@ -30,18 +32,18 @@ const aggregateSettle = 50 * time.Millisecond
 type clusterRoleAggregator struct {
 	client   kubernetes.Interface
 	roles    rbacinformers.ClusterRoleInformer
-	election election
+	election reconcile.Election
 	log      *zap.Logger
 }
 
 func (a *clusterRoleAggregator) run(ctx context.Context) error {
-	l := &loop{
-		name: "clusterrole-aggregation", workers: 1, settle: aggregateSettle, election: a.election, log: a.log,
-		reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, a.aggregate(ctx) },
+	l := &reconcile.Loop{
+		Name: "clusterrole-aggregation", Workers: 1, Delay: aggregateSettle, Election: a.election, Log: a.log,
+		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, a.aggregate(ctx) },
 	}
 	// Who selects whom is found by looking at all: roles are few, and a role that changed its labels is selected by others
 	// than before.
-	return l.run(ctx, source{informer: a.roles.Informer(), namespace: func(any) string { return "clusterroles" }})
+	return l.Run(ctx, reconcile.Source{Informer: a.roles.Informer(), Key: func(any) string { return "clusterroles" }})
 }
 
 func (a *clusterRoleAggregator) aggregate(ctx context.Context) error {

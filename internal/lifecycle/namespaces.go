@@ -13,6 +13,8 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/lifecycle/reconcile"
 )
 
 // systemNames exist in every cluster, and come back when they are deleted.
@@ -25,11 +27,7 @@ type systemNamespaces struct {
 	client     kubernetes.Interface
 	namespaces coreinformers.NamespaceInformer
 	log        *zap.Logger
-	election   election
-}
-
-func newSystemNamespaces(client kubernetes.Interface, namespaces coreinformers.NamespaceInformer, log *zap.Logger) *systemNamespaces {
-	return &systemNamespaces{client: client, namespaces: namespaces, log: log}
+	election   reconcile.Election
 }
 
 // EnsureNamespaces creates the namespaces every cluster has, before anything is written that lives in one of them.
@@ -63,8 +61,8 @@ func (s *systemNamespaces) create(ctx context.Context, name string) error {
 }
 
 func (s *systemNamespaces) run(ctx context.Context) error {
-	l := &loop{name: "system-namespaces", workers: 1, election: s.election, reconcile: s.reconcile, every: time.Minute, log: s.log}
-	return l.run(ctx, source{informer: s.namespaces.Informer(), namespace: func(obj any) string {
+	l := &reconcile.Loop{Name: "system-namespaces", Workers: 1, Election: s.election, Reconcile: s.reconcile, Resync: time.Minute, Log: s.log}
+	return l.Run(ctx, reconcile.Source{Informer: s.namespaces.Informer(), Key: func(obj any) string {
 		if ns, ok := obj.(*corev1.Namespace); ok && slices.Contains(systemNames, ns.Name) {
 			return ns.Name
 		}
@@ -88,17 +86,18 @@ type defaultServiceAccounts struct {
 	namespaces coreinformers.NamespaceInformer
 	accounts   cache.SharedIndexInformer
 	log        *zap.Logger
-	election   election
+	election   reconcile.Election
 }
 
-func newDefaultServiceAccounts(client, founding kubernetes.Interface, namespaces coreinformers.NamespaceInformer, log *zap.Logger) *defaultServiceAccounts {
+func newDefaultServiceAccounts(cfg Config, log *zap.Logger) *defaultServiceAccounts {
 	return &defaultServiceAccounts{
-		client:     client,
-		founding:   founding,
-		namespaces: namespaces,
+		client:     cfg.Client,
+		founding:   cfg.Founding,
+		namespaces: cfg.Namespaces,
 		// One object of each namespace, not every account of the cluster.
-		accounts: coreinformers.NewFilteredServiceAccountInformer(client, metav1.NamespaceAll, 0, byNamespace, named(defaultServiceAccount)),
+		accounts: coreinformers.NewFilteredServiceAccountInformer(cfg.Client, metav1.NamespaceAll, 0, reconcile.ByNamespace, reconcile.Named(defaultServiceAccount)),
 		log:      log,
+		election: cfg.Election,
 	}
 }
 
@@ -120,21 +119,21 @@ func (s *defaultServiceAccounts) ensure(ctx context.Context) error {
 func createAccount(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: defaultServiceAccount, Namespace: namespace}}
 	_, err := client.CoreV1().ServiceAccounts(namespace).Create(ctx, account, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) && !leaving(err) {
+	if err != nil && !apierrors.IsAlreadyExists(err) && !reconcile.IsNamespaceGone(err) {
 		return err
 	}
 	return nil
 }
 
 func (s *defaultServiceAccounts) run(ctx context.Context) error {
-	l := &loop{name: "default-serviceaccounts", workers: 2, election: s.election, reconcile: s.reconcile, log: s.log}
-	return l.run(ctx,
-		source{informer: s.namespaces.Informer(), namespace: nameOf},
-		source{informer: s.accounts, namespace: namespaceOf, owned: true})
+	l := &reconcile.Loop{Name: "default-serviceaccounts", Workers: 2, Election: s.election, Reconcile: s.reconcile, Log: s.log}
+	return l.Run(ctx,
+		reconcile.Source{Informer: s.namespaces.Informer(), Key: reconcile.NameOf},
+		reconcile.Source{Informer: s.accounts, Key: reconcile.NamespaceOf, Owned: true})
 }
 
 func (s *defaultServiceAccounts) reconcile(ctx context.Context, namespace string) (time.Duration, error) {
-	if !active(s.namespaces, namespace) {
+	if !reconcile.Active(s.namespaces, namespace) {
 		return 0, nil
 	}
 	if _, there, err := s.accounts.GetIndexer().GetByKey(namespace + "/" + defaultServiceAccount); there || err != nil {

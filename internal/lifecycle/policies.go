@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 
+	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/run"
 )
 
@@ -31,7 +32,7 @@ type policyStatus struct {
 	client   kubernetes.Interface
 	policies cache.SharedIndexInformer
 	types    *validating.TypeChecker
-	election election
+	election reconcile.Election
 	log      *zap.Logger
 }
 
@@ -45,7 +46,7 @@ func newPolicyStatus(cfg Config, log *zap.Logger) *policyStatus {
 			SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: cfg.Discovery},
 			RestMapper:     restmapper.NewDeferredDiscoveryRESTMapper(kinds),
 		},
-		election: cfg.Leads, log: log,
+		election: cfg.Election, log: log,
 	}
 }
 
@@ -55,8 +56,8 @@ func (p *policyStatus) run(ctx context.Context) error {
 		return nil
 	}
 	// One at a time: the library's checker is for one goroutine.
-	l := &loop{name: "policy-status", workers: 1, election: p.election, reconcile: p.reconcile, log: p.log}
-	return l.run(ctx, source{informer: p.policies, namespace: nameOf, owned: true})
+	l := &reconcile.Loop{Name: "policy-status", Workers: 1, Election: p.election, Reconcile: p.reconcile, Log: p.log}
+	return l.Run(ctx, reconcile.Source{Informer: p.policies, Key: reconcile.NameOf, Owned: true})
 }
 
 // served says whether there are policies here: an informer of what --runtime-config has turned off would complain for ever.
@@ -89,7 +90,7 @@ func (p *policyStatus) reconcile(ctx context.Context, name string) (time.Duratio
 	status := admissionregistrationapply.ValidatingAdmissionPolicy(name).WithUID(policy.UID).WithStatus(
 		admissionregistrationapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(found))
 	_, err = p.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: policyManager, Force: true})
-	if err = ignoring(err, outdated); err != nil {
+	if err = reconcile.Ignoring(err, reconcile.IsOutdated); err != nil {
 		return 0, fmt.Errorf("status of validatingadmissionpolicy %s: %w", name, err)
 	}
 	return 0, nil

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/run"
 )
 
@@ -57,14 +58,14 @@ type frontDoor struct {
 	FrontDoor
 	client    kubernetes.Interface
 	endpoints cache.SharedIndexInformer
-	election  election
+	election  reconcile.Election
 	log       *zap.Logger
 }
 
 func newFrontDoor(cfg Config, log *zap.Logger) *frontDoor {
 	return &frontDoor{
-		FrontDoor: cfg.FrontDoor, client: cfg.Founding, election: cfg.Leads, log: log,
-		endpoints: coreinformers.NewFilteredEndpointsInformer(cfg.Client, metav1.NamespaceDefault, 0, byNamespace, named(frontDoorName)),
+		FrontDoor: cfg.FrontDoor, client: cfg.Founding, election: cfg.Election, log: log,
+		endpoints: coreinformers.NewFilteredEndpointsInformer(cfg.Client, metav1.NamespaceDefault, 0, reconcile.ByNamespace, reconcile.Named(frontDoorName)),
 	}
 }
 
@@ -78,17 +79,17 @@ func (d *frontDoor) run(ctx context.Context) error {
 		}
 	}
 	named := ours(func(o metav1.Object) bool { return o.GetName() == frontDoorName })
-	l := &loop{
-		name: "kubernetes-service", workers: 1, every: time.Minute, election: d.election, log: d.log,
-		changed: []func() <-chan struct{}{d.Changed}, waiting: func() []string { return []string{metav1.NamespaceDefault} },
-		reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, d.reconcile(ctx) },
+	l := &reconcile.Loop{
+		Name: "kubernetes-service", Workers: 1, Resync: time.Minute, Election: d.election, Log: d.log,
+		Changed: []func() <-chan struct{}{d.Changed}, Waiting: func() []string { return []string{metav1.NamespaceDefault} },
+		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, d.reconcile(ctx) },
 	}
-	return l.run(ctx,
-		source{informer: d.Services.Informer(), namespace: named},
-		source{informer: d.EndpointSlices.Informer(), namespace: ours(func(o metav1.Object) bool {
+	return l.Run(ctx,
+		reconcile.Source{Informer: d.Services.Informer(), Key: named},
+		reconcile.Source{Informer: d.EndpointSlices.Informer(), Key: ours(func(o metav1.Object) bool {
 			return o.GetLabels()[discoveryv1.LabelServiceName] == frontDoorName
 		})},
-		source{informer: d.endpoints, namespace: named, owned: true})
+		reconcile.Source{Informer: d.endpoints, Key: named, Owned: true})
 }
 
 func (d *frontDoor) reconcile(ctx context.Context) error {
@@ -133,7 +134,7 @@ func (d *frontDoor) ensure(ctx context.Context) error {
 	}
 	mended := current.DeepCopy()
 	mended.Spec.Type, mended.Spec.Ports, mended.Spec.Selector = corev1.ServiceTypeClusterIP, ports, nil
-	if _, err := all.Update(ctx, mended, metav1.UpdateOptions{}); ignoring(err, outdated) != nil {
+	if _, err := all.Update(ctx, mended, metav1.UpdateOptions{}); reconcile.Ignoring(err, reconcile.IsOutdated) != nil {
 		return fmt.Errorf("mend service %s: %w", frontDoorName, err)
 	}
 	return nil
@@ -151,9 +152,6 @@ func (d *frontDoor) appears(ctx context.Context) bool {
 	}
 	return false
 }
-
-// outdated is an error that says that what was read is no longer so. Its informer tells what is.
-func outdated(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
 
 // leadsTo accepts any target port: replicas may listen on different ones, and the slices say which.
 func (d *frontDoor) leadsTo(ports []corev1.ServicePort) bool {
@@ -219,27 +217,20 @@ func (d *frontDoor) writeSlices(ctx context.Context, replicas []netip.AddrPort) 
 			mended := slice.DeepCopy()
 			mended.Endpoints, mended.Ports = want.Endpoints, want.Ports
 			_, err := all.Update(ctx, mended, metav1.UpdateOptions{})
-			errs = append(errs, ignoring(err, outdated))
+			errs = append(errs, reconcile.Ignoring(err, reconcile.IsOutdated))
 			continue
 		}
 		// A slice of another family cannot be changed, and one that leads elsewhere must go.
-		errs = append(errs, ignoring(all.Delete(ctx, slice.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(slice.UID))}), outdated))
+		errs = append(errs, reconcile.Ignoring(all.Delete(ctx, slice.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(slice.UID))}), reconcile.IsOutdated))
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		_, err := all.Create(ctx, wanted[name], metav1.CreateOptions{})
-		errs = append(errs, ignoring(err, apierrors.IsAlreadyExists)) // the cache is behind, and will tell
+		errs = append(errs, reconcile.Ignoring(err, apierrors.IsAlreadyExists)) // the cache is behind, and will tell
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("endpointslices of service %s: %w", frontDoorName, err)
 	}
 	return nil
-}
-
-func ignoring(err error, is func(error) bool) error {
-	if is(err) {
-		return nil
-	}
-	return err
 }
 
 func (d *frontDoor) writeEndpoints(ctx context.Context, replicas []netip.AddrPort) error {
@@ -263,7 +254,7 @@ func (d *frontDoor) writeEndpoints(ctx context.Context, replicas []netip.AddrPor
 	}
 	if !there {
 		_, err = all.Create(ctx, want, metav1.CreateOptions{})
-		err = ignoring(err, apierrors.IsAlreadyExists)
+		err = reconcile.Ignoring(err, apierrors.IsAlreadyExists)
 	} else {
 		current := obj.(*corev1.Endpoints)
 		if apiequality.Semantic.DeepEqual(current.Subsets, want.Subsets) && current.Labels[discoveryv1.LabelSkipMirror] == "true" {
@@ -273,7 +264,7 @@ func (d *frontDoor) writeEndpoints(ctx context.Context, replicas []netip.AddrPor
 		mended.Subsets = want.Subsets
 		metav1.SetMetaDataLabel(&mended.ObjectMeta, discoveryv1.LabelSkipMirror, "true")
 		_, err = all.Update(ctx, mended, metav1.UpdateOptions{})
-		err = ignoring(err, outdated)
+		err = reconcile.Ignoring(err, reconcile.IsOutdated)
 	}
 	if err != nil {
 		return fmt.Errorf("endpoints of service %s: %w", frontDoorName, err)
@@ -295,16 +286,16 @@ type serviceCIDRs struct {
 	client   kubernetes.Interface
 	cidrs    networkinginformers.ServiceCIDRInformer
 	ranges   []netip.Prefix
-	election election
+	election reconcile.Election
 	log      *zap.Logger
 }
 
 func (c *serviceCIDRs) run(ctx context.Context) error {
-	l := &loop{
-		name: "servicecidrs", workers: 1, every: time.Minute, election: c.election, log: c.log,
-		reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return c.reconcile(ctx) },
+	l := &reconcile.Loop{
+		Name: "servicecidrs", Workers: 1, Resync: time.Minute, Election: c.election, Log: c.log,
+		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return c.reconcile(ctx) },
 	}
-	return l.run(ctx, source{informer: c.cidrs.Informer(), namespace: func(any) string { return "servicecidrs" }})
+	return l.Run(ctx, reconcile.Source{Informer: c.cidrs.Informer(), Key: func(any) string { return "servicecidrs" }})
 }
 
 // ensure creates the object for the ranges of the flags, if it is missing. Ranges that differ from those of an earlier
@@ -320,7 +311,7 @@ func (c *serviceCIDRs) ensure(ctx context.Context) error {
 		_, err = all.Create(ctx, &networkingv1.ServiceCIDR{
 			ObjectMeta: metav1.ObjectMeta{Name: defaultCIDRName}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: want},
 		}, metav1.CreateOptions{})
-		return ignoring(err, apierrors.IsAlreadyExists)
+		return reconcile.Ignoring(err, apierrors.IsAlreadyExists)
 	}
 	if err != nil {
 		return fmt.Errorf("get servicecidr %s: %w", defaultCIDRName, err)
@@ -450,13 +441,13 @@ const (
 type allocationRepair struct {
 	repair    func(context.Context) error
 	abandoned func(context.Context) (bool, error)
-	election  election
+	election  reconcile.Election
 	log       *zap.Logger
 }
 
 func (r *allocationRepair) run(ctx context.Context) error {
 	var last time.Time
-	for r.election.await(ctx) {
+	for r.election.Wait(ctx) {
 		if time.Since(last) >= repairPause || r.isNeeded(ctx) {
 			last = time.Now()
 			if err := r.repair(ctx); err != nil && ctx.Err() == nil {

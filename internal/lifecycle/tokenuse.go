@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/run"
 )
 
@@ -102,7 +103,7 @@ func (u *tokenUse) publish(ctx context.Context) error {
 		_, err := maps.Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trackingName}, Data: map[string]string{trackingSince: today},
 		}, metav1.CreateOptions{})
-		if err := ignoring(err, apierrors.IsAlreadyExists); err != nil {
+		if err := reconcile.Ignoring(err, apierrors.IsAlreadyExists); err != nil {
 			return fmt.Errorf("create configmap %s: %w", trackingName, err)
 		}
 		return nil
@@ -116,7 +117,7 @@ func (u *tokenUse) publish(ctx context.Context) error {
 	mended := current.DeepCopy()
 	mended.Data = map[string]string{trackingSince: today}
 	_, err = maps.Update(ctx, mended, metav1.UpdateOptions{})
-	if err := ignoring(err, apierrors.IsConflict); err != nil { // another replica mends it too
+	if err := reconcile.Ignoring(err, apierrors.IsConflict); err != nil { // another replica mends it too
 		return fmt.Errorf("update configmap %s: %w", trackingName, err)
 	}
 	return nil
@@ -131,7 +132,7 @@ func (u *tokenUse) write(ctx context.Context, one use) error {
 		return err
 	}
 	_, err = u.client.CoreV1().Secrets(one.Namespace).Patch(ctx, one.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return ignoring(ignoring(err, outdated), madeAnew)
+	return reconcile.Ignoring(reconcile.Ignoring(err, reconcile.IsOutdated), madeAnew)
 }
 
 // madeAnew recognises the refusal of a patch with the uid of another object, which is no conflict but an invalid change. An

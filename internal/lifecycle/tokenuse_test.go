@@ -23,7 +23,7 @@ import (
 func TestUsesOfTokensAreWrittenDownOnceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the clock of a bubble begins on 2000-01-01
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "robot", UID: "s-1"}}
-		w := newWorld(t, secret)
+		w := newEnv(t, secret)
 		ctx, cancel := context.WithCancel(t.Context())
 		c := New(w.config())
 		w.informer.Start(ctx.Done())
@@ -84,7 +84,7 @@ func writingUses(t *testing.T, u *tokenUse) (stop func()) {
 	}
 }
 
-func usedOn(t *testing.T, w *world, s *corev1.Secret) string {
+func usedOn(t *testing.T, w *env, s *corev1.Secret) string {
 	t.Helper()
 	s, err := w.client.CoreV1().Secrets(s.Namespace).Get(t.Context(), s.Name, metav1.GetOptions{})
 	if err != nil {
@@ -106,7 +106,7 @@ func TestNoDayIsTakenBack(t *testing.T) {
 			}
 		}
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "robot", UID: "s-1"}}
-		w := newWorld(t, secret)
+		w := newEnv(t, secret)
 		u := newTokenUse(w.client, zap.NewNop())
 		u.note(secret)
 		settled(24 * time.Hour) // meanwhile another replica may have written the new day
@@ -121,7 +121,7 @@ func TestNoDayIsTakenBack(t *testing.T) {
 
 func TestAUseThatFindsNoRoomIsNotedTheNextTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		secrets := make([]*corev1.Secret, usesAtOnce+1)
 		for i := range secrets {
 			name := fmt.Sprint("robot-", i)
@@ -166,7 +166,7 @@ func TestWhatIsTroubleInWritingAUse(t *testing.T) {
 		"storage does not answer it": {apierrors.NewServiceUnavailable("no leader"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnv(t)
 			w.client.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.answer })
 			err := newTokenUse(w.client, zap.NewNop()).write(t.Context(), use{types.NamespacedName{Namespace: "ci", Name: "robot"}, "s-1"})
 			if (err != nil) != c.trouble {
@@ -193,7 +193,7 @@ func TestWhatIsTroubleInSayingSinceWhen(t *testing.T) {
 		"somebody takes it away meanwhile": {[]runtime.Object{broken}, "update", apierrors.NewNotFound(corev1.Resource("configmaps"), trackingName), "update"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, c.there...)
+			w := newEnv(t, c.there...)
 			w.client.PrependReactor(c.verb, "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.answer })
 			err := newTokenUse(w.client, zap.NewNop()).publish(t.Context())
 			if (err != nil) != (c.want != "") || err != nil && (!strings.HasPrefix(err.Error(), c.want) || !errors.Is(err, c.answer)) {
@@ -211,7 +211,7 @@ func TestSinceWhenIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: trackingName},
+				w := newEnv(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: trackingName},
 					Data: map[string]string{trackingSince: c.there}})
 				if err := newTokenUse(w.client, w.config().Logger).publish(t.Context()); err != nil {
 					t.Fatal(err)

@@ -113,11 +113,11 @@ func dead(gv *GroupVersion) {
 	gv.Unreached = gv.Since
 }
 
-// world is an API server in memory with one namespace that is being deleted.
-type world struct {
+// env is an API server in memory with one namespace that is being deleted.
+type env struct {
 	t        *testing.T
 	client   *fake.Clientset
-	shelf    *shelf
+	metadata *fakeMetadata
 	mu       sync.Mutex // guards served
 	served   []GroupVersion
 	informer informers.SharedInformerFactory
@@ -125,8 +125,8 @@ type world struct {
 	probed   []string
 }
 
-func newWorld(t *testing.T, objects ...runtime.Object) *world {
-	w := &world{t: t, client: fake.NewClientset(objects...), shelf: newShelf(), served: []GroupVersion{coreV1()}}
+func newEnv(t *testing.T, objects ...runtime.Object) *env {
+	w := &env{t: t, client: fake.NewClientset(objects...), metadata: newFakeMetadata(), served: []GroupVersion{coreV1()}}
 	w.ledger = openLedger(t, &keep{})
 	w.informer = informers.NewSharedInformerFactory(w.client, 0)
 	// As the registry does: emptying the last finalizer of a namespace that is being deleted removes it.
@@ -153,35 +153,33 @@ func terminating(name string, uid types.UID) *corev1.Namespace {
 	}
 }
 
-func (w *world) config() Config {
+func (w *env) config() Config {
 	return Config{
-		Client: w.client, Metadata: w.shelf, Namespaces: w.informer.Core().V1().Namespaces(),
+		Client: w.client, Metadata: w.metadata, Namespaces: w.informer.Core().V1().Namespaces(),
 		Served: w.servedNow, Debts: w.ledger,
 		Probe:  func(apiService string) { w.probed = append(w.probed, apiService) },
-		RootCA: func() []byte { return []byte("root") },
 		Logger: zaptest.NewLogger(w.t),
 	}
 }
 
-func (w *world) serve(served ...GroupVersion) {
+func (w *env) serve(served ...GroupVersion) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.served = served
 }
 
-func (w *world) servedNow() []GroupVersion {
+func (w *env) servedNow() []GroupVersion {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.served
 }
 
-func (w *world) finalizer() *namespaceFinalizer {
-	cfg := w.config()
-	return newNamespaceFinalizer(cfg, cfg.Logger)
+func (w *env) finalizer() *Finalizer {
+	return New(w.config())
 }
 
 // gone says whether the namespace has been finalized and removed.
-func (w *world) gone(name string) bool {
+func (w *env) gone(name string) bool {
 	_, err := w.client.CoreV1().Namespaces().Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		w.t.Fatal(err)
@@ -190,7 +188,7 @@ func (w *world) gone(name string) bool {
 }
 
 // condition is "Status Reason: message" of a namespace's condition.
-func (w *world) condition(name string, kind corev1.NamespaceConditionType) string {
+func (w *env) condition(name string, kind corev1.NamespaceConditionType) string {
 	w.t.Helper()
 	ns, err := w.client.CoreV1().Namespaces().Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {

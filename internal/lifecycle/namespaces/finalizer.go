@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,8 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 
 	"portico.dev/internal/lifecycle/debts"
+	"portico.dev/internal/lifecycle/reconcile"
 )
 
 const (
@@ -35,52 +39,62 @@ const (
 	conflictTries = 5
 )
 
-// namespaceFinalizer empties namespaces that are being deleted and then lets go of them.
+// Finalizer empties namespaces that are being deleted and then lets go of them.
 //
 // It differs from upstream's in what it takes for granted: a backend that is dead but known to hold nothing deletable does
 // not count; one that hangs delays nobody else's cleanup; one that lies is asked twice; one that goes with the namespace is
 // asked first; and what remains is told truly also while pods remain (k/k#138208).
-type namespaceFinalizer struct {
-	client     kubernetes.Interface
-	namespaces coreinformers.NamespaceInformer
-	served     func() []GroupVersion
-	defined    func(context.Context) ([]schema.GroupVersionResource, error)
-	changed    []func() <-chan struct{}
-	probe      func(apiService string)
-	debts      *debts.Ledger
-	cycleGrace time.Duration
-	sweeper    *sweeper
-	recall     recall
-	cleared    cleared
-	waiting    waiting
-	election   election
-	log        *zap.Logger
+type Finalizer struct {
+	Config
+	sweeper *sweeper
+	recall  recall
+	cleared cleared
+	waiting waiting
 }
 
-func newNamespaceFinalizer(cfg Config, log *zap.Logger) *namespaceFinalizer {
-	f := &namespaceFinalizer{
-		client:     cfg.Client,
-		namespaces: cfg.Namespaces,
-		served:     cfg.Served,
-		defined:    cfg.Defined,
-		changed:    cfg.Changed,
-		probe:      cfg.Probe,
-		debts:      cfg.Debts,
-		cycleGrace: cmp.Or(cfg.CycleGrace, DefaultCycleGrace),
-		election:   cfg.Leads,
-		log:        log,
-	}
+// Config is what a Finalizer needs. Every field without a default is required.
+type Config struct {
+	// Client writes namespaces. Deleting one namespace may take a hundred requests.
+	Client kubernetes.Interface
+	// Metadata deletes and counts objects of kinds that this program does not know.
+	Metadata metadata.Interface
+	// Namespaces is shared with the rest of the server, which runs it.
+	Namespaces coreinformers.NamespaceInformer
+	// Served returns the group-versions that are served, alive or dead, in order of preference within a group.
+	Served func() []GroupVersion
+	// Defined returns the custom resources that are defined in etcd at this moment. Served may be behind them. Default nil:
+	// there are none.
+	Defined func(context.Context) ([]schema.GroupVersionResource, error)
+	// Changed each return a channel that is closed when Served may return something else. Take it before calling Served.
+	Changed []func() <-chan struct{}
+	// Probe tells that a namespace waits for an APIService's backend, so that its return is noticed soon. It must not
+	// block.
+	Probe func(apiService string)
+	// Debts records what namespaces leave behind.
+	Debts *debts.Ledger
+	// CycleGrace is how long a namespace waits for a backend whose Service was in it. Default DefaultCycleGrace.
+	CycleGrace time.Duration
+	// Election says whether this replica leads. Default nil: there is no other.
+	Election reconcile.Election
+	Logger   *zap.Logger
+}
+
+// New makes a Finalizer that does nothing until Run.
+func New(cfg Config) *Finalizer {
+	cfg.CycleGrace = cmp.Or(cfg.CycleGrace, DefaultCycleGrace)
+	f := &Finalizer{Config: cfg}
 	f.sweeper = &sweeper{client: cfg.Client, metadata: cfg.Metadata, recall: &f.recall, cleared: &f.cleared}
 	return f
 }
 
-func (f *namespaceFinalizer) run(ctx context.Context) error {
-	l := &loop{
-		name: "namespace-finalizer", workers: 10, election: f.election, log: f.log,
-		settle: settleNamespace, every: 5 * time.Minute, reconcile: f.reconcile,
-		changed: append(slices.Clone(f.changed), f.debts.Changed), waiting: f.waiting.all,
+// Run finalizes namespaces until ctx ends.
+func (f *Finalizer) Run(ctx context.Context) error {
+	l := &reconcile.Loop{
+		Name: "namespace-finalizer", Workers: 10, Election: f.Election, Log: f.Logger,
+		Delay: settleNamespace, Resync: 5 * time.Minute, Reconcile: f.reconcile,
+		Changed: append(slices.Clone(f.Changed), f.Debts.Changed), Waiting: f.waiting.all,
 	}
-	return l.run(ctx, source{informer: f.namespaces.Informer(), namespace: func(obj any) string {
+	return l.Run(ctx, reconcile.Source{Informer: f.Namespaces.Informer(), Key: func(obj any) string {
 		if ns, ok := obj.(*corev1.Namespace); ok && ns.DeletionTimestamp != nil {
 			return ns.Name
 		}
@@ -90,15 +104,15 @@ func (f *namespaceFinalizer) run(ctx context.Context) error {
 
 // discovered is what is served, if that includes every custom resource which could have been created in a namespace that is
 // marked by now. Discovery hears of definitions a moment late, and an object of a kind that it does not know would stay.
-func (f *namespaceFinalizer) discovered(ctx context.Context) ([]GroupVersion, error) {
-	if f.defined == nil {
-		return f.served(), nil
+func (f *Finalizer) discovered(ctx context.Context) ([]GroupVersion, error) {
+	if f.Defined == nil {
+		return f.Served(), nil
 	}
-	defined, err := f.defined(ctx)
+	defined, err := f.Defined(ctx)
 	if err != nil {
 		return nil, err
 	}
-	served := f.served() // after the definitions: it may have heard of them meanwhile
+	served := f.Served() // after the definitions: it may have heard of them meanwhile
 	for _, gvr := range defined {
 		if !knows(served, gvr) {
 			return nil, fmt.Errorf("%s is defined and not in discovery yet", gvr.GroupResource())
@@ -116,15 +130,15 @@ func knows(served []GroupVersion, gvr schema.GroupVersionResource) bool {
 	})
 }
 
-func (f *namespaceFinalizer) reconcile(ctx context.Context, name string) (time.Duration, error) {
+func (f *Finalizer) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	f.waiting.set(name, true) // also of what changes while we look, we want to hear
 	again, err := f.look(ctx, name)
 	f.waiting.set(name, again > 0 || err != nil)
 	return again, err
 }
 
-func (f *namespaceFinalizer) look(ctx context.Context, name string) (time.Duration, error) {
-	ns, err := f.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+func (f *Finalizer) look(ctx context.Context, name string) (time.Duration, error) {
+	ns, err := f.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		f.cleared.forget(name)
 		return 0, nil
@@ -144,7 +158,7 @@ func (f *namespaceFinalizer) look(ctx context.Context, name string) (time.Durati
 	if len(ns.Spec.Finalizers) == 0 {
 		return 0, nil // somebody else's finalizers hold it, or it is going as we look
 	}
-	others := slices.DeleteFunc(leavingNow(f.namespaces), func(o *corev1.Namespace) bool { return o.Name == name })
+	others := slices.DeleteFunc(leavingNow(f.Namespaces), func(o *corev1.Namespace) bool { return o.Name == name })
 	served, err := f.discovered(ctx)
 	if err != nil {
 		return 0, err
@@ -159,11 +173,11 @@ func (f *namespaceFinalizer) look(ctx context.Context, name string) (time.Durati
 }
 
 // clear sweeps the namespace once, writes down what it found, and finalizes it if that was nothing.
-func (f *namespaceFinalizer) clear(ctx context.Context, ns *corev1.Namespace, survey *survey, others []*corev1.Namespace) (time.Duration, error) {
+func (f *Finalizer) clear(ctx context.Context, ns *corev1.Namespace, survey *survey, others []*corev1.Namespace) (time.Duration, error) {
 	f.cleared.doubt(ns, survey.settled)
 	waivers := f.waivers(ns, f.cleared.without(ns, survey.blocked))
 	for _, w := range waivers {
-		f.probe(w.APIService)
+		f.Probe(w.APIService)
 	}
 	// With nobody to wait for, or nobody any more, the namespace is swept once more before it goes.
 	free, next := waived(waivers, time.Now())
@@ -214,7 +228,7 @@ func recheck(ns *corev1.Namespace, now time.Time) time.Duration {
 
 // finalize takes away the finalizer that stands for the contents. The resourceVersion makes it fail when anything about
 // the namespace changed since it was found empty.
-func (f *namespaceFinalizer) finalize(ctx context.Context, ns *corev1.Namespace) error {
+func (f *Finalizer) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	done := ns.DeepCopy()
 	done.Spec.Finalizers = slices.DeleteFunc(done.Spec.Finalizers, func(n corev1.FinalizerName) bool {
 		return n == corev1.FinalizerKubernetes
@@ -222,24 +236,24 @@ func (f *namespaceFinalizer) finalize(ctx context.Context, ns *corev1.Namespace)
 	if len(done.Spec.Finalizers) == len(ns.Spec.Finalizers) {
 		return nil
 	}
-	_, err := f.client.CoreV1().Namespaces().Finalize(ctx, done, metav1.UpdateOptions{})
+	_, err := f.Client.CoreV1().Namespaces().Finalize(ctx, done, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalize namespace: %w", err)
 	}
-	f.log.Info("namespace finalized", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)))
+	f.Logger.Info("namespace finalized", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)))
 	return nil
 }
 
 // updateStatus changes the status of this very namespace, retrying when others write too. It returns nil when the
 // namespace is gone, or is another one of the same name by now.
-func (f *namespaceFinalizer) updateStatus(ctx context.Context, ns *corev1.Namespace, change func(*corev1.NamespaceStatus)) (*corev1.Namespace, error) {
+func (f *Finalizer) updateStatus(ctx context.Context, ns *corev1.Namespace, change func(*corev1.NamespaceStatus)) (*corev1.Namespace, error) {
 	for attempt := 1; ; attempt++ {
 		wanted := ns.DeepCopy()
 		change(&wanted.Status)
 		if sameStatus(ns.Status, wanted.Status) {
 			return ns, nil
 		}
-		updated, err := f.client.CoreV1().Namespaces().UpdateStatus(ctx, wanted, metav1.UpdateOptions{})
+		updated, err := f.Client.CoreV1().Namespaces().UpdateStatus(ctx, wanted, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
 			return updated, nil
@@ -248,7 +262,7 @@ func (f *namespaceFinalizer) updateStatus(ctx context.Context, ns *corev1.Namesp
 		case !apierrors.IsConflict(err) || attempt == conflictTries:
 			return nil, fmt.Errorf("update namespace status: %w", err)
 		}
-		latest, err := f.client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		latest, err := f.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || (err == nil && latest.UID != ns.UID) {
 			return nil, nil
 		}
@@ -257,4 +271,27 @@ func (f *namespaceFinalizer) updateStatus(ctx context.Context, ns *corev1.Namesp
 		}
 		ns = latest
 	}
+}
+
+// waiting is the namespaces that were reconciled and are not done. Those that were not yet are left to their delay.
+type waiting struct {
+	mu    sync.Mutex // guards names
+	names map[string]bool
+}
+
+func (w *waiting) set(name string, waits bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.names == nil {
+		w.names = map[string]bool{}
+	}
+	if w.names[name] = waits; !waits {
+		delete(w.names, name)
+	}
+}
+
+func (w *waiting) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.names))
 }

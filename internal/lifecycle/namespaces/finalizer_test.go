@@ -51,16 +51,16 @@ func only(verb string, gvr schema.GroupVersionResource, err error) func(context.
 func TestNamespaceIsKept(t *testing.T) {
 	unavailable := apierrors.NewServiceUnavailable("APIService v1.shop.example.com is not available")
 	tests := map[string]struct {
-		prepare func(*world)
+		prepare func(*env)
 		want    map[corev1.NamespaceConditionType]string // beside allGood
 		again   time.Duration                            // 0: an error, which backs off
 	}{
 		"an object has finalizers": {
-			prepare: func(w *world) {
-				w.shelf.put(configMaps, "doomed", "a", "example.com/hold")
-				w.shelf.put(configMaps, "doomed", "b", "example.com/hold", "example.com/other")
-				w.shelf.put(configMaps, "doomed", "c")
-				w.shelf.put(secrets, "doomed", "d", "example.com/hold")
+			prepare: func(w *env) {
+				w.metadata.put(configMaps, "doomed", "a", "example.com/hold")
+				w.metadata.put(configMaps, "doomed", "b", "example.com/hold", "example.com/other")
+				w.metadata.put(configMaps, "doomed", "c")
+				w.metadata.put(secrets, "doomed", "d", "example.com/hold")
 			},
 			want: map[corev1.NamespaceConditionType]string{
 				contentRemaining: "True SomeResourcesRemain: Some resources are remaining: " +
@@ -71,9 +71,9 @@ func TestNamespaceIsKept(t *testing.T) {
 			again: finalizerEstimate/2 + time.Second,
 		},
 		"a pod remains, and it is told so (k/k#138208)": {
-			prepare: func(w *world) {
-				w.shelf.put(pods, "doomed", "p", "example.com/hold")
-				w.shelf.put(configMaps, "doomed", "a")
+			prepare: func(w *env) {
+				w.metadata.put(pods, "doomed", "p", "example.com/hold")
+				w.metadata.put(configMaps, "doomed", "a")
 			},
 			want: map[corev1.NamespaceConditionType]string{
 				contentRemaining: "True SomeResourcesRemain: Some resources are remaining: pods. has 1 resource instances",
@@ -83,7 +83,7 @@ func TestNamespaceIsKept(t *testing.T) {
 			again: finalizerEstimate/2 + time.Second,
 		},
 		"a dead backend may hold objects": {
-			prepare: func(w *world) { w.served = append(w.served, shop(dead)) },
+			prepare: func(w *env) { w.served = append(w.served, shop(dead)) },
 			want: map[corev1.NamespaceConditionType]string{
 				discoveryFailure: "True DiscoveryFailed: Discovery failed for some groups, 1 failing: unable to retrieve the complete " +
 					"list of server APIs: shop.example.com/v1: APIService v1.shop.example.com is not available " +
@@ -92,7 +92,7 @@ func TestNamespaceIsKept(t *testing.T) {
 			again: blockedRetry,
 		},
 		"a dead backend was never seen alive": {
-			prepare: func(w *world) {
+			prepare: func(w *env) {
 				w.served = append(w.served, shop(func(gv *GroupVersion) {
 					gv.Current, gv.Known, gv.Resources, gv.Reason = false, false, nil, "ServiceNotFound"
 				}))
@@ -105,9 +105,9 @@ func TestNamespaceIsKept(t *testing.T) {
 			again: blockedRetry,
 		},
 		"a backend refuses connections that discovery thinks alive": {
-			prepare: func(w *world) {
+			prepare: func(w *env) {
 				w.served = append(w.served, shop(nil))
-				w.shelf.fault = only("deletecollection", widgets, unavailable)
+				w.metadata.fault = only("deletecollection", widgets, unavailable)
 			},
 			want: map[corev1.NamespaceConditionType]string{
 				contentFailure: "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: APIService v1.shop.example.com: " +
@@ -116,9 +116,9 @@ func TestNamespaceIsKept(t *testing.T) {
 			again: blockedRetry,
 		},
 		"deletecollection and delete say 200 and do nothing": {
-			prepare: func(w *world) {
-				w.shelf.put(configMaps, "doomed", "a")
-				w.shelf.fault = func(_ context.Context, verb string, _ schema.GroupVersionResource) error {
+			prepare: func(w *env) {
+				w.metadata.put(configMaps, "doomed", "a")
+				w.metadata.fault = func(_ context.Context, verb string, _ schema.GroupVersionResource) error {
 					if strings.HasPrefix(verb, "delete") {
 						return errLie
 					}
@@ -132,10 +132,10 @@ func TestNamespaceIsKept(t *testing.T) {
 			},
 		},
 		"a resource that discovery lists answers 404": {
-			prepare: func(w *world) {
+			prepare: func(w *env) {
 				w.served = append(w.served, shop(nil))
 				gone := apierrors.NewGenericServerResponse(404, "list", widgets.GroupResource(), "", "", 0, true)
-				w.shelf.fault = func(_ context.Context, _ string, g schema.GroupVersionResource) error {
+				w.metadata.fault = func(_ context.Context, _ string, g schema.GroupVersionResource) error {
 					if g == widgets {
 						return gone
 					}
@@ -148,8 +148,8 @@ func TestNamespaceIsKept(t *testing.T) {
 			},
 		},
 		"deleting is forbidden": {
-			prepare: func(w *world) {
-				w.shelf.fault = only("deletecollection", secrets, apierrors.NewForbidden(secrets.GroupResource(), "", errors.New("policy")))
+			prepare: func(w *env) {
+				w.metadata.fault = only("deletecollection", secrets, apierrors.NewForbidden(secrets.GroupResource(), "", errors.New("policy")))
 			},
 			want: map[corev1.NamespaceConditionType]string{
 				contentFailure: "True ContentDeletionFailed: Failed to delete all resource types, 1 remaining: /v1, Resource=secrets: " +
@@ -159,7 +159,7 @@ func TestNamespaceIsKept(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, terminating("doomed", "1"))
+			w := newEnv(t, terminating("doomed", "1"))
 			tt.prepare(w)
 			again, err := w.finalizer().reconcile(t.Context(), "doomed")
 			if w.gone("doomed") {
@@ -181,61 +181,61 @@ func TestNamespaceIsKept(t *testing.T) {
 }
 
 func TestNamespaceIsFinalized(t *testing.T) {
-	tests := map[string]func(*world){
-		"it is empty": func(*world) {},
-		"it holds objects of several groups": func(w *world) {
+	tests := map[string]func(*env){
+		"it is empty": func(*env) {},
+		"it holds objects of several groups": func(w *env) {
 			w.served = append(w.served, shop(nil))
 			for _, name := range []string{"a", "b", "c", "d", "e"} {
-				w.shelf.put(configMaps, "doomed", name)
-				w.shelf.put(widgets, "doomed", name)
-				w.shelf.put(pods, "doomed", name)
+				w.metadata.put(configMaps, "doomed", name)
+				w.metadata.put(widgets, "doomed", name)
+				w.metadata.put(pods, "doomed", name)
 			}
 		},
-		"a dead backend is known to hold nothing that can be deleted (k/k#75788)": func(w *world) {
+		"a dead backend is known to hold nothing that can be deleted (k/k#75788)": func(w *env) {
 			w.served = append(w.served, shop(func(gv *GroupVersion) { dead(gv); gv.Resources = nil }))
 		},
-		"a dead backend is declared to keep nothing": func(w *world) {
+		"a dead backend is declared to keep nothing": func(w *env) {
 			w.served = append(w.served, shop(func(gv *GroupVersion) { dead(gv); gv.NonPersistent = true }))
 		},
-		"a backend that is declared to keep nothing has something all the same": func(w *world) {
+		"a backend that is declared to keep nothing has something all the same": func(w *env) {
 			w.served = append(w.served, shop(func(gv *GroupVersion) { gv.NonPersistent = true }))
-			w.shelf.fault = func(_ context.Context, _ string, g schema.GroupVersionResource) error {
+			w.metadata.fault = func(_ context.Context, _ string, g schema.GroupVersionResource) error {
 				if g == widgets {
 					return errors.New("measurements cannot be deleted")
 				}
 				return nil
 			}
 		},
-		"deletecollection says 200 and does nothing": func(w *world) {
+		"deletecollection says 200 and does nothing": func(w *env) {
 			w.served = append(w.served, shop(nil))
-			w.shelf.put(widgets, "doomed", "a")
-			w.shelf.put(widgets, "doomed", "b")
-			w.shelf.fault = only("deletecollection", widgets, errLie)
+			w.metadata.put(widgets, "doomed", "a")
+			w.metadata.put(widgets, "doomed", "b")
+			w.metadata.fault = only("deletecollection", widgets, errLie)
 		},
-		"a resource has no deletecollection": func(w *world) {
+		"a resource has no deletecollection": func(w *env) {
 			w.served = append(w.served, shop(func(gv *GroupVersion) { gv.Resources[0].DeleteCollection = false }))
-			w.shelf.put(widgets, "doomed", "a")
-			w.shelf.put(widgets, "doomed", "b")
-			w.shelf.put(widgets, "doomed", "c")
+			w.metadata.put(widgets, "doomed", "a")
+			w.metadata.put(widgets, "doomed", "b")
+			w.metadata.put(widgets, "doomed", "c")
 		},
-		"deletecollection answers 405": func(w *world) {
+		"deletecollection answers 405": func(w *env) {
 			w.served = append(w.served, shop(nil))
-			w.shelf.put(widgets, "doomed", "a")
-			w.shelf.fault = func(_ context.Context, verb string, g schema.GroupVersionResource) error {
+			w.metadata.put(widgets, "doomed", "a")
+			w.metadata.fault = func(_ context.Context, verb string, g schema.GroupVersionResource) error {
 				if verb == "deletecollection" && g == widgets {
 					return apierrors.NewMethodNotSupported(g.GroupResource(), verb)
 				}
 				return nil
 			}
 		},
-		"a resource can neither be listed nor deleted as a collection": func(w *world) {
+		"a resource can neither be listed nor deleted as a collection": func(w *env) {
 			w.served = append(w.served, shop(func(gv *GroupVersion) { gv.Resources = []Resource{{Name: "widgets"}} }))
 		},
 	}
 	for name, prepare := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, terminating("doomed", "1"))
-			w.shelf.put(configMaps, "neighbour", "mine")
+			w := newEnv(t, terminating("doomed", "1"))
+			w.metadata.put(configMaps, "neighbour", "mine")
 			prepare(w)
 			f := w.finalizer()
 			again, err := f.reconcile(t.Context(), "doomed")
@@ -248,25 +248,25 @@ func TestNamespaceIsFinalized(t *testing.T) {
 			if !w.gone("doomed") {
 				t.Error("the namespace is still there")
 			}
-			if w.shelf.count(configMaps) != 1 || w.shelf.count(widgets) != 0 || w.shelf.count(pods) != 0 {
-				t.Errorf("left behind: %v", w.shelf.objects)
+			if w.metadata.count(configMaps) != 1 || w.metadata.count(widgets) != 0 || w.metadata.count(pods) != 0 {
+				t.Errorf("left behind: %v", w.metadata.objects)
 			}
 		})
 	}
 }
 
 func TestPodsGoFirst(t *testing.T) {
-	w := newWorld(t, terminating("doomed", "1"))
-	w.shelf.put(pods, "doomed", "p", "example.com/hold")
-	w.shelf.put(configMaps, "doomed", "mounted-by-p")
+	w := newEnv(t, terminating("doomed", "1"))
+	w.metadata.put(pods, "doomed", "p", "example.com/hold")
+	w.metadata.put(configMaps, "doomed", "mounted-by-p")
 	f := w.finalizer()
 	if _, err := f.reconcile(t.Context(), "doomed"); err != nil {
 		t.Fatal(err)
 	}
-	if w.shelf.count(configMaps) != 1 {
+	if w.metadata.count(configMaps) != 1 {
 		t.Error("a configmap was deleted under a running pod")
 	}
-	w.shelf.release(pods)
+	w.metadata.release(pods)
 	if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
 		t.Errorf("error %v, gone %v after the pod went", err, w.gone("doomed"))
 	}
@@ -301,20 +301,20 @@ func TestRunningPodsAreGivenTheirGrace(t *testing.T) {
 func TestNothingIsDoneBeforeDiscovery(t *testing.T) {
 	for name, served := range map[string][]GroupVersion{"no answer yet": nil, "remote groups only": {shop(nil)}} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, terminating("doomed", "1"))
+			w := newEnv(t, terminating("doomed", "1"))
 			w.served = served
 			if _, err := w.finalizer().reconcile(t.Context(), "doomed"); !errors.Is(err, errNotDiscovered) {
 				t.Errorf("error %v, want %v", err, errNotDiscovered)
 			}
-			if w.gone("doomed") || len(w.shelf.calls) > 0 {
-				t.Errorf("gone %v, calls %v", w.gone("doomed"), w.shelf.calls)
+			if w.gone("doomed") || len(w.metadata.calls) > 0 {
+				t.Errorf("gone %v, calls %v", w.gone("doomed"), w.metadata.calls)
 			}
 		})
 	}
 }
 
 func TestNamespaceRecreatedDuringTheSweepIsNotTouched(t *testing.T) {
-	w := newWorld(t, terminating("doomed", "1"))
+	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(nil))
 	reads := 0
 	w.client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -326,22 +326,22 @@ func TestNamespaceRecreatedDuringTheSweepIsNotTouched(t *testing.T) {
 		ns.DeletionTimestamp = nil
 		return true, ns, nil
 	})
-	w.shelf.put(configMaps, "doomed", "somebody-needs-this")
-	w.shelf.put(widgets, "doomed", "and-this")
+	w.metadata.put(configMaps, "doomed", "somebody-needs-this")
+	w.metadata.put(widgets, "doomed", "and-this")
 	if _, err := w.finalizer().reconcile(t.Context(), "doomed"); err != nil {
 		t.Fatal(err)
 	}
-	if w.shelf.count(configMaps) != 1 || w.shelf.count(widgets) != 1 {
-		t.Errorf("objects of the new namespace were deleted: %v", w.shelf.calls)
+	if w.metadata.count(configMaps) != 1 || w.metadata.count(widgets) != 1 {
+		t.Errorf("objects of the new namespace were deleted: %v", w.metadata.calls)
 	}
 }
 
 func TestHangingBackendDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, terminating("doomed", "1"))
+		w := newEnv(t, terminating("doomed", "1"))
 		w.served = append(w.served, shop(func(gv *GroupVersion) { gv.Resources = append(gv.Resources, everyVerb("gadgets")) }))
-		w.shelf.put(configMaps, "doomed", "a")
-		w.shelf.fault = func(ctx context.Context, _ string, g schema.GroupVersionResource) error {
+		w.metadata.put(configMaps, "doomed", "a")
+		w.metadata.fault = func(ctx context.Context, _ string, g schema.GroupVersionResource) error {
 			if g.Group == widgets.Group {
 				<-ctx.Done()
 				return ctx.Err()
@@ -356,7 +356,7 @@ func TestHangingBackendDelaysNobody(t *testing.T) {
 		if took := time.Since(start); took != contents.CallTimeout {
 			t.Errorf("one sweep took %v, want one timeout of %v", took, contents.CallTimeout)
 		}
-		if w.shelf.count(configMaps) != 0 {
+		if w.metadata.count(configMaps) != 0 {
 			t.Error("the configmap waited for the hanging backend")
 		}
 		if got := w.condition("doomed", contentFailure); !strings.Contains(got, "APIService v1.shop.example.com: shop.example.com/v1, Resource=widgets: list: no answer within 5s") {
@@ -366,7 +366,7 @@ func TestHangingBackendDelaysNobody(t *testing.T) {
 }
 
 func TestWaitingForABackendCostsNoSweeps(t *testing.T) {
-	w := newWorld(t, terminating("doomed", "1"))
+	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(dead))
 	f := w.finalizer()
 	for range 10 {
@@ -374,12 +374,12 @@ func TestWaitingForABackendCostsNoSweeps(t *testing.T) {
 			t.Fatalf("again %v, error %v", again, err)
 		}
 	}
-	if n := w.shelf.called("deletecollection", configMaps); n != 1 {
+	if n := w.metadata.called("deletecollection", configMaps); n != 1 {
 		t.Errorf("swept %d times while waiting, want once", n)
 	}
 	// Something slipped in, where admission did not look; and the backend is back with an object of this namespace.
-	w.shelf.put(configMaps, "doomed", "late")
-	w.shelf.put(widgets, "doomed", "kept-through-the-outage")
+	w.metadata.put(configMaps, "doomed", "late")
+	w.metadata.put(widgets, "doomed", "kept-through-the-outage")
 	w.served[1] = shop(nil)
 	for range 2 {
 		if _, err := f.reconcile(t.Context(), "doomed"); err != nil {
@@ -389,8 +389,8 @@ func TestWaitingForABackendCostsNoSweeps(t *testing.T) {
 	if !slices.Contains(w.probed, "v1.shop.example.com") {
 		t.Error("nobody was asked to look out for the backend")
 	}
-	if !w.gone("doomed") || w.shelf.count(configMaps)+w.shelf.count(widgets) != 0 {
-		t.Errorf("gone %v, left %v", w.gone("doomed"), w.shelf.objects)
+	if !w.gone("doomed") || w.metadata.count(configMaps)+w.metadata.count(widgets) != 0 {
+		t.Errorf("gone %v, left %v", w.gone("doomed"), w.metadata.objects)
 	}
 }
 
@@ -398,23 +398,23 @@ func TestWaitingForABackendCostsNoSweeps(t *testing.T) {
 // manifest that holds both has to find it.
 func TestWhatIsInANamespaceStaysForASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, terminating("doomed", "1"))
-		w.shelf.put(configMaps, "doomed", "a")
+		w := newEnv(t, terminating("doomed", "1"))
+		w.metadata.put(configMaps, "doomed", "a")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		cfg := w.config()
-		f := newNamespaceFinalizer(cfg, cfg.Logger)
+		f := New(cfg)
 		cfg.Namespaces.Informer()
 		w.informer.Start(ctx.Done())
-		go func() { done <- f.run(ctx) }()
+		go func() { done <- f.Run(ctx) }()
 		time.Sleep(settleNamespace - 10*time.Millisecond)
 		synctest.Wait()
-		if w.shelf.count(configMaps) != 1 {
+		if w.metadata.count(configMaps) != 1 {
 			t.Error("it has gone before")
 		}
 		time.Sleep(100 * time.Millisecond)
 		synctest.Wait()
-		if w.shelf.count(configMaps) != 0 || !w.gone("doomed") {
+		if w.metadata.count(configMaps) != 0 || !w.gone("doomed") {
 			t.Error("it is there after that")
 		}
 		cancel()
@@ -428,12 +428,12 @@ func TestWhatIsInANamespaceStaysForASecond(t *testing.T) {
 // A custom resource can be created before discovery, which the sweep goes by, has heard of its definition.
 func TestANamespaceWaitsForDiscoveryOfWhatIsDefined(t *testing.T) {
 	boats := schema.GroupVersionResource{Group: "sea.example.com", Version: "v1", Resource: "boats"}
-	w := newWorld(t, terminating("doomed", "1"))
-	w.shelf.put(boats, "doomed", "a")
+	w := newEnv(t, terminating("doomed", "1"))
+	w.metadata.put(boats, "doomed", "a")
 	cfg := w.config()
 	defined := []schema.GroupVersionResource{boats}
 	cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) { return defined, nil }
-	f := newNamespaceFinalizer(cfg, cfg.Logger)
+	f := New(cfg)
 	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || err.Error() != "boats.sea.example.com is defined and not in discovery yet" || w.gone("doomed") {
 		t.Fatalf("before discovery knows it: %v, gone: %t", err, w.gone("doomed"))
 	}
@@ -445,26 +445,75 @@ func TestANamespaceWaitsForDiscoveryOfWhatIsDefined(t *testing.T) {
 	cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) {
 		return nil, errors.New("etcd does not answer")
 	}
-	if _, err := newNamespaceFinalizer(cfg, cfg.Logger).reconcile(t.Context(), "doomed"); err == nil || w.gone("doomed") {
+	if _, err := New(cfg).reconcile(t.Context(), "doomed"); err == nil || w.gone("doomed") {
 		t.Fatalf("when nobody knows what is defined: %v", err)
 	}
 	sea.Resources = []Resource{everyVerb("boats")}
 	w.serve(coreV1(), sea)
-	if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") || w.shelf.count(boats) > 0 {
-		t.Fatalf("when it knows: %v, gone: %t, left: %d", err, w.gone("doomed"), w.shelf.count(boats))
+	if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") || w.metadata.count(boats) > 0 {
+		t.Fatalf("when it knows: %v, gone: %t, left: %d", err, w.gone("doomed"), w.metadata.count(boats))
 	}
 }
 
 // An APIService that takes a group-version away from a definition puts its objects out of reach. That is no reason to keep
 // the namespace.
 func TestADefinitionBehindAnExtensionServerIsNotWaitedFor(t *testing.T) {
-	w := newWorld(t, terminating("doomed", "1"))
+	w := newEnv(t, terminating("doomed", "1"))
 	w.serve(coreV1(), shop(func(gv *GroupVersion) { gv.Resources = nil }))
 	cfg := w.config()
 	cfg.Defined = func(context.Context) ([]schema.GroupVersionResource, error) {
 		return []schema.GroupVersionResource{widgets}, nil
 	}
-	if _, err := newNamespaceFinalizer(cfg, cfg.Logger).reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
+	if _, err := New(cfg).reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
 		t.Fatalf("%v, gone: %t", err, w.gone("doomed"))
 	}
+}
+
+// settled lets d pass and everything that was to happen in it happen.
+func settled(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// From the deletion to the end, as users see it: nothing calls the controller but the informer.
+func TestDeletedNamespaceGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newEnv(t)
+		w.serve(coreV1(), shop(dead))
+		f := w.finalizer()
+		ctx, cancel := context.WithCancel(t.Context())
+		f.Namespaces.Informer()
+		w.informer.Start(ctx.Done())
+		done := make(chan error, 1)
+		go func() { done <- f.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			w.informer.Shutdown()
+		}()
+		func() {
+			w.metadata.put(configMaps, "doomed", "a")
+			if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), terminating("doomed", "1"), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			settled(2 * time.Second)
+			if w.gone("doomed") {
+				t.Fatal("finalized while a backend that may hold its objects is dead")
+			}
+			if got := w.condition("doomed", discoveryFailure); got[:4] != "True" {
+				t.Errorf("after 2 s the condition says: %s", got)
+			}
+			settled(time.Hour)
+			if w.gone("doomed") {
+				t.Fatal("finalized after an hour of waiting")
+			}
+			w.serve(coreV1(), shop(nil))
+			settled(5 * time.Second)
+			if !w.gone("doomed") {
+				t.Error("not finalized within 5 s of the backend's return")
+			}
+		}()
+	})
 }

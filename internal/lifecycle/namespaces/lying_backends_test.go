@@ -15,14 +15,14 @@ import (
 func TestADeadMetricsServerChangesNothing(t *testing.T) {
 	metrics := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}
 	history := func(alive bool) (calls []string) {
-		w := newWorld(t, terminating("doomed", "1"))
+		w := newEnv(t, terminating("doomed", "1"))
 		gv := GroupVersion{GroupVersion: metrics, Known: true, Current: alive, APIService: "v1.metrics.k8s.io"}
 		if !alive {
 			dead(&gv)
 		}
 		w.served = append(w.served, shop(nil), gv)
-		w.shelf.put(configMaps, "doomed", "a")
-		w.shelf.put(widgets, "doomed", "a")
+		w.metadata.put(configMaps, "doomed", "a")
+		w.metadata.put(widgets, "doomed", "a")
 		f := w.finalizer()
 		for !w.gone("doomed") {
 			again, err := f.reconcile(t.Context(), "doomed")
@@ -31,9 +31,9 @@ func TestADeadMetricsServerChangesNothing(t *testing.T) {
 			}
 			calls = append(calls, again.String())
 		}
-		w.shelf.mu.Lock()
-		defer w.shelf.mu.Unlock()
-		requests := slices.Clone(w.shelf.calls)
+		w.metadata.mu.Lock()
+		defer w.metadata.mu.Unlock()
+		requests := slices.Clone(w.metadata.calls)
 		slices.Sort(requests) // groups go side by side
 		return append(calls, requests...)
 	}
@@ -44,9 +44,9 @@ func TestADeadMetricsServerChangesNothing(t *testing.T) {
 
 // Objects that come back are deleted again and again, and the namespace says so.
 func TestObjectsThatReappear(t *testing.T) {
-	w := newWorld(t, terminating("doomed", "1"))
+	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(nil))
-	w.shelf.put(widgets, "doomed", "phoenix")
+	w.metadata.put(widgets, "doomed", "phoenix")
 	f := w.finalizer()
 	for i := range 4 {
 		again, err := f.reconcile(t.Context(), "doomed")
@@ -56,9 +56,9 @@ func TestObjectsThatReappear(t *testing.T) {
 		if got := w.condition("doomed", contentRemaining); !strings.Contains(got, "looked for once more: widgets.shop.example.com had 1 resource instances") {
 			t.Errorf("the condition does not say what comes back: %s", got)
 		}
-		w.shelf.put(widgets, "doomed", "phoenix")
+		w.metadata.put(widgets, "doomed", "phoenix")
 	}
-	w.shelf.release(widgets)
+	w.metadata.release(widgets)
 	if _, err := f.reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
 		t.Errorf("error %v, gone %v when they stayed away", err, w.gone("doomed"))
 	}
@@ -68,13 +68,13 @@ func TestAListThatForgetsAResource(t *testing.T) {
 	missing := apierrors.NewGenericServerResponse(404, "list", widgets.GroupResource(), "", "", 0, true)
 	nothing := func(gv *GroupVersion) { gv.Resources = nil }
 	tests := map[string]struct {
-		prepare func(*world)
+		prepare func(*env)
 		changed func(*GroupVersion)
 		objects int // in the end
 	}{
-		"its objects are still there": {func(w *world) { w.shelf.put(widgets, "doomed", "a") }, nothing, 0},
-		"it is really gone": {func(w *world) {
-			w.shelf.fault = func(_ context.Context, _ string, g schema.GroupVersionResource) error {
+		"its objects are still there": {func(w *env) { w.metadata.put(widgets, "doomed", "a") }, nothing, 0},
+		"it is really gone": {func(w *env) {
+			w.metadata.fault = func(_ context.Context, _ string, g schema.GroupVersionResource) error {
 				if g == widgets {
 					return missing
 				}
@@ -82,13 +82,13 @@ func TestAListThatForgetsAResource(t *testing.T) {
 			}
 		}, nothing, 0},
 		"another backend is registered": {
-			func(w *world) { w.shelf.put(widgets, "doomed", "of-the-old-one") },
+			func(w *env) { w.metadata.put(widgets, "doomed", "of-the-old-one") },
 			func(gv *GroupVersion) { gv.Resources, gv.UID = nil, "another" }, 1,
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, terminating("doomed", "1"))
+			w := newEnv(t, terminating("doomed", "1"))
 			w.served = append(w.served, shop(nil))
 			f := w.finalizer()
 			f.recall.complete(w.served)
@@ -99,8 +99,8 @@ func TestAListThatForgetsAResource(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if !w.gone("doomed") || w.shelf.count(widgets) != tt.objects {
-				t.Errorf("gone %v, left %v", w.gone("doomed"), w.shelf.objects)
+			if !w.gone("doomed") || w.metadata.count(widgets) != tt.objects {
+				t.Errorf("gone %v, left %v", w.gone("doomed"), w.metadata.objects)
 			}
 		})
 	}

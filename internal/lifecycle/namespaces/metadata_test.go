@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// shelf is a metadata client over objects in memory, with the faults that backends have. client-go's fake knows neither
+// fakeMetadata is a metadata client over objects in memory, with the faults that backends have. client-go's fake knows neither
 // deletecollection nor deadlines.
-type shelf struct {
+type fakeMetadata struct {
 	mu      sync.Mutex
 	objects map[schema.GroupVersionResource][]metav1.PartialObjectMetadata
 	calls   []string
@@ -25,31 +25,31 @@ type shelf struct {
 // errLie makes a call answer success without doing anything.
 var errLie = fmt.Errorf("done, trust me")
 
-func newShelf() *shelf {
-	return &shelf{objects: map[schema.GroupVersionResource][]metav1.PartialObjectMetadata{}}
+func newFakeMetadata() *fakeMetadata {
+	return &fakeMetadata{objects: map[schema.GroupVersionResource][]metav1.PartialObjectMetadata{}}
 }
 
-func (s *shelf) put(gvr schema.GroupVersionResource, namespace, name string, finalizers ...string) {
+func (s *fakeMetadata) put(gvr schema.GroupVersionResource, namespace, name string, finalizers ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Finalizers: finalizers}}
 	s.objects[gvr] = append(s.objects[gvr], o)
 }
 
-func (s *shelf) count(gvr schema.GroupVersionResource) int {
+func (s *fakeMetadata) count(gvr schema.GroupVersionResource) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.objects[gvr])
 }
 
-func (s *shelf) release(gvr schema.GroupVersionResource) {
+func (s *fakeMetadata) release(gvr schema.GroupVersionResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.objects, gvr)
 }
 
 // called says how often a verb was used on a resource.
-func (s *shelf) called(verb string, gvr schema.GroupVersionResource) int {
+func (s *fakeMetadata) called(verb string, gvr schema.GroupVersionResource) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -61,26 +61,26 @@ func (s *shelf) called(verb string, gvr schema.GroupVersionResource) int {
 	return n
 }
 
-func (s *shelf) Resource(gvr schema.GroupVersionResource) metadata.Getter {
-	return &shelfResource{shelf: s, gvr: gvr}
+func (s *fakeMetadata) Resource(gvr schema.GroupVersionResource) metadata.Getter {
+	return &metadataResource{fake: s, gvr: gvr}
 }
 
-type shelfResource struct {
+type metadataResource struct {
 	metadata.ResourceInterface
-	shelf     *shelf
+	fake      *fakeMetadata
 	gvr       schema.GroupVersionResource
 	namespace string
 }
 
-func (r *shelfResource) Namespace(ns string) metadata.ResourceInterface {
-	return &shelfResource{shelf: r.shelf, gvr: r.gvr, namespace: ns}
+func (r *metadataResource) Namespace(ns string) metadata.ResourceInterface {
+	return &metadataResource{fake: r.fake, gvr: r.gvr, namespace: ns}
 }
 
-func (r *shelfResource) begin(ctx context.Context, verb string) (lie bool, err error) {
-	r.shelf.mu.Lock()
-	r.shelf.calls = append(r.shelf.calls, verb+" "+r.gvr.String())
-	fault := r.shelf.fault
-	r.shelf.mu.Unlock()
+func (r *metadataResource) begin(ctx context.Context, verb string) (lie bool, err error) {
+	r.fake.mu.Lock()
+	r.fake.calls = append(r.fake.calls, verb+" "+r.gvr.String())
+	fault := r.fake.fault
+	r.fake.mu.Unlock()
 	if fault == nil {
 		return false, nil
 	}
@@ -92,7 +92,7 @@ func (r *shelfResource) begin(ctx context.Context, verb string) (lie bool, err e
 	return false, nil
 }
 
-func (r *shelfResource) DeleteCollection(ctx context.Context, o metav1.DeleteOptions, _ metav1.ListOptions) error {
+func (r *metadataResource) DeleteCollection(ctx context.Context, o metav1.DeleteOptions, _ metav1.ListOptions) error {
 	if lie, err := r.begin(ctx, "deletecollection"); lie || err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (r *shelfResource) DeleteCollection(ctx context.Context, o metav1.DeleteOpt
 	return nil
 }
 
-func (r *shelfResource) Delete(ctx context.Context, name string, _ metav1.DeleteOptions, _ ...string) error {
+func (r *metadataResource) Delete(ctx context.Context, name string, _ metav1.DeleteOptions, _ ...string) error {
 	if lie, err := r.begin(ctx, "delete"); lie || err != nil {
 		return err
 	}
@@ -111,23 +111,23 @@ func (r *shelfResource) Delete(ctx context.Context, name string, _ metav1.Delete
 	return nil
 }
 
-func (r *shelfResource) remove(which func(metav1.PartialObjectMetadata) bool) {
-	r.shelf.mu.Lock()
-	defer r.shelf.mu.Unlock()
-	r.shelf.objects[r.gvr] = slices.DeleteFunc(r.shelf.objects[r.gvr], func(m metav1.PartialObjectMetadata) bool {
+func (r *metadataResource) remove(which func(metav1.PartialObjectMetadata) bool) {
+	r.fake.mu.Lock()
+	defer r.fake.mu.Unlock()
+	r.fake.objects[r.gvr] = slices.DeleteFunc(r.fake.objects[r.gvr], func(m metav1.PartialObjectMetadata) bool {
 		return m.Namespace == r.namespace && which(m) && len(m.Finalizers) == 0
 	})
 }
 
 // List answers in pages of two, so that paging is always in play.
-func (r *shelfResource) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+func (r *metadataResource) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 	if lie, err := r.begin(ctx, "list"); err != nil || lie {
 		return &metav1.PartialObjectMetadataList{}, err
 	}
-	r.shelf.mu.Lock()
-	defer r.shelf.mu.Unlock()
+	r.fake.mu.Lock()
+	defer r.fake.mu.Unlock()
 	var here []metav1.PartialObjectMetadata
-	for _, m := range r.shelf.objects[r.gvr] {
+	for _, m := range r.fake.objects[r.gvr] {
 		if m.Namespace == r.namespace && m.Name > o.Continue {
 			here = append(here, m)
 		}

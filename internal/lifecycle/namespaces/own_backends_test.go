@@ -27,20 +27,20 @@ func hosted(gvr schema.GroupVersionResource, namespace string) GroupVersion {
 
 // selfHosted is a world with namespaces that are being deleted, in which a backend dies with its Service: it is served
 // for as long as the pods, which stand for the whole of what runs it, are there.
-func selfHosted(t *testing.T, namespaces []string, backends ...GroupVersion) (*world, *namespaceFinalizer) {
+func selfHosted(t *testing.T, namespaces []string, backends ...GroupVersion) (*env, *Finalizer) {
 	var objects []runtime.Object
 	for _, ns := range namespaces {
 		objects = append(objects, terminating(ns, types.UID("uid-of-"+ns)))
 	}
-	w := newWorld(t, objects...)
+	w := newEnv(t, objects...)
 	for _, ns := range namespaces {
-		w.shelf.put(pods, ns, "backend")
+		w.metadata.put(pods, ns, "backend")
 	}
 	f := w.finalizer()
-	f.served = func() []GroupVersion {
+	f.Served = func() []GroupVersion {
 		out := []GroupVersion{coreV1()}
 		for _, b := range backends {
-			if !w.shelf.holds(pods, b.Service.Namespace) {
+			if !w.metadata.holds(pods, b.Service.Namespace) {
 				b.Current, b.Reason = false, "ServiceNotFound"
 				b.Unreached = time.Now().Add(-time.Second)
 			}
@@ -59,14 +59,14 @@ func selfHosted(t *testing.T, namespaces []string, backends ...GroupVersion) (*w
 	return w, f
 }
 
-func (s *shelf) holds(gvr schema.GroupVersionResource, namespace string) bool {
+func (s *fakeMetadata) holds(gvr schema.GroupVersionResource, namespace string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.objects[gvr], func(o metav1.PartialObjectMetadata) bool { return o.Namespace == namespace })
 }
 
 // drive looks at the namespaces in turns until all have gone.
-func drive(t *testing.T, w *world, f *namespaceFinalizer, namespaces ...string) time.Duration {
+func drive(t *testing.T, w *env, f *Finalizer, namespaces ...string) time.Duration {
 	t.Helper()
 	start := time.Now()
 	for time.Since(start) < time.Hour {
@@ -122,12 +122,12 @@ func TestContentGoesWhileItsBackendIsAlive(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, f := selfHosted(t, tt.namespaces, tt.backends...)
 				for ns, gvr := range tt.contents {
-					w.shelf.put(gvr, ns, "x")
-					w.shelf.put(gvr, ns, "y")
+					w.metadata.put(gvr, ns, "x")
+					w.metadata.put(gvr, ns, "y")
 				}
 				took := drive(t, w, f, tt.namespaces...)
-				if n := w.shelf.count(widgets) + w.shelf.count(gadgets); n != 0 {
-					t.Errorf("orphans: %v", w.shelf.objects)
+				if n := w.metadata.count(widgets) + w.metadata.count(gadgets); n != 0 {
+					t.Errorf("orphans: %v", w.metadata.objects)
 				}
 				// Seen to be empty while it was alive, a backend is not waited for when it is dead.
 				if took > DefaultCycleGrace/2 || len(w.ledger.All()) != 0 {
@@ -142,7 +142,7 @@ func TestContentGoesWhileItsBackendIsAlive(t *testing.T) {
 func TestABackendIsKeptForWhatNeedsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := selfHosted(t, []string{"a", "b"}, hosted(widgets, "a"))
-		w.shelf.put(widgets, "b", "held", "example.com/hold")
+		w.metadata.put(widgets, "b", "held", "example.com/hold")
 		for range 5 {
 			for _, ns := range []string{"a", "b"} {
 				if _, err := f.reconcile(t.Context(), ns); err != nil {
@@ -150,13 +150,13 @@ func TestABackendIsKeptForWhatNeedsIt(t *testing.T) {
 				}
 			}
 		}
-		if !w.shelf.holds(pods, "a") {
+		if !w.metadata.holds(pods, "a") {
 			t.Error("the backend was taken away from an object that is still there")
 		}
 		if got := w.condition("a", contentRemaining); !strings.Contains(got, "widgets.shop.example.com of namespace b") {
 			t.Errorf("the condition does not say what is waited for: %s", got)
 		}
-		w.shelf.release(widgets)
+		w.metadata.release(widgets)
 		drive(t, w, f, "a", "b")
 	})
 }
@@ -165,11 +165,11 @@ func TestABackendIsKeptForWhatNeedsIt(t *testing.T) {
 func TestABackendThatWentFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := selfHosted(t, []string{"doomed"}, hosted(widgets, "doomed"), hosted(gadgets, "doomed"))
-		w.shelf.release(pods)
-		w.shelf.put(widgets, "doomed", "orphan")
+		w.metadata.release(pods)
+		w.metadata.put(widgets, "doomed", "orphan")
 		lost := time.Now()
-		served := f.served
-		f.served = func() []GroupVersion {
+		served := f.Served
+		f.Served = func() []GroupVersion {
 			out := served()
 			for i := range out[1:] {
 				out[1+i].Unreached = lost

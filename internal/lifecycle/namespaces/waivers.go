@@ -35,11 +35,11 @@ type waiver struct {
 // was in this very namespace and went with it, and what would bring the backend back is not allowed to be created any
 // more. Both count from the deletion or from when the last replica lost the backend, whichever was later, and neither
 // applies while some replica reaches the backend.
-func (f *namespaceFinalizer) waivers(ns *corev1.Namespace, blocked []GroupVersion) []waiver {
+func (f *Finalizer) waivers(ns *corev1.Namespace, blocked []GroupVersion) []waiver {
 	out := make([]waiver, 0, len(blocked))
 	for _, gv := range blocked {
 		w := waiver{GroupVersion: gv}
-		if d, ok := f.debts.Lookup(debts.IDOf(ns.UID, gv.GroupVersion)); ok {
+		if d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, gv.GroupVersion)); ok {
 			// Decided before, perhaps by another replica. That the backend is back changes nothing: until the debt is
 			// paid nobody can use it, and what is there of this namespace is deleted as part of that.
 			w.at, w.why = d.Since, d.Reason
@@ -57,7 +57,7 @@ func (f *namespaceFinalizer) waivers(ns *corev1.Namespace, blocked []GroupVersio
 		if gv.FinalizeAfter > 0 {
 			w.at, w.why = from.Add(gv.FinalizeAfter), fmt.Sprintf("portico.dev/finalize-namespaces-after is %s", gv.FinalizeAfter)
 		}
-		if at := from.Add(f.cycleGrace); gv.Service.Namespace == ns.Name && (w.at.IsZero() || at.Before(w.at)) {
+		if at := from.Add(f.CycleGrace); gv.Service.Namespace == ns.Name && (w.at.IsZero() || at.Before(w.at)) {
 			w.at, w.why = at, fmt.Sprintf("its Service %s was in this namespace and cannot come back", gv.Service)
 		}
 		out = append(out, w)
@@ -92,13 +92,13 @@ func waived(waivers []waiver, now time.Time) (all bool, next time.Duration) {
 // goWithout finalizes a namespace of which nothing is left but what may be at backends that are not there. What may be
 // left is written down first; that the namespace then stays for a moment is what tells its objects by their age from
 // those of the next namespace of that name.
-func (f *namespaceFinalizer) goWithout(ctx context.Context, ns *corev1.Namespace, waivers []waiver) (time.Duration, error) {
+func (f *Finalizer) goWithout(ctx context.Context, ns *corev1.Namespace, waivers []waiver) (time.Duration, error) {
 	var wait time.Duration
 	for _, w := range waivers {
-		d, ok := f.debts.Lookup(debts.IDOf(ns.UID, w.GroupVersion.GroupVersion))
+		d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, w.GroupVersion.GroupVersion))
 		if !ok {
 			d = debts.NewDebt(ns.Name, ns.UID, w.GroupVersion.GroupVersion, w.APIService, w.why)
-			if err := f.debts.Record(ctx, d); err != nil {
+			if err := f.Debts.Record(ctx, d); err != nil {
 				return 0, err
 			}
 		}
@@ -117,9 +117,9 @@ func (f *namespaceFinalizer) goWithout(ctx context.Context, ns *corev1.Namespace
 }
 
 // announce says aloud what was decided: in the log, and in an Event about the APIService.
-func (f *namespaceFinalizer) announce(ctx context.Context, ns *corev1.Namespace, w waiver) {
+func (f *Finalizer) announce(ctx context.Context, ns *corev1.Namespace, w waiver) {
 	id := debts.IDOf(ns.UID, w.GroupVersion.GroupVersion)
-	f.log.Warn("namespace finalized without a backend", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)),
+	f.Logger.Warn("namespace finalized without a backend", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)),
 		zap.String("apiservice", w.APIService), zap.String("because", w.why), zap.String("debt", id))
 	now := metav1.Now()
 	event := &corev1.Event{
@@ -136,7 +136,7 @@ func (f *namespaceFinalizer) announce(ctx context.Context, ns *corev1.Namespace,
 	}
 	ctx, cancel := context.WithTimeout(ctx, eventTimeout)
 	defer cancel()
-	if _, err := f.client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, event, metav1.CreateOptions{}); err != nil {
-		f.log.Warn("an Event is not written", zap.String("reason", finalizedWithoutBackend), zap.String("apiservice", w.APIService), zap.Error(err))
+	if _, err := f.Client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, event, metav1.CreateOptions{}); err != nil {
+		f.Logger.Warn("an Event is not written", zap.String("reason", finalizedWithoutBackend), zap.String("apiservice", w.APIService), zap.Error(err))
 	}
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // patient is a namespace that was deleted a moment ago, with a dead backend to wait for.
-func patient(t *testing.T, change func(*GroupVersion)) *world {
-	w := newWorld(t, terminating("doomed", "1"))
+func patient(t *testing.T, change func(*GroupVersion)) *env {
+	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(func(gv *GroupVersion) {
 		dead(gv)
 		gv.Unreached = time.Now().Add(-time.Hour)
@@ -27,7 +27,7 @@ func patient(t *testing.T, change func(*GroupVersion)) *world {
 }
 
 // after looks at the namespace until it has gone or d has passed, and returns how long that took.
-func (w *world) after(f *namespaceFinalizer, d time.Duration) time.Duration {
+func (w *env) after(f *Finalizer, d time.Duration) time.Duration {
 	w.t.Helper()
 	start := time.Now()
 	for !w.gone("doomed") && time.Since(start) < d {
@@ -78,7 +78,7 @@ func TestHowLongABackendIsWaitedFor(t *testing.T) {
 }
 
 // wantDebt checks what is left behind: the debt, and an Event that says why.
-func (w *world) wantDebt(because string) {
+func (w *env) wantDebt(because string) {
 	w.t.Helper()
 	all := w.ledger.All()
 	if len(all) != 1 || all[0].Namespace != "doomed" || all[0].NamespaceUID != "1" || all[0].GroupVersion != "shop.example.com/v1" ||
@@ -136,7 +136,7 @@ func TestTheDebtIsWrittenBeforeTheNamespaceGoes(t *testing.T) {
 func TestADebtThatCannotBeWrittenKeepsTheNamespace(t *testing.T) {
 	w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
 	f := w.finalizer()
-	f.debts = debts.NewLedger(&brokenKeep{}, f.log)
+	f.Debts = debts.NewLedger(&brokenKeep{}, f.Logger)
 	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || !errors.Is(err, errBroken) || w.gone("doomed") {
 		t.Errorf("error %v, gone %v", err, w.gone("doomed"))
 	}
@@ -184,7 +184,7 @@ func TestABackendThatReturnsAtTheLastMoment(t *testing.T) {
 
 func TestANamespaceHearsOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, terminating("doomed", "1"))
+		w := newEnv(t, terminating("doomed", "1"))
 		w.served = append(w.served, shop(dead))
 		changed := make(chan chan struct{}, 1)
 		changed <- make(chan struct{})
@@ -197,10 +197,10 @@ func TestANamespaceHearsOfChanges(t *testing.T) {
 		done := make(chan error, 1)
 		cfg := w.config()
 		cfg.Changed = []func() <-chan struct{}{current}
-		f := newNamespaceFinalizer(cfg, cfg.Logger)
+		f := New(cfg)
 		cfg.Namespaces.Informer()
 		w.informer.Start(ctx.Done())
-		go func() { done <- f.run(ctx) }()
+		go func() { done <- f.Run(ctx) }()
 		time.Sleep(settleNamespace + blockedRetry/2)
 		synctest.Wait()
 		if got := w.condition("doomed", discoveryFailure); !strings.Contains(got, "v1.shop.example.com") {

@@ -38,11 +38,11 @@ type charges struct {
 //
 // A charge is seen after it was made, and so counts as under way for longer than it is. What the status says when it is
 // first seen may have been charged just before.
-func (s *quotaStatus) observe(q *corev1.ResourceQuota) bool {
+func (c *Controller) observe(q *corev1.ResourceQuota) bool {
 	key, now := keyOf(q), time.Now()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.observed[key]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.observed[key]
 	if o != nil && o.quota.UID != q.UID {
 		close(o.changed)
 		o = nil
@@ -50,7 +50,7 @@ func (s *quotaStatus) observe(q *corev1.ResourceQuota) bool {
 	before := corev1.ResourceQuotaStatus{}
 	if o == nil {
 		o = &observedQuota{}
-		s.observed[key] = o
+		c.observed[key] = o
 	} else {
 		close(o.changed)
 		before = o.quota.Status
@@ -74,7 +74,7 @@ func (o *observedQuota) charge(now time.Time, used corev1.ResourceList) {
 	if !o.began.IsZero() {
 		needed = o.began
 	}
-	o.charges = slices.DeleteFunc(o.charges, func(c charges) bool { return needed.Sub(c.last) > quotaInFlight })
+	o.charges = slices.DeleteFunc(o.charges, func(c charges) bool { return needed.Sub(c.last) > inFlightTime })
 	if len(used) == 0 {
 		return
 	}
@@ -87,15 +87,15 @@ func (o *observedQuota) charge(now time.Time, used corev1.ResourceList) {
 }
 
 // begin returns a quota that is to be counted now, or how long it has to wait for that. Nil: it has gone.
-func (s *quotaStatus) begin(key types.NamespacedName) (q *corev1.ResourceQuota, early time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.observed[key]
+func (c *Controller) begin(key types.NamespacedName) (q *corev1.ResourceQuota, early time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.observed[key]
 	if o == nil {
 		return nil, 0
 	}
 	now := time.Now()
-	if early := max(quotaGap, quotaRest*o.took) - now.Sub(o.ended); early > 0 {
+	if early := max(minInterval, restFactor*o.took) - now.Sub(o.ended); early > 0 {
 		return o.quota, early
 	}
 	o.began = now
@@ -103,20 +103,20 @@ func (s *quotaStatus) begin(key types.NamespacedName) (q *corev1.ResourceQuota, 
 }
 
 // end is called when a count has been written, or could not be. took is how long the count itself took.
-func (s *quotaStatus) end(key types.NamespacedName, took time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o := s.observed[key]; o != nil {
+func (c *Controller) end(key types.NamespacedName, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.observed[key]; o != nil {
 		o.began, o.ended, o.took = time.Time{}, time.Now(), took
 	}
 }
 
 // current returns a quota as it was seen last, what was charged to it since a time, and a channel that is closed when there
 // is a newer one. Nil: it has gone.
-func (s *quotaStatus) current(key types.NamespacedName, since time.Time) (q *corev1.ResourceQuota, charged corev1.ResourceList, changed <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := s.observed[key]
+func (c *Controller) current(key types.NamespacedName, since time.Time) (q *corev1.ResourceQuota, charged corev1.ResourceList, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.observed[key]
 	if o == nil {
 		return nil, nil, nil
 	}

@@ -21,91 +21,92 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/run"
 )
 
 const (
-	// DefaultQuotaSync is kube-controller-manager's --resource-quota-sync-period.
-	DefaultQuotaSync = 5 * time.Minute
-	// quotaInFlight is how long after its charge a write is taken to be on its way to storage. Admission charges before the
+	// DefaultSync is kube-controller-manager's --resource-quota-sync-period.
+	DefaultSync = 5 * time.Minute
+	// inFlightTime is how long after its charge a write is taken to be on its way to storage. Admission charges before the
 	// object is written: a count in between does not find it, and must not give its room away.
-	quotaInFlight = time.Second
-	// quotaGap is the least time between two counts of one quota, and quotaRest how many times as long as the last count
+	inFlightTime = time.Second
+	// minInterval is the least time between two counts of one quota, and restFactor how many times as long as the last count
 	// took that is at the least: what a namespace counts costs what is in it.
-	quotaGap  = 250 * time.Millisecond
-	quotaRest = 3
-	// quotaConflicts is how often a count is written again because somebody was charged meanwhile, and quotaCatchUp how
+	minInterval = 250 * time.Millisecond
+	restFactor  = 3
+	// maxConflicts is how often a count is written again because somebody was charged meanwhile, and catchUpTime how
 	// long each time waits for that charge to be seen.
-	quotaConflicts = 100
-	quotaCatchUp   = time.Second
-	quotaWorkers   = 5
+	maxConflicts = 100
+	catchUpTime  = time.Second
+	workers      = 5
 )
 
-// Quotas is what the status of quotas is made of.
-type Quotas struct {
+// Config is what a Controller needs. Every field without a default is required.
+type Config struct {
+	Client kubernetes.Interface
 	// Quotas is shared with the rest of the server, which runs it.
 	Quotas coreinformers.ResourceQuotaInformer
-	// Measure says what a quota's namespace uses now. Beside an error is what could be measured all the same.
+	// Measure returns what a quota's namespace uses now. With an error it returns what could be measured.
 	Measure func(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error)
-	// Kinds are what the limits of a quota are about, as far as it is served here.
+	// Kinds returns the resources that a quota limits, as far as they are served here.
 	Kinds func(q *corev1.ResourceQuota) []schema.GroupVersionResource
-	// Metadata follows those kinds. It must not reach extension servers.
+	// Metadata watches those resources. It must not reach extension servers.
 	Metadata metadata.Interface
-	// Changed returns a channel that is closed when Kinds may say something else. Take it before asking.
+	// Changed returns a channel that is closed when Kinds may return something else. Take it before calling Kinds.
 	Changed func() <-chan struct{}
-	// Sync is how often every quota is counted anew. Default DefaultQuotaSync.
+	// Sync is how often every quota is counted again. Default DefaultSync.
 	Sync time.Duration
+	// Election says whether this replica leads. Default nil: there is no other.
+	Election reconcile.Election
+	Logger   *zap.Logger
 }
 
-// quotaStatus keeps in each quota's status its limits, and what is used of them.
-type quotaStatus struct {
-	Quotas
-	client   kubernetes.Interface
-	election election
-	log      *zap.Logger
-	queue    workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	limits   chan struct{} // what is limited may have changed
+// Controller keeps the limits, and what is used of them, in the status of every quota.
+type Controller struct {
+	Config
+	queue         workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	limitsChanged chan struct{}
 
 	mu       sync.Mutex // guards observed
 	observed map[types.NamespacedName]*observedQuota
 }
 
-func newQuotaStatus(cfg Config, log *zap.Logger) *quotaStatus {
-	q := &quotaStatus{Quotas: cfg.Quotas, client: cfg.Client, election: cfg.Leads, log: log,
-		limits: make(chan struct{}, 1), observed: map[types.NamespacedName]*observedQuota{}}
-	if q.Sync <= 0 {
-		q.Sync = DefaultQuotaSync
+// New makes a Controller that does nothing until Run.
+func New(cfg Config) *Controller {
+	if cfg.Sync <= 0 {
+		cfg.Sync = DefaultSync
 	}
-	return q
+	return &Controller{Config: cfg, limitsChanged: make(chan struct{}, 1), observed: map[types.NamespacedName]*observedQuota{}}
 }
 
-// run blocks until ctx ends and what it has started has returned.
-func (s *quotaStatus) run(ctx context.Context) error {
+// Run blocks until ctx ends and what it has started has returned.
+func (c *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	s.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](reconcile.MinRetry, reconcile.MaxRetry),
 		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "quota-status"})
 	var joined sync.WaitGroup
 	defer joined.Wait()
-	defer s.queue.ShutDown()
+	defer c.queue.ShutDown()
 	defer cancel()
-	informer := s.Quotas.Quotas.Informer()
+	informer := c.Quotas.Informer()
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(q any) {
-			s.relimit()
-			s.observe(q.(*corev1.ResourceQuota))
-			s.enqueue(q)
+			c.noteLimits()
+			c.observe(q.(*corev1.ResourceQuota))
+			c.enqueue(q)
 		},
 		UpdateFunc: func(old, now any) {
 			if !apiequality.Semantic.DeepEqual(old.(*corev1.ResourceQuota).Spec, now.(*corev1.ResourceQuota).Spec) {
-				s.relimit()
-				s.enqueue(now)
+				c.noteLimits()
+				c.enqueue(now)
 			}
-			if s.observe(now.(*corev1.ResourceQuota)) {
-				s.queue.AddAfter(keyOf(now), quotaInFlight) // what was charged for may fail, and then is not written
+			if c.observe(now.(*corev1.ResourceQuota)) {
+				c.queue.AddAfter(keyOf(now), inFlightTime) // what was charged for may fail, and then is not written
 			}
 		},
-		DeleteFunc: s.forget,
+		DeleteFunc: c.forget,
 	})
 	if ctx.Err() != nil {
 		return nil
@@ -117,17 +118,17 @@ func (s *quotaStatus) run(ctx context.Context) error {
 	if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
 		return nil
 	}
-	w := &usageWatch{metadata: s.Metadata, gone: s.enqueueAll, log: s.log}
-	joined.Go(func() { s.follow(ctx, w) })
-	for range quotaWorkers {
+	w := &usageWatch{metadata: c.Metadata, gone: c.enqueueAll, log: c.Logger}
+	joined.Go(func() { c.follow(ctx, w) })
+	for range workers {
 		joined.Go(func() {
-			for s.election.await(ctx) && s.next(ctx) {
+			for c.Election.Wait(ctx) && c.next(ctx) {
 			}
 		})
 	}
-	for run.Pause(ctx, s.Sync) {
+	for run.Pause(ctx, c.Sync) {
 		for _, obj := range informer.GetStore().List() {
-			s.enqueue(obj)
+			c.enqueue(obj)
 		}
 	}
 	return nil
@@ -144,46 +145,46 @@ func keyOf(obj any) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
-func (s *quotaStatus) enqueue(obj any) { s.queue.Add(keyOf(obj)) }
+func (c *Controller) enqueue(obj any) { c.queue.Add(keyOf(obj)) }
 
-func (s *quotaStatus) relimit() {
+func (c *Controller) noteLimits() {
 	select {
-	case s.limits <- struct{}{}:
+	case c.limitsChanged <- struct{}{}:
 	default:
 	}
 }
 
-func (s *quotaStatus) forget(obj any) {
-	s.relimit()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (c *Controller) forget(obj any) {
+	c.noteLimits()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	key := keyOf(obj)
-	if o := s.observed[key]; o != nil {
+	if o := c.observed[key]; o != nil {
 		close(o.changed)
 	}
-	delete(s.observed, key)
+	delete(c.observed, key)
 }
 
 // enqueueAll is for a namespace in which something has gone.
-func (s *quotaStatus) enqueueAll(namespace string) {
-	quotas, err := s.Quotas.Quotas.Informer().GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+func (c *Controller) enqueueAll(namespace string) {
+	quotas, err := c.Quotas.Informer().GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
-		s.log.Error("resource quotas are not indexed by namespace", zap.Error(err))
+		c.Logger.Error("resource quotas are not indexed by namespace", zap.Error(err))
 		return
 	}
 	for _, q := range quotas {
-		s.queue.Add(keyOf(q))
+		c.queue.Add(keyOf(q))
 	}
 }
 
 // follow keeps the watches to what quotas limit, until ctx ends.
-func (s *quotaStatus) follow(ctx context.Context, w *usageWatch) {
+func (c *Controller) follow(ctx context.Context, w *usageWatch) {
 	defer w.stop()
 	for {
-		changed := s.Changed()
+		changed := c.Changed()
 		wanted := map[schema.GroupVersionResource]bool{}
-		for _, obj := range s.Quotas.Quotas.Informer().GetStore().List() {
-			for _, kind := range s.Kinds(obj.(*corev1.ResourceQuota)) {
+		for _, obj := range c.Quotas.Informer().GetStore().List() {
+			for _, kind := range c.Kinds(obj.(*corev1.ResourceQuota)) {
 				wanted[kind] = true
 			}
 		}
@@ -192,52 +193,52 @@ func (s *quotaStatus) follow(ctx context.Context, w *usageWatch) {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		case <-s.limits:
+		case <-c.limitsChanged:
 		}
-		if !run.Pause(ctx, wakeGap) {
+		if !run.Pause(ctx, reconcile.RequeueGap) {
 			return
 		}
 	}
 }
 
-func (s *quotaStatus) next(ctx context.Context) bool {
-	key, shutdown := s.queue.Get()
+func (c *Controller) next(ctx context.Context) bool {
+	key, shutdown := c.queue.Get()
 	if shutdown {
 		return false
 	}
-	defer s.queue.Done(key)
-	if !s.election.won() {
-		s.queue.Add(key)
+	defer c.queue.Done(key)
+	if !c.Election.Leads() {
+		c.queue.Add(key)
 		return true
 	}
-	again, err := s.reconcile(ctx, key)
+	again, err := c.reconcile(ctx, key)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		s.log.Warn("a resource quota was not counted, trying again", zap.Stringer("quota", key), zap.Error(err))
-		s.queue.AddRateLimited(key)
+		c.Logger.Warn("a resource quota was not counted, trying again", zap.Stringer("quota", key), zap.Error(err))
+		c.queue.AddRateLimited(key)
 	case again > 0:
-		s.queue.Forget(key)
-		s.queue.AddAfter(key, again)
+		c.queue.Forget(key)
+		c.queue.AddAfter(key, again)
 	default:
-		s.queue.Forget(key)
+		c.queue.Forget(key)
 	}
 	return true
 }
 
 // reconcile counts what a quota limits, and writes that into its status. It never lowers the status below the count and
-// what was charged within quotaInFlight before the count or since: those writes may still come.
-func (s *quotaStatus) reconcile(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
-	q, early := s.begin(key)
+// what was charged within inFlightTime before the count or since: those writes may still come.
+func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
+	q, early := c.begin(key)
 	if q == nil || early > 0 {
 		return early, nil
 	}
 	began := time.Now()
-	used, failed := s.Measure(ctx, q)
+	used, failed := c.Measure(ctx, q)
 	took := time.Since(began)
-	defer func() { s.end(key, took) }()
-	for range quotaConflicts {
-		now, charged, changed := s.current(key, began.Add(-quotaInFlight))
+	defer func() { c.end(key, took) }()
+	for range maxConflicts {
+		now, charged, changed := c.current(key, began.Add(-inFlightTime))
 		if now == nil || now.UID != q.UID {
 			return 0, failed // gone; and one of the same name that is new is counted by itself
 		}
@@ -256,12 +257,12 @@ func (s *quotaStatus) reconcile(ctx context.Context, key types.NamespacedName) (
 			}
 		}
 		if len(charged) > 0 || now.Status.Used == nil {
-			again = quotaInFlight // by then it is known which of those writes came
+			again = inFlightTime // by then it is known which of those writes came
 		}
 		if apiequality.Semantic.DeepEqual(next.Status, now.Status) {
 			return again, failed
 		}
-		_, err := s.client.CoreV1().ResourceQuotas(key.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		_, err := c.Client.CoreV1().ResourceQuotas(key.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		switch {
 		case err == nil:
 			return again, failed
@@ -270,11 +271,11 @@ func (s *quotaStatus) reconcile(ctx context.Context, key types.NamespacedName) (
 		case !apierrors.IsConflict(err):
 			return 0, errors.Join(failed, err)
 		}
-		if !waitFor(ctx, changed, quotaCatchUp) {
+		if !waitFor(ctx, changed, catchUpTime) {
 			break
 		}
 	}
-	return quotaGap, failed
+	return minInterval, failed
 }
 
 // lowered is what the status of one limit becomes: what was measured and what was charged lately, but no more than the

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/metadata"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -29,7 +28,7 @@ import (
 type quotaNamespace struct {
 	t      *testing.T
 	client *fake.Clientset
-	status *quotaStatus
+	status *Controller
 
 	mu       sync.Mutex // guards what follows
 	stored   map[corev1.ResourceName]int64
@@ -65,21 +64,19 @@ func newQuotaNamespace(t *testing.T, hard corev1.ResourceList) *quotaNamespace {
 		return true, sent, n.client.Tracker().Update(quotas, sent, sent.Namespace)
 	})
 	factory := informers.NewSharedInformerFactory(n.client, 0)
-	n.status = newQuotaStatus(Config{
-		Client: n.client,
-		Quotas: Quotas{
-			Quotas: factory.Core().V1().ResourceQuotas(), Measure: n.measure,
-			Kinds:    func(*corev1.ResourceQuota) []schema.GroupVersionResource { return nil },
-			Metadata: metadata.Interface(metadatafake.NewSimpleMetadataClient(runtime.NewScheme())),
-			Changed:  func() <-chan struct{} { return nil },
-		},
-	}, zaptest.NewLogger(t))
+	n.status = New(Config{
+		Client: n.client, Quotas: factory.Core().V1().ResourceQuotas(), Measure: n.measure,
+		Kinds:    func(*corev1.ResourceQuota) []schema.GroupVersionResource { return nil },
+		Metadata: metadatafake.NewSimpleMetadataClient(runtime.NewScheme()),
+		Changed:  func() <-chan struct{} { return nil },
+		Logger:   zaptest.NewLogger(t),
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var joined sync.WaitGroup
 	factory.Core().V1().ResourceQuotas().Informer()
 	factory.Start(ctx.Done())
 	joined.Go(func() {
-		if err := n.status.run(ctx); err != nil {
+		if err := n.status.Run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -278,7 +275,7 @@ func TestChurnNeverPassesALimit(t *testing.T) {
 				}
 				writing.Wait()
 				// Two counts: the one that is under way, and one more when what it left room for is known.
-				time.Sleep(2*quotaInFlight + (2+2*quotaRest)*took)
+				time.Sleep(2*inFlightTime + (2+2*restFactor)*took)
 				for _, name := range names {
 					used := n.used(name)
 					n.mu.Lock()

@@ -5,19 +5,20 @@ import (
 	"time"
 )
 
-// election says whether this replica is the one that writes for all, and has a channel that is closed when that changes.
-// Nil: there is no other.
+// Election says whether this replica leads, and has a channel that is closed when that changes. Nil: there is no other
+// replica.
 //
-// It is no lock: a replica may learn late that another leads by now. What the controllers write therefore carries a
-// precondition, or says the same whoever writes it. All informers run in all replicas, so that one that takes over has
+// It is no lock: a replica may learn late that another one leads. What the controllers write therefore carries a
+// precondition, or is the same whoever writes it. All informers run in all replicas, so that one that takes over has
 // nothing to read first.
-type election func() (leads bool, changed <-chan struct{})
+type Election func() (leads bool, changed <-chan struct{})
 
-// askAgain is how often a replica that does not lead asks again without having been told: that a lease has run out while
-// etcd was away is told late.
-const askAgain = time.Second
+// pollInterval is how often a replica that does not lead asks again: that a lease has expired while etcd was away is
+// announced late.
+const pollInterval = time.Second
 
-func (e election) won() bool {
+// Leads reports whether this replica leads.
+func (e Election) Leads() bool {
 	if e == nil {
 		return true
 	}
@@ -25,14 +26,14 @@ func (e election) won() bool {
 	return leads
 }
 
-// await blocks until this replica leads, which it returns, or until ctx ends.
-func (e election) await(ctx context.Context) bool {
+// Wait blocks until this replica leads, and then returns true, or until ctx ends.
+func (e Election) Wait(ctx context.Context) bool {
 	for e != nil {
 		leads, changed := e()
 		if leads {
 			break
 		}
-		timer := time.NewTimer(askAgain)
+		timer := time.NewTimer(pollInterval)
 		select {
 		case <-ctx.Done():
 		case <-changed:

@@ -18,11 +18,13 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
+
+	"portico.dev/internal/lifecycle/reconcile"
 )
 
 // The ConfigMap that every extension server reads at its start and follows: k8s.io/apiserver has these names compiled in.
 const (
-	trustName = "extension-apiserver-authentication"
+	configMapName = "extension-apiserver-authentication"
 
 	clientCAKey          = "client-ca-file"
 	requestHeaderCAKey   = "requestheader-client-ca-file"
@@ -34,10 +36,10 @@ const (
 )
 
 // An object larger than this would be refused by storage, and with it every later rotation.
-const maxTrustBytes = 1 << 20
+const maxDataBytes = 1 << 20
 
-// Trust is what extension servers are told to trust. The two bundles may change while in use.
-type Trust struct {
+// Config is what extension servers are told to trust. The two bundles may change while in use.
+type Config struct {
 	// ClientCA is the PEM bundle that client certificates are verified with. Nil: none.
 	ClientCA func() []byte
 	// RequestHeaderCA is the PEM bundle that the front door's own client certificate is verified with. Nil: none, and
@@ -50,52 +52,54 @@ type Trust struct {
 	AllowedNames []string
 }
 
-// trustPublisher keeps kube-system/extension-apiserver-authentication.
+// Publisher keeps kube-system/extension-apiserver-authentication.
 //
 // What is there already is kept: in a rotation the old and the new CA overlap, and a replica with other settings must not
 // take away what this one has published. Only expired certificates are dropped.
-type trustPublisher struct {
+type Publisher struct {
 	client kubernetes.Interface
-	trust  Trust
+	config Config
 	now    func() time.Time
 	log    *zap.Logger
 }
 
-func newTrustPublisher(client kubernetes.Interface, trust Trust, log *zap.Logger) *trustPublisher {
-	return &trustPublisher{client: client, trust: trust, now: time.Now, log: log}
+// NewPublisher makes a Publisher that does nothing until Run.
+func NewPublisher(client kubernetes.Interface, cfg Config, log *zap.Logger) *Publisher {
+	return &Publisher{client: client, config: cfg, now: time.Now, log: log}
 }
 
-func (p *trustPublisher) run(ctx context.Context) error {
-	informer := coreinformers.NewFilteredConfigMapInformer(p.client, metav1.NamespaceSystem, 0, byNamespace, named(trustName))
-	l := &loop{
-		name: "extension-authentication", workers: 1, log: p.log,
+// Run publishes until ctx ends.
+func (p *Publisher) Run(ctx context.Context) error {
+	informer := coreinformers.NewFilteredConfigMapInformer(p.client, metav1.NamespaceSystem, 0, reconcile.ByNamespace, reconcile.Named(configMapName))
+	l := &reconcile.Loop{
+		Name: "extension-authentication", Workers: 1, Log: p.log,
 		// The bundles are compared this often: extension servers follow the ConfigMap, so a rotation reaches them at once.
-		every:     10 * time.Second,
-		reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, p.publish(ctx) },
+		Resync:    10 * time.Second,
+		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, p.Publish(ctx) },
 	}
-	return l.run(ctx, source{informer: informer, namespace: namespaceOf, owned: true})
+	return l.Run(ctx, reconcile.Source{Informer: informer, Key: reconcile.NamespaceOf, Owned: true})
 }
 
-// publish brings the ConfigMap up to date, if it is not.
-func (p *trustPublisher) publish(ctx context.Context) error {
-	own, err := p.trust.data()
+// Publish brings the ConfigMap up to date, if it is not.
+func (p *Publisher) Publish(ctx context.Context) error {
+	own, err := p.config.data()
 	if err != nil {
 		return err
 	}
 	configMaps := p.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
-	current, err := configMaps.Get(ctx, trustName, metav1.GetOptions{})
+	current, err := configMaps.Get(ctx, configMapName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = configMaps.Create(ctx, &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: trustName, Namespace: metav1.NamespaceSystem},
+			ObjectMeta: metav1.ObjectMeta{Name: configMapName, Namespace: metav1.NamespaceSystem},
 			Data:       own,
 		}, metav1.CreateOptions{})
 		if err != nil {
-			return fmt.Errorf("create configmap %s: %w", trustName, err)
+			return fmt.Errorf("create configmap %s: %w", configMapName, err)
 		}
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("get configmap %s: %w", trustName, err)
+		return fmt.Errorf("get configmap %s: %w", configMapName, err)
 	}
 	want := p.merge(current.Data, own)
 	if maps.Equal(current.Data, want) {
@@ -104,31 +108,31 @@ func (p *trustPublisher) publish(ctx context.Context) error {
 	updated := current.DeepCopy()
 	updated.Data = want
 	if _, err := configMaps.Update(ctx, updated, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("update configmap %s: %w", trustName, err)
+		return fmt.Errorf("update configmap %s: %w", configMapName, err)
 	}
-	p.log.Info("published whom extension servers may trust", zap.String("configmap", metav1.NamespaceSystem+"/"+trustName))
+	p.log.Info("published whom extension servers may trust", zap.String("configmap", metav1.NamespaceSystem+"/"+configMapName))
 	return nil
 }
 
 // data is what this replica alone would publish.
-func (t Trust) data() (map[string]string, error) {
+func (c Config) data() (map[string]string, error) {
 	data := map[string]string{}
-	if t.ClientCA != nil {
-		data[clientCAKey] = string(t.ClientCA())
+	if c.ClientCA != nil {
+		data[clientCAKey] = string(c.ClientCA())
 	}
-	if t.RequestHeaderCA == nil {
+	if c.RequestHeaderCA == nil {
 		return data, nil
 	}
-	data[requestHeaderCAKey] = string(t.RequestHeaderCA())
+	data[requestHeaderCAKey] = string(c.RequestHeaderCA())
 	lists := map[string][]string{
-		usernameHeadersKey:   t.UsernameHeaders,
-		groupHeadersKey:      t.GroupHeaders,
-		extraHeaderPrefixKey: t.ExtraHeaderPrefixes,
-		allowedNamesKey:      t.AllowedNames,
+		usernameHeadersKey:   c.UsernameHeaders,
+		groupHeadersKey:      c.GroupHeaders,
+		extraHeaderPrefixKey: c.ExtraHeaderPrefixes,
+		allowedNamesKey:      c.AllowedNames,
 	}
-	if len(t.UIDHeaders) > 0 {
+	if len(c.UIDHeaders) > 0 {
 		// Upstream writes this key only when the header is configured: servers before 1.33 do not know it.
-		lists[uidHeadersKey] = t.UIDHeaders
+		lists[uidHeadersKey] = c.UIDHeaders
 	}
 	for key, list := range lists {
 		encoded, err := json.Marshal(append([]string{}, list...)) // an empty list is [], never null
@@ -144,7 +148,7 @@ func (t Trust) data() (map[string]string, error) {
 const expiredFor = 5 * time.Minute
 
 // merge is what is published already together with what this replica publishes. Keys it does not know are left alone.
-func (p *trustPublisher) merge(current, own map[string]string) map[string]string {
+func (p *Publisher) merge(current, own map[string]string) map[string]string {
 	merged := maps.Clone(current)
 	if merged == nil {
 		merged = map[string]string{}
@@ -156,14 +160,14 @@ func (p *trustPublisher) merge(current, own map[string]string) map[string]string
 			merged[key] = p.mergeList(key, current[key], value)
 		}
 	}
-	if size(merged) > maxTrustBytes {
+	if size(merged) > maxDataBytes {
 		p.log.Warn("what is published has grown too large, starting again with our own part", zap.Int("bytes", size(merged)))
 		return own
 	}
 	return merged
 }
 
-func (p *trustPublisher) mergeCertificates(key, current, own string) string {
+func (p *Publisher) mergeCertificates(key, current, own string) string {
 	var kept []*x509.Certificate
 	horizon := p.now().Add(-expiredFor)
 	for _, bundle := range []string{current, own} {
@@ -190,7 +194,7 @@ func (p *trustPublisher) mergeCertificates(key, current, own string) string {
 
 // mergeList is the union, as upstream makes it. For allowed names this is narrow on purpose: "any name", the empty list,
 // loses against a list of names that somebody has published.
-func (p *trustPublisher) mergeList(key, current, own string) string {
+func (p *Publisher) mergeList(key, current, own string) string {
 	var before, ours []string
 	if current != "" {
 		if err := json.Unmarshal([]byte(current), &before); err != nil {

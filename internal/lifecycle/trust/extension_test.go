@@ -64,7 +64,7 @@ func TestTrustIsPublished(t *testing.T) {
 	old, current := authority(t, "old", now.Add(time.Hour)), authority(t, "current", now.Add(time.Hour))
 	expired := authority(t, "expired", now.Add(-6*time.Minute))
 	justExpired := authority(t, "just expired", now.Add(-4*time.Minute))
-	trust := Trust{
+	config := Config{
 		ClientCA: fixed(current), RequestHeaderCA: fixed(current),
 		UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"}, GroupHeaders: []string{"X-Remote-Group"},
 		ExtraHeaderPrefixes: []string{"X-Remote-Extra-"}, AllowedNames: []string{"front-proxy-client"},
@@ -87,25 +87,25 @@ func TestTrustIsPublished(t *testing.T) {
 	}
 	tests := map[string]struct {
 		before map[string]string // nil: no ConfigMap
-		trust  Trust
+		config Config
 		want   map[string]string
 	}{
-		"nothing is there":           {nil, trust, fresh},
-		"it is there":                {fresh, trust, fresh},
-		"the ConfigMap is empty":     {map[string]string{}, trust, fresh},
-		"somebody added a key":       {with(map[string]string{"note": "hello"}), trust, with(map[string]string{"note": "hello"})},
-		"an older CA is there":       {with(map[string]string{"client-ca-file": string(old)}), trust, with(map[string]string{"client-ca-file": string(old) + string(current)})},
-		"one CA is there twice":      {with(map[string]string{"client-ca-file": string(current) + string(current)}), trust, fresh},
-		"an expired CA is there":     {with(map[string]string{"client-ca-file": string(expired)}), trust, fresh},
-		"a CA has just expired":      {with(map[string]string{"client-ca-file": string(justExpired)}), trust, with(map[string]string{"client-ca-file": string(justExpired) + string(current)})},
-		"the CA is garbage":          {with(map[string]string{"client-ca-file": "garbage"}), trust, fresh},
-		"another replica's names":    {with(map[string]string{"requestheader-allowed-names": `["other","front-proxy-client"]`}), trust, with(map[string]string{"requestheader-allowed-names": `["other","front-proxy-client"]`})},
-		"another replica's headers":  {with(map[string]string{"requestheader-group-headers": `["X-Group"]`}), trust, with(map[string]string{"requestheader-group-headers": `["X-Group","X-Remote-Group"]`})},
-		"a list is no list":          {with(map[string]string{"requestheader-group-headers": `X-Group`}), trust, fresh},
-		"no request header CA":       {nil, Trust{ClientCA: fixed(current), AllowedNames: []string{"x"}}, map[string]string{"client-ca-file": string(current)}},
-		"any name is allowed":        {nil, Trust{RequestHeaderCA: fixed(current)}, map[string]string{"requestheader-client-ca-file": string(current), "requestheader-username-headers": "[]", "requestheader-group-headers": "[]", "requestheader-extra-headers-prefix": "[]", "requestheader-allowed-names": "[]"}},
-		"it grew beyond all bounds":  {with(map[string]string{"junk": strings.Repeat("x", maxTrustBytes)}), trust, fresh},
-		"no client CA but one there": {map[string]string{"client-ca-file": string(old)}, Trust{}, map[string]string{"client-ca-file": string(old)}},
+		"nothing is there":           {nil, config, fresh},
+		"it is there":                {fresh, config, fresh},
+		"the ConfigMap is empty":     {map[string]string{}, config, fresh},
+		"somebody added a key":       {with(map[string]string{"note": "hello"}), config, with(map[string]string{"note": "hello"})},
+		"an older CA is there":       {with(map[string]string{"client-ca-file": string(old)}), config, with(map[string]string{"client-ca-file": string(old) + string(current)})},
+		"one CA is there twice":      {with(map[string]string{"client-ca-file": string(current) + string(current)}), config, fresh},
+		"an expired CA is there":     {with(map[string]string{"client-ca-file": string(expired)}), config, fresh},
+		"a CA has just expired":      {with(map[string]string{"client-ca-file": string(justExpired)}), config, with(map[string]string{"client-ca-file": string(justExpired) + string(current)})},
+		"the CA is garbage":          {with(map[string]string{"client-ca-file": "garbage"}), config, fresh},
+		"another replica's names":    {with(map[string]string{"requestheader-allowed-names": `["other","front-proxy-client"]`}), config, with(map[string]string{"requestheader-allowed-names": `["other","front-proxy-client"]`})},
+		"another replica's headers":  {with(map[string]string{"requestheader-group-headers": `["X-Group"]`}), config, with(map[string]string{"requestheader-group-headers": `["X-Group","X-Remote-Group"]`})},
+		"a list is no list":          {with(map[string]string{"requestheader-group-headers": `X-Group`}), config, fresh},
+		"no request header CA":       {nil, Config{ClientCA: fixed(current), AllowedNames: []string{"x"}}, map[string]string{"client-ca-file": string(current)}},
+		"any name is allowed":        {nil, Config{RequestHeaderCA: fixed(current)}, map[string]string{"requestheader-client-ca-file": string(current), "requestheader-username-headers": "[]", "requestheader-group-headers": "[]", "requestheader-extra-headers-prefix": "[]", "requestheader-allowed-names": "[]"}},
+		"it grew beyond all bounds":  {with(map[string]string{"junk": strings.Repeat("x", maxDataBytes)}), config, fresh},
+		"no client CA but one there": {map[string]string{"client-ca-file": string(old)}, Config{}, map[string]string{"client-ca-file": string(old)}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -113,9 +113,9 @@ func TestTrustIsPublished(t *testing.T) {
 			if tt.before != nil {
 				client = fake.NewClientset(existing(tt.before))
 			}
-			p := newTrustPublisher(client, tt.trust, zaptest.NewLogger(t))
+			p := NewPublisher(client, tt.config, zaptest.NewLogger(t))
 			for range 2 { // the second time there is nothing to do
-				if err := p.publish(t.Context()); err != nil {
+				if err := p.Publish(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -146,26 +146,26 @@ func TestTrustFollowsRotationAndRepairsItself(t *testing.T) {
 		first, second := authority(t, "first", time.Now().Add(time.Hour)), authority(t, "second", time.Now().Add(time.Hour))
 		var bundle atomic.Pointer[[]byte]
 		bundle.Store(&first)
-		w := newWorld(t)
-		p := newTrustPublisher(w.client, Trust{ClientCA: func() []byte { return *bundle.Load() }}, zaptest.NewLogger(t))
-		if err := p.publish(t.Context()); err != nil {
+		client := fake.NewClientset()
+		p := NewPublisher(client, Config{ClientCA: func() []byte { return *bundle.Load() }}, zaptest.NewLogger(t))
+		if err := p.Publish(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- p.run(ctx) }()
-		settled(soon)
+		go func() { done <- p.Run(ctx) }()
+		settled(5 * time.Second)
 
 		bundle.Store(&second)
 		settled(10 * time.Second)
-		if got, want := published(t, w.client)["client-ca-file"], string(bytes.Join([][]byte{first, second}, nil)); got != want {
+		if got, want := published(t, client)["client-ca-file"], string(bytes.Join([][]byte{first, second}, nil)); got != want {
 			t.Errorf("after the rotation:\n got %s\nwant %s", got, want)
 		}
-		if err := w.client.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), "extension-apiserver-authentication", metav1.DeleteOptions{}); err != nil {
+		if err := client.CoreV1().ConfigMaps("kube-system").Delete(t.Context(), "extension-apiserver-authentication", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		settled(time.Second)
-		if got := published(t, w.client)["client-ca-file"]; got != string(second) {
+		if got := published(t, client)["client-ca-file"]; got != string(second) {
 			t.Errorf("after the deletion: %s", got)
 		}
 		cancel()
@@ -182,11 +182,17 @@ func TestConflictIsTriedAgain(t *testing.T) {
 		conflicts++
 		return conflicts == 1, nil, apierrors.NewConflict(corev1.Resource("configmaps"), "x", nil)
 	})
-	p := newTrustPublisher(client, Trust{RequestHeaderCA: fixed(authority(t, "a", time.Now().Add(time.Hour)))}, zaptest.NewLogger(t))
-	if err := p.publish(t.Context()); err == nil {
+	p := NewPublisher(client, Config{RequestHeaderCA: fixed(authority(t, "a", time.Now().Add(time.Hour)))}, zaptest.NewLogger(t))
+	if err := p.Publish(t.Context()); err == nil {
 		t.Fatal("a conflict was taken for success")
 	}
-	if err := p.publish(t.Context()); err != nil || len(published(t, client)) == 0 {
+	if err := p.Publish(t.Context()); err != nil || len(published(t, client)) == 0 {
 		t.Errorf("second attempt: %v", err)
 	}
+}
+
+// settled lets d pass and everything that was to happen in it happen.
+func settled(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
 }

@@ -13,6 +13,8 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"portico.dev/internal/lifecycle/reconcile"
 )
 
 const (
@@ -24,37 +26,40 @@ const (
 		"the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
-// rootCAPublisher keeps a ConfigMap kube-root-ca.crt in every active namespace, and mends it when it was changed.
+// RootCAPublisher keeps a ConfigMap kube-root-ca.crt in every active namespace, and reverts changes to it.
 // Workloads mount it beside their token to know whom to send the token to.
-type rootCAPublisher struct {
+type RootCAPublisher struct {
 	client     kubernetes.Interface
 	namespaces coreinformers.NamespaceInformer
 	published  cache.SharedIndexInformer
 	bundle     func() []byte
 	log        *zap.Logger
-	election   election
+	election   reconcile.Election
 }
 
-func newRootCAPublisher(client kubernetes.Interface, namespaces coreinformers.NamespaceInformer, bundle func() []byte, log *zap.Logger) *rootCAPublisher {
-	return &rootCAPublisher{
+// NewRootCAPublisher makes a RootCAPublisher that does nothing until Run.
+func NewRootCAPublisher(client kubernetes.Interface, namespaces coreinformers.NamespaceInformer, bundle func() []byte, election reconcile.Election, log *zap.Logger) *RootCAPublisher {
+	return &RootCAPublisher{
 		client:     client,
 		namespaces: namespaces,
-		published:  coreinformers.NewFilteredConfigMapInformer(client, metav1.NamespaceAll, 0, byNamespace, named(rootCAName)),
+		published:  coreinformers.NewFilteredConfigMapInformer(client, metav1.NamespaceAll, 0, reconcile.ByNamespace, reconcile.Named(rootCAName)),
 		bundle:     bundle,
 		log:        log,
+		election:   election,
 	}
 }
 
-func (p *rootCAPublisher) run(ctx context.Context) error {
+// Run publishes until ctx ends.
+func (p *RootCAPublisher) Run(ctx context.Context) error {
 	// The bundle may be replaced while we run; every minute finds that.
-	l := &loop{name: "root-ca", workers: 2, election: p.election, reconcile: p.reconcile, every: time.Minute, log: p.log}
-	return l.run(ctx,
-		source{informer: p.namespaces.Informer(), namespace: nameOf},
-		source{informer: p.published, namespace: namespaceOf, owned: true})
+	l := &reconcile.Loop{Name: "root-ca", Workers: 2, Election: p.election, Reconcile: p.reconcile, Resync: time.Minute, Log: p.log}
+	return l.Run(ctx,
+		reconcile.Source{Informer: p.namespaces.Informer(), Key: reconcile.NameOf},
+		reconcile.Source{Informer: p.published, Key: reconcile.NamespaceOf, Owned: true})
 }
 
-func (p *rootCAPublisher) reconcile(ctx context.Context, namespace string) (time.Duration, error) {
-	if !active(p.namespaces, namespace) {
+func (p *RootCAPublisher) reconcile(ctx context.Context, namespace string) (time.Duration, error) {
+	if !reconcile.Active(p.namespaces, namespace) {
 		return 0, nil
 	}
 	want := map[string]string{rootCAKey: string(p.bundle())}
@@ -70,7 +75,7 @@ func (p *rootCAPublisher) reconcile(ctx context.Context, namespace string) (time
 			},
 			Data: want,
 		}, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) && !leaving(err) {
+		if err != nil && !apierrors.IsAlreadyExists(err) && !reconcile.IsNamespaceGone(err) {
 			return 0, fmt.Errorf("create configmap %s: %w", rootCAName, err)
 		}
 		return 0, nil
@@ -81,14 +86,14 @@ func (p *rootCAPublisher) reconcile(ctx context.Context, namespace string) (time
 	if maps.Equal(current.Data, want) && len(current.BinaryData) == 0 && described {
 		return 0, nil
 	}
-	mended := current.DeepCopy()
-	mended.Data, mended.BinaryData = want, nil
+	updated := current.DeepCopy()
+	updated.Data, updated.BinaryData = want, nil
 	if !described {
-		metav1.SetMetaDataAnnotation(&mended.ObjectMeta, descriptionAnnotation, rootCADescription)
+		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, descriptionAnnotation, rootCADescription)
 	}
-	_, err = configMaps.Update(ctx, mended, metav1.UpdateOptions{})
+	_, err = configMaps.Update(ctx, updated, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return 0, fmt.Errorf("mend configmap %s: %w", rootCAName, err)
+		return 0, fmt.Errorf("update configmap %s: %w", rootCAName, err)
 	}
 	return 0, nil
 }

@@ -2,12 +2,17 @@ package garbage
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // recheck is when an object is judged again whose owner lives, but is in no watch that would tell of its end.
@@ -149,5 +154,113 @@ func (t *term) delete(ctx context.Context, gv GroupVersion, at coordinates, live
 	t.cfg.Metrics.Deleted.Inc()
 	t.log.Info("deleted: none of its owners exists any more, or they wait for it", zap.Stringer("resource", at.GroupVersionResource),
 		zap.String("namespace", at.namespace), zap.String("name", at.name), zap.String("policy", string(policy)))
+	return nil
+}
+
+// requestTimeout is for everything that a worker asks or writes.
+const requestTimeout = 10 * time.Second
+
+// errNotLeading: another replica collects by now.
+var errNotLeading = errors.New("this replica does not lead any more")
+
+// ask makes one request of a group-version that answers, when it has a seat.
+func (t *term) ask(ctx context.Context, gv GroupVersion, request func(context.Context) error) error {
+	if !t.rules.serves(gv) {
+		return &unsureError{gv, "is not available: " + gv.Reason}
+	}
+	leave, err := t.turns.enter(gv)
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err = request(bounded)
+	leave(ctx.Err() != nil || answered(err))
+	return err
+}
+
+// write is ask for what changes something.
+func (t *term) write(ctx context.Context, gv GroupVersion, request func(context.Context) error) error {
+	if !t.leads() {
+		return errNotLeading
+	}
+	return t.ask(ctx, gv, request)
+}
+
+// answered reports whether somebody was there who could say what is the matter with the object. Errors of the server
+// itself count as that: one broken object must not keep its whole group-version waiting.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	if err == nil {
+		return true
+	}
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusTooManyRequests:
+		return false
+	}
+	return true
+}
+
+// serving is the group-version through which an object is reached.
+func (t *term) serving(at coordinates) (GroupVersion, error) {
+	d := t.cfg.Discovery()
+	if d == nil || !d.Synced {
+		return GroupVersion{}, &laterError{time.Second, "discovery is not complete yet"}
+	}
+	gv := d.lookup(at.GroupVersion())
+	if _, ok := gv.resource(at.Resource); !ok {
+		return gv, &unsureError{gv, fmt.Sprintf("does not serve %s", at.Resource)}
+	}
+	return gv, nil
+}
+
+// change is a merge patch of metadata. The UID and the resourceVersion make it one of the object that was read: the
+// lists that it replaces were made from that.
+type change struct {
+	Metadata struct {
+		UID             types.UID               `json:"uid"`
+		ResourceVersion string                  `json:"resourceVersion"`
+		OwnerReferences []metav1.OwnerReference `json:"ownerReferences,omitzero"`
+		Finalizers      []string                `json:"finalizers,omitzero"`
+	} `json:"metadata"`
+}
+
+func changeOf(live *metav1.PartialObjectMetadata) *change {
+	c := &change{}
+	c.Metadata.UID, c.Metadata.ResourceVersion = live.UID, live.ResourceVersion
+	return c
+}
+
+// strip leaves an object the owner references to keep.
+func (t *term) strip(ctx context.Context, gv GroupVersion, at coordinates, live *metav1.PartialObjectMetadata, keep []metav1.OwnerReference) error {
+	c := changeOf(live)
+	c.Metadata.OwnerReferences = append([]metav1.OwnerReference{}, keep...)
+	return t.patch(ctx, gv, at, c)
+}
+
+// release removes a finalizer.
+func (t *term) release(ctx context.Context, gv GroupVersion, at coordinates, live *metav1.PartialObjectMetadata, finalizer string) error {
+	c := changeOf(live)
+	c.Metadata.Finalizers = slices.DeleteFunc(append([]string{}, live.Finalizers...), func(f string) bool { return f == finalizer })
+	return t.patch(ctx, gv, at, c)
+}
+
+// patch does nothing to an object that is gone.
+func (t *term) patch(ctx context.Context, gv GroupVersion, at coordinates, c *change) error {
+	body, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("encode a patch: %w", err)
+	}
+	err = t.write(ctx, gv, func(ctx context.Context) error {
+		_, err := t.cfg.Client.Resource(at.GroupVersionResource).Namespace(at.namespace).
+			Patch(ctx, at.name, types.MergePatchType, body, metav1.PatchOptions{})
+		return err
+	})
+	if err != nil && !isGone(err, gv, at) {
+		return fmt.Errorf("patch %s %s: %w", at.Resource, at.name, err)
+	}
 	return nil
 }
