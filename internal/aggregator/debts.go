@@ -14,9 +14,9 @@ import (
 )
 
 // newPayer gives cleanup debts their way to the backends.
-func (h *house) newPayer() *debts.Payer {
-	return debts.NewPayer(debts.Config{
-		Ledger: h.ledger, Standing: h.standing, Reach: h.reach, Known: h.knownResources, Changed: h.apiservices.Changed,
+func (h *house) newPayer() *debts.Cleaner {
+	return debts.NewCleaner(debts.Config{
+		Store: h.ledger, State: h.standing, Transport: h.reach, KnownResources: h.knownResources, Changed: h.apiservices.Changed,
 		Leads: func() bool {
 			_, leads := h.replicas.Hear()
 			return leads
@@ -34,13 +34,13 @@ func (h *house) routeTo(apiService string) (*apiservice.Route, bool) {
 	return nil, false
 }
 
-func (h *house) standing(apiService string) debts.Standing {
+func (h *house) standing(apiService string) debts.APIServiceState {
 	route, ok := h.routeTo(apiService)
 	if !ok {
-		return debts.Standing{}
+		return debts.APIServiceState{}
 	}
-	return debts.Standing{
-		Registered: true, Due: route.Backend != nil && route.Condition.Reason == apiservice.CleanupDebt,
+	return debts.APIServiceState{
+		Registered: true, Ready: route.Backend != nil && route.Condition.Reason == apiservice.CleanupDebt,
 		Reason: route.Condition.Reason,
 	}
 }

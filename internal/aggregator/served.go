@@ -66,7 +66,7 @@ func (h *house) addStanding(served *namespaces.GroupVersion, route *apiservice.R
 		return // the backend is there
 	}
 	if since := h.awaySince(route.Name); !since.IsZero() {
-		served.Since, served.Unreached = since, since
+		served.Since, served.UnreachableSince = since, since
 	}
 }
 

@@ -80,13 +80,13 @@ type house struct {
 	services   aggregatorinformers.SharedInformerFactory
 
 	transport   *transport.Set
-	ledger      *debts.Ledger
+	ledger      *debts.Store
 	apiservices *apiservice.Controller
 	discovery   *discovery.Merger
 	openapi     *openapi.Publisher
 	controllers *lifecycle.Controllers
 	collector   *garbage.Collector // nil: somebody else collects
-	payer       *debts.Payer
+	payer       *debts.Cleaner
 
 	proxy   *proxy.Proxy
 	router  *server.Router
@@ -204,7 +204,7 @@ func (h *house) wireRoutes() (err error) {
 		MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 16),
 		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
 	})
-	h.ledger = debts.NewLedger(h.store, h.log)
+	h.ledger = debts.NewStore(h.store, h.log)
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
 		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),

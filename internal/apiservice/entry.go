@@ -352,9 +352,9 @@ func (c *Controller) watchDocuments(ctx context.Context) {
 
 // Debts tells which backends have cleanup debts, by APIService.
 type Debts interface {
-	// Owed describes the cleanup debts of an APIService's backend; empty when there are none. The text changes only when
+	// Message describes the cleanup debts of an APIService's backend; empty when there are none. The text changes only when
 	// they do. It must not block.
-	Owed(apiService string) string
+	Message(apiService string) string
 	// Changed returns a channel that is closed when Owed may return another text. Take it before calling Owed.
 	Changed() <-chan struct{}
 }
@@ -363,7 +363,7 @@ func (c *Controller) debtOf(name string) string {
 	if c.cfg.Debts == nil {
 		return ""
 	}
-	return c.cfg.Debts.Owed(name)
+	return c.cfg.Debts.Message(name)
 }
 
 // recordDebt returns the debt that goes into an APIService's verdict, and records it, so that watchDebts finds verdicts

@@ -83,14 +83,14 @@ func TestACertificateIsLookedAtWhenItsLastWeekBegins(t *testing.T) {
 	}
 }
 
-// bill is what one APIService owes.
-type bill struct {
+// fakeDebts is what one APIService owes.
+type fakeDebts struct {
 	mu      sync.Mutex // guards what follows
 	text    string
 	changed chan struct{}
 }
 
-func (b *bill) Owed(apiService string) string {
+func (b *fakeDebts) Message(apiService string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if apiService == "v1.example.com" {
@@ -99,13 +99,13 @@ func (b *bill) Owed(apiService string) string {
 	return ""
 }
 
-func (b *bill) Changed() <-chan struct{} {
+func (b *fakeDebts) Changed() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.changed
 }
 
-func (b *bill) say(text string) {
+func (b *fakeDebts) say(text string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.text = text
@@ -115,7 +115,7 @@ func (b *bill) say(text string) {
 
 // A backend with debts is up and not available: what is left there must be seen by nobody.
 func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
-	debts := &bill{text: "paying: objects of namespace a", changed: make(chan struct{})}
+	debts := &fakeDebts{text: "paying: objects of namespace a", changed: make(chan struct{})}
 	h := newEnv(t, nil, func(_ *env, cfg *Config, _ *transport.Options) { cfg.Debts = debts })
 	b := h.serve("server")
 	h.add(external("server"))
@@ -137,7 +137,7 @@ func TestDebtsKeepABackendFromBeingAvailable(t *testing.T) {
 // A debt that is paid while its APIService is on its way into the table keeps nobody out for good.
 func TestADebtThatChangesDuringTheVerdict(t *testing.T) {
 	const name = "v1.example.com"
-	debts := &bill{changed: make(chan struct{})}
+	debts := &fakeDebts{changed: make(chan struct{})}
 	h := newEnv(t, nil, func(_ *env, cfg *Config, _ *transport.Options) { cfg.Debts = debts })
 	b := h.serve("server")
 	h.add(external("server"))

@@ -39,7 +39,7 @@ func (w *env) config() Config {
 	return Config{
 		Client: w.client, Namespaces: w.informer.Core().V1().Namespaces(),
 		Finalization: namespaces.Config{
-			Metadata: emptyMetadata{}, Debts: debts.NewLedger(nil, log), Probe: func(string) {},
+			Metadata: emptyMetadata{}, Debts: debts.NewStore(nil, log), Probe: func(string) {},
 			Served: func() []namespaces.GroupVersion {
 				return []namespaces.GroupVersion{{
 					GroupVersion: schema.GroupVersion{Version: "v1"}, Known: true, Current: true,

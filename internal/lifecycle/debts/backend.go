@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// inProcessHost stands where a URL needs a host and nobody looks at it.
+	// inProcessHost is the host of URLs whose host is not used.
 	inProcessHost = "https://portico.invalid"
-	// maxDocument bounds what a backend can say that it serves.
+	// maxDocument bounds a backend's discovery document.
 	maxDocument = 4 << 20
-	// ahead is how far the Date of an answer may be ahead of our time without meaning anything.
-	ahead = 2 * time.Second
+	// dateTolerance is how far the Date of a response may be ahead of our clock without being taken for a difference.
+	dateTolerance = 2 * time.Second
 )
 
-// fetchResources asks a backend itself which of its resources can hold objects of a namespace and delete them. The merged
-// discovery may be a minute old, and says nothing of a backend that was never seen before its debt was made.
-// behind is how far the clock of the backend is behind ours.
-func fetchResources(ctx context.Context, way http.RoundTripper, gv schema.GroupVersion) (names []string, behind time.Duration, err error) {
+// fetchResources asks the backend itself for its namespaced resources that can be deleted. The merged discovery document
+// may be a minute old, and lacks a backend that was never reached before its debt was recorded. lag is how far the clock
+// of the backend is behind ours.
+func fetchResources(ctx context.Context, backend http.RoundTripper, gv schema.GroupVersion) (names []string, lag time.Duration, err error) {
 	var list metav1.APIResourceList
 	err = contents.Bounded(ctx, func(ctx context.Context) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, inProcessHost+"/apis/"+gv.String(), nil)
@@ -39,7 +39,7 @@ func fetchResources(ctx context.Context, way http.RoundTripper, gv schema.GroupV
 			return err
 		}
 		r.Header.Set("Accept", "application/json")
-		resp, err := way.RoundTrip(r)
+		resp, err := backend.RoundTrip(r)
 		if err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func fetchResources(ctx context.Context, way http.RoundTripper, gv schema.GroupV
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("the backend answered %d", resp.StatusCode)
 		}
-		behind = clockOf(resp, time.Now())
+		lag = clockLag(resp, time.Now())
 		return json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(&list)
 	})
 	if err != nil {
@@ -58,77 +58,77 @@ func fetchResources(ctx context.Context, way http.RoundTripper, gv schema.GroupV
 			names = append(names, r.Name)
 		}
 	}
-	return names, behind, nil
+	return names, lag, nil
 }
 
-// clockOf is how far the clock behind an answer is behind now; zero when it does not say. The Date is cut off at the second
-// and took a while to arrive, so that it looks a little further behind than it is: that errs on the side of sparing an
-// object, and costs nothing, since the backend was away for longer than that when the debt was made.
-func clockOf(resp *http.Response, now time.Time) time.Duration {
+// clockLag returns how far the clock of a response is behind now; zero without a Date. The Date is truncated to the second
+// and took a while to arrive, so that the clock looks a little further behind than it is. That keeps an object rather than
+// deleting it, and costs nothing, since the backend was down for longer than that when the debt was recorded.
+func clockLag(resp *http.Response, now time.Time) time.Duration {
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
 		return 0
 	}
 	behind := now.Sub(date)
-	if behind < 0 && behind > -ahead {
+	if behind < 0 && behind > -dateTolerance {
 		return 0
 	}
 	return behind
 }
 
-// NamespaceUIDAnnotation says which namespace an object belongs to, for backends that know: it decides alone, whatever
-// the age of the object.
+// NamespaceUIDAnnotation names the namespace that an object belongs to, for backends that set it. It alone decides,
+// whatever the age of the object.
 const NamespaceUIDAnnotation = "portico.dev/namespace-uid"
 
-// judgement is what a debt has to say about an object.
-type judgement int
+// decision is what happens to an object.
+type decision int
 
 const (
-	// spared objects belong to somebody, or are on their way out already.
-	spared judgement = iota
-	// owed objects belonged to the namespace that went.
-	owed
-	// doubtful objects cannot be told apart from those of a new namespace of the same name, or not be deleted without
-	// the risk of hitting another object of that name.
-	doubtful
+	// keepObject: it belongs to another namespace, or is being deleted already.
+	keepObject decision = iota
+	// deleteObject: it belonged to the finalized namespace.
+	deleteObject
+	// uncertain: it cannot be told from an object of a new namespace of the same name, or it has no UID, so that another
+	// object of its name could be deleted instead.
+	uncertain
 )
 
-// judge decides about one object of the namespace's name. The namespace existed for Settle after the debt was recorded,
-// so that what is older belonged to it, and what belongs to its successor is younger by the clock of the backend.
+// decide decides about one object in a namespace of that name. The namespace existed for FinalizeDelay after the debt was
+// recorded: what is older, by the clock of the backend, belonged to it, and what is younger belongs to a new namespace.
 //
-// An object that is being deleted is spared: its finalizers are for others to take away, who need the group-version to
-// be available for that.
-func (d Debt) judge(o *metav1.PartialObjectMetadata) judgement {
-	uid, said := o.Annotations[NamespaceUIDAnnotation]
+// An object that is being deleted is kept: other controllers remove its finalizers, and need the group-version to be
+// available for that.
+func (d Debt) decide(o *metav1.PartialObjectMetadata) decision {
+	uid, annotated := o.Annotations[NamespaceUIDAnnotation]
 	switch {
 	case o.Namespace != "" && o.Namespace != d.Namespace:
-		return spared // a backend that does not heed the namespace it was asked for
-	case said && uid != string(d.NamespaceUID), o.DeletionTimestamp != nil:
-		return spared
-	case !said && o.CreationTimestamp.IsZero():
-		return doubtful
-	case !said && o.CreationTimestamp.After(d.Since):
-		return spared
+		return keepObject // the backend ignores the namespace in the request
+	case annotated && uid != string(d.NamespaceUID), o.DeletionTimestamp != nil:
+		return keepObject
+	case !annotated && o.CreationTimestamp.IsZero():
+		return uncertain
+	case !annotated && o.CreationTimestamp.After(d.Since):
+		return keepObject
 	case o.UID == "":
-		return doubtful
+		return uncertain
 	}
-	return owed
+	return deleteObject
 }
 
-// Resource is what may hold objects of a namespace. Served is false for one that the backend does not list any more.
+// Resource may hold objects of a namespace. Served is false for one that the backend does not list any more.
 type Resource struct {
 	schema.GroupVersionResource
 	Served bool
 }
 
-// clear deletes what a debt is about from one resource, and makes sure that it is gone. Nothing is deleted as a
-// collection, which knows no age; and each object by its UID, so that one that was made anew under the same name while
-// we looked is not hit.
-func clear(ctx context.Context, client metadata.Interface, d Debt, r Resource) error {
+// deleteObjects deletes the objects of a debt from one resource, and verifies that they are gone. It does not delete a
+// collection, which would ignore the age of objects, and deletes each object by its UID, so that one created meanwhile
+// under the same name stays.
+func deleteObjects(ctx context.Context, client metadata.Interface, d Debt, r Resource) error {
 	objects := client.Resource(r.GroupVersionResource).Namespace(d.Namespace)
 	var failures []error
 	err := contents.Each(ctx, objects, func(o *metav1.PartialObjectMetadata) error {
-		if d.judge(o) != owed {
+		if d.decide(o) != deleteObject {
 			return nil
 		}
 		err := contents.Delete(ctx, objects, o, &metav1.Preconditions{UID: &o.UID})
@@ -155,15 +155,15 @@ func clear(ctx context.Context, client metadata.Interface, d Debt, r Resource) e
 	return nil
 }
 
-// verify looks again. A backend can say that it deletes, and not do it.
+// verify lists the objects again: a backend can report a deletion that it did not do.
 func verify(ctx context.Context, objects metadata.ResourceInterface, d Debt) error {
-	left, unclear := 0, 0
+	left, unsure := 0, 0
 	err := contents.Each(ctx, objects, func(o *metav1.PartialObjectMetadata) error {
-		switch d.judge(o) {
-		case owed:
+		switch d.decide(o) {
+		case deleteObject:
 			left++
-		case doubtful:
-			unclear++
+		case uncertain:
+			unsure++
 		}
 		return nil
 	})
@@ -172,8 +172,8 @@ func verify(ctx context.Context, objects metadata.ResourceInterface, d Debt) err
 		return err
 	case left > 0:
 		return fmt.Errorf("%d objects are still there after their deletion", left)
-	case unclear > 0:
-		return fmt.Errorf("%d objects have no uid or no creationTimestamp and cannot be told from those of a new namespace: delete them at the backend", unclear)
+	case unsure > 0:
+		return fmt.Errorf("%d objects have no uid or no creationTimestamp and cannot be told from those of a new namespace: delete them at the backend", unsure)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func TestWhatAPaymentDeletes(t *testing.T) {
 	}{
 		"an object of the old namespace":             {object: old, deleted: true},
 		"it was made a second after the debt":        {object: object("gone", "x", "u1", noon.Add(time.Second)), deleted: false},
-		"an object of a new namespace of that name":  {object: object("gone", "old", "u1", noon.Add(Settle)), deleted: false},
+		"an object of a new namespace of that name":  {object: object("gone", "old", "u1", noon.Add(FinalizeDelay)), deleted: false},
 		"an object of another namespace":             {object: object("kept", "old", "u1", noon.Add(-time.Minute)), deleted: false},
 		"it says that it is of the old namespace":    {object: saying(object("gone", "x", "u1", noon.Add(time.Hour)), "ns-1"), deleted: true},
 		"it says that it is of another":              {object: saying(old, "ns-2"), deleted: false},
@@ -58,7 +58,7 @@ func TestWhatAPaymentDeletes(t *testing.T) {
 				tt.change(b, o)
 			}
 			d := o.owe(t, "gone", "ns-1", noon)
-			err := o.pay(t.Context(), service)
+			err := o.clean(t.Context(), service)
 			if got := len(b.deleted) > 0; got != tt.deleted {
 				t.Errorf("deleted %v, left %q", b.deleted, b.names())
 			}
@@ -153,12 +153,12 @@ func (o *office) until(t *testing.T, what string, true func() bool) {
 func TestDebtsArePaidWhenTheBackendReturns(t *testing.T) {
 	b, k := newBackend(t), &keep{}
 	o, stop := open(t, k, b)
-	o.become(Standing{Registered: true, Reason: "FailedDiscoveryCheck"})
+	o.become(APIServiceState{Registered: true, Reason: "FailedDiscoveryCheck"})
 	b.put(object("a", "x", "u1", noon.Add(-time.Minute)))
 	b.put(object("b", "x", "u2", noon.Add(-time.Minute)))
 	o.owe(t, "a", "ns-a", noon)
 	o.owe(t, "b", "ns-b", noon)
-	if text := o.ledger.Owed(service); !strings.Contains(text, "what 2 namespaces left there") || !strings.Contains(text, "(a, b)") {
+	if text := o.ledger.Message(service); !strings.Contains(text, "what 2 namespaces left there") || !strings.Contains(text, "(a, b)") {
 		t.Errorf("the condition would say %q", text)
 	}
 	end := o.running()
@@ -175,12 +175,12 @@ func TestDebtsArePaidWhenTheBackendReturns(t *testing.T) {
 
 	// Another process finds what this one left.
 	o, _ = open(t, k, b)
-	o.become(Standing{Registered: true, Reason: "FailedDiscoveryCheck"})
+	o.become(APIServiceState{Registered: true, Reason: "FailedDiscoveryCheck"})
 	defer o.running()()
-	o.become(Standing{Registered: true, Due: true})
+	o.become(APIServiceState{Registered: true, Ready: true})
 	o.until(t, "no debts", func() bool { return len(o.ledger.All()) == 0 })
-	if b.names() != "" || o.ledger.Owed(service) != "" {
-		t.Errorf("left %q, owed %q", b.names(), o.ledger.Owed(service))
+	if b.names() != "" || o.ledger.Message(service) != "" {
+		t.Errorf("left %q, owed %q", b.names(), o.ledger.Message(service))
 	}
 }
 
@@ -192,7 +192,7 @@ func TestAPaymentThatFailsIsToldAndTriedAgain(t *testing.T) {
 	d := o.owe(t, "gone", "ns-1", noon)
 	defer o.running()()
 	o.until(t, "the condition says why", func() bool {
-		return strings.Contains(o.ledger.Owed(service), "the last attempt failed: widgets in namespace gone: list:")
+		return strings.Contains(o.ledger.Message(service), "the last attempt failed: widgets in namespace gone: list:")
 	})
 	if e := o.Entries(); len(e) != 1 || e[0].State != Paying || e[0].ID != d.ID || e[0].Message == "" {
 		t.Errorf("entries %+v", e)
@@ -207,7 +207,7 @@ func TestDebtsOfAnAPIServiceThatIsGone(t *testing.T) {
 	b := newBackend(t)
 	o, _ := open(t, &keep{}, b)
 	d := o.owe(t, "gone", "ns-1", noon)
-	o.become(Standing{})
+	o.become(APIServiceState{})
 	w := httptest.NewRecorder()
 	o.ServeList(w, httptest.NewRequest(http.MethodGet, "/debug/debts", nil))
 	var list List

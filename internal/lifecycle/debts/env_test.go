@@ -186,21 +186,21 @@ func (k *keep) Mirror(ctx context.Context, _ string, replaced func(map[string][]
 
 // office is one process: a ledger and a payer over a keep and a backend.
 type office struct {
-	*Payer
-	ledger *Ledger
+	*Cleaner
+	ledger *Store
 
 	mu       sync.Mutex // guards what follows
-	standing Standing
+	standing APIServiceState
 	known    []string
 	changed  chan struct{}
 }
 
 // open starts an office that ends with the test, or with the function that it returns.
 func open(t *testing.T, k *keep, b *backend) (*office, func()) {
-	o := &office{ledger: NewLedger(k, zap.NewNop()), changed: make(chan struct{}), standing: Standing{Registered: true, Due: true}}
-	o.Payer = NewPayer(Config{
-		Ledger: o.ledger, Standing: o.stands, Reach: func(string) (http.RoundTripper, error) { return redirect{b}, nil },
-		Known: func(schema.GroupVersion) []string { return o.known }, Changed: o.change,
+	o := &office{ledger: NewStore(k, zap.NewNop()), changed: make(chan struct{}), standing: APIServiceState{Registered: true, Ready: true}}
+	o.Cleaner = NewCleaner(Config{
+		Store: o.ledger, State: o.stands, Transport: func(string) (http.RoundTripper, error) { return redirect{b}, nil },
+		KnownResources: func(schema.GroupVersion) []string { return o.known }, Changed: o.change,
 		Leads: func() bool { return true }, Logger: zap.NewNop(),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -215,7 +215,7 @@ func open(t *testing.T, k *keep, b *backend) (*office, func()) {
 	return o, stop
 }
 
-func (o *office) stands(string) Standing {
+func (o *office) stands(string) APIServiceState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.standing
@@ -227,7 +227,7 @@ func (o *office) change() <-chan struct{} {
 	return o.changed
 }
 
-func (o *office) become(s Standing) {
+func (o *office) become(s APIServiceState) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.standing = s

@@ -16,62 +16,62 @@ import (
 
 const (
 	prefix = "debts/"
-	// maxDebts bounds the ledger. A namespace beyond it waits for the backend as if there were no policy.
+	// maxDebts bounds the number of open debts. Beyond it namespaces wait for their backends.
 	maxDebts = 10_000
-	// recordTimeout bounds how long a debt may take from etcd to the ledgers that must heed it.
+	// recordTimeout bounds how long a debt may take to etcd and back to this replica.
 	recordTimeout = 10 * time.Second
-	// named is how many namespaces a condition names.
-	named = 3
+	// namedNamespaces is how many namespaces a condition names.
+	namedNamespaces = 3
 )
 
-// ErrFull: too many debts are open for another one.
+// ErrFull: too many debts are open.
 var ErrFull = fmt.Errorf("%d cleanup debts are open already: see them with `aggregator debts`", maxDebts)
 
-// Keep is where debts outlive this process. Mirror calls replaced with everything under a prefix, and again after each
-// change, until ctx ends.
-type Keep interface {
+// Storage keeps debts across restarts. Mirror calls replaced with everything under a prefix, and again after each change,
+// until ctx ends.
+type Storage interface {
 	Put(ctx context.Context, key string, value []byte) error
 	Delete(ctx context.Context, key string) error
 	Mirror(ctx context.Context, prefix string, replaced func(map[string][]byte))
 }
 
-// Ledger is the debts of all replicas, as this one knows them.
-type Ledger struct {
-	keep  Keep
-	log   *zap.Logger
-	ready chan struct{}
+// Store is the open debts of all replicas.
+type Store struct {
+	storage Storage
+	log     *zap.Logger
+	ready   chan struct{}
 
 	mu    sync.Mutex // guards what follows
 	debts map[string]Debt
-	// trouble is why the last payment to an APIService's backend failed.
-	trouble map[string]string
+	// failures is why the last cleanup of an APIService's backend failed.
+	failures map[string]string
 	// changed is closed and replaced when any of it changes.
 	changed chan struct{}
 }
 
-// NewLedger makes a ledger that knows nothing until Run.
-func NewLedger(keep Keep, log *zap.Logger) *Ledger {
-	return &Ledger{
-		keep: keep, log: log.Named("debts"), ready: make(chan struct{}), changed: make(chan struct{}),
-		trouble: map[string]string{},
+// NewStore makes a Store that is empty until Run.
+func NewStore(keep Storage, log *zap.Logger) *Store {
+	return &Store{
+		storage: keep, log: log.Named("debts"), ready: make(chan struct{}), changed: make(chan struct{}),
+		failures: map[string]string{},
 	}
 }
 
-// Ready is closed when every debt that was open is known. Before that no backend may be taken for one without debts.
-func (l *Ledger) Ready() <-chan struct{} { return l.ready }
+// Ready is closed when every open debt is known. Before that, no backend may be taken for one without debts.
+func (s *Store) Ready() <-chan struct{} { return s.ready }
 
-// Run follows what is kept until ctx ends.
-func (l *Ledger) Run(ctx context.Context) error {
-	l.keep.Mirror(ctx, prefix, func(kept map[string][]byte) { l.replace(l.decode(kept)) })
+// Run follows the storage until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	s.storage.Mirror(ctx, prefix, func(stored map[string][]byte) { s.replace(s.decode(stored)) })
 	return nil
 }
 
-func (l *Ledger) decode(kept map[string][]byte) map[string]Debt {
-	debts := make(map[string]Debt, len(kept))
-	for key, value := range kept {
+func (s *Store) decode(stored map[string][]byte) map[string]Debt {
+	debts := make(map[string]Debt, len(stored))
+	for key, value := range stored {
 		var d Debt
 		if err := json.Unmarshal(value, &d); err != nil || prefix+d.ID != key {
-			l.log.Warn("a cleanup debt cannot be read and is ignored", zap.String("key", key), zap.Error(err))
+			s.log.Warn("a cleanup debt cannot be read and is ignored", zap.String("key", key), zap.Error(err))
 			continue
 		}
 		debts[d.ID] = d
@@ -79,28 +79,28 @@ func (l *Ledger) decode(kept map[string][]byte) map[string]Debt {
 	return debts
 }
 
-func (l *Ledger) replace(debts map[string]Debt) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	first := l.debts == nil
+func (s *Store) replace(debts map[string]Debt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.debts == nil
 	if first {
-		defer close(l.ready)
+		defer close(s.ready)
 	}
-	if !first && maps.Equal(l.debts, debts) {
+	if !first && maps.Equal(s.debts, debts) {
 		return
 	}
-	l.debts = debts
-	for name := range l.trouble {
-		if !l.owes(name) {
-			delete(l.trouble, name)
+	s.debts = debts
+	for name := range s.failures {
+		if !s.hasDebts(name) {
+			delete(s.failures, name)
 		}
 	}
-	l.wake()
+	s.notify()
 }
 
-// owes is called with mu held.
-func (l *Ledger) owes(apiService string) bool {
-	for _, d := range l.debts {
+// hasDebts is called with mu held.
+func (s *Store) hasDebts(apiService string) bool {
+	for _, d := range s.debts {
 		if d.APIService == apiService {
 			return true
 		}
@@ -108,24 +108,24 @@ func (l *Ledger) owes(apiService string) bool {
 	return false
 }
 
-// wake is called with mu held.
-func (l *Ledger) wake() {
-	close(l.changed)
-	l.changed = make(chan struct{})
+// notify is called with mu held.
+func (s *Store) notify() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // Changed returns a channel that is closed at the next change. Take it before reading what may change.
-func (l *Ledger) Changed() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.changed
+func (s *Store) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
 }
 
-// Record writes a debt, and returns without error when it is in etcd and this replica heeds it.
-func (l *Ledger) Record(ctx context.Context, d Debt) error {
-	l.mu.Lock()
-	full := len(l.debts) >= maxDebts
-	l.mu.Unlock()
+// Record writes a debt, and returns nil when it is in etcd and known to this replica.
+func (s *Store) Record(ctx context.Context, d Debt) error {
+	s.mu.Lock()
+	full := len(s.debts) >= maxDebts
+	s.mu.Unlock()
 	if full {
 		return ErrFull
 	}
@@ -135,51 +135,51 @@ func (l *Ledger) Record(ctx context.Context, d Debt) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	if err := l.keep.Put(ctx, prefix+d.ID, value); err != nil {
+	if err := s.storage.Put(ctx, prefix+d.ID, value); err != nil {
 		return fmt.Errorf("write cleanup debt: %w", err)
 	}
 	for {
-		changed := l.Changed()
-		if _, ok := l.Lookup(d.ID); ok {
+		changed := s.Changed()
+		if _, ok := s.Lookup(d.ID); ok {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return errors.New("write cleanup debt: it is in etcd, and this replica does not hear of it")
+			return errors.New("write cleanup debt: it is in etcd, but this replica has not received it")
 		}
 	}
 }
 
 // Lookup returns a debt that is open.
-func (l *Ledger) Lookup(id string) (Debt, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	d, ok := l.debts[id]
+func (s *Store) Lookup(id string) (Debt, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, ok := s.debts[id]
 	return d, ok
 }
 
-// Forget drops a debt, paid or not. One that is not there is no error.
-func (l *Ledger) Forget(ctx context.Context, id string) error {
-	if err := l.keep.Delete(ctx, prefix+id); err != nil {
+// Forget removes a debt. One that does not exist is no error.
+func (s *Store) Forget(ctx context.Context, id string) error {
+	if err := s.storage.Delete(ctx, prefix+id); err != nil {
 		return fmt.Errorf("drop cleanup debt: %w", err)
 	}
 	return nil
 }
 
-// All are the open debts, oldest first.
-func (l *Ledger) All() []Debt { return l.where(func(Debt) bool { return true }) }
+// All returns the open debts, oldest first.
+func (s *Store) All() []Debt { return s.filter(func(Debt) bool { return true }) }
 
-// Of are the open debts at the backend of an APIService, oldest first.
-func (l *Ledger) Of(apiService string) []Debt {
-	return l.where(func(d Debt) bool { return d.APIService == apiService })
+// Of returns the open debts at the backend of an APIService, oldest first.
+func (s *Store) Of(apiService string) []Debt {
+	return s.filter(func(d Debt) bool { return d.APIService == apiService })
 }
 
-func (l *Ledger) where(which func(Debt) bool) []Debt {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *Store) filter(which func(Debt) bool) []Debt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	out := []Debt{}
-	for _, d := range l.debts {
+	for _, d := range s.debts {
 		if which(d) {
 			out = append(out, d)
 		}
@@ -193,42 +193,42 @@ func (l *Ledger) where(which func(Debt) bool) []Debt {
 	return out
 }
 
-// Owed is what the condition of an APIService says of its debts; empty without any.
-func (l *Ledger) Owed(apiService string) string {
-	open := l.Of(apiService)
+// Message is the message of an APIService's condition about its debts; empty without any.
+func (s *Store) Message(apiService string) string {
+	open := s.Of(apiService)
 	if len(open) == 0 {
 		return ""
 	}
 	var names []string
-	for _, d := range open[:min(named, len(open))] {
+	for _, d := range open[:min(namedNamespaces, len(open))] {
 		names = append(names, d.Namespace)
 	}
-	if len(open) > named {
+	if len(open) > namedNamespaces {
 		names = append(names, "...")
 	}
 	text := fmt.Sprintf("paying: the backend is back, and what %d namespaces left there when they were finalized without it (%s) is deleted first",
 		len(open), strings.Join(names, ", "))
-	if trouble := l.troubleOf(apiService); trouble != "" {
-		text += "; the last attempt failed: " + trouble + "; if it cannot succeed, `aggregator debts forget ID` gives up a debt"
+	if failure := s.failureOf(apiService); failure != "" {
+		text += "; the last attempt failed: " + failure + "; if it cannot succeed, `aggregator debts forget ID` gives up a debt"
 	}
 	return text
 }
 
-func (l *Ledger) troubleOf(apiService string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.trouble[apiService]
+func (s *Store) failureOf(apiService string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failures[apiService]
 }
 
-// note keeps why a payment failed, empty when it did not.
-func (l *Ledger) note(apiService, trouble string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.trouble[apiService] == trouble {
+// setFailure records why a cleanup failed; empty when it succeeded.
+func (s *Store) setFailure(apiService, failure string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failures[apiService] == failure {
 		return
 	}
-	if l.trouble[apiService] = trouble; trouble == "" {
-		delete(l.trouble, apiService)
+	if s.failures[apiService] = failure; failure == "" {
+		delete(s.failures, apiService)
 	}
-	l.wake()
+	s.notify()
 }

@@ -25,9 +25,9 @@ type Config struct {
 	// Discovery is what is served now, nil when that is not known yet. It must not block, and must return the same pointer
 	// as long as nothing has changed.
 	Discovery func() *Discovery
-	// Leads says whether this replica is the one that collects, and changed is closed when that may have changed.
+	// Leads reports whether this replica leads; changed is closed when that may have changed.
 	Leads func() (leads bool, changed <-chan struct{})
-	// Events takes what is to be told about objects.
+	// Events is where Events about objects are written.
 	Events  corev1client.EventsGetter
 	Metrics *metrics.Garbage
 	Logger  *zap.Logger
@@ -42,15 +42,15 @@ type Collector struct {
 
 // New prepares a collector.
 func New(cfg Config) *Collector {
-	return &Collector{cfg: cfg, rules: soundRules(), log: cfg.Logger.Named("garbage")}
+	return &Collector{cfg: cfg, rules: defaultRules(), log: cfg.Logger.Named("garbage")}
 }
 
-// look is how often things are looked at that do not announce themselves: discovery, and a lease that ran out while etcd
-// was away.
-const look = time.Second
+// pollInterval is how often discovery is compared, and leadership is checked: a lease that expires while etcd is away is
+// not announced.
+const pollInterval = time.Second
 
-// Run blocks until ctx ends. Replicas that do not lead watch nothing: the graph is made anew in seconds, and to hold it
-// everywhere would cost every replica what it costs one.
+// Run collects garbage until ctx ends. Replicas that do not lead watch nothing: the graph is built in seconds, and would
+// cost each of them as much memory as the leader.
 func (c *Collector) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		leads, changed := c.cfg.Leads()
@@ -60,14 +60,14 @@ func (c *Collector) Run(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
-		case <-time.After(look):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
 		}
 	}
 	return nil
 }
 
-// serve is one term of leading. It returns when everything that it started has.
+// serve is one term as leader. It returns when everything that it started has returned.
 func (c *Collector) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -83,7 +83,7 @@ func (c *Collector) serve(ctx context.Context) {
 			}
 			select {
 			case <-changed:
-			case <-time.After(look):
+			case <-time.After(pollInterval):
 			case <-ctx.Done():
 			}
 		}
@@ -97,35 +97,35 @@ func (c *Collector) serve(ctx context.Context) {
 }
 
 const (
-	// workers judge so many objects at a time.
+	// workers is how many objects are processed concurrently.
 	workers = 20
 	// An object that failed is tried again after 5 ms, then twice as long each time up to a minute.
 	firstAttempt, lastAttempt = 5 * time.Millisecond, time.Minute
 )
 
-// term is the collector while its replica leads: graph, monitors and queue are made anew for each, so that nothing that
-// was true in an earlier one is believed.
+// term is the collector while its replica leads. Each term has a new graph, new monitors and a new queue, so that it does
+// not rely on old state.
 type term struct {
-	cfg      Config
-	rules    rules
-	log      *zap.Logger
-	queue    workqueue.TypedRateLimitingInterface[key]
-	graph    *graph
-	monitors *monitors
-	turns    *turns
-	absences *absences
-	events   *events
+	cfg        Config
+	rules      rules
+	log        *zap.Logger
+	queue      workqueue.TypedRateLimitingInterface[key]
+	graph      *graph
+	monitors   *monitors
+	limiter    *limiter
+	goneOwners *goneOwners
+	events     *events
 }
 
 func newTerm(cfg Config, r rules, log *zap.Logger) *term {
-	t := &term{cfg: cfg, rules: r, log: log, absences: newAbsences(), events: newEvents(cfg.Events, log)}
-	t.graph = newGraph(t.wake, func(uid types.UID) { t.absences.buried.Add(uid, struct{}{}) })
-	t.turns = newTurns(func(k key) { t.wake(k, 0) })
+	t := &term{cfg: cfg, rules: r, log: log, goneOwners: newGoneOwners(), events: newEvents(cfg.Events, log)}
+	t.graph = newGraph(t.enqueue, func(uid types.UID) { t.goneOwners.deletedUIDs.Add(uid, struct{}{}) })
+	t.limiter = newLimiter(func(k key) { t.enqueue(k, 0) })
 	t.monitors = newMonitors(cfg.Client, t.graph, cfg.Metrics.SyncErrors.Inc, log)
 	return t
 }
 
-func (t *term) wake(k key, after time.Duration) { t.queue.AddAfter(k, after) }
+func (t *term) enqueue(k key, after time.Duration) { t.queue.AddAfter(k, after) }
 
 func (t *term) leads() bool {
 	leads, _ := t.cfg.Leads()
@@ -154,13 +154,13 @@ func (t *term) run(ctx context.Context) {
 	for {
 		d := t.cfg.Discovery()
 		if d != last {
-			t.monitors.follow(ctx, d)
+			t.monitors.update(ctx, d)
 			last = d
 		}
-		t.turns.review(d)
+		t.limiter.enqueueReady(d)
 		objects, synced, unsynced := t.graph.size()
 		t.report(objects, synced, unsynced, t.queue.Len())
-		if !run.Pause(ctx, look) {
+		if !run.Pause(ctx, pollInterval) {
 			return
 		}
 	}
@@ -180,32 +180,32 @@ func (t *term) next(ctx context.Context) bool {
 		return false
 	}
 	defer t.queue.Done(k)
-	again, err := t.guarded(ctx, k)
+	again, err := t.processRecovered(ctx, k)
 	if ctx.Err() != nil {
 		return true // the queue is shutting down
 	}
-	t.settle(k, again, err)
+	t.requeue(k, again, err)
 	return true
 }
 
-// settle says when an object is looked at again.
-func (t *term) settle(k key, again time.Duration, err error) {
+// requeue decides when an object is processed again.
+func (t *term) requeue(k key, again time.Duration, err error) {
 	var (
 		busy   *busyError
-		unsure *unsureError
-		later  *laterError
+		unsure *undecidedError
+		later  *retryLaterError
 	)
 	switch {
 	case errors.As(err, &busy):
-		t.turns.await(busy.gv, k)
+		t.limiter.wait(busy.gv, k)
 	case errors.As(err, &unsure):
 		t.queue.Forget(k)
-		t.turns.awaitChange(unsure.gv, k)
+		t.limiter.waitForChange(unsure.gv, k)
 		t.log.Debug("an object is not judged now", zap.String("uid", string(k.uid)), zap.Error(err))
 	case errors.As(err, &later):
 		t.queue.AddAfter(k, later.after)
 	case err != nil:
-		if t.queue.NumRequeues(k) == 3 { // conflicts come and go; what stays is told once
+		if t.queue.NumRequeues(k) == 3 { // conflicts are normal; what persists is logged once
 			t.log.Warn("an object cannot be judged, trying again", zap.Stringer("resource", k.resource), zap.String("uid", string(k.uid)), zap.Error(err))
 		}
 		t.queue.AddRateLimited(k)
@@ -217,18 +217,18 @@ func (t *term) settle(k key, again time.Duration, err error) {
 	}
 }
 
-// guarded turns a panic over one object into an error about it.
-func (t *term) guarded(ctx context.Context, k key) (again time.Duration, err error) {
+// processRecovered turns a panic about one object into an error.
+func (t *term) processRecovered(ctx context.Context, k key) (again time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			t.log.Error("the garbage collector panicked", zap.Any("panic", p), zap.Stack("stack"))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	return t.attempt(ctx, k)
+	return t.process(ctx, k)
 }
 
-// kindOf is the kind of an object, for those who read about it. Metadata has come as a PartialObjectMetadata.
+// kindOf returns the kind of an object, for Events: its metadata came as a PartialObjectMetadata.
 func (t *term) kindOf(at coordinates) schema.GroupVersionKind {
 	kind := at.GroupVersion().WithKind("")
 	if d := t.cfg.Discovery(); d != nil {

@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Discovery is what is served at one moment. It is never changed, only replaced.
+// Discovery is what is served at one moment. It is immutable.
 type Discovery struct {
-	// Synced is false until every registration has been seen: what is absent may exist.
+	// Synced is false until every APIService has been seen: what is absent may exist.
 	Synced bool
 	// GroupVersions are in order of preference within a group.
 	GroupVersions []GroupVersion
@@ -17,11 +17,11 @@ type Discovery struct {
 // GroupVersion is what is known of one group-version, alive or dead.
 type GroupVersion struct {
 	schema.GroupVersion
-	// Local group-versions are kept in our own etcd.
+	// Local group-versions are stored in our own etcd.
 	Local bool
-	// Current is true when whoever serves it answers now and Resources is its word.
+	// Current: its server answers now, and Resources is up to date.
 	Current bool
-	// Known is false when nobody has ever seen a list of resources: anything may be stored there.
+	// Known is false when its list of resources has never been seen: anything may be stored there.
 	Known bool
 	// APIService is the name of its registration, Reason what is wrong with the backend when not Current.
 	APIService, Reason string
@@ -53,7 +53,7 @@ func (d *Discovery) lookup(gv schema.GroupVersion) GroupVersion {
 }
 
 // kind finds the resource of a kind. When its version is not served, another that is Current will do if it is local: all
-// versions of a local kind are one storage. Of a backend nobody knows that.
+// versions of a local kind share their storage. For a backend that is not known.
 func (d *Discovery) kind(gvk schema.GroupVersionKind) (GroupVersion, Resource, bool) {
 	named := d.lookup(gvk.GroupVersion())
 	if r, ok := named.kind(gvk.Kind); ok {

@@ -9,154 +9,154 @@ import (
 )
 
 const (
-	// A group-version is asked so many things at a time. Backends get few, so that some that hang leave workers for the
-	// rest of the cluster.
-	localSeats, backendSeats = workers / 2, 3
-	// One that did not answer is left alone for a second, then twice as long each time up to half a minute.
-	firstRest, lastRest = time.Second, 30 * time.Second
+	// localLimit and backendLimit bound the concurrent requests to one group-version. Backends get few, so that some that
+	// hang leave workers for the rest of the cluster.
+	localLimit, backendLimit = workers / 2, 3
+	// A group-version that did not answer gets no requests for minPause, then twice as long each time up to maxPause.
+	minPause, maxPause = time.Second, 30 * time.Second
 )
 
-// turns is which group-versions may be asked now, and which objects wait until one may.
-type turns struct {
-	wake func(key)
+// limiter limits the requests to each group-version, and keeps the objects that wait for one.
+type limiter struct {
+	enqueue func(key)
 
-	mu   sync.Mutex // guards what follows
-	bays map[schema.GroupVersion]*bay
+	mu     sync.Mutex // guards what follows
+	queues map[schema.GroupVersion]*versionQueue
 }
 
-// bay is where objects wait for one group-version. A graph's worth of objects bounds it.
-type bay struct {
-	taken    int
-	failures int
-	rest     time.Time // nothing is asked before
-	turn     map[key]struct{}
-	change   map[key]struct{}
-	seen     GroupVersion // what discovery said when the first of change came
+// versionQueue is the objects that wait for one group-version. The graph bounds their number.
+type versionQueue struct {
+	inFlight       int
+	failures       int
+	retryAfter     time.Time // nothing is asked before
+	waiting        map[key]struct{}
+	awaitingChange map[key]struct{}
+	seen           GroupVersion // what discovery said when the first of change came
 }
 
-func newTurns(wake func(key)) *turns {
-	return &turns{wake: wake, bays: map[schema.GroupVersion]*bay{}}
+func newLimiter(wake func(key)) *limiter {
+	return &limiter{enqueue: wake, queues: map[schema.GroupVersion]*versionQueue{}}
 }
 
-// busyError: the group-version has no seat now.
+// busyError: the group-version is at its limit.
 type busyError struct{ gv GroupVersion }
 
 func (e *busyError) Error() string {
 	return fmt.Sprintf("%s is asked enough at the moment", e.gv.GroupVersion)
 }
 
-// unsureError: what discovery says of the group-version does not allow a judgement.
-type unsureError struct {
+// undecidedError: discovery does not show enough about the group-version.
+type undecidedError struct {
 	gv  GroupVersion
 	why string
 }
 
-func (e *unsureError) Error() string { return fmt.Sprintf("%s: %s", e.gv.GroupVersion, e.why) }
+func (e *undecidedError) Error() string { return fmt.Sprintf("%s: %s", e.gv.GroupVersion, e.why) }
 
-func (t *turns) bay(gv schema.GroupVersion) *bay {
-	b := t.bays[gv]
+func (t *limiter) queue(gv schema.GroupVersion) *versionQueue {
+	b := t.queues[gv]
 	if b == nil {
-		b = &bay{turn: map[key]struct{}{}, change: map[key]struct{}{}}
-		t.bays[gv] = b
+		b = &versionQueue{waiting: map[key]struct{}{}, awaitingChange: map[key]struct{}{}}
+		t.queues[gv] = b
 	}
 	return b
 }
 
-func (b *bay) free(gv GroupVersion, now time.Time) int {
-	seats := backendSeats
+func (b *versionQueue) free(gv GroupVersion, now time.Time) int {
+	limit := backendLimit
 	switch {
-	case now.Before(b.rest):
+	case now.Before(b.retryAfter):
 		return 0
 	case b.failures > 0:
-		seats = 1 // whether it is back, one question tells
+		limit = 1 // whether it is back, one question tells
 	case gv.Local:
-		seats = localSeats
+		limit = localLimit
 	}
-	return max(0, seats-b.taken)
+	return max(0, limit-b.inFlight)
 }
 
-// enter takes a seat. leave gives it back and says whether there was an answer, of whatever kind.
-func (t *turns) enter(gv GroupVersion) (leave func(answered bool), err error) {
+// acquire counts a request. done ends it and tells whether there was a response of any kind.
+func (t *limiter) acquire(gv GroupVersion) (done func(answered bool), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := t.bay(gv.GroupVersion)
+	b := t.queue(gv.GroupVersion)
 	if b.free(gv, time.Now()) == 0 {
 		return nil, &busyError{gv}
 	}
-	b.taken++
-	return func(answered bool) { t.leave(gv, answered) }, nil
+	b.inFlight++
+	return func(answered bool) { t.done(gv, answered) }, nil
 }
 
-func (t *turns) leave(gv GroupVersion, answered bool) {
+func (t *limiter) done(gv GroupVersion, answered bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b, now := t.bay(gv.GroupVersion), time.Now()
-	b.taken--
+	b, now := t.queue(gv.GroupVersion), time.Now()
+	b.inFlight--
 	switch {
 	case answered:
-		b.failures, b.rest = 0, time.Time{}
-	case !now.Before(b.rest): // of several that fail together, one counts
-		b.rest = now.Add(min(firstRest<<min(b.failures, 10), lastRest))
+		b.failures, b.retryAfter = 0, time.Time{}
+	case !now.Before(b.retryAfter): // of several that fail together, one counts
+		b.retryAfter = now.Add(min(minPause<<min(b.failures, 10), maxPause))
 		b.failures++
 	}
-	t.admit(b, gv, now)
+	t.enqueueWaiting(b, gv, now)
 }
 
-// admit wakes as many as there are seats.
-func (t *turns) admit(b *bay, gv GroupVersion, now time.Time) {
+// enqueueWaiting queues as many waiting objects as the limit allows.
+func (t *limiter) enqueueWaiting(b *versionQueue, gv GroupVersion, now time.Time) {
 	free := b.free(gv, now)
-	for k := range b.turn {
+	for k := range b.waiting {
 		if free == 0 {
 			return
 		}
-		delete(b.turn, k)
-		t.wake(k)
+		delete(b.waiting, k)
+		t.enqueue(k)
 		free--
 	}
 }
 
-// await puts an object aside until the group-version has a seat.
-func (t *turns) await(gv GroupVersion, k key) {
+// wait puts an object aside until the group-version is below its limit.
+func (t *limiter) wait(gv GroupVersion, k key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.bay(gv.GroupVersion).turn[k] = struct{}{}
+	t.queue(gv.GroupVersion).waiting[k] = struct{}{}
 }
 
-// awaitChange puts an object aside until discovery says something else of the group-version.
-func (t *turns) awaitChange(gv GroupVersion, k key) {
+// waitForChange puts an object aside until the group-version changes in discovery.
+func (t *limiter) waitForChange(gv GroupVersion, k key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := t.bay(gv.GroupVersion)
-	if len(b.change) == 0 || !b.seen.same(gv) {
-		b.seen = gv // those that came before are woken once for nothing, at most
-		t.release(b)
+	b := t.queue(gv.GroupVersion)
+	if len(b.awaitingChange) == 0 || !b.seen.same(gv) {
+		b.seen = gv // objects from before are queued once more
+		t.enqueueChanged(b)
 	}
-	b.change[k] = struct{}{}
+	b.awaitingChange[k] = struct{}{}
 }
 
-func (t *turns) release(b *bay) {
-	for k := range b.change {
-		t.wake(k)
+func (t *limiter) enqueueChanged(b *versionQueue) {
+	for k := range b.awaitingChange {
+		t.enqueue(k)
 	}
-	clear(b.change)
+	clear(b.awaitingChange)
 }
 
-// review looks at who may go on: those whose group-version has changed, and those whose turn has come.
-func (t *turns) review(d *Discovery) {
+// enqueueReady queues the objects whose group-version has changed or is below its limit.
+func (t *limiter) enqueueReady(d *Discovery) {
 	if d == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	for name, b := range t.bays {
+	for name, b := range t.queues {
 		gv := d.lookup(name)
-		if len(b.change) > 0 && d.Synced && !b.seen.same(gv) {
-			t.release(b)
+		if len(b.awaitingChange) > 0 && d.Synced && !b.seen.same(gv) {
+			t.enqueueChanged(b)
 		}
-		t.admit(b, gv, now)
-		if b.taken == 0 && b.failures == 0 && len(b.turn) == 0 && len(b.change) == 0 {
-			delete(t.bays, name)
+		t.enqueueWaiting(b, gv, now)
+		if b.inFlight == 0 && b.failures == 0 && len(b.waiting) == 0 && len(b.awaitingChange) == 0 {
+			delete(t.queues, name)
 		}
 	}
 }

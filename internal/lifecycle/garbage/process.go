@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// recheck is when an object is judged again whose owner lives, but is in no watch that would tell of its end.
-const recheck = time.Minute
+// recheckInterval is when an object is checked again whose owner exists, but is in no watch that would report its deletion.
+const recheckInterval = time.Minute
 
-// attempt judges one object and does what follows. again > 0: look again after that time.
-func (t *term) attempt(ctx context.Context, k key) (again time.Duration, err error) {
+// process checks one object and does what follows. again > 0: check it again after that time.
+func (t *term) process(ctx context.Context, k key) (again time.Duration, err error) {
 	task, ok := t.graph.task(k)
 	switch {
 	case !ok:
@@ -28,31 +28,31 @@ func (t *term) attempt(ctx context.Context, k key) (again time.Duration, err err
 		return 0, t.orphan(ctx, task)
 	case task.foreground:
 		return t.foreground(ctx, task)
-	case !task.owed:
+	case !task.mustCheck:
 		return 0, nil
 	}
-	live, gv, err := t.live(ctx, task.coordinates)
+	live, gv, err := t.getLive(ctx, task.coordinates)
 	if err != nil || live == nil || live.DeletionTimestamp != nil || len(live.OwnerReferences) == 0 {
 		return 0, err
 	}
-	v, err := t.verdict(ctx, task.coordinates, live)
+	states, err := t.classifyOwners(ctx, task.coordinates, live)
 	if err != nil {
 		return 0, err
 	}
 	switch {
-	case len(v.keeping) > 0 && len(v.gone)+len(v.waiting) > 0:
-		return v.again, t.strip(ctx, gv, task.coordinates, live, v.keeping)
-	case len(v.keeping) > 0:
-		return v.again, nil
-	case len(v.waiting) > 0:
+	case len(states.present) > 0 && len(states.gone)+len(states.waiting) > 0:
+		return states.again, t.setOwnerReferences(ctx, gv, task.coordinates, live, states.present)
+	case len(states.present) > 0:
+		return states.again, nil
+	case len(states.waiting) > 0:
 		return 0, t.deleteForWaiting(ctx, gv, task, live)
 	}
 	return 0, t.delete(ctx, gv, task.coordinates, live, policyOf(live))
 }
 
-// live is the object as it is now; nil when it is gone, of which its watch will tell.
-func (t *term) live(ctx context.Context, at coordinates) (*metav1.PartialObjectMetadata, GroupVersion, error) {
-	gv, err := t.serving(at)
+// getLive returns the object as it is now; nil when it is gone, which its watch will report.
+func (t *term) getLive(ctx context.Context, at coordinates) (*metav1.PartialObjectMetadata, GroupVersion, error) {
+	gv, err := t.servingVersion(at)
 	if err != nil {
 		return nil, gv, err
 	}
@@ -68,40 +68,40 @@ func (t *term) live(ctx context.Context, at coordinates) (*metav1.PartialObjectM
 	return object, gv, nil
 }
 
-// verdict is the owner references of an object by what they are worth.
-type verdict struct {
-	keeping, waiting, gone []metav1.OwnerReference
+// ownerStates is the owner references of an object by the state of their owners.
+type ownerStates struct {
+	present, waiting, gone []metav1.OwnerReference
 	again                  time.Duration
 }
 
-// verdict judges every reference, or none: what is not certain of one could change what follows from the others.
-func (t *term) verdict(ctx context.Context, at coordinates, o *metav1.PartialObjectMetadata) (verdict, error) {
-	var v verdict
+// classifyOwners checks every reference, or fails: one that is undecided could change what follows from the others.
+func (t *term) classifyOwners(ctx context.Context, at coordinates, o *metav1.PartialObjectMetadata) (ownerStates, error) {
+	var states ownerStates
 	for _, ref := range o.OwnerReferences {
-		s, err := t.judge(ctx, o.Namespace, ref)
+		s, err := t.checkOwner(ctx, o.Namespace, ref)
 		if err != nil {
-			return v, fmt.Errorf("owner %s %s: %w", ref.Kind, ref.Name, err)
+			return states, fmt.Errorf("owner %s %s: %w", ref.Kind, ref.Name, err)
 		}
 		switch s {
-		case gone:
-			v.gone = append(v.gone, ref)
-		case waiting:
-			v.waiting = append(v.waiting, ref)
-		case misplaced:
-			v.keeping = append(v.keeping, ref)
+		case ownerGone:
+			states.gone = append(states.gone, ref)
+		case ownerWaiting:
+			states.waiting = append(states.waiting, ref)
+		case ownerMisplaced:
+			states.present = append(states.present, ref)
 			t.events.misplaced(ctx, t.kindOf(at), o, ref)
-		case living:
-			v.keeping = append(v.keeping, ref)
-			if len(t.graph.where(ref.UID)) == 0 {
-				v.again = recheck
+		case ownerPresent:
+			states.present = append(states.present, ref)
+			if len(t.graph.locate(ref.UID)) == 0 {
+				states.again = recheckInterval
 			}
 		}
 	}
-	return v, nil
+	return states, nil
 }
 
-// deleteForWaiting deletes an object whose owner waits for it. If others wait for it in turn, they go first. Two objects
-// that own each other would wait forever, so who is waited for already does not wait for its owner.
+// deleteForWaiting deletes an object whose owner waits for it, in the foreground if it has dependents itself. Two objects
+// that own each other would wait forever, so the references of an object with waiting dependents are unblocked first.
 func (t *term) deleteForWaiting(ctx context.Context, gv GroupVersion, task task, live *metav1.PartialObjectMetadata) error {
 	dependents := t.graph.dependentsOf(live.UID, live.Namespace)
 	if len(dependents) == 0 {
@@ -115,17 +115,17 @@ func (t *term) deleteForWaiting(ctx context.Context, gv GroupVersion, task task,
 		if !slices.EqualFunc(unblocked, live.OwnerReferences, func(a, b metav1.OwnerReference) bool {
 			return (a.BlockOwnerDeletion == nil) == (b.BlockOwnerDeletion == nil)
 		}) {
-			// The deletion needs the version that this makes; it comes back for it.
-			if err := t.strip(ctx, gv, task.coordinates, live, unblocked); err != nil {
+			// The deletion needs the resourceVersion that this creates, so it happens on the next try.
+			if err := t.setOwnerReferences(ctx, gv, task.coordinates, live, unblocked); err != nil {
 				return err
 			}
-			return &laterError{10 * time.Millisecond, "its references are unblocked first"}
+			return &retryLaterError{10 * time.Millisecond, "its references are unblocked first"}
 		}
 	}
 	return t.delete(ctx, gv, task.coordinates, live, metav1.DeletePropagationForeground)
 }
 
-// policyOf is how an object wishes to be deleted.
+// policyOf returns the propagation policy that an object's finalizers ask for.
 func policyOf(o *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
 	switch {
 	case slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents):
@@ -136,7 +136,7 @@ func policyOf(o *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
 	return metav1.DeletePropagationBackground
 }
 
-// delete deletes exactly what was judged: this object, in this version.
+// delete deletes exactly what was checked: this object, in this resourceVersion.
 func (t *term) delete(ctx context.Context, gv GroupVersion, at coordinates, live *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
 	options := metav1.DeleteOptions{
 		PropagationPolicy: &policy,
@@ -157,39 +157,39 @@ func (t *term) delete(ctx context.Context, gv GroupVersion, at coordinates, live
 	return nil
 }
 
-// requestTimeout is for everything that a worker asks or writes.
+// requestTimeout bounds every request of a worker.
 const requestTimeout = 10 * time.Second
 
-// errNotLeading: another replica collects by now.
+// errNotLeading: another replica leads.
 var errNotLeading = errors.New("this replica does not lead any more")
 
-// ask makes one request of a group-version that answers, when it has a seat.
-func (t *term) ask(ctx context.Context, gv GroupVersion, request func(context.Context) error) error {
+// request makes one request to a group-version that is available and below its limit.
+func (t *term) request(ctx context.Context, gv GroupVersion, request func(context.Context) error) error {
 	if !t.rules.serves(gv) {
-		return &unsureError{gv, "is not available: " + gv.Reason}
+		return &undecidedError{gv, "is not available: " + gv.Reason}
 	}
-	leave, err := t.turns.enter(gv)
+	done, err := t.limiter.acquire(gv)
 	if err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	err = request(bounded)
-	leave(ctx.Err() != nil || answered(err))
+	done(ctx.Err() != nil || isAnswer(err))
 	return err
 }
 
-// write is ask for what changes something.
+// write is request for writes.
 func (t *term) write(ctx context.Context, gv GroupVersion, request func(context.Context) error) error {
 	if !t.leads() {
 		return errNotLeading
 	}
-	return t.ask(ctx, gv, request)
+	return t.request(ctx, gv, request)
 }
 
-// answered reports whether somebody was there who could say what is the matter with the object. Errors of the server
-// itself count as that: one broken object must not keep its whole group-version waiting.
-func answered(err error) bool {
+// isAnswer reports whether the server answered about the object. Internal errors of the server count as answers: one broken
+// object must not pause its whole group-version.
+func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	if err == nil {
 		return true
@@ -204,15 +204,15 @@ func answered(err error) bool {
 	return true
 }
 
-// serving is the group-version through which an object is reached.
-func (t *term) serving(at coordinates) (GroupVersion, error) {
+// servingVersion returns the group-version through which an object is reached.
+func (t *term) servingVersion(at coordinates) (GroupVersion, error) {
 	d := t.cfg.Discovery()
 	if d == nil || !d.Synced {
-		return GroupVersion{}, &laterError{time.Second, "discovery is not complete yet"}
+		return GroupVersion{}, &retryLaterError{time.Second, "discovery is not complete yet"}
 	}
 	gv := d.lookup(at.GroupVersion())
 	if _, ok := gv.resource(at.Resource); !ok {
-		return gv, &unsureError{gv, fmt.Sprintf("does not serve %s", at.Resource)}
+		return gv, &undecidedError{gv, fmt.Sprintf("does not serve %s", at.Resource)}
 	}
 	return gv, nil
 }
@@ -234,15 +234,15 @@ func changeOf(live *metav1.PartialObjectMetadata) *change {
 	return c
 }
 
-// strip leaves an object the owner references to keep.
-func (t *term) strip(ctx context.Context, gv GroupVersion, at coordinates, live *metav1.PartialObjectMetadata, keep []metav1.OwnerReference) error {
+// setOwnerReferences leaves an object the owner references to keep.
+func (t *term) setOwnerReferences(ctx context.Context, gv GroupVersion, at coordinates, live *metav1.PartialObjectMetadata, keep []metav1.OwnerReference) error {
 	c := changeOf(live)
 	c.Metadata.OwnerReferences = append([]metav1.OwnerReference{}, keep...)
 	return t.patch(ctx, gv, at, c)
 }
 
-// release removes a finalizer.
-func (t *term) release(ctx context.Context, gv GroupVersion, at coordinates, live *metav1.PartialObjectMetadata, finalizer string) error {
+// removeFinalizer removes a finalizer.
+func (t *term) removeFinalizer(ctx context.Context, gv GroupVersion, at coordinates, live *metav1.PartialObjectMetadata, finalizer string) error {
 	c := changeOf(live)
 	c.Metadata.Finalizers = slices.DeleteFunc(append([]string{}, live.Finalizers...), func(f string) bool { return f == finalizer })
 	return t.patch(ctx, gv, at, c)

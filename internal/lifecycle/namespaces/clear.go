@@ -25,11 +25,11 @@ func (e *leftoversError) Error() string {
 	return fmt.Sprintf("unexpected items still remain in namespace: %s for gvr: %s", e.namespace, e.gvr)
 }
 
-// clear deletes the objects of one resource and counts what is left. Errors say which resource, and whose fault it is.
-func (w *sweeper) clear(ctx context.Context, namespace string, t target) (*found, error) {
+// deleteResource deletes the objects of one resource and counts what is left. Errors say which resource, and whose fault it is.
+func (w *contentDeleter) deleteResource(ctx context.Context, namespace string, t target) (*deletionResult, error) {
 	left, err := w.deleteAndCount(ctx, namespace, t)
 	if t.dropped && apierrors.IsNotFound(err) {
-		w.recall.forget(t)
+		w.knownResources.forget(t)
 		return nil, nil // the backend says so twice, in its list and by this
 	}
 	var leftovers *leftoversError
@@ -39,9 +39,9 @@ func (w *sweeper) clear(ctx context.Context, namespace string, t target) (*found
 	return left, err
 }
 
-func (w *sweeper) deleteAndCount(ctx context.Context, namespace string, t target) (*found, error) {
+func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t target) (*deletionResult, error) {
 	client := w.metadata.Resource(t.GroupVersionResource).Namespace(namespace)
-	had, err := w.had(ctx, client, t)
+	had, err := w.countObjects(ctx, client, t)
 	if err != nil {
 		return nil, err
 	}
@@ -59,14 +59,14 @@ func (w *sweeper) deleteAndCount(ctx context.Context, namespace string, t target
 			return nil, err
 		}
 	}
-	f, err := w.inspect(ctx, client, namespace, t)
+	f, err := w.countLeft(ctx, client, namespace, t)
 	var leftovers *leftoversError
 	if collected && errors.As(err, &leftovers) {
 		// It answered 200 and did nothing. Perhaps it does better when asked for each object.
 		if err := deleteEach(ctx, client); err != nil {
 			return f, err
 		}
-		f, err = w.inspect(ctx, client, namespace, t)
+		f, err = w.countLeft(ctx, client, namespace, t)
 	}
 	if err == nil && had > 0 && f.total() == 0 {
 		f.deleted = map[schema.GroupResource]int{t.GroupResource(): had}
@@ -74,8 +74,8 @@ func (w *sweeper) deleteAndCount(ctx context.Context, namespace string, t target
 	return f, err
 }
 
-// had counts what is at a backend before it is deleted.
-func (w *sweeper) had(ctx context.Context, client metadata.ResourceInterface, t target) (n int, err error) {
+// countObjects counts what is at a backend before it is deleted.
+func (w *contentDeleter) countObjects(ctx context.Context, client metadata.ResourceInterface, t target) (n int, err error) {
 	if t.apiService == "" || !t.List {
 		return 0, nil
 	}
@@ -120,11 +120,11 @@ func deleteEach(ctx context.Context, client metadata.ResourceInterface) error {
 	return errors.Join(failures...)
 }
 
-// inspect counts what is left. A resource that discovery lists and that answers 404 is an error, not an empty list: a
+// countLeft counts what is left. A resource that discovery lists and that answers 404 is an error, not an empty list: a
 // backend that lost its data, or lies, must not have its objects orphaned (contract.md F.4). When the resource is really
 // gone, discovery says so a moment later and it is not asked any more.
-func (w *sweeper) inspect(ctx context.Context, client metadata.ResourceInterface, namespace string, t target) (*found, error) {
-	f := &found{finalizers: map[string]int{}}
+func (w *contentDeleter) countLeft(ctx context.Context, client metadata.ResourceInterface, namespace string, t target) (*deletionResult, error) {
+	f := &deletionResult{finalizers: map[string]int{}}
 	held := 0
 	err := contents.Each(ctx, client, func(o *metav1.PartialObjectMetadata) error {
 		f.remain(t.GroupResource(), 1)
@@ -155,7 +155,7 @@ func (w *sweeper) inspect(ctx context.Context, client metadata.ResourceInterface
 
 // podGrace is how long the pods that are left may take to go: the longest grace period among those still running, and
 // zero once it has passed.
-func (w *sweeper) podGrace(ctx context.Context, namespace string) (time.Duration, error) {
+func (w *contentDeleter) podGrace(ctx context.Context, namespace string) (time.Duration, error) {
 	var longest time.Duration
 	options := metav1.ListOptions{Limit: contents.PageSize}
 	for {

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// sweepGroups groups of one namespace are swept at a time.
-	sweepGroups = 8
+	// parallelGroups groups of one namespace are swept at a time.
+	parallelGroups = 8
 	// groupTimeout bounds a group as a whole, where contents.CallTimeout bounds each call: a backend can also answer every
 	// page and never end.
 	groupTimeout = time.Minute
@@ -32,16 +32,16 @@ const (
 // objects: people do empty finalizers by hand and create the namespace anew.
 var errReplaced = errors.New("the namespace was replaced")
 
-// sweeper deletes what is in a namespace and counts what is left.
-type sweeper struct {
-	client   kubernetes.Interface
-	metadata metadata.Interface
-	recall   *recall
-	cleared  *cleared
+// contentDeleter deletes what is in a namespace and counts what is left.
+type contentDeleter struct {
+	client         kubernetes.Interface
+	metadata       metadata.Interface
+	knownResources *knownResources
+	emptyVersions  *emptyVersions
 }
 
-// found is what one sweep left behind.
-type found struct {
+// deletionResult is what one sweep left behind.
+type deletionResult struct {
 	aborted    error // the sweep did not go on: nothing else here is complete
 	errors     []error
 	remaining  map[schema.GroupResource]int
@@ -54,42 +54,42 @@ type found struct {
 }
 
 // clean says whether nothing was found that has to go before the rest.
-func (f *found) clean() bool {
+func (f *deletionResult) clean() bool {
 	return f.aborted == nil && len(f.errors) == 0 && len(f.remaining) == 0 && len(f.deleted) == 0 && len(f.needed) == 0
 }
 
-// sweep clears first what will have no backend soon, then deletes pods: they are what uses the rest (CVE-2024-7598). Only
+// deleteAll clears first what will have no backend soon, then deletes pods: they are what uses the rest (CVE-2024-7598). Only
 // when nothing of these is left, everything else goes, each group beside the others. A failure in one resource never
 // stops the others of its stage. others are the other namespaces that are being deleted.
-func (w *sweeper) sweep(ctx context.Context, ns *corev1.Namespace, s *survey, others []*corev1.Namespace) *found {
-	total := w.lanes(ctx, ns, s.endangered)
-	w.cleared.note(ns, s.doomed, total.clean())
+func (w *contentDeleter) deleteAll(ctx context.Context, ns *corev1.Namespace, s *plan, others []*corev1.Namespace) *deletionResult {
+	total := w.deleteGroups(ctx, ns, s.urgent)
+	w.emptyVersions.record(ns, s.ending, total.clean())
 	if !total.clean() {
 		return total
 	}
-	total.add(w.neighbours(ns, s.doomed, others))
+	total.add(w.neededByOthers(ns, s.ending, others))
 	if !total.clean() {
 		return total
 	}
 	if s.pods != nil {
-		total.add(w.group(ctx, ns, []target{*s.pods}))
+		total.add(w.deleteGroup(ctx, ns, []target{*s.pods}))
 		if !total.clean() {
 			return total
 		}
 	}
-	total.add(w.lanes(ctx, ns, s.groups))
+	total.add(w.deleteGroups(ctx, ns, s.groups))
 	return total
 }
 
-// lanes clears groups side by side.
-func (w *sweeper) lanes(ctx context.Context, ns *corev1.Namespace, lanes [][]target) *found {
-	total := &found{}
+// deleteGroups clears groups side by side.
+func (w *contentDeleter) deleteGroups(ctx context.Context, ns *corev1.Namespace, lanes [][]target) *deletionResult {
+	total := &deletionResult{}
 	var mu sync.Mutex // guards total
 	var groups errgroup.Group
-	groups.SetLimit(sweepGroups)
+	groups.SetLimit(parallelGroups)
 	for _, targets := range lanes {
 		groups.Go(func() error {
-			f := w.group(ctx, ns, targets)
+			f := w.deleteGroup(ctx, ns, targets)
 			mu.Lock()
 			defer mu.Unlock()
 			total.add(f)
@@ -101,17 +101,17 @@ func (w *sweeper) lanes(ctx context.Context, ns *corev1.Namespace, lanes [][]tar
 	return total
 }
 
-// group clears the resources of one group, and gives it up for this time when its backend cannot be reached.
-func (w *sweeper) group(ctx context.Context, ns *corev1.Namespace, targets []target) *found {
+// deleteGroup clears the resources of one group, and gives it up for this time when its backend cannot be reached.
+func (w *contentDeleter) deleteGroup(ctx context.Context, ns *corev1.Namespace, targets []target) *deletionResult {
 	ctx, cancel := context.WithTimeout(ctx, groupTimeout)
 	defer cancel()
-	f := &found{}
-	if err := w.still(ctx, ns); err != nil {
+	f := &deletionResult{}
+	if err := w.checkNamespace(ctx, ns); err != nil {
 		f.aborted = err
 		return f
 	}
 	for _, t := range targets {
-		left, err := w.clear(ctx, ns.Name, t)
+		left, err := w.deleteResource(ctx, ns.Name, t)
 		f.add(left)
 		if err != nil {
 			f.errors = append(f.errors, err)
@@ -123,8 +123,8 @@ func (w *sweeper) group(ctx context.Context, ns *corev1.Namespace, targets []tar
 	return f
 }
 
-// still asks storage whether the namespace is the one this sweep began with.
-func (w *sweeper) still(ctx context.Context, ns *corev1.Namespace) error {
+// checkNamespace asks storage whether the namespace is the one this sweep began with.
+func (w *contentDeleter) checkNamespace(ctx context.Context, ns *corev1.Namespace) error {
 	var now *corev1.Namespace
 	err := contents.Bounded(ctx, func(ctx context.Context) (err error) {
 		now, err = w.client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
@@ -141,7 +141,7 @@ func (w *sweeper) still(ctx context.Context, ns *corev1.Namespace) error {
 	return nil
 }
 
-func (f *found) add(o *found) {
+func (f *deletionResult) add(o *deletionResult) {
 	if o == nil {
 		return
 	}
@@ -171,14 +171,14 @@ func (f *found) add(o *found) {
 	}
 }
 
-func (f *found) remain(gr schema.GroupResource, n int) {
+func (f *deletionResult) remain(gr schema.GroupResource, n int) {
 	if f.remaining == nil {
 		f.remaining = map[schema.GroupResource]int{}
 	}
 	f.remaining[gr] += n
 }
 
-func (f *found) total() int {
+func (f *deletionResult) total() int {
 	n := 0
 	for _, k := range f.remaining {
 		n += k
@@ -186,7 +186,7 @@ func (f *found) total() int {
 	return n
 }
 
-func (f *found) err() error {
+func (f *deletionResult) err() error {
 	texts := make([]string, 0, len(f.errors))
 	for _, err := range f.errors {
 		texts = append(texts, err.Error())
@@ -196,6 +196,6 @@ func (f *found) err() error {
 
 // unreachableOnly says whether nothing went wrong but that backends did not answer: then waiting is all there is to do,
 // and no reason to wait long.
-func (f *found) unreachableOnly() bool {
+func (f *deletionResult) unreachableOnly() bool {
 	return len(f.errors) > 0 && !slices.ContainsFunc(f.errors, func(err error) bool { return !contents.Unreachable(err) })
 }

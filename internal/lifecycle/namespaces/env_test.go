@@ -70,8 +70,8 @@ func (k *keep) Mirror(ctx context.Context, _ string, replaced func(map[string][]
 }
 
 // openLedger is a ledger that follows k until the test ends.
-func openLedger(t *testing.T, k *keep) *debts.Ledger {
-	l := debts.NewLedger(k, zaptest.NewLogger(t))
+func openLedger(t *testing.T, k *keep) *debts.Store {
+	l := debts.NewStore(k, zaptest.NewLogger(t))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -110,7 +110,7 @@ func shop(change func(*GroupVersion)) GroupVersion {
 func dead(gv *GroupVersion) {
 	gv.Current, gv.Reason = false, "FailedDiscoveryCheck"
 	gv.Since = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
-	gv.Unreached = gv.Since
+	gv.UnreachableSince = gv.Since
 }
 
 // env is an API server in memory with one namespace that is being deleted.
@@ -121,7 +121,7 @@ type env struct {
 	mu       sync.Mutex // guards served
 	served   []GroupVersion
 	informer informers.SharedInformerFactory
-	ledger   *debts.Ledger
+	ledger   *debts.Store
 	probed   []string
 }
 

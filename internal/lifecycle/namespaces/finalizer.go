@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	// settleNamespace passes between the deletion and the first look. Nothing that is stored here can be created any more by
+	// firstDelay passes between the deletion and the first look. Nothing that is stored here can be created any more by
 	// then, pause or not; extension servers hear of the deletion by a watch, and only then refuse what comes for it. And who
 	// deletes a manifest that holds a namespace and what is in it finds the rest still there: kubectl takes a NotFound for a
 	// failure. Namespaces that are deleted by one command are all marked by then, too, so that those which hold backends of
 	// others go last. Upstream waits 5 s.
-	settleNamespace = time.Second
+	firstDelay = time.Second
 	// blockedRetry is how soon a namespace that waits for a backend alone is looked at again, beside whenever what is
 	// served changes.
 	blockedRetry = 2 * time.Second
@@ -46,10 +46,10 @@ const (
 // asked first; and what remains is told truly also while pods remain (k/k#138208).
 type Finalizer struct {
 	Config
-	sweeper *sweeper
-	recall  recall
-	cleared cleared
-	waiting waiting
+	deleter        *contentDeleter
+	knownResources knownResources
+	emptyVersions  emptyVersions
+	waiting        waiting
 }
 
 // Config is what a Finalizer needs. Every field without a default is required.
@@ -71,7 +71,7 @@ type Config struct {
 	// block.
 	Probe func(apiService string)
 	// Debts records what namespaces leave behind.
-	Debts *debts.Ledger
+	Debts *debts.Store
 	// CycleGrace is how long a namespace waits for a backend whose Service was in it. Default DefaultCycleGrace.
 	CycleGrace time.Duration
 	// Election says whether this replica leads. Default nil: there is no other.
@@ -83,7 +83,7 @@ type Config struct {
 func New(cfg Config) *Finalizer {
 	cfg.CycleGrace = cmp.Or(cfg.CycleGrace, DefaultCycleGrace)
 	f := &Finalizer{Config: cfg}
-	f.sweeper = &sweeper{client: cfg.Client, metadata: cfg.Metadata, recall: &f.recall, cleared: &f.cleared}
+	f.deleter = &contentDeleter{client: cfg.Client, metadata: cfg.Metadata, knownResources: &f.knownResources, emptyVersions: &f.emptyVersions}
 	return f
 }
 
@@ -91,7 +91,7 @@ func New(cfg Config) *Finalizer {
 func (f *Finalizer) Run(ctx context.Context) error {
 	l := &reconcile.Loop{
 		Name: "namespace-finalizer", Workers: 10, Election: f.Election, Log: f.Logger,
-		Delay: settleNamespace, Resync: 5 * time.Minute, Reconcile: f.reconcile,
+		Delay: firstDelay, Resync: 5 * time.Minute, Reconcile: f.reconcile,
 		Changed: append(slices.Clone(f.Changed), f.Debts.Changed), Waiting: f.waiting.all,
 	}
 	return l.Run(ctx, reconcile.Source{Informer: f.Namespaces.Informer(), Key: func(obj any) string {
@@ -102,9 +102,9 @@ func (f *Finalizer) Run(ctx context.Context) error {
 	}})
 }
 
-// discovered is what is served, if that includes every custom resource which could have been created in a namespace that is
+// discover is what is served, if that includes every custom resource which could have been created in a namespace that is
 // marked by now. Discovery hears of definitions a moment late, and an object of a kind that it does not know would stay.
-func (f *Finalizer) discovered(ctx context.Context) ([]GroupVersion, error) {
+func (f *Finalizer) discover(ctx context.Context) ([]GroupVersion, error) {
 	if f.Defined == nil {
 		return f.Served(), nil
 	}
@@ -114,33 +114,33 @@ func (f *Finalizer) discovered(ctx context.Context) ([]GroupVersion, error) {
 	}
 	served := f.Served() // after the definitions: it may have heard of them meanwhile
 	for _, gvr := range defined {
-		if !knows(served, gvr) {
+		if !contains(served, gvr) {
 			return nil, fmt.Errorf("%s is defined and not in discovery yet", gvr.GroupResource())
 		}
 	}
 	return served, nil
 }
 
-// knows says whether a resource is among those served, in any version, or its group-version is an extension server's: what
+// contains says whether a resource is among those served, in any version, or its group-version is an extension server's: what
 // is stored here of such a one is out of reach.
-func knows(served []GroupVersion, gvr schema.GroupVersionResource) bool {
+func contains(served []GroupVersion, gvr schema.GroupVersionResource) bool {
 	return slices.ContainsFunc(served, func(gv GroupVersion) bool {
-		return gv.GroupVersion == gvr.GroupVersion() && gv.remote() != "" ||
+		return gv.GroupVersion == gvr.GroupVersion() && gv.remoteAPIService() != "" ||
 			gv.Group == gvr.Group && slices.ContainsFunc(gv.Resources, func(r Resource) bool { return r.Name == gvr.Resource })
 	})
 }
 
 func (f *Finalizer) reconcile(ctx context.Context, name string) (time.Duration, error) {
 	f.waiting.set(name, true) // also of what changes while we look, we want to hear
-	again, err := f.look(ctx, name)
+	again, err := f.reconcileOnce(ctx, name)
 	f.waiting.set(name, again > 0 || err != nil)
 	return again, err
 }
 
-func (f *Finalizer) look(ctx context.Context, name string) (time.Duration, error) {
+func (f *Finalizer) reconcileOnce(ctx context.Context, name string) (time.Duration, error) {
 	ns, err := f.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		f.cleared.forget(name)
+		f.emptyVersions.forget(name)
 		return 0, nil
 	}
 	if err != nil {
@@ -158,35 +158,35 @@ func (f *Finalizer) look(ctx context.Context, name string) (time.Duration, error
 	if len(ns.Spec.Finalizers) == 0 {
 		return 0, nil // somebody else's finalizers hold it, or it is going as we look
 	}
-	others := slices.DeleteFunc(leavingNow(f.Namespaces), func(o *corev1.Namespace) bool { return o.Name == name })
-	served, err := f.discovered(ctx)
+	others := slices.DeleteFunc(terminatingNamespaces(f.Namespaces), func(o *corev1.Namespace) bool { return o.Name == name })
+	served, err := f.discover(ctx)
 	if err != nil {
 		return 0, err
 	}
-	survey, err := newSurvey(f.recall.complete(served), func(host string) bool {
+	survey, err := newPlan(f.knownResources.addDropped(served), func(host string) bool {
 		return host == name || slices.ContainsFunc(others, func(o *corev1.Namespace) bool { return o.Name == host })
 	})
 	if err != nil {
 		return 0, err
 	}
-	return f.clear(ctx, ns, survey, others)
+	return f.deleteContents(ctx, ns, survey, others)
 }
 
-// clear sweeps the namespace once, writes down what it found, and finalizes it if that was nothing.
-func (f *Finalizer) clear(ctx context.Context, ns *corev1.Namespace, survey *survey, others []*corev1.Namespace) (time.Duration, error) {
-	f.cleared.doubt(ns, survey.settled)
-	waivers := f.waivers(ns, f.cleared.without(ns, survey.blocked))
+// deleteContents sweeps the namespace once, writes down what it found, and finalizes it if that was nothing.
+func (f *Finalizer) deleteContents(ctx context.Context, ns *corev1.Namespace, survey *plan, others []*corev1.Namespace) (time.Duration, error) {
+	f.emptyVersions.forgetVersions(ns, survey.stable)
+	waivers := f.blockedVersions(ns, f.emptyVersions.without(ns, survey.blocked))
 	for _, w := range waivers {
 		f.Probe(w.APIService)
 	}
 	// With nobody to wait for, or nobody any more, the namespace is swept once more before it goes.
-	free, next := waived(waivers, time.Now())
-	if !free && alreadySwept(ns, waivers) && f.cleared.covers(ns, survey.doomed) {
+	free, next := allExpired(waivers, time.Now())
+	if !free && alreadyEmptied(ns, waivers) && f.emptyVersions.covers(ns, survey.ending) {
 		// Waiting for a backend may take days; sweeping every few seconds meanwhile would find nothing again. But for
 		// a backend that will not be there for long: its namespace waits for our answer.
 		return next, nil
 	}
-	found := f.sweeper.sweep(ctx, ns, survey, others)
+	found := f.deleter.deleteAll(ctx, ns, survey, others)
 	if errors.Is(found.aborted, errReplaced) {
 		return 0, nil
 	}
@@ -210,7 +210,7 @@ func (f *Finalizer) clear(ctx context.Context, ns *corev1.Namespace, survey *sur
 	case !free:
 		return next, nil
 	case len(waivers) > 0:
-		return f.goWithout(ctx, ns, waivers)
+		return f.finalizeWithout(ctx, ns, waivers)
 	}
 	return 0, f.finalize(ctx, ns)
 }

@@ -407,7 +407,7 @@ func TestWhatIsInANamespaceStaysForASecond(t *testing.T) {
 		cfg.Namespaces.Informer()
 		w.informer.Start(ctx.Done())
 		go func() { done <- f.Run(ctx) }()
-		time.Sleep(settleNamespace - 10*time.Millisecond)
+		time.Sleep(firstDelay - 10*time.Millisecond)
 		synctest.Wait()
 		if w.metadata.count(configMaps) != 1 {
 			t.Error("it has gone before")

@@ -91,7 +91,7 @@ func TestAListThatForgetsAResource(t *testing.T) {
 			w := newEnv(t, terminating("doomed", "1"))
 			w.served = append(w.served, shop(nil))
 			f := w.finalizer()
-			f.recall.complete(w.served)
+			f.knownResources.addDropped(w.served)
 			tt.prepare(w)
 			tt.changed(&w.served[1])
 			for i := 0; i < 3 && !w.gone("doomed"); i++ {

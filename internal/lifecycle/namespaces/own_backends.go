@@ -12,17 +12,17 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 )
 
-// neighbours waits with the backends of a namespace for the other namespaces that are being deleted: each of them has to
+// neededByOthers waits with the backends of a namespace for the other namespaces that are being deleted: each of them has to
 // find first that nothing of it is left at those backends. Each clears what is endangered before anything else, so that
 // two namespaces that hold each other's backends do not wait for each other for ever.
-func (w *sweeper) neighbours(ns *corev1.Namespace, doomed []GroupVersion, others []*corev1.Namespace) *found {
-	f := &found{}
+func (w *contentDeleter) neededByOthers(ns *corev1.Namespace, doomed []GroupVersion, others []*corev1.Namespace) *deletionResult {
+	f := &deletionResult{}
 	for _, gv := range doomed {
 		if gv.Service.Namespace != ns.Name {
 			continue
 		}
 		for _, other := range others {
-			if w.cleared.covers(other, []GroupVersion{gv}) {
+			if w.emptyVersions.covers(other, []GroupVersion{gv}) {
 				continue
 			}
 			for _, r := range gv.Resources {
@@ -33,8 +33,8 @@ func (w *sweeper) neighbours(ns *corev1.Namespace, doomed []GroupVersion, others
 	return f
 }
 
-// leavingNow are the namespaces that are being deleted and not finalized yet.
-func leavingNow(namespaces coreinformers.NamespaceInformer) []*corev1.Namespace {
+// terminatingNamespaces are the namespaces that are being deleted and not finalized yet.
+func terminatingNamespaces(namespaces coreinformers.NamespaceInformer) []*corev1.Namespace {
 	all, err := namespaces.Lister().List(labels.Everything())
 	if err != nil {
 		return nil // reading a cache does not fail
@@ -44,30 +44,30 @@ func leavingNow(namespaces coreinformers.NamespaceInformer) []*corev1.Namespace 
 	})
 }
 
-// cleared remembers which group-versions were found empty for a namespace that is being deleted, by a backend that is
+// emptyVersions remembers which group-versions were found empty for a namespace that is being deleted, by a backend that is
 // endangered. When the backend is gone with its own namespace, they need not be waited for. A restart forgets it, and
 // then they are waited for.
-type cleared struct {
+type emptyVersions struct {
 	mu sync.Mutex // guards of
-	of map[string]clearance
+	of map[string]emptyRecord
 }
 
-type clearance struct {
+type emptyRecord struct {
 	uid   types.UID
-	empty []origin
+	empty []registration
 }
 
-// origin is a group-version of one registration: another may mean another backend.
-type origin struct {
+// registration is a group-version of one registration: another may mean another backend.
+type registration struct {
 	schema.GroupVersion
 	registration types.UID
 }
 
-func originOf(gv GroupVersion) origin { return origin{gv.GroupVersion, gv.UID} }
+func registrationOf(gv GroupVersion) registration { return registration{gv.GroupVersion, gv.UID} }
 
-// note takes in what a look at the group-versions that are endangered now has found, whatever was known of them before.
-func (c *cleared) note(ns *corev1.Namespace, doomed []GroupVersion, empty bool) {
-	c.doubt(ns, doomed)
+// record takes in what a look at the group-versions that are endangered now has found, whatever was known of them before.
+func (c *emptyVersions) record(ns *corev1.Namespace, doomed []GroupVersion, empty bool) {
+	c.forgetVersions(ns, doomed)
 	if !empty || len(doomed) == 0 {
 		return
 	}
@@ -75,48 +75,48 @@ func (c *cleared) note(ns *corev1.Namespace, doomed []GroupVersion, empty bool) 
 	defer c.mu.Unlock()
 	known := c.of[ns.Name]
 	if known.uid != ns.UID {
-		known = clearance{uid: ns.UID}
+		known = emptyRecord{uid: ns.UID}
 	}
 	for _, gv := range doomed {
-		known.empty = append(known.empty, originOf(gv))
+		known.empty = append(known.empty, registrationOf(gv))
 	}
 	if c.of == nil {
-		c.of = map[string]clearance{}
+		c.of = map[string]emptyRecord{}
 	}
 	c.of[ns.Name] = known
 }
 
-// doubt forgets what was known of group-versions. Those that came back to life, and are not endangered any more, may be
+// forgetVersions forgets what was known of group-versions. Those that came back to life, and are not endangered any more, may be
 // given new objects, and are waited for when they die again.
-func (c *cleared) doubt(ns *corev1.Namespace, alive []GroupVersion) {
+func (c *emptyVersions) forgetVersions(ns *corev1.Namespace, alive []GroupVersion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known, ok := c.of[ns.Name]
 	if !ok {
 		return
 	}
-	known.empty = slices.DeleteFunc(slices.Clone(known.empty), func(o origin) bool {
-		return slices.ContainsFunc(alive, func(gv GroupVersion) bool { return originOf(gv) == o })
+	known.empty = slices.DeleteFunc(slices.Clone(known.empty), func(o registration) bool {
+		return slices.ContainsFunc(alive, func(gv GroupVersion) bool { return registrationOf(gv) == o })
 	})
 	c.of[ns.Name] = known
 }
 
 // without leaves out of blocked what is known to be empty for a namespace.
-func (c *cleared) without(ns *corev1.Namespace, blocked []GroupVersion) []GroupVersion {
+func (c *emptyVersions) without(ns *corev1.Namespace, blocked []GroupVersion) []GroupVersion {
 	return slices.DeleteFunc(slices.Clone(blocked), func(gv GroupVersion) bool { return c.covers(ns, []GroupVersion{gv}) })
 }
 
 // covers says whether all of some group-versions are known to be empty for a namespace.
-func (c *cleared) covers(ns *corev1.Namespace, gvs []GroupVersion) bool {
+func (c *emptyVersions) covers(ns *corev1.Namespace, gvs []GroupVersion) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := c.of[ns.Name]
 	return !slices.ContainsFunc(gvs, func(gv GroupVersion) bool {
-		return known.uid != ns.UID || !slices.Contains(known.empty, originOf(gv))
+		return known.uid != ns.UID || !slices.Contains(known.empty, registrationOf(gv))
 	})
 }
 
-func (c *cleared) forget(namespace string) {
+func (c *emptyVersions) forget(namespace string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.of, namespace)

@@ -42,7 +42,7 @@ func selfHosted(t *testing.T, namespaces []string, backends ...GroupVersion) (*e
 		for _, b := range backends {
 			if !w.metadata.holds(pods, b.Service.Namespace) {
 				b.Current, b.Reason = false, "ServiceNotFound"
-				b.Unreached = time.Now().Add(-time.Second)
+				b.UnreachableSince = time.Now().Add(-time.Second)
 			}
 			out = append(out, b)
 		}
@@ -172,7 +172,7 @@ func TestABackendThatWentFirst(t *testing.T) {
 		f.Served = func() []GroupVersion {
 			out := served()
 			for i := range out[1:] {
-				out[1+i].Unreached = lost
+				out[1+i].UnreachableSince = lost
 			}
 			return out
 		}
@@ -192,22 +192,22 @@ func TestWhatWasSeenToBeEmptyIsDoubted(t *testing.T) {
 	other := gv
 	other.UID = "another registration"
 	tests := map[string]struct {
-		change func(*cleared)
+		change func(*emptyVersions)
 		asked  GroupVersion
 		want   bool
 	}{
-		"it was seen to be empty":             {func(*cleared) {}, gv, true},
-		"another backend is registered":       {func(*cleared) {}, other, false},
-		"it came back to life and died again": {func(c *cleared) { c.doubt(ns, []GroupVersion{gv}) }, gv, false},
-		"another one came back":               {func(c *cleared) { c.doubt(ns, []GroupVersion{other}) }, gv, true},
-		"something was found since":           {func(c *cleared) { c.note(ns, []GroupVersion{gv}, false) }, gv, false},
-		"the namespace went":                  {func(c *cleared) { c.forget("b") }, gv, false},
-		"another namespace has the name":      {func(c *cleared) { c.note(terminating("b", "another"), []GroupVersion{other}, true) }, gv, false},
+		"it was seen to be empty":             {func(*emptyVersions) {}, gv, true},
+		"another backend is registered":       {func(*emptyVersions) {}, other, false},
+		"it came back to life and died again": {func(c *emptyVersions) { c.forgetVersions(ns, []GroupVersion{gv}) }, gv, false},
+		"another one came back":               {func(c *emptyVersions) { c.forgetVersions(ns, []GroupVersion{other}) }, gv, true},
+		"something was found since":           {func(c *emptyVersions) { c.record(ns, []GroupVersion{gv}, false) }, gv, false},
+		"the namespace went":                  {func(c *emptyVersions) { c.forget("b") }, gv, false},
+		"another namespace has the name":      {func(c *emptyVersions) { c.record(terminating("b", "another"), []GroupVersion{other}, true) }, gv, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			var c cleared
-			c.note(ns, []GroupVersion{gv}, true)
+			var c emptyVersions
+			c.record(ns, []GroupVersion{gv}, true)
 			tt.change(&c)
 			if got := c.covers(ns, []GroupVersion{tt.asked}); got != tt.want {
 				t.Errorf("known to be empty: %v, want %v", got, tt.want)

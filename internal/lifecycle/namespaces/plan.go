@@ -11,16 +11,16 @@ import (
 
 var errNotDiscovered = errors.New("the local groups are not in discovery yet")
 
-// survey is what is to be cleared in a namespace, and what cannot be.
-type survey struct {
+// plan is what is to be cleared in a namespace, and what cannot be.
+type plan struct {
 	pods *target
-	// endangered are cleared before anything else: their backends are in a namespace that is being deleted, this one or
+	// urgent are cleared before anything else: their backends are in a namespace that is being deleted, this one or
 	// another, and are alive only until that namespace's turn comes.
-	endangered [][]target
-	// doomed are the group-versions of those backends, and settled those of all others that are alive.
-	doomed, settled []GroupVersion
-	groups          [][]target // the rest, by group and backend; never the pods
-	blocked         []GroupVersion
+	urgent [][]target
+	// ending are the group-versions of those backends, and settled those of all others that are alive.
+	ending, stable []GroupVersion
+	groups         [][]target // the rest, by group and backend; never the pods
+	blocked        []GroupVersion
 }
 
 // target is a resource to clear through the version of it that is reachable.
@@ -33,9 +33,9 @@ type target struct {
 	host string
 }
 
-// newSurvey chooses one reachable version of every resource. leaving says which namespaces are being deleted.
-func newSurvey(served []GroupVersion, leaving func(namespace string) bool) (*survey, error) {
-	s := &survey{}
+// newPlan chooses one reachable version of every resource. leaving says which namespaces are being deleted.
+func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan, error) {
+	s := &plan{}
 	type lane struct{ group, backend string }
 	byLane := map[lane][]target{}
 	seen := map[schema.GroupResource]bool{}
@@ -50,13 +50,13 @@ func newSurvey(served []GroupVersion, leaving func(namespace string) bool) (*sur
 		switch host := gv.Service.Namespace; {
 		case host == "" || len(gv.Resources) == 0:
 		case leaving(host):
-			s.doomed = append(s.doomed, gv)
+			s.ending = append(s.ending, gv)
 		default:
-			s.settled = append(s.settled, gv)
+			s.stable = append(s.stable, gv)
 		}
 		core = core || gv.GroupVersion == schema.GroupVersion{Version: "v1"}
 		for _, r := range gv.Resources {
-			t := target{gv.WithResource(r.Name), r, gv.remote(), gv.Service.Namespace}
+			t := target{gv.WithResource(r.Name), r, gv.remoteAPIService(), gv.Service.Namespace}
 			switch {
 			case seen[t.GroupResource()]:
 			case gv.Group == "" && r.Name == "pods":
@@ -74,12 +74,12 @@ func newSurvey(served []GroupVersion, leaving func(namespace string) bool) (*sur
 	}
 	for _, targets := range byLane {
 		if host := targets[0].host; host != "" && leaving(host) {
-			s.endangered = append(s.endangered, targets)
+			s.urgent = append(s.urgent, targets)
 		} else {
 			s.groups = append(s.groups, targets)
 		}
 	}
-	for _, lanes := range [][][]target{s.endangered, s.groups} {
+	for _, lanes := range [][][]target{s.urgent, s.groups} {
 		slices.SortFunc(lanes, func(a, b []target) int { return strings.Compare(a[0].String(), b[0].String()) })
 	}
 	slices.SortFunc(s.blocked, func(a, b GroupVersion) int { return strings.Compare(a.String(), b.String()) })

@@ -33,12 +33,12 @@ type GroupVersion struct {
 	NonPersistent bool
 	// FinalizeAfter is how long a namespace waits for a dead backend. Zero: as long as it takes.
 	FinalizeAfter time.Duration
-	// Unreached is since when no replica has reached the backend; zero while one does, and while nobody knows.
-	Unreached time.Time
+	// UnreachableSince is since when no replica has reached the backend; zero while one does, and while nobody knows.
+	UnreachableSince time.Time
 }
 
-// remote is the name of the APIService, empty for what this server serves itself: its storage does not lie.
-func (gv GroupVersion) remote() string {
+// remoteAPIService is the name of the APIService, empty for what this server serves itself: its storage does not lie.
+func (gv GroupVersion) remoteAPIService() string {
 	if gv.Service.Name == "" {
 		return ""
 	}
@@ -60,8 +60,8 @@ func (gv GroupVersion) blocks() bool {
 	return !gv.Current && !gv.NonPersistent && (!gv.Known || len(gv.Resources) > 0)
 }
 
-// complaint is one clause of the condition: which group-version, whose fault, since when, and what is at stake.
-func (gv GroupVersion) complaint() string {
+// problem is one clause of the condition: which group-version, whose fault, since when, and what is at stake.
+func (gv GroupVersion) problem() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: APIService %s is not available (%s", gv.GroupVersion, gv.APIService, gv.Reason)
 	if !gv.Since.IsZero() {
@@ -80,32 +80,32 @@ func (gv GroupVersion) complaint() string {
 	return b.String()
 }
 
-// recall remembers what backends have served. Discovery believes in the end that a resource is gone when its backend has
+// knownResources remembers what backends have served. Discovery believes in the end that a resource is gone when its backend has
 // left it out often enough; a backend that lost its list and not its objects would leave orphans behind by that. So
 // what was dropped is asked for once more, and is gone when the backend does not know it either.
-type recall struct {
+type knownResources struct {
 	mu    sync.Mutex // guards known
-	known map[schema.GroupVersion]recalled
+	known map[schema.GroupVersion]versionResources
 }
 
-type recalled struct {
+type versionResources struct {
 	uid       types.UID
 	resources []Resource
 }
 
-// complete adds what backends have dropped to what they serve.
-func (m *recall) complete(served []GroupVersion) []GroupVersion {
+// addDropped adds what backends have dropped to what they serve.
+func (m *knownResources) addDropped(served []GroupVersion) []GroupVersion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := map[schema.GroupVersion]recalled{}
+	now := map[schema.GroupVersion]versionResources{}
 	out := slices.Clone(served)
 	for i, gv := range served {
-		if gv.remote() == "" || gv.NonPersistent {
+		if gv.remoteAPIService() == "" || gv.NonPersistent {
 			continue
 		}
 		before := m.known[gv.GroupVersion]
 		if before.uid != gv.UID {
-			before = recalled{} // another registration may mean another backend
+			before = versionResources{} // another registration may mean another backend
 		}
 		resources := slices.Clone(gv.Resources)
 		for _, r := range before.resources {
@@ -115,14 +115,14 @@ func (m *recall) complete(served []GroupVersion) []GroupVersion {
 			}
 		}
 		out[i].Resources = resources
-		now[gv.GroupVersion] = recalled{gv.UID, resources}
+		now[gv.GroupVersion] = versionResources{gv.UID, resources}
 	}
 	m.known = now
 	return out
 }
 
 // forget takes a resource for gone.
-func (m *recall) forget(t target) {
+func (m *knownResources) forget(t target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.known[t.GroupVersion()]

@@ -21,65 +21,65 @@ const (
 	eventTimeout = 10 * time.Second
 )
 
-// waiver is when and why a namespace goes without a group-version that it should wait for.
-type waiver struct {
+// blockedVersion is when and why a namespace goes without a group-version that it should wait for.
+type blockedVersion struct {
 	GroupVersion
-	// at is zero when never.
-	at  time.Time
-	why string
+	// deadline is zero when never.
+	deadline time.Time
+	why      string
 }
 
-// waivers says of each group-version that blocks a namespace what becomes of the wait.
+// blockedVersions says of each group-version that blocks a namespace what becomes of the wait.
 //
 // There are two ways out. The owner of the APIService has set a limit to the wait. Or the wait is for itself: the Service
 // was in this very namespace and went with it, and what would bring the backend back is not allowed to be created any
 // more. Both count from the deletion or from when the last replica lost the backend, whichever was later, and neither
 // applies while some replica reaches the backend.
-func (f *Finalizer) waivers(ns *corev1.Namespace, blocked []GroupVersion) []waiver {
-	out := make([]waiver, 0, len(blocked))
+func (f *Finalizer) blockedVersions(ns *corev1.Namespace, blocked []GroupVersion) []blockedVersion {
+	out := make([]blockedVersion, 0, len(blocked))
 	for _, gv := range blocked {
-		w := waiver{GroupVersion: gv}
+		w := blockedVersion{GroupVersion: gv}
 		if d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, gv.GroupVersion)); ok {
 			// Decided before, perhaps by another replica. That the backend is back changes nothing: until the debt is
 			// paid nobody can use it, and what is there of this namespace is deleted as part of that.
-			w.at, w.why = d.Since, d.Reason
+			w.deadline, w.why = d.Since, d.Reason
 			out = append(out, w)
 			continue
 		}
-		if gv.Unreached.IsZero() {
+		if gv.UnreachableSince.IsZero() {
 			out = append(out, w)
 			continue
 		}
 		from := ns.DeletionTimestamp.Time
-		if gv.Unreached.After(from) {
-			from = gv.Unreached
+		if gv.UnreachableSince.After(from) {
+			from = gv.UnreachableSince
 		}
 		if gv.FinalizeAfter > 0 {
-			w.at, w.why = from.Add(gv.FinalizeAfter), fmt.Sprintf("portico.dev/finalize-namespaces-after is %s", gv.FinalizeAfter)
+			w.deadline, w.why = from.Add(gv.FinalizeAfter), fmt.Sprintf("portico.dev/finalize-namespaces-after is %s", gv.FinalizeAfter)
 		}
-		if at := from.Add(f.CycleGrace); gv.Service.Namespace == ns.Name && (w.at.IsZero() || at.Before(w.at)) {
-			w.at, w.why = at, fmt.Sprintf("its Service %s was in this namespace and cannot come back", gv.Service)
+		if at := from.Add(f.CycleGrace); gv.Service.Namespace == ns.Name && (w.deadline.IsZero() || at.Before(w.deadline)) {
+			w.deadline, w.why = at, fmt.Sprintf("its Service %s was in this namespace and cannot come back", gv.Service)
 		}
 		out = append(out, w)
 	}
 	return out
 }
 
-// clause is what the condition says of it.
-func (w waiver) clause() string {
-	text := w.complaint()
-	if !w.at.IsZero() {
-		text += fmt.Sprintf("; the namespace goes without it from %s on, when nothing else is left, because %s", w.at.UTC().Format(time.RFC3339), w.why)
+// message is what the condition says of it.
+func (w blockedVersion) message() string {
+	text := w.problem()
+	if !w.deadline.IsZero() {
+		text += fmt.Sprintf("; the namespace goes without it from %s on, when nothing else is left, because %s", w.deadline.UTC().Format(time.RFC3339), w.why)
 	}
 	return text
 }
 
-// waived says whether nothing needs to be waited for any more, and otherwise when that could change.
-func waived(waivers []waiver, now time.Time) (all bool, next time.Duration) {
+// allExpired says whether nothing needs to be waited for any more, and otherwise when that could change.
+func allExpired(waivers []blockedVersion, now time.Time) (all bool, next time.Duration) {
 	all, next = true, blockedRetry
 	for _, w := range waivers {
-		left := w.at.Sub(now)
-		if w.at.IsZero() {
+		left := w.deadline.Sub(now)
+		if w.deadline.IsZero() {
 			left = blockedRetry
 		}
 		if left > 0 {
@@ -89,10 +89,10 @@ func waived(waivers []waiver, now time.Time) (all bool, next time.Duration) {
 	return all, next
 }
 
-// goWithout finalizes a namespace of which nothing is left but what may be at backends that are not there. What may be
+// finalizeWithout finalizes a namespace of which nothing is left but what may be at backends that are not there. What may be
 // left is written down first; that the namespace then stays for a moment is what tells its objects by their age from
 // those of the next namespace of that name.
-func (f *Finalizer) goWithout(ctx context.Context, ns *corev1.Namespace, waivers []waiver) (time.Duration, error) {
+func (f *Finalizer) finalizeWithout(ctx context.Context, ns *corev1.Namespace, waivers []blockedVersion) (time.Duration, error) {
 	var wait time.Duration
 	for _, w := range waivers {
 		d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, w.GroupVersion.GroupVersion))
@@ -102,7 +102,7 @@ func (f *Finalizer) goWithout(ctx context.Context, ns *corev1.Namespace, waivers
 				return 0, err
 			}
 		}
-		wait = max(wait, debts.Settle-time.Since(d.Since))
+		wait = max(wait, debts.FinalizeDelay-time.Since(d.Since))
 	}
 	if wait > 0 {
 		return wait, nil
@@ -111,13 +111,13 @@ func (f *Finalizer) goWithout(ctx context.Context, ns *corev1.Namespace, waivers
 		return 0, err
 	}
 	for _, w := range waivers {
-		f.announce(ctx, ns, w)
+		f.recordEvent(ctx, ns, w)
 	}
 	return 0, nil
 }
 
-// announce says aloud what was decided: in the log, and in an Event about the APIService.
-func (f *Finalizer) announce(ctx context.Context, ns *corev1.Namespace, w waiver) {
+// recordEvent says aloud what was decided: in the log, and in an Event about the APIService.
+func (f *Finalizer) recordEvent(ctx context.Context, ns *corev1.Namespace, w blockedVersion) {
 	id := debts.IDOf(ns.UID, w.GroupVersion.GroupVersion)
 	f.Logger.Warn("namespace finalized without a backend", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)),
 		zap.String("apiservice", w.APIService), zap.String("because", w.why), zap.String("debt", id))

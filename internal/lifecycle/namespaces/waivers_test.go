@@ -20,7 +20,7 @@ func patient(t *testing.T, change func(*GroupVersion)) *env {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(func(gv *GroupVersion) {
 		dead(gv)
-		gv.Unreached = time.Now().Add(-time.Hour)
+		gv.UnreachableSince = time.Now().Add(-time.Hour)
 		change(gv)
 	}))
 	return w
@@ -50,8 +50,8 @@ func TestHowLongABackendIsWaitedFor(t *testing.T) {
 	}{
 		"no policy":                  {func(*GroupVersion) {}, 0, 0, ""},
 		"ten minutes":                {policy, 10 * time.Minute, 10*time.Minute + 10*time.Second, "portico.dev/finalize-namespaces-after is 10m0s"},
-		"it has just failed":         {func(gv *GroupVersion) { policy(gv); gv.Unreached = time.Now().Add(time.Minute) }, 11 * time.Minute, 11*time.Minute + 10*time.Second, "10m0s"},
-		"another replica reaches it": {func(gv *GroupVersion) { policy(gv); gv.Unreached = time.Time{} }, 0, 0, ""},
+		"it has just failed":         {func(gv *GroupVersion) { policy(gv); gv.UnreachableSince = time.Now().Add(time.Minute) }, 11 * time.Minute, 11*time.Minute + 10*time.Second, "10m0s"},
+		"another replica reaches it": {func(gv *GroupVersion) { policy(gv); gv.UnreachableSince = time.Time{} }, 0, 0, ""},
 		"its Service was in this namespace": {
 			func(gv *GroupVersion) { gv.Service.Namespace = "doomed" }, DefaultCycleGrace, DefaultCycleGrace + 10*time.Second,
 			"its Service doomed/shop was in this namespace and cannot come back",
@@ -136,7 +136,7 @@ func TestTheDebtIsWrittenBeforeTheNamespaceGoes(t *testing.T) {
 func TestADebtThatCannotBeWrittenKeepsTheNamespace(t *testing.T) {
 	w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
 	f := w.finalizer()
-	f.Debts = debts.NewLedger(&brokenKeep{}, f.Logger)
+	f.Debts = debts.NewStore(&brokenKeep{}, f.Logger)
 	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || !errors.Is(err, errBroken) || w.gone("doomed") {
 		t.Errorf("error %v, gone %v", err, w.gone("doomed"))
 	}
@@ -201,7 +201,7 @@ func TestANamespaceHearsOfChanges(t *testing.T) {
 		cfg.Namespaces.Informer()
 		w.informer.Start(ctx.Done())
 		go func() { done <- f.Run(ctx) }()
-		time.Sleep(settleNamespace + blockedRetry/2)
+		time.Sleep(firstDelay + blockedRetry/2)
 		synctest.Wait()
 		if got := w.condition("doomed", discoveryFailure); !strings.Contains(got, "v1.shop.example.com") {
 			t.Errorf("two seconds after the deletion: %s", got)
