@@ -27,10 +27,10 @@
 // # State
 //
 // One monitor per resource lists and watches metadata and feeds the graph, which keeps of each object who it is, who owns
-// it, and whether it waits for dependents. Dependents are found by the UID of their owner, so that owners nobody has seen
-// need no place holders. A monitor stays while its backend is dead, and goes with the registration or the definition.
-// Nothing waits for all monitors: an owner in one that has never been complete is looked up live, and lives or is not
-// judged. Only the promise of Orphan waits, because dependents that were not found could not be spared.
+// it, and whether it waits for dependents. Dependents are found by the UID of their owner, so that unknown owners need no
+// virtual nodes. A monitor stays while its backend is dead, and ends with the registration or the definition. Nothing
+// waits for all monitors: an owner in one that has never been complete is looked up live, and exists or is undecided. Only
+// Orphan waits, because it could not keep dependents that it has not found.
 //
 // Requests are bounded: a fixed number of workers, few of them in one group-version at a time, a deadline on each request,
 // and a pause for a group-version that does not answer.

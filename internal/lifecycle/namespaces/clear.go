@@ -18,19 +18,19 @@ import (
 // finalizerEstimate is how long an object's own finalizers are expected to take.
 const finalizerEstimate = 15 * time.Second
 
-// leftoversError: everything was deleted without an error, and yet something without finalizers is there.
+// leftoversError: every deletion succeeded, and yet objects without finalizers are left.
 type leftoversError struct{ namespace, gvr string }
 
 func (e *leftoversError) Error() string {
 	return fmt.Sprintf("unexpected items still remain in namespace: %s for gvr: %s", e.namespace, e.gvr)
 }
 
-// deleteResource deletes the objects of one resource and counts what is left. Errors say which resource, and whose fault it is.
+// deleteResource deletes the objects of one resource and counts what is left. Errors name the resource and the APIService.
 func (w *contentDeleter) deleteResource(ctx context.Context, namespace string, t target) (*deletionResult, error) {
 	left, err := w.deleteAndCount(ctx, namespace, t)
 	if t.dropped && apierrors.IsNotFound(err) {
 		w.knownResources.forget(t)
-		return nil, nil // the backend says so twice, in its list and by this
+		return nil, nil // neither in discovery nor served: it is gone
 	}
 	var leftovers *leftoversError
 	if err != nil && (t.apiService != "" || !errors.As(err, &leftovers)) {
@@ -52,7 +52,7 @@ func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t
 		}
 	}
 	if !t.List {
-		return nil, nil // no way to see what is there; upstream passes such resources by as well
+		return nil, nil // it cannot be counted; upstream ignores such resources too
 	}
 	if !collected {
 		if err := deleteEach(ctx, client); err != nil {
@@ -62,7 +62,7 @@ func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t
 	f, err := w.countLeft(ctx, client, namespace, t)
 	var leftovers *leftoversError
 	if collected && errors.As(err, &leftovers) {
-		// It answered 200 and did nothing. Perhaps it does better when asked for each object.
+		// It answered 200 and deleted nothing. Deleting each object may work.
 		if err := deleteEach(ctx, client); err != nil {
 			return f, err
 		}
@@ -74,7 +74,7 @@ func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t
 	return f, err
 }
 
-// countObjects counts what is at a backend before it is deleted.
+// countObjects counts the objects at a backend before the deletion.
 func (w *contentDeleter) countObjects(ctx context.Context, client metadata.ResourceInterface, t target) (n int, err error) {
 	if t.apiService == "" || !t.List {
 		return 0, nil
@@ -86,7 +86,7 @@ func (w *contentDeleter) countObjects(ctx context.Context, client metadata.Resou
 	return n, err
 }
 
-// deleteCollection reports whether the backend said that it did.
+// deleteCollection reports whether the backend reported success.
 func deleteCollection(ctx context.Context, client metadata.ResourceInterface) (bool, error) {
 	background := metav1.DeletePropagationBackground
 	err := contents.Bounded(ctx, func(ctx context.Context) error {
@@ -120,9 +120,8 @@ func deleteEach(ctx context.Context, client metadata.ResourceInterface) error {
 	return errors.Join(failures...)
 }
 
-// countLeft counts what is left. A resource that discovery lists and that answers 404 is an error, not an empty list: a
-// backend that lost its data, or lies, must not have its objects orphaned (contract.md F.4). When the resource is really
-// gone, discovery says so a moment later and it is not asked any more.
+// countLeft counts what is left. A 404 for a resource in discovery is an error, not an empty list, or the objects of a
+// misbehaving backend would be orphaned. When the resource is really gone, discovery drops it a moment later.
 func (w *contentDeleter) countLeft(ctx context.Context, client metadata.ResourceInterface, namespace string, t target) (*deletionResult, error) {
 	f := &deletionResult{finalizers: map[string]int{}}
 	held := 0
@@ -153,8 +152,7 @@ func (w *contentDeleter) countLeft(ctx context.Context, client metadata.Resource
 	return f, nil
 }
 
-// podGrace is how long the pods that are left may take to go: the longest grace period among those still running, and
-// zero once it has passed.
+// podGrace returns how long the remaining pods may take: the longest remaining grace period of running pods.
 func (w *contentDeleter) podGrace(ctx context.Context, namespace string) (time.Duration, error) {
 	var longest time.Duration
 	options := metav1.ListOptions{Limit: contents.PageSize}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// conditionState is one condition before it is written: types, reasons and the fixed messages are upstream's, because people and
+// conditionState is the desired state of one condition. Types, reasons and fixed messages are upstream's, because people and
 // dashboards search for them.
 type conditionState struct {
 	conditionType  corev1.NamespaceConditionType
@@ -20,9 +20,9 @@ type conditionState struct {
 	reason, detail string
 }
 
-func conditionStates(waivers []blockedVersion, f *deletionResult) []conditionState {
+func conditionStates(blocking []blockedVersion, f *deletionResult) []conditionState {
 	return []conditionState{
-		discoveryCondition(waivers),
+		discoveryCondition(blocking),
 		{corev1.NamespaceDeletionGVParsingFailure, false, "ParsedGroupVersions", "All legacy kube types successfully parsed"},
 		contentCondition(f),
 		remainingCondition(f),
@@ -30,18 +30,18 @@ func conditionStates(waivers []blockedVersion, f *deletionResult) []conditionSta
 	}
 }
 
-func discoveryCondition(waivers []blockedVersion) conditionState {
+func discoveryCondition(blocking []blockedVersion) conditionState {
 	const kind = corev1.NamespaceDeletionDiscoveryFailure
-	if len(waivers) == 0 {
+	if len(blocking) == 0 {
 		return conditionState{kind, false, "ResourcesDiscovered", "All resources successfully discovered"}
 	}
-	clauses := make([]string, 0, len(waivers))
-	for _, w := range waivers {
+	clauses := make([]string, 0, len(blocking))
+	for _, w := range blocking {
 		clauses = append(clauses, w.message())
 	}
 	return conditionState{kind, true, "DiscoveryFailed", fmt.Sprintf(
 		"Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s",
-		len(waivers), strings.Join(clauses, "; "))}
+		len(blocking), strings.Join(clauses, "; "))}
 }
 
 func contentCondition(f *deletionResult) conditionState {
@@ -53,7 +53,7 @@ func contentCondition(f *deletionResult) conditionState {
 		"Failed to delete all resource types, %d remaining: %s", len(f.errors), f.err())}
 }
 
-// remainingCondition says what is left, in upstream's words where upstream has any.
+// remainingCondition says what is left, with upstream's messages where there are any.
 func remainingCondition(f *deletionResult) conditionState {
 	const kind = corev1.NamespaceContentRemaining
 	var clauses []string
@@ -95,10 +95,10 @@ func finalizersCondition(f *deletionResult) conditionState {
 		"Some content in the namespace has finalizers remaining: " + strings.Join(parts, ", ")}
 }
 
-// conditions is current with ours brought up to date. A condition that did not change its status keeps its time.
-func conditions(current []corev1.NamespaceCondition, waivers []blockedVersion, f *deletionResult, now metav1.Time) []corev1.NamespaceCondition {
+// conditions merges ours into current. A condition that did not change its status keeps its time.
+func conditions(current []corev1.NamespaceCondition, blocking []blockedVersion, f *deletionResult, now metav1.Time) []corev1.NamespaceCondition {
 	updated := slices.Clone(current)
-	for _, v := range conditionStates(waivers, f) {
+	for _, v := range conditionStates(blocking, f) {
 		c := corev1.NamespaceCondition{
 			Type: v.conditionType, Status: corev1.ConditionFalse, Reason: v.reason, Message: v.detail, LastTransitionTime: now,
 		}
@@ -118,10 +118,10 @@ func conditions(current []corev1.NamespaceCondition, waivers []blockedVersion, f
 	return updated
 }
 
-// alreadyEmptied says whether the namespace's own status shows that everything reachable is gone and only the backends that
-// are missing now were missing then. It is read from the object, not from memory, so that a restart knows it too.
-func alreadyEmptied(ns *corev1.Namespace, waivers []blockedVersion) bool {
-	want := conditionStates(waivers, &deletionResult{})
+// alreadyEmptied reports whether the namespace's status shows that everything reachable is deleted and the same backends
+// were missing then. It reads the object, so that it holds after a restart too.
+func alreadyEmptied(ns *corev1.Namespace, blocking []blockedVersion) bool {
+	want := conditionStates(blocking, &deletionResult{})
 	for _, v := range want {
 		i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == v.conditionType })
 		if i < 0 || ns.Status.Conditions[i].Reason != v.reason || ns.Status.Conditions[i].Message != v.detail {

@@ -21,18 +21,17 @@ import (
 )
 
 const (
-	// parallelGroups groups of one namespace are swept at a time.
+	// parallelGroups is how many groups of one namespace are processed concurrently.
 	parallelGroups = 8
-	// groupTimeout bounds a group as a whole, where contents.CallTimeout bounds each call: a backend can also answer every
-	// page and never end.
+	// groupTimeout bounds a group as a whole. contents.CallTimeout bounds each request, but a list could have endless pages.
 	groupTimeout = time.Minute
 )
 
-// errReplaced: the namespace is gone, or another one has its name. What is swept from then on would be somebody's live
-// objects: people do empty finalizers by hand and create the namespace anew.
+// errReplaced: the namespace is gone, or replaced by another one of its name, whose objects must not be deleted. Users do
+// remove finalizers by hand and create the namespace again.
 var errReplaced = errors.New("the namespace was replaced")
 
-// contentDeleter deletes what is in a namespace and counts what is left.
+// contentDeleter deletes the contents of a namespace and counts what is left.
 type contentDeleter struct {
 	client         kubernetes.Interface
 	metadata       metadata.Interface
@@ -40,27 +39,27 @@ type contentDeleter struct {
 	emptyVersions  *emptyVersions
 }
 
-// deletionResult is what one sweep left behind.
+// deletionResult is what one pass found and left.
 type deletionResult struct {
-	aborted    error // the sweep did not go on: nothing else here is complete
+	aborted    error // the pass was aborted, and the other fields are incomplete
 	errors     []error
 	remaining  map[schema.GroupResource]int
 	finalizers map[string]int // objects by the finalizer that keeps them
 	estimate   time.Duration  // how long what remains may take to go
-	// deleted counts what was found at backends and is gone now. It is looked for once more: objects can come back.
+	// deleted counts what was deleted at backends. It is checked once more, because objects can reappear.
 	deleted map[schema.GroupResource]int
-	// needed is what other namespaces still have to delete while their backend is here.
+	// needed is what other namespaces still have to delete at a backend in this one.
 	needed []string
 }
 
-// clean says whether nothing was found that has to go before the rest.
+// clean reports whether nothing was found.
 func (f *deletionResult) clean() bool {
 	return f.aborted == nil && len(f.errors) == 0 && len(f.remaining) == 0 && len(f.deleted) == 0 && len(f.needed) == 0
 }
 
-// deleteAll clears first what will have no backend soon, then deletes pods: they are what uses the rest (CVE-2024-7598). Only
-// when nothing of these is left, everything else goes, each group beside the others. A failure in one resource never
-// stops the others of its stage. others are the other namespaces that are being deleted.
+// deleteAll deletes first what is urgent, then pods, because they use the rest (CVE-2024-7598), and when nothing of these
+// is left everything else, group by group in parallel. A failure in one resource does not stop the others of its stage.
+// others are the other namespaces that are being deleted.
 func (w *contentDeleter) deleteAll(ctx context.Context, ns *corev1.Namespace, s *plan, others []*corev1.Namespace) *deletionResult {
 	total := w.deleteGroups(ctx, ns, s.urgent)
 	w.emptyVersions.record(ns, s.ending, total.clean())
@@ -81,14 +80,14 @@ func (w *contentDeleter) deleteAll(ctx context.Context, ns *corev1.Namespace, s 
 	return total
 }
 
-// deleteGroups clears groups side by side.
-func (w *contentDeleter) deleteGroups(ctx context.Context, ns *corev1.Namespace, lanes [][]target) *deletionResult {
+// deleteGroups processes groups in parallel.
+func (w *contentDeleter) deleteGroups(ctx context.Context, ns *corev1.Namespace, groups [][]target) *deletionResult {
 	total := &deletionResult{}
 	var mu sync.Mutex // guards total
-	var groups errgroup.Group
-	groups.SetLimit(parallelGroups)
-	for _, targets := range lanes {
-		groups.Go(func() error {
+	var workers errgroup.Group
+	workers.SetLimit(parallelGroups)
+	for _, targets := range groups {
+		workers.Go(func() error {
 			f := w.deleteGroup(ctx, ns, targets)
 			mu.Lock()
 			defer mu.Unlock()
@@ -96,12 +95,12 @@ func (w *contentDeleter) deleteGroups(ctx context.Context, ns *corev1.Namespace,
 			return nil
 		})
 	}
-	_ = groups.Wait() // what went wrong is in total
+	_ = workers.Wait() // what went wrong is in total
 	slices.SortFunc(total.errors, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return total
 }
 
-// deleteGroup clears the resources of one group, and gives it up for this time when its backend cannot be reached.
+// deleteGroup processes the resources of one group, until one fails because its backend cannot be reached.
 func (w *contentDeleter) deleteGroup(ctx context.Context, ns *corev1.Namespace, targets []target) *deletionResult {
 	ctx, cancel := context.WithTimeout(ctx, groupTimeout)
 	defer cancel()
@@ -123,7 +122,7 @@ func (w *contentDeleter) deleteGroup(ctx context.Context, ns *corev1.Namespace, 
 	return f
 }
 
-// checkNamespace asks storage whether the namespace is the one this sweep began with.
+// checkNamespace verifies that the namespace has not been replaced.
 func (w *contentDeleter) checkNamespace(ctx context.Context, ns *corev1.Namespace) error {
 	var now *corev1.Namespace
 	err := contents.Bounded(ctx, func(ctx context.Context) (err error) {
@@ -194,8 +193,7 @@ func (f *deletionResult) err() error {
 	return errors.New(strings.Join(texts, ", "))
 }
 
-// unreachableOnly says whether nothing went wrong but that backends did not answer: then waiting is all there is to do,
-// and no reason to wait long.
+// unreachableOnly reports whether the only errors are that backends did not answer, which is retried soon.
 func (f *deletionResult) unreachableOnly() bool {
 	return len(f.errors) > 0 && !slices.ContainsFunc(f.errors, func(err error) bool { return !contents.Unreachable(err) })
 }

@@ -24,26 +24,26 @@ import (
 )
 
 const (
-	// firstDelay passes between the deletion and the first look. Nothing that is stored here can be created any more by
-	// then, pause or not; extension servers hear of the deletion by a watch, and only then refuse what comes for it. And who
-	// deletes a manifest that holds a namespace and what is in it finds the rest still there: kubectl takes a NotFound for a
-	// failure. Namespaces that are deleted by one command are all marked by then, too, so that those which hold backends of
-	// others go last. Upstream waits 5 s.
+	// firstDelay passes between the deletion and the first reconcile. Local objects cannot be created in the namespace by
+	// then in any case; extension servers learn of the deletion by a watch and refuse creates only then. And kubectl, deleting
+	// a manifest with a namespace and its objects, finds these still there: it reports NotFound as a failure. Namespaces
+	// deleted by one command are all marked by then, so that those with backends of others are finalized last. Upstream
+	// waits 5 s.
 	firstDelay = time.Second
-	// blockedRetry is how soon a namespace that waits for a backend alone is looked at again, beside whenever what is
-	// served changes.
+	// blockedRetry is how soon a namespace that waits only for a backend is reconciled again, beside whenever what is served
+	// changes.
 	blockedRetry = 2 * time.Second
-	// firstRecheck and lastRecheck bound the pause before what was deleted at a backend is looked for once more.
+	// firstRecheck and lastRecheck bound the pause before a backend is checked again for the objects deleted there.
 	firstRecheck, lastRecheck = time.Second, time.Minute
-	// conflictTries is how often a status is written again because somebody else wrote it meanwhile.
+	// conflictTries is how often a status is written again after conflicts.
 	conflictTries = 5
 )
 
-// Finalizer empties namespaces that are being deleted and then lets go of them.
+// Finalizer deletes the contents of namespaces that are being deleted and then removes their finalizer.
 //
-// It differs from upstream's in what it takes for granted: a backend that is dead but known to hold nothing deletable does
-// not count; one that hangs delays nobody else's cleanup; one that lies is asked twice; one that goes with the namespace is
-// asked first; and what remains is told truly also while pods remain (k/k#138208).
+// It differs from upstream's: a dead backend that is known to hold nothing deletable does not block; one that hangs delays
+// no other cleanup; a deletion that a backend reports is verified; a backend in the namespace itself is cleaned first; and
+// the status names what remains also while pods remain (kubernetes/kubernetes#138208).
 type Finalizer struct {
 	Config
 	deleter        *contentDeleter
@@ -102,8 +102,8 @@ func (f *Finalizer) Run(ctx context.Context) error {
 	}})
 }
 
-// discover is what is served, if that includes every custom resource which could have been created in a namespace that is
-// marked by now. Discovery hears of definitions a moment late, and an object of a kind that it does not know would stay.
+// discover returns what is served, and an error unless that includes every custom resource that could have been created in
+// the namespace before it was marked. Discovery has new CRDs a moment late, and objects of unknown kinds would stay.
 func (f *Finalizer) discover(ctx context.Context) ([]GroupVersion, error) {
 	if f.Defined == nil {
 		return f.Served(), nil
@@ -112,7 +112,7 @@ func (f *Finalizer) discover(ctx context.Context) ([]GroupVersion, error) {
 	if err != nil {
 		return nil, err
 	}
-	served := f.Served() // after the definitions: it may have heard of them meanwhile
+	served := f.Served() // after the definitions: it may have them by now
 	for _, gvr := range defined {
 		if !contains(served, gvr) {
 			return nil, fmt.Errorf("%s is defined and not in discovery yet", gvr.GroupResource())
@@ -121,8 +121,8 @@ func (f *Finalizer) discover(ctx context.Context) ([]GroupVersion, error) {
 	return served, nil
 }
 
-// contains says whether a resource is among those served, in any version, or its group-version is an extension server's: what
-// is stored here of such a one is out of reach.
+// contains reports whether a resource is served, in any version, or its group-version is an extension server's: local
+// objects of such a group-version cannot be reached.
 func contains(served []GroupVersion, gvr schema.GroupVersionResource) bool {
 	return slices.ContainsFunc(served, func(gv GroupVersion) bool {
 		return gv.GroupVersion == gvr.GroupVersion() && gv.remoteAPIService() != "" ||
@@ -131,7 +131,7 @@ func contains(served []GroupVersion, gvr schema.GroupVersionResource) bool {
 }
 
 func (f *Finalizer) reconcile(ctx context.Context, name string) (time.Duration, error) {
-	f.waiting.set(name, true) // also of what changes while we look, we want to hear
+	f.waiting.set(name, true) // changes during the reconcile count too
 	again, err := f.reconcileOnce(ctx, name)
 	f.waiting.set(name, again > 0 || err != nil)
 	return again, err
@@ -156,67 +156,67 @@ func (f *Finalizer) reconcileOnce(ctx context.Context, name string) (time.Durati
 		}
 	}
 	if len(ns.Spec.Finalizers) == 0 {
-		return 0, nil // somebody else's finalizers hold it, or it is going as we look
+		return 0, nil // only finalizers of others are left, or it is being removed
 	}
 	others := slices.DeleteFunc(terminatingNamespaces(f.Namespaces), func(o *corev1.Namespace) bool { return o.Name == name })
 	served, err := f.discover(ctx)
 	if err != nil {
 		return 0, err
 	}
-	survey, err := newPlan(f.knownResources.addDropped(served), func(host string) bool {
+	p, err := newPlan(f.knownResources.addDropped(served), func(host string) bool {
 		return host == name || slices.ContainsFunc(others, func(o *corev1.Namespace) bool { return o.Name == host })
 	})
 	if err != nil {
 		return 0, err
 	}
-	return f.deleteContents(ctx, ns, survey, others)
+	return f.deleteContents(ctx, ns, p, others)
 }
 
-// deleteContents sweeps the namespace once, writes down what it found, and finalizes it if that was nothing.
-func (f *Finalizer) deleteContents(ctx context.Context, ns *corev1.Namespace, survey *plan, others []*corev1.Namespace) (time.Duration, error) {
-	f.emptyVersions.forgetVersions(ns, survey.stable)
-	waivers := f.blockedVersions(ns, f.emptyVersions.without(ns, survey.blocked))
-	for _, w := range waivers {
+// deleteContents deletes the contents once, writes the conditions, and finalizes the namespace if nothing was result.
+func (f *Finalizer) deleteContents(ctx context.Context, ns *corev1.Namespace, p *plan, others []*corev1.Namespace) (time.Duration, error) {
+	f.emptyVersions.forgetVersions(ns, p.stable)
+	blocking := f.blockedVersions(ns, f.emptyVersions.without(ns, p.blocked))
+	for _, w := range blocking {
 		f.Probe(w.APIService)
 	}
-	// With nobody to wait for, or nobody any more, the namespace is swept once more before it goes.
-	free, next := allExpired(waivers, time.Now())
-	if !free && alreadyEmptied(ns, waivers) && f.emptyVersions.covers(ns, survey.ending) {
-		// Waiting for a backend may take days; sweeping every few seconds meanwhile would find nothing again. But for
-		// a backend that will not be there for long: its namespace waits for our answer.
+	// The contents are deleted once more right before the namespace is finalized.
+	expired, next := allExpired(blocking, time.Now())
+	if !expired && alreadyEmptied(ns, blocking) && f.emptyVersions.covers(ns, p.ending) {
+		// Waiting for a backend may take days; deleting every few seconds meanwhile would find nothing. The exception are
+		// backends in namespaces that are being deleted, which wait for this namespace.
 		return next, nil
 	}
-	found := f.deleter.deleteAll(ctx, ns, survey, others)
-	if errors.Is(found.aborted, errReplaced) {
+	result := f.deleter.deleteAll(ctx, ns, p, others)
+	if errors.Is(result.aborted, errReplaced) {
 		return 0, nil
 	}
 	ns, err := f.updateStatus(ctx, ns, func(s *corev1.NamespaceStatus) {
-		s.Conditions = conditions(s.Conditions, waivers, found, metav1.Now())
+		s.Conditions = conditions(s.Conditions, blocking, result, metav1.Now())
 	})
 	if err != nil || ns == nil {
 		return 0, err
 	}
 	switch {
-	case found.unreachableOnly():
+	case result.unreachableOnly():
 		return blockedRetry, nil
-	case len(found.errors) > 0:
-		return 0, found.err()
-	case found.total() > 0:
-		return found.estimate/2 + time.Second, nil
-	case len(found.needed) > 0:
+	case len(result.errors) > 0:
+		return 0, result.err()
+	case result.total() > 0:
+		return result.estimate/2 + time.Second, nil
+	case len(result.needed) > 0:
 		return firstRecheck, nil
-	case len(found.deleted) > 0:
+	case len(result.deleted) > 0:
 		return recheck(ns, time.Now()), nil
-	case !free:
+	case !expired:
 		return next, nil
-	case len(waivers) > 0:
-		return f.finalizeWithout(ctx, ns, waivers)
+	case len(blocking) > 0:
+		return f.finalizeWithout(ctx, ns, blocking)
 	}
 	return 0, f.finalize(ctx, ns)
 }
 
-// recheck is the pause before what was deleted is looked for once more: a moment at first, and longer the longer objects
-// have been coming back.
+// recheck returns the pause before the backends are checked again: short at first, and longer the longer objects have
+// been reappearing.
 func recheck(ns *corev1.Namespace, now time.Time) time.Duration {
 	for _, c := range ns.Status.Conditions {
 		if c.Type == corev1.NamespaceContentRemaining {
@@ -226,8 +226,8 @@ func recheck(ns *corev1.Namespace, now time.Time) time.Duration {
 	return firstRecheck
 }
 
-// finalize takes away the finalizer that stands for the contents. The resourceVersion makes it fail when anything about
-// the namespace changed since it was found empty.
+// finalize removes the finalizer "kubernetes". The resourceVersion makes it fail when the namespace changed since it was
+// found empty.
 func (f *Finalizer) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	done := ns.DeepCopy()
 	done.Spec.Finalizers = slices.DeleteFunc(done.Spec.Finalizers, func(n corev1.FinalizerName) bool {
@@ -244,8 +244,8 @@ func (f *Finalizer) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	return nil
 }
 
-// updateStatus changes the status of this very namespace, retrying when others write too. It returns nil when the
-// namespace is gone, or is another one of the same name by now.
+// updateStatus changes the status of this namespace, retrying on conflicts. It returns nil when the namespace is gone, or
+// was replaced by another one of its name.
 func (f *Finalizer) updateStatus(ctx context.Context, ns *corev1.Namespace, change func(*corev1.NamespaceStatus)) (*corev1.Namespace, error) {
 	for attempt := 1; ; attempt++ {
 		wanted := ns.DeepCopy()

@@ -12,9 +12,8 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 )
 
-// neededByOthers waits with the backends of a namespace for the other namespaces that are being deleted: each of them has to
-// find first that nothing of it is left at those backends. Each clears what is endangered before anything else, so that
-// two namespaces that hold each other's backends do not wait for each other for ever.
+// neededByOthers lists what other namespaces that are being deleted still have to delete at backends in this one. Each
+// deletes what is urgent first, so that two namespaces with each other's backends do not wait for each other forever.
 func (w *contentDeleter) neededByOthers(ns *corev1.Namespace, doomed []GroupVersion, others []*corev1.Namespace) *deletionResult {
 	f := &deletionResult{}
 	for _, gv := range doomed {
@@ -33,7 +32,7 @@ func (w *contentDeleter) neededByOthers(ns *corev1.Namespace, doomed []GroupVers
 	return f
 }
 
-// terminatingNamespaces are the namespaces that are being deleted and not finalized yet.
+// terminatingNamespaces returns the namespaces that are being deleted and not finalized yet.
 func terminatingNamespaces(namespaces coreinformers.NamespaceInformer) []*corev1.Namespace {
 	all, err := namespaces.Lister().List(labels.Everything())
 	if err != nil {
@@ -44,9 +43,8 @@ func terminatingNamespaces(namespaces coreinformers.NamespaceInformer) []*corev1
 	})
 }
 
-// emptyVersions remembers which group-versions were found empty for a namespace that is being deleted, by a backend that is
-// endangered. When the backend is gone with its own namespace, they need not be waited for. A restart forgets it, and
-// then they are waited for.
+// emptyVersions records which group-versions of ending backends were found empty for a namespace that is being deleted.
+// When the backend is gone with its own namespace, nothing waits for them. After a restart they are waited for.
 type emptyVersions struct {
 	mu sync.Mutex // guards of
 	of map[string]emptyRecord
@@ -57,7 +55,7 @@ type emptyRecord struct {
 	empty []registration
 }
 
-// registration is a group-version of one registration: another may mean another backend.
+// registration is a group-version and the UID of its APIService, because another APIService may mean another backend.
 type registration struct {
 	schema.GroupVersion
 	registration types.UID
@@ -65,7 +63,7 @@ type registration struct {
 
 func registrationOf(gv GroupVersion) registration { return registration{gv.GroupVersion, gv.UID} }
 
-// record takes in what a look at the group-versions that are endangered now has found, whatever was known of them before.
+// record replaces what is known of the group-versions that are ending now.
 func (c *emptyVersions) record(ns *corev1.Namespace, doomed []GroupVersion, empty bool) {
 	c.forgetVersions(ns, doomed)
 	if !empty || len(doomed) == 0 {
@@ -86,8 +84,8 @@ func (c *emptyVersions) record(ns *corev1.Namespace, doomed []GroupVersion, empt
 	c.of[ns.Name] = known
 }
 
-// forgetVersions forgets what was known of group-versions. Those that came back to life, and are not endangered any more, may be
-// given new objects, and are waited for when they die again.
+// forgetVersions forgets group-versions. Those whose backend is not ending any more may get new objects, and are waited for
+// when they die again.
 func (c *emptyVersions) forgetVersions(ns *corev1.Namespace, alive []GroupVersion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,12 +99,12 @@ func (c *emptyVersions) forgetVersions(ns *corev1.Namespace, alive []GroupVersio
 	c.of[ns.Name] = known
 }
 
-// without leaves out of blocked what is known to be empty for a namespace.
+// without returns blocked without what is known to be empty for a namespace.
 func (c *emptyVersions) without(ns *corev1.Namespace, blocked []GroupVersion) []GroupVersion {
 	return slices.DeleteFunc(slices.Clone(blocked), func(gv GroupVersion) bool { return c.covers(ns, []GroupVersion{gv}) })
 }
 
-// covers says whether all of some group-versions are known to be empty for a namespace.
+// covers reports whether all the group-versions are known to be empty for a namespace.
 func (c *emptyVersions) covers(ns *corev1.Namespace, gvs []GroupVersion) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

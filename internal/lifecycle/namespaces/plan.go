@@ -11,33 +11,33 @@ import (
 
 var errNotDiscovered = errors.New("the local groups are not in discovery yet")
 
-// plan is what is to be cleared in a namespace, and what cannot be.
+// plan is what is to be deleted in a namespace, and what cannot be.
 type plan struct {
 	pods *target
-	// urgent are cleared before anything else: their backends are in a namespace that is being deleted, this one or
-	// another, and are alive only until that namespace's turn comes.
+	// urgent is deleted first: its backends run in a namespace that is being deleted, this one or another, and are deleted
+	// with it.
 	urgent [][]target
-	// ending are the group-versions of those backends, and settled those of all others that are alive.
+	// ending are the group-versions of those backends, stable those of all other available backends.
 	ending, stable []GroupVersion
 	groups         [][]target // the rest, by group and backend; never the pods
 	blocked        []GroupVersion
 }
 
-// target is a resource to clear through the version of it that is reachable.
+// target is a resource whose objects are deleted, in a reachable version.
 type target struct {
 	schema.GroupVersionResource
 	Resource
-	// apiService is whom to blame; empty for what this server serves itself.
+	// apiService is named in errors; empty for local resources.
 	apiService string
 	// host is the namespace of the backend's Service, empty as well.
 	host string
 }
 
-// newPlan chooses one reachable version of every resource. leaving says which namespaces are being deleted.
+// newPlan chooses one reachable version of every resource. leaving reports whether a namespace is being deleted.
 func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan, error) {
 	s := &plan{}
-	type lane struct{ group, backend string }
-	byLane := map[lane][]target{}
+	type backendGroup struct{ group, backend string }
+	byGroup := map[backendGroup][]target{}
 	seen := map[schema.GroupResource]bool{}
 	core := false
 	for _, gv := range served {
@@ -62,8 +62,8 @@ func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan,
 			case gv.Group == "" && r.Name == "pods":
 				s.pods = &t
 			default:
-				at := lane{gv.Group, gv.Service.String()}
-				byLane[at] = append(byLane[at], t)
+				at := backendGroup{gv.Group, gv.Service.String()}
+				byGroup[at] = append(byGroup[at], t)
 			}
 			seen[t.GroupResource()] = true
 		}
@@ -72,21 +72,21 @@ func newPlan(served []GroupVersion, leaving func(namespace string) bool) (*plan,
 		// An empty or half-built answer must never be taken for an empty namespace (an orphan in a backend comes back to life in the next namespace of that name).
 		return nil, errNotDiscovered
 	}
-	for _, targets := range byLane {
+	for _, targets := range byGroup {
 		if host := targets[0].host; host != "" && leaving(host) {
 			s.urgent = append(s.urgent, targets)
 		} else {
 			s.groups = append(s.groups, targets)
 		}
 	}
-	for _, lanes := range [][][]target{s.urgent, s.groups} {
-		slices.SortFunc(lanes, func(a, b []target) int { return strings.Compare(a[0].String(), b[0].String()) })
+	for _, groups := range [][][]target{s.urgent, s.groups} {
+		slices.SortFunc(groups, func(a, b []target) int { return strings.Compare(a[0].String(), b[0].String()) })
 	}
 	slices.SortFunc(s.blocked, func(a, b GroupVersion) int { return strings.Compare(a.String(), b.String()) })
 	return s, nil
 }
 
-// blame puts the name of the APIService before an error, where there is one.
+// blame adds the name of the APIService, if any, to an error.
 func (t target) blame(err error) error {
 	err = fmt.Errorf("%s: %w", t.GroupVersionResource.String(), err)
 	if t.apiService == "" {

@@ -11,16 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// GroupVersion is what namespace finalization must know of one group-version, alive or dead.
+// GroupVersion is one group-version in discovery, available or not.
 type GroupVersion struct {
 	schema.GroupVersion
 	// Resources are those that are namespaced and have the verb delete; the last-known ones when not Current.
 	Resources []Resource
-	// Known is false when nobody has ever seen a list of resources: anything may be stored there.
+	// Known is false when its list of resources has never been seen: anything may be stored there.
 	Known bool
 	// Current is false when the backend cannot be reached or its list cannot be believed.
 	Current bool
-	// APIService, Reason and Since say who is to blame when not Current. Since may be zero.
+	// APIService, Reason and Since say why it is not Current. Since may be zero.
 	APIService, Reason string
 	Since              time.Time
 
@@ -28,16 +28,16 @@ type GroupVersion struct {
 	Service types.NamespacedName
 	// UID is the APIService's.
 	UID types.UID
-	// NonPersistent ones keep nothing, says whoever registered them: they are neither cleared nor waited for. To clear
-	// what is made at the moment, such as measurements of the pods that are just going, would never come to an end.
+	// NonPersistent ones store nothing, according to their annotation: they are neither deleted nor waited for. Deleting
+	// computed objects, such as metrics of terminating pods, would never end.
 	NonPersistent bool
 	// FinalizeAfter is how long a namespace waits for a dead backend. Zero: as long as it takes.
 	FinalizeAfter time.Duration
-	// UnreachableSince is since when no replica has reached the backend; zero while one does, and while nobody knows.
+	// UnreachableSince is since when no replica has reached the backend; zero while one does, and while that is not known.
 	UnreachableSince time.Time
 }
 
-// remoteAPIService is the name of the APIService, empty for what this server serves itself: its storage does not lie.
+// remoteAPIService is the name of the APIService, empty for local group-versions.
 func (gv GroupVersion) remoteAPIService() string {
 	if gv.Service.Name == "" {
 		return ""
@@ -49,18 +49,18 @@ func (gv GroupVersion) remoteAPIService() string {
 type Resource struct {
 	Name                   string
 	List, DeleteCollection bool
-	// dropped ones are no longer in the backend's list, and were before: see recall.
+	// dropped: it is no longer in the backend's list, and was before; see knownResources.
 	dropped bool
 }
 
-// blocks says whether objects of the namespace may be stored where we cannot reach them now. A dead group-version that
-// is known to hold nothing namespaced and deletable can hide nothing: this is what keeps a dead metrics server from
-// holding every namespace of the cluster hostage (contract.md H1, k/k#75788).
+// blocks reports whether objects of the namespace may be stored where they cannot be reached now. A dead group-version that
+// is known to hold nothing namespaced and deletable does not block: otherwise a dead metrics server would block every
+// namespace deletion in the cluster (kubernetes/kubernetes#75788).
 func (gv GroupVersion) blocks() bool {
 	return !gv.Current && !gv.NonPersistent && (!gv.Known || len(gv.Resources) > 0)
 }
 
-// problem is one clause of the condition: which group-version, whose fault, since when, and what is at stake.
+// problem is a group-version's part of the condition's message: which APIService, since when, and what it may hold.
 func (gv GroupVersion) problem() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: APIService %s is not available (%s", gv.GroupVersion, gv.APIService, gv.Reason)
@@ -80,9 +80,9 @@ func (gv GroupVersion) problem() string {
 	return b.String()
 }
 
-// knownResources remembers what backends have served. Discovery believes in the end that a resource is gone when its backend has
-// left it out often enough; a backend that lost its list and not its objects would leave orphans behind by that. So
-// what was dropped is asked for once more, and is gone when the backend does not know it either.
+// knownResources records what backends have served. Discovery drops a resource when its backend has left it out often
+// enough; a backend that lost its list but not its objects would then leave orphans. So a dropped resource is requested
+// once more, and is gone when the backend answers 404.
 type knownResources struct {
 	mu    sync.Mutex // guards known
 	known map[schema.GroupVersion]versionResources
@@ -93,7 +93,7 @@ type versionResources struct {
 	resources []Resource
 }
 
-// addDropped adds what backends have dropped to what they serve.
+// addDropped adds the resources that backends have dropped to those that they serve.
 func (m *knownResources) addDropped(served []GroupVersion) []GroupVersion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,7 +121,7 @@ func (m *knownResources) addDropped(served []GroupVersion) []GroupVersion {
 	return out
 }
 
-// forget takes a resource for gone.
+// forget removes a resource that is gone.
 func (m *knownResources) forget(t target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

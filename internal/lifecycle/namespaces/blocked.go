@@ -21,7 +21,8 @@ const (
 	eventTimeout = 10 * time.Second
 )
 
-// blockedVersion is when and why a namespace goes without a group-version that it should wait for.
+// blockedVersion is a group-version that blocks a namespace, with the deadline after which the namespace is finalized
+// without it.
 type blockedVersion struct {
 	GroupVersion
 	// deadline is zero when never.
@@ -29,19 +30,18 @@ type blockedVersion struct {
 	why      string
 }
 
-// blockedVersions says of each group-version that blocks a namespace what becomes of the wait.
+// blockedVersions returns the group-versions that block a namespace, with their deadlines.
 //
-// There are two ways out. The owner of the APIService has set a limit to the wait. Or the wait is for itself: the Service
-// was in this very namespace and went with it, and what would bring the backend back is not allowed to be created any
-// more. Both count from the deletion or from when the last replica lost the backend, whichever was later, and neither
-// applies while some replica reaches the backend.
+// There are two reasons for a deadline. The APIService has an annotation that limits the wait. Or the backend's Service
+// was in this namespace and was deleted with it, so that the backend cannot return. Both count from the deletion or from
+// when the last replica lost the backend, whichever was later, and neither applies while a replica reaches the backend.
 func (f *Finalizer) blockedVersions(ns *corev1.Namespace, blocked []GroupVersion) []blockedVersion {
 	out := make([]blockedVersion, 0, len(blocked))
 	for _, gv := range blocked {
 		w := blockedVersion{GroupVersion: gv}
 		if d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, gv.GroupVersion)); ok {
-			// Decided before, perhaps by another replica. That the backend is back changes nothing: until the debt is
-			// paid nobody can use it, and what is there of this namespace is deleted as part of that.
+			// Decided before, perhaps by another replica. The return of the backend changes nothing: it is unavailable until
+			// the debt is cleaned up, which deletes the objects of this namespace.
 			w.deadline, w.why = d.Since, d.Reason
 			out = append(out, w)
 			continue
@@ -65,7 +65,7 @@ func (f *Finalizer) blockedVersions(ns *corev1.Namespace, blocked []GroupVersion
 	return out
 }
 
-// message is what the condition says of it.
+// message is its part of the condition's message.
 func (w blockedVersion) message() string {
 	text := w.problem()
 	if !w.deadline.IsZero() {
@@ -74,10 +74,10 @@ func (w blockedVersion) message() string {
 	return text
 }
 
-// allExpired says whether nothing needs to be waited for any more, and otherwise when that could change.
-func allExpired(waivers []blockedVersion, now time.Time) (all bool, next time.Duration) {
+// allExpired reports whether all deadlines have passed, and otherwise when that could change.
+func allExpired(blocking []blockedVersion, now time.Time) (all bool, next time.Duration) {
 	all, next = true, blockedRetry
-	for _, w := range waivers {
+	for _, w := range blocking {
 		left := w.deadline.Sub(now)
 		if w.deadline.IsZero() {
 			left = blockedRetry
@@ -89,12 +89,11 @@ func allExpired(waivers []blockedVersion, now time.Time) (all bool, next time.Du
 	return all, next
 }
 
-// finalizeWithout finalizes a namespace of which nothing is left but what may be at backends that are not there. What may be
-// left is written down first; that the namespace then stays for a moment is what tells its objects by their age from
-// those of the next namespace of that name.
-func (f *Finalizer) finalizeWithout(ctx context.Context, ns *corev1.Namespace, waivers []blockedVersion) (time.Duration, error) {
+// finalizeWithout finalizes a namespace without backends that are unreachable. It records the debts first; because the
+// namespace then stays for a moment, its objects are older than those of the next namespace of that name.
+func (f *Finalizer) finalizeWithout(ctx context.Context, ns *corev1.Namespace, blocking []blockedVersion) (time.Duration, error) {
 	var wait time.Duration
-	for _, w := range waivers {
+	for _, w := range blocking {
 		d, ok := f.Debts.Lookup(debts.IDOf(ns.UID, w.GroupVersion.GroupVersion))
 		if !ok {
 			d = debts.NewDebt(ns.Name, ns.UID, w.GroupVersion.GroupVersion, w.APIService, w.why)
@@ -110,13 +109,13 @@ func (f *Finalizer) finalizeWithout(ctx context.Context, ns *corev1.Namespace, w
 	if err := f.finalize(ctx, ns); err != nil {
 		return 0, err
 	}
-	for _, w := range waivers {
+	for _, w := range blocking {
 		f.recordEvent(ctx, ns, w)
 	}
 	return 0, nil
 }
 
-// recordEvent says aloud what was decided: in the log, and in an Event about the APIService.
+// recordEvent logs the decision and writes an Event about the APIService.
 func (f *Finalizer) recordEvent(ctx context.Context, ns *corev1.Namespace, w blockedVersion) {
 	id := debts.IDOf(ns.UID, w.GroupVersion.GroupVersion)
 	f.Logger.Warn("namespace finalized without a backend", zap.String("namespace", ns.Name), zap.String("uid", string(ns.UID)),
