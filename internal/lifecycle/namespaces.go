@@ -17,12 +17,12 @@ import (
 	"portico.dev/internal/lifecycle/reconcile"
 )
 
-// systemNames exist in every cluster, and come back when they are deleted.
+// systemNames are the namespaces that exist in every cluster, and are created again when they are deleted.
 var systemNames = []string{
 	metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease,
 }
 
-// systemNamespaces creates the namespaces every cluster has.
+// systemNamespaces creates the namespaces of every cluster.
 type systemNamespaces struct {
 	client     kubernetes.Interface
 	namespaces coreinformers.NamespaceInformer
@@ -30,12 +30,12 @@ type systemNamespaces struct {
 	election   reconcile.Election
 }
 
-// EnsureNamespaces creates the namespaces every cluster has, before anything is written that lives in one of them.
+// EnsureNamespaces creates the namespaces of every cluster, before anything is written into one of them.
 func EnsureNamespaces(ctx context.Context, client kubernetes.Interface) error {
 	return (&systemNamespaces{client: client}).ensure(ctx)
 }
 
-// ensure creates those that are missing, asking storage: at the start no informer has anything yet.
+// ensure creates those that are missing. It reads storage, because the informers have not synced at the start.
 func (s *systemNamespaces) ensure(ctx context.Context) error {
 	for _, name := range systemNames {
 		if _, err := s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -101,8 +101,7 @@ func newDefaultServiceAccounts(cfg Config, log *zap.Logger) *defaultServiceAccou
 	}
 }
 
-// ensure creates those of the system namespaces, asking storage. Pods need one, so that whoever is told that the server is
-// ready may need one at once.
+// ensure creates those of the system namespaces, reading storage: pods need one as soon as the server is ready.
 func (s *defaultServiceAccounts) ensure(ctx context.Context) error {
 	for _, namespace := range systemNames {
 		_, err := s.founding.CoreV1().ServiceAccounts(namespace).Get(ctx, defaultServiceAccount, metav1.GetOptions{})

@@ -38,22 +38,22 @@ const (
 	portName      = "https"
 )
 
-// FrontDoor is how workloads reach the API: the Service kubernetes in the namespace default.
+// FrontDoor is the Service kubernetes in the namespace default, by which workloads reach the API.
 type FrontDoor struct {
 	// Address is the Service's: the first of the range. Required.
 	Address netip.Addr
 	// Port is where this replica listens.
 	Port int32
-	// Replicas are where those that are alive are reached, this one included. One that cannot say has no place in it.
+	// Replicas returns the addresses of the live replicas, including this one. A replica without a known address is missing.
 	Replicas func() []netip.AddrPort
-	// Changed returns a channel that is closed when Replicas may say something else. Take it before asking.
+	// Changed returns a channel that is closed when Replicas may return something else. Take it before calling Replicas.
 	Changed func() <-chan struct{}
 	// Services and EndpointSlices are shared with the rest of the server, which runs them.
 	Services       coreinformers.ServiceInformer
 	EndpointSlices discoveryinformers.EndpointSliceInformer
 }
 
-// frontDoor keeps the Service, its EndpointSlices, and Endpoints of the same content.
+// frontDoor reconciles the Service, its EndpointSlices, and its Endpoints.
 type frontDoor struct {
 	FrontDoor
 	client    kubernetes.Interface
@@ -98,14 +98,14 @@ func (d *frontDoor) reconcile(ctx context.Context) error {
 	}
 	replicas := d.Replicas()
 	if len(replicas) == 0 {
-		return nil // nobody knows an address of their own; what others once wrote may be better than nothing
+		return nil // no replica knows its address; what was written before may be right
 	}
 	slices.SortFunc(replicas, netip.AddrPort.Compare)
 	replicas = slices.Compact(replicas)
 	return errors.Join(d.writeSlices(ctx, replicas), d.writeEndpoints(ctx, replicas))
 }
 
-// ensure keeps the Service.
+// ensure creates or repairs the Service.
 func (d *frontDoor) ensure(ctx context.Context) error {
 	all := d.client.CoreV1().Services(metav1.NamespaceDefault)
 	ports := []corev1.ServicePort{{
@@ -129,18 +129,18 @@ func (d *frontDoor) ensure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("get service %s: %w", frontDoorName, err)
 	}
-	if current.Spec.Type == corev1.ServiceTypeClusterIP && len(current.Spec.Selector) == 0 && d.leadsTo(current.Spec.Ports) {
+	if current.Spec.Type == corev1.ServiceTypeClusterIP && len(current.Spec.Selector) == 0 && d.portsMatch(current.Spec.Ports) {
 		return nil
 	}
-	mended := current.DeepCopy()
-	mended.Spec.Type, mended.Spec.Ports, mended.Spec.Selector = corev1.ServiceTypeClusterIP, ports, nil
-	if _, err := all.Update(ctx, mended, metav1.UpdateOptions{}); reconcile.Ignoring(err, reconcile.IsOutdated) != nil {
-		return fmt.Errorf("mend service %s: %w", frontDoorName, err)
+	updated := current.DeepCopy()
+	updated.Spec.Type, updated.Spec.Ports, updated.Spec.Selector = corev1.ServiceTypeClusterIP, ports, nil
+	if _, err := all.Update(ctx, updated, metav1.UpdateOptions{}); reconcile.Ignoring(err, reconcile.IsOutdated) != nil {
+		return fmt.Errorf("repair service %s: %w", frontDoorName, err)
 	}
 	return nil
 }
 
-// appears waits a second for a Service that another replica is about to create: it has claimed the address already.
+// appears waits a second for the Service that another replica is creating: it has claimed the address already.
 func (d *frontDoor) appears(ctx context.Context) bool {
 	for range 20 {
 		if !run.Pause(ctx, 50*time.Millisecond) {
@@ -153,19 +153,19 @@ func (d *frontDoor) appears(ctx context.Context) bool {
 	return false
 }
 
-// leadsTo accepts any target port: replicas may listen on different ones, and the slices say which.
-func (d *frontDoor) leadsTo(ports []corev1.ServicePort) bool {
+// portsMatch accepts any target port: replicas may listen on different ports, which are in the slices.
+func (d *frontDoor) portsMatch(ports []corev1.ServicePort) bool {
 	return len(ports) == 1 && ports[0].Name == portName && ports[0].Port == frontDoorPort && ports[0].Protocol == corev1.ProtocolTCP
 }
 
-// sliceKey is what all endpoints of one slice share.
+// sliceKey is what all endpoints of one EndpointSlice share.
 type sliceKey struct {
 	family discoveryv1.AddressType
 	port   uint16
 }
 
-// desiredSlices have the endpoints of each family and port in one slice. The first is called like the Service, as
-// upstream's only one is.
+// desiredSlices returns one slice for each address family and port. The first has the name of the Service, like upstream's
+// only one.
 func desiredSlices(replicas []netip.AddrPort) map[string]*discoveryv1.EndpointSlice {
 	byKey := map[sliceKey][]discoveryv1.Endpoint{}
 	var keys []sliceKey
@@ -214,18 +214,18 @@ func (d *frontDoor) writeSlices(ctx context.Context, replicas []netip.AddrPort) 
 			if apiequality.Semantic.DeepEqual(want.Endpoints, slice.Endpoints) && apiequality.Semantic.DeepEqual(want.Ports, slice.Ports) {
 				continue
 			}
-			mended := slice.DeepCopy()
-			mended.Endpoints, mended.Ports = want.Endpoints, want.Ports
-			_, err := all.Update(ctx, mended, metav1.UpdateOptions{})
+			updated := slice.DeepCopy()
+			updated.Endpoints, updated.Ports = want.Endpoints, want.Ports
+			_, err := all.Update(ctx, updated, metav1.UpdateOptions{})
 			errs = append(errs, reconcile.Ignoring(err, reconcile.IsOutdated))
 			continue
 		}
-		// A slice of another family cannot be changed, and one that leads elsewhere must go.
+		// The address family of a slice cannot be changed, and other slices of the Service are deleted.
 		errs = append(errs, reconcile.Ignoring(all.Delete(ctx, slice.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(slice.UID))}), reconcile.IsOutdated))
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		_, err := all.Create(ctx, wanted[name], metav1.CreateOptions{})
-		errs = append(errs, reconcile.Ignoring(err, apierrors.IsAlreadyExists)) // the cache is behind, and will tell
+		errs = append(errs, reconcile.Ignoring(err, apierrors.IsAlreadyExists)) // the cache is behind
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("endpointslices of service %s: %w", frontDoorName, err)
@@ -260,10 +260,10 @@ func (d *frontDoor) writeEndpoints(ctx context.Context, replicas []netip.AddrPor
 		if apiequality.Semantic.DeepEqual(current.Subsets, want.Subsets) && current.Labels[discoveryv1.LabelSkipMirror] == "true" {
 			return nil
 		}
-		mended := current.DeepCopy()
-		mended.Subsets = want.Subsets
-		metav1.SetMetaDataLabel(&mended.ObjectMeta, discoveryv1.LabelSkipMirror, "true")
-		_, err = all.Update(ctx, mended, metav1.UpdateOptions{})
+		updated := current.DeepCopy()
+		updated.Subsets = want.Subsets
+		metav1.SetMetaDataLabel(&updated.ObjectMeta, discoveryv1.LabelSkipMirror, "true")
+		_, err = all.Update(ctx, updated, metav1.UpdateOptions{})
 		err = reconcile.Ignoring(err, reconcile.IsOutdated)
 	}
 	if err != nil {
@@ -276,12 +276,12 @@ const (
 	defaultCIDRName = "kubernetes"
 	// cidrFinalizer is upstream's: a range with addresses in use stays.
 	cidrFinalizer = "networking.k8s.io/service-cidr-finalizer"
-	// cidrPause is how often a range that is to go is looked at again.
+	// cidrPause is how often a range that is being deleted is checked again.
 	cidrPause = 10 * time.Second
 )
 
-// serviceCIDRs makes the ranges of the flags an object called kubernetes, and ranges that others add ready; it lets those
-// that are deleted go when nothing in them is in use.
+// serviceCIDRs creates the ServiceCIDR kubernetes from the flags, sets the Ready condition of others, and removes the
+// finalizer of deleted ones when none of their addresses is in use.
 type serviceCIDRs struct {
 	client   kubernetes.Interface
 	cidrs    networkinginformers.ServiceCIDRInformer
@@ -298,8 +298,8 @@ func (c *serviceCIDRs) run(ctx context.Context) error {
 	return l.Run(ctx, reconcile.Source{Informer: c.cidrs.Informer(), Key: func(any) string { return "servicecidrs" }})
 }
 
-// ensure creates the object for the ranges of the flags, if it is missing. Ranges that differ from those of an earlier
-// start are told: addresses of the old ones stay where they are.
+// ensure creates the object for the ranges of the flags, if it is missing. Ranges that differ from an earlier start are
+// logged: addresses of the old ones stay in use.
 func (c *serviceCIDRs) ensure(ctx context.Context) error {
 	want := make([]string, len(c.ranges))
 	for i, r := range c.ranges {
@@ -429,15 +429,15 @@ func prefixes(r *networkingv1.ServiceCIDR) []netip.Prefix {
 }
 
 const (
-	// repairPause is between two looks at all Services and what they have claimed.
+	// repairPause is the time between two checks of all Services and their claims.
 	repairPause = time.Minute
-	// abandonedPause is between two looks for writes of replicas that have ended, which cost etcd next to nothing. What they had
-	// claimed is free again that long after their lease has run out.
+	// abandonedPause is the time between two checks for writes of replicas that have ended, which are cheap. Their claims are
+	// free again that long after their lease has expired.
 	abandonedPause = 2 * time.Second
 )
 
-// allocationRepair has claims of addresses and ports mended: at the start, now and then, and when a replica ended while it
-// wrote a Service.
+// allocationRepair repairs the claims on addresses and ports: at the start, periodically, and when a replica ended while
+// it wrote a Service.
 type allocationRepair struct {
 	repair    func(context.Context) error
 	abandoned func(context.Context) (bool, error)
@@ -451,7 +451,7 @@ func (r *allocationRepair) run(ctx context.Context) error {
 		if time.Since(last) >= repairPause || r.isNeeded(ctx) {
 			last = time.Now()
 			if err := r.repair(ctx); err != nil && ctx.Err() == nil {
-				r.log.Warn("addresses and ports of services were not all looked after, trying again", zap.Error(err))
+				r.log.Warn("claims on addresses and ports of services were not repaired, trying again", zap.Error(err))
 			}
 		}
 		if !run.Pause(ctx, abandonedPause) {
@@ -461,7 +461,7 @@ func (r *allocationRepair) run(ctx context.Context) error {
 	return nil
 }
 
-// isNeeded does not say why it cannot tell: the next look at everything will.
+// isNeeded ignores errors: the periodic repair reports them.
 func (r *allocationRepair) isNeeded(ctx context.Context) bool {
 	abandoned, err := r.abandoned(ctx)
 	return err == nil && abandoned

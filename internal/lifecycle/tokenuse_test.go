@@ -188,7 +188,7 @@ func TestWhatIsTroubleInSayingSinceWhen(t *testing.T) {
 		"it cannot be read":                {nil, "get", away, "get configmap " + trackingName + ": "},
 		"it cannot be made":                {nil, "create", away, "create configmap " + trackingName + ": "},
 		"another replica makes it as well": {nil, "create", apierrors.NewAlreadyExists(corev1.Resource("configmaps"), trackingName), ""},
-		"it cannot be mended":              {[]runtime.Object{broken}, "update", away, "update configmap " + trackingName + ": "},
+		"it cannot be updated":             {[]runtime.Object{broken}, "update", away, "update configmap " + trackingName + ": "},
 		"another replica mends it as well": {[]runtime.Object{broken}, "update", apierrors.NewConflict(corev1.Resource("configmaps"), trackingName, nil), ""},
 		"somebody takes it away meanwhile": {[]runtime.Object{broken}, "update", apierrors.NewNotFound(corev1.Resource("configmaps"), trackingName), "update"},
 	} {

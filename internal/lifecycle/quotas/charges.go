@@ -10,21 +10,21 @@ import (
 	quota "k8s.io/apiserver/pkg/quota/v1"
 )
 
-// chargeBucket is how finely the time of charges is known, and maxBuckets how many are kept for a quota. Beyond that the
-// older ones of a long count are taken to be as new as the newest.
+// chargeBucket is the resolution of the time of charges, maxBuckets how many buckets are kept for a quota. Beyond that,
+// charges are added to the newest bucket.
 const (
 	chargeBucket = 100 * time.Millisecond
 	maxBuckets   = 64
 )
 
-// observedQuota is a quota as the watch has shown it last, and what was charged to it lately.
+// observedQuota is a quota as the informer showed it last, with recent charges.
 type observedQuota struct {
 	quota   *corev1.ResourceQuota
-	charges []charges     // by time, those that may have been under way when the present count began, or are now
-	changed chan struct{} // closed when there is a newer one, or none
-	began   time.Time     // of the present count, zero between counts
-	ended   time.Time     // of the last one
-	took    time.Duration // by the last one
+	charges []charges     // by time; those that may not have been in storage when the current count began
+	changed chan struct{} // closed when the quota is updated or deleted
+	began   time.Time     // start of the current count, zero between counts
+	ended   time.Time     // end of the last count
+	took    time.Duration // duration of the last count
 }
 
 // charges are the increases of a status that were seen within one chargeBucket.
@@ -33,11 +33,11 @@ type charges struct {
 	used        corev1.ResourceList
 }
 
-// observe notes what a version of a quota was charged with since the one before, and reports whether its status is another.
-// Every replica observes, so that one that takes over knows.
+// observe records the charges between two versions of a quota, and reports whether the status changed. It runs on every
+// replica, so that one that takes over has the charges.
 //
-// A charge is seen after it was made, and so counts as under way for longer than it is. What the status says when it is
-// first seen may have been charged just before.
+// A charge is observed after it was made, and so counts as in flight for longer than it is. The first observed status
+// counts as charged just before.
 func (c *Controller) observe(q *corev1.ResourceQuota) bool {
 	key, now := keyOf(q), time.Now()
 	c.mu.Lock()
@@ -68,7 +68,7 @@ func (c *Controller) observe(q *corev1.ResourceQuota) bool {
 	return !apiequality.Semantic.DeepEqual(before, q.Status)
 }
 
-// charge adds to what was charged lately, and forgets what is old.
+// charge adds recent charges, and drops old ones.
 func (o *observedQuota) charge(now time.Time, used corev1.ResourceList) {
 	needed := now
 	if !o.began.IsZero() {
@@ -86,7 +86,7 @@ func (o *observedQuota) charge(now time.Time, used corev1.ResourceList) {
 	o.charges = append(o.charges, charges{now, now, used})
 }
 
-// begin returns a quota that is to be counted now, or how long it has to wait for that. Nil: it has gone.
+// begin returns a quota to count now, or how long the count has to wait. Nil: it is gone.
 func (c *Controller) begin(key types.NamespacedName) (q *corev1.ResourceQuota, early time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,7 +102,7 @@ func (c *Controller) begin(key types.NamespacedName) (q *corev1.ResourceQuota, e
 	return o.quota, 0
 }
 
-// end is called when a count has been written, or could not be. took is how long the count itself took.
+// end is called when a count has been written, or could not be. took is the duration of the count.
 func (c *Controller) end(key types.NamespacedName, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,8 +111,8 @@ func (c *Controller) end(key types.NamespacedName, took time.Duration) {
 	}
 }
 
-// current returns a quota as it was seen last, what was charged to it since a time, and a channel that is closed when there
-// is a newer one. Nil: it has gone.
+// current returns a quota as observed last, what was charged to it since a time, and a channel that is closed when the quota
+// changes. Nil: it is gone.
 func (c *Controller) current(key types.NamespacedName, since time.Time) (q *corev1.ResourceQuota, charged corev1.ResourceList, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,15 +28,15 @@ import (
 const (
 	// DefaultSync is kube-controller-manager's --resource-quota-sync-period.
 	DefaultSync = 5 * time.Minute
-	// inFlightTime is how long after its charge a write is taken to be on its way to storage. Admission charges before the
-	// object is written: a count in between does not find it, and must not give its room away.
+	// inFlightTime is how long after its charge a write may not be in storage yet. Admission charges before the object is
+	// written: a count in between does not find the object, and must not lower the status.
 	inFlightTime = time.Second
-	// minInterval is the least time between two counts of one quota, and restFactor how many times as long as the last count
-	// took that is at the least: what a namespace counts costs what is in it.
+	// minInterval is the least time between two counts of one quota, restFactor the least pause as a multiple of the last
+	// count's duration: a count costs as much as there is in the namespace.
 	minInterval = 250 * time.Millisecond
 	restFactor  = 3
-	// maxConflicts is how often a count is written again because somebody was charged meanwhile, and catchUpTime how
-	// long each time waits for that charge to be seen.
+	// maxConflicts is how often a count is written again after a conflict with a charge, catchUpTime how long each try waits
+	// for the informer to show that charge.
 	maxConflicts = 100
 	catchUpTime  = time.Second
 	workers      = 5
@@ -103,7 +103,7 @@ func (c *Controller) Run(ctx context.Context) error {
 				c.enqueue(now)
 			}
 			if c.observe(now.(*corev1.ResourceQuota)) {
-				c.queue.AddAfter(keyOf(now), inFlightTime) // what was charged for may fail, and then is not written
+				c.queue.AddAfter(keyOf(now), inFlightTime) // the charged write may fail
 			}
 		},
 		DeleteFunc: c.forget,
@@ -165,7 +165,7 @@ func (c *Controller) forget(obj any) {
 	delete(c.observed, key)
 }
 
-// enqueueAll is for a namespace in which something has gone.
+// enqueueAll queues the quotas of a namespace in which an object was deleted.
 func (c *Controller) enqueueAll(namespace string) {
 	quotas, err := c.Quotas.Informer().GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *Controller) enqueueAll(namespace string) {
 	}
 }
 
-// follow keeps the watches to what quotas limit, until ctx ends.
+// follow watches the resources that quotas limit, until ctx ends.
 func (c *Controller) follow(ctx context.Context, w *usageWatch) {
 	defer w.stop()
 	for {
@@ -226,8 +226,8 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// reconcile counts what a quota limits, and writes that into its status. It never lowers the status below the count and
-// what was charged within inFlightTime before the count or since: those writes may still come.
+// reconcile counts what a quota limits, and writes it into the status. It never lowers the status below the count plus what
+// was charged since inFlightTime before the count: those writes may still reach storage.
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (again time.Duration, err error) {
 	q, early := c.begin(key)
 	if q == nil || early > 0 {
@@ -240,7 +240,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (a
 	for range maxConflicts {
 		now, charged, changed := c.current(key, began.Add(-inFlightTime))
 		if now == nil || now.UID != q.UID {
-			return 0, failed // gone; and one of the same name that is new is counted by itself
+			return 0, failed // gone; a new quota of that name is counted by itself
 		}
 		next := now.DeepCopy()
 		next.Status = corev1.ResourceQuotaStatus{Hard: now.Spec.Hard.DeepCopy(), Used: corev1.ResourceList{}}
@@ -253,11 +253,11 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (a
 			case ok:
 				next.Status.Used[name] = measured
 			case known:
-				next.Status.Used[name] = before // what cannot be asked stays
+				next.Status.Used[name] = before // it could not be counted
 			}
 		}
 		if len(charged) > 0 || now.Status.Used == nil {
-			again = inFlightTime // by then it is known which of those writes came
+			again = inFlightTime // by then those writes have succeeded or failed
 		}
 		if apiequality.Semantic.DeepEqual(next.Status, now.Status) {
 			return again, failed
@@ -278,8 +278,8 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (a
 	return minInterval, failed
 }
 
-// lowered is what the status of one limit becomes: what was measured and what was charged lately, but no more than the
-// status says, unless more was measured.
+// lowered returns the new status of one limit: what was measured plus what was charged lately, at most the current status
+// unless more was measured.
 func lowered(before, measured, charged resource.Quantity) resource.Quantity {
 	atMost := measured.DeepCopy()
 	atMost.Add(charged)

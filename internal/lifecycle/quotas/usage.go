@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// usageWatch tells in which namespaces something went, of the kinds that quotas limit. Kinds that no quota is about are
-// not followed: that would be every object of the cluster.
+// usageWatch reports the namespaces in which objects of limited resources were deleted. It watches only resources that a
+// quota limits.
 type usageWatch struct {
 	metadata metadata.Interface
 	gone     func(namespace string)
@@ -27,7 +27,7 @@ type followed struct {
 	done   sync.WaitGroup
 }
 
-// follow begins and ends watches, so that those wanted are there. It is for one goroutine.
+// follow starts and stops watches to match wanted. It must not be called concurrently.
 func (w *usageWatch) follow(ctx context.Context, wanted map[schema.GroupVersionResource]bool) {
 	if w.followed == nil {
 		w.followed = map[schema.GroupVersionResource]*followed{}
@@ -50,8 +50,8 @@ func (w *usageWatch) stop() { w.follow(context.Background(), nil) }
 
 func (w *usageWatch) begin(ctx context.Context, kind schema.GroupVersionResource) *followed {
 	informer := metadatainformer.NewFilteredMetadataInformer(w.metadata, kind, metav1.NamespaceAll, 0, nil, nil).Informer()
-	// Names are all that is needed to notice what went while nobody looked. What goes on being there and uses less than
-	// before, as a pod that has ended does, is noticed by its changes.
+	// Names are enough to notice deletions, also those missed during a disconnect. An object that uses less than before, such
+	// as a pod that has ended, is noticed by its update.
 	_ = informer.SetTransform(func(obj any) (any, error) { // fails only once it runs
 		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
 			o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
@@ -72,7 +72,7 @@ func (w *usageWatch) begin(ctx context.Context, kind schema.GroupVersionResource
 	return f
 }
 
-// changes says of which kinds an object may use less than before.
+// changes reports whether updates of objects of a kind can lower what they use.
 func changes(kind schema.GroupVersionResource) bool {
 	switch kind.GroupResource() {
 	case corev1.Resource("pods"), corev1.Resource("services"), corev1.Resource("persistentvolumeclaims"):

@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/lifecycle/reconcile"
 )
 
-// The ConfigMap that every extension server reads at its start and follows: k8s.io/apiserver has these names compiled in.
+// The ConfigMap that every extension server reads and watches: k8s.io/apiserver has these names compiled in.
 const (
 	configMapName = "extension-apiserver-authentication"
 
@@ -45,17 +45,17 @@ type Config struct {
 	// RequestHeaderCA is the PEM bundle that the front door's own client certificate is verified with. Nil: none, and
 	// then nothing about headers is published either.
 	RequestHeaderCA func() []byte
-	// Headers in which the front door names the user it has authenticated.
+	// Headers in which the front proxy passes the authenticated user.
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
 	// AllowedNames are the common names the front door's certificate may have. Danger: empty allows every name that
 	// RequestHeaderCA signed.
 	AllowedNames []string
 }
 
-// Publisher keeps kube-system/extension-apiserver-authentication.
+// Publisher writes the ConfigMap kube-system/extension-apiserver-authentication.
 //
-// What is there already is kept: in a rotation the old and the new CA overlap, and a replica with other settings must not
-// take away what this one has published. Only expired certificates are dropped.
+// It keeps what is there: in a rotation the old and the new CA overlap, and a replica with other settings must not remove
+// what this one has published. Only expired certificates are dropped.
 type Publisher struct {
 	client kubernetes.Interface
 	config Config
@@ -110,11 +110,11 @@ func (p *Publisher) Publish(ctx context.Context) error {
 	if _, err := configMaps.Update(ctx, updated, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("update configmap %s: %w", configMapName, err)
 	}
-	p.log.Info("published whom extension servers may trust", zap.String("configmap", metav1.NamespaceSystem+"/"+configMapName))
+	p.log.Info("published the trust of extension servers", zap.String("configmap", metav1.NamespaceSystem+"/"+configMapName))
 	return nil
 }
 
-// data is what this replica alone would publish.
+// data is what this replica would publish alone.
 func (c Config) data() (map[string]string, error) {
 	data := map[string]string{}
 	if c.ClientCA != nil {
@@ -147,7 +147,7 @@ func (c Config) data() (map[string]string, error) {
 // expiredFor is how long after its end a certificate is still published: clocks differ.
 const expiredFor = 5 * time.Minute
 
-// merge is what is published already together with what this replica publishes. Keys it does not know are left alone.
+// merge merges the published data with that of this replica. Unknown keys are not changed.
 func (p *Publisher) merge(current, own map[string]string) map[string]string {
 	merged := maps.Clone(current)
 	if merged == nil {
@@ -161,7 +161,7 @@ func (p *Publisher) merge(current, own map[string]string) map[string]string {
 		}
 	}
 	if size(merged) > maxDataBytes {
-		p.log.Warn("what is published has grown too large, starting again with our own part", zap.Int("bytes", size(merged)))
+		p.log.Warn("the published data is too large, replacing it by our own", zap.Int("bytes", size(merged)))
 		return own
 	}
 	return merged
@@ -169,17 +169,17 @@ func (p *Publisher) merge(current, own map[string]string) map[string]string {
 
 func (p *Publisher) mergeCertificates(key, current, own string) string {
 	var kept []*x509.Certificate
-	horizon := p.now().Add(-expiredFor)
+	oldest := p.now().Add(-expiredFor)
 	for _, bundle := range []string{current, own} {
 		if bundle == "" {
 			continue
 		}
 		certs, err := cert.ParseCertsPEM([]byte(bundle))
 		if err != nil {
-			p.log.Warn("dropped what does not parse as certificates", zap.String("key", key), zap.Error(err))
+			p.log.Warn("dropping a bundle that does not parse as certificates", zap.String("key", key), zap.Error(err))
 		}
 		for _, c := range certs {
-			if c.NotAfter.After(horizon) && !slices.ContainsFunc(kept, c.Equal) {
+			if c.NotAfter.After(oldest) && !slices.ContainsFunc(kept, c.Equal) {
 				kept = append(kept, c)
 			}
 		}
@@ -192,13 +192,13 @@ func (p *Publisher) mergeCertificates(key, current, own string) string {
 	return out.String()
 }
 
-// mergeList is the union, as upstream makes it. For allowed names this is narrow on purpose: "any name", the empty list,
-// loses against a list of names that somebody has published.
+// mergeList returns the union, as upstream does. For allowed names the empty list, which allows any name, loses against a
+// published list of names: the stricter value wins.
 func (p *Publisher) mergeList(key, current, own string) string {
 	var before, ours []string
 	if current != "" {
 		if err := json.Unmarshal([]byte(current), &before); err != nil {
-			p.log.Warn("replaced what is not a list", zap.String("key", key), zap.Error(err))
+			p.log.Warn("replacing a value that is not a list", zap.String("key", key), zap.Error(err))
 		}
 	}
 	if err := json.Unmarshal([]byte(own), &ours); err != nil {
