@@ -20,25 +20,23 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// compressAbove is the size from which upstream compresses for those who can read it: below, the work is worth more than
-// the bytes.
+// compressAbove is the size from which upstream compresses for clients that accept gzip.
 const compressAbove = 128 << 10
 
-// aggregatedParams follow the media type of an aggregated document, in the order in which upstream writes them.
+// aggregatedParams are the media type parameters of an aggregated document, in upstream's order.
 const aggregatedParams = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// document is one object in every encoding. The ETag is the hash of its JSON whatever the encoding, as upstream's is, so
-// that it depends on nothing but the content.
+// document is one object in every encoding. The ETag is the hash of its JSON for all encodings, as upstream's is.
 type document struct {
 	etag      string
 	encodings map[string]*encoding // by media type, without parameters
 }
 
-// encoding is the bytes of a document, made the first time somebody wants them.
+// encoding is the bytes of a document, made at the first request.
 type encoding struct {
 	contentType string
 	plain       func() ([]byte, error)
-	// gzipped is the same compressed, nil when that is not worth it.
+	// gzipped is the same compressed, nil for small documents.
 	gzipped func() ([]byte, error)
 }
 
@@ -55,8 +53,8 @@ func newEncoder() (*encoder, error) {
 	return &encoder{codecs: serializer.NewCodecFactory(scheme)}, nil
 }
 
-// document encodes obj, whose kind and apiVersion must be set, as JSON now and as anything else when wanted. params go
-// behind the media types.
+// document encodes obj, whose kind and apiVersion must be set, as JSON now and in other encodings on demand. params are
+// appended to the media types.
 func (e *encoder) document(obj runtime.Object, params string) (*document, error) {
 	asJSON, err := e.encode(obj, respond.MediaJSON)
 	if err != nil {
@@ -68,7 +66,7 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 		switch mediaType {
 		case respond.MediaJSON:
 			plain = func() ([]byte, error) { return asJSON, nil }
-		case respond.MediaYAML: // it would hold obj, which is larger than what is made of it, until somebody asks, which is never
+		case respond.MediaYAML: // from JSON: it would keep obj, which is large, in memory for a request that hardly ever comes
 			plain = sync.OnceValues(func() ([]byte, error) { return yaml.JSONToYAML(asJSON) })
 		}
 		d.encodings[mediaType] = &encoding{
@@ -80,8 +78,8 @@ func (e *encoder) document(obj runtime.Object, params string) (*document, error)
 	return d, nil
 }
 
-// prepare makes what clients ask for most, so that none of them has to wait for it. YAML, which is slow to make and
-// which nobody asks for, is left for whoever does.
+// prepare makes the encodings that clients usually request, so that none has to wait. YAML is slow to make and made on
+// demand.
 func (d *document) prepare() error {
 	for _, mediaType := range []string{respond.MediaJSON, respond.MediaProtobuf} {
 		if _, err := d.encodings[mediaType].gzipped(); err != nil {
@@ -151,8 +149,8 @@ func (l Local) resources() map[schema.GroupVersion][]apidiscoveryv2.APIResourceD
 
 // mergeGroupVersions lists what every route serves. The order is the table's, which is that of legacy discovery.
 //
-// A local route that nothing is behind is left out, as upstream does: an APIService without a service can be made by
-// anybody for any name. A local group-version that no route leads to is left out too, since requests would not arrive.
+// A local route whose group-version is not served is left out, as upstream does: anybody may create an APIService without
+// a Service under any name. A local group-version without a route is left out too, because requests would not reach it.
 func mergeGroupVersions(local Local, table remote.Table, records map[string]*record) []GroupVersion {
 	served := local.resources()
 	merged := make([]GroupVersion, 0, len(table.Routes))
@@ -174,8 +172,7 @@ func mergeGroupVersions(local Local, table remote.Table, records map[string]*rec
 	return registrationFirst(merged)
 }
 
-// registrationFirst puts apiregistration.k8s.io before everything else, whatever anybody's priorities: it is how the rest
-// is found.
+// registrationFirst puts apiregistration.k8s.io first, whatever the priorities of the others.
 func registrationFirst(gvs []GroupVersion) []GroupVersion {
 	slices.SortStableFunc(gvs, func(a, b GroupVersion) int {
 		return cmp.Compare(rank(a.Group), rank(b.Group))

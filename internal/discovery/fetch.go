@@ -21,7 +21,7 @@ import (
 // fetchTimeout is what upstream gives a backend for one document.
 const fetchTimeout = 5 * time.Second
 
-// aggregatorIdentity is who kube-aggregator asks as; extension servers are told to let it in.
+// aggregatorIdentity is kube-aggregator's; extension servers are configured to allow it.
 var aggregatorIdentity = remote.Identity{User: "system:kube-aggregator", Groups: []string{"system:masters"}}
 
 // result is the resources of one group-version, or why there are none.
@@ -38,9 +38,8 @@ type session struct {
 	found  map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery
 }
 
-// fetchAll asks one backend for all the group-versions wanted from it: the aggregated document once, then the legacy one for
-// each group-version that the aggregated document did not give. A group-version may well be missing from it: servers
-// built on some released libraries serve it and do not list it.
+// fetchAll fetches all wanted group-versions from one backend: the aggregated document, then the legacy one for each
+// group-version that is not in it. Servers built on some released libraries serve group-versions that they do not list.
 func fetchAll(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion, s *session) map[schema.GroupVersion]result {
 	fetched := map[schema.GroupVersion]result{}
 	err := s.fetchAggregated(ctx, f, b, wanted)
@@ -62,8 +61,8 @@ func fetchAll(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted [
 	return fetched
 }
 
-// fetchAggregated brings s.found up to date. An error means that the backend cannot be talked to at all; a backend without
-// aggregated discovery, or with nonsense in its place, is one that found nothing.
+// fetchAggregated updates s.found. An error means that the backend cannot be reached at all; a backend without aggregated
+// discovery, or with an invalid document, leaves s.found empty.
 func (s *session) fetchAggregated(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion) error {
 	etag := s.etag
 	if !slices.Equal(wanted, s.wanted) {
@@ -78,7 +77,7 @@ func (s *session) fetchAggregated(ctx context.Context, f *remote.Fetcher, b remo
 		Timeout: fetchTimeout,
 	})
 	switch {
-	case errors.Is(err, remote.ErrTooLarge): // a smaller answer may be had for each group-version alone
+	case errors.Is(err, remote.ErrTooLarge): // the documents of each group-version may be small enough
 	case err != nil:
 		*s = session{}
 		return err
@@ -141,7 +140,7 @@ func parseAggregated(body []byte, wanted []schema.GroupVersion) (map[schema.Grou
 	for _, group := range list.Items {
 		for _, version := range group.Versions {
 			gv := schema.GroupVersion{Group: group.Name, Version: version.Version}
-			// A backend that aggregates others may call an entry of its own stale: that is no answer.
+			// A backend that aggregates others may mark an entry as stale: that is no answer.
 			if !slices.Contains(wanted, gv) || version.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
 				continue
 			}
@@ -163,7 +162,7 @@ func parseLegacy(body []byte, gv schema.GroupVersion) ([]apidiscoveryv2.APIResou
 	return fromLegacy(gv, &list)
 }
 
-// check refuses what must not reach the merged document.
+// check rejects what must not be in the merged document.
 func check(resources []apidiscoveryv2.APIResourceDiscovery) error {
 	if len(resources) > maxResources {
 		return fmt.Errorf("%d resources are more than the %d allowed in one group-version", len(resources), maxResources)
@@ -227,11 +226,11 @@ func asksAggregated(params map[string]string) bool {
 
 // fromLegacy turns the answer of /apis/<group>/<version> into what aggregated discovery says of the same resources.
 //
-// A subresource whose resource is not served (custom.metrics.k8s.io has such) gets a resource without verbs and kind to
-// hang on; clients drop that and keep its subresource.
+// A subresource whose resource is not served (custom.metrics.k8s.io has such) gets a resource without verbs and kind;
+// clients drop that and keep its subresource.
 //
-// What hangs on no name at all is left out: nothing can be asked for there, and a document is not refused for it. Servers
-// on custom-metrics-apiserver list "/custommetrics" as long as they do not say which metrics they have.
+// Entries without a resource name are left out, and the document is not rejected for them. Servers on
+// custom-metrics-apiserver list "/custommetrics" until they have metrics.
 func fromLegacy(gv schema.GroupVersion, list *metav1.APIResourceList) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	var resources []apidiscoveryv2.APIResourceDiscovery
 	place := map[string]int{}

@@ -15,10 +15,10 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// maxWait is the longest that a request may wait for a change: less than what the chain gives any request.
+// maxWait is the longest that a request may wait for a change: less than the deadline of any request.
 const maxWait = 50 * time.Second
 
-// ServeHTTP answers /api, /apis and /apis/<group>. What it answers is in the current snapshot, whole.
+// ServeHTTP serves /api, /apis and /apis/<group> from the current snapshot.
 func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -46,8 +46,8 @@ func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Snapshot) serveBoth(w http.ResponseWriter, r *http.Request) {
 	d := s.pair(r.URL.Path)
 	if mediaType, ok := negotiateAggregated(accept(r)); ok {
-		// The chain has said no-cache, private, as for any other request. Of this document upstream says otherwise: it is known
-		// to everybody who may ask at all, and revalidated by its ETag.
+		// The chain has set no-cache, private, as for every request. Upstream sets public for this document: all authenticated
+		// users may read it, and it is revalidated by its ETag.
 		w.Header().Set("Cache-Control", "public")
 		d.aggregated.serve(w, r, mediaType)
 		return
@@ -66,7 +66,7 @@ func (s *Snapshot) serveGroup(w http.ResponseWriter, r *http.Request, group stri
 	made, ok := s.group[group]
 	switch {
 	case !ok && !s.synced:
-		// A 404 would say that the group does not exist, and controllers act on that.
+		// Controllers would act on a 404.
 		respond.Error(w, r, notYet())
 		return
 	case !ok:
@@ -81,8 +81,8 @@ func (s *Snapshot) serveGroup(w http.ResponseWriter, r *http.Request, group stri
 	serve(w, r, d)
 }
 
-// wait answers ?wait=<seconds>, by which a client that holds the current document, as If-None-Match says, is answered
-// when it is no longer current instead of at once. It is ours: no other server knows it and no other client sends it.
+// wait implements ?wait=<seconds>: a client whose If-None-Match names the current document gets its response when the
+// document changes instead of at once. This is an extension of ours.
 func (m *Merger) wait(r *http.Request, s *Snapshot) *Snapshot {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("wait"))
 	if err != nil || seconds <= 0 || r.Header.Get("If-None-Match") == "" {
@@ -103,7 +103,7 @@ func (m *Merger) wait(r *http.Request, s *Snapshot) *Snapshot {
 	return s
 }
 
-// holds reports whether the client has this snapshot's document already.
+// holds reports whether the client has this snapshot's document.
 func (s *Snapshot) holds(r *http.Request) bool {
 	d := s.pair(r.URL.Path)
 	wanted := d.legacy
@@ -113,7 +113,7 @@ func (s *Snapshot) holds(r *http.Request) bool {
 	return conditional.Holds(r, wanted.etag)
 }
 
-// serve answers with a document that has only one form.
+// serve serves a document that has only one form.
 func serve(w http.ResponseWriter, r *http.Request, d *document) {
 	e, ok := respond.Negotiate(accept(r))
 	if !ok {
@@ -150,7 +150,7 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType strin
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client is gone; there is nobody to tell
+		_, _ = w.Write(body) // the client is gone
 	}
 }
 
@@ -175,10 +175,9 @@ func unknownPath(path string) error {
 	}}
 }
 
-// negotiateAggregated looks for a clause of an Accept header that asks for aggregated discovery v2. Such a clause wins
-// over any other, whatever their weights, as it does upstream: clients write the plain one behind it as a fallback for
-// servers that know no better. Among several the weight decides, then the order. v2beta1 is as unknown here as it is
-// upstream since 1.35.
+// negotiateAggregated looks for a clause of an Accept header that requests aggregated discovery v2. As upstream, such a
+// clause wins over any other, whatever the weights: clients send the plain one as a fallback for old servers. Among
+// several the weight decides, then the order. v2beta1 is unknown, as it is upstream since 1.35.
 func negotiateAggregated(accept string) (mediaType string, ok bool) {
 	best := 0.0
 	for clause := range strings.SplitSeq(accept, ",") {

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// fetchTimeout is for one document. Upstream allows a minute, and lets everything wait for it.
+	// fetchTimeout is for one document. Upstream allows a minute.
 	fetchTimeout = 20 * time.Second
 	// maxRoot is the largest index that is read from a backend.
 	maxRoot = 4 << 20
 )
 
-// aggregatorIdentity is who kube-aggregator asks as. It has no groups but those that the backend gives to everybody.
+// aggregatorIdentity is kube-aggregator's. It has no groups.
 var aggregatorIdentity = remote.Identity{User: "system:aggregator"}
 
 // result is what one poll fetched of one group-version: a document, nothing when the last one is still right, or a failure.
@@ -40,16 +40,16 @@ type result struct {
 type session struct {
 	fetcher *remote.Fetcher
 	backend remote.Backend
-	// validators hold, for each group-version whose document was good, what tells that it has not changed since: the hash in
-	// the backend's index, or the ETag of its answer.
+	// validators holds, for each group-version with a good document, the hash in the backend's index or the ETag of the
+	// response.
 	validators map[schema.GroupVersion]string
 	// v2 is the ETag of the version 2 document, for the group-versions that were taken from it.
 	v2       string
 	v2Wanted []schema.GroupVersion
 }
 
-// fetchAll fetches the documents of the wanted group-versions. held tells which are at hand; those of the others are
-// fetched whatever the validators say.
+// fetchAll fetches the documents of the wanted group-versions. held tells which are known; the others are fetched without
+// validators.
 func (s *session) fetchAll(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]result, error) {
 	for gv := range s.validators {
 		if !held[gv] {
@@ -79,8 +79,8 @@ func (s *session) fetchAll(ctx context.Context, wanted []schema.GroupVersion, he
 	return results, nil
 }
 
-// document fetches one document, unless it is the one at hand. Of the URL in the backend's index only the hash is used:
-// the rest is not for the backend to choose.
+// document fetches one document, unless it is unchanged. Only the hash of the URL in the backend's index is used: the
+// backend must not choose the path.
 func (s *session) document(ctx context.Context, gv schema.GroupVersion, hash string) result {
 	validator := s.validators[gv]
 	if hash != "" && validator == hash {
@@ -117,8 +117,7 @@ func (s *session) setValidator(gv schema.GroupVersion, hash, etag string) {
 	}
 }
 
-// fetchV2 is fetchAll for a backend that has no version 3. One that has no version 2 either describes nothing, which
-// is its good right.
+// fetchV2 is fetchAll for a backend without version 3. One without version 2 either has no description, which is allowed.
 func (s *session) fetchV2(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]result, error) {
 	etag := s.v2
 	if !slices.Equal(wanted, s.v2Wanted) || slices.ContainsFunc(wanted, func(gv schema.GroupVersion) bool { return !held[gv] }) {
@@ -169,7 +168,7 @@ func hashIn(serverRelativeURL string) string {
 	return u.Query().Get("hash")
 }
 
-// publicReason is an error without what only logs may say: addresses of pods are in what a transport reports.
+// publicReason is the text of an error without what only logs may contain: transport errors name addresses of pods.
 func publicReason(err error) string {
 	if errors.Is(err, remote.ErrUnreachable) {
 		return "the backend's OpenAPI document cannot be fetched"
@@ -185,8 +184,8 @@ func indexPath(gv schema.GroupVersion) string {
 	return "apis/" + gv.Group + "/" + gv.Version
 }
 
-// check refuses a document that is not OpenAPI v3, or that describes paths of another group-version: shown to clients, it
-// would let one backend say what another one's objects look like.
+// check rejects a document that is not OpenAPI v3, or that describes paths of another group-version: a backend must not
+// describe the objects of another one.
 func check(body []byte, gv schema.GroupVersion) (err error) {
 	defer recoverPanic(&err)
 	var document spec3.OpenAPI
@@ -211,8 +210,8 @@ func check(body []byte, gv schema.GroupVersion) (err error) {
 // fromV2 makes version 3 documents of the wanted group-versions from a version 2 document, which describes everything
 // that the backend has in one. What it does not describe is not in the result.
 //
-// The conversion loses what version 2 cannot say (nullable, oneOf, defaults of references), which is why a backend is
-// asked for version 3 again every time.
+// The conversion loses what version 2 cannot express (nullable, oneOf, defaults of references), so version 3 is requested
+// again with every poll.
 func fromV2(body []byte, wanted []schema.GroupVersion) (documents map[schema.GroupVersion][]byte, err error) {
 	defer recoverPanic(&err)
 	var whole spec.Swagger

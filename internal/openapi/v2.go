@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// idleTimeout is how long the merged document is kept without a reader. It is large, few clients still read it, and making
-	// it again takes less than a second.
+	// idleTimeout is how long the merged document is kept without a reader. It is large, few clients still read it, and
+	// making it takes less than a second.
 	idleTimeout = 5 * time.Minute
-	// maxMerged bounds the merged document, in bytes before compression. Members that would make it larger are left out,
-	// the last ones first.
+	// maxMerged bounds the merged document, in bytes before compression. Backends that would make it larger are left out, the
+	// last ones first.
 	maxMerged = 64 << 20
 )
 
@@ -68,8 +68,8 @@ func newV2Publisher(local func() []Source, log *zap.Logger, m *metrics.OpenAPI) 
 	}
 }
 
-// follow takes a new table over. A backend that has become available, or serves another registration, is asked again by
-// the next reader, however lately it was asked.
+// follow takes a new table over. A backend that has become available, or has another registration, is fetched again for
+// the next reader.
 func (s *v2Publisher) follow(table remote.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +100,7 @@ func (s *v2Publisher) follow(table remote.Table) {
 	s.table, s.held, s.fetches = table, held, asked
 }
 
-// samePart reports whether two routes have the same part in the document. A backend that dies or comes back changes
-// nothing.
+// samePart reports whether two routes have the same part in the document, which does not depend on availability.
 func samePart(a, b remote.Route) bool {
 	return a.APIService == b.APIService && a.UID == b.UID && a.Local == b.Local
 }
@@ -115,8 +114,7 @@ func (s *v2Publisher) problem(apiService string) string {
 	return ""
 }
 
-// current returns the document of the moment. It waits for backends that are being asked, but not long, and not for those
-// that have been found not to answer.
+// current returns the current document. It waits briefly for backends that are being fetched.
 func (s *v2Publisher) current(ctx context.Context) (*mergedV2, error) {
 	for _, q := range s.startFetches() {
 		q.await(ctx)
@@ -128,7 +126,7 @@ func (s *v2Publisher) current(ctx context.Context) (*mergedV2, error) {
 	s.mu.Lock()
 	e, revision := s.edition, s.revision
 	s.mu.Unlock()
-	// One merger at a time: whoever comes while another is under way takes what that makes, unless it began too early.
+	// One merge at a time: a reader that comes meanwhile uses its result, unless the merge began too early.
 	for range 2 {
 		if e.covers(revision, local) {
 			break
@@ -143,7 +141,7 @@ func (s *v2Publisher) current(ctx context.Context) (*mergedV2, error) {
 	return e, nil
 }
 
-// covers reports whether the edition says everything that was known at a revision.
+// covers reports whether the document contains everything that was known at a revision.
 func (e *mergedV2) covers(revision int, local []string) bool {
 	return e != nil && e.revision >= revision && slices.Equal(e.local, local)
 }
@@ -168,7 +166,7 @@ func (e *mergedV2) idleSince(t time.Time) bool {
 	return e.read.Before(t)
 }
 
-// merge makes an edition and puts it in the place of the one before.
+// merge makes a document and replaces the current one by it.
 func (s *v2Publisher) merge() (*mergedV2, error) {
 	began, local := time.Now(), s.local()
 	s.mu.Lock()
@@ -218,7 +216,7 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 	return e, nil
 }
 
-// addLocal leaves out the paths of group-versions that a backend has taken over.
+// addLocal leaves out the paths of group-versions that a backend serves.
 func (m *swaggerMerger) addLocal(d Document, taken map[string]bool) error {
 	s, err := d.open()
 	if err != nil {
@@ -229,7 +227,7 @@ func (m *swaggerMerger) addLocal(d Document, taken map[string]bool) error {
 	return nil
 }
 
-// ownerOf is the group-version that a path belongs to, as it is in the index.
+// ownerOf returns the group-version of a path, as in the index.
 func ownerOf(path string) string {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	if parts[0] == "api" {

@@ -11,16 +11,16 @@ import (
 	"strings"
 )
 
-// swagger is a version 2 document, open as far as merging needs it: what is in an entry stays as it was written. A
-// document of a megabyte takes ten when it is opened to the last field.
+// swagger is a version 2 document, parsed only as far as merging needs: entries stay raw. A fully parsed document takes ten
+// times its size.
 type swagger struct {
 	info  json.RawMessage
 	paths map[string]json.RawMessage
-	// named are the entries that others refer to, by the reference without "#/": "definitions/io.example.v1.Gadget".
+	// named are the entries that others refer to, by their reference without "#/": "definitions/io.example.v1.Gadget".
 	named map[string]json.RawMessage
 }
 
-// namedSections are the sections of a document whose entries can be referred to, in the order in which they are written.
+// namedSections are the sections whose entries can be referred to, in the order in which they are written.
 var namedSections = []string{"definitions", "parameters", "responses"}
 
 func openSwagger(asJSON []byte) (*swagger, error) {
@@ -43,7 +43,7 @@ func openSwagger(asJSON []byte) (*swagger, error) {
 	return s, nil
 }
 
-// retain drops the paths for which keep does not hold, and everything that nothing refers to any more.
+// retain removes the paths for which keep returns false, and everything that is not referred to any more.
 func (s *swagger) retain(keep func(path string) bool) {
 	before := len(s.paths)
 	maps.DeleteFunc(s.paths, func(path string, _ json.RawMessage) bool { return !keep(path) })
@@ -57,7 +57,7 @@ func (s *swagger) retain(keep func(path string) bool) {
 	maps.DeleteFunc(s.named, func(key string, _ json.RawMessage) bool { return !used[key] })
 }
 
-// markUsed marks everything that an entry refers to, over however many steps.
+// markUsed marks everything that an entry refers to, directly or indirectly.
 func (s *swagger) markUsed(entry []byte, used map[string]bool) {
 	for _, key := range references(entry) {
 		if !used[key] {
@@ -67,8 +67,8 @@ func (s *swagger) markUsed(entry []byte, used map[string]bool) {
 	}
 }
 
-// reference finds references in JSON without white space. Inside a string the quotes would be escaped, so that nothing
-// but a reference, or a field of that name in an example, looks like this.
+// reference finds references in JSON without white space. Inside a string the quotes would be escaped, so that only
+// references, and fields of that name in examples, match.
 var reference = regexp.MustCompile(`"\$ref":"((?:[^"\\]|\\.)*)"`)
 
 func references(entry []byte) []string {
@@ -79,8 +79,8 @@ func references(entry []byte) []string {
 	return keys
 }
 
-// referenceKey reads a reference: a JSON pointer in the fragment of a URL. What leads out of the document, or into the middle of
-// an entry, is the key of nothing.
+// referenceKey parses a reference: a JSON pointer in the fragment of a URL. It returns "" for a reference to another
+// document or into an entry.
 func referenceKey(ref string) string {
 	pointer, ok := strings.CutPrefix(ref, "#/")
 	if !ok || strings.Count(pointer, "/") != 1 {
@@ -92,7 +92,7 @@ func referenceKey(ref string) string {
 	return strings.NewReplacer("~1", "/", "~0", "~").Replace(pointer)
 }
 
-// rewriteReferences makes references follow what has been renamed.
+// rewriteReferences updates references to renamed entries.
 func rewriteReferences(entry json.RawMessage, renamed map[string]string) json.RawMessage {
 	if len(renamed) == 0 {
 		return entry
@@ -103,15 +103,15 @@ func rewriteReferences(entry json.RawMessage, renamed map[string]string) json.Ra
 		if !ok {
 			return match
 		}
-		// What is added to a name needs no escaping, so that the name itself can stay as it was written.
+		// The added suffix needs no escaping, so that the name itself can stay as it is.
 		return slices.Concat(match[:len(match)-1], []byte(strings.TrimPrefix(to, key)), []byte(`"`))
 	})
 }
 
 const kindsField = "x-kubernetes-group-version-kind"
 
-// splitKinds takes the list of kinds that a definition is the schema of out of it: two definitions that differ in nothing
-// else are the same one, of all the kinds. What is returned can be compared byte by byte.
+// splitKinds removes the list of kinds from a definition: definitions that differ in nothing else are merged. The result
+// can be compared byte by byte.
 func splitKinds(entry json.RawMessage) (bare json.RawMessage, kinds []string) {
 	if !bytes.Contains(entry, []byte(`"`+kindsField+`"`)) {
 		return entry, nil
@@ -119,7 +119,7 @@ func splitKinds(entry json.RawMessage) (bare json.RawMessage, kinds []string) {
 	var fields map[string]json.RawMessage
 	var list []json.RawMessage
 	if json.Unmarshal(entry, &fields) != nil || json.Unmarshal(fields[kindsField], &list) != nil {
-		return entry, nil // one kind of an operation, or a property of that name
+		return entry, nil // the kind of an operation, or a property of that name
 	}
 	delete(fields, kindsField)
 	for _, kind := range list {

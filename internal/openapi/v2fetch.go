@@ -23,29 +23,29 @@ import (
 )
 
 const (
-	// v2MaxAge is how long the answer of a backend about version 2 is good for.
+	// v2MaxAge is how long a version 2 response of a backend is used.
 	v2MaxAge = time.Minute
 	// answerWait is how long a reader waits for backends that have not been result, counted from when they were fetches: a
 	// backend that hangs costs its first readers this much, and nobody anything after that until it is asked again.
 	answerWait = 1500 * time.Millisecond
-	// parseWait is how long a reader waits for us to read what backends have said in time.
+	// parseWait is how long a reader waits for responses to be parsed.
 	parseWait = 10 * time.Second
-	// maxParsers bounds the documents that are open at one time: one takes many times its size.
+	// maxParsers bounds the documents that are parsed concurrently: each takes many times its size.
 	maxParsers = 2
 )
 
-// v2Fetch is one question to one backend for its version 2 document. It goes on when nobody waits for it any more, so
+// v2Fetch is one request to one backend for its version 2 document. It continues when no reader waits for it any more, so
 // that a slow backend is in the next document.
 type v2Fetch struct {
 	backend remote.Backend
 	wanted  []schema.GroupVersion
 	etag    string
 	began   time.Time
-	// said is closed when the backend has answered or failed to, done when the answer has been taken in.
+	// answered is closed when the backend has answered or failed, done when the response has been processed.
 	answered, done chan struct{}
 }
 
-// await returns when the inquiry is done, or nobody should wait for it any longer.
+// await returns when the fetch is done, or should not be waited for any longer.
 func (q *v2Fetch) await(ctx context.Context) {
 	silence := time.NewTimer(time.Until(q.began.Add(answerWait)))
 	defer silence.Stop()
@@ -106,7 +106,7 @@ func (q *v2Fetch) isDone() bool {
 
 func (q *v2Fetch) isOld() bool { return q.isDone() && time.Since(q.began) > v2MaxAge }
 
-// newV2Fetch returns nil if there is nothing to ask the backend for. The caller holds mu.
+// newV2Fetch returns nil if no group-version of the backend is available. The caller holds mu.
 func (s *v2Publisher) newV2Fetch(b remote.Backend, before *v2Fetch) *v2Fetch {
 	q := &v2Fetch{backend: b, began: time.Now(), answered: make(chan struct{}), done: make(chan struct{})}
 	complete := true
@@ -125,8 +125,8 @@ func (s *v2Publisher) newV2Fetch(b remote.Backend, before *v2Fetch) *v2Fetch {
 	return q
 }
 
-// run makes the inquiries that readers order, and drops the document when it has none. It returns when everything that
-// it started has returned.
+// run runs the fetches that readers start, and drops the document when it is not read. It returns when everything that it
+// started has returned.
 func (s *v2Publisher) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -167,7 +167,7 @@ func (s *v2Publisher) fetch(ctx context.Context, q *v2Fetch) {
 		s.update(q, nil, err)
 	case a.Code == http.StatusNotModified && held != "":
 		q.etag = held
-	case a.Code == http.StatusNotFound: // it does not speak version 2, which is its good right
+	case a.Code == http.StatusNotFound: // a backend need not have version 2
 		s.update(q, nil, nil)
 	case a.Code != http.StatusOK:
 		s.update(q, nil, fmt.Errorf("get /openapi/v2 from %s: answered %d", q.backend.Name(), a.Code))
@@ -176,7 +176,7 @@ func (s *v2Publisher) fetch(ctx context.Context, q *v2Fetch) {
 	}
 }
 
-// read takes an answer apart, when it is its turn.
+// read parses a response, when a parser is free.
 func (s *v2Publisher) read(ctx context.Context, q *v2Fetch, a *remote.Answer) {
 	select {
 	case s.parsers <- struct{}{}:
@@ -207,13 +207,12 @@ func (s *v2Publisher) update(q *v2Fetch, results map[schema.GroupVersion]result,
 	}
 }
 
-// splitByGroupVersion takes the wanted group-versions out of a backend's version 2 document, each as a document of its own: its paths
-// and what they refer to. What the document does not describe is not in the result. An error of one does not touch the
-// others.
+// splitByGroupVersion takes the wanted group-versions out of a backend's version 2 document, each as a document of its own
+// with its paths and what they refer to. Group-versions that are not in the document are not in the result. An error in one
+// does not affect the others.
 //
-// Every client reads the merged document whole: one dangling reference in it, or one entry that cannot be written as
-// protobuf, takes the descriptions of all kinds from everybody (kubernetes-sigs/metrics-server#1868). So what a member
-// says is read here once the way clients are going to read it.
+// Every client reads the merged document as a whole: one dangling reference, or one entry that cannot be encoded as
+// protobuf, breaks it for all kinds (kubernetes-sigs/metrics-server#1868). So each part is parsed here once as clients do.
 func splitByGroupVersion(body []byte, wanted []schema.GroupVersion) (results map[schema.GroupVersion]result, err error) {
 	defer recoverPanic(&err)
 	var whole spec.Swagger
@@ -227,7 +226,7 @@ func splitByGroupVersion(body []byte, wanted []schema.GroupVersion) (results map
 	for name, definition := range whole.Definitions {
 		whole.Definitions[name] = keepOwnKinds(definition, wanted)
 	}
-	// Written anew it has no white space, and its fields have an order.
+	// Encoded again it has no white space, and its fields are ordered.
 	canonical, err := whole.MarshalJSON()
 	if err != nil {
 		return nil, fmt.Errorf("write the OpenAPI v2 document: %w", err)
@@ -246,7 +245,7 @@ func splitByGroupVersion(body []byte, wanted []schema.GroupVersion) (results map
 	return results, nil
 }
 
-// recoverPanic turns a panic over what a backend wrote into an error: the parsers of OpenAPI were made for documents of friends.
+// recoverPanic turns a panic about a backend's document into an error: the OpenAPI parsers do not expect hostile input.
 func recoverPanic(err *error) {
 	if why := recover(); why != nil {
 		*err = fmt.Errorf("the OpenAPI document cannot be read: %v", why)
@@ -277,7 +276,7 @@ func (s *swagger) forGroupVersion(gv schema.GroupVersion) result {
 	return result{document: &document, err: err}
 }
 
-// readAsClient reads a document as kubectl does.
+// readAsClient parses a document as kubectl does.
 func readAsClient(body []byte) error {
 	document, err := openapi_v2.ParseDocument(body)
 	if err != nil {
@@ -287,8 +286,8 @@ func readAsClient(body []byte) error {
 	return err
 }
 
-// keepOwnKinds leaves a definition only those kinds that are in the backend's own group-versions. A client that looks for
-// ClusterRole must not be shown what a backend says it looks like.
+// keepOwnKinds removes the kinds of other group-versions from a definition: a backend must not describe ClusterRole to
+// clients.
 func keepOwnKinds(definition spec.Schema, own []schema.GroupVersion) spec.Schema {
 	listed, ok := definition.Extensions[kindsField]
 	if !ok {

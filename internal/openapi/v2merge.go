@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// swaggerMerger makes the version 2 document of several members. It depends on what they say and on their order, and on nothing
-// else, so that all replicas make the same one.
+// swaggerMerger merges version 2 documents. The result depends only on their content and order, so that all replicas make
+// the same document.
 type swaggerMerger struct {
 	info  json.RawMessage
 	paths map[string]json.RawMessage
@@ -26,14 +26,14 @@ func newSwaggerMerger() *swaggerMerger {
 	return &swaggerMerger{paths: map[string]json.RawMessage{}, named: map[string]json.RawMessage{}, kinds: map[string][]string{}}
 }
 
-// add takes a member in, behind all the others. A path that is there already stays what it is, and so does a named entry:
-// if the new member means something else by the name, its own gets another one.
+// add appends a document. Paths and named entries that exist already stay; a named entry of the new document with another
+// meaning gets another name.
 func (m *swaggerMerger) add(s *swagger) {
 	if m.info == nil {
 		m.info = s.info
 	}
-	// Upstream remembers the paths to keep as prefixes, so that /apis/<group>/<version>/ brings back all of those that it
-	// was to leave out, and then fails over them (kubernetes/kubernetes#129499).
+	// Upstream keeps paths by prefix, so that /apis/<group>/<version>/ brings back those that it should leave out, and then
+	// fails on them (kubernetes/kubernetes#129499).
 	s.retain(func(path string) bool { _, taken := m.paths[path]; return !taken })
 
 	bare, kinds := make(map[string]json.RawMessage, len(s.named)), map[string][]string{}
@@ -60,9 +60,9 @@ func (m *swaggerMerger) add(s *swagger) {
 	}
 }
 
-// resolveNames finds names for those entries of a new member whose own mean something else here: the first of Name_v2, Name_v3
-// and so on that is free, or has the same meaning. An entry that refers to one with a new name has a new meaning itself,
-// so it starts over until nothing moves; numbers only grow, which is why that ends.
+// resolveNames finds new names for the entries of a new document whose names are taken: the first of Name_v2, Name_v3 and
+// so on that is free or has the same content. An entry that refers to a renamed one has new content itself, so it repeats
+// until nothing changes; numbers only grow, so that ends.
 func (m *swaggerMerger) resolveNames(entries map[string]json.RawMessage) map[string]string {
 	keys := slices.Sorted(maps.Keys(entries))
 	number, renamed := map[string]int{}, map[string]string{}
@@ -94,7 +94,7 @@ func (m *swaggerMerger) differs(key string, entry json.RawMessage, renamed map[s
 	return ok && !bytes.Equal(held, rewriteReferences(entry, renamed))
 }
 
-// pack writes the document, compressed. It is never whole in memory as it is written.
+// pack writes the compressed document as a stream, never holding it uncompressed in memory.
 func (m *swaggerMerger) pack() (Document, error) {
 	var packed bytes.Buffer
 	sum, zip := sha512.New(), gzip.NewWriter(&packed)
@@ -109,7 +109,7 @@ func (m *swaggerMerger) pack() (Document, error) {
 	return Document{Hash: fmt.Sprintf("%X", sum.Sum(nil)), Packed: packed.Bytes()}, nil
 }
 
-// writer is a bufio.Writer or a bytes.Buffer: neither has to be asked after each word how it went.
+// writer is a bufio.Writer or a bytes.Buffer, whose errors need no check after each write.
 type writer interface {
 	io.Writer
 	io.StringWriter

@@ -20,25 +20,25 @@ type Document struct {
 	Path string
 	// Hash is SHA-512 of the JSON, in upper-case hex.
 	Hash string
-	// Packed is the JSON, compressed with gzip. It is the only form that is kept: documents are read rarely and compress
-	// to a tenth.
+	// Packed is the JSON, compressed with gzip. It is the only form that is kept: documents are rarely read and compress to a
+	// tenth.
 	Packed []byte
 }
 
-// Source is a document of version 2 that is made when somebody reads it.
+// Source is a version 2 document that is made when it is read.
 type Source struct {
 	// Hash changes when the document does.
 	Hash string
-	// Document makes it, or takes it from where it is.
+	// Document makes the document.
 	Document func() (Document, error)
 }
 
-// Prepared is the source of a document that is there.
+// Prepared returns the Source of an existing document.
 func Prepared(d Document) Source {
 	return Source{Hash: d.Hash, Document: func() (Document, error) { return d, nil }}
 }
 
-// NewDocument packs a document.
+// NewDocument compresses a document.
 func NewDocument(path string, asJSON []byte) (Document, error) {
 	packed, err := pack(asJSON)
 	if err != nil {
@@ -61,7 +61,7 @@ func pack(body []byte) ([]byte, error) {
 	return packed.Bytes(), nil
 }
 
-// unpack returns a reader, so that whoever only copies needs no memory for the whole.
+// unpack returns a reader, so that copying does not need memory for the whole document.
 func unpack(packed []byte) (io.Reader, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -70,7 +70,7 @@ func unpack(packed []byte) (io.Reader, error) {
 	return io.LimitReader(r, maxMerged), nil
 }
 
-// size is how many bytes the document has when it is unpacked: gzip writes that down at the end.
+// size is the uncompressed size of the document, which gzip stores at the end.
 func (d Document) size() int {
 	if len(d.Packed) < 4 {
 		return 0
@@ -96,11 +96,11 @@ func (d Document) open() (*swagger, error) {
 	return openSwagger(body)
 }
 
-// index is every document there is at one moment. It is immutable.
+// index is all documents at one moment. It is immutable.
 type index struct {
 	documents map[string]Document
 	body      []byte
-	packed    []byte // nil when that is not worth it
+	packed    []byte // nil for a small index
 	etag      string
 }
 

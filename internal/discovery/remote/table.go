@@ -7,24 +7,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Backend is an extension server as far as its documents are concerned. Two values are the same backend when they are
-// equal, so implementations are pointers.
+// Backend is an extension server. Two values are the same backend when they are equal, so implementations are pointers.
 type Backend interface {
 	// Name is namespace/name:port of its Service, for people.
 	Name() string
-	// Probe is the lane for our own requests. It chooses the endpoint: the host of the request's URL means nothing.
+	// Probe returns the transport for our own requests. It picks the endpoint and ignores the host of the request's URL.
 	Probe() http.RoundTripper
 }
 
 // Route says who serves one group-version.
 type Route struct {
 	GroupVersion schema.GroupVersion
-	// APIService is the name of the registration, its UID tells a recreated one from the one before, and Revision is any
-	// string that changes with its spec.
+	// APIService is the name of the registration, UID tells a recreated one from the previous one, and Revision is any string
+	// that changes with its spec.
 	APIService string
 	UID        types.UID
 	Revision   string
-	// Local routes have no Backend. A remote one has none either while its Service is missing.
+	// Local routes have no Backend, nor has a remote one while its Service is missing.
 	Local   bool
 	Backend Backend
 	// Available is this replica's verdict; Reason says in a few words why not.
@@ -35,7 +34,7 @@ type Route struct {
 	VersionPriority int32
 }
 
-// Table is every route there is. Synced is false until every APIService has been seen once.
+// Table is all routes. Synced is false until every APIService has been seen once.
 type Table struct {
 	Routes []Route
 	Synced bool
