@@ -22,14 +22,13 @@ import (
 	"portico.dev/internal/lifecycle/namespaces"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/store"
-	"portico.dev/internal/transport"
 )
 
 // Rooms on one floor do not know each other. What one offers is handed to the next in the shape that it asks for, here
 // and nowhere else.
 
 // routes is the route table as discovery and OpenAPI see it.
-func (h *house) routes() remote.Table {
+func (h *parts) routes() remote.Table {
 	table := h.apiservices.Table()
 	out := remote.Table{Synced: table.Synced(), Routes: make([]remote.Route, 0, len(table.Routes()))}
 	for _, r := range table.Routes() {
@@ -66,7 +65,7 @@ func revisionOf(r *apiservice.Route) string {
 	return fmt.Sprintf("%s/%s:%d", s.Namespace, s.Name, port)
 }
 
-func (h *house) localDiscovery() discovery.Local {
+func (h *parts) localDiscovery() discovery.Local {
 	d := h.core.Discovery()
 	return discovery.Local{Core: d.Core, Groups: d.Groups}
 }
@@ -124,20 +123,11 @@ func replicaName() string {
 	return host + "-" + strings.ToLower(rand.Text()[:6])
 }
 
-func (h *house) ownAddresses() []string { return []string{h.listener.Addr().String()} }
-
-// reportFailure lets the prober look at once when traffic meets a failure.
-func (h *house) reportFailure(b *transport.Backend, _ error) { h.apiservices.ReportFailure(b) }
-
-// refetch fetches the documents of a backend that may serve others than before.
-func (h *house) refetch(b remote.Backend) {
-	h.discovery.Refetch(b)
-	h.openapi.Refetch(b)
-}
+func (h *parts) ownAddresses() []string { return []string{h.listener.Addr().String()} }
 
 // localDocuments are the OpenAPI documents of the local groups, prepared when the program was built, and those of custom
 // resources, which come and go.
-func (h *house) localDocuments() []openapi.Document {
+func (h *parts) localDocuments() []openapi.Document {
 	prepared, custom := h.core.PreparedDocuments(), h.core.Documents()
 	out := make([]openapi.Document, 0, len(prepared)+len(custom))
 	for _, d := range prepared {
@@ -150,7 +140,7 @@ func (h *house) localDocuments() []openapi.Document {
 }
 
 // localSwagger is the same in version 2, which is built when somebody reads it.
-func (h *house) localSwagger() []openapi.Source {
+func (h *parts) localSwagger() []openapi.Source {
 	d := h.core.PreparedSwagger()
 	sources := []openapi.Source{openapi.Prepared(openapi.Document{Hash: d.Hash, Packed: d.Packed})}
 	custom, err := h.core.Swagger()

@@ -9,7 +9,7 @@ import (
 
 // checks are what /readyz asks. /livez asks none of them: what they find is not mended by a restart. None depends on an
 // extension server.
-func (h *house) checks() []server.Check {
+func (h *parts) checks() []server.Check {
 	return append(h.storageChecks(), []server.Check{
 		{Name: "local-groups", Ask: closed(h.core.Ready())},
 		{Name: "rbac", Ask: closed(h.rbac.Ready())},
@@ -39,7 +39,7 @@ func closed(ready <-chan struct{}) func(context.Context) error {
 
 // notReady is why API requests cannot be answered yet. The listener opens last, so this speaks only of what may still
 // be missing then.
-func (h *house) notReady() error {
+func (h *parts) notReady() error {
 	for _, ready := range []<-chan struct{}{h.core.Ready(), h.rbac.Ready()} {
 		if err := closed(ready)(context.Background()); err != nil {
 			return err

@@ -13,10 +13,10 @@ import (
 	"portico.dev/internal/server"
 )
 
-// newPayer gives cleanup debts their way to the backends.
-func (h *house) newPayer() *debts.Cleaner {
+// newDebtCleaner gives cleanup debts their way to the backends.
+func (h *parts) newDebtCleaner() *debts.Cleaner {
 	return debts.NewCleaner(debts.Config{
-		Store: h.ledger, State: h.standing, Transport: h.reach, KnownResources: h.knownResources, Changed: h.apiservices.Changed,
+		Store: h.debts, State: h.apiServiceState, Transport: h.backendTransport, KnownResources: h.knownResources, Changed: h.apiservices.Changed,
 		Leads: func() bool {
 			_, leads := h.replicas.Hear()
 			return leads
@@ -25,7 +25,7 @@ func (h *house) newPayer() *debts.Cleaner {
 	})
 }
 
-func (h *house) routeTo(apiService string) (*apiservice.Route, bool) {
+func (h *parts) routeTo(apiService string) (*apiservice.Route, bool) {
 	for _, r := range h.apiservices.Table().Routes() {
 		if r.Name == apiService && !r.Local {
 			return r, true
@@ -34,7 +34,7 @@ func (h *house) routeTo(apiService string) (*apiservice.Route, bool) {
 	return nil, false
 }
 
-func (h *house) standing(apiService string) debts.APIServiceState {
+func (h *parts) apiServiceState(apiService string) debts.APIServiceState {
 	route, ok := h.routeTo(apiService)
 	if !ok {
 		return debts.APIServiceState{}
@@ -45,9 +45,9 @@ func (h *house) standing(apiService string) debts.APIServiceState {
 	}
 }
 
-// reach leads to a backend past its route, which is closed while there are debts. It is the way of any request from the
+// backendTransport leads to a backend past its route, which is closed while there are debts. It is the way of any request from the
 // router on, with our own identity, as that of the controllers.
-func (h *house) reach(apiService string) (http.RoundTripper, error) {
+func (h *parts) backendTransport(apiService string) (http.RoundTripper, error) {
 	route, ok := h.routeTo(apiService)
 	if !ok || route.Backend == nil {
 		return nil, fmt.Errorf("APIService %s leads nowhere at the moment", apiService)
@@ -57,11 +57,11 @@ func (h *house) reach(apiService string) (http.RoundTripper, error) {
 		ConvertTable: route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}
 	carry := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.proxy.Serve(w, r, target) })
-	return plainDeletions(coreapi.InProcess(server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), carry))), nil
+	return jsonDeletions(coreapi.InProcess(server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), carry))), nil
 }
 
 // knownResources is what a backend was last known to keep in namespaces.
-func (h *house) knownResources(gv schema.GroupVersion) []string {
+func (h *parts) knownResources(gv schema.GroupVersion) []string {
 	snapshot := h.discovery.Current()
 	if snapshot == nil {
 		return nil

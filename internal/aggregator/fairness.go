@@ -26,12 +26,12 @@ func (c *Config) validateFairness(bad func(flag, format string, args ...any)) {
 func (c *Config) seats() int { return c.MaxRequestsInFlight + c.MaxMutatingRequestsInFlight }
 
 // wireFairness leaves fairness nil when it is switched off.
-func (h *house) wireFairness() (err error) {
+func (h *parts) wireFairness() (err error) {
 	if !h.cfg.EnablePriorityAndFairness {
 		return nil
 	}
 	h.fairness, err = fairness.New(fairness.Config{
-		Client: h.founding, Seats: h.cfg.seats(), Metrics: h.metrics.Fairness, Logger: h.log.Named("fairness"),
+		Client: h.startClients, Seats: h.cfg.seats(), Metrics: h.metrics.Fairness, Logger: h.log.Named("fairness"),
 	})
 	return err
 }

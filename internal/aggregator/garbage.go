@@ -13,14 +13,14 @@ import (
 )
 
 // newCollector is the garbage collector of whichever replica leads. Its client reaches backends too.
-func (h *house) newCollector(everywhere metadata.Interface) *garbage.Collector {
+func (h *parts) newCollector(everywhere metadata.Interface) *garbage.Collector {
 	return garbage.New(garbage.Config{
 		Client: everywhere,
 		Discovery: (&collectorView{
 			snapshot: func() *discovery.Snapshot { return h.discovery.Current() },
 			table:    func() *apiservice.Table { return h.apiservices.Table() },
 		}).now,
-		Leads:  h.leads,
+		Leads:  h.election,
 		Events: h.clients.CoreV1(), Metrics: h.metrics.Garbage, Logger: h.log,
 	})
 }
@@ -45,14 +45,14 @@ func (v *collectorView) now() *garbage.Discovery {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.made == nil || snapshot != v.fromSnapshot || table != v.fromTable {
-		v.fromSnapshot, v.fromTable, v.made = snapshot, table, collectable(snapshot, table)
+		v.fromSnapshot, v.fromTable, v.made = snapshot, table, garbageDiscovery(snapshot, table)
 	}
 	return v.made
 }
 
-// collectable takes a group-version for current only while discovery and routing agree that it is: discovery also calls
+// garbageDiscovery takes a group-version for current only while discovery and routing agree that it is: discovery also calls
 // current what is dead and holds nothing that namespaces could lose, and either may be a moment behind the other.
-func collectable(snapshot *discovery.Snapshot, table *apiservice.Table) *garbage.Discovery {
+func garbageDiscovery(snapshot *discovery.Snapshot, table *apiservice.Table) *garbage.Discovery {
 	out := &garbage.Discovery{Synced: snapshot.Synced() && table.Synced()}
 	for _, gv := range snapshot.GroupVersions() {
 		fresh := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent

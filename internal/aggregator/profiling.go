@@ -12,7 +12,7 @@ func (c *Config) addProfilingFlags(fs *pflag.FlagSet) {
 }
 
 // wireProfiling has the runtime record what it does not record by itself. It records for the whole process.
-func (h *house) wireProfiling() {
+func (h *parts) wireProfiling() {
 	if h.cfg.Profiling && h.cfg.ContentionProfiling {
 		runtime.SetBlockProfileRate(1)
 	}

@@ -15,7 +15,7 @@ import (
 
 // served is discovery as namespace finalization sees it: what can hold objects of a namespace, who is to blame when it
 // cannot be asked, and how long it is to be waited for.
-func (h *house) served() []namespaces.GroupVersion {
+func (h *parts) served() []namespaces.GroupVersion {
 	snapshot := h.discovery.Current()
 	if snapshot == nil || !snapshot.Synced() {
 		return nil
@@ -34,7 +34,7 @@ func (h *house) served() []namespaces.GroupVersion {
 			Reason:       gv.Reason,
 		}
 		if route, ok := table.Lookup(gv.GroupVersion); ok && !route.Local {
-			h.addStanding(&served, route)
+			h.addAPIService(&served, route)
 		}
 		out = append(out, served)
 		discovered.Insert(gv.GroupVersion)
@@ -45,15 +45,15 @@ func (h *house) served() []namespaces.GroupVersion {
 			continue
 		}
 		served := namespaces.GroupVersion{GroupVersion: route.GroupVersion, APIService: route.Name, Reason: "NotInDiscovery"}
-		h.addStanding(&served, route)
+		h.addAPIService(&served, route)
 		out = append(out, served)
 	}
 	return out
 }
 
-// addStanding adds what the APIService says of itself, and since when its backend has been away. Wherever the status
+// addAPIService adds what the APIService says of itself, and since when its backend has been away. Wherever the status
 // that all replicas share says so too, it is the one that counts: it outlives a restart, and is the same to all.
-func (h *house) addStanding(served *namespaces.GroupVersion, route *apiservice.Route) {
+func (h *parts) addAPIService(served *namespaces.GroupVersion, route *apiservice.Route) {
 	served.UID, served.NonPersistent, served.FinalizeAfter = route.UID, route.Options.NonPersistent, route.Options.FinalizeAfter
 	if s := route.Service; s != nil {
 		served.Service = types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
@@ -65,13 +65,13 @@ func (h *house) addStanding(served *namespaces.GroupVersion, route *apiservice.R
 	if route.Condition.Reason == apiservice.CleanupDebt {
 		return // the backend is there
 	}
-	if since := h.awaySince(route.Name); !since.IsZero() {
+	if since := h.unreachableSince(route.Name); !since.IsZero() {
 		served.Since, served.UnreachableSince = since, since
 	}
 }
 
-// awaySince is since when no replica has reached an APIService's backend, zero when one has or nothing is known.
-func (h *house) awaySince(name string) time.Time {
+// unreachableSince is since when no replica has reached an APIService's backend, zero when one has or nothing is known.
+func (h *parts) unreachableSince(name string) time.Time {
 	object, err := h.services.Apiregistration().V1().APIServices().Lister().Get(name)
 	if err != nil {
 		return time.Time{}

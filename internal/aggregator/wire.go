@@ -49,8 +49,8 @@ import (
 	"portico.dev/internal/version"
 )
 
-// house is every room of the front door, built and not yet started. The order of the fields is the order of wiring.
-type house struct {
+// parts is every room of the front door, built and not yet started. The order of the fields is the order of wiring.
+type parts struct {
 	cfg Config
 	*prepared
 	log      *zap.Logger
@@ -63,7 +63,7 @@ type house struct {
 	replicas   *store.Replicas
 	encryption *encryption.Encryption
 	tokens     *satoken.Tokens
-	lookup     *lateLookup
+	tokenLookup     *tokenLookup
 	issuers    *oidc.Issuers
 	webhook    *tokenwebhook.Webhook // nil: no server is asked about tokens
 	authn      *authn.Authenticator
@@ -74,19 +74,21 @@ type house struct {
 
 	// The two clients of our own: clients reaches the local groups, everywhere reaches backends too.
 	clients    *clients.Client
-	founding   *clients.Client // for what the start waits for: no webhook and no policy can hold it up
+	startClients   *clients.Client // for what the start waits for: no webhook and no policy can hold it up
 	aggregator *aggregatorclient.Clientset
 	informers  informers.SharedInformerFactory
 	services   aggregatorinformers.SharedInformerFactory
 
-	transport   *transport.Set
-	ledger      *debts.Store
-	apiservices *apiservice.Controller
-	discovery   *discovery.Merger
-	openapi     *openapi.Publisher
-	controllers *lifecycle.Controllers
-	collector   *garbage.Collector // nil: somebody else collects
-	payer       *debts.Cleaner
+	// backendEvents is how transport, router and apiservices tell apiservices, discovery and openapi of backends.
+	backendEvents transport.Events
+	transport     *transport.Set
+	debts        *debts.Store
+	apiservices   *apiservice.Controller
+	discovery     *discovery.Merger
+	openapi       *openapi.Publisher
+	controllers   *lifecycle.Controllers
+	collector     *garbage.Collector // nil: somebody else collects
+	debtCleaner         *debts.Cleaner
 
 	proxy   *proxy.Proxy
 	router  *server.Router
@@ -100,14 +102,14 @@ type house struct {
 	server   *server.Server
 }
 
-// lateLookup finds what service account tokens are bound to. Tokens are wired before the informers that it reads.
-type lateLookup struct{ satoken.Live }
+// tokenLookup finds what service account tokens are bound to. Tokens are wired before the informers that it reads.
+type tokenLookup struct{ satoken.Live }
 
 // self is who the front door is when it calls itself. It never leaves the process.
 var self = &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
-func wire(c Config, p *prepared, log *zap.Logger) (*house, error) {
-	h := &house{cfg: c, prepared: p, log: log, registry: prometheus.NewRegistry()}
+func wire(c Config, p *prepared, log *zap.Logger) (*parts, error) {
+	h := &parts{cfg: c, prepared: p, log: log, registry: prometheus.NewRegistry()}
 	h.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	h.metrics = metrics.New(h.registry)
 	h.metrics.Engines.Use(string(c.HTTPEngine), string(c.BackendEngine))
@@ -120,7 +122,7 @@ func wire(c Config, p *prepared, log *zap.Logger) (*house, error) {
 }
 
 // wireOverload leaves overload nil when memory has no limit.
-func (h *house) wireOverload() (err error) {
+func (h *parts) wireOverload() (err error) {
 	if h.memory, err = overload.Find(h.cfg.MemoryLimit); err != nil || h.memory.Bytes == 0 {
 		return err
 	}
@@ -129,7 +131,7 @@ func (h *house) wireOverload() (err error) {
 }
 
 // wireState is storage, who, may they, and the local groups that ask all three.
-func (h *house) wireState() (err error) {
+func (h *parts) wireState() (err error) {
 	if err := h.wireStore(); err != nil {
 		return err
 	}
@@ -150,22 +152,22 @@ func (h *house) wireState() (err error) {
 }
 
 // wireClients is our own way in, and the caches that every controller shares.
-func (h *house) wireClients() (err error) {
+func (h *parts) wireClients() (err error) {
 	config := unthrottled(h.core.ClientConfig(self))
 	if h.clients, err = clients.New(config); err != nil {
 		return fmt.Errorf("client of the local groups: %w", err)
 	}
 	founding := unthrottled(h.core.FoundingConfig(self))
-	if h.founding, err = clients.New(founding); err != nil {
+	if h.startClients, err = clients.New(founding); err != nil {
 		return fmt.Errorf("client of what every cluster starts with: %w", err)
 	}
 	if h.aggregator, err = aggregatorclient.NewForConfig(founding); err != nil {
 		return fmt.Errorf("client of apiservices: %w", err)
 	}
-	h.informers = clients.NewInformers(h.clients, lean())
-	h.services = aggregatorinformers.NewSharedInformerFactoryWithOptions(h.aggregator, 0, aggregatorinformers.WithTransform(lean()))
+	h.informers = clients.NewInformers(h.clients, trimInformerObjects())
+	h.services = aggregatorinformers.NewSharedInformerFactoryWithOptions(h.aggregator, 0, aggregatorinformers.WithTransform(trimInformerObjects()))
 	core := h.informers.Core().V1()
-	h.lookup.Live = satoken.Live{
+	h.tokenLookup.Live = satoken.Live{
 		ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(),
 		Secrets: core.Secrets().Lister(), Nodes: core.Nodes().Lister(), Client: h.clients.CoreV1(),
 	}
@@ -174,7 +176,7 @@ func (h *house) wireClients() (err error) {
 }
 
 // requestInformers asks for every cache before the factories start, because they start only what was asked for.
-func (h *house) requestInformers() {
+func (h *parts) requestInformers() {
 	core, roles := h.informers.Core().V1(), h.informers.Rbac().V1()
 	for _, informer := range []interface {
 		Informer() cache.SharedIndexInformer
@@ -196,28 +198,28 @@ func unthrottled(c *rest.Config) *rest.Config {
 }
 
 // wireRoutes is who serves what, and what clients are told of it.
-func (h *house) wireRoutes() (err error) {
+func (h *parts) wireRoutes() (err error) {
 	c := h.cfg
 	h.transport = transport.New(transport.Options{
-		Certificate: h.presented, OwnAddresses: h.ownAddresses, OnFailure: h.reportFailure,
-		OnSuccess:      func(b *transport.Backend) { h.apiservices.ReportSuccess(b) },
+		Certificate: h.presented, OwnAddresses: h.ownAddresses, OnFailure: h.backendEvents.Failed,
+		OnSuccess:      h.backendEvents.Answered,
 		MaxReplayTotal: h.memory.Share(transport.MaxReplayTotal, 16),
 		Engine:         c.BackendEngine, Zone: c.Zone, Metrics: h.metrics.Backends, Logger: h.log.Named("transport"),
 	})
-	h.ledger = debts.NewStore(h.store, h.log)
+	h.debts = debts.NewStore(h.store, h.log)
 	h.apiservices = apiservice.New(apiservice.Config{
 		Client: h.aggregator, APIServices: h.services.Apiregistration().V1().APIServices(),
 		Services: h.informers.Core().V1().Services(), EndpointSlices: h.informers.Discovery().V1().EndpointSlices(),
 		Transport: h.transport, Local: h.core.BuiltIn(), CRDs: h.core.CRDs(), EndpointRouting: c.EnableAggregatorRouting,
 		Peers: h.replicas, Replica: h.replicas.Name(), Events: h.clients.CoreV1(),
-		DocumentProblem:    func(apiService string) string { return h.openapi.Problem(apiService) },
-		Debts:              h.ledger,
-		DocumentsMayDiffer: func(b *transport.Backend) { h.refetch(b) },
-		Metrics:            h.metrics.Availability, Logger: h.log.Named("apiservice"),
+		DocumentProblem: func(apiService string) string { return h.openapi.Problem(apiService) },
+		Debts:           h.debts,
+		BackendEvents:   &h.backendEvents,
+		Metrics:         h.metrics.Availability, Logger: h.log.Named("apiservice"),
 	})
 	h.discovery, err = discovery.New(discovery.Config{
 		Local: h.localDiscovery, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
-		Storage: lastKnown{h.store, "discovery/"}, Address: h.listener.Addr().String(),
+		Storage: lastKnown{h.store, "discovery/"}, BackendEvents: &h.backendEvents, Address: h.listener.Addr().String(),
 		Metrics: h.metrics.Discovery, Logger: h.log.Named("discovery"),
 	})
 	if err != nil {
@@ -225,13 +227,13 @@ func (h *house) wireRoutes() (err error) {
 	}
 	h.openapi, err = openapi.New(openapi.Config{
 		Local: h.localDocuments, LocalV2: h.localSwagger, LocalChanged: h.core.Changed, Routes: h.routes, Changed: h.apiservices.Changed,
-		Storage: lastKnown{h.store, "openapi/"}, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
+		Storage: lastKnown{h.store, "openapi/"}, BackendEvents: &h.backendEvents, Metrics: h.metrics.OpenAPI, Logger: h.log.Named("openapi"),
 	})
 	return err
 }
 
 // wireFront is what requests meet: chain, router, health.
-func (h *house) wireFront() error {
+func (h *parts) wireFront() error {
 	c := h.cfg
 	h.wireProfiling()
 	h.proxy = proxy.New(proxy.Config{
@@ -239,7 +241,7 @@ func (h *house) wireFront() error {
 		IdentityHeaders:        slices.Concat(c.RequestHeaderUsernameHeaders, c.RequestHeaderUIDHeaders, c.RequestHeaderGroupHeaders),
 		IdentityHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
 	})
-	h.payer = h.newPayer()
+	h.debtCleaner = h.newDebtCleaner()
 	h.drainer = server.NewDrainer()
 	h.health = server.NewHealth(h.log.Named("health"), h.checks()...)
 	if err := h.wireBackup(); err != nil {
@@ -250,14 +252,14 @@ func (h *house) wireFront() error {
 		LocalGroupVersions: h.core.GroupVersions,
 		Local:              server.ForLocal(server.NewBodies(h.memory, h.metrics.Overload), h.core.Handler()),
 		Proxy:              h.proxy,
-		Unknown:            func(route *apiservice.Route) { h.refetch(route.Backend) },
+		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
 		Discovery:          h.discovery,
 		OpenAPI:            h.openapi,
 		Static: server.NewStatic(server.StaticConfig{
 			Health: h.health, Version: version.Get(),
 			Gatherer:    prometheus.Gatherers{h.registry, legacyregistry.DefaultGatherer},
 			Aggregation: func() any { return h.apiservices.DebugState() },
-			Debts:       h.payer,
+			Debts:       h.debtCleaner,
 			Backup:      h.backups,
 			JWKS:        h.tokens.JWKS,
 			OpenIDConfiguration: func() []byte {
@@ -306,10 +308,10 @@ func (h *house) wireFront() error {
 }
 
 // wireControllers gives the controllers a client that reaches backends too, as any client from outside would.
-func (h *house) wireControllers() error {
+func (h *parts) wireControllers() error {
 	inside := server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), h.router)
 	everywhere, err := metadata.NewForConfig(&rest.Config{
-		Host: "https://portico.invalid", Transport: plainDeletions(coreapi.InProcess(inside)), QPS: -1,
+		Host: "https://portico.invalid", Transport: jsonDeletions(coreapi.InProcess(inside)), QPS: -1,
 		WarningHandler: rest.NoWarnings{}, // that a kind is deprecated is nothing to those who serve it
 	})
 	if err != nil {
@@ -331,10 +333,10 @@ func (h *house) wireControllers() error {
 	}
 	c := h.cfg
 	h.controllers = lifecycle.New(lifecycle.Config{
-		Client: h.clients, Founding: h.founding, Namespaces: h.informers.Core().V1().Namespaces(), Election: h.leads, Choice: choice,
+		Client: h.clients, Founding: h.startClients, Namespaces: h.informers.Core().V1().Namespaces(), Election: h.election, Choice: choice,
 		Finalization: namespaces.Config{
 			Metadata: everywhere, Served: h.served, Defined: h.core.DefinedResources,
-			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.ledger,
+			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.debts,
 		},
 		Quotas: quotas, RootCA: h.rootCA.PEM,
 		Trust: trust.Config{
@@ -350,7 +352,7 @@ func (h *house) wireControllers() error {
 	return nil
 }
 
-func (h *house) accessLog() *zap.Logger {
+func (h *parts) accessLog() *zap.Logger {
 	if !h.cfg.AccessLog {
 		return nil
 	}
@@ -358,7 +360,7 @@ func (h *house) accessLog() *zap.Logger {
 }
 
 // tracer is nil, and then the chain does without, unless there is somebody to send spans to.
-func (h *house) tracer() trace.Tracer {
+func (h *parts) tracer() trace.Tracer {
 	if h.tracing == nil {
 		return nil
 	}
@@ -366,7 +368,7 @@ func (h *house) tracer() trace.Tracer {
 }
 
 // wireAudit leaves auditor nil when events would go nowhere.
-func (h *house) wireAudit() (err error) {
+func (h *parts) wireAudit() (err error) {
 	c := h.cfg.Audit
 	if !c.Enabled() {
 		return nil
@@ -377,7 +379,7 @@ func (h *house) wireAudit() (err error) {
 }
 
 // auditor is nil, and then the chain does without, unless events go somewhere.
-func (h *house) auditor() server.Auditor {
+func (h *parts) auditor() server.Auditor {
 	if h.audit == nil {
 		return nil
 	}

@@ -52,10 +52,10 @@ type Config struct {
 	// DocumentProblem, if set, says what is wrong with the OpenAPI document of an APIService's backend; empty when nothing
 	// is. The text changes only when the problem does. It is called often and must not block.
 	DocumentProblem func(apiService string) string
-	// DocumentsMayDiffer, if set, is called when a backend may serve other discovery and OpenAPI documents than before: its
-	// response to a probe changed, or it is healthy again after a connection was lost or its endpoints changed. It must
-	// not block.
-	DocumentsMayDiffer func(b *transport.Backend)
+	// BackendEvents tells of requests that failed or were answered. The controller reports there that a backend may serve
+	// other documents than before: its response to a probe changed, or it is healthy again after a connection was lost or its
+	// endpoints changed. Default nil: nobody tells and nobody listens.
+	BackendEvents *transport.Events
 	// Debts, if set, tells which backends must be cleaned up before they may be used. Default nil: none.
 	Debts   Debts
 	Metrics *metrics.Availability
@@ -110,6 +110,9 @@ func New(cfg Config) *Controller {
 	cfg.APIServices.Informer()
 	cfg.Services.Informer()
 	cfg.EndpointSlices.Informer()
+	if cfg.BackendEvents == nil {
+		cfg.BackendEvents = new(transport.Events)
+	}
 	c := &Controller{
 		cfg:    cfg,
 		log:    cfg.Logger.Named("apiservice"),
@@ -153,17 +156,15 @@ func (c *Controller) Changed() <-chan struct{} {
 // in the table, and backends had a moment to answer their first probe.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
 
-// ReportFailure tells that a request to a backend failed without an answer. A backend that was available is probed soon.
-// It does not block: it is meant for transport.Options.OnFailure.
-func (c *Controller) ReportFailure(b *transport.Backend) {
+// backendFailed probes a backend soon that was available.
+func (c *Controller) backendFailed(b *transport.Backend) {
 	if m, ok := c.monitors.lookup(b); ok && m.healthy() {
 		m.probeAfterFault()
 	}
 }
 
-// ReportSuccess tells that a backend answered a request, with any status. While requests are answered, no probes are
-// needed. It does not block.
-func (c *Controller) ReportSuccess(b *transport.Backend) {
+// backendAnswered makes probes unnecessary while requests are answered.
+func (c *Controller) backendAnswered(b *transport.Backend) {
 	if m, ok := c.monitors.lookup(b); ok {
 		m.recordAnswer()
 	}
@@ -195,6 +196,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer c.registrar.queue.ShutDown()
 	defer c.queue.ShutDown()
 
+	defer c.cfg.BackendEvents.Subscribe(&transport.Subscriber{Failed: c.backendFailed, Answered: c.backendAnswered})()
 	stop, synced, err := c.subscribe(ctx)
 	defer stop()
 	if err != nil {

@@ -115,7 +115,7 @@ func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
 
 	b.stop()
 	r, _ := h.Table().Lookup(gvExample)
-	h.ReportFailure(r.Backend)
+	h.backendFailed(r.Backend)
 	h.is("v1.example.com", "False", "FailedDiscoveryCheck")
 	down := h.written("v1.example.com", apiregistrationv1.Available)
 	const url = "https://server.test.svc:"

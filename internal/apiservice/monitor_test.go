@@ -390,8 +390,8 @@ func TestABackendThatMayHaveChangedIsToldOnce(t *testing.T) {
 // connected lets what the transport meets come to the controller, as in the whole house.
 func connected(h *env, _ *Config, o *transport.Options) {
 	// The controller is made after the transport, and before anybody is dialled.
-	o.OnFailure = func(b *transport.Backend, _ error) { h.ReportFailure(b) }
-	o.OnSuccess = func(b *transport.Backend) { h.ReportSuccess(b) }
+	o.OnFailure = func(b *transport.Backend, _ error) { h.backendFailed(b) }
+	o.OnSuccess = func(b *transport.Backend) { h.backendAnswered(b) }
 }
 
 func TestAnIdleBackendThatGoesIsNoticedWithoutARequest(t *testing.T) {

@@ -135,9 +135,7 @@ func (c *Controller) updateMonitors() map[*transport.Backend]bool {
 		if !running {
 			m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, base[b], c.prober, c.enqueueVersions)
 			m.silence = b.Silence
-			if c.cfg.DocumentsMayDiffer != nil {
-				m.documentsMayDiffer = func() { c.cfg.DocumentsMayDiffer(b) }
-			}
+			m.documentsMayDiffer = func() { c.cfg.BackendEvents.DocumentsMayDiffer(b) }
 			m.watch(versions)
 			c.monitors.start(b, m)
 			continue

@@ -140,7 +140,7 @@ func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
 	b := a.serve("server")
 	a.add(external("server"))
 	a.add(a.remote("example.com", "v1", "server", b.port()))
-	// The other hears of no lost connection by itself: only ReportFailure leads to a probe outside of the rounds.
+	// The other hears of no lost connection by itself: only backendFailed leads to a probe outside of the rounds.
 	other := a.another(asPeer("replica-b", c.join("replica-b"), &writesB))
 	a.run()
 	other.run()
@@ -149,7 +149,7 @@ func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
 	b.stop()
 	start := time.Now()
 	r, _ := a.Table().Lookup(gvExample)
-	a.ReportFailure(r.Backend)
+	a.backendFailed(r.Backend)
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "False")
 	other.routes(false)
 	if took := time.Since(start); took < debounceTime-50*time.Millisecond || took > debounceTime+20*time.Second {
@@ -217,7 +217,7 @@ func TestReplicasOverEtcd(t *testing.T) {
 	b.stop()
 	start := time.Now()
 	r, _ := other.Table().Lookup(gvExample)
-	other.ReportFailure(r.Backend)
+	other.backendFailed(r.Backend)
 	other.is("v1.example.com", "False", "FailedDiscoveryCheck")
 	if took := time.Since(start); took > debounceTime {
 		t.Errorf("one replica, and it took %v", took)

@@ -15,6 +15,7 @@ import (
 
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/transport"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 	pauseFactor = 4
 )
 
-// Config is what a Merger is made of. All but Address and Metrics is required.
+// Config is what a Merger is made of. All but BackendEvents, Address and Metrics is required.
 type Config struct {
 	// Local returns what this server serves itself. It is called often and must not block.
 	Local func() Local
@@ -38,6 +39,8 @@ type Config struct {
 	Changed func() <-chan struct{}
 	// Storage keeps what backends last served across restarts.
 	Storage remote.LastKnown
+	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
+	BackendEvents *transport.Events
 	// Address is host:port of this server, which /api tells clients.
 	Address string
 	Metrics *metrics.Discovery
@@ -83,7 +86,7 @@ func New(cfg Config) (*Merger, error) {
 	m.records = remote.NewCollector(remote.Config[record]{
 		Routes: cfg.Routes, RoutesChanged: cfg.Changed, LocalChanged: cfg.LocalChanged, Storage: cfg.Storage,
 		Decode: decodeRecord, Adopt: m.adopt, Merge: m.merge, PollNow: mayServeOther, NewPoll: m.newPoll, Publish: m.publish,
-		Polls: cfg.Metrics.Rounds, Logger: cfg.Logger,
+		BackendEvents: cfg.BackendEvents, Polls: cfg.Metrics.Rounds, Logger: cfg.Logger,
 	})
 	return m, nil
 }
@@ -103,10 +106,6 @@ func (m *Merger) Changed() <-chan struct{} {
 	}
 	return nil
 }
-
-// Refetch asks a backend soon that may serve something else than before, but not more often than once a minute. It does
-// not block.
-func (m *Merger) Refetch(b remote.Backend) { m.records.PollSoon(b) }
 
 // Run keeps the snapshot up to date until ctx ends.
 func (m *Merger) Run(ctx context.Context) error { return m.records.Run(ctx) }

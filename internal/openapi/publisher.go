@@ -22,6 +22,7 @@ import (
 
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/transport"
 )
 
 const (
@@ -33,7 +34,7 @@ const (
 	cachedProtobufs = 32
 )
 
-// Config is what a Publisher is made of. All but LocalV2, Storage and Metrics is required.
+// Config is what a Publisher is made of. All but LocalV2, BackendEvents, Storage and Metrics is required.
 type Config struct {
 	// Local returns the documents of what this server serves itself. It is called often and must not block.
 	Local func() []Document
@@ -45,6 +46,8 @@ type Config struct {
 	// Routes returns the current table, Changed a channel that is closed when there is another one.
 	Routes  func() remote.Table
 	Changed func() <-chan struct{}
+	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
+	BackendEvents *transport.Events
 	// Storage keeps what backends last served across restarts. Default nil: nothing is kept.
 	Storage remote.LastKnown
 	Logger  *zap.Logger
@@ -100,14 +103,10 @@ func New(cfg Config) (*Publisher, error) {
 	p.records = remote.NewCollector(remote.Config[record]{
 		Routes: cfg.Routes, RoutesChanged: cfg.Changed, LocalChanged: cfg.LocalChanged, Storage: cfg.Storage,
 		Decode: decodeRecord, Adopt: adopt, Merge: merge, PollNow: mayDiffer, NewPoll: p.newPoll, Publish: p.publish,
-		Polls: cfg.Metrics.Rounds, Logger: cfg.Logger,
+		BackendEvents: cfg.BackendEvents, Polls: cfg.Metrics.Rounds, Logger: cfg.Logger,
 	})
 	return p, nil
 }
-
-// Refetch asks a backend soon that may describe itself otherwise than before, but not more often than once a minute. It
-// does not block.
-func (p *Publisher) Refetch(b remote.Backend) { p.records.PollSoon(b) }
 
 // Ready is closed when the first index is there, made of the local documents and of what was stored.
 func (p *Publisher) Ready() <-chan struct{} { return p.ready }

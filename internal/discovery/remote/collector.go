@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"portico.dev/internal/run"
+	"portico.dev/internal/transport"
 )
 
 // Config is what a Collector of records T needs. All but Storage is required.
@@ -36,6 +37,8 @@ type Config[T any] struct {
 	NewPoll func(b Backend) Poll
 	// Publish makes documents of the records and returns the least time until the next call.
 	Publish func() time.Duration
+	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
+	BackendEvents *transport.Events
 	// Polls counts polls by result.
 	Polls  *prometheus.CounterVec
 	Logger *zap.Logger
@@ -80,6 +83,11 @@ func (c *Collector[T]) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	if c.cfg.BackendEvents != nil {
+		defer c.cfg.BackendEvents.Subscribe(&transport.Subscriber{
+			DocumentsMayDiffer: func(b *transport.Backend) { c.poller.pollSoon(b) },
+		})()
+	}
 	wg.Go(func() { c.poller.run(ctx) })
 	if c.storage != nil {
 		wg.Go(func() { c.storage.run(ctx) })
@@ -204,10 +212,6 @@ func (c *Collector[T]) Announce() {
 	default: // the loop has not seen the previous one yet, and will see this change too
 	}
 }
-
-// PollSoon polls a backend that may answer something else than before as soon as Interval has passed since the last
-// poll. It does not block.
-func (c *Collector[T]) PollSoon(b Backend) { c.poller.pollSoon(b) }
 
 // Each calls visit with every route of a backend and its record, with the lock held. A nil backend stands for all.
 func (c *Collector[T]) Each(b Backend, visit func(r Route, record *T)) {

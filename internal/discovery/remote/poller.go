@@ -14,7 +14,7 @@ const (
 	// Interval is the pause after a poll that found something new: upstream's pause after any.
 	Interval = 60 * time.Second
 	// MaxInterval is the longest pause after polls that found nothing new, and so the greatest age of a document whose
-	// change nothing announced (see Collector.PollSoon). The pause doubles up to it: what changed lately may change again.
+	// change nothing announced (see transport.Events). The pause doubles up to it: what changed lately may change again.
 	MaxInterval = 5 * time.Minute
 
 	firstRetry = 500 * time.Millisecond

@@ -6,10 +6,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// plainDeletions asks for JSON wherever something is deleted. The metadata client prefers protobuf in every request, and for
+// jsonDeletions asks for JSON wherever something is deleted. The metadata client prefers protobuf in every request, and for
 // deletions, unlike lists, without asking for metadata only: a backend whose kinds have no protobuf deletes, cannot encode
 // what it deleted, and answers 406, for ever. k8s.io/sample-apiserver is one.
-func plainDeletions(next http.RoundTripper) http.RoundTripper {
+func jsonDeletions(next http.RoundTripper) http.RoundTripper {
 	return deletions{next}
 }
 

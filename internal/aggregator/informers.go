@@ -11,30 +11,30 @@ import (
 	"portico.dev/internal/auth/rbac"
 )
 
-// lean drops what the shared informers would hold and nobody reads. What is written back to the API without it keeps it
+// trimInformerObjects drops what the shared informers would hold and nobody reads. What is written back to the API without it keeps it
 // there: a write that says nothing of managed fields leaves them as they are.
-func lean() cache.TransformFunc {
-	bundles := &bundles{}
+func trimInformerObjects() cache.TransformFunc {
+	bundles := &bundleCache{}
 	return func(obj any) (any, error) {
 		if accessor, err := meta.Accessor(obj); err == nil {
 			accessor.SetManagedFields(nil)
 		}
 		if a, ok := obj.(*apiregistrationv1.APIService); ok {
-			a.Spec.CABundle = bundles.once(a.Spec.CABundle)
+			a.Spec.CABundle = bundles.intern(a.Spec.CABundle)
 		}
 		return rbac.Lean(obj), nil
 	}
 }
 
-// bundles has the CA bundles that were met lately, so that APIServices whose backends have one authority share its bytes.
-type bundles struct {
+// bundleCache has the CA bundles that were met lately, so that APIServices whose backends have one authority share its bytes.
+type bundleCache struct {
 	mu    sync.Mutex
 	known [8][]byte
 	next  int
 }
 
-// once is b, or the same bytes that were met before. Nobody may change them.
-func (bs *bundles) once(b []byte) []byte {
+// intern is b, or the same bytes that were met before. Nobody may change them.
+func (bs *bundleCache) intern(b []byte) []byte {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	for _, k := range bs.known {

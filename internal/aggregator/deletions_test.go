@@ -20,7 +20,7 @@ func TestDeletionsAskForJSON(t *testing.T) {
 	defer s.Close()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	client, err := metadata.NewForConfig(&rest.Config{Host: s.URL, Transport: plainDeletions(transport)})
+	client, err := metadata.NewForConfig(&rest.Config{Host: s.URL, Transport: jsonDeletions(transport)})
 	if err != nil {
 		t.Fatal(err)
 	}
