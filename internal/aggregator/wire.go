@@ -59,36 +59,36 @@ type parts struct {
 	memory   overload.Limit
 	overload *overload.Monitor // nil: memory has no limit, and nobody is refused for it
 
-	store      *store.Store
-	replicas   *store.Replicas
-	encryption *encryption.Encryption
-	tokens     *satoken.Tokens
-	tokenLookup     *tokenLookup
-	issuers    *oidc.Issuers
-	webhook    *tokenwebhook.Webhook // nil: no server is asked about tokens
-	authn      *authn.Authenticator
-	rbac       *rbac.RBAC
-	authz      *authz.Authorizer
-	core       *coreapi.Server
-	fairness   *fairness.Fairness // nil: requests are bounded, and take no turns
+	store       *store.Store
+	replicas    *store.Replicas
+	encryption  *encryption.Encryption
+	tokens      *satoken.Tokens
+	tokenLookup *tokenLookup
+	issuers     *oidc.Issuers
+	webhook     *tokenwebhook.Webhook // nil: no server is asked about tokens
+	authn       *authn.Authenticator
+	rbac        *rbac.RBAC
+	authz       *authz.Authorizer
+	core        *coreapi.Server
+	fairness    *fairness.Fairness // nil: requests are bounded, and take no turns
 
 	// The two clients of our own: clients reaches the local groups, everywhere reaches backends too.
-	clients    *clients.Client
-	startClients   *clients.Client // for what the start waits for: no webhook and no policy can hold it up
-	aggregator *aggregatorclient.Clientset
-	informers  informers.SharedInformerFactory
-	services   aggregatorinformers.SharedInformerFactory
+	clients      *clients.Client
+	startClients *clients.Client // for what the start waits for: no webhook and no policy can hold it up
+	aggregator   *aggregatorclient.Clientset
+	informers    informers.SharedInformerFactory
+	services     aggregatorinformers.SharedInformerFactory
 
 	// backendEvents is how transport, router and apiservices tell apiservices, discovery and openapi of backends.
 	backendEvents transport.Events
 	transport     *transport.Set
-	debts        *debts.Store
+	debts         *debts.Store
 	apiservices   *apiservice.Controller
 	discovery     *discovery.Merger
 	openapi       *openapi.Publisher
 	controllers   *lifecycle.Controllers
 	collector     *garbage.Collector // nil: somebody else collects
-	debtCleaner         *debts.Cleaner
+	debtCleaner   *debts.Cleaner
 
 	proxy   *proxy.Proxy
 	router  *server.Router
