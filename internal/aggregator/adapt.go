@@ -24,8 +24,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// Rooms on one floor do not know each other. What one offers is handed to the next in the shape that it asks for, here
-// and nowhere else.
+// Packages of one floor do not import each other. The types of one are converted into those of another here.
 
 // routes is the route table as discovery and OpenAPI see it.
 func (h *parts) routes() remote.Table {
@@ -83,7 +82,7 @@ func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []namespaces.Res
 	return out
 }
 
-// lastKnown keeps what backends last said in etcd, where every replica and the next start find it.
+// lastKnown stores the documents that backends last served in etcd, for all replicas and the next start.
 type lastKnown struct {
 	store  *store.Store
 	prefix string
@@ -109,7 +108,7 @@ func (l lastKnown) Delete(ctx context.Context, name string) error {
 	return l.store.Delete(ctx, l.prefix+name)
 }
 
-// Follow tells this replica what the others have heard, so that all of them say the same within a moment.
+// Follow calls saved with what any replica stores, so that all replicas soon serve the same documents.
 func (l lastKnown) Follow(ctx context.Context, saved func(name string, value []byte)) {
 	l.store.Follow(ctx, l.prefix, func(key string, value []byte) { saved(strings.TrimPrefix(key, l.prefix), value) })
 }

@@ -18,13 +18,13 @@ import (
 	"portico.dev/internal/clients"
 )
 
-// tokenLookup finds what service account tokens are bound to. Tokens are wired before the informers that it reads.
+// tokenLookup looks up the objects that service account tokens are bound to. Its informers are wired after the tokens.
 type tokenLookup struct{ satoken.Live }
 
-// self is who the front door is when it calls itself. It never leaves the process.
+// self is the user of in-process requests.
 var self = &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
-// wireClients is our own way in, and the caches that every controller shares.
+// wireClients builds the in-process clients, and the informers that all parts share.
 func (h *parts) wireClients() (err error) {
 	config := unthrottled(h.core.ClientConfig(self))
 	if h.clients, err = clients.New(config); err != nil {
@@ -48,7 +48,7 @@ func (h *parts) wireClients() (err error) {
 	return nil
 }
 
-// requestInformers asks for every cache before the factories start, because they start only what was asked for.
+// requestInformers requests every informer before the factories start, because these start only what was requested.
 func (h *parts) requestInformers() {
 	core, roles := h.informers.Core().V1(), h.informers.Rbac().V1()
 	for _, informer := range []interface {
@@ -64,14 +64,14 @@ func (h *parts) requestInformers() {
 	}
 }
 
-// unthrottled lifts client-go's own rate limit: what these clients ask is answered in this process.
+// unthrottled disables client-go's rate limit: these clients stay in this process.
 func unthrottled(c *rest.Config) *rest.Config {
 	c.QPS = -1
 	return c
 }
 
-// trimInformerObjects drops what the shared informers would hold and nobody reads. What is written back to the API without it keeps it
-// there: a write that says nothing of managed fields leaves them as they are.
+// trimInformerObjects drops fields that no user of the shared informers reads. A write without managed fields leaves the
+// stored ones as they are.
 func trimInformerObjects() cache.TransformFunc {
 	bundles := &bundleCache{}
 	return func(obj any) (any, error) {
@@ -85,14 +85,14 @@ func trimInformerObjects() cache.TransformFunc {
 	}
 }
 
-// bundleCache has the CA bundles that were met lately, so that APIServices whose backends have one authority share its bytes.
+// bundleCache keeps recent CA bundles, so that APIServices with equal bundles share the bytes.
 type bundleCache struct {
 	mu    sync.Mutex
 	known [8][]byte
 	next  int
 }
 
-// intern is b, or the same bytes that were met before. Nobody may change them.
+// intern returns b, or an equal slice from before. Callers must not change it.
 func (bs *bundleCache) intern(b []byte) []byte {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()

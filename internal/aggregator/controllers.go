@@ -31,7 +31,7 @@ import (
 	"portico.dev/internal/server"
 )
 
-// wireControllers gives the controllers a client that reaches backends too, as any client from outside would.
+// wireControllers builds the controllers, with a client that reaches backends too.
 func (h *parts) wireControllers() error {
 	inside := server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), h.router)
 	everywhere, err := metadata.NewForConfig(&rest.Config{
@@ -76,7 +76,7 @@ func (h *parts) wireControllers() error {
 	return nil
 }
 
-// newDebtCleaner gives cleanup debts their way to the backends.
+// newDebtCleaner builds the cleaner of debts.
 func (h *parts) newDebtCleaner() *debts.Cleaner {
 	return debts.NewCleaner(debts.Config{
 		Store: h.debts, State: h.apiServiceState, Transport: h.backendTransport, KnownResources: h.knownResources, Changed: h.apiservices.Changed,
@@ -108,8 +108,8 @@ func (h *parts) apiServiceState(apiService string) debts.APIServiceState {
 	}
 }
 
-// backendTransport leads to a backend past its route, which is closed while there are debts. It is the way of any request from the
-// router on, with our own identity, as that of the controllers.
+// backendTransport reaches a backend whose route is unavailable because of its debts. Requests go through the proxy, with
+// our own identity, like those of the controllers.
 func (h *parts) backendTransport(apiService string) (http.RoundTripper, error) {
 	route, ok := h.routeTo(apiService)
 	if !ok || route.Backend == nil {
@@ -123,7 +123,7 @@ func (h *parts) backendTransport(apiService string) (http.RoundTripper, error) {
 	return jsonDeletions(coreapi.InProcess(server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), carry))), nil
 }
 
-// knownResources is what a backend was last known to keep in namespaces.
+// knownResources returns the last-known namespaced resources of a group-version that can be listed and deleted.
 func (h *parts) knownResources(gv schema.GroupVersion) []string {
 	snapshot := h.discovery.Current()
 	if snapshot == nil {
@@ -139,7 +139,7 @@ func (h *parts) knownResources(gv schema.GroupVersion) []string {
 	return names
 }
 
-// newCollector is the garbage collector of whichever replica leads. Its client reaches backends too.
+// newCollector builds the garbage collector. Its client reaches backends too.
 func (h *parts) newCollector(everywhere metadata.Interface) *garbage.Collector {
 	return garbage.New(garbage.Config{
 		Client: everywhere,
@@ -152,8 +152,8 @@ func (h *parts) newCollector(everywhere metadata.Interface) *garbage.Collector {
 	})
 }
 
-// collectorView is discovery as the garbage collector sees it, made anew only when something has changed: every worker
-// asks for it for every object.
+// collectorView converts discovery for the garbage collector, only when something has changed: every worker reads it for
+// every object.
 type collectorView struct {
 	snapshot func() *discovery.Snapshot
 	table    func() *apiservice.Table
@@ -177,8 +177,8 @@ func (v *collectorView) now() *garbage.Discovery {
 	return v.made
 }
 
-// garbageDiscovery takes a group-version for current only while discovery and routing agree that it is: discovery also calls
-// current what is dead and holds nothing that namespaces could lose, and either may be a moment behind the other.
+// garbageDiscovery marks a group-version as current only while discovery and routing agree: discovery also marks dead ones
+// without deletable namespaced resources as current, and either may be a moment behind.
 func garbageDiscovery(snapshot *discovery.Snapshot, table *apiservice.Table) *garbage.Discovery {
 	out := &garbage.Discovery{Synced: snapshot.Synced() && table.Synced()}
 	for _, gv := range snapshot.GroupVersions() {
@@ -215,8 +215,7 @@ func hasVerbs(verbs []string, wanted ...string) bool {
 	return !slices.ContainsFunc(wanted, func(v string) bool { return !slices.Contains(verbs, v) })
 }
 
-// served is discovery as namespace finalization sees it: what can hold objects of a namespace, who is to blame when it
-// cannot be asked, and how long it is to be waited for.
+// served converts discovery for namespace finalization.
 func (h *parts) served() []namespaces.GroupVersion {
 	snapshot := h.discovery.Current()
 	if snapshot == nil || !snapshot.Synced() {
@@ -241,7 +240,7 @@ func (h *parts) served() []namespaces.GroupVersion {
 		out = append(out, served)
 		discovered.Insert(gv.GroupVersion)
 	}
-	// Requests are routed to what was registered a moment ago before discovery has it.
+	// New registrations are in the routing table before they are in discovery.
 	for _, route := range table.Routes() {
 		if route.Local || discovered.Has(route.GroupVersion) {
 			continue
@@ -253,8 +252,8 @@ func (h *parts) served() []namespaces.GroupVersion {
 	return out
 }
 
-// addAPIService adds what the APIService says of itself, and since when its backend has been away. Wherever the status
-// that all replicas share says so too, it is the one that counts: it outlives a restart, and is the same to all.
+// addAPIService adds the options of the APIService, and since when its backend has been unavailable. The shared status, if
+// it says so too, takes precedence: it outlives a restart and is the same for all replicas.
 func (h *parts) addAPIService(served *namespaces.GroupVersion, route *apiservice.Route) {
 	served.UID, served.NonPersistent, served.FinalizeAfter = route.UID, route.Options.NonPersistent, route.Options.FinalizeAfter
 	if s := route.Service; s != nil {
@@ -265,14 +264,14 @@ func (h *parts) addAPIService(served *namespaces.GroupVersion, route *apiservice
 	}
 	served.Since = route.Condition.LastTransitionTime.Time
 	if route.Condition.Reason == apiservice.CleanupDebt {
-		return // the backend is there
+		return // the backend is reachable
 	}
 	if since := h.unreachableSince(route.Name); !since.IsZero() {
 		served.Since, served.UnreachableSince = since, since
 	}
 }
 
-// unreachableSince is since when no replica has reached an APIService's backend, zero when one has or nothing is known.
+// unreachableSince returns since when no replica has reached an APIService's backend, zero when one has or it is not known.
 func (h *parts) unreachableSince(name string) time.Time {
 	object, err := h.services.Apiregistration().V1().APIServices().Lister().Get(name)
 	if err != nil {
@@ -286,7 +285,7 @@ func (h *parts) unreachableSince(name string) time.Time {
 	return time.Time{}
 }
 
-// quotas is how quotas are counted: by the client of the local groups, so that no extension server is asked.
+// quotas configures how quotas are counted: with the client of the local groups, so that no extension server is called.
 func (h *parts) quotas() (quotas.Config, error) {
 	local, err := metadata.NewForConfig(unthrottled(h.core.ClientConfig(self)))
 	if err != nil {
@@ -299,7 +298,7 @@ func (h *parts) quotas() (quotas.Config, error) {
 	}, nil
 }
 
-// limitedKinds are the kinds that a quota is about, of those served here.
+// limitedKinds returns the resources that a quota limits, of those served here.
 func (h *parts) limitedKinds(q *corev1.ResourceQuota) []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
 	for name := range q.Spec.Hard {
@@ -312,8 +311,8 @@ func (h *parts) limitedKinds(q *corev1.ResourceQuota) []schema.GroupVersionResou
 	return out
 }
 
-// servedHere finds a version of the local groups that serves a kind. What an APIService has taken away from a definition
-// is not asked at all: the objects are still counted here.
+// servedHere finds a local version of a resource. Objects of a CRD whose group-version an APIService serves are still
+// counted here.
 func (h *parts) servedHere(r schema.GroupResource) (schema.GroupVersionResource, bool) {
 	all := h.core.Discovery()
 	for _, g := range slices.Concat(all.Core, all.Groups) {

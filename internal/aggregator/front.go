@@ -20,7 +20,7 @@ import (
 	"portico.dev/internal/version"
 )
 
-// wireFront is what requests meet: chain, router, health.
+// wireFront builds what requests pass: listener, chain, router, health.
 func (h *parts) wireFront() error {
 	c := h.cfg
 	h.wireProfiling()

@@ -7,7 +7,7 @@ import (
 	"portico.dev/internal/run"
 )
 
-// members is the order of the house.
+// members returns the parts in the order in which they start.
 func (h *parts) members() *run.Group {
 	g := &run.Group{}
 	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
@@ -29,7 +29,7 @@ func (h *parts) members() *run.Group {
 		add("fairness", h.fairness.Ready(), h.fairness.Run)
 	}
 	add("transport", nil, h.closeTransport)
-	add("debts", h.debts.Ready(), h.debts.Run) // before any backend is said to be available
+	add("debts", h.debts.Ready(), h.debts.Run) // before any backend becomes available
 	add("apiservices", h.apiservices.Ready(), h.apiservices.Run)
 	add("discovery", h.discovery.Ready(), h.discovery.Run)
 	add("openapi", h.openapi.Ready(), h.openapi.Run)

@@ -83,7 +83,7 @@ func (h *parts) announce(a *Aggregator) run.Member {
 }
 
 // writeAdminKubeconfig writes the file that an administrator's kubectl uses. It is written once the front door answers,
-// so that whoever waits for the file can use it.
+// so that the file can be used as soon as it exists.
 func (a *Aggregator) writeAdminKubeconfig() error {
 	certPEM, err := os.ReadFile(a.keys.Path("admin.crt"))
 	if err != nil {

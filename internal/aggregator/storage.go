@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// StorageConfig is how objects are kept in etcd. Which etcd, is said beside it.
+// StorageConfig is how objects are stored in etcd.
 type StorageConfig struct {
 	// MediaType that objects are written in: protobuf, JSON or YAML. Default protobuf.
 	MediaType string

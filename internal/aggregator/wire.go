@@ -35,7 +35,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// parts is every room of the front door, built and not yet started. The order of the fields is the order of wiring.
+// parts is every part of the server, built and not yet started. The order of the fields is the order of wiring.
 type parts struct {
 	cfg Config
 	*prepared
@@ -110,7 +110,7 @@ func (h *parts) wireOverload() (err error) {
 	return nil
 }
 
-// wireState is storage, who, may they, and the local groups that ask all three.
+// wireState builds storage, authentication, authorization, and the local groups, which use all three.
 func (h *parts) wireState() (err error) {
 	if err := h.wireStore(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (h *parts) wireState() (err error) {
 	return err
 }
 
-// wireRoutes is who serves what, and what clients are told of it.
+// wireRoutes builds the routing table and the documents about it.
 func (h *parts) wireRoutes() (err error) {
 	c := h.cfg
 	h.transport = transport.New(transport.Options{

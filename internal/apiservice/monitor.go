@@ -52,9 +52,9 @@ type monitor struct {
 	usualDuration time.Duration
 }
 
-func newMonitor(lane http.RoundTripper, endpoints func() int, base string, p *prober, changed func([]schema.GroupVersion)) *monitor {
+func newMonitor(rt http.RoundTripper, endpoints func() int, base string, p *prober, changed func([]schema.GroupVersion)) *monitor {
 	return &monitor{
-		transport:      lane,
+		transport:      rt,
 		endpoints:      endpoints,
 		base:           base,
 		prober:         p,

@@ -387,7 +387,7 @@ func TestABackendThatMayHaveChangedIsToldOnce(t *testing.T) {
 	})
 }
 
-// connected lets what the transport meets come to the controller, as in the whole house.
+// connected lets what the transport meets come to the controller, as in the whole env.
 func connected(h *env, _ *Config, o *transport.Options) {
 	// The controller is made after the transport, and before anybody is dialled.
 	o.OnFailure = func(b *transport.Backend, _ error) { h.backendFailed(b) }

@@ -79,7 +79,7 @@ func (p *prober) probe(ctx context.Context, t probeTarget) outcome {
 	// Two attempts with one endpoint too: the first may have met a connection that was being closed.
 	attempts := min(max(t.endpoints, 2), maxAttempts)
 	results := make(chan outcome, attempts)
-	launched, heard := 0, 0
+	launched, finished := 0, 0
 	launch := func() {
 		launched++
 		wg.Go(func() { results <- p.attempt(ctx, t) })
@@ -97,7 +97,7 @@ func (p *prober) probe(ctx context.Context, t probeTarget) outcome {
 	for {
 		select {
 		case o := <-results:
-			heard++
+			finished++
 			if o.failure == nil {
 				o.at, o.duration = time.Now(), time.Since(start)
 				return o
@@ -108,7 +108,7 @@ func (p *prober) probe(ctx context.Context, t probeTarget) outcome {
 			switch {
 			case launched < attempts && !final:
 				launch()
-			case heard == launched:
+			case finished == launched:
 				return outcome{at: time.Now(), duration: time.Since(start), failure: worst}
 			}
 		case <-hedge.C:
@@ -147,7 +147,7 @@ func (p *prober) attempt(ctx context.Context, t probeTarget) outcome {
 	if err != nil {
 		return outcome{failure: failureFromError(err)}
 	}
-	said := p.hashBody(resp.Body, cancel)
+	digest := p.hashBody(resp.Body, cancel)
 	var o outcome
 	if resp.TLS != nil && len(resp.TLS.PeerCertificates) > 0 {
 		o.certificateExpires = resp.TLS.PeerCertificates[0].NotAfter
@@ -155,7 +155,7 @@ func (p *prober) attempt(ctx context.Context, t probeTarget) outcome {
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
 		o.failure = failureFromStatus(resp.StatusCode)
 	} else {
-		o.digest = said
+		o.digest = digest
 	}
 	return o
 }
@@ -230,16 +230,16 @@ func newHangDetector(silence func() transport.Silence, usual time.Duration) *han
 func (s *hangDetector) check(now time.Time) *failure {
 	s.running += min(now.Sub(s.lastCheck), 2*hangCheckInterval)
 	s.lastCheck = now
-	heard := s.silence()
-	if heard.Since.IsZero() || s.running < minProbeWait {
+	silence := s.silence()
+	if silence.Since.IsZero() || s.running < minProbeWait {
 		return nil
 	}
 	limit, cause := hungTimeout, "requests are taken and none is answered"
-	if heard.Broken {
+	if silence.Broken {
 		limit, cause = deadTimeout, "connections are taken and nothing comes from them"
 	}
 	lost := now.Sub(s.started) - s.running
-	if now.Sub(heard.Since)-lost < max(limit, slowFactor*s.usualDuration) {
+	if now.Sub(silence.Since)-lost < max(limit, slowFactor*s.usualDuration) {
 		return nil
 	}
 	return &failure{message: cause, silent: true, unreachable: true}

@@ -49,12 +49,12 @@ type peerChanges struct {
 
 // update reads what the other replicas have published.
 func (c *replicas) update() peerChanges {
-	said, leads := c.peers.Hear()
+	received, leads := c.peers.Hear()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := peerChanges{names: sets.New[string]()}
-	n.all = leads != c.led || len(said) != len(c.received)
-	for replica, text := range said {
+	n.all = leads != c.led || len(received) != len(c.received)
+	for replica, text := range received {
 		before, known := c.received[replica]
 		n.all = n.all || !known
 		if known && bytes.Equal(before, text) {
@@ -69,10 +69,10 @@ func (c *replicas) update() peerChanges {
 		c.decoded[replica] = verdicts
 	}
 	maps.DeleteFunc(c.decoded, func(replica string, _ map[string]sharedVerdict) bool {
-		_, alive := said[replica]
+		_, alive := received[replica]
 		return !alive
 	})
-	c.received, c.led = said, leads
+	c.received, c.led = received, leads
 	return n
 }
 

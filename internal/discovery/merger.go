@@ -231,7 +231,7 @@ func (m *Merger) publish() time.Duration {
 		return minPause
 	}
 	if next.sameDocuments(before) {
-		next.replaced = before.replaced // whoever waits for a change has not seen one
+		next.replaced = before.replaced // the documents did not change
 	}
 	m.current.Store(next)
 	if before == nil {

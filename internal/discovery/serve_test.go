@@ -34,7 +34,7 @@ const (
 	acceptYAML     = "application/yaml;" + aggregatedParams
 )
 
-// town is a house with a healthy backend of two group-versions, a dead one that was known and a dead one that was not.
+// town is a env with a healthy backend of two group-versions, a dead one that was known and a dead one that was not.
 func town(t testing.TB) *env {
 	keep := newMemory()
 	keep.values["v1.example.com"] = []byte(`{"uid":"uid","revision":"1","resources":[

@@ -32,7 +32,7 @@ type Config struct {
 	Namespaces coreinformers.NamespaceInformer
 	// Election says whether this replica leads. Default nil: there is no other.
 	Election reconcile.Election
-	// Choice is which controllers run. Default EveryController. The garbage collector is chosen by whoever makes it.
+	// Choice is which controllers run. Default EveryController. The garbage collector is not among the controllers here.
 	Choice Choice
 
 	// Finalization is that of namespaces; Quotas the status of quotas, which nobody writes without a Measure. Their

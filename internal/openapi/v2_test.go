@@ -31,7 +31,7 @@ func localV2(t testing.TB) []Source {
 		`"definitions":{"Lost":{"type":"object"},"Pod":{"type":"object","x-kubernetes-group-version-kind":[{"group":"","kind":"Pod","version":"v1"}]}}}`))}
 }
 
-// openV2 is a house with local groups in version 2.
+// openV2 is a env with local groups in version 2.
 func openV2(t testing.TB, routes ...remote.Route) *env {
 	h := open(t, nil, routes...)
 	h.mu.Lock()

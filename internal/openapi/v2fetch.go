@@ -47,13 +47,13 @@ type v2Fetch struct {
 
 // await returns when the fetch is done, or should not be waited for any longer.
 func (q *v2Fetch) await(ctx context.Context) {
-	silence := time.NewTimer(time.Until(q.began.Add(answerWait)))
-	defer silence.Stop()
+	timeout := time.NewTimer(time.Until(q.began.Add(answerWait)))
+	defer timeout.Stop()
 	select {
 	case <-q.answered:
 	case <-q.done:
 		return
-	case <-silence.C:
+	case <-timeout.C:
 		return
 	case <-ctx.Done():
 		return
@@ -67,8 +67,8 @@ func (q *v2Fetch) await(ctx context.Context) {
 	}
 }
 
-// startFetches asks every backend that is available and has not been asked lately, and returns the inquiries that a reader
-// should wait for. A backend that is known to be dead is not fetches: what it last said stands.
+// startFetches starts a fetch from every available backend without a recent one, and returns the fetches that a reader
+// should wait for. Dead backends keep their last document.
 func (s *v2Publisher) startFetches() []*v2Fetch {
 	s.mu.Lock()
 	defer s.mu.Unlock()

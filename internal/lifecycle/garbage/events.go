@@ -45,7 +45,7 @@ func (e *events) orphanWaits(ctx context.Context, kind schema.GroupVersionKind, 
 
 func (e *events) warn(ctx context.Context, kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata, reason, message string) {
 	id, now := string(o.UID)+" "+message, time.Now()
-	if said, ok := e.sent.Get(id); ok && now.Sub(said) < eventInterval {
+	if last, ok := e.sent.Get(id); ok && now.Sub(last) < eventInterval {
 		return
 	}
 	e.sent.Add(id, now)

@@ -72,9 +72,9 @@ type graph struct {
 	names      map[string]string
 }
 
-func newGraph(wake func(key, time.Duration), buried func(types.UID)) *graph {
+func newGraph(enqueue func(key, time.Duration), objectDeleted func(types.UID)) *graph {
 	return &graph{
-		enqueue: wake, objectDeleted: buried, resources: map[schema.GroupResource]*resource{},
+		enqueue: enqueue, objectDeleted: objectDeleted, resources: map[schema.GroupResource]*resource{},
 		dependents: map[types.UID]map[*node]struct{}{}, names: map[string]string{},
 	}
 }

@@ -31,7 +31,7 @@ type versionQueue struct {
 	retryAfter     time.Time // nothing is asked before
 	waiting        map[key]struct{}
 	awaitingChange map[key]struct{}
-	seen           GroupVersion // what discovery said when the first of change came
+	seen           GroupVersion // the group-version when the first of awaitingChange was added
 }
 
 func newLimiter(wake func(key)) *limiter {

@@ -9,7 +9,7 @@ import (
 // replica.
 //
 // It is no lock: a replica may learn late that another one leads. What the controllers write therefore carries a
-// precondition, or is the same whoever writes it. All informers run in all replicas, so that one that takes over has
+// precondition, or is the same on every replica. All informers run in all replicas, so that one that takes over has
 // nothing to read first.
 type Election func() (leads bool, changed <-chan struct{})
 
