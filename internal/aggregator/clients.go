@@ -3,9 +3,11 @@ package aggregator
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -104,4 +106,21 @@ func (bs *bundleCache) intern(b []byte) []byte {
 	bs.known[bs.next] = b
 	bs.next = (bs.next + 1) % len(bs.known)
 	return b
+}
+
+// jsonDeletions asks for JSON wherever something is deleted. The metadata client prefers protobuf in every request, and for
+// deletions, unlike lists, without asking for metadata only: a backend whose kinds have no protobuf deletes, cannot encode
+// what it deleted, and answers 406, for ever. k8s.io/sample-apiserver is one.
+func jsonDeletions(next http.RoundTripper) http.RoundTripper {
+	return deletions{next}
+}
+
+type deletions struct{ next http.RoundTripper }
+
+func (d deletions) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodDelete {
+		r = r.Clone(r.Context()) // a RoundTripper must not change its request
+		r.Header.Set("Accept", runtime.ContentTypeJSON)
+	}
+	return d.next.RoundTrip(r)
 }

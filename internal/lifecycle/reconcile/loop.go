@@ -1,3 +1,5 @@
+// Package reconcile is what the controllers have in common: the work queue loop, the election, and questions about
+// objects.
 package reconcile
 
 import (
