@@ -234,7 +234,7 @@ func TestEndpointsComeAndGo(t *testing.T) {
 	h.is("v1.example.com", "False", "EndpointsNotFound")
 }
 
-func TestAnAddressThatMustNotBeDialledIsSaidToBeSo(t *testing.T) {
+func TestAForbiddenAddressIsReported(t *testing.T) {
 	h := newEnv(t, nil, func(_ *env, _ *Config, o *transport.Options) { o.AllowLoopback = false })
 	s := service(corev1.ServiceTypeClusterIP, "10.0.0.1", corev1.ServicePort{Name: "https", Port: 443})
 	s.Namespace = "test"
@@ -248,7 +248,7 @@ func TestAnAddressThatMustNotBeDialledIsSaidToBeSo(t *testing.T) {
 	h.is("v1.example.com", "False", "ForbiddenAddress")
 }
 
-func TestACABundleThatIsGarbageIsSaidToBeSoAndMendedByAnUpdate(t *testing.T) {
+func TestAnInvalidCABundleIsReportedUntilItIsUpdated(t *testing.T) {
 	h := open(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))
@@ -506,7 +506,7 @@ func TestAConflictIsTriedAgain(t *testing.T) {
 	h.is("v1.", "True", "Local")
 }
 
-func TestAStatusThatSomebodyElseWroteIsPutRight(t *testing.T) {
+func TestAForeignStatusIsReverted(t *testing.T) {
 	h := open(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))

@@ -77,7 +77,7 @@ func runRecorder(t *testing.T) (*eventRecorder, func() []corev1.Event) {
 	}
 }
 
-func TestAnEventIsFoundByThoseWhoLookAtTheAPIService(t *testing.T) {
+func TestAnEventRefersToItsAPIService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, events := runRecorder(t)
 		h.record(standing("v1.example.com", "True", reasonPassed), standing("v1.example.com", "False", reasonFailedDiscoveryCheck))

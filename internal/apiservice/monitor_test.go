@@ -193,7 +193,7 @@ func TestSomethingNewAboutADeadBackendEndsItsBackoff(t *testing.T) {
 	})
 }
 
-func TestOneSlowAnswerIsForgivenAndASecondIsNot(t *testing.T) {
+func TestTheSecondSlowFailureMakesABackendUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, changes := monitored(t, b, gvA)
@@ -298,7 +298,7 @@ func TestAGroupVersionThatWasAwayStartsAfresh(t *testing.T) {
 	})
 }
 
-func TestPace(t *testing.T) {
+func TestProbeInterval(t *testing.T) {
 	for failures, want := range []time.Duration{healthyInterval, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, maxRetry, maxRetry} {
 		if got := probeInterval(failures, false); got != want {
 			t.Errorf("after %d failures: %v, want %v", failures, got, want)
@@ -336,7 +336,7 @@ func (s *speaking) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: s.code, Body: io.NopCloser(strings.NewReader(s.says))}, nil
 }
 
-func TestABackendThatMayHaveChangedIsToldOnce(t *testing.T) {
+func TestDocumentsMayDifferIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, told := &speaking{code: 200, says: "foos"}, new(atomic.Int64)
 		m := newMonitor(b, func() int { return 1 }, "https://server.metrics.svc:443", newProber(), func([]schema.GroupVersion) {})
@@ -408,7 +408,7 @@ func TestAnIdleBackendThatGoesIsNoticedWithoutARequest(t *testing.T) {
 	}
 }
 
-func TestAnAnsweredRequestVouchesForItsBackend(t *testing.T) {
+func TestAnAnsweredRequestReplacesAProbe(t *testing.T) {
 	h := open(t, nil, connected)
 	b := h.serve("server")
 	h.add(external("server"))

@@ -41,7 +41,7 @@ func serve(t *testing.T, h http.HandlerFunc) laneTo {
 	return laneTo{server.Client().Transport, strings.TrimPrefix(server.URL, "https://")}
 }
 
-func TestProbeIsTheIncumbentsRequest(t *testing.T) {
+func TestProbeIsKubeAggregatorsRequest(t *testing.T) {
 	got := make(chan *http.Request, 1)
 	lane := serve(t, func(w http.ResponseWriter, r *http.Request) { got <- r })
 	o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://server.metrics.svc:443/apis/metrics.k8s.io/v1", endpoints: 1})
@@ -215,7 +215,7 @@ func TestProbesUnderWayAreBounded(t *testing.T) {
 	})
 }
 
-func TestDescribeGivesTheSameFaultTheSameWords(t *testing.T) {
+func TestErrorMessageIsTheSameForTheSameFault(t *testing.T) {
 	tcp := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: port} }
 	certificate := &x509.Certificate{NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1_700_000_000, 0)}
 	for name, test := range map[string]struct {
@@ -286,14 +286,14 @@ func TestDescribeGivesTheSameFaultTheSameWords(t *testing.T) {
 	}
 }
 
-func TestDescribeBoundsWhatABackendCanSay(t *testing.T) {
+func TestErrorMessageIsBounded(t *testing.T) {
 	got := errorMessage(errors.New("evil\x1b[2J\n" + strings.Repeat("x", 10_000)))
 	if len(got) > maxErrorMessage+len("...") || strings.ContainsAny(got, "\x1b\n") {
 		t.Errorf("a backend wrote %d bytes into a status: %.40q", len(got), got)
 	}
 }
 
-func TestFailureOf(t *testing.T) {
+func TestFailureFromError(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
 		want failure

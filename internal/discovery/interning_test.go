@@ -9,7 +9,7 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 )
 
-func TestWhatIsPackedSaysTheSameAndSharesItsWords(t *testing.T) {
+func TestInternedResourcesAreEqualAndShared(t *testing.T) {
 	body, err := os.ReadFile("testdata/api.aggregated.json")
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestWhatIsPackedSaysTheSameAndSharesItsWords(t *testing.T) {
 }
 
 // Every field has to be packed by name: one that a later version of the API adds must not get lost.
-func TestPackingKnowsEveryField(t *testing.T) {
+func TestInterningCopiesEveryField(t *testing.T) {
 	for of, want := range map[reflect.Type]int{
 		reflect.TypeFor[apidiscoveryv2.APIResourceDiscovery](): 8, reflect.TypeFor[apidiscoveryv2.APISubresourceDiscovery](): 4,
 	} {

@@ -192,7 +192,7 @@ func TestRestartWithEveryBackendDead(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptGoesWithItsRegistration(t *testing.T) {
+func TestStoredDiscoveryIsDeletedWithItsRegistration(t *testing.T) {
 	keep := newMemory()
 	keep.values["v1.removed.example.com"] = []byte(`{"uid":"uid","resources":[]}`)
 	keep.values["v1.broken.example.com"] = []byte(`{"uid":`)

@@ -114,7 +114,7 @@ func TestOneETagForEveryEncoding(t *testing.T) {
 	}
 }
 
-func TestEncodingsSayTheSame(t *testing.T) {
+func TestEncodingsAreEquivalent(t *testing.T) {
 	h := town(t)
 	var fromJSON, fromProtobuf, fromYAML apidiscoveryv2.APIGroupDiscoveryList
 	decode(t, h, read(t, h.get(t, "/apis", "Accept", acceptJSON)), &fromJSON)
@@ -157,7 +157,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestAbsenceIsNotAnsweredBeforeItIsCertain(t *testing.T) {
+func TestUnknownGroupsAreUnavailableUntilSynced(t *testing.T) {
 	h := newEnv(t, newMemory(), localRoutes()...)
 	if response := h.get(t, "/apis"); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
 		t.Errorf("before the first snapshot: answered %d", response.StatusCode)
@@ -260,7 +260,7 @@ func TestReplicasAgree(t *testing.T) {
 }
 
 // A backend that only one of two replicas can reach, and that then says something else, is known to both at once.
-func TestReplicasHearOfEachOther(t *testing.T) {
+func TestReplicasShareStoredDiscovery(t *testing.T) {
 	keep := newSharedMemory()
 	alive := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, readOnly))})
 	hung := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs())

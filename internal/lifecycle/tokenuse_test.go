@@ -20,7 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-func TestUsesOfTokensAreWrittenDownOnceADay(t *testing.T) {
+func TestUsesOfTokensAreRecordedOnceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the clock of a bubble begins on 2000-01-01
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "robot", UID: "s-1"}}
 		w := newEnv(t, secret)
@@ -93,7 +93,7 @@ func usedOn(t *testing.T, w *env, s *corev1.Secret) string {
 	return s.Labels[lastUsedLabel]
 }
 
-func TestNoDayIsTakenBack(t *testing.T) {
+func TestDaysNeverGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for day, want := range map[string]int{
 			"1999-12-31": 1, "2000-01-01": 0, "2000-01-02": 0, // of a replica whose clock is ahead
@@ -119,7 +119,7 @@ func TestNoDayIsTakenBack(t *testing.T) {
 	})
 }
 
-func TestAUseThatFindsNoRoomIsNotedTheNextTime(t *testing.T) {
+func TestAUseThatDoesNotFitTheQueueIsRecordedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newEnv(t)
 		secrets := make([]*corev1.Secret, usesAtOnce+1)
@@ -149,7 +149,7 @@ func TestAUseThatFindsNoRoomIsNotedTheNextTime(t *testing.T) {
 	})
 }
 
-func TestWhatIsTroubleInWritingAUse(t *testing.T) {
+func TestErrorsOfRecordingAUse(t *testing.T) {
 	kind := schema.GroupKind{Kind: "Secret"}
 	refusal := func(path *field.Path) error {
 		return apierrors.NewInvalid(kind, "robot", field.ErrorList{field.Invalid(path, "s-1", "field is immutable")})
@@ -176,7 +176,7 @@ func TestWhatIsTroubleInWritingAUse(t *testing.T) {
 	}
 }
 
-func TestWhatIsTroubleInSayingSinceWhen(t *testing.T) {
+func TestErrorsOfRecordingTheStart(t *testing.T) {
 	broken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: trackingName}}
 	away := apierrors.NewServiceUnavailable("no leader")
 	for name, c := range map[string]struct {
@@ -203,7 +203,7 @@ func TestWhatIsTroubleInSayingSinceWhen(t *testing.T) {
 	}
 }
 
-func TestSinceWhenIsKept(t *testing.T) {
+func TestTheStartOfTheRecordingStays(t *testing.T) {
 	for name, c := range map[string]struct{ there, want string }{
 		"an earlier day":     {"1999-05-04", "1999-05-04"},
 		"what is not a day":  {"yesterday", "2000-01-01"},

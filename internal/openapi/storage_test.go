@@ -51,7 +51,7 @@ func (s *memory) get(name string) []byte {
 
 func (s *memory) put(name string, value []byte) { _ = s.Save(context.Background(), name, value) }
 
-func TestDocumentsOutliveTheFrontDoor(t *testing.T) {
+func TestDocumentsOutliveARestart(t *testing.T) {
 	keep := newMemory()
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/openapi/v3": index3(gadgetsPath + "#1"), "/openapi/v3/" + gadgetsPath: json3(v3("kept", "/apis/example.com/v1/gadgets"))})
 	first := openWithStorage(t, keep, nil, routeTo(b))
@@ -92,7 +92,7 @@ func (l *sharedMemory) Follow(ctx context.Context, saved func(name string, value
 	}
 }
 
-func TestDocumentsThatAnotherReplicaHeard(t *testing.T) {
+func TestDocumentsOfAnotherReplica(t *testing.T) {
 	keep := &sharedMemory{memory: newMemory(), puts: make(chan string, 10)}
 	h := openWithStorage(t, keep, nil, routeTo(remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs())))
 	save := func(title string, uid types.UID) {
@@ -109,7 +109,7 @@ func TestDocumentsThatAnotherReplicaHeard(t *testing.T) {
 	h.until(t, gadgetsPath, "heard")
 }
 
-func TestWhatIsKeptAndNotBelieved(t *testing.T) {
+func TestInvalidStoredDocuments(t *testing.T) {
 	d := document(t, gadgetsPath, v3("kept", "/apis/example.com/v1/gadgets"))
 	value, err := encodeRecord("uid", d)
 	if err != nil {
@@ -142,7 +142,7 @@ func TestWhatIsKeptAndNotBelieved(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooLargeToKeep(t *testing.T) {
+func TestTooLargeToStore(t *testing.T) {
 	keep := newMemory()
 	h := openWithStorage(t, keep, nil)
 	save := func(name string, d Document, total int) { h.save(name, record{uid: "uid", document: &d}, total) }

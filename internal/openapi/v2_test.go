@@ -119,7 +119,7 @@ func TestHowTheDocumentIsServed(t *testing.T) {
 }
 
 // One bad member never takes anything from the others.
-func TestBadMembers(t *testing.T) {
+func TestBadV2Documents(t *testing.T) {
 	path := `"/apis/example.com/v1/gadgets":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Gadget"}}}}}`
 	with := func(definitions string) http.Handler {
 		return json3(`{"swagger":"2.0","info":{"title":"x","version":"1"},"paths":{` + path + `},"definitions":{` + definitions + `}}`)
@@ -175,7 +175,7 @@ func TestBadMembers(t *testing.T) {
 	}
 }
 
-func TestTheLastGoodMemberStays(t *testing.T) {
+func TestTheLastGoodV2DocumentStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		says := func(what string) http.Handler {
 			return remotetest.Paths{"/openapi/v3": json3(`{"paths":{}}`), "/openapi/v2": json3(strings.ReplaceAll(v2("/apis/example.com/v1/gadgets"), "made of two", what))}
@@ -216,7 +216,7 @@ func TestTheLastGoodMemberStays(t *testing.T) {
 	})
 }
 
-func TestAReaderWaitsForNobodyLong(t *testing.T) {
+func TestReadersWaitBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := remotetest.NewInProcess("ns/slow:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-time.After(3 * time.Second)
@@ -251,7 +251,7 @@ func TestAReaderWaitsForNobodyLong(t *testing.T) {
 	})
 }
 
-func TestManyReadersAreOne(t *testing.T) {
+func TestConcurrentReadersShareOneMerge(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/openapi/v3": json3(`{"paths":{}}`), "/openapi/v2": json3(v2("/apis/example.com/v1/gadgets"))})
 	h := openV2(t, routeTo(b))
 	var readers sync.WaitGroup

@@ -36,7 +36,7 @@ func describing(paths map[string]string, definitions map[string]string) string {
 	return fmt.Sprintf(`{"swagger":"2.0","info":{"title":"x","version":"1"},"paths":{%s},"definitions":{%s}}`, strings.Join(p, ","), strings.Join(d, ","))
 }
 
-func TestUnion(t *testing.T) {
+func TestMergeV2(t *testing.T) {
 	gadget, other := `{"type":"object","description":"a gadget"}`, `{"type":"object","description":"not a gadget"}`
 	for name, c := range map[string]struct {
 		members []string
@@ -139,7 +139,7 @@ func TestUnion(t *testing.T) {
 	}
 }
 
-func TestWhatIsPackedIsWhatIsWritten(t *testing.T) {
+func TestCompressedDocumentsAreComplete(t *testing.T) {
 	u := newSwaggerMerger()
 	u.add(opened(t, describing(map[string]string{"/a": "A"}, map[string]string{"A": `{"description":"<&> \u2028 \"$ref\":\"#/definitions/none\""}`})))
 	d, err := u.pack()

@@ -16,7 +16,7 @@ import (
 // noon is a time of the backend's clock, and of ours.
 var noon = time.Now().Add(-time.Hour).Truncate(time.Second)
 
-func TestWhatAPaymentDeletes(t *testing.T) {
+func TestWhatACleanupDeletes(t *testing.T) {
 	old := object("gone", "old", "u1", noon.Add(-time.Minute))
 	tests := map[string]struct {
 		object  metav1.PartialObjectMetadata
@@ -150,7 +150,7 @@ func (o *office) until(t *testing.T, what string, true func() bool) {
 	}
 }
 
-func TestDebtsArePaidWhenTheBackendReturns(t *testing.T) {
+func TestDebtsAreCleanedUpWhenTheBackendReturns(t *testing.T) {
 	b, k := newBackend(t), &keep{}
 	o, stop := open(t, k, b)
 	o.become(APIServiceState{Registered: true, Reason: "FailedDiscoveryCheck"})
@@ -184,7 +184,7 @@ func TestDebtsArePaidWhenTheBackendReturns(t *testing.T) {
 	}
 }
 
-func TestAPaymentThatFailsIsToldAndTriedAgain(t *testing.T) {
+func TestAFailedCleanupIsReportedAndRetried(t *testing.T) {
 	b := newBackend(t)
 	b.answers = on("/widgets", http.StatusInternalServerError)
 	b.put(object("gone", "x", "u1", noon.Add(-time.Minute)))
@@ -229,7 +229,7 @@ func TestDebtsOfAnAPIServiceThatIsGone(t *testing.T) {
 	}
 }
 
-func TestTheLedgerIsBounded(t *testing.T) {
+func TestTheNumberOfDebtsIsBounded(t *testing.T) {
 	b := newBackend(t)
 	o, _ := open(t, &keep{}, b)
 	full := map[string]Debt{}

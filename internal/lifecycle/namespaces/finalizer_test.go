@@ -313,7 +313,7 @@ func TestNothingIsDoneBeforeDiscovery(t *testing.T) {
 	}
 }
 
-func TestNamespaceRecreatedDuringTheSweepIsNotTouched(t *testing.T) {
+func TestNamespaceRecreatedDuringTheDeletionIsNotTouched(t *testing.T) {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(nil))
 	reads := 0
@@ -365,7 +365,7 @@ func TestHangingBackendDelaysNobody(t *testing.T) {
 	})
 }
 
-func TestWaitingForABackendCostsNoSweeps(t *testing.T) {
+func TestWaitingForABackendDeletesNothingAgain(t *testing.T) {
 	w := newEnv(t, terminating("doomed", "1"))
 	w.served = append(w.served, shop(dead))
 	f := w.finalizer()

@@ -187,7 +187,7 @@ func TestABackendThatWentFirst(t *testing.T) {
 }
 
 // What was seen of a backend counts until it lives on: new objects may have come to it since.
-func TestWhatWasSeenToBeEmptyIsDoubted(t *testing.T) {
+func TestEmptyVersionsAreForgotten(t *testing.T) {
 	ns, gv := terminating("b", "uid-of-b"), hosted(widgets, "a")
 	other := gv
 	other.UID = "another registration"

@@ -222,7 +222,7 @@ func TestAStatusThatKeepsMovingIsLowered(t *testing.T) {
 }
 
 // A write that is charged for and fails gives its room back, however busy the quota is.
-func TestRoomOfFailedWritesIsGivenBack(t *testing.T) {
+func TestChargesOfFailedWritesAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newQuotaNamespace(t, hardLimits(map[corev1.ResourceName]int64{"configmaps": 5, "secrets": 1000}))
 		time.Sleep(2 * time.Second)
