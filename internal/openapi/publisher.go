@@ -239,7 +239,7 @@ func (p *Publisher) newPoll(b remote.Backend) remote.Poll {
 // update takes in what a backend answered in one poll, and reports whether a document changed. A bad answer, or none,
 // leaves the last good document in place.
 func (p *Publisher) update(b remote.Backend, results map[schema.GroupVersion]result, failure error) (changed bool, err error) {
-	failures, learned := []error{failure}, map[string]record{}
+	failures, updated := []error{failure}, map[string]record{}
 	p.records.Each(b, func(r remote.Route, rec *record) {
 		fetched := results[r.GroupVersion]
 		if fetched.err != nil {
@@ -247,7 +247,7 @@ func (p *Publisher) update(b remote.Backend, results map[schema.GroupVersion]res
 		}
 		rec.setProblem(errors.Join(failure, fetched.err), p.log, "OpenAPI document is missing or old", r.APIService)
 		if rec.replace(fetched.document) {
-			learned[r.APIService] = *rec
+			updated[r.APIService] = *rec
 		}
 	})
 	total := 0
@@ -256,13 +256,13 @@ func (p *Publisher) update(b remote.Backend, results map[schema.GroupVersion]res
 			total += len(rec.document.Packed)
 		}
 	})
-	for name, rec := range learned {
+	for name, rec := range updated {
 		p.save(name, rec, total)
 	}
-	if len(learned) > 0 {
+	if len(updated) > 0 {
 		p.records.Announce()
 	}
-	return len(learned) > 0, errors.Join(failures...)
+	return len(updated) > 0, errors.Join(failures...)
 }
 
 // setProblem records why the document is missing or old, nil when it is neither, and logs a new problem.

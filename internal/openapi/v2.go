@@ -42,7 +42,7 @@ type v2Publisher struct {
 	revision int                // grows whenever table or held say something else
 	fetches  map[remote.Backend]*v2Fetch
 	queued   []*v2Fetch
-	edition  *mergedV2
+	merged   *mergedV2
 }
 
 // mergedV2 is one state of the merged document.
@@ -124,7 +124,7 @@ func (s *v2Publisher) current(ctx context.Context) (*mergedV2, error) {
 	}
 	local := hashes(s.local())
 	s.mu.Lock()
-	e, revision := s.edition, s.revision
+	e, revision := s.merged, s.revision
 	s.mu.Unlock()
 	// One merge at a time: a reader that comes meanwhile uses its result, unless the merge began too early.
 	for range 2 {
@@ -170,13 +170,13 @@ func (e *mergedV2) idleSince(t time.Time) bool {
 func (s *v2Publisher) merge() (*mergedV2, error) {
 	began, local := time.Now(), s.local()
 	s.mu.Lock()
-	revision, taken := s.revision, map[string]bool{}
+	revision, remotePaths := s.revision, map[string]bool{}
 	var remotes []Document
 	for _, r := range s.table.Routes {
 		if r.Local {
 			continue
 		}
-		taken[indexPath(r.GroupVersion)] = true
+		remotePaths[indexPath(r.GroupVersion)] = true
 		if d := s.held[r.APIService].document; d != nil {
 			remotes = append(remotes, *d)
 		}
@@ -188,7 +188,7 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 		d, err := from.Document()
 		if err == nil {
 			size += d.size()
-			err = m.addLocal(d, taken)
+			err = m.addLocal(d, remotePaths)
 		}
 		if err != nil {
 			s.log.Error("leaving local groups out of the OpenAPI v2 document", zap.Error(err))
@@ -209,7 +209,7 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 	}
 	e := &mergedV2{Document: d, revision: revision, local: hashes(local), read: began}
 	s.mu.Lock()
-	s.edition = e
+	s.merged = e
 	s.mu.Unlock()
 	s.metrics.SwaggerSeconds.Observe(time.Since(began).Seconds())
 	s.metrics.SwaggerBytes.Set(float64(len(d.Packed)))
@@ -217,12 +217,12 @@ func (s *v2Publisher) merge() (*mergedV2, error) {
 }
 
 // addLocal leaves out the paths of group-versions that a backend serves.
-func (m *swaggerMerger) addLocal(d Document, taken map[string]bool) error {
+func (m *swaggerMerger) addLocal(d Document, remotePaths map[string]bool) error {
 	s, err := d.open()
 	if err != nil {
 		return err
 	}
-	s.retain(func(path string) bool { return !taken[ownerOf(path)] })
+	s.retain(func(path string) bool { return !remotePaths[ownerOf(path)] })
 	m.add(s)
 	return nil
 }
@@ -248,8 +248,8 @@ func (m *swaggerMerger) addPacked(d Document) error {
 func (s *v2Publisher) dropIfIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.edition != nil && s.edition.idleSince(time.Now().Add(-idleTimeout)) {
-		s.edition = nil
+	if s.merged != nil && s.merged.idleSince(time.Now().Add(-idleTimeout)) {
+		s.merged = nil
 		s.metrics.SwaggerBytes.Set(0)
 	}
 }

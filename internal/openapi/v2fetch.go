@@ -130,13 +130,13 @@ func (s *v2Publisher) newV2Fetch(b remote.Backend, before *v2Fetch) *v2Fetch {
 func (s *v2Publisher) run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	look := time.NewTicker(idleTimeout / 10)
-	defer look.Stop()
+	tick := time.NewTicker(idleTimeout / 10)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
+		case <-tick.C:
 			s.dropIfIdle()
 		case <-s.wake:
 			s.mu.Lock()

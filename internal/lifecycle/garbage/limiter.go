@@ -34,8 +34,8 @@ type versionQueue struct {
 	seen           GroupVersion // the group-version when the first of awaitingChange was added
 }
 
-func newLimiter(wake func(key)) *limiter {
-	return &limiter{enqueue: wake, queues: map[schema.GroupVersion]*versionQueue{}}
+func newLimiter(enqueue func(key)) *limiter {
+	return &limiter{enqueue: enqueue, queues: map[schema.GroupVersion]*versionQueue{}}
 }
 
 // busyError: the group-version is at its limit.

@@ -144,8 +144,8 @@ func (m *monitor) watch(ctx context.Context, version string) (string, error) {
 		return "", err
 	}
 	defer w.Stop()
-	settled := time.NewTimer(m.syncDelay())
-	defer settled.Stop()
+	synced := time.NewTimer(m.syncDelay())
+	defer synced.Stop()
 	for {
 		select {
 		case e, open := <-w.ResultChan():
@@ -155,7 +155,7 @@ func (m *monitor) watch(ctx context.Context, version string) (string, error) {
 			if version, err = m.handle(e); err != nil {
 				return "", err
 			}
-		case <-settled.C:
+		case <-synced.C:
 			m.graph.markSynced(m.resource)
 		case <-ctx.Done():
 			return "", ctx.Err()
