@@ -11,15 +11,14 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// quiet is what the transport says about silence in a test.
+// quiet is what the transport reports about silence.
 type quiet struct {
 	since  atomic.Int64 // Unix nanoseconds, 0 for not silent
 	broken atomic.Bool
 }
 
-func (q *quiet) begin()       { q.since.Store(time.Now().UnixNano()) }
-func (q *quiet) over()        { q.since.Store(0) }
-func (q *quiet) silent() bool { return q.since.Load() != 0 }
+func (q *quiet) begin() { q.since.Store(time.Now().UnixNano()) }
+func (q *quiet) over()  { q.since.Store(0) }
 func (q *quiet) answers(after time.Duration) func(context.Context, string) (int, error) {
 	return func(ctx context.Context, _ string) (int, error) {
 		select {
@@ -32,15 +31,16 @@ func (q *quiet) answers(after time.Duration) func(context.Context, string) (int,
 	}
 }
 
-// listened is monitored, for a backend whose silence can be heard.
-func listened(t *testing.T, b *backendDouble, q *quiet) *monitor {
+// monitoredWithSilence is monitored, for a backend of which the transport reports silence.
+func monitoredWithSilence(t *testing.T, b *backendDouble, q *quiet) *monitor {
 	t.Helper()
 	return monitoredWith(t, b, func(m *monitor) {
 		m.silence = func() transport.Silence {
-			if !q.silent() {
+			since := q.since.Load() // once: an attempt may end the silence meanwhile
+			if since == 0 {
 				return transport.Silence{}
 			}
-			return transport.Silence{Since: time.Unix(0, q.since.Load()), Broken: q.broken.Load()}
+			return transport.Silence{Since: time.Unix(0, since), Broken: q.broken.Load()}
 		}
 	}, gvA)
 }
@@ -65,7 +65,7 @@ func TestALongHangMakesABackendUnavailable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, q := &backendDouble{answer: well}, &quiet{}
-				m := listened(t, b, q)
+				m := monitoredWithSilence(t, b, q)
 				b.set(hangs)
 				q.broken.Store(c.broken)
 				q.begin()
@@ -84,7 +84,7 @@ func TestASlowBackendIsNotAHungOne(t *testing.T) {
 	const slow = 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{answer: well}, &quiet{}
-		m := listened(t, b, q)
+		m := monitoredWithSilence(t, b, q)
 		b.set(q.answers(slow)) // suddenly
 		for range 100 {        // requests, one after another, each of which is told as overdue
 			q.begin()
@@ -103,7 +103,7 @@ func TestAUsuallySlowBackendGetsMoreTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{}, &quiet{}
 		b.set(q.answers(4 * time.Second))
-		m := listened(t, b, q)
+		m := monitoredWithSilence(t, b, q)
 		time.Sleep(5 * time.Second)
 		for range 100 { // clients that leave before they have an answer
 			q.begin()
@@ -119,7 +119,7 @@ func TestAUsuallySlowBackendGetsMoreTime(t *testing.T) {
 func TestAnAnswerWithdrawsAHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{answer: well}, &quiet{}
-		m := listened(t, b, q)
+		m := monitoredWithSilence(t, b, q)
 		b.set(hangs)
 		q.begin()
 		m.probeSoon()
@@ -146,7 +146,7 @@ func TestAnAnswerWithdrawsAHang(t *testing.T) {
 func TestAProbeOfAnUnavailableBackendGetsTheFullTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, q := &backendDouble{answer: well}, &quiet{}
-		m := listened(t, b, q)
+		m := monitoredWithSilence(t, b, q)
 		b.set(hangs)
 		q.begin()
 		m.probeSoon()
