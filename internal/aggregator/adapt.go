@@ -19,17 +19,15 @@ import (
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
-	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/lifecycle/namespaces"
 	"portico.dev/internal/openapi"
 	"portico.dev/internal/store"
-	"portico.dev/internal/transport"
 )
 
-// Rooms on one floor do not know each other. What one offers is handed to the next in the shape that it asks for, here
-// and nowhere else.
+// Packages of one floor do not import each other. The types of one are converted into those of another here.
 
 // routes is the route table as discovery and OpenAPI see it.
-func (h *house) routes() remote.Table {
+func (h *parts) routes() remote.Table {
 	table := h.apiservices.Table()
 	out := remote.Table{Synced: table.Synced(), Routes: make([]remote.Route, 0, len(table.Routes()))}
 	for _, r := range table.Routes() {
@@ -66,25 +64,25 @@ func revisionOf(r *apiservice.Route) string {
 	return fmt.Sprintf("%s/%s:%d", s.Namespace, s.Name, port)
 }
 
-func (h *house) localDiscovery() discovery.Local {
+func (h *parts) localDiscovery() discovery.Local {
 	d := h.core.Discovery()
 	return discovery.Local{Core: d.Core, Groups: d.Groups}
 }
 
-func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []lifecycle.Resource {
-	var out []lifecycle.Resource
+func deletable(resources []apidiscoveryv2.APIResourceDiscovery) []namespaces.Resource {
+	var out []namespaces.Resource
 	for _, r := range resources {
 		if r.Scope != apidiscoveryv2.ScopeNamespace || !slices.Contains(r.Verbs, "delete") {
 			continue
 		}
-		out = append(out, lifecycle.Resource{
+		out = append(out, namespaces.Resource{
 			Name: r.Resource, List: slices.Contains(r.Verbs, "list"), DeleteCollection: slices.Contains(r.Verbs, "deletecollection"),
 		})
 	}
 	return out
 }
 
-// lastKnown keeps what backends last said in etcd, where every replica and the next start find it.
+// lastKnown stores the documents that backends last served in etcd, for all replicas and the next start.
 type lastKnown struct {
 	store  *store.Store
 	prefix string
@@ -110,7 +108,7 @@ func (l lastKnown) Delete(ctx context.Context, name string) error {
 	return l.store.Delete(ctx, l.prefix+name)
 }
 
-// Follow tells this replica what the others have heard, so that all of them say the same within a moment.
+// Follow calls saved with what any replica stores, so that all replicas soon serve the same documents.
 func (l lastKnown) Follow(ctx context.Context, saved func(name string, value []byte)) {
 	l.store.Follow(ctx, l.prefix, func(key string, value []byte) { saved(strings.TrimPrefix(key, l.prefix), value) })
 }
@@ -124,20 +122,11 @@ func replicaName() string {
 	return host + "-" + strings.ToLower(rand.Text()[:6])
 }
 
-func (h *house) ownAddresses() []string { return []string{h.listener.Addr().String()} }
-
-// reportFailure lets the prober look at once when traffic meets a failure.
-func (h *house) reportFailure(b *transport.Backend, _ error) { h.apiservices.ReportFailure(b) }
-
-// reask has a backend asked for its documents that may say something else than before.
-func (h *house) reask(b remote.Backend) {
-	h.discovery.Reask(b)
-	h.openapi.Reask(b)
-}
+func (h *parts) ownAddresses() []string { return []string{h.listener.Addr().String()} }
 
 // localDocuments are the OpenAPI documents of the local groups, prepared when the program was built, and those of custom
 // resources, which come and go.
-func (h *house) localDocuments() []openapi.Document {
+func (h *parts) localDocuments() []openapi.Document {
 	prepared, custom := h.core.PreparedDocuments(), h.core.Documents()
 	out := make([]openapi.Document, 0, len(prepared)+len(custom))
 	for _, d := range prepared {
@@ -150,7 +139,7 @@ func (h *house) localDocuments() []openapi.Document {
 }
 
 // localSwagger is the same in version 2, which is built when somebody reads it.
-func (h *house) localSwagger() []openapi.Source {
+func (h *parts) localSwagger() []openapi.Source {
 	d := h.core.PreparedSwagger()
 	sources := []openapi.Source{openapi.Prepared(openapi.Document{Hash: d.Hash, Packed: d.Packed})}
 	custom, err := h.core.Swagger()

@@ -25,7 +25,7 @@ func (c *Config) addAdmissionFlags(fs *pflag.FlagSet) {
 }
 
 // knownKinds are those that were last known, of dead backends too. Nil while nothing is known yet.
-func (h *house) knownKinds() meta.RESTMapper {
+func (h *parts) knownKinds() meta.RESTMapper {
 	if h.discovery == nil {
 		return nil
 	}
@@ -36,18 +36,18 @@ func (h *house) knownKinds() meta.RESTMapper {
 	return snapshot.RESTMapper()
 }
 
-// found brings what every cluster starts with: namespaces, roles and bindings, and the priority classes of the system.
+// writeStartObjects brings what every cluster starts with: namespaces, roles and bindings, and the priority classes of the system.
 // Webhooks and policies are not asked about it. They may be behind an extension server, which nobody can reach before this
 // is done.
-func (h *house) found(ctx context.Context) error {
-	if err := lifecycle.EnsureNamespaces(ctx, h.founding); err != nil {
+func (h *parts) writeStartObjects(ctx context.Context) error {
+	if err := lifecycle.EnsureNamespaces(ctx, h.startClients); err != nil {
 		return err
 	}
-	if err := rbac.EnsureBootstrap(ctx, h.founding); err != nil {
+	if err := rbac.EnsureBootstrap(ctx, h.startClients); err != nil {
 		return err
 	}
 	if !h.core.GroupVersions().Has(schedulingv1.SchemeGroupVersion) {
 		return nil
 	}
-	return priority.EnsureSystemClasses(ctx, h.founding)
+	return priority.EnsureSystemClasses(ctx, h.startClients)
 }

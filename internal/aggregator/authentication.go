@@ -116,13 +116,13 @@ func (c *Config) checkPrivateKeys() error {
 }
 
 // wireAuthentication is everything that answers who.
-func (h *house) wireAuthentication() (err error) {
+func (h *parts) wireAuthentication() (err error) {
 	c := h.cfg
 	c.Authentication.warnOfExtendedTokens(h.log.Named("authentication"))
-	h.lookup = &lateLookup{}
+	h.tokenLookup = &tokenLookup{}
 	h.tokens, err = satoken.New(satoken.Config{
 		Issuer: h.issuer, Audiences: c.APIAudiences, ExtendExpiration: c.Authentication.ExtendTokens,
-		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.lookup,
+		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.tokenLookup,
 		Metrics: h.metrics.Auth.ServiceAccounts,
 		Used:    func(s *corev1.Secret) { h.controllers.TokenUsed(s) },
 	})
@@ -152,7 +152,7 @@ func (h *house) wireAuthentication() (err error) {
 
 // wireOtherTokens is whose tokens count beside our own, in the order in which they are asked: the webhook last, because
 // it sees every token that nobody before it knew.
-func (h *house) wireOtherTokens() (others []authenticator.Token, err error) {
+func (h *parts) wireOtherTokens() (others []authenticator.Token, err error) {
 	a := h.cfg.Authentication
 	h.issuers, err = oidc.New(oidc.Config{
 		File: a.ConfigFile, Flags: a.OIDC, Audiences: h.tokens.Audiences(), DisallowedIssuers: []string{h.issuer},
@@ -173,7 +173,7 @@ func (h *house) wireOtherTokens() (others []authenticator.Token, err error) {
 }
 
 // watchTrust says in a metric what readyz says in words.
-func (h *house) watchTrust() {
+func (h *parts) watchTrust() {
 	for file, stale := range map[string]func() error{
 		"client-ca-file": h.clientCA.Stale, "requestheader-client-ca-file": h.frontProxy.Stale,
 		"tls-cert-file": h.shown.Stale, "proxy-client-cert-file": h.presented.Stale,
@@ -184,7 +184,7 @@ func (h *house) watchTrust() {
 }
 
 // followAuthentication follows the files that identities rest on, and the keys of issuers.
-func (h *house) followAuthentication(ctx context.Context) error {
+func (h *parts) followAuthentication(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.authn.Run(ctx) })
 	g.Go(func() error { return h.issuers.Run(ctx) })

@@ -25,7 +25,7 @@ func (c *Config) addAuthorizationFlags(fs *pflag.FlagSet) {
 }
 
 // wireAuthorization is everything that answers may they.
-func (h *house) wireAuthorization() (err error) {
+func (h *parts) wireAuthorization() (err error) {
 	h.rbac = rbac.New(h.log.Named("rbac"))
 	c := h.cfg.Authorization
 	c.RBAC, c.Metrics, c.Logger = h.rbac, h.metrics.Authorization, h.log.Named("authorization")

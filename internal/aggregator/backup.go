@@ -66,8 +66,8 @@ func (c *Config) validateBackup(bad func(flag, format string, args ...any)) {
 }
 
 // wireBackup reads who scheduled backups are for.
-func (h *house) wireBackup() error {
-	h.backups = &backups{house: h}
+func (h *parts) wireBackup() error {
+	h.backups = &backups{parts: h}
 	c := h.cfg.Backup
 	if c.Dir == "" {
 		return nil
@@ -83,7 +83,7 @@ func (h *house) wireBackup() error {
 		Dir: c.Dir, Interval: c.Interval, Retention: c.Retention, Recipients: recipients,
 		Contents: func(ctx context.Context) (backup.Contents, error) { return h.backups.contents(ctx, c.IncludeKeys) },
 		Leads: func() bool {
-			leads, _ := h.leads()
+			leads, _ := h.election()
 			return leads
 		},
 		Metrics: h.metrics.Backup, Log: h.log.Named("backup"),
@@ -93,7 +93,7 @@ func (h *house) wireBackup() error {
 
 // backups answers those who ask for a backup of this front door.
 type backups struct {
-	house *house
+	parts *parts
 	mu    sync.Mutex // held while one is answered: each keeps pages of etcd, and reads all of it
 }
 
@@ -106,7 +106,7 @@ const (
 
 // contents begins a backup, whose snapshot the caller closes.
 func (b *backups) contents(ctx context.Context, includeKeys bool) (backup.Contents, error) {
-	h := b.house
+	h := b.parts
 	c := backup.Contents{EtcdPrefix: h.store.Prefix(), EncryptedAtRest: h.encryption.Enabled()}
 	var err error
 	if includeKeys {
@@ -119,7 +119,7 @@ func (b *backups) contents(ctx context.Context, includeKeys bool) (backup.Conten
 }
 
 // keyFiles are all files with keys, and with the trust that goes with them, that this front door was started with.
-func (h *house) keyFiles() ([]backup.KeyFile, error) {
+func (h *parts) keyFiles() ([]backup.KeyFile, error) {
 	keys, err := backup.DirectoryKeys(h.cfg.pkiDir())
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (b *backups) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(r.Context(), backupTimeout)
 	defer cancel()
-	log := b.house.log.Named("backup")
+	log := b.parts.log.Named("backup")
 	contents, err := b.contents(ctx, strings.HasSuffix(r.URL.Path, "/keys"))
 	if err != nil {
 		log.Warn("a backup that was asked for could not begin", zap.Error(err))

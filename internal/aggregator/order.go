@@ -7,8 +7,8 @@ import (
 	"portico.dev/internal/run"
 )
 
-// members is the order of the house.
-func (h *house) members() *run.Group {
+// members returns the parts in the order in which they start.
+func (h *parts) members() *run.Group {
 	g := &run.Group{}
 	add := func(name string, ready <-chan struct{}, f func(context.Context) error) {
 		g.Add(run.Member{Name: name, Ready: ready, Run: f})
@@ -29,11 +29,11 @@ func (h *house) members() *run.Group {
 		add("fairness", h.fairness.Ready(), h.fairness.Run)
 	}
 	add("transport", nil, h.closeTransport)
-	add("debts", h.ledger.Ready(), h.ledger.Run) // before any backend is said to be available
+	add("debts", h.debts.Ready(), h.debts.Run) // before any backend becomes available
 	add("apiservices", h.apiservices.Ready(), h.apiservices.Run)
 	add("discovery", h.discovery.Ready(), h.discovery.Run)
 	add("openapi", h.openapi.Ready(), h.openapi.Run)
-	add("payments", nil, h.payer.Run)
+	add("debt cleanup", nil, h.debtCleaner.Run)
 	add("controllers", h.controllers.Ready(), h.controllers.Run)
 	if h.collector != nil {
 		add("garbage collector", nil, h.collector.Run)
@@ -57,12 +57,12 @@ func (h *house) members() *run.Group {
 const bootstrapTimeout = 30 * time.Second
 
 // bootstrap writes the namespaces, roles and bindings that every cluster starts with.
-func (h *house) bootstrap() (<-chan struct{}, func(context.Context) error) {
+func (h *parts) bootstrap() (<-chan struct{}, func(context.Context) error) {
 	done := make(chan struct{})
 	return done, func(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, bootstrapTimeout)
 		defer cancel()
-		if err := h.found(bounded); err != nil {
+		if err := h.writeStartObjects(bounded); err != nil {
 			return err
 		}
 		close(done)
@@ -72,7 +72,7 @@ func (h *house) bootstrap() (<-chan struct{}, func(context.Context) error) {
 }
 
 // followState runs the informers.
-func (h *house) followState() (<-chan struct{}, func(context.Context) error) {
+func (h *parts) followState() (<-chan struct{}, func(context.Context) error) {
 	synced := make(chan struct{})
 	return synced, func(ctx context.Context) error {
 		h.informers.Start(ctx.Done())
@@ -87,7 +87,7 @@ func (h *house) followState() (<-chan struct{}, func(context.Context) error) {
 	}
 }
 
-func (h *house) closeTransport(ctx context.Context) error {
+func (h *parts) closeTransport(ctx context.Context) error {
 	<-ctx.Done()
 	h.transport.Close()
 	return nil

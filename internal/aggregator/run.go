@@ -56,7 +56,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 }
 
 // followKeys renews our own certificates as they age and reads again what changes on disk.
-func (h *house) followKeys(ctx context.Context) error {
+func (h *parts) followKeys(ctx context.Context) error {
 	log := h.log.Named("keys")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return h.keys.Run(ctx, h.serving, log) })
@@ -69,7 +69,7 @@ func (h *house) followKeys(ctx context.Context) error {
 }
 
 // announce comes when all is open: the front door answers, so the kubeconfig is written and Ready is closed.
-func (h *house) announce(a *Aggregator) run.Member {
+func (h *parts) announce(a *Aggregator) run.Member {
 	return run.Member{Name: "announcement", Ready: a.ready, Run: func(ctx context.Context) error {
 		if err := a.writeAdminKubeconfig(); err != nil {
 			return fmt.Errorf("write the administrator's kubeconfig: %w", err)
@@ -83,7 +83,7 @@ func (h *house) announce(a *Aggregator) run.Member {
 }
 
 // writeAdminKubeconfig writes the file that an administrator's kubectl uses. It is written once the front door answers,
-// so that whoever waits for the file can use it.
+// so that the file can be used as soon as it exists.
 func (a *Aggregator) writeAdminKubeconfig() error {
 	certPEM, err := os.ReadFile(a.keys.Path("admin.crt"))
 	if err != nil {

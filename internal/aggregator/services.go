@@ -14,6 +14,7 @@ import (
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/lifecycle/quotas"
 )
 
 // ServicesConfig is what Services get, and how the front door is one itself.
@@ -35,7 +36,7 @@ type ServicesConfig struct {
 func defaultServices() ServicesConfig {
 	return ServicesConfig{
 		ClusterIPRanges: []string{allocation.DefaultClusterIPRange.String()}, NodePorts: allocation.DefaultNodePorts,
-		EventTTL: time.Hour, QuotaSync: lifecycle.DefaultQuotaSync,
+		EventTTL: time.Hour, QuotaSync: quotas.DefaultSync,
 	}
 }
 
@@ -134,7 +135,7 @@ func (c *Config) clusterNames() []string {
 const reachedAt = "@"
 
 // replicaAddress is this replica's name with where workloads reach it.
-func (h *house) replicaAddress() string {
+func (h *parts) replicaAddress() string {
 	name := replicaName()
 	if a := h.cfg.advertised(); a.IsValid() {
 		name += reachedAt + netip.AddrPortFrom(a, h.port()).String()
@@ -142,10 +143,10 @@ func (h *house) replicaAddress() string {
 	return name
 }
 
-func (h *house) port() uint16 { return uint16(h.listener.Addr().(*net.TCPAddr).Port) }
+func (h *parts) port() uint16 { return uint16(h.listener.Addr().(*net.TCPAddr).Port) }
 
 // alive are where the replicas are reached that are alive.
-func (h *house) alive() []netip.AddrPort {
+func (h *parts) alive() []netip.AddrPort {
 	others, _ := h.replicas.Hear()
 	names := []string{h.replicas.Name()}
 	for name := range others {
@@ -161,14 +162,14 @@ func (h *house) alive() []netip.AddrPort {
 	return all
 }
 
-// leads says whether this replica writes for all.
-func (h *house) leads() (bool, <-chan struct{}) {
+// election says whether this replica writes for all.
+func (h *parts) election() (bool, <-chan struct{}) {
 	changed := h.replicas.Changed() // first, as it asks
 	_, leads := h.replicas.Hear()
 	return leads, changed
 }
 
-func (h *house) frontDoor() lifecycle.FrontDoor {
+func (h *parts) frontDoor() lifecycle.FrontDoor {
 	return lifecycle.FrontDoor{
 		Address: allocation.FirstAddress(h.cfg.Services.ranges()[0]), Port: int32(h.port()),
 		Replicas: h.alive, Changed: h.replicas.Changed,
@@ -177,7 +178,7 @@ func (h *house) frontDoor() lifecycle.FrontDoor {
 }
 
 // publishedRanges are what ServiceCIDRs are made of: nothing where --runtime-config keeps them from being served.
-func (h *house) publishedRanges() []netip.Prefix {
+func (h *parts) publishedRanges() []netip.Prefix {
 	if !slices.Contains(h.core.BuiltIn(), networkingv1.SchemeGroupVersion) {
 		return nil
 	}

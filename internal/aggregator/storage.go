@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/store"
 )
 
-// StorageConfig is how objects are kept in etcd. Which etcd, is said beside it.
+// StorageConfig is how objects are stored in etcd.
 type StorageConfig struct {
 	// MediaType that objects are written in: protobuf, JSON or YAML. Default protobuf.
 	MediaType string
@@ -69,7 +69,7 @@ func (c *Config) validateStorage(bad func(flag, format string, args ...any)) {
 }
 
 // wireStore is etcd, and what stands between it and objects.
-func (h *house) wireStore() (err error) {
+func (h *parts) wireStore() (err error) {
 	c := h.cfg
 	h.store, err = store.New(store.Config{
 		Servers: c.EtcdServers, CAFile: c.EtcdCAFile, CertFile: c.EtcdCertFile, KeyFile: c.EtcdKeyFile,
@@ -93,7 +93,7 @@ func (h *house) wireStore() (err error) {
 }
 
 // storedAs is how the local groups are to store objects.
-func (h *house) storedAs() coreapi.Storage {
+func (h *parts) storedAs() coreapi.Storage {
 	return coreapi.Storage{
 		MediaType: h.cfg.Storage.MediaType, CompactionInterval: h.cfg.Storage.CompactionInterval, Encryption: h.encryption,
 	}
@@ -102,7 +102,7 @@ func (h *house) storedAs() coreapi.Storage {
 // storageChecks are what /readyz asks of what is below the local groups. None of them is asked by /livez: an etcd without a
 // leader, a full one or a key service that is away would be the same after a restart, which would also end the proxied
 // requests that need none of them.
-func (h *house) storageChecks() []server.Check {
+func (h *parts) storageChecks() []server.Check {
 	checks := []server.Check{
 		{Name: "etcd", Ask: h.store.Check},
 		{Name: "etcd-space", Ask: h.store.CheckSpace},

@@ -21,20 +21,20 @@ const (
 )
 
 // webhooks is the way to the webhooks that objects of the API name.
-func (h *house) webhooks() hooks.Webhooks {
-	return hooks.Webhooks{Services: serviceWays{h}, Dial: dialWebhook}
+func (h *parts) webhooks() hooks.Webhooks {
+	return hooks.Webhooks{Services: serviceResolver{h}, Dial: dialWebhook}
 }
 
-// serviceWays leads to a Service as the front door reaches those of extension servers. The local groups are wired before
+// serviceResolver leads to a Service as the front door reaches those of extension servers. The local groups are wired before
 // the informers that it reads, and call nobody before those run.
-type serviceWays struct{ house *house }
+type serviceResolver struct{ parts *parts }
 
 // ResolveEndpoint implements [k8s.io/apiserver/pkg/util/webhook.ServiceResolver].
-func (s serviceWays) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
-	from := s.house.informers
+func (s serviceResolver) ResolveEndpoint(namespace, name string, port int32) (*url.URL, error) {
+	from := s.parts.informers
 	ways := apiservice.Services{
 		Services: from.Core().V1().Services().Lister(), EndpointSlices: from.Discovery().V1().EndpointSlices().Lister(),
-		EndpointRouting: s.house.cfg.EnableAggregatorRouting,
+		EndpointRouting: s.parts.cfg.EnableAggregatorRouting,
 	}
 	address, err := ways.Address(namespace, name, port)
 	if err != nil {

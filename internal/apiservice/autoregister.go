@@ -3,14 +3,19 @@ package apiservice
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -20,11 +25,11 @@ import (
 
 const registrationWorkers = 5
 
-// registrar keeps the Local APIServices that the front door wants, by the table in decide.
+// registrar creates, updates and deletes the local APIServices, by the table in decide.
 type registrar struct {
 	client aggregatorclient.APIServiceInterface
 	lister aggregatorlisters.APIServiceLister
-	wanted *wanted
+	local  *localAPIServices
 	log    *zap.Logger
 	queue  workqueue.TypedRateLimitingInterface[string]
 
@@ -32,29 +37,29 @@ type registrar struct {
 	atStart sets.Set[string]
 
 	mu sync.Mutex
-	// replaced is the names whose APIService led to a backend until a moment ago: see replacementEnded.
-	replaced sets.Set[string]
-	// done is the names that were dealt with once.
+	// wasRemote is the names of APIServices whose Service was just removed: see becameLocal.
+	wasRemote sets.Set[string]
+	// done is the names that have been synced once.
 	done sets.Set[string]
-	// missing is the built-in names that were not; registered is closed when it empties.
+	// missing is the built-in names that have not; registered is closed when it is empty.
 	missing    sets.Set[string]
 	registered chan struct{}
 }
 
-func newRegistrar(client aggregatorclient.APIServiceInterface, lister aggregatorlisters.APIServiceLister, w *wanted, log *zap.Logger) *registrar {
+func newRegistrar(client aggregatorclient.APIServiceInterface, lister aggregatorlisters.APIServiceLister, w *localAPIServices, log *zap.Logger) *registrar {
 	return &registrar{
 		client:     client,
 		lister:     lister,
-		wanted:     w,
+		local:      w,
 		log:        log,
-		replaced:   sets.New[string](),
+		wasRemote:  sets.New[string](),
 		done:       sets.New[string](),
 		missing:    sets.KeySet(w.builtIn),
 		registered: make(chan struct{}),
 	}
 }
 
-// prepare makes the queue. It is called by the controller's Run, because a workqueue has a goroutine from birth.
+// prepare makes the queue. The controller's Run calls it, because a workqueue starts a goroutine.
 func (r *registrar) prepare() {
 	r.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
 		// The start-up race with a store that is not up yet must not cost minutes: retries stay within 5 s.
@@ -75,16 +80,16 @@ func (r *registrar) run(ctx context.Context) error {
 		r.atStart.Insert(o.Name)
 		r.queue.Add(o.Name)
 	}
-	for name := range r.wanted.builtIn {
+	for name := range r.local.builtIn {
 		r.queue.Add(name)
 	}
-	for name := range r.wanted.unlisted {
+	for name := range r.local.unlisted {
 		r.log.Warn("local group-version has no known priority and gets no APIService", zap.String("apiservice", name))
 	}
-	if len(r.wanted.builtIn) == 0 {
+	if len(r.local.builtIn) == 0 {
 		close(r.registered)
 	}
-	work(ctx, r.queue, registrationWorkers, func(name string) {
+	runWorkers(ctx, r.queue, registrationWorkers, func(name string) {
 		if err := r.sync(ctx, name); err != nil {
 			if ctx.Err() == nil {
 				r.log.Warn("APIService is not registered yet", zap.String("apiservice", name), zap.Error(err))
@@ -93,12 +98,12 @@ func (r *registrar) run(ctx context.Context) error {
 			return
 		}
 		r.queue.Forget(name)
-		r.finish(name)
+		r.markDone(name)
 	})
 	return nil
 }
 
-func (r *registrar) finish(name string) {
+func (r *registrar) markDone(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done.Insert(name)
@@ -123,12 +128,12 @@ func (r *registrar) sync(ctx context.Context, name string) error {
 	} else if err != nil {
 		return fmt.Errorf("get apiservice %s: %w", name, err)
 	}
-	want, err := r.wanted.get(name)
+	want, err := r.local.desired(name)
 	if err != nil {
 		return err
 	}
 	act := decide(current, want, r.atStart.Has(name), r.isDone(name))
-	if r.restores(name, current, want) {
+	if r.mustRestore(name, current, want) {
 		act = update
 	}
 	if act == leave {
@@ -143,31 +148,31 @@ func (r *registrar) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// replacementEnded notes that an APIService led to a backend until a moment ago, and is local now. Whoever took the Service
-// out of it wants the local group-version back, with the label and the priorities that it has here.
-func (r *registrar) replacementEnded(name string) {
+// becameLocal records that the Service of an APIService was removed, which makes it local. Whoever removed it wants the local
+// group-version back, with the label and the priorities that it has here.
+func (r *registrar) becameLocal(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.replaced.Insert(name)
+	r.wasRemote.Insert(name)
 }
 
-// restores reports whether an APIService is to be ours again, and is not yet.
-func (r *registrar) restores(name string, current, want *apiregistrationv1.APIService) bool {
+// mustRestore reports whether an APIService is still to be restored after becameLocal.
+func (r *registrar) mustRestore(name string, current, want *apiregistrationv1.APIService) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.replaced.Has(name) {
+	if !r.wasRemote.Has(name) {
 		return false
 	}
 	if current == nil || want == nil || current.Spec.Service != nil ||
 		current.Labels[managedLabel] == want.Labels[managedLabel] && equality.Semantic.DeepEqual(current.Spec, want.Spec) {
-		r.replaced.Delete(name)
+		r.wasRemote.Delete(name)
 		return false
 	}
 	return true
 }
 
-// apply performs an action. An object that is there or gone by now is not an error: its event is on its way and brings
-// the name back. A conflict on update is one, or the single update that a built-in APIService gets would be lost.
+// apply performs an action. An object that exists already, or no longer, is not an error: its event is on its way and
+// queues the name again. A conflict on update is an error, or the single update of a built-in APIService would be lost.
 func (r *registrar) apply(ctx context.Context, act action, current, want *apiregistrationv1.APIService) error {
 	var err error
 	switch act {
@@ -184,7 +189,7 @@ func (r *registrar) apply(ctx context.Context, act action, current, want *apireg
 		}
 		_, err = r.client.Update(ctx, changed, metav1.UpdateOptions{})
 	case remove:
-		// The precondition keeps us from deleting an object of that name which a user made a moment ago.
+		// The precondition keeps us from deleting an object of that name which a user has just created.
 		err = r.client.Delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(current.UID))})
 	}
 	if apierrors.IsNotFound(err) || (act == remove && apierrors.IsConflict(err)) {
@@ -192,3 +197,172 @@ func (r *registrar) apply(ctx context.Context, act action, current, want *apireg
 	}
 	return err
 }
+
+// localAPIServices is the local APIServices that should exist: the built-in ones, which are fixed, and those of CRDs.
+type localAPIServices struct {
+	builtIn map[string]*apiregistrationv1.APIService
+	// unlisted are local group-versions without a known priority. They get no APIService but are served all the same.
+	unlisted map[string]*apiregistrationv1.APIService
+	crds     apiextensionslisters.CustomResourceDefinitionLister // nil where CRDs are not served
+}
+
+func newLocalAPIServices(local []schema.GroupVersion, crds apiextensionslisters.CustomResourceDefinitionLister) *localAPIServices {
+	w := &localAPIServices{
+		builtIn:  make(map[string]*apiregistrationv1.APIService),
+		unlisted: make(map[string]*apiregistrationv1.APIService),
+		crds:     crds,
+	}
+	for _, gv := range local {
+		if gv == ownGroupVersion {
+			continue
+		}
+		p, ok := priorityFor(gv)
+		if !ok {
+			w.unlisted[apiServiceName(gv)] = localAPIService(gv, unlistedPriority, "")
+			continue
+		}
+		w.builtIn[apiServiceName(gv)] = localAPIService(gv, p, managedOnStart)
+	}
+	return w
+}
+
+// desired returns the APIService that should exist under a name, nil when none should. As upstream, a CRD does not replace
+// a built-in group-version that it declares too.
+func (w *localAPIServices) desired(name string) (*apiregistrationv1.APIService, error) {
+	if builtIn, ok := w.builtIn[name]; ok {
+		return builtIn, nil
+	}
+	if w.crds == nil {
+		return nil, nil
+	}
+	crds, err := w.crds.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list custom resource definitions: %w", err)
+	}
+	for _, crd := range crds {
+		for _, gv := range servedVersions(crd) {
+			if apiServiceName(gv) == name && gv.Group != ownGroupVersion.Group {
+				return localAPIService(gv, customPriority, managedAlways), nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// servedVersions returns the group-versions that a CRD serves. Like upstream it does not wait for the Established condition:
+// the CRD handler answers requests that come early.
+func servedVersions(crd *apiextensionsv1.CustomResourceDefinition) []schema.GroupVersion {
+	var gvs []schema.GroupVersion
+	for _, v := range crd.Spec.Versions {
+		if v.Served {
+			gvs = append(gvs, schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name})
+		}
+	}
+	return gvs
+}
+
+// served returns the APIService that a name without a stored one implies: this server serves its own group-versions whether
+// or not the object exists.
+func (w *localAPIServices) served(name string) (*apiregistrationv1.APIService, error) {
+	if o, ok := w.unlisted[name]; ok {
+		return o, nil
+	}
+	return w.desired(name)
+}
+
+// names returns every name for which served returns an APIService.
+func (w *localAPIServices) names() ([]string, error) {
+	names := slices.AppendSeq(slices.Collect(maps.Keys(w.builtIn)), maps.Keys(w.unlisted))
+	if w.crds == nil {
+		return names, nil
+	}
+	crds, err := w.crds.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("list custom resource definitions: %w", err)
+	}
+	for _, crd := range crds {
+		for _, gv := range servedVersions(crd) {
+			names = append(names, apiServiceName(gv))
+		}
+	}
+	return names, nil
+}
+
+func localAPIService(gv schema.GroupVersion, p priority, managed string) *apiregistrationv1.APIService {
+	return &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   apiServiceName(gv),
+			Labels: map[string]string{managedLabel: managed},
+		},
+		Spec: apiregistrationv1.APIServiceSpec{
+			Group:                gv.Group,
+			Version:              gv.Version,
+			GroupPriorityMinimum: p.group,
+			VersionPriority:      p.version,
+		},
+	}
+}
+
+// priority places a group-version in discovery: group among groups, version within its group, higher first.
+type priority struct{ group, version int32 }
+
+// customPriority is what kube-apiserver gives the APIServices that it keeps for CustomResourceDefinitions.
+var customPriority = priority{1000, 100}
+
+// unlistedPriority is that of a group-version without a known priority.
+var unlistedPriority = priority{1000, 15}
+
+// ownGroupVersion is the group of APIServices themselves. It never has an APIService, so that nobody can redirect it to a
+// backend, and it comes first in discovery.
+var ownGroupVersion = apiregistrationv1.SchemeGroupVersion
+
+// ownPriority is above what validation lets anybody else ask for.
+var ownPriority = priority{20001, 0}
+
+// priorityFor is kube-apiserver's table of built-in priorities, so that discovery has the order that clients know. A
+// group-version that is missing here gets no APIService, as there: one that a CRD may also serve would otherwise stay
+// registered forever.
+func priorityFor(gv schema.GroupVersion) (priority, bool) {
+	group, ok := builtIn()[gv.Group]
+	if !ok {
+		return priority{}, false
+	}
+	v, ok := group.versions[gv.Version]
+	return priority{group.priority, v}, ok
+}
+
+type builtInGroup struct {
+	priority int32
+	versions map[string]int32
+}
+
+func builtIn() map[string]builtInGroup {
+	return map[string]builtInGroup{
+		"":                             {18000, map[string]int32{"v1": 1}},
+		"apps":                         {17800, map[string]int32{"v1": 15}},
+		"events.k8s.io":                {17750, map[string]int32{"v1": 15, "v1beta1": 5}},
+		"authentication.k8s.io":        {17700, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha1": 1}},
+		"authorization.k8s.io":         {17600, map[string]int32{"v1": 15}},
+		"autoscaling":                  {17500, map[string]int32{"v1": 15, "v2": 30, "v2beta1": 9, "v2beta2": 1}},
+		"batch":                        {17400, map[string]int32{"v1": 15, "v1beta1": 9, "v2alpha1": 9}},
+		"certificates.k8s.io":          {17300, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha1": 1}},
+		"networking.k8s.io":            {17200, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha1": 1}},
+		"policy":                       {17100, map[string]int32{"v1": 15, "v1beta1": 9}},
+		"rbac.authorization.k8s.io":    {17000, map[string]int32{"v1": 15}},
+		"storage.k8s.io":               {16800, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha1": 1}},
+		"apiextensions.k8s.io":         {16700, map[string]int32{"v1": 15}},
+		"admissionregistration.k8s.io": {16700, map[string]int32{"v1": 15, "v1beta1": 12, "v1alpha1": 9}},
+		"scheduling.k8s.io":            {16600, map[string]int32{"v1": 15}},
+		"coordination.k8s.io":          {16500, map[string]int32{"v1": 15, "v1beta1": 13, "v1alpha2": 12}},
+		"node.k8s.io":                  {16300, map[string]int32{"v1": 15, "v1beta1": 9, "v1alpha1": 1}},
+		"discovery.k8s.io":             {16200, map[string]int32{"v1": 15, "v1beta1": 12}},
+		"resource.k8s.io":              {16200, map[string]int32{"v1": 21, "v1beta2": 15, "v1beta1": 9}},
+		"flowcontrol.apiserver.k8s.io": {16100, map[string]int32{"v1": 21, "v1beta3": 18, "v1beta2": 15, "v1beta1": 12, "v1alpha1": 9}},
+		"internal.apiserver.k8s.io":    {16000, map[string]int32{"v1alpha1": 9}},
+		"storagemigration.k8s.io":      {15800, map[string]int32{"v1beta1": 9}},
+		"lifecycle.k8s.io":             {15700, map[string]int32{"v1alpha1": 1}},
+	}
+}
+
+// apiServiceName is the name that the APIService of a group-version must have; "v1." for the legacy group.
+func apiServiceName(gv schema.GroupVersion) string { return gv.Version + "." + gv.Group }

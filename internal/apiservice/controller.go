@@ -45,45 +45,46 @@ type Config struct {
 	EndpointRouting bool
 	// Peers are the other replicas of this server. Default nil: there are none.
 	Peers Peers
-	// Replica is this replica's name among them, as people read it in conditions and Events.
+	// Replica is this replica's name in conditions and Events.
 	Replica string
 	// Events is where Kubernetes Events are written. Default nil: none are.
 	Events typedcorev1.EventsGetter
-	// DocumentTrouble, if set, says what is wrong with the OpenAPI document of an APIService's backend, in words that are
-	// the same while it is the same; empty when nothing is. It is called often and must not block.
-	DocumentTrouble func(apiService string) string
-	// Spoke, if set, is told of a backend that may serve something else than before: its answer to a probe is not what it was,
-	// or it is well after its connection was lost or its endpoints changed. It must not block.
-	Spoke func(b *transport.Backend)
-	// Debts, if set, are what has to be cleaned up at backends before anybody may use them. Default nil: nothing.
+	// DocumentProblem, if set, says what is wrong with the OpenAPI document of an APIService's backend; empty when nothing
+	// is. The text changes only when the problem does. It is called often and must not block.
+	DocumentProblem func(apiService string) string
+	// BackendEvents tells of requests that failed or were answered. The controller reports there that a backend may serve
+	// other documents than before: its response to a probe changed, or it is healthy again after a connection was lost or its
+	// endpoints changed. Default nil: nobody tells and nobody listens.
+	BackendEvents *transport.Events
+	// Debts, if set, tells which backends must be cleaned up before they may be used. Default nil: none.
 	Debts   Debts
 	Metrics *metrics.Availability
 	Logger  *zap.Logger
 }
 
-// settleTime is how long Ready waits for the first answers of backends, so that a restart does not greet clients with
-// 503 for backends that are well, and so that a backend that hangs holds up nobody for longer.
-const settleTime = time.Second
+// firstProbeTime is how long Ready waits for the first probes, so that clients do not get 503 for healthy backends right
+// after a restart. A backend that hangs delays Ready by no more than that.
+const firstProbeTime = time.Second
 
-// Controller keeps the Table true.
+// Controller keeps the Table up to date.
 type Controller struct {
 	cfg      Config
 	log      *zap.Logger
 	lister   aggregatorlisters.APIServiceLister
 	resolver *resolver
-	wanted   *wanted
+	local    *localAPIServices
 
-	registrar *registrar
-	council   *council
-	herald    *herald
-	scribe    *scribe
-	troubles  troubles
-	debts     troubles
-	prober    *prober
-	monitors  monitors
-	journal   transitions
+	registrar        *registrar
+	replicas         *replicas
+	events           *eventRecorder
+	status           *statusWriter
+	documentProblems messages
+	debts            messages
+	prober           *prober
+	monitors         monitorSet
+	transitions      transitions
 
-	queue workqueue.TypedDelayingInterface[event]
+	queue workqueue.TypedDelayingInterface[queueItem]
 	ready chan struct{}
 
 	// entries belongs to the loop.
@@ -109,6 +110,9 @@ func New(cfg Config) *Controller {
 	cfg.APIServices.Informer()
 	cfg.Services.Informer()
 	cfg.EndpointSlices.Informer()
+	if cfg.BackendEvents == nil {
+		cfg.BackendEvents = new(transport.Events)
+	}
 	c := &Controller{
 		cfg:    cfg,
 		log:    cfg.Logger.Named("apiservice"),
@@ -118,21 +122,21 @@ func New(cfg Config) *Controller {
 			slices:          cfg.EndpointSlices.Lister(),
 			endpointRouting: cfg.EndpointRouting,
 		},
-		wanted:   newWanted(cfg.Local, crds),
+		local:    newLocalAPIServices(cfg.Local, crds),
 		prober:   newProber(),
-		monitors: newMonitors(),
+		monitors: newMonitorSet(),
 		ready:    make(chan struct{}),
 		entries:  make(map[string]*entry),
 		changed:  make(chan struct{}),
 	}
 	c.table.Store(&Table{})
 	client := cfg.Client.ApiregistrationV1().APIServices()
-	c.registrar = newRegistrar(client, c.lister, c.wanted, c.log)
-	c.council = newCouncil(cfg.Peers, cfg.Replica, c.log)
-	c.herald = newHerald(cfg.Events, cfg.Replica, c.log)
-	c.scribe = &scribe{
-		client: client, lister: c.lister, table: c.Table, council: c.council, herald: c.herald, log: c.log,
-		reworded: make(map[string]time.Time),
+	c.registrar = newRegistrar(client, c.lister, c.local, c.log)
+	c.replicas = newReplicas(cfg.Peers, cfg.Replica, c.log)
+	c.events = newEventRecorder(cfg.Events, cfg.Replica, c.log)
+	c.status = &statusWriter{
+		client: client, lister: c.lister, table: c.Table, replicas: c.replicas, events: c.events, log: c.log,
+		messageWritten: make(map[string]time.Time),
 	}
 	return c
 }
@@ -149,52 +153,51 @@ func (c *Controller) Changed() <-chan struct{} {
 }
 
 // Ready is closed when the built-in group-versions have their APIServices, every APIService that was found at start is
-// in the table, and backends had a moment to give their first answer.
+// in the table, and backends had a moment to answer their first probe.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
 
-// ReportFailure tells that a request to a backend failed on the way. A backend that was believed to be well is probed
-// soon, and the verdict follows. It does not block: it is what transport.Options.OnFailure wants to call.
-func (c *Controller) ReportFailure(b *transport.Backend) {
-	if m, ok := c.monitors.get(b); ok && m.well() {
-		m.shake()
+// backendFailed probes a backend soon that was available.
+func (c *Controller) backendFailed(b *transport.Backend) {
+	if m, ok := c.monitors.lookup(b); ok && m.healthy() {
+		m.probeAfterFault()
 	}
 }
 
-// ReportSuccess tells that a backend answered a request, with whatever status. While requests are answered, there is no
-// need to probe. It does not block.
-func (c *Controller) ReportSuccess(b *transport.Backend) {
-	if m, ok := c.monitors.get(b); ok {
-		m.vouch()
+// backendAnswered makes probes unnecessary while requests are answered.
+func (c *Controller) backendAnswered(b *transport.Backend) {
+	if m, ok := c.monitors.lookup(b); ok {
+		m.recordAnswer()
 	}
 }
 
-// askGap is the least time between two probes that ProbeSoon asks for.
-const askGap = 2 * time.Second
+// probeSoonInterval is the least time between two probes that ProbeSoon causes.
+const probeSoonInterval = 2 * time.Second
 
-// ProbeSoon tells that somebody waits for the return of an APIService's backend. One that has been away for long is
-// probed twice a minute only; while a namespace waits for it, every other second. It does not block.
+// ProbeSoon tells that something waits for an APIService's backend to return. A backend that has been down for long is
+// probed six times a minute only; while a namespace waits for it, every two seconds. It does not block.
 func (c *Controller) ProbeSoon(apiService string) {
 	for _, r := range c.Table().Routes() {
 		if r.Name != apiService || r.Backend == nil {
 			continue
 		}
-		if m, ok := c.monitors.get(r.Backend); ok && time.Since(m.history(r.GroupVersion).last.at) > askGap {
-			m.nudge()
+		if m, ok := c.monitors.lookup(r.Backend); ok && time.Since(m.history(r.GroupVersion).last.at) > probeSoonInterval {
+			m.probeSoon()
 		}
 	}
 }
 
 // Run keeps the table until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	c.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[event]{Name: "apiservice_routes"})
+	c.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[queueItem]{Name: "apiservice_routes"})
 	c.registrar.prepare()
-	c.scribe.prepare()
-	// What has a worker shuts its queue down itself; this is for a Run that ends before they start.
-	defer c.scribe.queue.ShutDown()
+	c.status.prepare()
+	// Workers shut their queue down themselves; this is for a Run that ends before they start.
+	defer c.status.queue.ShutDown()
 	defer c.registrar.queue.ShutDown()
 	defer c.queue.ShutDown()
 
-	stop, synced, err := c.listen(ctx)
+	defer c.cfg.BackendEvents.Subscribe(&transport.Subscriber{Failed: c.backendFailed, Answered: c.backendAnswered})()
+	stop, synced, err := c.subscribe(ctx)
 	defer stop()
 	if err != nil {
 		return err
@@ -212,14 +215,14 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	failed := make(chan error, 2)
-	for _, part := range []func(context.Context) error{c.registrar.run, c.herald.run} {
+	for _, part := range []func(context.Context) error{c.registrar.run, c.events.run} {
 		wg.Go(func() {
 			if err := part(ctx); err != nil {
 				failed <- err
 			}
 		})
 	}
-	for _, part := range []func(context.Context){c.scribe.run, c.settle, c.confer, c.followDocuments, c.followDebts} {
+	for _, part := range []func(context.Context){c.status.run, c.awaitReady, c.exchangeVerdicts, c.watchDocuments, c.watchDebts} {
 		wg.Go(func() { part(ctx) })
 	}
 	wg.Go(func() { c.monitors.rota.Run(ctx) })
@@ -239,18 +242,18 @@ func (c *Controller) Run(ctx context.Context) error {
 	return err
 }
 
-// settle closes ready when the time has come.
-func (c *Controller) settle(ctx context.Context) {
+// awaitReady closes ready.
+func (c *Controller) awaitReady(ctx context.Context) {
 	select {
 	case <-c.registrar.registered:
 	case <-ctx.Done():
 		return
 	}
-	patience := time.NewTimer(settleTime)
+	patience := time.NewTimer(firstProbeTime)
 	defer patience.Stop()
 	for {
 		changed := c.Changed()
-		if !anyUnchecked(c.Table()) {
+		if !hasUnchecked(c.Table()) {
 			break
 		}
 		select {
@@ -265,9 +268,9 @@ func (c *Controller) settle(ctx context.Context) {
 	close(c.ready)
 }
 
-func anyUnchecked(t *Table) bool {
+func hasUnchecked(t *Table) bool {
 	for _, r := range t.Routes() {
-		if r.Condition.Reason == notChecked {
+		if r.Condition.Reason == reasonNotChecked {
 			return true
 		}
 	}

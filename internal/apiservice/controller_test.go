@@ -48,7 +48,7 @@ func TestLocalGroupVersionsAreRegisteredRoutedAndAvailable(t *testing.T) {
 }
 
 func TestNobodyTakesOverTheGroupOfAPIServices(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newEnv(t, nil)
 	evil := h.serve("evil")
 	h.add(external("evil"))
 	h.add(h.remote("apiregistration.k8s.io", "v1", "evil", evil.port()))
@@ -115,7 +115,7 @@ func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
 
 	b.stop()
 	r, _ := h.Table().Lookup(gvExample)
-	h.ReportFailure(r.Backend)
+	h.backendFailed(r.Backend)
 	h.is("v1.example.com", "False", "FailedDiscoveryCheck")
 	down := h.written("v1.example.com", apiregistrationv1.Available)
 	const url = "https://server.test.svc:"
@@ -147,7 +147,7 @@ func TestABackendThatStopsIsSeenAtOnceAndItsReturnToo(t *testing.T) {
 }
 
 func TestAHungBackendDelaysNobody(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newEnv(t, nil)
 	hung, quick := h.serve("hung"), h.serve("quick")
 	release := make(chan struct{})
 	hung.answer(func(_ http.ResponseWriter, r *http.Request) {
@@ -173,7 +173,7 @@ func TestAHungBackendDelaysNobody(t *testing.T) {
 		t.Errorf("others waited %v for a backend that hangs", took)
 	}
 	<-h.Ready()
-	if took := time.Since(start); took > settleTime+probeTimeout {
+	if took := time.Since(start); took > firstProbeTime+probeTimeout {
 		t.Errorf("ready after %v", took)
 	}
 	if r, ok := h.Table().Lookup(schema.GroupVersion{Group: "a.hung.io", Version: "v1"}); !ok || r.Available() {
@@ -204,7 +204,7 @@ func TestGroupVersionsOfOneBackendShareItsMonitor(t *testing.T) {
 }
 
 func TestEndpointsComeAndGo(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newEnv(t, nil)
 	b := h.serve("server")
 	s := service(corev1.ServiceTypeClusterIP, "10.0.0.1", corev1.ServicePort{Name: "https", Port: 443})
 	s.Namespace = "test"
@@ -234,8 +234,8 @@ func TestEndpointsComeAndGo(t *testing.T) {
 	h.is("v1.example.com", "False", "EndpointsNotFound")
 }
 
-func TestAnAddressThatMustNotBeDialledIsSaidToBeSo(t *testing.T) {
-	h := newHouse(t, nil, func(_ *house, _ *Config, o *transport.Options) { o.AllowLoopback = false })
+func TestAForbiddenAddressIsReported(t *testing.T) {
+	h := newEnv(t, nil, func(_ *env, _ *Config, o *transport.Options) { o.AllowLoopback = false })
 	s := service(corev1.ServiceTypeClusterIP, "10.0.0.1", corev1.ServicePort{Name: "https", Port: 443})
 	s.Namespace = "test"
 	es := slice("server-a", discoveryv1.AddressTypeIPv4, "https", 443, endpoint("169.254.169.254"))
@@ -248,7 +248,7 @@ func TestAnAddressThatMustNotBeDialledIsSaidToBeSo(t *testing.T) {
 	h.is("v1.example.com", "False", "ForbiddenAddress")
 }
 
-func TestACABundleThatIsGarbageIsSaidToBeSoAndMendedByAnUpdate(t *testing.T) {
+func TestAnInvalidCABundleIsReportedUntilItIsUpdated(t *testing.T) {
 	h := open(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))
@@ -299,7 +299,7 @@ func TestANewCertificateAuthorityIsNoOutage(t *testing.T) {
 
 func TestABackendThatTheBundleDoesNotSignIsUnavailable(t *testing.T) {
 	h := open(t, nil)
-	other := newHouse(t, nil)
+	other := newEnv(t, nil)
 	b := other.serve("server")
 	h.add(external("server"))
 	h.add(h.remote("example.com", "v1", "server", b.port()))
@@ -353,7 +353,7 @@ func TestABuiltInAPIServiceThatAUserDeletesComesBack(t *testing.T) {
 }
 
 func TestAUsersOwnAPIServiceForALocalGroupVersionStands(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newEnv(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))
 	h.add(h.remote("apps", "v1", "server", b.port()))
@@ -383,8 +383,8 @@ func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
 		}},
 	}
 	for name, gv := range map[string]schema.GroupVersion{"v1.apps": {Group: "apps", Version: "v1"}, "v1.example.com": gvExample} {
-		replace := map[string]func(h *house, port int32){
-			"created instead": func(h *house, port int32) {
+		replace := map[string]func(h *env, port int32){
+			"created instead": func(h *env, port int32) {
 				if err := h.api.ApiregistrationV1().APIServices().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
@@ -397,27 +397,27 @@ func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
 					return false
 				})
 			},
-			"changed without its label": func(h *house, port int32) {
+			"changed without its label": func(h *env, port int32) {
 				o := h.get(name)
 				o.Labels, o.Spec = map[string]string{"their": "own"}, h.remote(gv.Group, gv.Version, "server", port).Spec
 				h.change(o)
 			},
 		}
 		if gv != gvExample { // with its label the APIService of a definition is put right at once, whoever changed it
-			replace["changed with its label"] = func(h *house, port int32) {
+			replace["changed with its label"] = func(h *env, port int32) {
 				o := h.get(name)
 				o.Spec = h.remote(gv.Group, gv.Version, "server", port).Spec
 				h.change(o)
 			}
 		}
 		for how, take := range replace {
-			for back, give := range map[string]func(h *house){
-				"deleted": func(h *house) {
+			for back, give := range map[string]func(h *env){
+				"deleted": func(h *env) {
 					if err := h.api.ApiregistrationV1().APIServices().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 						t.Fatal(err)
 					}
 				},
-				"changed back": func(h *house) {
+				"changed back": func(h *env) {
 					o := h.get(name)
 					o.Spec.Service, o.Spec.CABundle, o.Spec.VersionPriority = nil, nil, 1
 					h.change(o)
@@ -436,7 +436,7 @@ func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
 					}
 					give(h)
 					h.is(name, "True", "Local")
-					restored := func(h *house) func() bool {
+					restored := func(h *env) func() bool {
 						return func() bool {
 							now := h.get(name)
 							r, ok := h.Table().Lookup(gv)
@@ -456,7 +456,7 @@ func TestALocalGroupVersionIsRestoredAfterABackend(t *testing.T) {
 }
 
 // change updates an APIService, as a user does.
-func (h *house) change(o *apiregistrationv1.APIService) {
+func (h *env) change(o *apiregistrationv1.APIService) {
 	h.t.Helper()
 	if _, err := h.api.ApiregistrationV1().APIServices().Update(h.t.Context(), o, metav1.UpdateOptions{}); err != nil {
 		h.t.Fatal(err)
@@ -490,7 +490,7 @@ func TestCustomResourceDefinitionsAreRegisteredAndForgotten(t *testing.T) {
 }
 
 func TestAConflictIsTriedAgain(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newEnv(t, nil)
 	conflicts := make(chan struct{}, 3)
 	h.api.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		select {
@@ -506,7 +506,7 @@ func TestAConflictIsTriedAgain(t *testing.T) {
 	h.is("v1.", "True", "Local")
 }
 
-func TestAStatusThatSomebodyElseWroteIsPutRight(t *testing.T) {
+func TestAForeignStatusIsReverted(t *testing.T) {
 	h := open(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))
@@ -532,7 +532,7 @@ func TestAStatusThatSomebodyElseWroteIsPutRight(t *testing.T) {
 }
 
 func TestNothingIsRoutedBeforeTheCachesAreFull(t *testing.T) {
-	h := newHouse(t, nil, func(h *house, cfg *Config, _ *transport.Options) {
+	h := newEnv(t, nil, func(h *env, cfg *Config, _ *transport.Options) {
 		cfg.Services.Informer()
 		cfg.Services = kubeinformers.NewSharedInformerFactory(h.core, 0).Core().V1().Services() // never started
 	})

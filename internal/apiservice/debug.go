@@ -3,25 +3,27 @@ package apiservice
 import (
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/transport"
 )
 
-// DebugState is what /debug/aggregation shows: this replica's view, and how it came to it. It names endpoints, so it is
-// for people who may see them.
+// DebugState is what /debug/aggregation shows: this replica's verdicts and the probes behind them. It contains endpoint
+// addresses.
 type DebugState struct {
 	Synced bool `json:"synced"`
-	// Replica is this replica's name, and WritesStatus whether it writes for all of them.
+	// Replica is this replica's name, WritesStatus whether it leads.
 	Replica      string            `json:"replica,omitempty"`
 	WritesStatus bool              `json:"writesStatus"`
 	APIServices  []APIServiceState `json:"apiServices"`
 	Backends     []BackendState    `json:"backends"`
 }
 
-// APIServiceState is the verdict on one remote APIService. Local ones are left out: there is nothing to know.
+// APIServiceState is the verdict on one remote APIService. Local ones are left out.
 type APIServiceState struct {
 	Name      string    `json:"name"`
 	Backend   string    `json:"backend,omitempty"`
@@ -29,40 +31,39 @@ type APIServiceState struct {
 	Reason    string    `json:"reason"`
 	Message   string    `json:"message"`
 	Since     time.Time `json:"since"`
-	// Elsewhere is what other replicas find, by replica.
+	// Elsewhere is the verdicts of other replicas.
 	Elsewhere   map[string]string `json:"elsewhere,omitempty"`
 	Transitions []Transition      `json:"transitions,omitempty"`
 }
 
-// BackendState is one backend: how it is reached (requests in flight, endpoints with their ejections) and what its
-// monitor heard.
+// BackendState is one backend: requests in flight, endpoints with their ejections, and probes.
 type BackendState struct {
 	transport.Report
 	Probes []ProbeState `json:"probes"`
 	// NextProbe is when the next round is due, zero before the first.
 	NextProbe time.Time `json:"nextProbe,omitzero"`
-	// LastAnswer is when a request was last answered, zero when none was.
+	// LastAnswer is when a request was last answered, zero before the first.
 	LastAnswer time.Time `json:"lastAnswer,omitzero"`
 }
 
-// ProbeState is the last that was heard of one group-version.
+// ProbeState is the last probe of one group-version.
 type ProbeState struct {
 	URL string `json:"url"`
 	Up  bool   `json:"up"`
-	// Failures is how many probes in a row did not pass.
+	// Failures counts the probes in a row that failed.
 	Failures int `json:"failures"`
 	// At is the time of the last probe, zero before the first.
 	At           time.Time `json:"at,omitzero"`
 	Milliseconds float64   `json:"milliseconds"`
 	Error        string    `json:"error,omitempty"`
-	// CertificateExpires is the end of the serving certificate that was seen last.
+	// CertificateExpires is when the last serving certificate expires.
 	CertificateExpires time.Time `json:"certificateExpires,omitzero"`
 }
 
-// DebugState returns the state of this moment.
+// DebugState returns the current state.
 func (c *Controller) DebugState() DebugState {
 	table := c.Table()
-	state := DebugState{Synced: table.Synced(), Replica: c.cfg.Replica, WritesStatus: c.council.leads(), APIServices: []APIServiceState{}, Backends: []BackendState{}}
+	state := DebugState{Synced: table.Synced(), Replica: c.cfg.Replica, WritesStatus: c.replicas.leads(), APIServices: []APIServiceState{}, Backends: []BackendState{}}
 	for _, r := range table.Routes() {
 		if r.Local {
 			continue
@@ -73,10 +74,10 @@ func (c *Controller) DebugState() DebugState {
 			Reason:      r.Condition.Reason,
 			Message:     r.Condition.Message,
 			Since:       r.Condition.LastTransitionTime.Time,
-			Transitions: c.journal.get(r.Name),
+			Transitions: c.transitions.get(r.Name),
 			Elsewhere:   make(map[string]string),
 		}
-		for replica, o := range c.council.others(r) {
+		for replica, o := range c.replicas.others(r) {
 			s.Elsewhere[replica] = string(o.Status)
 		}
 		if r.Backend != nil {
@@ -97,7 +98,7 @@ func (m *monitor) state() BackendState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := BackendState{Probes: []ProbeState{}, NextProbe: m.next}
-	if n := m.answered.Load(); n != 0 {
+	if n := m.lastAnswer.Load(); n != 0 {
 		s.LastAnswer = time.Unix(0, n)
 	}
 	versions := make([]schema.GroupVersion, 0, len(m.versions))
@@ -106,19 +107,62 @@ func (m *monitor) state() BackendState {
 	}
 	slices.SortFunc(versions, compareGroupVersions)
 	for _, gv := range versions {
-		h := m.versions.get(gv)
+		h := m.versions.lookup(gv)
 		p := ProbeState{
 			URL:                m.url(gv),
 			Up:                 h.up,
 			Failures:           h.failures,
 			At:                 h.last.at,
-			Milliseconds:       float64(h.last.took.Microseconds()) / 1000,
+			Milliseconds:       float64(h.last.duration.Microseconds()) / 1000,
 			CertificateExpires: h.last.certificateExpires,
 		}
 		if h.last.failure != nil {
-			p.Error = h.last.failure.message(p.URL)
+			p.Error = h.last.failure.text(p.URL)
 		}
 		s.Probes = append(s.Probes, p)
 	}
 	return s
+}
+
+// maxTransitions is how many transitions of each APIService are kept.
+const maxTransitions = 16
+
+// Transition is one change of this replica's verdict.
+type Transition struct {
+	Time    time.Time                         `json:"time"`
+	From    apiregistrationv1.ConditionStatus `json:"from"`
+	To      apiregistrationv1.ConditionStatus `json:"to"`
+	Reason  string                            `json:"reason"`
+	Message string                            `json:"message"`
+}
+
+// transitions keeps the last transitions by APIService.
+type transitions struct {
+	mu     sync.Mutex
+	byName map[string][]Transition
+}
+
+func (t *transitions) add(name string, tr Transition) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byName == nil {
+		t.byName = make(map[string][]Transition)
+	}
+	kept := append(t.byName[name], tr)
+	if len(kept) > maxTransitions {
+		kept = slices.Delete(kept, 0, len(kept)-maxTransitions)
+	}
+	t.byName[name] = kept
+}
+
+func (t *transitions) get(name string) []Transition {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.byName[name])
+}
+
+func (t *transitions) forget(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.byName, name)
 }

@@ -5,14 +5,14 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// managedLabel marks the APIServices that a front door keeps. Without it, an APIService belongs to a user and is never
-// touched, even where it hides a local group-version.
+// managedLabel marks the APIServices that this server manages. Without it, an APIService belongs to a user and is never
+// changed, even where it hides a local group-version.
 const managedLabel = "kube-aggregator.kubernetes.io/automanaged"
 
 const (
-	// managedOnStart is kept in shape once per process: the built-in group-versions.
+	// managedOnStart is synced once per process: the built-in group-versions.
 	managedOnStart = "onstart"
-	// managedAlways is kept in shape at all times: the group-versions of CRDs.
+	// managedAlways is synced at all times: the group-versions of CRDs.
 	managedAlways = "true"
 )
 
@@ -29,7 +29,7 @@ const (
 func (a action) String() string { return [...]string{"leave", "create", "update", "delete"}[a] }
 
 // decide is kube-aggregator's table of what happens to an APIService, given the one that exists, the one that is
-// wanted (either may be nil), whether it existed when this process started, and whether it has been dealt with since:
+// wanted (either may be nil), whether it existed when this process started, and whether it has been synced since:
 //
 //	                               not wanted    wanted on start    wanted always
 //	absent                         leave         create             create

@@ -1,18 +1,18 @@
-// Package apiservice answers who serves each group-version and whether it is up: table, probe, verdict, condition,
-// auto-registration.
+// Package apiservice answers who serves each group-version and whether it is available: routing table, endpoint
+// resolution, probes, verdicts, status and auto-registration.
 //
-// An APIService names a Service; the Service and its EndpointSlices say where the backend is (resolve.go); a monitor
-// per backend asks it, as the incumbent does, for its discovery document (monitor.go, probe.go), and does not wait for
-// long while its clients hear nothing either (suspicion.go); what was resolved and what was heard fold into one condition
-// (verdict.go). The conditions of all group-versions are one immutable Table (table.go), and the request river reads
-// nothing else: when replicas disagree about a backend, each routes by what it sees itself.
+// An APIService names a Service; the Service and its EndpointSlices give the endpoints of the backend (resolve.go). One
+// monitor for each backend requests its discovery document, as kube-aggregator does (monitor.go, probe.go), and gives up
+// early on a backend that does not answer its clients either. Resolution and probes together give this replica's verdict,
+// the Available condition (verdict.go). The verdicts on all group-versions form one immutable Table (table.go). Requests
+// are routed by that table and nothing else: when replicas disagree about a backend, each routes by its own verdict.
 //
-// The status of an APIService is for people and controllers to see, and is never read back for routing. Each replica
-// tells the others its verdicts (peers.go, confer.go); one of them folds all verdicts into one (council.go, fold.go),
-// holds bad news back until they have lasted (damper.go), writes what changed (status.go) and tells of backends that went
-// or returned in Events (herald.go). A replica that is alone writes its own verdict at once.
+// The status of an APIService is for people and controllers, and is never read back for routing. Each replica publishes
+// its verdicts; the leading one folds all of them into one condition (replicas.go), holds a change to unavailable back
+// until it has lasted, writes what changed (status.go) and records Events (events.go). A single replica writes its own
+// verdict at once.
 //
-// One goroutine, Controller's loop, turns events into tables. It only reads caches, so that nothing it does takes long;
-// whatever touches the network (probes, status writes, Events, registration) has goroutines of its own, so that a hung backend
-// delays nobody but its own clients.
+// One goroutine, the Controller's loop (reconcile.go), turns events into tables. It reads only caches, so that it never
+// blocks. Probes, status writes, Events and registration have goroutines of their own, so that a hung backend delays
+// nobody but its own clients.
 package apiservice

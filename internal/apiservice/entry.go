@@ -1,8 +1,10 @@
 package apiservice
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,41 +18,41 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// entry is what the loop knows of one APIService, or of a group-version that is served without one.
+// entry is the loop's state of one APIService, or of a local group-version without one.
 type entry struct {
 	object *apiregistrationv1.APIService
-	// options are the object's annotations, and complaints say which of them make no sense.
-	options    Options
-	complaints []string
+	// options are the object's annotations, and invalid lists those that were ignored.
+	options Options
+	invalid []string
 
 	backend   *transport.Backend
 	base      string // of the backend's URLs
 	endpoints []transport.Endpoint
-	evidence  evidence
+	input     verdictInput
 	// absentSince is since when the Service has been missing, zero while it is there.
 	absentSince time.Time
-	// moved is set when something changed about what the APIService refers to, until the monitor has been told.
-	moved bool
+	// changed is set when the registration or the endpoints changed, until the monitor has been told.
+	changed bool
 	// route is nil until the first verdict.
 	route *Route
 }
 
 func (e *entry) groupVersion() schema.GroupVersion { return groupVersionOf(e.object) }
 
-// askable reports whether there is something to probe.
-func (e *entry) askable() bool {
-	return e.backend != nil && e.evidence.problem == nil && e.evidence.bundleError == nil
+// probeable reports whether there is a backend to probe.
+func (e *entry) probeable() bool {
+	return e.backend != nil && e.input.problem == nil && e.input.bundleError == nil
 }
 
 func groupVersionOf(o *apiregistrationv1.APIService) schema.GroupVersion {
 	return schema.GroupVersion{Group: o.Spec.Group, Version: o.Spec.Version}
 }
 
-// follow reads the caches for one name and finds its backend. It reports whether an entry went.
-func (c *Controller) follow(name string) (gone bool) {
+// refresh reads the caches for one name and resolves its backend. It reports whether an entry was deleted.
+func (c *Controller) refresh(name string) (gone bool) {
 	object, err := c.lookup(name)
 	if err != nil {
-		// Only a cache was read; this is a mistake of ours, and the entry stays as it was.
+		// Reading a cache does not fail. The entry stays as it was.
 		c.log.Error("look up APIService", zap.String("apiservice", name), zap.Error(err))
 		return false
 	}
@@ -59,8 +61,8 @@ func (c *Controller) follow(name string) (gone bool) {
 		if known {
 			delete(c.entries, name)
 			c.cfg.Metrics.Forget(name)
-			c.journal.forget(name)
-			c.reconsider(e.object.Spec.Service)
+			c.transitions.forget(name)
+			c.enqueueService(e.object.Spec.Service)
 		}
 		return known
 	}
@@ -68,140 +70,140 @@ func (c *Controller) follow(name string) (gone bool) {
 		e = &entry{}
 		c.entries[name] = e
 	}
-	e.moved = e.object == nil || !sameOrder(e.object, object)
+	e.changed = e.object == nil || !sameRegistration(e.object, object)
 	before := e.object
 	e.object = object
-	e.options, e.complaints = parseOptions(object.Annotations)
+	e.options, e.invalid = parseOptions(object.Annotations)
 	switch {
-	case before != nil && !sameOrder(before, object):
-		c.reconsider(before.Spec.Service)
+	case before != nil && !sameRegistration(before, object):
+		c.enqueueService(before.Spec.Service)
 	case before == nil && e.options.MaxInFlight > 0:
-		c.reconsider(object.Spec.Service)
+		c.enqueueService(object.Spec.Service)
 	}
 	if object.Spec.Service == nil {
-		e.evidence, e.backend, e.endpoints = evidence{local: true}, nil, nil
+		e.input, e.backend, e.endpoints = verdictInput{local: true}, nil, nil
 		return false
 	}
-	c.locate(e)
-	e.noteAbsence(before, time.Now())
-	hidden, err := c.wanted.get(name)
+	c.resolveBackend(e)
+	e.recordAbsence(before, time.Now())
+	hidden, err := c.local.desired(name)
 	if err != nil {
 		c.log.Error("look for local resources", zap.String("apiservice", name), zap.Error(err))
 	}
-	e.evidence.hidesLocal = hidden != nil
+	e.input.hidesLocal = hidden != nil
 	return false
 }
 
-// reconsider looks again at all that refer to a Service, because one that did says something else now, or nothing. They
-// share a backend, and with it the limit that the annotations of all of them set.
-func (c *Controller) reconsider(ref *apiregistrationv1.ServiceReference) {
+// enqueueService has all APIServices of a Service looked at again, because one of them changed or was deleted. They share
+// a backend, and the limit of its requests in flight depends on the annotations of all of them.
+func (c *Controller) enqueueService(ref *apiregistrationv1.ServiceReference) {
 	if ref != nil {
-		c.queue.Add(event{service: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}})
+		c.queue.Add(queueItem{service: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}})
 	}
 }
 
-// limit is the smallest limit of requests in flight among the APIServices of one Service, 0 when none sets one.
-func (c *Controller) limit(ref *apiregistrationv1.ServiceReference) int {
+// maxInFlight returns the smallest limit of requests in flight among the APIServices of one Service, 0 when none sets one.
+func (c *Controller) maxInFlight(ref *apiregistrationv1.ServiceReference) int {
 	smallest := 0
 	for _, e := range c.entries {
-		if n := e.options.MaxInFlight; n > 0 && (smallest == 0 || n < smallest) && servicePlace(e.object.Spec.Service) == servicePlace(ref) {
+		if n := e.options.MaxInFlight; n > 0 && (smallest == 0 || n < smallest) && serviceAddress(e.object.Spec.Service) == serviceAddress(ref) {
 			smallest = n
 		}
 	}
 	return smallest
 }
 
-// lookup returns what a name stands for, nil when for nothing.
+// lookup returns the APIService of a name, stored or implied by a local group-version; nil when there is none.
 func (c *Controller) lookup(name string) (*apiregistrationv1.APIService, error) {
 	if name == apiServiceName(ownGroupVersion) {
-		// Whoever could register a backend for our own group could take over every other.
+		// A backend for this group could take over every other group.
 		return localAPIService(ownGroupVersion, ownPriority, ""), nil
 	}
 	object, err := c.lister.Get(name)
 	if apierrors.IsNotFound(err) {
-		return c.wanted.served(name)
+		return c.local.served(name)
 	}
 	return object, err
 }
 
-// locate finds the backend of a remote APIService.
-func (c *Controller) locate(e *entry) {
+// resolveBackend sets the backend of a remote APIService.
+func (c *Controller) resolveBackend(e *entry) {
 	spec := &e.object.Spec
 	found := c.resolver.resolve(spec)
-	e.evidence = evidence{problem: found.problem}
+	e.input = verdictInput{problem: found.problem}
 	if len(spec.CABundle) > 0 {
-		_, e.evidence.bundleError = pki.ParseBundle(spec.CABundle)
+		_, e.input.bundleError = pki.ParseBundle(spec.CABundle)
 	}
 	e.base = "https://" + hostPort(serverName(spec.Service), portOf(spec.Service))
 	e.backend = nil
-	if found.spec == nil || e.evidence.bundleError != nil {
+	if found.spec == nil || e.input.bundleError != nil {
 		e.endpoints = nil
 		return
 	}
-	found.spec.MaxInFlight = c.limit(spec.Service)
+	found.spec.MaxInFlight = c.maxInFlight(spec.Service)
 	backend, err := c.cfg.Transport.Backend(*found.spec)
 	if err != nil {
-		e.evidence.bundleError = err
+		e.input.bundleError = err
 		e.endpoints = nil
 		return
 	}
 	e.backend = backend
-	e.moved = e.moved || !slices.Equal(e.endpoints, found.spec.Endpoints)
+	e.changed = e.changed || !slices.Equal(e.endpoints, found.spec.Endpoints)
 	e.endpoints = found.spec.Endpoints
 }
 
-// judge gives an entry its verdict and reports whether its route differs from before.
-func (c *Controller) judge(name string, e *entry) bool {
+// updateRoute computes an entry's verdict and reports whether its route changed.
+func (c *Controller) updateRoute(name string, e *entry) bool {
 	now := time.Now()
-	e.evidence.heard, e.evidence.url, e.evidence.before = history{}, "", nil
-	if m, ok := c.monitors.get(e.backend); ok && e.askable() {
-		e.evidence.heard, e.evidence.url = m.history(e.groupVersion()), m.url(e.groupVersion())
+	e.input.probes, e.input.url, e.input.previous = history{}, "", nil
+	if m, ok := c.monitors.lookup(e.backend); ok && e.probeable() {
+		e.input.probes, e.input.url = m.history(e.groupVersion()), m.url(e.groupVersion())
 	}
-	e.evidence.wrongAnnotations, e.evidence.documentTrouble = e.complaints, c.troubles.get(name)
-	e.evidence.debt = c.judgedDebtOf(name)
-	if wait := e.evidence.nextChange(now); wait > 0 {
-		c.queue.AddAfter(event{apiService: name}, wait)
+	e.input.invalidAnnotations, e.input.documentProblem = e.invalid, c.documentProblems.get(name)
+	e.input.debt = c.recordDebt(name)
+	if wait := e.input.untilTimeMatters(now); wait > 0 {
+		c.queue.AddAfter(queueItem{apiService: name}, wait)
 	}
 	before := e.route
-	if before != nil && describes(before, e.object) {
-		e.evidence.before = &before.Condition
+	if before != nil && madeFrom(before, e.object) {
+		e.input.previous = &before.Condition
 	}
 	after := &Route{
 		GroupVersion:    e.groupVersion(),
 		Name:            name,
-		Local:           e.evidence.local,
+		Local:           e.input.local,
 		Backend:         e.backend,
-		Condition:       verdict(e.evidence, now),
+		Condition:       verdict(e.input, now),
 		GroupPriority:   e.object.Spec.GroupPriorityMinimum,
 		VersionPriority: e.object.Spec.VersionPriority,
 		UID:             e.object.UID,
 		Annotations:     e.object.Annotations,
 		Options:         e.options,
 		Service:         e.object.Spec.Service,
-		extra:           extraConditions(&e.object.Spec, e.evidence, now),
+		extra:           extraConditions(&e.object.Spec, e.input, now),
 	}
 	if before != nil && sameRoute(before, after) {
 		return false
 	}
 	e.route = after
-	c.note(before, after)
+	c.report(before, after)
 	return true
 }
 
-// sameRoute compares all that a reader of the table or of the status could see.
+// sameRoute compares everything that readers of the table or of the status can see.
 func sameRoute(a, b *Route) bool {
 	return a.GroupVersion == b.GroupVersion && a.Name == b.Name && a.Local == b.Local && a.Backend == b.Backend &&
 		a.Condition == b.Condition && a.GroupPriority == b.GroupPriority && a.VersionPriority == b.VersionPriority &&
 		a.UID == b.UID && maps.Equal(a.Annotations, b.Annotations) && equality.Semantic.DeepEqual(a.Service, b.Service) &&
-		slices.EqualFunc(a.extra, b.extra, sameButForTime)
+		slices.EqualFunc(a.extra, b.extra, sameExceptTime)
 }
 
-func sameButForTime(a, b apiregistrationv1.APIServiceCondition) bool {
+func sameExceptTime(a, b apiregistrationv1.APIServiceCondition) bool {
 	return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
 }
 
-// note leaves a verdict where people look: metrics, the journal, the log.
-func (c *Controller) note(before, after *Route) {
+// report records a verdict in metrics, transitions and the log.
+func (c *Controller) report(before, after *Route) {
 	if after.UID != "" {
 		c.cfg.Metrics.Set(after.Name, after.Available())
 		if before != nil && before.Available() && !after.Available() {
@@ -215,7 +217,7 @@ func (c *Controller) note(before, after *Route) {
 	if after.Local || from == after.Condition.Status {
 		return
 	}
-	c.journal.add(after.Name, Transition{
+	c.transitions.add(after.Name, Transition{
 		Time: after.Condition.LastTransitionTime.Time, From: from, To: after.Condition.Status,
 		Reason: after.Condition.Reason, Message: after.Condition.Message,
 	})
@@ -225,4 +227,176 @@ func (c *Controller) note(before, after *Route) {
 	}
 	log("APIService changed", zap.String("apiservice", after.Name), zap.String("available", string(after.Condition.Status)),
 		zap.String("reason", after.Condition.Reason), zap.String("message", after.Condition.Message))
+}
+
+// orphanAfter is how long a Service may be missing before its APIService gets the Orphaned condition: longer than a
+// reinstallation takes.
+const orphanAfter = 10 * time.Minute
+
+// recordAbsence records since when the Service has been missing. before is the previous object, nil when the entry is new:
+// then the status may already say so from before this process started.
+func (e *entry) recordAbsence(before *apiregistrationv1.APIService, now time.Time) {
+	p := e.input.problem
+	if p == nil || p.reason != reasonServiceNotFound {
+		e.absentSince = time.Time{}
+		return
+	}
+	if before != nil && !equality.Semantic.DeepEqual(before.Spec.Service, e.object.Spec.Service) {
+		e.absentSince = time.Time{} // another Service
+	}
+	if e.absentSince.IsZero() {
+		e.absentSince = now
+		if c, ok := findCondition(e.object.Status.Conditions, orphaned); before == nil && ok && c.Status == apiregistrationv1.ConditionTrue {
+			e.absentSince = now.Add(-orphanAfter)
+		}
+	}
+	e.input.absentSince = e.absentSince
+}
+
+// untilTimeMatters returns how long it takes until time alone changes the conditions, 0 when it never does.
+func (e verdictInput) untilTimeMatters(now time.Time) time.Duration {
+	var next time.Duration
+	for _, at := range []time.Time{
+		addIfSet(e.absentSince, orphanAfter),
+		addIfSet(e.probes.last.certificateExpires, -expiryWarning),
+	} {
+		if left := at.Sub(now); left > 0 && (next == 0 || left < next) {
+			next = left
+		}
+	}
+	return next
+}
+
+func addIfSet(t time.Time, d time.Duration) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(d)
+}
+
+// documentInterval is how often Config.DocumentProblem is called. Its result is for people and does not affect requests.
+const documentInterval = 5 * time.Second
+
+// messages holds one text for each APIService that has one.
+type messages struct {
+	mu     sync.Mutex
+	byName map[string]string
+}
+
+func (t *messages) get(name string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byName[name]
+}
+
+// set sets the text of name; empty deletes it.
+func (t *messages) set(name, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case text == "":
+		delete(t.byName, name)
+	case t.byName == nil:
+		t.byName = map[string]string{name: text}
+	default:
+		t.byName[name] = text
+	}
+}
+
+// replace sets all texts and returns the names whose text changed.
+func (t *messages) replace(now map[string]string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var differ []string
+	for name, text := range now {
+		if t.byName[name] != text {
+			differ = append(differ, name)
+		}
+	}
+	for name := range t.byName {
+		if _, still := now[name]; !still {
+			differ = append(differ, name)
+		}
+	}
+	t.byName = now
+	return differ
+}
+
+// watchDocuments polls the state of OpenAPI documents until ctx ends.
+func (c *Controller) watchDocuments(ctx context.Context) {
+	if c.cfg.DocumentProblem == nil {
+		return
+	}
+	tick := time.NewTicker(documentInterval)
+	defer tick.Stop()
+	for {
+		now := make(map[string]string)
+		for _, r := range c.Table().Routes() {
+			if r.Local {
+				continue
+			}
+			if text := c.cfg.DocumentProblem(r.Name); text != "" {
+				now[r.Name] = SingleLine(text)
+			}
+		}
+		for _, name := range c.documentProblems.replace(now) {
+			c.queue.Add(queueItem{apiService: name})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Debts tells which backends have cleanup debts, by APIService.
+type Debts interface {
+	// Message describes the cleanup debts of an APIService's backend; empty when there are none. The text changes only when
+	// they do. It must not block.
+	Message(apiService string) string
+	// Changed returns a channel that is closed when Owed may return another text. Take it before calling Owed.
+	Changed() <-chan struct{}
+}
+
+func (c *Controller) debtOf(name string) string {
+	if c.cfg.Debts == nil {
+		return ""
+	}
+	return c.cfg.Debts.Message(name)
+}
+
+// recordDebt returns the debt that goes into an APIService's verdict, and records it, so that watchDebts finds verdicts
+// that rest on an older debt, whether their route is in the table already or not.
+func (c *Controller) recordDebt(name string) string {
+	text := c.debtOf(name)
+	c.debts.set(name, text)
+	if c.debtOf(name) != text { // it changed before it was recorded
+		c.queue.Add(queueItem{apiService: name})
+	}
+	return text
+}
+
+// watchDebts has verdicts computed again when debts change, until ctx ends.
+func (c *Controller) watchDebts(ctx context.Context) {
+	if c.cfg.Debts == nil {
+		return
+	}
+	for {
+		changed := c.cfg.Debts.Changed()
+		now := make(map[string]string)
+		for _, r := range c.Table().Routes() {
+			if text := c.debtOf(r.Name); text != "" && !r.Local {
+				now[r.Name] = text
+			}
+		}
+		for _, name := range c.debts.replace(now) {
+			c.queue.Add(queueItem{apiService: name})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
 }

@@ -2,146 +2,190 @@ package apiservice
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// event is what the loop has to look at again: one APIService, or all that refer to one Service.
-type event struct {
-	apiService string
-	service    types.NamespacedName
+const (
+	// Reasons of the Events.
+	backendAvailable   = "BackendAvailable"
+	backendUnavailable = "BackendUnavailable"
+
+	// eventSource is the component that reports the Events.
+	eventSource = "portico"
+	// maxQueuedEvents bounds the Events that wait to be written. Further ones are lost; the status is not.
+	maxQueuedEvents = 1024
+	// eventsPerSecond and eventBurst limit the rate of Events of one replica, however many backends change.
+	eventsPerSecond = 5
+	eventBurst      = 50
+	// cachedEvents is how many Events are kept to be counted up instead of created again, for eventTTL.
+	cachedEvents = 512
+	eventTTL     = time.Hour
+	// countInterval is the least time between two writes of one Event. The next write counts what happened in between.
+	countInterval = 10 * time.Second
+)
+
+// eventRecorder records Events about APIServices whose backend becomes available or unavailable. Events about objects
+// without a namespace are in the namespace default, as everywhere in Kubernetes.
+//
+// client-go's recorder (tools/events) is not used: ARCHITECTURE.md says why, and TestTheLibrarysRecorder compares.
+type eventRecorder struct {
+	client  typedcorev1.EventsGetter // nil: no Events are recorded
+	replica string
+	log     *zap.Logger
+	queue   chan availabilityEvent
 }
 
-// listen subscribes to the informers and waits until they have said what exists. stop ends the subscriptions.
-func (c *Controller) listen(ctx context.Context) (stop func(), synced bool, err error) {
-	var subscriptions []func()
-	stop = func() {
-		for _, s := range subscriptions {
-			s()
-		}
+// availabilityEvent is one change of the Available condition.
+type availabilityEvent struct {
+	name    string
+	uid     types.UID
+	kind    string // Normal or Warning
+	reason  string
+	message string
+	at      time.Time
+}
+
+func newEventRecorder(client typedcorev1.EventsGetter, replica string, log *zap.Logger) *eventRecorder {
+	return &eventRecorder{client: client, replica: replica, log: log, queue: make(chan availabilityEvent, maxQueuedEvents)}
+}
+
+// record queues an Event if a write of status changed the availability. It does not block.
+func (h *eventRecorder) record(before, after *apiregistrationv1.APIService) {
+	t, ok := availabilityEventOf(before, after)
+	if !ok || h.client == nil {
+		return
 	}
-	var checkers []cache.DoneChecker
-	subscribe := func(informer cache.SharedIndexInformer, h cache.ResourceEventHandler) {
-		if err != nil {
-			return
-		}
-		registration, e := informer.AddEventHandler(h)
-		if e != nil {
-			err = fmt.Errorf("listen for events: %w", e)
-			return
-		}
-		subscriptions = append(subscriptions, func() { _ = informer.RemoveEventHandler(registration) })
-		checkers = append(checkers, registration.HasSyncedChecker())
+	select {
+	case h.queue <- t:
+	default:
+		h.log.Warn("too many Events at a time; this one is not written", zap.String("apiservice", t.name), zap.String("reason", t.reason))
 	}
-	subscribe(c.cfg.APIServices.Informer(), handler[*apiregistrationv1.APIService]{c.apiServiceEvent})
-	subscribe(c.cfg.Services.Informer(), handler[*corev1.Service]{c.serviceEvent})
-	subscribe(c.cfg.EndpointSlices.Informer(), handler[*discoveryv1.EndpointSlice]{c.endpointSliceEvent})
-	if c.cfg.CRDs != nil {
-		subscribe(c.cfg.CRDs.Informer(), handler[*apiextensionsv1.CustomResourceDefinition]{c.crdEvent})
+}
+
+// availabilityEventOf returns the Event of a status change; false when there is none. The first condition of an APIService
+// causes none.
+func availabilityEventOf(before, after *apiregistrationv1.APIService) (availabilityEvent, bool) {
+	old, known := findCondition(before.Status.Conditions, apiregistrationv1.Available)
+	now, _ := findCondition(after.Status.Conditions, apiregistrationv1.Available)
+	was, is := old.Status == apiregistrationv1.ConditionTrue, now.Status == apiregistrationv1.ConditionTrue
+	if !known || was == is || after.Spec.Service == nil {
+		return availabilityEvent{}, false
 	}
+	t := availabilityEvent{name: after.Name, uid: after.UID, at: time.Now()}
+	if is {
+		t.kind, t.reason = corev1.EventTypeNormal, backendAvailable
+		t.message = "the backend is reached again: " + now.Message
+	} else {
+		t.kind, t.reason = corev1.EventTypeWarning, backendUnavailable
+		t.message = now.Reason + ": " + now.Message
+	}
+	return t, true
+}
+
+// eventKey is what availabilityEvents have in common that are counted in one Event.
+type eventKey struct {
+	uid             types.UID
+	reason, message string
+}
+
+// writtenEvent is an Event that was written.
+type writtenEvent struct {
+	event   *corev1.Event
+	written time.Time
+}
+
+// run writes Events until ctx ends. What is queued then is lost; the status has it.
+func (h *eventRecorder) run(ctx context.Context) error {
+	known, err := lru.New[eventKey, writtenEvent](cachedEvents)
 	if err != nil {
-		return stop, false, err
+		return fmt.Errorf("remember events: %w", err)
 	}
-	return stop, cache.WaitFor(ctx, "", checkers...), nil
-}
-
-// handler turns the three kinds of event of an informer into one call; before or after is nil for an object that was
-// not, or no longer is, there.
-type handler[T any] struct {
-	handle func(before, after T)
-}
-
-func (h handler[T]) OnAdd(o any, _ bool) {
-	var none T
-	if after, ok := o.(T); ok {
-		h.handle(none, after)
-	}
-}
-
-func (h handler[T]) OnUpdate(o, n any) {
-	before, okBefore := o.(T)
-	after, okAfter := n.(T)
-	if okBefore && okAfter {
-		h.handle(before, after)
-	}
-}
-
-func (h handler[T]) OnDelete(o any) {
-	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = gone.Obj
-	}
-	var none T
-	if before, ok := o.(T); ok {
-		h.handle(before, none)
-	}
-}
-
-func (c *Controller) apiServiceEvent(before, after *apiregistrationv1.APIService) {
-	switch {
-	case before != nil && after != nil && sameOrder(before, after):
-		if !equality.Semantic.DeepEqual(before.Status, after.Status) {
-			// Our own write, which the scribe finds in order, or somebody else's, which it puts right in a while.
-			c.scribe.queue.AddAfter(after.Name, foreignDelay)
-		}
-		return
-	case after != nil:
-		if before != nil && before.Spec.Service != nil && after.Spec.Service == nil {
-			c.registrar.replacementEnded(after.Name)
-		}
-		c.queue.Add(event{apiService: after.Name})
-		c.registrar.queue.Add(after.Name)
-	case before != nil:
-		c.queue.Add(event{apiService: before.Name})
-		c.registrar.queue.Add(before.Name)
-	}
-}
-
-// sameOrder reports whether two versions of an APIService ask for the same thing.
-func sameOrder(a, b *apiregistrationv1.APIService) bool {
-	return a.UID == b.UID && equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
-		equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
-}
-
-func (c *Controller) serviceEvent(before, after *corev1.Service) {
-	if before != nil && after != nil && equality.Semantic.DeepEqual(before.Spec, after.Spec) {
-		return
-	}
-	for _, s := range []*corev1.Service{before, after} {
-		if s != nil {
-			c.queue.Add(event{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}})
+	limit := flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst)
+	defer limit.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case t := <-h.queue:
+			if err := h.write(ctx, known, limit, t); err != nil && ctx.Err() == nil {
+				h.log.Warn("an Event is not written", zap.String("apiservice", t.name), zap.String("reason", t.reason), zap.Error(err))
+			}
 		}
 	}
 }
 
-func (c *Controller) endpointSliceEvent(before, after *discoveryv1.EndpointSlice) {
-	if before != nil && after != nil && before.ResourceVersion == after.ResourceVersion {
-		return // a resync
-	}
-	for _, s := range []*discoveryv1.EndpointSlice{before, after} {
-		if s == nil || s.Labels[discoveryv1.LabelServiceName] == "" {
-			continue
+// write counts an equal Event up, or creates one.
+func (h *eventRecorder) write(ctx context.Context, known *lru.Cache[eventKey, writtenEvent], limit flowcontrol.RateLimiter, t availabilityEvent) error {
+	key := eventKey{t.uid, t.reason, t.message}
+	last, again := known.Get(key)
+	again = again && t.at.Sub(last.written) < eventTTL
+	if again {
+		last.event.Count++
+		last.event.LastTimestamp = metav1.NewTime(t.at)
+		if t.at.Sub(last.written) < countInterval {
+			return nil
 		}
-		c.queue.Add(event{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}})
 	}
+	if err := limit.Wait(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if again {
+		err := h.patchCount(ctx, last.event)
+		if err == nil {
+			known.Add(key, writtenEvent{last.event, t.at})
+			return nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	event, err := h.client.Events(metav1.NamespaceDefault).Create(ctx, h.newEvent(t), metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create event: %w", err)
+	}
+	known.Add(key, writtenEvent{event, t.at})
+	return nil
 }
 
-func (c *Controller) crdEvent(before, after *apiextensionsv1.CustomResourceDefinition) {
-	for _, crd := range []*apiextensionsv1.CustomResourceDefinition{before, after} {
-		if crd == nil {
-			continue
-		}
-		for _, v := range crd.Spec.Versions {
-			name := apiServiceName(schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name})
-			c.registrar.queue.Add(name)
-			c.queue.Add(event{apiService: name})
-		}
+func (h *eventRecorder) patchCount(ctx context.Context, e *corev1.Event) error {
+	patch, err := json.Marshal(map[string]any{"count": e.Count, "lastTimestamp": e.LastTimestamp})
+	if err != nil {
+		return err
+	}
+	_, err = h.client.Events(e.Namespace).Patch(ctx, e.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("count event up: %w", err)
+	}
+	return nil
+}
+
+func (h *eventRecorder) newEvent(t availabilityEvent) *corev1.Event {
+	at := metav1.NewTime(t.at)
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceDefault,
+			Name:      fmt.Sprintf("%s.%x", t.name, t.at.UnixNano()),
+		},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService", Name: t.name, UID: t.uid,
+		},
+		Type: t.kind, Reason: t.reason, Message: t.message,
+		Source:         corev1.EventSource{Component: eventSource, Host: h.replica},
+		FirstTimestamp: at, LastTimestamp: at, Count: 1,
+		ReportingController: eventSource, ReportingInstance: h.replica,
 	}
 }

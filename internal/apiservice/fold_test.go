@@ -1,16 +1,25 @@
 package apiservice
 
 import (
+	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"go.uber.org/zap/zaptest"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-func votesOf(texts ...string) []vote {
-	var out []vote
+func verdictsOf(texts ...string) []replicaVerdict {
+	var out []replicaVerdict
 	for i, text := range texts {
 		part := strings.SplitN(text+"||", "|", 3)
-		names := map[string]vote{"T": {status: "True", reason: passed, message: "all checks passed"}, "F": {status: "False"}, "U": {status: "Unknown"}}
+		names := map[string]replicaVerdict{"T": {status: "True", reason: reasonPassed, message: "all checks passed"}, "F": {status: "False"}, "U": {status: "Unknown"}}
 		v := names[part[0]]
 		v.replica = string(rune('a' + i))
 		if part[1] != "" {
@@ -30,11 +39,11 @@ func TestFold(t *testing.T) {
 		everywhere      string
 		everywhereWords string
 	}{
-		{"all well", []string{"T", "T", "T"}, "True", passed, "all checks passed", "True", "every replica"},
-		{"one is enough", []string{"F|FailedDiscoveryCheck|refused", "F|FailedDiscoveryCheck|refused", "T"}, "True", passed, "all checks passed", "False", "do not reach the backend: a, b"},
-		{"one that cannot know is no harm", []string{"T", "U|ServiceAccessError|x"}, "True", passed, "all checks passed", "False", "do not reach the backend: b"},
-		{"none reaches it", []string{"F|FailedDiscoveryCheck|refused", "F|FailedDiscoveryCheck|refused"}, "False", failedDiscoveryCheck, "refused", "False", "no replica"},
-		{"alone", []string{"F|ServiceNotFound|gone"}, "False", serviceNotFound, "gone", "False", "no replica"},
+		{"all well", []string{"T", "T", "T"}, "True", reasonPassed, "all checks passed", "True", "every replica"},
+		{"one is enough", []string{"F|FailedDiscoveryCheck|refused", "F|FailedDiscoveryCheck|refused", "T"}, "True", reasonPassed, "all checks passed", "False", "do not reach the backend: a, b"},
+		{"one that cannot know is no harm", []string{"T", "U|ServiceAccessError|x"}, "True", reasonPassed, "all checks passed", "False", "do not reach the backend: b"},
+		{"none reaches it", []string{"F|FailedDiscoveryCheck|refused", "F|FailedDiscoveryCheck|refused"}, "False", reasonFailedDiscoveryCheck, "refused", "False", "no replica"},
+		{"alone", []string{"F|ServiceNotFound|gone"}, "False", reasonServiceNotFound, "gone", "False", "no replica"},
 		{"the majority's reason", []string{"F|A|1", "F|B|2", "F|B|3"}, "False", "B", "2", "False", "no replica"},
 		{"the majority's message for it", []string{"F|A|timeout", "F|B|x", "F|B|y", "F|B|y", "F|A|timeout"}, "False", "B", "y", "False", "no replica"},
 		{"a tie is for the first in the alphabet", []string{"F|B|2", "F|A|9"}, "False", "A", "9", "False", "no replica"},
@@ -44,13 +53,13 @@ func TestFold(t *testing.T) {
 		{"half know that it is down", []string{"U|A|1", "F|B|2"}, "False", "B", "2", "False", "no replica"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			votes := votesOf(c.votes...)
+			votes := verdictsOf(c.votes...)
 			for range 20 { // whoever folds, in whatever order
 				got := fold(votes)
 				if string(got.Status) != c.status || got.Reason != c.reason || got.Message != c.message {
 					t.Fatalf("got %s %s %q, want %s %s %q", got.Status, got.Reason, got.Message, c.status, c.reason, c.message)
 				}
-				all := everywhere(votes)
+				all := allReplicasCondition(votes)
 				if string(all.Status) != c.everywhere || !strings.Contains(all.Message, c.everywhereWords) || all.Type != availableOnAllReplicas {
 					t.Fatalf("everywhere: got %s %q, want %s %q", all.Status, all.Message, c.everywhere, c.everywhereWords)
 				}
@@ -61,8 +70,169 @@ func TestFold(t *testing.T) {
 }
 
 func TestALongListOfReplicasIsCutShort(t *testing.T) {
-	votes := votesOf(append([]string{"T"}, strings.Split(strings.Repeat("F|A|x,", 24)+"F|A|x", ",")...)...)
-	if got := everywhere(votes).Message; !strings.HasSuffix(got, "b, c, d, e, f, g, h, i, j, k and 15 more") {
+	votes := verdictsOf(append([]string{"T"}, strings.Split(strings.Repeat("F|A|x,", 24)+"F|A|x", ",")...)...)
+	if got := allReplicasCondition(votes).Message; !strings.HasSuffix(got, "b, c, d, e, f, g, h, i, j, k and 15 more") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// peerGroup is replicas in one process. The first to sit down leads.
+type peerGroup struct {
+	mu      sync.Mutex
+	seats   []*peer
+	changed chan struct{}
+}
+
+type peer struct {
+	circle *peerGroup
+	name   string
+	said   []byte
+	words  int // how often something new was said
+}
+
+func newPeerGroup() *peerGroup { return &peerGroup{changed: make(chan struct{})} }
+
+func (c *peerGroup) join(name string) *peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &peer{circle: c, name: name}
+	c.seats = append(c.seats, s)
+	c.wake()
+	return s
+}
+
+// wake is called with mu held.
+func (c *peerGroup) wake() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// die is a replica whose lease ran out.
+func (s *peer) die() {
+	s.circle.mu.Lock()
+	defer s.circle.mu.Unlock()
+	s.circle.seats = slices.DeleteFunc(s.circle.seats, func(o *peer) bool { return o == s })
+	s.circle.wake()
+}
+
+func (s *peer) Say(value []byte) {
+	s.circle.mu.Lock()
+	defer s.circle.mu.Unlock()
+	if string(value) != string(s.said) {
+		s.said = value
+		s.words++
+		s.circle.wake()
+	}
+}
+
+func (s *peer) Hear() (map[string][]byte, bool) {
+	s.circle.mu.Lock()
+	defer s.circle.mu.Unlock()
+	others := make(map[string][]byte)
+	for _, o := range s.circle.seats {
+		if o != s {
+			others[o.name] = o.said
+		}
+	}
+	return others, len(s.circle.seats) > 0 && s.circle.seats[0] == s
+}
+
+func (s *peer) Changed() <-chan struct{} {
+	s.circle.mu.Lock()
+	defer s.circle.mu.Unlock()
+	return s.circle.changed
+}
+
+func (s *peer) spoke() int {
+	s.circle.mu.Lock()
+	defer s.circle.mu.Unlock()
+	return s.words
+}
+
+// routed is a remote route with a verdict.
+func routed(i int, status, reason, message string) *Route {
+	gv := schema.GroupVersion{Group: fmt.Sprintf("g%d.io", i), Version: "v1"}
+	return &Route{
+		GroupVersion: gv, Name: apiServiceName(gv), UID: types.UID(fmt.Sprint("uid-", i)),
+		Service:   &apiregistrationv1.ServiceReference{Namespace: "test", Name: "server"},
+		Condition: available(condition(apiregistrationv1.ConditionStatus(status), reason, message)),
+	}
+}
+
+func TestVerdictsAreDecodedAsEncoded(t *testing.T) {
+	up, down := routed(1, "True", reasonPassed, "all checks passed"), routed(2, "False", "A", "why")
+	here, unborn, unheard := routed(3, "True", reasonLocal, ""), routed(4, "True", reasonPassed, ""), routed(5, "Unknown", reasonNotChecked, "")
+	here.Local, unborn.UID = true, ""
+	text, err := encodeVerdicts(NewTable([]*Route{up, down, here, unborn, unheard}, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeVerdicts(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]sharedVerdict{
+		up.Name:   {UID: up.UID, Service: "test/server:443", Status: "True"},
+		down.Name: {UID: down.UID, Service: "test/server:443", Status: "False", Reason: "A", Message: "why"},
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %+v", got)
+	}
+	if !got[up.Name].matches(up) {
+		t.Error("it is not recognised")
+	}
+	moved, anew := *up, *up
+	moved.Service, anew.UID = &apiregistrationv1.ServiceReference{Namespace: "test", Name: "other"}, "another"
+	if got[up.Name].matches(&moved) || got[up.Name].matches(&anew) {
+		t.Error("it is taken for an opinion of something else")
+	}
+}
+
+func TestTooManyVerdictsAreEncodedWithoutMessages(t *testing.T) {
+	var routes []*Route
+	for i := range 3000 {
+		routes = append(routes, routed(i, "False", reasonFailedDiscoveryCheck, strings.Repeat("x", maxErrorMessage)))
+	}
+	text, err := encodeVerdicts(NewTable(routes, true))
+	if err != nil || len(text) > maxEncodedVerdicts {
+		t.Fatalf("%d bytes, error %v", len(text), err)
+	}
+	if got, err := decodeVerdicts(text); err != nil || len(got) != 3000 || got[routes[0].Name].Reason != reasonFailedDiscoveryCheck {
+		t.Errorf("%d opinions, error %v", len(got), err)
+	}
+}
+
+func TestPeerChangesSinceTheLastUpdate(t *testing.T) {
+	c := newPeerGroup()
+	own := newReplicas(c.join("a"), "a", zaptest.NewLogger(t))
+	other := c.join("b")
+	say := func(routes ...*Route) {
+		text, err := encodeVerdicts(NewTable(routes, true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other.Say(text)
+	}
+	if n := own.update(); !n.all {
+		t.Error("somebody is new, and it leads")
+	}
+	say(routed(1, "True", reasonPassed, ""), routed(2, "True", reasonPassed, ""))
+	if n := own.update(); n.all || n.names.Len() != 2 {
+		t.Errorf("got %+v", n)
+	}
+	say(routed(1, "False", "A", ""), routed(2, "True", reasonPassed, ""))
+	if n := own.update(); n.all || n.names.Len() != 1 || !n.names.Has("v1.g1.io") || !own.disagrees(routed(1, "True", reasonPassed, "")) {
+		t.Errorf("got %+v", n)
+	}
+	if n := own.update(); n.all || n.names.Len() != 0 {
+		t.Errorf("nothing is new, yet %+v", n)
+	}
+	other.Say([]byte("{nonsense"))
+	if n := own.update(); !n.names.Has("v1.g1.io") || len(own.verdicts(routed(1, "True", reasonPassed, ""))) != 1 || own.size() != 2 {
+		t.Errorf("a replica that is not understood lives, and has no vote: %+v", n)
+	}
+	other.die()
+	if n := own.update(); !n.all || own.size() != 1 {
+		t.Errorf("one left: %+v", n)
 	}
 }

@@ -3,6 +3,7 @@ package apiservice
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -15,112 +16,111 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// monitor watches one backend, for all the group-versions that it serves, in rounds. A round asks for what is not known
-// to be good; when everything is, for the group-version that was asked for the longest ago. So a backend with ten
-// group-versions costs as much as one with one, and a failure of the connection, the same for all, is learned once.
+// monitor probes one backend for all the group-versions that it serves, in rounds. A round probes the group-versions that
+// are not known to be available; when all are, the one that was probed the longest ago. So a backend with ten
+// group-versions costs as much as one with one, and a connection failure, which concerns all, is found once.
 type monitor struct {
-	lane http.RoundTripper
-	// endpoints is how many endpoints the lane has now.
+	transport http.RoundTripper
+	// endpoints returns how many endpoints there are.
 	endpoints func() int
-	// silence is whether the backend is silent to everybody. Nil: nobody can tell.
+	// silence reports since when the backend has answered nobody. Nil: not known.
 	silence func() transport.Silence
 	// base is https and the Service's DNS name and port.
 	base   string
 	prober *prober
-	// changed is told the group-versions whose history now reads differently.
-	changed func([]schema.GroupVersion)
-	// spoke is told that the backend says something else of a group-version than it did, or is well and may be another
-	// program than before. Nil: nobody is.
-	spoke func()
+	// historyChanged is called with the group-versions whose verdict may differ now.
+	historyChanged func([]schema.GroupVersion)
+	// documentsMayDiffer is called when the backend's response to a probe changed, or the backend is healthy and may be
+	// another program than before. Nil: not called.
+	documentsMayDiffer func()
 
-	// turn is when rounds are made; nil before there is one.
+	// turn schedules the rounds; nil before start.
 	turn atomic.Pointer[rota.Turn]
-	// nudged is set when somebody asked for a round, and shaken when something happened that may have been a restart, until
-	// it is known to be well again.
-	nudged, shaken atomic.Bool
-	// answered is when a request was last answered, in Unix nanoseconds.
-	answered atomic.Int64
+	// requested is set when a round was asked for, mayHaveRestarted from an event that may have been a restart until the
+	// backend is healthy again.
+	requested, mayHaveRestarted atomic.Bool
+	// lastAnswer is when a request was last answered, in Unix nanoseconds.
+	lastAnswer atomic.Int64
 
 	mu       sync.Mutex // for what follows
 	versions histories
-	// eagerUntil is how long failures are retried at a quick pace.
-	eagerUntil time.Time
-	next       time.Time
-	// usual is how long the backend takes to answer a probe: the longest of late, and half of it at each round that was
-	// quicker.
-	usual time.Duration
+	// fastUntil is until when failures are retried quickly.
+	fastUntil time.Time
+	next      time.Time
+	// usualDuration is how long the backend takes to answer a probe: the longest recent duration, halved with every faster
+	// round.
+	usualDuration time.Duration
 }
 
-func newMonitor(lane http.RoundTripper, endpoints func() int, base string, p *prober, changed func([]schema.GroupVersion)) *monitor {
+func newMonitor(rt http.RoundTripper, endpoints func() int, base string, p *prober, changed func([]schema.GroupVersion)) *monitor {
 	return &monitor{
-		lane:      lane,
-		endpoints: endpoints,
-		base:      base,
-		prober:    p,
-		changed:   changed,
+		transport:      rt,
+		endpoints:      endpoints,
+		base:           base,
+		prober:         p,
+		historyChanged: changed,
 	}
 }
 
-// watch says which group-versions to ask for. One that is new, or that was away, starts without a history and is asked
-// for at once.
+// watch sets the group-versions to probe. New ones start without a history and are probed at once.
 func (m *monitor) watch(gvs []schema.GroupVersion) {
 	m.mu.Lock()
 	kept := make(histories, len(gvs))
 	fresh := false
 	for i, gv := range gvs {
 		kept[i].of = gv
-		if h := m.versions.get(gv); h != nil {
+		if h := m.versions.lookup(gv); h != nil {
 			kept[i].history = *h
 		}
-		fresh = fresh || !kept[i].asked()
+		fresh = fresh || !kept[i].probed()
 	}
 	m.versions = kept
 	m.mu.Unlock()
 	if fresh {
-		m.nudge()
+		m.probeSoon()
 	}
 }
 
-// hurry asks for a round now and a quick pace after it, because something about the backend changed.
-func (m *monitor) hurry() {
+// probeFast requests a round, and quick retries after it, because something about the backend changed.
+func (m *monitor) probeFast() {
 	m.mu.Lock()
-	m.eagerUntil = time.Now().Add(eagerFor)
+	m.fastUntil = time.Now().Add(fastRetryTime)
 	m.mu.Unlock()
-	m.shake()
+	m.probeAfterFault()
 }
 
-// shake asks for a round soon after which nothing may be as it was.
-func (m *monitor) shake() {
-	m.shaken.Store(true)
-	m.nudge()
+// probeAfterFault requests a round after an event that may have been a restart of the backend.
+func (m *monitor) probeAfterFault() {
+	m.mayHaveRestarted.Store(true)
+	m.probeSoon()
 }
 
-// nudge asks for a round soon.
-func (m *monitor) nudge() {
-	m.nudged.Store(true)
+// probeSoon requests a round.
+func (m *monitor) probeSoon() {
+	m.requested.Store(true)
 	if t := m.turn.Load(); t != nil {
-		t.Hurry(minGap)
+		t.Hurry(minProbeGap)
 	}
 }
 
-// vouch notes that the backend answered a request. Where it was believed to be hung, it is not.
-func (m *monitor) vouch() {
+// recordAnswer records that the backend answered a request, and withdraws verdicts that say that it hangs.
+func (m *monitor) recordAnswer() {
 	now := time.Now()
-	m.answered.Store(now.UnixNano())
+	m.lastAnswer.Store(now.UnixNano())
 	var differ []schema.GroupVersion
 	m.mu.Lock()
 	for i := range m.versions {
 		h := &m.versions[i]
-		if after := h.refuted(); after.up != h.up {
+		if after := h.withdrawSilence(); after.up != h.up {
 			h.history = after
 			// It may be this slow again.
-			m.usual = max(m.usual, hungAfter)
+			m.usualDuration = max(m.usualDuration, hungTimeout)
 			differ = append(differ, h.of)
 		}
 	}
 	m.mu.Unlock()
 	if len(differ) > 0 {
-		m.changed(differ)
+		m.historyChanged(differ)
 	}
 }
 
@@ -128,32 +128,32 @@ func (m *monitor) vouch() {
 func (m *monitor) history(gv schema.GroupVersion) history {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if h := m.versions.get(gv); h != nil {
+	if h := m.versions.lookup(gv); h != nil {
 		return *h
 	}
 	return history{}
 }
 
-// url is what is asked for a group-version, with the name of the Service for a host.
-func (m *monitor) url(gv schema.GroupVersion) string { return m.base + discoveryPath(gv) }
+// url is the URL of the probe of a group-version, with the name of the Service as host.
+func (m *monitor) url(gv schema.GroupVersion) string { return m.base + DiscoveryPath(gv) }
 
-// join begins with rounds, at once. They end with those of the rota, or when the turn is left.
-func (m *monitor) join(r *rota.Rota) *rota.Turn {
+// start begins the rounds, at once. They end with the timer queue, or when the turn is left.
+func (m *monitor) start(r *rota.Rota) *rota.Turn {
 	t := r.Join(m.look)
 	m.turn.Store(t)
 	return t
 }
 
-// look makes a round, unless it would show nothing that is not known. It returns how long to rest.
+// look makes a round, unless answered requests make it unnecessary. It returns the pause before the next.
 func (m *monitor) look(ctx context.Context) time.Duration {
-	if m.nudged.Swap(false) || !m.trafficVouches() {
+	if m.requested.Swap(false) || !m.trafficSuffices() {
 		m.round(ctx)
 	}
-	return m.plan()
+	return m.scheduleNext()
 }
 
-// well reports that every group-version passed its last probe. Where it is not so, the next round is near anyway.
-func (m *monitor) well() bool {
+// healthy reports that the last probe of every group-version succeeded. Otherwise the next round is near anyway.
+func (m *monitor) healthy() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, h := range m.versions {
@@ -164,10 +164,11 @@ func (m *monitor) well() bool {
 	return true
 }
 
-// trafficVouches reports that requests show what a round would: all was well, and a request was answered just now.
-func (m *monitor) trafficVouches() bool {
+// trafficSuffices reports that answered requests make a round unnecessary: all probes succeeded, and a request was
+// answered just now.
+func (m *monitor) trafficSuffices() bool {
 	now := time.Now()
-	if now.Sub(time.Unix(0, m.answered.Load())) > trafficCounts || !m.well() {
+	if now.Sub(time.Unix(0, m.lastAnswer.Load())) > trafficWindow || !m.healthy() {
 		return false
 	}
 	m.mu.Lock()
@@ -178,18 +179,17 @@ func (m *monitor) trafficVouches() bool {
 			asked = h.last.at
 		}
 	}
-	return now.Sub(asked) < longestTrust
+	return now.Sub(asked) < maxTrafficTrust
 }
 
-// round asks for what is due: one group-version first, the others when it has been heard. A failure of the connection
-// settles all.
+// round probes what is due: one group-version first, then the others. A connection failure counts for all.
 func (m *monitor) round(ctx context.Context) {
 	due := m.due()
 	if len(due) == 0 {
 		return
 	}
 	lead := due[0]
-	o := m.ask(ctx, lead)
+	o := m.probe(ctx, lead)
 	if ctx.Err() != nil {
 		return
 	}
@@ -199,16 +199,16 @@ func (m *monitor) round(ctx context.Context) {
 	}
 	rest := due[1:]
 	if m.record([]schema.GroupVersion{lead}, o) {
-		// The lead fell, or rose: the others are likely to have done the same.
+		// The first became available or unavailable: the others have probably changed too.
 		rest = slices.DeleteFunc(m.all(), func(gv schema.GroupVersion) bool { return gv == lead })
 	}
-	m.askAll(ctx, rest)
+	m.probeAll(ctx, rest)
 }
 
-// maxParallel bounds the group-versions of one backend that are asked for at the same time.
+// maxParallel bounds the group-versions of one backend that are probed concurrently.
 const maxParallel = 4
 
-func (m *monitor) askAll(ctx context.Context, gvs []schema.GroupVersion) {
+func (m *monitor) probeAll(ctx context.Context, gvs []schema.GroupVersion) {
 	slots := make(chan struct{}, maxParallel)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -220,33 +220,32 @@ func (m *monitor) askAll(ctx context.Context, gvs []schema.GroupVersion) {
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if o := m.ask(ctx, gv); ctx.Err() == nil {
+			if o := m.probe(ctx, gv); ctx.Err() == nil {
 				m.record([]schema.GroupVersion{gv}, o)
 			}
 		})
 	}
 }
 
-func (m *monitor) ask(ctx context.Context, gv schema.GroupVersion) outcome {
-	t := target{lane: m.lane, url: m.url(gv), endpoints: m.endpoints()}
+func (m *monitor) probe(ctx context.Context, gv schema.GroupVersion) outcome {
+	t := probeTarget{transport: m.transport, url: m.url(gv), endpoints: m.endpoints()}
 	m.mu.Lock()
-	// What is down already gets all the time that it may need to return.
-	if h := m.versions.get(gv); m.silence != nil && h != nil && h.up {
-		t.suspicion = newSuspicion(m.silence, m.usual)
+	// A backend that is down already gets the full timeout to answer.
+	if h := m.versions.lookup(gv); m.silence != nil && h != nil && h.up {
+		t.hang = newHangDetector(m.silence, m.usualDuration)
 	}
 	m.mu.Unlock()
-	o := m.prober.ask(ctx, t)
+	o := m.prober.probe(ctx, t)
 	if o.failure == nil {
 		m.mu.Lock()
-		m.usual = max(o.took, m.usual/2)
+		m.usualDuration = max(o.duration, m.usualDuration/2)
 		m.mu.Unlock()
 	}
 	return o
 }
 
-// due lists what a round has to ask for: group-versions that are not known to be good, those that failed least often
-// first, and the good one asked for longest ago when there is no other, or when it has not been asked for as long as a
-// healthy backend would leave it.
+// due lists what a round has to probe: group-versions that are not known to be available, those with the fewest failures
+// first, and the available one probed the longest ago when there is no other, or when healthyInterval has passed.
 func (m *monitor) due() []schema.GroupVersion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,15 +258,15 @@ func (m *monitor) due() []schema.GroupVersion {
 		}
 	}
 	slices.SortFunc(due, func(a, b schema.GroupVersion) int {
-		return cmp.Or(cmp.Compare(m.versions.get(a).failures, m.versions.get(b).failures), compareGroupVersions(a, b))
+		return cmp.Or(cmp.Compare(m.versions.lookup(a).failures, m.versions.lookup(b).failures), compareGroupVersions(a, b))
 	})
 	if len(good) == 0 {
 		return due
 	}
 	stalest := slices.MinFunc(good, func(a, b schema.GroupVersion) int {
-		return cmp.Or(m.versions.get(a).last.at.Compare(m.versions.get(b).last.at), compareGroupVersions(a, b))
+		return cmp.Or(m.versions.lookup(a).last.at.Compare(m.versions.lookup(b).last.at), compareGroupVersions(a, b))
 	})
-	if len(due) == 0 || time.Since(m.versions.get(stalest).last.at) >= healthyInterval {
+	if len(due) == 0 || time.Since(m.versions.lookup(stalest).last.at) >= healthyInterval {
 		due = append(due, stalest)
 	}
 	return due
@@ -288,53 +287,53 @@ func compareGroupVersions(a, b schema.GroupVersion) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
 }
 
-// record adds an outcome to group-versions that are still watched, tells the controller which of them read differently
-// now, and reports whether one fell or rose.
+// record adds an outcome to group-versions that are still watched, reports changes to the controller, and reports whether
+// one became available or unavailable.
 func (m *monitor) record(gvs []schema.GroupVersion, o outcome) (flipped bool) {
 	var differ []schema.GroupVersion
 	news := false
 	m.mu.Lock()
 	for _, gv := range gvs {
-		h := m.versions.get(gv)
+		h := m.versions.lookup(gv)
 		if h == nil { // not watched any more
 			continue
 		}
 		before, after := *h, h.record(o)
 		*h = after
-		if before.asked() && before.up != after.up {
+		if before.probed() && before.up != after.up {
 			flipped = true
 		}
-		news = news || before.last.said != 0 && before.last.said != after.last.said
+		news = news || before.last.digest != 0 && before.last.digest != after.last.digest
 		if before.up && !after.up {
-			m.eagerUntil = time.Now().Add(eagerFor)
+			m.fastUntil = time.Now().Add(fastRetryTime)
 		}
-		if readsDifferently(before, after) {
+		if verdictMayDiffer(before, after) {
 			differ = append(differ, gv)
 		}
 	}
 	m.mu.Unlock()
 	if len(differ) > 0 {
-		m.changed(differ)
+		m.historyChanged(differ)
 	}
-	if o.failure == nil && m.shaken.Swap(false) {
+	if o.failure == nil && m.mayHaveRestarted.Swap(false) {
 		news = true
 	}
-	if news && m.spoke != nil {
-		m.spoke()
+	if news && m.documentsMayDiffer != nil {
+		m.documentsMayDiffer()
 	}
 	return flipped
 }
 
-// readsDifferently reports whether two histories can give different conditions.
-func readsDifferently(a, b history) bool {
-	if a.asked() != b.asked() || a.up != b.up || !a.last.certificateExpires.Equal(b.last.certificateExpires) {
+// verdictMayDiffer reports whether two histories can give different conditions.
+func verdictMayDiffer(a, b history) bool {
+	if a.probed() != b.probed() || a.up != b.up || !a.last.certificateExpires.Equal(b.last.certificateExpires) {
 		return true
 	}
-	return !b.up && a.last.failure.message("") != b.last.failure.message("")
+	return !b.up && a.last.failure.text("") != b.last.failure.text("")
 }
 
-// plan is the time until the next round.
-func (m *monitor) plan() time.Duration {
+// scheduleNext returns the time until the next round.
+func (m *monitor) scheduleNext() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	failures := 0
@@ -343,7 +342,108 @@ func (m *monitor) plan() time.Duration {
 			failures = n
 		}
 	}
-	wait := jitter(pace(failures, time.Now().Before(m.eagerUntil)))
+	wait := jitter(probeInterval(failures, time.Now().Before(m.fastUntil)))
 	m.next = time.Now().Add(wait)
 	return wait
+}
+
+// monitorSet is the running monitors, by backend.
+type monitorSet struct {
+	rota    *rota.Rota
+	mu      sync.RWMutex // for running
+	running map[*transport.Backend]*scheduledMonitor
+}
+
+type scheduledMonitor struct {
+	*monitor
+	turn *rota.Turn
+}
+
+func newMonitorSet() monitorSet {
+	return monitorSet{rota: rota.New(), running: make(map[*transport.Backend]*scheduledMonitor)}
+}
+
+func (m *monitorSet) lookup(b *transport.Backend) (*monitor, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r, ok := m.running[b]
+	if !ok {
+		return nil, false
+	}
+	return r.monitor, true
+}
+
+// start schedules a monitor until it is dropped.
+func (m *monitorSet) start(b *transport.Backend, mon *monitor) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running[b] = &scheduledMonitor{monitor: mon, turn: mon.start(m.rota)}
+}
+
+// retain drops the monitors of backends that are not kept. Their last probe ends with its context; the timer queue waits
+// for it.
+func (m *monitorSet) retain(keep map[*transport.Backend]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for b, r := range m.running {
+		if !keep[b] {
+			r.turn.Leave()
+			delete(m.running, b)
+		}
+	}
+}
+
+// snapshot returns the current monitors.
+func (m *monitorSet) snapshot() map[*transport.Backend]*monitor {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	out := make(map[*transport.Backend]*monitor, len(m.running))
+	for b, r := range m.running {
+		out[b] = r.monitor
+	}
+	return out
+}
+
+const (
+	// healthyInterval is the time between the rounds of a backend whose probes succeed.
+	healthyInterval = 30 * time.Second
+	// trafficWindow is how long an answered request replaces a round.
+	trafficWindow = 10 * time.Second
+	// maxTrafficTrust is how long answered requests alone may replace rounds.
+	maxTrafficTrust = 5 * time.Minute
+
+	minRetry = 500 * time.Millisecond
+	// maxRetry is how late the return of a backend may be noticed after a long outage. kube-apiserver's is 30 s, but it often
+	// does better: one of its hanging probes is answered as soon as the backend returns.
+	maxRetry = 10 * time.Second
+	// fastRetry bounds the backoff for fastRetryTime after a backend went down or changed, so that its return is noticed
+	// within about a second: most outages are restarts.
+	fastRetry     = time.Second
+	fastRetryTime = 30 * time.Second
+
+	// minProbeGap is the least time between two rounds, however many requests fail.
+	minProbeGap = 250 * time.Millisecond
+
+	// jitterFraction is the jitter of intervals, so that backends and replicas do not probe in step.
+	jitterFraction = 0.15
+)
+
+// probeInterval is the time until the next round, without jitter. failures is the lowest count of consecutive failures
+// among the group-versions that fail; 0 when none does.
+func probeInterval(failures int, fast bool) time.Duration {
+	if failures == 0 {
+		return healthyInterval
+	}
+	wait := maxRetry
+	if doublings := failures - 1; doublings < 6 { // 0.5 s doubled six times is past the cap
+		wait = min(minRetry<<doublings, maxRetry)
+	}
+	if fast {
+		wait = min(wait, fastRetry)
+	}
+	return wait
+}
+
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (1 - jitterFraction + 2*jitterFraction*rand.Float64()))
 }

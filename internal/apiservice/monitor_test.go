@@ -67,7 +67,7 @@ var gvA, gvB, gvC = schema.GroupVersion{Group: "a.io", Version: "v1"}, schema.Gr
 func monitored(t *testing.T, b *backendDouble, gvs ...schema.GroupVersion) (m *monitor, changes *atomic.Int64) {
 	t.Helper()
 	changes = new(atomic.Int64)
-	return monitoredWith(t, b, func(m *monitor) { m.changed = func([]schema.GroupVersion) { changes.Add(1) } }, gvs...), changes
+	return monitoredWith(t, b, func(m *monitor) { m.historyChanged = func([]schema.GroupVersion) { changes.Add(1) } }, gvs...), changes
 }
 
 // monitoredWith is monitored, with changes to the monitor before it runs.
@@ -81,7 +81,7 @@ func monitoredWith(t *testing.T, b *backendDouble, change func(*monitor), gvs ..
 	go func() {
 		defer close(done)
 		r := rota.New()
-		m.join(r)
+		m.start(r)
 		r.Run(ctx)
 	}()
 	t.Cleanup(func() {
@@ -110,7 +110,7 @@ func TestAHealthyBackendIsAskedOncePerRoundHoweverMuchItServes(t *testing.T) {
 			count[p]++
 		}
 		for _, gv := range []schema.GroupVersion{gvA, gvB, gvC} {
-			if n := count[discoveryPath(gv)]; n < 2 || n > 5 {
+			if n := count[DiscoveryPath(gv)]; n < 2 || n > 5 {
 				t.Errorf("%v was asked for %d times: %v", gv, n, count)
 			}
 		}
@@ -123,8 +123,8 @@ func TestARefusedConnectionTakesEverythingDownAtOnceAndBacksOff(t *testing.T) {
 		m, _ := monitored(t, b, gvA, gvB, gvC)
 		b.reset()
 		b.set(refuses)
-		time.Sleep(minGap)
-		m.nudge()
+		time.Sleep(minProbeGap)
+		m.probeSoon()
 		synctest.Wait()
 		for _, gv := range []schema.GroupVersion{gvA, gvB, gvC} {
 			if m.history(gv).up {
@@ -136,21 +136,21 @@ func TestARefusedConnectionTakesEverythingDownAtOnceAndBacksOff(t *testing.T) {
 			t.Errorf("it took %v", paths)
 		}
 
-		time.Sleep(eagerFor)
+		time.Sleep(fastRetryTime)
 		_, at := b.reset()
 		if rounds := len(at) / 2; rounds < 25 || rounds > 40 {
-			t.Errorf("%d rounds in the first %v; a return must be seen within a second or so, and without a storm", rounds, eagerFor)
+			t.Errorf("%d rounds in the first %v; a return must be seen within a second or so, and without a storm", rounds, fastRetryTime)
 		}
 		time.Sleep(5 * time.Minute)
 		b.reset()
 		time.Sleep(10 * time.Minute)
 		_, at = b.reset()
 		if rounds := len(at) / 2; rounds < 50 || rounds > 75 {
-			t.Errorf("%d rounds in ten minutes of a long outage, want one in about %v", rounds, lastRetry)
+			t.Errorf("%d rounds in ten minutes of a long outage, want one in about %v", rounds, maxRetry)
 		}
 
 		b.set(well)
-		time.Sleep(2 * lastRetry)
+		time.Sleep(2 * maxRetry)
 		synctest.Wait()
 		for _, gv := range []schema.GroupVersion{gvA, gvB, gvC} {
 			if !m.history(gv).up {
@@ -165,8 +165,8 @@ func TestAReturnIsSeenWithinASecondOrSo(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, _ := monitored(t, b, gvA)
 		b.set(refuses)
-		time.Sleep(minGap)
-		m.nudge()
+		time.Sleep(minProbeGap)
+		m.probeSoon()
 		time.Sleep(10 * time.Second)
 		b.set(well)
 		time.Sleep(1200 * time.Millisecond)
@@ -184,8 +184,8 @@ func TestSomethingNewAboutADeadBackendEndsItsBackoff(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		b.reset()
 		b.set(well)
-		m.hurry()
-		time.Sleep(minGap) // the last attempt may have been a moment ago
+		m.probeFast()
+		time.Sleep(minProbeGap) // the last attempt may have been a moment ago
 		synctest.Wait()
 		if !m.history(gvA).up {
 			t.Error("new endpoints must be asked at once")
@@ -193,19 +193,19 @@ func TestSomethingNewAboutADeadBackendEndsItsBackoff(t *testing.T) {
 	})
 }
 
-func TestOneSlowAnswerIsForgivenAndASecondIsNot(t *testing.T) {
+func TestTheSecondSlowFailureMakesABackendUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, changes := monitored(t, b, gvA)
 		before := changes.Load()
 		b.set(hangs)
-		m.nudge()
-		time.Sleep(minGap + probeTimeout + hedgeDelay)
+		m.probeSoon()
+		time.Sleep(minProbeGap + probeTimeout + hedgeDelay)
 		synctest.Wait()
 		if h := m.history(gvA); !h.up || h.failures != 1 || changes.Load() != before {
 			t.Fatalf("after one slow answer: %+v, %d changes", h, changes.Load()-before)
 		}
-		time.Sleep(firstRetry*2 + probeTimeout + hedgeDelay)
+		time.Sleep(minRetry*2 + probeTimeout + hedgeDelay)
 		synctest.Wait()
 		if h := m.history(gvA); h.up || changes.Load() != before+1 {
 			t.Errorf("after two slow answers: %+v, %d changes", h, changes.Load()-before)
@@ -218,7 +218,7 @@ func TestAFaultOfOneGroupVersionIsNotThatOfTheOthers(t *testing.T) {
 		b := &backendDouble{answer: well}
 		m, _ := monitored(t, b, gvA, gvB)
 		b.set(func(_ context.Context, path string) (int, error) {
-			if path == discoveryPath(gvA) {
+			if path == DiscoveryPath(gvA) {
 				return 404, nil
 			}
 			return 200, nil
@@ -251,11 +251,11 @@ func TestRequestsThatAreAnsweredReplaceProbes(t *testing.T) {
 		m, _ := monitored(t, b, gvA)
 		b.reset()
 		for range 600 {
-			m.vouch()
+			m.recordAnswer()
 			time.Sleep(time.Second)
 		}
 		if paths, _ := b.reset(); len(paths) < 1 || len(paths) > 3 {
-			t.Errorf("%d probes in ten minutes of traffic; it vouches for %v at most", len(paths), longestTrust)
+			t.Errorf("%d probes in ten minutes of traffic; it vouches for %v at most", len(paths), maxTrafficTrust)
 		}
 		time.Sleep(2 * healthyInterval)
 		if paths, _ := b.reset(); len(paths) == 0 {
@@ -270,7 +270,7 @@ func TestAStormOfFailingRequestsIsNotAStormOfProbes(t *testing.T) {
 		m, _ := monitored(t, b, gvA)
 		b.reset()
 		for range 1000 {
-			m.nudge()
+			m.probeSoon()
 			time.Sleep(time.Millisecond)
 		}
 		if paths, _ := b.reset(); len(paths) > 5 {
@@ -292,22 +292,22 @@ func TestAGroupVersionThatWasAwayStartsAfresh(t *testing.T) {
 		b.set(hangs)
 		m.watch([]schema.GroupVersion{gvA})
 		synctest.Wait()
-		if m.history(gvA).asked() {
+		if m.history(gvA).probed() {
 			t.Error("what was heard of endpoints that are gone must not count for new ones")
 		}
 	})
 }
 
-func TestPace(t *testing.T) {
-	for failures, want := range []time.Duration{healthyInterval, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, lastRetry, lastRetry} {
-		if got := pace(failures, false); got != want {
+func TestProbeInterval(t *testing.T) {
+	for failures, want := range []time.Duration{healthyInterval, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second, maxRetry, maxRetry} {
+		if got := probeInterval(failures, false); got != want {
 			t.Errorf("after %d failures: %v, want %v", failures, got, want)
 		}
-		if got := pace(failures, true); failures > 0 && got > eagerRetry {
+		if got := probeInterval(failures, true); failures > 0 && got > fastRetry {
 			t.Errorf("eager after %d failures: %v", failures, got)
 		}
 	}
-	if got := pace(1_000_000, false); got != lastRetry {
+	if got := probeInterval(1_000_000, false); got != maxRetry {
 		t.Errorf("after very many failures: %v", got)
 	}
 	for range 1000 {
@@ -336,14 +336,14 @@ func (s *speaking) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: s.code, Body: io.NopCloser(strings.NewReader(s.says))}, nil
 }
 
-func TestABackendThatMayHaveChangedIsToldOnce(t *testing.T) {
+func TestDocumentsMayDifferIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, told := &speaking{code: 200, says: "foos"}, new(atomic.Int64)
 		m := newMonitor(b, func() int { return 1 }, "https://server.metrics.svc:443", newProber(), func([]schema.GroupVersion) {})
-		m.spoke = func() { told.Add(1) }
+		m.documentsMayDiffer = func() { told.Add(1) }
 		m.watch([]schema.GroupVersion{gvA})
 		r := rota.New()
-		m.join(r)
+		m.start(r)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -364,13 +364,13 @@ func TestABackendThatMayHaveChangedIsToldOnce(t *testing.T) {
 			{"it is back and says the same", 200, "foos and bars", nil, 0},
 			{"it fails again", 500, "boom", nil, 0},
 			{"it is back and says something else", 200, "bars", nil, 1},
-			{"more than is read", 200, strings.Repeat("x", maxDrain+1), nil, 0},
+			{"more than is read", 200, strings.Repeat("x", maxProbeBody+1), nil, 0},
 			{"the end of that", 200, "bars", nil, 0},
-			{"a connection was lost", 200, "bars", m.shake, 1},
-			{"its endpoints changed", 200, "bars", m.hurry, 1},
-			{"a connection was lost, and it is down", 500, "boom", m.shake, 0},
+			{"a connection was lost", 200, "bars", m.probeAfterFault, 1},
+			{"its endpoints changed", 200, "bars", m.probeFast, 1},
+			{"a connection was lost, and it is down", 500, "boom", m.probeAfterFault, 0},
 			{"it is back after that", 200, "bars", nil, 1},
-			{"somebody waits for it", 200, "bars", m.nudge, 0},
+			{"somebody waits for it", 200, "bars", m.probeSoon, 0},
 		} {
 			b.say(step.code, step.says)
 			if step.meanwhile != nil {
@@ -385,4 +385,41 @@ func TestABackendThatMayHaveChangedIsToldOnce(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// connected lets what the transport meets come to the controller, as in the whole env.
+func connected(h *env, _ *Config, o *transport.Options) {
+	// The controller is made after the transport, and before anybody is dialled.
+	o.OnFailure = func(b *transport.Backend, _ error) { h.backendFailed(b) }
+	o.OnSuccess = func(b *transport.Backend) { h.backendAnswered(b) }
+}
+
+func TestAnIdleBackendThatGoesIsNoticedWithoutARequest(t *testing.T) {
+	h := open(t, nil, connected)
+	b := h.serve("server")
+	h.add(external("server"))
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.is("v1.example.com", "True", "Passed")
+	b.stop()
+	start := time.Now()
+	h.is("v1.example.com", "False", "FailedDiscoveryCheck")
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestAnAnsweredRequestReplacesAProbe(t *testing.T) {
+	h := open(t, nil, connected)
+	b := h.serve("server")
+	h.add(external("server"))
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.is("v1.example.com", "True", "Passed")
+	if at := h.DebugState().Backends[0].LastAnswer; !at.IsZero() {
+		t.Errorf("a probe vouched for itself at %v", at)
+	}
+	r, _ := h.Table().Lookup(gvExample)
+	request(t, r.Backend)
+	if at := h.DebugState().Backends[0].LastAnswer; time.Since(at) > time.Minute {
+		t.Errorf("the last answer was noted at %v", at)
+	}
 }

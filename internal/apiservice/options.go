@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// Annotations by which the owner of an APIService says how its backend is to be treated. A value that makes no sense is
-// as good as none, and a condition says so: a slip of the pen must not take a backend down.
+// Annotations of an APIService that configure how requests to its backend are handled. Invalid values are ignored and
+// reported in a condition: a typing error must not make a backend unavailable.
 const (
-	// MaxInFlightAnnotation is how many requests the backend may hold at one time, a number from 1 up.
+	// MaxInFlightAnnotation limits the requests in flight to the backend. A number from 1 up.
 	MaxInFlightAnnotation = "portico.dev/max-inflight"
-	// LongRunningAnnotation lists the subresources, separated by commas, whose requests have no deadline, as log, exec
-	// and the like have none.
+	// LongRunningAnnotation is a comma-separated list of subresources whose requests have no deadline, as log and exec
+	// have none.
 	LongRunningAnnotation = "portico.dev/long-running-subresources"
 	// RejectSendInitialEventsAnnotation, "true", answers watches that ask for initial events with 422, for servers that
-	// take the question for a plain watch and leave the client waiting for a bookmark that never comes.
+	// treat the request as a plain watch and leave the client waiting for a bookmark that never comes.
 	RejectSendInitialEventsAnnotation = "portico.dev/reject-send-initial-events"
-	// ConvertAnnotation lists what is made here of objects for servers that cannot: table, metadata.
+	// ConvertAnnotation lists the conversions that this server does for backends that cannot: table, metadata.
 	ConvertAnnotation = "portico.dev/convert"
-	// NonPersistentAnnotation, "true", says that the backend keeps nothing: what it lists is made at the moment, so that
-	// no namespace has to wait for it.
+	// NonPersistentAnnotation, "true", says that the backend stores nothing: it computes what it lists, so that no
+	// namespace deletion has to wait for it.
 	NonPersistentAnnotation = "portico.dev/non-persistent"
-	// FinalizeAfterAnnotation is how long a namespace that is deleted waits for a dead backend before it goes without it,
-	// and leaves a debt behind.
+	// FinalizeAfterAnnotation is how long the deletion of a namespace waits for a dead backend before the namespace is
+	// finalized without it and a cleanup debt is recorded.
 	FinalizeAfterAnnotation = "portico.dev/finalize-namespaces-after"
 )
 
-// Options are the annotations of an APIService, read. The zero Options are those of one without annotations.
+// Options are the parsed annotations of an APIService. The zero value is that of an APIService without annotations.
 type Options struct {
-	// MaxInFlight bounds the requests that the backend holds at one time. Default 0: as every other backend. Where the
-	// APIServices of one Service differ, the smallest counts.
+	// MaxInFlight limits the requests in flight to the backend. Default 0: the limit of every backend. The smallest value
+	// among the APIServices of one Service applies.
 	MaxInFlight int
 	// LongRunningSubresources have no deadline, beside those that never have one.
 	LongRunningSubresources []string
@@ -41,24 +41,23 @@ type Options struct {
 	RejectSendInitialEvents bool
 	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's objects.
 	ConvertTable, ConvertMetadata bool
-	// NonPersistent backends keep nothing that a namespace could leave behind.
+	// NonPersistent backends store no objects.
 	NonPersistent bool
 	// FinalizeAfter is how long a namespace waits for the backend. Default 0: as long as it takes.
 	FinalizeAfter time.Duration
 }
 
-// A namespace waits ten seconds at the least, or every restart of a backend would make debts, and objects made just before
-// it could not be told by their age from those of the next namespace; and a year at the most, beyond which the number is
-// a mistake.
+// The lower limit keeps restarts of a backend from causing cleanup debts, and lets the age of objects tell those of a
+// deleted namespace from those of a new one with its name. A duration above the upper limit is a mistake.
 const minFinalizeAfter, maxFinalizeAfter = 10 * time.Second, 365 * 24 * time.Hour
 
-// maxMaxInFlight is far beyond what one backend can hold, so that a number above it is a mistake.
+// maxMaxInFlight is far beyond what one backend can handle: a number above it is a mistake.
 const maxMaxInFlight = 1_000_000
 
-// subresourceName is what may stand in a path segment that names a subresource.
+// subresourceName matches valid names of subresources.
 var subresourceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// parseOptions reads annotations. wrong says, in a stable order, which of them make no sense and why.
+// parseOptions parses annotations. wrong lists the invalid ones and why, in a stable order.
 func parseOptions(annotations map[string]string) (o Options, wrong []string) {
 	complain := func(annotation, format string, args ...any) {
 		wrong = append(wrong, fmt.Sprintf("%s: "+format, append([]any{annotation}, args...)...))
@@ -110,7 +109,7 @@ func parseOptions(annotations map[string]string) (o Options, wrong []string) {
 	return o, wrong
 }
 
-// listOf splits a list at its commas, sorted and without doubles.
+// listOf splits a comma-separated list, sorted and without duplicates.
 func listOf(text string) []string {
 	var out []string
 	for part := range strings.SplitSeq(text, ",") {

@@ -2,31 +2,43 @@ package apiservice
 
 import (
 	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"hash/maphash"
 	"io"
+	"net"
 	"net/http"
+	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/transport"
 )
 
 const (
-	// probeTimeout is the incumbent's; backends are written to answer within it.
+	// probeTimeout is kube-aggregator's; backends are written to answer within it.
 	probeTimeout = 5 * time.Second
-	// hedgeDelay is how long an attempt may be silent before another endpoint is asked as well.
+	// hedgeDelay is how long an attempt may take before another endpoint is probed as well.
 	hedgeDelay = time.Second
-	// maxAttempts is how many the incumbent makes, always and at once; ours are made only while none has passed.
+	// maxAttempts is the number that kube-aggregator makes, always and in parallel. Ours follow one another until one
+	// succeeds.
 	maxAttempts = 5
-	// maxProbes bounds the attempts under way at one time, all backends together.
+	// maxProbes bounds the concurrent attempts of all backends.
 	maxProbes = 256
-	// maxDrain and drainTimeout bound what is read of an answer so that its connection can be used again.
-	maxDrain     = 1 << 20
+	// maxProbeBody and drainTimeout bound what is read of a response so that its connection can be reused.
+	maxProbeBody = 1 << 20
 	drainTimeout = 250 * time.Millisecond
 )
 
-// prober asks backends whether they serve a group-version, as the incumbent does: GET of its discovery document, as a
-// user who may read it anywhere. An answer of 200 to 299 passes, whatever it says.
+// prober probes group-versions as kube-aggregator does: GET of the discovery document as a user who may read it anywhere.
+// A response of 200 to 299 succeeds, whatever its body.
 type prober struct {
 	slots chan struct{}
 	seed  maphash.Seed
@@ -36,38 +48,38 @@ func newProber() *prober {
 	return &prober{slots: make(chan struct{}, maxProbes), seed: maphash.MakeSeed()}
 }
 
-// target is one thing to ask.
-type target struct {
-	lane http.RoundTripper
-	// url is https, the Service's DNS name, and the path; the lane picks the endpoint.
+// probeTarget is one group-version to probe.
+type probeTarget struct {
+	transport http.RoundTripper
+	// url is https, the Service's DNS name, and the path; the transport picks the endpoint.
 	url string
-	// endpoints is how many the lane has to pick from.
+	// endpoints is how many endpoints the transport picks from.
 	endpoints int
-	// suspicion ends the wait for a backend that is silent to everybody. Nil: it is waited for to the end.
-	suspicion *suspicion
+	// hang ends the wait early for a backend that answers nobody. Nil: the probe waits until its timeout.
+	hang *hangDetector
 }
 
-// discoveryPath is what every server must answer for a group-version it serves.
-func discoveryPath(gv schema.GroupVersion) string {
+// DiscoveryPath is the path that every server must answer for a group-version it serves.
+func DiscoveryPath(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "/api/" + gv.Version
 	}
 	return "/apis/" + gv.Group + "/" + gv.Version
 }
 
-// ask makes attempts until one passes or all have failed: the next one when the last has failed, or has been silent for
-// a while. One endpoint that serves is enough, however many do not.
-func (p *prober) ask(ctx context.Context, t target) outcome {
+// probe makes attempts until one succeeds or all have failed: the next one when the last has failed, or has taken
+// hedgeDelay. One endpoint that serves is enough.
+func (p *prober) probe(ctx context.Context, t probeTarget) outcome {
 	start := time.Now()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	// A second attempt is worth it with one endpoint too: the first may have met a connection that was going away.
+	// Two attempts with one endpoint too: the first may have met a connection that was being closed.
 	attempts := min(max(t.endpoints, 2), maxAttempts)
 	results := make(chan outcome, attempts)
-	launched, heard := 0, 0
+	launched, finished := 0, 0
 	launch := func() {
 		launched++
 		wg.Go(func() { results <- p.attempt(ctx, t) })
@@ -75,8 +87,8 @@ func (p *prober) ask(ctx context.Context, t target) outcome {
 	hedge := time.NewTimer(hedgeDelay)
 	defer hedge.Stop()
 	var looks <-chan time.Time
-	if t.suspicion != nil {
-		ticker := time.NewTicker(lookEvery)
+	if t.hang != nil {
+		ticker := time.NewTicker(hangCheckInterval)
 		defer ticker.Stop()
 		looks = ticker.C
 	}
@@ -85,19 +97,19 @@ func (p *prober) ask(ctx context.Context, t target) outcome {
 	for {
 		select {
 		case o := <-results:
-			heard++
+			finished++
 			if o.failure == nil {
-				o.at, o.took = time.Now(), time.Since(start)
+				o.at, o.duration = time.Now(), time.Since(start)
 				return o
 			}
 			worst = worst.merge(o.failure)
-			// An answer is an answer: the only endpoint would give it again.
+			// The only endpoint would give the same response again.
 			final := o.failure.status != 0 && t.endpoints <= 1
 			switch {
 			case launched < attempts && !final:
 				launch()
-			case heard == launched:
-				return outcome{at: time.Now(), took: time.Since(start), failure: worst}
+			case finished == launched:
+				return outcome{at: time.Now(), duration: time.Since(start), failure: worst}
 			}
 		case <-hedge.C:
 			if launched < attempts {
@@ -105,63 +117,63 @@ func (p *prober) ask(ctx context.Context, t target) outcome {
 				hedge.Reset(hedgeDelay)
 			}
 		case <-looks:
-			if f := t.suspicion.look(time.Now()); f != nil {
-				return outcome{at: time.Now(), took: time.Since(start), failure: f}
+			if f := t.hang.check(time.Now()); f != nil {
+				return outcome{at: time.Now(), duration: time.Since(start), failure: f}
 			}
 		}
 	}
 }
 
-// attempt is one request. It ends with its context, which the lane honours.
-func (p *prober) attempt(ctx context.Context, t target) outcome {
+// attempt is one request. It ends with its context.
+func (p *prober) attempt(ctx context.Context, t probeTarget) outcome {
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():
-		return outcome{failure: failureOf(ctx.Err())}
+		return outcome{failure: failureFromError(ctx.Err())}
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
 	if err != nil {
-		return outcome{failure: failureOf(err)}
+		return outcome{failure: failureFromError(err)}
 	}
-	// The lane sets the Host that fits the endpoint it picks.
+	// The transport sets the Host that fits the endpoint it picks.
 	req.Host = ""
 	req.Header.Set("X-Remote-User", "system:kube-aggregator")
 	req.Header.Set("X-Remote-Group", "system:masters")
-	// RoundTrip follows no redirect: a 3xx is an answer, and not one that passes (CVE-2022-3172).
-	resp, err := t.lane.RoundTrip(req)
+	// RoundTrip follows no redirect: a 3xx response fails the probe (CVE-2022-3172).
+	resp, err := t.transport.RoundTrip(req)
 	if err != nil {
-		return outcome{failure: failureOf(err)}
+		return outcome{failure: failureFromError(err)}
 	}
-	said := p.drain(resp.Body, cancel)
+	digest := p.hashBody(resp.Body, cancel)
 	var o outcome
 	if resp.TLS != nil && len(resp.TLS.PeerCertificates) > 0 {
 		o.certificateExpires = resp.TLS.PeerCertificates[0].NotAfter
 	}
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
-		o.failure = failureOfStatus(resp.StatusCode)
+		o.failure = failureFromStatus(resp.StatusCode)
 	} else {
-		o.said = said
+		o.digest = digest
 	}
 	return o
 }
 
-// drain reads what there is of an answer, not for long, and returns its hash, 0 for one that was not read to its end.
-func (p *prober) drain(body io.ReadCloser, cancel func()) uint64 {
+// hashBody reads a response, for drainTimeout at most, and returns its hash, or 0 if it was not read to its end.
+func (p *prober) hashBody(body io.ReadCloser, cancel func()) uint64 {
 	stop := time.AfterFunc(drainTimeout, cancel)
 	defer stop.Stop()
 	defer func() { _ = body.Close() }() // nothing was written
 	var h maphash.Hash
 	h.SetSeed(p.seed)
-	if n, err := io.Copy(&h, io.LimitReader(body, maxDrain)); err != nil || n == maxDrain {
+	if n, err := io.Copy(&h, io.LimitReader(body, maxProbeBody)); err != nil || n == maxProbeBody {
 		return 0
 	}
 	return max(h.Sum64(), 1)
 }
 
-// merge folds the failures of several attempts into one that does not depend on their order. The backend is as good as
+// merge combines the failures of several attempts into one that does not depend on their order. A backend is as good as
 // its best endpoint: slow if one is slow, unreachable or forbidden only if all are.
 func (f *failure) merge(other *failure) *failure {
 	if f == nil {
@@ -172,7 +184,7 @@ func (f *failure) merge(other *failure) *failure {
 		if other.slow {
 			kept, dropped = other, f
 		}
-	} else if other.message("") < f.message("") {
+	} else if other.text("") < f.text("") {
 		kept, dropped = other, f
 	}
 	merged := *kept
@@ -180,3 +192,167 @@ func (f *failure) merge(other *failure) *failure {
 	merged.forbidden = kept.forbidden && dropped.forbidden
 	return &merged
 }
+
+const (
+	// hungTimeout is how long a backend may answer neither requests nor probes while its connections are alive. It is
+	// longer than slow responses take: a response after three seconds is better than an outage.
+	hungTimeout = 3500 * time.Millisecond
+	// deadTimeout is the same where pings are not answered either, or new connections not served, which application load
+	// does not explain.
+	deadTimeout = 2500 * time.Millisecond
+	// minProbeWait is how long a probe must have waited.
+	minProbeWait = 1500 * time.Millisecond
+	// hangCheckInterval is how often a waiting probe checks for a hang.
+	hangCheckInterval = 250 * time.Millisecond
+	// slowFactor is how many times its usual duration a backend may take.
+	slowFactor = 2
+)
+
+// hangDetector decides early that a backend which was available hangs, while a probe waits for it. Two probes that time out
+// would show the same after twelve seconds, during which every request to the backend waits too.
+type hangDetector struct {
+	silence func() transport.Silence
+	// usualDuration is how long recent probes took.
+	usualDuration time.Duration
+	started       time.Time
+	lastCheck     time.Time
+	// running is how much of the time since started this process is known to have run. Time without checks does not count:
+	// on an overloaded machine every backend would seem to hang.
+	running time.Duration
+}
+
+func newHangDetector(silence func() transport.Silence, usual time.Duration) *hangDetector {
+	now := time.Now()
+	return &hangDetector{silence: silence, usualDuration: usual, started: now, lastCheck: now}
+}
+
+// check returns a failure when the backend has answered nobody for too long, else nil.
+func (s *hangDetector) check(now time.Time) *failure {
+	s.running += min(now.Sub(s.lastCheck), 2*hangCheckInterval)
+	s.lastCheck = now
+	silence := s.silence()
+	if silence.Since.IsZero() || s.running < minProbeWait {
+		return nil
+	}
+	limit, cause := hungTimeout, "requests are taken and none is answered"
+	if silence.Broken {
+		limit, cause = deadTimeout, "connections are taken and nothing comes from them"
+	}
+	lost := now.Sub(s.started) - s.running
+	if now.Sub(silence.Since)-lost < max(limit, slowFactor*s.usualDuration) {
+		return nil
+	}
+	return &failure{message: cause, silent: true, unreachable: true}
+}
+
+// maxErrorMessage bounds what a backend can put into a status (GOAWAY debug data, certificate names).
+const maxErrorMessage = 512
+
+// errorMessage returns the same text for the same fault. kube-aggregator prints the error as it is: it contains an endpoint
+// address, an ephemeral port, a stream number or the time of day, so that each message differs from the one before, is
+// written to the status, and wakes every watcher of APIServices. The text names no endpoint either: more people may read
+// the status of an APIService than pods.
+func errorMessage(err error) string {
+	return SingleLine(removeVariable(errorText(err)))
+}
+
+// SingleLine returns text as one line of bounded length, without control characters: a backend may have chosen it.
+func SingleLine(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > maxErrorMessage {
+		text = strings.ToValidUTF8(text[:maxErrorMessage], "") + "..."
+	}
+	return text
+}
+
+func errorText(err error) string {
+	var (
+		ours      *transport.Error
+		forbidden *transport.ForbiddenAddressError
+		op        *net.OpError
+		dns       *net.DNSError
+		invalid   x509.CertificateInvalidError
+	)
+	switch {
+	case errors.As(err, &forbidden):
+		return "the Service leads to an address that must not be dialled: " + forbidden.Why
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert != nil:
+		// The standard text holds the current time, to the second.
+		return fmt.Sprintf("x509: certificate has expired or is not yet valid: it is valid from %s to %s",
+			invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
+	case errors.As(err, &dns):
+		if dns.IsNotFound {
+			return "lookup " + dns.Name + ": no such host"
+		}
+		return "lookup " + dns.Name + ": " + dns.Err
+	case errors.As(err, &op) && op.Err != nil:
+		return strings.TrimSpace(op.Op+" "+op.Net) + ": " + errorText(op.Err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return "context deadline exceeded"
+	case errors.As(err, &ours) && ours.Err != nil:
+		return errorText(ours.Err)
+	}
+	// Transport names the step that failed, and crypto/tls names itself.
+	return strings.Replace(err.Error(), "tls: tls: ", "tls: ", 1)
+}
+
+// The parts of untyped error texts that differ from one occurrence to the next.
+var (
+	address4 = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?(->\d{1,3}(\.\d{1,3}){3}(:\d+)?)?`)
+	address6 = regexp.MustCompile(`\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(%\w+)?\](:\d+)?(->\[[0-9a-fA-F:.%\w]*\](:\d+)?)?`)
+	streamID = regexp.MustCompile(`(LastStreamID=|stream ID |stream )\d+`)
+)
+
+func removeVariable(text string) string {
+	text = address4.ReplaceAllString(text, "<endpoint>")
+	text = address6.ReplaceAllString(text, "<endpoint>")
+	return streamID.ReplaceAllString(text, "${1}<n>")
+}
+
+// failureFromError classifies an error of the transport.
+func failureFromError(err error) *failure {
+	f := &failure{message: errorMessage(err)}
+	var forbidden *transport.ForbiddenAddressError
+	f.forbidden = errors.As(err, &forbidden)
+	var timeout net.Error
+	f.slow = errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &timeout) && timeout.Timeout())
+	var ours *transport.Error
+	if errors.As(err, &ours) {
+		f.unreachable = ours.Op != transport.OpRoundTrip
+		// A connection that breaks during a request may be one that the backend was closing anyway.
+		f.slow = f.slow || ours.Sent
+	}
+	return f
+}
+
+// failureFromStatus classifies a response that is not 2xx. Overload and a server that is starting may be over soon; a 404
+// or a redirect is not.
+func failureFromStatus(code int) *failure {
+	return &failure{status: code, slow: code >= http.StatusInternalServerError || code == http.StatusTooManyRequests}
+}
+
+// text is the failure as kube-aggregator words it. The URL names the Service, not the endpoint.
+func (f *failure) text(url string) string {
+	switch {
+	case f.status != 0:
+		return fmt.Sprintf("failing or missing response from %s: bad status from %s: %d", url, url, f.status)
+	default:
+		return fmt.Sprintf("failing or missing response from %s: %s", url, f.message)
+	}
+}
+
+// ProbeURL is the URL of the probe of a group-version, as messages name it.
+func ProbeURL(ref *apiregistrationv1.ServiceReference, gv schema.GroupVersion) string {
+	return "https://" + hostPort(serverName(ref), portOf(ref)) + DiscoveryPath(gv)
+}
+
+// ProbeErrorMessage is the message about a probe of url that failed with err.
+func ProbeErrorMessage(url string, err error) string { return failureFromError(err).text(url) }
+
+// ProbeStatusMessage is the message about a probe of url that got a response with a failing status code.
+func ProbeStatusMessage(url string, code int) string { return failureFromStatus(code).text(url) }

@@ -2,16 +2,24 @@ package apiservice
 
 import (
 	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/transport"
 )
 
 // laneTo is a lane to one server, whatever host is asked for.
@@ -33,12 +41,12 @@ func serve(t *testing.T, h http.HandlerFunc) laneTo {
 	return laneTo{server.Client().Transport, strings.TrimPrefix(server.URL, "https://")}
 }
 
-func TestProbeIsTheIncumbentsRequest(t *testing.T) {
+func TestProbeIsKubeAggregatorsRequest(t *testing.T) {
 	got := make(chan *http.Request, 1)
 	lane := serve(t, func(w http.ResponseWriter, r *http.Request) { got <- r })
-	o := newProber().ask(t.Context(), target{lane: lane, url: "https://server.metrics.svc:443/apis/metrics.k8s.io/v1", endpoints: 1})
+	o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://server.metrics.svc:443/apis/metrics.k8s.io/v1", endpoints: 1})
 	if o.failure != nil {
-		t.Fatal(o.failure.message("it"))
+		t.Fatal(o.failure.text("it"))
 	}
 	r := <-got
 	if r.Method != http.MethodGet || r.URL.RequestURI() != "/apis/metrics.k8s.io/v1" {
@@ -56,10 +64,10 @@ func TestProbeIsTheIncumbentsRequest(t *testing.T) {
 }
 
 func TestDiscoveryPath(t *testing.T) {
-	if got := discoveryPath(schema.GroupVersion{Version: "v1"}); got != "/api/v1" {
+	if got := DiscoveryPath(schema.GroupVersion{Version: "v1"}); got != "/api/v1" {
 		t.Errorf("legacy group: got %s", got)
 	}
-	if got := discoveryPath(schema.GroupVersion{Group: "a.io", Version: "v2"}); got != "/apis/a.io/v2" {
+	if got := DiscoveryPath(schema.GroupVersion{Group: "a.io", Version: "v2"}); got != "/apis/a.io/v2" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -72,7 +80,7 @@ func TestProbeJudgesByTheStatusAlone(t *testing.T) {
 			w.Header().Set("Location", "/elsewhere")
 			w.WriteHeader(status)
 		})
-		o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: 1})
+		o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1})
 		if (o.failure == nil) != passes {
 			t.Errorf("status %d: failure is %+v", status, o.failure)
 		}
@@ -89,7 +97,7 @@ func TestProbeReadsLittleAndLeavesTheConnectionUsable(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Repeat("x", 64<<10))
 	})
 	for range 3 {
-		if o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: 1}); o.failure != nil {
+		if o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1}); o.failure != nil {
 			t.Fatal(o.failure)
 		}
 	}
@@ -110,7 +118,7 @@ func TestProbeDoesNotWaitForABodyThatNeverEnds(t *testing.T) {
 	})
 	defer close(release)
 	start := time.Now()
-	o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: 1})
+	o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1})
 	if o.failure != nil || time.Since(start) > probeTimeout/2 {
 		t.Errorf("failure %+v after %v", o.failure, time.Since(start))
 	}
@@ -154,7 +162,7 @@ func TestProbeAsksAnotherEndpointWhenOneIsSilent(t *testing.T) {
 		lane.answers <- hang
 		lane.answers <- status(200)
 		start := time.Now()
-		o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: 2})
+		o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 2})
 		if o.failure != nil || time.Since(start) != hedgeDelay {
 			t.Errorf("failure %+v after %v", o.failure, time.Since(start))
 		}
@@ -166,7 +174,7 @@ func TestProbeAsksEachEndpointBeforeItGivesUp(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			lane := newScript()
 			lane.answers <- status(500)
-			o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: endpoints})
+			o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: endpoints})
 			if o.failure == nil || len(lane.asked) != attempts {
 				t.Errorf("%d endpoints: %d attempts, failure %+v", endpoints, len(lane.asked), o.failure)
 			}
@@ -179,7 +187,7 @@ func TestProbeTimesOut(t *testing.T) {
 		lane := newScript()
 		lane.answers <- hang
 		start := time.Now()
-		o := newProber().ask(t.Context(), target{lane: lane, url: "https://x/apis/a/v1", endpoints: 1})
+		o := newProber().probe(t.Context(), probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1})
 		if o.failure == nil || !o.failure.slow || time.Since(start) > probeTimeout+hedgeDelay {
 			t.Errorf("failure %+v after %v", o.failure, time.Since(start))
 		}
@@ -194,7 +202,7 @@ func TestProbesUnderWayAreBounded(t *testing.T) {
 		lane.answers <- hang
 		done := make(chan outcome)
 		for range 2 * maxProbes {
-			go func() { done <- p.ask(ctx, target{lane: lane, url: "https://x/apis/a/v1", endpoints: 1}) }()
+			go func() { done <- p.probe(ctx, probeTarget{transport: lane, url: "https://x/apis/a/v1", endpoints: 1}) }()
 		}
 		synctest.Wait()
 		if len(lane.asked) != maxProbes {
@@ -205,4 +213,140 @@ func TestProbesUnderWayAreBounded(t *testing.T) {
 			<-done
 		}
 	})
+}
+
+func TestErrorMessageIsTheSameForTheSameFault(t *testing.T) {
+	tcp := func(port int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: port} }
+	certificate := &x509.Certificate{NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1_700_000_000, 0)}
+	for name, test := range map[string]struct {
+		err  func(i int) error // the i-th occurrence of the fault
+		want string
+	}{
+		"refused, another endpoint each time": {
+			func(i int) error {
+				return &transport.Error{Op: transport.OpDial, Endpoint: fmt.Sprintf("10.1.2.%d:8443", i),
+					Err: &net.OpError{Op: "dial", Net: "tcp", Addr: tcp(i), Err: syscall.ECONNREFUSED}}
+			},
+			"dial tcp: connection refused",
+		},
+		"reset, another local port each time": {
+			func(i int) error {
+				return &net.OpError{Op: "read", Net: "tcp", Source: tcp(40000 + i), Addr: tcp(8443), Err: syscall.ECONNRESET}
+			},
+			"read tcp: connection reset by peer",
+		},
+		"addresses inside an untyped text": {
+			func(i int) error {
+				return fmt.Errorf("read tcp 10.0.0.%d:%d->10.0.0.9:8443: broken; write [fd00::%d]:443", i, 40000+i, i)
+			},
+			"read tcp <endpoint>: broken; write <endpoint>",
+		},
+		"another stream each time": {
+			func(i int) error { return http2.StreamError{StreamID: uint32(i), Code: http2.ErrCodeInternal} },
+			"stream error: stream ID <n>; INTERNAL_ERROR",
+		},
+		"GOAWAY": {
+			func(i int) error {
+				return fmt.Errorf("http2: server sent GOAWAY and closed the connection; LastStreamID=%d, ErrCode=NO_ERROR, debug=%q", i, "bye")
+			},
+			`http2: server sent GOAWAY and closed the connection; LastStreamID=<n>, ErrCode=NO_ERROR, debug="bye"`,
+		},
+		"expired certificate, whose text holds the time of day": {
+			func(i int) error {
+				return x509.CertificateInvalidError{Cert: certificate, Reason: x509.Expired, Detail: fmt.Sprintf("current time is %d", i)}
+			},
+			"x509: certificate has expired or is not yet valid: it is valid from 1970-01-01T00:00:00Z to 2023-11-14T22:13:20Z",
+		},
+		"unknown name": {
+			func(i int) error {
+				return &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "nowhere.test", Server: fmt.Sprintf("10.0.0.%d:53", i), IsNotFound: true}}
+			},
+			"lookup nowhere.test: no such host",
+		},
+		"no answer in time": {
+			func(i int) error {
+				return &transport.Error{Op: transport.OpRoundTrip, Endpoint: fmt.Sprint(i), Err: context.DeadlineExceeded}
+			},
+			"context deadline exceeded",
+		},
+		"an address that must not be dialled": {
+			func(int) error {
+				return &transport.Error{Op: transport.OpDial, Err: &transport.ForbiddenAddressError{Why: "it is link-local"}}
+			},
+			"the Service leads to an address that must not be dialled: it is link-local",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := 1; i < 4; i++ {
+				if got := errorMessage(test.err(i)); got != test.want {
+					t.Errorf("occurrence %d: got %q, want %q", i, got, test.want)
+				}
+			}
+		})
+	}
+}
+
+func TestErrorMessageIsBounded(t *testing.T) {
+	got := errorMessage(errors.New("evil\x1b[2J\n" + strings.Repeat("x", 10_000)))
+	if len(got) > maxErrorMessage+len("...") || strings.ContainsAny(got, "\x1b\n") {
+		t.Errorf("a backend wrote %d bytes into a status: %.40q", len(got), got)
+	}
+}
+
+func TestFailureFromError(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want failure
+	}{
+		"refused": {
+			&transport.Error{Op: transport.OpDial, Err: syscall.ECONNREFUSED},
+			failure{unreachable: true},
+		},
+		"no answer to the dial": {
+			&transport.Error{Op: transport.OpDial, Err: context.DeadlineExceeded},
+			failure{unreachable: true, slow: true},
+		},
+		"wrong certificate": {
+			&transport.Error{Op: transport.OpTLS, Err: x509.UnknownAuthorityError{}},
+			failure{unreachable: true},
+		},
+		"no answer to the request": {
+			&transport.Error{Op: transport.OpRoundTrip, Sent: true, Err: context.DeadlineExceeded},
+			failure{slow: true},
+		},
+		"a connection that broke under the request": {
+			&transport.Error{Op: transport.OpRoundTrip, Sent: true, Err: syscall.ECONNRESET},
+			failure{slow: true},
+		},
+		"forbidden": {
+			&transport.Error{Op: transport.OpDial, Err: &transport.ForbiddenAddressError{}},
+			failure{unreachable: true, forbidden: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := *failureFromError(test.err)
+			got.message = ""
+			if got != test.want {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestMergedFailuresDoNotDependOnTheirOrder(t *testing.T) {
+	all := []*failure{
+		refused(), slow(), failureFromStatus(404), failureFromStatus(503),
+		{message: "forbidden", forbidden: true, unreachable: true},
+	}
+	for _, a := range all {
+		for _, b := range all {
+			ab, ba := (*failure)(nil).merge(a).merge(b), (*failure)(nil).merge(b).merge(a)
+			if *ab != *ba {
+				t.Errorf("%+v and %+v give %+v or %+v", a, b, ab, ba)
+			}
+			if ab.slow != (a.slow || b.slow) || ab.unreachable != (a.unreachable && b.unreachable) {
+				t.Errorf("%+v and %+v give %+v", a, b, ab)
+			}
+		}
+	}
 }

@@ -48,8 +48,8 @@ func (p penAPIServices) UpdateStatus(ctx context.Context, o *apiregistrationv1.A
 }
 
 // seated makes a controller one of several replicas, and counts its writes.
-func seated(name string, peers Peers, writes *atomic.Int64) furnish {
-	return func(h *house, cfg *Config, _ *transport.Options) {
+func asPeer(name string, peers Peers, writes *atomic.Int64) option {
+	return func(h *env, cfg *Config, _ *transport.Options) {
 		cfg.Peers, cfg.Replica = peers, name
 		cfg.Client = pen{h.api, writes}
 		cfg.Events = h.core.CoreV1()
@@ -57,8 +57,8 @@ func seated(name string, peers Peers, writes *atomic.Int64) furnish {
 }
 
 // blindTo keeps a replica from dialling a backend while blind is set, by taking its address for our own.
-func blindTo(address func() string, blind *atomic.Bool) furnish {
-	return func(_ *house, _ *Config, o *transport.Options) {
+func cutOffFrom(address func() string, blind *atomic.Bool) option {
+	return func(_ *env, _ *Config, o *transport.Options) {
 		o.OwnAddresses = func() []string {
 			if blind.Load() {
 				return []string{address()}
@@ -68,13 +68,13 @@ func blindTo(address func() string, blind *atomic.Bool) furnish {
 	}
 }
 
-func (h *house) standsAt(name string, kind apiregistrationv1.APIServiceConditionType, status apiregistrationv1.ConditionStatus) {
+func (h *env) standsAt(name string, kind apiregistrationv1.APIServiceConditionType, status apiregistrationv1.ConditionStatus) {
 	h.t.Helper()
 	eventually(h.t, string(kind)+" of "+name+" is "+string(status), func() bool { return h.written(name, kind).Status == status })
 }
 
 // routes waits until this replica's own verdict is to route, or not.
-func (h *house) routes(want bool) {
+func (h *env) routes(want bool) {
 	h.t.Helper()
 	eventually(h.t, "the replica's own verdict", func() bool {
 		r, ok := h.Table().Lookup(gvExample)
@@ -82,19 +82,19 @@ func (h *house) routes(want bool) {
 	})
 }
 
-func TestReplicasThatDisagreeWriteOneTruthAndRouteByTheirOwn(t *testing.T) {
+func TestDisagreeingReplicasWriteOneStatusAndRouteByTheirOwnVerdict(t *testing.T) {
 	t.Parallel()
-	c := newCircle()
+	c := newPeerGroup()
 	var blind atomic.Bool
 	var b *backend
 	blind.Store(true)
 	var writesA, writesB atomic.Int64
-	seatA, seatB := c.sit("replica-a"), c.sit("replica-b")
-	a := newHouse(t, nil, seated("replica-a", seatA, &writesA), blindTo(func() string { return b.address.String() }, &blind))
+	seatA, seatB := c.join("replica-a"), c.join("replica-b")
+	a := newEnv(t, nil, asPeer("replica-a", seatA, &writesA), cutOffFrom(func() string { return b.address.String() }, &blind))
 	b = a.serve("server")
 	a.add(external("server"))
 	a.add(a.remote("example.com", "v1", "server", b.port()))
-	other := a.another(seated("replica-b", seatB, &writesB))
+	other := a.another(asPeer("replica-b", seatB, &writesB))
 	a.run()
 	other.run()
 
@@ -132,16 +132,16 @@ func TestReplicasThatDisagreeWriteOneTruthAndRouteByTheirOwn(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatHasNoTrafficLearnsFromOneThatHas(t *testing.T) {
+func TestAnIdleReplicaLearnsFromABusyOne(t *testing.T) {
 	t.Parallel()
-	c := newCircle()
+	c := newPeerGroup()
 	var writesA, writesB atomic.Int64
-	a := newHouse(t, nil, seated("replica-a", c.sit("replica-a"), &writesA))
+	a := newEnv(t, nil, asPeer("replica-a", c.join("replica-a"), &writesA))
 	b := a.serve("server")
 	a.add(external("server"))
 	a.add(a.remote("example.com", "v1", "server", b.port()))
-	// The other hears of no lost connection by itself: only ReportFailure leads to a probe outside of the rounds.
-	other := a.another(seated("replica-b", c.sit("replica-b"), &writesB))
+	// The other hears of no lost connection by itself: only backendFailed leads to a probe outside of the rounds.
+	other := a.another(asPeer("replica-b", c.join("replica-b"), &writesB))
 	a.run()
 	other.run()
 	a.standsAt("v1.example.com", availableOnAllReplicas, "True")
@@ -149,10 +149,10 @@ func TestAReplicaThatHasNoTrafficLearnsFromOneThatHas(t *testing.T) {
 	b.stop()
 	start := time.Now()
 	r, _ := a.Table().Lookup(gvExample)
-	a.ReportFailure(r.Backend)
+	a.backendFailed(r.Backend)
 	a.standsAt("v1.example.com", apiregistrationv1.Available, "False")
 	other.routes(false)
-	if took := time.Since(start); took < dampTime-50*time.Millisecond || took > dampTime+20*time.Second {
+	if took := time.Since(start); took < debounceTime-50*time.Millisecond || took > debounceTime+20*time.Second {
 		t.Errorf("written after %v", took)
 	}
 	b.start()
@@ -195,11 +195,11 @@ func TestReplicasOverEtcd(t *testing.T) {
 	defer leaveB()
 
 	var writesA, writesB atomic.Int64
-	a := newHouse(t, nil, seated("replica-a", peersA, &writesA))
+	a := newEnv(t, nil, asPeer("replica-a", peersA, &writesA))
 	b := a.serve("server")
 	a.add(external("server"))
 	a.add(a.remote("example.com", "v1", "server", b.port()))
-	other := a.another(seated("replica-b", peersB, &writesB))
+	other := a.another(asPeer("replica-b", peersB, &writesB))
 	stopA := a.run()
 	stopB := other.run()
 	defer stopB()
@@ -217,9 +217,9 @@ func TestReplicasOverEtcd(t *testing.T) {
 	b.stop()
 	start := time.Now()
 	r, _ := other.Table().Lookup(gvExample)
-	other.ReportFailure(r.Backend)
+	other.backendFailed(r.Backend)
 	other.is("v1.example.com", "False", "FailedDiscoveryCheck")
-	if took := time.Since(start); took > dampTime {
+	if took := time.Since(start); took > debounceTime {
 		t.Errorf("one replica, and it took %v", took)
 	}
 	if writesA.Load() != before || writesB.Load() == 0 {
@@ -250,7 +250,7 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 }
 
 func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
-	h := newHouse(t, nil)
+	h := newEnv(t, nil)
 	b := h.serve("server")
 	h.add(external("server"))
 	annotated := func(version, limit string) *apiregistrationv1.APIService {
@@ -303,13 +303,13 @@ func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
 	}
 }
 
-func TestADocumentThatWasLeftOutIsACondition(t *testing.T) {
+func TestAnUnusableOpenAPIDocumentIsACondition(t *testing.T) {
 	t.Parallel()
 	var trouble atomic.Pointer[string]
 	say := func(text string) { trouble.Store(&text) }
 	say("it claims\npaths of another group")
-	h := newHouse(t, nil, func(_ *house, cfg *Config, _ *transport.Options) {
-		cfg.DocumentTrouble = func(name string) string {
+	h := newEnv(t, nil, func(_ *env, cfg *Config, _ *transport.Options) {
+		cfg.DocumentProblem = func(name string) string {
 			if name != "v1.example.com" {
 				return ""
 			}

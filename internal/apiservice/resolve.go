@@ -2,7 +2,9 @@ package apiservice
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/transport"
@@ -20,35 +23,34 @@ import (
 
 const defaultServicePort = 443
 
-// resolver finds out where a Service leads. It reads caches only.
+// resolver finds the endpoints of a Service. It reads caches only.
 type resolver struct {
 	services corelisters.ServiceLister
 	slices   discoverylisters.EndpointSliceLister
-	// endpointRouting sends requests to endpoints; otherwise they go to the cluster IP of Services that have one.
+	// endpointRouting resolves to endpoints; otherwise to the cluster IP of Services that have one.
 	endpointRouting bool
 }
 
-// resolution is where an APIService leads, or why it leads nowhere.
+// resolution is the backend of an APIService, or why there is none.
 type resolution struct {
-	// spec is what to reach. It is meaningful beside a problem too, when known: its endpoints may still be finishing
-	// requests.
+	// spec is the backend. It may be set together with a problem: terminating endpoints may still be serving requests.
 	spec *transport.Spec
-	// problem is nil when there is something to ask.
+	// problem is nil when the backend can be probed.
 	problem *problem
 }
 
-// problem is a reason and message in the incumbent's words, because people and alerts match on them.
+// problem is a reason and message as kube-aggregator writes them, because people and alerts match on them.
 type problem struct {
 	status  apiregistrationv1.ConditionStatus
 	reason  string
 	message string
 }
 
-func falseBecause(reason, format string, args ...any) *problem {
+func falseProblem(reason, format string, args ...any) *problem {
 	return &problem{apiregistrationv1.ConditionFalse, reason, fmt.Sprintf(format, args...)}
 }
 
-func unknownBecause(reason, format string, args ...any) *problem {
+func unknownProblem(reason, format string, args ...any) *problem {
 	return &problem{apiregistrationv1.ConditionUnknown, reason, fmt.Sprintf(format, args...)}
 }
 
@@ -57,10 +59,10 @@ func (r *resolver) resolve(spec *apiregistrationv1.APIServiceSpec) resolution {
 	ref := spec.Service
 	service, err := r.services.Services(ref.Namespace).Get(ref.Name)
 	if apierrors.IsNotFound(err) {
-		return resolution{problem: falseBecause(serviceNotFound, "service/%s in %q is not present", ref.Name, ref.Namespace)}
+		return resolution{problem: falseProblem(reasonServiceNotFound, "service/%s in %q is not present", ref.Name, ref.Namespace)}
 	}
 	if err != nil {
-		return resolution{problem: unknownBecause("ServiceAccessError", "service/%s in %q cannot be checked due to: %v", ref.Name, ref.Namespace, err)}
+		return resolution{problem: unknownProblem("ServiceAccessError", "service/%s in %q cannot be checked due to: %v", ref.Name, ref.Namespace, err)}
 	}
 	port := portOf(ref)
 	out := resolution{spec: &transport.Spec{
@@ -71,9 +73,9 @@ func (r *resolver) resolve(spec *apiregistrationv1.APIServiceSpec) resolution {
 	}}
 	switch service.Spec.Type {
 	case corev1.ServiceTypeExternalName:
-		// The incumbent refuses these when it routes to endpoints. There is nothing else to route to, so we do not.
+		// kube-aggregator refuses these when it routes to endpoints. There is nothing else to route to, so we do not.
 		if service.Spec.ExternalName == "" {
-			out.problem = falseBecause(failedDiscoveryCheck, "service/%s in %q has no external name", ref.Name, ref.Namespace)
+			out.problem = falseProblem(reasonFailedDiscoveryCheck, "service/%s in %q has no external name", ref.Name, ref.Namespace)
 			return out
 		}
 		out.spec.Endpoints = []transport.Endpoint{{Address: hostPort(service.Spec.ExternalName, port)}}
@@ -81,21 +83,21 @@ func (r *resolver) resolve(spec *apiregistrationv1.APIServiceSpec) resolution {
 	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, "":
 		out.spec.Endpoints, out.problem = r.inCluster(service, port)
 	default:
-		out.problem = falseBecause(failedDiscoveryCheck, "unsupported service type %q", service.Spec.Type)
+		out.problem = falseProblem(reasonFailedDiscoveryCheck, "unsupported service type %q", service.Spec.Type)
 	}
 	return out
 }
 
-// inCluster finds the endpoints of a Service with a selector or with slices of its own. The incumbent inspects slices
-// of ClusterIP Services only; for the other types it finds out at the resolver and says so in the resolver's words.
+// inCluster finds the endpoints of a Service with a selector or with slices of its own. kube-aggregator inspects slices
+// of ClusterIP Services only; for the other types it fails later, with the messages of its resolver.
 func (r *resolver) inCluster(service *corev1.Service, port int32) ([]transport.Endpoint, *problem) {
 	clusterIP := service.Spec.Type == corev1.ServiceTypeClusterIP || service.Spec.Type == ""
 	portName, ok := servicePortName(service, port)
 	if !ok {
 		if !clusterIP {
-			return nil, falseBecause(failedDiscoveryCheck, "no service port %d found for service %q", port, service.Name)
+			return nil, falseProblem(reasonFailedDiscoveryCheck, "no service port %d found for service %q", port, service.Name)
 		}
-		return nil, falseBecause("ServicePortError", "service/%s in %q is not listening on port %d", service.Name, service.Namespace, port)
+		return nil, falseProblem("ServicePortError", "service/%s in %q is not listening on port %d", service.Name, service.Namespace, port)
 	}
 	toEndpoints := r.endpointRouting || service.Spec.ClusterIP == "" || service.Spec.ClusterIP == corev1.ClusterIPNone
 	address := []transport.Endpoint{{Address: hostPort(service.Spec.ClusterIP, port)}}
@@ -105,18 +107,18 @@ func (r *resolver) inCluster(service *corev1.Service, port int32) ([]transport.E
 
 	found, err := r.slices.EndpointSlices(service.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service.Name}))
 	if err != nil {
-		return nil, unknownBecause("EndpointsAccessError", "service/%s in %q cannot be checked due to: %v", service.Name, service.Namespace, err)
+		return nil, unknownProblem("EndpointsAccessError", "service/%s in %q cannot be checked due to: %v", service.Name, service.Namespace, err)
 	}
-	endpoints := endpointsOf(found, portName, service.Spec.IPFamilies)
+	endpoints := readyEndpoints(found, portName, service.Spec.IPFamilies)
 	var missing *problem
 	switch {
 	case slices.ContainsFunc(endpoints, func(e transport.Endpoint) bool { return !e.Terminating }):
 	case !clusterIP:
-		missing = falseBecause(failedDiscoveryCheck, "no endpoints available for service %q", service.Name)
+		missing = falseProblem(reasonFailedDiscoveryCheck, "no endpoints available for service %q", service.Name)
 	case len(found) == 0:
-		missing = falseBecause("EndpointsNotFound", "cannot find endpointslices for service/%s in %q", service.Name, service.Namespace)
+		missing = falseProblem("EndpointsNotFound", "cannot find endpointslices for service/%s in %q", service.Name, service.Namespace)
 	default:
-		missing = falseBecause("MissingEndpoints", "endpointslices for service/%s in %q have no addresses with port name %q", service.Name, service.Namespace, portName)
+		missing = falseProblem("MissingEndpoints", "endpointslices for service/%s in %q have no addresses with port name %q", service.Name, service.Namespace, portName)
 	}
 	if !toEndpoints {
 		return address, missing
@@ -124,10 +126,10 @@ func (r *resolver) inCluster(service *corev1.Service, port int32) ([]transport.E
 	return endpoints, missing
 }
 
-// endpointsOf collects the endpoints of one address family that serve a named port: the Service's first family that has
-// a ready one, so that a dual stack pod is not two endpoints. Terminating endpoints that still serve are listed as such:
-// they get no new requests, and the requests they have may finish.
-func endpointsOf(found []*discoveryv1.EndpointSlice, portName string, families []corev1.IPFamily) []transport.Endpoint {
+// readyEndpoints returns the endpoints that serve a named port, of the Service's first address family that has a ready
+// one, so that a dual-stack pod does not count twice. Terminating endpoints that still serve are included and marked: they
+// get no new requests, and their requests may finish.
+func readyEndpoints(found []*discoveryv1.EndpointSlice, portName string, families []corev1.IPFamily) []transport.Endpoint {
 	byFamily := make(map[discoveryv1.AddressType][]transport.Endpoint)
 	for _, slice := range found {
 		port, ok := slicePort(slice, portName)
@@ -142,7 +144,7 @@ func endpointsOf(found []*discoveryv1.EndpointSlice, portName string, families [
 	}
 	var best []transport.Endpoint
 	for _, family := range familiesInOrder(families) {
-		endpoints := tidy(byFamily[family])
+		endpoints := sortEndpoints(byFamily[family])
 		if slices.ContainsFunc(endpoints, func(e transport.Endpoint) bool { return !e.Terminating }) {
 			return endpoints
 		}
@@ -166,8 +168,8 @@ func familiesInOrder(preferred []corev1.IPFamily) []discoveryv1.AddressType {
 	return order
 }
 
-// endpointOf reads one endpoint; false when it takes part in nothing. A condition that is not set counts as kube-proxy
-// counts it: ready, serving, and not terminating.
+// endpointOf reads one endpoint; false when it is not usable. Conditions that are not set count as in kube-proxy: ready,
+// serving, not terminating.
 func endpointOf(e *discoveryv1.Endpoint, port int32) (transport.Endpoint, bool) {
 	if len(e.Addresses) == 0 {
 		return transport.Endpoint{}, false
@@ -183,8 +185,8 @@ func endpointOf(e *discoveryv1.Endpoint, port int32) (transport.Endpoint, bool) 
 	return transport.Endpoint{Address: hostPort(e.Addresses[0], port), Zone: zoneOf(e), Terminating: !ready}, true
 }
 
-// zoneOf prefers the hint, the zone that should use the endpoint, to the zone it is in: hints differ from zones where
-// the control plane evened out the load.
+// zoneOf prefers the hint, the zone that should use the endpoint, to the endpoint's own zone: they differ where the
+// control plane balances load between zones.
 func zoneOf(e *discoveryv1.Endpoint) string {
 	if e.Hints != nil && len(e.Hints.ForZones) > 0 {
 		return e.Hints.ForZones[0].Name
@@ -195,9 +197,9 @@ func zoneOf(e *discoveryv1.Endpoint) string {
 	return ""
 }
 
-// tidy sorts by address and drops duplicates: an endpoint may be in two slices for a moment while the slice controller
-// moves it. The one that still takes requests wins.
-func tidy(endpoints []transport.Endpoint) []transport.Endpoint {
+// sortEndpoints sorts by address and drops duplicates: an endpoint is in two slices for a moment while the slice
+// controller moves it. One that is not terminating wins.
+func sortEndpoints(endpoints []transport.Endpoint) []transport.Endpoint {
 	slices.SortFunc(endpoints, func(a, b transport.Endpoint) int {
 		switch {
 		case a.Address != b.Address:
@@ -231,7 +233,7 @@ func slicePort(slice *discoveryv1.EndpointSlice, name string) (int32, bool) {
 	return 0, false
 }
 
-// portOf is the port that defaulting puts there; objects from before it was defaulted do not have it.
+// portOf returns the port, or the default of the API for objects stored without one.
 func portOf(ref *apiregistrationv1.ServiceReference) int32 {
 	if ref.Port == nil {
 		return defaultServicePort
@@ -239,11 +241,63 @@ func portOf(ref *apiregistrationv1.ServiceReference) int32 {
 	return *ref.Port
 }
 
-// serverName is what the serving certificate of a backend must be for, whatever the type of its Service.
+// serverName is the DNS name that a backend's serving certificate must have, whatever the type of its Service.
 func serverName(ref *apiregistrationv1.ServiceReference) string {
 	return ref.Name + "." + ref.Namespace + ".svc"
 }
 
 func hostPort(host string, port int32) string {
 	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// Services resolves Services by the rules for those of APIServices. It reads caches only.
+type Services struct {
+	Services       corelisters.ServiceLister
+	EndpointSlices discoverylisters.EndpointSliceLister
+	// EndpointRouting resolves to endpoints; otherwise to the cluster IP of a Service that has one. Default false.
+	EndpointRouting bool
+}
+
+// Address returns one of the addresses, host:port, behind a port of a Service.
+func (s Services) Address(namespace, name string, port int32) (string, error) {
+	r := resolver{services: s.Services, slices: s.EndpointSlices, endpointRouting: s.EndpointRouting}
+	found := r.resolve(&apiregistrationv1.APIServiceSpec{
+		Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: name, Port: &port},
+	})
+	if found.problem != nil {
+		return "", errors.New(found.problem.message)
+	}
+	var taking []transport.Endpoint
+	for _, e := range found.spec.Endpoints {
+		if !e.Terminating {
+			taking = append(taking, e)
+		}
+	}
+	if len(taking) == 0 {
+		return "", errors.New("no endpoint takes requests")
+	}
+	return taking[rand.IntN(len(taking))].Address, nil
+}
+
+// Resolve is resolve for callers without informers: over a Service, nil when there is none, and its EndpointSlices. The
+// condition is nil when the backend can be probed; the Spec is nil when the Service is missing.
+func Resolve(spec *apiregistrationv1.APIServiceSpec, service *corev1.Service, slices []*discoveryv1.EndpointSlice, endpointRouting bool) (*transport.Spec, *apiregistrationv1.APIServiceCondition) {
+	services := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	found := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	if service != nil {
+		_ = services.Add(service) // the key function has a key for every object with a name
+	}
+	for _, s := range slices {
+		_ = found.Add(s)
+	}
+	r := resolver{
+		services: corelisters.NewServiceLister(services), slices: discoverylisters.NewEndpointSliceLister(found),
+		endpointRouting: endpointRouting,
+	}
+	out := r.resolve(spec)
+	if out.problem == nil {
+		return out.spec, nil
+	}
+	c := condition(out.problem.status, out.problem.reason, out.problem.message)
+	return out.spec, &c
 }

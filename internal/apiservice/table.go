@@ -22,32 +22,32 @@ type Route struct {
 	// Backend serves a remote group-version. It is nil for a local one and where there is nothing to reach: the Service
 	// is missing, or the CA bundle does not parse.
 	Backend *transport.Backend
-	// Condition is this replica's verdict, of type Available. LastTransitionTime is when this replica's view flipped.
+	// Condition is this replica's verdict, of type Available. LastTransitionTime is when that verdict changed its status.
 	Condition apiregistrationv1.APIServiceCondition
 
 	GroupPriority   int32
 	VersionPriority int32
 
-	// UID is the APIService's; empty where the group-version has none.
+	// UID is the APIService's; empty where the group-version has no APIService.
 	UID types.UID
 	// ResourceVersion is the APIService's when the route was made. It changes with every write, a status write included,
 	// but a Route is not made anew for those alone.
 	ResourceVersion string
 	// Annotations are the APIService's. Callers must not change the map.
 	Annotations map[string]string
-	// Options are the annotations that are for us, read. Callers must not change the slices.
+	// Options are the APIService's portico.dev annotations. Callers must not change the slices.
 	Options Options
 	// Service is what a remote APIService refers to; nil for a local one. Callers must not change it.
 	Service *apiregistrationv1.ServiceReference
 
-	// extra are the conditions that stand beside Available in the status.
+	// extra are the other conditions of the status.
 	extra []apiregistrationv1.APIServiceCondition
 }
 
-// Available reports whether requests for the group-version have somewhere to go.
+// Available reports whether requests for the group-version can be served.
 func (r *Route) Available() bool { return r.Condition.Status == apiregistrationv1.ConditionTrue }
 
-// Table is the answer for every group-version at one moment. It is immutable; the zero Table is empty and not synced.
+// Table is the routes of all group-versions at one moment. It is immutable; the zero Table is empty and not synced.
 type Table struct {
 	routes []*Route
 	byGV   map[schema.GroupVersion]*Route

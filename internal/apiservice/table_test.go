@@ -48,7 +48,7 @@ func TestRoutesAreInTheOrderOfLegacyDiscovery(t *testing.T) {
 	}
 }
 
-func TestTheZeroTableKnowsNothingAndSaysSo(t *testing.T) {
+func TestTheZeroTableIsEmptyAndNotSynced(t *testing.T) {
 	var table Table
 	if _, ok := table.Lookup(schema.GroupVersion{Version: "v1"}); ok || table.Synced() || len(table.Routes()) != 0 {
 		t.Error("the zero table must be empty and not synced, or early requests get a 404 that deletes things")

@@ -10,26 +10,26 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Reasons of the Available condition. The first four are the incumbent's, as are those in resolve.go.
+// Reasons of the Available condition. The first four are kube-aggregator's, as are those in resolve.go.
 const (
-	passed               = "Passed"
-	local                = "Local"
-	failedDiscoveryCheck = "FailedDiscoveryCheck"
-	serviceNotFound      = "ServiceNotFound"
+	reasonPassed               = "Passed"
+	reasonLocal                = "Local"
+	reasonFailedDiscoveryCheck = "FailedDiscoveryCheck"
+	reasonServiceNotFound      = "ServiceNotFound"
 
-	// notChecked is a backend that was not heard of yet. It is never written to a status.
-	notChecked = "NotChecked"
-	// invalidCABundle replaces the incumbent's silence: it leaves the status as it was and answers requests with 500.
-	invalidCABundle = "InvalidCABundle"
-	// forbiddenAddress is a Service that leads where a backend must not be: the metadata address of a cloud, a
-	// link-local address, this very server.
-	forbiddenAddress = "ForbiddenAddress"
-	// CleanupDebt is a backend that is there, and holds objects of namespaces that were finalized without it. Nobody may
-	// see those, least of all in a new namespace of the same name.
+	// reasonNotChecked is a backend that has not been probed yet. It is never written to a status.
+	reasonNotChecked = "NotChecked"
+	// reasonInvalidCABundle is ours: kube-aggregator leaves the status as it was and answers requests with 500.
+	reasonInvalidCABundle = "InvalidCABundle"
+	// reasonForbiddenAddress is a Service with an address that is never dialed: a cloud's metadata address, a link-local
+	// address, this server itself.
+	reasonForbiddenAddress = "ForbiddenAddress"
+	// CleanupDebt is a backend that is back and may still hold objects of namespaces that were finalized without it. They
+	// must not appear in a new namespace of the same name.
 	CleanupDebt = "CleanupDebt"
 )
 
-// Conditions that stand beside Available. Clients ignore types that they do not know.
+// The other conditions. Clients ignore types that they do not know.
 const (
 	caBundleValid      apiregistrationv1.APIServiceConditionType = "CABundleValid"
 	servingCertExpires apiregistrationv1.APIServiceConditionType = "ServingCertExpiring"
@@ -40,80 +40,80 @@ const (
 	hidesLocal         apiregistrationv1.APIServiceConditionType = "HidesLocalResources"
 )
 
-// passing are the conditions of ours that go when what they say no longer holds.
-var passing = []apiregistrationv1.APIServiceConditionType{
+// transientConditions are removed from the status when they no longer hold.
+var transientConditions = []apiregistrationv1.APIServiceConditionType{
 	caBundleValid, servingCertExpires, orphaned, annotationsValid, openAPIValid, tlsVerified, hidesLocal,
 	availableOnAllReplicas,
 }
 
-// certificateWarning is how long before a serving certificate ends that the APIService says so.
-const certificateWarning = 7 * 24 * time.Hour
+// expiryWarning is how long before a serving certificate expires the condition appears.
+const expiryWarning = 7 * 24 * time.Hour
 
-// evidence is all that a verdict rests on.
-type evidence struct {
+// verdictInput is everything that a verdict depends on.
+type verdictInput struct {
 	// local is an APIService without a Service; the rest does not matter then.
 	local bool
-	// problem is why there is nothing to ask, nil when there is.
+	// problem is why the backend cannot be probed, nil when it can.
 	problem *problem
 	// bundleError is why spec.caBundle does not parse.
 	bundleError error
-	// heard is what the probes of the group-version heard, and url is what they asked.
-	heard history
-	url   string
+	// probes is the history of the group-version's probes, and url is their URL.
+	probes history
+	url    string
 	// absentSince is since when the Service has been missing, zero while it is there.
 	absentSince time.Time
-	// wrongAnnotations are those that make no sense, and documentTrouble is what is wrong with the OpenAPI document.
-	wrongAnnotations []string
-	documentTrouble  string
-	// debt is what has to be cleaned up at the backend before anybody may use it, empty when nothing.
+	// invalidAnnotations are those that are ignored, and documentProblem is what is wrong with the OpenAPI document.
+	invalidAnnotations []string
+	documentProblem    string
+	// debt describes what has to be cleaned up at the backend before it may be used, empty when nothing.
 	debt string
-	// hidesLocal is that this server has the group-version too, from a CustomResourceDefinition or built in.
+	// hidesLocal: this server could serve the group-version too, from a CustomResourceDefinition or built in.
 	hidesLocal bool
-	// before is the previous verdict on the same Service, nil when there is none.
-	before *apiregistrationv1.APIServiceCondition
+	// previous is the previous verdict on the same Service, nil when there is none.
+	previous *apiregistrationv1.APIServiceCondition
 }
 
-// verdict is this replica's Available condition. The same evidence gives the same condition, down to the message, so
-// that a condition is written only when something changed.
-func verdict(e evidence, now time.Time) apiregistrationv1.APIServiceCondition {
-	c := judge(e)
+// verdict is this replica's Available condition. The same input gives the same condition, including its message, so that
+// a condition is written only when something changed.
+func verdict(e verdictInput, now time.Time) apiregistrationv1.APIServiceCondition {
+	c := availableCondition(e)
 	if e.debt != "" && !e.local && c.Status == apiregistrationv1.ConditionTrue {
 		c = condition(apiregistrationv1.ConditionFalse, CleanupDebt, e.debt)
 	}
 	c.Type = apiregistrationv1.Available
 	c.LastTransitionTime = metav1.NewTime(now)
-	if e.before != nil && e.before.Status == c.Status {
-		c.LastTransitionTime = e.before.LastTransitionTime
+	if e.previous != nil && e.previous.Status == c.Status {
+		c.LastTransitionTime = e.previous.LastTransitionTime
 	}
 	return c
 }
 
-func judge(e evidence) apiregistrationv1.APIServiceCondition {
+func availableCondition(e verdictInput) apiregistrationv1.APIServiceCondition {
 	switch {
 	case e.local:
-		return condition(apiregistrationv1.ConditionTrue, local, "Local APIServices are always available")
+		return condition(apiregistrationv1.ConditionTrue, reasonLocal, "Local APIServices are always available")
 	case e.problem != nil:
 		return condition(e.problem.status, e.problem.reason, e.problem.message)
 	case e.bundleError != nil:
-		return condition(apiregistrationv1.ConditionFalse, invalidCABundle, bundleMessage(e.bundleError))
-	case !e.heard.asked() && e.before != nil:
-		// A new CA or a moved Service gives a new backend of which nothing is known for a moment. The last verdict
-		// stands until the first answer, or every certificate rotation would be an outage.
-		return condition(e.before.Status, e.before.Reason, e.before.Message)
-	case !e.heard.asked():
-		return condition(apiregistrationv1.ConditionUnknown, notChecked, "the backend has not answered yet")
-	case e.heard.up:
-		return condition(apiregistrationv1.ConditionTrue, passed, "all checks passed")
-	case e.heard.last.failure.forbidden:
-		return condition(apiregistrationv1.ConditionFalse, forbiddenAddress, e.heard.last.failure.message(e.url))
+		return condition(apiregistrationv1.ConditionFalse, reasonInvalidCABundle, CABundleMessage(e.bundleError))
+	case !e.probes.probed() && e.previous != nil:
+		// A new CA bundle or Service gives a new backend without probes. The last verdict stands until the first probe, or
+		// every certificate rotation would be an outage.
+		return condition(e.previous.Status, e.previous.Reason, e.previous.Message)
+	case !e.probes.probed():
+		return condition(apiregistrationv1.ConditionUnknown, reasonNotChecked, "the backend has not answered yet")
+	case e.probes.up:
+		return condition(apiregistrationv1.ConditionTrue, reasonPassed, "all checks passed")
+	case e.probes.last.failure.forbidden:
+		return condition(apiregistrationv1.ConditionFalse, reasonForbiddenAddress, e.probes.last.failure.text(e.url))
 	default:
-		return condition(apiregistrationv1.ConditionFalse, failedDiscoveryCheck, e.heard.last.failure.message(e.url))
+		return condition(apiregistrationv1.ConditionFalse, reasonFailedDiscoveryCheck, e.probes.last.failure.text(e.url))
 	}
 }
 
 // extraConditions are the conditions beside Available: one on the CA bundle where there is one, the others only while
-// there is something to complain of.
-func extraConditions(spec *apiregistrationv1.APIServiceSpec, e evidence, now time.Time) []apiregistrationv1.APIServiceCondition {
+// there is a problem.
+func extraConditions(spec *apiregistrationv1.APIServiceSpec, e verdictInput, now time.Time) []apiregistrationv1.APIServiceCondition {
 	var out []apiregistrationv1.APIServiceCondition
 	add := func(t apiregistrationv1.APIServiceConditionType, c apiregistrationv1.APIServiceCondition) {
 		c.Type, c.LastTransitionTime = t, metav1.NewTime(now)
@@ -124,23 +124,23 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e evidence, now tim
 	}
 	if len(spec.CABundle) > 0 {
 		if e.bundleError != nil {
-			add(caBundleValid, condition(apiregistrationv1.ConditionFalse, "NotParsable", bundleMessage(e.bundleError)))
+			add(caBundleValid, condition(apiregistrationv1.ConditionFalse, "NotParsable", CABundleMessage(e.bundleError)))
 		} else {
 			add(caBundleValid, condition(apiregistrationv1.ConditionTrue, "Parsed", "spec.caBundle holds certificates"))
 		}
 	}
-	if end := e.heard.last.certificateExpires; !end.IsZero() && end.Sub(now) < certificateWarning {
+	if end := e.probes.last.certificateExpires; !end.IsZero() && end.Sub(now) < expiryWarning {
 		add(servingCertExpires, condition(apiregistrationv1.ConditionTrue, "NearExpiry",
 			fmt.Sprintf("the serving certificate of the backend ends at %s: renew it", end.UTC().Format(time.RFC3339))))
 	}
 	if !e.absentSince.IsZero() && now.Sub(e.absentSince) >= orphanAfter {
-		add(orphaned, condition(apiregistrationv1.ConditionTrue, serviceNotFound, fmt.Sprintf(
+		add(orphaned, condition(apiregistrationv1.ConditionTrue, reasonServiceNotFound, fmt.Sprintf(
 			"service/%s in %q has been missing for more than %d minutes: if the extension server was removed, delete the APIService too",
 			spec.Service.Name, spec.Service.Namespace, int(orphanAfter.Minutes()))))
 	}
-	if len(e.wrongAnnotations) > 0 {
+	if len(e.invalidAnnotations) > 0 {
 		add(annotationsValid, condition(apiregistrationv1.ConditionFalse, "Ignored",
-			"annotations without effect: "+strings.Join(e.wrongAnnotations, "; ")))
+			"annotations without effect: "+strings.Join(e.invalidAnnotations, "; ")))
 	}
 	if spec.InsecureSkipTLSVerify {
 		add(tlsVerified, condition(apiregistrationv1.ConditionFalse, "InsecureSkipTLSVerify",
@@ -151,17 +151,113 @@ func extraConditions(spec *apiregistrationv1.APIServiceSpec, e evidence, now tim
 			"this server has resources of %s too, and they cannot be reached while this APIService exists: delete it, or serve one of them in another group",
 			schema.GroupVersion{Group: spec.Group, Version: spec.Version})))
 	}
-	// Of a backend that does not answer at all, Available says what there is to say.
-	if e.documentTrouble != "" && judge(e).Status == apiregistrationv1.ConditionTrue {
-		add(openAPIValid, condition(apiregistrationv1.ConditionFalse, "NotUsable", e.documentTrouble))
+	// The document of a backend that is not available is not worth a condition of its own.
+	if e.documentProblem != "" && availableCondition(e).Status == apiregistrationv1.ConditionTrue {
+		add(openAPIValid, condition(apiregistrationv1.ConditionFalse, "NotUsable", e.documentProblem))
 	}
 	return out
 }
 
-func bundleMessage(err error) string {
+// CABundleMessage is the message about a spec.caBundle that does not parse.
+func CABundleMessage(err error) string {
 	return fmt.Sprintf("spec.caBundle does not parse: %v; set it to the PEM certificates that sign the backend's serving certificate", err)
 }
 
 func condition(s apiregistrationv1.ConditionStatus, reason, message string) apiregistrationv1.APIServiceCondition {
 	return apiregistrationv1.APIServiceCondition{Status: s, Reason: reason, Message: message}
+}
+
+// outcome is the result of one probe.
+type outcome struct {
+	at       time.Time
+	duration time.Duration
+	// failure is nil when the probe succeeded.
+	failure *failure
+	// certificateExpires is when the serving certificate expires, zero when none was seen.
+	certificateExpires time.Time
+	// digest is a hash of the response body; 0 when it is not known.
+	digest uint64
+}
+
+// failure is why a probe failed.
+type failure struct {
+	// status is the HTTP status of a response that was not 2xx; 0 when there was no response.
+	status int
+	// message is why there was none. The same fault gives the same text, see errorMessage.
+	message string
+	// slow failures may be momentary load: a response that did not come in time, a 503. The others will not be different a
+	// second later: connection refused, a wrong certificate, a missing path.
+	slow bool
+	// silent is a backend that answers nobody, see hangDetector.
+	silent bool
+	// forbidden is a backend whose address must not be dialed.
+	forbidden bool
+	// unreachable failures happened before the request was sent and so hold for every group-version of the backend.
+	unreachable bool
+}
+
+// history is the probes of one group-version at a backend. The zero history is that of one that was never probed.
+type history struct {
+	last outcome
+	// up is whether the group-version is available; meaningless while last is zero.
+	up bool
+	// failures counts the probes in a row that failed.
+	failures int
+}
+
+// histories are those of the group-versions of one backend, in no particular order: usually one or two, for which a map
+// would be ten times as large.
+type histories []struct {
+	of schema.GroupVersion
+	history
+}
+
+// lookup returns the history of a group-version, nil when there is none.
+func (hs histories) lookup(gv schema.GroupVersion) *history {
+	for i := range hs {
+		if hs[i].of == gv {
+			return &hs[i].history
+		}
+	}
+	return nil
+}
+
+func (h history) probed() bool { return !h.last.at.IsZero() }
+
+// good reports that the last probe succeeded.
+func (h history) good() bool { return h.probed() && h.last.failure == nil }
+
+// withdrawSilence returns the history after a request was answered: a verdict that the backend hangs becomes one slow
+// probe.
+func (h history) withdrawSilence() history {
+	if h.up || h.last.failure == nil || !h.last.failure.silent || h.failures > 1 {
+		return h
+	}
+	was := *h.last.failure
+	was.silent, was.slow = false, true
+	h.last.failure, h.up = &was, true
+	return h
+}
+
+// slowFailureThreshold is how many slow failures in a row make a group-version unavailable.
+const slowFailureThreshold = 2
+
+// record adds an outcome. A group-version becomes unavailable at the first failure that is not slow and at the second slow
+// one. It becomes available at the first success, because a mistake costs one request that fails with an honest error.
+func (h history) record(o outcome) history {
+	if o.digest == 0 {
+		o.digest = h.last.digest
+	}
+	if o.failure == nil {
+		return history{last: o, up: true}
+	}
+	if o.certificateExpires.IsZero() {
+		o.certificateExpires = h.last.certificateExpires
+	}
+	failures := h.failures + 1
+	return history{
+		last:     o,
+		up:       h.up && o.failure.slow && failures < slowFailureThreshold,
+		failures: failures,
+	}
 }

@@ -10,9 +10,9 @@ import (
 )
 
 func refused() *failure {
-	return &failure{cause: "dial tcp: connect: connection refused", unreachable: true}
+	return &failure{message: "dial tcp: connect: connection refused", unreachable: true}
 }
-func slow() *failure { return &failure{cause: "context deadline exceeded", slow: true} }
+func slow() *failure { return &failure{message: "context deadline exceeded", slow: true} }
 
 // after is the history that outcomes leave; nil passes.
 func after(failures ...*failure) history {
@@ -29,68 +29,68 @@ func TestVerdict(t *testing.T) {
 		return &apiregistrationv1.APIServiceCondition{Status: apiregistrationv1.ConditionTrue, Reason: reason, Message: "as before"}
 	}
 	for name, test := range map[string]struct {
-		evidence        evidence
+		evidence        verdictInput
 		status          apiregistrationv1.ConditionStatus
 		reason, message string
 	}{
 		"local": {
-			evidence{local: true}, "True", "Local", "Local APIServices are always available",
+			verdictInput{local: true}, "True", "Local", "Local APIServices are always available",
 		},
 		"there is nothing to ask": {
-			evidence{problem: falseBecause("ServiceNotFound", "service/server in %q is not present", "metrics"), heard: after(nil)},
+			verdictInput{problem: falseProblem("ServiceNotFound", "service/server in %q is not present", "metrics"), probes: after(nil)},
 			"False", "ServiceNotFound", `service/server in "metrics" is not present`,
 		},
 		"it cannot be looked up": {
-			evidence{problem: unknownBecause("ServiceAccessError", "cannot"), heard: after(nil)},
+			verdictInput{problem: unknownProblem("ServiceAccessError", "cannot"), probes: after(nil)},
 			"Unknown", "ServiceAccessError", "cannot",
 		},
 		"the CA bundle is garbage, of which the incumbent says nothing": {
-			evidence{bundleError: errors.New("no certificate in it")},
+			verdictInput{bundleError: errors.New("no certificate in it")},
 			"False", "InvalidCABundle", "spec.caBundle does not parse: no certificate in it; set it to the PEM certificates that sign the backend's serving certificate",
 		},
 		"not heard of yet": {
-			evidence{url: url}, "Unknown", "NotChecked", "the backend has not answered yet",
+			verdictInput{url: url}, "Unknown", "NotChecked", "the backend has not answered yet",
 		},
 		"not heard of since its certificate authority changed": {
-			evidence{url: url, before: on("Passed")}, "True", "Passed", "as before",
+			verdictInput{url: url, previous: on("Passed")}, "True", "Passed", "as before",
 		},
 		"passed": {
-			evidence{url: url, heard: after(nil)}, "True", "Passed", "all checks passed",
+			verdictInput{url: url, probes: after(nil)}, "True", "Passed", "all checks passed",
 		},
 		"refused": {
-			evidence{url: url, heard: after(nil, refused())},
+			verdictInput{url: url, probes: after(nil, refused())},
 			"False", "FailedDiscoveryCheck", "failing or missing response from " + url + ": dial tcp: connect: connection refused",
 		},
 		"a status that is not 2xx": {
-			evidence{url: url, heard: after(nil, failureOfStatus(404))},
+			verdictInput{url: url, probes: after(nil, failureFromStatus(404))},
 			"False", "FailedDiscoveryCheck", "failing or missing response from " + url + ": bad status from " + url + ": 404",
 		},
 		"a redirect": {
-			evidence{url: url, heard: after(failureOfStatus(302))},
+			verdictInput{url: url, probes: after(failureFromStatus(302))},
 			"False", "FailedDiscoveryCheck", "failing or missing response from " + url + ": bad status from " + url + ": 302",
 		},
 		"one slow answer of a backend that was well": {
-			evidence{url: url, heard: after(nil, slow())}, "True", "Passed", "all checks passed",
+			verdictInput{url: url, probes: after(nil, slow())}, "True", "Passed", "all checks passed",
 		},
 		"two slow answers": {
-			evidence{url: url, heard: after(nil, slow(), slow())},
+			verdictInput{url: url, probes: after(nil, slow(), slow())},
 			"False", "FailedDiscoveryCheck", "failing or missing response from " + url + ": context deadline exceeded",
 		},
 		"one slow answer of a backend that was never heard of": {
-			evidence{url: url, heard: after(slow())},
+			verdictInput{url: url, probes: after(slow())},
 			"False", "FailedDiscoveryCheck", "failing or missing response from " + url + ": context deadline exceeded",
 		},
 		"overload counts as slow": {
-			evidence{url: url, heard: after(nil, failureOfStatus(503))}, "True", "Passed", "all checks passed",
+			verdictInput{url: url, probes: after(nil, failureFromStatus(503))}, "True", "Passed", "all checks passed",
 		},
 		"slow, well, slow": {
-			evidence{url: url, heard: after(nil, slow(), nil, slow())}, "True", "Passed", "all checks passed",
+			verdictInput{url: url, probes: after(nil, slow(), nil, slow())}, "True", "Passed", "all checks passed",
 		},
 		"one answer after a long outage": {
-			evidence{url: url, heard: after(nil, refused(), refused(), refused(), nil)}, "True", "Passed", "all checks passed",
+			verdictInput{url: url, probes: after(nil, refused(), refused(), refused(), nil)}, "True", "Passed", "all checks passed",
 		},
 		"an address that must not be dialled": {
-			evidence{url: url, heard: after(&failure{cause: "it is link-local", forbidden: true, unreachable: true})},
+			verdictInput{url: url, probes: after(&failure{message: "it is link-local", forbidden: true, unreachable: true})},
 			"False", "ForbiddenAddress", "failing or missing response from " + url + ": it is link-local",
 		},
 	} {
@@ -103,17 +103,17 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func TestVerdictTimeMovesOnFlipsOnly(t *testing.T) {
+func TestLastTransitionTimeChangesWithTheStatusOnly(t *testing.T) {
 	then, now := time.Unix(1000, 0), time.Unix(2000, 0)
-	before := verdict(evidence{heard: after(nil)}, then)
-	if got := verdict(evidence{heard: after(nil, nil), before: &before}, now); !got.LastTransitionTime.Time.Equal(then) {
+	before := verdict(verdictInput{probes: after(nil)}, then)
+	if got := verdict(verdictInput{probes: after(nil, nil), previous: &before}, now); !got.LastTransitionTime.Time.Equal(then) {
 		t.Errorf("still up: lastTransitionTime moved to %v", got.LastTransitionTime)
 	}
-	down := verdict(evidence{heard: after(nil, refused()), before: &before}, now)
+	down := verdict(verdictInput{probes: after(nil, refused()), previous: &before}, now)
 	if !down.LastTransitionTime.Time.Equal(now) {
 		t.Errorf("went down: lastTransitionTime is %v", down.LastTransitionTime)
 	}
-	again := verdict(evidence{problem: falseBecause("MissingEndpoints", ""), before: &down}, now.Add(time.Hour))
+	again := verdict(verdictInput{problem: falseProblem("MissingEndpoints", ""), previous: &down}, now.Add(time.Hour))
 	if !again.LastTransitionTime.Time.Equal(now) {
 		t.Errorf("down for another reason: lastTransitionTime moved to %v", again.LastTransitionTime)
 	}
@@ -127,31 +127,31 @@ func TestExtraConditions(t *testing.T) {
 	withBundle := apiregistrationv1.APIServiceSpec{CABundle: []byte("x")}
 	for name, test := range map[string]struct {
 		spec     apiregistrationv1.APIServiceSpec
-		evidence evidence
+		evidence verdictInput
 		want     map[string]string
 	}{
-		"local":                        {withBundle, evidence{local: true}, nil},
-		"system roots":                 {apiregistrationv1.APIServiceSpec{}, evidence{}, nil},
-		"a bundle":                     {withBundle, evidence{}, map[string]string{"CABundleValid": "True"}},
-		"a bundle that is garbage":     {withBundle, evidence{bundleError: errors.New("no")}, map[string]string{"CABundleValid": "False"}},
-		"a certificate with time left": {apiregistrationv1.APIServiceSpec{}, evidence{heard: heard(now.Add(8 * 24 * time.Hour))}, nil},
+		"local":                        {withBundle, verdictInput{local: true}, nil},
+		"system roots":                 {apiregistrationv1.APIServiceSpec{}, verdictInput{}, nil},
+		"a bundle":                     {withBundle, verdictInput{}, map[string]string{"CABundleValid": "True"}},
+		"a bundle that is garbage":     {withBundle, verdictInput{bundleError: errors.New("no")}, map[string]string{"CABundleValid": "False"}},
+		"a certificate with time left": {apiregistrationv1.APIServiceSpec{}, verdictInput{probes: heard(now.Add(8 * 24 * time.Hour))}, nil},
 		"a certificate that ends this week": {
-			apiregistrationv1.APIServiceSpec{}, evidence{heard: heard(now.Add(6 * 24 * time.Hour))},
+			apiregistrationv1.APIServiceSpec{}, verdictInput{probes: heard(now.Add(6 * 24 * time.Hour))},
 			map[string]string{"ServingCertExpiring": "True"},
 		},
 		"A24 whoever answers is believed": {
-			apiregistrationv1.APIServiceSpec{InsecureSkipTLSVerify: true}, evidence{}, map[string]string{"TLSVerified": "False"},
+			apiregistrationv1.APIServiceSpec{InsecureSkipTLSVerify: true}, verdictInput{}, map[string]string{"TLSVerified": "False"},
 		},
 		"custom resources in the same group-version": {
-			apiregistrationv1.APIServiceSpec{}, evidence{hidesLocal: true}, map[string]string{"HidesLocalResources": "True"},
+			apiregistrationv1.APIServiceSpec{}, verdictInput{hidesLocal: true}, map[string]string{"HidesLocalResources": "True"},
 		},
 		"annotations that make no sense": {
-			apiregistrationv1.APIServiceSpec{}, evidence{wrongAnnotations: []string{"x: no"}}, map[string]string{"AnnotationsValid": "False"},
+			apiregistrationv1.APIServiceSpec{}, verdictInput{invalidAnnotations: []string{"x: no"}}, map[string]string{"AnnotationsValid": "False"},
 		},
 		"a document that cannot be used": {
-			apiregistrationv1.APIServiceSpec{}, evidence{heard: heard(time.Time{}), documentTrouble: "no"}, map[string]string{"OpenAPIValid": "False"},
+			apiregistrationv1.APIServiceSpec{}, verdictInput{probes: heard(time.Time{}), documentProblem: "no"}, map[string]string{"OpenAPIValid": "False"},
 		},
-		"a document that a backend which is down does not give": {apiregistrationv1.APIServiceSpec{}, evidence{documentTrouble: "no"}, nil},
+		"a document that a backend which is down does not give": {apiregistrationv1.APIServiceSpec{}, verdictInput{documentProblem: "no"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := extraConditions(&test.spec, test.evidence, now)

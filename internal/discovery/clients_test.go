@@ -27,18 +27,18 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// city is a house with a port of its own, in which every third of so many backends is dead and was never known, every
+// clientEnv is a env with a port of its own, in which every third of so many backends is dead and was never known, every
 // third hangs and was known, and every third hangs and was known to hold nothing that can be deleted.
-type city struct {
-	*house
+type clientEnv struct {
+	*env
 	client   *clientdiscovery.DiscoveryClient
 	requests atomic.Int64
 	stale    []schema.GroupVersion
 	kept     []schema.GroupVersion // dead, and as good as alive
 }
 
-func newCity(t testing.TB, dead int) *city {
-	c := &city{}
+func newClientEnv(t testing.TB, dead int) *clientEnv {
+	c := &clientEnv{}
 	keep := newMemory()
 	var table []remote.Route
 	for i := range dead {
@@ -58,7 +58,7 @@ func newCity(t testing.TB, dead int) *city {
 		table = append(table, route)
 	}
 	alive := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, gadget))})
-	c.house = newHouse(t, keep, routes(append(table, routeTo(alive, gvGadgets))...)...).run(t)
+	c.env = newEnv(t, keep, routes(append(table, routeTo(alive, gvGadgets))...)...).run(t)
 	c.until(t, gvGadgets, "current", current(1))
 
 	server := httptest.NewServer(http.HandlerFunc(c.serve))
@@ -79,7 +79,7 @@ func knownAs(gv schema.GroupVersion, verbs string) []byte {
 
 // serve answers as the router does: /apis/<group>/<version> is not discovery's, and is answered by whoever serves the
 // group-version, or with 503 at once if nobody does.
-func (c *city) serve(w http.ResponseWriter, r *http.Request) {
+func (c *clientEnv) serve(w http.ResponseWriter, r *http.Request) {
 	c.requests.Add(1)
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	gv := schema.GroupVersion{Version: parts[len(parts)-1]}
@@ -124,7 +124,7 @@ func names(lists []*metav1.APIResourceList) []string {
 // With any number of dead backends, client-go finds what it would find if those groups alone were missing, says which
 // are, and needs no more requests for sixty than for one, and no time.
 func TestClientsWithDeadBackends(t *testing.T) {
-	healthy := newCity(t, 0)
+	healthy := newClientEnv(t, 0)
 	_, lists, err := healthy.client.ServerGroupsAndResources()
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestClientsWithDeadBackends(t *testing.T) {
 	want := names(lists)
 	for _, dead := range []int{1, 3, 60} {
 		t.Run(fmt.Sprint(dead), func(t *testing.T) {
-			c := newCity(t, dead)
+			c := newClientEnv(t, dead)
 			alive := slices.Clone(want)
 			for _, gv := range c.kept {
 				alive = append(alive, gv.String()+"/things")
@@ -180,7 +180,7 @@ func failedAre(t *testing.T, what string, err error, want []schema.GroupVersion)
 }
 
 func TestMappersWithDeadBackends(t *testing.T) {
-	c := newCity(t, 60)
+	c := newClientEnv(t, 60)
 	cached := memcache.NewMemCacheClient(c.client)
 	deferred := restmapper.NewDeferredDiscoveryRESTMapper(cached)
 	mapper := restmapper.NewShortcutExpander(deferred, cached, func(warning string) { t.Errorf("warned: %s", warning) })
@@ -229,7 +229,7 @@ func TestMappersWithDeadBackends(t *testing.T) {
 
 // Old clients, and kubectl when it is told to, ask for each group-version alone.
 func TestLegacyClientsWithDeadBackends(t *testing.T) {
-	c := newCity(t, 30)
+	c := newClientEnv(t, 30)
 	legacy := clientdiscovery.NewDiscoveryClient(c.client.RESTClient())
 	legacy.UseLegacyDiscovery = true
 	began := time.Now()

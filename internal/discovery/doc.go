@@ -1,12 +1,10 @@
-// Package discovery gives one merged answer to "what can I ask for?".
+// Package discovery serves the merged discovery documents: /api, /apis and /apis/<group>.
 //
-// Clients decide what exists by this answer, and some of them delete by it: a namespace controller that believes that a
-// group-version holds nothing finishes the namespace and leaves orphans behind; a garbage collector that believes that
-// a kind is gone deletes what it owned. So the answer must never lie, and since it is the first thing that every client
-// asks for, it must never wait.
+// Clients act on these documents: a namespace controller that finds no resources in a group-version finishes the namespace
+// and leaves orphans behind, and a garbage collector that does not find a kind deletes its dependents. So the documents
+// must be right. Every client reads them first, so they must be available at once.
 //
-// It never waits because requests only read a Snapshot, whose bytes were made when something changed (snapshot.go,
-// document.go); backends are asked in the background (fetch.go, package remote). It does not lie because what a backend
-// last said outlives the backend, and the front door (keeper.go), and because a backend that answers is not believed in
-// everything: freshness.go holds the rules, in one place and without I/O.
+// Requests only read a Snapshot, whose bytes are made when something changes (snapshot.go, documents.go); backends are
+// polled in the background (merger.go, fetch.go, package remote). What a backend last served outlives the backend and this
+// process. A backend's answer is not always believed: freshness.go has the rules, without I/O.
 package discovery

@@ -2,13 +2,17 @@ package discovery
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/discovery/remote"
@@ -17,54 +21,51 @@ import (
 // fetchTimeout is what upstream gives a backend for one document.
 const fetchTimeout = 5 * time.Second
 
-// aggregatorIdentity is who kube-aggregator asks as; extension servers are told to let it in.
+// aggregatorIdentity is kube-aggregator's; extension servers are configured to allow it.
 var aggregatorIdentity = remote.Identity{User: "system:kube-aggregator", Groups: []string{"system:masters"}}
 
-// answers are what one round heard: for each group-version its resources, or why there are none.
-type answers map[schema.GroupVersion]answer
-
-type answer struct {
+// result is the resources of one group-version, or why there are none.
+type result struct {
 	resources []apidiscoveryv2.APIResourceDiscovery
 	err       error
 }
 
-// visit is what is remembered of a backend from one round to the next, so that the next may be a 304. It belongs to the
-// backend's worker.
-type visit struct {
+// session is what is kept of a backend from one poll to the next, so that the next may be a 304. Only the backend's Poll
+// uses it.
+type session struct {
 	etag   string
 	wanted []schema.GroupVersion
 	found  map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery
 }
 
-// ask asks one backend for all the group-versions wanted from it: the aggregated document once, then the legacy one for
-// each group-version that the aggregated document did not give. A group-version may well be missing from it: servers
-// built on some released libraries serve it and do not list it.
-func ask(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion, v *visit) answers {
-	heard := answers{}
-	err := v.aggregated(ctx, f, b, wanted)
+// fetchAll fetches all wanted group-versions from one backend: the aggregated document, then the legacy one for each
+// group-version that is not in it. Servers built on some released libraries serve group-versions that they do not list.
+func fetchAll(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion, s *session) map[schema.GroupVersion]result {
+	fetched := map[schema.GroupVersion]result{}
+	err := s.fetchAggregated(ctx, f, b, wanted)
 	for _, gv := range wanted {
-		var a answer
-		switch resources, ok := v.found[gv]; {
+		var a result
+		switch resources, ok := s.found[gv]; {
 		case err != nil:
 			a.err = err
 		case ok:
 			a.resources = resources
 		default:
-			a.resources, a.err = legacy(ctx, f, b, gv)
+			a.resources, a.err = fetchLegacy(ctx, f, b, gv)
 		}
 		if a.err == nil {
 			a.err = check(a.resources)
 		}
-		heard[gv] = a
+		fetched[gv] = a
 	}
-	return heard
+	return fetched
 }
 
-// aggregated brings v.found up to date. An error means that the backend cannot be talked to at all; a backend without
-// aggregated discovery, or with nonsense in its place, is one that found nothing.
-func (v *visit) aggregated(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion) error {
-	etag := v.etag
-	if !slices.Equal(wanted, v.wanted) {
+// fetchAggregated updates s.found. An error means that the backend cannot be reached at all; a backend without aggregated
+// discovery, or with an invalid document, leaves s.found empty.
+func (s *session) fetchAggregated(ctx context.Context, f *remote.Fetcher, b remote.Backend, wanted []schema.GroupVersion) error {
+	etag := s.etag
+	if !slices.Equal(wanted, s.wanted) {
 		etag = ""
 	}
 	a, err := f.Fetch(ctx, b, remote.Request{
@@ -76,26 +77,26 @@ func (v *visit) aggregated(ctx context.Context, f *remote.Fetcher, b remote.Back
 		Timeout: fetchTimeout,
 	})
 	switch {
-	case errors.Is(err, remote.ErrTooLarge): // a smaller answer may be had for each group-version alone
+	case errors.Is(err, remote.ErrTooLarge): // the documents of each group-version may be small enough
 	case err != nil:
-		*v = visit{}
+		*s = session{}
 		return err
 	case a.Code == http.StatusNotModified && etag != "":
 		return nil
 	case a.Code == http.StatusServiceUnavailable || a.Code == http.StatusTooManyRequests:
-		*v = visit{}
+		*s = session{}
 		return fmt.Errorf("get /apis from %s: answered %d", b.Name(), a.Code)
 	case a.Code == http.StatusOK && isAggregated(a.ContentType):
 		if found, err := parseAggregated(a.Body, wanted); err == nil {
-			*v = visit{etag: a.ETag, wanted: wanted, found: found}
+			*s = session{etag: a.ETag, wanted: wanted, found: found}
 			return nil
 		}
 	}
-	*v = visit{}
+	*s = session{}
 	return nil
 }
 
-func legacy(ctx context.Context, f *remote.Fetcher, b remote.Backend, gv schema.GroupVersion) ([]apidiscoveryv2.APIResourceDiscovery, error) {
+func fetchLegacy(ctx context.Context, f *remote.Fetcher, b remote.Backend, gv schema.GroupVersion) ([]apidiscoveryv2.APIResourceDiscovery, error) {
 	a, err := f.Fetch(ctx, b, remote.Request{
 		Path:    pathOf(gv),
 		Accept:  "application/json",
@@ -117,4 +118,178 @@ func pathOf(gv schema.GroupVersion) string {
 		return "/api/" + gv.Version
 	}
 	return "/apis/" + gv.Group + "/" + gv.Version
+}
+
+const (
+	// maxBody is the largest answer that is read from a backend.
+	maxBody = 8 << 20
+	// maxResources and maxGroupVersion bound what one group-version may put into everybody's discovery document; the
+	// second is also what our storage takes in one value.
+	maxResources    = 2000
+	maxGroupVersion = 1 << 20
+)
+
+// parseAggregated takes the wanted group-versions, and no other, out of an aggregated document. A group-version that the
+// document does not have is not in the result.
+func parseAggregated(body []byte, wanted []schema.GroupVersion) (map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery, error) {
+	var list apidiscoveryv2.APIGroupDiscoveryList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("decode aggregated discovery: %w", err)
+	}
+	found := map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery{}
+	for _, group := range list.Items {
+		for _, version := range group.Versions {
+			gv := schema.GroupVersion{Group: group.Name, Version: version.Version}
+			// A backend that aggregates others may mark an entry as stale: that is no answer.
+			if !slices.Contains(wanted, gv) || version.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
+				continue
+			}
+			found[gv] = version.Resources
+		}
+	}
+	return found, nil
+}
+
+// parseLegacy reads the answer of /apis/<group>/<version>.
+func parseLegacy(body []byte, gv schema.GroupVersion) ([]apidiscoveryv2.APIResourceDiscovery, error) {
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("decode the resources of %s: %w", gv, err)
+	}
+	if list.Kind != "APIResourceList" || list.GroupVersion != gv.String() {
+		return nil, fmt.Errorf("the answer is a %q of %q and not the APIResourceList of %s", list.Kind, list.GroupVersion, gv)
+	}
+	return fromLegacy(gv, &list)
+}
+
+// check rejects what must not be in the merged document.
+func check(resources []apidiscoveryv2.APIResourceDiscovery) error {
+	if len(resources) > maxResources {
+		return fmt.Errorf("%d resources are more than the %d allowed in one group-version", len(resources), maxResources)
+	}
+	seen := make(map[string]bool, len(resources))
+	for _, r := range resources {
+		switch {
+		case r.Resource == "" || strings.Contains(r.Resource, "/"):
+			return fmt.Errorf("%q is no name for a resource", r.Resource)
+		case seen[r.Resource]:
+			return fmt.Errorf("resource %q is listed twice", r.Resource)
+		case r.Scope != apidiscoveryv2.ScopeNamespace && r.Scope != apidiscoveryv2.ScopeCluster:
+			return fmt.Errorf("resource %q has the unknown scope %q", r.Resource, r.Scope)
+		}
+		seen[r.Resource] = true
+	}
+	size, err := json.Marshal(resources)
+	if err != nil {
+		return fmt.Errorf("encode resources: %w", err)
+	}
+	if len(size) > maxGroupVersion {
+		return fmt.Errorf("%d bytes are more than the %d allowed for one group-version", len(size), maxGroupVersion)
+	}
+	return nil
+}
+
+// fill puts an empty kind where there is none, and an empty list of verbs: client-go 0.26.0 to 0.26.3 panics over a
+// kind that is left out (kubernetes/kubernetes#118361).
+func fill(resources []apidiscoveryv2.APIResourceDiscovery) []apidiscoveryv2.APIResourceDiscovery {
+	for i := range resources {
+		r := &resources[i]
+		if r.ResponseKind == nil {
+			r.ResponseKind = &metav1.GroupVersionKind{}
+		}
+		if r.Verbs == nil {
+			r.Verbs = []string{}
+		}
+		for j := range r.Subresources {
+			s := &r.Subresources[j]
+			if s.ResponseKind == nil {
+				s.ResponseKind = &metav1.GroupVersionKind{}
+			}
+			if s.Verbs == nil {
+				s.Verbs = []string{}
+			}
+		}
+	}
+	return resources
+}
+
+// isAggregated reports whether a media type says that the body is aggregated discovery v2. A server that does not know
+// aggregated discovery answers the same request with a plain list.
+func isAggregated(contentType string) bool {
+	_, params, err := mime.ParseMediaType(contentType)
+	return err == nil && asksAggregated(params)
+}
+
+func asksAggregated(params map[string]string) bool {
+	return params["g"] == apidiscoveryv2.GroupName && params["v"] == "v2" && params["as"] == "APIGroupDiscoveryList"
+}
+
+// fromLegacy turns the answer of /apis/<group>/<version> into what aggregated discovery says of the same resources.
+//
+// A subresource whose resource is not served (custom.metrics.k8s.io has such) gets a resource without verbs and kind;
+// clients drop that and keep its subresource.
+//
+// Entries without a resource name are left out, and the document is not rejected for them. Servers on
+// custom-metrics-apiserver list "/custommetrics" until they have metrics.
+func fromLegacy(gv schema.GroupVersion, list *metav1.APIResourceList) ([]apidiscoveryv2.APIResourceDiscovery, error) {
+	var resources []apidiscoveryv2.APIResourceDiscovery
+	place := map[string]int{}
+	for _, r := range list.APIResources {
+		if strings.Contains(r.Name, "/") {
+			continue
+		}
+		if _, twice := place[r.Name]; twice {
+			return nil, fmt.Errorf("resource %q is listed twice", r.Name)
+		}
+		place[r.Name] = len(resources)
+		resources = append(resources, apidiscoveryv2.APIResourceDiscovery{
+			Resource:         r.Name,
+			ResponseKind:     kindOf(gv, r),
+			Scope:            scopeOf(r),
+			SingularResource: r.SingularName,
+			Verbs:            slices.Clone(r.Verbs),
+			ShortNames:       slices.Clone(r.ShortNames),
+			Categories:       slices.Clone(r.Categories),
+		})
+	}
+	for _, r := range list.APIResources {
+		name, sub, ok := strings.Cut(r.Name, "/")
+		if !ok || name == "" {
+			continue
+		}
+		at, ok := place[name]
+		if !ok {
+			at = len(resources)
+			place[name] = at
+			resources = append(resources, apidiscoveryv2.APIResourceDiscovery{
+				Resource: name, Scope: scopeOf(r), SingularResource: r.SingularName, ResponseKind: &metav1.GroupVersionKind{},
+			})
+		}
+		if resources[at].Scope != scopeOf(r) {
+			return nil, fmt.Errorf("%q is %s and %q is not", r.Name, scopeOf(r), name)
+		}
+		resources[at].Subresources = append(resources[at].Subresources, apidiscoveryv2.APISubresourceDiscovery{
+			Subresource: sub, ResponseKind: kindOf(gv, r), Verbs: slices.Clone(r.Verbs),
+		})
+	}
+	return resources, nil
+}
+
+func scopeOf(r metav1.APIResource) apidiscoveryv2.ResourceScope {
+	if r.Namespaced {
+		return apidiscoveryv2.ScopeNamespace
+	}
+	return apidiscoveryv2.ScopeCluster
+}
+
+// kindOf spells out what an empty group and version mean in the legacy list: those of the list.
+func kindOf(gv schema.GroupVersion, r metav1.APIResource) *metav1.GroupVersionKind {
+	if r.Kind == "" {
+		return &metav1.GroupVersionKind{}
+	}
+	kind := metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
+	if kind.Group == "" && kind.Version == "" {
+		kind.Group, kind.Version = gv.Group, gv.Version
+	}
+	return &kind
 }

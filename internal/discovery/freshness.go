@@ -13,14 +13,14 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
-// confirmations is how many answers in a row, and confirmedAfter over how long, must leave a resource out before it is
-// believed to be gone. A backend that restarts with half of its resources does not last that long.
+// A resource counts as removed when this many answers in a row, over this long, lack it. A backend that starts with half of
+// its resources has the others by then.
 const (
 	confirmations  = 3
 	confirmedAfter = 90 * time.Second
 )
 
-// known is what a backend said of one group-version when it was last believed.
+// known is the last believed resources of one group-version.
 type known struct {
 	// UID and Revision are the APIService's at that time.
 	UID       types.UID                             `json:"uid,omitempty"`
@@ -28,96 +28,95 @@ type known struct {
 	Resources []apidiscoveryv2.APIResourceDiscovery `json:"resources"`
 }
 
-// testimony is everything that this replica holds about one remote group-version.
-type testimony struct {
-	// last is nil until the backend has been believed once, in this life of the front door or an earlier one.
+// record is the state of one remote group-version.
+type record struct {
+	// last is nil until the backend has been believed once, by this process or an earlier one.
 	last *known
-	// answered is true while the latest round got an answer for the group-version, failure says why it did not.
+	// answered: the latest poll got an answer for the group-version. failure says why it did not.
 	answered bool
 	failure  string
-	// missing holds, for each resource whose absence would matter, the answers in a row that left it out.
+	// missing counts, for each relevant resource, the answers in a row that lack it.
 	missing map[string]absence
 }
 
-// absence is answers in a row that left a resource out.
+// absence is answers in a row that lack a resource.
 type absence struct {
 	answers int
 	since   time.Time
 }
 
-// hear takes in an answer for the group-version and reports whether last changed.
+// update takes in an answer for the group-version and reports whether last changed.
 //
-// Absence is what hurts: when the answer leaves out something that is namespaced and can be deleted, a namespace
-// controller that believed it would find nothing to delete and let the namespace go. A backend that starts, or lost its
-// own storage, answers like that. So the old answer stands, and the group-version is Stale, until the absence has been
-// confirmed or the registration has been changed, which says that somebody meant it. Lists that never held such a
-// resource may change at will: metrics adapters come and go.
-func (t *testimony) hear(r remote.Route, resources []apidiscoveryv2.APIResourceDiscovery, now time.Time) bool {
-	t.answered, t.failure = true, ""
-	if t.last != nil && t.last.UID == r.UID && t.last.Revision == r.Revision && t.doubt(resources, now) {
+// A missing resource is dangerous: when it is namespaced and can be deleted, a namespace controller would delete nothing
+// and finish the namespace. A backend that is starting, or lost its storage, answers like that. So the old answer stays,
+// and the group-version is Stale, until the absence is confirmed or the registration has been changed, which shows intent.
+// Resources of other kinds may change at any time, as those of metrics adapters do.
+func (rec *record) update(r remote.Route, resources []apidiscoveryv2.APIResourceDiscovery, now time.Time) bool {
+	rec.answered, rec.failure = true, ""
+	if rec.last != nil && rec.last.UID == r.UID && rec.last.Revision == r.Revision && rec.countMissing(resources, now) {
 		return false
 	}
-	t.missing = nil
-	news := &known{UID: r.UID, Revision: r.Revision, Resources: resources}
-	if t.last != nil && equalKnown(t.last, news) {
+	rec.missing = nil
+	next := &known{UID: r.UID, Revision: r.Revision, Resources: resources}
+	if rec.last != nil && equalKnown(rec.last, next) {
 		return false
 	}
-	t.last = news
+	rec.last = next
 	return true
 }
 
-// doubt counts what the answer leaves out and reports whether some of it is not confirmed yet.
-func (t *testimony) doubt(resources []apidiscoveryv2.APIResourceDiscovery, now time.Time) bool {
+// countMissing counts what the answer lacks and reports whether some of it is not confirmed yet.
+func (rec *record) countMissing(resources []apidiscoveryv2.APIResourceDiscovery, now time.Time) bool {
 	missing := map[string]absence{}
-	doubtful := false
-	for _, name := range unheld(t.last.Resources, resources) {
-		a, known := t.missing[name]
+	unconfirmed := false
+	for _, name := range lostResources(rec.last.Resources, resources) {
+		a, known := rec.missing[name]
 		if !known {
 			a.since = now
 		}
 		a.answers++
 		missing[name] = a
-		doubtful = doubtful || a.answers < confirmations || now.Sub(a.since) < confirmedAfter
+		unconfirmed = unconfirmed || a.answers < confirmations || now.Sub(a.since) < confirmedAfter
 	}
-	t.missing = missing
-	return doubtful
+	rec.missing = missing
+	return unconfirmed
 }
 
-// fail records that the latest round got no answer for the group-version. What was counted is not: three absences in a
-// row means in a row.
-func (t *testimony) fail(why string) {
-	t.answered, t.failure, t.missing = false, why, nil
+// fail records that the latest poll got no answer for the group-version. It resets the counts of missing resources, which
+// need consecutive answers.
+func (rec *record) fail(why string) {
+	rec.answered, rec.failure, rec.missing = false, why, nil
 }
 
-// freshness tells whether the resources in last may be taken for what the backend serves now, and if not, why.
+// freshness reports whether the resources in last are what the backend serves now, and if not, why.
 //
-// A dead backend whose last answer held nothing that a namespace could lose stays Current: to every controller that
-// reads discovery the answer is as good as new. metrics.k8s.io is the classic: served as Stale it blocks every namespace
-// deletion in the cluster for want of a list of pods that cannot be deleted anyway.
-func (t *testimony) freshness(r remote.Route) (apidiscoveryv2.DiscoveryFreshness, string) {
-	why := t.trouble(r)
+// A dead backend whose last answer had nothing namespaced and deletable stays Current: the answer is good enough for every
+// controller that reads discovery. The usual example is metrics.k8s.io: as Stale it would block every namespace deletion
+// in the cluster, although its objects cannot be deleted.
+func (rec *record) freshness(r remote.Route) (apidiscoveryv2.DiscoveryFreshness, string) {
+	why := rec.problem(r)
 	switch {
 	case why == "":
 		return apidiscoveryv2.DiscoveryFreshnessCurrent, ""
-	case t.last != nil && t.last.UID == r.UID && !slices.ContainsFunc(t.last.Resources, holdsNamespaced):
+	case rec.last != nil && rec.last.UID == r.UID && !slices.ContainsFunc(rec.last.Resources, holdsNamespaced):
 		return apidiscoveryv2.DiscoveryFreshnessCurrent, why
 	}
 	return apidiscoveryv2.DiscoveryFreshnessStale, why
 }
 
-func (t *testimony) trouble(r remote.Route) string {
+func (rec *record) problem(r remote.Route) string {
 	switch {
 	case !r.Available && r.Reason != "":
 		return r.Reason
 	case !r.Available:
 		return "the backend is not available"
-	case t.failure != "":
-		return t.failure
-	case !t.answered || t.last == nil:
+	case rec.failure != "":
+		return rec.failure
+	case !rec.answered || rec.last == nil:
 		return "the backend has not answered yet"
-	case len(t.missing) > 0:
-		names := make([]string, 0, len(t.missing))
-		for name := range t.missing {
+	case len(rec.missing) > 0:
+		names := make([]string, 0, len(rec.missing))
+		for name := range rec.missing {
 			names = append(names, name)
 		}
 		slices.Sort(names)
@@ -126,13 +125,13 @@ func (t *testimony) trouble(r remote.Route) string {
 	return ""
 }
 
-// resources are what the document says, fresh or not.
-func (t *testimony) resources(r remote.Route) []apidiscoveryv2.APIResourceDiscovery {
-	// The same name registered anew may mean another backend altogether: what the old one said is not its word.
-	if t.last == nil || t.last.UID != r.UID {
+// resources returns what the document lists, fresh or not.
+func (rec *record) resources(r remote.Route) []apidiscoveryv2.APIResourceDiscovery {
+	// An APIService that was created again may mean another backend.
+	if rec.last == nil || rec.last.UID != r.UID {
 		return nil
 	}
-	return t.last.Resources
+	return rec.last.Resources
 }
 
 // holdsNamespaced reports whether objects of the resource can be in a namespace and be deleted with it.
@@ -141,8 +140,8 @@ func holdsNamespaced(r apidiscoveryv2.APIResourceDiscovery) bool {
 		(slices.Contains(r.Verbs, "delete") || slices.Contains(r.Verbs, "deletecollection"))
 }
 
-// unheld are the resources whose objects a namespace controller would have deleted before and would not any more.
-func unheld(before, after []apidiscoveryv2.APIResourceDiscovery) []string {
+// lostResources returns the resources whose objects a namespace controller would have deleted before and would not now.
+func lostResources(before, after []apidiscoveryv2.APIResourceDiscovery) []string {
 	var names []string
 	for _, r := range before {
 		if !holdsNamespaced(r) {

@@ -111,7 +111,7 @@ func TestFreshness(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			route := remote.Route{APIService: "v1.example.com", UID: "one", Revision: "1", Available: true}
-			subject := &testimony{}
+			subject := &record{}
 			if c.kept != nil {
 				subject.last = &known{UID: "one", Revision: "1", Resources: c.kept}
 			}
@@ -128,7 +128,7 @@ func TestFreshness(t *testing.T) {
 				if h.fails != "" {
 					subject.fail(h.fails)
 				} else {
-					subject.hear(route, h.resources, now)
+					subject.update(route, h.resources, now)
 				}
 			}
 			got, why := subject.freshness(route)

@@ -2,78 +2,70 @@ package discovery
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"reflect"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/discovery/remote"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/transport"
 )
 
 const (
-	// bodiesAtOnce bounds the memory that answers of backends take while they are being read: that many times maxBody.
-	bodiesAtOnce = 8
-	// localPoll is how often Local is compared with what it was when nothing announces a change; upstream's period.
-	localPoll = time.Second
-	// minRest between two snapshots, or restShare times what the last one took: a storm of flips must not take a core.
-	minRest   = 20 * time.Millisecond
-	restShare = 4
+	// maxConcurrentBodies bounds the memory that responses take while they are being read: that many times maxBody.
+	maxConcurrentBodies = 8
+	// The pause between two snapshots is at least minPause, and pauseFactor times what the last one took: a storm of
+	// flapping verdicts must not use up a core.
+	minPause    = 20 * time.Millisecond
+	pauseFactor = 4
 )
 
-// Config is what a Merger is made of. The first five are required.
+// Config is what a Merger is made of. All but BackendEvents, Address and Metrics is required.
 type Config struct {
 	// Local returns what this server serves itself. It is called often and must not block.
 	Local func() Local
-	// Routes returns the table of the moment, in the order of legacy discovery; Changed a channel that is closed when the
-	// next one is there.
+	// LocalChanged returns a channel that is closed at the next change of Local.
+	LocalChanged func() <-chan struct{}
+	// Routes returns the current table, in the order of legacy discovery; Changed a channel that is closed when there is
+	// another one.
 	Routes  func() remote.Table
 	Changed func() <-chan struct{}
-	// Keep survives restarts.
-	Keep   LastKnown
-	Logger *zap.Logger
-
-	// LocalChanged returns a channel that is closed at the next change of Local. Nil: Local is compared every second.
-	LocalChanged func() <-chan struct{}
-	// Address is host:port of this server, which /api tells to clients.
+	// Storage keeps what backends last served across restarts.
+	Storage remote.LastKnown
+	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
+	BackendEvents *transport.Events
+	// Address is host:port of this server, which /api tells clients.
 	Address string
-	// Metrics may be nil.
 	Metrics *metrics.Discovery
+	Logger  *zap.Logger
 }
 
-// Merger makes the merged documents and serves them.
+// Merger makes the merged discovery documents and serves them.
 type Merger struct {
 	cfg     Config
 	log     *zap.Logger
 	metrics *metrics.Discovery
 	encoder *encoder
 	fetcher *remote.Fetcher
-	keeper  *keeper
-	rounds  *remote.Rounds
+	// records also guards interner.
+	records  *remote.Collector[record]
+	interner *interner
 
 	current atomic.Pointer[Snapshot]
 	ready   chan struct{}
-	// news says that a worker learned something that can be seen.
-	news chan struct{}
-
-	// mu protects what workers and the loop share. It is never held during I/O or encoding.
-	mu          sync.Mutex
-	table       remote.Table
-	testimonies map[string]*testimony // by APIService, one for each remote route
-	kept        map[string]*known     // what was loaded at start and has not been claimed by a route yet
-	pool        *pool
 }
 
 // New returns a Merger that has not read or asked anything yet.
 func New(cfg Config) (*Merger, error) {
-	if cfg.Local == nil || cfg.Routes == nil || cfg.Changed == nil || cfg.Keep == nil || cfg.Logger == nil {
-		return nil, errors.New("discovery: Local, Routes, Changed, Keep and Logger are required")
+	if cfg.Local == nil || cfg.LocalChanged == nil || cfg.Routes == nil || cfg.Changed == nil || cfg.Storage == nil || cfg.Logger == nil {
+		return nil, errors.New("discovery: Local, LocalChanged, Routes, Changed, Storage and Logger are required")
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewDiscovery(prometheus.NewRegistry())
@@ -83,30 +75,31 @@ func New(cfg Config) (*Merger, error) {
 		return nil, err
 	}
 	m := &Merger{
-		cfg:         cfg,
-		log:         cfg.Logger,
-		metrics:     cfg.Metrics,
-		encoder:     encoder,
-		fetcher:     remote.NewFetcher(bodiesAtOnce),
-		keeper:      newKeeper(cfg.Keep, cfg.Logger),
-		ready:       make(chan struct{}),
-		news:        make(chan struct{}, 1),
-		testimonies: map[string]*testimony{},
-		pool:        newPool(),
+		cfg:      cfg,
+		log:      cfg.Logger,
+		metrics:  cfg.Metrics,
+		encoder:  encoder,
+		fetcher:  remote.NewFetcher(maxConcurrentBodies),
+		interner: newInterner(),
+		ready:    make(chan struct{}),
 	}
-	m.rounds = remote.NewRounds(m.visitor)
+	m.records = remote.NewCollector(remote.Config[record]{
+		Routes: cfg.Routes, RoutesChanged: cfg.Changed, LocalChanged: cfg.LocalChanged, Storage: cfg.Storage,
+		Decode: decodeRecord, Adopt: m.adopt, Merge: m.merge, PollNow: mayServeOther, NewPoll: m.newPoll, Publish: m.publish,
+		BackendEvents: cfg.BackendEvents, Polls: cfg.Metrics.Rounds, Logger: cfg.Logger,
+	})
 	return m, nil
 }
 
-// Ready is closed when the first snapshot is there: made of what is served here and what was kept, without having asked
-// any backend.
+// Ready is closed when the first snapshot is there: made of what is served here and what was stored, before any backend
+// has been asked.
 func (m *Merger) Ready() <-chan struct{} { return m.ready }
 
-// Current returns the snapshot of the moment, nil before Ready.
+// Current returns the current snapshot, nil before Ready.
 func (m *Merger) Current() *Snapshot { return m.current.Load() }
 
-// Changed returns a channel that is closed when a snapshot with other documents takes the place of the current one; nil
-// before Ready. Take it before calling Current.
+// Changed returns a channel that is closed when a snapshot with other documents replaces the current one; nil before
+// Ready. Take it before calling Current.
 func (m *Merger) Changed() <-chan struct{} {
 	if s := m.Current(); s != nil {
 		return s.replaced
@@ -114,146 +107,131 @@ func (m *Merger) Changed() <-chan struct{} {
 	return nil
 }
 
-// Reask tells that a backend may serve something else than before: it is asked soon, but not more often than once a minute.
-// It does not block.
-func (m *Merger) Reask(b remote.Backend) { m.rounds.Reask(b) }
-
 // Run keeps the snapshot up to date until ctx ends.
-func (m *Merger) Run(ctx context.Context) error {
-	kept, err := m.keeper.load(ctx)
+func (m *Merger) Run(ctx context.Context) error { return m.records.Run(ctx) }
+
+func mayServeOther(before, after remote.Route) bool {
+	return before.Available != after.Available || before.UID != after.UID || before.Revision != after.Revision || before.Backend != after.Backend
+}
+
+// adopt keeps the record of an APIService that was deleted and created again: whether it still counts is for the record
+// to say.
+func (m *Merger) adopt(_ remote.Route, current, stored *record) *record {
+	switch {
+	case current != nil:
+		return current
+	case stored == nil:
+		return &record{}
+	}
+	stored.last.Resources = m.interner.resources(stored.last.Resources)
+	return stored
+}
+
+// merge takes over what another replica believed.
+func (m *Merger) merge(r remote.Route, own, stored *record) bool {
+	if r.UID != stored.last.UID || own.last != nil && equalKnown(own.last, stored.last) {
+		return false
+	}
+	stored.last.Resources = m.interner.resources(stored.last.Resources)
+	own.last, own.missing = stored.last, nil
+	return true
+}
+
+func decodeRecord(value []byte) (*record, error) {
+	last := &known{}
+	if err := json.Unmarshal(value, last); err != nil {
+		return nil, err
+	}
+	if err := check(last.Resources); err != nil {
+		return nil, err
+	}
+	last.Resources = fill(last.Resources)
+	return &record{last: last}, nil
+}
+
+// save stores what a backend was believed to serve.
+func (m *Merger) save(name string, last *known) {
+	value, err := json.Marshal(last)
 	if err != nil {
-		return nil // ctx ended: nothing else ends the loading
-	}
-	m.kept = kept
-
-	ctx, cancel := context.WithCancel(ctx)
-	var keeping sync.WaitGroup
-	keeping.Go(func() { m.keeper.Run(ctx) })
-	keeping.Go(func() { m.keeper.Follow(ctx, m.overhear) })
-	keeping.Go(func() { m.rounds.Run(ctx) })
-	defer keeping.Wait()
-	defer cancel()
-
-	for ctx.Err() == nil {
-		// Taken before what they announce is read: a change in between is seen again rather than missed.
-		changed, localChanged := m.cfg.Changed(), m.localChanged()
-		m.follow(m.cfg.Routes())
-		local := m.cfg.Local()
-		rest := m.publish(local)
-		sleep(ctx, rest)
-		m.await(ctx, changed, localChanged, local)
-	}
-	return nil
-}
-
-// await returns when a snapshot made now could differ from the last.
-func (m *Merger) await(ctx context.Context, changed, localChanged <-chan struct{}, local Local) {
-	var poll <-chan time.Time
-	if localChanged == nil {
-		ticker := time.NewTicker(localPoll)
-		defer ticker.Stop()
-		poll = ticker.C
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-			return
-		case <-localChanged:
-			return
-		case <-m.news:
-			return
-		case <-poll:
-			if !reflect.DeepEqual(local, m.cfg.Local()) {
-				return
-			}
-		}
-	}
-}
-
-func (m *Merger) localChanged() <-chan struct{} {
-	if m.cfg.LocalChanged == nil {
-		return nil
-	}
-	return m.cfg.LocalChanged()
-}
-
-// follow takes a new table over: backends that are new, or whose routes are not what they were, are asked at once.
-func (m *Merger) follow(table remote.Table) {
-	m.mu.Lock()
-	before := map[schema.GroupVersion]remote.Route{}
-	for _, r := range m.table.Routes {
-		before[r.GroupVersion] = r
-	}
-	m.table = table
-	m.adopt(table)
-	m.mu.Unlock()
-
-	for _, r := range table.Routes {
-		if r.Local || r.Backend == nil {
-			continue
-		}
-		// A backend that is new is not woken: its first round comes by itself.
-		if old, ok := before[r.GroupVersion]; !ok || asksAgain(old, r) {
-			m.rounds.Wake(r.Backend)
-		}
-	}
-	m.rounds.Keep(table.Backends())
-}
-
-func asksAgain(old, r remote.Route) bool {
-	return old.Available != r.Available || old.UID != r.UID || old.Revision != r.Revision || old.Backend != r.Backend
-}
-
-// adopt gives every remote route its testimony and drops those that no route needs. While the table is not synced, a
-// registration that is not in it may still come.
-func (m *Merger) adopt(table remote.Table) {
-	wanted := map[string]bool{}
-	for _, r := range table.Routes {
-		if r.Local {
-			continue
-		}
-		wanted[r.APIService] = true
-		if m.testimonies[r.APIService] == nil {
-			m.testimonies[r.APIService] = &testimony{last: m.kept[r.APIService]}
-			if last := m.kept[r.APIService]; last != nil {
-				last.Resources = m.pool.pack(last.Resources)
-			}
-			delete(m.kept, r.APIService)
-		}
-	}
-	for name := range m.testimonies {
-		if !wanted[name] {
-			delete(m.testimonies, name)
-			m.keeper.Forget(name)
-		}
-	}
-	if !table.Synced {
+		m.log.Error("cannot encode last-known discovery", zap.String("apiservice", name), zap.Error(err))
 		return
 	}
-	for name := range m.kept {
-		m.keeper.Forget(name)
-	}
-	m.kept = nil
+	m.records.Save(name, value)
 }
 
-// publish makes a snapshot, puts it in the place of the one before, and says how long to rest before the next.
-func (m *Merger) publish(local Local) time.Duration {
-	began := time.Now()
-	m.mu.Lock()
-	gvs := merge(local, m.table, m.testimonies)
-	synced := m.table.Synced
-	m.mu.Unlock()
+// newPoll returns the Poll of one backend.
+func (m *Merger) newPoll(b remote.Backend) remote.Poll {
+	s := &session{}
+	return func(ctx context.Context) (bool, error) {
+		var wanted []schema.GroupVersion
+		m.records.Each(b, func(r remote.Route, _ *record) { wanted = append(wanted, r.GroupVersion) })
+		fetched := fetchAll(ctx, m.fetcher, b, wanted, s)
+		if ctx.Err() != nil {
+			return false, ctx.Err() // we are stopping, which says nothing about the backend
+		}
+		return m.update(b, fetched, s)
+	}
+}
 
+// update takes in what a backend answered in one poll, and reports whether the resources of one group-version changed.
+func (m *Merger) update(b remote.Backend, fetched map[schema.GroupVersion]result, s *session) (changed bool, err error) {
+	var failures []error
+	unconfirmed := false
+	m.records.Each(b, func(r remote.Route, rec *record) {
+		if a, asked := fetched[r.GroupVersion]; asked { // the route may be newer than the poll
+			if a.err != nil {
+				failures = append(failures, a.err)
+			}
+			changed = m.apply(r, rec, a) || changed
+		}
+		unconfirmed = unconfirmed || len(rec.missing) > 0
+		// The session keeps the same slice as the record where both hold the same, which is nearly always.
+		if found, ok := s.found[r.GroupVersion]; ok && rec.last != nil && equality.Semantic.DeepEqual(found, rec.last.Resources) {
+			s.found[r.GroupVersion] = rec.last.Resources
+		}
+	})
+	if err = errors.Join(failures...); err == nil && unconfirmed {
+		err = remote.ErrUnconfirmed
+	}
+	return changed, err
+}
+
+// apply takes in the result of one group-version and reports whether its resources changed. The caller holds the
+// collector's lock; everything here is memory.
+func (m *Merger) apply(r remote.Route, rec *record, a result) bool {
+	freshness, reason := rec.freshness(r)
+	changed := false
+	if a.err != nil {
+		rec.fail(publicReason(a.err))
+	} else if changed = rec.update(r, fill(a.resources), time.Now()); changed {
+		rec.last.Resources = m.interner.resources(rec.last.Resources)
+		m.save(r.APIService, rec.last)
+	}
+	now, why := rec.freshness(r)
+	if changed || now != freshness || why != reason {
+		m.logChange(r, now, why, a.err)
+		m.records.Announce()
+	}
+	return changed
+}
+
+// publish makes a snapshot, replaces the current one by it, and returns the least time until the next.
+func (m *Merger) publish() time.Duration {
+	start := time.Now()
+	local := m.cfg.Local()
+	var gvs []GroupVersion
+	var synced bool
+	m.records.Read(func(table remote.Table, records map[string]*record) {
+		gvs, synced = mergeGroupVersions(local, table, records), table.Synced
+	})
 	before := m.current.Load()
 	next, err := newSnapshot(m.encoder, before, gvs, synced, m.cfg.Address)
 	if err != nil {
 		m.log.Error("cannot make the discovery documents; the ones before stay", zap.Error(err))
-		return minRest
+		return minPause
 	}
-	if next.says(before) {
-		next.replaced = before.replaced // whoever waits for a change has not seen one
+	if next.sameDocuments(before) {
+		next.replaced = before.replaced // the documents did not change
 	}
 	m.current.Store(next)
 	if before == nil {
@@ -261,21 +239,14 @@ func (m *Merger) publish(local Local) time.Duration {
 	} else if next.replaced != before.replaced {
 		close(before.replaced)
 	}
-	took := time.Since(began)
+	took := time.Since(start)
 	m.metrics.Aggregations.Inc()
 	m.metrics.BuildSeconds.Observe(took.Seconds())
 	m.metrics.Stale.Set(float64(next.stale()))
-	return max(minRest, restShare*took)
+	return max(minPause, pauseFactor*took)
 }
 
-func (m *Merger) announce() {
-	select {
-	case m.news <- struct{}{}:
-	default: // the loop has not yet got to the one before; it will see this as well
-	}
-}
-
-func (m *Merger) tell(r remote.Route, now apidiscoveryv2.DiscoveryFreshness, why string, err error) {
+func (m *Merger) logChange(r remote.Route, now apidiscoveryv2.DiscoveryFreshness, why string, err error) {
 	fields := []zap.Field{zap.String("apiservice", r.APIService), zap.String("freshness", string(now))}
 	switch {
 	case err != nil:
@@ -283,13 +254,13 @@ func (m *Merger) tell(r remote.Route, now apidiscoveryv2.DiscoveryFreshness, why
 	case now == apidiscoveryv2.DiscoveryFreshnessStale:
 		m.log.Warn("discovery is stale", append(fields, zap.String("reason", why))...)
 	case why != "": // what is known stands, and holds nothing that could be missed
-		m.log.Info("discovery not heard", append(fields, zap.String("reason", why))...)
+		m.log.Info("discovery not received", append(fields, zap.String("reason", why))...)
 	default:
 		m.log.Info("discovery changed", fields...)
 	}
 }
 
-// publicReason is an error without what only logs may say: addresses of pods are in what a transport reports.
+// publicReason is the text of an error without what only logs may contain: transport errors name addresses of pods.
 func publicReason(err error) string {
 	if errors.Is(err, remote.ErrUnreachable) {
 		return "the backend's discovery document cannot be fetched"

@@ -77,7 +77,7 @@ func TestBackendsOfEveryKind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := remotetest.NewTLS(t, "ns/gadgets:443", c.handler)
-			h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
+			h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
 			h.until(t, gvGadgets, "as wanted", func(g GroupVersion, ok bool) bool {
 				return c.want(g, ok) && strings.Contains(g.Reason, c.reason) && (c.reason != "" || g.Reason == "")
 			})
@@ -92,7 +92,7 @@ func TestNothingWaitsForABackendThatHangs(t *testing.T) {
 	hangs := remotetest.NewTLS(t, "ns/hangs:443", remotetest.Hangs())
 	answers := remotetest.NewTLS(t, "ns/answers:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvMetrics, readOnly))})
 	began := time.Now()
-	h := newHouse(t, newMemory(), routes(routeTo(hangs, gvGadgets), routeTo(answers, gvMetrics))...).run(t)
+	h := newEnv(t, newMemory(), routes(routeTo(hangs, gvGadgets), routeTo(answers, gvMetrics))...).run(t)
 	if response := h.get(t, "/apis"); response.StatusCode != http.StatusOK {
 		t.Errorf("answered %d", response.StatusCode)
 	}
@@ -107,7 +107,7 @@ func TestNothingWaitsForABackendThatHangs(t *testing.T) {
 func TestOneFetchForAllGroupVersionsOfABackend(t *testing.T) {
 	v2 := schema.GroupVersion{Group: "example.com", Version: "v2"}
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable), serves(v2, another), serves(gvMetrics, readOnly))})
-	h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets), routeTo(b, v2), routeTo(b, gvMetrics))...).run(t)
+	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets), routeTo(b, v2), routeTo(b, gvMetrics))...).run(t)
 	for _, gv := range []schema.GroupVersion{gvGadgets, v2, gvMetrics} {
 		h.until(t, gv, "current", current(1))
 	}
@@ -123,7 +123,7 @@ func TestOneFetchForAllGroupVersionsOfABackend(t *testing.T) {
 // A flip of the verdict is seen at once, and makes the backend be asked at once, by the ETag that it gave.
 func TestAVerdictThatFlips(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
-	h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
+	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
 	h.until(t, gvGadgets, "current", current(1))
 	before := len(b.Requests())
 
@@ -145,7 +145,7 @@ func TestAVerdictThatFlips(t *testing.T) {
 func TestTheTruthIsBelievedSoonAfterALie(t *testing.T) {
 	truth := remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))}
 	b := remotetest.NewTLS(t, "ns/gadgets:443", truth)
-	h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
+	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
 	h.until(t, gvGadgets, "current", current(1))
 	b.Become(remotetest.Paths{"/apis": aggregated(`"2"`, serves(gvGadgets))})
 	turn := func(up bool) { // which is when it is asked
@@ -165,7 +165,7 @@ func TestRestartWithEveryBackendDead(t *testing.T) {
 	keep := newMemory()
 	gadgets := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
 	metrics := remotetest.NewTLS(t, "ns/metrics:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvMetrics, readOnly))})
-	first := newHouse(t, keep, routes(routeTo(gadgets, gvGadgets), routeTo(metrics, gvMetrics))...).run(t)
+	first := newEnv(t, keep, routes(routeTo(gadgets, gvGadgets), routeTo(metrics, gvMetrics))...).run(t)
 	first.until(t, gvGadgets, "current", current(1))
 	first.until(t, gvMetrics, "current", current(1))
 	waitFor(t, "both to be kept", func() bool { return keep.has("v1.example.com") && keep.has("v1beta1.metrics.k8s.io") })
@@ -178,7 +178,7 @@ func TestRestartWithEveryBackendDead(t *testing.T) {
 		r.Available = false
 		return r
 	}
-	second := newHouse(t, keep, routes(dead(gadgets, gvGadgets), dead(metrics, gvMetrics))...).run(t)
+	second := newEnv(t, keep, routes(dead(gadgets, gvGadgets), dead(metrics, gvMetrics))...).run(t)
 	// In the first snapshot, not sooner or later.
 	if g, ok := second.Current().Lookup(gvGadgets); !stale(1)(g, ok) {
 		t.Errorf("gadgets are %s with %d resources", g.Freshness, len(g.Resources))
@@ -192,12 +192,12 @@ func TestRestartWithEveryBackendDead(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptGoesWithItsRegistration(t *testing.T) {
+func TestStoredDiscoveryIsDeletedWithItsRegistration(t *testing.T) {
 	keep := newMemory()
 	keep.values["v1.removed.example.com"] = []byte(`{"uid":"uid","resources":[]}`)
 	keep.values["v1.broken.example.com"] = []byte(`{"uid":`)
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
-	h := newHouse(t, keep, routes(routeTo(b, gvGadgets))...).run(t)
+	h := newEnv(t, keep, routes(routeTo(b, gvGadgets))...).run(t)
 	waitFor(t, "gadgets to be kept", func() bool { return keep.has("v1.example.com") })
 	waitFor(t, "what nobody registered to go", func() bool { return !keep.has("v1.removed.example.com") })
 	h.change(func(table *remote.Table) { table.Routes = localRoutes() })
@@ -210,21 +210,23 @@ func TestWhatIsKeptGoesWithItsRegistration(t *testing.T) {
 func TestStorageThatIsAwayDelaysNothing(t *testing.T) {
 	keep := newMemory()
 	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
-	h := newHouse(t, keep).run(t)
-	keep.mend(true)
+	h := newEnv(t, keep).run(t)
+	keep.setBroken(true)
 	h.change(func(table *remote.Table) { table.Routes = routes(routeTo(b, gvGadgets)) })
 	h.until(t, gvGadgets, "current", current(1))
-	keep.mend(false)
+	keep.setBroken(false)
 	waitFor(t, "gadgets to be kept after all", func() bool { return keep.has("v1.example.com") })
 }
 
 func TestLocalGroupsThatChange(t *testing.T) {
-	h := newHouse(t, newMemory(), localRoutes()...).run(t)
+	h := newEnv(t, newMemory(), localRoutes()...).run(t)
 	gv := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 	h.until(t, gv, "current", current(1))
 	h.mu.Lock()
 	h.local = localGroups()
 	h.local.Groups[0].Versions[0].Resources = append(h.local.Groups[0].Versions[0].Resources, deletable)
+	close(h.localChanged)
+	h.localChanged = make(chan struct{})
 	h.mu.Unlock()
 	h.until(t, gv, "longer", current(2))
 }
@@ -232,7 +234,7 @@ func TestLocalGroupsThatChange(t *testing.T) {
 func TestARemoteRouteTakesALocalGroupVersionOver(t *testing.T) {
 	gv := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 	b := remotetest.NewTLS(t, "ns/rbac:443", remotetest.Hangs())
-	h := newHouse(t, newMemory(), routeTo(b, gv)).run(t)
+	h := newEnv(t, newMemory(), routeTo(b, gv)).run(t)
 	h.until(t, gv, "stale", stale(0))
 }
 

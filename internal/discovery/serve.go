@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
@@ -14,10 +15,10 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// maxWait is the longest that a request may wait for a change: less than what the chain gives any request.
+// maxWait is the longest that a request may wait for a change: less than the deadline of any request.
 const maxWait = 50 * time.Second
 
-// ServeHTTP answers /api, /apis and /apis/<group>. What it answers is in the current snapshot, whole.
+// ServeHTTP serves /api, /apis and /apis/<group> from the current snapshot.
 func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -45,8 +46,8 @@ func (m *Merger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Snapshot) serveBoth(w http.ResponseWriter, r *http.Request) {
 	d := s.pair(r.URL.Path)
 	if mediaType, ok := negotiateAggregated(accept(r)); ok {
-		// The chain has said no-cache, private, as for any other request. Of this document upstream says otherwise: it is known
-		// to everybody who may ask at all, and revalidated by its ETag.
+		// The chain has set no-cache, private, as for every request. Upstream sets public for this document: all authenticated
+		// users may read it, and it is revalidated by its ETag.
 		w.Header().Set("Cache-Control", "public")
 		d.aggregated.serve(w, r, mediaType)
 		return
@@ -65,7 +66,7 @@ func (s *Snapshot) serveGroup(w http.ResponseWriter, r *http.Request, group stri
 	made, ok := s.group[group]
 	switch {
 	case !ok && !s.synced:
-		// A 404 would say that the group does not exist, and controllers act on that.
+		// Controllers would act on a 404.
 		respond.Error(w, r, notYet())
 		return
 	case !ok:
@@ -80,8 +81,8 @@ func (s *Snapshot) serveGroup(w http.ResponseWriter, r *http.Request, group stri
 	serve(w, r, d)
 }
 
-// wait answers ?wait=<seconds>, by which a client that holds the current document, as If-None-Match says, is answered
-// when it is no longer current instead of at once. It is ours: no other server knows it and no other client sends it.
+// wait implements ?wait=<seconds>: a client whose If-None-Match names the current document gets its response when the
+// document changes instead of at once. This is an extension of ours.
 func (m *Merger) wait(r *http.Request, s *Snapshot) *Snapshot {
 	seconds, err := strconv.Atoi(r.URL.Query().Get("wait"))
 	if err != nil || seconds <= 0 || r.Header.Get("If-None-Match") == "" {
@@ -102,7 +103,7 @@ func (m *Merger) wait(r *http.Request, s *Snapshot) *Snapshot {
 	return s
 }
 
-// holds reports whether the client has this snapshot's document already.
+// holds reports whether the client has this snapshot's document.
 func (s *Snapshot) holds(r *http.Request) bool {
 	d := s.pair(r.URL.Path)
 	wanted := d.legacy
@@ -112,7 +113,7 @@ func (s *Snapshot) holds(r *http.Request) bool {
 	return conditional.Holds(r, wanted.etag)
 }
 
-// serve answers with a document that has only one form.
+// serve serves a document that has only one form.
 func serve(w http.ResponseWriter, r *http.Request, d *document) {
 	e, ok := respond.Negotiate(accept(r))
 	if !ok {
@@ -140,8 +141,8 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType strin
 		return
 	}
 	if len(body) > compressAbove && conditional.TakesGzip(r) {
-		if packed, err := e.packed(); err == nil {
-			body = packed
+		if gzipped, err := e.gzipped(); err == nil {
+			body = gzipped
 			h.Set("Content-Encoding", "gzip")
 		}
 	}
@@ -149,7 +150,7 @@ func (d *document) serve(w http.ResponseWriter, r *http.Request, mediaType strin
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client is gone; there is nobody to tell
+		_, _ = w.Write(body) // the client is gone
 	}
 }
 
@@ -172,4 +173,32 @@ func unknownPath(path string) error {
 		Reason:  metav1.StatusReasonNotFound,
 		Message: "nothing is served at " + path + "; /apis lists the groups that are",
 	}}
+}
+
+// negotiateAggregated looks for a clause of an Accept header that requests aggregated discovery v2. As upstream, such a
+// clause wins over any other, whatever the weights: clients send the plain one as a fallback for old servers. Among
+// several the weight decides, then the order. v2beta1 is unknown, as it is upstream since 1.35.
+func negotiateAggregated(accept string) (mediaType string, ok bool) {
+	best := 0.0
+	for clause := range strings.SplitSeq(accept, ",") {
+		named, params, err := mime.ParseMediaType(strings.TrimSpace(clause))
+		if err != nil || !asksAggregated(params) {
+			continue
+		}
+		candidate, known := concrete(named)
+		if q := conditional.Quality(params["q"]); known && q > best {
+			mediaType, best = candidate, q
+		}
+	}
+	return mediaType, best > 0
+}
+
+func concrete(mediaType string) (string, bool) {
+	switch mediaType {
+	case "*/*", "application/*":
+		return respond.MediaJSON, true
+	case respond.MediaJSON, respond.MediaYAML, respond.MediaProtobuf:
+		return mediaType, true
+	}
+	return "", false
 }

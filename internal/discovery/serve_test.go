@@ -34,8 +34,8 @@ const (
 	acceptYAML     = "application/yaml;" + aggregatedParams
 )
 
-// town is a house with a healthy backend of two group-versions, a dead one that was known and a dead one that was not.
-func town(t testing.TB) *house {
+// town is a env with a healthy backend of two group-versions, a dead one that was known and a dead one that was not.
+func town(t testing.TB) *env {
 	keep := newMemory()
 	keep.values["v1.example.com"] = []byte(`{"uid":"uid","revision":"1","resources":[
 		{"resource":"gadgets","responseKind":{"group":"example.com","version":"v1","kind":"Gadget"},"scope":"Namespaced","verbs":["delete","get","list"]}]}`)
@@ -48,7 +48,7 @@ func town(t testing.TB) *house {
 		return remote.Route{GroupVersion: schema.GroupVersion{Group: group, Version: version}, APIService: version + "." + group, UID: "uid", Revision: "1", Reason: "ServiceNotFound", GroupPriority: 100, VersionPriority: 100}
 	}
 	gvV1 := schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1"}
-	h := newHouse(t, keep, routes(dead("unknown.example.com", "v1alpha1"), dead("example.com", "v1"), routeTo(metrics, gvV1), routeTo(metrics, gvMetrics))...).run(t)
+	h := newEnv(t, keep, routes(dead("unknown.example.com", "v1alpha1"), dead("example.com", "v1"), routeTo(metrics, gvV1), routeTo(metrics, gvMetrics))...).run(t)
 	h.until(t, gvMetrics, "current", current(1))
 	h.until(t, gvV1, "current", current(1))
 	return h
@@ -114,7 +114,7 @@ func TestOneETagForEveryEncoding(t *testing.T) {
 	}
 }
 
-func TestEncodingsSayTheSame(t *testing.T) {
+func TestEncodingsAreEquivalent(t *testing.T) {
 	h := town(t)
 	var fromJSON, fromProtobuf, fromYAML apidiscoveryv2.APIGroupDiscoveryList
 	decode(t, h, read(t, h.get(t, "/apis", "Accept", acceptJSON)), &fromJSON)
@@ -157,8 +157,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestAbsenceIsNotAnsweredBeforeItIsCertain(t *testing.T) {
-	h := newHouse(t, newMemory(), localRoutes()...)
+func TestUnknownGroupsAreUnavailableUntilSynced(t *testing.T) {
+	h := newEnv(t, newMemory(), localRoutes()...)
 	if response := h.get(t, "/apis"); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" {
 		t.Errorf("before the first snapshot: answered %d", response.StatusCode)
 	}
@@ -177,7 +177,7 @@ func TestLargeDocumentsAreCompressedForWhoCanReadThem(t *testing.T) {
 		many = append(many, resource(fmt.Sprintf("resource-with-a-name-of-some-length-%d", i), apidiscoveryv2.ScopeCluster, "get"))
 	}
 	b := remotetest.NewTLS(t, "ns/many:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, many...))})
-	h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
+	h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
 	h.until(t, gvGadgets, "current", current(maxResources))
 
 	plain := h.get(t, "/apis", "Accept", acceptJSON)
@@ -220,7 +220,7 @@ func TestHeadHasNoBody(t *testing.T) {
 func TestWaitingForAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := remotetest.NewInProcess("ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, deletable))})
-		h := newHouse(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
+		h := newEnv(t, newMemory(), routes(routeTo(b, gvGadgets))...).run(t)
 		defer h.stop()
 		synctest.Wait()
 		h.until(t, gvGadgets, "current", current(1))
@@ -260,12 +260,12 @@ func TestReplicasAgree(t *testing.T) {
 }
 
 // A backend that only one of two replicas can reach, and that then says something else, is known to both at once.
-func TestReplicasHearOfEachOther(t *testing.T) {
-	keep := newBulletin()
+func TestReplicasShareStoredDiscovery(t *testing.T) {
+	keep := newSharedMemory()
 	alive := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/apis": aggregated(`"1"`, serves(gvGadgets, readOnly))})
 	hung := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Hangs())
-	a := newHouse(t, keep, routes(routeTo(alive, gvGadgets))...).run(t)
-	b := newHouse(t, keep, routes(routeTo(hung, gvGadgets))...).run(t)
+	a := newEnv(t, keep, routes(routeTo(alive, gvGadgets))...).run(t)
+	b := newEnv(t, keep, routes(routeTo(hung, gvGadgets))...).run(t)
 	agree := func() bool {
 		return a.get(t, "/apis", "Accept", acceptJSON).Header.Get("ETag") == b.get(t, "/apis", "Accept", acceptJSON).Header.Get("ETag")
 	}
@@ -292,7 +292,7 @@ func read(t testing.TB, response *http.Response) []byte {
 	return body
 }
 
-func decode(t testing.TB, h *house, body []byte, into runtime.Object) {
+func decode(t testing.TB, h *env, body []byte, into runtime.Object) {
 	t.Helper()
 	if _, _, err := h.encoder.codecs.UniversalDeserializer().Decode(body, nil, into); err != nil {
 		t.Fatal(err)
@@ -321,4 +321,55 @@ func golden(t *testing.T, file string, got []byte) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s is\n%s\nrun with -update if that is as it should be", path, got)
 	}
+}
+
+func TestNegotiateAggregated(t *testing.T) {
+	const (
+		v2     = ";g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+		v2beta = ";g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+		js, pb = "application/json", "application/vnd.kubernetes.protobuf"
+		ya     = "application/yaml"
+	)
+	for name, c := range map[string]struct{ accept, want string }{
+		"nothing named":                      {"", ""},
+		"anything":                           {"*/*", ""},
+		"a browser":                          {"text/html,application/xhtml+xml,*/*;q=0.8", ""},
+		"plain JSON":                         {js, ""},
+		"what client-go sends":               {js + v2 + "," + js, js},
+		"what client-go with protobuf sends": {pb + v2 + "," + js + v2 + "," + pb + "," + js, pb},
+		"aggregated wins over a heavier plain clause":  {js + ";q=1, " + js + v2 + ";q=0.1", js},
+		"the heavier of two aggregated":                {js + v2 + ";q=0.5," + pb + v2 + ";q=0.9", pb},
+		"the first of two equal":                       {ya + v2 + "," + pb + v2, ya},
+		"anything aggregated is JSON":                  {"*/*" + v2, js},
+		"any application type, aggregated":             {"application/*" + v2, js},
+		"v2beta1 alone":                                {js + v2beta, ""},
+		"v2beta1 before v2":                            {js + v2beta + "," + pb + v2, pb},
+		"other parameters do not matter":               {js + v2 + ";charset=utf-8", js},
+		"profile=nopeer is what we answer in any case": {js + v2 + ";profile=nopeer", js},
+		"refused by weight":                            {js + v2 + ";q=0", ""},
+		"a weight that is none":                        {js + v2 + ";q=heavy", ""},
+		"another group":                                {js + ";g=example.com;v=v2;as=APIGroupDiscoveryList", ""},
+		"parameters missing":                           {js + ";as=APIGroupDiscoveryList", ""},
+		"a media type that we do not write":            {"application/cbor" + v2, ""},
+		"a clause that does not parse does no harm":    {";;;,=," + js + v2, js},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := negotiateAggregated(c.accept)
+			if got != c.want || ok != (c.want != "") {
+				t.Errorf("%q gives %q, %v, want %q", c.accept, got, ok, c.want)
+			}
+		})
+	}
+}
+
+func FuzzNegotiate(f *testing.F) {
+	f.Add("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json")
+	f.Add(";q=NaN")
+	f.Fuzz(func(t *testing.T, accept string) {
+		if mediaType, ok := negotiateAggregated(accept); ok {
+			if _, known := concrete(mediaType); !known {
+				t.Errorf("%q gives %q", accept, mediaType)
+			}
+		}
+	})
 }

@@ -12,25 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion is what is known of one group-version. Callers must not change its slices.
+// GroupVersion is one group-version in discovery. Callers must not change its slices.
 type GroupVersion struct {
 	schema.GroupVersion
 	// APIService is the name of its registration.
 	APIService string
-	// Local says that this server serves it.
+	// Local: this server serves it.
 	Local bool
-	// Freshness is Current when Resources may be acted on: by their presence and by what is absent from them. Otherwise
-	// Resources are what the backend was last known to serve, none when it was never known.
+	// Freshness is Current when clients may rely on Resources being complete. Otherwise Resources are the last-known ones, none
+	// when there are none.
 	Freshness apidiscoveryv2.DiscoveryFreshness
-	// Reason says in a few words what is wrong with the backend, also where Freshness is Current none the less. It is not
-	// part of any document.
+	// Reason says in a few words what is wrong with the backend, also where Freshness is Current. It is not part of any
+	// document.
 	Reason    string
 	Resources []apidiscoveryv2.APIResourceDiscovery
 
 	groupPriority int32
 }
 
-// Snapshot is everything that can be asked for, at one moment, with the documents that say so. It is immutable.
+// Snapshot is everything that is served at one moment, with the discovery documents. It is immutable.
 type Snapshot struct {
 	synced bool
 	gvs    []GroupVersion
@@ -40,7 +40,7 @@ type Snapshot struct {
 	group        map[string]func() (*document, error)
 	mapper       func() meta.RESTMapper
 
-	// replaced is closed when a snapshot with other documents has taken the place of this one.
+	// replaced is closed when this snapshot is replaced by one with other documents.
 	replaced chan struct{}
 }
 
@@ -65,8 +65,7 @@ func (s *Snapshot) Lookup(gv schema.GroupVersion) (GroupVersion, bool) {
 // Synced is false until every registration has been seen once. Until then, what is absent may exist.
 func (s *Snapshot) Synced() bool { return s.synced }
 
-// RESTMapper maps the kinds and resources of this snapshot, those of dead backends included: a kind does not cease to
-// exist because nobody answers for it.
+// RESTMapper maps the kinds and resources of this snapshot, including those of dead backends.
 func (s *Snapshot) RESTMapper() meta.RESTMapper { return s.mapper() }
 
 func (s *Snapshot) newMapper() meta.RESTMapper {
@@ -78,7 +77,7 @@ func (s *Snapshot) newMapper() meta.RESTMapper {
 	for _, g := range s.gvs {
 		for _, r := range g.Resources {
 			if r.ResponseKind == nil || r.ResponseKind.Kind == "" {
-				continue // nothing but a place for subresources
+				continue // only a parent of subresources
 			}
 			scope := meta.RESTScopeRoot
 			if r.Scope == apidiscoveryv2.ScopeNamespace {
@@ -98,8 +97,7 @@ func singular(r apidiscoveryv2.APIResourceDiscovery) string {
 	return r.SingularResource
 }
 
-// newSnapshot makes the documents of gvs. Those that say the same as before are taken over from there with everything
-// that has been made of them; before may be nil.
+// newSnapshot makes the documents of gvs. Unchanged ones are taken from before, with their encodings; before may be nil.
 func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, address string) (*Snapshot, error) {
 	s := &Snapshot{
 		synced:   synced,
@@ -112,7 +110,7 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 		s.byGV[g.GroupVersion] = i
 	}
 	s.mapper = sync.OnceValue(s.newMapper)
-	if before != nil && slices.EqualFunc(before.gvs, gvs, readsAlike) {
+	if before != nil && slices.EqualFunc(before.gvs, gvs, sameInDocuments) {
 		s.core, s.groups, s.group = before.core, before.groups, before.group
 		return s, nil
 	}
@@ -138,13 +136,13 @@ func newSnapshot(e *encoder, before *Snapshot, gvs []GroupVersion, synced bool, 
 	return s, nil
 }
 
-// readsAlike reports whether two group-versions are the same in every document. Most snapshots are made because a reason
-// has changed, which is in none; to find that out costs less than to encode a thousand groups.
-func readsAlike(a, b GroupVersion) bool {
+// sameInDocuments reports whether two group-versions are the same in every document. Most snapshots are made because a
+// reason has changed, which is in no document; the comparison is cheaper than encoding a thousand groups.
+func sameInDocuments(a, b GroupVersion) bool {
 	if a.GroupVersion != b.GroupVersion || a.Freshness != b.Freshness || a.groupPriority != b.groupPriority || len(a.Resources) != len(b.Resources) {
 		return false
 	}
-	// What a backend said is never changed in place, so that the same slice says the same.
+	// Resources of backends are never changed in place, so that the same slice has the same content.
 	return len(a.Resources) == 0 || &a.Resources[0] == &b.Resources[0] || a.Local && b.Local && equality.Semantic.DeepEqual(a.Resources, b.Resources)
 }
 
@@ -152,16 +150,16 @@ func readsAlike(a, b GroupVersion) bool {
 func (e *encoder) pair(before pair, legacy, aggregated runtime.Object) (pair, error) {
 	var made pair
 	var err error
-	if made.legacy, err = e.renew(before.legacy, legacy, ""); err != nil {
+	if made.legacy, err = e.reuse(before.legacy, legacy, ""); err != nil {
 		return pair{}, err
 	}
-	if made.aggregated, err = e.renew(before.aggregated, aggregated, aggregatedParams); err != nil {
+	if made.aggregated, err = e.reuse(before.aggregated, aggregated, aggregatedParams); err != nil {
 		return pair{}, err
 	}
 	return made, nil
 }
 
-func (e *encoder) renew(before *document, obj runtime.Object, params string) (*document, error) {
+func (e *encoder) reuse(before *document, obj runtime.Object, params string) (*document, error) {
 	d, err := e.document(obj, params)
 	if err != nil {
 		return nil, err
@@ -172,8 +170,8 @@ func (e *encoder) renew(before *document, obj runtime.Object, params string) (*d
 	return d, d.prepare()
 }
 
-// says reports whether both snapshots answer every request alike.
-func (s *Snapshot) says(other *Snapshot) bool {
+// sameDocuments reports whether both snapshots have the same documents.
+func (s *Snapshot) sameDocuments(other *Snapshot) bool {
 	return other != nil && s.synced == other.synced && s.core == other.core && s.groups == other.groups
 }
 

@@ -90,7 +90,7 @@ func (x *exam) restart() string {
 		return x.inNamespace("delete", "pod", pods[0])
 	}
 	if host := x.service.Spec.ExternalName; host != "" {
-		return "# start the extension server at " + apiservice.Plain(host) + " anew"
+		return "# start the extension server at " + apiservice.SingleLine(host) + " anew"
 	}
 	if len(x.service.Spec.Selector) == 0 {
 		return x.inNamespace("get", "endpointslices", "-l", discoveryv1.LabelServiceName+"="+x.service.Name) +

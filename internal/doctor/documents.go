@@ -47,9 +47,9 @@ func (x *exam) noDiscovery(ctx context.Context, a answer) finding {
 	p := x.probe(ctx)
 	switch {
 	case errors.Is(p.err, context.DeadlineExceeded):
-		return broken("the extension server takes the request and does not answer; it has 5 s", x.lookAtServer()).saying(apiservice.NoAnswer(x.probeURL(), p.err))
+		return broken("the extension server takes the request and does not answer; it has 5 s", x.lookAtServer()).saying(apiservice.ProbeErrorMessage(x.probeURL(), p.err))
 	case p.err != nil:
-		return broken("asked from here, the extension server does not answer either", x.lookAtServer()).saying(apiservice.NoAnswer(x.probeURL(), p.err))
+		return broken("asked from here, the extension server does not answer either", x.lookAtServer()).saying(apiservice.ProbeErrorMessage(x.probeURL(), p.err))
 	}
 	return broken(fmt.Sprintf("asked from here, the extension server answers %d; the API server gets no answer: something between the two is in the way", p.code),
 		x.inNamespace("get", "networkpolicies"), x.lookAtServer()).saying(x.said(ctx))
@@ -66,7 +66,7 @@ func (x *exam) otherDiscovery(code int) finding {
 	case code >= 300 && code < 400:
 		found += ", a redirect, which no API server follows"
 	}
-	return broken(found, mend...).saying(apiservice.BadAnswer(x.probeURL(), code))
+	return broken(found, mend...).saying(apiservice.ProbeStatusMessage(x.probeURL(), code))
 }
 
 // readDiscovery reads the document. The API server's check passes whatever it says, so that all this is found by clients

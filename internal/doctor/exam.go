@@ -103,7 +103,7 @@ func (x *exam) walk(ctx context.Context) {
 		default:
 			f = h.look(ctx)
 		}
-		f.found = apiservice.Plain(f.found)
+		f.found = apiservice.SingleLine(f.found)
 		x.report.Hops = append(x.report.Hops, Hop{Name: h.name, State: f.state, Found: f.found})
 		if f.state != Failed {
 			continue
@@ -131,7 +131,7 @@ func (x *exam) diagnose(hop string, f finding) *Diagnosis {
 	if said := blame(c.Reason, c.Message); f.blocks && c.Status != string(apiregistrationv1.ConditionTrue) && c.Message != "" && (said == hop || said == "") {
 		d.Cause = c.Message
 	}
-	d.Cause = apiservice.Plain(d.Cause)
+	d.Cause = apiservice.SingleLine(d.Cause)
 	if d.Found == d.Cause {
 		d.Found = ""
 	}

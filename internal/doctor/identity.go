@@ -96,7 +96,7 @@ func (x *exam) identityUnheard(ctx context.Context) finding {
 		}
 		return broken("the extension server answers the API server 403: it takes it for system:anonymous, because it has not read which front proxy to trust ("+
 			x.published(ctx)+"), or it decides by rules of its own; asked with --proxy-client-cert-file it says which", x.letRead(ctx)...).
-			saying(apiservice.BadAnswer(x.probeURL(), http.StatusForbidden))
+			saying(apiservice.ProbeStatusMessage(x.probeURL(), http.StatusForbidden))
 	}
 	return unknown("no answer came to judge by")
 }
@@ -108,7 +108,7 @@ func (x *exam) unauthorized(ctx context.Context) finding {
 	if found == "" {
 		found = "the extension server does not accept the API server's front-proxy certificate: it does not trust the authority that signed it, or not its name (" + x.published(ctx) + ")"
 	}
-	return broken(found, x.letRead(ctx)...).saying(apiservice.BadAnswer(x.probeURL(), http.StatusUnauthorized))
+	return broken(found, x.letRead(ctx)...).saying(apiservice.ProbeStatusMessage(x.probeURL(), http.StatusUnauthorized))
 }
 
 // forbidden is a 403, which has the same form whoever says it: the API server is asked whether it was its own.
@@ -121,7 +121,7 @@ func (x *exam) forbidden(ctx context.Context, a answer) finding {
 	if err == nil && !review.Status.Allowed {
 		return unknown("the API server does not let you read " + path)
 	}
-	sentence := apiservice.BadAnswer(x.probeURL(), http.StatusForbidden)
+	sentence := apiservice.ProbeStatusMessage(x.probeURL(), http.StatusForbidden)
 	if strings.Contains(a.text(), "system:anonymous") {
 		return broken("the extension server takes every caller for system:anonymous: it has not read from the API server which front proxy to trust ("+x.published(ctx)+")",
 			x.letRead(ctx)...).saying(sentence)
@@ -148,7 +148,7 @@ func (x *exam) delegation(ctx context.Context, a answer) (finding, bool) {
 	}
 	return broken(fmt.Sprintf("the extension server may not create %s, with which it asks who may do what; it runs as %s", match[1], match[2]),
 		kubectl("create", "clusterrolebinding", x.object.Spec.Service.Name+":system:auth-delegator", "--clusterrole=system:auth-delegator", subject),
-	).saying(apiservice.BadAnswer(x.probeURL(), a.code)), true
+	).saying(apiservice.ProbeStatusMessage(x.probeURL(), a.code)), true
 }
 
 // letRead lets the extension server read whom to trust, if it may not already, and has it read.

@@ -180,7 +180,7 @@ func (x *exam) sentence(ctx context.Context, fallback error) string {
 	if probed.err == nil {
 		probed.err = fallback
 	}
-	return apiservice.NoAnswer(x.probeURL(), probed.err)
+	return apiservice.ProbeErrorMessage(x.probeURL(), probed.err)
 }
 
 func (x *exam) probeURL() string { return apiservice.ProbeURL(x.object.Spec.Service, x.gv) }

@@ -32,7 +32,7 @@ func (x *exam) registration(context.Context) finding {
 	}
 	certs, err := pki.ParseBundle(spec.CABundle)
 	if err != nil {
-		return broken(apiservice.BundleFault(err),
+		return broken(apiservice.CABundleMessage(err),
 			append([]string{"# ca.crt is the certificate of the authority that signs the serving certificate:", x.setBundle("ca.crt")}, x.injectBundle()...)...)
 	}
 	var names []string

@@ -22,15 +22,15 @@ var choosable = []string{
 	ResourceQuotaController, PolicyStatusController,
 }
 
-// Choice is which of the controllers run that can be left to a kube-controller-manager, in the words of its --controllers:
-// "*" is all, "name" is that one, "-name" is not that one. The first that names a controller decides; one that nothing
-// names runs where there is a "*". Nil is nobody's choice, and so all of them; an empty one is none.
+// Choice selects the controllers that run here instead of in a kube-controller-manager, in the syntax of its --controllers:
+// "*" is all, "name" is that one, "-name" is not that one. The first match decides; a controller that is not named runs if
+// there is a "*". Nil selects all of them; an empty Choice none.
 type Choice []string
 
-// EveryController is the default: nobody else is there to do it.
+// EveryController is the default: all controllers run here.
 func EveryController() Choice { return Choice{"*"} }
 
-// Runs says whether a controller runs.
+// Runs reports whether a controller runs.
 func (c Choice) Runs(name string) bool {
 	if c == nil {
 		return true
@@ -46,7 +46,7 @@ func (c Choice) Runs(name string) bool {
 	return slices.Contains(c, "*")
 }
 
-// Check returns an error that names what is no controller.
+// Check returns an error that lists the unknown controllers.
 func (c Choice) Check() error {
 	for _, word := range c {
 		if word != "*" && !slices.Contains(choosable, strings.TrimPrefix(word, "-")) {

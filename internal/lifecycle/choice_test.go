@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/lifecycle/quotas"
 )
 
 func TestWhichControllersRun(t *testing.T) {
@@ -40,10 +42,10 @@ func TestWhichControllersRun(t *testing.T) {
 }
 
 func TestEachControllerCanBeLeftOut(t *testing.T) {
-	w := newWorld(t)
+	w := newEnv(t)
 	cfg := w.config() // with all that a controller needs to be there
 	cfg.ClusterRoles, cfg.Discovery = w.informer.Rbac().V1().ClusterRoles(), w.client.Discovery()
-	cfg.Quotas = Quotas{
+	cfg.Quotas = quotas.Config{
 		Quotas:  w.informer.Core().V1().ResourceQuotas(),
 		Measure: func(context.Context, *corev1.ResourceQuota) (corev1.ResourceList, error) { return nil, nil },
 	}
@@ -69,14 +71,9 @@ func TestEachControllerCanBeLeftOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg.Choice = c.choice
 			made := New(cfg)
-			there := map[string]bool{
-				NamespaceController: made.namespaces != nil, ServiceAccountController: made.serviceAccounts != nil,
-				RootCAPublisher: made.rootCA != nil, ClusterRoleAggregation: made.roles != nil,
-				ResourceQuotaController: made.quotas != nil, PolicyStatusController: made.policies != nil,
-			}
 			var got []string
 			for _, name := range choosable {
-				if there[name] {
+				if slices.ContainsFunc(made.all, func(one controller) bool { return one.name == name }) {
 					got = append(got, name)
 				}
 			}
@@ -91,7 +88,7 @@ func TestEachControllerCanBeLeftOut(t *testing.T) {
 // and be in the way of its writes.
 func TestWhatIsLeftToOthersIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, terminating("doomed", "1"))
+		w := newEnv(t, terminating("doomed", "1"))
 		cfg := w.config()
 		cfg.Choice = Choice{}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -110,29 +107,13 @@ func TestWhatIsLeftToOthersIsNotDone(t *testing.T) {
 		if _, err := w.client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("service account default: %v", err)
 		}
-		if _, err := w.client.CoreV1().ConfigMaps("default").Get(ctx, rootCAName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("configmap %s: %v", rootCAName, err)
+		if _, err := w.client.CoreV1().ConfigMaps("default").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("configmap kube-root-ca.crt: %v", err)
 		}
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 		w.informer.Shutdown()
-	})
-}
-
-// Both write the same, so that neither mends what the other wrote.
-func TestTheRootCAIsDescribedAsUpstreamDescribesIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: rootCAName}, Data: map[string]string{rootCAKey: "root"}})
-		running(t, w, func() {
-			settled(soon)
-			for _, ns := range []string{"default", "kube-system"} { // of an older version, and new
-				m, err := w.client.CoreV1().ConfigMaps(ns).Get(t.Context(), rootCAName, metav1.GetOptions{})
-				if err != nil || m.Annotations["kubernetes.io/description"] != rootCADescription {
-					t.Errorf("%s: %v, %v", ns, m.Annotations, err)
-				}
-			}
-		})
 	})
 }

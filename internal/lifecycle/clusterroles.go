@@ -17,31 +17,32 @@ import (
 	rbacapply "k8s.io/client-go/applyconfigurations/rbac/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"portico.dev/internal/lifecycle/reconcile"
 )
 
-// aggregationManager owns the rules of aggregated roles, under upstream's name: whoever moves a cluster here moves its
-// managed fields too.
+// aggregationManager is the field manager of aggregated roles. It is upstream's, so that a cluster that moves here keeps its
+// managed fields.
 const aggregationManager = "clusterrole-aggregation-controller"
 
-// aggregateSettle gathers changes of roles that come together, as those of an installation do.
-const aggregateSettle = 50 * time.Millisecond
+// aggregateDelay batches changes of roles, such as those of an installation.
+const aggregateDelay = 50 * time.Millisecond
 
 // clusterRoleAggregator writes into each ClusterRole with an aggregationRule the rules of those that it selects.
 type clusterRoleAggregator struct {
 	client   kubernetes.Interface
 	roles    rbacinformers.ClusterRoleInformer
-	election election
+	election reconcile.Election
 	log      *zap.Logger
 }
 
 func (a *clusterRoleAggregator) run(ctx context.Context) error {
-	l := &loop{
-		name: "clusterrole-aggregation", workers: 1, settle: aggregateSettle, election: a.election, log: a.log,
-		reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, a.aggregate(ctx) },
+	l := &reconcile.Loop{
+		Name: "clusterrole-aggregation", Workers: 1, Delay: aggregateDelay, Election: a.election, Log: a.log,
+		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, a.aggregate(ctx) },
 	}
-	// Who selects whom is found by looking at all: roles are few, and a role that changed its labels is selected by others
-	// than before.
-	return l.run(ctx, source{informer: a.roles.Informer(), namespace: func(any) string { return "clusterroles" }})
+	// Every change reconciles all roles: they are few, and a role whose labels changed is selected by other roles than before.
+	return l.Run(ctx, reconcile.Source{Informer: a.roles.Informer(), Key: func(any) string { return "clusterroles" }})
 }
 
 func (a *clusterRoleAggregator) aggregate(ctx context.Context) error {
@@ -66,7 +67,7 @@ func (a *clusterRoleAggregator) aggregate(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// aggregated are the rules of the roles that role selects, each once.
+// aggregated returns the rules of the roles that role selects, without duplicates.
 func aggregated(role *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	var rules []rbacv1.PolicyRule
 	for i := range role.AggregationRule.ClusterRoleSelectors {
@@ -89,7 +90,7 @@ func aggregated(role *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) ([]rbacv1
 }
 
 func (a *clusterRoleAggregator) write(ctx context.Context, name string, rules []rbacv1.PolicyRule) error {
-	// Apply creates what is not there, and the role may have gone since the cache was read.
+	// Apply would create the role, which may have been deleted since the cache was read.
 	if _, err := a.client.RbacV1().ClusterRoles().Get(ctx, name, metav1.GetOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil

@@ -8,209 +8,162 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 
-	"portico.dev/internal/lifecycle/debts"
+	"portico.dev/internal/lifecycle/namespaces"
+	"portico.dev/internal/lifecycle/quotas"
+	"portico.dev/internal/lifecycle/reconcile"
+	"portico.dev/internal/lifecycle/trust"
 	"portico.dev/internal/run"
 )
 
 // Config is what the controllers need. Every field without a default is required.
 type Config struct {
-	// Client writes what the controllers write. Its rate limits are the caller's: namespace deletion alone may need a
-	// hundred requests for one namespace.
+	// Client writes what the controllers write. Its rate limits are the caller's.
 	Client kubernetes.Interface
-	// Metadata deletes and counts objects of kinds this program does not know.
-	Metadata metadata.Interface
+	// Founding writes what the start waits for, and calls no webhook: the webhook could be behind an extension server,
+	// which is not reachable before this server is ready. Default Client.
+	Founding kubernetes.Interface
 	// Namespaces is shared with the rest of the server, which runs it.
 	Namespaces coreinformers.NamespaceInformer
-	// Served says what is served, alive or dead, in order of preference within a group.
-	Served func() []GroupVersion
-	// Defined are the custom resources that are defined in etcd at this moment. Served may be behind them. Nil: there are none.
-	Defined func(context.Context) ([]schema.GroupVersionResource, error)
-	// Changed each return a channel that is closed when Served may say something else. Take it before asking Served.
-	Changed []func() <-chan struct{}
-	// Probe says that a namespace waits for an APIService's backend, so that its return is noticed soon. It must not block.
-	Probe func(apiService string)
-	// Debts is where is written down what namespaces leave behind.
-	Debts *debts.Ledger
-	// CycleGrace is how long a namespace waits for a backend whose Service was in it. Default DefaultCycleGrace.
-	CycleGrace time.Duration
-	// RootCA is the PEM bundle that workloads verify this server with. It may change.
+	// Election says whether this replica leads. Default nil: there is no other.
+	Election reconcile.Election
+	// Choice is which controllers run. Default EveryController. The garbage collector is not among the controllers here.
+	Choice Choice
+
+	// Finalization is that of namespaces; Quotas the status of quotas, which nobody writes without a Measure. Their
+	// clients, elections, loggers and the informer of namespaces are taken from the fields above.
+	Finalization namespaces.Config
+	Quotas       quotas.Config
+	// RootCA returns the PEM bundle by which workloads verify this server. It may change.
 	RootCA func() []byte
-	// Trust is what extension servers are told to trust.
-	Trust Trust
-	// Leads says whether this replica writes for all, and has a channel that is closed when that changes; take the channel
-	// first. Nil: there is no other replica.
-	Leads func() (bool, <-chan struct{})
-	// Founding writes what the start waits for, and asks no webhook about it: one could be behind an extension server,
-	// which nobody reaches before this server is ready. Default Client.
-	Founding kubernetes.Interface
-	// ClusterRoles is shared like Namespaces. Nil: nothing is aggregated.
-	ClusterRoles rbacinformers.ClusterRoleInformer
+	// Trust is published for extension servers.
+	Trust trust.Config
 	// FrontDoor is the Service kubernetes. Without an address there is none.
 	FrontDoor FrontDoor
-	// ServiceRanges are where cluster IPs come from, for ServiceCIDRs. Nil: they are not looked after.
+	// ClusterRoles is shared like Namespaces. Nil: roles are not aggregated.
+	ClusterRoles rbacinformers.ClusterRoleInformer
+	// ServiceRanges are the ranges of cluster IPs, for ServiceCIDRs. Nil: these are not reconciled.
 	ServiceRanges []netip.Prefix
 	ServiceCIDRs  networkinginformers.ServiceCIDRInformer
-	// RepairAllocations mends what Services have claimed. Nil: nobody does.
+	// RepairAllocations repairs the claims of Services on addresses and ports. Nil: nobody does.
 	RepairAllocations func(context.Context) error
-	// AllocationsAbandoned says whether that is worth doing at once, because a replica ended while it wrote. It is asked often.
+	// AllocationsAbandoned reports whether a repair is needed at once, because a replica ended during a write. It is called
+	// often.
 	AllocationsAbandoned func(context.Context) (bool, error)
-	// Quotas is what their status is made of. Without a Measure there is none.
-	Quotas Quotas
 	// Discovery knows every kind and its schema, for the status of ValidatingAdmissionPolicies. Nil: nobody writes it.
 	Discovery discovery.DiscoveryInterface
-	// Choice is which controllers run. Default EveryController. The garbage collector is chosen by whoever makes it.
-	Choice Choice
-	Logger *zap.Logger
+	Logger    *zap.Logger
 }
 
-// Controllers are all the controllers of this package.
+// Controllers are all controllers but the garbage collector.
 type Controllers struct {
-	system *systemNamespaces
-	trust  *trustPublisher
-	tokens *tokenUse
-	// The rest are nil where there is nothing for them to do, or somebody else does it.
-	rootCA          *rootCAPublisher
-	serviceAccounts *defaultServiceAccounts
-	namespaces      *namespaceFinalizer
-	roles           *clusterRoleAggregator
-	frontDoor       *frontDoor
-	cidrs           *serviceCIDRs
-	repair          *allocationRepair
-	quotas          *quotaStatus
-	policies        *policyStatus
-	ready           chan struct{}
-	log             *zap.Logger
+	// ensure are the steps that Ready waits for, all the controllers that start afterwards, and early those that start
+	// before.
+	ensure     []func(context.Context) error
+	all, early []controller
+	tokens     *tokenUse
+	ready      chan struct{}
+	log        *zap.Logger
 }
 
-// New prepares the controllers. It asks for the shared informer, so that starting its factory afterwards starts it.
+type controller struct {
+	name string
+	run  func(context.Context) error
+}
+
+// New prepares the controllers. It requests the shared informers, so that their factories start them.
+//
+// All controllers but two write on the leading replica only. Each replica publishes what it trusts itself, and records
+// the uses of tokens that it sees.
 func New(cfg Config) *Controllers {
 	cfg.Namespaces.Informer()
-	log := cfg.Logger.Named("lifecycle")
+	log, runs := cfg.Logger.Named("lifecycle"), cfg.Choice.Runs
 	if cfg.Founding == nil {
 		cfg.Founding = cfg.Client
 	}
-	c := &Controllers{
-		system: newSystemNamespaces(cfg.Client, cfg.Namespaces, log),
-		trust:  newTrustPublisher(cfg.Client, cfg.Trust, log),
-		tokens: newTokenUse(cfg.Client, log),
-		ready:  make(chan struct{}),
-		log:    log,
+	c := &Controllers{tokens: newTokenUse(cfg.Client, log), ready: make(chan struct{}), log: log}
+	add := func(name string, run func(context.Context) error, ensure ...func(context.Context) error) {
+		c.all, c.ensure = append(c.all, controller{name, run}), append(c.ensure, ensure...)
 	}
-	c.system.election = cfg.Leads
-	c.chosen(cfg)
-	if cfg.FrontDoor.Address.IsValid() {
-		c.frontDoor = newFrontDoor(cfg, log)
+	system := &systemNamespaces{client: cfg.Client, namespaces: cfg.Namespaces, election: cfg.Election, log: log}
+	add("system-namespaces", system.run, system.ensure)
+	publisher := trust.NewPublisher(cfg.Client, cfg.Trust, log)
+	add("extension-apiserver-authentication", publisher.Run, publisher.Publish)
+	add("token-use", c.tokens.run)
+	if runs(RootCAPublisher) {
+		add(RootCAPublisher, trust.NewRootCAPublisher(cfg.Client, cfg.Namespaces, cfg.RootCA, cfg.Election, log).Run)
+	}
+	if runs(ServiceAccountController) {
+		accounts := newDefaultServiceAccounts(cfg, log)
+		add(ServiceAccountController, accounts.run, accounts.ensure)
+	}
+	if runs(NamespaceController) {
+		f := cfg.Finalization
+		f.Client, f.Namespaces, f.Election, f.Logger = cfg.Client, cfg.Namespaces, cfg.Election, log
+		add(NamespaceController, namespaces.New(f).Run)
+	}
+	if cfg.ClusterRoles != nil && runs(ClusterRoleAggregation) {
+		cfg.ClusterRoles.Informer()
+		add(ClusterRoleAggregation, (&clusterRoleAggregator{client: cfg.Client, roles: cfg.ClusterRoles, election: cfg.Election, log: log}).run)
+	}
+	if cfg.Quotas.Measure != nil && runs(ResourceQuotaController) {
+		q := cfg.Quotas
+		q.Client, q.Election, q.Logger = cfg.Client, cfg.Election, log
+		add(ResourceQuotaController, quotas.New(q).Run)
+	}
+	if cfg.Discovery != nil && runs(PolicyStatusController) {
+		add(PolicyStatusController, newPolicyStatus(cfg, log).run)
 	}
 	if len(cfg.ServiceRanges) > 0 {
 		cfg.ServiceCIDRs.Informer()
-		c.cidrs = &serviceCIDRs{client: cfg.Founding, cidrs: cfg.ServiceCIDRs, ranges: cfg.ServiceRanges, election: cfg.Leads, log: log}
+		cidrs := &serviceCIDRs{client: cfg.Founding, cidrs: cfg.ServiceCIDRs, ranges: cfg.ServiceRanges, election: cfg.Election, log: log}
+		add("service-cidrs", cidrs.run, cidrs.ensure)
+	}
+	if cfg.FrontDoor.Address.IsValid() {
+		service := newFrontDoor(cfg, log)
+		add("kubernetes-service", service.run, service.ensure)
 	}
 	if cfg.RepairAllocations != nil {
-		c.repair = &allocationRepair{cfg.RepairAllocations, cfg.AllocationsAbandoned, cfg.Leads, log}
+		// An ensure step may wait for an address that a replica claimed before it died.
+		repair := &allocationRepair{cfg.RepairAllocations, cfg.AllocationsAbandoned, cfg.Election, log}
+		c.early = append(c.early, controller{"allocation-repair", repair.run})
 	}
 	return c
 }
 
-// chosen prepares those that can be left to a kube-controller-manager.
-func (c *Controllers) chosen(cfg Config) {
-	log, runs := c.log, cfg.Choice.Runs
-	if runs(RootCAPublisher) {
-		c.rootCA = newRootCAPublisher(cfg.Client, cfg.Namespaces, cfg.RootCA, log)
-		c.rootCA.election = cfg.Leads
-	}
-	if runs(ServiceAccountController) {
-		c.serviceAccounts = newDefaultServiceAccounts(cfg.Client, cfg.Founding, cfg.Namespaces, log)
-		c.serviceAccounts.election = cfg.Leads
-	}
-	if runs(NamespaceController) {
-		c.namespaces = newNamespaceFinalizer(cfg, log)
-	}
-	if cfg.ClusterRoles != nil && runs(ClusterRoleAggregation) {
-		cfg.ClusterRoles.Informer()
-		c.roles = &clusterRoleAggregator{client: cfg.Client, roles: cfg.ClusterRoles, election: cfg.Leads, log: log}
-	}
-	if cfg.Quotas.Measure != nil && runs(ResourceQuotaController) {
-		c.quotas = newQuotaStatus(cfg, log)
-	}
-	if cfg.Discovery != nil && runs(PolicyStatusController) {
-		c.policies = newPolicyStatus(cfg, log)
-	}
-}
-
-// Ready is closed once the system namespaces, their service accounts and the Service kubernetes exist and extension servers
-// can read whom to trust: what somebody who was told that this server is ready will look for first.
+// Ready is closed when the system namespaces, their service accounts and the Service kubernetes exist and extension
+// servers can read whom to trust.
 func (c *Controllers) Ready() <-chan struct{} { return c.ready }
 
-// TokenUsed has it written down that the token of a Secret was used today. It waits for nothing.
+// TokenUsed records that the token of a Secret was used today. It does not block.
 func (c *Controllers) TokenUsed(s *corev1.Secret) { c.tokens.note(s) }
 
 // Run blocks until ctx ends and every controller has returned.
 func (c *Controllers) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	if c.repair != nil {
-		g.Go(func() error { return c.repair.run(ctx) }) // prepare may wait for the address that a start before this one died with
-	}
-	if c.prepare(ctx) {
-		close(c.ready)
-		for _, run := range c.all() {
-			g.Go(func() error { return run(ctx) })
+	start := func(all []controller) {
+		for _, one := range all {
+			c.log.Debug("controller starts", zap.String("controller", one.name))
+			g.Go(func() error { return one.run(ctx) })
 		}
+	}
+	start(c.early)
+	if c.ensureAll(ctx) {
+		close(c.ready)
+		start(c.all)
 	}
 	return g.Wait()
 }
 
-// all are the controllers that run once prepare has succeeded. All of them but two write for all replicas, in the one that
-// leads: what a replica trusts is its own to publish, and the tokens that it sees are its own to note.
-func (c *Controllers) all() []func(context.Context) error {
-	all := []func(context.Context) error{c.system.run, c.trust.run, c.tokens.run}
-	if c.rootCA != nil {
-		all = append(all, c.rootCA.run)
-	}
-	if c.serviceAccounts != nil {
-		all = append(all, c.serviceAccounts.run)
-	}
-	if c.namespaces != nil {
-		all = append(all, c.namespaces.run)
-	}
-	if c.roles != nil {
-		all = append(all, c.roles.run)
-	}
-	if c.frontDoor != nil {
-		all = append(all, c.frontDoor.run)
-	}
-	if c.cidrs != nil {
-		all = append(all, c.cidrs.run)
-	}
-	if c.quotas != nil {
-		all = append(all, c.quotas.run)
-	}
-	if c.policies != nil {
-		all = append(all, c.policies.run)
-	}
-	return all
-}
-
-// prepare makes what Ready promises. Storage may still be electing its leader, so it tries until it succeeds or ctx ends.
-func (c *Controllers) prepare(ctx context.Context) bool {
-	steps := []func(context.Context) error{c.system.ensure, c.trust.publish}
-	if c.serviceAccounts != nil {
-		steps = append(steps, c.serviceAccounts.ensure)
-	}
-	if c.cidrs != nil {
-		steps = append(steps, c.cidrs.ensure)
-	}
-	if c.frontDoor != nil {
-		steps = append(steps, c.frontDoor.ensure)
-	}
-	for _, step := range steps {
+// ensureAll makes what Ready promises. Storage may still be electing its leader, so it retries until it succeeds or ctx
+// ends.
+func (c *Controllers) ensureAll(ctx context.Context) bool {
+	for _, step := range c.ensure {
 		for {
 			err := step(ctx)
 			if ctx.Err() != nil {

@@ -18,11 +18,11 @@ import (
 )
 
 // running starts every controller on w inside a bubble where time costs nothing, and stops and joins them at the end.
-func running(t *testing.T, w *world, use func()) {
+func running(t *testing.T, w *env, use func()) {
 	runningWith(t, w, w.config(), use)
 }
 
-func runningWith(t *testing.T, w *world, cfg Config, use func()) {
+func runningWith(t *testing.T, w *env, cfg Config, use func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := New(cfg)
 	w.informer.Start(ctx.Done())
@@ -54,7 +54,7 @@ func settled(d time.Duration) {
 
 func TestEveryClusterHasItsNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		running(t, w, func() {
 			for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 				if w.gone(name) {
@@ -80,7 +80,7 @@ func TestEveryClusterHasItsNamespaces(t *testing.T) {
 // create the Service until the claim is repaired, so the repair does not wait for the Service.
 func TestStartRepairsTheAddressThatItNeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		var repaired atomic.Bool
 		died := time.Now()
 		cfg := w.config()
@@ -116,7 +116,7 @@ func TestStartRepairsTheAddressThatItNeeds(t *testing.T) {
 
 func TestStartWaitsForStorage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		refused := 0
 		w.client.PrependReactor("create", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 			if refused < 3 {
@@ -135,7 +135,7 @@ func TestStartWaitsForStorage(t *testing.T) {
 
 func TestEndingBeforeStorageAnswersIsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		w.client.PrependReactor("get", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewServiceUnavailable("etcdserver: no leader")
 		})
@@ -153,9 +153,9 @@ func TestEndingBeforeStorageAnswersIsNoError(t *testing.T) {
 	})
 }
 
-func TestActiveNamespacesAreFurnished(t *testing.T) {
+func TestActiveNamespacesGetTheirDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "old"}})
+		w := newEnv(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "old"}})
 		ctx := t.Context()
 		furnished := func(ns string) (account, ca bool) {
 			_, accountErr := w.client.CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
@@ -197,46 +197,12 @@ func TestActiveNamespacesAreFurnished(t *testing.T) {
 	})
 }
 
-func TestRootCAFollowsItsBundle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		cfg := w.config()
-		cfg.Namespaces.Informer()
-		var renewed atomic.Bool
-		p := newRootCAPublisher(w.client, cfg.Namespaces, func() []byte {
-			if renewed.Load() {
-				return []byte("new")
-			}
-			return []byte("old")
-		}, cfg.Logger)
-		if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "app"}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- p.run(ctx) }()
-		w.informer.Start(ctx.Done())
-		settled(soon)
-		renewed.Store(true)
-		settled(2 * time.Minute)
-		m, err := w.client.CoreV1().ConfigMaps("app").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		if err != nil || m.Data["ca.crt"] != "new" {
-			t.Errorf("published %v, error %v", m, err)
-		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		w.informer.Shutdown()
-	})
-}
-
-func TestTerminatingNamespacesAreNotFurnished(t *testing.T) {
+func TestTerminatingNamespacesGetNoDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		doomed := terminating("doomed", "1")
 		doomed.Status.Phase = corev1.NamespaceTerminating
 		doomed.Spec.Finalizers = append(doomed.Spec.Finalizers, "example.com/hold")
-		w := newWorld(t, doomed)
+		w := newEnv(t, doomed)
 		running(t, w, func() {
 			settled(soon)
 			accounts, err := w.client.CoreV1().ServiceAccounts("doomed").List(t.Context(), metav1.ListOptions{})
@@ -251,39 +217,9 @@ func TestTerminatingNamespacesAreNotFurnished(t *testing.T) {
 	})
 }
 
-// From the deletion to the end, as users see it: nothing calls the controller but the informer.
-func TestDeletedNamespaceGoes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.serve(coreV1(), shop(dead))
-		running(t, w, func() {
-			w.shelf.put(configMaps, "doomed", "a")
-			if _, err := w.client.CoreV1().Namespaces().Create(t.Context(), terminating("doomed", "1"), metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			settled(2 * time.Second)
-			if w.gone("doomed") {
-				t.Fatal("finalized while a backend that may hold its objects is dead")
-			}
-			if got := w.condition("doomed", discoveryFailure); got[:4] != "True" {
-				t.Errorf("after 2 s the condition says: %s", got)
-			}
-			settled(time.Hour)
-			if w.gone("doomed") {
-				t.Fatal("finalized after an hour of waiting")
-			}
-			w.serve(coreV1(), shop(nil))
-			settled(5 * time.Second)
-			if !w.gone("doomed") {
-				t.Error("not finalized within 5 s of the backend's return")
-			}
-		})
-	})
-}
-
 func TestOnePanicDoesNotStopTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		panicked := false
 		running(t, w, func() {
 			w.client.PrependReactor("create", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {

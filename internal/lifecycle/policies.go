@@ -19,23 +19,24 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/cache"
 
+	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/run"
 )
 
-// policyManager owns the status of policies, under upstream's name.
+// policyManager is the field manager of the status of policies; it is upstream's.
 const policyManager = "validatingadmissionpolicy-status"
 
-// policyStatus writes into the status of each ValidatingAdmissionPolicy what its expressions get wrong about the types of
-// what they are about. It is told, and not enforced: a kind may be defined later, or in another version.
+// policyStatus writes the type errors of a ValidatingAdmissionPolicy's expressions into its status. They are warnings: a
+// kind may be defined later, or in another version.
 type policyStatus struct {
 	client   kubernetes.Interface
 	policies cache.SharedIndexInformer
 	types    *validating.TypeChecker
-	election election
+	election reconcile.Election
 	log      *zap.Logger
 }
 
-// newPolicyStatus reads kinds and their schemas as any client does, and again when a kind is not known.
+// newPolicyStatus reads kinds and schemas through the API, and again when a kind is unknown.
 func newPolicyStatus(cfg Config, log *zap.Logger) *policyStatus {
 	kinds := memory.NewMemCacheClient(cfg.Discovery)
 	return &policyStatus{
@@ -45,7 +46,7 @@ func newPolicyStatus(cfg Config, log *zap.Logger) *policyStatus {
 			SchemaResolver: &resolver.ClientDiscoveryResolver{Discovery: cfg.Discovery},
 			RestMapper:     restmapper.NewDeferredDiscoveryRESTMapper(kinds),
 		},
-		election: cfg.Leads, log: log,
+		election: cfg.Election, log: log,
 	}
 }
 
@@ -55,11 +56,12 @@ func (p *policyStatus) run(ctx context.Context) error {
 		return nil
 	}
 	// One at a time: the library's checker is for one goroutine.
-	l := &loop{name: "policy-status", workers: 1, election: p.election, reconcile: p.reconcile, log: p.log}
-	return l.run(ctx, source{informer: p.policies, namespace: nameOf, owned: true})
+	l := &reconcile.Loop{Name: "policy-status", Workers: 1, Election: p.election, Reconcile: p.reconcile, Log: p.log}
+	return l.Run(ctx, reconcile.Source{Informer: p.policies, Key: reconcile.NameOf, Owned: true})
 }
 
-// served says whether there are policies here: an informer of what --runtime-config has turned off would complain for ever.
+// served reports whether policies are served: an informer of a kind that --runtime-config turned off would log errors
+// forever.
 func (p *policyStatus) served(ctx context.Context) bool {
 	for {
 		all, err := p.client.Discovery().ServerResourcesForGroupVersion(admissionregistrationv1.SchemeGroupVersion.String())
@@ -85,11 +87,11 @@ func (p *policyStatus) reconcile(ctx context.Context, name string) (time.Duratio
 	for _, w := range p.types.Check(policy) {
 		found.WithExpressionWarnings(admissionregistrationapply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
 	}
-	// The UID: apply would otherwise make a policy anew that has just been deleted.
+	// With the UID, because apply would otherwise create a policy again that has just been deleted.
 	status := admissionregistrationapply.ValidatingAdmissionPolicy(name).WithUID(policy.UID).WithStatus(
 		admissionregistrationapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(found))
 	_, err = p.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().ApplyStatus(ctx, status, metav1.ApplyOptions{FieldManager: policyManager, Force: true})
-	if err = ignoring(err, outdated); err != nil {
+	if err = reconcile.Ignoring(err, reconcile.IsOutdated); err != nil {
 		return 0, fmt.Errorf("status of validatingadmissionpolicy %s: %w", name, err)
 	}
 	return 0, nil

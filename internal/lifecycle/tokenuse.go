@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"portico.dev/internal/lifecycle/reconcile"
 	"portico.dev/internal/run"
 )
 
@@ -25,13 +26,13 @@ const (
 	dayFormat      = time.DateOnly
 	usesAtOnce     = 256
 	rememberedUses = 4096
-	// useAgain is how long a Secret is left alone whose label could not be written.
+	// useAgain is how long a Secret is not retried whose label could not be written.
 	useAgain = 10 * time.Minute
 )
 
-// tokenUse writes down on which day the token of a Secret was last used, and since when that has been done: whoever removes
-// tokens that nobody uses must know both. It runs in every replica, because each sees uses of its own. Since when is looked
-// at when it starts: somebody who deletes that takes it away until the next start, and meanwhile no token is removed.
+// tokenUse records the day on which the token of a Secret was last used, and since when uses are recorded: controllers that
+// remove unused tokens need both. It runs in every replica, because each sees other requests. The start of the recording is
+// written once; if it is deleted, no tokens are removed until the next start.
 type tokenUse struct {
 	client kubernetes.Interface
 	used   chan use
@@ -49,12 +50,12 @@ func newTokenUse(client kubernetes.Interface, log *zap.Logger) *tokenUse {
 	return &tokenUse{client: client, used: make(chan use, usesAtOnce), noted: noted, log: log}
 }
 
-// note keeps nobody waiting: a request is. A use that finds no room is noted the next time.
+// note does not block, because a request waits for it. A use that does not fit the queue is recorded the next time.
 func (u *tokenUse) note(s *corev1.Secret) {
 	now := time.Now().UTC()
 	day := now.Format(dayFormat)
 	switch s.Labels[lastUsedLabel] {
-	case day, now.AddDate(0, 0, 1).Format(dayFormat): // a replica whose clock is ahead wrote tomorrow's: no day is taken back
+	case day, now.AddDate(0, 0, 1).Format(dayFormat): // a replica whose clock is ahead wrote tomorrow's: days never go back
 		return
 	}
 	if at, ok := u.noted.Get(s.UID); ok && now.Sub(at) < useAgain && at.Format(dayFormat) == day {
@@ -77,7 +78,7 @@ func (u *tokenUse) run(ctx context.Context) error {
 		if err == nil {
 			break
 		}
-		u.log.Warn("not told since when uses of tokens are written down, trying again", zap.Error(err))
+		u.log.Warn("the start of recording uses of tokens is not written yet, trying again", zap.Error(err))
 		if !run.Pause(ctx, useAgain/10) {
 			return nil
 		}
@@ -88,13 +89,13 @@ func (u *tokenUse) run(ctx context.Context) error {
 			return nil
 		case one := <-u.used:
 			if err := u.write(ctx, one); err != nil && ctx.Err() == nil {
-				u.log.Warn("the use of a token is not written down", zap.Stringer("secret", one.NamespacedName), zap.Error(err))
+				u.log.Warn("the use of a token is not recorded", zap.Stringer("secret", one.NamespacedName), zap.Error(err))
 			}
 		}
 	}
 }
 
-// publish says since when, unless that has been said before.
+// publish writes since when uses are recorded, unless it is written already.
 func (u *tokenUse) publish(ctx context.Context) error {
 	maps, today := u.client.CoreV1().ConfigMaps(metav1.NamespaceSystem), time.Now().UTC().Format(dayFormat)
 	current, err := maps.Get(ctx, trackingName, metav1.GetOptions{})
@@ -102,7 +103,7 @@ func (u *tokenUse) publish(ctx context.Context) error {
 		_, err := maps.Create(ctx, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: trackingName}, Data: map[string]string{trackingSince: today},
 		}, metav1.CreateOptions{})
-		if err := ignoring(err, apierrors.IsAlreadyExists); err != nil {
+		if err := reconcile.Ignoring(err, apierrors.IsAlreadyExists); err != nil {
 			return fmt.Errorf("create configmap %s: %w", trackingName, err)
 		}
 		return nil
@@ -113,30 +114,30 @@ func (u *tokenUse) publish(ctx context.Context) error {
 	if _, err := time.Parse(dayFormat, current.Data[trackingSince]); err == nil {
 		return nil
 	}
-	mended := current.DeepCopy()
-	mended.Data = map[string]string{trackingSince: today}
-	_, err = maps.Update(ctx, mended, metav1.UpdateOptions{})
-	if err := ignoring(err, apierrors.IsConflict); err != nil { // another replica mends it too
+	updated := current.DeepCopy()
+	updated.Data = map[string]string{trackingSince: today}
+	_, err = maps.Update(ctx, updated, metav1.UpdateOptions{})
+	if err := reconcile.Ignoring(err, apierrors.IsConflict); err != nil { // another replica repaired it
 		return fmt.Errorf("update configmap %s: %w", trackingName, err)
 	}
 	return nil
 }
 
-// write takes the day of now: a use may have waited past midnight, and a later one may have been written meanwhile.
+// write uses the current day: the use may have been queued past midnight, and a later one may be written already.
 func (u *tokenUse) write(ctx context.Context, one use) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": one.uid, "labels": map[string]string{lastUsedLabel: time.Now().UTC().Format(dayFormat)}, // another Secret of that name was not used
+		"uid": one.uid, "labels": map[string]string{lastUsedLabel: time.Now().UTC().Format(dayFormat)}, // with the UID, because another Secret of that name was not used
 	}})
 	if err != nil {
 		return err
 	}
 	_, err = u.client.CoreV1().Secrets(one.Namespace).Patch(ctx, one.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return ignoring(ignoring(err, outdated), madeAnew)
+	return reconcile.Ignoring(reconcile.Ignoring(err, reconcile.IsOutdated), isReplaced)
 }
 
-// madeAnew recognises the refusal of a patch with the uid of another object, which is no conflict but an invalid change. An
-// admission policy that refuses the label says that it is invalid too, and is worth a warning.
-func madeAnew(err error) bool {
+// isReplaced recognises the refusal of a patch with the UID of another object, which is an invalid change and no conflict.
+// An admission policy that refuses the label returns Invalid too, which is worth a warning.
+func isReplaced(err error) bool {
 	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
 	return ok && apierrors.IsInvalid(err) && cause.Field == "metadata.uid"
 }

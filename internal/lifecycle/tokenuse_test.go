@@ -20,10 +20,10 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-func TestUsesOfTokensAreWrittenDownOnceADay(t *testing.T) {
+func TestUsesOfTokensAreRecordedOnceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the clock of a bubble begins on 2000-01-01
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "robot", UID: "s-1"}}
-		w := newWorld(t, secret)
+		w := newEnv(t, secret)
 		ctx, cancel := context.WithCancel(t.Context())
 		c := New(w.config())
 		w.informer.Start(ctx.Done())
@@ -84,7 +84,7 @@ func writingUses(t *testing.T, u *tokenUse) (stop func()) {
 	}
 }
 
-func usedOn(t *testing.T, w *world, s *corev1.Secret) string {
+func usedOn(t *testing.T, w *env, s *corev1.Secret) string {
 	t.Helper()
 	s, err := w.client.CoreV1().Secrets(s.Namespace).Get(t.Context(), s.Name, metav1.GetOptions{})
 	if err != nil {
@@ -93,7 +93,7 @@ func usedOn(t *testing.T, w *world, s *corev1.Secret) string {
 	return s.Labels[lastUsedLabel]
 }
 
-func TestNoDayIsTakenBack(t *testing.T) {
+func TestDaysNeverGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for day, want := range map[string]int{
 			"1999-12-31": 1, "2000-01-01": 0, "2000-01-02": 0, // of a replica whose clock is ahead
@@ -106,7 +106,7 @@ func TestNoDayIsTakenBack(t *testing.T) {
 			}
 		}
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "robot", UID: "s-1"}}
-		w := newWorld(t, secret)
+		w := newEnv(t, secret)
 		u := newTokenUse(w.client, zap.NewNop())
 		u.note(secret)
 		settled(24 * time.Hour) // meanwhile another replica may have written the new day
@@ -119,9 +119,9 @@ func TestNoDayIsTakenBack(t *testing.T) {
 	})
 }
 
-func TestAUseThatFindsNoRoomIsNotedTheNextTime(t *testing.T) {
+func TestAUseThatDoesNotFitTheQueueIsRecordedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newEnv(t)
 		secrets := make([]*corev1.Secret, usesAtOnce+1)
 		for i := range secrets {
 			name := fmt.Sprint("robot-", i)
@@ -149,7 +149,7 @@ func TestAUseThatFindsNoRoomIsNotedTheNextTime(t *testing.T) {
 	})
 }
 
-func TestWhatIsTroubleInWritingAUse(t *testing.T) {
+func TestErrorsOfRecordingAUse(t *testing.T) {
 	kind := schema.GroupKind{Kind: "Secret"}
 	refusal := func(path *field.Path) error {
 		return apierrors.NewInvalid(kind, "robot", field.ErrorList{field.Invalid(path, "s-1", "field is immutable")})
@@ -166,7 +166,7 @@ func TestWhatIsTroubleInWritingAUse(t *testing.T) {
 		"storage does not answer it": {apierrors.NewServiceUnavailable("no leader"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnv(t)
 			w.client.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.answer })
 			err := newTokenUse(w.client, zap.NewNop()).write(t.Context(), use{types.NamespacedName{Namespace: "ci", Name: "robot"}, "s-1"})
 			if (err != nil) != c.trouble {
@@ -176,7 +176,7 @@ func TestWhatIsTroubleInWritingAUse(t *testing.T) {
 	}
 }
 
-func TestWhatIsTroubleInSayingSinceWhen(t *testing.T) {
+func TestErrorsOfRecordingTheStart(t *testing.T) {
 	broken := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: trackingName}}
 	away := apierrors.NewServiceUnavailable("no leader")
 	for name, c := range map[string]struct {
@@ -188,12 +188,12 @@ func TestWhatIsTroubleInSayingSinceWhen(t *testing.T) {
 		"it cannot be read":                {nil, "get", away, "get configmap " + trackingName + ": "},
 		"it cannot be made":                {nil, "create", away, "create configmap " + trackingName + ": "},
 		"another replica makes it as well": {nil, "create", apierrors.NewAlreadyExists(corev1.Resource("configmaps"), trackingName), ""},
-		"it cannot be mended":              {[]runtime.Object{broken}, "update", away, "update configmap " + trackingName + ": "},
+		"it cannot be updated":             {[]runtime.Object{broken}, "update", away, "update configmap " + trackingName + ": "},
 		"another replica mends it as well": {[]runtime.Object{broken}, "update", apierrors.NewConflict(corev1.Resource("configmaps"), trackingName, nil), ""},
 		"somebody takes it away meanwhile": {[]runtime.Object{broken}, "update", apierrors.NewNotFound(corev1.Resource("configmaps"), trackingName), "update"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, c.there...)
+			w := newEnv(t, c.there...)
 			w.client.PrependReactor(c.verb, "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.answer })
 			err := newTokenUse(w.client, zap.NewNop()).publish(t.Context())
 			if (err != nil) != (c.want != "") || err != nil && (!strings.HasPrefix(err.Error(), c.want) || !errors.Is(err, c.answer)) {
@@ -203,7 +203,7 @@ func TestWhatIsTroubleInSayingSinceWhen(t *testing.T) {
 	}
 }
 
-func TestSinceWhenIsKept(t *testing.T) {
+func TestTheStartOfTheRecordingStays(t *testing.T) {
 	for name, c := range map[string]struct{ there, want string }{
 		"an earlier day":     {"1999-05-04", "1999-05-04"},
 		"what is not a day":  {"yesterday", "2000-01-01"},
@@ -211,7 +211,7 @@ func TestSinceWhenIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: trackingName},
+				w := newEnv(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: trackingName},
 					Data: map[string]string{trackingSince: c.there}})
 				if err := newTokenUse(w.client, w.config().Logger).publish(t.Context()); err != nil {
 					t.Fatal(err)

@@ -1,12 +1,13 @@
-// Package openapi gives one merged answer to "what does it look like?".
+// Package openapi serves the merged OpenAPI documents.
 //
 // Version 3 is an index of documents, one for each group-version, named by the hash of their content. The index and every
-// document are served from memory: those of the local groups were made when the program was built, those of backends
-// are fetched in the background (fetch.go) and the last good one is kept, so that no request waits for a backend, and a
-// backend that dies does not take the description of its kinds with it.
+// document are served from memory. Those of local groups are generated at build time; those of backends are fetched in the
+// background (publisher.go, fetch.go) and the last good one is kept, so that no request waits for a backend, and the kinds
+// of a dead backend stay described.
 //
-// Version 2 is one document of everything, which only old clients read. It is made when somebody asks for it (swaggers.go,
-// union.go), of what backends say then or last said (inquiry.go, member.go), and dropped when nobody has for a while.
+// Version 2 is one document of everything, which only old clients read. It is merged when a client reads it (v2.go,
+// v2merge.go), from what backends serve then or served last (v2fetch.go, v2document.go), and dropped when it has not been
+// read for a while.
 //
-// A backend describes itself, and nobody else: check.go says what a document must be like to be shown to clients.
+// A backend may only describe its own group-versions: fetch.go checks documents before clients see them.
 package openapi

@@ -8,149 +8,153 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/aggregator"
+	"k8s.io/kube-openapi/pkg/openapiconv"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico.dev/internal/discovery/remote"
 )
 
 const (
-	// fetchTimeout is for one document. Upstream allows a minute, and lets everything wait for it.
+	// fetchTimeout is for one document. Upstream allows a minute.
 	fetchTimeout = 20 * time.Second
 	// maxRoot is the largest index that is read from a backend.
 	maxRoot = 4 << 20
 )
 
-// aggregatorIdentity is who kube-aggregator asks as. It has no groups but those that the backend gives to everybody.
+// aggregatorIdentity is kube-aggregator's. It has no groups.
 var aggregatorIdentity = remote.Identity{User: "system:aggregator"}
 
-// heard is what one round learned of one group-version: a document, that the one at hand is still right, or a failure.
-type heard struct {
+// result is what one poll fetched of one group-version: a document, nothing when the last one is still right, or a failure.
+type result struct {
 	document *Document
 	err      error
 }
 
-// visit is what is remembered of a backend from one round to the next. It belongs to the backend's worker.
-type visit struct {
+// session is what is kept of a backend from one poll to the next. Only the backend's Poll uses it.
+type session struct {
 	fetcher *remote.Fetcher
 	backend remote.Backend
-	// marks hold, for each group-version whose document was good, what tells that it has not changed since: the hash in
-	// the backend's index, or the ETag of its answer.
-	marks map[schema.GroupVersion]string
+	// validators holds, for each group-version with a good document, the hash in the backend's index or the ETag of the
+	// response.
+	validators map[schema.GroupVersion]string
 	// v2 is the ETag of the version 2 document, for the group-versions that were taken from it.
 	v2       string
 	v2Wanted []schema.GroupVersion
 }
 
-// round asks for the documents of the wanted group-versions. held tells which are at hand; those of the others are
-// fetched whatever the marks say.
-func (v *visit) round(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]heard, error) {
-	for gv := range v.marks {
+// fetchAll fetches the documents of the wanted group-versions. held tells which are known; the others are fetched without
+// validators.
+func (s *session) fetchAll(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]result, error) {
+	for gv := range s.validators {
 		if !held[gv] {
-			delete(v.marks, gv)
+			delete(s.validators, gv)
 		}
 	}
-	a, err := v.get(ctx, "/openapi/v3", "", "", maxRoot)
+	a, err := s.get(ctx, "/openapi/v3", "", "", maxRoot)
 	switch {
 	case err != nil:
 		return nil, err
 	case a.Code == http.StatusNotFound:
-		return v.roundV2(ctx, wanted, held)
+		return s.fetchV2(ctx, wanted, held)
 	case a.Code != http.StatusOK:
-		return nil, fmt.Errorf("get /openapi/v3 from %s: answered %d", v.backend.Name(), a.Code)
+		return nil, fmt.Errorf("get /openapi/v3 from %s: answered %d", s.backend.Name(), a.Code)
 	}
 	var index root
 	if err := json.Unmarshal(a.Body, &index); err != nil {
-		return nil, fmt.Errorf("decode the OpenAPI index of %s: %w", v.backend.Name(), err)
+		return nil, fmt.Errorf("decode the OpenAPI index of %s: %w", s.backend.Name(), err)
 	}
-	v.v2 = ""
-	results := map[schema.GroupVersion]heard{}
+	s.v2 = ""
+	results := map[schema.GroupVersion]result{}
 	for _, gv := range wanted {
 		if entry, ok := index.Paths[indexPath(gv)]; ok {
-			results[gv] = v.document(ctx, gv, hashIn(entry.ServerRelativeURL))
+			results[gv] = s.document(ctx, gv, hashIn(entry.ServerRelativeURL))
 		}
 	}
 	return results, nil
 }
 
-// document fetches one document, unless it is the one at hand. Of the URL in the backend's index only the hash is used:
-// the rest is not for the backend to choose.
-func (v *visit) document(ctx context.Context, gv schema.GroupVersion, hash string) heard {
-	mark := v.marks[gv]
-	if hash != "" && mark == hash {
-		return heard{}
+// document fetches one document, unless it is unchanged. Only the hash of the URL in the backend's index is used: the
+// backend must not choose the path.
+func (s *session) document(ctx context.Context, gv schema.GroupVersion, hash string) result {
+	validator := s.validators[gv]
+	if hash != "" && validator == hash {
+		return result{}
 	}
 	query := ""
 	if hash != "" {
 		query = url.Values{"hash": {hash}}.Encode()
-		mark = ""
+		validator = ""
 	}
 	path := "/openapi/v3/" + indexPath(gv)
-	a, err := v.get(ctx, path, query, mark, maxDocument)
+	a, err := s.get(ctx, path, query, validator, maxDocument)
 	switch {
 	case err != nil:
-		return heard{err: err}
-	case a.Code == http.StatusNotModified && mark != "":
-		return heard{}
+		return result{err: err}
+	case a.Code == http.StatusNotModified && validator != "":
+		return result{}
 	case a.Code != http.StatusOK:
-		return heard{err: fmt.Errorf("get %s from %s: answered %d", path, v.backend.Name(), a.Code)}
+		return result{err: fmt.Errorf("get %s from %s: answered %d", path, s.backend.Name(), a.Code)}
 	}
-	result := accept(gv, a.Body)
+	result := parseDocument(gv, a.Body)
 	if result.err == nil {
-		v.mark(gv, hash, a.ETag)
+		s.setValidator(gv, hash, a.ETag)
 	}
 	return result
 }
 
-func (v *visit) mark(gv schema.GroupVersion, hash, etag string) {
-	if v.marks == nil {
-		v.marks = map[schema.GroupVersion]string{}
+func (s *session) setValidator(gv schema.GroupVersion, hash, etag string) {
+	if s.validators == nil {
+		s.validators = map[schema.GroupVersion]string{}
 	}
-	if v.marks[gv] = hash; hash == "" {
-		v.marks[gv] = etag
+	if s.validators[gv] = hash; hash == "" {
+		s.validators[gv] = etag
 	}
 }
 
-// roundV2 is the round with a backend that has no version 3. One that has no version 2 either describes nothing, which
-// is its good right.
-func (v *visit) roundV2(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]heard, error) {
-	etag := v.v2
-	if !slices.Equal(wanted, v.v2Wanted) || slices.ContainsFunc(wanted, func(gv schema.GroupVersion) bool { return !held[gv] }) {
+// fetchV2 is fetchAll for a backend without version 3. One without version 2 either has no description, which is allowed.
+func (s *session) fetchV2(ctx context.Context, wanted []schema.GroupVersion, held map[schema.GroupVersion]bool) (map[schema.GroupVersion]result, error) {
+	etag := s.v2
+	if !slices.Equal(wanted, s.v2Wanted) || slices.ContainsFunc(wanted, func(gv schema.GroupVersion) bool { return !held[gv] }) {
 		etag = ""
 	}
-	a, err := v.get(ctx, "/openapi/v2", "", etag, maxDocument)
+	a, err := s.get(ctx, "/openapi/v2", "", etag, maxDocument)
 	switch {
 	case err != nil:
 		return nil, err
 	case a.Code == http.StatusNotFound, a.Code == http.StatusNotModified && etag != "":
 		return nil, nil
 	case a.Code != http.StatusOK:
-		return nil, fmt.Errorf("get /openapi/v2 from %s: answered %d", v.backend.Name(), a.Code)
+		return nil, fmt.Errorf("get /openapi/v2 from %s: answered %d", s.backend.Name(), a.Code)
 	}
 	documents, err := fromV2(a.Body, wanted)
 	if err != nil {
 		return nil, err
 	}
-	v.marks = nil
-	v.v2, v.v2Wanted = a.ETag, wanted
-	results := map[schema.GroupVersion]heard{}
+	s.validators = nil
+	s.v2, s.v2Wanted = a.ETag, wanted
+	results := map[schema.GroupVersion]result{}
 	for gv, body := range documents {
-		results[gv] = accept(gv, body)
+		results[gv] = parseDocument(gv, body)
 	}
 	return results, nil
 }
 
-func accept(gv schema.GroupVersion, body []byte) heard {
+func parseDocument(gv schema.GroupVersion, body []byte) result {
 	if err := check(body, gv); err != nil {
-		return heard{err: err}
+		return result{err: err}
 	}
 	document, err := NewDocument(indexPath(gv), body)
-	return heard{document: &document, err: err}
+	return result{document: &document, err: err}
 }
 
-func (v *visit) get(ctx context.Context, path, query, etag string, limit int64) (*remote.Answer, error) {
-	return v.fetcher.Fetch(ctx, v.backend, remote.Request{
+func (s *session) get(ctx context.Context, path, query, etag string, limit int64) (*remote.Answer, error) {
+	return s.fetcher.Fetch(ctx, s.backend, remote.Request{
 		Path: path, Query: query, ETag: etag, Accept: "application/json",
 		As: aggregatorIdentity, Limit: limit, Timeout: fetchTimeout,
 	})
@@ -164,10 +168,79 @@ func hashIn(serverRelativeURL string) string {
 	return u.Query().Get("hash")
 }
 
-// publicReason is an error without what only logs may say: addresses of pods are in what a transport reports.
+// publicReason is the text of an error without what only logs may contain: transport errors name addresses of pods.
 func publicReason(err error) string {
 	if errors.Is(err, remote.ErrUnreachable) {
 		return "the backend's OpenAPI document cannot be fetched"
 	}
 	return err.Error()
+}
+
+// indexPath is where a group-version is in the index of version 3.
+func indexPath(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.Group + "/" + gv.Version
+}
+
+// check rejects a document that is not OpenAPI v3, or that describes paths of another group-version: a backend must not
+// describe the objects of another one.
+func check(body []byte, gv schema.GroupVersion) (err error) {
+	defer recoverPanic(&err)
+	var document spec3.OpenAPI
+	if err := json.Unmarshal(body, &document); err != nil {
+		return fmt.Errorf("the OpenAPI document of %s does not parse: %w", gv, err)
+	}
+	if !strings.HasPrefix(document.Version, "3.") {
+		return fmt.Errorf("the OpenAPI document of %s is of version %q, not 3", gv, document.Version)
+	}
+	if document.Paths == nil || len(document.Paths.Paths) == 0 {
+		return fmt.Errorf("the OpenAPI document of %s describes no path", gv)
+	}
+	root := "/" + indexPath(gv)
+	for path := range document.Paths.Paths {
+		if path != root && !strings.HasPrefix(path, root+"/") {
+			return fmt.Errorf("the OpenAPI document of %s claims %s, which is not under %s", gv, path, root)
+		}
+	}
+	return nil
+}
+
+// fromV2 makes version 3 documents of the wanted group-versions from a version 2 document, which describes everything
+// that the backend has in one. What it does not describe is not in the result.
+//
+// The conversion loses what version 2 cannot express (nullable, oneOf, defaults of references), so version 3 is requested
+// again with every poll.
+func fromV2(body []byte, wanted []schema.GroupVersion) (documents map[schema.GroupVersion][]byte, err error) {
+	defer recoverPanic(&err)
+	var whole spec.Swagger
+	if err := json.Unmarshal(body, &whole); err != nil {
+		return nil, fmt.Errorf("the OpenAPI v2 document does not parse: %w", err)
+	}
+	if !strings.HasPrefix(whole.Swagger, "2.") || whole.Paths == nil {
+		return nil, fmt.Errorf("the OpenAPI v2 document is of version %q, not 2, or describes no path", whole.Swagger)
+	}
+	documents = map[schema.GroupVersion][]byte{}
+	for _, gv := range wanted {
+		part := aggregator.FilterSpecByPathsWithoutSideEffects(&whole, []string{"/" + indexPath(gv) + "/"})
+		if len(part.Paths.Paths) == 0 {
+			continue
+		}
+		converted, err := json.Marshal(openapiconv.ConvertV2ToV3(part))
+		if err != nil {
+			return nil, fmt.Errorf("convert the OpenAPI v2 document of %s: %w", gv, err)
+		}
+		documents[gv] = converted
+	}
+	return documents, nil
+}
+
+// root is the index of version 3, as clients and backends write it.
+type root struct {
+	Paths map[string]rootEntry `json:"paths"`
+}
+
+type rootEntry struct {
+	ServerRelativeURL string `json:"serverRelativeURL"`
 }

@@ -12,55 +12,48 @@ import (
 	"portico.dev/internal/discovery/remote"
 )
 
-// A definition that is made, or taken away, is described at once where that is announced, and nothing is asked meanwhile;
-// otherwise within a second.
-func TestLocalDocumentsThatCome(t *testing.T) {
-	for name, announced := range map[string]bool{"announced": true, "not announced": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				made := func(path string) Document {
-					d, err := NewDocument(path, []byte(`{"openapi":"3.0.0"}`))
-					if err != nil {
-						t.Fatal(err)
-					}
-					return d
-				}
-				var mu sync.Mutex
-				local, changed, asked := []Document{made("api/v1")}, make(chan struct{}), 0
-				config := Config{
-					Local:   func() []Document { mu.Lock(); defer mu.Unlock(); asked++; return local },
-					Routes:  func() remote.Table { return remote.Table{Synced: true} },
-					Changed: func() <-chan struct{} { return nil },
-					Logger:  zaptest.NewLogger(t),
-				}
-				if announced {
-					config.LocalChanged = func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return changed }
-				}
-				l, err := New(config)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				go func() { done <- l.Run(ctx) }()
-				<-time.After(10 * time.Second) // of the bubble
-				mu.Lock()
-				if idle := asked; announced == (idle > 2) {
-					t.Errorf("asked %d times in ten seconds", idle)
-				}
-				local = append(local, made("apis/custom/v1"))
-				close(changed)
-				changed = make(chan struct{})
-				mu.Unlock()
-				<-time.After(2 * localPoll)
-				if _, ok := l.current.Load().documents["apis/custom/v1"]; !ok {
-					t.Error("what came is not described")
-				}
-				cancel()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
+// A definition that is created or deleted is published at once, and nothing is read meanwhile.
+func TestLocalDocumentsThatChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made := func(path string) Document {
+			d, err := NewDocument(path, []byte(`{"openapi":"3.0.0"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		var mu sync.Mutex
+		local, changed, asked := []Document{made("api/v1")}, make(chan struct{}), 0
+		config := Config{
+			Local:        func() []Document { mu.Lock(); defer mu.Unlock(); asked++; return local },
+			Routes:       func() remote.Table { return remote.Table{Synced: true} },
+			Changed:      func() <-chan struct{} { return nil },
+			LocalChanged: func() <-chan struct{} { mu.Lock(); defer mu.Unlock(); return changed },
+			Logger:       zaptest.NewLogger(t),
+		}
+		l, err := New(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- l.Run(ctx) }()
+		<-time.After(10 * time.Second) // of the bubble
+		mu.Lock()
+		if idle := asked; idle > 2 {
+			t.Errorf("asked %d times in ten seconds", idle)
+		}
+		local = append(local, made("apis/custom/v1"))
+		close(changed)
+		changed = make(chan struct{})
+		mu.Unlock()
+		<-time.After(time.Second)
+		if _, ok := l.current.Load().documents["apis/custom/v1"]; !ok {
+			t.Error("what came is not described")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -17,11 +17,11 @@ const entriesAtOnce = 100
 
 // asProtobuf returns a document as protobuf, packed. Making it takes a parse of the whole document, so the last few are
 // kept, and clients that ask for the same one at the same time share the work.
-func (l *Library) asProtobuf(d Document) ([]byte, error) {
-	if packed, ok := l.protobuf.Get(d.Hash); ok {
+func (p *Publisher) asProtobuf(d Document) ([]byte, error) {
+	if packed, ok := p.protobufs.Get(d.Hash); ok {
 		return packed, nil
 	}
-	made, err, _ := l.making.Do(d.Hash, func() (any, error) {
+	made, err, _ := p.converting.Do(d.Hash, func() (any, error) {
 		asJSON, err := d.unpacked()
 		if err != nil {
 			return nil, err
@@ -34,7 +34,7 @@ func (l *Library) asProtobuf(d Document) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.protobuf.Add(d.Hash, packed)
+		p.protobufs.Add(d.Hash, packed)
 		return packed, nil
 	})
 	if err != nil {
@@ -44,7 +44,7 @@ func (l *Library) asProtobuf(d Document) ([]byte, error) {
 }
 
 // asProtobuf returns the version 2 document as protobuf, packed.
-func (s *swaggers) asProtobuf(e *edition) ([]byte, error) {
+func (s *v2Publisher) asProtobuf(e *mergedV2) ([]byte, error) {
 	e.mu.Lock()
 	packed := e.protobuf
 	e.mu.Unlock()

@@ -19,26 +19,25 @@ import (
 const (
 	mediaProtobuf   = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 	mediaProtobufV2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-	// The old names are what clients wrote before "@" was found not to be allowed in a media type; for version 2 client-go
-	// still does.
+	// Clients used the old names before "@" was found to be invalid in a media type; for version 2 client-go still does.
 	mediaProtobufOld   = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 	mediaProtobufV2Old = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 )
 
-// ServeHTTP answers /openapi/v3, the documents below it, and /openapi/v2.
-func (l *Library) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP serves /openapi/v3, the documents below it, and /openapi/v2.
+func (p *Publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		respond.Error(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "openapi"}, r.Method))
 		return
 	}
-	i := l.current.Load()
+	i := p.current.Load()
 	if i == nil {
 		respond.Error(w, r, notYet())
 		return
 	}
 	if r.URL.Path == "/openapi/v2" {
-		l.swaggers.serve(w, r)
+		p.v2.serve(w, r)
 		return
 	}
 	path := strings.TrimPrefix(r.URL.Path, "/openapi/v3")
@@ -46,13 +45,13 @@ func (l *Library) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "" || path == "/":
 		i.serve(w, r)
 	case ok && strings.HasPrefix(path, "/"):
-		l.serve(w, r, d)
+		p.serve(w, r, d)
 	default:
 		respond.Error(w, r, notFound(r.URL.Path))
 	}
 }
 
-// serve answers with the index.
+// serve serves the index.
 func (i *index) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("ETag", i.etag)
@@ -72,12 +71,12 @@ func (i *index) serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client is gone; there is nobody to tell
+		_, _ = w.Write(body) // the client is gone
 	}
 }
 
-// serve answers with one document.
-func (l *Library) serve(w http.ResponseWriter, r *http.Request, d Document) {
+// serve serves one document.
+func (p *Publisher) serve(w http.ResponseWriter, r *http.Request, d Document) {
 	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobuf, mediaProtobufOld)
 	if !ok {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobuf))
@@ -88,7 +87,7 @@ func (l *Library) serve(w http.ResponseWriter, r *http.Request, d Document) {
 		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	} else if asked != "" {
-		// Under its hash a document never changes: clients may keep it for as long as they like.
+		// The document of a hash never changes, so that clients may cache it.
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
 	}
@@ -103,7 +102,7 @@ func (l *Library) serve(w http.ResponseWriter, r *http.Request, d Document) {
 	packed := d.Packed
 	if mediaType == mediaProtobuf {
 		var err error
-		if packed, err = l.asProtobuf(d); err != nil {
+		if packed, err = p.asProtobuf(d); err != nil {
 			h.Del("Expires")
 			respond.Error(w, r, fmt.Errorf("write the document of %s as protobuf: %w", d.Path, err))
 			return
@@ -113,8 +112,8 @@ func (l *Library) serve(w http.ResponseWriter, r *http.Request, d Document) {
 	write(w, r, packed)
 }
 
-// serve answers with the version 2 document.
-func (s *swaggers) serve(w http.ResponseWriter, r *http.Request) {
+// serve serves the version 2 document.
+func (s *v2Publisher) serve(w http.ResponseWriter, r *http.Request) {
 	mediaType, ok := negotiate(r.Header.Values("Accept"), mediaProtobufV2, mediaProtobufV2Old)
 	if !ok {
 		respond.Error(w, r, respond.NotAcceptable(respond.MediaJSON, mediaProtobufV2))
@@ -145,7 +144,7 @@ func (s *swaggers) serve(w http.ResponseWriter, r *http.Request) {
 	write(w, r, packed)
 }
 
-// write sends what is packed as it is to those who can read that, and unpacks it on the way for the others.
+// write sends compressed bytes to clients that accept gzip, and decompresses them for others.
 func write(w http.ResponseWriter, r *http.Request, packed []byte) {
 	h := w.Header()
 	if conditional.TakesGzip(r) {
@@ -153,7 +152,7 @@ func write(w http.ResponseWriter, r *http.Request, packed []byte) {
 		h.Set("Content-Length", strconv.Itoa(len(packed)))
 		w.WriteHeader(http.StatusOK)
 		if r.Method != http.MethodHead {
-			_, _ = w.Write(packed) // the client is gone; there is nobody to tell
+			_, _ = w.Write(packed) // the client is gone
 		}
 		return
 	}
@@ -164,12 +163,11 @@ func write(w http.ResponseWriter, r *http.Request, packed []byte) {
 	}
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		_, _ = io.Copy(w, body) // the client is gone; there is nobody to tell
+		_, _ = io.Copy(w, body) // the client is gone
 	}
 }
 
-// negotiate returns JSON or protobuf, whichever the acceptable clause with the highest weight asks for, the first among
-// equals.
+// negotiate returns JSON or protobuf, whichever the clause with the highest weight requests, the first among equals.
 func negotiate(accept []string, protobuf, protobufOld string) (string, bool) {
 	all := strings.Join(accept, ",")
 	if strings.TrimSpace(all) == "" {
@@ -192,8 +190,8 @@ func negotiate(accept []string, protobuf, protobufOld string) (string, bool) {
 	return best, weight > 0
 }
 
-// qualityIn looks for the weight among parameters. The old name of the protobuf type is no valid media type, so that
-// nothing in the standard library reads such a clause.
+// qualityIn returns the weight among parameters. The old name of the protobuf type is no valid media type, so that the
+// standard library does not parse such a clause.
 func qualityIn(params string) float64 {
 	for param := range strings.SplitSeq(params, ";") {
 		if q, ok := strings.CutPrefix(strings.TrimSpace(param), "q="); ok {

@@ -88,7 +88,7 @@ func (b *backend) become(m mood) {
 type front struct {
 	plan    *plan
 	merger  *discovery.Merger
-	library *openapi.Library
+	library *openapi.Publisher
 
 	mu       sync.Mutex
 	backends []*backend
@@ -106,12 +106,13 @@ func newFront(p *plan) (*front, error) {
 	var err error
 	if f.merger, err = discovery.New(discovery.Config{
 		Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: func() <-chan struct{} { return nil },
-		Routes: f.table, Changed: f.change, Keep: forgetful{}, Logger: zap.NewNop(),
+		Routes: f.table, Changed: f.change, Storage: forgetful{}, Logger: zap.NewNop(),
 	}); err != nil {
 		return nil, err
 	}
 	f.library, err = openapi.New(openapi.Config{
-		Local: func() []openapi.Document { return nil }, Routes: f.table, Changed: f.change, Logger: zap.NewNop(),
+		Local: func() []openapi.Document { return nil }, LocalChanged: func() <-chan struct{} { return nil },
+		Routes: f.table, Changed: f.change, Logger: zap.NewNop(),
 	})
 	return f, err
 }

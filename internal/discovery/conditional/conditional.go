@@ -1,7 +1,5 @@
-// Package conditional reads the headers by which a client says what it has already and what it can read.
-//
-// Discovery and OpenAPI answer from bytes that were made before anybody asked: all that is left to do for a request is
-// to find out whether they have to be sent, and in which form.
+// Package conditional reads the request headers that decide whether prepared bytes are sent and in which encoding:
+// If-None-Match and Accept-Encoding.
 package conditional
 
 import (
@@ -11,8 +9,8 @@ import (
 	"strings"
 )
 
-// Holds reports whether the request's If-None-Match names the ETag: strong or weak, alone or in a list, or any with "*".
-// Upstream compares the whole header with the tag; a proxy in between that weakens tags makes it send everything again.
+// Holds reports whether the request's If-None-Match matches the ETag: strong or weak, alone or in a list, or any with "*".
+// Upstream compares the whole header with the tag, so that a proxy that weakens tags makes it send the document again.
 func Holds(r *http.Request, etag string) bool {
 	for _, header := range r.Header.Values("If-None-Match") {
 		for tag := range strings.SplitSeq(header, ",") {
@@ -38,7 +36,7 @@ func TakesGzip(r *http.Request) bool {
 	})
 }
 
-// Quality reads the weight of a clause. None is 1, and what is no weight is 0.
+// Quality parses the weight of a clause: 1 when empty, 0 when invalid.
 func Quality(q string) float64 {
 	if q == "" {
 		return 1

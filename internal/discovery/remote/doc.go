@@ -1,11 +1,12 @@
-// Package remote asks backends for the documents that describe them: in the background, bounded, never on a request.
+// Package remote collects the documents that describe backends, for discovery and OpenAPI: in the background, bounded, and
+// never during a request.
 //
-// Discovery and OpenAPI both want documents from the same backends in the same manner: at once when something changed,
-// then once in a while, less often while a backend fails, and never so that one backend waits for another. That manner
-// lives here; what is asked and what is made of the answer lives with them.
+// A Collector keeps one record for each remote group-version. It polls each backend at once when something changed, then
+// periodically, with a backoff while the backend fails, and one backend never waits for another (poller.go). It stores
+// records for the next start and for the other replicas (storage.go), and has documents published when a record changed.
+// What is fetched and published is up to its users.
 //
-// What is promised: a request goes out on the probe lane, so that it never competes with clients for connections; it
-// carries the front door's own identity and nothing of any client; redirects are not followed; every body has a limit
-// and every round a deadline; the bodies being read at one time are few, so that a thousand backends that answer at once
-// cost the memory of a handful.
+// Requests use the backend's probe transport, so that they do not compete with clients for connections; they carry this
+// server's own identity and nothing of any client; redirects are not followed; every body has a limit and every poll a
+// deadline; few bodies are read concurrently, so that a thousand backends that answer at once cost the memory of a few.
 package remote

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Identity is who we say we are to a backend, in the headers of the front proxy.
+// Identity is the user of our requests, in the headers of the front proxy.
 type Identity struct {
 	User   string
 	Groups []string
@@ -21,16 +21,16 @@ type Request struct {
 	// Path is an absolute path, Query what follows it, without the question mark.
 	Path, Query string
 	Accept      string
-	// ETag of the copy at hand: the answer may be 304. Empty asks for the whole document.
+	// ETag of the known document: the response may be 304. Empty requests the whole document.
 	ETag string
 	As   Identity
-	// Limit is the largest body that is read, in bytes. A larger one is an error: half a document is worth nothing.
+	// Limit is the largest body that is read, in bytes. A larger one is an error.
 	Limit int64
-	// Timeout covers everything, to the last byte of the body.
+	// Timeout covers the whole request, to the last byte of the body.
 	Timeout time.Duration
 }
 
-// Answer is what a backend said. Body is only there when Code is 200.
+// Answer is the response of a backend. Body is only set when Code is 200.
 type Answer struct {
 	Code        int
 	ContentType string
@@ -41,23 +41,22 @@ type Answer struct {
 var (
 	// ErrTooLarge marks a body over the limit.
 	ErrTooLarge = errors.New("the body is larger than allowed")
-	// ErrUnreachable marks everything that kept an answer from arriving. What it wraps may name addresses of pods, which
-	// are for logs and not for clients.
+	// ErrUnreachable: no response arrived. The wrapped error may contain addresses of pods, which clients must not see.
 	ErrUnreachable = errors.New("no answer")
 )
 
-// Fetcher sends requests to backends. The number of bodies in memory at one time is bounded over all backends; the
-// number of backends being waited for is not, or one that hangs would hold up the others.
+// Fetcher sends requests to backends. The number of bodies that are read concurrently is bounded; the number of requests
+// is not, or a backend that hangs would delay the others.
 type Fetcher struct {
 	bodies chan struct{}
 }
 
-// NewFetcher returns a Fetcher that reads at most that many bodies at a time.
+// NewFetcher returns a Fetcher that reads at most that many bodies concurrently.
 func NewFetcher(bodies int) *Fetcher {
 	return &Fetcher{bodies: make(chan struct{}, bodies)}
 }
 
-// Fetch returns the backend's answer, whatever its code, or an error when there was none or its body is unusable.
+// Fetch returns the backend's response, whatever its code, or an error when there was none or its body is unusable.
 func (f *Fetcher) Fetch(ctx context.Context, b Backend, q Request) (*Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.Timeout)
 	defer cancel()
@@ -66,7 +65,7 @@ func (f *Fetcher) Fetch(ctx context.Context, b Backend, q Request) (*Answer, err
 		URL:    &url.URL{Scheme: "https", Host: "backend", Path: q.Path, RawQuery: q.Query},
 		Header: headers(q),
 	}).WithContext(ctx)
-	// A round tripper, not a client: a redirect is an answer like any other, and is never followed.
+	// A round tripper, not a client: redirects are not followed.
 	response, err := b.Probe().RoundTrip(r)
 	if err != nil {
 		return nil, fmt.Errorf("get %s from %s: %w: %w", q.Path, b.Name(), ErrUnreachable, err)

@@ -20,7 +20,7 @@ func request() remote.Request {
 	}
 }
 
-func TestFetchAsksAsTheFrontDoor(t *testing.T) {
+func TestFetchUsesOurIdentity(t *testing.T) {
 	b := remotetest.NewTLS(t, "ns/name:443", remotetest.Answers(http.StatusOK, "application/json", "{}"))
 	a, err := remote.NewFetcher(1).Fetch(t.Context(), b, request())
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package contents is the objects of a namespace as any API server lists and deletes them, with a bound on everything a
-// backend could do to whoever asks: how long an answer takes, how much of it is held, and how it never ends.
+// Package contents lists and deletes the objects of a namespace at any API server, and bounds what a backend can do to its
+// caller: the duration of a response, its size, and the number of pages.
 package contents
 
 import (
@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// CallTimeout bounds each request. A backend that does not answer within it is left for the next time, so that one
-	// that hangs costs one timeout and delays nobody else.
+	// CallTimeout bounds each request. A backend that does not answer in time is retried later, so that one that hangs costs
+	// one timeout and delays no other.
 	CallTimeout = 5 * time.Second
 	// PageSize bounds what one answer of a list holds in memory.
 	PageSize = 500
-	// maxPages bounds a list that goes on and on.
+	// maxPages bounds a list.
 	maxPages = 10_000
 )
 
-// unreachableError: no API server's own answer came back, or one that says there is nobody to give it.
+// unreachableError: there was no response of the API server, or one that says that it is unavailable.
 type unreachableError struct{ err error }
 
 func (e *unreachableError) Error() string { return e.err.Error() }
 func (e *unreachableError) Unwrap() error { return e.err }
 
-// Unreachable says whether an error of Bounded is about the way to the backend rather than what was asked of it.
+// Unreachable reports whether an error of Bounded means that the backend could not be reached.
 func Unreachable(err error) bool {
 	var u *unreachableError
 	return errors.As(err, &u)
@@ -58,7 +58,7 @@ func Bounded(ctx context.Context, call func(context.Context) error) error {
 	return err
 }
 
-// Each calls visit for every object, page by page, and stops at the first error.
+// Each lists all objects page by page, calls visit for each, and stops at the first error.
 func Each(ctx context.Context, client metadata.ResourceInterface, visit func(*metav1.PartialObjectMetadata) error) error {
 	options := metav1.ListOptions{Limit: PageSize}
 	for range maxPages {
@@ -86,8 +86,8 @@ func Each(ctx context.Context, client metadata.ResourceInterface, visit func(*me
 	return fmt.Errorf("list: the backend has not come to an end after %d pages", maxPages)
 }
 
-// Delete deletes one object in the background. One that is gone is no error, nor is one that is not the object any more
-// that the preconditions, if given, ask for.
+// Delete deletes one object with background propagation. An object that is gone is no error, nor one that does not match
+// the preconditions, if given.
 func Delete(ctx context.Context, client metadata.ResourceInterface, o *metav1.PartialObjectMetadata, preconditions *metav1.Preconditions) error {
 	background := metav1.DeletePropagationBackground
 	err := Bounded(ctx, func(ctx context.Context) error {

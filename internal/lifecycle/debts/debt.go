@@ -1,10 +1,10 @@
-// Package debts is what finalized namespaces may have left behind at backends that could not be asked, and its removal
-// when they return.
+// Package debts records what finalized namespaces may have left at backends that were unreachable, and deletes it when the
+// backends return.
 //
-// A debt is written to etcd before the namespace goes, so that no crash loses it, and removed when the backend itself has
-// shown that nothing is left; meanwhile nobody may use the backend's group-version (apiservice.CleanupDebt). What is
-// deleted is decided here, in owed.go, and errs on the side of leaving an object where it is: a debt that cannot be paid
-// has a reason that people can read and a command that drops it, while somebody's live object would just be gone.
+// A cleanup debt is written to etcd before the namespace is finalized, so that no crash loses it, and removed when the
+// backend itself has shown that nothing is left. Meanwhile the backend's group-version is unavailable
+// (apiservice.CleanupDebt). Debt.decide (backend.go) decides what is deleted. In doubt it keeps an object: a debt that
+// cannot be cleaned up has a reason that people can read and a command that drops it, while a live object would be lost.
 package debts
 
 import (
@@ -27,16 +27,15 @@ type Debt struct {
 	APIService   string    `json:"apiService"`
 	// Reason is why the namespace did not wait.
 	Reason string `json:"reason"`
-	// Since is when the debt was recorded, in whole seconds, as creation timestamps are.
+	// Since is when the debt was recorded, in whole seconds, like creation timestamps.
 	Since time.Time `json:"since"`
 }
 
-// Settle is how long a namespace goes on existing after its debts were recorded. An object's creation timestamp is cut
-// off at the second: without a whole second in between, an object of a new namespace of the same name could look as old
-// as the debt.
-const Settle = 2 * time.Second
+// FinalizeDelay is how long a namespace exists after its debts were recorded. Creation timestamps are truncated to the
+// second: without a whole second in between, an object of a new namespace of the same name could look as old as the debt.
+const FinalizeDelay = 2 * time.Second
 
-// NewDebt is a debt of now.
+// NewDebt returns a debt recorded now.
 func NewDebt(namespace string, uid types.UID, gv schema.GroupVersion, apiService, reason string) Debt {
 	return Debt{
 		ID: IDOf(uid, gv), Namespace: namespace, NamespaceUID: uid, GroupVersion: gv.String(), APIService: apiService,
@@ -44,13 +43,13 @@ func NewDebt(namespace string, uid types.UID, gv schema.GroupVersion, apiService
 	}
 }
 
-// IDOf is the ID of a namespace's debt in a group-version.
+// IDOf returns the ID of a namespace's debt in a group-version.
 func IDOf(uid types.UID, gv schema.GroupVersion) string {
 	sum := sha256.Sum256([]byte(string(uid) + "/" + gv.String()))
 	return hex.EncodeToString(sum[:6])
 }
 
-// Entry is a debt as people see it.
+// Entry is a debt with its state, as /debug/debts shows it.
 type Entry struct {
 	Debt
 	// State is Waiting, Paying or Orphaned, and Message says what for.
@@ -58,7 +57,7 @@ type Entry struct {
 	Message string `json:"message,omitempty"`
 }
 
-// State is how far a debt has come.
+// State is the progress of a debt.
 type State string
 
 const (
@@ -66,7 +65,7 @@ const (
 	Waiting State = "Waiting"
 	// Paying debts are being cleaned up.
 	Paying State = "Paying"
-	// Orphaned debts have no APIService any more. They stay: it may be registered anew.
+	// Orphaned debts have no APIService any more. They stay, because it may be registered again.
 	Orphaned State = "Orphaned"
 )
 

@@ -80,7 +80,7 @@ func (m *history) recreate(rt *rapid.T) {
 	if err := m.office.ledger.Record(rt.Context(), d); err != nil {
 		rt.Fatal(err)
 	}
-	m.now = d.Since.Add(Settle).Add(time.Duration(rapid.IntRange(0, 999).Draw(rt, "after")) * time.Millisecond)
+	m.now = d.Since.Add(FinalizeDelay).Add(time.Duration(rapid.IntRange(0, 999).Draw(rt, "after")) * time.Millisecond)
 	m.epoch++
 }
 
@@ -88,7 +88,7 @@ func (m *history) pay(rt *rapid.T, fault func(http.ResponseWriter, *http.Request
 	m.b.mu.Lock()
 	m.b.answers = fault
 	m.b.mu.Unlock()
-	err := m.office.pay(rt.Context(), service)
+	err := m.office.clean(rt.Context(), service)
 	if fault == nil && err != nil {
 		rt.Fatalf("with a backend that is well: %v", err)
 	}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// house is a running collector over a model, in a bubble where time is ours.
-type house struct {
+// env is a running collector over a model, in a bubble where time is ours.
+type env struct {
 	*model
 	discovery atomic.Pointer[Discovery]
 	leads     atomic.Bool
@@ -23,9 +23,9 @@ type house struct {
 }
 
 // inHouse runs story beside a collector. Waiting is free: the clock of the bubble moves when everybody waits.
-func inHouse(t *testing.T, furnish func(*house), story func(t *testing.T, h *house)) {
+func inHouse(t *testing.T, furnish func(*env), story func(t *testing.T, h *env)) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{model: newModel(), events: make(chan *corev1.Event, 100)}
+		h := &env{model: newModel(), events: make(chan *corev1.Event, 100)}
 		h.discovery.Store(healthy())
 		h.leads.Store(true)
 		if furnish != nil {
@@ -54,33 +54,33 @@ func after(d time.Duration) { <-time.After(d) }
 func TestAnOwnerIsNotGoneWhile(t *testing.T) {
 	gone := metav1.OwnerReference{APIVersion: "shop.example.com/v1", Kind: "Widget", Name: "w", UID: "gone"}
 	at := widgets.GroupVersion()
-	for name, wrong := range map[string]func(*house){
-		"its backend answers 503":            func(h *house) { h.faults = map[schema.GroupVersion]fault{at: unavailable} },
-		"its backend hangs":                  func(h *house) { h.faults = map[schema.GroupVersion]fault{at: hangs} },
-		"its backend knows no path":          func(h *house) { h.faults = map[schema.GroupVersion]fault{at: knowsNoPath} },
-		"its backend answers something else": func(h *house) { h.faults = map[schema.GroupVersion]fault{at: another} },
-		"its group-version is stale":         func(h *house) { h.discovery.Store(healthy().with(at, func(g *GroupVersion) { g.Current = false })) },
-		"its group-version was never known": func(h *house) {
+	for name, wrong := range map[string]func(*env){
+		"its backend answers 503":            func(h *env) { h.faults = map[schema.GroupVersion]fault{at: unavailable} },
+		"its backend hangs":                  func(h *env) { h.faults = map[schema.GroupVersion]fault{at: hangs} },
+		"its backend knows no path":          func(h *env) { h.faults = map[schema.GroupVersion]fault{at: knowsNoPath} },
+		"its backend answers something else": func(h *env) { h.faults = map[schema.GroupVersion]fault{at: another} },
+		"its group-version is stale":         func(h *env) { h.discovery.Store(healthy().with(at, func(g *GroupVersion) { g.Current = false })) },
+		"its group-version was never known": func(h *env) {
 			h.discovery.Store(healthy().with(at, func(g *GroupVersion) { g.Current, g.Known, g.Resources = false, false, nil }))
 		},
-		"its kind is not served": func(h *house) { h.discovery.Store(healthy().with(at, func(g *GroupVersion) { g.Resources = nil })) },
-		"its group-version is not registered": func(h *house) {
+		"its kind is not served": func(h *env) { h.discovery.Store(healthy().with(at, func(g *GroupVersion) { g.Resources = nil })) },
+		"its group-version is not registered": func(h *env) {
 			d := healthy()
 			d.GroupVersions = slices.DeleteFunc(d.GroupVersions, func(g GroupVersion) bool { return g.GroupVersion == at })
 			h.discovery.Store(d)
 		},
-		"discovery is not complete": func(h *house) {
+		"discovery is not complete": func(h *env) {
 			d := healthy()
 			d.Synced = false
 			h.discovery.Store(d)
 		},
-		"discovery is not there yet": func(h *house) { h.discovery.Store(nil) },
+		"discovery is not there yet": func(h *env) { h.discovery.Store(nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inHouse(t, func(h *house) {
+			inHouse(t, func(h *env) {
 				h.create(configMaps, "red", "orphan", gone)
 				wrong(h)
-			}, func(t *testing.T, h *house) {
+			}, func(t *testing.T, h *env) {
 				after(10 * time.Minute)
 				if !h.has(configMaps, "red", "orphan") {
 					t.Fatal("it was taken for gone")
@@ -97,12 +97,12 @@ func TestAnOwnerIsNotGoneWhile(t *testing.T) {
 }
 
 func TestALocalDependentGoesInAMomentWhileBackendsHang(t *testing.T) {
-	inHouse(t, func(h *house) {
+	inHouse(t, func(h *env) {
 		h.faults = map[schema.GroupVersion]fault{widgets.GroupVersion(): hangs, gadgets.GroupVersion(): hangs}
 		for i := range 500 { // all of them want to know of a backend that does not answer
 			h.create(configMaps, "red", fmt.Sprintf("waits%d", i), metav1.OwnerReference{APIVersion: "shop.example.com/v1", Kind: "Widget", Name: "w", UID: "w"})
 		}
-	}, func(t *testing.T, h *house) {
+	}, func(t *testing.T, h *env) {
 		owner := h.create(configMaps, "red", "owner")
 		h.create(configMaps, "red", "dependent", refTo(configMaps, owner))
 		after(time.Second)
@@ -124,7 +124,7 @@ func TestALocalDependentGoesInAMomentWhileBackendsHang(t *testing.T) {
 }
 
 func TestReferencesThatAreWrong(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	inHouse(t, nil, func(t *testing.T, h *env) {
 		elsewhere := h.create(configMaps, "blue", "elsewhere")
 		h.create(configMaps, "red", "abroad", refTo(configMaps, elsewhere))
 		h.create(nodes, "", "cluster", refTo(configMaps, elsewhere))
@@ -159,7 +159,7 @@ func TestReferencesThatAreWrong(t *testing.T) {
 }
 
 func TestObjectsThatOwnEachOtherGoInTheForeground(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	inHouse(t, nil, func(t *testing.T, h *env) {
 		a := h.create(configMaps, "red", "a")
 		b := h.create(configMaps, "red", "b", refTo(configMaps, a))
 		h.mu.Lock()
@@ -176,10 +176,10 @@ func TestObjectsThatOwnEachOtherGoInTheForeground(t *testing.T) {
 }
 
 func TestOrphansOfADeadBackendAreWaitedFor(t *testing.T) {
-	inHouse(t, func(h *house) {
+	inHouse(t, func(h *env) {
 		h.faults = map[schema.GroupVersion]fault{widgets.GroupVersion(): unavailable}
 		h.discovery.Store(healthy().with(widgets.GroupVersion(), func(g *GroupVersion) { g.Current = false }))
-	}, func(t *testing.T, h *house) {
+	}, func(t *testing.T, h *env) {
 		owner := h.create(configMaps, "red", "owner")
 		h.create(widgets, "red", "kept", refTo(configMaps, owner))
 		h.delete(configMaps, "red", "owner", metav1.DeletePropagationOrphan)
@@ -203,7 +203,7 @@ func TestOrphansOfADeadBackendAreWaitedFor(t *testing.T) {
 }
 
 func TestADependentKeepsTheOwnersThatLive(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	inHouse(t, nil, func(t *testing.T, h *env) {
 		one, two := h.create(boats, "red", "one"), h.create(widgets, "red", "two")
 		h.create(configMaps, "red", "both", refTo(boats, one), refTo(widgets, two))
 		after(5 * time.Second)
@@ -217,7 +217,7 @@ func TestADependentKeepsTheOwnersThatLive(t *testing.T) {
 }
 
 func TestOnlyTheLeaderCollects(t *testing.T) {
-	inHouse(t, func(h *house) { h.leads.Store(false) }, func(t *testing.T, h *house) {
+	inHouse(t, func(h *env) { h.leads.Store(false) }, func(t *testing.T, h *env) {
 		owner := h.create(configMaps, "red", "owner")
 		h.create(configMaps, "red", "dependent", refTo(configMaps, owner))
 		h.delete(configMaps, "red", "owner", metav1.DeletePropagationBackground)
@@ -243,7 +243,7 @@ func TestOnlyTheLeaderCollects(t *testing.T) {
 }
 
 func TestADefinitionTakesItsDependentsAlong(t *testing.T) {
-	inHouse(t, nil, func(t *testing.T, h *house) {
+	inHouse(t, nil, func(t *testing.T, h *env) {
 		boat := h.create(boats, "red", "boat")
 		h.create(configMaps, "red", "rudder", refTo(boats, boat))
 		after(5 * time.Second)
@@ -263,7 +263,7 @@ func TestADefinitionTakesItsDependentsAlong(t *testing.T) {
 // Fifty thousand objects, half of them garbage, through the whole collector.
 func TestFiftyThousandObjectsAreCollected(t *testing.T) {
 	const pairs = 25_000
-	inHouse(t, func(h *house) {
+	inHouse(t, func(h *env) {
 		for i := range pairs {
 			owner := h.create(configMaps, "red", fmt.Sprintf("owner%d", i))
 			h.create(boats, "red", fmt.Sprintf("dependent%d", i), refTo(configMaps, owner))
@@ -271,7 +271,7 @@ func TestFiftyThousandObjectsAreCollected(t *testing.T) {
 				h.delete(configMaps, "red", owner.Name, metav1.DeletePropagationBackground)
 			}
 		}
-	}, func(t *testing.T, h *house) {
+	}, func(t *testing.T, h *env) {
 		after(2 * time.Minute)
 		if left := len(h.all()); left != pairs {
 			t.Errorf("%d objects are left, want %d", left, pairs)

@@ -16,28 +16,28 @@ import (
 const (
 	// eventSource is what kube-controller-manager's garbage collector calls itself.
 	eventSource = "garbage-collector-controller"
-	// eventEvery is how often the same is said.
-	eventEvery = time.Hour
+	// eventInterval is the least time between two equal Events.
+	eventInterval = time.Hour
 )
 
-// events tells the author of an object what is wrong with it. An Event that cannot be written is lost.
+// events writes Events about problems with objects. An Event that cannot be written is lost.
 type events struct {
 	client corev1client.EventsGetter
-	said   *lru.Cache[string, time.Time]
+	sent   *lru.Cache[string, time.Time]
 	log    *zap.Logger
 }
 
 func newEvents(client corev1client.EventsGetter, log *zap.Logger) *events {
-	return &events{client: client, said: bounded[string, time.Time](), log: log}
+	return &events{client: client, sent: newCache[string, time.Time](), log: log}
 }
 
-// misplaced tells of an owner that lives in another namespace, or in one while the object is in none.
+// misplaced reports an owner in another namespace, or in a namespace while the object is in none.
 func (e *events) misplaced(ctx context.Context, kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata, ref metav1.OwnerReference) {
 	owner := fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", ref.APIVersion, ref.Kind, o.Namespace, ref.Name, ref.UID)
 	e.warn(ctx, kind, o, "OwnerRefInvalidNamespace", fmt.Sprintf("ownerRef %s does not exist in namespace %q", owner, o.Namespace))
 }
 
-// orphanWaits tells why a deletion with propagationPolicy Orphan takes so long.
+// orphanWaits reports why a deletion with propagationPolicy Orphan waits.
 func (e *events) orphanWaits(ctx context.Context, kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata, unseen string) {
 	e.warn(ctx, kind, o, "OrphanWaits", "dependents that have to be kept may be among "+unseen+
 		", which cannot be listed now; the deletion goes on when they can be, or when their APIService is deleted")
@@ -45,10 +45,10 @@ func (e *events) orphanWaits(ctx context.Context, kind schema.GroupVersionKind, 
 
 func (e *events) warn(ctx context.Context, kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata, reason, message string) {
 	id, now := string(o.UID)+" "+message, time.Now()
-	if said, ok := e.said.Get(id); ok && now.Sub(said) < eventEvery {
+	if last, ok := e.sent.Get(id); ok && now.Sub(last) < eventInterval {
 		return
 	}
-	e.said.Add(id, now)
+	e.sent.Add(id, now)
 	namespace := o.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault

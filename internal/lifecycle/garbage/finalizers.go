@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// foregroundPatience is how long a foreground deletion waits for kinds that have not been seen completely since they are
-// known. Past it, the owner may go before dependents of such kinds, which are collected when they are seen.
-const foregroundPatience = 30 * time.Second
+// foregroundTimeout is how long a foreground deletion waits for resources that have not been listed completely. After it,
+// the owner may be deleted before dependents of such resources, which are collected when they are listed.
+const foregroundTimeout = 30 * time.Second
 
-// foreground lets an owner go when nothing is left that blocks it.
+// foreground removes an owner's finalizer when no dependent blocks it any more.
 func (t *term) foreground(ctx context.Context, task task) (again time.Duration, err error) {
-	live, gv, err := t.live(ctx, task.coordinates)
+	live, gv, err := t.getLive(ctx, task.coordinates)
 	if err != nil || live == nil || live.DeletionTimestamp == nil || !slices.Contains(live.Finalizers, metav1.FinalizerDeleteDependents) {
 		return 0, err
 	}
@@ -29,34 +29,34 @@ func (t *term) foreground(ctx context.Context, task task) (again time.Duration, 
 		}
 		blocked = true
 		if !d.foreground {
-			t.wake(d.key, 0)
+			t.enqueue(d.key, 0)
 		}
 	}
 	if blocked {
-		return recheck, nil // its end wakes us; this is for the end that nobody saw
+		return recheckInterval, nil // their deletion queues the owner; this is for deletions that no watch reported
 	}
-	unseen := t.unseen(live.Namespace, func(gr schema.GroupResource) bool {
+	unseen := t.unseenResource(live.Namespace, func(gr schema.GroupResource) bool {
 		_, since := t.graph.synced(gr)
-		return !since.IsZero() && time.Since(since) < foregroundPatience
+		return !since.IsZero() && time.Since(since) < foregroundTimeout
 	})
 	if unseen != "" {
 		return time.Second, nil
 	}
-	return 0, t.release(ctx, gv, task.coordinates, live, metav1.FinalizerDeleteDependents)
+	return 0, t.removeFinalizer(ctx, gv, task.coordinates, live, metav1.FinalizerDeleteDependents)
 }
 
-// orphan takes an owner's name off all its dependents and lets it go. It is a promise: whoever still names the owner
-// afterwards is deleted. So it waits for every kind that could have dependents, also for one whose backend is dead, and
-// says so.
+// orphan removes an owner from all its dependents, then removes the owner's finalizer. A dependent that still names the
+// owner afterwards would be deleted, so it waits for every resource that could have dependents, including those of dead
+// backends, and reports that in an Event.
 func (t *term) orphan(ctx context.Context, task task) error {
-	live, gv, err := t.live(ctx, task.coordinates)
+	live, gv, err := t.getLive(ctx, task.coordinates)
 	if err != nil || live == nil || live.DeletionTimestamp == nil || !slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents) {
 		return err
 	}
 	var failures []error
 	dependents := t.graph.dependentsOf(live.UID, live.Namespace)
 	for _, d := range dependents {
-		if err := t.disown(ctx, d.coordinates, live.UID); err != nil {
+		if err := t.removeOwner(ctx, d.coordinates, live.UID); err != nil {
 			failures = append(failures, err)
 		}
 	}
@@ -64,18 +64,18 @@ func (t *term) orphan(ctx context.Context, task task) error {
 		return errors.Join(failures...)
 	}
 	if len(dependents) > 0 {
-		// The watches show them without the owner in a moment, and show who came meanwhile.
-		return &laterError{orphanPatience, "the dependents have just been told"}
+		// The watches show them without the owner in a moment, and any that were created meanwhile.
+		return &retryLaterError{orphanDelay, "the dependents have just been told"}
 	}
-	if unseen := t.unseen(live.Namespace, func(schema.GroupResource) bool { return true }); unseen != "" {
+	if unseen := t.unseenResource(live.Namespace, func(schema.GroupResource) bool { return true }); unseen != "" {
 		t.events.orphanWaits(ctx, t.kindOf(task.coordinates), live, unseen)
-		return &laterError{5 * time.Second, "dependents may be among " + unseen}
+		return &retryLaterError{5 * time.Second, "dependents may be among " + unseen}
 	}
-	return t.release(ctx, gv, task.coordinates, live, metav1.FinalizerOrphanDependents)
+	return t.removeFinalizer(ctx, gv, task.coordinates, live, metav1.FinalizerOrphanDependents)
 }
 
-func (t *term) disown(ctx context.Context, at coordinates, owner types.UID) error {
-	live, gv, err := t.live(ctx, at)
+func (t *term) removeOwner(ctx context.Context, at coordinates, owner types.UID) error {
+	live, gv, err := t.getLive(ctx, at)
 	if err != nil || live == nil {
 		return err
 	}
@@ -83,12 +83,12 @@ func (t *term) disown(ctx context.Context, at coordinates, owner types.UID) erro
 	if len(keep) == len(live.OwnerReferences) {
 		return nil
 	}
-	return t.strip(ctx, gv, at, live, keep)
+	return t.setOwnerReferences(ctx, gv, at, live, keep)
 }
 
-// unseen names something that could hold dependents of an owner in a namespace, or of one in none, and of which not
-// everything has been seen since this replica leads; empty: there is nothing.
-func (t *term) unseen(namespace string, matters func(schema.GroupResource) bool) string {
+// unseenResource names a resource that could hold dependents of an owner and has not been listed completely since this
+// replica leads; empty when there is none. namespace is the owner's.
+func (t *term) unseenResource(namespace string, matters func(schema.GroupResource) bool) string {
 	d := t.cfg.Discovery()
 	if d == nil || !d.Synced {
 		return "what is not discovered yet"

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// owedPatience is how long an object with an owner that is not in the graph waits before it is looked at: owners and
-	// dependents come by different watches, and at a start everything comes at once.
-	owedPatience = 2 * time.Second
-	// orphanPatience lets the watches bring what was created just before its owner was deleted.
-	orphanPatience = time.Second
+	// missingOwnerDelay is how long an object waits whose owner is not in the graph: owners and dependents come by different
+	// watches, and at a start all come at once.
+	missingOwnerDelay = 2 * time.Second
+	// orphanDelay gives the watches time to bring what was created just before its owner was deleted.
+	orphanDelay = time.Second
 )
 
 // key names an object in the graph.
@@ -24,7 +24,7 @@ type key struct {
 	uid      types.UID
 }
 
-// resource is one resource and every object of it that its monitor knows.
+// resource is one resource with the objects that its monitor has seen.
 type resource struct {
 	schema.GroupResource
 	namespaced bool
@@ -34,21 +34,21 @@ type resource struct {
 	// The graph's mutex guards what follows.
 	version string // through which it is watched
 	local   bool
-	synced  bool // everything has been seen once, and can be believed
+	synced  bool // a complete list has been seen and confirmed
 	round   uint32
 	nodes   map[types.UID]*node
 }
 
 func (r *resource) gvr() schema.GroupVersionResource { return r.WithVersion(r.version) }
 
-// node is what is remembered of one object. Its strings are shared where many objects have the same.
+// node is one object. Strings that many objects share are interned.
 type node struct {
 	resource        *resource
 	uid             types.UID
 	namespace, name string
 	owners          []owner
 	round           uint32
-	// waits: it is being deleted and the finalizer says what for.
+	// The object is being deleted and has the finalizer.
 	foreground, orphan bool
 }
 
@@ -59,35 +59,35 @@ type owner struct {
 
 func (n *node) key() key { return key{n.resource, n.uid} }
 
-// graph is who owns whom. Its methods are called by monitors and workers alike.
+// graph is the ownership graph. Monitors and workers call its methods.
 type graph struct {
-	// wake asks for a look at an object after a while. It must not block nor call back.
-	wake func(k key, after time.Duration)
-	// buried is told of objects of local resources that a watch saw end.
-	buried func(types.UID)
+	// enqueue queues an object after a delay. It must not block nor call the graph.
+	enqueue func(k key, after time.Duration)
+	// objectDeleted is called with objects of local resources that a watch reported deleted.
+	objectDeleted func(types.UID)
 
 	mu         sync.Mutex // guards what follows, nodes included
 	resources  map[schema.GroupResource]*resource
 	dependents map[types.UID]map[*node]struct{}
-	words      map[string]string
+	names      map[string]string
 }
 
-func newGraph(wake func(key, time.Duration), buried func(types.UID)) *graph {
+func newGraph(enqueue func(key, time.Duration), objectDeleted func(types.UID)) *graph {
 	return &graph{
-		wake: wake, buried: buried, resources: map[schema.GroupResource]*resource{},
-		dependents: map[types.UID]map[*node]struct{}{}, words: map[string]string{},
+		enqueue: enqueue, objectDeleted: objectDeleted, resources: map[schema.GroupResource]*resource{},
+		dependents: map[types.UID]map[*node]struct{}{}, names: map[string]string{},
 	}
 }
 
-// begin starts a list of everything; settle ends it and forgets what was not in it.
-func (g *graph) begin(r *resource) uint32 {
+// beginList starts a complete list; endList ends it and removes the objects that were not in it.
+func (g *graph) beginList(r *resource) uint32 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r.round++
 	return r.round
 }
 
-func (g *graph) settle(r *resource, round uint32) {
+func (g *graph) endList(r *resource, round uint32) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, n := range r.nodes {
@@ -98,32 +98,32 @@ func (g *graph) settle(r *resource, round uint32) {
 	r.synced = r.local
 }
 
-// complete is told when a list and the watch after it can be believed.
-func (g *graph) complete(r *resource) {
+// markSynced records that a list and the watch after it are confirmed.
+func (g *graph) markSynced(r *resource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r.synced = true
 }
 
-// observe takes in an object as a list or a watch showed it.
+// observe takes in an object from a list or a watch.
 func (g *graph) observe(r *resource, o *metav1.PartialObjectMetadata) {
 	if o.UID == "" {
-		return // what has no identity is not stored, and can neither own nor be owned
+		return // an object without a UID is not stored, and can neither own nor be owned
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.resources[r.GroupResource] != r {
-		return // the last word of a monitor that was dropped
+		return // from a monitor that was dropped
 	}
 	before := r.nodes[o.UID]
 	now := g.node(r, o)
 	r.nodes[o.UID] = now
 	g.index(before, now)
-	g.react(before, now)
+	g.enqueueAffected(before, now)
 }
 
 func (g *graph) node(r *resource, o *metav1.PartialObjectMetadata) *node {
-	n := &node{resource: r, uid: o.UID, namespace: g.word(o.Namespace), name: o.Name, round: r.round}
+	n := &node{resource: r, uid: o.UID, namespace: g.intern(o.Namespace), name: o.Name, round: r.round}
 	if len(o.OwnerReferences) > 0 {
 		n.owners = make([]owner, len(o.OwnerReferences))
 		for i, ref := range o.OwnerReferences {
@@ -137,19 +137,19 @@ func (g *graph) node(r *resource, o *metav1.PartialObjectMetadata) *node {
 	return n
 }
 
-// word keeps one copy of a namespace's name. Namespaces come and go, so the copies are thrown away now and then.
-func (g *graph) word(s string) string {
-	if w, ok := g.words[s]; ok {
+// intern keeps one copy of a namespace's name. The copies are dropped now and then, because namespaces are deleted.
+func (g *graph) intern(s string) string {
+	if w, ok := g.names[s]; ok {
 		return w
 	}
-	if len(g.words) >= maxWords {
-		clear(g.words)
+	if len(g.names) >= maxNames {
+		clear(g.names)
 	}
-	g.words[s] = s
+	g.names[s] = s
 	return s
 }
 
-const maxWords = 10_000
+const maxNames = 10_000
 
 func (g *graph) index(before, now *node) {
 	if before != nil {
@@ -171,25 +171,25 @@ func (g *graph) index(before, now *node) {
 	}
 }
 
-// react asks for a look at whatever a change may concern.
-func (g *graph) react(before, now *node) {
+// enqueueAffected queues the objects that a change may concern.
+func (g *graph) enqueueAffected(before, now *node) {
 	if now.orphan && (before == nil || !before.orphan) {
-		g.wake(now.key(), orphanPatience)
+		g.enqueue(now.key(), orphanDelay)
 	}
 	if now.foreground && (before == nil || !before.foreground) {
-		g.wake(now.key(), 0)
-		g.wakeDependents(now.uid)
+		g.enqueue(now.key(), 0)
+		g.enqueueDependents(now.uid)
 	}
 	changed := before == nil || !slices.Equal(before.owners, now.owners)
-	if changed && g.owed(now) {
-		g.wake(now.key(), owedPatience)
+	if changed && g.mustCheck(now) {
+		g.enqueue(now.key(), missingOwnerDelay)
 	}
 	if before != nil && changed {
-		g.wakeWaiting(before)
+		g.enqueueWaitingOwners(before)
 	}
 }
 
-// forget takes in that a watch saw an object end.
+// forget takes in that a watch reported an object deleted.
 func (g *graph) forget(r *resource, uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -197,41 +197,41 @@ func (g *graph) forget(r *resource, uid types.UID) {
 		return
 	}
 	if r.local && uid != "" {
-		g.buried(uid)
+		g.objectDeleted(uid)
 	}
 	if n := r.nodes[uid]; n != nil {
 		g.remove(n)
 	} else {
-		g.wakeDependents(uid)
+		g.enqueueDependents(uid)
 	}
 }
 
 func (g *graph) remove(n *node) {
 	delete(n.resource.nodes, n.uid)
 	g.index(n, nil)
-	g.wakeDependents(n.uid)
-	g.wakeWaiting(n)
+	g.enqueueDependents(n.uid)
+	g.enqueueWaitingOwners(n)
 }
 
-func (g *graph) wakeDependents(uid types.UID) {
+func (g *graph) enqueueDependents(uid types.UID) {
 	for d := range g.dependents[uid] {
-		g.wake(d.key(), 0)
+		g.enqueue(d.key(), 0)
 	}
 }
 
-// wakeWaiting wakes the owners of n that wait for their dependents to go.
-func (g *graph) wakeWaiting(n *node) {
+// enqueueWaitingOwners queues the owners of n that wait for the deletion of their dependents.
+func (g *graph) enqueueWaitingOwners(n *node) {
 	for _, o := range n.owners {
-		for _, of := range g.bearers(o.uid) {
+		for _, of := range g.withUID(o.uid) {
 			if of.foreground {
-				g.wake(of.key(), 0)
+				g.enqueue(of.key(), 0)
 			}
 		}
 	}
 }
 
-// bearers are the objects with a UID: one, if everybody is honest.
-func (g *graph) bearers(uid types.UID) []*node {
+// withUID returns the objects with a UID: one, unless a backend reuses UIDs.
+func (g *graph) withUID(uid types.UID) []*node {
 	var found []*node
 	for _, r := range g.resources {
 		if n := r.nodes[uid]; n != nil {
@@ -241,13 +241,126 @@ func (g *graph) bearers(uid types.UID) []*node {
 	return found
 }
 
-// owed says whether an object has to be judged: an owner is missing, is where it cannot be owned from, or waits for its
+// mustCheck reports whether an object has to be checked: an owner is missing, is in another namespace, or waits for its
 // dependents.
-func (g *graph) owed(n *node) bool {
+func (g *graph) mustCheck(n *node) bool {
 	return slices.ContainsFunc(n.owners, func(o owner) bool {
-		bearers := g.bearers(o.uid)
+		bearers := g.withUID(o.uid)
 		return len(bearers) == 0 || slices.ContainsFunc(bearers, func(b *node) bool {
 			return b.foreground || b.namespace != "" && b.namespace != n.namespace
 		})
 	})
+}
+
+// The queries of workers. Results are copies, because the graph changes meanwhile.
+
+// coordinates are where an object is and how to reach it.
+type coordinates struct {
+	schema.GroupVersionResource
+	namespace, name string
+	uid             types.UID
+}
+
+// task is the state of an object when a worker processes it.
+type task struct {
+	key
+	coordinates
+	foreground, orphan bool
+	// mustCheck is false when the graph alone shows that every owner exists.
+	mustCheck bool
+}
+
+func (n *node) coordinates() coordinates {
+	return coordinates{n.resource.gvr(), n.namespace, n.name, n.uid}
+}
+
+func (g *graph) task(k key) (task, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := k.resource.nodes[k.uid]
+	if n == nil {
+		return task{}, false
+	}
+	return task{k, n.coordinates(), n.foreground, n.orphan, g.mustCheck(n)}, true
+}
+
+// locate returns where watches know objects with a UID.
+func (g *graph) locate(uid types.UID) []coordinates {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []coordinates
+	for _, n := range g.withUID(uid) {
+		out = append(out, n.coordinates())
+	}
+	return out
+}
+
+// dependent is an object that names an owner.
+type dependent struct {
+	key
+	coordinates
+	blocks, foreground bool
+}
+
+// dependentsOf returns the objects that name an owner. One in another namespace does not block it.
+func (g *graph) dependentsOf(uid types.UID, namespace string) []dependent {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []dependent
+	for n := range g.dependents[uid] {
+		blocks := (namespace == "" || namespace == n.namespace) &&
+			slices.ContainsFunc(n.owners, func(o owner) bool { return o.uid == uid && o.blocks })
+		out = append(out, dependent{n.key(), n.coordinates(), blocks, n.foreground})
+	}
+	return out
+}
+
+// synced reports whether a resource has been listed completely, and since when the resource is known.
+func (g *graph) synced(r schema.GroupResource) (synced bool, since time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if known := g.resources[r]; known != nil {
+		return known.synced, known.since
+	}
+	return false, time.Time{}
+}
+
+// size returns the numbers for metrics.
+func (g *graph) size() (objects, synced, unsynced int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range g.resources {
+		objects += len(r.nodes)
+		if r.synced {
+			synced++
+		} else {
+			unsynced++
+		}
+	}
+	return objects, synced, unsynced
+}
+
+// adopt adds a resource to the graph, or sets the version through which it is watched. Its objects stay, and it is not
+// synced until the new version has been listed.
+func (g *graph) adopt(gr schema.GroupResource, namespaced, local bool, version string, now time.Time) *resource {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := g.resources[gr]
+	if r == nil {
+		r = &resource{GroupResource: gr, namespaced: namespaced, since: now, nodes: map[types.UID]*node{}}
+		g.resources[gr] = r
+	}
+	r.local, r.version, r.synced = local, version, false
+	return r
+}
+
+// drop removes a resource that is not served any more. That does not mean that its objects are gone: their dependents
+// stay undecided, because discovery does not know the kind.
+func (g *graph) drop(r *resource) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, n := range r.nodes {
+		g.remove(n)
+	}
+	delete(g.resources, r.GroupResource)
 }

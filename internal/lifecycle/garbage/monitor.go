@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,24 +23,24 @@ const (
 	pageSize = 500
 	// listTimeout is for one page.
 	listTimeout = 30 * time.Second
-	// watchTime is how long a watch is asked to last, watchGrace how much longer a server may take to end it.
+	// watchTime is the timeoutSeconds of a watch, watchGrace how much longer a server may take to end it.
 	watchTime, watchGrace = 8 * time.Minute, time.Minute
 	// A monitor that fails tries again after a second, then twice as long each time up to fifteen.
 	firstRetry, lastRetry = time.Second, 15 * time.Second
 	// localLists is how many local resources are listed at once.
 	localLists = 4
-	// A backend's list counts as complete when the watch that follows it has lasted so long. One that starts, or that
-	// answers whatever comes to its mind, may list nothing and hold thousands.
-	settledAfter = secondLook
+	// A backend's list counts as complete when the watch that follows it has lasted this long. A backend that is starting
+	// may list nothing and hold thousands of objects.
+	backendSyncDelay = confirmDelay
 )
 
-// monitor keeps the graph informed of one resource, as long as it runs.
+// monitor lists and watches one resource and updates the graph.
 type monitor struct {
 	resource *resource
 	gvr      schema.GroupVersionResource
 	client   metadata.Getter
 	graph    *graph
-	lists    chan struct{} // seats of local lists; nil: it is a backend's
+	lists    chan struct{} // semaphore of local lists; nil: it is a backend's
 	failed   func()
 	log      *zap.Logger
 	cancel   context.CancelFunc
@@ -52,7 +53,7 @@ func (m *monitor) run(ctx context.Context) {
 	wait, complained := firstRetry, false
 	for {
 		began := time.Now()
-		err := m.follow(ctx)
+		err := m.listAndWatch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -60,7 +61,7 @@ func (m *monitor) run(ctx context.Context) {
 		if time.Since(began) > time.Minute {
 			wait, complained = firstRetry, false
 		}
-		if !complained { // a dead backend is told once, not every fifteen seconds
+		if !complained { // log a dead backend once, not every fifteen seconds
 			complained = true
 			m.log.Info("a resource cannot be watched now; its objects are judged by what was known", zap.Stringer("resource", m.gvr), zap.Error(err))
 		}
@@ -71,8 +72,8 @@ func (m *monitor) run(ctx context.Context) {
 	}
 }
 
-// follow lists once and watches from there until something goes wrong.
-func (m *monitor) follow(ctx context.Context) error {
+// listAndWatch lists once and watches from there until an error.
+func (m *monitor) listAndWatch(ctx context.Context) error {
 	version, err := m.list(ctx)
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
@@ -82,7 +83,7 @@ func (m *monitor) follow(ctx context.Context) error {
 		if version, err = m.watch(ctx, version); err != nil {
 			return fmt.Errorf("watch: %w", err)
 		}
-		// A server that ends every watch at once must not keep us busy.
+		// A pause, in case the server ends every watch at once.
 		if time.Since(began) < time.Second && !run.Pause(ctx, time.Second) {
 			return ctx.Err()
 		}
@@ -106,7 +107,7 @@ func (m *monitor) list(ctx context.Context) (version string, err error) {
 }
 
 func (m *monitor) pages(ctx context.Context, limit int64) (string, error) {
-	round := m.graph.begin(m.resource)
+	round := m.graph.beginList(m.resource)
 	options := metav1.ListOptions{Limit: limit}
 	for {
 		page, err := m.page(ctx, options)
@@ -118,7 +119,7 @@ func (m *monitor) pages(ctx context.Context, limit int64) (string, error) {
 		}
 		switch page.Continue {
 		case "":
-			m.graph.settle(m.resource, round)
+			m.graph.endList(m.resource, round)
 			return page.ResourceVersion, nil
 		case options.Continue:
 			return "", errors.New("the same page again and again")
@@ -133,7 +134,7 @@ func (m *monitor) page(ctx context.Context, options metav1.ListOptions) (*metav1
 	return m.client.List(ctx, options)
 }
 
-// watch returns the version to go on from when the server ended the watch in good order.
+// watch returns the resourceVersion to continue from when the server ended the watch normally.
 func (m *monitor) watch(ctx context.Context, version string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTime+watchGrace)
 	defer cancel()
@@ -143,34 +144,34 @@ func (m *monitor) watch(ctx context.Context, version string) (string, error) {
 		return "", err
 	}
 	defer w.Stop()
-	settled := time.NewTimer(m.settledAfter())
-	defer settled.Stop()
+	synced := time.NewTimer(m.syncDelay())
+	defer synced.Stop()
 	for {
 		select {
 		case e, open := <-w.ResultChan():
 			if !open {
 				return version, nil
 			}
-			if version, err = m.take(e); err != nil {
+			if version, err = m.handle(e); err != nil {
 				return "", err
 			}
-		case <-settled.C:
-			m.graph.complete(m.resource)
+		case <-synced.C:
+			m.graph.markSynced(m.resource)
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
 	}
 }
 
-// settledAfter is nothing for what is in our own etcd.
-func (m *monitor) settledAfter() time.Duration {
+// syncDelay is zero for what is in our own etcd.
+func (m *monitor) syncDelay() time.Duration {
 	if m.lists != nil {
 		return 0
 	}
-	return settledAfter
+	return backendSyncDelay
 }
 
-func (m *monitor) take(e watch.Event) (version string, err error) {
+func (m *monitor) handle(e watch.Event) (version string, err error) {
 	if e.Type == watch.Error {
 		return "", apierrors.FromObject(e.Object)
 	}
@@ -189,3 +190,108 @@ func (m *monitor) take(e watch.Event) (version string, err error) {
 	}
 	return o.ResourceVersion, nil
 }
+
+// ignored resources neither own nor are owned, are many, and expire by themselves.
+var ignored = map[schema.GroupResource]bool{
+	{Resource: "events"}: true, {Group: "events.k8s.io", Resource: "events"}: true,
+}
+
+// monitors has one monitor for each resource that discovery shows. Only one goroutine uses it.
+type monitors struct {
+	client  metadata.Interface
+	graph   *graph
+	failed  func()
+	log     *zap.Logger
+	running map[schema.GroupResource]*monitor
+	lists   chan struct{}
+	joined  sync.WaitGroup
+}
+
+func newMonitors(client metadata.Interface, g *graph, failed func(), log *zap.Logger) *monitors {
+	return &monitors{
+		client: client, graph: g, failed: failed, log: log,
+		running: map[schema.GroupResource]*monitor{}, lists: make(chan struct{}, localLists),
+	}
+}
+
+// watchedVersion is the version through which a resource is watched.
+type watchedVersion struct {
+	gv       GroupVersion
+	resource Resource
+}
+
+// update starts and stops monitors so that they match d. Those of dead backends stay: their objects are owners that must
+// not be taken for gone.
+func (m *monitors) update(ctx context.Context, d *Discovery) {
+	if d == nil || !d.Synced {
+		return
+	}
+	wanted := m.choose(d)
+	for gr, running := range m.running {
+		if _, ok := wanted[gr]; !ok {
+			m.stop(gr, running)
+			m.graph.drop(running.resource)
+		}
+	}
+	for gr, c := range wanted {
+		running := m.running[gr]
+		switch {
+		case running == nil:
+			m.start(ctx, gr, c)
+		case running.resource.namespaced != c.resource.Namespaced:
+			// The CRD was deleted and created again: the known objects were of another kind.
+			m.stop(gr, running)
+			m.graph.drop(running.resource)
+			m.start(ctx, gr, c)
+		case running.gvr.Version != c.gv.Version:
+			m.stop(gr, running)
+			m.start(ctx, gr, c)
+		}
+	}
+}
+
+// choose takes the version that is watched now if it is still served, and otherwise the preferred one that answers.
+func (m *monitors) choose(d *Discovery) map[schema.GroupResource]watchedVersion {
+	wanted := map[schema.GroupResource]watchedVersion{}
+	for _, gv := range d.GroupVersions {
+		for _, r := range gv.Resources {
+			gr := schema.GroupResource{Group: gv.Group, Resource: r.Name}
+			if !r.Collectable || ignored[gr] {
+				continue
+			}
+			c, running := watchedVersion{gv, r}, m.running[gr]
+			before, chosen := wanted[gr]
+			switch {
+			case !chosen, running != nil && running.gvr.Version == gv.Version:
+				wanted[gr] = c
+			case (running == nil || running.gvr.Version != before.gv.Version) && gv.Current && !before.gv.Current:
+				wanted[gr] = c
+			}
+		}
+	}
+	return wanted
+}
+
+func (m *monitors) start(ctx context.Context, gr schema.GroupResource, c watchedVersion) {
+	ctx, cancel := context.WithCancel(ctx)
+	gvr := gr.WithVersion(c.gv.Version)
+	started := &monitor{
+		resource: m.graph.adopt(gr, c.resource.Namespaced, c.gv.Local, c.gv.Version, time.Now()),
+		gvr:      gvr, client: m.client.Resource(gvr), graph: m.graph, failed: m.failed, log: m.log,
+		cancel: cancel, done: make(chan struct{}),
+	}
+	if c.gv.Local {
+		started.lists = m.lists
+	}
+	m.running[gr] = started
+	m.joined.Go(func() { started.run(ctx) })
+}
+
+// stop waits until the monitor has returned.
+func (m *monitors) stop(gr schema.GroupResource, running *monitor) {
+	running.cancel()
+	<-running.done
+	delete(m.running, gr)
+}
+
+func (m *monitors) wait() { m.joined.Wait() }

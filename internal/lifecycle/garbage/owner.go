@@ -7,85 +7,88 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// standing is what an owner reference is worth.
-type standing int
+// ownerState is the state of the owner that a reference names.
+type ownerState int
 
 const (
-	// living owners keep their dependents.
-	living standing = iota
-	// waiting owners are being deleted and go when their dependents have gone.
-	waiting
-	// gone owners do not exist, see the package documentation.
-	gone
-	// misplaced owners live where this dependent cannot be owned from. They are told about, and nothing is deleted.
-	misplaced
+	// ownerPresent: the owner exists.
+	ownerPresent ownerState = iota
+	// ownerWaiting: the owner is being deleted and waits for its dependents.
+	ownerWaiting
+	// ownerGone: the owner does not exist, see the package documentation.
+	ownerGone
+	// ownerMisplaced: the owner is in a namespace from which it cannot own this dependent. An Event reports it, and nothing
+	// is deleted.
+	ownerMisplaced
 )
 
-// rules are the reasons for which an owner that looks absent may not be. Tests take them away one by one, to see that
-// each is needed.
+// rules are the checks before an owner counts as gone. Tests remove them one by one, to show that each is needed.
 type rules struct {
 	// serves: the group-version answers now.
 	serves func(GroupVersion) bool
-	// denies: an answer says that the object itself is not there.
-	denies func(err error, r Resource, name string) bool
-	// distrust: one word that an owner is gone is not enough.
-	distrust func(GroupVersion) bool
-	// bearers are where watches know objects with the UID.
-	bearers func(*graph, claim) []coordinates
-	// complete: the watch of the owner's kind has seen everything, or there can be none.
-	complete func(*graph, schema.GroupResource, Resource) bool
+	// isNotFound: the response says that the object itself does not exist.
+	isNotFound func(err error, r Resource, name string) bool
+	// confirmTwice: one report that an owner is gone is not enough.
+	confirmTwice func(GroupVersion) bool
+	// knownObjects: where watches know objects with the UID.
+	knownObjects func(*graph, ownerRef) []coordinates
+	// watchComplete: the owner's resource has been listed completely, or cannot be watched.
+	watchComplete func(*graph, schema.GroupResource, Resource) bool
 }
 
-func soundRules() rules {
+func defaultRules() rules {
 	return rules{
-		serves:   func(g GroupVersion) bool { return g.Current },
-		denies:   denies,
-		distrust: func(g GroupVersion) bool { return !g.Local },
-		bearers:  func(g *graph, c claim) []coordinates { return g.where(c.uid) },
-		complete: func(g *graph, gr schema.GroupResource, r Resource) bool {
+		serves:       func(g GroupVersion) bool { return g.Current },
+		isNotFound:   isNotFound,
+		confirmTwice: func(g GroupVersion) bool { return !g.Local },
+		knownObjects: func(g *graph, c ownerRef) []coordinates { return g.locate(c.uid) },
+		watchComplete: func(g *graph, gr schema.GroupResource, r Resource) bool {
 			synced, _ := g.synced(gr)
 			return synced || !r.Collectable
 		},
 	}
 }
 
-// laterError: the question is a good one, but for a later moment.
-type laterError struct {
+// retryLaterError: the check has to be repeated later.
+type retryLaterError struct {
 	after time.Duration
 	why   string
 }
 
-func (e *laterError) Error() string { return e.why }
+func (e *retryLaterError) Error() string { return e.why }
 
-// judge finds out what an owner reference of an object is worth, if need be by asking whoever serves the owner.
-func (t *term) judge(ctx context.Context, namespace string, ref metav1.OwnerReference) (standing, error) {
+// checkOwner returns the state of the owner that a reference names, if necessary by a request to the server of the owner.
+func (t *term) checkOwner(ctx context.Context, namespace string, ref metav1.OwnerReference) (ownerState, error) {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
-	c := claim{ref.APIVersion, ref.Kind, namespace, ref.Name, ref.UID}
+	c := ownerRef{ref.APIVersion, ref.Kind, namespace, ref.Name, ref.UID}
 	d := t.cfg.Discovery()
 	if d == nil || !d.Synced {
-		return living, &laterError{time.Second, "discovery is not complete yet"}
+		return ownerPresent, &retryLaterError{time.Second, "discovery is not complete yet"}
 	}
 	gv, resource, served := d.kind(gvk)
 	switch {
-	case !served && t.absences.buried.Contains(ref.UID):
-		return gone, nil
+	case !served && t.goneOwners.deletedUIDs.Contains(ref.UID):
+		return ownerGone, nil
 	case !t.rules.serves(gv):
-		return living, &unsureError{gv, "is not available: " + gv.Reason}
+		return ownerPresent, &undecidedError{gv, "is not available: " + gv.Reason}
 	case !served:
-		return living, &unsureError{gv, "does not serve " + ref.Kind}
+		return ownerPresent, &undecidedError{gv, "does not serve " + ref.Kind}
 	case resource.Namespaced && namespace == "":
-		return misplaced, nil
+		return ownerMisplaced, nil
 	}
-	at := t.rules.bearers(t.graph, c)
-	if len(at) == 0 && t.absences.known(c) {
-		return gone, nil
+	at := t.rules.knownObjects(t.graph, c)
+	if len(at) == 0 && t.goneOwners.isConfirmed(c) {
+		return ownerGone, nil
 	}
 	place := coordinates{gv.WithResource(resource.Name), "", ref.Name, ref.UID}
 	if resource.Namespaced {
@@ -94,52 +97,52 @@ func (t *term) judge(ctx context.Context, namespace string, ref metav1.OwnerRefe
 	owner, err := t.get(ctx, gv, place)
 	switch {
 	case err == nil && owner.UID == ref.UID:
-		t.absences.alive(c)
-		return standingOf(owner), nil
-	case err != nil && !t.rules.denies(err, resource, ref.Name):
-		return living, err
+		t.goneOwners.forget(c)
+		return stateOf(owner), nil
+	case err != nil && !t.rules.isNotFound(err, resource, ref.Name):
+		return ownerPresent, err
 	}
-	return t.confirm(c, gv, resource, place)
+	return t.confirmGone(c, gv, resource, place)
 }
 
-func standingOf(owner *metav1.PartialObjectMetadata) standing {
+func stateOf(owner *metav1.PartialObjectMetadata) ownerState {
 	if owner.DeletionTimestamp != nil && slices.Contains(owner.Finalizers, metav1.FinalizerDeleteDependents) {
-		return waiting
+		return ownerWaiting
 	}
-	return living
+	return ownerPresent
 }
 
-// confirm is asked when an owner was just said to be gone, and looks for a reason to doubt it.
-func (t *term) confirm(c claim, gv GroupVersion, resource Resource, place coordinates) (standing, error) {
+// confirmGone is called when a request has just reported an owner gone, and applies the remaining rules.
+func (t *term) confirmGone(c ownerRef, gv GroupVersion, resource Resource, place coordinates) (ownerState, error) {
 	gr := place.GroupResource()
-	if known := t.rules.bearers(t.graph, c); len(known) > 0 {
+	if known := t.rules.knownObjects(t.graph, c); len(known) > 0 {
 		there := func(at coordinates) bool { // in whichever version it is watched
 			return at.GroupResource() == gr && at.namespace == place.namespace && at.name == place.name
 		}
 		if slices.ContainsFunc(known, there) {
-			return living, &laterError{time.Second, "the watch of " + gr.String() + " still shows " + place.name}
+			return ownerPresent, &retryLaterError{time.Second, "the watch of " + gr.String() + " still shows " + place.name}
 		}
-		return misplaced, nil
+		return ownerMisplaced, nil
 	}
-	if !t.rules.complete(t.graph, gr, resource) {
-		return living, &laterError{2 * time.Second, "not all " + gr.String() + " have been seen yet"}
+	if !t.rules.watchComplete(t.graph, gr, resource) {
+		return ownerPresent, &retryLaterError{2 * time.Second, "not all " + gr.String() + " have been seen yet"}
 	}
-	// The backend may have died, or its registration been replaced, while it answered.
+	// The backend may have died, or its registration been replaced, during the request.
 	if d := t.cfg.Discovery(); d == nil || !d.Synced || !d.lookup(gv.GroupVersion).same(gv) {
-		return living, &laterError{time.Second, gv.String() + " changed while it answered"}
+		return ownerPresent, &retryLaterError{time.Second, gv.String() + " changed while it answered"}
 	}
-	if t.rules.distrust(gv) {
-		if wait := t.absences.hear(c); wait > 0 {
-			return living, &laterError{wait, gv.String() + " says that " + place.name + " is gone; it is asked once more"}
+	if t.rules.confirmTwice(gv) {
+		if wait := t.goneOwners.report(c); wait > 0 {
+			return ownerPresent, &retryLaterError{wait, gv.String() + " says that " + place.name + " is gone; it is asked once more"}
 		}
 	}
-	t.absences.prove(c)
-	return gone, nil
+	t.goneOwners.confirm(c)
+	return ownerGone, nil
 }
 
-// denies reports whether an error is the word of whoever serves the resource that the object is not there. A 404 may
-// also be a proxy's, a server's that does not know the path (kubernetes/kubernetes#104342), or about the namespace.
-func denies(err error, r Resource, name string) bool {
+// isNotFound reports whether an error is a response of the resource's server that the object does not exist. A 404 may also
+// come from a proxy or a server that does not know the path (kubernetes/kubernetes#104342), or be about the namespace.
+func isNotFound(err error, r Resource, name string) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || !apierrors.IsNotFound(err) || status.Status().Code != http.StatusNotFound {
 		return false
@@ -151,16 +154,16 @@ func denies(err error, r Resource, name string) bool {
 	return details.Kind == "" || strings.EqualFold(details.Kind, r.Name) || strings.EqualFold(details.Kind, r.Kind)
 }
 
-// isGone is denies for an object that is known.
+// isGone is isNotFound for an object that is known.
 func isGone(err error, gv GroupVersion, at coordinates) bool {
 	r, _ := gv.resource(at.Resource)
-	return denies(err, r, at.name)
+	return isNotFound(err, r, at.name)
 }
 
-// get asks for the metadata of an object. An answer is the object of that name, whatever its UID.
+// get requests the metadata of the object of a name, whatever its UID.
 func (t *term) get(ctx context.Context, gv GroupVersion, at coordinates) (*metav1.PartialObjectMetadata, error) {
 	var object *metav1.PartialObjectMetadata
-	err := t.ask(ctx, gv, func(ctx context.Context) (err error) {
+	err := t.request(ctx, gv, func(ctx context.Context) (err error) {
 		object, err = t.cfg.Client.Resource(at.GroupVersionResource).Namespace(at.namespace).Get(ctx, at.name, metav1.GetOptions{})
 		return err
 	})
@@ -171,4 +174,72 @@ func (t *term) get(ctx context.Context, gv GroupVersion, at coordinates) (*metav
 		return nil, fmt.Errorf("%s answered with something other than %s", gv.GroupVersion, at.name)
 	}
 	return object, nil
+}
+
+const (
+	// cacheSize bounds the caches of owners that are gone. What was evicted is looked up again.
+	cacheSize = 4096
+	// confirmedTTL is how long a confirmed absence is not looked up again. UIDs are never reused, but a backend may have
+	// been wrong.
+	confirmedTTL = 30 * time.Second
+	// confirmDelay is how long after a backend first reported that an owner is gone it is asked again. A server that starts
+	// with an empty cache fills it in that time.
+	confirmDelay = 5 * time.Second
+	// reportTTL is how long a first report counts.
+	reportTTL = 5 * time.Minute
+)
+
+// ownerRef is an owner as its dependents name it. Dependents with the same ownerRef share the result.
+type ownerRef struct {
+	apiVersion, kind, namespace, name string
+	uid                               types.UID
+}
+
+// goneOwners caches which owners are gone.
+type goneOwners struct {
+	mu sync.Mutex // makes read and write of one entry one step
+	// confirmed: since when an owner is known to be gone.
+	confirmed *lru.Cache[ownerRef, time.Time]
+	// reported: when a backend first reported it.
+	reported *lru.Cache[ownerRef, time.Time]
+	// deletedUIDs were deleted according to a watch of our own etcd, which is proof even when their kind is no longer
+	// served: a CRD is gone a moment after its objects.
+	deletedUIDs *lru.Cache[types.UID, struct{}]
+}
+
+func newGoneOwners() *goneOwners {
+	return &goneOwners{confirmed: newCache[ownerRef, time.Time](), reported: newCache[ownerRef, time.Time](), deletedUIDs: newCache[types.UID, struct{}]()}
+}
+
+func newCache[K comparable, V any]() *lru.Cache[K, V] {
+	c, err := lru.New[K, V](cacheSize)
+	if err != nil {
+		panic(err) // only for a size below one
+	}
+	return c
+}
+
+func (a *goneOwners) isConfirmed(c ownerRef) bool {
+	since, ok := a.confirmed.Get(c)
+	return ok && time.Since(since) < confirmedTTL
+}
+
+func (a *goneOwners) confirm(c ownerRef) { a.confirmed.Add(c, time.Now()) }
+
+// report records that a backend reported an owner gone, and returns how long until that counts; zero is now.
+func (a *goneOwners) report(c ownerRef) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first, ok := a.reported.Get(c)
+	if age := time.Since(first); ok && age < reportTTL {
+		return max(0, confirmDelay-age)
+	}
+	a.reported.Add(c, time.Now())
+	return confirmDelay
+}
+
+// forget removes an owner that exists.
+func (a *goneOwners) forget(c ownerRef) {
+	a.reported.Remove(c)
+	a.confirmed.Remove(c)
 }

@@ -148,7 +148,7 @@ func TestAThousandRestartsDeleteNothingThatHasAnOwner(t *testing.T) {
 	const restarts = 1000
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			l := newLife(seed, soundRules())
+			l := newLife(seed, defaultRules())
 			for range restarts / 4 {
 				l.live(t, 20*time.Second, false)
 			}
@@ -180,20 +180,20 @@ func (l *life) garbage() (left []string) {
 }
 
 // A checker that never fails checks nothing.
-func TestEveryCarelessCollectorIsCaught(t *testing.T) {
+func TestEveryRuleIsNeeded(t *testing.T) {
 	careless := func(denies func(error) bool) rules {
 		return rules{
-			serves:   func(GroupVersion) bool { return true },
-			denies:   func(err error, _ Resource, _ string) bool { return denies(err) },
-			distrust: func(GroupVersion) bool { return false },
-			bearers:  func(*graph, claim) []coordinates { return nil },
-			complete: func(*graph, schema.GroupResource, Resource) bool { return true },
+			serves:        func(GroupVersion) bool { return true },
+			isNotFound:    func(err error, _ Resource, _ string) bool { return denies(err) },
+			confirmTwice:  func(GroupVersion) bool { return false },
+			knownObjects:  func(*graph, ownerRef) []coordinates { return nil },
+			watchComplete: func(*graph, schema.GroupResource, Resource) bool { return true },
 		}
 	}
-	credulous, blind := soundRules(), soundRules()
-	credulous.distrust = func(GroupVersion) bool { return false }
-	credulous.complete = func(*graph, schema.GroupResource, Resource) bool { return true }
-	blind.bearers = func(*graph, claim) []coordinates { return nil }
+	credulous, blind := defaultRules(), defaultRules()
+	credulous.confirmTwice = func(GroupVersion) bool { return false }
+	credulous.watchComplete = func(*graph, schema.GroupResource, Resource) bool { return true }
+	blind.knownObjects = func(*graph, ownerRef) []coordinates { return nil }
 	for name, r := range map[string]rules{
 		"503 is an absence":                       careless(func(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) }),
 		"any 404 is an absence":                   careless(apierrors.IsNotFound),

@@ -1,4 +1,4 @@
-// Package remotetest holds extension servers for the tests of whoever asks backends for documents: real ones behind TLS
+// Package remotetest holds extension servers for the tests of packages that fetch documents: real ones behind TLS
 // whose behaviour can be changed while they run, and ones without a socket for tests in which time is not real.
 package remotetest
 
@@ -14,9 +14,9 @@ import (
 
 // Backend is an extension server.
 type Backend struct {
-	name    string
-	handler atomic.Pointer[http.Handler]
-	lane    http.RoundTripper
+	name      string
+	handler   atomic.Pointer[http.Handler]
+	transport http.RoundTripper
 
 	mu       sync.Mutex
 	requests []*http.Request
@@ -33,7 +33,7 @@ func NewTLS(t testing.TB, name string, h http.Handler) *Backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.lane = roundTripper(func(r *http.Request) (*http.Response, error) {
+	b.transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 		r = r.Clone(r.Context())
 		r.URL.Host = to.Host
 		return server.Client().Transport.RoundTrip(r)
@@ -45,7 +45,7 @@ func NewTLS(t testing.TB, name string, h http.Handler) *Backend {
 func NewInProcess(name string, h http.Handler) *Backend {
 	b := &Backend{name: name}
 	b.Become(h)
-	b.lane = roundTripper(func(r *http.Request) (*http.Response, error) {
+	b.transport = roundTripper(func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
 		b.serve(w, r)
 		if err := r.Context().Err(); err != nil {
@@ -63,7 +63,7 @@ func (b *Backend) Become(h http.Handler) { b.handler.Store(&h) }
 func (b *Backend) Name() string { return b.name }
 
 // Probe implements remote.Backend.
-func (b *Backend) Probe() http.RoundTripper { return b.lane }
+func (b *Backend) Probe() http.RoundTripper { return b.transport }
 
 // Requests returns what the server has been asked so far.
 func (b *Backend) Requests() []*http.Request {

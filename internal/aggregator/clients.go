@@ -1,0 +1,126 @@
+package aggregator
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
+
+	"portico.dev/internal/auth/rbac"
+	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/clients"
+)
+
+// tokenLookup looks up the objects that service account tokens are bound to. Its informers are wired after the tokens.
+type tokenLookup struct{ satoken.Live }
+
+// self is the user of in-process requests.
+var self = &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+
+// wireClients builds the in-process clients, and the informers that all parts share.
+func (h *parts) wireClients() (err error) {
+	config := unthrottled(h.core.ClientConfig(self))
+	if h.clients, err = clients.New(config); err != nil {
+		return fmt.Errorf("client of the local groups: %w", err)
+	}
+	founding := unthrottled(h.core.FoundingConfig(self))
+	if h.startClients, err = clients.New(founding); err != nil {
+		return fmt.Errorf("client of what every cluster starts with: %w", err)
+	}
+	if h.aggregator, err = aggregatorclient.NewForConfig(founding); err != nil {
+		return fmt.Errorf("client of apiservices: %w", err)
+	}
+	h.informers = clients.NewInformers(h.clients, trimInformerObjects())
+	h.services = aggregatorinformers.NewSharedInformerFactoryWithOptions(h.aggregator, 0, aggregatorinformers.WithTransform(trimInformerObjects()))
+	core := h.informers.Core().V1()
+	h.tokenLookup.Live = satoken.Live{
+		ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(),
+		Secrets: core.Secrets().Lister(), Nodes: core.Nodes().Lister(), Client: h.clients.CoreV1(),
+	}
+	h.requestInformers()
+	return nil
+}
+
+// requestInformers requests every informer before the factories start, because these start only what was requested.
+func (h *parts) requestInformers() {
+	core, roles := h.informers.Core().V1(), h.informers.Rbac().V1()
+	for _, informer := range []interface {
+		Informer() cache.SharedIndexInformer
+	}{
+		core.Namespaces(), core.ServiceAccounts(), core.Pods(), core.Secrets(), core.Nodes(), core.Services(),
+		core.ResourceQuotas(),
+		h.informers.Discovery().V1().EndpointSlices(),
+		roles.Roles(), roles.RoleBindings(), roles.ClusterRoles(), roles.ClusterRoleBindings(),
+		h.services.Apiregistration().V1().APIServices(),
+	} {
+		informer.Informer()
+	}
+}
+
+// unthrottled disables client-go's rate limit: these clients stay in this process.
+func unthrottled(c *rest.Config) *rest.Config {
+	c.QPS = -1
+	return c
+}
+
+// trimInformerObjects drops fields that no user of the shared informers reads. A write without managed fields leaves the
+// stored ones as they are.
+func trimInformerObjects() cache.TransformFunc {
+	bundles := &bundleCache{}
+	return func(obj any) (any, error) {
+		if accessor, err := meta.Accessor(obj); err == nil {
+			accessor.SetManagedFields(nil)
+		}
+		if a, ok := obj.(*apiregistrationv1.APIService); ok {
+			a.Spec.CABundle = bundles.intern(a.Spec.CABundle)
+		}
+		return rbac.Lean(obj), nil
+	}
+}
+
+// bundleCache keeps recent CA bundles, so that APIServices with equal bundles share the bytes.
+type bundleCache struct {
+	mu    sync.Mutex
+	known [8][]byte
+	next  int
+}
+
+// intern returns b, or an equal slice from before. Callers must not change it.
+func (bs *bundleCache) intern(b []byte) []byte {
+	bs.mu.Lock()
+	defer bs.mu.Unlock()
+	for _, k := range bs.known {
+		if bytes.Equal(k, b) && k != nil {
+			return k
+		}
+	}
+	bs.known[bs.next] = b
+	bs.next = (bs.next + 1) % len(bs.known)
+	return b
+}
+
+// jsonDeletions asks for JSON wherever something is deleted. The metadata client prefers protobuf in every request, and for
+// deletions, unlike lists, without asking for metadata only: a backend whose kinds have no protobuf deletes, cannot encode
+// what it deleted, and answers 406, for ever. k8s.io/sample-apiserver is one.
+func jsonDeletions(next http.RoundTripper) http.RoundTripper {
+	return deletions{next}
+}
+
+type deletions struct{ next http.RoundTripper }
+
+func (d deletions) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodDelete {
+		r = r.Clone(r.Context()) // a RoundTripper must not change its request
+		r.Header.Set("Accept", runtime.ContentTypeJSON)
+	}
+	return d.next.RoundTrip(r)
+}

@@ -1,0 +1,331 @@
+package aggregator
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	clientdiscovery "k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/coreapi"
+	"portico.dev/internal/coreapi/quota"
+	"portico.dev/internal/discovery"
+	"portico.dev/internal/lifecycle"
+	"portico.dev/internal/lifecycle/debts"
+	"portico.dev/internal/lifecycle/garbage"
+	"portico.dev/internal/lifecycle/namespaces"
+	"portico.dev/internal/lifecycle/quotas"
+	"portico.dev/internal/lifecycle/trust"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/server"
+)
+
+// wireControllers builds the controllers, with a client that reaches backends too.
+func (h *parts) wireControllers() error {
+	inside := server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), h.router)
+	everywhere, err := metadata.NewForConfig(&rest.Config{
+		Host: "https://portico.invalid", Transport: jsonDeletions(coreapi.InProcess(inside)), QPS: -1,
+		WarningHandler: rest.NoWarnings{}, // that a kind is deprecated is nothing to those who serve it
+	})
+	if err != nil {
+		return fmt.Errorf("client of all groups: %w", err)
+	}
+	kinds, err := clientdiscovery.NewDiscoveryClientForConfig(&rest.Config{
+		Host: "https://portico.invalid", Transport: coreapi.InProcess(inside), QPS: -1, WarningHandler: rest.NoWarnings{},
+	})
+	if err != nil {
+		return fmt.Errorf("client of discovery: %w", err)
+	}
+	choice := lifecycle.Choice(h.cfg.Controllers)
+	if choice.Runs(lifecycle.GarbageCollector) {
+		h.collector = h.newCollector(everywhere)
+	}
+	quotas, err := h.quotas()
+	if err != nil {
+		return err
+	}
+	c := h.cfg
+	h.controllers = lifecycle.New(lifecycle.Config{
+		Client: h.clients, Founding: h.startClients, Namespaces: h.informers.Core().V1().Namespaces(), Election: h.election, Choice: choice,
+		Finalization: namespaces.Config{
+			Metadata: everywhere, Served: h.served, Defined: h.core.DefinedResources,
+			Changed: []func() <-chan struct{}{h.apiservices.Changed, h.discovery.Changed}, Probe: h.apiservices.ProbeSoon, Debts: h.debts,
+		},
+		Quotas: quotas, RootCA: h.rootCA.PEM,
+		Trust: trust.Config{
+			ClientCA: h.clientCA.PEM, RequestHeaderCA: h.frontProxy.PEM,
+			UsernameHeaders: c.RequestHeaderUsernameHeaders, UIDHeaders: c.RequestHeaderUIDHeaders,
+			GroupHeaders: c.RequestHeaderGroupHeaders, ExtraHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
+			AllowedNames: c.RequestHeaderAllowedNames,
+		},
+		ClusterRoles: h.informers.Rbac().V1().ClusterRoles(), FrontDoor: h.frontDoor(),
+		ServiceRanges: h.publishedRanges(), ServiceCIDRs: h.informers.Networking().V1().ServiceCIDRs(),
+		RepairAllocations: h.core.RepairAllocations, AllocationsAbandoned: h.core.AllocationsAbandoned, Discovery: kinds, Logger: h.log,
+	})
+	return nil
+}
+
+// newDebtCleaner builds the cleaner of debts.
+func (h *parts) newDebtCleaner() *debts.Cleaner {
+	return debts.NewCleaner(debts.Config{
+		Store: h.debts, State: h.apiServiceState, Transport: h.backendTransport, KnownResources: h.knownResources, Changed: h.apiservices.Changed,
+		Leads: func() bool {
+			_, leads := h.replicas.Hear()
+			return leads
+		},
+		Logger: h.log,
+	})
+}
+
+func (h *parts) routeTo(apiService string) (*apiservice.Route, bool) {
+	for _, r := range h.apiservices.Table().Routes() {
+		if r.Name == apiService && !r.Local {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+func (h *parts) apiServiceState(apiService string) debts.APIServiceState {
+	route, ok := h.routeTo(apiService)
+	if !ok {
+		return debts.APIServiceState{}
+	}
+	return debts.APIServiceState{
+		Registered: true, Ready: route.Backend != nil && route.Condition.Reason == apiservice.CleanupDebt,
+		Reason: route.Condition.Reason,
+	}
+}
+
+// backendTransport reaches a backend whose route is unavailable because of its debts. Requests go through the proxy, with
+// our own identity, like those of the controllers.
+func (h *parts) backendTransport(apiService string) (http.RoundTripper, error) {
+	route, ok := h.routeTo(apiService)
+	if !ok || route.Backend == nil {
+		return nil, fmt.Errorf("APIService %s leads nowhere at the moment", apiService)
+	}
+	target := proxy.Target{
+		Backend: route.Backend, APIService: route.Name,
+		ConvertTable: route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
+	}
+	carry := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.proxy.Serve(w, r, target) })
+	return jsonDeletions(coreapi.InProcess(server.NewInternalChain(self, h.metrics.Requests, h.log.Named("server"), carry))), nil
+}
+
+// knownResources returns the last-known namespaced resources of a group-version that can be listed and deleted.
+func (h *parts) knownResources(gv schema.GroupVersion) []string {
+	snapshot := h.discovery.Current()
+	if snapshot == nil {
+		return nil
+	}
+	known, _ := snapshot.Lookup(gv)
+	var names []string
+	for _, r := range deletable(known.Resources) {
+		if r.List {
+			names = append(names, r.Name)
+		}
+	}
+	return names
+}
+
+// newCollector builds the garbage collector. Its client reaches backends too.
+func (h *parts) newCollector(everywhere metadata.Interface) *garbage.Collector {
+	return garbage.New(garbage.Config{
+		Client: everywhere,
+		Discovery: (&collectorView{
+			snapshot: func() *discovery.Snapshot { return h.discovery.Current() },
+			table:    func() *apiservice.Table { return h.apiservices.Table() },
+		}).now,
+		Leads:  h.election,
+		Events: h.clients.CoreV1(), Metrics: h.metrics.Garbage, Logger: h.log,
+	})
+}
+
+// collectorView converts discovery for the garbage collector, only when something has changed: every worker reads it for
+// every object.
+type collectorView struct {
+	snapshot func() *discovery.Snapshot
+	table    func() *apiservice.Table
+
+	mu           sync.Mutex // guards what follows
+	fromSnapshot *discovery.Snapshot
+	fromTable    *apiservice.Table
+	made         *garbage.Discovery
+}
+
+func (v *collectorView) now() *garbage.Discovery {
+	snapshot, table := v.snapshot(), v.table()
+	if snapshot == nil {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.made == nil || snapshot != v.fromSnapshot || table != v.fromTable {
+		v.fromSnapshot, v.fromTable, v.made = snapshot, table, garbageDiscovery(snapshot, table)
+	}
+	return v.made
+}
+
+// garbageDiscovery marks a group-version as current only while discovery and routing agree: discovery also marks dead ones
+// without deletable namespaced resources as current, and either may be a moment behind.
+func garbageDiscovery(snapshot *discovery.Snapshot, table *apiservice.Table) *garbage.Discovery {
+	out := &garbage.Discovery{Synced: snapshot.Synced() && table.Synced()}
+	for _, gv := range snapshot.GroupVersions() {
+		fresh := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent
+		g := garbage.GroupVersion{
+			GroupVersion: gv.GroupVersion, Local: gv.Local, Current: fresh && gv.Reason == "",
+			Known: gv.Local || fresh || len(gv.Resources) > 0, APIService: gv.APIService, Reason: gv.Reason,
+		}
+		keeps := true
+		if route, ok := table.Lookup(gv.GroupVersion); ok && !route.Local {
+			keeps = !route.Options.NonPersistent
+			g.Known = g.Known || !keeps
+			if !route.Available() {
+				g.Current, g.Reason = false, route.Condition.Reason
+			}
+		} else if !gv.Local {
+			g.Current, g.Reason = false, "its APIService is gone, or has become another"
+		}
+		for _, r := range gv.Resources {
+			if r.ResponseKind == nil || r.ResponseKind.Kind == "" {
+				continue // nothing but a place for subresources
+			}
+			g.Resources = append(g.Resources, garbage.Resource{
+				Name: r.Resource, Kind: r.ResponseKind.Kind, Namespaced: r.Scope == apidiscoveryv2.ScopeNamespace,
+				Collectable: keeps && hasVerbs(r.Verbs, "list", "watch", "delete"),
+			})
+		}
+		out.GroupVersions = append(out.GroupVersions, g)
+	}
+	return out
+}
+
+func hasVerbs(verbs []string, wanted ...string) bool {
+	return !slices.ContainsFunc(wanted, func(v string) bool { return !slices.Contains(verbs, v) })
+}
+
+// served converts discovery for namespace finalization.
+func (h *parts) served() []namespaces.GroupVersion {
+	snapshot := h.discovery.Current()
+	if snapshot == nil || !snapshot.Synced() {
+		return nil
+	}
+	table := h.apiservices.Table()
+	var out []namespaces.GroupVersion
+	discovered := sets.New[schema.GroupVersion]()
+	for _, gv := range snapshot.GroupVersions() {
+		current := gv.Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent
+		served := namespaces.GroupVersion{
+			GroupVersion: gv.GroupVersion,
+			Resources:    deletable(gv.Resources),
+			Known:        gv.Local || current || len(gv.Resources) > 0,
+			Current:      current,
+			APIService:   gv.APIService,
+			Reason:       gv.Reason,
+		}
+		if route, ok := table.Lookup(gv.GroupVersion); ok && !route.Local {
+			h.addAPIService(&served, route)
+		}
+		out = append(out, served)
+		discovered.Insert(gv.GroupVersion)
+	}
+	// New registrations are in the routing table before they are in discovery.
+	for _, route := range table.Routes() {
+		if route.Local || discovered.Has(route.GroupVersion) {
+			continue
+		}
+		served := namespaces.GroupVersion{GroupVersion: route.GroupVersion, APIService: route.Name, Reason: "NotInDiscovery"}
+		h.addAPIService(&served, route)
+		out = append(out, served)
+	}
+	return out
+}
+
+// addAPIService adds the options of the APIService, and since when its backend has been unavailable. The shared status, if
+// it says so too, takes precedence: it outlives a restart and is the same for all replicas.
+func (h *parts) addAPIService(served *namespaces.GroupVersion, route *apiservice.Route) {
+	served.UID, served.NonPersistent, served.FinalizeAfter = route.UID, route.Options.NonPersistent, route.Options.FinalizeAfter
+	if s := route.Service; s != nil {
+		served.Service = types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+	}
+	if route.Available() {
+		return
+	}
+	served.Since = route.Condition.LastTransitionTime.Time
+	if route.Condition.Reason == apiservice.CleanupDebt {
+		return // the backend is reachable
+	}
+	if since := h.unreachableSince(route.Name); !since.IsZero() {
+		served.Since, served.UnreachableSince = since, since
+	}
+}
+
+// unreachableSince returns since when no replica has reached an APIService's backend, zero when one has or it is not known.
+func (h *parts) unreachableSince(name string) time.Time {
+	object, err := h.services.Apiregistration().V1().APIServices().Lister().Get(name)
+	if err != nil {
+		return time.Time{}
+	}
+	for _, c := range object.Status.Conditions {
+		if c.Type == apiregistrationv1.Available && c.Status == apiregistrationv1.ConditionFalse && c.Reason != apiservice.CleanupDebt {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// quotas configures how quotas are counted: with the client of the local groups, so that no extension server is called.
+func (h *parts) quotas() (quotas.Config, error) {
+	local, err := metadata.NewForConfig(unthrottled(h.core.ClientConfig(self)))
+	if err != nil {
+		return quotas.Config{}, fmt.Errorf("metadata client of the local groups: %w", err)
+	}
+	measurer := &quota.Measurer{Client: h.clients, Metadata: local, Served: h.servedHere}
+	return quotas.Config{
+		Quotas: h.informers.Core().V1().ResourceQuotas(), Measure: measurer.Measure, Kinds: h.limitedKinds,
+		Metadata: local, Changed: h.core.Changed, Sync: h.cfg.Services.QuotaSync,
+	}, nil
+}
+
+// limitedKinds returns the resources that a quota limits, of those served here.
+func (h *parts) limitedKinds(q *corev1.ResourceQuota) []schema.GroupVersionResource {
+	var out []schema.GroupVersionResource
+	for name := range q.Spec.Hard {
+		for _, kind := range quota.Kinds(name) {
+			if at, ok := h.servedHere(kind); ok {
+				out = append(out, at)
+			}
+		}
+	}
+	return out
+}
+
+// servedHere finds a local version of a resource. Objects of a CRD whose group-version an APIService serves are still
+// counted here.
+func (h *parts) servedHere(r schema.GroupResource) (schema.GroupVersionResource, bool) {
+	all := h.core.Discovery()
+	for _, g := range slices.Concat(all.Core, all.Groups) {
+		if g.Name != r.Group {
+			continue
+		}
+		for _, v := range g.Versions {
+			for _, resource := range v.Resources {
+				if resource.Resource == r.Resource {
+					return r.WithVersion(v.Version), true
+				}
+			}
+		}
+	}
+	return schema.GroupVersionResource{}, false
+}

@@ -1,0 +1,215 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/audit"
+	"portico.dev/internal/fairness"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/server"
+	"portico.dev/internal/server/tracing"
+	"portico.dev/internal/version"
+)
+
+// wireFront builds what requests pass: listener, chain, router, health.
+func (h *parts) wireFront() error {
+	c := h.cfg
+	h.wireProfiling()
+	h.proxy = proxy.New(proxy.Config{
+		Logger: h.log.Named("proxy"), Requests: h.metrics.Requests,
+		IdentityHeaders:        slices.Concat(c.RequestHeaderUsernameHeaders, c.RequestHeaderUIDHeaders, c.RequestHeaderGroupHeaders),
+		IdentityHeaderPrefixes: c.RequestHeaderExtraHeaderPrefixes,
+	})
+	h.debtCleaner = h.newDebtCleaner()
+	h.drainer = server.NewDrainer()
+	h.health = server.NewHealth(h.log.Named("health"), h.checks()...)
+	if err := h.wireBackup(); err != nil {
+		return err
+	}
+	h.router = &server.Router{
+		Routes:             h.apiservices.Table,
+		LocalGroupVersions: h.core.GroupVersions,
+		Local:              server.ForLocal(server.NewBodies(h.memory, h.metrics.Overload), h.core.Handler()),
+		Proxy:              h.proxy,
+		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
+		Discovery:          h.discovery,
+		OpenAPI:            h.openapi,
+		Static: server.NewStatic(server.StaticConfig{
+			Health: h.health, Version: version.Get(),
+			Gatherer:    prometheus.Gatherers{h.registry, legacyregistry.DefaultGatherer},
+			Aggregation: func() any { return h.apiservices.DebugState() },
+			Debts:       h.debtCleaner,
+			Backup:      h.backups,
+			JWKS:        h.tokens.JWKS,
+			OpenIDConfiguration: func() []byte {
+				return h.tokens.OpenIDConfiguration(h.url + "/openid/v1/jwks")
+			},
+			Profiling: c.Profiling,
+		}),
+	}
+	if err := h.wireControllers(); err != nil {
+		return err
+	}
+	if err := h.wireAudit(); err != nil {
+		return err
+	}
+	if err := h.wireFairness(); err != nil {
+		return err
+	}
+	if c.TracingEndpoint != "" {
+		h.tracing = tracing.New(tracing.Config{
+			Endpoint: c.TracingEndpoint, SamplingRatePerMillion: c.TracingSamplingRatePerMillion,
+			Service: "aggregator", Version: version.Portico, Logger: h.log.Named("tracing"),
+		})
+	}
+	chain, err := server.NewChain(server.ChainConfig{
+		Authenticator: h.authn, Authorizer: h.authz, Ready: h.notReady, RequestTimeout: c.RequestTimeout,
+		Fairness: h.fairness, MaxInFlight: c.MaxRequestsInFlight, MaxMutatingInFlight: c.MaxMutatingRequestsInFlight,
+		CORSAllowedOrigins: c.CORSAllowedOrigins, AccessLog: h.accessLog(), Audit: h.auditor(), Tracer: h.tracer(),
+		UpgradesNeedCreate: c.AuthorizeUpgradesAsCreate,
+		GoawayChance:       c.GoawayChance, StrictTransportSecurity: c.StrictTransportSecurity,
+		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory,
+		Metrics: h.metrics.Requests, Logger: h.log.Named("server"), Drainer: h.drainer,
+	}, h.router)
+	if err != nil {
+		return err
+	}
+	offered := pki.ServerConfig(h.shown)
+	if err := pki.Restrict(offered, c.TLSMinVersion, c.TLSCipherSuites); err != nil {
+		return err
+	}
+	h.server = server.New(server.Config{
+		Listener: h.listener, TLS: offered, Engine: c.HTTPEngine, Handler: chain, Health: h.health, Drainer: h.drainer,
+		Overload: h.overload, OverloadMetrics: h.metrics.Overload, Memory: h.memory,
+		Proxy: h.proxy, Logger: h.log.Named("server"), ShutdownDelay: c.ShutdownDelay, ShutdownGrace: c.ShutdownGrace,
+	})
+	return nil
+}
+
+func (h *parts) accessLog() *zap.Logger {
+	if !h.cfg.AccessLog {
+		return nil
+	}
+	return h.log.Named("access")
+}
+
+// tracer is nil, and then the chain does without, unless there is somebody to send spans to.
+func (h *parts) tracer() trace.Tracer {
+	if h.tracing == nil {
+		return nil
+	}
+	return h.tracing.Tracer()
+}
+
+// wireAudit leaves auditor nil when events would go nowhere.
+func (h *parts) wireAudit() (err error) {
+	c := h.cfg.Audit
+	if !c.Enabled() {
+		return nil
+	}
+	c.Metrics, c.Logger = h.metrics.Audit, h.log.Named("audit")
+	h.audit, err = audit.New(c)
+	return err
+}
+
+// auditor is nil, and then the chain does without, unless events go somewhere.
+func (h *parts) auditor() server.Auditor {
+	if h.audit == nil {
+		return nil
+	}
+	return h.audit
+}
+
+func (c *Config) addFairnessFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.EnablePriorityAndFairness, "enable-priority-and-fairness", c.EnablePriorityAndFairness, "let requests take turns by the flowcontrol.apiserver.k8s.io objects; without it the two bounds in flight hold")
+	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", c.MaxRequestsInFlight, "seats that priority levels share, together with --max-mutating-requests-inflight; without fairness, reads served at once, negative: no bound")
+	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", c.MaxMutatingRequestsInFlight, "seats that priority levels share, together with --max-requests-inflight; without fairness, writes served at once, negative: no bound")
+}
+
+func (c *Config) validateFairness(bad func(flag, format string, args ...any)) {
+	if !c.EnablePriorityAndFairness {
+		return
+	}
+	if c.MaxRequestsInFlight < 0 || c.MaxMutatingRequestsInFlight < 0 || c.seats() == 0 {
+		bad("max-requests-inflight", "priority levels share %d and %d seats; give them at least one together, or say --enable-priority-and-fairness=false",
+			c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight)
+	}
+}
+
+// seats is what the priority levels share, as upstream.
+func (c *Config) seats() int { return c.MaxRequestsInFlight + c.MaxMutatingRequestsInFlight }
+
+// wireFairness leaves fairness nil when it is switched off.
+func (h *parts) wireFairness() (err error) {
+	if !h.cfg.EnablePriorityAndFairness {
+		return nil
+	}
+	h.fairness, err = fairness.New(fairness.Config{
+		Client: h.startClients, Seats: h.cfg.seats(), Metrics: h.metrics.Fairness, Logger: h.log.Named("fairness"),
+	})
+	return err
+}
+
+func (c *Config) addProfilingFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof/ to those who may get it")
+	fs.BoolVar(&c.ContentionProfiling, "contention-profiling", c.ContentionProfiling, "record where goroutines wait for each other, for /debug/pprof/block; of use only with --profiling, and costs every wait a little")
+}
+
+// wireProfiling has the runtime record what it does not record by itself. It records for the whole process.
+func (h *parts) wireProfiling() {
+	if h.cfg.Profiling && h.cfg.ContentionProfiling {
+		runtime.SetBlockProfileRate(1)
+	}
+}
+
+// checks are what /readyz asks. /livez asks none of them: what they find is not mended by a restart. None depends on an
+// extension server.
+func (h *parts) checks() []server.Check {
+	return append(h.storageChecks(), []server.Check{
+		{Name: "local-groups", Ask: closed(h.core.Ready())},
+		{Name: "rbac", Ask: closed(h.rbac.Ready())},
+		{Name: "apiservice-routes", Ask: closed(h.apiservices.Ready())},
+		{Name: "discovery", Ask: closed(h.discovery.Ready())},
+		{Name: "client-ca-file", Ask: func(context.Context) error { return h.clientCA.Stale() }},
+		{Name: "authentication", Ask: func(context.Context) error { return errors.Join(h.authn.Stale(), h.issuers.Stale()) }},
+		{Name: "authorization", Ask: func(context.Context) error { return h.authz.Stale() }},
+		{Name: "requestheader-client-ca-file", Ask: func(context.Context) error { return h.frontProxy.Stale() }},
+		{Name: "tls-cert-file", Ask: func(context.Context) error { return h.shown.Stale() }},
+		{Name: "proxy-client-cert-file", Ask: func(context.Context) error { return h.presented.Stale() }},
+	}...)
+}
+
+var errStarting = errors.New("not there yet")
+
+func closed(ready <-chan struct{}) func(context.Context) error {
+	return func(context.Context) error {
+		select {
+		case <-ready:
+			return nil
+		default:
+			return errStarting
+		}
+	}
+}
+
+// notReady is why API requests cannot be answered yet. The listener opens last, so this speaks only of what may still
+// be missing then.
+func (h *parts) notReady() error {
+	for _, ready := range []<-chan struct{}{h.core.Ready(), h.rbac.Ready()} {
+		if err := closed(ready)(context.Background()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package apiservice
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	libraryevents "k8s.io/client-go/tools/events"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+// standing is an APIService whose Available condition stands at status; "" for none.
+func standing(name, status, reason string) *apiregistrationv1.APIService {
+	o := &apiregistrationv1.APIService{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name)},
+		Spec:       apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: "test", Name: "server"}},
+	}
+	if status != "" {
+		o.Status.Conditions = []apiregistrationv1.APIServiceCondition{available(condition(apiregistrationv1.ConditionStatus(status), reason, "message"))}
+	}
+	return o
+}
+
+func TestWhichChangesAreEvents(t *testing.T) {
+	local := standing("x", "True", reasonLocal)
+	local.Spec.Service = nil
+	for name, c := range map[string]struct {
+		before, after *apiregistrationv1.APIService
+		reason        string // "" for nothing
+	}{
+		"a backend went":             {standing("x", "True", reasonPassed), standing("x", "False", "A"), backendUnavailable},
+		"nobody knows any more":      {standing("x", "True", reasonPassed), standing("x", "Unknown", "A"), backendUnavailable},
+		"a backend returned":         {standing("x", "False", "A"), standing("x", "True", reasonPassed), backendAvailable},
+		"another reason":             {standing("x", "False", "A"), standing("x", "False", "B"), ""},
+		"a new one that is well":     {standing("x", "", ""), standing("x", "True", reasonPassed), ""},
+		"a new one that is not well": {standing("x", "", ""), standing("x", "False", "A"), ""},
+		"it is served here now":      {standing("x", "False", "A"), local, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := availabilityEventOf(c.before, c.after)
+			if ok != (c.reason != "") || got.reason != c.reason {
+				t.Errorf("told %+v", got)
+			}
+		})
+	}
+}
+
+// runRecorder runs an eventRecorder in a bubble until the test ends.
+func runRecorder(t *testing.T) (*eventRecorder, func() []corev1.Event) {
+	t.Helper()
+	client := kubefake.NewClientset()
+	h := newEventRecorder(client.CoreV1(), "replica-a", zaptest.NewLogger(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return h, func() []corev1.Event {
+		list, err := client.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list.Items
+	}
+}
+
+func TestAnEventRefersToItsAPIService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, events := runRecorder(t)
+		h.record(standing("v1.example.com", "True", reasonPassed), standing("v1.example.com", "False", reasonFailedDiscoveryCheck))
+		synctest.Wait()
+		got := events()
+		if len(got) != 1 {
+			t.Fatalf("%d events", len(got))
+		}
+		e := got[0]
+		about := corev1.ObjectReference{APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService", Name: "v1.example.com", UID: "uid-v1.example.com"}
+		if e.Namespace != "default" || e.InvolvedObject != about {
+			t.Errorf("in %s about %+v", e.Namespace, e.InvolvedObject)
+		}
+		if e.Type != "Warning" || e.Reason != backendUnavailable || e.Message != "FailedDiscoveryCheck: message" || e.Count != 1 {
+			t.Errorf("it says %s %s %q %d", e.Type, e.Reason, e.Message, e.Count)
+		}
+		if e.Source.Component != "portico" || e.ReportingInstance != "replica-a" || e.FirstTimestamp.IsZero() || !strings.HasPrefix(e.Name, "v1.example.com.") {
+			t.Errorf("it is %+v", e)
+		}
+	})
+}
+
+func TestAFlappingBackendIsTwoEventsThatCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, events := runRecorder(t)
+		up, down := standing("x", "True", reasonPassed), standing("x", "False", "A")
+		const flaps = 100
+		for range flaps {
+			h.record(up, down)
+			time.Sleep(500 * time.Millisecond)
+			h.record(down, up)
+			time.Sleep(500 * time.Millisecond)
+		}
+		synctest.Wait()
+		got := events()
+		if len(got) != 2 {
+			t.Fatalf("%d events", len(got))
+		}
+		for _, e := range got {
+			if e.Count < flaps-int32(countInterval/time.Second) || e.Count > flaps || !e.LastTimestamp.After(e.FirstTimestamp.Time) {
+				t.Errorf("%s counts %d from %v to %v", e.Reason, e.Count, e.FirstTimestamp, e.LastTimestamp)
+			}
+		}
+	})
+}
+
+func TestTheRateOfEventsIsLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, events := runRecorder(t)
+		for i := range 200 {
+			name := strings.Repeat("x", i+1)
+			h.record(standing(name, "True", reasonPassed), standing(name, "False", "A"))
+		}
+		time.Sleep(time.Second)
+		if n := len(events()); n < eventBurst || n > eventBurst+2*eventsPerSecond {
+			t.Errorf("%d in the first second", n)
+		}
+		time.Sleep(time.Minute)
+		if n := len(events()); n != 200 {
+			t.Errorf("%d in the end", n)
+		}
+	})
+}
+
+// TestTheLibrarysRecorder compares eventRecorder with k8s.io/client-go/tools/events. Both say the same of one change. They
+// differ in what ARCHITECTURE.md gives as the reasons for our own: the library writes all Events of an outage at once, and
+// the count of a flapping backend up to half an hour late.
+func TestTheLibrarysRecorder(t *testing.T) {
+	library := func(t *testing.T) (record func(before, after *apiregistrationv1.APIService), events func() []eventsv1.Event) {
+		t.Helper()
+		client := kubefake.NewClientset()
+		broadcaster := libraryevents.NewBroadcaster(&libraryevents.EventSinkImpl{Interface: client.EventsV1()})
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { broadcaster.Shutdown(); cancel() })
+		scheme := runtime.NewScheme()
+		if err := apiregistrationv1.AddToScheme(scheme); err != nil {
+			t.Fatal(err)
+		}
+		recorder := broadcaster.NewRecorder(scheme, eventSource)
+		return func(before, after *apiregistrationv1.APIService) {
+				if e, ok := availabilityEventOf(before, after); ok {
+					recorder.Eventf(after, nil, e.kind, e.reason, "Probe", "%s", e.message)
+				}
+			}, func() []eventsv1.Event {
+				list, err := client.EventsV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return list.Items
+			}
+	}
+	up, down := standing("x", "True", reasonPassed), standing("x", "False", "A")
+
+	t.Run("one change", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			own, ownEvents := runRecorder(t)
+			record, events := library(t)
+			own.record(up, down)
+			record(up, down)
+			time.Sleep(time.Second)
+			ours, theirs := ownEvents(), events()
+			if len(ours) != 1 || len(theirs) != 1 {
+				t.Fatalf("%d events of ours, %d of the library", len(ours), len(theirs))
+			}
+			a, b := ours[0], theirs[0]
+			if a.Type != b.Type || a.Reason != b.Reason || a.Message != b.Note || a.ReportingController != b.ReportingController ||
+				a.Namespace != b.Namespace || a.InvolvedObject.Name != b.Regarding.Name || a.InvolvedObject.UID != b.Regarding.UID {
+				t.Errorf("ours %+v, the library's %+v", a, b)
+			}
+		})
+	})
+	t.Run("many backends at once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			record, events := library(t)
+			for i := range 200 {
+				name := strings.Repeat("x", i+1)
+				record(standing(name, "True", reasonPassed), standing(name, "False", "A"))
+				time.Sleep(time.Millisecond) // its queue drops what comes faster
+			}
+			time.Sleep(time.Second)
+			if n := len(events()); n <= eventBurst+2*eventsPerSecond {
+				t.Errorf("the library limits the rate by itself: %d events in a second", n)
+			}
+		})
+	})
+	t.Run("a flapping backend", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			own, ownEvents := runRecorder(t)
+			record, events := library(t)
+			const flaps = 100
+			for range flaps {
+				own.record(up, down)
+				record(up, down)
+				time.Sleep(time.Second)
+			}
+			ours, theirs := ownEvents(), events()
+			if len(ours) != 1 || len(theirs) != 1 || ours[0].Count < flaps-int32(countInterval/time.Second) {
+				t.Fatalf("ours %+v, the library's %+v", ours, theirs)
+			}
+			if theirs[0].Series == nil || theirs[0].Series.Count > flaps/10 {
+				t.Errorf("the library's count is not late: %+v", theirs[0].Series)
+			}
+		})
+	})
+}

@@ -1,0 +1,206 @@
+package apiservice
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portico.dev/internal/transport"
+)
+
+// quiet is what the transport reports about silence.
+type quiet struct {
+	since  atomic.Int64 // Unix nanoseconds, 0 for not silent
+	broken atomic.Bool
+}
+
+func (q *quiet) begin() { q.since.Store(time.Now().UnixNano()) }
+func (q *quiet) over()  { q.since.Store(0) }
+func (q *quiet) answers(after time.Duration) func(context.Context, string) (int, error) {
+	return func(ctx context.Context, _ string) (int, error) {
+		select {
+		case <-time.After(after):
+			q.over()
+			return http.StatusOK, nil
+		case <-ctx.Done():
+			return hang(ctx)
+		}
+	}
+}
+
+// monitoredWithSilence is monitored, for a backend of which the transport reports silence.
+func monitoredWithSilence(t *testing.T, b *backendDouble, q *quiet) *monitor {
+	t.Helper()
+	return monitoredWith(t, b, func(m *monitor) {
+		m.silence = func() transport.Silence {
+			since := q.since.Load() // once: an attempt may end the silence meanwhile
+			if since == 0 {
+				return transport.Silence{}
+			}
+			return transport.Silence{Since: time.Unix(0, since), Broken: q.broken.Load()}
+		}
+	}, gvA)
+}
+
+// fallsIn waits until the group-version is down, and says how long that took; most when it did not come to that.
+func fallsIn(m *monitor, most time.Duration) time.Duration {
+	start := time.Now()
+	for time.Since(start) < most && m.history(gvA).up {
+		time.Sleep(50 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+func TestALongHangMakesABackendUnavailable(t *testing.T) {
+	for name, c := range map[string]struct {
+		broken bool
+		want   time.Duration
+	}{
+		"connections are alive":  {false, hungTimeout},
+		"connections are silent": {true, deadTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, q := &backendDouble{answer: well}, &quiet{}
+				m := monitoredWithSilence(t, b, q)
+				b.set(hangs)
+				q.broken.Store(c.broken)
+				q.begin()
+				time.Sleep(time.Second) // until transport tells
+				m.probeSoon()
+				took := time.Second + fallsIn(m, time.Minute)
+				if took < c.want || took > c.want+2*hangCheckInterval {
+					t.Errorf("it fell after %v, want %v", took, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestASlowBackendIsNotAHungOne(t *testing.T) {
+	const slow = 3 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		b, q := &backendDouble{answer: well}, &quiet{}
+		m := monitoredWithSilence(t, b, q)
+		b.set(q.answers(slow)) // suddenly
+		for range 100 {        // requests, one after another, each of which is told as overdue
+			q.begin()
+			time.Sleep(time.Second)
+			m.probeSoon()
+			if fallsIn(m, slow-time.Second) < slow-time.Second {
+				t.Fatalf("it fell: %+v", m.history(gvA))
+			}
+			q.over()
+			m.recordAnswer()
+		}
+	})
+}
+
+func TestAUsuallySlowBackendGetsMoreTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, q := &backendDouble{}, &quiet{}
+		b.set(q.answers(4 * time.Second))
+		m := monitoredWithSilence(t, b, q)
+		time.Sleep(5 * time.Second)
+		for range 100 { // clients that leave before they have an answer
+			q.begin()
+			time.Sleep(time.Second)
+			m.probeSoon()
+			if took := fallsIn(m, 10*time.Second); took < 10*time.Second {
+				t.Fatalf("it fell after %v: %+v", took, m.history(gvA))
+			}
+		}
+	})
+}
+
+func TestAnAnswerWithdrawsAHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, q := &backendDouble{answer: well}, &quiet{}
+		m := monitoredWithSilence(t, b, q)
+		b.set(hangs)
+		q.begin()
+		m.probeSoon()
+		fallsIn(m, time.Minute)
+		if h := m.history(gvA); h.up {
+			t.Fatalf("%+v", h)
+		}
+		q.over()
+		m.recordAnswer() // the answer to a request that was sent before
+		if h := m.history(gvA); !h.up || h.good() {
+			t.Errorf("not refuted: %+v", h)
+		}
+		// A probe of its own must confirm it, and has all the time it wants.
+		b.set(q.answers(4 * time.Second))
+		if took := fallsIn(m, 20*time.Second); took < 20*time.Second {
+			t.Errorf("it fell again after %v", took)
+		}
+		if h := m.history(gvA); !h.good() {
+			t.Errorf("not confirmed: %+v", h)
+		}
+	})
+}
+
+func TestAProbeOfAnUnavailableBackendGetsTheFullTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, q := &backendDouble{answer: well}, &quiet{}
+		m := monitoredWithSilence(t, b, q)
+		b.set(hangs)
+		q.begin()
+		m.probeSoon()
+		fallsIn(m, time.Minute)
+		b.set(q.answers(4 * time.Second))
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if h := m.history(gvA); !h.up {
+			t.Errorf("it answers in four seconds and did not return: %+v", h)
+		}
+	})
+}
+
+func TestTimeInWhichTheProcessDidNotRunIsNoHang(t *testing.T) {
+	now := time.Now()
+	s := newHangDetector(func() transport.Silence { return transport.Silence{Since: now.Add(-time.Second)} }, 0)
+	s.started, s.lastCheck = now, now
+	for _, at := range []time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second} { // a standstill between any two looks
+		if f := s.check(now.Add(at)); f != nil {
+			t.Fatalf("after %v: %+v", at, f)
+		}
+	}
+	at := now.Add(30 * time.Second)
+	for range int(hungTimeout / hangCheckInterval) {
+		at = at.Add(hangCheckInterval)
+		if s.check(at) != nil {
+			return
+		}
+	}
+	t.Error("it never falls")
+}
+
+func TestAHungBackendBecomesUnavailableWhileClientsWait(t *testing.T) {
+	t.Parallel()
+	h := open(t, nil, connected)
+	b := h.serve("server")
+	h.add(external("server"))
+	h.add(h.remote("example.com", "v1", "server", b.port()))
+	h.is("v1.example.com", "True", "Passed")
+	release := make(chan struct{})
+	b.answer(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	r, _ := h.Table().Lookup(gvExample)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		request(t, r.Backend)
+	}()
+	h.is("v1.example.com", "False", "FailedDiscoveryCheck") // in ten seconds; probes alone would need forty
+	close(release)
+	<-done
+	h.is("v1.example.com", "True", "Passed")
+}

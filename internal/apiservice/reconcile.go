@@ -1,0 +1,305 @@
+package apiservice
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/transport"
+)
+
+// routeAll makes the first table, from everything in the caches.
+func (c *Controller) routeAll() error {
+	objects, err := c.lister.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("list apiservices: %w", err)
+	}
+	served, err := c.local.names()
+	if err != nil {
+		return err
+	}
+	names := sets.New(served...)
+	names.Insert(apiServiceName(ownGroupVersion))
+	for _, o := range objects {
+		names.Insert(o.Name)
+	}
+	c.synced = true
+	c.reconcile(names)
+	return nil
+}
+
+// maxBatch bounds how many items share a table.
+const maxBatch = 1024
+
+// loop turns queue items into tables until the queue is shut down. Items that wait together make one table.
+func (c *Controller) loop() {
+	for {
+		first, shutdown := c.queue.Get()
+		if shutdown {
+			return
+		}
+		batch := []queueItem{first}
+		for c.queue.Len() > 0 && len(batch) < maxBatch {
+			next, _ := c.queue.Get()
+			batch = append(batch, next)
+		}
+		c.reconcile(c.affected(batch))
+		for _, e := range batch {
+			c.queue.Done(e)
+		}
+	}
+}
+
+// affected returns the names of the APIServices that items are about.
+func (c *Controller) affected(events []queueItem) sets.Set[string] {
+	names := sets.New[string]()
+	services := sets.New[types.NamespacedName]()
+	for _, e := range events {
+		if e.apiService != "" {
+			names.Insert(e.apiService)
+		} else {
+			services.Insert(e.service)
+		}
+	}
+	if services.Len() == 0 {
+		return names
+	}
+	for name, e := range c.entries {
+		if ref := e.object.Spec.Service; ref != nil && services.Has(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}) {
+			names.Insert(name)
+		}
+	}
+	return names
+}
+
+// reconcile updates the named entries, then the monitors, then the table, and queues the status writes.
+func (c *Controller) reconcile(names sets.Set[string]) {
+	differ := sets.New[string]()
+	for name := range names {
+		if c.refresh(name) {
+			differ.Insert(name)
+		}
+	}
+	keep := c.updateMonitors()
+	for name := range names {
+		if e, ok := c.entries[name]; ok && c.updateRoute(name, e) {
+			differ.Insert(name)
+		}
+	}
+	if differ.Len() > 0 {
+		c.publish()
+	}
+	// Last, because a request that read the previous table may still be on its way to one of its backends.
+	if !maps.Equal(keep, c.kept) {
+		c.cfg.Transport.Retain(keep)
+		c.kept = keep
+	}
+	for name := range differ {
+		c.status.queue.Add(name)
+	}
+}
+
+// updateMonitors starts, updates and stops monitors so that they match the entries, and returns the backends in use.
+func (c *Controller) updateMonitors() map[*transport.Backend]bool {
+	watched := make(map[*transport.Backend][]schema.GroupVersion)
+	base := make(map[*transport.Backend]string)
+	moved := make(map[*transport.Backend]bool)
+	for _, e := range c.entries {
+		if e.backend == nil {
+			continue
+		}
+		versions := watched[e.backend]
+		if e.probeable() {
+			versions = append(versions, e.groupVersion())
+		}
+		watched[e.backend] = versions
+		base[e.backend] = e.base
+		moved[e.backend] = moved[e.backend] || e.changed
+		e.changed = false
+	}
+	keep := make(map[*transport.Backend]bool, len(watched))
+	for b, versions := range watched {
+		keep[b] = true
+		m, running := c.monitors.lookup(b)
+		if !running {
+			m = newMonitor(b.Probe(), func() int { return len(b.Endpoints()) }, base[b], c.prober, c.enqueueVersions)
+			m.silence = b.Silence
+			m.documentsMayDiffer = func() { c.cfg.BackendEvents.DocumentsMayDiffer(b) }
+			m.watch(versions)
+			c.monitors.start(b, m)
+			continue
+		}
+		m.watch(versions)
+		if moved[b] {
+			m.probeFast()
+		}
+	}
+	c.monitors.retain(keep)
+	return keep
+}
+
+// enqueueVersions is called by monitors.
+func (c *Controller) enqueueVersions(gvs []schema.GroupVersion) {
+	for _, gv := range gvs {
+		c.queue.Add(queueItem{apiService: apiServiceName(gv)})
+	}
+}
+
+// publish makes a table of the entries and wakes everybody who waits for one.
+func (c *Controller) publish() {
+	routes := make([]*Route, 0, len(c.entries))
+	for _, e := range c.entries {
+		if e.route != nil {
+			routes = append(routes, e.route)
+		}
+	}
+	c.table.Store(NewTable(routes, c.synced))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// queueItem names what the loop has to look at again: one APIService, or all that refer to one Service.
+type queueItem struct {
+	apiService string
+	service    types.NamespacedName
+}
+
+// subscribe adds event handlers to the informers and waits until these have seen every existing object. stop removes the
+// handlers.
+func (c *Controller) subscribe(ctx context.Context) (stop func(), synced bool, err error) {
+	var subscriptions []func()
+	stop = func() {
+		for _, s := range subscriptions {
+			s()
+		}
+	}
+	var checkers []cache.DoneChecker
+	subscribe := func(informer cache.SharedIndexInformer, h cache.ResourceEventHandler) {
+		if err != nil {
+			return
+		}
+		registration, e := informer.AddEventHandler(h)
+		if e != nil {
+			err = fmt.Errorf("listen for events: %w", e)
+			return
+		}
+		subscriptions = append(subscriptions, func() { _ = informer.RemoveEventHandler(registration) })
+		checkers = append(checkers, registration.HasSyncedChecker())
+	}
+	subscribe(c.cfg.APIServices.Informer(), handler[*apiregistrationv1.APIService]{c.apiServiceEvent})
+	subscribe(c.cfg.Services.Informer(), handler[*corev1.Service]{c.serviceEvent})
+	subscribe(c.cfg.EndpointSlices.Informer(), handler[*discoveryv1.EndpointSlice]{c.endpointSliceEvent})
+	if c.cfg.CRDs != nil {
+		subscribe(c.cfg.CRDs.Informer(), handler[*apiextensionsv1.CustomResourceDefinition]{c.crdEvent})
+	}
+	if err != nil {
+		return stop, false, err
+	}
+	return stop, cache.WaitFor(ctx, "", checkers...), nil
+}
+
+// handler turns the three kinds of informer event into one call. before is nil for an added object, after for a deleted
+// one.
+type handler[T any] struct {
+	handle func(before, after T)
+}
+
+func (h handler[T]) OnAdd(o any, _ bool) {
+	var none T
+	if after, ok := o.(T); ok {
+		h.handle(none, after)
+	}
+}
+
+func (h handler[T]) OnUpdate(o, n any) {
+	before, okBefore := o.(T)
+	after, okAfter := n.(T)
+	if okBefore && okAfter {
+		h.handle(before, after)
+	}
+}
+
+func (h handler[T]) OnDelete(o any) {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	var none T
+	if before, ok := o.(T); ok {
+		h.handle(before, none)
+	}
+}
+
+func (c *Controller) apiServiceEvent(before, after *apiregistrationv1.APIService) {
+	switch {
+	case before != nil && after != nil && sameRegistration(before, after):
+		if !equality.Semantic.DeepEqual(before.Status, after.Status) {
+			// Our own write, which needs nothing, or somebody else's, which the status writer reverts after a delay.
+			c.status.queue.AddAfter(after.Name, repairDelay)
+		}
+		return
+	case after != nil:
+		if before != nil && before.Spec.Service != nil && after.Spec.Service == nil {
+			c.registrar.becameLocal(after.Name)
+		}
+		c.queue.Add(queueItem{apiService: after.Name})
+		c.registrar.queue.Add(after.Name)
+	case before != nil:
+		c.queue.Add(queueItem{apiService: before.Name})
+		c.registrar.queue.Add(before.Name)
+	}
+}
+
+// sameRegistration reports whether two versions of an APIService differ in their status at most.
+func sameRegistration(a, b *apiregistrationv1.APIService) bool {
+	return a.UID == b.UID && equality.Semantic.DeepEqual(a.Spec, b.Spec) &&
+		equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations)
+}
+
+func (c *Controller) serviceEvent(before, after *corev1.Service) {
+	if before != nil && after != nil && equality.Semantic.DeepEqual(before.Spec, after.Spec) {
+		return
+	}
+	for _, s := range []*corev1.Service{before, after} {
+		if s != nil {
+			c.queue.Add(queueItem{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}})
+		}
+	}
+}
+
+func (c *Controller) endpointSliceEvent(before, after *discoveryv1.EndpointSlice) {
+	if before != nil && after != nil && before.ResourceVersion == after.ResourceVersion {
+		return // a resync
+	}
+	for _, s := range []*discoveryv1.EndpointSlice{before, after} {
+		if s == nil || s.Labels[discoveryv1.LabelServiceName] == "" {
+			continue
+		}
+		c.queue.Add(queueItem{service: types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}})
+	}
+}
+
+func (c *Controller) crdEvent(before, after *apiextensionsv1.CustomResourceDefinition) {
+	for _, crd := range []*apiextensionsv1.CustomResourceDefinition{before, after} {
+		if crd == nil {
+			continue
+		}
+		for _, v := range crd.Spec.Versions {
+			name := apiServiceName(schema.GroupVersion{Group: crd.Spec.Group, Version: v.Name})
+			c.registrar.queue.Add(name)
+			c.queue.Add(queueItem{apiService: name})
+		}
+	}
+}

@@ -1,0 +1,406 @@
+package apiservice
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/run"
+)
+
+// replicas holds the verdicts of the other replicas. Routing never uses them: a replica sends requests to the backends that
+// it reaches itself. Only the status, which is shared, depends on all.
+type replicas struct {
+	peers Peers // nil: this replica is alone
+	name  string
+	log   *zap.Logger
+
+	mu sync.Mutex // guards what follows
+	// received is what the others published, by replica, and decoded is the same decoded; both without this replica.
+	received map[string][]byte
+	decoded  map[string]map[string]sharedVerdict
+	led      bool // whether this replica led at the last update
+}
+
+func newReplicas(peers Peers, name string, log *zap.Logger) *replicas {
+	return &replicas{peers: peers, name: name, log: log, decoded: make(map[string]map[string]sharedVerdict)}
+}
+
+// peerChanges is what changed from one update to the next.
+type peerChanges struct {
+	// all is set when every APIService is affected: a replica joined or left, or another one leads now.
+	all bool
+	// names are the APIServices on which another replica's verdict changed.
+	names sets.Set[string]
+}
+
+// update reads what the other replicas have published.
+func (c *replicas) update() peerChanges {
+	received, leads := c.peers.Hear()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := peerChanges{names: sets.New[string]()}
+	n.all = leads != c.led || len(received) != len(c.received)
+	for replica, text := range received {
+		before, known := c.received[replica]
+		n.all = n.all || !known
+		if known && bytes.Equal(before, text) {
+			continue
+		}
+		verdicts, err := decodeVerdicts(text)
+		if err != nil {
+			// Perhaps a replica of another version. Its verdicts are ignored.
+			c.log.Warn("ignoring the verdicts of a replica", zap.String("replica", replica), zap.Error(err))
+		}
+		n.names = n.names.Union(differences(c.decoded[replica], verdicts))
+		c.decoded[replica] = verdicts
+	}
+	maps.DeleteFunc(c.decoded, func(replica string, _ map[string]sharedVerdict) bool {
+		_, alive := received[replica]
+		return !alive
+	})
+	c.received, c.led = received, leads
+	return n
+}
+
+func differences(a, b map[string]sharedVerdict) sets.Set[string] {
+	out := sets.New[string]()
+	for name, o := range a {
+		if b[name] != o {
+			out.Insert(name)
+		}
+	}
+	for name := range b {
+		if _, both := a[name]; !both {
+			out.Insert(name)
+		}
+	}
+	return out
+}
+
+// leads reports whether this replica is the one that writes the status.
+func (c *replicas) leads() bool {
+	if c.peers == nil {
+		return true
+	}
+	_, leads := c.peers.Hear()
+	return leads
+}
+
+// size returns the number of replicas.
+func (c *replicas) size() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.decoded) + 1
+}
+
+// others returns the verdicts of the other replicas on a route, by replica.
+func (c *replicas) others(r *Route) map[string]sharedVerdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[string]sharedVerdict)
+	for replica, verdicts := range c.decoded {
+		if o, ok := verdicts[r.Name]; ok && o.matches(r) {
+			out[replica] = o
+		}
+	}
+	return out
+}
+
+// verdicts returns this replica's verdict, then the others' by name. Only this replica's is current.
+func (c *replicas) verdicts(r *Route) []replicaVerdict {
+	verdicts := []replicaVerdict{{replica: c.name, status: r.Condition.Status, reason: r.Condition.Reason, message: r.Condition.Message}}
+	others := c.others(r)
+	for _, replica := range slices.Sorted(maps.Keys(others)) {
+		o := others[replica]
+		verdicts = append(verdicts, replicaVerdict{replica: replica, status: o.Status, reason: o.Reason, message: o.Message})
+	}
+	return verdicts
+}
+
+// disagrees reports whether a backend is available to another replica and not to this one, or the reverse.
+func (c *replicas) disagrees(r *Route) bool {
+	for _, o := range c.others(r) {
+		if (o.Status == apiregistrationv1.ConditionTrue) != r.Available() {
+			return true
+		}
+	}
+	return false
+}
+
+// conditions returns the conditions that an APIService should have, given those that it has.
+func (c *replicas) conditions(r *Route, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
+	verdicts := c.verdicts(r)
+	if r.Local || len(verdicts) == 1 {
+		return c.conditionsAlone(r, verdicts, stored, now)
+	}
+	verdict, all := fold(verdicts), allReplicasCondition(verdicts)
+	verdict.LastTransitionTime, all.LastTransitionTime = now, now
+	return append([]apiregistrationv1.APIServiceCondition{verdict, all}, r.extra...)
+}
+
+// conditionsAlone is conditions with one verdict. AvailableOnAllReplicas is updated only where it exists, or where there are
+// other replicas, which have no verdict yet.
+func (c *replicas) conditionsAlone(r *Route, verdicts []replicaVerdict, stored []apiregistrationv1.APIServiceCondition, now metav1.Time) []apiregistrationv1.APIServiceCondition {
+	out := []apiregistrationv1.APIServiceCondition{r.Condition}
+	if _, there := findCondition(stored, availableOnAllReplicas); !r.Local && (there || c.size() > 1) {
+		all := allReplicasCondition(verdicts)
+		all.LastTransitionTime = now
+		out = append(out, all)
+	}
+	return append(out, r.extra...)
+}
+
+func findCondition(conditions []apiregistrationv1.APIServiceCondition, t apiregistrationv1.APIServiceConditionType) (apiregistrationv1.APIServiceCondition, bool) {
+	i := slices.IndexFunc(conditions, func(c apiregistrationv1.APIServiceCondition) bool { return c.Type == t })
+	if i < 0 {
+		return apiregistrationv1.APIServiceCondition{}, false
+	}
+	return conditions[i], true
+}
+
+// Peers is how the replicas of this server exchange values.
+type Peers interface {
+	// Say publishes this replica's value for as long as the replica lives. It must not block, and must not write a value
+	// that is published already.
+	Say(value []byte)
+	// Hear returns the values of the other live replicas, empty for those that have not published yet, and whether this
+	// replica leads. Two replicas may believe to lead for a moment, so every write needs a resourceVersion as precondition.
+	Hear() (others map[string][]byte, leads bool)
+	// Changed returns a channel that is closed when Hear may return something else.
+	Changed() <-chan struct{}
+}
+
+// sharedVerdict is one replica's verdict on one APIService, as it is published to the others.
+type sharedVerdict struct {
+	// UID and Service identify the registration: an APIService that was created again or changed its Service is another.
+	UID     types.UID                         `json:"uid"`
+	Service string                            `json:"service"`
+	Status  apiregistrationv1.ConditionStatus `json:"status"`
+	// Reason and Message say why it is not available.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// sharedVerdictOf returns the published form of a verdict; false when it is not published: local routes are local on every
+// replica, and a backend without probes may be available.
+func sharedVerdictOf(r *Route) (sharedVerdict, bool) {
+	if r.Local || r.UID == "" || r.Condition.Reason == reasonNotChecked {
+		return sharedVerdict{}, false
+	}
+	o := sharedVerdict{UID: r.UID, Service: serviceAddress(r.Service), Status: r.Condition.Status}
+	if !r.Available() {
+		o.Reason, o.Message = r.Condition.Reason, r.Condition.Message
+	}
+	return o, true
+}
+
+// matches reports whether a verdict is on the registration of a route.
+func (o sharedVerdict) matches(r *Route) bool {
+	return o.UID == r.UID && o.Service == serviceAddress(r.Service)
+}
+
+func serviceAddress(ref *apiregistrationv1.ServiceReference) string {
+	if ref == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s/%s:%d", ref.Namespace, ref.Name, portOf(ref))
+}
+
+// maxEncodedVerdicts is the largest published value. etcd takes a little more in one request.
+const maxEncodedVerdicts = 1 << 20
+
+// encodeVerdicts encodes a replica's verdicts by APIService. When so many are unavailable that they do not fit, messages are
+// left out.
+func encodeVerdicts(t *Table) ([]byte, error) {
+	verdicts := make(map[string]sharedVerdict)
+	for _, r := range t.Routes() {
+		if o, ok := sharedVerdictOf(r); ok {
+			verdicts[r.Name] = o
+		}
+	}
+	text, err := json.Marshal(verdicts) // sorts by name: the same verdicts are the same bytes
+	if err != nil || len(text) <= maxEncodedVerdicts {
+		return text, err
+	}
+	for name, o := range verdicts {
+		o.Message = ""
+		verdicts[name] = o
+	}
+	return json.Marshal(verdicts)
+}
+
+// decodeVerdicts is the reverse of encodeVerdicts. A replica that has not published yet has no verdicts.
+func decodeVerdicts(text []byte) (map[string]sharedVerdict, error) {
+	verdicts := make(map[string]sharedVerdict)
+	if len(text) == 0 {
+		return verdicts, nil
+	}
+	if err := json.Unmarshal(text, &verdicts); err != nil {
+		return nil, fmt.Errorf("decode verdicts of another replica: %w", err)
+	}
+	return verdicts, nil
+}
+
+// exchangeInterval is the least time between two exchanges with the other replicas. The first change after a pause is not
+// delayed.
+const exchangeInterval = 100 * time.Millisecond
+
+// exchangeVerdicts publishes this replica's verdicts, and acts on those of the others, until ctx ends.
+func (c *Controller) exchangeVerdicts(ctx context.Context) {
+	if c.replicas.peers == nil {
+		return
+	}
+	var published *Table
+	for ctx.Err() == nil {
+		table, peers := c.Changed(), c.replicas.peers.Changed() // before either is read
+		if t := c.Table(); t != published {
+			c.publishVerdicts(t)
+			published = t
+		}
+		c.handlePeerChanges(c.replicas.update())
+		if !run.Pause(ctx, exchangeInterval) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-table:
+		case <-peers:
+		}
+	}
+}
+
+func (c *Controller) publishVerdicts(t *Table) {
+	text, err := encodeVerdicts(t)
+	if err != nil {
+		c.log.Error("encode verdicts for the other replicas", zap.Error(err))
+		return
+	}
+	c.replicas.peers.Say(text)
+}
+
+// handlePeerChanges queues the status of APIServices whose verdict changed on another replica, and probes the backend where
+// this replica disagrees. So a replica that was not due to probe for half a minute, or is backing off, learns at once that
+// a backend went down or returned. Only a changed verdict causes a probe, so that replicas which keep disagreeing do not
+// keep probing.
+func (c *Controller) handlePeerChanges(n peerChanges) {
+	for _, r := range c.Table().Routes() {
+		if !n.all && !n.names.Has(r.Name) {
+			continue
+		}
+		c.status.queue.Add(r.Name)
+		if m, ok := c.monitors.lookup(r.Backend); ok && n.names.Has(r.Name) && c.replicas.disagrees(r) {
+			m.probeSoon()
+		}
+	}
+}
+
+// availableOnAllReplicas is False when some replica cannot reach the backend.
+const availableOnAllReplicas apiregistrationv1.APIServiceConditionType = "AvailableOnAllReplicas"
+
+// replicaVerdict is one replica's verdict with the replica's name.
+type replicaVerdict struct {
+	replica string
+	status  apiregistrationv1.ConditionStatus
+	reason  string
+	message string
+}
+
+func (v replicaVerdict) available() bool { return v.status == apiregistrationv1.ConditionTrue }
+
+// fold makes one Available condition of at least one verdict. One replica that reaches the backend is enough: the other
+// replicas answer their clients by their own verdict. When none reaches it, the most frequent reason counts, and the most
+// frequent message for it; a tie is broken in the same way on every replica.
+//
+// The condition has no time: see mergeConditions.
+func fold(verdicts []replicaVerdict) apiregistrationv1.APIServiceCondition {
+	for _, v := range verdicts {
+		if v.available() {
+			return available(condition(v.status, reasonPassed, "all checks passed"))
+		}
+	}
+	status := mostFrequent(verdicts, func(v replicaVerdict) string { return string(v.status) })
+	verdicts = filterVerdicts(verdicts, func(v replicaVerdict) bool { return string(v.status) == status })
+	reason := mostFrequent(verdicts, func(v replicaVerdict) string { return v.reason })
+	verdicts = filterVerdicts(verdicts, func(v replicaVerdict) bool { return v.reason == reason })
+	message := mostFrequent(verdicts, func(v replicaVerdict) string { return v.message })
+	return available(condition(apiregistrationv1.ConditionStatus(status), reason, message))
+}
+
+func available(c apiregistrationv1.APIServiceCondition) apiregistrationv1.APIServiceCondition {
+	c.Type = apiregistrationv1.Available
+	return c
+}
+
+func filterVerdicts(verdicts []replicaVerdict, that func(replicaVerdict) bool) []replicaVerdict {
+	return slices.DeleteFunc(slices.Clone(verdicts), func(v replicaVerdict) bool { return !that(v) })
+}
+
+// mostFrequent returns the value that most verdicts have. In a tie a value that is not empty wins, then the first in
+// alphabetical order.
+func mostFrequent(verdicts []replicaVerdict, value func(replicaVerdict) string) string {
+	count := make(map[string]int)
+	for _, v := range verdicts {
+		count[value(v)]++
+	}
+	best := value(verdicts[0])
+	for w, n := range count {
+		if cmp.Or(cmp.Compare(count[best], n), preference(w, best)) < 0 {
+			best = w
+		}
+	}
+	return best
+}
+
+// preference is negative when a wins a tie against b.
+func preference(a, b string) int {
+	if (a == "") != (b == "") {
+		return cmp.Compare(len(b), len(a))
+	}
+	return cmp.Compare(a, b)
+}
+
+// namedReplicas bounds the list in a message.
+const namedReplicas = 10
+
+// allReplicasCondition makes the AvailableOnAllReplicas condition of at least one verdict.
+func allReplicasCondition(verdicts []replicaVerdict) apiregistrationv1.APIServiceCondition {
+	var unreachable []string
+	for _, v := range verdicts {
+		if !v.available() {
+			unreachable = append(unreachable, v.replica)
+		}
+	}
+	var c apiregistrationv1.APIServiceCondition
+	switch {
+	case len(unreachable) == 0:
+		c = condition(apiregistrationv1.ConditionTrue, "AllReplicas", "every replica reaches the backend")
+	case len(unreachable) == len(verdicts):
+		c = condition(apiregistrationv1.ConditionFalse, "NoReplica", "no replica reaches the backend")
+	default:
+		c = condition(apiregistrationv1.ConditionFalse, "SomeReplicas", "replicas that do not reach the backend: "+joinNames(unreachable))
+	}
+	c.Type = availableOnAllReplicas
+	return c
+}
+
+func joinNames(names []string) string {
+	slices.Sort(names)
+	if rest := len(names) - namedReplicas; rest > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:namedReplicas], ", "), rest)
+	}
+	return strings.Join(names, ", ")
+}

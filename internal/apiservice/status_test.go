@@ -1,0 +1,263 @@
+package apiservice
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	aggregatorfake "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
+	aggregatorlisters "k8s.io/kube-aggregator/pkg/client/listers/apiregistration/v1"
+)
+
+// writerEnv is a scribe in a bubble, with a store in the place of an API server, and one remote APIService.
+type writerEnv struct {
+	t       *testing.T
+	scribe  *statusWriter
+	store   cache.Indexer
+	route   atomic.Pointer[Route]
+	council *replicas
+	writes  atomic.Int64
+}
+
+func newWriterEnv(t *testing.T, peers Peers, store cache.Indexer) *writerEnv {
+	t.Helper()
+	d := &writerEnv{t: t, store: store, council: newReplicas(peers, "own", zaptest.NewLogger(t))}
+	d.route.Store(routed(1, "True", reasonPassed, "all checks passed"))
+	client := aggregatorfake.NewClientset()
+	client.PrependReactor("update", "apiservices", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		d.writes.Add(1)
+		o := a.(clienttesting.UpdateAction).GetObject()
+		return true, o, d.store.Update(o)
+	})
+	d.scribe = &statusWriter{
+		client: client.ApiregistrationV1().APIServices(), lister: aggregatorlisters.NewAPIServiceLister(store),
+		table:    func() *Table { return NewTable([]*Route{d.route.Load()}, true) },
+		replicas: d.council, events: newEventRecorder(nil, "own", zaptest.NewLogger(t)), log: zaptest.NewLogger(t),
+		messageWritten: make(map[string]time.Time),
+	}
+	d.scribe.prepare()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.scribe.run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	d.sees("True", reasonPassed)
+	return d
+}
+
+// shelf holds the APIService that routed(1, ...) is about.
+func shelf(t *testing.T) cache.Indexer {
+	t.Helper()
+	r := routed(1, "True", reasonPassed, "")
+	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	o := &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{Group: r.GroupVersion.Group, Version: "v1", Service: r.Service}}
+	o.Name, o.UID = r.Name, r.UID
+	if err := store.Add(o); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// sees is a new verdict of this replica.
+func (d *writerEnv) sees(status, reason string) {
+	message := "why"
+	if status == "True" {
+		message = "all checks passed"
+	}
+	d.route.Store(routed(1, status, reason, message))
+	d.listen()
+}
+
+// listen is what the controller does when another replica says something.
+func (d *writerEnv) listen() {
+	if d.council.peers != nil {
+		d.council.update()
+	}
+	d.scribe.queue.Add("v1.g1.io")
+	synctest.Wait()
+}
+
+func (d *writerEnv) stands(t apiregistrationv1.APIServiceConditionType) string {
+	d.t.Helper()
+	o, exists, err := d.store.GetByKey("v1.g1.io")
+	if err != nil || !exists {
+		d.t.Fatal(exists, err)
+	}
+	c, _ := findCondition(o.(*apiregistrationv1.APIService).Status.Conditions, t)
+	return string(c.Status)
+}
+
+// thinks is what another replica says of the same APIService.
+func (s *peer) thinks(t *testing.T, status, reason string) {
+	t.Helper()
+	text, err := encodeVerdicts(NewTable([]*Route{routed(1, status, reason, "why")}, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Say(text)
+}
+
+func TestASingleReplicaWritesItsVerdictAtOnce(t *testing.T) {
+	for name, peers := range map[string]Peers{"without peers": nil, "with nobody there": newPeerGroup().join("own")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newWriterEnv(t, peers, shelf(t))
+				for _, status := range []string{"False", "True", "False"} {
+					d.sees(status, "A")
+					if got := d.stands(apiregistrationv1.Available); got != status {
+						t.Fatalf("%s is not written at once; it stands at %s", status, got)
+					}
+				}
+				if got := d.stands(availableOnAllReplicas); got != "" {
+					t.Errorf("with one replica it says %s of all", got)
+				}
+			})
+		})
+	}
+}
+
+func TestUnavailableIsDebouncedWithSeveralReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newPeerGroup()
+		own, other := c.join("own"), c.join("other")
+		other.thinks(t, "True", reasonPassed)
+		d := newWriterEnv(t, own, shelf(t))
+		if got := d.stands(availableOnAllReplicas); got != "True" {
+			t.Fatalf("all reach it, but it stands at %q", got)
+		}
+		writes := d.writes.Load()
+
+		// A moment in which neither reaches it.
+		d.sees("False", "A")
+		other.thinks(t, "False", "A")
+		d.listen()
+		time.Sleep(debounceTime / 2)
+		d.sees("True", reasonPassed)
+		other.thinks(t, "True", reasonPassed)
+		d.listen()
+		time.Sleep(2 * debounceTime)
+		synctest.Wait()
+		if n := d.writes.Load() - writes; n != 0 {
+			t.Errorf("a moment's trouble was written %d times", n)
+		}
+
+		// One replica goes blind.
+		d.sees("False", "A")
+		time.Sleep(2 * debounceTime)
+		synctest.Wait()
+		if d.stands(apiregistrationv1.Available) != "True" || d.stands(availableOnAllReplicas) != "False" || d.writes.Load()-writes != 1 {
+			t.Errorf("one blind replica: available %s, on all %s, %d writes", d.stands(apiregistrationv1.Available), d.stands(availableOnAllReplicas), d.writes.Load()-writes)
+		}
+
+		// The other follows.
+		other.thinks(t, "False", "A")
+		d.listen()
+		time.Sleep(debounceTime - time.Millisecond)
+		if got := d.stands(apiregistrationv1.Available); got != "True" {
+			t.Errorf("too early: %s", got)
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if got := d.stands(apiregistrationv1.Available); got != "False" {
+			t.Errorf("too late: %s", got)
+		}
+
+		// And returns, which is told at once.
+		other.thinks(t, "True", reasonPassed)
+		d.listen()
+		if got := d.stands(apiregistrationv1.Available); got != "True" {
+			t.Errorf("a return is not told at once: %s", got)
+		}
+
+		// When the replica that reaches it dies, the other is left, and its verdict is all there is.
+		other.die()
+		d.listen()
+		if d.stands(apiregistrationv1.Available) != "False" || d.stands(availableOnAllReplicas) != "False" {
+			t.Errorf("available %s, on all %s", d.stands(apiregistrationv1.Available), d.stands(availableOnAllReplicas))
+		}
+	})
+}
+
+func TestOnlyTheLeaderWritesAndItsSuccessorContinuesTheDebounce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newPeerGroup()
+		leader, own := c.join("leader"), c.join("own")
+		leader.thinks(t, "True", reasonPassed)
+		store := shelf(t)
+		d := newWriterEnv(t, own, store)
+		if d.writes.Load() != 0 {
+			t.Fatal("a replica that does not lead wrote")
+		}
+		o := standing("v1.g1.io", "True", reasonPassed)
+		existing, _, _ := store.GetByKey("v1.g1.io")
+		o.UID, o.Spec = existing.(*apiregistrationv1.APIService).UID, existing.(*apiregistrationv1.APIService).Spec
+		third := c.join("third")
+		third.thinks(t, "False", "A")
+		if err := store.Update(o); err != nil {
+			t.Fatal(err)
+		}
+		leader.thinks(t, "False", "A")
+		d.sees("False", "A")
+		time.Sleep(10 * debounceTime)
+		synctest.Wait()
+		if d.writes.Load() != 0 {
+			t.Fatal("a replica that does not lead wrote")
+		}
+		// The leader died before it wrote. What it would have written is due, not due again in a while.
+		leader.die()
+		d.listen()
+		if got := d.stands(apiregistrationv1.Available); got != "False" {
+			t.Errorf("it stands at %s", got)
+		}
+	})
+}
+
+func TestDebouncer(t *testing.T) {
+	type step struct {
+		at             time.Duration
+		stored, wanted string // "" for absent
+		settled        string
+		wait           time.Duration
+	}
+	for name, steps := range map[string][]step{
+		"good news at once":                    {{0, "False", "True", "True", 0}},
+		"the first news at once":               {{0, "", "False", "False", 0}},
+		"other bad news at once":               {{0, "False", "Unknown", "Unknown", 0}},
+		"bad news when they are old":           {{0, "True", "False", "True", debounceTime}, {time.Second, "True", "False", "True", debounceTime - time.Second}, {debounceTime, "True", "False", "False", 0}},
+		"bad news that turn into other ones":   {{0, "True", "False", "True", debounceTime}, {debounceTime, "True", "Unknown", "Unknown", 0}},
+		"a moment's bad news never":            {{0, "True", "False", "True", debounceTime}, {time.Second, "True", "True", "True", 0}, {debounceTime, "True", "False", "True", debounceTime}},
+		"what was written is counted anew":     {{0, "True", "False", "True", debounceTime}, {debounceTime, "True", "False", "False", 0}, {3 * time.Second, "False", "False", "False", 0}, {4 * time.Second, "True", "False", "True", debounceTime}},
+		"a write that failed is tried at once": {{0, "True", "False", "True", debounceTime}, {debounceTime, "True", "False", "False", 0}, {debounceTime + time.Second, "True", "False", "False", 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var d debouncer
+			for i, s := range steps {
+				var stored []apiregistrationv1.APIServiceCondition
+				if s.stored != "" {
+					stored = append(stored, available(condition(apiregistrationv1.ConditionStatus(s.stored), "R", "stored")))
+				}
+				wanted := available(condition(apiregistrationv1.ConditionStatus(s.wanted), "R", "wanted"))
+				got, wait := d.debounce("x", stored, []apiregistrationv1.APIServiceCondition{wanted}, time.Unix(1000, 0).Add(s.at))
+				if len(got) != 1 || string(got[0].Status) != s.settled || wait != s.wait {
+					t.Fatalf("step %d: got %v, %v; want %v, %v", i, got, wait, s.settled, s.wait)
+				}
+			}
+			d.forget("x")
+			if len(d.falseSince) != 0 {
+				t.Errorf("left: %v", d.falseSince)
+			}
+		})
+	}
+}

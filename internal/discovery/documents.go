@@ -1,0 +1,256 @@
+package discovery
+
+import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"crypto/sha512"
+	"fmt"
+	"slices"
+	"sync"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/yaml"
+
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/respond"
+)
+
+// compressAbove is the size from which upstream compresses for clients that accept gzip.
+const compressAbove = 128 << 10
+
+// aggregatedParams are the media type parameters of an aggregated document, in upstream's order.
+const aggregatedParams = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// document is one object in every encoding. The ETag is the hash of its JSON for all encodings, as upstream's is.
+type document struct {
+	etag      string
+	encodings map[string]*encoding // by media type, without parameters
+}
+
+// encoding is the bytes of a document, made at the first request.
+type encoding struct {
+	contentType string
+	plain       func() ([]byte, error)
+	// gzipped is the same compressed, nil for small documents.
+	gzipped func() ([]byte, error)
+}
+
+type encoder struct {
+	codecs serializer.CodecFactory
+}
+
+func newEncoder() (*encoder, error) {
+	scheme := runtime.NewScheme()
+	if err := apidiscoveryv2.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register discovery types: %w", err)
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return &encoder{codecs: serializer.NewCodecFactory(scheme)}, nil
+}
+
+// document encodes obj, whose kind and apiVersion must be set, as JSON now and in other encodings on demand. params are
+// appended to the media types.
+func (e *encoder) document(obj runtime.Object, params string) (*document, error) {
+	asJSON, err := e.encode(obj, respond.MediaJSON)
+	if err != nil {
+		return nil, err
+	}
+	d := &document{etag: fmt.Sprintf(`"%X"`, sha512.Sum512(asJSON)), encodings: map[string]*encoding{}}
+	for _, mediaType := range []string{respond.MediaJSON, respond.MediaYAML, respond.MediaProtobuf} {
+		plain := sync.OnceValues(func() ([]byte, error) { return e.encode(obj, mediaType) })
+		switch mediaType {
+		case respond.MediaJSON:
+			plain = func() ([]byte, error) { return asJSON, nil }
+		case respond.MediaYAML: // from JSON: it would keep obj, which is large, in memory for a request that hardly ever comes
+			plain = sync.OnceValues(func() ([]byte, error) { return yaml.JSONToYAML(asJSON) })
+		}
+		d.encodings[mediaType] = &encoding{
+			contentType: withParams(mediaType, params),
+			plain:       plain,
+			gzipped:     sync.OnceValues(func() ([]byte, error) { return compress(plain) }),
+		}
+	}
+	return d, nil
+}
+
+// prepare makes the encodings that clients usually request, so that none has to wait. YAML is slow to make and made on
+// demand.
+func (d *document) prepare() error {
+	for _, mediaType := range []string{respond.MediaJSON, respond.MediaProtobuf} {
+		if _, err := d.encodings[mediaType].gzipped(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *encoder) encode(obj runtime.Object, mediaType string) ([]byte, error) {
+	info, ok := runtime.SerializerInfoForMediaType(e.codecs.SupportedMediaTypes(), mediaType)
+	if !ok {
+		return nil, fmt.Errorf("no serializer for %s", mediaType)
+	}
+	var body bytes.Buffer
+	if err := info.Serializer.Encode(obj, &body); err != nil {
+		return nil, fmt.Errorf("encode %T as %s: %w", obj, mediaType, err)
+	}
+	return body.Bytes(), nil
+}
+
+func compress(plain func() ([]byte, error)) ([]byte, error) {
+	body, err := plain()
+	if err != nil || len(body) <= compressAbove {
+		return nil, err
+	}
+	var gzipped bytes.Buffer
+	w, err := gzip.NewWriterLevel(&gzipped, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(body); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return gzipped.Bytes(), nil
+}
+
+func withParams(mediaType, params string) string {
+	if params == "" {
+		return mediaType
+	}
+	return mediaType + ";" + params
+}
+
+// Local is what this server serves itself, in the form of the aggregated documents of /api and /apis.
+type Local struct {
+	Core   []apidiscoveryv2.APIGroupDiscovery
+	Groups []apidiscoveryv2.APIGroupDiscovery
+}
+
+// resources returns what is served of each group-version.
+func (l Local) resources() map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery {
+	served := map[schema.GroupVersion][]apidiscoveryv2.APIResourceDiscovery{}
+	for _, groups := range [][]apidiscoveryv2.APIGroupDiscovery{l.Core, l.Groups} {
+		for _, group := range groups {
+			for _, version := range group.Versions {
+				gv := schema.GroupVersion{Group: group.Name, Version: version.Version}
+				served[gv] = fill(version.DeepCopy().Resources)
+			}
+		}
+	}
+	return served
+}
+
+// mergeGroupVersions lists what every route serves. The order is the table's, which is that of legacy discovery.
+//
+// A local route whose group-version is not served is left out, as upstream does: anybody may create an APIService without
+// a Service under any name. A local group-version without a route is left out too, because requests would not reach it.
+func mergeGroupVersions(local Local, table remote.Table, records map[string]*record) []GroupVersion {
+	served := local.resources()
+	merged := make([]GroupVersion, 0, len(table.Routes))
+	for _, r := range table.Routes {
+		g := GroupVersion{GroupVersion: r.GroupVersion, APIService: r.APIService, Local: r.Local, groupPriority: r.GroupPriority}
+		if r.Local {
+			resources, ok := served[r.GroupVersion]
+			if !ok {
+				continue
+			}
+			g.Freshness, g.Resources = apidiscoveryv2.DiscoveryFreshnessCurrent, resources
+		} else {
+			rec := records[r.APIService]
+			g.Freshness, g.Reason = rec.freshness(r)
+			g.Resources = rec.resources(r)
+		}
+		merged = append(merged, g)
+	}
+	return registrationFirst(merged)
+}
+
+// registrationFirst puts apiregistration.k8s.io first, whatever the priorities of the others.
+func registrationFirst(gvs []GroupVersion) []GroupVersion {
+	slices.SortStableFunc(gvs, func(a, b GroupVersion) int {
+		return cmp.Compare(rank(a.Group), rank(b.Group))
+	})
+	return gvs
+}
+
+func rank(group string) int {
+	if group == "apiregistration.k8s.io" {
+		return 0
+	}
+	return 1
+}
+
+// aggregatedList is the v2 document of the group-versions for which keep holds: groups by priority, then by name, which
+// is not quite the order of the legacy list.
+func aggregatedList(gvs []GroupVersion, keep func(GroupVersion) bool) *apidiscoveryv2.APIGroupDiscoveryList {
+	list := &apidiscoveryv2.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: apidiscoveryv2.SchemeGroupVersion.String()},
+		Items:    []apidiscoveryv2.APIGroupDiscovery{},
+	}
+	place, priority := map[string]int{}, map[string]int32{}
+	for _, g := range gvs {
+		if !keep(g) {
+			continue
+		}
+		at, ok := place[g.Group]
+		if !ok {
+			at = len(list.Items)
+			place[g.Group] = at
+			list.Items = append(list.Items, apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.Group}})
+		}
+		priority[g.Group] = max(priority[g.Group], g.groupPriority)
+		list.Items[at].Versions = append(list.Items[at].Versions, apidiscoveryv2.APIVersionDiscovery{
+			Version: g.Version, Resources: g.Resources, Freshness: g.Freshness,
+		})
+	}
+	slices.SortFunc(list.Items, func(a, b apidiscoveryv2.APIGroupDiscovery) int {
+		return cmp.Or(
+			cmp.Compare(rank(a.Name), rank(b.Name)),
+			cmp.Compare(priority[b.Name], priority[a.Name]),
+			cmp.Compare(a.Name, b.Name),
+		)
+	})
+	return list
+}
+
+// legacyGroups are the groups of the legacy list. A group with nothing but dead backends is in it: hiding it made
+// namespace controllers orphan objects (kubernetes/kubernetes#66932).
+func legacyGroups(gvs []GroupVersion) []metav1.APIGroup {
+	groups := []metav1.APIGroup{}
+	place := map[string]int{}
+	for _, g := range gvs {
+		if g.Group == "" {
+			continue
+		}
+		version := metav1.GroupVersionForDiscovery{GroupVersion: g.GroupVersion.String(), Version: g.Version}
+		at, ok := place[g.Group]
+		if !ok {
+			at = len(groups)
+			place[g.Group] = at
+			groups = append(groups, metav1.APIGroup{Name: g.Group, PreferredVersion: version})
+		}
+		groups[at].Versions = append(groups[at].Versions, version)
+	}
+	return groups
+}
+
+func legacyVersions(gvs []GroupVersion, address string) *metav1.APIVersions {
+	versions := &metav1.APIVersions{
+		TypeMeta:                   metav1.TypeMeta{Kind: "APIVersions"},
+		Versions:                   []string{},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: address}},
+	}
+	for _, g := range gvs {
+		if g.Group == "" {
+			versions.Versions = append(versions.Versions, g.Version)
+		}
+	}
+	return versions
+}

@@ -1,0 +1,137 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"portico.dev/internal/run"
+)
+
+// LastKnown stores the documents that backends last served, by the name of the APIService. All replicas share it, and it
+// outlives restarts.
+type LastKnown interface {
+	// Load returns everything that is stored.
+	Load(ctx context.Context) (map[string][]byte, error)
+	Save(ctx context.Context, name string, value []byte) error
+	// Delete of a name that is not stored is no error.
+	Delete(ctx context.Context, name string) error
+}
+
+// Follower is a LastKnown that replicas can watch.
+type Follower interface {
+	// Follow calls saved with everything that is stored, then with whatever any replica saves, in order for each name,
+	// until ctx ends.
+	Follow(ctx context.Context, saved func(name string, value []byte))
+}
+
+const (
+	storageTimeout = 10 * time.Second
+	storageRetry   = time.Second
+)
+
+// writer writes to LastKnown in the background, one value at a time, so that storage that is slow or down delays no
+// document. A value that cannot be written is tried again.
+type writer struct {
+	store LastKnown
+	log   *zap.Logger
+
+	mu      sync.Mutex
+	pending map[string][]byte // nil value: delete
+	more    chan struct{}
+}
+
+func newWriter(store LastKnown, log *zap.Logger) *writer {
+	return &writer{store: store, log: log, pending: map[string][]byte{}, more: make(chan struct{}, 1)}
+}
+
+// load reads what is stored, and retries until storage answers or ctx ends: without it a dead backend's kinds would be
+// unknown.
+func (w *writer) load(ctx context.Context) (map[string][]byte, error) {
+	for {
+		values, err := w.loadOnce(ctx)
+		if err == nil {
+			return values, nil
+		}
+		w.log.Warn("cannot load last-known documents, trying again", zap.Error(err))
+		if !run.Pause(ctx, storageRetry) {
+			return nil, fmt.Errorf("load last-known documents: %w", err)
+		}
+	}
+}
+
+func (w *writer) loadOnce(ctx context.Context) (map[string][]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
+	defer cancel()
+	return w.store.Load(ctx)
+}
+
+// follow calls saved with what any replica saves until ctx ends, if the storage is a Follower.
+func (w *writer) follow(ctx context.Context, saved func(name string, value []byte)) {
+	if f, ok := w.store.(Follower); ok {
+		f.Follow(ctx, saved)
+	}
+}
+
+// put stores a value soon; nil deletes it.
+func (w *writer) put(name string, value []byte) {
+	w.mu.Lock()
+	w.pending[name] = value
+	w.mu.Unlock()
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until ctx ends.
+func (w *writer) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.more:
+		}
+		for ctx.Err() == nil && w.flush(ctx) {
+			run.Pause(ctx, storageRetry)
+		}
+	}
+}
+
+// flush writes everything that is pending and reports whether something is left.
+func (w *writer) flush(ctx context.Context) bool {
+	w.mu.Lock()
+	batch := w.pending
+	w.pending = map[string][]byte{}
+	w.mu.Unlock()
+	left := false
+	for name, value := range batch {
+		if err := w.write(ctx, name, value); err != nil {
+			w.log.Warn("cannot store a last-known document, trying again", zap.String("apiservice", name), zap.Error(err))
+			w.putBack(name, value)
+			left = true
+		}
+	}
+	return left
+}
+
+func (w *writer) write(ctx context.Context, name string, value []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
+	defer cancel()
+	if value == nil {
+		return w.store.Delete(ctx, name)
+	}
+	return w.store.Save(ctx, name, value)
+}
+
+// putBack queues a value again, unless a newer one has been queued since.
+func (w *writer) putBack(name string, value []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, newer := w.pending[name]; !newer {
+		w.pending[name] = value
+	}
+}

@@ -1,0 +1,65 @@
+package remote
+
+import (
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Backend is an extension server. Two values are the same backend when they are equal, so implementations are pointers.
+type Backend interface {
+	// Name is namespace/name:port of its Service, for people.
+	Name() string
+	// Probe returns the transport for our own requests. It picks the endpoint and ignores the host of the request's URL.
+	Probe() http.RoundTripper
+}
+
+// Route says who serves one group-version.
+type Route struct {
+	GroupVersion schema.GroupVersion
+	// APIService is the name of the registration, UID tells a recreated one from the previous one, and Revision is any string
+	// that changes with its spec.
+	APIService string
+	UID        types.UID
+	Revision   string
+	// Local routes have no Backend, nor has a remote one while its Service is missing.
+	Local   bool
+	Backend Backend
+	// Available is this replica's verdict; Reason says in a few words why not.
+	Available bool
+	Reason    string
+
+	GroupPriority   int32
+	VersionPriority int32
+}
+
+// Table is all routes. Synced is false until every APIService has been seen once.
+type Table struct {
+	Routes []Route
+	Synced bool
+}
+
+// Backends are the distinct backends of the table.
+func (t Table) Backends() []Backend {
+	seen := map[Backend]bool{}
+	var backends []Backend
+	for _, r := range t.Routes {
+		if !r.Local && r.Backend != nil && !seen[r.Backend] {
+			seen[r.Backend] = true
+			backends = append(backends, r.Backend)
+		}
+	}
+	return backends
+}
+
+// By returns the routes of one backend.
+func (t Table) By(b Backend) []Route {
+	var routes []Route
+	for _, r := range t.Routes {
+		if !r.Local && r.Backend == b {
+			routes = append(routes, r)
+		}
+	}
+	return routes
+}

@@ -1,0 +1,244 @@
+package debts
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// noon is a time of the backend's clock, and of ours.
+var noon = time.Now().Add(-time.Hour).Truncate(time.Second)
+
+func TestWhatACleanupDeletes(t *testing.T) {
+	old := object("gone", "old", "u1", noon.Add(-time.Minute))
+	tests := map[string]struct {
+		object  metav1.PartialObjectMetadata
+		change  func(*backend, *office)
+		deleted bool
+		trouble string // empty: the debt is paid
+	}{
+		"an object of the old namespace":             {object: old, deleted: true},
+		"it was made a second after the debt":        {object: object("gone", "x", "u1", noon.Add(time.Second)), deleted: false},
+		"an object of a new namespace of that name":  {object: object("gone", "old", "u1", noon.Add(FinalizeDelay)), deleted: false},
+		"an object of another namespace":             {object: object("kept", "old", "u1", noon.Add(-time.Minute)), deleted: false},
+		"it says that it is of the old namespace":    {object: saying(object("gone", "x", "u1", noon.Add(time.Hour)), "ns-1"), deleted: true},
+		"it says that it is of another":              {object: saying(old, "ns-2"), deleted: false},
+		"it is being deleted, and has a finalizer":   {object: held(old, true), deleted: false},
+		"it has a finalizer":                         {object: held(old, false), deleted: true},
+		"it has no uid":                              {object: object("gone", "old", "", noon.Add(-time.Minute)), trouble: "cannot be told from those of a new namespace"},
+		"it has no age":                              {object: without(old), trouble: "cannot be told from those of a new namespace"},
+		"the backend's clock is ten minutes behind":  {object: object("gone", "new", "u1", noon.Add(-5*time.Minute)), change: clock(10 * time.Minute)},
+		"the same, and the object is older":          {object: object("gone", "old", "u1", noon.Add(-11*time.Minute)), change: clock(10 * time.Minute), deleted: true},
+		"the backend's clock is ten minutes ahead":   {object: object("gone", "old", "u1", noon.Add(9*time.Minute)), change: clock(-10 * time.Minute), deleted: true},
+		"the list is empty and it was known to have": {object: old, change: forgets("widgets"), deleted: true},
+		"the resource is gone for good": {object: old, change: func(b *backend, o *office) {
+			forgets("widgets")(b, o)
+			b.objects, b.answers = nil, on("/widgets", http.StatusNotFound)
+		}},
+		"a listed resource answers 404":   {object: old, change: fails("/widgets", http.StatusNotFound), trouble: "widgets in namespace gone: list:"},
+		"lists fail":                      {object: old, change: fails("/widgets", http.StatusInternalServerError), trouble: "list:"},
+		"discovery fails":                 {object: old, change: fails("/apis/shop.example.com/v1", http.StatusForbidden), trouble: "the backend answered 403"},
+		"it deletes and nothing happens":  {object: old, change: fails("/widgets/old", http.StatusOK), trouble: "1 objects are still there after their deletion"},
+		"it may not be deleted":           {object: old, change: fails("/widgets/old", http.StatusForbidden), trouble: "delete old:"},
+		"somebody else deleted it before": {object: old, change: fails("/widgets/old", http.StatusNotFound), trouble: "still there"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBackend(t)
+			o, _ := open(t, &keep{}, b)
+			b.put(tt.object)
+			if tt.change != nil {
+				tt.change(b, o)
+			}
+			d := o.owe(t, "gone", "ns-1", noon)
+			err := o.clean(t.Context(), service)
+			if got := len(b.deleted) > 0; got != tt.deleted {
+				t.Errorf("deleted %v, left %q", b.deleted, b.names())
+			}
+			_, open := o.ledger.Lookup(d.ID)
+			switch {
+			case tt.trouble == "" && (err != nil || open):
+				t.Errorf("error %v, still open %v", err, open)
+			case tt.trouble != "" && (err == nil || !open || !strings.Contains(err.Error(), tt.trouble)):
+				t.Errorf("error %v, still open %v, want %q", err, open, tt.trouble)
+			}
+		})
+	}
+}
+
+func saying(o metav1.PartialObjectMetadata, uid string) metav1.PartialObjectMetadata {
+	o.Annotations = map[string]string{NamespaceUIDAnnotation: uid}
+	return o
+}
+
+func held(o metav1.PartialObjectMetadata, going bool) metav1.PartialObjectMetadata {
+	o.Finalizers = []string{"example.com/hold"}
+	if going {
+		now := metav1.Now()
+		o.DeletionTimestamp = &now
+	}
+	return o
+}
+
+func without(o metav1.PartialObjectMetadata) metav1.PartialObjectMetadata {
+	o.CreationTimestamp = metav1.Time{}
+	return o
+}
+
+func clock(behind time.Duration) func(*backend, *office) {
+	return func(b *backend, _ *office) { b.behind = behind }
+}
+
+func forgets(resource string) func(*backend, *office) {
+	return func(b *backend, o *office) { b.unlisted, o.known = true, []string{resource} }
+}
+
+// on answers every request whose path ends so.
+func on(suffix string, code int) func(http.ResponseWriter, *http.Request) bool {
+	reasons := map[int]metav1.StatusReason{
+		http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden,
+		http.StatusInternalServerError: metav1.StatusReasonInternalError,
+	}
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, suffix) {
+			return false
+		}
+		answer(w, code, reasons[code])
+		return true
+	}
+}
+
+func fails(suffix string, code int) func(*backend, *office) {
+	return func(b *backend, _ *office) { b.answers = on(suffix, code) }
+}
+
+// running runs an office's payer until the function that it returns is called.
+func (o *office) running() func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = o.Run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// until waits for the ledger to say something.
+func (o *office) until(t *testing.T, what string, true func() bool) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	for {
+		changed := o.ledger.Changed()
+		if true() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("after a minute still not: %s; open %v, left %q", what, o.ledger.All(), o.Entries())
+		}
+	}
+}
+
+func TestDebtsAreCleanedUpWhenTheBackendReturns(t *testing.T) {
+	b, k := newBackend(t), &keep{}
+	o, stop := open(t, k, b)
+	o.become(APIServiceState{Registered: true, Reason: "FailedDiscoveryCheck"})
+	b.put(object("a", "x", "u1", noon.Add(-time.Minute)))
+	b.put(object("b", "x", "u2", noon.Add(-time.Minute)))
+	o.owe(t, "a", "ns-a", noon)
+	o.owe(t, "b", "ns-b", noon)
+	if text := o.ledger.Message(service); !strings.Contains(text, "what 2 namespaces left there") || !strings.Contains(text, "(a, b)") {
+		t.Errorf("the condition would say %q", text)
+	}
+	end := o.running()
+	for _, e := range o.Entries() {
+		if e.State != Waiting || e.Message != "FailedDiscoveryCheck" {
+			t.Errorf("entry %+v", e)
+		}
+	}
+	if b.names() != "a/x b/x" {
+		t.Errorf("a backend that is not there was asked: %q", b.names())
+	}
+	end()
+	stop()
+
+	// Another process finds what this one left.
+	o, _ = open(t, k, b)
+	o.become(APIServiceState{Registered: true, Reason: "FailedDiscoveryCheck"})
+	defer o.running()()
+	o.become(APIServiceState{Registered: true, Ready: true})
+	o.until(t, "no debts", func() bool { return len(o.ledger.All()) == 0 })
+	if b.names() != "" || o.ledger.Message(service) != "" {
+		t.Errorf("left %q, owed %q", b.names(), o.ledger.Message(service))
+	}
+}
+
+func TestAFailedCleanupIsReportedAndRetried(t *testing.T) {
+	b := newBackend(t)
+	b.answers = on("/widgets", http.StatusInternalServerError)
+	b.put(object("gone", "x", "u1", noon.Add(-time.Minute)))
+	o, _ := open(t, &keep{}, b)
+	d := o.owe(t, "gone", "ns-1", noon)
+	defer o.running()()
+	o.until(t, "the condition says why", func() bool {
+		return strings.Contains(o.ledger.Message(service), "the last attempt failed: widgets in namespace gone: list:")
+	})
+	if e := o.Entries(); len(e) != 1 || e[0].State != Paying || e[0].ID != d.ID || e[0].Message == "" {
+		t.Errorf("entries %+v", e)
+	}
+	b.mu.Lock()
+	b.answers = nil
+	b.mu.Unlock()
+	o.until(t, "paid", func() bool { return len(o.ledger.All()) == 0 })
+}
+
+func TestDebtsOfAnAPIServiceThatIsGone(t *testing.T) {
+	b := newBackend(t)
+	o, _ := open(t, &keep{}, b)
+	d := o.owe(t, "gone", "ns-1", noon)
+	o.become(APIServiceState{})
+	w := httptest.NewRecorder()
+	o.ServeList(w, httptest.NewRequest(http.MethodGet, "/debug/debts", nil))
+	var list List
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Debts) != 1 || list.Debts[0].State != Orphaned || list.Debts[0].ID != d.ID {
+		t.Errorf("error %v, list %s", err, w.Body)
+	}
+	for _, step := range []struct {
+		id   string
+		code int
+	}{{"nonsense", http.StatusNotFound}, {d.ID, http.StatusOK}, {d.ID, http.StatusNotFound}} {
+		w := httptest.NewRecorder()
+		o.ServeForget(w, httptest.NewRequest(http.MethodDelete, "/debug/debts/"+step.id, nil), step.id)
+		if w.Code != step.code {
+			t.Errorf("forget %s: %d, want %d: %s", step.id, w.Code, step.code, w.Body)
+		}
+	}
+	if len(o.ledger.All()) != 0 {
+		t.Error("the debt is still there")
+	}
+}
+
+func TestTheNumberOfDebtsIsBounded(t *testing.T) {
+	b := newBackend(t)
+	o, _ := open(t, &keep{}, b)
+	full := map[string]Debt{}
+	for i := range maxDebts {
+		d := NewDebt("gone", types.UID(time.Duration(i).String()), shop, service, "")
+		full[d.ID] = d
+	}
+	o.ledger.replace(full)
+	if err := o.ledger.Record(t.Context(), NewDebt("gone", "one-more", shop, service, "")); err != ErrFull {
+		t.Errorf("error %v, want %v", err, ErrFull)
+	}
+}

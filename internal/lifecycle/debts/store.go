@@ -1,0 +1,234 @@
+package debts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	prefix = "debts/"
+	// maxDebts bounds the number of open debts. Beyond it namespaces wait for their backends.
+	maxDebts = 10_000
+	// recordTimeout bounds how long a debt may take to etcd and back to this replica.
+	recordTimeout = 10 * time.Second
+	// namedNamespaces is how many namespaces a condition names.
+	namedNamespaces = 3
+)
+
+// ErrFull: too many debts are open.
+var ErrFull = fmt.Errorf("%d cleanup debts are open already: see them with `aggregator debts`", maxDebts)
+
+// Storage keeps debts across restarts. Mirror calls replaced with everything under a prefix, and again after each change,
+// until ctx ends.
+type Storage interface {
+	Put(ctx context.Context, key string, value []byte) error
+	Delete(ctx context.Context, key string) error
+	Mirror(ctx context.Context, prefix string, replaced func(map[string][]byte))
+}
+
+// Store is the open debts of all replicas.
+type Store struct {
+	storage Storage
+	log     *zap.Logger
+	ready   chan struct{}
+
+	mu    sync.Mutex // guards what follows
+	debts map[string]Debt
+	// failures is why the last cleanup of an APIService's backend failed.
+	failures map[string]string
+	// changed is closed and replaced when any of it changes.
+	changed chan struct{}
+}
+
+// NewStore makes a Store that is empty until Run.
+func NewStore(keep Storage, log *zap.Logger) *Store {
+	return &Store{
+		storage: keep, log: log.Named("debts"), ready: make(chan struct{}), changed: make(chan struct{}),
+		failures: map[string]string{},
+	}
+}
+
+// Ready is closed when every open debt is known. Before that, no backend may be taken for one without debts.
+func (s *Store) Ready() <-chan struct{} { return s.ready }
+
+// Run follows the storage until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	s.storage.Mirror(ctx, prefix, func(stored map[string][]byte) { s.replace(s.decode(stored)) })
+	return nil
+}
+
+func (s *Store) decode(stored map[string][]byte) map[string]Debt {
+	debts := make(map[string]Debt, len(stored))
+	for key, value := range stored {
+		var d Debt
+		if err := json.Unmarshal(value, &d); err != nil || prefix+d.ID != key {
+			s.log.Warn("a cleanup debt cannot be read and is ignored", zap.String("key", key), zap.Error(err))
+			continue
+		}
+		debts[d.ID] = d
+	}
+	return debts
+}
+
+func (s *Store) replace(debts map[string]Debt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.debts == nil
+	if first {
+		defer close(s.ready)
+	}
+	if !first && maps.Equal(s.debts, debts) {
+		return
+	}
+	s.debts = debts
+	for name := range s.failures {
+		if !s.hasDebts(name) {
+			delete(s.failures, name)
+		}
+	}
+	s.notify()
+}
+
+// hasDebts is called with mu held.
+func (s *Store) hasDebts(apiService string) bool {
+	for _, d := range s.debts {
+		if d.APIService == apiService {
+			return true
+		}
+	}
+	return false
+}
+
+// notify is called with mu held.
+func (s *Store) notify() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// Changed returns a channel that is closed at the next change. Take it before reading what may change.
+func (s *Store) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// Record writes a debt, and returns nil when it is in etcd and known to this replica.
+func (s *Store) Record(ctx context.Context, d Debt) error {
+	s.mu.Lock()
+	full := len(s.debts) >= maxDebts
+	s.mu.Unlock()
+	if full {
+		return ErrFull
+	}
+	value, err := json.Marshal(d)
+	if err != nil {
+		return fmt.Errorf("write cleanup debt: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	if err := s.storage.Put(ctx, prefix+d.ID, value); err != nil {
+		return fmt.Errorf("write cleanup debt: %w", err)
+	}
+	for {
+		changed := s.Changed()
+		if _, ok := s.Lookup(d.ID); ok {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errors.New("write cleanup debt: it is in etcd, but this replica has not received it")
+		}
+	}
+}
+
+// Lookup returns a debt that is open.
+func (s *Store) Lookup(id string) (Debt, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, ok := s.debts[id]
+	return d, ok
+}
+
+// Forget removes a debt. One that does not exist is no error.
+func (s *Store) Forget(ctx context.Context, id string) error {
+	if err := s.storage.Delete(ctx, prefix+id); err != nil {
+		return fmt.Errorf("drop cleanup debt: %w", err)
+	}
+	return nil
+}
+
+// All returns the open debts, oldest first.
+func (s *Store) All() []Debt { return s.filter(func(Debt) bool { return true }) }
+
+// Of returns the open debts at the backend of an APIService, oldest first.
+func (s *Store) Of(apiService string) []Debt {
+	return s.filter(func(d Debt) bool { return d.APIService == apiService })
+}
+
+func (s *Store) filter(which func(Debt) bool) []Debt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []Debt{}
+	for _, d := range s.debts {
+		if which(d) {
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, func(a, b Debt) int {
+		if c := a.Since.Compare(b.Since); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return out
+}
+
+// Message is the message of an APIService's condition about its debts; empty without any.
+func (s *Store) Message(apiService string) string {
+	open := s.Of(apiService)
+	if len(open) == 0 {
+		return ""
+	}
+	var names []string
+	for _, d := range open[:min(namedNamespaces, len(open))] {
+		names = append(names, d.Namespace)
+	}
+	if len(open) > namedNamespaces {
+		names = append(names, "...")
+	}
+	text := fmt.Sprintf("paying: the backend is back, and what %d namespaces left there when they were finalized without it (%s) is deleted first",
+		len(open), strings.Join(names, ", "))
+	if failure := s.failureOf(apiService); failure != "" {
+		text += "; the last attempt failed: " + failure + "; if it cannot succeed, `aggregator debts forget ID` gives up a debt"
+	}
+	return text
+}
+
+func (s *Store) failureOf(apiService string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failures[apiService]
+}
+
+// setFailure records why a cleanup failed; empty when it succeeded.
+func (s *Store) setFailure(apiService, failure string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failures[apiService] == failure {
+		return
+	}
+	if s.failures[apiService] = failure; failure == "" {
+		delete(s.failures, apiService)
+	}
+	s.notify()
+}

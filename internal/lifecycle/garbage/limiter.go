@@ -1,0 +1,162 @@
+package garbage
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	// localLimit and backendLimit bound the concurrent requests to one group-version. Backends get few, so that some that
+	// hang leave workers for the rest of the cluster.
+	localLimit, backendLimit = workers / 2, 3
+	// A group-version that did not answer gets no requests for minPause, then twice as long each time up to maxPause.
+	minPause, maxPause = time.Second, 30 * time.Second
+)
+
+// limiter limits the requests to each group-version, and keeps the objects that wait for one.
+type limiter struct {
+	enqueue func(key)
+
+	mu     sync.Mutex // guards what follows
+	queues map[schema.GroupVersion]*versionQueue
+}
+
+// versionQueue is the objects that wait for one group-version. The graph bounds their number.
+type versionQueue struct {
+	inFlight       int
+	failures       int
+	retryAfter     time.Time // nothing is asked before
+	waiting        map[key]struct{}
+	awaitingChange map[key]struct{}
+	seen           GroupVersion // the group-version when the first of awaitingChange was added
+}
+
+func newLimiter(enqueue func(key)) *limiter {
+	return &limiter{enqueue: enqueue, queues: map[schema.GroupVersion]*versionQueue{}}
+}
+
+// busyError: the group-version is at its limit.
+type busyError struct{ gv GroupVersion }
+
+func (e *busyError) Error() string {
+	return fmt.Sprintf("%s is asked enough at the moment", e.gv.GroupVersion)
+}
+
+// undecidedError: discovery does not show enough about the group-version.
+type undecidedError struct {
+	gv  GroupVersion
+	why string
+}
+
+func (e *undecidedError) Error() string { return fmt.Sprintf("%s: %s", e.gv.GroupVersion, e.why) }
+
+func (t *limiter) queue(gv schema.GroupVersion) *versionQueue {
+	b := t.queues[gv]
+	if b == nil {
+		b = &versionQueue{waiting: map[key]struct{}{}, awaitingChange: map[key]struct{}{}}
+		t.queues[gv] = b
+	}
+	return b
+}
+
+func (b *versionQueue) free(gv GroupVersion, now time.Time) int {
+	limit := backendLimit
+	switch {
+	case now.Before(b.retryAfter):
+		return 0
+	case b.failures > 0:
+		limit = 1 // whether it is back, one question tells
+	case gv.Local:
+		limit = localLimit
+	}
+	return max(0, limit-b.inFlight)
+}
+
+// acquire counts a request. done ends it and tells whether there was a response of any kind.
+func (t *limiter) acquire(gv GroupVersion) (done func(answered bool), err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.queue(gv.GroupVersion)
+	if b.free(gv, time.Now()) == 0 {
+		return nil, &busyError{gv}
+	}
+	b.inFlight++
+	return func(answered bool) { t.done(gv, answered) }, nil
+}
+
+func (t *limiter) done(gv GroupVersion, answered bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b, now := t.queue(gv.GroupVersion), time.Now()
+	b.inFlight--
+	switch {
+	case answered:
+		b.failures, b.retryAfter = 0, time.Time{}
+	case !now.Before(b.retryAfter): // of several that fail together, one counts
+		b.retryAfter = now.Add(min(minPause<<min(b.failures, 10), maxPause))
+		b.failures++
+	}
+	t.enqueueWaiting(b, gv, now)
+}
+
+// enqueueWaiting queues as many waiting objects as the limit allows.
+func (t *limiter) enqueueWaiting(b *versionQueue, gv GroupVersion, now time.Time) {
+	free := b.free(gv, now)
+	for k := range b.waiting {
+		if free == 0 {
+			return
+		}
+		delete(b.waiting, k)
+		t.enqueue(k)
+		free--
+	}
+}
+
+// wait puts an object aside until the group-version is below its limit.
+func (t *limiter) wait(gv GroupVersion, k key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.queue(gv.GroupVersion).waiting[k] = struct{}{}
+}
+
+// waitForChange puts an object aside until the group-version changes in discovery.
+func (t *limiter) waitForChange(gv GroupVersion, k key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.queue(gv.GroupVersion)
+	if len(b.awaitingChange) == 0 || !b.seen.same(gv) {
+		b.seen = gv // objects from before are queued once more
+		t.enqueueChanged(b)
+	}
+	b.awaitingChange[k] = struct{}{}
+}
+
+func (t *limiter) enqueueChanged(b *versionQueue) {
+	for k := range b.awaitingChange {
+		t.enqueue(k)
+	}
+	clear(b.awaitingChange)
+}
+
+// enqueueReady queues the objects whose group-version has changed or is below its limit.
+func (t *limiter) enqueueReady(d *Discovery) {
+	if d == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	for name, b := range t.queues {
+		gv := d.lookup(name)
+		if len(b.awaitingChange) > 0 && d.Synced && !b.seen.same(gv) {
+			t.enqueueChanged(b)
+		}
+		t.enqueueWaiting(b, gv, now)
+		if b.inFlight == 0 && b.failures == 0 && len(b.waiting) == 0 && len(b.awaitingChange) == 0 {
+			delete(t.queues, name)
+		}
+	}
+}

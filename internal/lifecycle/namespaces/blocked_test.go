@@ -1,0 +1,236 @@
+package namespaces
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"portico.dev/internal/lifecycle/debts"
+)
+
+// patient is a namespace that was deleted a moment ago, with a dead backend to wait for.
+func patient(t *testing.T, change func(*GroupVersion)) *env {
+	w := newEnv(t, terminating("doomed", "1"))
+	w.served = append(w.served, shop(func(gv *GroupVersion) {
+		dead(gv)
+		gv.UnreachableSince = time.Now().Add(-time.Hour)
+		change(gv)
+	}))
+	return w
+}
+
+// after looks at the namespace until it has gone or d has passed, and returns how long that took.
+func (w *env) after(f *Finalizer, d time.Duration) time.Duration {
+	w.t.Helper()
+	start := time.Now()
+	for !w.gone("doomed") && time.Since(start) < d {
+		again, err := f.reconcile(context.Background(), "doomed")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		time.Sleep(again) // of a synctest bubble
+	}
+	return time.Since(start)
+}
+
+func TestHowLongABackendIsWaitedFor(t *testing.T) {
+	const long = 2 * time.Hour
+	policy := func(gv *GroupVersion) { gv.FinalizeAfter = 10 * time.Minute }
+	tests := map[string]struct {
+		change   func(*GroupVersion)
+		from, to time.Duration // to 0: for ever
+		because  string
+	}{
+		"no policy":                  {func(*GroupVersion) {}, 0, 0, ""},
+		"ten minutes":                {policy, 10 * time.Minute, 10*time.Minute + 10*time.Second, "portico.dev/finalize-namespaces-after is 10m0s"},
+		"it has just failed":         {func(gv *GroupVersion) { policy(gv); gv.UnreachableSince = time.Now().Add(time.Minute) }, 11 * time.Minute, 11*time.Minute + 10*time.Second, "10m0s"},
+		"another replica reaches it": {func(gv *GroupVersion) { policy(gv); gv.UnreachableSince = time.Time{} }, 0, 0, ""},
+		"its Service was in this namespace": {
+			func(gv *GroupVersion) { gv.Service.Namespace = "doomed" }, DefaultCycleGrace, DefaultCycleGrace + 10*time.Second,
+			"its Service doomed/shop was in this namespace and cannot come back",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := patient(t, tt.change)
+				took := w.after(w.finalizer(), long)
+				if tt.to == 0 {
+					if w.gone("doomed") || len(w.ledger.All()) > 0 {
+						t.Errorf("gone %v after %v, debts %v", w.gone("doomed"), took, w.ledger.All())
+					}
+					return
+				}
+				if !w.gone("doomed") || took < tt.from-time.Second || took > tt.to {
+					t.Errorf("gone %v after %v, want %v to %v", w.gone("doomed"), took, tt.from, tt.to)
+				}
+				w.wantDebt(tt.because)
+			})
+		})
+	}
+}
+
+// wantDebt checks what is left behind: the debt, and an Event that says why.
+func (w *env) wantDebt(because string) {
+	w.t.Helper()
+	all := w.ledger.All()
+	if len(all) != 1 || all[0].Namespace != "doomed" || all[0].NamespaceUID != "1" || all[0].GroupVersion != "shop.example.com/v1" ||
+		all[0].APIService != "v1.shop.example.com" || !strings.Contains(all[0].Reason, because) {
+		w.t.Errorf("debts %+v", all)
+	}
+	events, err := w.client.CoreV1().Events("default").List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if len(events.Items) != 1 || events.Items[0].Reason != "NamespaceFinalizedWithoutBackend" ||
+		events.Items[0].InvolvedObject.Name != "v1.shop.example.com" || !strings.Contains(events.Items[0].Message, because) {
+		w.t.Errorf("events %+v", events.Items)
+	}
+}
+
+func TestTheConditionSaysWhenAndWhy(t *testing.T) {
+	w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Hour })
+	if _, err := w.finalizer().reconcile(t.Context(), "doomed"); err != nil {
+		t.Fatal(err)
+	}
+	got := w.condition("doomed", discoveryFailure)
+	for _, want := range []string{
+		"APIService v1.shop.example.com is not available (FailedDiscoveryCheck since 2026-05-04T03:02:01Z)",
+		"the namespace goes without it from ", "because portico.dev/finalize-namespaces-after is 1h0m0s",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\ndoes not say %q", got, want)
+		}
+	}
+}
+
+// A crash between the two must leave the debt, and not the orphan.
+func TestTheDebtIsWrittenBeforeTheNamespaceGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Second })
+		time.Sleep(5 * time.Second)
+		recorded := time.Now()
+		again, err := w.finalizer().reconcile(t.Context(), "doomed")
+		if err != nil || again <= 0 || w.gone("doomed") || len(w.ledger.All()) != 1 {
+			t.Fatalf("again %v, error %v, gone %v, debts %v", again, err, w.gone("doomed"), w.ledger.All())
+		}
+		// A new process, with what is in etcd. By now a second has ended in between, so that creation timestamps tell.
+		time.Sleep(again)
+		if _, err := w.finalizer().reconcile(t.Context(), "doomed"); err != nil || !w.gone("doomed") {
+			t.Fatalf("error %v, gone %v", err, w.gone("doomed"))
+		}
+		since := w.ledger.All()[0].Since
+		if !time.Now().Truncate(time.Second).After(since) || since.After(recorded) {
+			t.Errorf("debt of %v, recorded at %v, namespace gone at %v", since, recorded, time.Now())
+		}
+	})
+}
+
+func TestADebtThatCannotBeWrittenKeepsTheNamespace(t *testing.T) {
+	w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
+	f := w.finalizer()
+	f.Debts = debts.NewStore(&brokenKeep{}, f.Logger)
+	if _, err := f.reconcile(t.Context(), "doomed"); err == nil || !errors.Is(err, errBroken) || w.gone("doomed") {
+		t.Errorf("error %v, gone %v", err, w.gone("doomed"))
+	}
+}
+
+var errBroken = errors.New("etcd has no leader")
+
+type brokenKeep struct{ keep }
+
+func (*brokenKeep) Put(context.Context, string, []byte) error { return errBroken }
+
+// One backend may be given up; the other that is dead may not.
+func TestAPolicyIsForOneBackend(t *testing.T) {
+	w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Nanosecond })
+	other := shop(dead)
+	other.Group, other.APIService = "other.example.com", "v1.other.example.com"
+	w.served = append(w.served, other)
+	f := w.finalizer()
+	for range 3 {
+		if again, err := f.reconcile(t.Context(), "doomed"); err != nil || again == 0 {
+			t.Fatalf("again %v, error %v", again, err)
+		}
+	}
+	if w.gone("doomed") || len(w.ledger.All()) != 0 {
+		t.Errorf("gone %v, debts %v", w.gone("doomed"), w.ledger.All())
+	}
+}
+
+// The backend comes back between the debt and the end of the namespace. Its group-version stays closed until the debt is
+// paid, so that the namespace need not, and must not, wait for it.
+func TestABackendThatReturnsAtTheLastMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := patient(t, func(gv *GroupVersion) { gv.FinalizeAfter = time.Second })
+		time.Sleep(5 * time.Second)
+		f := w.finalizer()
+		if _, err := f.reconcile(t.Context(), "doomed"); err != nil {
+			t.Fatal(err)
+		}
+		w.serve(coreV1(), shop(func(gv *GroupVersion) { gv.Current, gv.Reason = false, "CleanupDebt" }))
+		if w.after(f, time.Minute); !w.gone("doomed") {
+			t.Error("the namespace waits for a backend that waits for the namespace")
+		}
+	})
+}
+
+func TestANamespaceHearsOfChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newEnv(t, terminating("doomed", "1"))
+		w.served = append(w.served, shop(dead))
+		changed := make(chan chan struct{}, 1)
+		changed <- make(chan struct{})
+		current := func() <-chan struct{} {
+			c := <-changed
+			changed <- c
+			return c
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		cfg := w.config()
+		cfg.Changed = []func() <-chan struct{}{current}
+		f := New(cfg)
+		cfg.Namespaces.Informer()
+		w.informer.Start(ctx.Done())
+		go func() { done <- f.Run(ctx) }()
+		time.Sleep(firstDelay + blockedRetry/2)
+		synctest.Wait()
+		if got := w.condition("doomed", discoveryFailure); !strings.Contains(got, "v1.shop.example.com") {
+			t.Errorf("two seconds after the deletion: %s", got)
+		}
+		// It is looked at every two seconds; the change comes in between.
+		w.serve(coreV1(), shop(nil))
+		old := <-changed
+		changed <- make(chan struct{})
+		close(old)
+		synctest.Wait()
+		if !w.gone("doomed") {
+			t.Error("the change was not heard")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		w.informer.Shutdown()
+	})
+}
+
+func TestDebtIsReadableJSON(t *testing.T) {
+	d := debts.NewDebt("doomed", types.UID("1"), widgets.GroupVersion(), "v1.shop.example.com", "because")
+	text, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back debts.Debt
+	if err := json.Unmarshal(text, &back); err != nil || back != d {
+		t.Errorf("%s became %+v, error %v", text, back, err)
+	}
+}

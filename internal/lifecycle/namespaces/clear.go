@@ -1,0 +1,190 @@
+package namespaces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	"portico.dev/internal/lifecycle/contents"
+)
+
+// finalizerEstimate is how long an object's own finalizers are expected to take.
+const finalizerEstimate = 15 * time.Second
+
+// leftoversError: every deletion succeeded, and yet objects without finalizers are left.
+type leftoversError struct{ namespace, gvr string }
+
+func (e *leftoversError) Error() string {
+	return fmt.Sprintf("unexpected items still remain in namespace: %s for gvr: %s", e.namespace, e.gvr)
+}
+
+// deleteResource deletes the objects of one resource and counts what is left. Errors name the resource and the APIService.
+func (w *contentDeleter) deleteResource(ctx context.Context, namespace string, t target) (*deletionResult, error) {
+	left, err := w.deleteAndCount(ctx, namespace, t)
+	if t.dropped && apierrors.IsNotFound(err) {
+		w.knownResources.forget(t)
+		return nil, nil // neither in discovery nor served: it is gone
+	}
+	var leftovers *leftoversError
+	if err != nil && (t.apiService != "" || !errors.As(err, &leftovers)) {
+		err = t.blame(err)
+	}
+	return left, err
+}
+
+func (w *contentDeleter) deleteAndCount(ctx context.Context, namespace string, t target) (*deletionResult, error) {
+	client := w.metadata.Resource(t.GroupVersionResource).Namespace(namespace)
+	had, err := w.countObjects(ctx, client, t)
+	if err != nil {
+		return nil, err
+	}
+	collected := false
+	if t.DeleteCollection {
+		if collected, err = deleteCollection(ctx, client); err != nil {
+			return nil, err
+		}
+	}
+	if !t.List {
+		return nil, nil // it cannot be counted; upstream ignores such resources too
+	}
+	if !collected {
+		if err := deleteEach(ctx, client); err != nil {
+			return nil, err
+		}
+	}
+	f, err := w.countLeft(ctx, client, namespace, t)
+	var leftovers *leftoversError
+	if collected && errors.As(err, &leftovers) {
+		// It answered 200 and deleted nothing. Deleting each object may work.
+		if err := deleteEach(ctx, client); err != nil {
+			return f, err
+		}
+		f, err = w.countLeft(ctx, client, namespace, t)
+	}
+	if err == nil && had > 0 && f.total() == 0 {
+		f.deleted = map[schema.GroupResource]int{t.GroupResource(): had}
+	}
+	return f, err
+}
+
+// countObjects counts the objects at a backend before the deletion.
+func (w *contentDeleter) countObjects(ctx context.Context, client metadata.ResourceInterface, t target) (n int, err error) {
+	if t.apiService == "" || !t.List {
+		return 0, nil
+	}
+	err = contents.Each(ctx, client, func(*metav1.PartialObjectMetadata) error {
+		n++
+		return nil
+	})
+	return n, err
+}
+
+// deleteCollection reports whether the backend reported success.
+func deleteCollection(ctx context.Context, client metadata.ResourceInterface) (bool, error) {
+	background := metav1.DeletePropagationBackground
+	err := contents.Bounded(ctx, func(ctx context.Context) error {
+		return client.DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{})
+	})
+	switch {
+	case err == nil:
+		return true, nil
+	case apierrors.IsMethodNotSupported(err), apierrors.IsNotFound(err):
+		return false, nil
+	}
+	return false, fmt.Errorf("delete collection: %w", err)
+}
+
+func deleteEach(ctx context.Context, client metadata.ResourceInterface) error {
+	var failures []error
+	err := contents.Each(ctx, client, func(o *metav1.PartialObjectMetadata) error {
+		err := contents.Delete(ctx, client, o, nil)
+		switch {
+		case err == nil, apierrors.IsMethodNotSupported(err):
+			return nil
+		case contents.Unreachable(err):
+			return err
+		}
+		failures = append(failures, err)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(failures...)
+}
+
+// countLeft counts what is left. A 404 for a resource in discovery is an error, not an empty list, or the objects of a
+// misbehaving backend would be orphaned. When the resource is really gone, discovery drops it a moment later.
+func (w *contentDeleter) countLeft(ctx context.Context, client metadata.ResourceInterface, namespace string, t target) (*deletionResult, error) {
+	f := &deletionResult{finalizers: map[string]int{}}
+	held := 0
+	err := contents.Each(ctx, client, func(o *metav1.PartialObjectMetadata) error {
+		f.remain(t.GroupResource(), 1)
+		if len(o.Finalizers) > 0 {
+			held++
+			f.estimate = finalizerEstimate
+		}
+		for _, name := range o.Finalizers {
+			f.finalizers[name]++
+		}
+		return nil
+	})
+	if err != nil || f.total() == 0 {
+		return f, err
+	}
+	if t.Group == "" && t.Name == "pods" {
+		grace, err := w.podGrace(ctx, namespace)
+		if err != nil {
+			return f, err
+		}
+		f.estimate = max(f.estimate, grace)
+	}
+	if held == 0 && f.estimate == 0 {
+		return f, &leftoversError{namespace: namespace, gvr: t.GroupVersionResource.String()}
+	}
+	return f, nil
+}
+
+// podGrace returns how long the remaining pods may take: the longest remaining grace period of running pods.
+func (w *contentDeleter) podGrace(ctx context.Context, namespace string) (time.Duration, error) {
+	var longest time.Duration
+	options := metav1.ListOptions{Limit: contents.PageSize}
+	for {
+		var page *corev1.PodList
+		err := contents.Bounded(ctx, func(ctx context.Context) (err error) {
+			page, err = w.client.CoreV1().Pods(namespace).List(ctx, options)
+			return err
+		})
+		if err != nil {
+			return 0, fmt.Errorf("list pods: %w", err)
+		}
+		for i := range page.Items {
+			longest = max(longest, graceLeft(&page.Items[i], time.Now()))
+		}
+		if page.Continue == "" || page.Continue == options.Continue {
+			return longest, nil
+		}
+		options.Continue = page.Continue
+	}
+}
+
+func graceLeft(pod *corev1.Pod, now time.Time) time.Duration {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return 0
+	}
+	switch {
+	case pod.DeletionTimestamp != nil:
+		// The deletion time of a pod is in the future: when its grace ends.
+		return max(0, pod.DeletionTimestamp.Sub(now))
+	case pod.Spec.TerminationGracePeriodSeconds != nil:
+		return time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
+	}
+	return 0
+}

@@ -1,0 +1,134 @@
+package namespaces
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// conditionState is the desired state of one condition. Types, reasons and fixed messages are upstream's, because people and
+// dashboards search for them.
+type conditionState struct {
+	conditionType  corev1.NamespaceConditionType
+	failing        bool
+	reason, detail string
+}
+
+func conditionStates(blocking []blockedVersion, f *deletionResult) []conditionState {
+	return []conditionState{
+		discoveryCondition(blocking),
+		{corev1.NamespaceDeletionGVParsingFailure, false, "ParsedGroupVersions", "All legacy kube types successfully parsed"},
+		contentCondition(f),
+		remainingCondition(f),
+		finalizersCondition(f),
+	}
+}
+
+func discoveryCondition(blocking []blockedVersion) conditionState {
+	const kind = corev1.NamespaceDeletionDiscoveryFailure
+	if len(blocking) == 0 {
+		return conditionState{kind, false, "ResourcesDiscovered", "All resources successfully discovered"}
+	}
+	clauses := make([]string, 0, len(blocking))
+	for _, w := range blocking {
+		clauses = append(clauses, w.message())
+	}
+	return conditionState{kind, true, "DiscoveryFailed", fmt.Sprintf(
+		"Discovery failed for some groups, %d failing: unable to retrieve the complete list of server APIs: %s",
+		len(blocking), strings.Join(clauses, "; "))}
+}
+
+func contentCondition(f *deletionResult) conditionState {
+	const kind = corev1.NamespaceDeletionContentFailure
+	if len(f.errors) == 0 {
+		return conditionState{kind, false, "ContentDeleted", "All content successfully deleted, may be waiting on finalization"}
+	}
+	return conditionState{kind, true, "ContentDeletionFailed", fmt.Sprintf(
+		"Failed to delete all resource types, %d remaining: %s", len(f.errors), f.err())}
+}
+
+// remainingCondition says what is left, with upstream's messages where there are any.
+func remainingCondition(f *deletionResult) conditionState {
+	const kind = corev1.NamespaceContentRemaining
+	var clauses []string
+	if len(f.remaining) > 0 {
+		clauses = append(clauses, "Some resources are remaining: "+counts(f.remaining, "has"))
+	}
+	if len(f.deleted) > 0 {
+		clauses = append(clauses, "Some resources were found and deleted, and are looked for once more: "+counts(f.deleted, "had"))
+	}
+	if len(f.needed) > 0 {
+		needed := slices.Compact(slices.Sorted(slices.Values(f.needed)))
+		clauses = append(clauses, "The backends of other resources are in this namespace, and those are deleted first: "+strings.Join(needed, ", "))
+	}
+	if len(clauses) == 0 {
+		return conditionState{kind, false, "ContentRemoved", "All content successfully removed"}
+	}
+	return conditionState{kind, true, "SomeResourcesRemain", strings.Join(clauses, ". ")}
+}
+
+func counts(resources map[schema.GroupResource]int, verb string) string {
+	var parts []string
+	for gr, n := range resources {
+		parts = append(parts, fmt.Sprintf("%s.%s %s %d resource instances", gr.Resource, gr.Group, verb, n))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func finalizersCondition(f *deletionResult) conditionState {
+	const kind = corev1.NamespaceFinalizersRemaining
+	if len(f.finalizers) == 0 {
+		return conditionState{kind, false, "ContentHasNoFinalizers", "All content-preserving finalizers finished"}
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(f.finalizers)) {
+		parts = append(parts, fmt.Sprintf("%s in %d resource instances", name, f.finalizers[name]))
+	}
+	return conditionState{kind, true, "SomeFinalizersRemain",
+		"Some content in the namespace has finalizers remaining: " + strings.Join(parts, ", ")}
+}
+
+// conditions merges ours into current. A condition that did not change its status keeps its time.
+func conditions(current []corev1.NamespaceCondition, blocking []blockedVersion, f *deletionResult, now metav1.Time) []corev1.NamespaceCondition {
+	updated := slices.Clone(current)
+	for _, v := range conditionStates(blocking, f) {
+		c := corev1.NamespaceCondition{
+			Type: v.conditionType, Status: corev1.ConditionFalse, Reason: v.reason, Message: v.detail, LastTransitionTime: now,
+		}
+		if v.failing {
+			c.Status = corev1.ConditionTrue
+		}
+		i := slices.IndexFunc(updated, func(o corev1.NamespaceCondition) bool { return o.Type == v.conditionType })
+		if i < 0 {
+			updated = append(updated, c)
+			continue
+		}
+		if updated[i].Status == c.Status {
+			c.LastTransitionTime = updated[i].LastTransitionTime
+		}
+		updated[i] = c
+	}
+	return updated
+}
+
+// alreadyEmptied reports whether the namespace's status shows that everything reachable is deleted and the same backends
+// were missing then. It reads the object, so that it holds after a restart too.
+func alreadyEmptied(ns *corev1.Namespace, blocking []blockedVersion) bool {
+	want := conditionStates(blocking, &deletionResult{})
+	for _, v := range want {
+		i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == v.conditionType })
+		if i < 0 || ns.Status.Conditions[i].Reason != v.reason || ns.Status.Conditions[i].Message != v.detail {
+			return false
+		}
+	}
+	return true
+}
+
+func sameStatus(a, b corev1.NamespaceStatus) bool { return equality.Semantic.DeepEqual(a, b) }

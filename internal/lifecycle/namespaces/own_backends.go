@@ -1,0 +1,121 @@
+package namespaces
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+)
+
+// neededByOthers lists what other namespaces that are being deleted still have to delete at backends in this one. Each
+// deletes what is urgent first, so that two namespaces with each other's backends do not wait for each other forever.
+func (w *contentDeleter) neededByOthers(ns *corev1.Namespace, doomed []GroupVersion, others []*corev1.Namespace) *deletionResult {
+	f := &deletionResult{}
+	for _, gv := range doomed {
+		if gv.Service.Namespace != ns.Name {
+			continue
+		}
+		for _, other := range others {
+			if w.emptyVersions.covers(other, []GroupVersion{gv}) {
+				continue
+			}
+			for _, r := range gv.Resources {
+				f.needed = append(f.needed, fmt.Sprintf("%s.%s of namespace %s", r.Name, gv.Group, other.Name))
+			}
+		}
+	}
+	return f
+}
+
+// terminatingNamespaces returns the namespaces that are being deleted and not finalized yet.
+func terminatingNamespaces(namespaces coreinformers.NamespaceInformer) []*corev1.Namespace {
+	all, err := namespaces.Lister().List(labels.Everything())
+	if err != nil {
+		return nil // reading a cache does not fail
+	}
+	return slices.DeleteFunc(all, func(ns *corev1.Namespace) bool {
+		return ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
+	})
+}
+
+// emptyVersions records which group-versions of ending backends were found empty for a namespace that is being deleted.
+// When the backend is gone with its own namespace, nothing waits for them. After a restart they are waited for.
+type emptyVersions struct {
+	mu sync.Mutex // guards of
+	of map[string]emptyRecord
+}
+
+type emptyRecord struct {
+	uid   types.UID
+	empty []registration
+}
+
+// registration is a group-version and the UID of its APIService, because another APIService may mean another backend.
+type registration struct {
+	schema.GroupVersion
+	registration types.UID
+}
+
+func registrationOf(gv GroupVersion) registration { return registration{gv.GroupVersion, gv.UID} }
+
+// record replaces what is known of the group-versions that are ending now.
+func (c *emptyVersions) record(ns *corev1.Namespace, doomed []GroupVersion, empty bool) {
+	c.forgetVersions(ns, doomed)
+	if !empty || len(doomed) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.of[ns.Name]
+	if known.uid != ns.UID {
+		known = emptyRecord{uid: ns.UID}
+	}
+	for _, gv := range doomed {
+		known.empty = append(known.empty, registrationOf(gv))
+	}
+	if c.of == nil {
+		c.of = map[string]emptyRecord{}
+	}
+	c.of[ns.Name] = known
+}
+
+// forgetVersions forgets group-versions. Those whose backend is not ending any more may get new objects, and are waited for
+// when they die again.
+func (c *emptyVersions) forgetVersions(ns *corev1.Namespace, alive []GroupVersion) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, ok := c.of[ns.Name]
+	if !ok {
+		return
+	}
+	known.empty = slices.DeleteFunc(slices.Clone(known.empty), func(o registration) bool {
+		return slices.ContainsFunc(alive, func(gv GroupVersion) bool { return registrationOf(gv) == o })
+	})
+	c.of[ns.Name] = known
+}
+
+// without returns blocked without what is known to be empty for a namespace.
+func (c *emptyVersions) without(ns *corev1.Namespace, blocked []GroupVersion) []GroupVersion {
+	return slices.DeleteFunc(slices.Clone(blocked), func(gv GroupVersion) bool { return c.covers(ns, []GroupVersion{gv}) })
+}
+
+// covers reports whether all the group-versions are known to be empty for a namespace.
+func (c *emptyVersions) covers(ns *corev1.Namespace, gvs []GroupVersion) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.of[ns.Name]
+	return !slices.ContainsFunc(gvs, func(gv GroupVersion) bool {
+		return known.uid != ns.UID || !slices.Contains(known.empty, registrationOf(gv))
+	})
+}
+
+func (c *emptyVersions) forget(namespace string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.of, namespace)
+}

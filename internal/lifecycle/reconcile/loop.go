@@ -1,0 +1,180 @@
+// Package reconcile is what the controllers have in common: the work queue loop, the election, and questions about
+// objects.
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"portico.dev/internal/run"
+)
+
+// A key that failed is tried again after MinRetry, then twice as long each time up to MaxRetry, as upstream does.
+const (
+	MinRetry = 5 * time.Millisecond
+	MaxRetry = time.Minute
+)
+
+// Loop reconciles keys, such as names of namespaces. A key is never reconciled by two workers at once.
+type Loop struct {
+	// Name is the controller's in logs and metrics.
+	Name    string
+	Workers int
+	// Reconcile brings what a key stands for to its desired state. again > 0: it is called again after that time. An
+	// error: it is called again after a backoff.
+	Reconcile func(ctx context.Context, key string) (again time.Duration, err error)
+	// Delay is how long after an event its key is reconciled. Default 0.
+	Delay time.Duration
+	// Resync, when positive, is how often all objects of the first source are reconciled.
+	Resync time.Duration
+	// Changed each return a channel that is closed when the keys that Waiting returns are to be reconciled.
+	Changed []func() <-chan struct{}
+	Waiting func() []string
+	// Election says when this replica reconciles. Until then keys wait in the queue. Default nil: always.
+	Election Election
+	Log      *zap.Logger
+}
+
+// Source is an informer whose events concern keys.
+type Source struct {
+	Informer cache.SharedIndexInformer
+	// Key returns the key that an object concerns; empty: none.
+	Key func(obj any) string
+	// Owned informers are run by the loop; the others by their owner.
+	Owned bool
+}
+
+// Run blocks until ctx ends and its workers and informers have returned.
+func (l *Loop) Run(ctx context.Context, sources ...Source) error {
+	ctx, cancel := context.WithCancel(ctx)
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](MinRetry, MaxRetry),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: l.Name})
+	var joined sync.WaitGroup
+	defer joined.Wait()
+	defer queue.ShutDown()
+	defer cancel()
+
+	for _, s := range sources {
+		if s.Owned {
+			joined.Go(func() { s.Informer.RunWithContext(ctx) })
+		}
+		registration, err := s.Informer.AddEventHandler(l.handler(s, queue))
+		if ctx.Err() != nil {
+			return nil // an informer that has ended takes no handler
+		}
+		if err != nil {
+			return fmt.Errorf("%s: watch: %w", l.Name, err)
+		}
+		defer func() { _ = s.Informer.RemoveEventHandler(registration) }() // fails only when the informer has ended too
+		if !cache.WaitFor(ctx, "", registration.HasSyncedChecker()) {
+			return nil // ctx ended first
+		}
+	}
+	for range l.Workers {
+		joined.Go(func() {
+			for l.Election.Wait(ctx) && l.next(ctx, queue) {
+			}
+		})
+	}
+	for _, changed := range l.Changed {
+		joined.Go(func() { l.requeueWaiting(ctx, changed, queue) })
+	}
+	l.resync(ctx, sources[0], queue)
+	return nil
+}
+
+func (l *Loop) handler(s Source, queue workqueue.TypedRateLimitingInterface[string]) cache.ResourceEventHandler {
+	enqueue := func(obj any) {
+		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = gone.Obj
+		}
+		if key := s.Key(obj); key != "" {
+			queue.AddAfter(key, l.Delay)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    enqueue,
+		UpdateFunc: func(_, obj any) { enqueue(obj) },
+		DeleteFunc: enqueue,
+	}
+}
+
+func (l *Loop) next(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string]) bool {
+	key, shutdown := queue.Get()
+	if shutdown {
+		return false
+	}
+	defer queue.Done(key)
+	if !l.Election.Leads() {
+		queue.Add(key) // another replica leads; if it dies, this one knows what to reconcile
+		return true
+	}
+	again, err := l.reconcileRecovered(ctx, key)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		l.Log.Warn("namespace not reconciled, trying again", zap.String("controller", l.Name),
+			zap.String("namespace", key), zap.Int("attempt", queue.NumRequeues(key)+1), zap.Error(err))
+		queue.AddRateLimited(key)
+	case again > 0:
+		queue.Forget(key)
+		queue.AddAfter(key, again)
+	default:
+		queue.Forget(key)
+	}
+	return true
+}
+
+// reconcileRecovered turns a panic about one key into an error: the others must not wait for a restart.
+func (l *Loop) reconcileRecovered(ctx context.Context, key string) (again time.Duration, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.Log.Error("controller panicked", zap.String("controller", l.Name), zap.Any("panic", p), zap.Stack("stack"))
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return l.Reconcile(ctx, key)
+}
+
+// RequeueGap is the least time between two requeues of the waiting keys.
+const RequeueGap = 200 * time.Millisecond
+
+// requeueWaiting reconciles the waiting keys whenever something changes, until ctx ends.
+func (l *Loop) requeueWaiting(ctx context.Context, changed func() <-chan struct{}, queue workqueue.TypedRateLimitingInterface[string]) {
+	for next := changed(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next:
+		}
+		next = changed() // taken first: a change in between is seen again rather than missed
+		for _, key := range l.Waiting() {
+			queue.Add(key)
+		}
+		if !run.Pause(ctx, RequeueGap) {
+			return
+		}
+	}
+}
+
+// resync blocks until ctx ends, and reconciles every object once in Resync.
+func (l *Loop) resync(ctx context.Context, s Source, queue workqueue.TypedRateLimitingInterface[string]) {
+	if l.Resync <= 0 {
+		<-ctx.Done()
+		return
+	}
+	for run.Pause(ctx, l.Resync) {
+		for _, obj := range s.Informer.GetStore().List() {
+			if key := s.Key(obj); key != "" {
+				queue.AddAfter(key, l.Delay)
+			}
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package trust
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/cert"
+
+	"portico.dev/internal/lifecycle/reconcile"
+)
+
+// The ConfigMap that every extension server reads and watches: k8s.io/apiserver has these names compiled in.
+const (
+	configMapName = "extension-apiserver-authentication"
+
+	clientCAKey          = "client-ca-file"
+	requestHeaderCAKey   = "requestheader-client-ca-file"
+	usernameHeadersKey   = "requestheader-username-headers"
+	uidHeadersKey        = "requestheader-uid-headers"
+	groupHeadersKey      = "requestheader-group-headers"
+	extraHeaderPrefixKey = "requestheader-extra-headers-prefix"
+	allowedNamesKey      = "requestheader-allowed-names"
+)
+
+// An object larger than this would be refused by storage, and with it every later rotation.
+const maxDataBytes = 1 << 20
+
+// Config is what extension servers are told to trust. The two bundles may change while in use.
+type Config struct {
+	// ClientCA is the PEM bundle that client certificates are verified with. Nil: none.
+	ClientCA func() []byte
+	// RequestHeaderCA is the PEM bundle that the front door's own client certificate is verified with. Nil: none, and
+	// then nothing about headers is published either.
+	RequestHeaderCA func() []byte
+	// Headers in which the front proxy passes the authenticated user.
+	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
+	// AllowedNames are the common names the front door's certificate may have. Danger: empty allows every name that
+	// RequestHeaderCA signed.
+	AllowedNames []string
+}
+
+// Publisher writes the ConfigMap kube-system/extension-apiserver-authentication.
+//
+// It keeps what is there: in a rotation the old and the new CA overlap, and a replica with other settings must not remove
+// what this one has published. Only expired certificates are dropped.
+type Publisher struct {
+	client kubernetes.Interface
+	config Config
+	now    func() time.Time
+	log    *zap.Logger
+}
+
+// NewPublisher makes a Publisher that does nothing until Run.
+func NewPublisher(client kubernetes.Interface, cfg Config, log *zap.Logger) *Publisher {
+	return &Publisher{client: client, config: cfg, now: time.Now, log: log}
+}
+
+// Run publishes until ctx ends.
+func (p *Publisher) Run(ctx context.Context) error {
+	informer := coreinformers.NewFilteredConfigMapInformer(p.client, metav1.NamespaceSystem, 0, reconcile.ByNamespace, reconcile.Named(configMapName))
+	l := &reconcile.Loop{
+		Name: "extension-authentication", Workers: 1, Log: p.log,
+		// The bundles are compared this often: extension servers follow the ConfigMap, so a rotation reaches them at once.
+		Resync:    10 * time.Second,
+		Reconcile: func(ctx context.Context, _ string) (time.Duration, error) { return 0, p.Publish(ctx) },
+	}
+	return l.Run(ctx, reconcile.Source{Informer: informer, Key: reconcile.NamespaceOf, Owned: true})
+}
+
+// Publish brings the ConfigMap up to date, if it is not.
+func (p *Publisher) Publish(ctx context.Context) error {
+	own, err := p.config.data()
+	if err != nil {
+		return err
+	}
+	configMaps := p.client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	current, err := configMaps.Get(ctx, configMapName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = configMaps.Create(ctx, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: configMapName, Namespace: metav1.NamespaceSystem},
+			Data:       own,
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("create configmap %s: %w", configMapName, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get configmap %s: %w", configMapName, err)
+	}
+	want := p.merge(current.Data, own)
+	if maps.Equal(current.Data, want) {
+		return nil
+	}
+	updated := current.DeepCopy()
+	updated.Data = want
+	if _, err := configMaps.Update(ctx, updated, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("update configmap %s: %w", configMapName, err)
+	}
+	p.log.Info("published the trust of extension servers", zap.String("configmap", metav1.NamespaceSystem+"/"+configMapName))
+	return nil
+}
+
+// data is what this replica would publish alone.
+func (c Config) data() (map[string]string, error) {
+	data := map[string]string{}
+	if c.ClientCA != nil {
+		data[clientCAKey] = string(c.ClientCA())
+	}
+	if c.RequestHeaderCA == nil {
+		return data, nil
+	}
+	data[requestHeaderCAKey] = string(c.RequestHeaderCA())
+	lists := map[string][]string{
+		usernameHeadersKey:   c.UsernameHeaders,
+		groupHeadersKey:      c.GroupHeaders,
+		extraHeaderPrefixKey: c.ExtraHeaderPrefixes,
+		allowedNamesKey:      c.AllowedNames,
+	}
+	if len(c.UIDHeaders) > 0 {
+		// Upstream writes this key only when the header is configured: servers before 1.33 do not know it.
+		lists[uidHeadersKey] = c.UIDHeaders
+	}
+	for key, list := range lists {
+		encoded, err := json.Marshal(append([]string{}, list...)) // an empty list is [], never null
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", key, err)
+		}
+		data[key] = string(encoded)
+	}
+	return data, nil
+}
+
+// expiredFor is how long after its end a certificate is still published: clocks differ.
+const expiredFor = 5 * time.Minute
+
+// merge merges the published data with that of this replica. Unknown keys are not changed.
+func (p *Publisher) merge(current, own map[string]string) map[string]string {
+	merged := maps.Clone(current)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	for key, value := range own {
+		if key == clientCAKey || key == requestHeaderCAKey {
+			merged[key] = p.mergeCertificates(key, current[key], value)
+		} else {
+			merged[key] = p.mergeList(key, current[key], value)
+		}
+	}
+	if size(merged) > maxDataBytes {
+		p.log.Warn("the published data is too large, replacing it by our own", zap.Int("bytes", size(merged)))
+		return own
+	}
+	return merged
+}
+
+func (p *Publisher) mergeCertificates(key, current, own string) string {
+	var kept []*x509.Certificate
+	oldest := p.now().Add(-expiredFor)
+	for _, bundle := range []string{current, own} {
+		if bundle == "" {
+			continue
+		}
+		certs, err := cert.ParseCertsPEM([]byte(bundle))
+		if err != nil {
+			p.log.Warn("dropping a bundle that does not parse as certificates", zap.String("key", key), zap.Error(err))
+		}
+		for _, c := range certs {
+			if c.NotAfter.After(oldest) && !slices.ContainsFunc(kept, c.Equal) {
+				kept = append(kept, c)
+			}
+		}
+	}
+	var out bytes.Buffer
+	for _, c := range kept {
+		// Writing to a buffer cannot fail.
+		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
+	}
+	return out.String()
+}
+
+// mergeList returns the union, as upstream does. For allowed names the empty list, which allows any name, loses against a
+// published list of names: the stricter value wins.
+func (p *Publisher) mergeList(key, current, own string) string {
+	var before, ours []string
+	if current != "" {
+		if err := json.Unmarshal([]byte(current), &before); err != nil {
+			p.log.Warn("replacing a value that is not a list", zap.String("key", key), zap.Error(err))
+		}
+	}
+	if err := json.Unmarshal([]byte(own), &ours); err != nil {
+		return current
+	}
+	union := []string{}
+	for _, s := range append(before, ours...) {
+		if !slices.Contains(union, s) {
+			union = append(union, s)
+		}
+	}
+	encoded, err := json.Marshal(union)
+	if err != nil {
+		return current
+	}
+	return string(encoded)
+}
+
+func size(data map[string]string) int {
+	n := 0
+	for k, v := range data {
+		n += len(k) + len(v)
+	}
+	return n
+}

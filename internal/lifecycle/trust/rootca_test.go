@@ -1,0 +1,72 @@
+package trust
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func namespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// publishing runs a RootCAPublisher in a bubble while test runs.
+func publishing(t *testing.T, bundle func() []byte, test func(client *fake.Clientset), objects ...runtime.Object) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(objects...)
+		factory := informers.NewSharedInformerFactory(client, 0)
+		factory.Core().V1().Namespaces().Informer()
+		p := NewRootCAPublisher(client, factory.Core().V1().Namespaces(), bundle, nil, zaptest.NewLogger(t))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		factory.Start(ctx.Done())
+		settled(5 * time.Second)
+		test(client)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		factory.Shutdown()
+	})
+}
+
+// Both write the same, so that neither reverts what the other wrote.
+func TestTheRootCAIsDescribedAsUpstreamDescribesIt(t *testing.T) {
+	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: rootCAName}, Data: map[string]string{rootCAKey: "root"}}
+	publishing(t, func() []byte { return []byte("root") }, func(client *fake.Clientset) {
+		for _, ns := range []string{"default", "kube-system"} { // of an older version, and new
+			m, err := client.CoreV1().ConfigMaps(ns).Get(t.Context(), rootCAName, metav1.GetOptions{})
+			if err != nil || m.Annotations["kubernetes.io/description"] != rootCADescription {
+				t.Errorf("%s: %v, %v", ns, m.Annotations, err)
+			}
+		}
+	}, namespace("default"), namespace("kube-system"), old)
+}
+
+func TestRootCAFollowsItsBundle(t *testing.T) {
+	var renewed atomic.Bool
+	bundle := func() []byte {
+		if renewed.Load() {
+			return []byte("new")
+		}
+		return []byte("old")
+	}
+	publishing(t, bundle, func(client *fake.Clientset) {
+		renewed.Store(true)
+		settled(2 * time.Minute)
+		m, err := client.CoreV1().ConfigMaps("app").Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
+		if err != nil || m.Data["ca.crt"] != "new" {
+			t.Errorf("published %v, error %v", m, err)
+		}
+	}, namespace("app"))
+}

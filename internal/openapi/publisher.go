@@ -1,0 +1,346 @@
+package openapi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/metrics"
+	"portico.dev/internal/transport"
+)
+
+const (
+	// maxConcurrentBodies bounds the memory that responses take while they are being read: that many times maxDocument.
+	maxConcurrentBodies = 4
+	// minPause is the least time between two indexes.
+	minPause = 20 * time.Millisecond
+	// cachedProtobufs is how many documents are cached as protobuf, which few clients ask for.
+	cachedProtobufs = 32
+)
+
+// Config is what a Publisher is made of. All but LocalV2, BackendEvents, Storage and Metrics is required.
+type Config struct {
+	// Local returns the documents of what this server serves itself. It is called often and must not block.
+	Local func() []Document
+	// LocalV2 returns the same in version 2: documents without a path, of one or many group-versions each. It is called
+	// for each reader and must not build anything. Nil: there is none.
+	LocalV2 func() []Source
+	// LocalChanged returns a channel that is closed at the next change of Local.
+	LocalChanged func() <-chan struct{}
+	// Routes returns the current table, Changed a channel that is closed when there is another one.
+	Routes  func() remote.Table
+	Changed func() <-chan struct{}
+	// BackendEvents tells of backends that may serve other documents than before. Default nil: nobody tells.
+	BackendEvents *transport.Events
+	// Storage keeps what backends last served across restarts. Default nil: nothing is kept.
+	Storage remote.LastKnown
+	Logger  *zap.Logger
+	Metrics *metrics.OpenAPI
+}
+
+// Publisher collects the OpenAPI documents and serves them.
+type Publisher struct {
+	cfg     Config
+	log     *zap.Logger
+	metrics *metrics.OpenAPI
+	fetcher *remote.Fetcher
+	records *remote.Collector[record]
+	v2      *v2Publisher
+
+	current    atomic.Pointer[index]
+	ready      chan struct{}
+	protobufs  *lru.Cache[string, []byte] // by hash, compressed
+	converting singleflight.Group
+}
+
+// record is what is known of one remote group-version.
+type record struct {
+	uid      types.UID
+	document *Document // the last good one; nil: none yet
+	problem  string
+}
+
+// New returns a Publisher that has not asked anything yet.
+func New(cfg Config) (*Publisher, error) {
+	if cfg.Local == nil || cfg.LocalChanged == nil || cfg.Routes == nil || cfg.Changed == nil || cfg.Logger == nil {
+		return nil, errors.New("openapi: Local, LocalChanged, Routes, Changed and Logger are required")
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = metrics.NewOpenAPI(prometheus.NewRegistry())
+	}
+	if cfg.LocalV2 == nil {
+		cfg.LocalV2 = func() []Source { return nil }
+	}
+	protobufs, err := lru.New[string, []byte](cachedProtobufs)
+	if err != nil {
+		return nil, err
+	}
+	p := &Publisher{
+		cfg:       cfg,
+		log:       cfg.Logger,
+		metrics:   cfg.Metrics,
+		fetcher:   remote.NewFetcher(maxConcurrentBodies),
+		v2:        newV2Publisher(cfg.LocalV2, cfg.Logger, cfg.Metrics),
+		ready:     make(chan struct{}),
+		protobufs: protobufs,
+	}
+	p.records = remote.NewCollector(remote.Config[record]{
+		Routes: cfg.Routes, RoutesChanged: cfg.Changed, LocalChanged: cfg.LocalChanged, Storage: cfg.Storage,
+		Decode: decodeRecord, Adopt: adopt, Merge: merge, PollNow: mayDiffer, NewPoll: p.newPoll, Publish: p.publish,
+		BackendEvents: cfg.BackendEvents, Polls: cfg.Metrics.Rounds, Logger: cfg.Logger,
+	})
+	return p, nil
+}
+
+// Ready is closed when the first index is there, made of the local documents and of what was stored.
+func (p *Publisher) Ready() <-chan struct{} { return p.ready }
+
+// Problem says in a few words why the document of an APIService, of either version, is missing or old; empty when it is
+// neither.
+func (p *Publisher) Problem(apiService string) string {
+	problem := ""
+	p.records.Read(func(_ remote.Table, records map[string]*record) {
+		if rec := records[apiService]; rec != nil {
+			problem = rec.problem
+		}
+	})
+	return cmp.Or(problem, p.v2.problem(apiService))
+}
+
+// Run keeps the index up to date until ctx ends.
+func (p *Publisher) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { p.v2.run(ctx) })
+	return p.records.Run(ctx)
+}
+
+// adopt drops the record of an APIService that was deleted and created again: it may mean another backend, for which the
+// old document does not speak.
+func adopt(r remote.Route, current, stored *record) *record {
+	switch {
+	case current != nil && current.uid == r.UID:
+		return current
+	case stored != nil && stored.uid == r.UID && stored.document.Path == indexPath(r.GroupVersion):
+		return stored
+	}
+	return &record{uid: r.UID}
+}
+
+// merge takes over what another replica stored.
+func merge(r remote.Route, own, stored *record) bool {
+	if r.UID != stored.uid || own.document != nil && own.document.Hash == stored.document.Hash {
+		return false
+	}
+	own.document = stored.document
+	return true
+}
+
+// mayDiffer reports whether the backend behind a route may serve another document than before: it is another one, or has
+// become available and may be another program.
+func mayDiffer(before, after remote.Route) bool {
+	return before.Backend != after.Backend || before.UID != after.UID || after.Available && !before.Available
+}
+
+// publish replaces the index by a new one, if it differs, and returns the least time until the next.
+func (p *Publisher) publish() time.Duration {
+	documents, bytes := p.collect()
+	before := p.current.Load()
+	if before != nil && same(before, documents) {
+		return minPause
+	}
+	next, err := newIndex(documents)
+	if err != nil {
+		p.log.Error("cannot make the OpenAPI index; the one before stays", zap.Error(err))
+		return minPause
+	}
+	p.current.Store(next)
+	if before == nil {
+		close(p.ready)
+	}
+	p.metrics.Documents.Set(float64(len(documents)))
+	p.metrics.Bytes.Set(float64(bytes))
+	return minPause
+}
+
+// collect returns the last good documents of backends, with their size, and the local documents, except those of
+// group-versions that a backend serves.
+func (p *Publisher) collect() (documents []Document, bytes int) {
+	remotes := map[string]bool{}
+	p.records.Read(func(table remote.Table, records map[string]*record) {
+		p.v2.follow(table)
+		for _, r := range table.Routes {
+			if r.Local {
+				continue
+			}
+			remotes[indexPath(r.GroupVersion)] = true
+			if d := records[r.APIService].document; d != nil {
+				documents = append(documents, *d)
+				bytes += len(d.Packed)
+			}
+		}
+	})
+	for _, d := range p.cfg.Local() {
+		if !remotes[d.Path] {
+			documents = append(documents, d)
+		}
+	}
+	return documents, bytes
+}
+
+func same(i *index, documents []Document) bool {
+	if len(i.documents) != len(documents) {
+		return false
+	}
+	for _, d := range documents {
+		if i.documents[d.Path].Hash != d.Hash {
+			return false
+		}
+	}
+	return true
+}
+
+// newPoll returns the Poll of one backend.
+func (p *Publisher) newPoll(b remote.Backend) remote.Poll {
+	s := &session{fetcher: p.fetcher, backend: b}
+	return func(ctx context.Context) (bool, error) {
+		var wanted []schema.GroupVersion
+		held := map[schema.GroupVersion]bool{}
+		p.records.Each(b, func(r remote.Route, rec *record) {
+			wanted = append(wanted, r.GroupVersion)
+			held[r.GroupVersion] = rec.document != nil
+		})
+		results, err := s.fetchAll(ctx, wanted, held)
+		if ctx.Err() != nil {
+			return false, ctx.Err() // we are stopping, which says nothing about the backend
+		}
+		return p.update(b, results, err)
+	}
+}
+
+// update takes in what a backend answered in one poll, and reports whether a document changed. A bad answer, or none,
+// leaves the last good document in place.
+func (p *Publisher) update(b remote.Backend, results map[schema.GroupVersion]result, failure error) (changed bool, err error) {
+	failures, updated := []error{failure}, map[string]record{}
+	p.records.Each(b, func(r remote.Route, rec *record) {
+		fetched := results[r.GroupVersion]
+		if fetched.err != nil {
+			failures = append(failures, fetched.err)
+		}
+		rec.setProblem(errors.Join(failure, fetched.err), p.log, "OpenAPI document is missing or old", r.APIService)
+		if rec.replace(fetched.document) {
+			updated[r.APIService] = *rec
+		}
+	})
+	total := 0
+	p.records.Each(nil, func(_ remote.Route, rec *record) {
+		if rec.document != nil {
+			total += len(rec.document.Packed)
+		}
+	})
+	for name, rec := range updated {
+		p.save(name, rec, total)
+	}
+	if len(updated) > 0 {
+		p.records.Announce()
+	}
+	return len(updated) > 0, errors.Join(failures...)
+}
+
+// setProblem records why the document is missing or old, nil when it is neither, and logs a new problem.
+func (rec *record) setProblem(err error, log *zap.Logger, message, apiService string) {
+	problem := ""
+	if err != nil {
+		problem = publicReason(err)
+	}
+	if problem != rec.problem && err != nil {
+		log.Warn(message, zap.String("apiservice", apiService), zap.Error(err))
+	}
+	rec.problem = problem
+}
+
+// replace takes a document over, if it is another one than before, and reports that.
+func (rec *record) replace(d *Document) bool {
+	if d == nil || rec.document != nil && rec.document.Hash == d.Hash {
+		return false
+	}
+	rec.document = d
+	return true
+}
+
+// save stores the document, unless it or all documents together are too large. What was stored before then stays: an old
+// description is better than none.
+func (p *Publisher) save(name string, rec record, total int) {
+	value, err := encodeRecord(rec.uid, *rec.document)
+	if err == nil && (len(value) > maxStored || total > maxStoredTotal) {
+		err = fmt.Errorf("it has %d bytes of the %d that all have together", len(value), total)
+	}
+	if err != nil {
+		p.log.Warn("an OpenAPI document will not outlive this process", zap.String("apiservice", name), zap.Error(err))
+		return
+	}
+	p.records.Save(name, value)
+}
+
+const (
+	// maxStored is the largest value that is stored: etcd takes 1.5 MiB in one request. Compressed, a document of that
+	// size describes more than all of Kubernetes.
+	maxStored = 1 << 20
+	// maxStoredTotal bounds what is stored of all backends together.
+	maxStoredTotal = 64 << 20
+)
+
+// header is the first line of a stored value. The bytes of the document follow.
+type header struct {
+	UID  types.UID `json:"uid,omitempty"`
+	Path string    `json:"path"`
+	Hash string    `json:"hash"`
+	// Sum is SHA-256 of the bytes: half a document would be found out only when a client asks for it.
+	Sum string `json:"sum"`
+}
+
+func sumOf(packed []byte) string {
+	sum := sha256.Sum256(packed)
+	return hex.EncodeToString(sum[:])
+}
+
+func encodeRecord(uid types.UID, d Document) ([]byte, error) {
+	line, err := json.Marshal(header{UID: uid, Path: d.Path, Hash: d.Hash, Sum: sumOf(d.Packed)})
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Join([][]byte{line, d.Packed}, []byte("\n")), nil
+}
+
+func decodeRecord(value []byte) (*record, error) {
+	line, packed, found := bytes.Cut(value, []byte("\n"))
+	if !found {
+		return nil, errors.New("there is no document in it")
+	}
+	var h header
+	if err := json.Unmarshal(line, &h); err != nil {
+		return nil, fmt.Errorf("decode what is written about it: %w", err)
+	}
+	if h.Sum != sumOf(packed) {
+		return nil, errors.New("the document is not what was written")
+	}
+	return &record{uid: h.UID, document: &Document{Path: h.Path, Hash: h.Hash, Packed: packed}}, nil
+}

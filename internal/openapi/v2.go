@@ -1,0 +1,255 @@
+package openapi
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
+
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/metrics"
+)
+
+const (
+	// idleTimeout is how long the merged document is kept without a reader. It is large, few clients still read it, and
+	// making it takes less than a second.
+	idleTimeout = 5 * time.Minute
+	// maxMerged bounds the merged document, in bytes before compression. Backends that would make it larger are left out, the
+	// last ones first.
+	maxMerged = 64 << 20
+)
+
+// v2Publisher makes the version 2 document of all groups, local and remote. Unlike version 3 documents it exists only
+// while clients read it, and backends are asked for their part only then.
+type v2Publisher struct {
+	local   func() []Source
+	fetcher *remote.Fetcher
+	log     *zap.Logger
+	metrics *metrics.OpenAPI
+
+	making  singleflight.Group
+	parsers chan struct{}
+	wake    chan struct{}
+
+	// mu is never held during I/O, encoding or merging.
+	mu       sync.Mutex
+	table    remote.Table
+	held     map[string]*record // by APIService
+	revision int                // grows whenever table or held say something else
+	fetches  map[remote.Backend]*v2Fetch
+	queued   []*v2Fetch
+	merged   *mergedV2
+}
+
+// mergedV2 is one state of the merged document.
+type mergedV2 struct {
+	Document
+	revision int
+	local    []string // the hashes of what is local
+
+	// mu protects what follows. It is not held while protobuf is made.
+	mu       sync.Mutex
+	read     time.Time
+	protobuf []byte // packed; nil until somebody asks
+}
+
+func newV2Publisher(local func() []Source, log *zap.Logger, m *metrics.OpenAPI) *v2Publisher {
+	return &v2Publisher{
+		local: local, log: log, metrics: m,
+		fetcher: remote.NewFetcher(maxConcurrentBodies),
+		parsers: make(chan struct{}, maxParsers),
+		wake:    make(chan struct{}, 1),
+		held:    map[string]*record{},
+		fetches: map[remote.Backend]*v2Fetch{},
+	}
+}
+
+// follow takes a new table over. A backend that has become available, or has another registration, is fetched again for
+// the next reader.
+func (s *v2Publisher) follow(table remote.Table) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := map[string]remote.Route{}
+	for _, r := range s.table.Routes {
+		before[r.APIService] = r
+	}
+	held, asked := map[string]*record{}, map[remote.Backend]*v2Fetch{}
+	for _, b := range table.Backends() {
+		if q := s.fetches[b]; q != nil {
+			asked[b] = q
+		}
+	}
+	for _, r := range table.Routes {
+		if r.Local {
+			continue
+		}
+		if held[r.APIService] = s.held[r.APIService]; held[r.APIService] == nil || held[r.APIService].uid != r.UID {
+			held[r.APIService] = &record{uid: r.UID}
+		}
+		if old, ok := before[r.APIService]; r.Backend != nil && (!ok || mayDiffer(old, r)) {
+			delete(asked, r.Backend)
+		}
+	}
+	if !slices.EqualFunc(s.table.Routes, table.Routes, samePart) {
+		s.revision++
+	}
+	s.table, s.held, s.fetches = table, held, asked
+}
+
+// samePart reports whether two routes have the same part in the document, which does not depend on availability.
+func samePart(a, b remote.Route) bool {
+	return a.APIService == b.APIService && a.UID == b.UID && a.Local == b.Local
+}
+
+func (s *v2Publisher) problem(apiService string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rec := s.held[apiService]; rec != nil {
+		return rec.problem
+	}
+	return ""
+}
+
+// current returns the current document. It waits briefly for backends that are being fetched.
+func (s *v2Publisher) current(ctx context.Context) (*mergedV2, error) {
+	for _, q := range s.startFetches() {
+		q.await(ctx)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	local := hashes(s.local())
+	s.mu.Lock()
+	e, revision := s.merged, s.revision
+	s.mu.Unlock()
+	// One merge at a time: a reader that comes meanwhile uses its result, unless the merge began too early.
+	for range 2 {
+		if e.covers(revision, local) {
+			break
+		}
+		made, err, _ := s.making.Do("merge", func() (any, error) { return s.merge() })
+		if err != nil {
+			return nil, err
+		}
+		e = made.(*mergedV2)
+	}
+	e.touch()
+	return e, nil
+}
+
+// covers reports whether the document contains everything that was known at a revision.
+func (e *mergedV2) covers(revision int, local []string) bool {
+	return e != nil && e.revision >= revision && slices.Equal(e.local, local)
+}
+
+func hashes(sources []Source) []string {
+	out := make([]string, 0, len(sources))
+	for _, s := range sources {
+		out = append(out, s.Hash)
+	}
+	return out
+}
+
+func (e *mergedV2) touch() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.read = time.Now()
+}
+
+func (e *mergedV2) idleSince(t time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.read.Before(t)
+}
+
+// merge makes a document and replaces the current one by it.
+func (s *v2Publisher) merge() (*mergedV2, error) {
+	began, local := time.Now(), s.local()
+	s.mu.Lock()
+	revision, remotePaths := s.revision, map[string]bool{}
+	var remotes []Document
+	for _, r := range s.table.Routes {
+		if r.Local {
+			continue
+		}
+		remotePaths[indexPath(r.GroupVersion)] = true
+		if d := s.held[r.APIService].document; d != nil {
+			remotes = append(remotes, *d)
+		}
+	}
+	s.mu.Unlock()
+
+	m, size := newSwaggerMerger(), 0
+	for _, from := range local {
+		d, err := from.Document()
+		if err == nil {
+			size += d.size()
+			err = m.addLocal(d, remotePaths)
+		}
+		if err != nil {
+			s.log.Error("leaving local groups out of the OpenAPI v2 document", zap.Error(err))
+		}
+	}
+	for _, d := range remotes {
+		if size += d.size(); size > maxMerged {
+			s.log.Warn("the OpenAPI v2 document would be too large; leaving members out", zap.String("from", d.Path))
+			break
+		}
+		if err := m.addPacked(d); err != nil {
+			s.log.Error("leaving a member of the OpenAPI v2 document out", zap.String("member", d.Path), zap.Error(err))
+		}
+	}
+	d, err := m.pack()
+	if err != nil {
+		return nil, err
+	}
+	e := &mergedV2{Document: d, revision: revision, local: hashes(local), read: began}
+	s.mu.Lock()
+	s.merged = e
+	s.mu.Unlock()
+	s.metrics.SwaggerSeconds.Observe(time.Since(began).Seconds())
+	s.metrics.SwaggerBytes.Set(float64(len(d.Packed)))
+	return e, nil
+}
+
+// addLocal leaves out the paths of group-versions that a backend serves.
+func (m *swaggerMerger) addLocal(d Document, remotePaths map[string]bool) error {
+	s, err := d.open()
+	if err != nil {
+		return err
+	}
+	s.retain(func(path string) bool { return !remotePaths[ownerOf(path)] })
+	m.add(s)
+	return nil
+}
+
+// ownerOf returns the group-version of a path, as in the index.
+func ownerOf(path string) string {
+	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	if parts[0] == "api" {
+		return strings.Join(parts[:min(2, len(parts))], "/")
+	}
+	return strings.Join(parts[:min(3, len(parts))], "/")
+}
+
+func (m *swaggerMerger) addPacked(d Document) error {
+	s, err := d.open()
+	if err != nil {
+		return err
+	}
+	m.add(s)
+	return nil
+}
+
+func (s *v2Publisher) dropIfIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.merged != nil && s.merged.idleSince(time.Now().Add(-idleTimeout)) {
+		s.merged = nil
+		s.metrics.SwaggerBytes.Set(0)
+	}
+}

@@ -1,0 +1,454 @@
+package openapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	openapi_v2 "github.com/google/gnostic-models/openapiv2"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubeproto "k8s.io/kube-openapi/pkg/util/proto"
+
+	"portico.dev/internal/coreapi/openapidocs"
+	"portico.dev/internal/discovery/remote"
+	"portico.dev/internal/discovery/remote/remotetest"
+)
+
+func localV2(t testing.TB) []Source {
+	return []Source{Prepared(document(t, "", `{"swagger":"2.0","info":{"title":"Portico","version":"1"},"paths":{`+
+		`"/api/v1/pods":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Pod"}}}}},`+
+		`"/apis/example.com/v1/gadgets":{"get":{"responses":{"200":{"description":"taken over","schema":{"$ref":"#/definitions/Lost"}}}}}},`+
+		`"definitions":{"Lost":{"type":"object"},"Pod":{"type":"object","x-kubernetes-group-version-kind":[{"group":"","kind":"Pod","version":"v1"}]}}}`))}
+}
+
+// openV2 is a env with local groups in version 2.
+func openV2(t testing.TB, routes ...remote.Route) *env {
+	h := open(t, nil, routes...)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.localV2 = localV2(t)
+	return h
+}
+
+func pathsIn(t testing.TB, w *httptest.ResponseRecorder) map[string]any {
+	t.Helper()
+	var d struct {
+		Swagger string         `json:"swagger"`
+		Paths   map[string]any `json:"paths"`
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil || w.Code != 200 || d.Swagger != "2.0" {
+		t.Fatalf("answered %d, %v: %s", w.Code, err, w.Body)
+	}
+	return d.Paths
+}
+
+func another(b remote.Backend, group string) remote.Route {
+	return remote.Route{GroupVersion: schema.GroupVersion{Group: group, Version: "v1"}, APIService: "v1." + group, UID: "uid", Backend: b, Available: true}
+}
+
+func TestTheDocumentOfEverything(t *testing.T) {
+	claims := `{"swagger":"2.0","info":{"title":"x","version":"1"},"paths":{` +
+		`"/apis/example.com/v1/gadgets":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Gadget"}}}}},` +
+		`"/apis/example.com/v1alpha1/gadgets":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Unused"}}}}},` +
+		`"/api/v1/pods":{"get":{"responses":{"200":{"description":"mine"}}}}},` +
+		`"definitions":{"Unused":{"type":"object"},` +
+		`"Gadget":{"type":"object","properties":{"spec":{"$ref":"#/definitions/Pod"},"size":{"type":"integer","default":7}},"x-kubernetes-group-version-kind":[{"group":"example.com","kind":"Gadget","version":"v1"}]},` +
+		`"Pod":{"type":"object","description":"what a backend says a Pod is","x-kubernetes-group-version-kind":[{"group":"","kind":"Pod","version":"v1"}]}}}`
+	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/openapi/v2": json3(claims)})
+	h := openV2(t, routeTo(b))
+	w := h.get("/openapi/v2")
+	paths := pathsIn(t, w)
+	if len(paths) != 2 || paths["/api/v1/pods"] == nil || paths["/apis/example.com/v1/gadgets"] == nil {
+		t.Errorf("the paths are %v", paths)
+	}
+	golden(t, "testdata/swagger.json", w.Body.Bytes())
+	body := w.Body.String()
+	for _, absent := range []string{"mine", "Unused", "Lost", "default"} {
+		if strings.Contains(body, absent) {
+			t.Errorf("%q is in %s", absent, body)
+		}
+	}
+	if strings.Count(body, `{"group":"","kind":"Pod","version":"v1"}`) != 1 || !strings.Contains(body, `"Pod_v2":{"description":"what a backend says a Pod is","type":"object"}`) {
+		t.Errorf("the backend speaks for Pod: %s", body)
+	}
+	for _, r := range b.Requests() {
+		if r.URL.Path == "/openapi/v2" && (r.Header.Get("X-Remote-User") != "system:aggregator" || r.Header.Get("X-Remote-Group") != "") {
+			t.Errorf("asked as %q of %q", r.Header.Get("X-Remote-User"), r.Header.Get("X-Remote-Group"))
+		}
+	}
+}
+
+func TestHowTheDocumentIsServed(t *testing.T) {
+	h := openV2(t)
+	plain := h.get("/openapi/v2")
+	etag := `"` + hash(plain.Body.Bytes()) + `"`
+	if plain.Header().Get("ETag") != etag || plain.Header().Get("Content-Type") != "application/json" || strings.Join(plain.Header().Values("Vary"), ",") != "Accept,Accept-Encoding" {
+		t.Errorf("headers are %v", plain.Header())
+	}
+	for _, held := range []string{etag, "W/" + etag, `"other", ` + etag, "*"} {
+		if w := h.get("/openapi/v2", "If-None-Match", held); w.Code != 304 || w.Body.Len() != 0 || w.Header().Get("ETag") != etag {
+			t.Errorf("If-None-Match %s: answered %d", held, w.Code)
+		}
+	}
+	if w := h.get("/openapi/v2", "If-None-Match", `"other"`); w.Code != 200 {
+		t.Errorf("another document held: answered %d", w.Code)
+	}
+	if w := h.get("/openapi/v2", "Accept-Encoding", "gzip"); w.Header().Get("Content-Encoding") != "gzip" || w.Body.Len() == 0 {
+		t.Errorf("not compressed: %v", w.Header())
+	}
+	for _, accept := range []string{mediaProtobufV2, mediaProtobufV2Old, mediaProtobufV2Old + ", application/json;q=0.5"} {
+		w := h.get("/openapi/v2", "Accept", accept)
+		var got openapi_v2.Document
+		if err := proto.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.GetPaths().GetPath()) != 2 {
+			t.Errorf("%s: answered %d, %v: %s", accept, w.Code, err, &got)
+		}
+		if w.Header().Get("Content-Type") != mediaProtobufV2 || w.Header().Get("ETag") != etag {
+			t.Errorf("%s: headers are %v", accept, w.Header())
+		}
+	}
+}
+
+// One bad member never takes anything from the others.
+func TestBadV2Documents(t *testing.T) {
+	path := `"/apis/example.com/v1/gadgets":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Gadget"}}}}}`
+	with := func(definitions string) http.Handler {
+		return json3(`{"swagger":"2.0","info":{"title":"x","version":"1"},"paths":{` + path + `},"definitions":{` + definitions + `}}`)
+	}
+	for name, c := range map[string]struct {
+		handler http.Handler
+		trouble string
+	}{
+		"none":                                  {http.NotFoundHandler(), ""},
+		"not JSON":                              {json3("<html>"), "does not parse"},
+		"version 3 in its place":                {json3(v3("x", "/apis/example.com/v1/gadgets")), "version"},
+		"a dangling reference":                  {with(`"Gadget":{"properties":{"a":{"$ref":"#/definitions/None"}}}`), `"definitions/None"`},
+		"a reference to another server":         {with(`"Gadget":{"properties":{"a":{"$ref":"https://evil.example.com/x"}}}`), "leads nowhere"},
+		"a reference into a definition":         {with(`"Gadget":{"properties":{"a":{"$ref":"#/definitions/Gadget/properties/a"}}}`), "leads nowhere"},
+		"what cannot be written as protobuf":    {json3(strings.Replace(v2("/apis/example.com/v1/gadgets"), `"description":"OK",`, "", 1)), "clients could not read"},
+		"a type that no client knows":           {with(`"Gadget":{"type":"object","properties":{"a":{"type":["string","integer"]}}}`), "clients could not read"},
+		"another one's paths":                   {json3(v2("/apis/rbac.authorization.k8s.io/v1/roles")), ""},
+		"too large":                             {remotetest.Floods(maxDocument+1, "application/json"), "larger"},
+		"a redirect":                            {remotetest.Redirects("/elsewhere"), "answered 302"},
+		"forbidden":                             {remotetest.Answers(403, "text/plain", "no"), "answered 403"},
+		"an array in the place of paths":        {json3(`{"swagger":"2.0","paths":[]}`), "parse"},
+		"definitions that are no definitions":   {json3(`{"swagger":"2.0","paths":{` + path + `},"definitions":{"Gadget":7}}`), "parse"},
+		"an operation that is nothing at all":   {json3(`{"swagger":"2.0","paths":{"/apis/example.com/v1/gadgets":null}}`), ""},
+		"a document without what it is called":  {json3(`{"swagger":"2.0","paths":{` + path + `},"definitions":{"Gadget":{"type":"object"}}}`), ""},
+		"a response instead of the definitions": {json3(`{"swagger":"2.0","paths":{` + path + `},"responses":{"Gadget":{"description":"x"}}}`), "leads nowhere"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := remotetest.NewTLS(t, "ns/bad:443", remotetest.Paths{"/openapi/v3": json3(`{"paths":{}}`), "/openapi/v2": c.handler})
+			good := remotetest.NewTLS(t, "ns/good:443", remotetest.Paths{"/openapi/v2": json3(v2("/apis/other/v1/things"))})
+			h := openV2(t, routeTo(bad), another(good, "other"))
+			paths := pathsIn(t, h.get("/openapi/v2"))
+			if paths["/api/v1/pods"] == nil || paths["/apis/other/v1/things"] == nil || paths["/apis/rbac.authorization.k8s.io/v1/roles"] != nil {
+				t.Errorf("the paths are %v", paths)
+			}
+			if c.trouble != "" && paths["/apis/example.com/v1/gadgets"] != nil {
+				t.Error("what is bad is in the document")
+			}
+			told := func() bool {
+				got := h.Problem("v1.example.com")
+				return strings.Contains(got, c.trouble) && (c.trouble != "" || got == "")
+			}
+			// Whoever asks waits only so long; a document that takes longer is judged when it is there.
+			for end := time.Now().Add(30 * time.Second); !told() && time.Now().Before(end); {
+				h.get("/openapi/v2")
+			}
+			if !told() {
+				t.Errorf("the trouble is %q", h.Problem("v1.example.com"))
+			}
+			if w := h.get("/openapi/v2", "Accept", mediaProtobufV2); w.Code != 200 {
+				t.Errorf("as protobuf: answered %d: %s", w.Code, w.Body)
+			}
+		})
+	}
+}
+
+func TestTheLastGoodV2DocumentStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		says := func(what string) http.Handler {
+			return remotetest.Paths{"/openapi/v3": json3(`{"paths":{}}`), "/openapi/v2": json3(strings.ReplaceAll(v2("/apis/example.com/v1/gadgets"), "made of two", what))}
+		}
+		b := remotetest.NewInProcess("ns/gadgets:443", says("first"))
+		h := openV2(t, routeTo(b))
+		defer h.stop()
+		until := func(what string) {
+			t.Helper()
+			<-time.After(remote.MaxInterval + time.Minute)
+			if w := h.get("/openapi/v2"); !strings.Contains(w.Body.String(), what) || !strings.Contains(w.Body.String(), "/api/v1/pods") {
+				t.Errorf("want %s: answered %d %s", what, w.Code, w.Body)
+			}
+		}
+		until("first")
+		b.Become(says("second"))
+		until("second")
+		// Upstream falls back to the first answer that it ever result.
+		for name, bad := range map[string]http.Handler{
+			"hangs": remotetest.Hangs(), "fails": remotetest.Answers(500, "text/plain", "boom"), "babbles": json3("{"),
+			"forgets": remotetest.Paths{"/openapi/v2": json3(v2("/apis/other/v1/things"))},
+		} {
+			b.Become(bad)
+			until("second")
+			if name != "forgets" && h.Problem("v1.example.com") == "" {
+				t.Errorf("a backend that %s is no trouble", name)
+			}
+		}
+		b.Become(says("third"))
+		until("third")
+		h.change(func(table *remote.Table) { table.Routes[0].Available = false })
+		until("third")
+		h.change(func(table *remote.Table) { table.Routes = nil })
+		<-time.After(remote.MaxInterval + time.Minute)
+		if w := h.get("/openapi/v2"); strings.Contains(w.Body.String(), "third") {
+			t.Errorf("the registration is gone: %s", w.Body)
+		}
+	})
+}
+
+func TestReadersWaitBriefly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := remotetest.NewInProcess("ns/slow:443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			<-time.After(3 * time.Second)
+			json3(v2("/apis/other/v1/things")).ServeHTTP(w, r)
+		}))
+		hung := remotetest.NewInProcess("ns/hung:443", remotetest.Hangs())
+		dead := remotetest.NewInProcess("ns/dead:443", remotetest.Hangs())
+		down := another(dead, "dead")
+		down.Available = false
+		h := openV2(t, routeTo(hung), another(slow, "other"), down)
+		defer h.stop()
+		reads := func(what string, atMost time.Duration, complete bool) {
+			t.Helper()
+			began := time.Now()
+			paths := pathsIn(t, h.get("/openapi/v2"))
+			if took := time.Since(began); took > atMost {
+				t.Errorf("%s took %s", what, took)
+			}
+			if paths["/api/v1/pods"] == nil || (paths["/apis/other/v1/things"] != nil) != complete {
+				t.Errorf("%s: the paths are %v", what, paths)
+			}
+		}
+		reads("the first", answerWait, false)
+		reads("the second", 0, false)
+		<-time.After(2 * time.Second)
+		reads("one after the slow backend has answered", 0, true)
+		for _, r := range dead.Requests() {
+			if r.URL.Path == "/openapi/v2" {
+				t.Error("a dead backend was asked")
+			}
+		}
+	})
+}
+
+func TestConcurrentReadersShareOneMerge(t *testing.T) {
+	b := remotetest.NewTLS(t, "ns/gadgets:443", remotetest.Paths{"/openapi/v3": json3(`{"paths":{}}`), "/openapi/v2": json3(v2("/apis/example.com/v1/gadgets"))})
+	h := openV2(t, routeTo(b))
+	var readers sync.WaitGroup
+	for range 50 {
+		readers.Go(func() {
+			if paths := pathsIn(t, h.get("/openapi/v2")); len(paths) != 2 {
+				t.Errorf("the paths are %v", paths)
+			}
+		})
+	}
+	readers.Wait()
+	asked := 0
+	for _, r := range b.Requests() {
+		if r.URL.Path == "/openapi/v2" {
+			asked++
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+	if made := testutil.CollectAndCount(h.metrics.SwaggerSeconds); made != 1 {
+		t.Errorf("made %d times", made)
+	}
+}
+
+func TestAnUnreadDocumentIsDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		etagged := func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("ETag", `"1"`)
+			if r.Header.Get("If-None-Match") == `"1"` {
+				w.WriteHeader(http.StatusNotModified)
+				return
+			}
+			json3(v2("/apis/example.com/v1/gadgets")).ServeHTTP(w, r)
+		}
+		b := remotetest.NewInProcess("ns/gadgets:443", remotetest.Paths{"/openapi/v3": json3(`{"paths":{}}`), "/openapi/v2": http.HandlerFunc(etagged)})
+		h := openV2(t, routeTo(b))
+		defer h.stop()
+		if testutil.ToFloat64(h.metrics.SwaggerBytes) != 0 {
+			t.Error("made before anybody asked")
+		}
+		etag := h.get("/openapi/v2").Header().Get("ETag")
+		if testutil.ToFloat64(h.metrics.SwaggerBytes) == 0 {
+			t.Error("not kept")
+		}
+		<-time.After(idleTimeout + idleTimeout/5)
+		if testutil.ToFloat64(h.metrics.SwaggerBytes) != 0 {
+			t.Error("not dropped")
+		}
+		if again := h.get("/openapi/v2"); again.Header().Get("ETag") != etag || !strings.Contains(again.Body.String(), "gadgets") {
+			t.Errorf("another document than before: %s", again.Body)
+		}
+	})
+}
+
+func TestAReaderThatLeaves(t *testing.T) {
+	b := remotetest.NewTLS(t, "ns/hangs:443", remotetest.Hangs())
+	h := openV2(t, routeTo(b))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi/v2", nil).WithContext(ctx))
+	if w.Code == 200 {
+		t.Errorf("answered %d", w.Code)
+	}
+}
+
+// What the program is built with, read by what kubectl reads it with; and in pieces the same as in one.
+func TestTheLocalDocument(t *testing.T) {
+	d := openapidocs.Swagger()
+	packed, err := packProtobuf(Document{Hash: d.Hash, Packed: d.Packed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inPieces, err := Document{Packed: packed}.unpacked()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got openapi_v2.Document
+	if err := proto.Unmarshal(inPieces, &got); err != nil {
+		t.Fatal(err)
+	}
+	asJSON, err := d.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := openapi_v2.ParseDocument(asJSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !proto.Equal(&got, want) {
+		t.Error("the pieces are not the whole")
+	}
+	models, err := kubeproto.NewOpenAPIData(&got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"io.k8s.api.core.v1.Pod", "io.k8s.api.rbac.v1.ClusterRole", "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService"} {
+		if models.LookupModel(name) == nil {
+			t.Errorf("%s is not described", name)
+		}
+	}
+}
+
+func TestLocalSourcesAreMadeWhenRead(t *testing.T) {
+	h := open(t, nil)
+	made := 0
+	say := func(version string) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.localV2 = []Source{{Hash: version, Document: func() (Document, error) {
+			made++
+			return NewDocument("", []byte(`{"swagger":"2.0","paths":{"/apis/`+version+`":{}}}`))
+		}}}
+	}
+	read := func() *httptest.ResponseRecorder { return h.get("/openapi/v2") }
+	say("one")
+	if made != 0 {
+		t.Fatal("made before anybody read")
+	}
+	for _, c := range []struct {
+		version string
+		made    int
+	}{{"one", 1}, {"one", 1}, {"two", 2}} {
+		say(c.version)
+		paths := pathsIn(t, read())
+		if _, ok := paths["/apis/"+c.version]; !ok || len(paths) != 1 || made != c.made {
+			t.Errorf("%s: paths %v, made %d times", c.version, paths, made)
+		}
+	}
+	h.localV2 = []Source{{Hash: "three", Document: func() (Document, error) { return Document{}, errors.New("broken") }}}
+	if w := read(); w.Code != http.StatusOK {
+		t.Errorf("a source that fails: %d %s", w.Code, w.Body)
+	}
+}
+
+func BenchmarkSwagger(b *testing.B) {
+	d := openapidocs.Swagger()
+	local := []Source{Prepared(Document{Hash: d.Hash, Packed: d.Packed})}
+	b.Run("merge", func(b *testing.B) {
+		h := open(b, nil)
+		h.mu.Lock()
+		h.localV2 = local
+		h.mu.Unlock()
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := h.v2.merge(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("protobuf", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := packProtobuf(Document{Hash: d.Hash, Packed: d.Packed}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("member", func(b *testing.B) {
+		body := []byte(v2("/apis/example.com/v1/gadgets"))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := splitByGroupVersion(body, []schema.GroupVersion{gadgets}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func FuzzMembers(f *testing.F) {
+	f.Add([]byte(v2("/apis/example.com/v1/gadgets")))
+	f.Add([]byte(`{"swagger":"2.0","paths":{"/apis/example.com/v1":null}}`))
+	f.Add([]byte(`{"swagger":"2.0","info":{},"paths":{"/apis/example.com/v1/x":{"get":{"parameters":[{"$ref":"#/parameters/a"}]}}},"parameters":{"a":{"name":"a","in":"query","type":"string"}}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		results, err := splitByGroupVersion(body, []schema.GroupVersion{gadgets})
+		if err != nil {
+			return
+		}
+		for gv, result := range results {
+			if result.err != nil {
+				continue
+			}
+			u := newSwaggerMerger()
+			if err := u.addPacked(*result.document); err != nil {
+				t.Fatal(err)
+			}
+			merged, err := u.pack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if merged.Hash != result.document.Hash {
+				t.Errorf("%s is not the same alone", gv)
+			}
+			if _, err := packProtobuf(merged); err != nil {
+				t.Error(fmt.Errorf("accepted, and cannot be written as protobuf: %w", err))
+			}
+		}
+	})
+}
