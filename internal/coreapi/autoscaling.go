@@ -29,6 +29,7 @@ const (
 )
 
 func addAutoscalerConversions(scheme *runtime.Scheme) error {
+	defaults.Register(scheme, &autoscalingv1.HorizontalPodAutoscaler{}, &autoscalingv1.HorizontalPodAutoscalerList{}, defaults.Of(defaults.DefaultOldAutoscaler))
 	return firstError(
 		scheme.AddConversionFunc((*autoscalingv1.HorizontalPodAutoscaler)(nil), (*autoscalingv2.HorizontalPodAutoscaler)(nil), func(a, b any, _ conversion.Scope) error {
 			autoscalerFromV1(a.(*autoscalingv1.HorizontalPodAutoscaler), b.(*autoscalingv2.HorizontalPodAutoscaler))

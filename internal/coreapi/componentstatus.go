@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"portico.dev/internal/coreapi/columns"
@@ -33,7 +32,7 @@ type componentStatuses struct {
 }
 
 func newComponentStatuses(check func(context.Context) error) *componentStatuses {
-	return &componentStatuses{columns.For(schema.GroupKind{Kind: "ComponentStatus"}), check}
+	return &componentStatuses{columns.Convertor(columns.ComponentStatusColumns(), time.Now), check}
 }
 
 var (

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"portico.dev/internal/coreapi/selectable"
 	"portico.dev/internal/coreapi/validate"
 )
 
@@ -19,7 +20,10 @@ import (
 const eventsGroup = "events.k8s.io"
 
 func addEventConversions(scheme *runtime.Scheme) error {
+	// The internal version of events.k8s.io is the core Event.
+	scheme.AddKnownTypes(internalOf(eventsGroup), &corev1.Event{}, &corev1.EventList{})
 	return firstError(
+		selectable.NewEventFields().Register(scheme, eventsv1.SchemeGroupVersion.WithKind("Event")),
 		scheme.AddConversionFunc((*eventsv1.Event)(nil), (*corev1.Event)(nil), func(a, b any, _ conversion.Scope) error {
 			eventToCore(a.(*eventsv1.Event), b.(*corev1.Event))
 			return nil
@@ -104,12 +108,16 @@ func eventFromCore(in *corev1.Event, out *eventsv1.Event) {
 // whatever they like, and the object is the same.
 type strictEvents struct{ strategy }
 
-func (s strictEvents) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	return validate.Create(ctx, newerEvent(obj))
+func (s strictEvents) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return newEventRules().Create(newerEvent(obj))
 }
 
-func (s strictEvents) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	return validate.Update(ctx, newerEvent(obj), newerEvent(old))
+func (s strictEvents) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return newEventRules().Update(newerEvent(obj), newerEvent(old))
+}
+
+func newEventRules() validate.Rules {
+	return validate.Changing(validate.ValidateNewEvent, validate.ValidateNewEventUpdate)
 }
 
 func newerEvent(obj runtime.Object) runtime.Object {

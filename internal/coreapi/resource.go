@@ -9,20 +9,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/selectable"
+	"portico.dev/internal/coreapi/validate"
 )
 
 // group is one group-version and what it serves.
 type group struct {
 	version     schema.GroupVersion
 	addToScheme func(*runtime.Scheme) error
+	// register adds to the scheme what the group-version needs besides its types. Nil: nothing.
+	register func(*runtime.Scheme) error
 	// resources are stored.
 	resources []resource
 	// transient kinds are not stored: they are posted, answered and forgotten (reviews.go), or found out (componentstatus.go).
 	transient []runtime.Object
 }
 
-// resource is one entry of the table. Columns, defaults, validation and selectable fields are found by its kind, in the
-// sub-packages of those names.
+// resource is one entry of the table: everything that the server knows of a kind.
 type resource struct {
 	// name is the plural in URLs, singular what kubectl prints and accepts.
 	name, singular string
@@ -30,6 +36,16 @@ type resource struct {
 	categories     []string
 	// object and list are empty values of the kind and of its list.
 	object, list runtime.Object
+	// rules are its validation. Required.
+	rules validate.Rules
+	// warnings are what to tell the author of an object that is allowed and yet likely to be regretted. Nil: nothing.
+	warnings func(obj runtime.Object) []string
+	// defaults fills in what a client may leave out. Nil: nothing is.
+	defaults func(obj runtime.Object)
+	// columns are what kubectl shows. Nil: the name and the time of creation.
+	columns func() columns.Printer
+	// fields are what field selectors may ask for besides name and namespace. Nil: nothing.
+	fields *selectable.Fields
 	// clusterScoped objects have no namespace.
 	clusterScoped bool
 	// directory is where kube-apiserver keeps the objects below the prefix. Empty: name.
@@ -82,8 +98,7 @@ type resource struct {
 	// authorize finds a field that the author of a write may not set to what it is, in an object that is valid otherwise.
 	// It is asked about creates (old is nil) and updates of the main resource, whatever their verb, and makes them Invalid.
 	authorize func(ctx context.Context, g *guards, obj, old runtime.Object) *field.Error
-	// warn returns what to tell the author of a write in view of other objects. What the object alone gives reason to
-	// warn of is in the sub-package validate.
+	// warn returns what to tell the author of a write in view of other objects.
 	warn func(ctx context.Context, n *neighbours, obj runtime.Object) []string
 }
 
@@ -117,3 +132,23 @@ func partOf[T runtime.Object, F any](name string, of func(T) *F) *part {
 
 func specOf[T runtime.Object, F any](of func(T) *F) *part   { return partOf("spec", of) }
 func statusOf[T runtime.Object, F any](of func(T) *F) *part { return partOf("status", of) }
+
+// addToScheme registers the kind as its own internal version too, with its defaults and its selectable fields.
+func (r *resource) addToScheme(scheme *runtime.Scheme, version schema.GroupVersion) error {
+	scheme.AddKnownTypes(internalOf(version.Group), r.object.DeepCopyObject(), r.list.DeepCopyObject())
+	if r.defaults != nil {
+		defaults.Register(scheme, r.object, r.list, r.defaults)
+	}
+	if r.fields == nil {
+		return nil
+	}
+	kinds, _, err := scheme.ObjectKinds(r.object)
+	if err != nil {
+		return err
+	}
+	return r.fields.Register(scheme, version.WithKind(kinds[0].Kind))
+}
+
+func internalOf(group string) schema.GroupVersion {
+	return schema.GroupVersion{Group: group, Version: runtime.APIVersionInternal}
+}

@@ -24,6 +24,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/validate"
 )
 
 // eventLifetime is kube-apiserver's --event-ttl.
@@ -40,7 +44,7 @@ func groups() []group {
 			transient: []runtime.Object{&corev1.ComponentStatus{}, &corev1.ComponentStatusList{}, &corev1.Binding{}},
 		},
 		{version: apiregistrationv1.SchemeGroupVersion, addToScheme: apiregistrationv1.AddToScheme, resources: registrationResources()},
-		{version: eventsv1.SchemeGroupVersion, addToScheme: eventsv1.AddToScheme}, // shows core's Events: install.go
+		{version: eventsv1.SchemeGroupVersion, addToScheme: eventsv1.AddToScheme, register: addEventConversions}, // shows core's Events: install.go
 		{
 			version: authenticationv1.SchemeGroupVersion, addToScheme: authenticationv1.AddToScheme,
 			transient: []runtime.Object{&authenticationv1.TokenReview{}, &authenticationv1.SelfSubjectReview{}, &authenticationv1.TokenRequest{}},
@@ -56,17 +60,22 @@ func groups() []group {
 		{version: admissionregistrationv1.SchemeGroupVersion, addToScheme: admissionregistrationv1.AddToScheme, resources: admissionResources()},
 		{version: coordinationv1.SchemeGroupVersion, addToScheme: coordinationv1.AddToScheme, resources: []resource{{
 			name: "leases", singular: "lease", object: &coordinationv1.Lease{}, list: &coordinationv1.LeaseList{},
-			cached: true, createOnUpdate: true, prepareCreate: func(obj runtime.Object) { uncoordinated(obj, nil) }, prepareUpdate: uncoordinated,
+			rules:   validate.Same(validate.ValidateLease),
+			columns: columns.LeaseColumns,
+			cached:  true, createOnUpdate: true, prepareCreate: func(obj runtime.Object) { uncoordinated(obj, nil) }, prepareUpdate: uncoordinated,
 		}}},
 		{version: discoveryv1.SchemeGroupVersion, addToScheme: discoveryv1.AddToScheme, resources: []resource{{
 			name: "endpointslices", singular: "endpointslice", object: &discoveryv1.EndpointSlice{}, list: &discoveryv1.EndpointSliceList{},
-			cached: true, blindUpdate: true, generations: true, sameContent: sameEndpoints,
+			rules:    validate.Changing(validate.ValidateEndpointSlice, validate.ValidateEndpointSliceUpdate),
+			defaults: defaults.Of(defaults.DefaultEndpointSlice),
+			columns:  columns.EndpointSliceColumns,
+			cached:   true, blindUpdate: true, generations: true, sameContent: sameEndpoints,
 		}}},
 		{version: flowcontrolv1.SchemeGroupVersion, addToScheme: flowcontrolv1.AddToScheme, resources: flowResources()},
 		{version: appsv1.SchemeGroupVersion, addToScheme: appsv1.AddToScheme, resources: appsResources()},
 		{version: autoscalingv2.SchemeGroupVersion, addToScheme: autoscalingv2.AddToScheme, resources: autoscalingResources()},
 		{ // shows the objects of v2: workloads.go
-			version: autoscalingv1.SchemeGroupVersion, addToScheme: autoscalingv1.AddToScheme, transient: []runtime.Object{&autoscalingv1.Scale{}},
+			version: autoscalingv1.SchemeGroupVersion, addToScheme: autoscalingv1.AddToScheme, register: addAutoscalerConversions, transient: []runtime.Object{&autoscalingv1.Scale{}},
 		},
 		{version: batchv1.SchemeGroupVersion, addToScheme: batchv1.AddToScheme, resources: batchResources()},
 		{version: certificatesv1.SchemeGroupVersion, addToScheme: certificatesv1.AddToScheme, resources: certificatesResources()},

@@ -1,6 +1,12 @@
 package coreapi
 
-import admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+
+	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/validate"
+)
 
 func admissionResources() []resource {
 	extensions := []string{"api-extensions"}
@@ -8,6 +14,9 @@ func admissionResources() []resource {
 		{
 			name: "validatingwebhookconfigurations", singular: "validatingwebhookconfiguration", categories: extensions, clusterScoped: true,
 			object: &admissionregistrationv1.ValidatingWebhookConfiguration{}, list: &admissionregistrationv1.ValidatingWebhookConfigurationList{},
+			rules:       validate.Changing(validate.ValidateValidatingWebhookConfiguration, validate.ValidateValidatingWebhookConfigurationUpdate),
+			defaults:    defaults.Of(defaults.DefaultValidatingWebhookConfiguration),
+			columns:     columns.ValidatingWebhookConfigurationColumns,
 			generations: true,
 			spec: partOf("webhooks", func(c *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
 				return &c.Webhooks
@@ -16,6 +25,9 @@ func admissionResources() []resource {
 		{
 			name: "mutatingwebhookconfigurations", singular: "mutatingwebhookconfiguration", categories: extensions, clusterScoped: true,
 			object: &admissionregistrationv1.MutatingWebhookConfiguration{}, list: &admissionregistrationv1.MutatingWebhookConfigurationList{},
+			rules:       validate.Changing(validate.ValidateMutatingWebhookConfiguration, validate.ValidateMutatingWebhookConfigurationUpdate),
+			defaults:    defaults.Of(defaults.DefaultMutatingWebhookConfiguration),
+			columns:     columns.MutatingWebhookConfigurationColumns,
 			generations: true,
 			spec: partOf("webhooks", func(c *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
 				return &c.Webhooks
@@ -24,6 +36,9 @@ func admissionResources() []resource {
 		{
 			name: "validatingadmissionpolicies", singular: "validatingadmissionpolicy", categories: extensions, clusterScoped: true,
 			object: &admissionregistrationv1.ValidatingAdmissionPolicy{}, list: &admissionregistrationv1.ValidatingAdmissionPolicyList{},
+			rules:       validate.Compiling(validate.ValidateValidatingAdmissionPolicy, validate.ValidateValidatingAdmissionPolicyExpressions),
+			defaults:    defaults.Of(defaults.DefaultValidatingAdmissionPolicy),
+			columns:     columns.ValidatingAdmissionPolicyColumns,
 			generations: true, authorize: authorizeParamKind,
 			spec: specOf(func(p *admissionregistrationv1.ValidatingAdmissionPolicy) *admissionregistrationv1.ValidatingAdmissionPolicySpec {
 				return &p.Spec
@@ -35,6 +50,9 @@ func admissionResources() []resource {
 		{
 			name: "validatingadmissionpolicybindings", singular: "validatingadmissionpolicybinding", categories: extensions, clusterScoped: true,
 			object: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, list: &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
+			rules:       validate.Same(validate.ValidateValidatingAdmissionPolicyBinding),
+			defaults:    defaults.Of(defaults.DefaultValidatingAdmissionPolicyBinding),
+			columns:     columns.ValidatingAdmissionPolicyBindingColumns,
 			generations: true, authorize: authorizeParamRef,
 			spec: specOf(func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
 				return &b.Spec
@@ -43,6 +61,9 @@ func admissionResources() []resource {
 		{
 			name: "mutatingadmissionpolicies", singular: "mutatingadmissionpolicy", categories: extensions, clusterScoped: true,
 			object: &admissionregistrationv1.MutatingAdmissionPolicy{}, list: &admissionregistrationv1.MutatingAdmissionPolicyList{},
+			rules:       validate.Compiling(validate.ValidateMutatingAdmissionPolicy, validate.ValidateMutatingAdmissionPolicyExpressions),
+			defaults:    defaults.Of(defaults.DefaultMutatingAdmissionPolicy),
+			columns:     columns.MutatingAdmissionPolicyColumns,
 			generations: true, authorize: authorizeParamKind,
 			spec: specOf(func(p *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
 				return &p.Spec
@@ -51,6 +72,9 @@ func admissionResources() []resource {
 		{
 			name: "mutatingadmissionpolicybindings", singular: "mutatingadmissionpolicybinding", categories: extensions, clusterScoped: true,
 			object: &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, list: &admissionregistrationv1.MutatingAdmissionPolicyBindingList{},
+			rules:       validate.Same(validate.ValidateMutatingAdmissionPolicyBinding),
+			defaults:    defaults.Of(defaults.DefaultMutatingAdmissionPolicyBinding),
+			columns:     columns.MutatingAdmissionPolicyBindingColumns,
 			generations: true, authorize: authorizeParamRef,
 			spec: specOf(func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {
 				return &b.Spec

@@ -4,6 +4,10 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/validate"
 )
 
 // autoscalingResources are stored as autoscaling/v2 and shown in autoscaling/v1 too (autoscaling.go).
@@ -11,6 +15,9 @@ func autoscalingResources() []resource {
 	return []resource{{
 		name: "horizontalpodautoscalers", singular: "horizontalpodautoscaler", shortNames: []string{"hpa"}, categories: []string{"all"},
 		object: &autoscalingv2.HorizontalPodAutoscaler{}, list: &autoscalingv2.HorizontalPodAutoscalerList{}, blindUpdate: true, generations: true,
+		rules:    validate.Full(validate.ValidateHorizontalPodAutoscaler, validate.ValidateHorizontalPodAutoscalerUpdate, validate.ValidateHorizontalPodAutoscalerStatus),
+		defaults: defaults.Of(defaults.DefaultHorizontalPodAutoscaler),
+		columns:  columns.HorizontalPodAutoscalerColumns,
 		spec: specOf(func(o *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerSpec {
 			return &o.Spec
 		}),

@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -13,7 +14,6 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"portico.dev/internal/coreapi/columns"
-	"portico.dev/internal/coreapi/selectable"
 )
 
 // stored is one resource as the library serves it.
@@ -33,10 +33,6 @@ var (
 
 // open builds the storage of one entry of the table.
 func open(codec *codecs, shelf *shelf, version schema.GroupVersion, r *resource, g *guards, n *neighbours, denyPrivileged bool) (*stored, error) {
-	kinds, _, err := codec.scheme.ObjectKinds(r.object)
-	if err != nil {
-		return nil, fmt.Errorf("kind of %s: %w", r.name, err)
-	}
 	s := newStrategy(codec.scheme, r)
 	s.beside, s.guards, s.denyPrivileged = n, g, denyPrivileged
 	store := &registry.Store{
@@ -49,7 +45,10 @@ func open(codec *codecs, shelf *shelf, version schema.GroupVersion, r *resource,
 		DeleteStrategy:            s,
 		ResetFieldsStrategy:       s,
 		ReturnDeletedObject:       r.answersDeleted,
-		TableConvertor:            columns.For(schema.GroupKind{Group: version.Group, Kind: kinds[0].Kind}),
+		TableConvertor:            rest.NewDefaultTableConvertor(schema.GroupResource{Group: version.Group, Resource: r.name}),
+	}
+	if r.columns != nil {
+		store.TableConvertor = columns.Convertor(r.columns(), time.Now)
 	}
 	if r.deletion != nil {
 		store.DeleteStrategy = r.deletion(s)
@@ -66,7 +65,7 @@ func open(codec *codecs, shelf *shelf, version schema.GroupVersion, r *resource,
 			return finished, r.guard(ctx, g, obj, old)
 		}
 	}
-	options := &generic.StoreOptions{RESTOptions: shelf.options(version, r), AttrFunc: selectable.Attrs}
+	options := &generic.StoreOptions{RESTOptions: shelf.options(version, r), AttrFunc: r.fields.Attrs}
 	if err := store.CompleteWithOptions(options); err != nil {
 		return nil, fmt.Errorf("open %s: %w", r.name, err)
 	}

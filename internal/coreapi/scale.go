@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -47,7 +48,7 @@ func newScales(main *stored, as scalable) *scales {
 	// The store's rules are those of the main resource; its guards are for whole objects.
 	store := *main.Store
 	store.BeginCreate, store.BeginUpdate = nil, nil
-	return &scales{&stored{&store, main.of}, as, columns.For(scaleKind.GroupKind())}
+	return &scales{&stored{&store, main.of}, as, columns.Convertor(columns.ScaleColumns(), time.Now)}
 }
 
 func (s *scales) New() runtime.Object { return &autoscalingv1.Scale{} }

@@ -3,14 +3,10 @@ package coreapi
 import (
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-
-	"portico.dev/internal/coreapi/defaults"
-	"portico.dev/internal/coreapi/selectable"
 )
 
 // codecs translate between bytes and the types served here.
@@ -43,10 +39,6 @@ func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
 	return frugal{c.factory.CodecForVersions(c.stored, c.factory.UniversalDeserializer(), stored, internalOf(stored.Group)), c.fields}
 }
 
-func internalOf(group string) schema.GroupVersion {
-	return schema.GroupVersion{Group: group, Version: runtime.APIVersionInternal}
-}
-
 // newScheme registers every served kind twice: as v1, and, with the same Go type, as its own internal version. The
 // scheme then converts between the two by setting apiVersion and kind, and copies nothing.
 func newScheme() (*runtime.Scheme, error) {
@@ -57,8 +49,15 @@ func newScheme() (*runtime.Scheme, error) {
 		if err := g.addToScheme(scheme); err != nil {
 			return nil, fmt.Errorf("register %s: %w", g.version, err)
 		}
+		if g.register != nil {
+			if err := g.register(scheme); err != nil {
+				return nil, fmt.Errorf("register %s: %w", g.version, err)
+			}
+		}
 		for _, r := range g.resources {
-			scheme.AddKnownTypes(internalOf(g.version.Group), r.object.DeepCopyObject(), r.list.DeepCopyObject())
+			if err := r.addToScheme(scheme, g.version); err != nil {
+				return nil, fmt.Errorf("register %s: %w", r.name, err)
+			}
 		}
 		for _, kind := range g.transient {
 			scheme.AddKnownTypes(internalOf(g.version.Group), kind.DeepCopyObject())
@@ -67,18 +66,6 @@ func newScheme() (*runtime.Scheme, error) {
 		if err := scheme.SetVersionPriority(versions[g.version.Group]...); err != nil {
 			return nil, fmt.Errorf("register %s: %w", g.version, err)
 		}
-	}
-	// events.k8s.io keeps its objects as core Events: that is its internal version.
-	scheme.AddKnownTypes(internalOf(eventsGroup), &corev1.Event{}, &corev1.EventList{})
-	if err := addEventConversions(scheme); err != nil {
-		return nil, fmt.Errorf("register event conversions: %w", err)
-	}
-	if err := addAutoscalerConversions(scheme); err != nil {
-		return nil, fmt.Errorf("register autoscaler conversions: %w", err)
-	}
-	defaults.Register(scheme)
-	if err := selectable.Register(scheme); err != nil {
-		return nil, fmt.Errorf("register field selectors: %w", err)
 	}
 	return scheme, nil
 }

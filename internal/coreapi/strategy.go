@@ -10,8 +10,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage/names"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-
-	"portico.dev/internal/coreapi/validate"
 )
 
 // strategy is what the library asks about a kind while it creates, updates and deletes: the table's answers.
@@ -93,11 +91,11 @@ func (s strategy) unchanged(obj, old runtime.Object) bool {
 }
 
 func (s strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	return s.authorized(ctx, append(validate.Create(ctx, obj), s.privileged(obj)...), obj, nil)
+	return s.authorized(ctx, append(s.of.rules.Create(obj), s.privileged(obj)...), obj, nil)
 }
 
 func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	return s.authorized(ctx, append(validate.Update(ctx, obj, old), s.privileged(obj)...), obj, old)
+	return s.authorized(ctx, append(s.of.rules.Update(obj, old), s.privileged(obj)...), obj, old)
 }
 
 // authorized adds to what is wrong with obj what its author may not write. Nobody is asked about objects that are refused
@@ -113,7 +111,10 @@ func (s strategy) authorized(ctx context.Context, errs field.ErrorList, obj, old
 }
 
 func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
-	warnings := validate.Warnings(obj)
+	var warnings []string
+	if s.of.warnings != nil {
+		warnings = s.of.warnings(obj)
+	}
 	if s.of.warn != nil && s.beside != nil {
 		warnings = append(warnings, s.of.warn(ctx, s.beside, obj)...)
 	}
@@ -200,8 +201,8 @@ func (s statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set
 	return s.resets(paths...)
 }
 
-func (s statusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	return validate.UpdateStatus(ctx, obj, old)
+func (s statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return s.of.rules.Status(obj, old)
 }
 
 // WarningsOnUpdate is silent: what would be warned about was not in the request.

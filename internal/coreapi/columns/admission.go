@@ -7,13 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func validatingWebhooks() printer {
+func ValidatingWebhookConfigurationColumns() Printer {
 	return show(func(c *admissionregistrationv1.ValidatingWebhookConfiguration, now time.Time) []any {
 		return []any{c.Name, int64(len(c.Webhooks)), ageOf(c, now)}
 	}, webhookColumns()...)
 }
 
-func mutatingWebhooks() printer {
+func MutatingWebhookConfigurationColumns() Printer {
 	return show(func(c *admissionregistrationv1.MutatingWebhookConfiguration, now time.Time) []any {
 		return []any{c.Name, int64(len(c.Webhooks)), ageOf(c, now)}
 	}, webhookColumns()...)
@@ -25,13 +25,13 @@ func webhookColumns() []metav1.TableColumnDefinition {
 	}
 }
 
-func validatingPolicies() printer {
+func ValidatingAdmissionPolicyColumns() Printer {
 	return show(func(p *admissionregistrationv1.ValidatingAdmissionPolicy, now time.Time) []any {
 		return []any{p.Name, int64(len(p.Spec.Validations)), paramKind(p.Spec.ParamKind), ageOf(p, now)}
 	}, name(), number("Validations", "How many validations the policy makes"), paramKindColumn(), age())
 }
 
-func mutatingPolicies() printer {
+func MutatingAdmissionPolicyColumns() Printer {
 	return show(func(p *admissionregistrationv1.MutatingAdmissionPolicy, now time.Time) []any {
 		return []any{p.Name, int64(len(p.Spec.Mutations)), paramKind(p.Spec.ParamKind), ageOf(p, now)}
 	}, name(), number("Mutations", "How many mutations the policy makes"), paramKindColumn(), age())
@@ -48,13 +48,13 @@ func paramKind(kind *admissionregistrationv1.ParamKind) string {
 	return kind.APIVersion + "/" + kind.Kind
 }
 
-func validatingBindings() printer {
+func ValidatingAdmissionPolicyBindingColumns() Printer {
 	return show(func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding, now time.Time) []any {
 		return []any{b.Name, b.Spec.PolicyName, params(b.Spec.ParamRef), ageOf(b, now)}
 	}, policyBindingColumns()...)
 }
 
-func mutatingBindings() printer {
+func MutatingAdmissionPolicyBindingColumns() Printer {
 	return show(func(b *admissionregistrationv1.MutatingAdmissionPolicyBinding, now time.Time) []any {
 		return []any{b.Name, b.Spec.PolicyName, params(b.Spec.ParamRef), ageOf(b, now)}
 	}, policyBindingColumns()...)

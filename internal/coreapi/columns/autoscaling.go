@@ -13,7 +13,7 @@ import (
 // metricsShown is how many metrics of an autoscaler its cell holds before it only counts the rest.
 const metricsShown = 2
 
-func autoscalers() printer {
+func HorizontalPodAutoscalerColumns() Printer {
 	spec, status := autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc(), autoscalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()
 	return show(func(a *autoscalingv2.HorizontalPodAutoscaler, now time.Time) []any {
 		least := unset
@@ -119,8 +119,8 @@ func amount(q *resource.Quantity) string {
 	return q.String()
 }
 
-// scales is how the scale of any workload is shown.
-func scales() printer {
+// ScaleColumns is how the scale of any workload is shown.
+func ScaleColumns() Printer {
 	p := show(func(s *autoscalingv1.Scale, now time.Time) []any {
 		return []any{s.Name, int64(s.Spec.Replicas), int64(s.Status.Replicas), ageOf(s, now)}
 	}, name(), number("Desired", autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"]),

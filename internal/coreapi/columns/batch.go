@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-func jobs() printer {
+func JobColumns() Printer {
 	status := batchv1.JobStatus{}.SwaggerDoc()
 	return show(func(j *batchv1.Job, now time.Time) []any {
 		names, images := containersOf(&j.Spec.Template.Spec)
@@ -75,7 +75,7 @@ func jobDuration(j *batchv1.Job, now time.Time) string {
 	return duration.HumanDuration(now.Sub(j.Status.StartTime.Time))
 }
 
-func cronJobs() printer {
+func CronJobColumns() Printer {
 	spec, status := batchv1.CronJobSpec{}.SwaggerDoc(), batchv1.CronJobStatus{}.SwaggerDoc()
 	return show(func(c *batchv1.CronJob, now time.Time) []any {
 		last, zone, suspended := none, none, unset
@@ -105,7 +105,7 @@ func trueOrFalse(value bool) string {
 	return string(text[0]-'a'+'A') + text[1:]
 }
 
-func disruptionBudgets() printer {
+func PodDisruptionBudgetColumns() Printer {
 	return show(func(b *policyv1.PodDisruptionBudget, now time.Time) []any {
 		return []any{
 			b.Name, orNotGiven(b.Spec.MinAvailable), orNotGiven(b.Spec.MaxUnavailable), int64(b.Status.DisruptionsAllowed), ageOf(b, now),

@@ -20,7 +20,7 @@ func yesNo(name, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: "boolean", Description: description}
 }
 
-func resourceQuotas() printer {
+func ResourceQuotaColumns() Printer {
 	return show(func(q *corev1.ResourceQuota, now time.Time) []any {
 		var requests, limits []string
 		for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
@@ -37,7 +37,7 @@ func resourceQuotas() printer {
 		text("Limit", "What is used of what containers may be limited to"), age())
 }
 
-func priorityClasses() printer {
+func PriorityClassColumns() Printer {
 	doc := schedulingv1.PriorityClass{}.SwaggerDoc()
 	return show(func(c *schedulingv1.PriorityClass, now time.Time) []any {
 		policy := ""
@@ -49,13 +49,13 @@ func priorityClasses() printer {
 		text("PreemptionPolicy", doc["preemptionPolicy"]))
 }
 
-func runtimeClasses() printer {
+func RuntimeClassColumns() Printer {
 	return show(func(c *nodev1.RuntimeClass, now time.Time) []any {
 		return []any{c.Name, c.Handler, ageOf(c, now)}
 	}, name(), text("Handler", nodev1.RuntimeClass{}.SwaggerDoc()["handler"]), age())
 }
 
-func certificateRequests() printer {
+func CertificateSigningRequestColumns() Printer {
 	doc := certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()
 	return show(func(r *certificatesv1.CertificateSigningRequest, now time.Time) []any {
 		asked := none
@@ -68,13 +68,13 @@ func certificateRequests() printer {
 		text("Condition", certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]))
 }
 
-func trustBundles() printer {
+func ClusterTrustBundleColumns() Printer {
 	return show(func(b *certificatesv1.ClusterTrustBundle, _ time.Time) []any {
 		return []any{b.Name, orElse(b.Spec.SignerName, none)}
 	}, name(), text("SignerName", certificatesv1.ClusterTrustBundleSpec{}.SwaggerDoc()["signerName"]))
 }
 
-func podCertificates() printer {
+func PodCertificateRequestColumns() Printer {
 	doc := certificatesv1.PodCertificateRequestSpec{}.SwaggerDoc()
 	return show(func(r *certificatesv1.PodCertificateRequest, _ time.Time) []any {
 		state := "Pending"
@@ -109,7 +109,7 @@ func certificateState(r *certificatesv1.CertificateSigningRequest) string {
 	return state
 }
 
-func componentStatuses() printer {
+func ComponentStatusColumns() Printer {
 	return show(func(c *corev1.ComponentStatus, _ time.Time) []any {
 		for _, condition := range c.Conditions {
 			if condition.Type != corev1.ComponentHealthy {

@@ -11,7 +11,7 @@ import (
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
-func endpoints() printer {
+func EndpointsColumns() Printer {
 	return show(func(e *corev1.Endpoints, now time.Time) []any {
 		return []any{e.Name, hostPorts(e.Subsets), ageOf(e, now)}
 	}, name(), text("Endpoints", corev1.Endpoints{}.SwaggerDoc()["subsets"]), age())
@@ -38,7 +38,7 @@ func hostPorts(subsets []corev1.EndpointSubset) string {
 	return clipped(shown, "")
 }
 
-func endpointSlices() printer {
+func EndpointSliceColumns() Printer {
 	doc := discoveryv1.EndpointSlice{}.SwaggerDoc()
 	return show(func(s *discoveryv1.EndpointSlice, now time.Time) []any {
 		return []any{s.Name, string(s.AddressType), slicePorts(s.Ports), sliceAddresses(s.Endpoints), ageOf(s, now)}

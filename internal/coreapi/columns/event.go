@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -21,26 +20,12 @@ type occurrence struct {
 	count                       int32
 }
 
-func coreEvents() printer {
+func EventColumns() Printer {
 	return show(func(e *corev1.Event, now time.Time) []any {
 		o := occurrence{
 			name: e.Name, kind: e.Type, reason: e.Reason, message: e.Message, object: e.InvolvedObject, source: e.Source,
 			reporter: e.ReportingController, instance: e.ReportingInstance,
 			eventTime: e.EventTime.Time, first: e.FirstTimestamp.Time, last: e.LastTimestamp.Time, count: e.Count,
-		}
-		if e.Series != nil {
-			o.count, o.seriesLast = e.Series.Count, &e.Series.LastObservedTime.Time
-		}
-		return o.cells(now)
-	}, eventColumns()...)
-}
-
-func newEvents() printer {
-	return show(func(e *eventsv1.Event, now time.Time) []any {
-		o := occurrence{
-			name: e.Name, kind: e.Type, reason: e.Reason, message: e.Note, object: e.Regarding, source: e.DeprecatedSource,
-			reporter: e.ReportingController, instance: e.ReportingInstance, eventTime: e.EventTime.Time,
-			first: e.DeprecatedFirstTimestamp.Time, last: e.DeprecatedLastTimestamp.Time, count: e.DeprecatedCount,
 		}
 		if e.Series != nil {
 			o.count, o.seriesLast = e.Series.Count, &e.Series.LastObservedTime.Time

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-func flowSchemas() printer {
+func FlowSchemaColumns() Printer {
 	doc := flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()
 	p := show(func(f *flowcontrolv1.FlowSchema, now time.Time) []any {
 		distinguisher := none
@@ -48,7 +48,7 @@ func dangling(f *flowcontrolv1.FlowSchema) string {
 	return "?"
 }
 
-func priorityLevels() printer {
+func PriorityLevelConfigurationColumns() Printer {
 	queuing := flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()
 	return show(func(p *flowcontrolv1.PriorityLevelConfiguration, now time.Time) []any {
 		var shares, queues, hand, length any = none, none, none, none

@@ -11,24 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// networkPrinter is the table of contents of networking.k8s.io.
-func networkPrinter(kind string) (printer, bool) {
-	switch kind {
-	case "Ingress":
-		return ingresses(), true
-	case "IngressClass":
-		return ingressClasses(), true
-	case "NetworkPolicy":
-		return networkPolicies(), true
-	case "IPAddress":
-		return ipAddresses(), true
-	case "ServiceCIDR":
-		return serviceCIDRs(), true
-	}
-	return printer{}, false
-}
-
-func ingresses() printer {
+func IngressColumns() Printer {
 	return show(func(i *networkingv1.Ingress, now time.Time) []any {
 		class, ports := none, "80"
 		if i.Spec.IngressClassName != nil {
@@ -62,7 +45,7 @@ func ingressHosts(rules []networkingv1.IngressRule) string {
 	return orElse(strings.Join(hosts, ","), "*")
 }
 
-func ingressClasses() printer {
+func IngressClassColumns() Printer {
 	return show(func(c *networkingv1.IngressClass, now time.Time) []any {
 		shown, parameters := c.Name, none
 		if c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] == "true" {
@@ -79,14 +62,14 @@ func ingressClasses() printer {
 	}, name(), text("Controller", "The controller that handles the class"), text("Parameters", "An object with more parameters"), age())
 }
 
-func networkPolicies() printer {
+func NetworkPolicyColumns() Printer {
 	return show(func(p *networkingv1.NetworkPolicy, now time.Time) []any {
 		return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), ageOf(p, now)}
 	}, name(), text("Pod-Selector", networkingv1.NetworkPolicySpec{}.SwaggerDoc()["podSelector"]), age())
 }
 
-// ipAddresses have no age: kube-apiserver gives rows one, and no column for it.
-func ipAddresses() printer {
+// IPAddressColumns have no age: kube-apiserver gives rows one, and no column for it.
+func IPAddressColumns() Printer {
 	return show(func(a *networkingv1.IPAddress, _ time.Time) []any {
 		parent := none
 		if ref := a.Spec.ParentRef; ref != nil {
@@ -100,7 +83,7 @@ func ipAddresses() printer {
 	}, name(), text("ParentRef", networkingv1.IPAddressSpec{}.SwaggerDoc()["parentRef"]))
 }
 
-func serviceCIDRs() printer {
+func ServiceCIDRColumns() Printer {
 	return show(func(c *networkingv1.ServiceCIDR, now time.Time) []any {
 		return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), ageOf(c, now)}
 	}, name(), text("CIDRs", networkingv1.ServiceCIDRSpec{}.SwaggerDoc()["cidrs"]), age())

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func nodes() printer {
+func NodeColumns() Printer {
 	info, status := corev1.NodeSystemInfo{}.SwaggerDoc(), corev1.NodeStatus{}.SwaggerDoc()
 	return show(func(n *corev1.Node, now time.Time) []any {
 		i := n.Status.NodeInfo

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-func pods() printer {
+func PodColumns() Printer {
 	spec, status := corev1.PodSpec{}.SwaggerDoc(), corev1.PodStatus{}.SwaggerDoc()
 	p := show(podCells, name(),
 		text("Ready", "How many containers of the pod are ready, of how many"),

@@ -8,13 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func roleBindings() printer {
+func RoleBindingColumns() Printer {
 	return show(func(b *rbacv1.RoleBinding, now time.Time) []any {
 		return bindingCells(b, b.RoleRef, b.Subjects, now)
 	}, bindingColumns(rbacv1.RoleBinding{}.SwaggerDoc()["roleRef"])...)
 }
 
-func clusterRoleBindings() printer {
+func ClusterRoleBindingColumns() Printer {
 	return show(func(b *rbacv1.ClusterRoleBinding, now time.Time) []any {
 		return bindingCells(b, b.RoleRef, b.Subjects, now)
 	}, bindingColumns(rbacv1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"])...)

@@ -7,7 +7,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-func apiServices() printer {
+func APIServiceColumns() Printer {
 	return show(func(a *apiregistrationv1.APIService, now time.Time) []any {
 		service := "Local"
 		if a.Spec.Service != nil {
@@ -32,7 +32,7 @@ func availability(a *apiregistrationv1.APIService) string {
 	return string(apiregistrationv1.ConditionUnknown)
 }
 
-func leases() printer {
+func LeaseColumns() Printer {
 	return show(func(l *coordinationv1.Lease, now time.Time) []any {
 		holder := ""
 		if l.Spec.HolderIdentity != nil {

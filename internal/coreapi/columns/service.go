@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-func services() printer {
+func ServiceColumns() Printer {
 	doc := corev1.ServiceSpec{}.SwaggerDoc()
 	return show(func(s *corev1.Service, now time.Time) []any {
 		return []any{

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-func persistentVolumes() printer {
+func PersistentVolumeColumns() Printer {
 	spec, status := corev1.PersistentVolumeSpec{}.SwaggerDoc(), corev1.PersistentVolumeStatus{}.SwaggerDoc()
 	return show(func(v *corev1.PersistentVolume, now time.Time) []any {
 		claim := ""
@@ -30,7 +30,7 @@ func persistentVolumes() printer {
 		text("Reason", status["reason"]), age(), wide(text("VolumeMode", spec["volumeMode"])))
 }
 
-func persistentVolumeClaims() printer {
+func PersistentVolumeClaimColumns() Printer {
 	spec, status := corev1.PersistentVolumeClaimSpec{}.SwaggerDoc(), corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()
 	return show(func(c *corev1.PersistentVolumeClaim, now time.Time) []any {
 		capacity, modes := "", "" // of the volume, once there is one
@@ -88,27 +88,8 @@ func shortModes(modes []corev1.PersistentVolumeAccessMode) string {
 	return strings.Join(short, ",")
 }
 
-// storagePrinter is the table of contents of storage.k8s.io.
-func storagePrinter(kind string) (printer, bool) {
-	switch kind {
-	case "StorageClass":
-		return storageClasses(), true
-	case "VolumeAttachment":
-		return volumeAttachments(), true
-	case "CSIDriver":
-		return csiDrivers(), true
-	case "CSINode":
-		return csiNodes(), true
-	case "CSIStorageCapacity":
-		return storageCapacities(), true
-	case "VolumeAttributesClass":
-		return volumeAttributesClasses(), true
-	}
-	return printer{}, false
-}
-
-// storageClasses marks the default class in a list: of several that say that they are it, the newest.
-func storageClasses() printer {
+// StorageClassColumns marks the default class in a list: of several that say that they are it, the newest.
+func StorageClassColumns() Printer {
 	doc := storagev1.StorageClass{}.SwaggerDoc()
 	cells := func(c *storagev1.StorageClass, now time.Time, mark string) []any {
 		policy, binding := corev1.PersistentVolumeReclaimDelete, storagev1.VolumeBindingImmediate
@@ -123,7 +104,7 @@ func storageClasses() printer {
 	p := show(func(c *storagev1.StorageClass, now time.Time) []any { return cells(c, now, "") },
 		name(), text("Provisioner", doc["provisioner"]), text("ReclaimPolicy", doc["reclaimPolicy"]),
 		text("VolumeBindingMode", doc["volumeBindingMode"]), text("AllowVolumeExpansion", doc["allowVolumeExpansion"]), age())
-	p.among = func(items []runtime.Object) printer {
+	p.among = func(items []runtime.Object) Printer {
 		chosen := defaultClass(items)
 		return show(func(c *storagev1.StorageClass, now time.Time) []any {
 			if c.Name == chosen {
@@ -155,7 +136,7 @@ func defaultClass(items []runtime.Object) string {
 	return chosen.Name
 }
 
-func volumeAttachments() printer {
+func VolumeAttachmentColumns() Printer {
 	spec := storagev1.VolumeAttachmentSpec{}.SwaggerDoc()
 	attacher := text("Attacher", spec["attacher"])
 	attacher.Format = "name" // kube-apiserver says so, and kubectl ignores it
@@ -169,7 +150,7 @@ func volumeAttachments() printer {
 		text("Node", spec["nodeName"]), yesNo("Attached", storagev1.VolumeAttachmentStatus{}.SwaggerDoc()["attached"]), age())
 }
 
-func csiDrivers() printer {
+func CSIDriverColumns() Printer {
 	doc := storagev1.CSIDriverSpec{}.SwaggerDoc()
 	return show(func(d *storagev1.CSIDriver, now time.Time) []any {
 		s := d.Spec
@@ -195,13 +176,13 @@ func csiDrivers() printer {
 		yesNo("RequiresRepublish", doc["requiresRepublish"]), text("Modes", doc["volumeLifecycleModes"]), age())
 }
 
-func csiNodes() printer {
+func CSINodeColumns() Printer {
 	return show(func(n *storagev1.CSINode, now time.Time) []any {
 		return []any{n.Name, int64(len(n.Spec.Drivers)), ageOf(n, now)}
 	}, name(), number("Drivers", "How many storage drivers the node has"), age())
 }
 
-func storageCapacities() printer {
+func CSIStorageCapacityColumns() Printer {
 	doc := storagev1.CSIStorageCapacity{}.SwaggerDoc()
 	return show(func(c *storagev1.CSIStorageCapacity, _ time.Time) []any {
 		capacity := unset
@@ -212,7 +193,7 @@ func storageCapacities() printer {
 	}, name(), text("StorageClassName", doc["storageClassName"]), text("Capacity", doc["capacity"]))
 }
 
-func volumeAttributesClasses() printer {
+func VolumeAttributesClassColumns() Printer {
 	return show(func(c *storagev1.VolumeAttributesClass, now time.Time) []any {
 		return []any{c.Name, c.DriverName, ageOf(c, now)}
 	}, name(), text("DriverName", storagev1.VolumeAttributesClass{}.SwaggerDoc()["driverName"]), age())

@@ -12,23 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// workloadPrinter is the table of contents of the kinds that make pods.
-func workloadPrinter(kind string) (printer, bool) {
-	switch kind {
-	case "Deployment":
-		return deployments(), true
-	case "ReplicaSet":
-		return replicaSets(), true
-	case "StatefulSet":
-		return statefulSets(), true
-	case "DaemonSet":
-		return daemonSets(), true
-	case "ControllerRevision":
-		return controllerRevisions(), true
-	}
-	return printer{}, false
-}
-
 func containerNames() metav1.TableColumnDefinition {
 	return text("Containers", "Names of each container in the template.")
 }
@@ -54,7 +37,7 @@ func replicas(n *int32) int64 {
 	return int64(*n)
 }
 
-func deployments() printer {
+func DeploymentColumns() Printer {
 	spec, status := appsv1.DeploymentSpec{}.SwaggerDoc(), appsv1.DeploymentStatus{}.SwaggerDoc()
 	return show(func(d *appsv1.Deployment, now time.Time) []any {
 		names, images := containersOf(&d.Spec.Template.Spec)
@@ -71,7 +54,7 @@ func deployments() printer {
 		wide(text("Selector", spec["selector"])))
 }
 
-func replicaSets() printer {
+func ReplicaSetColumns() Printer {
 	spec, status := appsv1.ReplicaSetSpec{}.SwaggerDoc(), appsv1.ReplicaSetStatus{}.SwaggerDoc()
 	return show(func(s *appsv1.ReplicaSet, now time.Time) []any {
 		names, images := containersOf(&s.Spec.Template.Spec)
@@ -83,14 +66,14 @@ func replicaSets() printer {
 		age(), wide(containerNames()), wide(containerImages()), wide(text("Selector", spec["selector"])))
 }
 
-func statefulSets() printer {
+func StatefulSetColumns() Printer {
 	return show(func(s *appsv1.StatefulSet, now time.Time) []any {
 		names, images := containersOf(&s.Spec.Template.Spec)
 		return []any{s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, replicas(s.Spec.Replicas)), ageOf(s, now), names, images}
 	}, name(), text("Ready", "Number of the pod with ready state"), age(), wide(containerNames()), wide(containerImages()))
 }
 
-func daemonSets() printer {
+func DaemonSetColumns() Printer {
 	status := appsv1.DaemonSetStatus{}.SwaggerDoc()
 	return show(func(s *appsv1.DaemonSet, now time.Time) []any {
 		names, images := containersOf(&s.Spec.Template.Spec)
@@ -107,7 +90,7 @@ func daemonSets() printer {
 		wide(text("Selector", appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"])))
 }
 
-func controllerRevisions() printer {
+func ControllerRevisionColumns() Printer {
 	return show(func(r *appsv1.ControllerRevision, now time.Time) []any {
 		return []any{r.Name, controllerOf(r), r.Revision, ageOf(r, now)}
 	}, name(), text("Controller", "Controller of the object"),
@@ -127,14 +110,14 @@ func controllerOf(object metav1.Object) string {
 	return strings.ToLower(kind.String()) + "/" + owner.Name
 }
 
-func podTemplates() printer {
+func PodTemplateColumns() Printer {
 	return show(func(t *corev1.PodTemplate, _ time.Time) []any {
 		names, images := containersOf(&t.Template.Spec)
 		return []any{t.Name, names, images, labels.FormatLabels(t.Template.Labels)}
 	}, name(), containerNames(), containerImages(), text("Pod Labels", "The labels for the pod template."))
 }
 
-func replicationControllers() printer {
+func ReplicationControllerColumns() Printer {
 	spec, status := corev1.ReplicationControllerSpec{}.SwaggerDoc(), corev1.ReplicationControllerStatus{}.SwaggerDoc()
 	return show(func(c *corev1.ReplicationController, now time.Time) []any {
 		var names, images string

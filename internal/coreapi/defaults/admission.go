@@ -7,7 +7,7 @@ import (
 
 // sideEffects and admissionReviewVersions have no default in v1: a webhook has to say them.
 
-func validatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
+func DefaultValidatingWebhookConfiguration(c *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		hook := &c.Webhooks[i]
 		point(&hook.FailurePolicy, admissionregistrationv1.Fail)
@@ -18,7 +18,7 @@ func validatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfiguratio
 	}
 }
 
-func mutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) {
+func DefaultMutatingWebhookConfiguration(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 	for i := range c.Webhooks {
 		hook := &c.Webhooks[i]
 		point(&hook.FailurePolicy, admissionregistrationv1.Fail)
@@ -30,21 +30,21 @@ func mutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 	}
 }
 
-func validatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+func DefaultValidatingAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 	point(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	resources(p.Spec.MatchConstraints)
 }
 
-func mutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy) {
+func DefaultMutatingAdmissionPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy) {
 	point(&p.Spec.FailurePolicy, admissionregistrationv1.Fail)
 	resources(p.Spec.MatchConstraints)
 }
 
-func validatingBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+func DefaultValidatingAdmissionPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 	resources(b.Spec.MatchResources)
 }
 
-func mutatingBinding(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) {
+func DefaultMutatingAdmissionPolicyBinding(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) {
 	resources(b.Spec.MatchResources)
 }
 

@@ -9,12 +9,12 @@ import (
 // cpuTarget is what an autoscaler without metrics keeps the use of CPU at, in percent of what is requested.
 const cpuTarget = 80
 
-// oldAutoscaler gets its target of CPU when it is converted: only then the metrics in its annotations are known.
-func oldAutoscaler(a *autoscalingv1.HorizontalPodAutoscaler) {
+// DefaultOldAutoscaler gets its target of CPU when it is converted: only then the metrics in its annotations are known.
+func DefaultOldAutoscaler(a *autoscalingv1.HorizontalPodAutoscaler) {
 	point(&a.Spec.MinReplicas, 1)
 }
 
-func autoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
+func DefaultHorizontalPodAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) {
 	point(&a.Spec.MinReplicas, 1)
 	if len(a.Spec.Metrics) == 0 {
 		a.Spec.Metrics = []autoscalingv2.MetricSpec{CPUMetric(cpuTarget)}

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func job(j *batchv1.Job) {
+func DefaultJob(j *batchv1.Job) {
 	spec := &j.Spec
 	// Only a job that says neither is one of a single pod: with parallelism alone it is a work queue.
 	if spec.Completions == nil && spec.Parallelism == nil {
@@ -32,7 +32,7 @@ func job(j *batchv1.Job) {
 	jobParts(spec)
 }
 
-func cronJob(c *batchv1.CronJob) {
+func DefaultCronJob(c *batchv1.CronJob) {
 	set(&c.Spec.ConcurrencyPolicy, batchv1.AllowConcurrent)
 	point(&c.Spec.Suspend, false)
 	point(&c.Spec.SuccessfulJobsHistoryLimit, successfulJobs)

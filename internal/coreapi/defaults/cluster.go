@@ -6,36 +6,16 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// registerCluster adds what pods are given: storage, networks, priorities, runtimes, and how much of it. Ingress,
-// IPAddress, ServiceCIDR, CSINode, CSIStorageCapacity, VolumeAttributesClass, CertificateSigningRequest and
-// ClusterTrustBundle have no defaults.
-func registerCluster(scheme *runtime.Scheme) {
-	register(scheme, persistentVolume, &corev1.PersistentVolumeList{})
-	register(scheme, persistentVolumeClaim, &corev1.PersistentVolumeClaimList{})
-	register(scheme, limitRange, &corev1.LimitRangeList{})
-	register(scheme, resourceQuota, &corev1.ResourceQuotaList{})
-	register(scheme, networkPolicy, &networkingv1.NetworkPolicyList{})
-	register(scheme, ingressClass, &networkingv1.IngressClassList{})
-	register(scheme, storageClass, &storagev1.StorageClassList{})
-	register(scheme, volumeAttachment, &storagev1.VolumeAttachmentList{})
-	register(scheme, csiDriver, &storagev1.CSIDriverList{})
-	register(scheme, priorityClass, &schedulingv1.PriorityClassList{})
-	register(scheme, runtimeClass, &nodev1.RuntimeClassList{})
-	register(scheme, podCertificate, &certificatesv1.PodCertificateRequestList{})
-}
-
-// podCertificate lasts a day.
-func podCertificate(r *certificatesv1.PodCertificateRequest) {
+// DefaultPodCertificateRequest lasts a day.
+func DefaultPodCertificateRequest(r *certificatesv1.PodCertificateRequest) {
 	point(&r.Spec.MaxExpirationSeconds, 24*3600)
 }
 
-// limitRange gives containers the defaults that follow from the bounds: a container that says nothing is limited to
+// DefaultLimitRange gives containers the defaults that follow from the bounds: a container that says nothing is limited to
 // the most that it may have, and requests what it is limited to.
-func limitRange(l *corev1.LimitRange) {
+func DefaultLimitRange(l *corev1.LimitRange) {
 	for i := range l.Spec.Limits {
 		item := &l.Spec.Limits[i]
 		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
@@ -62,14 +42,14 @@ func complete(list *corev1.ResourceList, from corev1.ResourceList) {
 	}
 }
 
-func resourceQuota(q *corev1.ResourceQuota) {
+func DefaultResourceQuota(q *corev1.ResourceQuota) {
 	milli(q.Spec.Hard)
 	milli(q.Status.Hard)
 	milli(q.Status.Used)
 }
 
-// networkPolicy is about ingress at least, and about egress when it has rules for it.
-func networkPolicy(p *networkingv1.NetworkPolicy) {
+// DefaultNetworkPolicy is about ingress at least, and about egress when it has rules for it.
+func DefaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
 	for i := range p.Spec.Ingress {
 		policyPorts(p.Spec.Ingress[i].Ports)
 	}
@@ -91,17 +71,17 @@ func policyPorts(ports []networkingv1.NetworkPolicyPort) {
 	}
 }
 
-func ingressClass(c *networkingv1.IngressClass) {
+func DefaultIngressClass(c *networkingv1.IngressClass) {
 	if c.Spec.Parameters != nil {
 		point(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
 	}
 }
 
-func priorityClass(c *schedulingv1.PriorityClass) {
+func DefaultPriorityClass(c *schedulingv1.PriorityClass) {
 	point(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
 }
 
-func runtimeClass(c *nodev1.RuntimeClass) {
+func DefaultRuntimeClass(c *nodev1.RuntimeClass) {
 	if c.Overhead != nil {
 		milli(c.Overhead.PodFixed)
 	}

@@ -8,8 +8,8 @@ import (
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
-// namespace carries its own name as a label, so that label selectors (of policies, of webhooks) can name one namespace.
-func namespace(n *corev1.Namespace) {
+// DefaultNamespace carries its own name as a label, so that label selectors (of policies, of webhooks) can name one namespace.
+func DefaultNamespace(n *corev1.Namespace) {
 	set(&n.Status.Phase, corev1.NamespaceActive)
 	if n.Name == "" {
 		return // the name is still to be generated; the strategy sets the label once it exists
@@ -20,9 +20,9 @@ func namespace(n *corev1.Namespace) {
 	n.Labels[corev1.LabelMetadataName] = n.Name
 }
 
-// secret also moves stringData, which is for writing only, into data: kube-apiserver does that when it converts to its
+// DefaultSecret also moves stringData, which is for writing only, into data: kube-apiserver does that when it converts to its
 // internal kind, and here there is no other kind to convert to. Left in place it would be stored and shown.
-func secret(s *corev1.Secret) {
+func DefaultSecret(s *corev1.Secret) {
 	set(&s.Type, corev1.SecretTypeOpaque)
 	if len(s.StringData) > 0 && s.Data == nil {
 		s.Data = make(map[string][]byte, len(s.StringData))
@@ -33,7 +33,7 @@ func secret(s *corev1.Secret) {
 	s.StringData = nil
 }
 
-func service(s *corev1.Service) {
+func DefaultService(s *corev1.Service) {
 	set(&s.Spec.Type, corev1.ServiceTypeClusterIP)
 	sessionAffinity(&s.Spec)
 	for i := range s.Spec.Ports {
@@ -79,7 +79,7 @@ func sessionAffinity(spec *corev1.ServiceSpec) {
 	}
 }
 
-func endpoints(e *corev1.Endpoints) {
+func DefaultEndpoints(e *corev1.Endpoints) {
 	for i := range e.Subsets {
 		for j := range e.Subsets[i].Ports {
 			set(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
@@ -87,15 +87,15 @@ func endpoints(e *corev1.Endpoints) {
 	}
 }
 
-func endpointSlice(s *discoveryv1.EndpointSlice) {
+func DefaultEndpointSlice(s *discoveryv1.EndpointSlice) {
 	for i := range s.Ports {
 		point(&s.Ports[i].Name, "")
 		point(&s.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
 }
 
-// node offers all of its capacity unless it says otherwise.
-func node(n *corev1.Node) {
+// DefaultNode offers all of its capacity unless it says otherwise.
+func DefaultNode(n *corev1.Node) {
 	if cidr := n.Spec.PodCIDR; cidr != "" && (len(n.Spec.PodCIDRs) == 0 || n.Spec.PodCIDRs[0] != cidr) {
 		n.Spec.PodCIDRs = []string{cidr} // the old field wins: whoever writes it may not know the new one
 	} else if cidr == "" && len(n.Spec.PodCIDRs) > 0 {

@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func pod(p *corev1.Pod) {
+func DefaultPod(p *corev1.Pod) {
 	spec := &p.Spec
 	if grace := spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
 		soon := int64(1)

@@ -6,15 +6,15 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-func apiService(a *apiregistrationv1.APIService) {
+func DefaultAPIService(a *apiregistrationv1.APIService) {
 	if a.Spec.Service != nil {
 		point(&a.Spec.Service.Port, 443)
 	}
 }
 
-func roleBinding(b *rbacv1.RoleBinding) { binding(&b.RoleRef, b.Subjects) }
+func DefaultRoleBinding(b *rbacv1.RoleBinding) { binding(&b.RoleRef, b.Subjects) }
 
-func clusterRoleBinding(b *rbacv1.ClusterRoleBinding) { binding(&b.RoleRef, b.Subjects) }
+func DefaultClusterRoleBinding(b *rbacv1.ClusterRoleBinding) { binding(&b.RoleRef, b.Subjects) }
 
 func binding(role *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	set(&role.APIGroup, rbacv1.GroupName)
@@ -26,9 +26,9 @@ func binding(role *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	}
 }
 
-func flowSchema(f *flowcontrolv1.FlowSchema) { set(&f.Spec.MatchingPrecedence, 1000) }
+func DefaultFlowSchema(f *flowcontrolv1.FlowSchema) { set(&f.Spec.MatchingPrecedence, 1000) }
 
-func priorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) {
+func DefaultPriorityLevelConfiguration(p *flowcontrolv1.PriorityLevelConfiguration) {
 	if exempt := p.Spec.Exempt; exempt != nil {
 		point(&exempt.NominalConcurrencyShares, 0)
 		point(&exempt.LendablePercent, 0)

@@ -47,7 +47,7 @@ func TestNodesHaveBothFieldsOfTheirRange(t *testing.T) {
 			if c.cidrs != "" {
 				n.Spec.PodCIDRs = []string{c.cidrs}
 			}
-			node(n)
+			DefaultNode(n)
 			first := ""
 			if len(n.Spec.PodCIDRs) > 0 {
 				first = n.Spec.PodCIDRs[0]

@@ -5,7 +5,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-func persistentVolume(v *corev1.PersistentVolume) {
+func DefaultPersistentVolume(v *corev1.PersistentVolume) {
 	set(&v.Status.Phase, corev1.VolumePending)
 	set(&v.Spec.PersistentVolumeReclaimPolicy, corev1.PersistentVolumeReclaimRetain)
 	point(&v.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
@@ -35,7 +35,7 @@ func volumeSource(s *corev1.PersistentVolumeSource) {
 	}
 }
 
-func persistentVolumeClaim(c *corev1.PersistentVolumeClaim) {
+func DefaultPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) {
 	set(&c.Status.Phase, corev1.ClaimPending)
 	claimSpec(&c.Spec)
 	milli(c.Status.Capacity)
@@ -49,19 +49,19 @@ func claimSpec(s *corev1.PersistentVolumeClaimSpec) {
 	milli(s.Resources.Requests)
 }
 
-func storageClass(c *storagev1.StorageClass) {
+func DefaultStorageClass(c *storagev1.StorageClass) {
 	point(&c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete)
 	point(&c.VolumeBindingMode, storagev1.VolumeBindingImmediate)
 }
 
-func volumeAttachment(a *storagev1.VolumeAttachment) {
+func DefaultVolumeAttachment(a *storagev1.VolumeAttachment) {
 	if inline := a.Spec.Source.InlineVolumeSpec; inline != nil {
 		milli(inline.Capacity)
 		volumeSource(&inline.PersistentVolumeSource)
 	}
 }
 
-func csiDriver(d *storagev1.CSIDriver) {
+func DefaultCSIDriver(d *storagev1.CSIDriver) {
 	point(&d.Spec.AttachRequired, true)
 	point(&d.Spec.PodInfoOnMount, false)
 	point(&d.Spec.StorageCapacity, false)

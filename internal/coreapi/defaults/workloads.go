@@ -2,27 +2,9 @@ package defaults
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
-
-// registerWorkloads adds the kinds that make or scale pods. ControllerRevision and PodDisruptionBudget have no defaults.
-func registerWorkloads(scheme *runtime.Scheme) {
-	register(scheme, podTemplate, &corev1.PodTemplateList{})
-	register(scheme, replicationController, &corev1.ReplicationControllerList{})
-	register(scheme, deployment, &appsv1.DeploymentList{})
-	register(scheme, replicaSet, &appsv1.ReplicaSetList{})
-	register(scheme, statefulSet, &appsv1.StatefulSetList{})
-	register(scheme, daemonSet, &appsv1.DaemonSetList{})
-	register(scheme, job, &batchv1.JobList{})
-	register(scheme, cronJob, &batchv1.CronJobList{})
-	register(scheme, oldAutoscaler, &autoscalingv1.HorizontalPodAutoscalerList{})
-	register(scheme, autoscaler, &autoscalingv2.HorizontalPodAutoscalerList{})
-}
 
 const (
 	revisionsKept         = 10
@@ -34,10 +16,10 @@ const (
 	claimKind, claimGroup = "PersistentVolumeClaim", "v1"
 )
 
-func podTemplate(t *corev1.PodTemplate) { podSpec(&t.Template.Spec) }
+func DefaultPodTemplate(t *corev1.PodTemplate) { podSpec(&t.Template.Spec) }
 
-// replicationController takes labels and selector from its template: it is from before selectors were asked for.
-func replicationController(c *corev1.ReplicationController) {
+// DefaultReplicationController takes labels and selector from its template: it is from before selectors were asked for.
+func DefaultReplicationController(c *corev1.ReplicationController) {
 	point(&c.Spec.Replicas, 1)
 	if c.Spec.Template == nil {
 		return
@@ -53,7 +35,7 @@ func replicationController(c *corev1.ReplicationController) {
 	podSpec(&c.Spec.Template.Spec)
 }
 
-func deployment(d *appsv1.Deployment) {
+func DefaultDeployment(d *appsv1.Deployment) {
 	point(&d.Spec.Replicas, 1)
 	point(&d.Spec.RevisionHistoryLimit, revisionsKept)
 	point(&d.Spec.ProgressDeadlineSeconds, progressSeconds)
@@ -67,12 +49,12 @@ func deployment(d *appsv1.Deployment) {
 	podSpec(&d.Spec.Template.Spec)
 }
 
-func replicaSet(s *appsv1.ReplicaSet) {
+func DefaultReplicaSet(s *appsv1.ReplicaSet) {
 	point(&s.Spec.Replicas, 1)
 	podSpec(&s.Spec.Template.Spec)
 }
 
-func statefulSet(s *appsv1.StatefulSet) {
+func DefaultStatefulSet(s *appsv1.StatefulSet) {
 	spec := &s.Spec
 	point(&spec.Replicas, 1)
 	point(&spec.RevisionHistoryLimit, revisionsKept)
@@ -105,7 +87,7 @@ func claimTemplate(c *corev1.PersistentVolumeClaim) {
 	milli(c.Spec.Resources.Requests)
 }
 
-func daemonSet(s *appsv1.DaemonSet) {
+func DefaultDaemonSet(s *appsv1.DaemonSet) {
 	point(&s.Spec.RevisionHistoryLimit, revisionsKept)
 	strategy := &s.Spec.UpdateStrategy
 	set(&strategy.Type, appsv1.RollingUpdateDaemonSetStrategyType)

@@ -8,52 +8,81 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// kind is what selectors of one kind may say. labels maps what a client writes to the field that is compared: mostly the
-// same, but some are older names, and the fields of events.k8s.io are compared under their names in core/v1.
-type kind struct {
-	gvk    schema.GroupVersionKind
-	labels map[string]string
+func PodFields() *Fields {
+	return Of(WithAliases(InNamespace("spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
+		"spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs",
+		"status.nominatedNodeName"), map[string]string{"spec.host": "spec.nodeName"}), addPod)
 }
 
-func kinds() []kind {
-	core := corev1.SchemeGroupVersion.WithKind
-	return []kind{
-		{core("Pod"), withAliases(own(namespaceField, "spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
-			"spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIP", "status.podIPs",
-			"status.nominatedNodeName"), map[string]string{"spec.host": "spec.nodeName"})},
-		{core("Node"), own("spec.unschedulable")},
-		{core("Namespace"), own("status.phase")},
-		{core("Secret"), own(namespaceField, "type")},
-		{core("Service"), own(namespaceField, "spec.clusterIP", "spec.type")},
-		{core("ReplicationController"), own(namespaceField, "status.replicas")},
-		{batchv1.SchemeGroupVersion.WithKind("Job"), own(namespaceField, "status.successful")},
-		{certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), own("spec.signerName")},
-		{certificatesv1.SchemeGroupVersion.WithKind("ClusterTrustBundle"), own("spec.signerName")},
-		{certificatesv1.SchemeGroupVersion.WithKind("PodCertificateRequest"), own(namespaceField, "spec.signerName", "spec.podName", "spec.nodeName")},
-		{core("Event"), own(append(objectFields(involved), namespaceField, "reason", "reportingComponent", "source",
-			"type")...)},
-		{eventsv1.SchemeGroupVersion.WithKind("Event"), withAliases(own(namespaceField, "reason", "type"), newEventLabels())},
-	}
+func NodeFields() *Fields {
+	return Of(Own("spec.unschedulable"), func(set fields.Set, o *corev1.Node) {
+		set["spec.unschedulable"] = strconv.FormatBool(o.Spec.Unschedulable)
+	})
 }
 
-// own maps labels that are also the names of their fields; every kind can be selected by name.
-func own(names ...string) map[string]string {
-	labels := map[string]string{nameField: nameField}
-	for _, name := range names {
-		labels[name] = name
-	}
-	return labels
+func NamespaceFields() *Fields {
+	return Of(Own("status.phase"), func(set fields.Set, o *corev1.Namespace) {
+		set["status.phase"] = string(o.Status.Phase)
+		set["name"] = o.Name // an old mistake of kube-apiserver that admission plugins may rely on; no label maps to it
+	})
 }
 
-func withAliases(labels, aliases map[string]string) map[string]string {
-	for alias, name := range aliases {
-		labels[alias] = name
-	}
-	return labels
+func SecretFields() *Fields {
+	return Of(InNamespace("type"), func(set fields.Set, o *corev1.Secret) {
+		set["type"] = string(o.Type)
+	})
+}
+
+func ServiceFields() *Fields {
+	return Of(InNamespace("spec.clusterIP", "spec.type"), func(set fields.Set, o *corev1.Service) {
+		set["spec.clusterIP"] = o.Spec.ClusterIP
+		set["spec.type"] = string(o.Spec.Type)
+	})
+}
+
+func ReplicationControllerFields() *Fields {
+	return Of(InNamespace("status.replicas"), func(set fields.Set, o *corev1.ReplicationController) {
+		set["status.replicas"] = strconv.Itoa(int(o.Status.Replicas))
+	})
+}
+
+func JobFields() *Fields {
+	return Of(InNamespace("status.successful"), func(set fields.Set, o *batchv1.Job) {
+		set["status.successful"] = strconv.Itoa(int(o.Status.Succeeded))
+	})
+}
+
+func CertificateSigningRequestFields() *Fields {
+	return Of(Own("spec.signerName"), func(set fields.Set, o *certificatesv1.CertificateSigningRequest) {
+		set["spec.signerName"] = o.Spec.SignerName
+	})
+}
+
+func ClusterTrustBundleFields() *Fields {
+	return Of(Own("spec.signerName"), func(set fields.Set, o *certificatesv1.ClusterTrustBundle) {
+		set["spec.signerName"] = o.Spec.SignerName
+	})
+}
+
+func PodCertificateRequestFields() *Fields {
+	return Of(InNamespace("spec.signerName", "spec.podName", "spec.nodeName"), func(set fields.Set, o *certificatesv1.PodCertificateRequest) {
+		set["spec.signerName"], set["spec.podName"], set["spec.nodeName"] = o.Spec.SignerName, o.Spec.PodName, string(o.Spec.NodeName)
+	})
+}
+
+func EventFields() *Fields {
+	return Of(InNamespace(append(ObjectFields(involved), "reason", "reportingComponent", "source", "type")...), func(set fields.Set, o *corev1.Event) {
+		addEvent(set, o.InvolvedObject, o.Source.Component, o.ReportingController, o.Reason, o.Type)
+	})
+}
+
+// NewEventFields are those of events.k8s.io.
+func NewEventFields() *Fields {
+	return Of(WithAliases(InNamespace("reason", "type"), newEventLabels()), func(set fields.Set, o *eventsv1.Event) {
+		addEvent(set, o.Regarding, o.DeprecatedSource.Component, o.ReportingController, o.Reason, o.Type)
+	})
 }
 
 const (
@@ -61,51 +90,19 @@ const (
 	regarding = "regarding."
 )
 
-// objectFields are the fields of the object that an event is about.
-func objectFields(prefix string) []string {
+// ObjectFields are the fields of the object that an event is about.
+func ObjectFields(prefix string) []string {
 	return []string{prefix + "kind", prefix + "namespace", prefix + "name", prefix + "uid", prefix + "apiVersion",
 		prefix + "resourceVersion", prefix + "fieldPath"}
 }
 
 func newEventLabels() map[string]string {
 	labels := map[string]string{"reportingController": "reportingComponent"}
-	from, to := objectFields(regarding), objectFields(involved)
+	from, to := ObjectFields(regarding), ObjectFields(involved)
 	for i := range from {
 		labels[from[i]] = to[i]
 	}
 	return labels
-}
-
-// addKindFields adds the values under the names that kinds maps to.
-func addKindFields(set fields.Set, obj runtime.Object) {
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		addPod(set, o)
-	case *corev1.Node:
-		set["spec.unschedulable"] = strconv.FormatBool(o.Spec.Unschedulable)
-	case *corev1.Namespace:
-		set["status.phase"] = string(o.Status.Phase)
-		set["name"] = o.Name // an old mistake of kube-apiserver that admission plugins may rely on; no label maps to it
-	case *corev1.Secret:
-		set["type"] = string(o.Type)
-	case *corev1.Service:
-		set["spec.clusterIP"] = o.Spec.ClusterIP
-		set["spec.type"] = string(o.Spec.Type)
-	case *corev1.ReplicationController:
-		set["status.replicas"] = strconv.Itoa(int(o.Status.Replicas))
-	case *batchv1.Job:
-		set["status.successful"] = strconv.Itoa(int(o.Status.Succeeded))
-	case *certificatesv1.CertificateSigningRequest:
-		set["spec.signerName"] = o.Spec.SignerName
-	case *certificatesv1.ClusterTrustBundle:
-		set["spec.signerName"] = o.Spec.SignerName
-	case *certificatesv1.PodCertificateRequest:
-		set["spec.signerName"], set["spec.podName"], set["spec.nodeName"] = o.Spec.SignerName, o.Spec.PodName, string(o.Spec.NodeName)
-	case *corev1.Event:
-		addEvent(set, o.InvolvedObject, o.Source.Component, o.ReportingController, o.Reason, o.Type)
-	case *eventsv1.Event:
-		addEvent(set, o.Regarding, o.DeprecatedSource.Component, o.ReportingController, o.Reason, o.Type)
-	}
 }
 
 func addPod(set fields.Set, pod *corev1.Pod) {

@@ -10,7 +10,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-func apiService(a *apiregistrationv1.APIService) field.ErrorList {
+func ValidateAPIService(a *apiregistrationv1.APIService) field.ErrorList {
 	errs := plainMeta(&a.ObjectMeta, clusterScoped, func(name string, _ bool) []string {
 		if messages := content.IsPathSegmentName(name); len(messages) > 0 {
 			return messages
@@ -36,9 +36,11 @@ func apiService(a *apiregistrationv1.APIService) field.ErrorList {
 	return append(errs, remoteAPIService(&a.Spec, spec)...)
 }
 
-// apiServiceUpdate repeats everything: nothing but the name is immutable, and an API may move between the front door
+// ValidateAPIServiceUpdate repeats everything: nothing but the name is immutable, and an API may move between the front door
 // and an extension server.
-func apiServiceUpdate(a, _ *apiregistrationv1.APIService) field.ErrorList { return apiService(a) }
+func ValidateAPIServiceUpdate(a, _ *apiregistrationv1.APIService) field.ErrorList {
+	return ValidateAPIService(a)
+}
 
 func apiGroup(s *apiregistrationv1.APIServiceSpec, path *field.Path) field.ErrorList {
 	if s.Group != "" {
@@ -85,7 +87,7 @@ func remoteAPIService(s *apiregistrationv1.APIServiceSpec, spec *field.Path) fie
 	return errs
 }
 
-func apiServiceStatus(a, _ *apiregistrationv1.APIService) field.ErrorList {
+func ValidateAPIServiceStatus(a, _ *apiregistrationv1.APIService) field.ErrorList {
 	var errs field.ErrorList
 	conditions := field.NewPath("status", "conditions")
 	for i, condition := range a.Status.Conditions {

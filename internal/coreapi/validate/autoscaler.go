@@ -24,12 +24,12 @@ func Scale(s *autoscalingv1.Scale) field.ErrorList {
 	return append(errs, validation.ValidateNonnegativeField(int64(s.Spec.Replicas), field.NewPath("spec", "replicas"))...)
 }
 
-func autoscaler(a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+func ValidateHorizontalPodAutoscaler(a *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	errs := objectMeta(&a.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, autoscalerSpec(&a.Spec, nil)...)
 }
 
-func autoscalerUpdate(a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+func ValidateHorizontalPodAutoscalerUpdate(a, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	return autoscalerSpec(&a.Spec, &old.Spec)
 }
 
@@ -137,7 +137,7 @@ func scalingPolicy(p *autoscalingv2.HPAScalingPolicy, path *field.Path) field.Er
 	return errs
 }
 
-func autoscalerStatus(a, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+func ValidateHorizontalPodAutoscalerStatus(a, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	path := field.NewPath("status")
 	var errs field.ErrorList
 	for i, c := range a.Status.Conditions {

@@ -24,7 +24,7 @@ const legacySigner = "kubernetes.io/legacy-unknown"
 // minCertificateSeconds is the shortest life that may be asked for.
 const minCertificateSeconds = 600
 
-func certificateRequest(r *certificatesv1.CertificateSigningRequest) field.ErrorList {
+func ValidateCertificateSigningRequest(r *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	return certificateRules(r, certificateDoor{})
 }
 

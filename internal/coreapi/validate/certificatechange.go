@@ -73,11 +73,11 @@ func repeats(r *certificatesv1.CertificateSigningRequest) bool {
 	return false
 }
 
-func certificateRequestUpdate(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+func ValidateCertificateSigningRequestUpdate(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	return certificateChange(r, certificateDoor{stored: old})
 }
 
-func certificateRequestStatus(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+func ValidateCertificateSigningRequestStatus(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	return certificateChange(r, certificateDoor{stored: old, certificate: true})
 }
 

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func serviceAccount(s *corev1.ServiceAccount) field.ErrorList {
+func ValidateServiceAccount(s *corev1.ServiceAccount) field.ErrorList {
 	return objectMeta(&s.ObjectMeta, namespaced, validation.ValidateServiceAccountName)
 }
 
-func configMap(c *corev1.ConfigMap) field.ErrorList {
+func ValidateConfigMap(c *corev1.ConfigMap) field.ErrorList {
 	errs := objectMeta(&c.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	size := 0
 	data, binary := field.NewPath("data"), field.NewPath("binaryData")
@@ -33,7 +33,7 @@ func configMap(c *corev1.ConfigMap) field.ErrorList {
 	return errs
 }
 
-func configMapUpdate(c, old *corev1.ConfigMap) field.ErrorList {
+func ValidateConfigMapUpdate(c, old *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
 	if frozen(old.Immutable) {
 		errs = stayImmutable(c.Immutable)
@@ -44,7 +44,7 @@ func configMapUpdate(c, old *corev1.ConfigMap) field.ErrorList {
 			errs = append(errs, field.Forbidden(field.NewPath("binaryData"), whenImmutable))
 		}
 	}
-	return append(errs, configMap(c)...)
+	return append(errs, ValidateConfigMap(c)...)
 }
 
 const whenImmutable = "field is immutable when `immutable` is set"

@@ -16,7 +16,7 @@ import (
 // maxCronJobName leaves room in the name of a job, of at most 63 characters, for the time that is appended to it.
 const maxCronJobName = utilvalidation.DNS1035LabelMaxLength - 11
 
-func cronJob(c *batchv1.CronJob) field.ErrorList {
+func ValidateCronJob(c *batchv1.CronJob) field.ErrorList {
 	errs := objectMeta(&c.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	errs = append(errs, cronJobSpec(&c.Spec, nil)...)
 	if len(c.Name) > maxCronJobName {
@@ -25,7 +25,9 @@ func cronJob(c *batchv1.CronJob) field.ErrorList {
 	return errs
 }
 
-func cronJobUpdate(c, old *batchv1.CronJob) field.ErrorList { return cronJobSpec(&c.Spec, &old.Spec) }
+func ValidateCronJobUpdate(c, old *batchv1.CronJob) field.ErrorList {
+	return cronJobSpec(&c.Spec, &old.Spec)
+}
 
 func cronJobSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
 	path := field.NewPath("spec")

@@ -32,12 +32,12 @@ func driverName(name string, path *field.Path) field.ErrorList {
 	return append(errs, invalid(path, name, utilvalidation.IsDNS1123Subdomain(strings.ToLower(name)))...)
 }
 
-func csiDriver(d *storagev1.CSIDriver) field.ErrorList {
+func ValidateCSIDriver(d *storagev1.CSIDriver) field.ErrorList {
 	errs := objectMeta(&d.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	return append(errs, csiDriverSpec(&d.Spec)...)
 }
 
-func csiDriverUpdate(d, old *storagev1.CSIDriver) field.ErrorList {
+func ValidateCSIDriverUpdate(d, old *storagev1.CSIDriver) field.ErrorList {
 	errs := csiDriverSpec(&d.Spec)
 	spec := field.NewPath("spec")
 	// "attachedRequired" is how kube-apiserver calls the field in its errors.
@@ -101,7 +101,7 @@ func tokenRequests(list []storagev1.TokenRequest, path *field.Path) field.ErrorL
 	return errs
 }
 
-func csiNode(n *storagev1.CSINode) field.ErrorList {
+func ValidateCSINode(n *storagev1.CSINode) field.ErrorList {
 	errs := objectMeta(&n.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	names := sets.New[string]()
 	for i := range n.Spec.Drivers {
@@ -135,9 +135,9 @@ func nodeDriver(d *storagev1.CSINodeDriver, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// csiNodeUpdate lets a driver come and go and change how many volumes it takes; what else it said stays.
-func csiNodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
-	errs := csiNode(n)
+// ValidateCSINodeUpdate lets a driver come and go and change how many volumes it takes; what else it said stays.
+func ValidateCSINodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
+	errs := ValidateCSINode(n)
 	for _, before := range old.Spec.Drivers {
 		for _, driver := range n.Spec.Drivers {
 			if driver.Name != before.Name {
@@ -154,7 +154,7 @@ func csiNodeUpdate(n, old *storagev1.CSINode) field.ErrorList {
 const tokensInSecretsAdvice = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true " +
 	"to prevent possible logging of tokens in volume attributes"
 
-func csiDriverWarnings(d *storagev1.CSIDriver) []string {
+func CSIDriverWarnings(d *storagev1.CSIDriver) []string {
 	if len(d.Spec.TokenRequests) == 0 || d.Spec.ServiceAccountTokenInSecrets != nil {
 		return nil
 	}

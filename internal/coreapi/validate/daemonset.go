@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func daemonSet(s *appsv1.DaemonSet) field.ErrorList {
+func ValidateDaemonSet(s *appsv1.DaemonSet) field.ErrorList {
 	errs := objectMeta(&s.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, daemonSetSpec(s)...)
 }
 
-func daemonSetUpdate(s, old *appsv1.DaemonSet) field.ErrorList {
+func ValidateDaemonSetUpdate(s, old *appsv1.DaemonSet) field.ErrorList {
 	errs := immutable(s.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))
 	return append(errs, daemonSetSpec(s)...)
 }
@@ -78,7 +78,7 @@ func daemonStrategy(s *appsv1.DaemonSetUpdateStrategy, path *field.Path) field.E
 	return errs
 }
 
-func daemonSetStatus(set, old *appsv1.DaemonSet) field.ErrorList {
+func ValidateDaemonSetStatus(set, old *appsv1.DaemonSet) field.ErrorList {
 	s, path := &set.Status, field.NewPath("status")
 	errs := naturals(path, fieldsOf{
 		"currentNumberScheduled": int64(s.CurrentNumberScheduled), "numberMisscheduled": int64(s.NumberMisscheduled),
@@ -90,7 +90,7 @@ func daemonSetStatus(set, old *appsv1.DaemonSet) field.ErrorList {
 	return append(errs, neverLess(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }
 
-func controllerRevision(r *appsv1.ControllerRevision) field.ErrorList {
+func ValidateControllerRevision(r *appsv1.ControllerRevision) field.ErrorList {
 	errs, path := revisionMeta(r), field.NewPath("data")
 	if r.Data.Raw == nil {
 		return append(errs, field.Required(path, "data is mandatory"))
@@ -108,9 +108,9 @@ func controllerRevision(r *appsv1.ControllerRevision) field.ErrorList {
 	return errs
 }
 
-// controllerRevisionUpdate keeps history from being rewritten. The number may change: a rollback makes an old revision
+// ValidateControllerRevisionUpdate keeps history from being rewritten. The number may change: a rollback makes an old revision
 // the newest.
-func controllerRevisionUpdate(r, old *appsv1.ControllerRevision) field.ErrorList {
+func ValidateControllerRevisionUpdate(r, old *appsv1.ControllerRevision) field.ErrorList {
 	return append(revisionMeta(r), immutable(r.Data, old.Data, field.NewPath("data"))...)
 }
 

@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func deployment(d *appsv1.Deployment) field.ErrorList {
+func ValidateDeployment(d *appsv1.Deployment) field.ErrorList {
 	errs := objectMeta(&d.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, deploymentSpec(&d.Spec)...)
 }
 
-func deploymentUpdate(d, old *appsv1.Deployment) field.ErrorList {
+func ValidateDeploymentUpdate(d, old *appsv1.Deployment) field.ErrorList {
 	return append(deploymentSpec(&d.Spec), immutable(d.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))...)
 }
 
@@ -74,7 +74,7 @@ func deploymentStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Er
 	return append(errs, notAboveAll(unavailable, rolling.Child("maxUnavailable"))...)
 }
 
-func deploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
+func ValidateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	s, path := &d.Status, field.NewPath("status")
 	errs := naturals(path, fieldsOf{
 		"observedGeneration": s.ObservedGeneration, "replicas": int64(s.Replicas), "updatedReplicas": int64(s.UpdatedReplicas),
@@ -89,12 +89,12 @@ func deploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	return append(errs, neverLess(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }
 
-func replicaSet(s *appsv1.ReplicaSet) field.ErrorList {
+func ValidateReplicaSet(s *appsv1.ReplicaSet) field.ErrorList {
 	errs := objectMeta(&s.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, replicaSetSpec(&s.Spec)...)
 }
 
-func replicaSetUpdate(s, old *appsv1.ReplicaSet) field.ErrorList {
+func ValidateReplicaSetUpdate(s, old *appsv1.ReplicaSet) field.ErrorList {
 	return append(replicaSetSpec(&s.Spec), immutable(s.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))...)
 }
 
@@ -105,7 +105,7 @@ func replicaSetSpec(s *appsv1.ReplicaSetSpec) field.ErrorList {
 	return append(errs, replicated(s.Selector, &s.Template, path)...)
 }
 
-func replicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
+func ValidateReplicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
 	s, path := &r.Status, field.NewPath("status")
 	errs := naturals(path, fieldsOf{
 		"replicas": int64(s.Replicas), "fullyLabeledReplicas": int64(s.FullyLabeledReplicas), "readyReplicas": int64(s.ReadyReplicas),

@@ -6,13 +6,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// disruptionBudget leaves the metadata to the library: kube-apiserver takes every name that fits into a URL.
-func disruptionBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
+// ValidatePodDisruptionBudget leaves the metadata to the library: kube-apiserver takes every name that fits into a URL.
+func ValidatePodDisruptionBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
 	return disruptionBudgetSpec(&b.Spec, false)
 }
 
-// disruptionBudgetUpdate lets a selector with values that are none stay: it was accepted before.
-func disruptionBudgetUpdate(b, old *policyv1.PodDisruptionBudget) field.ErrorList {
+// ValidatePodDisruptionBudgetUpdate lets a selector with values that are none stay: it was accepted before.
+func ValidatePodDisruptionBudgetUpdate(b, old *policyv1.PodDisruptionBudget) field.ErrorList {
 	return disruptionBudgetSpec(&b.Spec, metav1validation.LabelSelectorHasInvalidLabelValue(old.Spec.Selector))
 }
 
@@ -35,7 +35,7 @@ func disruptionBudgetSpec(s *policyv1.PodDisruptionBudgetSpec, lenient bool) fie
 	return errs
 }
 
-func disruptionBudgetStatus(b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
+func ValidatePodDisruptionBudgetStatus(b, _ *policyv1.PodDisruptionBudget) field.ErrorList {
 	s, path := &b.Status, field.NewPath("status")
 	errs := metav1validation.ValidateConditions(s.Conditions, path.Child("conditions"))
 	return append(errs, naturals(path, fieldsOf{

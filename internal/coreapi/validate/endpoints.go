@@ -10,13 +10,13 @@ import (
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
-func endpoints(e *corev1.Endpoints) field.ErrorList {
+func ValidateEndpoints(e *corev1.Endpoints) field.ErrorList {
 	errs := objectMeta(&e.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, endpointSubsets(e.Subsets)...)
 }
 
-// endpointsUpdate lets be what older servers have accepted, as long as nobody changes it.
-func endpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
+// ValidateEndpointsUpdate lets be what older servers have accepted, as long as nobody changes it.
+func ValidateEndpointsUpdate(e, old *corev1.Endpoints) field.ErrorList {
 	errs := objectMeta(&e.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	bad := endpointSubsets(e.Subsets)
 	if len(bad) > 0 && apiequality.Semantic.DeepEqual(e.Subsets, old.Subsets) {

@@ -20,7 +20,7 @@ const (
 	maxHints             = 8
 )
 
-func endpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
+func ValidateEndpointSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
 	return append(sliceFrame(s), sliceEndpoints(s, field.NewPath("endpoints"))...)
 }
 
@@ -32,7 +32,7 @@ func sliceFrame(s *discoveryv1.EndpointSlice) field.ErrorList {
 	return append(errs, slicePorts(s.Ports, field.NewPath("ports"))...)
 }
 
-func endpointSliceUpdate(s, old *discoveryv1.EndpointSlice) field.ErrorList {
+func ValidateEndpointSliceUpdate(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	errs := append(sliceFrame(s), immutable(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
 	bad := sliceEndpoints(s, field.NewPath("endpoints"))
 	if len(bad) > 0 && apiequality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {

@@ -27,15 +27,15 @@ type happening struct {
 	eventTime                                              time.Time
 }
 
-// coreEvent is checked no further: clients of the oldest API write whatever they like.
-func coreEvent(e *corev1.Event) field.ErrorList {
+// ValidateEvent is checked no further: clients of the oldest API write whatever they like.
+func ValidateEvent(e *corev1.Event) field.ErrorList {
 	return happening{
 		namespace: e.Namespace, reporter: e.ReportingController, instance: e.ReportingInstance, action: e.Action,
 		reason: e.Reason, message: e.Message, about: e.InvolvedObject, eventTime: e.EventTime.Time, reporterField: "reportingComponent",
 	}.errors()
 }
 
-func newEvent(e *eventsv1.Event) field.ErrorList {
+func ValidateNewEvent(e *eventsv1.Event) field.ErrorList {
 	errs := newEventBasics(e)
 	errs = append(errs, objectMeta(&e.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)...)
 	errs = append(errs, eventSeries(e.Series)...)
@@ -68,8 +68,8 @@ func newEventBasics(e *eventsv1.Event) field.ErrorList {
 	}.errors()
 }
 
-// newEventUpdate lets only the series go on: everything else is history.
-func newEventUpdate(e, old *eventsv1.Event) field.ErrorList {
+// ValidateNewEventUpdate lets only the series go on: everything else is history.
+func ValidateNewEventUpdate(e, old *eventsv1.Event) field.ErrorList {
 	errs := newEventBasics(e)
 	if !apiequality.Semantic.DeepEqual(e.Series, old.Series) {
 		errs = append(errs, eventSeries(e.Series)...)

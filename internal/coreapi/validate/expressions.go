@@ -87,7 +87,7 @@ func (e *expressions) variables(list []admissionregistrationv1.Variable, path *f
 	}
 }
 
-func validatingExpressions(p, old *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
+func ValidateValidatingAdmissionPolicyExpressions(p, old *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	e := &expressions{stored: validatingTexts(old), params: p.Spec.ParamKind != nil}
 	spec := field.NewPath("spec")
 	e.conditions(p.Spec.MatchConditions, spec.Child("matchConditions"))
@@ -125,7 +125,7 @@ func validatingTexts(p *admissionregistrationv1.ValidatingAdmissionPolicy) sets.
 	return texts
 }
 
-func mutatingExpressions(p, old *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
+func ValidateMutatingAdmissionPolicyExpressions(p, old *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
 	e := &expressions{stored: mutatingTexts(old), params: p.Spec.ParamKind != nil}
 	spec := field.NewPath("spec")
 	e.conditions(p.Spec.MatchConditions, spec.Child("matchConditions"))

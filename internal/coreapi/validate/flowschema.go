@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 )
 
-func flowSchema(f *flowcontrolv1.FlowSchema) field.ErrorList {
+func ValidateFlowSchema(f *flowcontrolv1.FlowSchema) field.ErrorList {
 	errs := objectMeta(&f.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	spec := field.NewPath("spec")
 	errs = append(errs, precedence(f, spec.Child("matchingPrecedence"))...)
@@ -35,12 +35,14 @@ func flowSchema(f *flowcontrolv1.FlowSchema) field.ErrorList {
 			errs = append(errs, field.Invalid(spec, f.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", f.Name)))
 		}
 	}
-	return append(errs, flowSchemaStatus(f, nil)...)
+	return append(errs, ValidateFlowSchemaStatus(f, nil)...)
 }
 
-func flowSchemaUpdate(f, _ *flowcontrolv1.FlowSchema) field.ErrorList { return flowSchema(f) }
+func ValidateFlowSchemaUpdate(f, _ *flowcontrolv1.FlowSchema) field.ErrorList {
+	return ValidateFlowSchema(f)
+}
 
-func flowSchemaStatus(f, _ *flowcontrolv1.FlowSchema) field.ErrorList {
+func ValidateFlowSchemaStatus(f, _ *flowcontrolv1.FlowSchema) field.ErrorList {
 	types := make([]string, 0, len(f.Status.Conditions))
 	for _, condition := range f.Status.Conditions {
 		types = append(types, string(condition.Type))

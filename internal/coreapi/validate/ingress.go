@@ -12,7 +12,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-func ingress(i *networkingv1.Ingress) field.ErrorList {
+func ValidateIngress(i *networkingv1.Ingress) field.ErrorList {
 	errs := ingressRules(i, tolerated{})
 	value, set := i.Annotations[deprecatedClassAnnotation]
 	if set && i.Spec.IngressClassName != nil && *i.Spec.IngressClassName != value {
@@ -27,7 +27,7 @@ type tolerated struct {
 	secretNames, wildcardRules bool
 }
 
-func ingressUpdate(i, old *networkingv1.Ingress) field.ErrorList {
+func ValidateIngressUpdate(i, old *networkingv1.Ingress) field.ErrorList {
 	var let tolerated
 	for _, tls := range old.Spec.TLS {
 		let.secretNames = let.secretNames || len(secretName(tls.SecretName, nil)) > 0
@@ -168,7 +168,7 @@ func ingressBackend(b *networkingv1.IngressBackend, path *field.Path) field.Erro
 	return errs
 }
 
-func ingressStatus(i, old *networkingv1.Ingress) field.ErrorList {
+func ValidateIngressStatus(i, old *networkingv1.Ingress) field.ErrorList {
 	var errs field.ErrorList
 	var stored []string
 	for _, point := range old.Status.LoadBalancer.Ingress {

@@ -24,14 +24,14 @@ const (
 	whenManyAndByEach = "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index"
 )
 
-func job(j *batchv1.Job) field.ErrorList {
+func ValidateJob(j *batchv1.Job) field.ErrorList {
 	errs := objectMeta(&j.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	errs = append(errs, generatedSelector(j)...)
 	errs = append(errs, jobSpec(&j.Spec, field.NewPath("spec"))...)
 	return append(errs, namesItsPods(j)...)
 }
 
-func jobUpdate(j, old *batchv1.Job) field.ErrorList {
+func ValidateJobUpdate(j, old *batchv1.Job) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := jobSpec(&j.Spec, spec)
 	errs = append(errs, changedCompletions(&j.Spec, &old.Spec, spec.Child("completions"))...)

@@ -28,9 +28,9 @@ func jobFinished(j *batchv1.Job) bool {
 	return jobIs(j, batchv1.JobComplete) || jobIs(j, batchv1.JobFailed)
 }
 
-// jobStatus holds controllers from elsewhere (spec.managedBy) to what users of jobs count on: an end is final, and says
+// ValidateJobStatus holds controllers from elsewhere (spec.managedBy) to what users of jobs count on: an end is final, and says
 // when and why. What a write does not change is not held against it, so that an older status can be mended step by step.
-func jobStatus(j, old *batchv1.Job) field.ErrorList {
+func ValidateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	path := field.NewPath("status")
 	errs := naturals(path, fieldsOf{
 		"active": int64(j.Status.Active), "succeeded": int64(j.Status.Succeeded), "failed": int64(j.Status.Failed),

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func lease(l *coordinationv1.Lease) field.ErrorList {
+func ValidateLease(l *coordinationv1.Lease) field.ErrorList {
 	errs := plainMeta(&l.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	spec := field.NewPath("spec")
 	if d := l.Spec.LeaseDurationSeconds; d != nil && *d <= 0 {

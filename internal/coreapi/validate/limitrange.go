@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func limitRange(l *corev1.LimitRange) field.ErrorList {
+func ValidateLimitRange(l *corev1.LimitRange) field.ErrorList {
 	errs := objectMeta(&l.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	seen := sets.New[corev1.LimitType]()
 	for i := range l.Spec.Limits {

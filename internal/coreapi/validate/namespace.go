@@ -6,14 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func namespace(n *corev1.Namespace) field.ErrorList {
+func ValidateNamespace(n *corev1.Namespace) field.ErrorList {
 	errs := objectMeta(&n.ObjectMeta, clusterScoped, validation.ValidateNamespaceName)
 	return append(errs, namespaceFinalizers(n, func(path *field.Path, _ int) *field.Path { return path })...)
 }
 
-// namespaceUpdate has no rules beyond those of metadata: spec.finalizers and status are restored by the strategy, and
+// ValidateNamespaceUpdate has no rules beyond those of metadata: spec.finalizers and status are restored by the strategy, and
 // change only through the finalize and status subresources.
-func namespaceUpdate(_, _ *corev1.Namespace) field.ErrorList { return nil }
+func ValidateNamespaceUpdate(_, _ *corev1.Namespace) field.ErrorList { return nil }
 
 // Finalize returns what is wrong with a namespace that is written through its finalize subresource.
 func Finalize(n, old *corev1.Namespace) field.ErrorList {
@@ -32,8 +32,8 @@ func namespaceFinalizers(n *corev1.Namespace, blamed func(*field.Path, int) *fie
 	return errs
 }
 
-// namespaceStatus ties the phase to the deletion timestamp; a namespace cannot be brought back by writing Active.
-func namespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
+// ValidateNamespaceStatus ties the phase to the deletion timestamp; a namespace cannot be brought back by writing Active.
+func ValidateNamespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
 	path := field.NewPath("status", "Phase")
 	if n.DeletionTimestamp.IsZero() {
 		if n.Status.Phase != corev1.NamespaceActive {

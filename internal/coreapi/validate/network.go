@@ -14,7 +14,7 @@ import (
 // maxIngressController is the longest name of an ingress controller.
 const maxIngressController = 250
 
-func ingressClass(c *networkingv1.IngressClass) field.ErrorList {
+func ValidateIngressClass(c *networkingv1.IngressClass) field.ErrorList {
 	errs := objectMeta(&c.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	spec := field.NewPath("spec")
 	if len(c.Spec.Controller) > maxIngressController {
@@ -24,9 +24,9 @@ func ingressClass(c *networkingv1.IngressClass) field.ErrorList {
 	return append(errs, ingressParameters(c.Spec.Parameters, spec.Child("parameters"))...)
 }
 
-func ingressClassUpdate(c, old *networkingv1.IngressClass) field.ErrorList {
+func ValidateIngressClassUpdate(c, old *networkingv1.IngressClass) field.ErrorList {
 	errs := immutable(c.Spec.Controller, old.Spec.Controller, field.NewPath("spec", "controller"))
-	return append(errs, ingressClass(c)...)
+	return append(errs, ValidateIngressClass(c)...)
 }
 
 func ingressParameters(p *networkingv1.IngressClassParametersReference, path *field.Path) field.ErrorList {
@@ -69,8 +69,8 @@ func pathSegment(value string, path *field.Path) field.ErrorList {
 	return invalid(path, value, content.IsPathSegmentName(value))
 }
 
-// ipAddress is named by the address that it claims: in its one canonical spelling, or two objects would claim one.
-func ipAddress(a *networkingv1.IPAddress) field.ErrorList {
+// ValidateIPAddress is named by the address that it claims: in its one canonical spelling, or two objects would claim one.
+func ValidateIPAddress(a *networkingv1.IPAddress) field.ErrorList {
 	errs := objectMeta(&a.ObjectMeta, clusterScoped, ipAddressName)
 	ref, path := a.Spec.ParentRef, field.NewPath("spec", "parentRef")
 	if ref == nil {
@@ -95,12 +95,12 @@ func ipAddressName(name string, _ bool) []string {
 	return messages
 }
 
-func ipAddressUpdate(a, old *networkingv1.IPAddress) field.ErrorList {
+func ValidateIPAddressUpdate(a, old *networkingv1.IPAddress) field.ErrorList {
 	errs := immutable(a.Spec.ParentRef, old.Spec.ParentRef, field.NewPath("spec", "parentRef"))
-	return append(ipAddress(a), errs...)
+	return append(ValidateIPAddress(a), errs...)
 }
 
-func serviceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
+func ValidateServiceCIDR(c *networkingv1.ServiceCIDR) field.ErrorList {
 	errs := objectMeta(&c.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	return append(errs, serviceRanges(&c.Spec)...)
 }
@@ -127,8 +127,8 @@ func serviceRanges(s *networkingv1.ServiceCIDRSpec) field.ErrorList {
 	return errs
 }
 
-// serviceCIDRUpdate lets a range of one family get the other one too, and nothing else.
-func serviceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
+// ValidateServiceCIDRUpdate lets a range of one family get the other one too, and nothing else.
+func ValidateServiceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	path := field.NewPath("spec", "cidrs")
 	var errs field.ErrorList
 	grows := len(old.Spec.CIDRs) == 1 && len(c.Spec.CIDRs) == 2
@@ -149,7 +149,7 @@ func serviceCIDRUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
 // deprecatedClassAnnotation named the class before there was a field for it.
 const deprecatedClassAnnotation = "kubernetes.io/ingress.class"
 
-func ingressWarnings(i *networkingv1.Ingress) []string {
+func IngressWarnings(i *networkingv1.Ingress) []string {
 	if _, set := i.Annotations[deprecatedClassAnnotation]; set && i.Spec.IngressClassName == nil {
 		return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", deprecatedClassAnnotation)}
 	}

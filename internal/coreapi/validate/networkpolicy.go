@@ -11,13 +11,13 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-func networkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
+func ValidateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
 	errs := objectMeta(&p.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, networkPolicySpec(&p.Spec, nil)...)
 }
 
-// networkPolicyUpdate accepts the spelling of every block that was there before, wherever it has moved.
-func networkPolicyUpdate(p, old *networkingv1.NetworkPolicy) field.ErrorList {
+// ValidateNetworkPolicyUpdate accepts the spelling of every block that was there before, wherever it has moved.
+func ValidateNetworkPolicyUpdate(p, old *networkingv1.NetworkPolicy) field.ErrorList {
 	var stored []string
 	for _, block := range ipBlocks(&old.Spec) {
 		stored = append(append(stored, block.CIDR), block.Except...)
@@ -119,8 +119,8 @@ func ipBlock(b *networkingv1.IPBlock, path *field.Path, stored []string) field.E
 	return errs
 }
 
-// networkPolicyWarnings point at blocks that mean less than they seem to.
-func networkPolicyWarnings(p *networkingv1.NetworkPolicy) []string {
+// NetworkPolicyWarnings point at blocks that mean less than they seem to.
+func NetworkPolicyWarnings(p *networkingv1.NetworkPolicy) []string {
 	var warnings []string
 	peers := func(list []networkingv1.NetworkPolicyPeer, path *field.Path) {
 		for i, peer := range list {

@@ -13,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func node(n *corev1.Node) field.ErrorList {
+func ValidateNode(n *corev1.Node) field.ErrorList {
 	errs := objectMeta(&n.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	errs = append(errs, taints(n.Spec.Taints)...)
 	errs = append(errs, nodeResources(n)...)
 	return append(errs, podCIDRs(n.Spec.PodCIDRs)...)
 }
 
-// nodeUpdate lets its pod CIDR and its provider's id be given once.
-func nodeUpdate(n, old *corev1.Node) field.ErrorList {
-	errs := append(taints(n.Spec.Taints), nodeStatus(n, old)...)
+// ValidateNodeUpdate lets its pod CIDR and its provider's id be given once.
+func ValidateNodeUpdate(n, old *corev1.Node) field.ErrorList {
+	errs := append(taints(n.Spec.Taints), ValidateNodeStatus(n, old)...)
 	spec := field.NewPath("spec")
 	const once = `node updates may not change podCIDR except from "" to valid`
 	if len(old.Spec.PodCIDRs) > 0 && !slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
@@ -43,7 +43,7 @@ func nodeUpdate(n, old *corev1.Node) field.ErrorList {
 	return errs
 }
 
-func nodeStatus(n, _ *corev1.Node) field.ErrorList {
+func ValidateNodeStatus(n, _ *corev1.Node) field.ErrorList {
 	errs := nodeResources(n)
 	seen := sets.New[corev1.NodeAddress]()
 	for i, address := range n.Status.Addresses {

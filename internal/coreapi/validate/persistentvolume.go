@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func persistentVolume(v *corev1.PersistentVolume) field.ErrorList {
+func ValidatePersistentVolume(v *corev1.PersistentVolume) field.ErrorList {
 	errs := objectMeta(&v.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	errs = append(errs, volumeSpec(&v.Spec, v.Name, field.NewPath("spec"))...)
 	if _, options := v.Annotations[corev1.MountOptionAnnotation]; options && !takesMountOptions(&v.Spec) {
@@ -154,9 +154,9 @@ func inlineVolumeSpec(s *corev1.PersistentVolumeSpec, at *field.Path) field.Erro
 	return append(errs, volumeKind(s, "", at)...)
 }
 
-// persistentVolumeUpdate keeps where the data is: a volume that moved would show its claim somebody else's.
-func persistentVolumeUpdate(v, old *corev1.PersistentVolume) field.ErrorList {
-	errs := persistentVolume(v)
+// ValidatePersistentVolumeUpdate keeps where the data is: a volume that moved would show its claim somebody else's.
+func ValidatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.ErrorList {
+	errs := ValidatePersistentVolume(v)
 	next, before := v.Spec.PersistentVolumeSource, old.Spec.PersistentVolumeSource
 	if before.CSI != nil && before.CSI.ControllerExpandSecretRef == nil && next.CSI != nil {
 		// Set once, so that volumes from before it was known can grow.
@@ -211,7 +211,7 @@ func sameNodes(next, old *corev1.VolumeNodeAffinity) bool {
 	return apiequality.Semantic.DeepEqual(next, renamed)
 }
 
-func persistentVolumeWarnings(v *corev1.PersistentVolume) []string {
+func PersistentVolumeWarnings(v *corev1.PersistentVolume) []string {
 	var warnings []string
 	for _, old := range []struct{ key, message string }{
 		{corev1.BetaStorageClassAnnotation, `deprecated since v1.8; use "storageClassName" attribute instead`},

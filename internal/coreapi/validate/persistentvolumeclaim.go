@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func persistentVolumeClaim(c *corev1.PersistentVolumeClaim) field.ErrorList {
+func ValidatePersistentVolumeClaim(c *corev1.PersistentVolumeClaim) field.ErrorList {
 	errs := objectMeta(&c.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, claimSpec(&c.Spec, field.NewPath("spec"))...)
 }
@@ -87,10 +87,10 @@ func dataSource(group *string, kind, name string, path *field.Path) field.ErrorL
 	return errs
 }
 
-// persistentVolumeClaimUpdate keeps a claim as it was granted: quotas and limits were held against it. A bound claim may
+// ValidatePersistentVolumeClaimUpdate keeps a claim as it was granted: quotas and limits were held against it. A bound claim may
 // grow, and shrink again as far as its volume has not grown; the volume is named once.
-func persistentVolumeClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
-	errs := persistentVolumeClaim(c)
+func ValidatePersistentVolumeClaimUpdate(c, old *corev1.PersistentVolumeClaim) field.ErrorList {
+	errs := ValidatePersistentVolumeClaim(c)
 	next, before := c.Spec.DeepCopy(), old.Spec.DeepCopy()
 	if before.VolumeName == "" {
 		before.VolumeName = next.VolumeName
@@ -146,7 +146,7 @@ func claimClass(c, old *corev1.PersistentVolumeClaim, next *corev1.PersistentVol
 	return nil
 }
 
-func persistentVolumeClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
+func ValidatePersistentVolumeClaimStatus(c, _ *corev1.PersistentVolumeClaim) field.ErrorList {
 	var errs field.ErrorList
 	if len(c.Spec.AccessModes) == 0 {
 		errs = append(errs, field.Required(field.NewPath("Spec", "accessModes"), ""))
@@ -188,7 +188,7 @@ func native(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-func persistentVolumeClaimWarnings(c *corev1.PersistentVolumeClaim) []string {
+func PersistentVolumeClaimWarnings(c *corev1.PersistentVolumeClaim) []string {
 	var warnings []string
 	if _, set := c.Annotations[corev1.BetaStorageClassAnnotation]; set {
 		warnings = append(warnings, fmt.Sprintf(`%s: deprecated since v1.8; use "storageClassName" attribute instead`,

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func pod(p *corev1.Pod) field.ErrorList {
+func ValidatePod(p *corev1.Pod) field.ErrorList {
 	errs := wholePod(p)
 	spec := field.NewPath("spec")
 	if len(p.Spec.EphemeralContainers) > 0 {

@@ -28,7 +28,7 @@ const (
 	maxPodCertificateAnnotations = validation.TotalAnnotationSizeLimitB
 )
 
-func podCertificate(r *certificatesv1.PodCertificateRequest) field.ErrorList {
+func ValidatePodCertificateRequest(r *certificatesv1.PodCertificateRequest) field.ErrorList {
 	errs := objectMeta(&r.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	spec := field.NewPath("spec")
 	errs = append(errs, signerName(r.Spec.SignerName, spec.Child("signerName"))...)
@@ -109,7 +109,7 @@ func stubRequest(der []byte, path *field.Path) field.ErrorList {
 	return nil
 }
 
-func podCertificateUpdate(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+func ValidatePodCertificateRequestUpdate(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 	return append(validation.ValidateObjectMetaUpdate(&r.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata")),
 		immutable(r.Spec, old.Spec, field.NewPath("spec"))...)
 }

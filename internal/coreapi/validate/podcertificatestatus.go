@@ -26,7 +26,7 @@ var podCertificateEnds = []string{certificatesv1.PodCertificateRequestConditionT
 // clockTolerance is how far a certificate may begin from now.
 const clockTolerance = 5 * time.Minute
 
-func podCertificateStatus(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
+func ValidatePodCertificateRequestStatus(r, old *certificatesv1.PodCertificateRequest) field.ErrorList {
 	status := field.NewPath("status")
 	if errs := podCertificateConditions(r.Status.Conditions, status.Child("conditions")); len(errs) > 0 {
 		return errs

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// podStatus keeps a container that has stopped for good from running again: its exit is what controllers counted.
-func podStatus(p, old *corev1.Pod) field.ErrorList {
+// ValidatePodStatus keeps a container that has stopped for good from running again: its exit is what controllers counted.
+func ValidatePodStatus(p, old *corev1.Pod) field.ErrorList {
 	status := field.NewPath("status")
 	errs := podAnnotationsUpdate(p, old, field.NewPath("metadata", "annotations"))
 	for i, c := range p.Status.Conditions {

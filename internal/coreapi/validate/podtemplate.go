@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func podTemplate(t *corev1.PodTemplate) field.ErrorList {
+func ValidatePodTemplate(t *corev1.PodTemplate) field.ErrorList {
 	errs := objectMeta(&t.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, template(&t.Template, field.NewPath("template"))...)
 }
 
-func podTemplateUpdate(t, _ *corev1.PodTemplate) field.ErrorList {
+func ValidatePodTemplateUpdate(t, _ *corev1.PodTemplate) field.ErrorList {
 	return template(&t.Template, field.NewPath("template"))
 }
 
@@ -64,12 +64,12 @@ func selected(t *corev1.PodTemplateSpec, s labels.Selector, path *field.Path) fi
 	return field.ErrorList{field.Invalid(path.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`")}
 }
 
-func replicationController(c *corev1.ReplicationController) field.ErrorList {
+func ValidateReplicationController(c *corev1.ReplicationController) field.ErrorList {
 	errs := objectMeta(&c.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, replicationControllerSpec(&c.Spec)...)
 }
 
-func replicationControllerUpdate(c, _ *corev1.ReplicationController) field.ErrorList {
+func ValidateReplicationControllerUpdate(c, _ *corev1.ReplicationController) field.ErrorList {
 	return replicationControllerSpec(&c.Spec)
 }
 
@@ -91,7 +91,7 @@ func replicationControllerSpec(s *corev1.ReplicationControllerSpec) field.ErrorL
 	return append(errs, forever(s.Template, at, "ReplicationController")...)
 }
 
-func replicationControllerStatus(c, _ *corev1.ReplicationController) field.ErrorList {
+func ValidateReplicationControllerStatus(c, _ *corev1.ReplicationController) field.ErrorList {
 	s, path := &c.Status, field.NewPath("status")
 	errs := naturals(path, fieldsOf{
 		"replicas": int64(s.Replicas), "fullyLabeledReplicas": int64(s.FullyLabeledReplicas), "readyReplicas": int64(s.ReadyReplicas),

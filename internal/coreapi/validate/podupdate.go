@@ -14,8 +14,8 @@ const changeable = "pod updates may not change fields other than " +
 	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 
-// podUpdate lets only a few fields of a pod change: it has been placed and started by what it said.
-func podUpdate(p, old *corev1.Pod) field.ErrorList {
+// ValidatePodUpdate lets only a few fields of a pod change: it has been placed and started by what it said.
+func ValidatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	errs := wholePod(p)
 	errs = append(errs, podAnnotationsUpdate(p, old, field.NewPath("metadata", "annotations"))...)
 	spec := field.NewPath("spec")

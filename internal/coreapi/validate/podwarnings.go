@@ -10,7 +10,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -18,38 +17,50 @@ import (
 
 //lint:file-ignore SA1019 what is deprecated is what is warned of
 
-// workloadWarnings are kube-apiserver's for what makes pods.
-func workloadWarnings(obj runtime.Object) []string {
-	const inPods = "Pod names and hostnames"
-	spec := field.NewPath("spec")
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		return append(nameWarning(o.Name, "the Pod's hostname"), podWarnings(&o.Spec, &o.ObjectMeta, nil)...)
-	case *corev1.PodTemplate:
-		return podWarnings(&o.Template.Spec, &o.Template.ObjectMeta, field.NewPath("template"))
-	case *corev1.ReplicationController:
-		if o.Spec.Template == nil {
-			return nameWarning(o.Name, inPods)
-		}
-		return append(nameWarning(o.Name, inPods), podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, spec.Child("template"))...)
-	case *appsv1.Deployment:
-		return append(nameWarning(o.Name, inPods), podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, spec.Child("template"))...)
-	case *appsv1.ReplicaSet:
-		return append(nameWarning(o.Name, inPods), podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, spec.Child("template"))...)
-	case *appsv1.DaemonSet:
-		return podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, spec.Child("template"))
-	case *appsv1.StatefulSet:
-		warnings := podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, spec.Child("template"))
-		if o.Spec.RevisionHistoryLimit != nil && *o.Spec.RevisionHistoryLimit < 0 {
-			warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
-		}
-		return warnings
-	case *batchv1.Job:
-		return append(nameWarning(o.Name, inPods), jobWarnings(&o.Spec, spec)...)
-	case *batchv1.CronJob:
-		return append(nameWarning(o.Name, inPods), jobWarnings(&o.Spec.JobTemplate.Spec, spec.Child("jobTemplate", "spec"))...)
+// inPods is where the names of objects that make pods are used too.
+const inPods = "Pod names and hostnames"
+
+func WarningsOfPod(o *corev1.Pod) []string {
+	return append(nameWarning(o.Name, "the Pod's hostname"), podWarnings(&o.Spec, &o.ObjectMeta, nil)...)
+}
+
+func WarningsOfPodTemplate(o *corev1.PodTemplate) []string {
+	return podWarnings(&o.Template.Spec, &o.Template.ObjectMeta, field.NewPath("template"))
+}
+
+func WarningsOfReplicationController(o *corev1.ReplicationController) []string {
+	if o.Spec.Template == nil {
+		return nameWarning(o.Name, inPods)
 	}
-	return nil
+	return append(nameWarning(o.Name, inPods), podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, field.NewPath("spec", "template"))...)
+}
+
+func WarningsOfDeployment(o *appsv1.Deployment) []string {
+	return append(nameWarning(o.Name, inPods), podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, field.NewPath("spec", "template"))...)
+}
+
+func WarningsOfReplicaSet(o *appsv1.ReplicaSet) []string {
+	return append(nameWarning(o.Name, inPods), podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, field.NewPath("spec", "template"))...)
+}
+
+func WarningsOfDaemonSet(o *appsv1.DaemonSet) []string {
+	return podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, field.NewPath("spec", "template"))
+}
+
+func WarningsOfStatefulSet(o *appsv1.StatefulSet) []string {
+	warnings := podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, field.NewPath("spec", "template"))
+	if o.Spec.RevisionHistoryLimit != nil && *o.Spec.RevisionHistoryLimit < 0 {
+		warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return warnings
+}
+
+func WarningsOfJob(o *batchv1.Job) []string {
+	return append(nameWarning(o.Name, inPods), jobWarnings(&o.Spec, field.NewPath("spec"))...)
+}
+
+func WarningsOfCronJob(o *batchv1.CronJob) []string {
+	return append(nameWarning(o.Name, inPods), jobWarnings(&o.Spec.JobTemplate.Spec, field.NewPath("spec", "jobTemplate", "spec"))...)
 }
 
 func nameWarning(name, where string) []string {

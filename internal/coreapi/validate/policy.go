@@ -18,7 +18,7 @@ const (
 	maxValueExpression  = 5 * 1024
 )
 
-func validatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
+func ValidateValidatingAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	errs := plainMeta(&p.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	spec := field.NewPath("spec")
 	errs = append(errs, policyBasics(p.Spec.FailurePolicy, p.Spec.ParamKind, p.Spec.MatchConstraints,
@@ -34,7 +34,7 @@ func validatingPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) fiel
 	return append(errs, auditAnnotations(p.Name, p.Spec.AuditAnnotations, spec.Child("auditAnnotations"))...)
 }
 
-func mutatingPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
+func ValidateMutatingAdmissionPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
 	errs := plainMeta(&p.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	spec := field.NewPath("spec")
 	errs = append(errs, policyBasics(p.Spec.FailurePolicy, p.Spec.ParamKind, p.Spec.MatchConstraints,

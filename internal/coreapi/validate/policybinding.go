@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func validatingBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
+func ValidateValidatingAdmissionPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
 	errs := plainMeta(&b.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	spec := field.NewPath("spec")
 	errs = append(errs, boundPolicy(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources, spec)...)
 	return append(errs, validationActions(b.Spec.ValidationActions, spec.Child("validationActions"))...)
 }
 
-func mutatingBinding(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) field.ErrorList {
+func ValidateMutatingAdmissionPolicyBinding(b *admissionregistrationv1.MutatingAdmissionPolicyBinding) field.ErrorList {
 	errs := plainMeta(&b.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	spec := field.NewPath("spec")
 	errs = append(errs, boundPolicy(b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources, spec)...)

@@ -29,7 +29,7 @@ func SystemPriorities() map[string]int32 {
 	}
 }
 
-func priorityClass(c *schedulingv1.PriorityClass) field.ErrorList {
+func ValidatePriorityClass(c *schedulingv1.PriorityClass) field.ErrorList {
 	errs := objectMeta(&c.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	if strings.HasPrefix(c.Name, systemPrefix) {
 		if why := unlikeSystem(c); why != "" {
@@ -61,7 +61,7 @@ func unlikeSystem(c *schedulingv1.PriorityClass) string {
 	return ""
 }
 
-func priorityClassUpdate(c, old *schedulingv1.PriorityClass) field.ErrorList {
+func ValidatePriorityClassUpdate(c, old *schedulingv1.PriorityClass) field.ErrorList {
 	var errs field.ErrorList
 	if c.Value != old.Value {
 		errs = append(errs, field.Forbidden(field.NewPath("value"), "may not be changed in an update."))
@@ -69,7 +69,7 @@ func priorityClassUpdate(c, old *schedulingv1.PriorityClass) field.ErrorList {
 	return append(errs, immutable(c.PreemptionPolicy, old.PreemptionPolicy, field.NewPath("preemptionPolicy"))...)
 }
 
-func runtimeClass(c *nodev1.RuntimeClass) field.ErrorList {
+func ValidateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 	errs := plainMeta(&c.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	if c.Handler == "" {
 		errs = append(errs, field.Required(field.NewPath("handler"), ""))
@@ -107,8 +107,8 @@ func overhead(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func runtimeClassUpdate(c, old *nodev1.RuntimeClass) field.ErrorList {
-	return append(runtimeClass(c), immutable(c.Handler, old.Handler, field.NewPath("handler"))...)
+func ValidateRuntimeClassUpdate(c, old *nodev1.RuntimeClass) field.ErrorList {
+	return append(ValidateRuntimeClass(c), immutable(c.Handler, old.Handler, field.NewPath("handler"))...)
 }
 
 // oldNodeLabels are labels of nodes that have other names now, and what is said to whoever still selects by them.
@@ -123,7 +123,7 @@ var oldNodeLabels = map[string]string{
 	"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
 }
 
-func runtimeClassWarnings(c *nodev1.RuntimeClass) []string {
+func RuntimeClassWarnings(c *nodev1.RuntimeClass) []string {
 	if c.Scheduling == nil {
 		return nil
 	}

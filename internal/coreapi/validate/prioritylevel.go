@@ -13,7 +13,7 @@ import (
 
 const maxQueues = 10 * 1000 * 1000
 
-func priorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+func ValidatePriorityLevelConfiguration(p *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	errs := objectMeta(&p.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	spec := field.NewPath("spec")
 	exempt := p.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt
@@ -33,14 +33,14 @@ func priorityLevel(p *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList 
 			errs = append(errs, field.Forbidden(spec.Child("limited"), ""))
 		}
 	}
-	return append(append(errs, fixedLevel(p, spec)...), priorityLevelStatus(p, nil)...)
+	return append(append(errs, fixedLevel(p, spec)...), ValidatePriorityLevelConfigurationStatus(p, nil)...)
 }
 
-func priorityLevelUpdate(p, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
-	return priorityLevel(p)
+func ValidatePriorityLevelConfigurationUpdate(p, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+	return ValidatePriorityLevelConfiguration(p)
 }
 
-func priorityLevelStatus(p, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
+func ValidatePriorityLevelConfigurationStatus(p, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	types := make([]string, 0, len(p.Status.Conditions))
 	for _, condition := range p.Status.Conditions {
 		types = append(types, string(condition.Type))

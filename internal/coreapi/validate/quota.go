@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func resourceQuota(q *corev1.ResourceQuota) field.ErrorList {
+func ValidateResourceQuota(q *corev1.ResourceQuota) field.ErrorList {
 	errs := objectMeta(&q.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	return append(errs, quotaSpec(&q.Spec)...)
 }
 
-// resourceQuotaUpdate keeps the scopes: what a quota has counted would not be what it is about.
-func resourceQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
+// ValidateResourceQuotaUpdate keeps the scopes: what a quota has counted would not be what it is about.
+func ValidateResourceQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
 	errs := quotaSpec(&q.Spec)
 	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "scopes"), q.Spec.Scopes, validation.FieldImmutableErrorMsg))
@@ -26,7 +26,7 @@ func resourceQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
 	return errs
 }
 
-func resourceQuotaStatus(q, _ *corev1.ResourceQuota) field.ErrorList {
+func ValidateResourceQuotaStatus(q, _ *corev1.ResourceQuota) field.ErrorList {
 	errs := quotaResources(q.Status.Hard, field.NewPath("status", "hard"))
 	return append(errs, quotaResources(q.Status.Used, field.NewPath("status", "used"))...)
 }
@@ -190,8 +190,8 @@ func ScopeRequirement(r *corev1.ScopedResourceSelectorRequirement, path *field.P
 	return errs
 }
 
-// resourceQuotaWarnings say when a quota grants more requests than limits, which can never be used.
-func resourceQuotaWarnings(q *corev1.ResourceQuota) []string {
+// ResourceQuotaWarnings say when a quota grants more requests than limits, which can never be used.
+func ResourceQuotaWarnings(q *corev1.ResourceQuota) []string {
 	var warnings []string
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		requests, limits := "requests."+name, "limits."+name

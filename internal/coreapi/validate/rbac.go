@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func role(r *rbacv1.Role) field.ErrorList {
+func ValidateRole(r *rbacv1.Role) field.ErrorList {
 	return append(objectMeta(&r.ObjectMeta, namespaced, pathSegmentName), policyRules(r.Rules, namespaced)...)
 }
 
-func clusterRole(r *rbacv1.ClusterRole) field.ErrorList {
+func ValidateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
 	errs := objectMeta(&r.ObjectMeta, clusterScoped, pathSegmentName)
 	errs = append(errs, policyRules(r.Rules, clusterScoped)...)
 	if r.AggregationRule == nil {
@@ -66,20 +66,20 @@ func policyRule(r *rbacv1.PolicyRule, inNamespace bool, path *field.Path) field.
 	return errs
 }
 
-func roleBinding(b *rbacv1.RoleBinding) field.ErrorList {
+func ValidateRoleBinding(b *rbacv1.RoleBinding) field.ErrorList {
 	return binding(&b.ObjectMeta, namespaced, b.RoleRef, b.Subjects, "Role", "ClusterRole")
 }
 
-func clusterRoleBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
+func ValidateClusterRoleBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
 	return binding(&b.ObjectMeta, clusterScoped, b.RoleRef, b.Subjects, "ClusterRole")
 }
 
-func roleBindingUpdate(b, old *rbacv1.RoleBinding) field.ErrorList {
-	return append(roleBinding(b), sameRole(b.RoleRef, old.RoleRef)...)
+func ValidateRoleBindingUpdate(b, old *rbacv1.RoleBinding) field.ErrorList {
+	return append(ValidateRoleBinding(b), sameRole(b.RoleRef, old.RoleRef)...)
 }
 
-func clusterRoleBindingUpdate(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
-	return append(clusterRoleBinding(b), sameRole(b.RoleRef, old.RoleRef)...)
+func ValidateClusterRoleBindingUpdate(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
+	return append(ValidateClusterRoleBinding(b), sameRole(b.RoleRef, old.RoleRef)...)
 }
 
 // sameRole keeps a binding's role: whoever may edit the subjects of a binding must not get to choose the role with it.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func secret(s *corev1.Secret) field.ErrorList {
+func ValidateSecret(s *corev1.Secret) field.ErrorList {
 	errs := objectMeta(&s.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	data := field.NewPath("data")
 	size := 0
@@ -70,7 +70,7 @@ func jsonKey(s *corev1.Secret, data *field.Path, key string) field.ErrorList {
 	return nil
 }
 
-func secretUpdate(s, old *corev1.Secret) field.ErrorList {
+func ValidateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
 	errs := immutable(s.Type, old.Type, field.NewPath("type"))
 	if frozen(old.Immutable) {
 		errs = append(errs, stayImmutable(s.Immutable)...)
@@ -78,5 +78,5 @@ func secretUpdate(s, old *corev1.Secret) field.ErrorList {
 			errs = append(errs, field.Forbidden(field.NewPath("data"), whenImmutable))
 		}
 	}
-	return append(errs, secret(s)...)
+	return append(errs, ValidateSecret(s)...)
 }

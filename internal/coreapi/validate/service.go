@@ -12,9 +12,9 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-func service(s *corev1.Service) field.ErrorList { return serviceRules(s, &corev1.Service{}) }
+func ValidateService(s *corev1.Service) field.ErrorList { return serviceRules(s, &corev1.Service{}) }
 
-func serviceUpdate(s, old *corev1.Service) field.ErrorList {
+func ValidateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
 	if balancer := corev1.ServiceTypeLoadBalancer; s.Spec.Type == balancer && old.Spec.Type == balancer {
@@ -200,8 +200,8 @@ func loadBalancer(s, old *corev1.ServiceSpec, spec *field.Path) field.ErrorList 
 	return errs
 }
 
-// serviceStatus checks what a load balancer's controller says was given to the service.
-func serviceStatus(s, old *corev1.Service) field.ErrorList {
+// ValidateServiceStatus checks what a load balancer's controller says was given to the service.
+func ValidateServiceStatus(s, old *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("status", "loadBalancer", "ingress")
 	ingresses := s.Status.LoadBalancer.Ingress

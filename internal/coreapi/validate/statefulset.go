@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func statefulSet(s *appsv1.StatefulSet) field.ErrorList {
+func ValidateStatefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := objectMeta(&s.ObjectMeta, namespaced, validation.NameIsDNSLabel)
 	errs = append(errs, statefulSetSpec(&s.Spec, spec)...)
@@ -24,9 +24,9 @@ func statefulSet(s *appsv1.StatefulSet) field.ErrorList {
 	return errs
 }
 
-// statefulSetUpdate does not look at what is immutable again, nor at a template that was wrong before: a set from an
+// ValidateStatefulSetUpdate does not look at what is immutable again, nor at a template that was wrong before: a set from an
 // older release must stay scalable.
-func statefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
+func ValidateStatefulSetUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := statefulSetSpec(&s.Spec, spec)
 	if before := append(statefulSetSpec(&old.Spec, nil), statefulTemplate(&old.Spec, nil)...); len(before) == 0 {
@@ -119,7 +119,7 @@ func rollingStatefulSet(r *appsv1.RollingUpdateStatefulSetStrategy, path *field.
 	return append(errs, notAboveAll(r.MaxUnavailable, at)...)
 }
 
-func statefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
+func ValidateStatefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
 	s, path := &set.Status, field.NewPath("status")
 	errs := naturals(path, fieldsOf{
 		"replicas": int64(s.Replicas), "readyReplicas": int64(s.ReadyReplicas), "currentReplicas": int64(s.CurrentReplicas),

@@ -20,7 +20,7 @@ const (
 	maxVolumeErrorBytes = 1024
 )
 
-func storageClass(c *storagev1.StorageClass) field.ErrorList {
+func ValidateStorageClass(c *storagev1.StorageClass) field.ErrorList {
 	errs := objectMeta(&c.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	errs = append(errs, provisioner(c.Provisioner, field.NewPath("provisioner"))...)
 	errs = append(errs, parameters(c.Parameters, field.NewPath("parameters"))...)
@@ -37,9 +37,9 @@ func storageClass(c *storagev1.StorageClass) field.ErrorList {
 	return append(errs, topologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
 }
 
-// storageClassUpdate keeps what volumes were made by: a class that changed would say something untrue of them.
-func storageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList {
-	errs := storageClass(c)
+// ValidateStorageClassUpdate keeps what volumes were made by: a class that changed would say something untrue of them.
+func ValidateStorageClassUpdate(c, old *storagev1.StorageClass) field.ErrorList {
+	errs := ValidateStorageClass(c)
 	errs = append(errs, immutable(c.Parameters, old.Parameters, field.NewPath("parameters"))...)
 	errs = append(errs, immutable(c.Provisioner, old.Provisioner, field.NewPath("provisioner"))...)
 	errs = append(errs, immutable(c.ReclaimPolicy, old.ReclaimPolicy, field.NewPath("reclaimPolicy"))...)
@@ -113,7 +113,7 @@ func topologyRequirement(r *corev1.TopologySelectorLabelRequirement, path *field
 	return append(errs, metav1validation.ValidateLabelName(r.Key, path.Child("key"))...)
 }
 
-func volumeAttributesClass(c *storagev1.VolumeAttributesClass) field.ErrorList {
+func ValidateVolumeAttributesClass(c *storagev1.VolumeAttributesClass) field.ErrorList {
 	errs := objectMeta(&c.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	errs = append(errs, provisioner(c.DriverName, field.NewPath("driverName"))...)
 	errs = append(errs, parameters(c.Parameters, field.NewPath("parameters"))...)
@@ -123,7 +123,7 @@ func volumeAttributesClass(c *storagev1.VolumeAttributesClass) field.ErrorList {
 	return errs
 }
 
-func volumeAttributesClassUpdate(c, old *storagev1.VolumeAttributesClass) field.ErrorList {
+func ValidateVolumeAttributesClassUpdate(c, old *storagev1.VolumeAttributesClass) field.ErrorList {
 	var errs field.ErrorList
 	if c.DriverName != old.DriverName {
 		errs = append(errs, field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))
@@ -131,10 +131,10 @@ func volumeAttributesClassUpdate(c, old *storagev1.VolumeAttributesClass) field.
 	if !apiequality.Semantic.DeepEqual(c.Parameters, old.Parameters) {
 		errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
 	}
-	return append(errs, volumeAttributesClass(c)...)
+	return append(errs, ValidateVolumeAttributesClass(c)...)
 }
 
-func volumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
+func ValidateVolumeAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 	errs := objectMeta(&a.ObjectMeta, clusterScoped, validation.NameIsDNSSubdomain)
 	spec := field.NewPath("spec")
 	errs = append(errs, driverName(a.Spec.Attacher, spec.Child("attacher"))...)
@@ -177,11 +177,11 @@ func volumeError(e *storagev1.VolumeError, path *field.Path) field.ErrorList {
 	return errs
 }
 
-func volumeAttachmentUpdate(a, old *storagev1.VolumeAttachment) field.ErrorList {
-	return append(volumeAttachment(a), immutable(a.Spec, old.Spec, field.NewPath("spec"))...)
+func ValidateVolumeAttachmentUpdate(a, old *storagev1.VolumeAttachment) field.ErrorList {
+	return append(ValidateVolumeAttachment(a), immutable(a.Spec, old.Spec, field.NewPath("spec"))...)
 }
 
-func storageCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList {
+func ValidateCSIStorageCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList {
 	errs := objectMeta(&c.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
 	errs = append(errs, selector(c.NodeTopology, field.NewPath("nodeTopology"))...)
 	errs = append(errs, dnsSubdomain(c.StorageClassName, field.NewPath("storageClassName"))...)
@@ -191,14 +191,14 @@ func storageCapacity(c *storagev1.CSIStorageCapacity) field.ErrorList {
 	return errs
 }
 
-// storageCapacityUpdate keeps the question that the capacity answers.
-func storageCapacityUpdate(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
-	errs := storageCapacity(c)
+// ValidateCSIStorageCapacityUpdate keeps the question that the capacity answers.
+func ValidateCSIStorageCapacityUpdate(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
+	errs := ValidateCSIStorageCapacity(c)
 	errs = append(errs, immutable(c.NodeTopology, old.NodeTopology, field.NewPath("nodeTopology"))...)
 	return append(errs, immutable(c.StorageClassName, old.StorageClassName, field.NewPath("storageClassName"))...)
 }
 
-func storageClassWarnings(c *storagev1.StorageClass) []string {
+func StorageClassWarnings(c *storagev1.StorageClass) []string {
 	var warnings []string
 	for i, term := range c.AllowedTopologies {
 		for j, expression := range term.MatchLabelExpressions {

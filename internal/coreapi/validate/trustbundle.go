@@ -19,12 +19,12 @@ const maxTrustBundleBytes = 1 << 20
 // omitted stands for what is too long to be shown.
 const omitted = "<value omitted>"
 
-func trustBundle(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
+func ValidateClusterTrustBundle(b *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	return append(trustBundleRules(b), trustAnchors(b.Spec.TrustBundle, field.NewPath("spec", "trustBundle"))...)
 }
 
-// trustBundleUpdate does not look again at anchors that stay: what parses may change from one release of Go to the next.
-func trustBundleUpdate(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
+// ValidateClusterTrustBundleUpdate does not look again at anchors that stay: what parses may change from one release of Go to the next.
+func ValidateClusterTrustBundleUpdate(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	errs := trustBundleRules(b)
 	if b.Spec.TrustBundle != old.Spec.TrustBundle {
 		errs = append(errs, trustAnchors(b.Spec.TrustBundle, field.NewPath("spec", "trustBundle"))...)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -17,22 +16,19 @@ import (
 // builtInPriority is the highest group priority among kube-apiserver's own named groups (that of apps).
 const builtInPriority = 17800
 
-// Warnings returns what is allowed and yet likely to be regretted, for the Warning headers of the answer. Each says what
+// Warnings are about what is allowed and yet likely to be regretted, for the Warning headers of the answer. Each says what
 // will happen and what to do instead. Nothing here is ever an error: existing manifests have to keep working.
-func Warnings(obj runtime.Object) []string {
-	switch o := obj.(type) {
-	case *apiregistrationv1.APIService:
-		return apiServiceWarnings(&o.Spec)
-	case *corev1.Service:
-		return append(serviceWarnings(&o.Spec), serviceValueWarnings(o)...)
-	case *corev1.Secret:
-		return secretWarnings(o)
-	}
-	return append(clusterWarnings(obj), workloadWarnings(obj)...)
+
+func WarningsOfAPIService(s *apiregistrationv1.APIService) []string {
+	return apiServiceWarnings(&s.Spec)
 }
 
-// secretWarnings tells of a certificate and a key that nobody could serve with.
-func secretWarnings(s *corev1.Secret) []string {
+func WarningsOfService(s *corev1.Service) []string {
+	return append(serviceWarnings(&s.Spec), serviceValueWarnings(s)...)
+}
+
+// SecretWarnings tells of a certificate and a key that nobody could serve with.
+func SecretWarnings(s *corev1.Secret) []string {
 	if s.Type != corev1.SecretTypeTLS {
 		return nil
 	}

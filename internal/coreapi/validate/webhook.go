@@ -30,22 +30,22 @@ type hook struct {
 	conditions   []admissionregistrationv1.MatchCondition
 }
 
-func validatingWebhooks(c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+func ValidateValidatingWebhookConfiguration(c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
 	errs := webhookConfiguration(&c.ObjectMeta, validatingHooks(c), nil)
 	return append(errs, hookExpressions(c.Webhooks, nil, validatingConditions)...)
 }
 
-func validatingWebhooksUpdate(c, old *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+func ValidateValidatingWebhookConfigurationUpdate(c, old *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
 	errs := webhookConfiguration(&c.ObjectMeta, validatingHooks(c), validatingHooks(old))
 	return append(errs, hookExpressions(c.Webhooks, old.Webhooks, validatingConditions)...)
 }
 
-func mutatingWebhooks(c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+func ValidateMutatingWebhookConfiguration(c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
 	errs := webhookConfiguration(&c.ObjectMeta, mutatingHooks(c), nil)
 	return append(errs, hookExpressions(c.Webhooks, nil, mutatingConditions)...)
 }
 
-func mutatingWebhooksUpdate(c, old *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+func ValidateMutatingWebhookConfigurationUpdate(c, old *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
 	errs := webhookConfiguration(&c.ObjectMeta, mutatingHooks(c), mutatingHooks(old))
 	return append(errs, hookExpressions(c.Webhooks, old.Webhooks, mutatingConditions)...)
 }
