@@ -36,8 +36,8 @@ func stampRequester(ctx context.Context, obj runtime.Object) {
 
 // certificateDoors are where requests are decided, and where their certificates are put. They are two, so that approving
 // and signing can be the rights of two parties.
-func certificateDoors(c *codecs, all *stored) map[string]rest.Storage {
-	door := statusStrategy{newStrategy(c.scheme, all.of)}
+func certificateDoors(scheme *runtime.Scheme, all *stored) map[string]rest.Storage {
+	door := statusStrategy{newStrategy(scheme, all.of)}
 	return map[string]rest.Storage{
 		all.of.name + "/approval": newSubresource(all.Store, certificateApproval{door}),
 		all.of.name + "/status":   newSubresource(all.Store, certificateStatus{door}),

@@ -17,11 +17,9 @@ import (
 // stored as v1, as kube-apiserver stores it, and converted on its way in and out of events.k8s.io. Every field has a
 // partner, so that a round trip in either direction loses nothing.
 
-const eventsGroup = "events.k8s.io"
-
 func addEventConversions(scheme *runtime.Scheme) error {
 	// The internal version of events.k8s.io is the core Event.
-	scheme.AddKnownTypes(internalOf(eventsGroup), &corev1.Event{}, &corev1.EventList{})
+	scheme.AddKnownTypes(internalOf(eventsv1.GroupName), &corev1.Event{}, &corev1.EventList{})
 	return firstError(
 		selectable.NewEventFields().Register(scheme, eventsv1.SchemeGroupVersion.WithKind("Event")),
 		scheme.AddConversionFunc((*eventsv1.Event)(nil), (*corev1.Event)(nil), func(a, b any, _ conversion.Scope) error {

@@ -51,10 +51,10 @@ func guardRole(ctx context.Context, g *guards, obj, old runtime.Object) error {
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	if g.mayEverything(ctx) || g.mayEscalate(ctx) {
+	if g.mayEverything(ctx) || mayEscalate(ctx, g) {
 		return nil
 	}
-	if err := g.holds(ctx, object.GetNamespace(), rules); err != nil {
+	if err := holds(ctx, g, object.GetNamespace(), rules); err != nil {
 		return forbidden(resource, object.GetName(), err)
 	}
 	if old != nil {
@@ -64,7 +64,7 @@ func guardRole(ctx context.Context, g *guards, obj, old runtime.Object) error {
 	if aggregates {
 		// An aggregate takes over whatever roles that carry its labels will ever say. One that loses its rule keeps what it
 		// has taken over, and nobody can tighten it any more by way of those roles.
-		if err := g.holds(ctx, "", everything); err != nil {
+		if err := holds(ctx, g, "", everything); err != nil {
 			return forbidden(resource, object.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
 		}
 	}
@@ -102,14 +102,14 @@ func guardBinding(ctx context.Context, g *guards, obj, old runtime.Object) error
 		return apierrors.NewInternalError(err)
 	}
 	namespace := object.GetNamespace()
-	if g.mayEverything(ctx) || g.mayBind(ctx, namespace, ref) {
+	if g.mayEverything(ctx) || mayBind(ctx, g, namespace, ref) {
 		return nil
 	}
 	rules, err := g.roleRules(ctx, namespace, ref)
 	if err != nil {
 		return err
 	}
-	if err := g.holds(ctx, namespace, rules); err != nil {
+	if err := holds(ctx, g, namespace, rules); err != nil {
 		return forbidden(resource, object.GetName(), err)
 	}
 	return nil
@@ -157,7 +157,7 @@ func (g *guards) mayEverything(ctx context.Context) bool {
 
 // mayEscalate reports whether the author may write any rules into the role that the request names. A create by POST names
 // none: a right for single names does not cover it, whatever the object is called.
-func (g *guards) mayEscalate(ctx context.Context) bool {
+func mayEscalate(ctx context.Context, g *guards) bool {
 	info, ok := apirequest.RequestInfoFrom(ctx)
 	if !ok || !info.IsResourceRequest || info.APIGroup != rbacv1.GroupName || info.Resource != "roles" && info.Resource != "clusterroles" {
 		return false
@@ -168,7 +168,7 @@ func (g *guards) mayEscalate(ctx context.Context) bool {
 }
 
 // mayBind reports whether the author may give the role of ref to anybody in namespace, empty for everywhere.
-func (g *guards) mayBind(ctx context.Context, namespace string, ref rbacv1.RoleRef) bool {
+func mayBind(ctx context.Context, g *guards, namespace string, ref rbacv1.RoleRef) bool {
 	resource, ok := map[string]string{"ClusterRole": "clusterroles", "Role": "roles"}[ref.Kind]
 	return ok && g.may(ctx, "bind", authorizer.AttributesRecord{
 		APIGroup: ref.APIGroup, Resource: resource, Namespace: namespace, Name: ref.Name,
@@ -186,7 +186,7 @@ func (g *guards) may(ctx context.Context, verb string, about authorizer.Attribut
 }
 
 // holds reports, as an error that lists what is missing, whether the author has every one of the rules in namespace.
-func (g *guards) holds(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {
+func holds(ctx context.Context, g *guards, namespace string, rules []rbacv1.PolicyRule) error {
 	u, ok := apirequest.UserFrom(ctx)
 	if !ok {
 		return errors.New("no user on the request")

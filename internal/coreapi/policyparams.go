@@ -55,7 +55,7 @@ func authorizeParamKind(ctx context.Context, g *guards, obj, old runtime.Object)
 	if !ok {
 		return field.Forbidden(path, "cannot identify user to authorize read access to paramKind resources")
 	}
-	attributes, _ := g.paramAttributes(kind)
+	attributes, _ := paramAttributes(g, kind)
 	// All objects, wherever they are: a rule for single names or namespaces is not enough.
 	attributes.User, attributes.Verb, attributes.Name, attributes.Namespace = u, "get", "*", "*"
 	decision, _, err := g.authorizer.Authorize(ctx, attributes)
@@ -76,12 +76,12 @@ func authorizeParamRef(ctx context.Context, g *guards, obj, _ runtime.Object) *f
 	var message string
 	switch b := obj.(type) {
 	case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
-		refusal, err := g.readParams(ctx, g.validatingPolicy, b.Spec.PolicyName, b.Spec.ParamRef)
+		refusal, err := readParams(ctx, g, g.validatingPolicy, b.Spec.PolicyName, b.Spec.ParamRef)
 		if message = refusal.text(false); err != nil {
 			message = fmt.Sprintf("failed to authorize request: %v", err)
 		}
 	case *admissionregistrationv1.MutatingAdmissionPolicyBinding:
-		refusal, err := g.readParams(ctx, g.mutatingPolicy, b.Spec.PolicyName, b.Spec.ParamRef)
+		refusal, err := readParams(ctx, g, g.mutatingPolicy, b.Spec.PolicyName, b.Spec.ParamRef)
 		if message = refusal.text(true); err != nil {
 			message = err.Error()
 		}
@@ -118,7 +118,7 @@ func (r *paramRefusal) text(mutating bool) string {
 }
 
 // readParams asks whether the user of the request may read what ref refers to, given the paramKind of policy.
-func (g *guards) readParams(ctx context.Context, policies policyGetter, policy string, ref *admissionregistrationv1.ParamRef) (*paramRefusal, error) {
+func readParams(ctx context.Context, g *guards, policies policyGetter, policy string, ref *admissionregistrationv1.ParamRef) (*paramRefusal, error) {
 	if ref == nil || g.mayEverything(ctx) {
 		return nil, nil
 	}
@@ -134,7 +134,7 @@ func (g *guards) readParams(ctx context.Context, policies policyGetter, policy s
 	if err != nil {
 		refusal.because = "unable to get policy " + policy
 	}
-	attributes, trouble := g.paramAttributes(kind)
+	attributes, trouble := paramAttributes(g, kind)
 	if trouble != "" {
 		refusal.because = trouble
 	}
@@ -151,7 +151,7 @@ func (g *guards) readParams(ctx context.Context, policies policyGetter, policy s
 
 // paramAttributes names the resource of kind as exactly as it is known, and everything that it might be otherwise; trouble
 // says what is not known.
-func (g *guards) paramAttributes(kind *admissionregistrationv1.ParamKind) (a authorizer.AttributesRecord, trouble string) {
+func paramAttributes(g *guards, kind *admissionregistrationv1.ParamKind) (a authorizer.AttributesRecord, trouble string) {
 	a = authorizer.AttributesRecord{ResourceRequest: true, APIGroup: "*", APIVersion: "*", Resource: "*"}
 	if kind == nil {
 		return a, ""

@@ -10,9 +10,8 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// autoscalingResources are stored as autoscaling/v2 and shown in autoscaling/v1 too (autoscaling.go).
-func autoscalingResources() []resource {
-	return []resource{{
+func horizontalPodAutoscalerResource() resource {
+	return resource{
 		name: "horizontalpodautoscalers", singular: "horizontalpodautoscaler", shortNames: []string{"hpa"}, categories: []string{"all"},
 		object: &autoscalingv2.HorizontalPodAutoscaler{}, list: &autoscalingv2.HorizontalPodAutoscalerList{}, blindUpdate: true, generations: true,
 		rules:    validate.Full(validate.ValidateHorizontalPodAutoscaler, validate.ValidateHorizontalPodAutoscalerUpdate, validate.ValidateHorizontalPodAutoscalerStatus),
@@ -26,5 +25,5 @@ func autoscalingResources() []resource {
 		}),
 		statusMeta: true, alsoAt: []schema.GroupVersion{autoscalingv1.SchemeGroupVersion},
 		prepareCreate: dropAutoscalerAnnotations, prepareUpdate: dropAutoscalerAnnotationsAgain, prepareStatus: dropAutoscalerAnnotationsAgain,
-	}}
+	}
 }

@@ -8,15 +8,13 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-func nodeResources() []resource {
-	return []resource{
-		{
-			name: "runtimeclasses", singular: "runtimeclass", clusterScoped: true,
-			object: &nodev1.RuntimeClass{}, list: &nodev1.RuntimeClassList{}, cached: true, createOnUpdate: true,
-			rules:    validate.Changing(validate.ValidateRuntimeClass, validate.ValidateRuntimeClassUpdate),
-			defaults: defaults.Of(defaults.DefaultRuntimeClass),
-			warnings: validate.Warn(validate.RuntimeClassWarnings),
-			columns:  columns.RuntimeClassColumns,
-		},
+func runtimeClassResource() resource {
+	return resource{
+		name: "runtimeclasses", singular: "runtimeclass", clusterScoped: true,
+		object: &nodev1.RuntimeClass{}, list: &nodev1.RuntimeClassList{}, cached: true, createOnUpdate: true,
+		rules:    validate.Changing(validate.ValidateRuntimeClass, validate.ValidateRuntimeClassUpdate),
+		defaults: defaults.Of(defaults.DefaultRuntimeClass),
+		warnings: validate.Warn(validate.RuntimeClassWarnings),
+		columns:  columns.RuntimeClassColumns,
 	}
 }

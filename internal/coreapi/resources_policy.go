@@ -7,15 +7,13 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-func policyResources() []resource {
-	return []resource{
-		{
-			name: "poddisruptionbudgets", singular: "poddisruptionbudget", shortNames: []string{"pdb"},
-			object: &policyv1.PodDisruptionBudget{}, list: &policyv1.PodDisruptionBudgetList{}, cached: true, generations: true,
-			rules:   validate.Full(validate.ValidatePodDisruptionBudget, validate.ValidatePodDisruptionBudgetUpdate, validate.ValidatePodDisruptionBudgetStatus),
-			columns: columns.PodDisruptionBudgetColumns,
-			spec:    specOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetSpec { return &o.Spec }),
-			status:  statusOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &o.Status }), statusMeta: true,
-		},
+func podDisruptionBudgetResource() resource {
+	return resource{
+		name: "poddisruptionbudgets", singular: "poddisruptionbudget", shortNames: []string{"pdb"},
+		object: &policyv1.PodDisruptionBudget{}, list: &policyv1.PodDisruptionBudgetList{}, cached: true, generations: true,
+		rules:   validate.Full(validate.ValidatePodDisruptionBudget, validate.ValidatePodDisruptionBudgetUpdate, validate.ValidatePodDisruptionBudgetStatus),
+		columns: columns.PodDisruptionBudgetColumns,
+		spec:    specOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetSpec { return &o.Spec }),
+		status:  statusOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetStatus { return &o.Status }), statusMeta: true,
 	}
 }

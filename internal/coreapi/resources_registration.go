@@ -8,8 +8,8 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-func registrationResources() []resource {
-	return []resource{{
+func apiServiceResource() resource {
+	return resource{
 		name: "apiservices", singular: "apiservice", categories: []string{"api-extensions"}, clusterScoped: true,
 		object: &apiregistrationv1.APIService{}, list: &apiregistrationv1.APIServiceList{},
 		rules:     validate.Full(validate.ValidateAPIService, validate.ValidateAPIServiceUpdate, validate.ValidateAPIServiceStatus),
@@ -20,5 +20,5 @@ func registrationResources() []resource {
 		spec:          specOf(func(a *apiregistrationv1.APIService) *apiregistrationv1.APIServiceSpec { return &a.Spec }),
 		status:        statusOf(func(a *apiregistrationv1.APIService) *apiregistrationv1.APIServiceStatus { return &a.Status }),
 		prepareCreate: stampLocal, guard: guardAPIService, warn: warnAPIService,
-	}}
+	}
 }

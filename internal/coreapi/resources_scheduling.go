@@ -8,15 +8,13 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-func schedulingResources() []resource {
-	return []resource{
-		{
-			name: "priorityclasses", singular: "priorityclass", shortNames: []string{"pc"}, clusterScoped: true,
-			object: &schedulingv1.PriorityClass{}, list: &schedulingv1.PriorityClassList{}, cached: true, blindUpdate: true,
-			rules:       validate.Changing(validate.ValidatePriorityClass, validate.ValidatePriorityClassUpdate),
-			defaults:    defaults.Of(defaults.DefaultPriorityClass),
-			columns:     columns.PriorityClassColumns,
-			generations: true, sameContent: sameAlways,
-		},
+func priorityClassResource() resource {
+	return resource{
+		name: "priorityclasses", singular: "priorityclass", shortNames: []string{"pc"}, clusterScoped: true,
+		object: &schedulingv1.PriorityClass{}, list: &schedulingv1.PriorityClassList{}, cached: true, blindUpdate: true,
+		rules:       validate.Changing(validate.ValidatePriorityClass, validate.ValidatePriorityClassUpdate),
+		defaults:    defaults.Of(defaults.DefaultPriorityClass),
+		columns:     columns.PriorityClassColumns,
+		generations: true, sameContent: sameAlways,
 	}
 }

@@ -32,8 +32,8 @@ var (
 )
 
 // open builds the storage of one entry of the table.
-func open(codec *codecs, shelf *shelf, version schema.GroupVersion, r *resource, g *guards, n *neighbours, denyPrivileged bool) (*stored, error) {
-	s := newStrategy(codec.scheme, r)
+func open(scheme *runtime.Scheme, options generic.RESTOptions, version schema.GroupVersion, r *resource, g *guards, n *neighbours, denyPrivileged bool) (*stored, error) {
+	s := newStrategy(scheme, r)
 	s.beside, s.guards, s.denyPrivileged = n, g, denyPrivileged
 	store := &registry.Store{
 		NewFunc:                   r.object.DeepCopyObject,
@@ -65,8 +65,7 @@ func open(codec *codecs, shelf *shelf, version schema.GroupVersion, r *resource,
 			return finished, r.guard(ctx, g, obj, old)
 		}
 	}
-	options := &generic.StoreOptions{RESTOptions: shelf.options(version, r), AttrFunc: r.fields.Attrs}
-	if err := store.CompleteWithOptions(options); err != nil {
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options, AttrFunc: r.fields.Attrs}); err != nil {
 		return nil, fmt.Errorf("open %s: %w", r.name, err)
 	}
 	return &stored{store, r}, nil

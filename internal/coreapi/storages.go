@@ -43,7 +43,7 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours, mapper met
 			if r.name == "events" && cfg.EventTTL > 0 {
 				r.lifetime = cfg.EventTTL
 			}
-			main, err := open(c, shelf, g.version, r, guard, beside, cfg.DenyPrivileged)
+			main, err := open(c.scheme, shelf.options(g.version, r), g.version, r, guard, beside, cfg.DenyPrivileged)
 			if err != nil {
 				return nil, err
 			}
@@ -83,7 +83,7 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *neighbours, mapper met
 		}
 	}
 	requests := byResource[schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}]
-	maps.Copy(all.of(certificatesv1.SchemeGroupVersion), certificateDoors(c, requests))
+	maps.Copy(all.of(certificatesv1.SchemeGroupVersion), certificateDoors(c.scheme, requests))
 	ofPods := byResource[schema.GroupResource{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}]
 	all.of(certificatesv1.SchemeGroupVersion)["podcertificaterequests/status"] = newSubresource(ofPods.Store,
 		podCertificateStatus{statusStrategy{newStrategy(c.scheme, ofPods.of)}, cfg.Authorizer})
@@ -120,8 +120,8 @@ func namespaceDoors(c *codecs, all *stored) map[string]rest.Storage {
 // eventsOf shows the events of core in events.k8s.io: the same storage, under the resource's other name.
 func eventsOf(core *stored) *stored {
 	store := *core.Store
-	store.DefaultQualifiedResource.Group = eventsGroup
-	store.SingularQualifiedResource.Group = eventsGroup
+	store.DefaultQualifiedResource.Group = eventsv1.GroupName
+	store.SingularQualifiedResource.Group = eventsv1.GroupName
 	strict := strictEvents{store.CreateStrategy.(strategy)}
 	store.CreateStrategy, store.UpdateStrategy = strict, strict
 	return &stored{&store, core.of}
