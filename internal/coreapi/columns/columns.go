@@ -23,19 +23,19 @@ func Convertor(p Printer, now func() time.Time) rest.TableConvertor {
 
 // Printer is how one kind is shown.
 type Printer struct {
-	columns []metav1.TableColumnDefinition
+	Columns []metav1.TableColumnDefinition
 	// row fills in the cells of one object, one for each column. Cells hold only what JSON decodes to (string, int64,
 	// bool): metav1.Table panics on a deep copy of anything else.
-	row func(obj runtime.Object, now time.Time) (metav1.TableRow, error)
+	Row func(obj runtime.Object, now time.Time) (metav1.TableRow, error)
 	// order sorts a list before it is shown; nil keeps the order of the list.
-	order func(items []runtime.Object)
+	Order func(items []runtime.Object)
 	// among prints an object of a list in view of the others. Nil: as it is printed alone.
-	among func(items []runtime.Object) Printer
+	Among func(items []runtime.Object) Printer
 }
 
-// show makes a printer from a function over the kind's Go type.
-func show[T runtime.Object](cells func(obj T, now time.Time) []any, columns ...metav1.TableColumnDefinition) Printer {
-	return Printer{columns: columns, row: func(obj runtime.Object, now time.Time) (metav1.TableRow, error) {
+// Show makes a printer from a function over the kind's Go type.
+func Show[T runtime.Object](cells func(obj T, now time.Time) []any, columns ...metav1.TableColumnDefinition) Printer {
+	return Printer{Columns: columns, Row: func(obj runtime.Object, now time.Time) (metav1.TableRow, error) {
 		typed, ok := obj.(T)
 		if !ok {
 			return metav1.TableRow{}, fmt.Errorf("print a table of %T: got %T", *new(T), obj)
@@ -62,17 +62,17 @@ func (c convertor) ConvertToTable(_ context.Context, obj, options runtime.Object
 			return nil, fmt.Errorf("read items of %T: %w", obj, err)
 		}
 	}
-	if c.order != nil {
-		c.order(items)
+	if c.Order != nil {
+		c.Order(items)
 	}
 	shown := c.Printer
-	if c.among != nil && meta.IsListType(obj) {
-		shown = c.among(items)
+	if c.Among != nil && meta.IsListType(obj) {
+		shown = c.Among(items)
 	}
 	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, len(items))}
 	now := c.now()
 	for _, item := range items {
-		row, err := shown.row(item, now)
+		row, err := shown.Row(item, now)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func (c convertor) ConvertToTable(_ context.Context, obj, options runtime.Object
 	}
 	describeList(table, obj)
 	if opts, ok := options.(*metav1.TableOptions); !ok || !opts.NoHeaders {
-		table.ColumnDefinitions = shown.columns
+		table.ColumnDefinitions = shown.Columns
 	}
 	return table, nil
 }

@@ -29,15 +29,15 @@ func Of[T runtime.Object](fill func(T)) func(runtime.Object) {
 	return func(obj runtime.Object) { fill(obj.(T)) }
 }
 
-// set gives a field its default if it is empty.
-func set[T comparable](field *T, value T) {
+// Set gives a field its default if it is empty.
+func Set[T comparable](field *T, value T) {
 	if *field == *new(T) {
 		*field = value
 	}
 }
 
-// point gives an optional field its default if it is absent; an explicit zero is the client's choice and stays.
-func point[T any](field **T, value T) {
+// Point gives an optional field its default if it is absent; an explicit zero is the client's choice and stays.
+func Point[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}

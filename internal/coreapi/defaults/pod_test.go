@@ -1,9 +1,11 @@
-package defaults
+package defaults_test
 
 import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"portico.dev/internal/coreapi/kinds/core"
 )
 
 func TestPodDefaults(t *testing.T) {
@@ -60,12 +62,12 @@ func TestPullPolicy(t *testing.T) {
 
 func TestPodAddressesOfOldAndNewWriters(t *testing.T) {
 	old := corev1.PodStatus{PodIP: "10.0.0.1"}
-	podIPs(&old)
+	core.PodIPs(&old)
 	if len(old.PodIPs) != 1 || old.PodIPs[0].IP != "10.0.0.1" {
 		t.Errorf("got %v", old.PodIPs)
 	}
 	next := corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.2"}, {IP: "fd00::2"}}}
-	podIPs(&next)
+	core.PodIPs(&next)
 	if next.PodIP != "10.0.0.2" {
 		t.Errorf("got %q", next.PodIP)
 	}

@@ -61,6 +61,9 @@ func (f *Fields) Register(scheme *runtime.Scheme, kind schema.GroupVersionKind) 
 	})
 }
 
+// Labels are what a client may write, each with the field that is compared. The caller must not change them.
+func (f *Fields) Labels() map[string]string { return f.labels }
+
 // Own maps labels that are also the names of their fields; every kind can be selected by name.
 func Own(names ...string) map[string]string {
 	labels := map[string]string{nameField: nameField}

@@ -22,13 +22,6 @@ func Same[T runtime.Object](create func(T) field.ErrorList) Rules {
 	return Changing(create, func(obj, _ T) field.ErrorList { return create(obj) })
 }
 
-// Compiling is for kinds with expressions, which are compiled in view of those that were there before.
-func Compiling[T runtime.Object](create func(T) field.ErrorList, expressions func(obj, old T) field.ErrorList) Rules {
-	none := *new(T)
-	return Changing(func(obj T) field.ErrorList { return append(create(obj), expressions(obj, none)...) },
-		func(obj, old T) field.ErrorList { return append(create(obj), expressions(obj, old)...) })
-}
-
 // Changing is for kinds with rules of their own for updates.
 func Changing[T runtime.Object](create func(T) field.ErrorList, update func(obj, old T) field.ErrorList) Rules {
 	return Full(create, update, func(_, _ T) field.ErrorList { return nil })
@@ -39,11 +32,11 @@ func Full[T runtime.Object](create func(T) field.ErrorList, update, status func(
 	return Rules{
 		Create: func(obj runtime.Object) field.ErrorList { return create(obj.(T)) },
 		Update: func(obj, old runtime.Object) field.ErrorList {
-			errs := append(metaUpdate(obj, old), checkUpdate(obj, old)...)
+			errs := append(MetaUpdate(obj, old), checkUpdate(obj, old)...)
 			return append(errs, finalizersOnUpdate(obj)...)
 		},
 		Status: func(obj, old runtime.Object) field.ErrorList {
-			return append(metaUpdate(obj, old), checkStatus(obj, old)...)
+			return append(MetaUpdate(obj, old), checkStatus(obj, old)...)
 		},
 	}
 }
@@ -58,9 +51,6 @@ func typed[T runtime.Object](check func(obj, old T) field.ErrorList) func(obj, o
 		return check(obj.(T), before)
 	}
 }
-
-// Unchecked is for statuses that say nothing that could be wrong.
-func Unchecked[T runtime.Object](_, _ T) field.ErrorList { return nil }
 
 // Warn makes a function over any object from one over the kind's Go type.
 func Warn[T runtime.Object](warnings func(T) []string) func(runtime.Object) []string {

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// metaUpdate keeps what nobody may change after creation: name, namespace, uid, creation and deletion times, and it
+// MetaUpdate keeps what nobody may change after creation: name, namespace, uid, creation and deletion times, and it
 // asks for a resourceVersion.
-func metaUpdate(obj, old runtime.Object) field.ErrorList {
+func MetaUpdate(obj, old runtime.Object) field.ErrorList {
 	path := field.NewPath("metadata")
 	next, err := meta.Accessor(obj)
 	if err != nil {
