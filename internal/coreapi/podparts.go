@@ -141,7 +141,7 @@ func podDoors(c *codecs, pods, budgets *registry.REST) map[string]rest.Storage {
 
 // statusOfStored opens the status subresource of a kind once more, for writes from inside.
 func statusOfStored(c *codecs, s *registry.REST) *registry.Subresource {
-	return registry.NewSubresource(s.Store, registry.StatusStrategy{registry.NewStrategy(c.scheme, s.Resource)})
+	return registry.NewSubresource(s.Store, registry.StatusStrategy{Strategy: registry.NewStrategy(c.scheme, s.Resource)})
 }
 
 // bindings serves pods/binding: a scheduler says where a pod runs, once.

@@ -49,7 +49,7 @@ func newScales(main *registry.REST, as scalable) *scales {
 	// The store's rules are those of the main resource; its guards are for whole objects.
 	store := *main.Store
 	store.BeginCreate, store.BeginUpdate = nil, nil
-	return &scales{&registry.REST{&store, main.Resource}, as, columns.Convertor(columns.ScaleColumns(), time.Now)}
+	return &scales{&registry.REST{Store: &store, Resource: main.Resource}, as, columns.Convertor(columns.ScaleColumns(), time.Now)}
 }
 
 func (s *scales) New() runtime.Object { return &autoscalingv1.Scale{} }

@@ -274,6 +274,6 @@ func (s *Server) RepairAllocations(ctx context.Context) error {
 func serviceDoors(c *codecs, main *services) map[string]rest.Storage {
 	return map[string]rest.Storage{
 		"services":        main,
-		"services/status": registry.NewSubresource(main.Store, registry.StatusStrategy{registry.NewStrategy(c.scheme, main.Resource)}),
+		"services/status": registry.NewSubresource(main.Store, registry.StatusStrategy{Strategy: registry.NewStrategy(c.scheme, main.Resource)}),
 	}
 }

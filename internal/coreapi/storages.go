@@ -56,7 +56,7 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *registry.RelatedObject
 			byResource[schema.GroupResource{Group: g.Version.Group, Resource: r.Name}] = main
 			served.storage[r.Name] = main
 			if r.Status != nil {
-				served.storage[r.Name+"/status"] = registry.NewSubresource(main.Store, registry.StatusStrategy{registry.NewStrategy(c.scheme, r)})
+				served.storage[r.Name+"/status"] = registry.NewSubresource(main.Store, registry.StatusStrategy{Strategy: registry.NewStrategy(c.scheme, r)})
 			}
 		}
 		all.groups = append(all.groups, served)
@@ -92,9 +92,9 @@ func openAll(cfg Config, c *codecs, shelf *shelf, beside *registry.RelatedObject
 	maps.Copy(all.of(certificatesv1.SchemeGroupVersion), certificates.CertificateDoors(c.scheme, requests))
 	ofPods := byResource[schema.GroupResource{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}]
 	all.of(certificatesv1.SchemeGroupVersion)["podcertificaterequests/status"] = registry.NewSubresource(ofPods.Store,
-		certificates.PodCertificateStatus{registry.StatusStrategy{registry.NewStrategy(c.scheme, ofPods.Resource)}, cfg.Authorizer})
+		certificates.PodCertificateStatus{StatusStrategy: registry.StatusStrategy{Strategy: registry.NewStrategy(c.scheme, ofPods.Resource)}, Authorizer: cfg.Authorizer})
 	priorities := byResource[schema.GroupResource{Group: schedulingv1.GroupName, Resource: "priorityclasses"}]
-	all.of(schedulingv1.SchemeGroupVersion)["priorityclasses"] = scheduling.PriorityClasses{priorities}
+	all.of(schedulingv1.SchemeGroupVersion)["priorityclasses"] = scheduling.PriorityClasses{REST: priorities}
 	all.addWorkloadDoors(c, byResource)
 	all.of(eventsv1.SchemeGroupVersion)["events"] = eventsOf(inCore("events"))
 	maps.Copy(all.of(authenticationv1.SchemeGroupVersion), authenticationReviews(cfg.TokenAuthenticator))
@@ -118,7 +118,7 @@ func namespaceDoors(c *codecs, all *registry.REST) map[string]rest.Storage {
 	s := registry.NewStrategy(c.scheme, all.Resource)
 	return map[string]rest.Storage{
 		"namespaces":          main,
-		"namespaces/status":   registry.NewSubresource(all.Store, registry.StatusStrategy{s}),
+		"namespaces/status":   registry.NewSubresource(all.Store, registry.StatusStrategy{Strategy: s}),
 		"namespaces/finalize": &finalizer{registry.NewSubresource(all.Store, finalizeStrategy{s})},
 	}
 }
@@ -128,7 +128,7 @@ func eventsOf(core *registry.REST) *registry.REST {
 	store := *core.Store
 	store.DefaultQualifiedResource.Group = eventsv1.GroupName
 	store.SingularQualifiedResource.Group = eventsv1.GroupName
-	strict := events.StrictEvents{store.CreateStrategy.(registry.Strategy)}
+	strict := events.StrictEvents{Strategy: store.CreateStrategy.(registry.Strategy)}
 	store.CreateStrategy, store.UpdateStrategy = strict, strict
-	return &registry.REST{&store, core.Resource}
+	return &registry.REST{Store: &store, Resource: core.Resource}
 }

@@ -28,7 +28,7 @@ func (s *storages) addWorkloadDoors(c *codecs, byResource map[schema.GroupResour
 		core[path] = storage
 	}
 	orphaned := byResource[batchv1.Resource("jobs")]
-	s.of(batchv1.SchemeGroupVersion)["jobs"] = batch.Jobs{orphaned}
+	s.of(batchv1.SchemeGroupVersion)["jobs"] = batch.Jobs{REST: orphaned}
 	newest, oldest := s.of(autoscalingv2.SchemeGroupVersion), s.of(autoscalingv1.SchemeGroupVersion)
 	for path, storage := range newest {
 		oldest[path] = storage

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+
+	"portico.dev/internal/coreapi/validate"
 )
 
 // create is one situation of an object that is refused.
@@ -56,9 +58,9 @@ func TestNamespaces(t *testing.T) {
 	refused(t, statusErrors(revived, deleting),
 		"status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty")
 	emptied.Spec.Finalizers = nil
-	refused(t, Finalize(emptied, deleting))
+	refused(t, validate.Finalize(emptied, deleting))
 	renamed.Spec.Finalizers = []corev1.FinalizerName{"kubernetes", "bad name/x"}
-	refused(t, Finalize(renamed, deleting), `spec.finalizers[1]: Invalid value: "bad name/x": prefix part...`)
+	refused(t, validate.Finalize(renamed, deleting), `spec.finalizers[1]: Invalid value: "bad name/x": prefix part...`)
 
 	active := decode[corev1.Namespace](t, "metadata: {name: a, resourceVersion: '1'}")
 	terminating := active.DeepCopy()

@@ -14,6 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"portico.dev/internal/coreapi/kinds/batch"
+
+	"portico.dev/internal/coreapi/validate"
 )
 
 const (
@@ -210,7 +212,7 @@ func TestAutoscalers(t *testing.T) {
 			"spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value: 1801: must be less than or equal to 1800",
 			"spec.behavior.scaleDown.policies: Required value: must specify at least one Policy"}},
 	})
-	refused(t, Scale(&autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: -1}}), "spec.replicas: Invalid value: -1: must be greater than or equal to 0")
+	refused(t, validate.Scale(&autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: -1}}), "spec.replicas: Invalid value: -1: must be greater than or equal to 0")
 }
 
 func TestWarningsOfPods(t *testing.T) {

@@ -53,7 +53,7 @@ func stampRequester(ctx context.Context, obj runtime.Object) {
 // CertificateDoors are where requests are decided, and where their certificates are put. They are two, so that approving
 // and signing can be the rights of two parties.
 func CertificateDoors(scheme *runtime.Scheme, all *registry.REST) map[string]rest.Storage {
-	door := registry.StatusStrategy{registry.NewStrategy(scheme, all.Resource)}
+	door := registry.StatusStrategy{Strategy: registry.NewStrategy(scheme, all.Resource)}
 	return map[string]rest.Storage{
 		all.Resource.Name + "/approval": registry.NewSubresource(all.Store, certificateApproval{door}),
 		all.Resource.Name + "/status":   registry.NewSubresource(all.Store, certificateStatus{door}),
