@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
-	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/clients"
 	"portico.dev/internal/coreapi/admission"
 	"portico.dev/internal/coreapi/admission/plugins"
+	"portico.dev/internal/coreapi/registry"
 )
 
 // newAdmission makes what every create, update and delete passes after authorization. Its informers start with it, over
@@ -141,22 +141,12 @@ type namespaceGetter func(ctx context.Context, name string) (*corev1.Namespace, 
 
 // currentNamespace reads through the storage of namespaces, in a context of its own: the one of the request names a
 // resource and a namespace that are not those of this read.
-func currentNamespace(namespaces *stored) namespaceGetter {
+func currentNamespace(namespaces *registry.REST) namespaceGetter {
 	return func(ctx context.Context, name string) (*corev1.Namespace, error) {
-		obj, err := namespaces.Get(readContext(ctx, "", "namespaces", "", name), name, &metav1.GetOptions{})
+		obj, err := namespaces.Get(registry.ReadContext(ctx, "", "namespaces", "", name), name, &metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
 		return obj.(*corev1.Namespace), nil
 	}
-}
-
-// readContext turns the context of one request into that of a read which storage makes on its behalf, so that keys and
-// error messages are about the object read.
-func readContext(ctx context.Context, group, resource, namespace, name string) context.Context {
-	ctx = apirequest.WithNamespace(ctx, namespace)
-	return apirequest.WithRequestInfo(ctx, &apirequest.RequestInfo{
-		IsResourceRequest: true, Verb: "get", APIPrefix: "apis", APIGroup: group, APIVersion: "v1",
-		Resource: resource, Namespace: namespace, Name: name,
-	})
 }

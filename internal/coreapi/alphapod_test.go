@@ -8,6 +8,8 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"portico.dev/internal/coreapi/registry"
 )
 
 func TestAlphaFieldsOfPodsAreDropped(t *testing.T) {
@@ -24,13 +26,13 @@ func TestAlphaFieldsOfPodsAreDropped(t *testing.T) {
 			job := &batchv1.Job{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: *given.Spec.DeepCopy()}}}
 			stored := given.DeepCopy()
 			for name, obj := range map[string]runtime.Object{"a pod": given, "a job": job} {
-				dropAlphaOfPods(obj, nil)
-				if got := podSpecOf(obj); !apiequality.Semantic.DeepEqual(*got, want.Spec) {
+				registry.DropAlphaOfPods(obj, nil)
+				if got := registry.PodSpecOf(obj); !apiequality.Semantic.DeepEqual(*got, want.Spec) {
 					t.Errorf("%s: got %v, want %v", name, got, want.Spec)
 				}
 			}
 			next := stored.DeepCopy()
-			if dropAlphaOfPods(next, stored); !apiequality.Semantic.DeepEqual(next, stored) {
+			if registry.DropAlphaOfPods(next, stored); !apiequality.Semantic.DeepEqual(next, stored) {
 				t.Errorf("what is stored is lost by an update: %v", next)
 			}
 		})
@@ -46,11 +48,11 @@ func TestSchedulingOfJobsIsDropped(t *testing.T) {
 		},
 	} {
 		made := anew()
-		if dropAlphaOfPods(made, nil); jobSpecOf(made).Scheduling != nil {
+		if registry.DropAlphaOfPods(made, nil); registry.JobSpecOf(made).Scheduling != nil {
 			t.Errorf("%s keeps it", name)
 		}
 		next := anew()
-		if dropAlphaOfPods(next, anew()); jobSpecOf(next).Scheduling == nil {
+		if registry.DropAlphaOfPods(next, anew()); registry.JobSpecOf(next).Scheduling == nil {
 			t.Errorf("%s that is stored with it loses it", name)
 		}
 	}

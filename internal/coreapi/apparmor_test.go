@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"portico.dev/internal/coreapi/kinds/core"
 )
 
 func TestAppArmorAnnotationsBecomeFields(t *testing.T) {
@@ -24,7 +26,7 @@ func TestAppArmorAnnotationsBecomeFields(t *testing.T) {
 		t.Run(situation, func(t *testing.T) {
 			pod := podOf(t, c.spec)
 			pod.Annotations = map[string]string{"container.apparmor.security.beta.kubernetes.io/c": c.annotation}
-			fieldsFromAppArmor(t.Context(), pod)
+			core.FieldsFromAppArmor(t.Context(), pod)
 			var got corev1.AppArmorProfileType
 			if s := pod.Spec.Containers[0].SecurityContext; s != nil && s.AppArmorProfile != nil {
 				got = s.AppArmorProfile.Type

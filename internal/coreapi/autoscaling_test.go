@@ -10,6 +10,8 @@ import (
 	quantities "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
+
+	"portico.dev/internal/coreapi/kinds/autoscaling"
 )
 
 // drawAutoscaler makes an autoscaler that validation accepts, as far as conversion can see.
@@ -107,14 +109,14 @@ func TestAutoscalersLoseNothingInTheOldVersion(t *testing.T) {
 		in := drawAutoscaler(t)
 		before := in.DeepCopy()
 		var between autoscalingv1.HorizontalPodAutoscaler
-		if err := autoscalerToV1(in, &between); err != nil {
+		if err := autoscaling.AutoscalerToV1(in, &between); err != nil {
 			t.Fatal(err)
 		}
 		if !apiequality.Semantic.DeepEqual(in, before) {
 			t.Fatalf("the object was changed: %+v", in)
 		}
 		var out autoscalingv2.HorizontalPodAutoscaler
-		autoscalerFromV1(&between, &out)
+		autoscaling.AutoscalerFromV1(&between, &out)
 		if !apiequality.Semantic.DeepEqual(in, &out) {
 			t.Fatalf("through %+v\ngot %+v", between, out)
 		}

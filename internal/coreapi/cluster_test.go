@@ -22,6 +22,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/utils/ptr"
+
+	"portico.dev/internal/coreapi/kinds/core"
 )
 
 func certificateRequest(t *testing.T, name string) *certificatesv1.CertificateSigningRequest {
@@ -238,8 +240,8 @@ func TestComponentStatusesSayHowEtcdIs(t *testing.T) {
 	if _, err := h.typed(t, admin).CoreV1().ComponentStatuses().Get(within(t), "scheduler", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v", err)
 	}
-	ill := newComponentStatuses(func(context.Context) error { return errors.New("no leader") })
-	if c := ill.etcd(t.Context()).Conditions[0]; c.Status != corev1.ConditionFalse || c.Error != "no leader" {
+	ill := core.NewComponentStatuses(func(context.Context) error { return errors.New("no leader") })
+	if c := ill.Etcd(t.Context()).Conditions[0]; c.Status != corev1.ConditionFalse || c.Error != "no leader" {
 		t.Errorf("got %+v", c)
 	}
 }

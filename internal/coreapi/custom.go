@@ -25,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"portico.dev/internal/coreapi/crds"
+	"portico.dev/internal/coreapi/registry"
 )
 
 // definitionsResync shows upstream's controllers every definition again, for what a restart made them forget: one whose
@@ -104,7 +105,7 @@ func (s *Server) DefinedResources(ctx context.Context) ([]schema.GroupVersionRes
 		return nil, notReady()
 	}
 	group := apiextensionsv1.GroupName
-	list, err := s.definitions.List(readContext(ctx, group, "customresourcedefinitions", "", ""), &metainternalversion.ListOptions{})
+	list, err := s.definitions.List(registry.ReadContext(ctx, group, "customresourcedefinitions", "", ""), &metainternalversion.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list custom resource definitions: %w", err)
 	}

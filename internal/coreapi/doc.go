@@ -2,9 +2,23 @@
 //
 // The groups of the front door itself are served by the REST machinery of k8s.io/apiserver over one etcd client: the
 // machinery brings patches, apply, dry runs, the watch cache and Table; the kinds, their columns, defaults, validation
-// and the way they are stored are ours, one entry each in resources.go. Each v1 type is its own internal version, so
-// nothing is converted between the wire and etcd; the exceptions are Event, which two groups serve (events.go), and
-// HorizontalPodAutoscaler, which two versions show (autoscaling.go).
+// and the way they are stored are ours. Each v1 type is its own internal version, so nothing is converted between the
+// wire and etcd; the exceptions are Event, which two groups serve (kinds/events), and HorizontalPodAutoscaler, which two
+// versions show (kinds/autoscaling).
+//
+// # Where a kind is
+//
+//   - kinds/<group>/<kind>.go is all of a kind: its registry.Resource, columns, defaults, validation, field selectors and
+//     what its strategy does besides; a large kind has several files that begin with its name. group.go lists the kinds of
+//     the group, and kinds.All the groups. A new kind is a new file and a line in group.go.
+//   - registry is what kinds share: Resource and Group, the strategies, the storage of a resource and its status.
+//   - validate, columns, defaults and selectable are the parts from which kinds of several groups are made, such as the
+//     validation of metadata and pod templates. They know no table of kinds.
+//   - coreapi itself assembles: scheme, storage, the server and its in-process client. The subresources of pods, Services
+//     and namespaces, scales, tokens and reviews are still here and not with their kinds.
+//
+// Imports go downward only: coreapi, kinds, the groups, registry, the shared parts. storage, node and certificates are
+// needed only where there are nodes; nothing but kinds.All and the assembly of certificates imports them.
 //
 // Definitions of custom resources and what they define (sub-package crds) are served by the same handler, chosen by
 // group-version; a definition cannot take a group-version of the table. What is served therefore changes while the server

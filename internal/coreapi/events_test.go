@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+
+	"portico.dev/internal/coreapi/kinds/events"
 )
 
 func TestEventsLoseNothingOnTheWay(t *testing.T) {
@@ -19,8 +21,8 @@ func TestEventsLoseNothingOnTheWay(t *testing.T) {
 			in.TypeMeta = metav1.TypeMeta{}
 			var between eventsv1.Event
 			var out corev1.Event
-			eventFromCore(&in, &between)
-			eventToCore(&between, &out)
+			events.EventFromCore(&in, &between)
+			events.EventToCore(&between, &out)
 			if !reflect.DeepEqual(in, out) {
 				t.Fatalf("got %+v", out)
 			}
@@ -32,8 +34,8 @@ func TestEventsLoseNothingOnTheWay(t *testing.T) {
 			in.TypeMeta = metav1.TypeMeta{}
 			var between corev1.Event
 			var out eventsv1.Event
-			eventToCore(&in, &between)
-			eventFromCore(&between, &out)
+			events.EventToCore(&in, &between)
+			events.EventFromCore(&between, &out)
 			if !reflect.DeepEqual(in, out) {
 				t.Fatalf("got %+v", out)
 			}

@@ -21,6 +21,9 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/util/retry"
+
+	"portico.dev/internal/coreapi/kinds/core"
+	"portico.dev/internal/coreapi/registry"
 )
 
 // maxDisrupted is how many evictions may be under way for one budget whose controller has not seen them yet.
@@ -34,10 +37,10 @@ var evictionKind = policyv1.SchemeGroupVersion.WithKind("Eviction")
 // evictions serves pods/eviction: a pod is deleted if its budget says that the application can do without. The budget's
 // numbers are its controller's; here they are only believed, and counted down.
 type evictions struct {
-	pods      *stored
-	podStatus *subresource
-	budgets   *stored
-	status    *subresource // of budgets
+	pods      *registry.REST
+	podStatus *registry.Subresource
+	budgets   *registry.REST
+	status    *registry.Subresource // of budgets
 }
 
 var (
@@ -46,7 +49,8 @@ var (
 )
 
 func (e *evictions) New() runtime.Object { return &policyv1.Eviction{} }
-func (e *evictions) Destroy()            {}
+
+func (e *evictions) Destroy() {}
 
 func (e *evictions) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 	return evictionKind
@@ -185,7 +189,7 @@ func markedForEviction(how *metav1.DeleteOptions) rest.UpdatedObjectInfo {
 				return nil, conflict("ResourceVersion", *p.ResourceVersion, pod.ResourceVersion)
 			}
 		}
-		setPodCondition(&pod.Status, corev1.PodCondition{
+		core.SetPodCondition(&pod.Status, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
 		})
 		return pod, nil

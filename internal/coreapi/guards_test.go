@@ -16,6 +16,7 @@ import (
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 
 	"portico.dev/internal/auth/rbac"
+	rbackinds "portico.dev/internal/coreapi/kinds/rbac"
 )
 
 func rule(verb, resource string) rbacv1.PolicyRule {
@@ -122,7 +123,7 @@ func TestNobodyGrantsWhatTheyDoNotHold(t *testing.T) {
 func TestC16TheAggregationRuleIsForThoseWhoMayEverything(t *testing.T) {
 	const full = "full"
 	table := roleTable{cluster: map[string][]rbacv1.PolicyRule{
-		"limited": {rule("get", "pods")}, full: everything,
+		"limited": {rule("get", "pods")}, full: rbackinds.Everything,
 		"escalator": {{Verbs: []string{"escalate"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}}},
 	}}
 	h := start(t, func(c *Config) { a := table.authorizer(); c.Authorizer, c.RuleResolver = a, a })

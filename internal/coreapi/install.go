@@ -22,6 +22,7 @@ import (
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
 	"portico.dev/internal/coreapi/definitions"
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/respond"
 )
 
@@ -55,7 +56,7 @@ type servedGroup struct {
 func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed func(), mapper meta.RESTMapper,
 	admissionFor func(*storages) (*localadmission.Chain, error),
 ) (_ *api, err error) {
-	all, err := openAll(cfg, c, shelf, &neighbours{definitions: own.crds().Lister()}, mapper)
+	all, err := openAll(cfg, c, shelf, &registry.RelatedObjects{Definitions: own.crds().Lister()}, mapper)
 	if err != nil {
 		return nil, err
 	}

@@ -7,11 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico.dev/internal/coreapi/kinds"
 	"portico.dev/internal/store"
 )
 
@@ -29,14 +30,14 @@ var directories = map[schema.GroupResource]string{
 // An etcd of kube-apiserver's can be taken over, and given back: each kind lies where it is looked for there.
 func TestEachKindLiesWhereKubeAPIServerKeepsIt(t *testing.T) {
 	taken := map[string]schema.GroupResource{}
-	for _, g := range groups() {
-		for _, r := range g.resources {
-			resource := schema.GroupResource{Group: g.version.Group, Resource: r.name}
-			want := r.name
+	for _, g := range kinds.All() {
+		for _, r := range g.Resources {
+			resource := schema.GroupResource{Group: g.Version.Group, Resource: r.Name}
+			want := r.Name
 			if special, ok := directories[resource]; ok {
 				want = special
 			}
-			if got := r.storageDirectory(); got != want {
+			if got := r.StorageDirectory(); got != want {
 				t.Errorf("%s lies in %q, want %q", resource, got, want)
 			}
 			if other, ok := taken[want]; ok && other != resource {

@@ -12,13 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/registry/generic/registry"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 	storageerrors "k8s.io/apiserver/pkg/storage/errors"
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/coreapi/validate"
 )
 
@@ -26,11 +27,11 @@ import (
 // "kubernetes" out of spec.finalizers through the finalize subresource; the write that leaves neither kind of finalizer
 // removes the object. There is no deletecollection, as upstream: it would be a cluster wiped by one typo.
 type namespaces struct {
-	all *stored
+	all *registry.REST
 }
 
 // newNamespaces puts the rules of namespaces on top of their storage.
-func newNamespaces(all *stored) *namespaces {
+func newNamespaces(all *registry.REST) *namespaces {
 	all.ShouldDeleteDuringUpdate = namespaceIsFinished
 	return &namespaces{all}
 }
@@ -47,14 +48,22 @@ var (
 	_ rest.StorageVersionProvider     = (*namespaces)(nil)
 )
 
-func (n *namespaces) New() runtime.Object                    { return n.all.New() }
-func (n *namespaces) NewList() runtime.Object                { return n.all.NewList() }
-func (n *namespaces) Destroy()                               { n.all.Destroy() }
-func (n *namespaces) NamespaceScoped() bool                  { return false }
-func (n *namespaces) GetSingularName() string                { return n.all.GetSingularName() }
-func (n *namespaces) ShortNames() []string                   { return n.all.ShortNames() }
-func (n *namespaces) DeleteReturnsDeletedObject() bool       { return true }
+func (n *namespaces) New() runtime.Object { return n.all.New() }
+
+func (n *namespaces) NewList() runtime.Object { return n.all.NewList() }
+
+func (n *namespaces) Destroy() { n.all.Destroy() }
+
+func (n *namespaces) NamespaceScoped() bool { return false }
+
+func (n *namespaces) GetSingularName() string { return n.all.GetSingularName() }
+
+func (n *namespaces) ShortNames() []string { return n.all.ShortNames() }
+
+func (n *namespaces) DeleteReturnsDeletedObject() bool { return true }
+
 func (n *namespaces) StorageVersion() runtime.GroupVersioner { return n.all.StorageVersion() }
+
 func (n *namespaces) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return n.all.GetResetFields()
 }
@@ -192,16 +201,16 @@ func propagationFinalizers(finalizers []string, options *metav1.DeleteOptions) [
 }
 
 func namespaceIsFinished(ctx context.Context, key string, obj, existing runtime.Object) bool {
-	return len(obj.(*corev1.Namespace).Spec.Finalizers) == 0 && registry.ShouldDeleteDuringUpdate(ctx, key, obj, existing)
+	return len(obj.(*corev1.Namespace).Spec.Finalizers) == 0 && genericregistry.ShouldDeleteDuringUpdate(ctx, key, obj, existing)
 }
 
 // finalizeStrategy replaces spec.finalizers and keeps the status.
 type finalizeStrategy struct {
-	strategy
+	registry.Strategy
 }
 
 func (s finalizeStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	s.of.status.copy(obj, old)
+	s.Resource.Status.Copy(obj, old)
 }
 
 func (s finalizeStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
@@ -210,13 +219,14 @@ func (s finalizeStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Obj
 
 // finalizer serves namespaces/finalize: update, and nothing else.
 type finalizer struct {
-	door *subresource
+	door *registry.Subresource
 }
 
 var _ rest.Updater = (*finalizer)(nil)
 
 func (f *finalizer) New() runtime.Object { return f.door.New() }
-func (f *finalizer) Destroy()            {}
+
+func (f *finalizer) Destroy() {}
 
 func (f *finalizer) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,

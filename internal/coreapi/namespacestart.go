@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
+
+	"portico.dev/internal/coreapi/registry"
 )
 
 // A namespace can go, and another get its name, while a request for something in it is held by a webhook, a policy, a
@@ -64,9 +66,9 @@ func namespaceAtStartOf(ctx context.Context, name string) *namespaceAtStart {
 // writes seldom create. For them the watch cache is asked, unless it says that the namespace is going or not there: it may be
 // behind, and another may have the name. A cache that is so far behind that it has missed all of a namespace's end lets such
 // a write be refused with 409, and never lets one through.
-func rememberNamespace(namespaces *stored, next http.Handler) http.Handler {
+func rememberNamespace(namespaces *registry.REST, next http.Handler) http.Handler {
 	read := func(ctx context.Context, name string, version string) *namespaceAtStart {
-		obj, err := namespaces.Get(readContext(ctx, "", "namespaces", "", name), name, &metav1.GetOptions{ResourceVersion: version})
+		obj, err := namespaces.Get(registry.ReadContext(ctx, "", "namespaces", "", name), name, &metav1.GetOptions{ResourceVersion: version})
 		switch {
 		case apierrors.IsNotFound(err):
 			return &namespaceAtStart{name: name, now: version == ""}

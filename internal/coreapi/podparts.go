@@ -18,13 +18,14 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/kinds/core"
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/coreapi/validate"
 )
 
 // podPart is a subresource of pods that writes a few fields inside of the spec.
 type podPart struct {
-	sub    *subresource
+	sub    *registry.Subresource
 	filter fieldpath.Filter // the fields that an applier may own through it
 	rest.TableConvertor
 }
@@ -35,7 +36,8 @@ var (
 )
 
 func (p *podPart) New() runtime.Object { return p.sub.New() }
-func (p *podPart) Destroy()            {}
+
+func (p *podPart) Destroy() {}
 
 func (p *podPart) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	return p.sub.Get(ctx, name, options)
@@ -52,7 +54,7 @@ func (p *podPart) GetResetFieldsFilter() map[fieldpath.APIVersion]fieldpath.Filt
 }
 
 // debuggerStrategy adds ephemeral containers and changes nothing else.
-type debuggerStrategy struct{ strategy }
+type debuggerStrategy struct{ registry.Strategy }
 
 func (s debuggerStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	pod, before := obj.(*corev1.Pod), old.(*corev1.Pod)
@@ -60,16 +62,16 @@ func (s debuggerStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.O
 	pod.Spec, pod.Status = before.Spec, before.Status
 	metav1.ResetObjectMetaForStatus(&pod.ObjectMeta, &before.ObjectMeta)
 	pod.Spec.EphemeralContainers = added
-	dropAlphaOfPods(pod, before)
+	registry.DropAlphaOfPods(pod, before)
 	countPodGeneration(pod, before)
 }
 
 func (s debuggerStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return append(validate.EphemeralContainers(obj.(*corev1.Pod), old.(*corev1.Pod)), s.privileged(obj)...)
+	return append(validate.EphemeralContainers(obj.(*corev1.Pod), old.(*corev1.Pod)), s.Privileged(obj)...)
 }
 
 // resizeStrategy changes how much the containers of a pod may use.
-type resizeStrategy struct{ strategy }
+type resizeStrategy struct{ registry.Strategy }
 
 // PrepareForUpdate leaves containers that were added, taken away or renamed for validation to refuse.
 func (s resizeStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
@@ -87,7 +89,7 @@ func (s resizeStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 	metav1.ResetObjectMetaForStatus(&pod.ObjectMeta, &before.ObjectMeta)
 	if pod.Spec.Resources != nil {
 		pod.Spec.Resources = pod.Spec.Resources.DeepCopy()
-		defaults.PodResources(pod)
+		core.PodResources(pod)
 	}
 	countPodGeneration(pod, before)
 }
@@ -104,7 +106,7 @@ func resized(next, old []corev1.Container) []corev1.Container {
 }
 
 func (s resizeStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validate.PodResize(obj.(*corev1.Pod), old.(*corev1.Pod), qualityOfService)
+	return validate.PodResize(obj.(*corev1.Pod), old.(*corev1.Pod), core.QualityOfService)
 }
 
 func countPodGeneration(pod, old *corev1.Pod) {
@@ -114,14 +116,14 @@ func countPodGeneration(pod, old *corev1.Pod) {
 }
 
 // podDoors are the subresources of pods that need no kubelet.
-func podDoors(c *codecs, pods, budgets *stored) map[string]rest.Storage {
-	s := newStrategy(c.scheme, pods.of)
-	s.denyPrivileged = pods.CreateStrategy.(strategy).denyPrivileged
+func podDoors(c *codecs, pods, budgets *registry.REST) map[string]rest.Storage {
+	s := registry.NewStrategy(c.scheme, pods.Resource)
+	s.DenyPrivileged = pods.CreateStrategy.(registry.Strategy).DenyPrivileged
 	part := func(strategy interface {
 		rest.RESTUpdateStrategy
 		rest.ResetFieldsStrategy
 	}, paths ...*fieldpath.SetMatcher) *podPart {
-		return &podPart{newSubresource(pods.Store, strategy), fieldpath.NewIncludeMatcherFilter(paths...), pods.Store}
+		return &podPart{registry.NewSubresource(pods.Store, strategy), fieldpath.NewIncludeMatcherFilter(paths...), pods.Store}
 	}
 	binding := &bindings{pods}
 	return map[string]rest.Storage{
@@ -138,12 +140,12 @@ func podDoors(c *codecs, pods, budgets *stored) map[string]rest.Storage {
 }
 
 // statusOfStored opens the status subresource of a kind once more, for writes from inside.
-func statusOfStored(c *codecs, s *stored) *subresource {
-	return newSubresource(s.Store, statusStrategy{newStrategy(c.scheme, s.of)})
+func statusOfStored(c *codecs, s *registry.REST) *registry.Subresource {
+	return registry.NewSubresource(s.Store, registry.StatusStrategy{Strategy: registry.NewStrategy(c.scheme, s.Resource)})
 }
 
 // bindings serves pods/binding: a scheduler says where a pod runs, once.
-type bindings struct{ pods *stored }
+type bindings struct{ pods *registry.REST }
 
 var (
 	_ rest.NamedCreater                   = (*bindings)(nil)
@@ -153,8 +155,10 @@ var (
 	_ rest.SingularNameProvider           = (*legacyBindings)(nil)
 )
 
-func (b *bindings) New() runtime.Object   { return &corev1.Binding{} }
-func (b *bindings) Destroy()              {}
+func (b *bindings) New() runtime.Object { return &corev1.Binding{} }
+
+func (b *bindings) Destroy() {}
+
 func (b *bindings) NamespaceScoped() bool { return true }
 
 // PreserveRequestObjectMetaSystemFieldsOnSubresourceCreate keeps uid and resourceVersion of the request: they say which
@@ -230,16 +234,19 @@ func place(pod *corev1.Pod, binding *corev1.Binding) (runtime.Object, error) {
 		pod.Labels = map[string]string{}
 	}
 	maps.Copy(pod.Labels, binding.Labels)
-	setPodCondition(&pod.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
+	core.SetPodCondition(&pod.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
 	return pod, nil
 }
 
 // legacyBindings serves the same below /bindings, where the pod is named in the body.
 type legacyBindings struct{ pods *bindings }
 
-func (b *legacyBindings) New() runtime.Object     { return b.pods.New() }
-func (b *legacyBindings) Destroy()                {}
-func (b *legacyBindings) NamespaceScoped() bool   { return true }
+func (b *legacyBindings) New() runtime.Object { return b.pods.New() }
+
+func (b *legacyBindings) Destroy() {}
+
+func (b *legacyBindings) NamespaceScoped() bool { return true }
+
 func (b *legacyBindings) GetSingularName() string { return "binding" }
 
 func (b *legacyBindings) Create(ctx context.Context, obj runtime.Object, admit rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/rest"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/coreapi/kinds"
 )
 
 // RuntimeConfig is kube-apiserver's --runtime-config: which of the group-versions and resources of the table are served.
@@ -191,12 +193,12 @@ func tableResources() map[schema.GroupVersion]sets.Set[string] {
 	known := map[schema.GroupVersion]sets.Set[string]{
 		apiextensionsv1.SchemeGroupVersion: sets.New("customresourcedefinitions"),
 	}
-	for _, g := range groups() {
+	for _, g := range kinds.All() {
 		names := sets.New[string]()
-		for _, r := range g.resources {
-			names.Insert(r.name)
+		for _, r := range g.Resources {
+			names.Insert(r.Name)
 		}
-		known[g.version] = names
+		known[g.Version] = names
 	}
 	known[corev1.SchemeGroupVersion].Insert("componentstatuses")
 	// Other names of what another entry of the table stores.

@@ -3,6 +3,7 @@ package coreapi
 import (
 	"context"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/coreapi/validate"
 )
 
@@ -33,7 +35,7 @@ var scaleKind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
 // scales serves <resource>/scale.
 type scales struct {
-	main *stored
+	main *registry.REST
 	as   scalable
 	rest.TableConvertor
 }
@@ -43,11 +45,11 @@ var (
 	_ rest.GroupVersionKindProvider = (*scales)(nil)
 )
 
-func newScales(main *stored, as scalable) *scales {
+func newScales(main *registry.REST, as scalable) *scales {
 	// The store's rules are those of the main resource; its guards are for whole objects.
 	store := *main.Store
 	store.BeginCreate, store.BeginUpdate = nil, nil
-	return &scales{&stored{&store, main.of}, as, columns.For(scaleKind.GroupKind())}
+	return &scales{&registry.REST{Store: &store, Resource: main.Resource}, as, columns.Convertor(columns.ScaleColumns(), time.Now)}
 }
 
 func (s *scales) New() runtime.Object { return &autoscalingv1.Scale{} }
@@ -117,7 +119,7 @@ type scaledObject struct {
 func (o *scaledObject) Preconditions() *metav1.Preconditions { return o.info.Preconditions() }
 
 func (o *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (runtime.Object, error) {
-	resource := schema.GroupResource{Group: o.scales.main.DefaultQualifiedResource.Group, Resource: o.scales.main.of.name + "/scale"}
+	resource := schema.GroupResource{Group: o.scales.main.DefaultQualifiedResource.Group, Resource: o.scales.main.Resource.Name + "/scale"}
 	obj := old.DeepCopyObject()
 	m := obj.(metav1.Object)
 	if m.GetResourceVersion() == "" {

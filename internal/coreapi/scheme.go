@@ -3,14 +3,13 @@ package coreapi
 import (
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
-	"portico.dev/internal/coreapi/defaults"
-	"portico.dev/internal/coreapi/selectable"
+	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/registry"
 )
 
 // codecs translate between bytes and the types served here.
@@ -40,11 +39,7 @@ func newCodecs() (*codecs, error) {
 // storage is the codec between etcd and memory: the stored version in the form that storeAs said, protobuf by default, and
 // read back in whichever form it was written (kube-apiserver may have been there before us).
 func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
-	return frugal{c.factory.CodecForVersions(c.stored, c.factory.UniversalDeserializer(), stored, internalOf(stored.Group)), c.fields}
-}
-
-func internalOf(group string) schema.GroupVersion {
-	return schema.GroupVersion{Group: group, Version: runtime.APIVersionInternal}
+	return frugal{c.factory.CodecForVersions(c.stored, c.factory.UniversalDeserializer(), stored, registry.InternalOf(stored.Group)), c.fields}
 }
 
 // newScheme registers every served kind twice: as v1, and, with the same Go type, as its own internal version. The
@@ -53,32 +48,27 @@ func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	versions := map[string][]schema.GroupVersion{} // of each group, the preferred first
-	for _, g := range groups() {
-		if err := g.addToScheme(scheme); err != nil {
-			return nil, fmt.Errorf("register %s: %w", g.version, err)
+	for _, g := range kinds.All() {
+		if err := g.AddToScheme(scheme); err != nil {
+			return nil, fmt.Errorf("register %s: %w", g.Version, err)
 		}
-		for _, r := range g.resources {
-			scheme.AddKnownTypes(internalOf(g.version.Group), r.object.DeepCopyObject(), r.list.DeepCopyObject())
+		if g.Register != nil {
+			if err := g.Register(scheme); err != nil {
+				return nil, fmt.Errorf("register %s: %w", g.Version, err)
+			}
 		}
-		for _, kind := range g.transient {
-			scheme.AddKnownTypes(internalOf(g.version.Group), kind.DeepCopyObject())
+		for _, r := range g.Resources {
+			if err := r.AddToScheme(scheme, g.Version); err != nil {
+				return nil, fmt.Errorf("register %s: %w", r.Name, err)
+			}
 		}
-		versions[g.version.Group] = append(versions[g.version.Group], g.version)
-		if err := scheme.SetVersionPriority(versions[g.version.Group]...); err != nil {
-			return nil, fmt.Errorf("register %s: %w", g.version, err)
+		for _, kind := range g.Virtual {
+			scheme.AddKnownTypes(registry.InternalOf(g.Version.Group), kind.DeepCopyObject())
 		}
-	}
-	// events.k8s.io keeps its objects as core Events: that is its internal version.
-	scheme.AddKnownTypes(internalOf(eventsGroup), &corev1.Event{}, &corev1.EventList{})
-	if err := addEventConversions(scheme); err != nil {
-		return nil, fmt.Errorf("register event conversions: %w", err)
-	}
-	if err := addAutoscalerConversions(scheme); err != nil {
-		return nil, fmt.Errorf("register autoscaler conversions: %w", err)
-	}
-	defaults.Register(scheme)
-	if err := selectable.Register(scheme); err != nil {
-		return nil, fmt.Errorf("register field selectors: %w", err)
+		versions[g.Version.Group] = append(versions[g.Version.Group], g.Version)
+		if err := scheme.SetVersionPriority(versions[g.Version.Group]...); err != nil {
+			return nil, fmt.Errorf("register %s: %w", g.Version, err)
+		}
 	}
 	return scheme, nil
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"portico.dev/internal/coreapi/crds"
+	"portico.dev/internal/coreapi/kinds"
 )
 
 // served is what the local groups and the definitions of custom resources serve at one moment. It is not changed any
@@ -22,8 +23,8 @@ type served struct {
 // builtInGroupVersions, whether they are turned on or not, are the table's, core first, then as clients should prefer them, and that of definitions.
 func builtInGroupVersions() []schema.GroupVersion {
 	var all []schema.GroupVersion
-	for _, g := range groups() {
-		all = append(all, g.version)
+	for _, g := range kinds.All() {
+		all = append(all, g.Version)
 	}
 	return append(all, apiextensionsv1.SchemeGroupVersion)
 }

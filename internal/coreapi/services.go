@@ -14,11 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/registry/generic/registry"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
 
 	"portico.dev/internal/coreapi/allocation"
+	"portico.dev/internal/coreapi/registry"
 )
 
 // ServiceNetwork is what Services are given addresses and ports from.
@@ -43,19 +44,19 @@ func (n ServiceNetwork) withDefaults() ServiceNetwork {
 // services are Services whose writes are transactions of an allocator. The hooks of the library alone would not do: it
 // says that an update has succeeded before it is written.
 type services struct {
-	*stored
+	*registry.REST
 	allocator *allocation.Allocator
 }
 
 var _ rest.StandardStorage = (*services)(nil)
 
 // newServices makes writes through all, which no other door shares yet, allocate.
-func newServices(all *stored, a *allocation.Allocator) *services {
-	all.BeginCreate = func(ctx context.Context, obj runtime.Object, o *metav1.CreateOptions) (registry.FinishFunc, error) {
-		return finished, settle(ctx, obj, nil, o.DryRun)
+func newServices(all *registry.REST, a *allocation.Allocator) *services {
+	all.BeginCreate = func(ctx context.Context, obj runtime.Object, o *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
+		return registry.Finished, settle(ctx, obj, nil, o.DryRun)
 	}
-	all.BeginUpdate = func(ctx context.Context, obj, old runtime.Object, o *metav1.UpdateOptions) (registry.FinishFunc, error) {
-		return finished, settle(ctx, obj, old, o.DryRun)
+	all.BeginUpdate = func(ctx context.Context, obj, old runtime.Object, o *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
+		return registry.Finished, settle(ctx, obj, old, o.DryRun)
 	}
 	all.AfterDelete = func(obj runtime.Object, o *metav1.DeleteOptions) {
 		if s, ok := obj.(*corev1.Service); ok && !dryrun.IsDryRun(o.DryRun) {
@@ -81,7 +82,7 @@ func settle(ctx context.Context, obj, old runtime.Object, dryRun []string) error
 
 func (s *services) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	ctx, t := s.allocator.Begin(ctx)
-	out, err := s.stored.Create(ctx, obj, validate, options)
+	out, err := s.REST.Create(ctx, obj, validate, options)
 	t.End(ctx, serviceOf(out), err)
 	return out, err
 }
@@ -90,7 +91,7 @@ func (s *services) Update(ctx context.Context, name string, info rest.UpdatedObj
 	update rest.ValidateObjectUpdateFunc, forceCreate bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
 	ctx, t := s.allocator.Begin(ctx)
-	out, created, err := s.stored.Update(ctx, name, info, create, update, forceCreate, options)
+	out, created, err := s.REST.Update(ctx, name, info, create, update, forceCreate, options)
 	t.End(ctx, serviceOf(out), err)
 	return out, created, err
 }
@@ -104,7 +105,7 @@ func serviceOf(obj runtime.Object) *corev1.Service {
 const portKeys = "nodeports/"
 
 // newAllocator hands out what network says, and keeps the claims in addresses and in ports.
-func newAllocator(cfg Config, all, addresses, cidrs *stored, ports allocation.EtcdPorts, writes allocation.InFlight) *allocation.Allocator {
+func newAllocator(cfg Config, all, addresses, cidrs *registry.REST, ports allocation.EtcdPorts, writes allocation.InFlight) *allocation.Allocator {
 	network := cfg.ServiceNetwork.withDefaults()
 	return allocation.New(allocation.Config{
 		Ranges:   serviceRanges(network.ClusterIPRanges, cidrs),
@@ -113,9 +114,9 @@ func newAllocator(cfg Config, all, addresses, cidrs *stored, ports allocation.Et
 	})
 }
 
-func storedService(all *stored) func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+func storedService(all *registry.REST) func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 	return func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
-		obj, err := all.Get(readContext(ctx, "", "services", namespace, name), name, &metav1.GetOptions{})
+		obj, err := all.Get(registry.ReadContext(ctx, "", "services", namespace, name), name, &metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
@@ -128,9 +129,9 @@ func storedService(all *stored) func(ctx context.Context, namespace, name string
 
 // serviceRanges are those of the flags, and those of ServiceCIDRs that are ready and not going. A cache is good enough for
 // the latter: one that goes waits for its addresses.
-func serviceRanges(own []netip.Prefix, cidrs *stored) func(context.Context) ([]netip.Prefix, error) {
+func serviceRanges(own []netip.Prefix, cidrs *registry.REST) func(context.Context) ([]netip.Prefix, error) {
 	return func(ctx context.Context) ([]netip.Prefix, error) {
-		list, err := cidrs.List(readContext(ctx, networkingv1.GroupName, "servicecidrs", "", ""), &metainternalversion.ListOptions{ResourceVersion: "0"})
+		list, err := cidrs.List(registry.ReadContext(ctx, networkingv1.GroupName, "servicecidrs", "", ""), &metainternalversion.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return nil, fmt.Errorf("list servicecidrs: %w", err)
 		}
@@ -157,7 +158,7 @@ func isReady(c *networkingv1.ServiceCIDR) bool {
 
 // addressClaims are IPAddress objects, named by the address, that refer to a Service.
 type addressClaims struct {
-	all *stored
+	all *registry.REST
 }
 
 var _ allocation.Claims[netip.Addr] = addressClaims{}
@@ -166,7 +167,7 @@ var _ allocation.Claims[netip.Addr] = addressClaims{}
 const claimedBy = "ipallocator.k8s.io"
 
 func (c addressClaims) context(ctx context.Context, name string) context.Context {
-	return readContext(ctx, networkingv1.GroupName, "ipaddresses", "", name)
+	return registry.ReadContext(ctx, networkingv1.GroupName, "ipaddresses", "", name)
 }
 
 func (c addressClaims) Claim(ctx context.Context, a netip.Addr, owner allocation.Owner) error {
@@ -240,14 +241,14 @@ func ownerOfClaim(a *networkingv1.IPAddress) types.NamespacedName {
 // newRepairer mends what the allocator hands out.
 func newRepairer(a *allocation.Allocator, all *services) *allocation.Repairer {
 	list := func(ctx context.Context) ([]corev1.Service, error) {
-		found, err := all.List(readContext(ctx, "", "services", "", ""), &metainternalversion.ListOptions{})
+		found, err := all.List(registry.ReadContext(ctx, "", "services", "", ""), &metainternalversion.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
 		return found.(*corev1.ServiceList).Items, nil
 	}
 	touch := func(ctx context.Context, s *corev1.Service) error {
-		ctx = readContext(ctx, "", "services", s.Namespace, s.Name)
+		ctx = registry.ReadContext(ctx, "", "services", s.Namespace, s.Name)
 		_, _, err := all.Update(ctx, s.Name, rest.DefaultUpdatedObjectInfo(s.DeepCopy()), rest.ValidateAllObjectFunc,
 			rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -273,6 +274,6 @@ func (s *Server) RepairAllocations(ctx context.Context) error {
 func serviceDoors(c *codecs, main *services) map[string]rest.Storage {
 	return map[string]rest.Storage{
 		"services":        main,
-		"services/status": newSubresource(main.Store, statusStrategy{newStrategy(c.scheme, main.of)}),
+		"services/status": registry.NewSubresource(main.Store, registry.StatusStrategy{Strategy: registry.NewStrategy(c.scheme, main.Resource)}),
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"portico.dev/internal/coreapi/registry"
 )
 
 const (
@@ -60,10 +62,10 @@ func newShelf(client *kubernetes.Client, prefix string, codec *codecs, how Stora
 }
 
 // options are what the library's registry asks for when it builds the store of r, an entry of the group at version.
-func (s *shelf) options(version schema.GroupVersion, r *resource) generic.RESTOptions {
-	o := s.plain(schema.GroupResource{Group: version.Group, Resource: r.name}, s.codec.storage(version), r.storageDirectory())
+func (s *shelf) options(version schema.GroupVersion, r *registry.Resource) generic.RESTOptions {
+	o := s.plain(schema.GroupResource{Group: version.Group, Resource: r.Name}, s.codec.storage(version), r.StorageDirectory())
 	o.StorageConfig.EncodeVersioner = version
-	if !r.cached {
+	if !r.WatchCache {
 		o.Decorator = s.uncached
 	}
 	return o

@@ -18,6 +18,8 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
+
+	"portico.dev/internal/coreapi/registry"
 )
 
 const defaultTokenSeconds = 3600
@@ -42,7 +44,7 @@ type IssuedToken struct {
 // tokens serves serviceaccounts/token.
 type tokens struct {
 	issuer         TokenIssuer
-	accounts, pods *stored
+	accounts, pods *registry.REST
 	// namespace reads a namespace as it is now.
 	namespace namespaceGetter
 	// most is the longest life of a token in seconds. Zero: no bound but the issuer's.
@@ -58,7 +60,8 @@ var (
 var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
 func (t *tokens) New() runtime.Object { return &authenticationv1.TokenRequest{} }
-func (t *tokens) Destroy()            {}
+
+func (t *tokens) Destroy() {}
 
 func (t *tokens) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 	return tokenRequestKind
@@ -140,7 +143,7 @@ func (t *tokens) prepare(ctx context.Context, r *authenticationv1.TokenRequest, 
 	case r.Namespace != "" && r.Namespace != namespace:
 		return mismatch("namespace", r.Namespace, "must match the service account namespace if specified")
 	}
-	account, err := t.accounts.Get(readContext(ctx, "", "serviceaccounts", namespace, name), name, &metav1.GetOptions{})
+	account, err := t.accounts.Get(registry.ReadContext(ctx, "", "serviceaccounts", namespace, name), name, &metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -172,7 +175,7 @@ func (t *tokens) mayBind(ctx context.Context, namespace, account string, ref *au
 	default:
 		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", kind))
 	}
-	obj, err := t.pods.Get(readContext(ctx, "", "pods", namespace, ref.Name), ref.Name, &metav1.GetOptions{})
+	obj, err := t.pods.Get(registry.ReadContext(ctx, "", "pods", namespace, ref.Name), ref.Name, &metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

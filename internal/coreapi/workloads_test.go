@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
+
+	"portico.dev/internal/coreapi/kinds/autoscaling"
 )
 
 // parsed reads a manifest into a new object of a kind.
@@ -316,7 +318,7 @@ func TestOneAutoscalerInTwoVersions(t *testing.T) {
 	old, err := older.Get(ctx, "web", metav1.GetOptions{})
 	ok(t, err)
 	if *old.Spec.TargetCPUUtilizationPercentage != 70 || old.Annotations["mine"] != "kept" ||
-		!strings.Contains(old.Annotations[metricsAnnotation], "qps") || !strings.Contains(old.Annotations[behaviorAnnotation], `"StabilizationWindowSeconds":60`) {
+		!strings.Contains(old.Annotations[autoscaling.MetricsAnnotation], "qps") || !strings.Contains(old.Annotations[autoscaling.BehaviorAnnotation], `"StabilizationWindowSeconds":60`) {
 		t.Fatalf("got %+v", old)
 	}
 	old.Spec.TargetCPUUtilizationPercentage = ptr.To[int32](50)
@@ -325,7 +327,7 @@ func TestOneAutoscalerInTwoVersions(t *testing.T) {
 	now, err := newer.Get(ctx, "web", metav1.GetOptions{})
 	ok(t, err)
 	if len(now.Spec.Metrics) != 2 || now.Spec.Metrics[0].Pods.Metric.Name != "qps" || *now.Spec.Metrics[1].Resource.Target.AverageUtilization != 50 ||
-		*now.Spec.Behavior.ScaleDown.StabilizationWindowSeconds != 60 || now.Annotations[metricsAnnotation] != "" || now.Generation != 2 {
+		*now.Spec.Behavior.ScaleDown.StabilizationWindowSeconds != 60 || now.Annotations[autoscaling.MetricsAnnotation] != "" || now.Generation != 2 {
 		t.Fatalf("got %+v", now)
 	}
 	versions := map[string]string{}
@@ -358,7 +360,7 @@ func TestOneAutoscalerInTwoVersions(t *testing.T) {
 		}
 	}
 	patched, err := older.Patch(ctx, "web", types.MergePatchType, []byte(`{"status":{"currentReplicas":2,"desiredReplicas":3}}`), metav1.PatchOptions{}, "status")
-	if err != nil || patched.Status.DesiredReplicas != 3 || patched.Annotations[metricsAnnotation] == "" {
+	if err != nil || patched.Status.DesiredReplicas != 3 || patched.Annotations[autoscaling.MetricsAnnotation] == "" {
 		t.Fatalf("got %+v, %v", patched, err)
 	}
 }

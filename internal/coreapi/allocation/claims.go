@@ -90,3 +90,5 @@ func freeOne[T comparable](ctx context.Context, claims Claims[T], candidates ite
 	}
 	return none, errFull
 }
+
+var _ Claims[int32] = EtcdPorts{}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -19,8 +19,6 @@ type EtcdPorts struct {
 
 // NewEtcdPorts keeps claims through client, one key for each claimed port, all of which begin with keys.
 func NewEtcdPorts(client clientv3.KV, keys string) EtcdPorts { return EtcdPorts{client, keys} }
-
-var _ Claims[int32] = EtcdPorts{}
 
 func (p EtcdPorts) key(port int32) string { return p.keys + strconv.Itoa(int(port)) }
 

@@ -1,4 +1,4 @@
-package columns
+package columns_test
 
 import (
 	"strings"
@@ -91,7 +91,7 @@ func TestOfSeveralDefaultClassesTheNewestIsMarked(t *testing.T) {
 	list := &storagev1.StorageClassList{Items: []storagev1.StorageClass{
 		class("old", time.Hour, "true"), class("zeta", time.Minute, "true"), class("new", time.Minute, "true"), class("newest", 0, "false"),
 	}}
-	table, err := For(schema.GroupKind{Group: storagev1.GroupName, Kind: "StorageClass"}).ConvertToTable(t.Context(), list, nil)
+	table, err := convertorOf(schema.GroupKind{Group: storagev1.GroupName, Kind: "StorageClass"}).ConvertToTable(t.Context(), list, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,39 +13,29 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
 )
 
-// For returns the convertor that prints one kind, and the library's NAME and CREATED AT for a kind that has no columns
-// of its own (Role and ClusterRole among them: kube-apiserver has none for these either).
-func For(kind schema.GroupKind) rest.TableConvertor { return at(kind, time.Now) }
-
-// at is For with a clock, since ages are relative to it.
-func at(kind schema.GroupKind, now func() time.Time) rest.TableConvertor {
-	p, known := printerOf(kind)
-	if !known {
-		plural, _ := meta.UnsafeGuessKindToResource(kind.WithVersion(""))
-		return rest.NewDefaultTableConvertor(plural.GroupResource())
-	}
-	return convertor{printer: p, now: now}
+// Convertor prints objects of the kind of p. Ages are relative to now.
+func Convertor(p Printer, now func() time.Time) rest.TableConvertor {
+	return convertor{Printer: p, now: now}
 }
 
-// printer is how one kind is shown.
-type printer struct {
-	columns []metav1.TableColumnDefinition
+// Printer is how one kind is shown.
+type Printer struct {
+	Columns []metav1.TableColumnDefinition
 	// row fills in the cells of one object, one for each column. Cells hold only what JSON decodes to (string, int64,
 	// bool): metav1.Table panics on a deep copy of anything else.
-	row func(obj runtime.Object, now time.Time) (metav1.TableRow, error)
+	Row func(obj runtime.Object, now time.Time) (metav1.TableRow, error)
 	// order sorts a list before it is shown; nil keeps the order of the list.
-	order func(items []runtime.Object)
+	Order func(items []runtime.Object)
 	// among prints an object of a list in view of the others. Nil: as it is printed alone.
-	among func(items []runtime.Object) printer
+	Among func(items []runtime.Object) Printer
 }
 
-// show makes a printer from a function over the kind's Go type.
-func show[T runtime.Object](cells func(obj T, now time.Time) []any, columns ...metav1.TableColumnDefinition) printer {
-	return printer{columns: columns, row: func(obj runtime.Object, now time.Time) (metav1.TableRow, error) {
+// Show makes a printer from a function over the kind's Go type.
+func Show[T runtime.Object](cells func(obj T, now time.Time) []any, columns ...metav1.TableColumnDefinition) Printer {
+	return Printer{Columns: columns, Row: func(obj runtime.Object, now time.Time) (metav1.TableRow, error) {
 		typed, ok := obj.(T)
 		if !ok {
 			return metav1.TableRow{}, fmt.Errorf("print a table of %T: got %T", *new(T), obj)
@@ -55,7 +45,7 @@ func show[T runtime.Object](cells func(obj T, now time.Time) []any, columns ...m
 }
 
 type convertor struct {
-	printer
+	Printer
 	now func() time.Time
 }
 
@@ -72,17 +62,17 @@ func (c convertor) ConvertToTable(_ context.Context, obj, options runtime.Object
 			return nil, fmt.Errorf("read items of %T: %w", obj, err)
 		}
 	}
-	if c.order != nil {
-		c.order(items)
+	if c.Order != nil {
+		c.Order(items)
 	}
-	shown := c.printer
-	if c.among != nil && meta.IsListType(obj) {
-		shown = c.among(items)
+	shown := c.Printer
+	if c.Among != nil && meta.IsListType(obj) {
+		shown = c.Among(items)
 	}
 	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, len(items))}
 	now := c.now()
 	for _, item := range items {
-		row, err := shown.row(item, now)
+		row, err := shown.Row(item, now)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +81,7 @@ func (c convertor) ConvertToTable(_ context.Context, obj, options runtime.Object
 	}
 	describeList(table, obj)
 	if opts, ok := options.(*metav1.TableOptions); !ok || !opts.NoHeaders {
-		table.ColumnDefinitions = shown.columns
+		table.ColumnDefinitions = shown.Columns
 	}
 	return table, nil
 }

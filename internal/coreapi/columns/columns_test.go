@@ -1,4 +1,4 @@
-package columns
+package columns_test
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ var (
 // and compares the whole with a file.
 func golden(t *testing.T, kind schema.GroupKind, objects ...runtime.Object) {
 	t.Helper()
-	convertor := at(kind, func() time.Time { return now })
+	convertor := convertorAt(kind, func() time.Time { return now })
 	var out bytes.Buffer
 	columns := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for i, object := range objects {
@@ -113,7 +113,7 @@ func TestAListCarriesWhatClientsGoOnFrom(t *testing.T) {
 		ListMeta: metav1.ListMeta{ResourceVersion: "42", Continue: "next", RemainingItemCount: ptr.To[int64](3)},
 		Items:    []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}},
 	}
-	table, err := For(schema.GroupKind{Kind: "Namespace"}).ConvertToTable(t.Context(), list, &metav1.TableOptions{NoHeaders: true})
+	table, err := convertorOf(schema.GroupKind{Kind: "Namespace"}).ConvertToTable(t.Context(), list, &metav1.TableOptions{NoHeaders: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,14 +134,14 @@ func TestAListCarriesWhatClientsGoOnFrom(t *testing.T) {
 }
 
 func TestAnEmptyListIsATableWithHeaders(t *testing.T) {
-	table, err := For(schema.GroupKind{Kind: "Secret"}).ConvertToTable(t.Context(), &corev1.SecretList{}, &metav1.TableOptions{})
+	table, err := convertorOf(schema.GroupKind{Kind: "Secret"}).ConvertToTable(t.Context(), &corev1.SecretList{}, &metav1.TableOptions{})
 	if err != nil || len(table.ColumnDefinitions) != 4 || table.Rows == nil || len(table.Rows) != 0 {
 		t.Errorf("got %+v, %v", table, err)
 	}
 }
 
 func TestOneObjectCarriesItsVersion(t *testing.T) {
-	table, err := For(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "9"}}, nil)
+	table, err := convertorOf(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "9"}}, nil)
 	if err != nil || table.ResourceVersion != "9" {
 		t.Errorf("got %+v, %v", table, err)
 	}
@@ -150,7 +150,7 @@ func TestOneObjectCarriesItsVersion(t *testing.T) {
 func TestKindsWithoutColumnsShowWhenTheyWereCreated(t *testing.T) {
 	for _, kind := range []schema.GroupKind{{Group: rbacv1.GroupName, Kind: "Role"}, {Group: rbacv1.GroupName, Kind: "ClusterRole"}, {Group: "example.com", Kind: "Thing"}} {
 		role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(born)}}
-		table, err := For(kind).ConvertToTable(t.Context(), role, nil)
+		table, err := convertorOf(kind).ConvertToTable(t.Context(), role, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestKindsWithoutColumnsShowWhenTheyWereCreated(t *testing.T) {
 }
 
 func TestAnObjectOfAnotherKindIsAnError(t *testing.T) {
-	if _, err := For(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), &corev1.Node{}, nil); err == nil {
+	if _, err := convertorOf(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), &corev1.Node{}, nil); err == nil {
 		t.Error("a node was printed as a pod")
 	}
 }
@@ -171,7 +171,7 @@ func TestFlowSchemasAreListedInTheOrderTheyAreTried(t *testing.T) {
 		return flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.FlowSchemaSpec{MatchingPrecedence: precedence}}
 	}
 	list := &flowcontrolv1.FlowSchemaList{Items: []flowcontrolv1.FlowSchema{schemaOf("catch-all", 10000), schemaOf("b", 100), schemaOf("exempt", 1), schemaOf("a", 100)}}
-	table, err := For(schema.GroupKind{Group: flowcontrolv1.GroupName, Kind: "FlowSchema"}).ConvertToTable(t.Context(), list, nil)
+	table, err := convertorOf(schema.GroupKind{Group: flowcontrolv1.GroupName, Kind: "FlowSchema"}).ConvertToTable(t.Context(), list, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestFlowSchemasAreListedInTheOrderTheyAreTried(t *testing.T) {
 func TestFinishedPodsAreMarked(t *testing.T) {
 	for phase, reason := range map[corev1.PodPhase]string{corev1.PodSucceeded: "Succeeded", corev1.PodFailed: "Failed", corev1.PodRunning: ""} {
 		pod := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
-		table, err := For(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), pod, nil)
+		table, err := convertorOf(schema.GroupKind{Kind: "Pod"}).ConvertToTable(t.Context(), pod, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

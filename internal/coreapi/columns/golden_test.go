@@ -1,4 +1,4 @@
-package columns
+package columns_test
 
 import (
 	"testing"
@@ -7,7 +7,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -66,12 +65,6 @@ func TestCoreTables(t *testing.T) {
 		"metadata: {name: once}\ninvolvedObject: {kind: Node, name: n1}\ntype: Warning\nreason: Rebooted\nmessage: m\nreportingComponent: c\nreportingInstance: c-1\neventTime: '2026-03-04T12:04:00.000000Z'",
 		"metadata: {name: series}\ninvolvedObject: {kind: Namespace}\nreportingComponent: c\neventTime: '2026-03-04T11:05:00.000000Z'\nseries: {count: 3, lastObservedTime: '2026-03-04T12:04:50.000000Z'}",
 		"metadata: {name: timeless}\ninvolvedObject: {}")...)
-	golden(t, schema.GroupKind{Group: eventsv1.GroupName, Kind: "Event"}, each[eventsv1.Event](t,
-		"metadata: {name: once}\nregarding: {kind: Pod, name: web}\ntype: Normal\nreason: R\nnote: text\nreportingController: c\nreportingInstance: c-1\neventTime: '2026-03-04T12:04:00.000000Z'",
-		"metadata: {name: series}\nregarding: {kind: Pod, name: web}\ntype: Normal\nreason: R\nnote: text\nreportingController: c\neventTime: '2026-03-04T11:05:00.000000Z'\n"+
-			"series: {count: 3, lastObservedTime: '2026-03-04T12:04:50.000000Z'}",
-		"metadata: {name: old}\nregarding: {kind: Pod, name: web}\neventTime: null\ndeprecatedSource: {component: kubelet, host: n1}\ndeprecatedFirstTimestamp: '2026-03-01T12:05:00Z'\n"+
-			"deprecatedLastTimestamp: '2026-03-04T12:03:00Z'\ndeprecatedCount: 2")...)
 }
 
 func TestPodTable(t *testing.T) {

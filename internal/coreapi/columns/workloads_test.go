@@ -1,4 +1,4 @@
-package columns
+package columns_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package defaults
+package defaults_test
 
 import (
 	"testing"

@@ -7,19 +7,19 @@ import (
 )
 
 func container(c *corev1.Container) {
-	set(&c.ImagePullPolicy, pullPolicy(c.Image))
-	set(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
-	set(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	Set(&c.ImagePullPolicy, pullPolicy(c.Image))
+	Set(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	Set(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {
-		set(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+		Set(&c.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
 	for i := range c.Env {
 		if from := c.Env[i].ValueFrom; from != nil {
 			fieldRef(from.FieldRef)
 		}
 	}
-	milli(c.Resources.Limits)
-	milli(c.Resources.Requests)
+	Milli(c.Resources.Limits)
+	Milli(c.Resources.Requests)
 	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		probe(p)
 	}
@@ -33,24 +33,17 @@ func container(c *corev1.Container) {
 	}
 }
 
-// hostPorts are the container's own where the pod has no network of its own.
-func hostPorts(ports []corev1.ContainerPort) {
-	for i := range ports {
-		set(&ports[i].HostPort, ports[i].ContainerPort)
-	}
-}
-
 func probe(p *corev1.Probe) {
 	if p == nil {
 		return
 	}
-	set(&p.TimeoutSeconds, 1)
-	set(&p.PeriodSeconds, 10)
-	set(&p.SuccessThreshold, 1)
-	set(&p.FailureThreshold, 3)
+	Set(&p.TimeoutSeconds, 1)
+	Set(&p.PeriodSeconds, 10)
+	Set(&p.SuccessThreshold, 1)
+	Set(&p.FailureThreshold, 3)
 	httpGet(p.HTTPGet)
 	if p.GRPC != nil {
-		point(&p.GRPC.Service, "")
+		Point(&p.GRPC.Service, "")
 	}
 }
 
@@ -58,13 +51,13 @@ func httpGet(action *corev1.HTTPGetAction) {
 	if action == nil {
 		return
 	}
-	set(&action.Path, "/")
-	set(&action.Scheme, corev1.URISchemeHTTP)
+	Set(&action.Path, "/")
+	Set(&action.Scheme, corev1.URISchemeHTTP)
 }
 
 func fieldRef(selector *corev1.ObjectFieldSelector) {
 	if selector != nil {
-		set(&selector.APIVersion, "v1")
+		Set(&selector.APIVersion, "v1")
 	}
 }
 

@@ -8,65 +8,36 @@
 package defaults
 
 import (
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// Register adds the defaulting functions of every kind that has defaults, and of its list. ConfigMap, ServiceAccount,
-// Lease, Role, ClusterRole and both kinds of Event have none.
-func Register(scheme *runtime.Scheme) {
-	register(scheme, namespace, &corev1.NamespaceList{})
-	register(scheme, secret, &corev1.SecretList{})
-	register(scheme, service, &corev1.ServiceList{})
-	register(scheme, endpoints, &corev1.EndpointsList{})
-	register(scheme, node, &corev1.NodeList{})
-	register(scheme, pod, &corev1.PodList{})
-	register(scheme, endpointSlice, &discoveryv1.EndpointSliceList{})
-	register(scheme, apiService, &apiregistrationv1.APIServiceList{})
-	register(scheme, roleBinding, &rbacv1.RoleBindingList{})
-	register(scheme, clusterRoleBinding, &rbacv1.ClusterRoleBindingList{})
-	register(scheme, flowSchema, &flowcontrolv1.FlowSchemaList{})
-	register(scheme, priorityLevel, &flowcontrolv1.PriorityLevelConfigurationList{})
-	register(scheme, validatingWebhooks, &admissionregistrationv1.ValidatingWebhookConfigurationList{})
-	register(scheme, mutatingWebhooks, &admissionregistrationv1.MutatingWebhookConfigurationList{})
-	register(scheme, validatingPolicy, &admissionregistrationv1.ValidatingAdmissionPolicyList{})
-	register(scheme, validatingBinding, &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{})
-	register(scheme, mutatingPolicy, &admissionregistrationv1.MutatingAdmissionPolicyList{})
-	register(scheme, mutatingBinding, &admissionregistrationv1.MutatingAdmissionPolicyBindingList{})
-	registerWorkloads(scheme)
-	registerCluster(scheme)
-}
-
-// register adds one kind and its list. The scheme hands each function only the type it was registered for.
-func register[T any, P interface {
-	*T
-	runtime.Object
-}](scheme *runtime.Scheme, fill func(P), list runtime.Object) {
-	scheme.AddTypeDefaultingFunc(P(new(T)), func(obj any) { fill(obj.(P)) })
+// Register adds the defaulting functions of a kind and of its list.
+func Register(scheme *runtime.Scheme, object, list runtime.Object, fill func(runtime.Object)) {
+	scheme.AddTypeDefaultingFunc(object, func(obj any) { fill(obj.(runtime.Object)) })
 	scheme.AddTypeDefaultingFunc(list, func(obj any) {
 		// The error of EachListItem is for things that are no lists, and of the callback, which has none.
 		_ = meta.EachListItem(obj.(runtime.Object), func(item runtime.Object) error {
-			fill(item.(P))
+			fill(item)
 			return nil
 		})
 	})
 }
 
-// set gives a field its default if it is empty.
-func set[T comparable](field *T, value T) {
+// Of makes a defaulting function from one over the kind's Go type. The scheme hands it only objects of that type.
+func Of[T runtime.Object](fill func(T)) func(runtime.Object) {
+	return func(obj runtime.Object) { fill(obj.(T)) }
+}
+
+// Set gives a field its default if it is empty.
+func Set[T comparable](field *T, value T) {
 	if *field == *new(T) {
 		*field = value
 	}
 }
 
-// point gives an optional field its default if it is absent; an explicit zero is the client's choice and stays.
-func point[T any](field **T, value T) {
+// Point gives an optional field its default if it is absent; an explicit zero is the client's choice and stays.
+func Point[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}

@@ -1,4 +1,4 @@
-package defaults
+package defaults_test
 
 import (
 	"testing"
@@ -90,7 +90,7 @@ func TestDefaults(t *testing.T) {
 func fill(t *testing.T, obj runtime.Object, in, want string) {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	Register(scheme)
+	register(scheme)
 	if err := yaml.UnmarshalStrict([]byte(in), obj); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func normalize(t *testing.T, document string) string {
 
 func TestListsAreDefaultedByItem(t *testing.T) {
 	scheme := runtime.NewScheme()
-	Register(scheme)
+	register(scheme)
 	list := &corev1.ServiceList{Items: make([]corev1.Service, 2)}
 	scheme.Default(list)
 	for _, service := range list.Items {

@@ -1,9 +1,11 @@
-package defaults
+package defaults_test
 
 import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"portico.dev/internal/coreapi/kinds/core"
 )
 
 func TestPodDefaults(t *testing.T) {
@@ -40,32 +42,14 @@ func TestPodDefaults(t *testing.T) {
 	}
 }
 
-func TestPullPolicy(t *testing.T) {
-	for image, want := range map[string]corev1.PullPolicy{
-		"busybox":                      corev1.PullAlways,
-		"busybox:latest":               corev1.PullAlways,
-		"busybox:1.36":                 corev1.PullIfNotPresent,
-		"registry:5000/busybox":        corev1.PullAlways,
-		"registry:5000/busybox:1.36":   corev1.PullIfNotPresent,
-		"busybox@sha256:0123":          corev1.PullIfNotPresent,
-		"busybox:1.36@sha256:0123":     corev1.PullIfNotPresent,
-		"r:5000/b/c:latest@sha256:012": corev1.PullAlways,
-		"":                             corev1.PullIfNotPresent,
-	} {
-		if got := pullPolicy(image); got != want {
-			t.Errorf("%q: got %s", image, got)
-		}
-	}
-}
-
 func TestPodAddressesOfOldAndNewWriters(t *testing.T) {
 	old := corev1.PodStatus{PodIP: "10.0.0.1"}
-	podIPs(&old)
+	core.PodIPs(&old)
 	if len(old.PodIPs) != 1 || old.PodIPs[0].IP != "10.0.0.1" {
 		t.Errorf("got %v", old.PodIPs)
 	}
 	next := corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "10.0.0.2"}, {IP: "fd00::2"}}}
-	podIPs(&next)
+	core.PodIPs(&next)
 	if next.PodIP != "10.0.0.2" {
 		t.Errorf("got %q", next.PodIP)
 	}

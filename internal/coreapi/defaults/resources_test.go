@@ -1,4 +1,4 @@
-package defaults
+package defaults_test
 
 import (
 	"testing"
@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/yaml"
+
+	"portico.dev/internal/coreapi/kinds/core"
 )
 
 func TestPodResources(t *testing.T) {
@@ -26,7 +28,7 @@ func TestPodResources(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(c.want), &want); err != nil {
 				t.Fatal(err)
 			}
-			PodResources(pod)
+			core.PodResources(pod)
 			if !apiequality.Semantic.DeepEqual(pod.Spec.Resources, want) {
 				t.Errorf("got %v, want %v", pod.Spec.Resources, want)
 			}
@@ -47,7 +49,7 @@ func TestNodesHaveBothFieldsOfTheirRange(t *testing.T) {
 			if c.cidrs != "" {
 				n.Spec.PodCIDRs = []string{c.cidrs}
 			}
-			node(n)
+			core.DefaultNode(n)
 			first := ""
 			if len(n.Spec.PodCIDRs) > 0 {
 				first = n.Spec.PodCIDRs[0]

@@ -13,21 +13,21 @@ func volume(v *corev1.Volume) {
 	}
 	switch {
 	case v.HostPath != nil:
-		point(&v.HostPath.Type, corev1.HostPathUnset)
+		Point(&v.HostPath.Type, corev1.HostPathUnset)
 	case v.Secret != nil:
-		point(&v.Secret.DefaultMode, corev1.SecretVolumeSourceDefaultMode)
+		Point(&v.Secret.DefaultMode, corev1.SecretVolumeSourceDefaultMode)
 	case v.ConfigMap != nil:
-		point(&v.ConfigMap.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode)
+		Point(&v.ConfigMap.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode)
 	case v.DownwardAPI != nil:
-		point(&v.DownwardAPI.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
+		Point(&v.DownwardAPI.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
 		fieldRefs(v.DownwardAPI.Items)
 	case v.Projected != nil:
-		point(&v.Projected.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode)
+		Point(&v.Projected.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode)
 		projections(v.Projected.Sources)
 	case v.Image != nil:
-		set(&v.Image.PullPolicy, pullPolicy(v.Image.Reference))
+		Set(&v.Image.PullPolicy, pullPolicy(v.Image.Reference))
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
-		point(&v.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
+		Point(&v.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 	default:
 		driverVolume(&v.VolumeSource)
 	}
@@ -36,7 +36,7 @@ func volume(v *corev1.Volume) {
 func projections(sources []corev1.VolumeProjection) {
 	for i := range sources {
 		if token := sources[i].ServiceAccountToken; token != nil {
-			point(&token.ExpirationSeconds, int64(time.Hour/time.Second))
+			Point(&token.ExpirationSeconds, int64(time.Hour/time.Second))
 		}
 		if downward := sources[i].DownwardAPI; downward != nil {
 			fieldRefs(downward.Items)
@@ -54,18 +54,18 @@ func fieldRefs(files []corev1.DownwardAPIVolumeFile) {
 func driverVolume(v *corev1.VolumeSource) {
 	switch {
 	case v.ISCSI != nil:
-		set(&v.ISCSI.ISCSIInterface, "default")
+		Set(&v.ISCSI.ISCSIInterface, "default")
 	case v.RBD != nil:
-		set(&v.RBD.RBDPool, "rbd")
-		set(&v.RBD.RadosUser, "admin")
-		set(&v.RBD.Keyring, "/etc/ceph/keyring")
+		Set(&v.RBD.RBDPool, "rbd")
+		Set(&v.RBD.RadosUser, "admin")
+		Set(&v.RBD.Keyring, "/etc/ceph/keyring")
 	case v.ScaleIO != nil:
-		set(&v.ScaleIO.StorageMode, "ThinProvisioned")
-		set(&v.ScaleIO.FSType, "xfs")
+		Set(&v.ScaleIO.StorageMode, "ThinProvisioned")
+		Set(&v.ScaleIO.FSType, "xfs")
 	case v.AzureDisk != nil:
-		point(&v.AzureDisk.CachingMode, corev1.AzureDataDiskCachingReadWrite)
-		point(&v.AzureDisk.Kind, corev1.AzureSharedBlobDisk)
-		point(&v.AzureDisk.FSType, "ext4")
-		point(&v.AzureDisk.ReadOnly, false)
+		Point(&v.AzureDisk.CachingMode, corev1.AzureDataDiskCachingReadWrite)
+		Point(&v.AzureDisk.Kind, corev1.AzureSharedBlobDisk)
+		Point(&v.AzureDisk.FSType, "ext4")
+		Point(&v.AzureDisk.ReadOnly, false)
 	}
 }

@@ -1,7 +1,7 @@
 // Package selectable is what field selectors may ask of the local groups: which fields each kind has, and their values.
 //
 // Two tables have to agree. The scheme accepts or refuses the labels of a selector (Register), and the store compares
-// their values (Fields). A label that only the first knows selects nothing, silently; so both are made from one list.
+// their values (Attrs). A label that only the first knows selects nothing, silently; so both are of one value.
 package selectable
 
 import (
@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -18,48 +19,66 @@ const (
 	namespaceField = "metadata.namespace"
 )
 
-// Fields returns the fields of an object that a selector may ask for: its name, its namespace if it has one, and those
-// of its kind.
-func Fields(obj runtime.Object) (fields.Set, error) {
+// Fields is what selectors of one kind may say besides its name and namespace. The nil Fields is for a kind that has no more.
+type Fields struct {
+	// labels maps what a client writes to the field that is compared: mostly the same, but some are older names, and the
+	// fields of events.k8s.io are compared under their names in core/v1.
+	labels map[string]string
+	// add sets the values under the names that labels maps to.
+	add func(set fields.Set, obj runtime.Object)
+}
+
+// Of are the fields of a kind whose Go type is T.
+func Of[T runtime.Object](labels map[string]string, add func(set fields.Set, obj T)) *Fields {
+	return &Fields{labels: labels, add: func(set fields.Set, obj runtime.Object) { add(set, obj.(T)) }}
+}
+
+// Attrs returns the labels of an object and the fields that a selector may ask for: it is a storage.AttrFunc.
+func (f *Fields) Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
 	object, err := meta.Accessor(obj)
 	if err != nil {
-		return nil, fmt.Errorf("read fields of %T: %w", obj, err)
+		return nil, nil, fmt.Errorf("read labels and fields of %T: %w", obj, err)
 	}
 	set := fields.Set{}
-	addKindFields(set, obj)
+	if f != nil {
+		f.add(set, obj)
+	}
 	set[nameField] = object.GetName()
 	if namespace := object.GetNamespace(); namespace != "" {
 		set[namespaceField] = namespace
 	}
-	return set, nil
-}
-
-// Attrs returns the labels and the fields of an object: it is a storage.AttrFunc.
-func Attrs(obj runtime.Object) (labels.Set, fields.Set, error) {
-	set, err := Fields(obj)
-	if err != nil {
-		return nil, nil, err
-	}
-	object, err := meta.Accessor(obj)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read labels of %T: %w", obj, err)
-	}
 	return object.GetLabels(), set, nil
 }
 
-// Register adds the conversion functions of every kind with fields of its own. Kinds without them keep the library's,
-// which knows only the name and the namespace.
-func Register(scheme *runtime.Scheme) error {
-	for _, kind := range kinds() {
-		convert := func(label, value string) (string, string, error) {
-			if known, ok := kind.labels[label]; ok {
-				return known, value, nil
-			}
-			return "", "", fmt.Errorf("field label not supported: %s", label)
+// Register has the scheme accept the fields. A kind without fields of its own keeps the library's, which knows only the
+// name and the namespace.
+func (f *Fields) Register(scheme *runtime.Scheme, kind schema.GroupVersionKind) error {
+	return scheme.AddFieldLabelConversionFunc(kind, func(label, value string) (string, string, error) {
+		if known, ok := f.labels[label]; ok {
+			return known, value, nil
 		}
-		if err := scheme.AddFieldLabelConversionFunc(kind.gvk, convert); err != nil {
-			return fmt.Errorf("register field labels of %s: %w", kind.gvk.Kind, err)
-		}
+		return "", "", fmt.Errorf("field label not supported: %s", label)
+	})
+}
+
+// Labels are what a client may write, each with the field that is compared. The caller must not change them.
+func (f *Fields) Labels() map[string]string { return f.labels }
+
+// Own maps labels that are also the names of their fields; every kind can be selected by name.
+func Own(names ...string) map[string]string {
+	labels := map[string]string{nameField: nameField}
+	for _, name := range names {
+		labels[name] = name
 	}
-	return nil
+	return labels
+}
+
+// InNamespace are Own labels of a kind that is in namespaces.
+func InNamespace(names ...string) map[string]string { return Own(append(names, namespaceField)...) }
+
+func WithAliases(labels, aliases map[string]string) map[string]string {
+	for alias, name := range aliases {
+		labels[alias] = name
+	}
+	return labels
 }

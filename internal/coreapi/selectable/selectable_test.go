@@ -1,4 +1,4 @@
-package selectable
+package selectable_test
 
 import (
 	"maps"
@@ -20,7 +20,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		batchv1.AddToScheme, certificatesv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme, rbacv1.AddToScheme, Register,
+		batchv1.AddToScheme, certificatesv1.AddToScheme, corev1.AddToScheme, eventsv1.AddToScheme, rbacv1.AddToScheme, registerAll,
 	} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestFieldSelectors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, set, err := Attrs(c.obj)
+			_, set, err := attrsOf(c.obj)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,20 +119,20 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 	}
 }
 
-// A label whose field Fields does not fill in would select nothing, without an error.
+// A label whose field Attrs does not fill in would select nothing, without an error.
 func TestEveryLabelHasAValue(t *testing.T) {
 	scheme := newScheme(t)
-	for _, kind := range kinds() {
+	for _, kind := range selectableKinds() {
 		obj, err := scheme.New(kind.gvk)
 		if err != nil {
 			t.Fatal(err)
 		}
 		obj.(metav1.Object).SetNamespace("ns")
-		set, err := Fields(obj)
+		_, set, err := attrsOf(obj)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, field := range slices.Sorted(maps.Values(kind.labels)) {
+		for _, field := range slices.Sorted(maps.Values(kind.fields.Labels())) {
 			if _, ok := set[field]; !ok {
 				t.Errorf("%s: field %s has no value", kind.gvk, field)
 			}
@@ -141,7 +141,7 @@ func TestEveryLabelHasAValue(t *testing.T) {
 }
 
 func TestNoFieldsOfSomethingWithoutMetadata(t *testing.T) {
-	if _, _, err := Attrs(&metav1.Status{}); err == nil {
+	if _, _, err := attrsOf(&metav1.Status{}); err == nil {
 		t.Error("got fields of a Status")
 	}
 }

@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"testing"
@@ -75,8 +75,8 @@ func TestAnOldWebhookCanStillBeEdited(t *testing.T) {
 		"metadata: {name: a, resourceVersion: '1'}\nwebhooks: ["+hook+", "+hook+"]")
 	next := stored.DeepCopy()
 	next.Webhooks[0].TimeoutSeconds = ptr.To[int32](5)
-	refused(t, Update(t.Context(), next, stored))
-	if errs := Create(t.Context(), next); len(errs) != 5 {
+	refused(t, updateErrors(next, stored))
+	if errs := createErrors(next); len(errs) != 5 {
 		t.Errorf("a new one with the same faults: %v", errs)
 	}
 }
@@ -125,7 +125,7 @@ func TestValidatingPolicies(t *testing.T) {
 	bare.Spec.MatchConstraints.ObjectSelector = nil
 	bare.Spec.MatchConstraints.MatchPolicy = nil
 	bare.Spec.FailurePolicy = nil
-	refused(t, Create(t.Context(), bare), "spec.failurePolicy: Required value", "spec.matchConstraints.matchPolicy: Required value",
+	refused(t, createErrors(bare), "spec.failurePolicy: Required value", "spec.matchConstraints.matchPolicy: Required value",
 		"spec.matchConstraints.namespaceSelector: Required value", "spec.matchConstraints.objectSelector: Required value")
 }
 
@@ -184,8 +184,8 @@ func TestExpressionsOfANewerLibrary(t *testing.T) {
 	}
 	created := policy(newer, "")
 	created.ResourceVersion = ""
-	refused(t, Create(t.Context(), created), undeclared(newer))
-	refused(t, Update(t.Context(), policy(newer, ""), policy(plain, "")), undeclared(newer))
-	refused(t, Update(t.Context(), policy(newer, "changed"), policy(newer, "")))
-	refused(t, Update(t.Context(), policy(other, ""), policy(newer, "")), undeclared(other))
+	refused(t, createErrors(created), undeclared(newer))
+	refused(t, updateErrors(policy(newer, ""), policy(plain, "")), undeclared(newer))
+	refused(t, updateErrors(policy(newer, "changed"), policy(newer, "")))
+	refused(t, updateErrors(policy(other, ""), policy(newer, "")), undeclared(other))
 }

@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"testing"
@@ -58,16 +58,16 @@ func TestTheRoleOfABindingStays(t *testing.T) {
 	stored := decode[rbacv1.ClusterRoleBinding](t, "metadata: {name: a, resourceVersion: '1'}\nroleRef: {kind: ClusterRole, name: view}")
 	next := stored.DeepCopy()
 	next.RoleRef.Name = "cluster-admin"
-	refused(t, Update(t.Context(), next, stored),
+	refused(t, updateErrors(next, stored),
 		`roleRef: Invalid value: {"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"}: cannot change roleRef`)
 
 	inNamespace := decode[rbacv1.RoleBinding](t, "metadata: {name: a, namespace: ns, resourceVersion: '1'}\nroleRef: {kind: Role, name: r}")
 	widened := inNamespace.DeepCopy()
 	widened.RoleRef.Kind = "ClusterRole"
-	refused(t, Update(t.Context(), widened, inNamespace),
+	refused(t, updateErrors(widened, inNamespace),
 		`roleRef: Invalid value: {"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"r"}: cannot change roleRef`)
 	widened.RoleRef, widened.Subjects = inNamespace.RoleRef, []rbacv1.Subject{{Kind: "User", Name: "u", APIGroup: rbacv1.GroupName}}
-	refused(t, Update(t.Context(), widened, inNamespace))
+	refused(t, updateErrors(widened, inNamespace))
 }
 
 func TestLeases(t *testing.T) {
@@ -161,6 +161,6 @@ func TestPriorityLevels(t *testing.T) {
 	stored.ResourceVersion = "1"
 	next := stored.DeepCopy()
 	next.Status.Conditions = []flowcontrolv1.PriorityLevelConfigurationCondition{{Type: "A"}, {Type: "A"}, {}}
-	refused(t, UpdateStatus(t.Context(), next, stored), `status.conditions[1].type: Duplicate value: "A"`,
+	refused(t, statusErrors(next, stored), `status.conditions[1].type: Duplicate value: "A"`,
 		"status.conditions[2].type: Required value: must not be empty")
 }

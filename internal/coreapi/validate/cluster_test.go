@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"crypto/ecdsa"
@@ -19,6 +19,8 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"portico.dev/internal/coreapi/kinds/certificates"
 )
 
 func TestNetworksAreRefused(t *testing.T) {
@@ -78,7 +80,7 @@ func TestNetworksAreRefused(t *testing.T) {
 	lb.ResourceVersion = "1"
 	bad := lb.DeepCopy()
 	bad.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "nowhere"}, {Hostname: "10.0.0.1"}}
-	refused(t, UpdateStatus(t.Context(), bad, lb), "status.loadBalancer.ingress[0].ip: Invalid value: ...",
+	refused(t, statusErrors(bad, lb), "status.loadBalancer.ingress[0].ip: Invalid value: ...",
 		`status.loadBalancer.ingress[1].hostname: Invalid value: "10.0.0.1": must be a DNS name, not an IP address`)
 }
 
@@ -213,7 +215,7 @@ func TestCertificateRequestsAreRefused(t *testing.T) {
 		t.Run(situation, func(t *testing.T) {
 			r := certificateRequestOf(t)
 			c.change(r)
-			refused(t, Create(t.Context(), r), c.want...)
+			refused(t, createErrors(r), c.want...)
 		})
 	}
 }
@@ -234,24 +236,24 @@ func TestEachDoorOfACertificateRequestChangesItsPart(t *testing.T) {
 	issued := approved.DeepCopy()
 	issued.Status.Certificate = certificateOf(t)
 
-	refused(t, CertificateApproval(approved, stored))
-	refused(t, CertificateApproval(with(certificatesv1.CertificateApproved, certificatesv1.CertificateDenied), stored),
+	refused(t, certificates.CertificateApproval(approved, stored))
+	refused(t, certificates.CertificateApproval(with(certificatesv1.CertificateApproved, certificatesv1.CertificateDenied), stored),
 		`status.conditions: Invalid value: "Denied": Approved and Denied conditions are mutually exclusive`)
-	refused(t, CertificateApproval(stored, denied), `status.conditions: Forbidden: updates may not remove a condition of type "Denied"`)
-	refused(t, CertificateApproval(issued, approved), "status.certificate: Forbidden: updates may not set certificate content")
-	refused(t, UpdateStatus(t.Context(), issued, approved))
-	refused(t, UpdateStatus(t.Context(), approved, stored), `status.conditions: Forbidden: updates may not add a condition of type "Approved"`)
-	refused(t, UpdateStatus(t.Context(), with(certificatesv1.CertificateFailed), stored))
-	refused(t, Update(t.Context(), issued, approved), "status.certificate: Forbidden: updates may not set certificate content")
+	refused(t, certificates.CertificateApproval(stored, denied), `status.conditions: Forbidden: updates may not remove a condition of type "Denied"`)
+	refused(t, certificates.CertificateApproval(issued, approved), "status.certificate: Forbidden: updates may not set certificate content")
+	refused(t, statusErrors(issued, approved))
+	refused(t, statusErrors(approved, stored), `status.conditions: Forbidden: updates may not add a condition of type "Approved"`)
+	refused(t, statusErrors(with(certificatesv1.CertificateFailed), stored))
+	refused(t, updateErrors(issued, approved), "status.certificate: Forbidden: updates may not set certificate content")
 
 	again := issued.DeepCopy()
 	again.Status.Certificate = certificateOf(t)
-	refused(t, UpdateStatus(t.Context(), again, issued), "status.certificate: Forbidden: updates may not modify existing certificate content")
+	refused(t, statusErrors(again, issued), "status.certificate: Forbidden: updates may not modify existing certificate content")
 	again = approved.DeepCopy()
 	again.Status.Certificate = []byte(strings.ReplaceAll(string(issued.Status.Certificate), "CERTIFICATE", "PRIVATE KEY"))
-	refused(t, UpdateStatus(t.Context(), again, approved),
+	refused(t, statusErrors(again, approved),
 		`status.certificate: Invalid value: "<certificate data>": only CERTIFICATE PEM blocks are allowed, found "PRIVATE KEY"`)
 	uncertain := approved.DeepCopy()
 	uncertain.Status.Conditions[0].Status = corev1.ConditionFalse
-	refused(t, CertificateApproval(uncertain, stored), `status.conditions[0].status: Unsupported value: "False": supported values: "True"`)
+	refused(t, certificates.CertificateApproval(uncertain, stored), `status.conditions[0].status: Unsupported value: "False": supported values: "True"`)
 }

@@ -87,7 +87,7 @@ func (p *podScope) container(c *corev1.Container, path *field.Path) field.ErrorL
 	if c.Name == "" {
 		errs = append(errs, field.Required(path.Child("name"), ""))
 	} else {
-		errs = append(errs, dnsLabel(c.Name, path.Child("name"))...)
+		errs = append(errs, DnsLabel(c.Name, path.Child("name"))...)
 	}
 	switch {
 	case c.Image == "":
@@ -95,9 +95,9 @@ func (p *podScope) container(c *corev1.Container, path *field.Path) field.ErrorL
 	case p.meta != nil && strings.TrimSpace(c.Image) != c.Image:
 		errs = append(errs, field.Invalid(path.Child("image"), c.Image, "must not have leading or trailing whitespace"))
 	}
-	errs = append(errs, required(c.ImagePullPolicy, path.Child("imagePullPolicy"), corev1.PullAlways,
+	errs = append(errs, Required(c.ImagePullPolicy, path.Child("imagePullPolicy"), corev1.PullAlways,
 		corev1.PullIfNotPresent, corev1.PullNever)...)
-	errs = append(errs, required(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
+	errs = append(errs, Required(c.TerminationMessagePolicy, path.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
 	errs = append(errs, containerPorts(c.Ports, path.Child("ports"))...)
 	errs = append(errs, environment(c.Env, path.Child("env"))...)
@@ -167,7 +167,7 @@ func containerPorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorL
 	for i, p := range ports {
 		at := path.Index(i)
 		if p.Name != "" {
-			bad := invalid(at.Child("name"), p.Name, utilvalidation.IsValidPortName(p.Name))
+			bad := Invalid(at.Child("name"), p.Name, utilvalidation.IsValidPortName(p.Name))
 			if errs = append(errs, bad...); len(bad) == 0 {
 				errs = append(errs, newName(names, p.Name, at)...)
 			}
@@ -175,12 +175,12 @@ func containerPorts(ports []corev1.ContainerPort, path *field.Path) field.ErrorL
 		if p.ContainerPort == 0 {
 			errs = append(errs, field.Required(at.Child("containerPort"), ""))
 		} else {
-			errs = append(errs, portNumber(p.ContainerPort, at.Child("containerPort"))...)
+			errs = append(errs, PortNumber(p.ContainerPort, at.Child("containerPort"))...)
 		}
 		if p.HostPort != 0 {
-			errs = append(errs, portNumber(p.HostPort, at.Child("hostPort"))...)
+			errs = append(errs, PortNumber(p.HostPort, at.Child("hostPort"))...)
 		}
-		errs = append(errs, protocol(p.Protocol, at.Child("protocol"))...)
+		errs = append(errs, Protocol(p.Protocol, at.Child("protocol"))...)
 	}
 	return errs
 }
@@ -223,7 +223,7 @@ func containerRestarts(c *corev1.Container, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case c.RestartPolicy != nil:
-		errs = oneOf(*c.RestartPolicy, path.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways,
+		errs = OneOf(*c.RestartPolicy, path.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways,
 			corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
 	case len(c.RestartPolicyRules) > 0:
 		errs = append(errs, field.Required(path.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
@@ -234,16 +234,16 @@ func containerRestarts(c *corev1.Container, path *field.Path) field.ErrorList {
 	}
 	for i, rule := range c.RestartPolicyRules {
 		at := rules.Index(i)
-		errs = append(errs, oneOf(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart,
+		errs = append(errs, OneOf(rule.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart,
 			corev1.ContainerRestartRuleActionRestartAllContainers)...)
 		if rule.ExitCodes == nil {
 			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 			continue
 		}
-		errs = append(errs, oneOf(rule.ExitCodes.Operator, at.Child("exitCodes", "operator"),
+		errs = append(errs, OneOf(rule.ExitCodes.Operator, at.Child("exitCodes", "operator"),
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
-		if n := len(rule.ExitCodes.Values); n > maxExitCodes {
-			errs = append(errs, field.TooMany(at.Child("exitCodes", "values"), n, maxExitCodes))
+		if n := len(rule.ExitCodes.Values); n > MaxExitCodes {
+			errs = append(errs, field.TooMany(at.Child("exitCodes", "values"), n, MaxExitCodes))
 		}
 	}
 	return errs
@@ -255,8 +255,8 @@ func resizePolicies(list []corev1.ContainerResizePolicy, restarts corev1.Restart
 		if slices.ContainsFunc(list[:i], func(o corev1.ContainerResizePolicy) bool { return o.ResourceName == p.ResourceName }) {
 			errs = append(errs, field.Duplicate(path.Index(i), p.ResourceName))
 		}
-		errs = append(errs, required(p.ResourceName, path, corev1.ResourceCPU, corev1.ResourceMemory)...)
-		errs = append(errs, required(p.RestartPolicy, path, corev1.NotRequired, corev1.RestartContainer)...)
+		errs = append(errs, Required(p.ResourceName, path, corev1.ResourceCPU, corev1.ResourceMemory)...)
+		errs = append(errs, Required(p.RestartPolicy, path, corev1.NotRequired, corev1.RestartContainer)...)
 		if restarts == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
 			errs = append(errs, field.Invalid(path, p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'"))
 		}

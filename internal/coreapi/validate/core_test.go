@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"strings"
@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
+
+	"portico.dev/internal/coreapi/validate"
 )
 
 // create is one situation of an object that is refused.
@@ -20,7 +22,7 @@ type create struct {
 func refuses(t *testing.T, cases []create) {
 	t.Helper()
 	for _, c := range cases {
-		t.Run(c.situation, func(t *testing.T) { refused(t, Create(t.Context(), c.obj), c.want...) })
+		t.Run(c.situation, func(t *testing.T) { refused(t, createErrors(c.obj), c.want...) })
 	}
 }
 
@@ -35,7 +37,7 @@ func changes[T runtime.Object](t *testing.T, stored T, cases map[string]struct {
 		t.Run(situation, func(t *testing.T) {
 			next := stored.DeepCopyObject().(T)
 			c.change(next)
-			refused(t, Update(t.Context(), next, stored), c.want...)
+			refused(t, updateErrors(next, stored), c.want...)
 		})
 	}
 }
@@ -53,17 +55,17 @@ func TestNamespaces(t *testing.T) {
 	deleting.DeletionTimestamp = ptr.To(metav1.Unix(100, 0))
 	revived, emptied, renamed := deleting.DeepCopy(), deleting.DeepCopy(), deleting.DeepCopy()
 	revived.Status.Phase = corev1.NamespaceActive
-	refused(t, UpdateStatus(t.Context(), revived, deleting),
+	refused(t, statusErrors(revived, deleting),
 		"status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty")
 	emptied.Spec.Finalizers = nil
-	refused(t, Finalize(emptied, deleting))
+	refused(t, validate.Finalize(emptied, deleting))
 	renamed.Spec.Finalizers = []corev1.FinalizerName{"kubernetes", "bad name/x"}
-	refused(t, Finalize(renamed, deleting), `spec.finalizers[1]: Invalid value: "bad name/x": prefix part...`)
+	refused(t, validate.Finalize(renamed, deleting), `spec.finalizers[1]: Invalid value: "bad name/x": prefix part...`)
 
 	active := decode[corev1.Namespace](t, "metadata: {name: a, resourceVersion: '1'}")
 	terminating := active.DeepCopy()
 	terminating.Status.Phase = corev1.NamespaceTerminating
-	refused(t, UpdateStatus(t.Context(), terminating, active),
+	refused(t, statusErrors(terminating, active),
 		"status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty")
 }
 

@@ -18,7 +18,7 @@ func environment(vars []corev1.EnvVar, path *field.Path) field.ErrorList {
 		if v.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		} else {
-			errs = append(errs, invalid(at.Child("name"), v.Name, utilvalidation.IsRelaxedEnvVarName(v.Name))...)
+			errs = append(errs, Invalid(at.Child("name"), v.Name, utilvalidation.IsRelaxedEnvVarName(v.Name))...)
 		}
 		if v.ValueFrom != nil {
 			errs = append(errs, valueFrom(&v, at.Child("valueFrom"))...)
@@ -62,7 +62,7 @@ func environmentFrom(sources []corev1.EnvFromSource, path *field.Path) field.Err
 	for i, s := range sources {
 		at := path.Index(i)
 		if s.Prefix != "" {
-			errs = append(errs, invalid(at.Child("prefix"), s.Prefix, utilvalidation.IsRelaxedEnvVarName(s.Prefix))...)
+			errs = append(errs, Invalid(at.Child("prefix"), s.Prefix, utilvalidation.IsRelaxedEnvVarName(s.Prefix))...)
 		}
 		if s.ConfigMapRef != nil {
 			errs = append(errs, requiredSubdomain(s.ConfigMapRef.Name, at.Child("configMapRef", "name"))...)
@@ -85,15 +85,15 @@ func requiredSubdomain(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	return dnsSubdomain(name, path)
+	return DnsSubdomain(name, path)
 }
 
 func keyRef(name, key string, path *field.Path) field.ErrorList {
-	errs := dnsSubdomain(name, path.Child("name"))
+	errs := DnsSubdomain(name, path.Child("name"))
 	if key == "" {
 		return append(errs, field.Required(path.Child("key"), ""))
 	}
-	return append(errs, invalid(path.Child("key"), key, utilvalidation.IsConfigMapKey(key))...)
+	return append(errs, Invalid(path.Child("key"), key, utilvalidation.IsConfigMapKey(key))...)
 }
 
 func fileKeyRef(r *corev1.FileKeySelector, path *field.Path) field.ErrorList {
@@ -101,12 +101,12 @@ func fileKeyRef(r *corev1.FileKeySelector, path *field.Path) field.ErrorList {
 	if r.Key == "" {
 		errs = append(errs, field.Required(path.Child("key"), ""))
 	} else {
-		errs = append(errs, invalid(path.Child("key"), r.Key, utilvalidation.IsRelaxedEnvVarName(r.Key))...)
+		errs = append(errs, Invalid(path.Child("key"), r.Key, utilvalidation.IsRelaxedEnvVarName(r.Key))...)
 	}
 	if r.VolumeName == "" {
 		errs = append(errs, field.Required(path.Child("volumeName"), ""))
 	} else {
-		errs = append(errs, dnsLabel(r.VolumeName, path.Child("volumeName"))...)
+		errs = append(errs, DnsLabel(r.VolumeName, path.Child("volumeName"))...)
 	}
 	if r.Path == "" {
 		return append(errs, field.Required(path.Child("path"), ""))
@@ -121,7 +121,7 @@ func (p *podScope) envFiles(path *field.Path) field.ErrorList {
 		sources[p.spec.Volumes[i].Name] = &p.spec.Volumes[i].VolumeSource
 	}
 	var errs field.ErrorList
-	eachContainer(p.spec, path, func(c *corev1.Container, at *field.Path) {
+	EachContainer(p.spec, path, func(c *corev1.Container, at *field.Path) {
 		for i, v := range c.Env {
 			if v.ValueFrom == nil || v.ValueFrom.FileKeyRef == nil {
 				continue
@@ -138,8 +138,8 @@ func (p *podScope) envFiles(path *field.Path) field.ErrorList {
 	return errs
 }
 
-// eachContainer visits the containers of all kinds with their paths.
-func eachContainer(s *corev1.PodSpec, path *field.Path, visit func(*corev1.Container, *field.Path)) {
+// EachContainer visits the containers of all kinds with their paths.
+func EachContainer(s *corev1.PodSpec, path *field.Path, visit func(*corev1.Container, *field.Path)) {
 	for i := range s.InitContainers {
 		visit(&s.InitContainers[i], path.Child("initContainers").Index(i))
 	}
@@ -176,9 +176,9 @@ func fieldRef(r *corev1.ObjectFieldSelector, allowed sets.Set[string], path *fie
 	name, key, subscripted := subscript(r.FieldPath)
 	switch {
 	case subscripted && name == "metadata.annotations":
-		return qualified(strings.ToLower(key), path)
+		return Qualified(strings.ToLower(key), path)
 	case subscripted && name == "metadata.labels":
-		return qualified(key, path)
+		return Qualified(key, path)
 	case subscripted:
 		return broken("field label does not support subscript: " + r.FieldPath)
 	case !podFields.Has(name):

@@ -5,9 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -18,131 +15,45 @@ const (
 	maxEventNote  = 1024 // of the message
 )
 
-// happening is what both Event kinds are checked for. Errors use core/v1's field names for both, as kube-apiserver does, but
+// Happening is what both Event kinds are checked for. Errors use core/v1's field names for both, as kube-apiserver does, but
 // for the reporter's.
-type happening struct {
-	namespace, reporter, instance, action, reason, message string
-	about                                                  corev1.ObjectReference
-	reporterField                                          string
-	eventTime                                              time.Time
-}
-
-// coreEvent is checked no further: clients of the oldest API write whatever they like.
-func coreEvent(e *corev1.Event) field.ErrorList {
-	return happening{
-		namespace: e.Namespace, reporter: e.ReportingController, instance: e.ReportingInstance, action: e.Action,
-		reason: e.Reason, message: e.Message, about: e.InvolvedObject, eventTime: e.EventTime.Time, reporterField: "reportingComponent",
-	}.errors()
-}
-
-func newEvent(e *eventsv1.Event) field.ErrorList {
-	errs := newEventBasics(e)
-	errs = append(errs, objectMeta(&e.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)...)
-	errs = append(errs, eventSeries(e.Series)...)
-	if e.EventTime.IsZero() {
-		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
-	}
-	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
-		errs = append(errs, field.Invalid(field.NewPath("type"), "", "has invalid value: "+e.Type))
-	}
-	for _, old := range []struct {
-		name string
-		said bool
-	}{
-		{"firstTimestamp", !e.DeprecatedFirstTimestamp.IsZero()},
-		{"lastTimestamp", !e.DeprecatedLastTimestamp.IsZero()},
-		{"count", e.DeprecatedCount != 0},
-		{"source", e.DeprecatedSource != corev1.EventSource{}},
-	} {
-		if old.said {
-			errs = append(errs, field.Invalid(field.NewPath(old.name), "", "needs to be unset"))
-		}
-	}
-	return errs
-}
-
-func newEventBasics(e *eventsv1.Event) field.ErrorList {
-	return happening{
-		namespace: e.Namespace, reporter: e.ReportingController, instance: e.ReportingInstance, action: e.Action,
-		reason: e.Reason, message: e.Note, about: e.Regarding, eventTime: e.EventTime.Time, reporterField: "reportingController",
-	}.errors()
-}
-
-// newEventUpdate lets only the series go on: everything else is history.
-func newEventUpdate(e, old *eventsv1.Event) field.ErrorList {
-	errs := newEventBasics(e)
-	if !apiequality.Semantic.DeepEqual(e.Series, old.Series) {
-		errs = append(errs, eventSeries(e.Series)...)
-	}
-	for _, f := range []struct {
-		name        string
-		value, kept any
-	}{
-		{"involvedObject", e.Regarding, old.Regarding},
-		{"reason", e.Reason, old.Reason},
-		{"message", e.Note, old.Note},
-		{"source", e.DeprecatedSource, old.DeprecatedSource},
-		{"firstTimestamp", e.DeprecatedFirstTimestamp, old.DeprecatedFirstTimestamp},
-		{"lastTimestamp", e.DeprecatedLastTimestamp, old.DeprecatedLastTimestamp},
-		{"count", e.DeprecatedCount, old.DeprecatedCount},
-		{"type", e.Type, old.Type},
-		// A client may send back the time that it read, which has lost what is finer than a microsecond.
-		{"eventTime", metav1.NewMicroTime(e.EventTime.Truncate(time.Microsecond)),
-			metav1.NewMicroTime(old.EventTime.Truncate(time.Microsecond))},
-		{"action", e.Action, old.Action},
-		{"related", e.Related, old.Related},
-		{"reportingController", e.ReportingController, old.ReportingController},
-		{"reportingInstance", e.ReportingInstance, old.ReportingInstance},
-	} {
-		errs = append(errs, immutable(f.value, f.kept, field.NewPath(f.name))...)
-	}
-	return errs
-}
-
-func eventSeries(s *eventsv1.EventSeries) field.ErrorList {
-	var errs field.ErrorList
-	if s == nil {
-		return nil
-	}
-	if s.Count < 2 {
-		errs = append(errs, field.Invalid(field.NewPath("series.count"), "", "should be at least 2"))
-	}
-	if s.LastObservedTime.IsZero() {
-		errs = append(errs, field.Required(field.NewPath("series.lastObservedTime"), ""))
-	}
-	return errs
+type Happening struct {
+	Namespace, Reporter, Instance, Action, Reason, Message string
+	About                                                  corev1.ObjectReference
+	ReporterField                                          string
+	EventTime                                              time.Time
 }
 
 // errors tells events of the newer kind by their eventTime, and holds only those to the newer rules.
-func (h happening) errors() field.ErrorList {
+func (h Happening) Errors() field.ErrorList {
 	var errs field.ErrorList
 	if !h.namespaceAgrees() {
-		errs = append(errs, field.Invalid(field.NewPath("involvedObject", "namespace"), h.about.Namespace,
+		errs = append(errs, field.Invalid(field.NewPath("involvedObject", "namespace"), h.About.Namespace,
 			"does not match event.namespace"))
 	}
-	if !h.eventTime.IsZero() {
-		if h.reporter == "" {
-			errs = append(errs, field.Required(field.NewPath(h.reporterField), ""))
+	if !h.EventTime.IsZero() {
+		if h.Reporter == "" {
+			errs = append(errs, field.Required(field.NewPath(h.ReporterField), ""))
 		}
-		errs = append(errs, qualified(h.reporter, field.NewPath(h.reporterField))...)
-		errs = append(errs, words(h.instance, "reportingInstance")...)
-		errs = append(errs, words(h.action, "action")...)
-		errs = append(errs, words(h.reason, "reason")...)
-		errs = append(errs, atMost(h.message, "message", maxEventNote)...)
+		errs = append(errs, Qualified(h.Reporter, field.NewPath(h.ReporterField))...)
+		errs = append(errs, words(h.Instance, "reportingInstance")...)
+		errs = append(errs, words(h.Action, "action")...)
+		errs = append(errs, words(h.Reason, "reason")...)
+		errs = append(errs, atMost(h.Message, "message", maxEventNote)...)
 	}
-	return append(errs, invalid(field.NewPath("namespace"), h.namespace, utilvalidation.IsDNS1123Subdomain(h.namespace))...)
+	return append(errs, Invalid(field.NewPath("namespace"), h.Namespace, utilvalidation.IsDNS1123Subdomain(h.Namespace))...)
 }
 
 // namespaceAgrees asks for an event to be in the namespace of what it is about, so that who may not see the object does
 // not read of it; events about cluster-scoped objects are in default (or, the newer ones, in kube-system).
-func (h happening) namespaceAgrees() bool {
+func (h Happening) namespaceAgrees() bool {
 	switch {
-	case h.about.Namespace == "" && h.eventTime.IsZero():
-		return h.namespace == metav1.NamespaceNone || h.namespace == metav1.NamespaceDefault
-	case h.about.Namespace == "":
-		return h.namespace == metav1.NamespaceDefault || h.namespace == metav1.NamespaceSystem
-	case h.eventTime.IsZero():
-		return h.namespace == h.about.Namespace
+	case h.About.Namespace == "" && h.EventTime.IsZero():
+		return h.Namespace == metav1.NamespaceNone || h.Namespace == metav1.NamespaceDefault
+	case h.About.Namespace == "":
+		return h.Namespace == metav1.NamespaceDefault || h.Namespace == metav1.NamespaceSystem
+	case h.EventTime.IsZero():
+		return h.Namespace == h.About.Namespace
 	}
 	return true
 }

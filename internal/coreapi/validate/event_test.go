@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"strings"
@@ -58,7 +58,7 @@ func TestNewEvents(t *testing.T) {
 		t.Run(situation, func(t *testing.T) {
 			event := newer(t)
 			c.change(event)
-			refused(t, Create(t.Context(), event), c.want...)
+			refused(t, createErrors(event), c.want...)
 		})
 	}
 }

@@ -11,7 +11,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,13 +19,13 @@ import (
 )
 
 const (
-	namespaced    = true
-	clusterScoped = false
+	Namespaced    = true
+	ClusterScoped = false
 )
 
-// objectMeta checks the metadata of the kinds that also ask for well-known names of finalizers.
-func objectMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFunc) field.ErrorList {
-	errs := plainMeta(m, scope, name)
+// ObjectMeta checks the metadata of the kinds that also ask for well-known names of finalizers.
+func ObjectMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFunc) field.ErrorList {
+	errs := PlainMeta(m, scope, name)
 	path := field.NewPath("metadata", "finalizers")
 	for i, finalizer := range m.Finalizers {
 		errs = append(errs, standardFinalizer(finalizer, path.Index(i))...)
@@ -34,7 +33,7 @@ func objectMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFu
 	return errs
 }
 
-func plainMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFunc) field.ErrorList {
+func PlainMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFunc) field.ErrorList {
 	return validation.ValidateObjectMeta(m, scope, name, field.NewPath("metadata"))
 }
 
@@ -71,11 +70,8 @@ func finalizersOnUpdate(obj runtime.Object) field.ErrorList {
 	return errs
 }
 
-// pathSegmentName is for kinds whose names only have to fit into a URL, such as system:masters.
-func pathSegmentName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
-
-// invalid turns the messages of one of the library's string checks into errors.
-func invalid(path *field.Path, value any, messages []string) field.ErrorList {
+// Invalid turns the messages of one of the library's string checks into errors.
+func Invalid(path *field.Path, value any, messages []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, message := range messages {
 		errs = append(errs, field.Invalid(path, value, message))
@@ -83,20 +79,20 @@ func invalid(path *field.Path, value any, messages []string) field.ErrorList {
 	return errs
 }
 
-func dnsLabel(value string, path *field.Path) field.ErrorList {
-	return invalid(path, value, utilvalidation.IsDNS1123Label(value))
+func DnsLabel(value string, path *field.Path) field.ErrorList {
+	return Invalid(path, value, utilvalidation.IsDNS1123Label(value))
 }
 
-func dnsSubdomain(value string, path *field.Path) field.ErrorList {
-	return invalid(path, value, utilvalidation.IsDNS1123Subdomain(value))
+func DnsSubdomain(value string, path *field.Path) field.ErrorList {
+	return Invalid(path, value, utilvalidation.IsDNS1123Subdomain(value))
 }
 
-func portNumber(port int32, path *field.Path) field.ErrorList {
-	return invalid(path, port, utilvalidation.IsValidPortNum(int(port)))
+func PortNumber(port int32, path *field.Path) field.ErrorList {
+	return Invalid(path, port, utilvalidation.IsValidPortNum(int(port)))
 }
 
-// oneOf refuses a value that is not in the list; an absent one has to be asked for by required.
-func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+// OneOf refuses a value that is not in the list; an absent one has to be asked for by required.
+func OneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	for _, v := range allowed {
 		if value == v {
 			return nil
@@ -105,17 +101,17 @@ func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, value, allowed)}
 }
 
-func required[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+func Required[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	return oneOf(value, path, allowed...)
+	return OneOf(value, path, allowed...)
 }
 
-func protocol(p corev1.Protocol, path *field.Path) field.ErrorList {
-	return required(p, path, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+func Protocol(p corev1.Protocol, path *field.Path) field.ErrorList {
+	return Required(p, path, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
-func immutable(value, old any, path *field.Path) field.ErrorList {
+func Immutable(value, old any, path *field.Path) field.ErrorList {
 	return validation.ValidateImmutableField(value, old, path)
 }

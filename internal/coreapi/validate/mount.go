@@ -51,8 +51,8 @@ func propagation(m *corev1.VolumeMount, c *corev1.Container, path *field.Path) f
 	if m.MountPropagation == nil {
 		return nil
 	}
-	errs := oneOf(*m.MountPropagation, path, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
-	privileged := c.SecurityContext != nil && frozen(c.SecurityContext.Privileged)
+	errs := OneOf(*m.MountPropagation, path, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+	privileged := c.SecurityContext != nil && Frozen(c.SecurityContext.Privileged)
 	if *m.MountPropagation == corev1.MountPropagationBidirectional && !privileged {
 		errs = append(errs, field.Forbidden(path, "Bidirectional mount propagation is available only to privileged containers"))
 	}
@@ -63,7 +63,7 @@ func recursiveReadOnly(m *corev1.VolumeMount, path *field.Path) field.ErrorList 
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
 		return nil
 	}
-	errs := oneOf(*m.RecursiveReadOnly, path, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)
+	errs := OneOf(*m.RecursiveReadOnly, path, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)
 	if len(errs) > 0 {
 		return errs
 	}

@@ -6,23 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func namespace(n *corev1.Namespace) field.ErrorList {
-	errs := objectMeta(&n.ObjectMeta, clusterScoped, validation.ValidateNamespaceName)
-	return append(errs, namespaceFinalizers(n, func(path *field.Path, _ int) *field.Path { return path })...)
-}
-
-// namespaceUpdate has no rules beyond those of metadata: spec.finalizers and status are restored by the strategy, and
-// change only through the finalize and status subresources.
-func namespaceUpdate(_, _ *corev1.Namespace) field.ErrorList { return nil }
-
 // Finalize returns what is wrong with a namespace that is written through its finalize subresource.
 func Finalize(n, old *corev1.Namespace) field.ErrorList {
-	return append(metaUpdate(n, old), namespaceFinalizers(n, (*field.Path).Index)...)
+	return append(MetaUpdate(n, old), NamespaceFinalizers(n, (*field.Path).Index)...)
 }
 
-// namespaceFinalizers blames the list where a namespace is created and the entry where it is finalized, as kube-apiserver
+// NamespaceFinalizers blames the list where a namespace is created and the entry where it is finalized, as kube-apiserver
 // does.
-func namespaceFinalizers(n *corev1.Namespace, blamed func(*field.Path, int) *field.Path) field.ErrorList {
+func NamespaceFinalizers(n *corev1.Namespace, blamed func(*field.Path, int) *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec", "finalizers")
 	for i, finalizer := range n.Spec.Finalizers {
@@ -30,20 +21,4 @@ func namespaceFinalizers(n *corev1.Namespace, blamed func(*field.Path, int) *fie
 		errs = append(errs, standardFinalizer(string(finalizer), blamed(path, i))...)
 	}
 	return errs
-}
-
-// namespaceStatus ties the phase to the deletion timestamp; a namespace cannot be brought back by writing Active.
-func namespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
-	path := field.NewPath("status", "Phase")
-	if n.DeletionTimestamp.IsZero() {
-		if n.Status.Phase != corev1.NamespaceActive {
-			return field.ErrorList{field.Invalid(path, n.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}
-		}
-		return nil
-	}
-	if n.Status.Phase != corev1.NamespaceTerminating {
-		return field.ErrorList{field.Invalid(path, n.Status.Phase,
-			"may only be 'Terminating' if `deletionTimestamp` is not empty")}
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"testing"
@@ -83,13 +83,13 @@ func TestServiceStatus(t *testing.T) {
 	stored := decode[corev1.Service](t, "metadata: {name: a, namespace: ns, resourceVersion: '1'}\nspec: {type: LoadBalancer, ports: [{port: 80}]}")
 	next := stored.DeepCopy()
 	next.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "1.2.3"}, {Hostname: "a_b"}}
-	refused(t, UpdateStatus(t.Context(), next, stored),
+	refused(t, statusErrors(next, stored),
 		`status.loadBalancer.ingress[0].ip: Invalid value: "1.2.3": must be a valid IP address...`,
 		"status.loadBalancer.ingress[0].ipMode: Required value: must be specified when `ip` is set",
 		`status.loadBalancer.ingress[1].hostname: Invalid value: "a_b": a lowercase RFC 1123 subdomain...`)
 	stored.Spec.Type, next.Spec.Type = corev1.ServiceTypeClusterIP, corev1.ServiceTypeClusterIP
 	next.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "a"}}
-	refused(t, UpdateStatus(t.Context(), next, stored),
+	refused(t, statusErrors(next, stored),
 		"status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'")
 }
 
@@ -99,7 +99,7 @@ func TestServiceWarnings(t *testing.T) {
 		"type: ExternalName, externalName: a, externalIPs: [10.0.0.1]":        1,
 		"externalName: a, ports: [{port: 80}]":                                1,
 	} {
-		got := Warnings(decode[corev1.Service](t, "metadata: {name: a, namespace: ns}\nspec: {"+spec+"}"))
+		got := warningsOf(decode[corev1.Service](t, "metadata: {name: a, namespace: ns}\nspec: {"+spec+"}"))
 		if len(got) != want {
 			t.Errorf("%s: got %q", spec, got)
 		}

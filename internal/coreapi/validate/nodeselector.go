@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// nodeTerms checks a selector of nodes by labels and by name.
-func nodeTerms(s *corev1.NodeSelector, path *field.Path) field.ErrorList {
+// NodeTerms checks a selector of nodes by labels and by name.
+func NodeTerms(s *corev1.NodeSelector, path *field.Path) field.ErrorList {
 	terms := path.Child("nodeSelectorTerms")
 	if len(s.NodeSelectorTerms) == 0 {
 		return field.ErrorList{field.Required(terms, "must have at least one node selector term")}
@@ -46,7 +46,7 @@ func nodeExpression(r *corev1.NodeSelectorRequirement, path *field.Path) field.E
 	}
 	errs = append(errs, metav1validation.ValidateLabelName(r.Key, path.Child("key"))...)
 	for i, value := range r.Values {
-		errs = append(errs, invalid(values.Index(i), value, utilvalidation.IsValidLabelValue(value))...)
+		errs = append(errs, Invalid(values.Index(i), value, utilvalidation.IsValidLabelValue(value))...)
 	}
 	return errs
 }
@@ -67,7 +67,7 @@ func nodeField(r *corev1.NodeSelectorRequirement, path *field.Path) field.ErrorL
 		return append(errs, field.Invalid(path.Child("key"), r.Key, "not a valid field selector key"))
 	}
 	for i, value := range r.Values {
-		errs = append(errs, dnsSubdomain(value, path.Child("values").Index(i))...)
+		errs = append(errs, DnsSubdomain(value, path.Child("values").Index(i))...)
 	}
 	return errs
 }

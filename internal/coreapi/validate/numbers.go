@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// fieldsOf are numbers by the names of their fields.
-type fieldsOf map[string]int64
+// FieldsOf are numbers by the names of their fields.
+type FieldsOf map[string]int64
 
-// naturals checks several fields of one struct, in the order of their names.
-func naturals(path *field.Path, fields fieldsOf) field.ErrorList {
+// Naturals checks several fields of one struct, in the order of their names.
+func Naturals(path *field.Path, fields FieldsOf) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		errs = append(errs, validation.ValidateNonnegativeField(fields[name], path.Child(name))...)
@@ -24,65 +24,57 @@ func naturals(path *field.Path, fields fieldsOf) field.ErrorList {
 	return errs
 }
 
-// given is an optional number, 0 when it is absent.
-func given[T int32 | int64](n *T) int64 {
+// Given is an optional number, 0 when it is absent.
+func Given[T int32 | int64](n *T) int64 {
 	if n == nil {
 		return 0
 	}
 	return int64(*n)
 }
 
-func requiredCount(n *int32, path *field.Path) field.ErrorList {
+func RequiredCount(n *int32, path *field.Path) field.ErrorList {
 	if n == nil {
 		return field.ErrorList{field.Required(path, "")}
 	}
 	return validation.ValidateNonnegativeField(int64(*n), path)
 }
 
-// counts are numbers that must not be greater than another one.
-type counts []struct {
-	name  string
-	value int32
+// Counts are numbers that must not be greater than another one.
+type Counts []struct {
+	Name  string
+	Value int32
 }
 
-func bounded(path *field.Path, limit int32, of string, fields counts) field.ErrorList {
+func Bounded(path *field.Path, limit int32, of string, fields Counts) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range fields {
-		if f.value > limit {
-			errs = append(errs, field.Invalid(path.Child(f.name), f.value, "cannot be greater than "+of))
+		if f.Value > limit {
+			errs = append(errs, field.Invalid(path.Child(f.Name), f.Value, "cannot be greater than "+of))
 		}
 	}
 	return errs
 }
 
-// neverLess is for counters that only go up: collisions of generated names.
-func neverLess(next, old *int32, path *field.Path) field.ErrorList {
-	if given(next) >= given(old) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(path, int32(given(next)), "cannot be decremented")}
-}
-
-// share is a number of pods or a percentage of them.
-func share(v *intstr.IntOrString, path *field.Path) field.ErrorList {
+// Share is a number of pods or a percentage of them.
+func Share(v *intstr.IntOrString, path *field.Path) field.ErrorList {
 	if v == nil {
 		return nil
 	}
 	if v.Type == intstr.Int {
 		return validation.ValidateNonnegativeField(int64(v.IntVal), path)
 	}
-	return invalid(path, *v, utilvalidation.IsValidPercent(v.StrVal))
+	return Invalid(path, *v, utilvalidation.IsValidPercent(v.StrVal))
 }
 
-func notAboveAll(v *intstr.IntOrString, path *field.Path) field.ErrorList {
-	if v == nil || v.Type != intstr.String || len(utilvalidation.IsValidPercent(v.StrVal)) > 0 || amountOf(v) <= 100 {
+func NotAboveAll(v *intstr.IntOrString, path *field.Path) field.ErrorList {
+	if v == nil || v.Type != intstr.String || len(utilvalidation.IsValidPercent(v.StrVal)) > 0 || AmountOf(v) <= 100 {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, *v, "must not be greater than 100%")}
 }
 
-// amountOf is the number of a share, of pods or of percent: what matters here is whether it is nothing.
-func amountOf(v *intstr.IntOrString) int {
+// AmountOf is the number of a share, of pods or of percent: what matters here is whether it is nothing.
+func AmountOf(v *intstr.IntOrString) int {
 	if v == nil {
 		return 0
 	}

@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"testing"
@@ -7,14 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/randfill"
-
-	"portico.dev/internal/coreapi/defaults"
 )
 
 // Whatever decodes can be sent by anybody with a right to write: it may be refused, and must not bring a server down.
 func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
 	scheme := runtime.NewScheme()
-	defaults.Register(scheme)
+	registerDefaults(scheme)
 	for _, kind := range minimal(t) {
 		filler := randfill.NewWithSeed(7).NilChance(0.4).NumElements(0, 3).MaxDepth(12).Funcs(
 			func(tm *metav1.Time, c randfill.Continue) { *tm = metav1.Unix(c.Int63n(1<<32), 0) },
@@ -36,10 +34,10 @@ func TestNoObjectIsTooOddToBeJudged(t *testing.T) {
 					scheme.Default(obj)
 					scheme.Default(old)
 				}
-				Create(t.Context(), obj)
-				Update(t.Context(), obj, old)
-				UpdateStatus(t.Context(), obj, old)
-				Warnings(obj)
+				createErrors(obj)
+				updateErrors(obj, old)
+				statusErrors(obj, old)
+				warningsOf(obj)
 			}
 		}
 	}

@@ -13,22 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func pod(p *corev1.Pod) field.ErrorList {
-	errs := wholePod(p)
-	spec := field.NewPath("spec")
-	if len(p.Spec.EphemeralContainers) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
-	}
-	errs = append(errs, appArmorAgrees(p.Annotations, &p.Spec)...)
-	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
-	}
-	return errs
-}
-
-// wholePod is what must be true of a pod after every write of its spec.
-func wholePod(p *corev1.Pod) field.ErrorList {
-	errs := objectMeta(&p.ObjectMeta, namespaced, validation.NameIsDNSSubdomain)
+// WholePod is what must be true of a pod after every write of its spec.
+func WholePod(p *corev1.Pod) field.ErrorList {
+	errs := ObjectMeta(&p.ObjectMeta, Namespaced, validation.NameIsDNSSubdomain)
 	errs = append(errs, podAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))...)
 	spec := field.NewPath("spec")
 	errs = append(errs, newPodScope(&p.Spec, &p.ObjectMeta).check(spec)...)
@@ -79,9 +66,9 @@ func (p *podScope) check(path *field.Path) field.ErrorList {
 	errs = append(errs, p.ephemeralContainers(path.Child("ephemeralContainers"))...)
 	errs = append(errs, p.envFiles(path)...)
 	errs = append(errs, podResources(s, path.Child("resources"))...)
-	errs = append(errs, required(s.RestartPolicy, path.Child("restartPolicy"), corev1.RestartPolicyAlways,
+	errs = append(errs, Required(s.RestartPolicy, path.Child("restartPolicy"), corev1.RestartPolicyAlways,
 		corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
-	errs = append(errs, required(s.DNSPolicy, path.Child("dnsPolicy"), corev1.DNSClusterFirstWithHostNet,
+	errs = append(errs, Required(s.DNSPolicy, path.Child("dnsPolicy"), corev1.DNSClusterFirstWithHostNet,
 		corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)...)
 	errs = append(errs, dnsConfig(s, path.Child("dnsConfig"))...)
 	errs = append(errs, podNumbers(s, path)...)
@@ -89,10 +76,10 @@ func (p *podScope) check(path *field.Path) field.ErrorList {
 	errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, podAffinity(s.Affinity, path.Child("affinity"))...)
 	errs = append(errs, spread(s.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
-	errs = append(errs, tolerations(s.Tolerations, path.Child("tolerations"))...)
+	errs = append(errs, Tolerations(s.Tolerations, path.Child("tolerations"))...)
 	errs = append(errs, schedulingGates(s.SchedulingGates, path.Child("schedulingGates"))...)
 	for i, gate := range s.ReadinessGates {
-		errs = append(errs, qualified(string(gate.ConditionType), path.Child("readinessGates").Index(i).Child("conditionType"))...)
+		errs = append(errs, Qualified(string(gate.ConditionType), path.Child("readinessGates").Index(i).Child("conditionType"))...)
 	}
 	errs = append(errs, podSecurity(s, path)...)
 	return append(errs, operatingSystem(s, path)...)
@@ -118,7 +105,7 @@ func podNames(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	named := func(value, name string, messages func(string) []string) {
 		if value != "" {
-			errs = append(errs, invalid(path.Child(name), value, messages(value))...)
+			errs = append(errs, Invalid(path.Child(name), value, messages(value))...)
 		}
 	}
 	subdomain := func(v string) []string { return validation.NameIsDNSSubdomain(v, false) }
@@ -133,17 +120,17 @@ func podNames(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 			fmt.Sprintf("must be the same as serviceAccountName: %q", s.ServiceAccountName)))
 	}
 	if s.RuntimeClassName != nil {
-		errs = append(errs, invalid(path.Child("runtimeClassName"), *s.RuntimeClassName, subdomain(*s.RuntimeClassName))...)
+		errs = append(errs, Invalid(path.Child("runtimeClassName"), *s.RuntimeClassName, subdomain(*s.RuntimeClassName))...)
 	}
 	if s.PreemptionPolicy != nil {
-		errs = append(errs, required(*s.PreemptionPolicy, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+		errs = append(errs, Required(*s.PreemptionPolicy, path.Child("preemptionPolicy"), corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	errs = append(errs, hostnameOverride(s, path.Child("hostnameOverride"))...)
 	for i, alias := range s.HostAliases {
 		at := path.Child("hostAliases").Index(i)
 		errs = append(errs, utilvalidation.IsValidIPForLegacyField(at.Child("ip"), alias.IP, true, nil)...)
 		for j, hostname := range alias.Hostnames {
-			errs = append(errs, dnsSubdomain(hostname, at.Child("hostnames").Index(j))...)
+			errs = append(errs, DnsSubdomain(hostname, at.Child("hostnames").Index(j))...)
 		}
 	}
 	return errs
@@ -157,7 +144,7 @@ func hostnameOverride(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 		return nil
 	}
 	var errs field.ErrorList
-	if frozen(s.SetHostnameAsFQDN) {
+	if Frozen(s.SetHostnameAsFQDN) {
 		errs = append(errs, field.Forbidden(path, "may not be specified when setHostnameAsFQDN is true"))
 	}
 	if s.HostNetwork {
@@ -166,5 +153,5 @@ func hostnameOverride(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if len(*s.HostnameOverride) > maxHostname {
 		errs = append(errs, field.TooLong(path, "", maxHostname))
 	}
-	return append(errs, dnsSubdomain(*s.HostnameOverride, path)...)
+	return append(errs, DnsSubdomain(*s.HostnameOverride, path)...)
 }

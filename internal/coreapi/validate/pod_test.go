@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"testing"
@@ -142,11 +142,11 @@ func TestPodStatus(t *testing.T) {
 	next.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "10.0.0.1"}}
 	next.Status.PodIP = "10.0.0.1"
 	next.Status.NominatedNodeName = "a_b"
-	refused(t, UpdateStatus(t.Context(), next, stored),
+	refused(t, statusErrors(next, stored),
 		"status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state",
 		`status.podIPs: Invalid value: [{"ip":"10.0.0.1"},{"ip":"10.0.0.1"}]: may specify no more than one IP for each IP family`,
 		`status.nominatedNodeName: Invalid value: "a_b": a lowercase RFC 1123 subdomain...`)
 	stored.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	next.Status.PodIP, next.Status.PodIPs, next.Status.NominatedNodeName = "", nil, ""
-	refused(t, UpdateStatus(t.Context(), next, stored))
+	refused(t, statusErrors(next, stored))
 }

@@ -14,10 +14,10 @@ import (
 const (
 	seccompPodAnnotation     = "seccomp.security.alpha.kubernetes.io/pod"
 	seccompContainerPrefix   = "container.seccomp.security.alpha.kubernetes.io/"
-	appArmorContainerPrefix  = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
-	appArmorProfilePrefix    = corev1.DeprecatedAppArmorBetaProfileNamePrefix
-	appArmorRuntimeDefault   = corev1.DeprecatedAppArmorBetaProfileRuntimeDefault
-	appArmorUnconfined       = corev1.DeprecatedAppArmorBetaProfileNameUnconfined
+	AppArmorContainerPrefix  = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
+	AppArmorProfilePrefix    = corev1.DeprecatedAppArmorBetaProfileNamePrefix
+	AppArmorRuntimeDefault   = corev1.DeprecatedAppArmorBetaProfileRuntimeDefault
+	AppArmorUnconfined       = corev1.DeprecatedAppArmorBetaProfileNameUnconfined
 	seccompLocalhostProfile  = "localhost/"
 	seccompRuntimeDefault    = "runtime/default"
 	seccompDockerDefault     = "docker/default"
@@ -39,9 +39,9 @@ func podAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *f
 		switch {
 		case key == seccompPodAnnotation, strings.HasPrefix(key, seccompContainerPrefix):
 			errs = append(errs, seccompName(value, path.Child(key))...)
-		case strings.HasPrefix(key, appArmorContainerPrefix):
-			container := strings.TrimPrefix(key, appArmorContainerPrefix)
-			if !hasContainer(spec, container) {
+		case strings.HasPrefix(key, AppArmorContainerPrefix):
+			container := strings.TrimPrefix(key, AppArmorContainerPrefix)
+			if !HasContainer(spec, container) {
 				errs = append(errs, field.Invalid(path.Key(key), container, "container not found"))
 			}
 			if err := appArmorName(value); err != nil {
@@ -72,61 +72,17 @@ func seccompName(profile string, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, profile, "must be a valid seccomp profile")}
 }
 
-// appArmorAgrees refuses a profile that the field says otherwise than the annotation that it came from.
-func appArmorAgrees(annotations map[string]string, spec *corev1.PodSpec) field.ErrorList {
-	var errs field.ErrorList
-	check := func(c *corev1.Container, at *field.Path) {
-		annotation, said := annotations[appArmorContainerPrefix+c.Name]
-		var profile *corev1.AppArmorProfile
-		if spec.SecurityContext != nil {
-			profile = spec.SecurityContext.AppArmorProfile
-		}
-		if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
-			profile = c.SecurityContext.AppArmorProfile
-		}
-		if !said || profile == nil {
-			return
-		}
-		at = at.Child("securityContext", "appArmorProfile")
-		local, isLocal := strings.CutPrefix(annotation, appArmorProfilePrefix)
-		switch profile.Type {
-		case corev1.AppArmorProfileTypeUnconfined:
-			if annotation != appArmorUnconfined {
-				errs = append(errs, field.Forbidden(at.Child("type"), "apparmor type in annotation and field must match"))
-			}
-		case corev1.AppArmorProfileTypeRuntimeDefault:
-			if annotation != appArmorRuntimeDefault {
-				errs = append(errs, field.Forbidden(at.Child("type"), "apparmor type in annotation and field must match"))
-			}
-		case corev1.AppArmorProfileTypeLocalhost:
-			switch {
-			case !isLocal:
-				errs = append(errs, field.Forbidden(at.Child("type"), "apparmor type in annotation and field must match"))
-			case profile.LocalhostProfile == nil || *profile.LocalhostProfile != local:
-				errs = append(errs, field.Forbidden(at.Child("localhostProfile"), "apparmor profile in annotation and field must match"))
-			}
-		}
-	}
-	for i := range spec.InitContainers {
-		check(&spec.InitContainers[i], field.NewPath("spec", "initContainers").Index(i))
-	}
-	for i := range spec.Containers {
-		check(&spec.Containers[i], field.NewPath("spec", "containers").Index(i))
-	}
-	return errs
-}
-
 func appArmorName(profile string) error {
-	if profile == "" || profile == appArmorRuntimeDefault || profile == appArmorUnconfined {
+	if profile == "" || profile == AppArmorRuntimeDefault || profile == AppArmorUnconfined {
 		return nil
 	}
-	if !strings.HasPrefix(profile, appArmorProfilePrefix) {
+	if !strings.HasPrefix(profile, AppArmorProfilePrefix) {
 		return errors.New("invalid AppArmor profile name: " + strconv.Quote(profile))
 	}
 	return nil
 }
 
-func hasContainer(spec *corev1.PodSpec, name string) bool {
+func HasContainer(spec *corev1.PodSpec, name string) bool {
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		if slices.ContainsFunc(list, func(c corev1.Container) bool { return c.Name == name }) {
 			return true
@@ -135,8 +91,8 @@ func hasContainer(spec *corev1.PodSpec, name string) bool {
 	return slices.ContainsFunc(spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// podAnnotationsUpdate keeps what a kubelet read when it started the pod.
-func podAnnotationsUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
+// PodAnnotationsUpdate keeps what a kubelet read when it started the pod.
+func PodAnnotationsUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(old.Annotations)) {
 		if value, kept := p.Annotations[key]; kept && value == old.Annotations[key] {
@@ -154,7 +110,7 @@ func podAnnotationsUpdate(p, old *corev1.Pod, path *field.Path) field.ErrorList 
 
 func frozenAnnotation(key, verb string, path *field.Path) field.ErrorList {
 	switch {
-	case strings.HasPrefix(key, appArmorContainerPrefix):
+	case strings.HasPrefix(key, AppArmorContainerPrefix):
 		return field.ErrorList{field.Forbidden(path.Key(key), "may not "+verb+" AppArmor annotations")}
 	case key == corev1.MirrorPodAnnotationKey:
 		return field.ErrorList{field.Forbidden(path.Key(key), "may not "+verb+" mirror pod annotation")}

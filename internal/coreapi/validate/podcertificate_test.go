@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"crypto"
@@ -114,13 +114,13 @@ func TestPodCertificatesAreAskedFor(t *testing.T) {
 			r, _ := podCertificateOf(t)
 			r.ResourceVersion = ""
 			c.change(&r.Spec)
-			refused(t, Create(t.Context(), r), c.want...)
+			refused(t, createErrors(r), c.want...)
 		})
 	}
 	r, _ := podCertificateOf(t)
 	other := r.DeepCopy()
 	other.Spec.PodName = "q"
-	refused(t, Update(t.Context(), other, r), "spec: Invalid value: ...")
+	refused(t, updateErrors(other, r), "spec: Invalid value: ...")
 }
 
 // Once decided, and only with what was asked for.
@@ -169,7 +169,7 @@ func TestPodCertificatesAreIssued(t *testing.T) {
 			}
 			after := before.DeepCopy()
 			c.change(after)
-			refused(t, UpdateStatus(t.Context(), after, before), c.want...)
+			refused(t, statusErrors(after, before), c.want...)
 		})
 	}
 }

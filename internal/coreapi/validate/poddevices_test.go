@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"testing"
@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+
+	"portico.dev/internal/coreapi/kinds/core"
 )
 
 func TestDevicesInStatusesOfPods(t *testing.T) {
@@ -40,7 +42,7 @@ func TestDevicesInStatusesOfPods(t *testing.T) {
 			[]string{"status.ephemeralContainerStatuses[0].allocatedResourcesStatus: Forbidden: must not be specified in container status"}},
 	} {
 		t.Run(situation, func(t *testing.T) {
-			refused(t, podDevices(&corev1.Pod{Spec: spec, Status: c.status}, field.NewPath("status")), c.want...)
+			refused(t, core.PodDevices(&corev1.Pod{Spec: spec, Status: c.status}, field.NewPath("status")), c.want...)
 		})
 	}
 }

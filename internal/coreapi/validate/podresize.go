@@ -17,7 +17,7 @@ func PodResize(p, old *corev1.Pod, class func(*corev1.Pod) corev1.PodQOSClass) f
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
 	}
-	errs := append(metaUpdate(p, old), wholePod(p)...)
+	errs := append(MetaUpdate(p, old), WholePod(p)...)
 	path := field.NewPath("spec")
 	if class(p) != class(old) {
 		errs = append(errs, field.Invalid(path, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))

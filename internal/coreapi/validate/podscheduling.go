@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-func tolerations(list []corev1.Toleration, path *field.Path) field.ErrorList {
+func Tolerations(list []corev1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, t := range list {
 		at := path.Index(i)
@@ -42,10 +42,10 @@ func tolerations(list []corev1.Toleration, path *field.Path) field.ErrorList {
 				corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt,
 			}))
 		default:
-			errs = append(errs, oneOf(t.Operator, at.Child("operator"), corev1.TolerationOpEqual, corev1.TolerationOpExists)...)
+			errs = append(errs, OneOf(t.Operator, at.Child("operator"), corev1.TolerationOpEqual, corev1.TolerationOpExists)...)
 		}
 		if t.Effect != "" {
-			errs = append(errs, oneOf(t.Effect, at.Child("effect"), corev1.TaintEffectNoSchedule,
+			errs = append(errs, OneOf(t.Effect, at.Child("effect"), corev1.TaintEffectNoSchedule,
 				corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
 		}
 	}
@@ -56,7 +56,7 @@ func schedulingGates(gates []corev1.PodSchedulingGate, path *field.Path) field.E
 	var errs field.ErrorList
 	seen := sets.New[string]()
 	for i, gate := range gates {
-		errs = append(errs, qualified(gate.Name, path.Index(i))...)
+		errs = append(errs, Qualified(gate.Name, path.Index(i))...)
 		if seen.Has(gate.Name) {
 			errs = append(errs, field.Duplicate(path.Index(i), gate.Name))
 		}
@@ -74,7 +74,7 @@ func podAffinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
 	if n := a.NodeAffinity; n != nil {
 		at := path.Child("nodeAffinity")
 		if n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-			errs = append(errs, nodeTerms(n.RequiredDuringSchedulingIgnoredDuringExecution, at.Child(must))...)
+			errs = append(errs, NodeTerms(n.RequiredDuringSchedulingIgnoredDuringExecution, at.Child(must))...)
 		}
 		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
 			errs = append(errs, preferredNodes(&n.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child(should).Index(i))...)
@@ -120,10 +120,10 @@ func preferredNodes(t *corev1.PreferredSchedulingTerm, path *field.Path) field.E
 }
 
 func podAffinityTerm(t *corev1.PodAffinityTerm, path *field.Path) field.ErrorList {
-	errs := selector(t.LabelSelector, path.Child("labelSelector"))
-	errs = append(errs, selector(t.NamespaceSelector, path.Child("namespaceSelector"))...)
+	errs := Selector(t.LabelSelector, path.Child("labelSelector"))
+	errs = append(errs, Selector(t.NamespaceSelector, path.Child("namespaceSelector"))...)
 	for _, name := range t.Namespaces {
-		errs = append(errs, invalid(path.Child("namespace"), name, validation.ValidateNamespaceName(name, false))...)
+		errs = append(errs, Invalid(path.Child("namespace"), name, validation.ValidateNamespaceName(name, false))...)
 	}
 	errs = append(errs, labelKeys(t.MatchLabelKeys, t.MismatchLabelKeys, t.LabelSelector, path)...)
 	if t.TopologyKey == "" {
@@ -175,7 +175,7 @@ func spread(constraints []corev1.TopologySpreadConstraint, path *field.Path) fie
 		if c.TopologyKey == "" {
 			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
 		}
-		errs = append(errs, oneOf(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
+		errs = append(errs, OneOf(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
 		if slices.ContainsFunc(constraints[i+1:], func(o corev1.TopologySpreadConstraint) bool {
 			return o.TopologyKey == c.TopologyKey && o.WhenUnsatisfiable == c.WhenUnsatisfiable
 		}) {
@@ -191,11 +191,11 @@ func spread(constraints []corev1.TopologySpreadConstraint, path *field.Path) fie
 		}
 		for name, policy := range map[string]*corev1.NodeInclusionPolicy{"nodeAffinityPolicy": c.NodeAffinityPolicy, "nodeTaintsPolicy": c.NodeTaintsPolicy} {
 			if policy != nil {
-				errs = append(errs, oneOf(*policy, at.Child(name), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
+				errs = append(errs, OneOf(*policy, at.Child(name), corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)...)
 			}
 		}
 		errs = append(errs, labelKeys(c.MatchLabelKeys, nil, c.LabelSelector, at)...)
-		errs = append(errs, selector(c.LabelSelector, at.Child("labelSelector"))...)
+		errs = append(errs, Selector(c.LabelSelector, at.Child("labelSelector"))...)
 	}
 	return errs
 }
@@ -241,7 +241,7 @@ func dnsConfig(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	for i, search := range c.Searches {
 		if search != "." {
 			domain := strings.TrimSuffix(search, ".")
-			errs = append(errs, invalid(searches.Index(i), domain, utilvalidation.IsDNS1123SubdomainWithUnderscore(domain))...)
+			errs = append(errs, Invalid(searches.Index(i), domain, utilvalidation.IsDNS1123SubdomainWithUnderscore(domain))...)
 		}
 	}
 	for i, option := range c.Options {

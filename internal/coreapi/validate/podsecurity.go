@@ -43,14 +43,14 @@ func podSecurity(s *corev1.PodSpec, spec *field.Path) field.ErrorList {
 		seen.Insert(sysctl.Name)
 	}
 	if c.FSGroupChangePolicy != nil {
-		errs = append(errs, oneOf(*c.FSGroupChangePolicy, path.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
+		errs = append(errs, OneOf(*c.FSGroupChangePolicy, path.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
 	}
 	if c.SupplementalGroupsPolicy != nil {
-		errs = append(errs, oneOf(*c.SupplementalGroupsPolicy, path.Child("supplementalGroupsPolicy"),
+		errs = append(errs, OneOf(*c.SupplementalGroupsPolicy, path.Child("supplementalGroupsPolicy"),
 			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
 	}
 	if c.SELinuxChangePolicy != nil {
-		errs = append(errs, oneOf(*c.SELinuxChangePolicy, path.Child("seLinuxChangePolicy"),
+		errs = append(errs, OneOf(*c.SELinuxChangePolicy, path.Child("seLinuxChangePolicy"),
 			corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)...)
 	}
 	errs = append(errs, seccomp(c.SeccompProfile, path.Child("seccompProfile"))...)
@@ -60,7 +60,7 @@ func podSecurity(s *corev1.PodSpec, spec *field.Path) field.ErrorList {
 
 func hostNamespaces(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if s.HostPID && frozen(s.ShareProcessNamespace) {
+	if s.HostPID && Frozen(s.ShareProcessNamespace) {
 		errs = append(errs, field.Invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	if s.HostUsers == nil || *s.HostUsers {
@@ -76,7 +76,7 @@ func hostNamespaces(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if s.HostIPC {
 		errs = append(errs, field.Forbidden(path.Child("HostIPC"), why))
 	}
-	eachContainer(s, path, func(c *corev1.Container, at *field.Path) {
+	EachContainer(s, path, func(c *corev1.Container, at *field.Path) {
 		if len(c.VolumeDevices) > 0 {
 			errs = append(errs, field.Forbidden(at.Child("volumeDevices"), why))
 		}
@@ -88,14 +88,14 @@ func userID(id *int64, path *field.Path) field.ErrorList {
 	if id == nil {
 		return nil
 	}
-	return invalid(path, *id, utilvalidation.IsValidUserID(*id))
+	return Invalid(path, *id, utilvalidation.IsValidUserID(*id))
 }
 
 func groupID(id *int64, path *field.Path) field.ErrorList {
 	if id == nil {
 		return nil
 	}
-	return invalid(path, *id, utilvalidation.IsValidGroupID(*id))
+	return Invalid(path, *id, utilvalidation.IsValidGroupID(*id))
 }
 
 func containerSecurity(c *corev1.SecurityContext, hostUsers bool, path *field.Path) field.ErrorList {
@@ -105,13 +105,13 @@ func containerSecurity(c *corev1.SecurityContext, hostUsers bool, path *field.Pa
 	errs := userID(c.RunAsUser, path.Child("runAsUser"))
 	errs = append(errs, groupID(c.RunAsGroup, path.Child("runAsGroup"))...)
 	if c.ProcMount != nil {
-		errs = append(errs, oneOf(*c.ProcMount, path.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
+		errs = append(errs, OneOf(*c.ProcMount, path.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
 		if hostUsers && *c.ProcMount == corev1.UnmaskedProcMount {
 			errs = append(errs, field.Invalid(path.Child("procMount"), *c.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
 		}
 	}
 	if c.AllowPrivilegeEscalation != nil && !*c.AllowPrivilegeEscalation {
-		if frozen(c.Privileged) {
+		if Frozen(c.Privileged) {
 			errs = append(errs, field.Invalid(path, c, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
 		}
 		if c.Capabilities != nil {
@@ -134,7 +134,7 @@ func seccomp(p *corev1.SeccompProfile, path *field.Path) field.ErrorList {
 	if p.Type == "" {
 		return field.ErrorList{field.Required(path.Child("type"), "type is required when seccompProfile is set")}
 	}
-	errs := oneOf(p.Type, path.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+	errs := OneOf(p.Type, path.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
 	at := path.Child("localhostProfile")
 	switch local := p.Type == corev1.SeccompProfileTypeLocalhost; {
 	case local && p.LocalhostProfile == nil:
@@ -166,7 +166,7 @@ func AppArmor(p *corev1.AppArmorProfile, path *field.Path) field.ErrorList {
 		return nil
 	case corev1.AppArmorProfileTypeLocalhost:
 	default:
-		return oneOf(p.Type, path.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+		return OneOf(p.Type, path.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
 	}
 	const missing = "must be set when AppArmor type is Localhost"
 	if p.LocalhostProfile == nil {

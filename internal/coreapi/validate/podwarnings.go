@@ -6,11 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -18,41 +15,10 @@ import (
 
 //lint:file-ignore SA1019 what is deprecated is what is warned of
 
-// workloadWarnings are kube-apiserver's for what makes pods.
-func workloadWarnings(obj runtime.Object) []string {
-	const inPods = "Pod names and hostnames"
-	spec := field.NewPath("spec")
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		return append(nameWarning(o.Name, "the Pod's hostname"), podWarnings(&o.Spec, &o.ObjectMeta, nil)...)
-	case *corev1.PodTemplate:
-		return podWarnings(&o.Template.Spec, &o.Template.ObjectMeta, field.NewPath("template"))
-	case *corev1.ReplicationController:
-		if o.Spec.Template == nil {
-			return nameWarning(o.Name, inPods)
-		}
-		return append(nameWarning(o.Name, inPods), podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, spec.Child("template"))...)
-	case *appsv1.Deployment:
-		return append(nameWarning(o.Name, inPods), podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, spec.Child("template"))...)
-	case *appsv1.ReplicaSet:
-		return append(nameWarning(o.Name, inPods), podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, spec.Child("template"))...)
-	case *appsv1.DaemonSet:
-		return podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, spec.Child("template"))
-	case *appsv1.StatefulSet:
-		warnings := podWarnings(&o.Spec.Template.Spec, &o.Spec.Template.ObjectMeta, spec.Child("template"))
-		if o.Spec.RevisionHistoryLimit != nil && *o.Spec.RevisionHistoryLimit < 0 {
-			warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
-		}
-		return warnings
-	case *batchv1.Job:
-		return append(nameWarning(o.Name, inPods), jobWarnings(&o.Spec, spec)...)
-	case *batchv1.CronJob:
-		return append(nameWarning(o.Name, inPods), jobWarnings(&o.Spec.JobTemplate.Spec, spec.Child("jobTemplate", "spec"))...)
-	}
-	return nil
-}
+// InPods is where the names of objects that make pods are used too.
+const InPods = "Pod names and hostnames"
 
-func nameWarning(name, where string) []string {
+func NameWarning(name, where string) []string {
 	messages := utilvalidation.IsDNS1123Label(name)
 	if len(messages) == 0 {
 		return nil
@@ -60,17 +26,8 @@ func nameWarning(name, where string) []string {
 	return []string{fmt.Sprintf("metadata.name: this is used in %s, which can result in surprising behavior; a DNS label is recommended: %v", where, messages)}
 }
 
-func jobWarnings(s *batchv1.JobSpec, path *field.Path) []string {
-	var warnings []string
-	if indexed(s) && given(s.Completions) > manyCompletions && given(s.Parallelism) > maxOfMany {
-		warnings = append(warnings, path.String()+": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "+
-			"10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
-	}
-	return append(warnings, podWarnings(&s.Template.Spec, &s.Template.ObjectMeta, path.Child("template"))...)
-}
-
-// podWarnings says what a pod would do that its author hardly wants. path is nil for pods themselves.
-func podWarnings(s *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) []string {
+// PodWarnings says what a pod would do that its author hardly wants. path is nil for pods themselves.
+func PodWarnings(s *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) []string {
 	spec := path.Child("spec")
 	var warnings []string
 	warn := func(at *field.Path, format string, args ...any) {
@@ -96,7 +53,7 @@ func podWarnings(s *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) [
 	}
 	fractions(s.Overhead, spec.Child("overhead"), warn)
 	annotationWarnings(s, meta, path, warn)
-	eachContainer(s, spec, func(c *corev1.Container, at *field.Path) {
+	EachContainer(s, spec, func(c *corev1.Container, at *field.Path) {
 		fractions(c.Resources.Limits, at.Child("resources", "limits"), warn)
 		fractions(c.Resources.Requests, at.Child("resources", "requests"), warn)
 		hiddenVariables(c.Env, at.Child("env"), warn)
@@ -158,12 +115,12 @@ func annotationWarnings(s *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.
 	if _, there := meta.Annotations[seccompPodAnnotation]; there && (s.SecurityContext == nil || s.SecurityContext.SeccompProfile == nil) {
 		warn(annotations.Key(seccompPodAnnotation), `non-functional in v1.27+; use the "seccompProfile" field instead`)
 	}
-	eachContainer(s, nil, func(c *corev1.Container, _ *field.Path) {
+	EachContainer(s, nil, func(c *corev1.Container, _ *field.Path) {
 		if _, there := meta.Annotations[seccompContainerPrefix+c.Name]; there && (c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil) {
 			warn(annotations.Key(seccompContainerPrefix+c.Name), `non-functional in v1.27+; use the "seccompProfile" field instead`)
 		}
-		if _, there := meta.Annotations[appArmorContainerPrefix+c.Name]; there && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) {
-			warn(annotations.Key(appArmorContainerPrefix+c.Name), `deprecated since v1.30; use the "appArmorProfile" field instead`)
+		if _, there := meta.Annotations[AppArmorContainerPrefix+c.Name]; there && (c.SecurityContext == nil || c.SecurityContext.AppArmorProfile == nil) {
+			warn(annotations.Key(AppArmorContainerPrefix+c.Name), `deprecated since v1.30; use the "appArmorProfile" field instead`)
 		}
 	})
 }
@@ -187,7 +144,7 @@ func portWarnings(s *corev1.PodSpec, spec *field.Path, warn warner) {
 		port corev1.ContainerPort
 	}
 	byNumber, byName := map[string][]place{}, map[string]*field.Path{}
-	eachContainer(s, spec, func(c *corev1.Container, path *field.Path) {
+	EachContainer(s, spec, func(c *corev1.Container, path *field.Path) {
 		for i, p := range c.Ports {
 			at := path.Child("ports").Index(i)
 			if p.HostIP != "" && p.HostPort == 0 {

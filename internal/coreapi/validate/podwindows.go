@@ -23,7 +23,7 @@ func operatingSystem(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	case s.OS.Name == corev1.Windows:
 		return append(errs, windowsOnly(s, path)...)
 	}
-	return append(errs, oneOf(s.OS.Name, path.Child("os"), corev1.Linux, corev1.Windows)...)
+	return append(errs, OneOf(s.OS.Name, path.Child("os"), corev1.Linux, corev1.Windows)...)
 }
 
 func linuxOnly(s *corev1.PodSpec, path *field.Path) field.ErrorList {
@@ -32,7 +32,7 @@ func linuxOnly(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if s.SecurityContext != nil && s.SecurityContext.WindowsOptions != nil {
 		errs = append(errs, field.Forbidden(path.Child("securityContext", "windowsOptions"), why))
 	}
-	eachContainer(s, path, func(c *corev1.Container, at *field.Path) {
+	EachContainer(s, path, func(c *corev1.Container, at *field.Path) {
 		if c.SecurityContext != nil && c.SecurityContext.WindowsOptions != nil {
 			errs = append(errs, field.Forbidden(at.Child("securityContext", "windowsOptions"), why))
 		}
@@ -64,7 +64,7 @@ func windowsOnly(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 		forbid(c.SupplementalGroupsPolicy != nil, at.Child("supplementalGroupsPolicy"))
 		forbid(c.SELinuxChangePolicy != nil, at.Child("seLinuxChangePolicy"))
 	}
-	eachContainer(s, path, func(container *corev1.Container, at *field.Path) {
+	EachContainer(s, path, func(container *corev1.Container, at *field.Path) {
 		c := container.SecurityContext
 		if c == nil {
 			return
@@ -92,7 +92,7 @@ func hostProcesses(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	all, outside := 0, 0
-	eachContainer(s, path, func(c *corev1.Container, at *field.Path) {
+	EachContainer(s, path, func(c *corev1.Container, at *field.Path) {
 		all++
 		own := ofPod
 		if c.SecurityContext != nil && c.SecurityContext.WindowsOptions != nil && c.SecurityContext.WindowsOptions.HostProcess != nil {
@@ -102,7 +102,7 @@ func hostProcesses(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at.Child("securityContext", "windowsOptions", "hostProcess"), *own,
 				fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *ofPod)))
 		}
-		if frozen(own) {
+		if Frozen(own) {
 			outside++
 		}
 	})
@@ -138,7 +138,7 @@ func windowsOptions(o *corev1.WindowsSecurityContextOptions, path *field.Path) f
 	}
 	var errs field.ErrorList
 	if o.GMSACredentialSpecName != nil {
-		errs = append(errs, invalid(path.Child("gmsaCredentialSpecName"), *o.GMSACredentialSpecName, utilvalidation.IsDNS1123Subdomain(*o.GMSACredentialSpecName))...)
+		errs = append(errs, Invalid(path.Child("gmsaCredentialSpecName"), *o.GMSACredentialSpecName, utilvalidation.IsDNS1123Subdomain(*o.GMSACredentialSpecName))...)
 	}
 	if o.GMSACredentialSpec != nil {
 		switch at, size := path.Child("gmsaCredentialSpec"), len(*o.GMSACredentialSpec); {

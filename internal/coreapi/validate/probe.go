@@ -14,7 +14,7 @@ func probe(p *corev1.Probe, once bool, grace *int64, path *field.Path) field.Err
 		return nil
 	}
 	errs := handler(&corev1.LifecycleHandler{Exec: p.Exec, HTTPGet: p.HTTPGet, TCPSocket: p.TCPSocket}, p.GRPC, grace, path)
-	errs = append(errs, naturals(path, fieldsOf{
+	errs = append(errs, Naturals(path, FieldsOf{
 		"initialDelaySeconds": int64(p.InitialDelaySeconds), "timeoutSeconds": int64(p.TimeoutSeconds),
 		"periodSeconds": int64(p.PeriodSeconds), "successThreshold": int64(p.SuccessThreshold), "failureThreshold": int64(p.FailureThreshold),
 	})...)
@@ -69,8 +69,8 @@ func handler(h *corev1.LifecycleHandler, grpc *corev1.GRPCAction, grace *int64, 
 		return nil
 	})
 	way("httpGet", h.HTTPGet != nil, func(at *field.Path) field.ErrorList { return httpGet(h.HTTPGet, at) })
-	way("tcpSocket", h.TCPSocket != nil, func(at *field.Path) field.ErrorList { return portOrName(h.TCPSocket.Port, at.Child("port")) })
-	way("grpc", grpc != nil, func(at *field.Path) field.ErrorList { return portNumber(grpc.Port, at.Child("port")) })
+	way("tcpSocket", h.TCPSocket != nil, func(at *field.Path) field.ErrorList { return PortOrName(h.TCPSocket.Port, at.Child("port")) })
+	way("grpc", grpc != nil, func(at *field.Path) field.ErrorList { return PortNumber(grpc.Port, at.Child("port")) })
 	way("sleep", h.Sleep != nil, func(at *field.Path) field.ErrorList {
 		if grace != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > *grace) {
 			return field.ErrorList{field.Invalid(at, h.Sleep.Seconds,
@@ -89,10 +89,10 @@ func httpGet(g *corev1.HTTPGetAction, path *field.Path) field.ErrorList {
 	if g.Path == "" {
 		errs = append(errs, field.Required(path.Child("path"), ""))
 	}
-	errs = append(errs, portOrName(g.Port, path.Child("port"))...)
-	errs = append(errs, oneOf(g.Scheme, path.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
+	errs = append(errs, PortOrName(g.Port, path.Child("port"))...)
+	errs = append(errs, OneOf(g.Scheme, path.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
 	for _, header := range g.HTTPHeaders {
-		errs = append(errs, invalid(path.Child("httpHeaders"), header.Name, utilvalidation.IsHTTPHeaderName(header.Name))...)
+		errs = append(errs, Invalid(path.Child("httpHeaders"), header.Name, utilvalidation.IsHTTPHeaderName(header.Name))...)
 	}
 	return errs
 }

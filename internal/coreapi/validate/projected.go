@@ -75,7 +75,7 @@ func (p *projection) source(s *corev1.VolumeProjection, path *field.Path) {
 }
 
 func (p *projection) keys(name string, items []corev1.KeyToPath, path *field.Path) {
-	p.add(present(name, path.Child("name"))...)
+	p.add(Present(name, path.Child("name"))...)
 	p.add(keyFiles(items, path.Child("items"))...)
 	for _, item := range items {
 		p.take(item.Path, name)
@@ -111,19 +111,19 @@ func (p *projection) trustBundle(b *corev1.ClusterTrustBundleProjection, path *f
 		if !of {
 			name = *b.Name
 		}
-		for _, e := range dnsSubdomain(name, path.Child("name")) {
+		for _, e := range DnsSubdomain(name, path.Child("name")) {
 			p.add(field.Invalid(path.Child("name"), *b.Name, "not a valid clustertrustbundlename: "+e.Detail))
 		}
 		if b.LabelSelector != nil {
 			p.add(field.Invalid(path.Child("labelSelector"), b.LabelSelector, "labelSelector must be unset if name is specified"))
 		}
 	case b.SignerName != nil:
-		p.add(signerName(*b.SignerName, path.Child("signerName"))...)
-		p.add(selector(b.LabelSelector, path.Child("labelSelector"))...)
+		p.add(SignerName(*b.SignerName, path.Child("signerName"))...)
+		p.add(Selector(b.LabelSelector, path.Child("labelSelector"))...)
 	default:
 		p.add(field.Required(path, "either name or signerName must be specified"))
 	}
-	p.add(present(b.Path, path.Child("path"))...)
+	p.add(Present(b.Path, path.Child("path"))...)
 	p.add(fileName(b.Path, path.Child("path"))...)
 	p.take(b.Path, b.Path)
 }
@@ -136,8 +136,8 @@ func cutLast(text, separator string) (before, after string, found bool) {
 }
 
 func (p *projection) certificate(c *corev1.PodCertificateProjection, path *field.Path) {
-	p.add(signerName(c.SignerName, path.Child("signerName"))...)
-	p.add(oneOf(c.KeyType, path.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
+	p.add(SignerName(c.SignerName, path.Child("signerName"))...)
+	p.add(OneOf(c.KeyType, path.Child("keyType"), "RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519")...)
 	if seconds, at := c.MaxExpirationSeconds, path.Child("maxExpirationSeconds"); seconds != nil {
 		most := int32(maxPodCertificate)
 		if strings.HasPrefix(c.SignerName, "kubernetes.io/") {
@@ -169,7 +169,7 @@ func (p *projection) certificate(c *corev1.PodCertificateProjection, path *field
 func clusterVolume(v *corev1.Volume, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	need := func(value string, names ...string) {
-		errs = append(errs, present(value, path.Child(names[0], names[1:]...))...)
+		errs = append(errs, Present(value, path.Child(names[0], names[1:]...))...)
 	}
 	switch {
 	case v.GCEPersistentDisk != nil:

@@ -13,7 +13,7 @@ import (
 
 // containerResources refuses a container that asks for more than it may have, or for a part of what cannot be shared.
 func containerResources(r *corev1.ResourceRequirements, claims sets.Set[string], path *field.Path) field.ErrorList {
-	return append(requirements(r, containerResourceName, path), claimNames(r.Claims, claims, path.Child("claims"))...)
+	return append(requirements(r, ContainerResourceName, path), claimNames(r.Claims, claims, path.Child("claims"))...)
 }
 
 func requirements(r *corev1.ResourceRequirements, named func(corev1.ResourceName, *field.Path) field.ErrorList, path *field.Path) field.ErrorList {
@@ -22,8 +22,8 @@ func requirements(r *corev1.ResourceRequirements, named func(corev1.ResourceName
 	huge, computes := false, false
 	amount := func(name corev1.ResourceName, quantity resource.Quantity, at *field.Path) {
 		errs = append(errs, named(name, at)...)
-		errs = append(errs, notNegative(quantity, at)...)
-		if whole(name) && quantity.MilliValue()%1000 != 0 {
+		errs = append(errs, NotNegative(quantity, at)...)
+		if Whole(name) && quantity.MilliValue()%1000 != 0 {
 			errs = append(errs, field.Invalid(at, quantity.String(), "must be an integer"))
 		}
 		if memoryPages(name) {
@@ -39,7 +39,7 @@ func requirements(r *corev1.ResourceRequirements, named func(corev1.ResourceName
 	}
 	for name, quantity := range r.Requests {
 		amount(name, quantity, requests.Key(string(name)))
-		shared := native(name) && !memoryPages(name)
+		shared := Native(name) && !memoryPages(name)
 		limit, limited := r.Limits[name]
 		switch {
 		case !limited && !shared:
@@ -67,16 +67,16 @@ func inPages(name corev1.ResourceName, q resource.Quantity) bool {
 	return err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0
 }
 
-func containerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	errs := knownResource(name, path)
+func ContainerResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	errs := KnownResource(name, path)
 	switch {
 	case !strings.Contains(string(name), "/"):
 		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage && !memoryPages(name) {
 			errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
 		}
-	case !native(name):
+	case !Native(name):
 		quota := corev1.DefaultResourceRequestsPrefix + string(name)
-		if strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) || len(qualified(quota, path)) > 0 {
+		if strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) || len(Qualified(quota, path)) > 0 {
 			errs = append(errs, field.Invalid(path, name, "doesn't follow extended resource name standard"))
 		}
 	}
@@ -122,7 +122,7 @@ func podResources(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 func podResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
-	if errs := knownResource(name, path); len(errs) > 0 {
+	if errs := KnownResource(name, path); len(errs) > 0 {
 		return errs
 	}
 	if helper.IsSupportedPodLevelResource(name) {
@@ -144,7 +144,7 @@ func (p *podScope) resourceClaims(path *field.Path) field.ErrorList {
 		case p.claims.Has(claim.Name):
 			errs = append(errs, field.Duplicate(at.Child("name"), claim.Name))
 		default:
-			errs = append(errs, dnsLabel(claim.Name, at.Child("name"))...)
+			errs = append(errs, DnsLabel(claim.Name, at.Child("name"))...)
 			p.claims.Insert(claim.Name)
 		}
 		named, made := claim.ResourceClaimName, claim.ResourceClaimTemplateName
@@ -155,10 +155,10 @@ func (p *podScope) resourceClaims(path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
 		}
 		if named != nil {
-			errs = append(errs, dnsSubdomain(*named, at.Child("resourceClaimName"))...)
+			errs = append(errs, DnsSubdomain(*named, at.Child("resourceClaimName"))...)
 		}
 		if made != nil {
-			errs = append(errs, dnsSubdomain(*made, at.Child("resourceClaimTemplateName"))...)
+			errs = append(errs, DnsSubdomain(*made, at.Child("resourceClaimTemplateName"))...)
 		}
 	}
 	return errs
@@ -174,7 +174,7 @@ func claimNames(claims []corev1.ResourceClaim, known sets.Set[string], path *fie
 			continue
 		}
 		if claim.Request != "" {
-			errs = append(errs, dnsLabel(claim.Request, at.Child("request"))...)
+			errs = append(errs, DnsLabel(claim.Request, at.Child("request"))...)
 		}
 		switch {
 		case whole.Has(claim.Name), claim.Request == "" && parts.Has(claim.Name):

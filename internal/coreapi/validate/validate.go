@@ -7,52 +7,15 @@
 package validate
 
 import (
-	"context"
-	"fmt"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Create returns what is wrong with a new object. A kind that this package has no rules for is refused: it would be
-// stored unread.
-func Create(_ context.Context, obj runtime.Object) field.ErrorList {
-	rules, known := rulesOf(obj)
-	if !known {
-		return noRules(obj)
-	}
-	return rules.create(obj)
-}
-
-// Update returns what is wrong with an object that is to replace old.
-func Update(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	rules, known := rulesOf(obj)
-	if !known {
-		return noRules(obj)
-	}
-	errs := append(metaUpdate(obj, old), rules.update(obj, old)...)
-	return append(errs, finalizersOnUpdate(obj)...)
-}
-
-// UpdateStatus returns what is wrong with an object whose status is to replace that of old. The rest of the object is
-// the strategy's to restore.
-func UpdateStatus(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	rules, known := rulesOf(obj)
-	if !known {
-		return noRules(obj)
-	}
-	return append(metaUpdate(obj, old), rules.status(obj, old)...)
-}
-
-func noRules(obj runtime.Object) field.ErrorList {
-	return field.ErrorList{field.InternalError(nil, fmt.Errorf("no validation rules for %T", obj))}
-}
-
-// metaUpdate keeps what nobody may change after creation: name, namespace, uid, creation and deletion times, and it
+// MetaUpdate keeps what nobody may change after creation: name, namespace, uid, creation and deletion times, and it
 // asks for a resourceVersion.
-func metaUpdate(obj, old runtime.Object) field.ErrorList {
+func MetaUpdate(obj, old runtime.Object) field.ErrorList {
 	path := field.NewPath("metadata")
 	next, err := meta.Accessor(obj)
 	if err != nil {

@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"slices"
@@ -24,7 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/kinds"
 )
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
@@ -40,7 +40,7 @@ func decode[T any, P interface {
 		t.Fatalf("%v in\n%s", err, manifest)
 	}
 	scheme := runtime.NewScheme()
-	defaults.Register(scheme)
+	registerDefaults(scheme)
 	scheme.Default(obj)
 	return obj
 }
@@ -121,11 +121,11 @@ func minimal(t *testing.T) []runtime.Object {
 
 func TestMinimalManifestsAreAccepted(t *testing.T) {
 	for _, obj := range minimal(t) {
-		refused(t, Create(t.Context(), obj))
+		refused(t, createErrors(obj))
 		obj.(metav1.Object).SetResourceVersion("7")
-		refused(t, Update(t.Context(), obj, obj.DeepCopyObject()))
-		refused(t, UpdateStatus(t.Context(), obj, obj.DeepCopyObject()))
-		if warnings := Warnings(obj); len(warnings) > 0 {
+		refused(t, updateErrors(obj, obj.DeepCopyObject()))
+		refused(t, statusErrors(obj, obj.DeepCopyObject()))
+		if warnings := warningsOf(obj); len(warnings) > 0 {
 			t.Errorf("%T: unwanted warnings %q", obj, warnings)
 		}
 	}
@@ -135,7 +135,7 @@ func TestNamesAndScopeOfEveryKind(t *testing.T) {
 	for _, obj := range minimal(t) {
 		nameless := obj.DeepCopyObject()
 		nameless.(metav1.Object).SetName("")
-		if !slices.ContainsFunc(Create(t.Context(), nameless), func(e *field.Error) bool {
+		if !slices.ContainsFunc(createErrors(nameless), func(e *field.Error) bool {
 			return strings.HasPrefix(e.Field, "metadata.name") && e.Type == field.ErrorTypeRequired
 		}) && !isCoreEvent(obj) && !isBudget(obj) {
 			t.Errorf("%T without a name was accepted", obj)
@@ -143,7 +143,7 @@ func TestNamesAndScopeOfEveryKind(t *testing.T) {
 		moved := obj.DeepCopyObject()
 		moved.(metav1.Object).SetResourceVersion("7")
 		moved.(metav1.Object).SetName("another")
-		if !slices.ContainsFunc(Update(t.Context(), moved, obj), func(e *field.Error) bool { return e.Field == "metadata.name" }) {
+		if !slices.ContainsFunc(updateErrors(moved, obj), func(e *field.Error) bool { return e.Field == "metadata.name" }) {
 			t.Errorf("%T may change its name", obj)
 		}
 	}
@@ -155,32 +155,39 @@ func isCoreEvent(obj runtime.Object) bool {
 	return yes
 }
 
-func TestWritesThatCannotBeJudged(t *testing.T) {
+func TestAnObjectOfAnotherKindReplacesNothing(t *testing.T) {
 	namespace, configMap := &corev1.Namespace{}, &corev1.ConfigMap{}
-	refused(t, Create(t.Context(), &metav1.Status{}), `<nil>: Internal error: no validation rules for *v1.Status`)
-	refused(t, Update(t.Context(), &metav1.Status{}, namespace), `<nil>: Internal error: no validation rules for *v1.Status`)
-	refused(t, UpdateStatus(t.Context(), &metav1.Status{}, namespace), `<nil>: Internal error: no validation rules for *v1.Status`)
-	errs := Update(t.Context(), configMap, namespace)
+	errs := updateErrors(configMap, namespace)
 	if !strings.Contains(errs.ToAggregate().Error(), "*v1.ConfigMap cannot replace *v1.Namespace") {
 		t.Errorf("got %v", errs)
 	}
 }
 
+func TestEveryKindHasRules(t *testing.T) {
+	for _, g := range kinds.All() {
+		for _, r := range g.Resources {
+			if r.Rules.Create == nil || r.Rules.Update == nil || r.Rules.Status == nil {
+				t.Errorf("%s/%s has no validation rules", g.Version, r.Name)
+			}
+		}
+	}
+}
+
 func TestBootstrapFlowControlIsAccepted(t *testing.T) {
 	scheme := runtime.NewScheme()
-	defaults.Register(scheme)
+	registerDefaults(scheme)
 	for _, schema := range append(slices.Clone(bootstrap.MandatoryFlowSchemas), bootstrap.SuggestedFlowSchemas...) {
 		schema = schema.DeepCopy()
 		scheme.Default(schema)
-		refused(t, Create(t.Context(), schema))
+		refused(t, createErrors(schema))
 	}
 	for _, level := range append(slices.Clone(bootstrap.MandatoryPriorityLevelConfigurations), bootstrap.SuggestedPriorityLevelConfigurations...) {
 		level = level.DeepCopy()
 		scheme.Default(level)
-		refused(t, Create(t.Context(), level))
+		refused(t, createErrors(level))
 		if level.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
 			level.Spec.Exempt.LendablePercent = ptr.To[int32](50)
-			refused(t, Create(t.Context(), level))
+			refused(t, createErrors(level))
 		}
 	}
 }

@@ -25,7 +25,7 @@ func (p *podScope) volumeList(path *field.Path) field.ErrorList {
 		if v.Name == "" {
 			bad = append(bad, field.Required(at.Child("name"), ""))
 		} else {
-			bad = append(bad, dnsLabel(v.Name, at.Child("name"))...)
+			bad = append(bad, DnsLabel(v.Name, at.Child("name"))...)
 		}
 		if p.volumes[v.Name] != nil {
 			bad = append(bad, field.Duplicate(at.Child("name"), v.Name))
@@ -64,13 +64,13 @@ func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.Er
 	case v.HostPath != nil:
 		return hostPath(v.HostPath, at)
 	case v.GitRepo != nil:
-		return append(present(v.GitRepo.Repository, at.Child("repository")), descendingPath(v.GitRepo.Directory, at.Child("directory"))...)
+		return append(Present(v.GitRepo.Repository, at.Child("repository")), descendingPath(v.GitRepo.Directory, at.Child("directory"))...)
 	case v.Secret != nil:
-		errs := present(v.Secret.SecretName, at.Child("secretName"))
+		errs := Present(v.Secret.SecretName, at.Child("secretName"))
 		errs = append(errs, fileMode(v.Secret.DefaultMode, at.Child("defaultMode"))...)
 		return append(errs, keyFiles(v.Secret.Items, at.Child("items"))...)
 	case v.ConfigMap != nil:
-		errs := present(v.ConfigMap.Name, at.Child("name"))
+		errs := Present(v.ConfigMap.Name, at.Child("name"))
 		errs = append(errs, fileMode(v.ConfigMap.DefaultMode, at.Child("defaultMode"))...)
 		return append(errs, keyFiles(v.ConfigMap.Items, at.Child("items"))...)
 	case v.DownwardAPI != nil:
@@ -82,21 +82,21 @@ func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.Er
 	case v.Projected != nil:
 		return projected(v.Projected, at)
 	case v.PersistentVolumeClaim != nil:
-		return present(v.PersistentVolumeClaim.ClaimName, at.Child("claimName"))
+		return Present(v.PersistentVolumeClaim.ClaimName, at.Child("claimName"))
 	case v.Ephemeral != nil:
 		return p.ephemeralVolume(v, path, at)
 	case v.CSI != nil:
-		errs := driverName(v.CSI.Driver, at.Child("driver"))
+		errs := DriverName(v.CSI.Driver, at.Child("driver"))
 		if ref := v.CSI.NodePublishSecretRef; ref != nil {
 			if ref.Name == "" {
 				return append(errs, field.Required(at.Child("nodePublishSecretRef", "name"), ""))
 			}
-			errs = append(errs, dnsSubdomain(ref.Name, at.Child("name"))...) // kube-apiserver leaves out whose name
+			errs = append(errs, DnsSubdomain(ref.Name, at.Child("name"))...) // kube-apiserver leaves out whose name
 		}
 		return errs
 	case v.Image != nil:
-		errs := present(v.Image.Reference, at.Child("reference"))
-		return append(errs, required(v.Image.PullPolicy, at.Child("pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+		errs := Present(v.Image.Reference, at.Child("reference"))
+		return append(errs, Required(v.Image.PullPolicy, at.Child("pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
 	case v.NFS != nil:
 		return nfs(v.NFS, at)
 	case v.FC != nil:
@@ -127,7 +127,7 @@ func (p *podScope) ephemeralVolume(v *corev1.Volume, path, at *field.Path) field
 	errs := validation.ValidateAnnotations(claim.Annotations, at.Child("metadata", "annotations"))
 	errs = append(errs, metav1validation.ValidateLabels(claim.Labels, at.Child("metadata", "labels"))...)
 	errs = append(errs, onlyFields(claim.ObjectMeta, sets.New("Annotations", "Labels"), "cannot be set", at.Child("metadata"))...)
-	errs = append(errs, claimSpec(&claim.Spec, at.Child("spec"))...)
+	errs = append(errs, ClaimSpec(&claim.Spec, at.Child("spec"))...)
 	if p.meta == nil || p.meta.Name == "" || v.Name == "" {
 		return errs
 	}
@@ -142,8 +142,8 @@ func keyFiles(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, item := range items {
 		at := path.Index(i)
-		errs = append(errs, present(item.Key, at.Child("key"))...)
-		errs = append(errs, present(item.Path, at.Child("path"))...)
+		errs = append(errs, Present(item.Key, at.Child("key"))...)
+		errs = append(errs, Present(item.Path, at.Child("path"))...)
 		errs = append(errs, fileName(item.Path, at.Child("path"))...)
 		errs = append(errs, fileMode(item.Mode, at.Child("mode"))...)
 	}
@@ -151,7 +151,7 @@ func keyFiles(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
 }
 
 func downwardFile(f *corev1.DownwardAPIVolumeFile, path *field.Path) field.ErrorList {
-	errs := append(present(f.Path, path.Child("path")), fileName(f.Path, path.Child("path"))...)
+	errs := append(Present(f.Path, path.Child("path")), fileName(f.Path, path.Child("path"))...)
 	switch {
 	case f.FieldRef != nil:
 		errs = append(errs, fieldRef(f.FieldRef, fileFields, path.Child("fieldRef"))...)
@@ -166,7 +166,7 @@ func downwardFile(f *corev1.DownwardAPIVolumeFile, path *field.Path) field.Error
 	return append(errs, fileMode(f.Mode, path.Child("mode"))...)
 }
 
-func present(name string, path *field.Path) field.ErrorList {
+func Present(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}

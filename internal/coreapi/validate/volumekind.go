@@ -14,8 +14,8 @@ import (
 
 //lint:file-ignore SA1019 volume types of drivers that no kubelet has any more are still in people's objects
 
-// volumeKind asks for one kind of storage, and for what its driver cannot do without.
-func volumeKind(s *corev1.PersistentVolumeSpec, name string, path *field.Path) field.ErrorList {
+// VolumeKind asks for one kind of storage, and for what its driver cannot do without.
+func VolumeKind(s *corev1.PersistentVolumeSpec, name string, path *field.Path) field.ErrorList {
 	only, others := firstKind(s.PersistentVolumeSource, persistentVolumeOrder)
 	if only == "" {
 		return field.ErrorList{field.Required(path, "must specify a volume type")}
@@ -68,7 +68,7 @@ func hostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList 
 	}
 	errs := noBacksteps(h.Path, path.Child("path"))
 	if h.Type != nil {
-		errs = append(errs, oneOf(*h.Type, path.Child("type"), corev1.HostPathUnset, corev1.HostPathBlockDev,
+		errs = append(errs, OneOf(*h.Type, path.Child("type"), corev1.HostPathUnset, corev1.HostPathBlockDev,
 			corev1.HostPathCharDev, corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate, corev1.HostPathFile,
 			corev1.HostPathFileOrCreate, corev1.HostPathSocket)...)
 	}
@@ -76,7 +76,7 @@ func hostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList 
 }
 
 func nfs(n *corev1.NFSVolumeSource, path *field.Path) field.ErrorList {
-	errs := append(present(n.Server, path.Child("server")), present(n.Path, path.Child("path"))...)
+	errs := append(Present(n.Server, path.Child("server")), Present(n.Path, path.Child("path"))...)
 	if !stdpath.IsAbs(n.Path) {
 		errs = append(errs, field.Invalid(path.Child("path"), n.Path, "must be an absolute path"))
 	}
@@ -84,7 +84,7 @@ func nfs(n *corev1.NFSVolumeSource, path *field.Path) field.ErrorList {
 }
 
 func csiVolume(c *corev1.CSIPersistentVolumeSource, path *field.Path) field.ErrorList {
-	errs := append(driverName(c.Driver, path.Child("driver")), present(c.VolumeHandle, path.Child("volumeHandle"))...)
+	errs := append(DriverName(c.Driver, path.Child("driver")), Present(c.VolumeHandle, path.Child("volumeHandle"))...)
 	for _, secret := range []struct {
 		name string
 		ref  *corev1.SecretReference
@@ -100,12 +100,12 @@ func csiVolume(c *corev1.CSIPersistentVolumeSource, path *field.Path) field.Erro
 }
 
 func secretReference(r *corev1.SecretReference, path *field.Path) field.ErrorList {
-	errs := append(present(r.Name, path.Child("name")), present(r.Namespace, path.Child("namespace"))...)
+	errs := append(Present(r.Name, path.Child("name")), Present(r.Namespace, path.Child("namespace"))...)
 	if r.Name != "" {
-		errs = append(errs, dnsSubdomain(r.Name, path.Child("name"))...)
+		errs = append(errs, DnsSubdomain(r.Name, path.Child("name"))...)
 	}
 	if r.Namespace != "" {
-		errs = append(errs, dnsLabel(r.Namespace, path.Child("namespace"))...)
+		errs = append(errs, DnsLabel(r.Namespace, path.Child("namespace"))...)
 	}
 	return errs
 }
@@ -125,7 +125,7 @@ func iscsiName(name string, path *field.Path) field.ErrorList {
 }
 
 func iscsi(s *corev1.ISCSIPersistentVolumeSource, volume string, path *field.Path) field.ErrorList {
-	errs := append(present(s.TargetPortal, path.Child("targetPortal")), present(s.IQN, path.Child("iqn"))...)
+	errs := append(Present(s.TargetPortal, path.Child("targetPortal")), Present(s.IQN, path.Child("iqn"))...)
 	if s.IQN != "" {
 		errs = append(errs, iscsiName(s.IQN, path.Child("iqn"))...)
 	}
@@ -134,7 +134,7 @@ func iscsi(s *corev1.ISCSIPersistentVolumeSource, volume string, path *field.Pat
 	}
 	switch {
 	case s.SecretRef != nil:
-		errs = append(errs, present(s.SecretRef.Name, path.Child("secretRef", "name"))...)
+		errs = append(errs, Present(s.SecretRef.Name, path.Child("secretRef", "name"))...)
 	case s.DiscoveryCHAPAuth || s.SessionCHAPAuth:
 		errs = append(errs, field.Required(path.Child("secretRef"), ""))
 	}
@@ -170,7 +170,7 @@ func fibreChannel(f *corev1.FCVolumeSource, path *field.Path) field.ErrorList {
 }
 
 func flexVolume(f *corev1.FlexPersistentVolumeSource, path *field.Path) field.ErrorList {
-	errs := present(f.Driver, path.Child("driver"))
+	errs := Present(f.Driver, path.Child("driver"))
 	for key := range f.Options {
 		owner, _, _ := strings.Cut(key, "/")
 		owner = "." + strings.ToLower(owner)
@@ -185,7 +185,7 @@ func flexVolume(f *corev1.FlexPersistentVolumeSource, path *field.Path) field.Er
 func cloudVolume(s *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	need := func(value string, names ...string) {
-		errs = append(errs, present(value, path.Child(names[0], names[1:]...))...)
+		errs = append(errs, Present(value, path.Child(names[0], names[1:]...))...)
 	}
 	switch {
 	case s.GCEPersistentDisk != nil:
@@ -220,7 +220,7 @@ func cloudVolume(s *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorLi
 		need(s.Glusterfs.EndpointsName, "glusterfs", "endpoints")
 		need(s.Glusterfs.Path, "glusterfs", "path")
 		if namespace := s.Glusterfs.EndpointsNamespace; namespace != nil {
-			errs = append(errs, invalid(path.Child("glusterfs", "endpointsNamespace"), *namespace,
+			errs = append(errs, Invalid(path.Child("glusterfs", "endpointsNamespace"), *namespace,
 				validation.ValidateNamespaceName(*namespace, false))...)
 		}
 	}

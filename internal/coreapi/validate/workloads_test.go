@@ -1,4 +1,4 @@
-package validate
+package validate_test
 
 import (
 	"strings"
@@ -12,6 +12,10 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"portico.dev/internal/coreapi/kinds/batch"
+
+	"portico.dev/internal/coreapi/validate"
 )
 
 const (
@@ -81,7 +85,7 @@ func TestWhatMayChangeOfControllers(t *testing.T) {
 	broken.ResourceVersion = "1"
 	next := broken.DeepCopy()
 	next.Spec.Replicas = ptr.To[int32](0)
-	refused(t, Update(t.Context(), next, broken))
+	refused(t, updateErrors(next, broken))
 }
 
 func jobOf(t *testing.T, more string) *batchv1.Job {
@@ -144,14 +148,14 @@ func TestTheEndOfAJobIsFinal(t *testing.T) {
 	done.Status = batchv1.JobStatus{StartTime: &at, CompletionTime: &at, Succeeded: 1, Conditions: []batchv1.JobCondition{
 		{Type: batchv1.JobSuccessCriteriaMet, Status: corev1.ConditionTrue}, {Type: batchv1.JobComplete, Status: corev1.ConditionTrue},
 	}}
-	refused(t, UpdateStatus(t.Context(), done, running))
-	refused(t, UpdateStatus(t.Context(), running, done),
+	refused(t, statusErrors(done, running))
+	refused(t, statusErrors(running, done),
 		"status.conditions: Invalid value: cannot disable the terminal Complete=True condition",
 		"status.conditions: Invalid value: cannot disable the SuccessCriteriaMet=True condition",
 		"status.succeeded: Invalid value: 0: cannot decrease the succeeded counter")
 	hasty := done.DeepCopy()
 	hasty.Status.Conditions, hasty.Status.Active = hasty.Status.Conditions[1:], 1
-	refused(t, UpdateStatus(t.Context(), hasty, running),
+	refused(t, statusErrors(hasty, running),
 		"status.conditions: Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
 		"status.active: Invalid value: 1: active>0 is invalid for finished job")
 }
@@ -165,7 +169,7 @@ func TestSchedules(t *testing.T) {
 		"x * * * *": `failed to parse int from x: strconv.Atoi: parsing "x": invalid syntax`, "TZ=UTC": "a time zone without a schedule",
 		"CRON_TZ=UTC 0 0 * * *": "", "@every never": `failed to parse duration @every never: time: invalid duration "never"`,
 	} {
-		err := parseSchedule(schedule)
+		err := batch.ParseSchedule(schedule)
 		if says == "" && err != nil || says != "" && (err == nil || err.Error() != says) {
 			t.Errorf("%s: got %v", schedule, err)
 		}
@@ -208,11 +212,11 @@ func TestAutoscalers(t *testing.T) {
 			"spec.behavior.scaleUp.policies[0].periodSeconds: Invalid value: 1801: must be less than or equal to 1800",
 			"spec.behavior.scaleDown.policies: Required value: must specify at least one Policy"}},
 	})
-	refused(t, Scale(&autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: -1}}), "spec.replicas: Invalid value: -1: must be greater than or equal to 0")
+	refused(t, validate.Scale(&autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: -1}}), "spec.replicas: Invalid value: -1: must be greater than or equal to 0")
 }
 
 func TestWarningsOfPods(t *testing.T) {
-	got := Warnings(decode[appsv1.Deployment](t, "metadata: {name: a.b, namespace: ns}\nspec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: "+
+	got := warningsOf(decode[appsv1.Deployment](t, "metadata: {name: a.b, namespace: ns}\nspec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: "+
 		"{nodeSelector: {beta.kubernetes.io/os: linux}, terminationGracePeriodSeconds: -1, imagePullSecrets: [{}], volumes: [{name: g, gitRepo: {repository: r}}], "+
 		"topologySpreadConstraints: [{maxSkew: 1, topologyKey: k, whenUnsatisfiable: DoNotSchedule}], containers: [{name: c, image: i, env: [{name: A, value: x}, "+
 		"{name: A, value: y}, {name: B, value: b}, {name: B, value: $(B)c}], ports: [{name: p, containerPort: 80}, {name: q, containerPort: 80}], resources: {limits: {memory: 100m}}}, "+

@@ -1,0 +1,20 @@
+// Package autoscaling has the kinds of the group of autoscaling: a file for each, which says everything about it.
+package autoscaling
+
+import (
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"portico.dev/internal/coreapi/registry"
+)
+
+func Group() registry.Group {
+	return registry.Group{Version: autoscalingv2.SchemeGroupVersion, AddToScheme: autoscalingv2.AddToScheme, Resources: []registry.Resource{horizontalPodAutoscalerResource()}}
+}
+
+func V1Group() registry.Group {
+	return registry.Group{ // shows the objects of v2: workloads.go
+		Version: autoscalingv1.SchemeGroupVersion, AddToScheme: autoscalingv1.AddToScheme, Register: addAutoscalerConversions, Virtual: []runtime.Object{&autoscalingv1.Scale{}},
+	}
+}

@@ -1,0 +1,232 @@
+package batch
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
+
+	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/registry"
+	"portico.dev/internal/coreapi/selectable"
+	"portico.dev/internal/coreapi/validate"
+)
+
+func jobResource() registry.Resource {
+	return registry.Resource{
+		Name: "jobs", Singular: "job", Categories: []string{"all"},
+		Object: &batchv1.Job{}, List: &batchv1.JobList{}, AllowUnconditionalUpdate: true, Generations: true,
+		Rules:    validate.Full(validateJob, validateJobUpdate, validateJobStatus),
+		Defaults: defaults.Of(defaultJob),
+		Warnings: validate.Warn(warningsOfJob),
+		Columns:  jobColumns,
+		Fields:   jobFields(),
+		Spec:     registry.SpecOf(func(o *batchv1.Job) *batchv1.JobSpec { return &o.Spec }),
+		Status:   registry.StatusOf(func(o *batchv1.Job) *batchv1.JobStatus { return &o.Status }), StatusChangesMetadata: true,
+		PrepareCreate: selectOwnPods, DeleteStrategy: registry.KeepDependents, WarnOnUpdate: registry.NewGeneration,
+	}
+}
+
+// Jobs tells whoever deletes one without a policy that its pods stay.
+type Jobs struct{ *registry.REST }
+
+func (j Jobs) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+	warnOfOrphans(ctx, options)
+	return j.REST.Delete(ctx, name, validate, options)
+}
+
+func (j Jobs) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
+	warnOfOrphans(ctx, options)
+	return j.REST.DeleteCollection(ctx, validate, options, list)
+}
+
+func warnOfOrphans(ctx context.Context, options *metav1.DeleteOptions) {
+	//lint:ignore SA1019 clients may still say it the old way
+	if options != nil && options.PropagationPolicy == nil && options.OrphanDependents == nil {
+		warning.AddWarning(ctx, "", "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "+
+			"remove them or set propagationPolicy=Orphan to suppress this warning")
+	}
+}
+
+// selectOwnPods labels a job's pods with the job's UID and selects them by it, so that no two jobs share pods. What the
+// author set differently stays, and validation refuses it.
+func selectOwnPods(obj runtime.Object) {
+	job := obj.(*batchv1.Job)
+	if job.Spec.ManualSelector != nil && *job.Spec.ManualSelector {
+		return
+	}
+	if job.Spec.Template.Labels == nil {
+		job.Spec.Template.Labels = map[string]string{}
+	}
+	unlessSaid := func(labels map[string]string, key, value string) {
+		if _, said := labels[key]; !said {
+			labels[key] = value
+		}
+	}
+	for key, value := range map[string]string{
+		"job-name": job.Name, batchv1.JobNameLabel: job.Name,
+		"controller-uid": string(job.UID), batchv1.ControllerUidLabel: string(job.UID),
+	} {
+		unlessSaid(job.Spec.Template.Labels, key, value)
+	}
+	if job.Spec.Selector == nil {
+		job.Spec.Selector = &metav1.LabelSelector{}
+	}
+	if job.Spec.Selector.MatchLabels == nil {
+		job.Spec.Selector.MatchLabels = map[string]string{}
+	}
+	unlessSaid(job.Spec.Selector.MatchLabels, batchv1.ControllerUidLabel, string(job.UID))
+}
+
+func jobFields() *selectable.Fields {
+	return selectable.Of(selectable.InNamespace("status.successful"), func(set fields.Set, o *batchv1.Job) {
+		set["status.successful"] = strconv.Itoa(int(o.Status.Succeeded))
+	})
+}
+
+// What one Indexed job may be: the lists of its indexes are kept in its status.
+const (
+	maxIndexed        = 100_000
+	manyCompletions   = 100_000
+	maxOfMany         = 10_000
+	maxManagerName    = 63
+	indexedMode       = "Indexed"
+	requiresIndexed   = "requires indexed completion mode"
+	whenManyAndByEach = "must be less than or equal to 10000 when completions are above 100000 and used with backoff limit per index"
+)
+
+func indexed(s *batchv1.JobSpec) bool {
+	return s.CompletionMode != nil && *s.CompletionMode == batchv1.IndexedCompletion
+}
+
+// jobContent is what a job and a template of jobs have in common.
+func jobContent(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	errs := validate.Naturals(path, validate.FieldsOf{
+		"parallelism": validate.Given(s.Parallelism), "completions": validate.Given(s.Completions),
+		"activeDeadlineSeconds": validate.Given(s.ActiveDeadlineSeconds), "backoffLimit": validate.Given(s.BackoffLimit),
+		"ttlSecondsAfterFinished": validate.Given(s.TTLSecondsAfterFinished), "backoffLimitPerIndex": validate.Given(s.BackoffLimitPerIndex),
+		"maxFailedIndexes": validate.Given(s.MaxFailedIndexes),
+	})
+	if s.MaxFailedIndexes != nil && s.BackoffLimitPerIndex == nil {
+		errs = append(errs, field.Required(path.Child("backoffLimitPerIndex"), "when maxFailedIndexes is specified"))
+	}
+	if s.ManagedBy != nil {
+		errs = append(errs, utilvalidation.IsDomainPrefixedPath(path.Child("managedBy"), *s.ManagedBy)...)
+		if len(*s.ManagedBy) > maxManagerName {
+			errs = append(errs, field.TooLong(path.Child("managedBy"), "", maxManagerName))
+		}
+	}
+	errs = append(errs, completionMode(s, path)...)
+	errs = append(errs, failurePolicy(s, path.Child("podFailurePolicy"))...)
+	errs = append(errs, successPolicy(s, path.Child("successPolicy"))...)
+	errs = append(errs, replacementPolicy(s, path.Child("podReplacementPolicy"))...)
+	errs = append(errs, validate.Template(&s.Template, path.Child("template"))...)
+	return append(errs, ending(s, path.Child("template", "spec", "restartPolicy"))...)
+}
+
+// ending refuses pods that would start again for ever.
+func ending(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	switch policy := s.Template.Spec.RestartPolicy; {
+	case policy == "", policy == corev1.RestartPolicyAlways:
+		return field.ErrorList{field.Required(path, fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever))}
+	case policy != corev1.RestartPolicyOnFailure && policy != corev1.RestartPolicyNever:
+		return validate.OneOf(policy, path, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	case s.PodFailurePolicy != nil && policy != corev1.RestartPolicyNever:
+		return field.ErrorList{field.Invalid(path, policy, `only "Never" is supported when podFailurePolicy is specified`)}
+	}
+	return nil
+}
+
+func completionMode(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.CompletionMode != nil {
+		errs = validate.OneOf(*s.CompletionMode, path.Child("completionMode"), batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)
+	}
+	if indexed(s) {
+		return append(errs, indexedLimits(s, path)...)
+	}
+	if s.CompletionMode != nil && *s.CompletionMode != batchv1.NonIndexedCompletion {
+		return errs
+	}
+	if s.BackoffLimitPerIndex != nil {
+		errs = append(errs, field.Invalid(path.Child("backoffLimitPerIndex"), *s.BackoffLimitPerIndex, requiresIndexed))
+	}
+	if s.MaxFailedIndexes != nil {
+		errs = append(errs, field.Invalid(path.Child("maxFailedIndexes"), *s.MaxFailedIndexes, requiresIndexed))
+	}
+	return errs
+}
+
+func indexedLimits(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	refuse := func(name string, value int32, why string) {
+		errs = append(errs, field.Invalid(path.Child(name), value, why))
+	}
+	if s.Completions == nil {
+		errs = append(errs, field.Required(path.Child("completions"), "when completion mode is "+indexedMode))
+	}
+	if n := validate.Given(s.Parallelism); n > maxIndexed {
+		refuse("parallelism", int32(n), fmt.Sprintf("must be less than or equal to %d when completion mode is %s", maxIndexed, indexedMode))
+	}
+	if failed := s.MaxFailedIndexes; failed != nil && s.Completions != nil && *failed > *s.Completions {
+		refuse("maxFailedIndexes", *failed, "must be less than or equal to completions")
+	}
+	if failed := s.MaxFailedIndexes; failed != nil && *failed > maxIndexed {
+		refuse("maxFailedIndexes", *failed, fmt.Sprintf("must be less than or equal to %d", maxIndexed))
+	}
+	if validate.Given(s.Completions) <= manyCompletions || s.BackoffLimitPerIndex == nil {
+		return errs
+	}
+	if s.MaxFailedIndexes == nil {
+		errs = append(errs, field.Required(path.Child("maxFailedIndexes"), fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
+	}
+	if n := validate.Given(s.Parallelism); n > maxOfMany {
+		refuse("parallelism", int32(n), whenManyAndByEach)
+	}
+	if n := validate.Given(s.MaxFailedIndexes); n > maxOfMany {
+		refuse("maxFailedIndexes", int32(n), whenManyAndByEach)
+	}
+	return errs
+}
+
+// sameText makes an absent text different from an empty one.
+func sameText(text *string) any {
+	if text == nil {
+		return nil
+	}
+	return *text
+}
+
+//lint:file-ignore SA1019 what is deprecated is what is warned of
+
+func jobWarnings(s *batchv1.JobSpec, path *field.Path) []string {
+	var warnings []string
+	if indexed(s) && validate.Given(s.Completions) > manyCompletions && validate.Given(s.Parallelism) > maxOfMany {
+		warnings = append(warnings, path.String()+": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "+
+			"10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
+	}
+	return append(warnings, validate.PodWarnings(&s.Template.Spec, &s.Template.ObjectMeta, path.Child("template"))...)
+}
+
+// jobParts are the defaults of a job that is also in a template.
+func jobParts(spec *batchv1.JobSpec) {
+	if spec.PodFailurePolicy != nil {
+		for i := range spec.PodFailurePolicy.Rules {
+			conditions := spec.PodFailurePolicy.Rules[i].OnPodConditions
+			for j := range conditions {
+				defaults.Set(&conditions[j].Status, corev1.ConditionTrue)
+			}
+		}
+	}
+	defaults.PodSpec(&spec.Template.Spec)
+}

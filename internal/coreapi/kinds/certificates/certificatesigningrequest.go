@@ -1,0 +1,413 @@
+package certificates
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/registry"
+	"portico.dev/internal/coreapi/selectable"
+	"portico.dev/internal/coreapi/validate"
+)
+
+// A signer hands out an identity for what a request says of its author. So who asked is taken from the request's
+// authentication and never from the object, and neither who asked nor what for changes afterwards.
+
+// stampRequester writes down who asks for a certificate.
+func stampRequester(ctx context.Context, obj runtime.Object) {
+	request := obj.(*certificatesv1.CertificateSigningRequest)
+	spec := &request.Spec
+	spec.Username, spec.UID, spec.Groups, spec.Extra = "", "", nil, nil
+	if user, known := apirequest.UserFrom(ctx); known {
+		spec.Username, spec.UID, spec.Groups = user.GetName(), user.GetUID(), user.GetGroups()
+		for key, values := range user.GetExtra() {
+			if spec.Extra == nil {
+				spec.Extra = map[string]certificatesv1.ExtraValue{}
+			}
+			spec.Extra[key] = values
+		}
+	}
+	request.Status = certificatesv1.CertificateSigningRequestStatus{}
+}
+
+// CertificateDoors are where requests are decided, and where their certificates are put. They are two, so that approving
+// and signing can be the rights of two parties.
+func CertificateDoors(scheme *runtime.Scheme, all *registry.REST) map[string]rest.Storage {
+	door := registry.StatusStrategy{Strategy: registry.NewStrategy(scheme, all.Resource)}
+	return map[string]rest.Storage{
+		all.Resource.Name + "/approval": registry.NewSubresource(all.Store, certificateApproval{door}),
+		all.Resource.Name + "/status":   registry.NewSubresource(all.Store, certificateStatus{door}),
+	}
+}
+
+// certificateApproval changes the conditions and nothing else.
+type certificateApproval struct{ registry.StatusStrategy }
+
+func (s certificateApproval) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	request, before := obj.(*certificatesv1.CertificateSigningRequest), old.(*certificatesv1.CertificateSigningRequest)
+	request.Spec = before.Spec
+	request.Status.Certificate = before.Status.Certificate
+	dateConditions(request, before)
+}
+
+func (s certificateApproval) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return CertificateApproval(obj.(*certificatesv1.CertificateSigningRequest), old.(*certificatesv1.CertificateSigningRequest))
+}
+
+func (s certificateApproval) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return s.Resets(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("status", "certificate"))
+}
+
+// certificateStatus changes the certificate, and adds the condition that signing has failed.
+type certificateStatus struct{ registry.StatusStrategy }
+
+func (s certificateStatus) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	request, before := obj.(*certificatesv1.CertificateSigningRequest), old.(*certificatesv1.CertificateSigningRequest)
+	request.Spec = before.Spec
+	// A signer that read the request some time ago sends its decision back slightly changed; what it adds or takes away
+	// is refused by validation.
+	keepConditions(request, before, certificatesv1.CertificateApproved)
+	keepConditions(request, before, certificatesv1.CertificateDenied)
+	dateConditions(request, before)
+}
+
+func (s certificateStatus) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return s.Resets(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("status", "conditions"))
+}
+
+// keepConditions restores the conditions of one type, if there are as many as before.
+func keepConditions(request, before *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) {
+	places := func(r *certificatesv1.CertificateSigningRequest) []*certificatesv1.CertificateSigningRequestCondition {
+		var found []*certificatesv1.CertificateSigningRequestCondition
+		for i := range r.Status.Conditions {
+			if r.Status.Conditions[i].Type == kind {
+				found = append(found, &r.Status.Conditions[i])
+			}
+		}
+		return found
+	}
+	to, from := places(request), places(before)
+	if len(to) != len(from) {
+		return
+	}
+	for i := range to {
+		*to[i] = *from[i]
+	}
+}
+
+// dateConditions fills in when each condition was said, and since when it is so.
+func dateConditions(request, before *certificatesv1.CertificateSigningRequest) {
+	now := metav1.Now()
+	for i := range request.Status.Conditions {
+		c := &request.Status.Conditions[i]
+		if c.LastUpdateTime.IsZero() {
+			c.LastUpdateTime = now
+		}
+		if !c.LastTransitionTime.IsZero() {
+			continue
+		}
+		c.LastTransitionTime = now
+		for _, old := range before.Status.Conditions {
+			if old.Type == c.Type && old.Status == c.Status && !old.LastTransitionTime.IsZero() {
+				c.LastTransitionTime = old.LastTransitionTime
+				break
+			}
+		}
+	}
+}
+
+func certificateSigningRequestResource() registry.Resource {
+	return registry.Resource{
+		Name: "certificatesigningrequests", Singular: "certificatesigningrequest", ShortNames: []string{"csr"}, ClusterScoped: true,
+		Object: &certificatesv1.CertificateSigningRequest{}, List: &certificatesv1.CertificateSigningRequestList{}, AllowUnconditionalUpdate: true,
+		Rules:   validate.Full(validateCertificateSigningRequest, validateCertificateSigningRequestUpdate, validateCertificateSigningRequestStatus),
+		Columns: certificateSigningRequestColumns,
+		Fields:  certificateSigningRequestFields(),
+		Spec: registry.SpecOf(func(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestSpec {
+			return &o.Spec
+		}),
+		Status: registry.StatusOf(func(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestStatus {
+			return &o.Status
+		}), StatusChangesMetadata: true,
+		SpecImmutable: true, Stamp: stampRequester,
+	}
+}
+
+func certificateSigningRequestColumns() columns.Printer {
+	doc := certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()
+	return columns.Show(func(r *certificatesv1.CertificateSigningRequest, now time.Time) []any {
+		asked := columns.None
+		if seconds := r.Spec.ExpirationSeconds; seconds != nil {
+			asked = duration.HumanDuration(time.Duration(*seconds) * time.Second)
+		}
+		return []any{r.Name, columns.AgeOf(r, now), columns.OrElse(r.Spec.SignerName, columns.None), r.Spec.Username, asked, certificateState(r)}
+	}, columns.Name(), columns.Age(), columns.Text("SignerName", doc["signerName"]), columns.Text("Requestor", doc["request"]),
+		columns.Text("RequestedDuration", doc["expirationSeconds"]),
+		columns.Text("Condition", certificatesv1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]))
+}
+
+// certificateState says what has become of a request: a denial weighs more than an approval.
+func certificateState(r *certificatesv1.CertificateSigningRequest) string {
+	has := func(kind certificatesv1.RequestConditionType) bool {
+		return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == kind })
+	}
+	state := "Pending"
+	switch {
+	case has(certificatesv1.CertificateDenied):
+		state = "Denied"
+	case has(certificatesv1.CertificateApproved):
+		state = "Approved"
+	}
+	if has(certificatesv1.CertificateFailed) {
+		state += ",Failed"
+	}
+	if len(r.Status.Certificate) > 0 {
+		state += ",Issued"
+	}
+	return state
+}
+
+func certificateSigningRequestFields() *selectable.Fields {
+	return selectable.Of(selectable.Own("spec.signerName"), func(set fields.Set, o *certificatesv1.CertificateSigningRequest) {
+		set["spec.signerName"] = o.Spec.SignerName
+	})
+}
+
+// A request is checked as it comes, and once more at each door through which it changes: the approval door adds
+// conditions, the status door the certificate, and neither may do the other's work. Otherwise the right to sign would be
+// the right to approve.
+
+// legacySigner was given to requests of the beta API that named no signer.
+const legacySigner = "kubernetes.io/legacy-unknown"
+
+// minCertificateSeconds is the shortest life that may be asked for.
+const minCertificateSeconds = 600
+
+func validateCertificateSigningRequest(r *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	return certificateRules(r, certificateDoor{})
+}
+
+// certificateDoor is what a write may change, and which faults of an older object it may leave as they are.
+type certificateDoor struct {
+	approval, certificate bool
+	stored                *certificatesv1.CertificateSigningRequest
+}
+
+func anyName(string, bool) []string { return nil }
+
+func certificateRules(r *certificatesv1.CertificateSigningRequest, door certificateDoor) field.ErrorList {
+	errs := validate.ObjectMeta(&r.ObjectMeta, validate.ClusterScoped, anyName)
+	spec, old := field.NewPath("spec"), door.stored
+	if err := certificateRequestPEM(r.Spec.Request); err != nil {
+		errs = append(errs, field.Invalid(spec.Child("request"), r.Spec.Request, err.Error()))
+	}
+	errs = append(errs, certificateUsages(r, old, spec.Child("usages"))...)
+	if r.Spec.SignerName == legacySigner && (old == nil || old.Spec.SignerName != legacySigner) {
+		errs = append(errs, field.Invalid(spec.Child("signerName"), r.Spec.SignerName,
+			"the legacy signerName is not allowed via this API version"))
+	} else {
+		errs = append(errs, validate.SignerName(r.Spec.SignerName, spec.Child("signerName"))...)
+	}
+	if seconds := r.Spec.ExpirationSeconds; seconds != nil && *seconds < minCertificateSeconds {
+		errs = append(errs, field.Invalid(spec.Child("expirationSeconds"), *seconds,
+			"may not specify a duration less than 600 seconds (10 minutes)"))
+	}
+	errs = append(errs, certificateConditions(r, old, field.NewPath("status", "conditions"))...)
+	untouched := old != nil && bytes.Equal(r.Status.Certificate, old.Status.Certificate)
+	lenient := old != nil && certificatePEM(old.Status.Certificate) != nil
+	if err := certificatePEM(r.Status.Certificate); err != nil && !untouched && !lenient {
+		errs = append(errs, field.Invalid(field.NewPath("status", "certificate"), "<certificate data>", err.Error()))
+	}
+	return errs
+}
+
+// certificateRequestPEM wants a request that is signed by the key that it asks a certificate for.
+func certificateRequestPEM(data []byte) error {
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return errors.New("PEM block type must be CERTIFICATE REQUEST")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return err
+	}
+	return request.CheckSignature()
+}
+
+// certificatePEM wants nothing but certificates: whoever reads the status installs what it holds.
+func certificatePEM(data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	blocks := 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		blocks++
+		if block.Type != "CERTIFICATE" {
+			return fmt.Errorf("only CERTIFICATE PEM blocks are allowed, found %q", block.Type)
+		}
+		if len(block.Headers) > 0 {
+			return errors.New("no PEM block headers are permitted")
+		}
+		certificates, err := x509.ParseCertificates(block.Bytes)
+		if err != nil {
+			return err
+		}
+		if len(certificates) == 0 {
+			return errors.New("found CERTIFICATE PEM block containing 0 certificates")
+		}
+	}
+	if blocks == 0 {
+		return errors.New("must contain at least one CERTIFICATE PEM block")
+	}
+	return nil
+}
+
+var certificateUsageNames = []certificatesv1.KeyUsage{
+	certificatesv1.UsageAny, certificatesv1.UsageCRLSign, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth,
+	certificatesv1.UsageCodeSigning, certificatesv1.UsageContentCommitment, certificatesv1.UsageDataEncipherment,
+	certificatesv1.UsageDecipherOnly, certificatesv1.UsageDigitalSignature, certificatesv1.UsageEmailProtection,
+	certificatesv1.UsageEncipherOnly, certificatesv1.UsageIPsecEndSystem, certificatesv1.UsageIPsecTunnel,
+	certificatesv1.UsageIPsecUser, certificatesv1.UsageKeyAgreement, certificatesv1.UsageKeyEncipherment,
+	certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC, certificatesv1.UsageOCSPSigning,
+	certificatesv1.UsageSMIME, certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
+}
+
+func certificateUsages(r, old *certificatesv1.CertificateSigningRequest, path *field.Path) field.ErrorList {
+	if len(r.Spec.Usages) == 0 {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	if old != nil {
+		return nil // the spec has not changed
+	}
+	var errs field.ErrorList
+	for i, usage := range r.Spec.Usages {
+		errs = append(errs, validate.OneOf(usage, path.Index(i), certificateUsageNames...)...)
+		if slices.Contains(r.Spec.Usages[:i], usage) {
+			errs = append(errs, field.Duplicate(path.Index(i), usage))
+		}
+	}
+	return errs
+}
+
+// finalConditions are never taken back.
+var finalConditions = []certificatesv1.RequestConditionType{
+	certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed,
+}
+
+func certificateConditions(r, old *certificatesv1.CertificateSigningRequest, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	both := old != nil && decided(old, certificatesv1.CertificateApproved) && decided(old, certificatesv1.CertificateDenied)
+	seen := sets.New[certificatesv1.RequestConditionType]()
+	for i, c := range r.Status.Conditions {
+		at := path.Index(i)
+		if c.Type == "" && !decided(old, "") {
+			errs = append(errs, field.Required(at.Child("type"), ""))
+		}
+		allowed := []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
+		if slices.Contains(finalConditions, c.Type) {
+			allowed = []corev1.ConditionStatus{corev1.ConditionTrue}
+		}
+		errs = append(errs, validate.Required(c.Status, at.Child("status"), allowed...)...)
+		if seen.Has(c.Type) && !repeats(old) {
+			errs = append(errs, field.Duplicate(at.Child("type"), c.Type))
+		}
+		seen.Insert(c.Type)
+		decides := c.Type == certificatesv1.CertificateApproved || c.Type == certificatesv1.CertificateDenied
+		if decides && !both && seen.HasAll(certificatesv1.CertificateApproved, certificatesv1.CertificateDenied) {
+			errs = append(errs, field.Invalid(path, c.Type, "Approved and Denied conditions are mutually exclusive"))
+		}
+	}
+	return errs
+}
+
+func conditionsOf(r *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) []certificatesv1.CertificateSigningRequestCondition {
+	var found []certificatesv1.CertificateSigningRequestCondition
+	if r == nil {
+		return nil
+	}
+	for _, c := range r.Status.Conditions {
+		if c.Type == kind {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+func decided(r *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) bool {
+	return len(conditionsOf(r, kind)) > 0
+}
+
+func repeats(r *certificatesv1.CertificateSigningRequest) bool {
+	if r == nil {
+		return false
+	}
+	for _, c := range r.Status.Conditions {
+		if len(conditionsOf(r, c.Type)) > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+func validateCertificateSigningRequestUpdate(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	return certificateChange(r, certificateDoor{stored: old})
+}
+
+func validateCertificateSigningRequestStatus(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	return certificateChange(r, certificateDoor{stored: old, certificate: true})
+}
+
+// CertificateApproval returns what is wrong with a request whose conditions are to replace those of old, by the door
+// that approves and denies.
+func CertificateApproval(r, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+	return append(validate.MetaUpdate(r, old), certificateChange(r, certificateDoor{stored: old, approval: true})...)
+}
+
+func certificateChange(r *certificatesv1.CertificateSigningRequest, door certificateDoor) field.ErrorList {
+	errs := certificateRules(r, door)
+	conditions := field.NewPath("status", "conditions")
+	for _, kind := range finalConditions {
+		before, now := conditionsOf(door.stored, kind), conditionsOf(r, kind)
+		guarded := !door.approval && kind != certificatesv1.CertificateFailed
+		switch {
+		case len(now) < len(before):
+			errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not remove a condition of type %q", kind)))
+		case guarded && len(now) > len(before):
+			errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not add a condition of type %q", kind)))
+		case guarded && !apiequality.Semantic.DeepEqual(before, now):
+			errs = append(errs, field.Forbidden(conditions,
+				fmt.Sprintf("updates may not modify a condition of type %q\n%v", kind, diff.Diff(before, now))))
+		}
+	}
+	if bytes.Equal(r.Status.Certificate, door.stored.Status.Certificate) {
+		return errs
+	}
+	certificate := field.NewPath("status", "certificate")
+	switch {
+	case !door.certificate:
+		errs = append(errs, field.Forbidden(certificate, "updates may not set certificate content"))
+	case len(door.stored.Status.Certificate) > 0:
+		errs = append(errs, field.Forbidden(certificate, "updates may not modify existing certificate content"))
+	}
+	return errs
+}

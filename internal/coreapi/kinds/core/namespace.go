@@ -1,0 +1,107 @@
+package core
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico.dev/internal/coreapi/columns"
+	"portico.dev/internal/coreapi/defaults"
+	"portico.dev/internal/coreapi/registry"
+	"portico.dev/internal/coreapi/selectable"
+	"portico.dev/internal/coreapi/validate"
+)
+
+//lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
+
+// What single kinds do to an object before it is validated and stored, beyond the rules that the table spells out.
+
+// prepareNamespace makes a namespace active and unremovable until its content is gone: the namespace controller takes
+// the finalizer away. The label lets selectors name a namespace.
+func prepareNamespace(obj runtime.Object) {
+	ns := obj.(*corev1.Namespace)
+	ns.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+	if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		ns.Spec.Finalizers = append(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
+	}
+	// Defaulting has labelled it already, unless the name was generated after that.
+	if ns.Labels == nil {
+		ns.Labels = map[string]string{}
+	}
+	ns.Labels[corev1.LabelMetadataName] = ns.Name
+}
+
+// keepNamespaceFinalizers leaves spec.finalizers to the finalize subresource.
+func keepNamespaceFinalizers(obj, old runtime.Object) {
+	ns := obj.(*corev1.Namespace)
+	ns.Spec.Finalizers = old.(*corev1.Namespace).Spec.Finalizers
+}
+
+func namespaceResource() registry.Resource {
+	return registry.Resource{
+		Name: "namespaces", Singular: "namespace", ShortNames: []string{"ns"}, ClusterScoped: true,
+		Object: &corev1.Namespace{}, List: &corev1.NamespaceList{}, WatchCache: true, AllowUnconditionalUpdate: true,
+		Rules:    validate.Full(validateNamespace, validateNamespaceUpdate, validateNamespaceStatus),
+		Defaults: defaults.Of(defaultNamespace),
+		Columns:  namespaceColumns,
+		Fields:   namespaceFields(),
+		Spec:     registry.SpecOf(func(n *corev1.Namespace) *corev1.NamespaceSpec { return &n.Spec }),
+		Status:   registry.StatusOf(func(n *corev1.Namespace) *corev1.NamespaceStatus { return &n.Status }), StatusChangesMetadata: true,
+		PrepareCreate: prepareNamespace, PrepareUpdate: keepNamespaceFinalizers,
+	}
+}
+
+func namespaceColumns() columns.Printer {
+	return columns.Show(func(n *corev1.Namespace, now time.Time) []any {
+		return []any{n.Name, string(n.Status.Phase), columns.AgeOf(n, now)}
+	}, columns.Name(), columns.Text("Status", "The phase of the namespace: Active, or Terminating while it is emptied"), columns.Age())
+}
+
+// defaultNamespace carries its own name as a label, so that label selectors (of policies, of webhooks) can name one namespace.
+func defaultNamespace(n *corev1.Namespace) {
+	defaults.Set(&n.Status.Phase, corev1.NamespaceActive)
+	if n.Name == "" {
+		return // the name is still to be generated; the strategy sets the label once it exists
+	}
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	n.Labels[corev1.LabelMetadataName] = n.Name
+}
+
+func namespaceFields() *selectable.Fields {
+	return selectable.Of(selectable.Own("status.phase"), func(set fields.Set, o *corev1.Namespace) {
+		set["status.phase"] = string(o.Status.Phase)
+		set["name"] = o.Name // an old mistake of kube-apiserver that admission plugins may rely on; no label maps to it
+	})
+}
+
+func validateNamespace(n *corev1.Namespace) field.ErrorList {
+	errs := validate.ObjectMeta(&n.ObjectMeta, validate.ClusterScoped, validation.ValidateNamespaceName)
+	return append(errs, validate.NamespaceFinalizers(n, func(path *field.Path, _ int) *field.Path { return path })...)
+}
+
+// validateNamespaceUpdate has no rules beyond those of metadata: spec.finalizers and status are restored by the strategy, and
+// change only through the finalize and status subresources.
+func validateNamespaceUpdate(_, _ *corev1.Namespace) field.ErrorList { return nil }
+
+// validateNamespaceStatus ties the phase to the deletion timestamp; a namespace cannot be brought back by writing Active.
+func validateNamespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
+	path := field.NewPath("status", "Phase")
+	if n.DeletionTimestamp.IsZero() {
+		if n.Status.Phase != corev1.NamespaceActive {
+			return field.ErrorList{field.Invalid(path, n.Status.Phase, "may only be 'Active' if `deletionTimestamp` is empty")}
+		}
+		return nil
+	}
+	if n.Status.Phase != corev1.NamespaceTerminating {
+		return field.ErrorList{field.Invalid(path, n.Status.Phase,
+			"may only be 'Terminating' if `deletionTimestamp` is not empty")}
+	}
+	return nil
+}

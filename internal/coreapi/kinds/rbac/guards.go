@@ -1,0 +1,207 @@
+package rbac
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-helpers/auth/rbac/validation"
+
+	"portico.dev/internal/coreapi/registry"
+)
+
+// guardRole lets a Role or ClusterRole say no more than its author holds.
+func guardRole(ctx context.Context, g *registry.WriteAuthorizer, obj, old runtime.Object) error {
+	if grantsNothing(obj, old) {
+		return nil
+	}
+	resource, rules, aggregates := RoleContent(obj)
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if g.MayEverything(ctx) || mayEscalate(ctx, g) {
+		return nil
+	}
+	if err := holds(ctx, g, object.GetNamespace(), rules); err != nil {
+		return forbidden(resource, object.GetName(), err)
+	}
+	if old != nil {
+		_, _, aggregated := RoleContent(old)
+		aggregates = aggregates || aggregated
+	}
+	if aggregates {
+		// An aggregate takes over whatever roles that carry its labels will ever say. One that loses its rule keeps what it
+		// has taken over, and nobody can tighten it any more by way of those roles.
+		if err := holds(ctx, g, "", Everything); err != nil {
+			return forbidden(resource, object.GetName(), errors.New("must have cluster-admin privileges to use the aggregationRule"))
+		}
+	}
+	return nil
+}
+
+// Everything is what cluster-admin may.
+var Everything = []rbacv1.PolicyRule{
+	{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+	{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}},
+}
+
+// RoleContent is what a role gives; aggregates says that it gives what the roles that it selects give.
+func RoleContent(obj runtime.Object) (resource string, rules []rbacv1.PolicyRule, aggregates bool) {
+	switch role := obj.(type) {
+	case *rbacv1.ClusterRole:
+		return "clusterroles", role.Rules, role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) > 0
+	case *rbacv1.Role:
+		return "roles", role.Rules, false
+	}
+	return "", nil, false
+}
+
+// guardBinding lets a binding give away no more than its author holds, unless the author may bind that very role.
+func guardBinding(ctx context.Context, g *registry.WriteAuthorizer, obj, old runtime.Object) error {
+	if grantsNothing(obj, old) {
+		return nil
+	}
+	resource, ref := bindingContent(obj)
+	object, err := meta.Accessor(obj)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	namespace := object.GetNamespace()
+	if g.MayEverything(ctx) || mayBind(ctx, g, namespace, ref) {
+		return nil
+	}
+	rules, err := g.RoleRules(ctx, namespace, ref)
+	if err != nil {
+		return err
+	}
+	if err := holds(ctx, g, namespace, rules); err != nil {
+		return forbidden(resource, object.GetName(), err)
+	}
+	return nil
+}
+
+func bindingContent(obj runtime.Object) (resource string, ref rbacv1.RoleRef) {
+	switch binding := obj.(type) {
+	case *rbacv1.ClusterRoleBinding:
+		return "clusterrolebindings", binding.RoleRef
+	case *rbacv1.RoleBinding:
+		return "rolebindings", binding.RoleRef
+	}
+	return "", rbacv1.RoleRef{}
+}
+
+// grantsNothing reports whether an update changes only what the garbage collector changes, which must be able to end
+// any role. Labels are not among it: a label can make the rules of a role flow into an aggregate that the author holds.
+func grantsNothing(obj, old runtime.Object) bool {
+	if old == nil {
+		return false
+	}
+	same := obj.DeepCopyObject()
+	next, err := meta.Accessor(same)
+	if err != nil {
+		return false
+	}
+	before, err := meta.Accessor(old)
+	if err != nil {
+		return false
+	}
+	next.SetOwnerReferences(before.GetOwnerReferences())
+	next.SetFinalizers(before.GetFinalizers())
+	next.SetManagedFields(before.GetManagedFields())
+	return apiequality.Semantic.DeepEqual(same, old)
+}
+
+func forbidden(resource, name string, err error) error {
+	return apierrors.NewForbidden(rbacv1.Resource(resource), name, err)
+}
+
+// mayEscalate reports whether the author may write any rules into the role that the request names. A create by POST names
+// none: a right for single names does not cover it, whatever the object is called.
+func mayEscalate(ctx context.Context, g *registry.WriteAuthorizer) bool {
+	info, ok := apirequest.RequestInfoFrom(ctx)
+	if !ok || !info.IsResourceRequest || info.APIGroup != rbacv1.GroupName || info.Resource != "roles" && info.Resource != "clusterroles" {
+		return false
+	}
+	return g.May(ctx, "escalate", authorizer.AttributesRecord{
+		APIGroup: info.APIGroup, Resource: info.Resource, Namespace: info.Namespace, Name: info.Name,
+	})
+}
+
+// mayBind reports whether the author may give the role of ref to anybody in namespace, empty for everywhere.
+func mayBind(ctx context.Context, g *registry.WriteAuthorizer, namespace string, ref rbacv1.RoleRef) bool {
+	resource, ok := map[string]string{"ClusterRole": "clusterroles", "Role": "roles"}[ref.Kind]
+	return ok && g.May(ctx, "bind", authorizer.AttributesRecord{
+		APIGroup: ref.APIGroup, Resource: resource, Namespace: namespace, Name: ref.Name,
+	})
+}
+
+// holds reports, as an error that lists what is missing, whether the author has every one of the rules in namespace.
+func holds(ctx context.Context, g *registry.WriteAuthorizer, namespace string, rules []rbacv1.PolicyRule) error {
+	u, ok := apirequest.UserFrom(ctx)
+	if !ok {
+		return errors.New("no user on the request")
+	}
+	resources, paths, _, err := g.Rules.RulesFor(ctx, u, namespace)
+	held := heldRules(resources, paths)
+	covered, missing := validation.Covers(held, rules)
+	if covered {
+		return nil
+	}
+	message := fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s",
+		u.GetName(), u.GetGroups(), strings.Join(describeRules(missing), "\n"))
+	if err != nil {
+		message += fmt.Sprintf("; resolution errors: %v", err)
+	}
+	return errors.New(message)
+}
+
+func heldRules(resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo) []rbacv1.PolicyRule {
+	held := make([]rbacv1.PolicyRule, 0, len(resources)+len(paths))
+	for _, rule := range resources {
+		held = append(held, rbacv1.PolicyRule{
+			Verbs: rule.GetVerbs(), APIGroups: rule.GetAPIGroups(), Resources: rule.GetResources(), ResourceNames: rule.GetResourceNames(),
+		})
+	}
+	for _, rule := range paths {
+		held = append(held, rbacv1.PolicyRule{Verbs: rule.GetVerbs(), NonResourceURLs: rule.GetNonResourceURLs()})
+	}
+	return held
+}
+
+// describeRules is one line per thing, with the verbs that are missing for it: Covers breaks rules down to single verbs.
+func describeRules(rules []rbacv1.PolicyRule) []string {
+	verbs := map[string][]string{}
+	for _, rule := range rules {
+		var parts []string
+		for _, field := range []struct {
+			name   string
+			values []string
+		}{
+			{"APIGroups", rule.APIGroups}, {"Resources", rule.Resources},
+			{"NonResourceURLs", rule.NonResourceURLs}, {"ResourceNames", rule.ResourceNames},
+		} {
+			if len(field.values) > 0 {
+				parts = append(parts, fmt.Sprintf("%s:%q", field.name, field.values))
+			}
+		}
+		thing := strings.Join(parts, ", ")
+		verbs[thing] = append(verbs[thing], rule.Verbs...)
+	}
+	lines := make([]string, 0, len(verbs))
+	for thing, missing := range verbs {
+		slices.Sort(missing)
+		lines = append(lines, fmt.Sprintf("{%s, Verbs:%q}", thing, missing))
+	}
+	slices.Sort(lines)
+	return lines
+}

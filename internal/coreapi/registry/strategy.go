@@ -1,0 +1,256 @@
+package registry
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// privileged is what --allow-privileged=false refuses: privileged containers in a pod, and in what makes pods. As at
+// kube-apiserver the old object does not count: one from before cannot be updated.
+func (s Strategy) Privileged(obj runtime.Object) field.ErrorList {
+	spec := PodSpecOf(obj)
+	if spec == nil || !s.DenyPrivileged {
+		return nil
+	}
+	var errs field.ErrorList
+	check := func(c *corev1.SecurityContext, at *field.Path) {
+		if c != nil && c.Privileged != nil && *c.Privileged {
+			errs = append(errs, field.Forbidden(at.Child("securityContext", "privileged"), "disallowed by cluster policy"))
+		}
+	}
+	at := podSpecPath(obj)
+	for i := range spec.Containers {
+		check(spec.Containers[i].SecurityContext, at.Child("containers").Index(i))
+	}
+	for i := range spec.InitContainers {
+		check(spec.InitContainers[i].SecurityContext, at.Child("initContainers").Index(i))
+	}
+	for i := range spec.EphemeralContainers {
+		check(spec.EphemeralContainers[i].SecurityContext, at.Child("ephemeralContainers").Index(i))
+	}
+	return errs
+}
+
+// Strategy is what the library asks about a kind while it creates, updates and deletes: the table's answers.
+type Strategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+	Resource *Resource
+	// beside is for the warnings of a kind that has any; nil: nobody is to be warned.
+	Related *RelatedObjects
+	// guards is for kinds whose entry has authorize.
+	guards *WriteAuthorizer
+	// denyPrivileged refuses privileged containers: see privileged.go.
+	DenyPrivileged bool
+}
+
+func NewStrategy(typer runtime.ObjectTyper, r *Resource) Strategy {
+	return Strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, Resource: r}
+}
+
+var (
+	_ rest.RESTCreateStrategy  = Strategy{}
+	_ rest.RESTUpdateStrategy  = Strategy{}
+	_ rest.RESTDeleteStrategy  = Strategy{}
+	_ rest.ResetFieldsStrategy = Strategy{}
+)
+
+func (s Strategy) NamespaceScoped() bool { return !s.Resource.ClusterScoped }
+
+func (s Strategy) AllowCreateOnUpdate(context.Context) bool { return s.Resource.AllowCreateOnUpdate }
+
+func (s Strategy) AllowUnconditionalUpdate(context.Context) bool {
+	return s.Resource.AllowUnconditionalUpdate
+}
+
+func (s Strategy) Canonicalize(runtime.Object) {}
+
+// PrepareForCreate drops what a creator may not set.
+func (s Strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+	if s.Resource.Status != nil && !s.Resource.StatusOnCreate {
+		s.Resource.Status.reset(obj)
+	}
+	if s.Resource.Generations {
+		SetGeneration(obj, 1)
+	}
+	DropAlphaOfPods(obj, nil)
+	if s.Resource.PrepareCreate != nil {
+		s.Resource.PrepareCreate(obj)
+	}
+	if s.Resource.Stamp != nil {
+		s.Resource.Stamp(ctx, obj)
+	}
+}
+
+// PrepareForUpdate keeps the status as it was and counts a new generation when the content changed. The library has
+// carried the generation over from old.
+func (s Strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	named(obj, old)
+	if s.Resource.Status != nil {
+		s.Resource.Status.Copy(obj, old)
+	}
+	if s.Resource.SpecImmutable {
+		s.Resource.Spec.Copy(obj, old)
+	}
+	DropAlphaOfPods(obj, old)
+	if s.Resource.PrepareUpdate != nil {
+		s.Resource.PrepareUpdate(obj, old)
+	}
+	if s.Resource.Generations && !s.unchanged(obj, old) {
+		SetGeneration(obj, Generation(old)+1)
+	}
+}
+
+// named gives obj the apiVersion and kind of old. The library compares the two to tell whether anything but the date of a
+// field manager has changed, and its patches leave them on old alone: its versions are of different Go types, ours of one.
+func named(obj, old runtime.Object) {
+	obj.GetObjectKind().SetGroupVersionKind(old.GetObjectKind().GroupVersionKind())
+}
+
+func (s Strategy) unchanged(obj, old runtime.Object) bool {
+	if s.Resource.SameContent != nil {
+		return s.Resource.SameContent(obj, old)
+	}
+	return s.Resource.Spec.equal(obj, old)
+}
+
+func (s Strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return s.authorized(ctx, append(s.Resource.Rules.Create(obj), s.Privileged(obj)...), obj, nil)
+}
+
+func (s Strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return s.authorized(ctx, append(s.Resource.Rules.Update(obj, old), s.Privileged(obj)...), obj, old)
+}
+
+// authorized adds to what is wrong with obj what its author may not write. Nobody is asked about objects that are refused
+// anyway.
+func (s Strategy) authorized(ctx context.Context, errs field.ErrorList, obj, old runtime.Object) field.ErrorList {
+	if len(errs) > 0 || s.Resource.Authorize == nil {
+		return errs
+	}
+	if err := s.Resource.Authorize(ctx, s.guards, obj, old); err != nil {
+		return field.ErrorList{err}
+	}
+	return nil
+}
+
+func (s Strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+	var warnings []string
+	if s.Resource.Warnings != nil {
+		warnings = s.Resource.Warnings(obj)
+	}
+	if s.Resource.Warn != nil && s.Related != nil {
+		warnings = append(warnings, s.Resource.Warn(ctx, s.Related, obj)...)
+	}
+	return warnings
+}
+
+func (s Strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
+	if s.Resource.WarnOnUpdate != nil && !s.Resource.WarnOnUpdate(obj, old) {
+		return nil
+	}
+	return s.WarningsOnCreate(ctx, obj)
+}
+
+// GetResetFields keeps an applier of the main resource from owning a status that its apply does not write.
+func (s Strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	if s.Resource.Status == nil {
+		return nil
+	}
+	if s.Resource.SpecImmutable {
+		return s.Resets(fieldpath.MakePathOrDie(s.Resource.Status.field), fieldpath.MakePathOrDie(s.Resource.Spec.field))
+	}
+	return s.Resets(fieldpath.MakePathOrDie(s.Resource.Status.field))
+}
+
+// resets are fields reset by writes through any version that shows the kind.
+func (s Strategy) Resets(paths ...fieldpath.Path) map[fieldpath.APIVersion]*fieldpath.Set {
+	kinds, _, err := s.ObjectKinds(s.Resource.Object)
+	if err != nil {
+		return nil // every kind of the table is registered: newScheme
+	}
+	fields := map[fieldpath.APIVersion]*fieldpath.Set{}
+	for _, kind := range kinds {
+		if kind.Version != runtime.APIVersionInternal {
+			fields[fieldpath.APIVersion(kind.GroupVersion().String())] = fieldpath.NewSet(paths...)
+		}
+	}
+	for _, version := range s.Resource.AlsoServedIn {
+		fields[fieldpath.APIVersion(version.String())] = fieldpath.NewSet(paths...)
+	}
+	return fields
+}
+
+// StatusStrategy lets the status subresource change the status and nothing else.
+type StatusStrategy struct {
+	Strategy
+}
+
+func (s StatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	named(obj, old)
+	if s.Resource.Spec != nil {
+		s.Resource.Spec.Copy(obj, old)
+	}
+	if s.Resource.PrepareStatus != nil {
+		s.Resource.PrepareStatus(obj, old)
+	}
+	if s.Resource.StatusChangesMetadata {
+		return
+	}
+	to, err := meta.Accessor(obj)
+	if err != nil {
+		return // the library has read the metadata of both before it came here
+	}
+	from, err := meta.Accessor(old)
+	if err != nil {
+		return
+	}
+	metav1.ResetObjectMetaForStatus(to, from)
+}
+
+func (s StatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	paths := []fieldpath.Path{fieldpath.MakePathOrDie(s.Resource.Spec.field)}
+	for _, kept := range s.Resource.StatusResetFields {
+		path := fieldpath.Path{}
+		for _, name := range kept {
+			path = append(path, fieldpath.PathElement{FieldName: &name})
+		}
+		paths = append(paths, path)
+	}
+	if !s.Resource.StatusChangesMetadata {
+		for _, name := range []string{"labels", "annotations", "finalizers", "ownerReferences"} {
+			paths = append(paths, fieldpath.MakePathOrDie("metadata", name))
+		}
+	}
+	return s.Resets(paths...)
+}
+
+func (s StatusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return s.Resource.Rules.Status(obj, old)
+}
+
+// WarningsOnUpdate is silent: what would be warned about was not in the request.
+func (s StatusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+func Generation(obj runtime.Object) int64 {
+	if m, err := meta.Accessor(obj); err == nil {
+		return m.GetGeneration()
+	}
+	return 0
+}
+
+func SetGeneration(obj runtime.Object, n int64) {
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetGeneration(n)
+	}
+}
