@@ -10,8 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
-
-	"portico.dev/internal/extension/declared/source"
 )
 
 // mapped is what a resource makes of an answer.
@@ -21,7 +19,7 @@ func mapped(t *testing.T, resource, answer string) ([]Object, []string) {
 	write(t, file, head+resource)
 	s, err := New(Config{Paths: []string{file}})
 	must(t, err)
-	v, err := source.JSON([]byte(answer))
+	v, err := JSON([]byte(answer))
 	must(t, err)
 	objects, odd, err := s.lives[0].definition.mapping.objects(v)
 	must(t, err)
@@ -111,7 +109,7 @@ func TestAnswersThatAreNotAsDeclared(t *testing.T) {
 	for items, answer := range map[string]string{".data": `{"dta": []}`, ".data[*]": `{"data": 5}`, ".a.b[*]": `{"a": []}`} {
 		p, err := parsePath(items)
 		must(t, err)
-		v, err := source.JSON([]byte(answer))
+		v, err := JSON([]byte(answer))
 		must(t, err)
 		if _, err := p.items(v); err == nil {
 			t.Errorf("%s of %s: no error", items, answer)
@@ -164,7 +162,7 @@ func TestAnObjectSurvivesItsJSON(t *testing.T) {
 func TestInferredSchema(t *testing.T) {
 	s := &shape{}
 	learn := func(text string) bool {
-		v, err := source.JSON([]byte(text))
+		v, err := JSON([]byte(text))
 		must(t, err)
 		return s.learn(v, 0)
 	}

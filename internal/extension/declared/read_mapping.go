@@ -7,8 +7,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"portico.dev/internal/extension/declared/source"
 )
 
 func readMapping(f *form, d *definition) {
@@ -43,8 +41,8 @@ func readMapping(f *form, d *definition) {
 
 // readName: what names an item is known for the tables of procfs and must be said for everything else.
 func readName(f, in *form, d *definition) {
-	if p, ok := d.origin.(*source.Procfs); ok && in.ask("name") == nil {
-		d.mapping.name, _ = parseExpression(source.Tables[p.Table]) // a table that is not known has been noted
+	if p, ok := d.origin.(*Procfs); ok && in.ask("name") == nil {
+		d.mapping.name, _ = parseExpression(Tables[p.Table]) // a table that is not known has been noted
 		return
 	}
 	if !in.present() {
@@ -149,7 +147,7 @@ func plainValue(n *yaml.Node) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return source.JSON(raw)
+	return JSON(raw)
 }
 
 // fieldPath is where in an object a field goes: names only, and not into the header.

@@ -10,9 +10,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"portico.dev/internal/extension/declared/source"
-	"portico.dev/internal/extension/outbound"
-	"portico.dev/internal/extension/promsource"
+	"portico.dev/internal/extension/httpclient"
+	"portico.dev/internal/extension/prometheus"
 )
 
 const (
@@ -63,7 +62,7 @@ func (f *form) timeout() time.Duration {
 	return f.duration("timeout", defaultTimeout, 10*time.Millisecond, longestTimeout)
 }
 
-func (f *form) maxBytes() int64 { return f.integer("maxBytes", source.MaxBytes, 1, mostBytes) }
+func (f *form) maxBytes() int64 { return f.integer("maxBytes", MaxBytes, 1, mostBytes) }
 
 func (f *form) format(path string) string {
 	if ext := filepath.Ext(path); f.ask("format") == nil && (ext == ".yaml" || ext == ".yml") {
@@ -73,7 +72,7 @@ func (f *form) format(path string) string {
 }
 
 func readHTTP(f *form) (origin, time.Duration) {
-	h := &source.HTTP{URL: f.url(), Timeout: f.timeout(), MaxBytes: f.maxBytes(), Access: f.access(), HeaderFiles: map[string]string{}}
+	h := &HTTP{URL: f.url(), Timeout: f.timeout(), MaxBytes: f.maxBytes(), Access: f.access(), HeaderFiles: map[string]string{}}
 	h.Format = f.format("")
 	f.entries("headersFrom", func(in *form, name string) {
 		h.HeaderFiles[name] = in.absolute(name)
@@ -86,7 +85,7 @@ func readHTTP(f *form) (origin, time.Duration) {
 }
 
 func readPrometheus(f *form) (origin, time.Duration) {
-	p := &source.Prometheus{Query: f.text("query"), Server: promsource.ClientConfig{
+	p := &Prometheus{Query: f.text("query"), Server: prometheus.Config{
 		URL: f.url(), Timeout: f.timeout(), MaxBytes: f.maxBytes(), Access: f.access()}}
 	f.need("query", "'sum by (queue) (queue_depth)'")
 	return p, p.Server.Timeout
@@ -95,21 +94,21 @@ func readPrometheus(f *form) (origin, time.Duration) {
 func readFileSource(f *form) (origin, time.Duration) {
 	f.need("path", "/var/lib/queues.json")
 	path := f.absolute("path")
-	return &source.File{Path: path, Format: f.format(path), MaxBytes: f.maxBytes()}, defaultTimeout
+	return &File{Path: path, Format: f.format(path), MaxBytes: f.maxBytes()}, defaultTimeout
 }
 
 func (r reader) procfs(f *form) (origin, time.Duration) {
-	f.need("table", sentence(source.TableNames()))
-	p := &source.Procfs{Root: r.procRoot}
+	f.need("table", sentence(TableNames()))
+	p := &Procfs{Root: r.procRoot}
 	if f.ask("table") != nil {
-		p.Table = f.choice("table", source.TableNames()...)
+		p.Table = f.choice("table", TableNames()...)
 	}
 	return p, defaultTimeout
 }
 
 func readExec(f *form) (origin, time.Duration) {
 	f.need("command", "[/usr/local/bin/list-queues, --json]")
-	e := &source.Exec{Argv: f.texts("command"), Env: map[string]string{}, Format: f.format(""), Timeout: f.timeout(), MaxBytes: f.maxBytes()}
+	e := &Exec{Argv: f.texts("command"), Env: map[string]string{}, Format: f.format(""), Timeout: f.timeout(), MaxBytes: f.maxBytes()}
 	switch {
 	case f.ask("command") != nil && len(e.Argv) == 0:
 		f.wrong("command", "must name a program")
@@ -143,8 +142,8 @@ func (f *form) url() string {
 }
 
 // access is how servers are trusted and what is shown to them.
-func (f *form) access() outbound.Config {
-	c := outbound.Config{Header: http.Header{}, BearerTokenFile: f.absolute("bearerTokenFile"), TLS: outbound.TLS{
+func (f *form) access() httpclient.Config {
+	c := httpclient.Config{Header: http.Header{}, BearerTokenFile: f.absolute("bearerTokenFile"), TLS: httpclient.TLS{
 		CAFile: f.absolute("caFile"), CertFile: f.absolute("certFile"), KeyFile: f.absolute("keyFile"),
 		ServerName: f.text("serverName"), Insecure: f.boolean("insecureSkipTLSVerify"),
 	}}

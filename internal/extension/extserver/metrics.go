@@ -9,11 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/hostmetrics"
-	"portico.dev/internal/extension/kubelet"
 	"portico.dev/internal/extension/metricsapi"
-	"portico.dev/internal/extension/promsource"
-	"portico.dev/internal/extension/register"
+	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/run"
 )
 
@@ -43,7 +40,7 @@ type MetricsOptions struct {
 	// NodeSelector selects the Nodes whose kubelets are asked. Default all.
 	NodeSelector string
 	// Kubelet says how kubelets are reached; Client, NodeSelector, Resolution and Logger are set from the rest.
-	Kubelet kubelet.Config
+	Kubelet metricsapi.KubeletConfig
 	// KubeletAddressTypes are the addresses of a Node to try, best first. Default metrics-server's.
 	KubeletAddressTypes []string
 
@@ -87,8 +84,8 @@ func (o Options) hostPart() (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	sampler, err := hostmetrics.New(hostmetrics.Config{
-		Node: o.NodeName, NodeLabels: nodes.Get, Pods: hostmetrics.Grouping(m.HostPods), PodNamespace: m.HostNamespace,
+	sampler, err := metricsapi.NewHostSource(metricsapi.HostConfig{
+		Node: o.NodeName, NodeLabels: nodes.Get, Pods: metricsapi.Grouping(m.HostPods), PodNamespace: m.HostNamespace,
 		MaxPods: m.HostMaxPods, ProcPath: m.ProcPath, CgroupPath: m.CgroupPath, Resolution: m.Resolution, Logger: o.Logger,
 	})
 	if err != nil {
@@ -97,13 +94,13 @@ func (o Options) hostPart() (*part, error) {
 	p := metricsOf(sampler, extension.Check{Name: "metric-storage-ready", Check: sampler.Stored},
 		member("host metrics", sampler.Run), member("node labels", nodes.Run))
 	p.live = []extension.Check{{Name: "metric-collection-timely", Check: sampler.Timely}}
-	p.needs = []register.Rule{{Groups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}}
+	p.needs = []registration.Rule{{Groups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}}
 	return p, nil
 }
 
 // describedNeeds are what is described by metrics, whose labels select them.
-func describedNeeds() register.Rule {
-	return register.Rule{Groups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"list"}}
+func describedNeeds() registration.Rule {
+	return registration.Rule{Groups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"list"}}
 }
 
 func (o Options) kubeletPart() (*part, error) {
@@ -117,12 +114,12 @@ func (o Options) kubeletPart() (*part, error) {
 	for _, t := range m.KubeletAddressTypes {
 		c.AddressTypes = append(c.AddressTypes, corev1.NodeAddressType(t))
 	}
-	source, err := kubelet.New(c)
+	source, err := metricsapi.NewKubeletSource(c)
 	if err != nil {
 		return nil, err
 	}
 	p := metricsOf(source, extension.Check{Name: "metric-storage-ready", Check: source.Stored}, member("kubelets", source.Run))
-	p.needs = []register.Rule{
+	p.needs = []registration.Rule{
 		describedNeeds(),
 		{Groups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}},
 	}
@@ -139,24 +136,24 @@ func (o Options) prometheusPart() (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, err := promsource.New(promsource.Config{
+	source, err := metricsapi.NewPrometheusSource(metricsapi.PrometheusConfig{
 		Prometheus: server, Queries: queries, Window: m.PrometheusWindow, Resolution: m.Resolution, Client: o.Client, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	p := metricsOf(source, extension.Check{Name: "metric-storage-ready", Check: source.Stored}, member("prometheus metrics", source.Run))
-	p.needs = []register.Rule{describedNeeds()}
+	p.needs = []registration.Rule{describedNeeds()}
 	return p, nil
 }
 
-func (m MetricsOptions) nodeQueries() (promsource.Queries, error) {
+func (m MetricsOptions) nodeQueries() (metricsapi.Queries, error) {
 	switch name := cmp.Or(m.PrometheusNodeQueries, "node-exporter"); name {
 	case "node-exporter":
-		return promsource.NodeExporterQueries(), nil
+		return metricsapi.NodeExporterQueries(), nil
 	case "cadvisor":
-		return promsource.CAdvisorQueries(), nil
+		return metricsapi.CAdvisorQueries(), nil
 	default:
-		return promsource.Queries{}, fmt.Errorf("--prometheus-node-queries %q: it is node-exporter or cadvisor", name)
+		return metricsapi.Queries{}, fmt.Errorf("--prometheus-node-queries %q: it is node-exporter or cadvisor", name)
 	}
 }

@@ -66,7 +66,7 @@ func serve(t *testing.T, source metricsapi.Source) *rest.Config {
 
 // The clients are those of the HorizontalPodAutoscaler and of kubectl top: they ask for protobuf first.
 func TestTheLibrarysClientsReadBothVersions(t *testing.T) {
-	board := &metricsapi.Board{}
+	board := &metricsapi.Cache{}
 	span := metricsapi.Span{Timestamp: time.Now(), Window: 15 * time.Second}
 	pod := func(name, app string, cores float64) metricsapi.PodUsage {
 		return metricsapi.PodUsage{Namespace: "shop", Name: name, Labels: map[string]string{"app": app}, Span: span,

@@ -76,7 +76,7 @@ func TestBothVersionsSayTheSame(t *testing.T) {
 }
 
 func TestNothingMeasuredYet(t *testing.T) {
-	n := podsV1(&Board{})
+	n := podsV1(&Cache{})
 	items, err := n.List(t.Context(), extension.Query{})
 	if err != nil || items == nil || len(items) != 0 {
 		t.Errorf("%v %v", items, err)

@@ -1,0 +1,185 @@
+package metricsapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/extension/prometheus"
+	"portico.dev/internal/run"
+)
+
+// PrometheusConfig makes a Source.
+type PrometheusConfig struct {
+	// Prometheus is the server. Required.
+	Prometheus prometheus.Config
+	// Queries default to NodeExporterQueries, each on its own.
+	Queries Queries
+	// Window is the window of rates. It should hold four scrapes. Default 2 minutes.
+	Window time.Duration
+	// Resolution is how often the server is asked, whoever asks us and however often. Default 15 s.
+	Resolution time.Duration
+	// MaxAge is how old the last good answer may get before it is not shown any more. Default 3 times Resolution.
+	MaxAge time.Duration
+	// Client is the API that tells the labels of Nodes and Pods. Default: none, and selectors find nothing.
+	Client *rest.Config
+	// Logger is told of failures. Default: silence.
+	Logger *zap.Logger
+}
+
+func (c PrometheusConfig) withDefaults() (PrometheusConfig, error) {
+	c.Window = cmp.Or(c.Window, 2*time.Minute)
+	c.Resolution = cmp.Or(c.Resolution, 15*time.Second)
+	c.MaxAge = cmp.Or(c.MaxAge, 3*c.Resolution)
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	if c.Window < time.Second || c.Resolution < 0 || c.MaxAge < 0 {
+		return c, errors.New("prometheus source: the window must be at least 1s, other durations not negative")
+	}
+	queries, err := c.Queries.withDefaults()
+	c.Queries = queries.over(c.Window)
+	return c, err
+}
+
+// PrometheusSource asks a Prometheus server again and again what nodes and pods use. Run drives it.
+type PrometheusSource struct {
+	Cache
+	config      PrometheusConfig
+	prometheus  *prometheus.Client
+	nodes, pods *lister // nil without an API
+	trouble     atomic.Pointer[error]
+}
+
+// NewPrometheusSource makes a source. It reads the files that c names.
+func NewPrometheusSource(c PrometheusConfig) (*PrometheusSource, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &PrometheusSource{config: c}
+	if s.prometheus, err = prometheus.New(c.Prometheus); err != nil {
+		return nil, err
+	}
+	if c.Client == nil {
+		return s, nil
+	}
+	listing := listerConfig{Client: c.Client, Logger: c.Logger}
+	if s.nodes, err = newNodeLabelLister(listing); err != nil {
+		return nil, err
+	}
+	s.pods, err = newPodLabelLister(listing)
+	return s, err
+}
+
+// Run asks until ctx ends.
+func (s *PrometheusSource) Run(ctx context.Context) error {
+	defer s.prometheus.Close()
+	g := run.Group{}
+	if s.nodes != nil {
+		g.Add(run.Member{Name: "nodes", Run: s.nodes.Run})
+		g.Add(run.Member{Name: "pods", Run: s.pods.Run})
+	}
+	g.Add(run.Member{Name: "prometheus", Run: s.sample})
+	return g.Run(ctx)
+}
+
+func (s *PrometheusSource) sample(ctx context.Context) error {
+	return run.Every(ctx, s.config.Resolution, func(ctx context.Context) { s.refresh(ctx, time.Now()) })
+}
+
+// answer is what one query gave.
+type answer struct {
+	samples  []prometheus.Sample
+	warnings []string
+}
+
+// refresh asks the four questions, for one moment. Nodes are shown when pods fail and the other way round.
+func (s *PrometheusSource) refresh(ctx context.Context, at time.Time) {
+	q := s.config.Queries
+	var nodeCPU, nodeMemory, podCPU, podMemory answer
+	nodesErr := s.both(ctx, at, "nodes", q.NodeCPU, q.NodeMemory, &nodeCPU, &nodeMemory)
+	podsErr := s.both(ctx, at, "pods", q.ContainerCPU, q.ContainerMemory, &podCPU, &podMemory)
+	if ctx.Err() != nil {
+		return
+	}
+	err := errors.Join(nodesErr, podsErr)
+	if err != nil {
+		s.config.Logger.Warn("ask prometheus", zap.Error(err))
+	}
+	s.trouble.Store(&err)
+	if nodesErr != nil && podsErr != nil {
+		return // what is shown grows old, and expires
+	}
+	m := Measurement{
+		Nodes:   nodeUsages(nodeCPU.samples, nodeMemory.samples, s.config.Queries.NodeLabels, s.config.Window),
+		Pods:    podUsages(podCPU.samples, podMemory.samples, s.config.Window),
+		Expires: at.Add(s.config.MaxAge),
+	}
+	for _, a := range []answer{nodeCPU, nodeMemory, podCPU, podMemory} {
+		for _, text := range a.warnings {
+			m.Warnings = append(m.Warnings, "prometheus: "+text)
+		}
+	}
+	if err != nil {
+		m.Warnings = append(m.Warnings, err.Error())
+	}
+	s.describe(&m)
+	s.Publish(m)
+}
+
+func (s *PrometheusSource) both(ctx context.Context, at time.Time, what, cpu, memory string, toCPU, toMemory *answer) error {
+	g, ctx := errgroup.WithContext(ctx)
+	ask := func(query string, to *answer) func() error {
+		return func() (err error) {
+			to.samples, to.warnings, err = s.prometheus.Query(ctx, query, at)
+			return err
+		}
+	}
+	g.Go(ask(cpu, toCPU))
+	g.Go(ask(memory, toMemory))
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("metrics of %s: %w", what, err)
+	}
+	return nil
+}
+
+// describe gives labels by which clients select. What the API does not know is shown without: it may be slower than
+// Prometheus, or know other nodes.
+func (s *PrometheusSource) describe(m *Measurement) {
+	if s.nodes == nil {
+		return
+	}
+	for i := range m.Nodes {
+		o, _ := s.nodes.Lookup("", m.Nodes[i].Name)
+		m.Nodes[i].Labels = o.Labels
+	}
+	for i := range m.Pods {
+		o, _ := s.pods.Lookup(m.Pods[i].Namespace, m.Pods[i].Name)
+		m.Pods[i].Labels = o.Labels
+	}
+}
+
+// Trouble is what is wrong, nil when every question is answered.
+func (s *PrometheusSource) Trouble() error {
+	var err error
+	if p := s.trouble.Load(); p != nil {
+		err = *p
+	}
+	if s.nodes == nil {
+		return err
+	}
+	return errors.Join(err, s.nodes.Trouble(), s.pods.Trouble())
+}
+
+// Stored is nil once there is something to answer (metrics-server's readiness check metric-storage-ready).
+func (s *PrometheusSource) Stored(context.Context) error {
+	return s.Filled(s.Trouble())
+}
