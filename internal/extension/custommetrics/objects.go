@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/auth/briefly"
-	"portico.dev/internal/extension/frontdoor"
 )
 
 const (
@@ -39,7 +39,7 @@ const (
 // ObjectsConfig makes Objects.
 type ObjectsConfig struct {
 	// Client reaches the API. Its identity must be allowed to list what metrics describe. Required.
-	Client *frontdoor.Client
+	Client *apiclient.Client
 	// Interval is how often discovery is read. Default one minute.
 	Interval time.Duration
 	Logger   *zap.Logger
@@ -182,7 +182,7 @@ func (o *Objects) list(ctx context.Context, r Resource, namespace, selector stri
 		query.Set("labelSelector", selector)
 	}
 	var list metav1.PartialObjectMetadataList
-	if err := o.config.Client.Get(ctx, path+"/"+r.Resource, query, frontdoor.MetadataList, &list); err != nil {
+	if err := o.config.Client.Get(ctx, path+"/"+r.Resource, query, apiclient.MetadataList, &list); err != nil {
 		return nil, fmt.Errorf("list %s: %w", r.GroupResource(), err)
 	}
 	if list.Continue != "" || len(list.Items) > maxNames {

@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/auth/authtest"
 	"portico.dev/internal/extension/custommetrics"
-	"portico.dev/internal/extension/frontdoor"
 	"portico.dev/internal/extension/hosttest"
 )
 
@@ -63,7 +62,7 @@ func (d *door) set(change func()) {
 func follow(t *testing.T, d *door) *custommetrics.Objects {
 	t.Helper()
 	s := authtest.Serve(t, d)
-	client, err := frontdoor.New(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.RootPEM}})
+	client, err := apiclient.New(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.RootPEM}})
 	if err != nil {
 		t.Fatal(err)
 	}

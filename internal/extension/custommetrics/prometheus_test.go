@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,10 +22,10 @@ import (
 	"k8s.io/metrics/pkg/client/custom_metrics"
 	"k8s.io/metrics/pkg/client/external_metrics"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/auth/authtest"
 	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/custommetrics"
-	"portico.dev/internal/extension/frontdoor"
 	"portico.dev/internal/extension/hosttest"
 	"portico.dev/internal/extension/prometheus"
 )
@@ -155,7 +154,7 @@ func open(t *testing.T, more ...custommetrics.CustomSource) *testHost {
 	t.Helper()
 	s := newServer(t)
 	door := authtest.Serve(t, api(t))
-	client, err := frontdoor.New(&rest.Config{Host: door.URL, TLSClientConfig: rest.TLSClientConfig{CAData: door.RootPEM}})
+	client, err := apiclient.New(&rest.Config{Host: door.URL, TLSClientConfig: rest.TLSClientConfig{CAData: door.RootPEM}})
 	must(t, err)
 	known := custommetrics.NewObjects(custommetrics.ObjectsConfig{Client: client})
 	asks, err := prometheus.New(prometheus.Config{URL: s.URL})

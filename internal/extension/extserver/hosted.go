@@ -12,10 +12,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/custommetrics"
 	"portico.dev/internal/extension/declared"
-	"portico.dev/internal/extension/frontdoor"
 	"portico.dev/internal/extension/httpclient"
 	"portico.dev/internal/extension/projects"
 	"portico.dev/internal/extension/prometheus"
@@ -72,7 +72,7 @@ func (o Options) customMetricsPart() (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	door, err := frontdoor.New(o.Client)
+	door, err := apiclient.New(o.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (o Options) projectsPart() (*part, error) {
 	if !o.Projects.Enabled {
 		return nil, nil
 	}
-	door, err := frontdoor.New(o.Client)
+	door, err := apiclient.New(o.Client)
 	if err != nil {
 		return nil, err
 	}

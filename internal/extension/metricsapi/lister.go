@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/extension/frontdoor"
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/run"
 )
 
@@ -57,7 +57,7 @@ type lister struct {
 	what     string
 	path     string
 	accept   string
-	door     *frontdoor.Client
+	door     *apiclient.Client
 	objects  atomic.Pointer[map[listedKey]listedObject]
 	trouble  atomic.Pointer[error]
 	complete chan struct{}
@@ -68,7 +68,7 @@ func newNodeLister(c listerConfig) (*lister, error) { return newLister(c, "nodes
 
 // newNodeLabelLister lists the metadata of Nodes.
 func newNodeLabelLister(c listerConfig) (*lister, error) {
-	return newLister(c, "nodes", frontdoor.MetadataList)
+	return newLister(c, "nodes", apiclient.MetadataList)
 }
 
 // newPodLabelLister lists the metadata of Pods that run.
@@ -76,7 +76,7 @@ func newPodLabelLister(c listerConfig) (*lister, error) {
 	if c.Fields == "" {
 		c.Fields = "status.phase=Running"
 	}
-	return newLister(c, "pods", frontdoor.MetadataList)
+	return newLister(c, "pods", apiclient.MetadataList)
 }
 
 func newLister(c listerConfig, plural, accept string) (*lister, error) {
@@ -86,7 +86,7 @@ func newLister(c listerConfig, plural, accept string) (*lister, error) {
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
-	door, err := frontdoor.New(c.Client)
+	door, err := apiclient.New(c.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (i *lister) list(ctx context.Context) (map[listedKey]listedObject, error) {
 func (i *lister) object(in *listItem) listedObject {
 	m := &in.Metadata
 	o := listedObject{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Labels: m.Labels}
-	if i.accept != frontdoor.MetadataList {
+	if i.accept != apiclient.MetadataList {
 		o.Annotations, o.Addresses, o.KubeletPort = m.Annotations, in.Status.Addresses, in.Status.DaemonEndpoints.KubeletEndpoint.Port
 	}
 	return o

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/auth/authtest"
-	"portico.dev/internal/extension/frontdoor"
 	"portico.dev/internal/extension/hosttest"
 	"portico.dev/internal/extension/projects"
 )
@@ -170,7 +170,7 @@ func status(w http.ResponseWriter, code int, reason metav1.StatusReason, text st
 func serve(t *testing.T, d *door, change func(*projects.Config)) *hosttest.Server {
 	t.Helper()
 	s := authtest.Serve(t, d)
-	client, err := frontdoor.New(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.RootPEM}})
+	client, err := apiclient.New(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.RootPEM}})
 	must(t, err)
 	c := projects.Config{Client: client, PollInterval: 20 * time.Millisecond, ReviewAge: time.Nanosecond}
 	if change != nil {

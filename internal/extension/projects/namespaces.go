@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/frontdoor"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 
 // namespaces reads and writes namespaces as the server. Nothing here depends on who asks.
 type namespaces struct {
-	client  *frontdoor.Client
+	client  *apiclient.Client
 	trouble atomic.Pointer[error]
 
 	turn chan struct{} // admits one read of the list at a time; its holder may write what follows
@@ -36,7 +36,7 @@ type namespaces struct {
 	wrote time.Time // when a namespace was last made or deleted here
 }
 
-func newNamespaces(client *frontdoor.Client) *namespaces {
+func newNamespaces(client *apiclient.Client) *namespaces {
 	return &namespaces{client: client, turn: make(chan struct{}, 1)}
 }
 
@@ -82,7 +82,7 @@ func (n *namespaces) get(ctx context.Context, name string) (*corev1.Namespace, e
 	var out corev1.Namespace
 	err := n.client.Get(ctx, namespacePath+"/"+name, nil, "", &out)
 	switch {
-	case frontdoor.Refused(err, metav1.StatusReasonNotFound):
+	case apiclient.HasReason(err, metav1.StatusReasonNotFound):
 		return nil, extension.ErrNotFound
 	case err != nil:
 		return nil, fmt.Errorf("get namespace: %w", err)

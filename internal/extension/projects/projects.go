@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/frontdoor"
 )
 
 // The groups under which projects can be served.
@@ -22,7 +22,7 @@ const (
 type Config struct {
 	// Client reaches the front door. Its identity needs: get, list, create and delete namespaces, create
 	// subjectaccessreviews and rolebindings, and to bind Roles. Required.
-	Client *frontdoor.Client
+	Client *apiclient.Client
 	// Group is where projects are served: Group, which is the default, or OpenShiftGroup for who has its clients.
 	Group string
 	// Roles are the ClusterRoles that who asks for a project is given in it. Default: admin.

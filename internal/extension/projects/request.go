@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/frontdoor"
 )
 
 const (
@@ -54,7 +54,7 @@ func (r requests) Create(ctx context.Context, q extension.Query, request Project
 	}
 	annotations := r.annotations(q.User, request)
 	namespace, err := r.namespaces.create(ctx, request.Name, annotations)
-	if frontdoor.Refused(err, metav1.StatusReasonAlreadyExists) {
+	if apiclient.HasReason(err, metav1.StatusReasonAlreadyExists) {
 		return ProjectRequest{}, apierrors.NewAlreadyExists(r.resource("projects"), request.Name)
 	}
 	if err == nil {

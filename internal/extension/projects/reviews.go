@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/auth/briefly"
-	"portico.dev/internal/extension/frontdoor"
 )
 
 const (
@@ -26,13 +26,13 @@ const (
 
 // reviews asks the front door what callers may do with namespaces.
 type reviews struct {
-	client *frontdoor.Client
+	client *apiclient.Client
 	age    time.Duration
 	memory *briefly.Memory[[sha256.Size]byte, bool]
 	slots  *semaphore.Weighted
 }
 
-func newReviews(client *frontdoor.Client, age time.Duration) *reviews {
+func newReviews(client *apiclient.Client, age time.Duration) *reviews {
 	return &reviews{
 		client: client, age: age,
 		memory: briefly.New[[sha256.Size]byte, bool](rememberReviews),

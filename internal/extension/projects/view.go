@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/frontdoor"
 )
 
 // view is the provider of projects.
@@ -88,9 +88,9 @@ func (v view) Delete(ctx context.Context, q extension.Query) (Project, error) {
 	}
 	err = v.namespaces.delete(ctx, q.Name, project.UID, q.Deletion)
 	switch {
-	case frontdoor.Refused(err, metav1.StatusReasonNotFound):
+	case apiclient.HasReason(err, metav1.StatusReasonNotFound):
 		return Project{}, extension.ErrNotFound
-	case frontdoor.Refused(err, metav1.StatusReasonConflict):
+	case apiclient.HasReason(err, metav1.StatusReasonConflict):
 		return Project{}, apierrors.NewConflict(v.resource("projects"), q.Name, errors.New("it is being deleted, or is another one by now"))
 	case err != nil:
 		return Project{}, fmt.Errorf("delete namespace: %w", err)

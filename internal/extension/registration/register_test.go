@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,18 +141,25 @@ type once func(*http.Request) (*http.Response, error)
 
 func (o once) RoundTrip(r *http.Request) (*http.Response, error) { return o(r) }
 
+func (o once) client(t *testing.T) *apiclient.Client {
+	t.Helper()
+	c, err := apiclient.New(&rest.Config{Host: "https://front-door", Transport: o})
+	must(t, err)
+	return c
+}
+
 func TestRegistrationIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64
 		var broken atomic.Bool
-		k := &Registrar{config: RegistrarConfig{Registration: registration, Logger: zap.NewNop()}, ready: make(chan struct{}), nudge: make(chan struct{}, 1), base: mustURL(t, "https://front-door"),
-			http: &http.Client{Transport: once(func(*http.Request) (*http.Response, error) {
+		k := &Registrar{config: RegistrarConfig{Registration: registration, Logger: zap.NewNop()}, ready: make(chan struct{}), nudge: make(chan struct{}, 1),
+			client: once(func(*http.Request) (*http.Response, error) {
 				if broken.Load() {
 					return nil, errors.New("connection refused")
 				}
 				writes.Add(1)
 				return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("{}"))}, nil
-			})}}
+			}).client(t)}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- k.Run(ctx) }()
@@ -183,11 +189,4 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func mustURL(t *testing.T, text string) *url.URL {
-	t.Helper()
-	u, err := url.Parse(text)
-	must(t, err)
-	return u
 }

@@ -1,21 +1,21 @@
 package registration
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/apiclient"
 )
 
 const (
@@ -55,8 +55,7 @@ type RegistrarConfig struct {
 // that may only update what an administrator has applied is enough.
 type Registrar struct {
 	config RegistrarConfig
-	http   *http.Client
-	base   *url.URL
+	client *apiclient.Client
 	ready  chan struct{}
 	nudge  chan struct{} // has a token while the registration is to be written at once
 
@@ -68,17 +67,11 @@ func NewRegistrar(c RegistrarConfig) (*Registrar, error) {
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
-	client, err := rest.HTTPClientFor(c.Client)
+	client, err := apiclient.New(c.Client)
 	if err != nil {
-		return nil, fmt.Errorf("client of the front door: %w", err)
+		return nil, err
 	}
-	base, _, err := rest.DefaultServerUrlFor(c.Client)
-	if err != nil {
-		return nil, fmt.Errorf("address of the front door: %w", err)
-	}
-	own := *client // the library shares clients between those who ask with the same configuration
-	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Registrar{config: c, http: &own, base: base, ready: make(chan struct{}), nudge: make(chan struct{}, 1)}, nil
+	return &Registrar{config: c, client: client, ready: make(chan struct{}), nudge: make(chan struct{}, 1)}, nil
 }
 
 // Ready is closed once everything has been written.
@@ -96,7 +89,7 @@ func (k *Registrar) Nudge() {
 // that goes on refusing at the start is a RefusedError, which says what to do. Once registered, the server serves on whatever
 // becomes of the registration.
 func (k *Registrar) Run(ctx context.Context) error {
-	defer k.http.CloseIdleConnections()
+	defer k.client.Close()
 	backoff := firstBackoff
 	registered := false
 	for refusals := 1; ; refusals++ {
@@ -221,53 +214,33 @@ func (k *Registrar) send(ctx context.Context, method string, o Manifest, query u
 	verb := map[string]string{http.MethodPatch: "register", http.MethodGet: "read", http.MethodDelete: "delete"}[method]
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, k.url(o, query), bytes.NewReader(body))
-	if err != nil {
+	r := apiclient.Request{Method: method, Path: o.path(), Query: query, Body: body, MaxBytes: maxResponseBody}
+	if method == http.MethodPatch {
+		r.ContentType = "application/apply-patch+yaml"
+	}
+	text, err := k.client.Do(ctx, r)
+	var refused *apiclient.Error
+	switch {
+	case errors.As(err, &refused):
+		return nil, &answerError{verb: verb, object: o, code: refused.Code, message: refused.Message}
+	case err != nil:
 		return nil, fmt.Errorf("%s %s: %w", verb, o, err)
-	}
-	r.Header.Set("Accept", "application/json")
-	switch method {
-	case http.MethodPatch:
-		r.Header.Set("Content-Type", "application/apply-patch+yaml")
-	case http.MethodDelete:
-		r.Header.Set("Content-Type", "application/json")
-	}
-	answer, err := k.http.Do(r)
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", verb, o, err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxResponseBody))
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", verb, o, err)
-	}
-	if answer.StatusCode >= 300 {
-		return nil, &answerError{verb: verb, object: o, code: answer.StatusCode, message: message(text)}
 	}
 	return text, nil
-}
-
-func message(body []byte) string {
-	var status metav1.Status
-	if err := json.Unmarshal(body, &status); err == nil && status.Message != "" {
-		return status.Message
-	}
-	return fmt.Sprintf("%q", body[:min(len(body), 200)])
 }
 
 // plurals are the resources of the kinds that are written here.
 var plurals = map[string]string{"Service": "services", "EndpointSlice": "endpointslices", "APIService": "apiservices"}
 
-func (k *Registrar) url(o Manifest, query url.Values) string {
-	prefix := "apis"
+// path is where the object is in the API.
+func (o Manifest) path() string {
+	prefix := "/apis"
 	if o.text("apiVersion") == "v1" {
-		prefix = "api"
+		prefix = "/api"
 	}
 	path := []string{prefix, o.text("apiVersion")}
 	if ns := o.meta("namespace"); ns != "" {
 		path = append(path, "namespaces", ns)
 	}
-	u := k.base.JoinPath(append(path, plurals[o.text("kind")], o.meta("name"))...)
-	u.RawQuery = query.Encode()
-	return u.String()
+	return strings.Join(append(path, plurals[o.text("kind")], o.meta("name")), "/")
 }

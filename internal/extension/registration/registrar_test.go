@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -75,11 +74,11 @@ func (f *frontDoor) paths() []string {
 func keeping(t *testing.T, f *frontDoor, registration func() Registration, test func(k *Registrar)) error {
 	t.Helper()
 	k := &Registrar{config: RegistrarConfig{Registration: registration, Logger: zap.NewNop()}, ready: make(chan struct{}), nudge: make(chan struct{}, 1),
-		base: mustURL(t, "https://front-door"), http: &http.Client{Transport: once(func(r *http.Request) (*http.Response, error) {
+		client: once(func(r *http.Request) (*http.Response, error) {
 			rec := httptest.NewRecorder()
 			f.ServeHTTP(rec, r)
 			return rec.Result(), nil
-		})}}
+		}).client(t)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
@@ -156,7 +155,6 @@ func (f *frontDoor) updateOnly(r *http.Request) int {
 // apply puts there what an administrator applied.
 func (f *frontDoor) apply(t *testing.T, objects []Manifest) {
 	t.Helper()
-	k := &Registrar{base: mustURL(t, "https://front-door")}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, o := range objects {
@@ -164,9 +162,7 @@ func (f *frontDoor) apply(t *testing.T, objects []Manifest) {
 		must(t, err)
 		var object map[string]any
 		must(t, json.Unmarshal(text, &object))
-		u, err := url.Parse(k.url(o, nil))
-		must(t, err)
-		f.objects[u.Path] = object
+		f.objects[o.path()] = object
 	}
 }
 

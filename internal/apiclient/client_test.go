@@ -1,4 +1,4 @@
-package frontdoor_test
+package apiclient_test
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/auth/authtest"
-	"portico.dev/internal/extension/frontdoor"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func dial(t *testing.T, h http.HandlerFunc) *frontdoor.Client {
+func dial(t *testing.T, h http.HandlerFunc) *apiclient.Client {
 	t.Helper()
 	s := authtest.Serve(t, h)
-	c, err := frontdoor.New(&rest.Config{Host: s.URL, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: s.RootPEM}})
+	c, err := apiclient.New(&rest.Config{Host: s.URL, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: s.RootPEM}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestARefusalIsNotTheCallers(t *testing.T) {
 				fmt.Fprint(w, c.body)
 			})
 			err := client.Get(t.Context(), "/api/v1/pods", nil, "", nil)
-			if err == nil || !strings.Contains(err.Error(), c.want) || c.reason != "" && !frontdoor.Refused(err, c.reason) {
+			if err == nil || !strings.Contains(err.Error(), c.want) || c.reason != "" && !apiclient.HasReason(err, c.reason) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -87,7 +87,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	if err := c.Get(ctx, "/x", nil, "", &out); err == nil {
 		t.Error("a question that nobody waits for was asked")
 	}
-	if _, err := frontdoor.New(nil); err == nil || !strings.Contains(err.Error(), "kubeconfig is required") {
+	if _, err := apiclient.New(nil); err == nil || !strings.Contains(err.Error(), "kubeconfig is required") {
 		t.Errorf("%v", err)
 	}
 }
