@@ -19,6 +19,8 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/apiclient"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
