@@ -138,7 +138,7 @@ func (o *conformanceOptions) run(ctx context.Context, out io.Writer, target func
 	if err != nil {
 		return &exitError{exitUnexamined, err}
 	}
-	write := map[string]func(io.Writer, []*conformance.Card) error{
+	write := map[string]func(io.Writer, []*conformance.Report) error{
 		"text": conformance.WriteText, "json": conformance.WriteJSON, "junit": conformance.WriteJUnit,
 	}[o.output]
 	if err := write(out, cards); err != nil {
@@ -150,7 +150,7 @@ func (o *conformanceOptions) run(ctx context.Context, out io.Writer, target func
 	return nil
 }
 
-func (o *conformanceOptions) examine(ctx context.Context, target func(*conformance.Config) error) ([]*conformance.Card, error) {
+func (o *conformanceOptions) examine(ctx context.Context, target func(*conformance.Config) error) ([]*conformance.Report, error) {
 	if !slices.Contains([]string{"text", "json", "junit"}, o.output) {
 		return nil, fmt.Errorf("--output: %q is neither text nor json nor junit", o.output)
 	}

@@ -22,11 +22,11 @@ func errorChecks() []check {
 }
 
 // nowhere is where no object is.
-func (x *exam) nowhere(r metav1.APIResource) string {
+func (x *examination) nowhere(r metav1.APIResource) string {
 	return x.home(r, object{Metadata: metav1.ObjectMeta{Namespace: "default", Name: nothing}})
 }
 
-func missingObject(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func missingObject(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	a := x.ask.get(ctx, x.nowhere(r))
 	if a.is(http.StatusForbidden) {
 		return without("the caller may not: %s", a)
@@ -44,11 +44,11 @@ func missingObject(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func missingResource(ctx context.Context, x *exam) verdict {
+func missingResource(ctx context.Context, x *examination) verdict {
 	return absent(x.ask.get(ctx, x.root()+"/"+strings.ReplaceAll(nothing, "-", "")))
 }
 
-func missingPath(ctx context.Context, x *exam) verdict {
+func missingPath(ctx context.Context, x *examination) verdict {
 	if !x.directly {
 		return without(frontAnswers)
 	}
@@ -67,7 +67,7 @@ func absent(a answer) verdict {
 }
 
 // missingVerb asks for something that would do no harm if it were done: to delete or to patch what is not there.
-func missingVerb(ctx context.Context, x *exam) verdict {
+func missingVerb(ctx context.Context, x *examination) verdict {
 	v := x.worst("get", func(r metav1.APIResource) verdict {
 		method, body := http.MethodDelete, []byte(nil)
 		switch {

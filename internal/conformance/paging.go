@@ -18,7 +18,7 @@ func pagingChecks() []check {
 }
 
 // firstPage asks for a third of the list, and says whether the server pages.
-func (x *exam) firstPage(ctx context.Context, r metav1.APIResource, all objectList) (page objectList, limit int, v verdict) {
+func (x *examination) firstPage(ctx context.Context, r metav1.APIResource, all objectList) (page objectList, limit int, v verdict) {
 	limit = (len(all.Items) + 2) / 3
 	if len(all.Items) < 2 {
 		return page, limit, without("there are not two objects")
@@ -37,7 +37,7 @@ func (x *exam) firstPage(ctx context.Context, r metav1.APIResource, all objectLi
 	return page, limit, ok
 }
 
-func pages(ctx context.Context, x *exam, r metav1.APIResource, all objectList) verdict {
+func pages(ctx context.Context, x *examination, r metav1.APIResource, all objectList) verdict {
 	page, limit, v := x.firstPage(ctx, r, all)
 	if v.outcome != Pass {
 		return v
@@ -65,7 +65,7 @@ func pages(ctx context.Context, x *exam, r metav1.APIResource, all objectList) v
 	return ok
 }
 
-func foreignToken(ctx context.Context, x *exam, r metav1.APIResource, all objectList) verdict {
+func foreignToken(ctx context.Context, x *examination, r metav1.APIResource, all objectList) verdict {
 	page, limit, v := x.firstPage(ctx, r, all)
 	if v.outcome != Pass {
 		return without("there are no pages")

@@ -9,7 +9,7 @@ import (
 )
 
 // WriteText writes cards for people: what failed says what was expected and why.
-func WriteText(w io.Writer, cards []*Card) error {
+func WriteText(w io.Writer, cards []*Report) error {
 	var b strings.Builder
 	for i, c := range cards {
 		if i > 0 {
@@ -21,7 +21,7 @@ func WriteText(w io.Writer, cards []*Card) error {
 	return err
 }
 
-func (c *Card) text(b *strings.Builder) {
+func (c *Report) text(b *strings.Builder) {
 	fmt.Fprintf(b, "%s of %s\n", c.GroupVersion, c.Server)
 	topic := ""
 	for _, r := range c.Results {
@@ -66,7 +66,7 @@ func mark(o Outcome) string {
 }
 
 // WriteJSON writes cards for programs.
-func WriteJSON(w io.Writer, cards []*Card) error {
+func WriteJSON(w io.Writer, cards []*Report) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(cards)
@@ -103,7 +103,7 @@ type junitMessage struct {
 }
 
 // WriteJUnit writes cards for continuous integration: a suite for each, a case for each check.
-func WriteJUnit(w io.Writer, cards []*Card) error {
+func WriteJUnit(w io.Writer, cards []*Report) error {
 	var all junitSuites
 	for _, c := range cards {
 		s := junitSuite{Name: c.GroupVersion, Tests: len(c.Results), Failures: c.Count(Fail), Skipped: c.Count(NotApplicable)}

@@ -18,7 +18,7 @@ func scopeChecks() []check {
 	}
 }
 
-func inNamespace(ctx context.Context, x *exam, r metav1.APIResource, all objectList) verdict {
+func inNamespace(ctx context.Context, x *examination, r metav1.APIResource, all objectList) verdict {
 	if !r.Namespaced {
 		return without("cluster-scoped")
 	}
@@ -34,7 +34,7 @@ func inNamespace(ctx context.Context, x *exam, r metav1.APIResource, all objectL
 	return ok
 }
 
-func inNobodys(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func inNobodys(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	if !r.Namespaced {
 		return without("cluster-scoped")
 	}
@@ -48,7 +48,7 @@ func inNobodys(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func notInNamespace(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func notInNamespace(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	if r.Namespaced {
 		return without("namespaced")
 	}

@@ -26,7 +26,7 @@ func selectorChecks() []check {
 	}
 }
 
-func byLabel(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func byLabel(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	all, err := x.list(ctx, x.path(r, ""))
 	if err != nil {
 		return without("there is no list: %v", err)
@@ -54,7 +54,7 @@ func byLabel(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 }
 
 // selects compares what a query picks with what it should of all.
-func (x *exam) selects(ctx context.Context, r metav1.APIResource, all objectList, should func(object) bool, pairs ...string) verdict {
+func (x *examination) selects(ctx context.Context, r metav1.APIResource, all objectList, should func(object) bool, pairs ...string) verdict {
 	got, err := x.list(ctx, x.path(r, ""), pairs...)
 	if err != nil {
 		return failed("%v", err)
@@ -65,7 +65,7 @@ func (x *exam) selects(ctx context.Context, r metav1.APIResource, all objectList
 	return ok
 }
 
-func byName(ctx context.Context, x *exam, r metav1.APIResource, l objectList) verdict {
+func byName(ctx context.Context, x *examination, r metav1.APIResource, l objectList) verdict {
 	name := l.Items[0].Metadata.Name
 	v := x.selects(ctx, r, l, func(o object) bool { return o.Metadata.Name == name }, "fieldSelector", "metadata.name="+name)
 	if v.outcome != Pass {
@@ -75,8 +75,8 @@ func byName(ctx context.Context, x *exam, r metav1.APIResource, l objectList) ve
 }
 
 // refusedQuery is for parameters that must not be taken.
-func refusedQuery(name, value string) func(context.Context, *exam, metav1.APIResource) verdict {
-	return func(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func refusedQuery(name, value string) func(context.Context, *examination, metav1.APIResource) verdict {
+	return func(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 		return x.ask.get(ctx, x.path(r, ""), name, value).refusal(http.StatusBadRequest)
 	}
 }

@@ -37,7 +37,7 @@ type exam struct {
 	// probed is what the backend answered when it was asked from here, nil before.
 	probed *answer
 	// words is what the API server says and answers.
-	words testimony
+	words clientView
 	// resources are those of the group-version.
 	resources []resource
 	// denied is that the API server does not let the caller list them.

@@ -40,7 +40,7 @@ func (x *exam) tls(ctx context.Context) finding {
 // unseenTLS is for certificates that cannot be seen from here: the API server's word is all there is.
 func (x *exam) unseenTLS(ctx context.Context) finding {
 	if x.accused(ctx) != HopTLS {
-		return unknown(notFromHere)
+		return unknown(notReachableFromHere)
 	}
 	said := x.said(ctx)
 	switch {

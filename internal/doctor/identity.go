@@ -52,8 +52,8 @@ func (x *exam) identity(ctx context.Context) finding {
 	return ok("it answers what the API server asks in your name")
 }
 
-// somebody has no rights but those of everybody who is authenticated, discovery among them.
-const somebody = "aggregator-doctor:somebody"
+// anyUser has no rights but those of everybody who is authenticated, discovery among them.
+const anyUser = "aggregator-doctor:somebody"
 
 // undecided is how our own extension servers answer when they cannot ask who may do what. They keep to themselves why.
 const undecided = "could not ask whether this is allowed"
@@ -61,7 +61,7 @@ const undecided = "could not ask whether this is allowed"
 // forOthers asks again as somebody without rights. Extension servers let the group system:masters in without a question, and
 // both who runs this and the API server's check may be in it: a server that may not ask who may do what looks well to them.
 func (x *exam) forOthers(ctx context.Context) (finding, bool) {
-	a := x.api.askAs(ctx, somebody, apiservice.DiscoveryPath(x.gv))
+	a := x.api.askAs(ctx, anyUser, apiservice.DiscoveryPath(x.gv))
 	if f, found := x.delegation(ctx, a); found {
 		return flawed(f.found, f.mend...), true
 	}

@@ -13,8 +13,8 @@ import (
 const (
 	// cleanWithin bounds cleaning up as a whole, also after an interruption.
 	cleanWithin = 90 * time.Second
-	// letGo is how long the drill's objects may take to go by themselves before their finalizers are taken away.
-	letGo = 30 * time.Second
+	// removeFinalizers is how long the drill's objects may take to go by themselves before their finalizers are taken away.
+	removeFinalizers = 30 * time.Second
 )
 
 // clean takes away what the drill made and returns what it could not. The registrations go first: from then on nothing
@@ -54,7 +54,7 @@ func (s *Stage) cleanAPIService(ctx context.Context, name string) error {
 	gone := func(ctx context.Context) bool {
 		return apierrors.IsNotFound(s.client.CoreV1().RESTClient().Get().AbsPath(path).Do(ctx).Error())
 	}
-	if _, went, err := s.until(ctx, letGo, gone); err != nil || went {
+	if _, went, err := s.until(ctx, removeFinalizers, gone); err != nil || went {
 		return err
 	}
 	// Whoever put a finalizer on an object of ours has had the time to use it.
@@ -68,7 +68,7 @@ func (s *Stage) cleanAPIService(ctx context.Context, name string) error {
 // awaitNamespaceGone waits; a namespace that is still there then is finalized by hand. It is the drill's own, and what
 // its extension servers stored ends with this process.
 func (s *Stage) awaitNamespaceGone(ctx context.Context, name string) error {
-	if _, went, err := s.until(ctx, letGo, s.namespaceGone(name)); err != nil || went {
+	if _, went, err := s.until(ctx, removeFinalizers, s.namespaceGone(name)); err != nil || went {
 		return err
 	}
 	ns, err := s.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -82,7 +82,7 @@ func (s *Stage) awaitNamespaceGone(ctx context.Context, name string) error {
 	if _, err := s.client.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("namespace %s: %w", name, err)
 	}
-	return fmt.Errorf("namespace %s did not go within %s and was finalized by hand", name, letGo)
+	return fmt.Errorf("namespace %s did not go within %s and was finalized by hand", name, removeFinalizers)
 }
 
 func (s *Stage) namespaceGone(name string) func(context.Context) bool {

@@ -20,7 +20,7 @@ type Drill struct {
 	// OwnHome: the subject's Service has a namespace to itself, which the drill may delete.
 	OwnHome bool
 	// Needs is what the front door must let us do.
-	Needs Power
+	Needs Capability
 	// All fail: there is no healthy bystander, and nothing is expected of it.
 	AllFail bool
 
@@ -28,12 +28,12 @@ type Drill struct {
 	script func(context.Context, *Stage) error
 }
 
-// Power is what a drill must be able to do to the front door, beyond its API.
-type Power int
+// Capability is what a drill must be able to do to the front door, beyond its API.
+type Capability int
 
 const (
 	// Nothing but the API.
-	Nothing Power = iota
+	Nothing Capability = iota
 	// OurAnnotations: annotations of this project mean something to it.
 	OurAnnotations
 	// Restart: it can be stopped and started.
@@ -64,7 +64,7 @@ type Result struct {
 	Verdict  Verdict   `json:"verdict"`
 	Findings []Finding `json:"findings,omitempty"`
 	Measures []Measure `json:"measures,omitempty"`
-	// Traffic is what each verb of each party saw, phase by phase.
+	// Traffic is what each verb of each component saw, phase by phase.
 	Traffic []Row `json:"traffic,omitempty"`
 	// Left is what could not be cleaned up.
 	Left []string `json:"leftBehind"`

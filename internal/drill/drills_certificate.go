@@ -14,7 +14,7 @@ func certificateDrills() []Drill {
 			script: brokenBy(f, 20*time.Second),
 			Expect: []Expectation{
 				detectedWithin(5 * time.Second), conditionSays(says...), failsWith("503", "broken off", "no answer"),
-				failsFast(2 * time.Second), namesTheGuilty(), recoversWithin(5 * time.Second),
+				failsFast(2 * time.Second), namesTheFailed(), recoversWithin(5 * time.Second),
 			},
 		}
 	}

@@ -37,9 +37,9 @@ func Expected(d Drill) []Expectation { return append(always(d), d.Expect...) }
 
 // always is expected of every drill.
 func always(d Drill) []Expectation {
-	out := []Expectation{ranTraffic(), discoveryNeverWaits(), unharmed(Local)}
+	out := []Expectation{ranTraffic(), discoveryNeverWaits(), othersUnaffected(Local)}
 	if !d.AllFail {
-		out = append(out, unharmed(Bystander))
+		out = append(out, othersUnaffected(Bystander))
 	}
 	return append(out, nothingCutShort(), nothingLeft())
 }
@@ -60,9 +60,9 @@ func ranTraffic() Expectation {
 	}}
 }
 
-// unharmed: no request of a party that has nothing to do with the fault fails.
-func unharmed(who string) Expectation {
-	return Expectation{fmt.Sprintf("no request to the %s fails", partyName(who)), func(h *History) error {
+// unharmed: no request of a component that has nothing to do with the fault fails.
+func othersUnaffected(who string) Expectation {
+	return Expectation{fmt.Sprintf("no request to the %s fails", componentName(who)), func(h *History) error {
 		requests := h.of(who)
 		if len(requests) == 0 {
 			return errors.New("no request was made")
@@ -71,7 +71,7 @@ func unharmed(who string) Expectation {
 	}}
 }
 
-func partyName(who string) string {
+func componentName(who string) string {
 	switch who {
 	case Bystander:
 		return "other extension server"

@@ -25,7 +25,7 @@ func detectedWithin(limit time.Duration) Expectation {
 func conditionSays(words ...string) Expectation {
 	return Expectation{fmt.Sprintf("the condition says %q", strings.Join(words, " or ")), func(h *History) error {
 		said := "it never turned"
-		for _, s := range h.Sightings {
+		for _, s := range h.Observations {
 			if s.Available() || s.At.Before(h.Broke) {
 				continue
 			}
@@ -67,12 +67,12 @@ func recoversWithin(limit time.Duration) Expectation {
 	}}
 }
 
-// turnsAtMost bounds how often the condition changes: every change is a write, and an event for every watcher.
-func turnsAtMost(n int) Expectation {
+// transitionsAtMost bounds how often the condition changes: every change is a write, and an event for every watcher.
+func transitionsAtMost(n int) Expectation {
 	return Expectation{fmt.Sprintf("the condition turns %d times at most", n), func(h *History) error {
 		turns := 0
-		for i := 1; i < len(h.Sightings); i++ {
-			if h.Sightings[i].Available() != h.Sightings[i-1].Available() {
+		for i := 1; i < len(h.Observations); i++ {
+			if h.Observations[i].Available() != h.Observations[i-1].Available() {
 				turns++
 			}
 		}
@@ -100,7 +100,7 @@ func failsWith(outcomes ...string) Expectation {
 }
 
 // namesTheGuilty: a client that is refused learns whose fault it is. A front door that is being restarted is at fault itself.
-func namesTheGuilty() Expectation {
+func namesTheFailed() Expectation {
 	return Expectation{"every 502, 503 and 504 is a Status that names the APIService", func(h *History) error {
 		for _, r := range h.of(Subject) {
 			if r.Code >= 502 && r.Code <= 504 && !h.names(r.Message) && !h.planned(r) {
@@ -128,7 +128,7 @@ func failsFast(limit time.Duration) Expectation {
 }
 
 // subjectUnharmed: the front door makes up for the fault.
-func subjectUnharmed(verbs ...string) Expectation {
+func subjectUnaffected(verbs ...string) Expectation {
 	return Expectation{"not one request of its clients fails (" + strings.Join(verbs, ", ") + ")", func(h *History) error {
 		return noneFails(h, h.of(Subject, verbs...))
 	}}

@@ -44,14 +44,14 @@ func (r Request) Outcome() string {
 	return codeText(r.Code)
 }
 
-// Sighting is the Available condition of the subject as it was seen to change.
-type Sighting struct {
+// Observation is the Available condition of the subject as it was seen to change.
+type Observation struct {
 	At                      time.Time
 	Status, Reason, Message string
 }
 
 // Available: the condition says so.
-func (s Sighting) Available() bool { return s.Status == "True" }
+func (s Observation) Available() bool { return s.Status == "True" }
 
 // Times are when the phases of a drill began. A zero time is a phase that was not reached.
 type Times struct {
@@ -66,7 +66,7 @@ type History struct {
 	// Group and APIService are the subject's.
 	Group, APIService string
 	Requests          []Request
-	Sightings         []Sighting
+	Observations      []Observation
 	Measures          []Measure
 	Left              []string
 	// Outage is a time in which the front door itself was down on purpose.
@@ -85,8 +85,8 @@ type recorder struct {
 }
 
 func (r *recorder) add(q Request) { r.change(func(h *History) { h.Requests = append(h.Requests, q) }) }
-func (r *recorder) sighted(s Sighting) {
-	r.change(func(h *History) { h.Sightings = append(h.Sightings, s) })
+func (r *recorder) observed(s Observation) {
+	r.change(func(h *History) { h.Observations = append(h.Observations, s) })
 }
 func (r *recorder) measured(m Measure) {
 	r.change(func(h *History) { h.Measures = append(h.Measures, m) })
@@ -102,7 +102,7 @@ func (r *recorder) change(f func(*History)) {
 // read calls f with what has been recorded so far.
 func (r *recorder) read(f func(*History)) { r.change(f) }
 
-// of are the requests of a party, by all verbs or by some.
+// of are the requests of a component, by all verbs or by some.
 func (h *History) of(who string, verbs ...string) []Request {
 	var out []Request
 	for _, r := range h.Requests {
@@ -135,7 +135,7 @@ func (h *History) duringFault(requests []Request) []Request {
 
 // Detected is when the condition was first seen to say that the subject is not available.
 func (h *History) Detected() (time.Time, bool) {
-	for _, s := range h.Sightings {
+	for _, s := range h.Observations {
 		if !h.Broke.IsZero() && s.At.After(h.Broke) && !s.Available() {
 			return s.At, true
 		}
@@ -146,10 +146,10 @@ func (h *History) Detected() (time.Time, bool) {
 // Recovered is when, after the mending, the condition was last seen to turn, if it turned to True. A condition that was
 // True all along recovered at once.
 func (h *History) Recovered() (time.Time, bool) {
-	if h.Mended.IsZero() || len(h.Sightings) == 0 {
+	if h.Mended.IsZero() || len(h.Observations) == 0 {
 		return time.Time{}, false
 	}
-	last := h.Sightings[len(h.Sightings)-1]
+	last := h.Observations[len(h.Observations)-1]
 	switch {
 	case !last.Available():
 		return time.Time{}, false

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// telling are words in names of clusters that somebody depends on. As whole words: "products" and "delivery" are none.
-var telling = regexp.MustCompile(`(^|[^a-z])(prod|prd|production|live|prodlike|customer|customers)([^a-z]|$)`)
+// productionMarks are words in names of clusters that somebody depends on. As whole words: "products" and "delivery" are none.
+var productionMarks = regexp.MustCompile(`(^|[^a-z])(prod|prd|production|live|prodlike|customer|customers)([^a-z]|$)`)
 
 // LooksLikeProduction is why a target should not be drilled without a second thought; empty when nothing says so. It
 // reads the names that people gave: of the context, the cluster, the user and the server.
 func LooksLikeProduction(names ...string) string {
 	for _, name := range names {
-		if telling.MatchString(strings.ToLower(name)) {
+		if productionMarks.MatchString(strings.ToLower(name)) {
 			return fmt.Sprintf("%q looks like production", name)
 		}
 	}

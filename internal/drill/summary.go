@@ -21,9 +21,9 @@ type Row struct {
 }
 
 var (
-	partyOrder = []string{Subject, Bystander, Local, Discovery, OpenAPI}
-	verbOrder  = []string{"get", "list", "create", "delete", "watch"}
-	phaseOrder = []string{"before", "during", "after"}
+	componentOrder = []string{Subject, Bystander, Local, Discovery, OpenAPI}
+	verbOrder      = []string{"get", "list", "create", "delete", "watch"}
+	phaseOrder     = []string{"before", "during", "after"}
 )
 
 // Rows summarises the requests of a history.
@@ -54,7 +54,7 @@ func Rows(h *History) []Row {
 	}
 	slices.SortFunc(out, func(a, b Row) int {
 		return cmp.Or(
-			cmp.Compare(slices.Index(partyOrder, a.Who), slices.Index(partyOrder, b.Who)),
+			cmp.Compare(slices.Index(componentOrder, a.Who), slices.Index(componentOrder, b.Who)),
 			cmp.Compare(slices.Index(verbOrder, a.Verb), slices.Index(verbOrder, b.Verb)),
 			cmp.Compare(slices.Index(phaseOrder, a.Phase), slices.Index(phaseOrder, b.Phase)),
 		)

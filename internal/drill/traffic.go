@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// every is how often each lane sends, whether or not earlier requests have come back.
-	every = 200 * time.Millisecond
-	// slots bounds the requests of one lane that are under way.
+	// requestInterval is how often each client sends, whether or not earlier requests have come back.
+	requestInterval = 200 * time.Millisecond
+	// slots bounds the requests of one client that are under way.
 	slots = 6
 	// serverPatience is the deadline that requests ask the server for, as kubectl --request-timeout does.
 	serverPatience = "3s"
@@ -45,28 +45,28 @@ type call struct {
 
 // traffic is the clients of one drill. It does not retry, so that every failure is seen.
 type traffic struct {
-	client *http.Client
-	base   string
-	record *recorder
-	lanes  []func(ctx context.Context, n int)
-	wg     sync.WaitGroup
+	client  *http.Client
+	base    string
+	record  *recorder
+	clients []func(ctx context.Context, n int)
+	wg      sync.WaitGroup
 }
 
 // start sends until ctx ends; wait returns when every request has.
 func (t *traffic) start(ctx context.Context) {
-	for i, lane := range t.lanes {
-		t.wg.Go(func() { t.run(ctx, lane, time.Duration(i)*every/time.Duration(len(t.lanes))) })
+	for i, client := range t.clients {
+		t.wg.Go(func() { t.run(ctx, client, time.Duration(i)*requestInterval/time.Duration(len(t.clients))) })
 	}
 }
 
 func (t *traffic) wait() { t.wg.Wait() }
 
-// run calls a lane at its times. Lanes begin one after the other, so that a drill is not a row of bursts.
-func (t *traffic) run(ctx context.Context, lane func(context.Context, int), offset time.Duration) {
+// run calls a client at its times. Clients begin one after the other, so that a drill is not a row of bursts.
+func (t *traffic) run(ctx context.Context, client func(context.Context, int), offset time.Duration) {
 	if !run.Pause(ctx, offset) {
 		return
 	}
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(requestInterval)
 	defer ticker.Stop()
 	free := make(chan struct{}, slots)
 	var wg sync.WaitGroup
@@ -76,7 +76,7 @@ func (t *traffic) run(ctx context.Context, lane func(context.Context, int), offs
 		case free <- struct{}{}:
 			wg.Go(func() {
 				defer func() { <-free }()
-				lane(ctx, n)
+				client(ctx, n)
 			})
 		default: // all of them hang: that is on record already
 		}

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// mostAbandoned is how many members that failed and could not be stopped a process carries: each keeps its memory.
-	mostAbandoned = 8
+	// maxAbandoned is how many members that failed and could not be stopped a process carries: each keeps its memory.
+	maxAbandoned = 8
 	// abandonTimeout bounds how long a failed member may take to come to rest.
 	abandonTimeout = 30 * time.Second
-	// restInterval is how often it is looked at; it is at rest when it was so restLooks times in a row.
-	restInterval = 50 * time.Millisecond
-	restLooks    = 3
+	// idleCheckInterval is how often it is looked at; it is at rest when it was so restLooks times in a row.
+	idleCheckInterval = 50 * time.Millisecond
+	idleChecks        = 3
 )
 
 // abandon leaves a member that has failed. Its goroutines that met the failure never go on, and others wait for those, so
@@ -38,16 +38,16 @@ func (m *runningMember) abandon(ctx context.Context, dataDir string) (stopped bo
 			go m.closeDatabase(ctx)
 		}
 	}
-	tick := time.NewTicker(restInterval)
+	tick := time.NewTicker(idleCheckInterval)
 	defer tick.Stop()
-	for rested := 0; rested < restLooks; {
+	for rested := 0; rested < idleChecks; {
 		select {
 		case <-done:
 			return true, nil
 		case <-ctx.Done():
 			return false, fmt.Errorf("%w: it failed (%w) and did not come to rest within %s", errStillWrites, m.failure.err, abandonTimeout)
 		case <-tick.C:
-			if rested++; !atRest() {
+			if rested++; !etcdIsIdle() {
 				rested = 0
 			}
 		}
@@ -59,7 +59,7 @@ func (m *runningMember) abandon(ctx context.Context, dataDir string) (stopped bo
 // applied. It is for a member whose stop waits for a goroutine that failed outside of the database, and so never gets to
 // closing the database itself.
 func (m *runningMember) closeDatabase(ctx context.Context) {
-	tick := time.NewTicker(restInterval)
+	tick := time.NewTicker(idleCheckInterval)
 	defer tick.Stop()
 	select {
 	case <-m.server.StoppingNotify():
@@ -77,9 +77,9 @@ func (m *runningMember) closeDatabase(ctx context.Context) {
 	_ = m.server.Backend().Close()
 }
 
-// atRest is whether no goroutine is at work in etcd's packages: all of them wait for something. The raft goroutine that is
+// etcdIsIdle is whether no goroutine is at work in etcd's packages: all of them wait for something. The raft goroutine that is
 // left over waits for somebody who would take what it has, before it writes anything.
-func atRest() bool {
+func etcdIsIdle() bool {
 	stacks := make([]byte, 1<<20)
 	for {
 		n := runtime.Stack(stacks, true)

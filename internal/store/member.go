@@ -24,8 +24,8 @@ const (
 	// A lone member that is not told to stand for election waits for up to nine ticks. Each tick costs idle CPU.
 	tickMilliseconds = 100
 	electionTicks    = 5
-	// lookInterval is how often it is looked at, whether it has read its log, and can be told.
-	lookInterval = 2 * time.Millisecond
+	// electionPollInterval is how often it is looked at, whether it has read its log, and can be told.
+	electionPollInterval = 2 * time.Millisecond
 
 	// progressInterval bounds how old the bookmark of an idle watch can be. It stays well under the five minutes of
 	// history that compaction leaves, so that a quiet watch can always be resumed.

@@ -66,9 +66,9 @@ func prepareMember(cfg Config, room *disk) error {
 // etcd itself has written when a first start has got as far as that. It is made under another name and takes its own in
 // one step, so that a member is there with all that it needs, or is not there.
 func makeMember(cfg Config, room *disk) (err error) {
-	if free, _ := room.look(); free < diskFirst {
+	if free, _ := room.look(); free < diskFirstStart {
 		return fmt.Errorf("etcd cannot start in %s: a first start needs %d MiB on that disk, and %d MiB are free; make room, or choose another directory",
-			cfg.DataDir, diskFirst>>20, free>>20)
+			cfg.DataDir, diskFirstStart>>20, free>>20)
 	}
 	made := filepath.Join(cfg.DataDir, newMemberDir)
 	defer func() {

@@ -17,12 +17,12 @@ const (
 	liveKeys = "live/"
 	// leaseTime is how long a process that died goes on counting as alive. One that ends properly leaves at once.
 	leaseTime = 6 * time.Second
-	// rejoinPause is between two attempts to become a replica again.
-	rejoinPause = time.Second
+	// rejoinInterval is between two attempts to become a replica again.
+	rejoinInterval = time.Second
 )
 
 // Replicas is the processes that share one etcd, this one included. Each has a key of its own that lives, by a lease, as
-// long as its process does, and holds what the process last said. The one with the oldest key leads: that is etcd's
+// long as its process does, and holds the value that the process last published. The one with the oldest key leads: that is etcd's
 // recipe for an election, without keys of its own.
 //
 // Leading is no lock. A process may learn late that another leads by now, so what a leader writes has to carry a
@@ -33,12 +33,12 @@ type Replicas struct {
 	lease time.Duration
 	log   *zap.Logger
 	ready chan struct{}
-	// spoken wakes Run when there is something new to say.
-	spoken chan struct{}
+	// published wakes Run when value has changed.
+	published chan struct{}
 
 	mu     sync.Mutex // guards what follows
-	saying []byte
-	others map[string][]byte // what each of the others said; never changed, only replaced
+	value  []byte
+	others map[string][]byte // the value of each other replica; replaced, never changed
 	leads  bool
 	until  time.Time // before this our lease cannot have run out
 	// changed is closed and replaced when others or leads change.
@@ -48,13 +48,13 @@ type Replicas struct {
 // Replicas makes this process known under a name that no other process has. It does nothing until Run.
 func (s *Store) Replicas(name string) *Replicas {
 	return &Replicas{
-		store:   s,
-		name:    name,
-		lease:   leaseTime,
-		log:     s.log.Named("replicas"),
-		ready:   make(chan struct{}),
-		spoken:  make(chan struct{}, 1),
-		changed: make(chan struct{}),
+		store:     s,
+		name:      name,
+		lease:     leaseTime,
+		log:       s.log.Named("replicas"),
+		ready:     make(chan struct{}),
+		published: make(chan struct{}, 1),
+		changed:   make(chan struct{}),
 	}
 }
 
@@ -64,22 +64,22 @@ func (r *Replicas) Name() string { return r.name }
 // Ready is closed when this process was one of the replicas for the first time, or etcd was too full to let it be one.
 func (r *Replicas) Ready() <-chan struct{} { return r.ready }
 
-// Say replaces what this process says. It does not block, and does nothing when value is what was said last. Of values
+// Say publishes the value of this process. It does not block, and does nothing when value is the last one. Of values
 // that follow each other quickly, some are never written; the last one is.
 func (r *Replicas) Say(value []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if bytes.Equal(value, r.saying) {
+	if bytes.Equal(value, r.value) {
 		return
 	}
-	r.saying = value
+	r.value = value
 	select {
-	case r.spoken <- struct{}{}:
+	case r.published <- struct{}{}:
 	default:
 	}
 }
 
-// Hear returns what each of the others that are alive said last, empty when it said nothing yet, and whether this
+// Hear returns the last value of each other live replica, empty when it has none yet, and whether this
 // process leads. Callers must not change the map.
 func (r *Replicas) Hear() (others map[string][]byte, leads bool) {
 	r.mu.Lock()
@@ -99,8 +99,8 @@ func (r *Replicas) Changed() <-chan struct{} {
 func (r *Replicas) Run(ctx context.Context) error {
 	var last string
 	for {
-		err := r.attend(ctx)
-		r.stepBack()
+		err := r.join(ctx)
+		r.resign()
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -109,18 +109,18 @@ func (r *Replicas) Run(ctx context.Context) error {
 			r.log.Warn("this replica lost its lease and joins again", zap.String("replica", r.name), zap.Error(err))
 		}
 		if errors.Is(err, rpctypes.ErrNoSpace) {
-			r.begun() // without a key, and so without leading: who starts on a full etcd can still read and delete
+			r.markReady() // without a key, and so without leading: who starts on a full etcd can still read and delete
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(rejoinPause):
+		case <-time.After(rejoinInterval):
 		}
 	}
 }
 
-// begun lets the start go on. Only Run and what it calls may call it.
-func (r *Replicas) begun() {
+// markReady closes ready. Only Run and what it calls may call it.
+func (r *Replicas) markReady() {
 	select {
 	case <-r.ready:
 	default:
@@ -128,16 +128,16 @@ func (r *Replicas) begun() {
 	}
 }
 
-// stepBack gives up leading. What the others said stays: they may well be alive.
-func (r *Replicas) stepBack() {
+// resign gives up leading. The values of the others stay: they may well be alive.
+func (r *Replicas) resign() {
 	r.mu.Lock()
 	others := r.others
 	r.mu.Unlock()
-	r.learn(others, false)
+	r.update(others, false)
 }
 
-// learn takes in what Hear is to return from now on.
-func (r *Replicas) learn(others map[string][]byte, leads bool) {
+// update sets what Hear returns from now on.
+func (r *Replicas) update(others map[string][]byte, leads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if leads == r.leads && maps.EqualFunc(others, r.others, bytes.Equal) {
@@ -166,9 +166,9 @@ func (r *Replicas) wake() {
 	r.changed = make(chan struct{})
 }
 
-// words is what is to be written now.
-func (r *Replicas) words() []byte {
+// current is the value to write.
+func (r *Replicas) current() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.saying
+	return r.value
 }

@@ -106,7 +106,7 @@ func newFront(p *plan) (*front, error) {
 	var err error
 	if f.merger, err = discovery.New(discovery.Config{
 		Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: func() <-chan struct{} { return nil },
-		Routes: f.table, Changed: f.change, Keep: forgetful{}, Logger: zap.NewNop(),
+		Routes: f.table, Changed: f.change, Keep: discardStore{}, Logger: zap.NewNop(),
 	}); err != nil {
 		return nil, err
 	}
@@ -116,12 +116,12 @@ func newFront(p *plan) (*front, error) {
 	return f, err
 }
 
-// forgetful keeps nothing: what is measured is this process.
-type forgetful struct{}
+// discardStore keeps nothing: what is measured is this process.
+type discardStore struct{}
 
-func (forgetful) Load(context.Context) (map[string][]byte, error) { return nil, nil }
-func (forgetful) Save(context.Context, string, []byte) error      { return nil }
-func (forgetful) Delete(context.Context, string) error            { return nil }
+func (discardStore) Load(context.Context) (map[string][]byte, error) { return nil, nil }
+func (discardStore) Save(context.Context, string, []byte) error      { return nil }
+func (discardStore) Delete(context.Context, string) error            { return nil }
 func (f *front) table() remote.Table {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,7 +180,7 @@ func (f *front) run(ctx context.Context) error {
 		_ = public.Close()
 		return control.Close()
 	})
-	if err := json.NewEncoder(os.Stdout).Encode(doorsOf(doors)); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(frontsOf(doors)); err != nil {
 		return err
 	}
 	return g.Wait()
@@ -188,7 +188,7 @@ func (f *front) run(ctx context.Context) error {
 
 type addresses struct{ Public, Control string }
 
-func doorsOf(l []net.Listener) addresses {
+func frontsOf(l []net.Listener) addresses {
 	return addresses{Public: l[0].Addr().String(), Control: l[1].Addr().String()}
 }
 

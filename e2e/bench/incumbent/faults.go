@@ -14,11 +14,11 @@ type fault struct {
 }
 
 var faults = []fault{
-	{"killed: connections are refused", false, func(s *faulty.Server) error { return s.Suffer(faulty.Refuse) }},
-	{"stopped, as by SIGSTOP: connections stay", false, func(s *faulty.Server) error { return s.Suffer(faulty.Blackhole) }},
+	{"killed: connections are refused", false, func(s *faulty.Server) error { return s.SetFault(faulty.Refuse) }},
+	{"stopped, as by SIGSTOP: connections stay", false, func(s *faulty.Server) error { return s.SetFault(faulty.Blackhole) }},
 	{"accepts TCP, never answers TLS", false, func(s *faulty.Server) error {
-		return errors.Join(s.Suffer(faulty.Refuse), s.Suffer(faulty.Blackhole))
+		return errors.Join(s.SetFault(faulty.Refuse), s.SetFault(faulty.Blackhole))
 	}},
-	{"TLS and HTTP/2 alive, never replies", false, func(s *faulty.Server) error { return s.Suffer(faulty.Hang) }},
-	{"killed, and it keeps objects", true, func(s *faulty.Server) error { return s.Suffer(faulty.Refuse) }},
+	{"TLS and HTTP/2 alive, never replies", false, func(s *faulty.Server) error { return s.SetFault(faulty.Hang) }},
+	{"killed, and it keeps objects", true, func(s *faulty.Server) error { return s.SetFault(faulty.Refuse) }},
 }

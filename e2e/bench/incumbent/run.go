@@ -7,17 +7,17 @@ import (
 	"slices"
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree.
-func Run(ctx context.Context, program string, theirs yard.Theirs, s Settings, say func(string, ...any)) (*Report, error) {
+func Run(ctx context.Context, program string, theirs environment.Kubernetes, s Settings, say func(string, ...any)) (*Report, error) {
 	version, err := theirs.Version()
 	if err != nil {
 		return nil, err
 	}
-	y, err := yard.New(program)
+	y, err := environment.New(program)
 	if err != nil {
 		return nil, err
 	}
@@ -36,10 +36,10 @@ func Run(ctx context.Context, program string, theirs yard.Theirs, s Settings, sa
 // rig is what the parts of a run have in common.
 type rig struct {
 	Settings
-	y       *yard.Yard
-	theirs  yard.Theirs
+	y       *environment.Environment
+	theirs  environment.Kubernetes
 	say     func(string, ...any)
-	backend *yard.Server
+	backend *environment.Server
 	// started is how long each start took, in milliseconds.
 	started struct{ ours, theirs []float64 }
 }
@@ -71,7 +71,7 @@ func (r *Report) first(ctx context.Context, g *rig) error {
 	if err := theirs.Manage(); err != nil {
 		return err
 	}
-	for _, d := range []*yard.Door{ours.Door, theirs.Door} {
+	for _, d := range []*environment.FrontDoor{ours.FrontDoor, theirs.FrontDoor} {
 		if err := d.Grant(ctx); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (r *Report) first(ctx context.Context, g *rig) error {
 }
 
 // pair starts one of each side, by turns one or the other first.
-func (g *rig) pair(ctx context.Context, name string) (ours *yard.Front, theirs *yard.Incumbent, err error) {
+func (g *rig) pair(ctx context.Context, name string) (ours *environment.Front, theirs *environment.Incumbent, err error) {
 	one := func() error {
 		var took time.Duration
 		ours, took, err = g.y.FrontBeside(ctx, name+"-ours", nil)
@@ -109,8 +109,8 @@ func (g *rig) pair(ctx context.Context, name string) (ours *yard.Front, theirs *
 	return ours, theirs, errors.Join(turns[0](), turns[1]())
 }
 
-// turns are the numbers below n, in every other round from the last.
-func turns(n, round int) []int {
+// order are the numbers below n, in every other round from the last.
+func order(n, round int) []int {
 	all := make([]int, n)
 	for i := range all {
 		all[i] = i

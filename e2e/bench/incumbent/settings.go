@@ -22,8 +22,8 @@ type Settings struct {
 	Dead time.Duration
 }
 
-// Ordinary is what the record is made with: eight minutes.
-func Ordinary() Settings {
+// Full is what the record is made with: eight minutes.
+func Full() Settings {
 	return Settings{
 		Rounds: 3, WatchRounds: 2, LocalRounds: 3, Warm: 60 * time.Millisecond, Cell: 300 * time.Millisecond, Watch: 1500 * time.Millisecond,
 		LocalCell: 300 * time.Millisecond, LocalWatch: time.Second, Many: 10_000, APIServices: []int{0, 100, 1000}, New: 10,

@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"portico.dev/e2e/bench/yard"
+	"portico.dev/e2e/bench/environment"
 )
 
 // get asks the backend for something, and waits for as long as it takes.
-func (p *patient) get(ctx context.Context, client *http.Client) (code int, reason string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (p *brokenService) get(ctx context.Context, client *http.Client) (code int, reason string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
-	r, err := yard.NewRequest(ctx, p.Server, yard.Ask{Method: http.MethodGet, Path: p.collection(yard.Namespace), Token: yard.AdminToken}, "")
+	r, err := environment.NewRequest(ctx, p.Server, environment.Ask{Method: http.MethodGet, Path: p.collection(environment.Namespace), Token: environment.AdminToken}, "")
 	if err != nil {
 		return 0, "", err
 	}
@@ -40,7 +40,7 @@ func (p *patient) get(ctx context.Context, client *http.Client) (code int, reaso
 }
 
 // gone waits for the namespace to go.
-func (p *patient) gone(ctx context.Context, atMost time.Duration) (bool, error) {
+func (p *brokenService) gone(ctx context.Context, atMost time.Duration) (bool, error) {
 	for until := time.Now().Add(atMost); time.Now().Before(until); {
 		_, err := p.Client.CoreV1().Namespaces().Get(ctx, doomed, metav1.GetOptions{})
 		switch {
@@ -49,7 +49,7 @@ func (p *patient) gone(ctx context.Context, atMost time.Duration) (bool, error) 
 		case err != nil:
 			return false, err
 		}
-		if err := yard.Pause(ctx, lookAgain); err != nil {
+		if err := environment.Pause(ctx, lookAgain); err != nil {
 			return false, context.Cause(ctx)
 		}
 	}
@@ -57,11 +57,11 @@ func (p *patient) gone(ctx context.Context, atMost time.Duration) (bool, error) 
 }
 
 // until watches the APIService until its condition Available is as wanted.
-func (p *patient) until(ctx context.Context, wanted apiregistrationv1.ConditionStatus) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("condition Available is not %s within %s", wanted, patience))
+func (p *brokenService) until(ctx context.Context, wanted apiregistrationv1.ConditionStatus) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, waitLimit, fmt.Errorf("condition Available is not %s within %s", wanted, waitLimit))
 	defer cancel()
 	services := p.APIService.ApiregistrationV1().APIServices()
-	name := "v1." + yard.GroupOf(faultyService)
+	name := "v1." + environment.GroupOf(faultyService)
 	w, err := services.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"portico.dev/e2e/bench/yard"
+	"portico.dev/e2e/bench/environment"
 )
 
 // operation is something that clients do.
@@ -54,9 +54,9 @@ func Cells() []Cell {
 }
 
 // Ask is the cell's request.
-func (c Cell) Ask(token string) yard.Ask {
-	return yard.Ask{
-		Method: c.of.method, Path: yard.Path(0) + c.of.below, Body: c.of.body, Token: token, HTTP2: c.HTTP2, Clients: c.Clients,
+func (c Cell) Ask(token string) environment.Ask {
+	return environment.Ask{
+		Method: c.of.method, Path: environment.Path(0) + c.of.below, Body: c.of.body, Token: token, HTTP2: c.HTTP2, Clients: c.Clients,
 	}
 }
 
@@ -73,6 +73,6 @@ func WatchCells() []WatchCell {
 }
 
 // Ask is the watch.
-func (c WatchCell) Ask(token string) yard.Ask {
-	return yard.Ask{Method: http.MethodGet, Path: yard.Path(0) + "?watch=true&every=" + c.Every, Token: token, HTTP2: c.HTTP2}
+func (c WatchCell) Ask(token string) environment.Ask {
+	return environment.Ask{Method: http.MethodGet, Path: environment.Path(0) + "?watch=true&every=" + c.Every, Token: token, HTTP2: c.HTTP2}
 }

@@ -3,13 +3,13 @@ package scale
 import (
 	"context"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // appear makes APIServices and asks each until it answers.
 func (f *subject) appear(ctx context.Context, count int) error {
-	client, err := yard.NewClient(f.Server, true)
+	client, err := environment.NewClient(f.Server, true)
 	if err != nil {
 		return err
 	}
