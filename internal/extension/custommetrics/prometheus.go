@@ -5,9 +5,11 @@
 package custommetrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -16,8 +18,12 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"portico.dev/internal/extension"
+	"portico.dev/internal/extension/metricsapi"
 	"portico.dev/internal/extension/prometheus"
 )
 
@@ -212,4 +218,248 @@ func reduce(found []map[string]string) shapes {
 		return slices.Compare(a.labels, b.labels)
 	})
 	return out
+}
+
+// snapshot is which metrics there are, made of the series and the resources known at one moment.
+type snapshot struct {
+	catalogue *Catalogue
+	custom    map[Metric]origin
+	external  map[string]origin
+
+	customList   []Metric
+	externalList []string
+}
+
+// origin is where the values of a metric come from.
+type origin struct {
+	rule   *Rule
+	series string
+	labels Labels
+	// resource is what a custom metric describes.
+	resource Resource
+}
+
+// current is the snapshot, made anew when series or resources have changed.
+func (p *PrometheusProvider) current() *snapshot {
+	catalogue := p.config.Objects.Catalogue()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now == nil || p.now.catalogue != catalogue {
+		p.now = p.build(catalogue)
+	}
+	return p.now
+}
+
+// build names every series. Of two rules that make the same metric the first counts, and of two series the first in
+// the alphabet, so that a restart changes nothing.
+func (p *PrometheusProvider) build(catalogue *Catalogue) *snapshot {
+	s := &snapshot{catalogue: catalogue, custom: map[Metric]origin{}, external: map[string]origin{}}
+	for i, rule := range p.config.Rules.Rules {
+		labels := rule.Labels(catalogue)
+		for _, unknown := range labels.Unknown {
+			p.config.Logger.Debug("rule names a resource that the API does not have",
+				zap.String("file", p.config.File), zap.Int("line", rule.Line), zap.Stringer("resource", unknown))
+		}
+		for _, shape := range p.series[0][i] {
+			s.addCustom(rule, labels, shape)
+		}
+	}
+	for i, rule := range p.config.Rules.ExternalRules {
+		labels := rule.Labels(catalogue)
+		for _, shape := range p.series[1][i] {
+			if name, ok := rule.MetricName(shape.series); ok && len(s.external) < maxMetrics {
+				s.addExternal(name, origin{rule: rule, series: shape.series, labels: labels})
+			}
+		}
+	}
+	slices.SortFunc(s.customList, func(a, b Metric) int {
+		return cmp.Or(cmp.Compare(a.Resource.String(), b.Resource.String()), cmp.Compare(a.Name, b.Name))
+	})
+	slices.Sort(s.externalList)
+	return s
+}
+
+func (s *snapshot) addCustom(rule *Rule, labels Labels, found shape) {
+	name, ok := rule.MetricName(found.series)
+	if !ok {
+		return
+	}
+	namespaceLabel, has := labels.NamespaceLabel()
+	inNamespaces := has && slices.Contains(found.labels, namespaceLabel)
+	for _, resource := range labels.Described(found.labels) {
+		metric := Metric{Resource: resource.GroupResource(), Name: name, Namespaced: resource.Namespaced && inNamespaces}
+		if _, taken := s.custom[metric]; taken || len(s.custom) >= maxMetrics {
+			continue
+		}
+		s.custom[metric] = origin{rule: rule, series: found.series, labels: labels, resource: resource}
+		s.customList = append(s.customList, metric)
+	}
+}
+
+func (s *snapshot) addExternal(name string, o origin) {
+	if _, taken := s.external[name]; !taken {
+		s.external[name] = o
+		s.externalList = append(s.externalList, name)
+	}
+}
+
+// CustomMetrics lists what the rules make of the series.
+func (p *PrometheusProvider) CustomMetrics() []Metric { return p.current().customList }
+
+// ExternalMetrics lists what the external rules make of theirs.
+func (p *PrometheusProvider) ExternalMetrics() []string { return p.current().externalList }
+
+// ResourceQueries are a rule file's queries for metrics.k8s.io, for promsource.Config.Queries; its Window is r.Window.
+func ResourceQueries(file string, r *ResourceRules) (metricsapi.Queries, error) {
+	cpu, err := r.CPU.Plain(WellKnown())
+	if err != nil {
+		return metricsapi.Queries{}, fmt.Errorf("%s:%d: resourceRules.cpu: %w", file, r.Line, err)
+	}
+	memory, err := r.Memory.Plain(WellKnown())
+	if err != nil {
+		return metricsapi.Queries{}, fmt.Errorf("%s:%d: resourceRules.memory: %w", file, r.Line, err)
+	}
+	var labels []string
+	for _, label := range []string{cpu.NodeLabel, memory.NodeLabel} {
+		if label != "" && !slices.Contains(labels, label) {
+			labels = append(labels, label)
+		}
+	}
+	return metricsapi.Queries{
+		NodeCPU: cpu.Node, NodeMemory: memory.Node, ContainerCPU: cpu.Container, ContainerMemory: memory.Container, NodeLabels: labels,
+	}, nil
+}
+
+// CustomValues asks for the metric of one object or of those that a selector selects.
+func (p *PrometheusProvider) CustomValues(ctx context.Context, q CustomQuery) ([]CustomValue, error) {
+	s := p.current()
+	if r, ok := s.catalogue.Lookup(q.Resource.Group, q.Resource.Resource); ok {
+		q.Resource = r.GroupResource()
+	}
+	from, ok := s.custom[q.Metric]
+	if !ok {
+		return nil, ErrUnknown
+	}
+	names := []string{q.Object}
+	if q.Object == "" {
+		var err error
+		if names, err = p.config.Objects.Names(ctx, from.resource, q.Namespace, q.Objects); err != nil || len(names) == 0 {
+			return nil, err
+		}
+	}
+	target := Target{Series: from.series, Names: names, Selector: q.Series}
+	target.Label, _ = from.labels.Of(q.Resource)
+	if q.Namespaced {
+		target.NamespaceLabel, _ = from.labels.NamespaceLabel()
+		target.Namespace = q.Namespace
+	}
+	samples, err := p.ask(ctx, from, target)
+	if err != nil {
+		return nil, err
+	}
+	return p.match(ctx, from, target, samples), nil
+}
+
+// match gives each object its sample. What a query returns beyond the objects that were asked for is left out: a
+// template that ignores the matchers must not show one namespace the other's numbers.
+func (p *PrometheusProvider) match(ctx context.Context, from origin, target Target, samples []prometheus.Sample) []CustomValue {
+	byName := make(map[string]prometheus.Sample, len(samples))
+	for _, sample := range samples {
+		if namespace, told := sample.Metric[target.NamespaceLabel]; told && namespace != target.Namespace {
+			continue
+		}
+		name := sample.Metric[target.Label]
+		if _, twice := byName[name]; twice {
+			extension.Warn(ctx, fmt.Sprintf("%s:%d: metricsQuery: more than one value for %s %q, the first is taken; group by <<.GroupBy>>",
+				p.config.File, from.rule.Line, from.resource.GroupResource(), name))
+			continue
+		}
+		byName[name] = sample
+	}
+	var out []CustomValue
+	for _, name := range target.Names {
+		sample, ok := byName[name]
+		if !ok {
+			continue
+		}
+		if value, ok := quantity(sample.Value); ok {
+			out = append(out, CustomValue{
+				Object: Object{APIVersion: from.resource.APIVersion(), Kind: from.resource.Kind, Namespace: target.Namespace, Name: name},
+				Value:  value, Timestamp: sample.Timestamp, Window: from.rule.Window,
+			})
+		}
+	}
+	return out
+}
+
+// ExternalValues asks for every series of the metric that selector selects.
+func (p *PrometheusProvider) ExternalValues(ctx context.Context, namespace, metric string, selector labels.Selector) ([]ExternalValue, error) {
+	from, ok := p.current().external[metric]
+	if !ok {
+		return nil, ErrUnknown
+	}
+	target := Target{Series: from.series, Selector: selector}
+	if from.rule.Namespaced {
+		target.Namespace = namespace
+		if target.NamespaceLabel, ok = from.labels.NamespaceLabel(); !ok {
+			target.NamespaceLabel = "namespace"
+		}
+	}
+	samples, err := p.ask(ctx, from, target)
+	if err != nil {
+		return nil, err
+	}
+	var out []ExternalValue
+	for _, sample := range samples {
+		if of, told := sample.Metric[target.NamespaceLabel]; told && of != namespace {
+			continue
+		}
+		if value, ok := quantity(sample.Value); ok {
+			out = append(out, ExternalValue{Labels: sample.Metric, Value: value, Timestamp: sample.Timestamp, Window: from.rule.Window})
+		}
+	}
+	return out, nil
+}
+
+func (p *PrometheusProvider) ask(ctx context.Context, from origin, target Target) ([]prometheus.Sample, error) {
+	query, err := from.rule.Query(target)
+	var selector *SelectorError
+	switch {
+	case errors.Is(err, ErrName):
+		return nil, nil // no object has such a name, so none was measured
+	case errors.As(err, &selector):
+		return nil, apierrors.NewBadRequest(err.Error())
+	case err != nil:
+		return nil, p.blame(from, err)
+	}
+	samples, warnings, err := p.config.Client.Query(ctx, query, time.Time{})
+	for _, w := range warnings {
+		extension.Warn(ctx, p.config.Name+": "+w)
+	}
+	var refused *prometheus.Error
+	switch {
+	case errors.As(err, &refused) && refused.Question():
+		return nil, p.blame(from, err)
+	case err != nil:
+		return nil, apierrors.NewServiceUnavailable(err.Error())
+	}
+	return samples, nil
+}
+
+// blame says which rule made the query that went wrong.
+func (p *PrometheusProvider) blame(from origin, err error) error {
+	return fmt.Errorf("%s:%d: metricsQuery: %w", p.config.File, from.rule.Line, err)
+}
+
+// quantity is a sample as the API carries it, in thousandths. What is no number (a quotient of two zeros) is no value:
+// an autoscaler that read a zero there would scale down.
+func quantity(v float64) (resource.Quantity, bool) {
+	const most = math.MaxInt64 / 1000
+	switch {
+	case math.IsNaN(v) || math.Abs(v) >= math.MaxInt64:
+		return resource.Quantity{}, false
+	case math.Abs(v) >= most:
+		return *resource.NewQuantity(int64(v), resource.DecimalSI), true
+	}
+	return *resource.NewMilliQuantity(int64(math.Round(v*1000)), resource.DecimalSI), true
 }

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -182,4 +185,162 @@ func (s *PrometheusSource) Trouble() error {
 // Stored is nil once there is something to answer (metrics-server's readiness check metric-storage-ready).
 func (s *PrometheusSource) Stored(context.Context) error {
 	return s.Filled(s.Trouble())
+}
+
+// nodeUsages joins the CPU and the memory of nodes. A node that lacks one is left out.
+func nodeUsages(cpu, memory []prometheus.Sample, labels []string, window time.Duration) []NodeUsage {
+	bytes := map[string]float64{}
+	for _, s := range memory {
+		if name := nodeName(s.Metric, labels); name != "" && sound(s.Value) {
+			bytes[name] = s.Value
+		}
+	}
+	var out []NodeUsage
+	for _, s := range cpu {
+		name := nodeName(s.Metric, labels)
+		set, ok := bytes[name]
+		if !ok || !sound(s.Value) {
+			continue
+		}
+		out = append(out, NodeUsage{
+			Name:  name,
+			Usage: Usage{Cores: s.Value, WorkingSet: uint64(set)},
+			Span:  Span{Timestamp: s.Timestamp, Window: window},
+		})
+	}
+	return out
+}
+
+// nodeName is the first label that is there, without a port. Node names are in lower case.
+func nodeName(metric map[string]string, labels []string) string {
+	for _, label := range labels {
+		name := metric[label]
+		if name == "" {
+			continue
+		}
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		return strings.ToLower(name)
+	}
+	return ""
+}
+
+type containerKey struct {
+	PodKey
+	container string
+}
+
+func containerOf(metric map[string]string) (containerKey, bool) {
+	k := containerKey{PodKey{Namespace: metric["namespace"], Name: metric["pod"]}, metric["container"]}
+	return k, k.Namespace != "" && k.Name != "" && k.container != ""
+}
+
+// podUsages joins the CPU and the memory of containers. A pod with a container that has memory and no rate yet is left
+// out: an autoscaler would take the rest of it for the whole.
+func podUsages(cpu, memory []prometheus.Sample, window time.Duration) []PodUsage {
+	cores := map[containerKey]prometheus.Sample{}
+	for _, s := range cpu {
+		if k, ok := containerOf(s.Metric); ok && sound(s.Value) {
+			cores[k] = s
+		}
+	}
+	pods := map[PodKey]*PodUsage{}
+	halves := map[PodKey]bool{}
+	for _, s := range memory {
+		k, ok := containerOf(s.Metric)
+		if !ok || !sound(s.Value) {
+			continue
+		}
+		rate, ok := cores[k]
+		if !ok {
+			halves[k.PodKey] = true
+			continue
+		}
+		u := pods[k.PodKey]
+		if u == nil {
+			u = &PodUsage{Namespace: k.Namespace, Name: k.Name, Span: Span{Timestamp: rate.Timestamp, Window: window}}
+			pods[k.PodKey] = u
+		}
+		u.Containers = append(u.Containers, ContainerUsage{
+			Name: k.container, Usage: Usage{Cores: rate.Value, WorkingSet: uint64(s.Value)},
+		})
+	}
+	out := make([]PodUsage, 0, len(pods))
+	for key, u := range pods {
+		if !halves[key] {
+			out = append(out, *u)
+		}
+	}
+	return out
+}
+
+// sound tells numbers from NaN, infinities and what no counter can give.
+func sound(v float64) bool { return !math.IsNaN(v) && v >= 0 && v < 1<<62 }
+
+// windowToken stands in queries for the length of the window.
+const windowToken = "$window"
+
+// Queries are PromQL. In each, $window becomes the configured window. A series without the label that names what it
+// describes is passed over.
+type Queries struct {
+	// NodeCPU is in cores, NodeMemory in bytes of working set, one series for each node.
+	NodeCPU, NodeMemory string
+	// ContainerCPU and ContainerMemory give one series for each container, with the labels namespace, pod, container.
+	ContainerCPU, ContainerMemory string
+	// NodeLabels name the node, the first that a series has. A port after it is cut off. Default: node, nodename,
+	// kubernetes_io_hostname, instance.
+	NodeLabels []string
+}
+
+// NodeExporterQueries measure nodes by node_exporter, and containers by the kubelet's cAdvisor. What counts as work and
+// as memory is what it is for the host source. Nodes are joined with what uname calls them: an instance is mostly an
+// address, and no Node has that for a name.
+func NodeExporterQueries() Queries {
+	const called = ` * on (job, instance) group_left (nodename) node_uname_info`
+	return Queries{
+		NodeCPU:         `sum by (node, nodename, instance) (rate(node_cpu_seconds_total{mode=~"user|nice|system|irq|softirq"}[$window])` + called + `)`,
+		NodeMemory:      `sum by (node, nodename, instance) ((node_memory_MemTotal_bytes - node_memory_MemAvailable_bytes)` + called + `)`,
+		ContainerCPU:    `sum by (namespace, pod, container) (rate(container_cpu_usage_seconds_total{container!="",container!="POD",pod!=""}[$window]))`,
+		ContainerMemory: `sum by (namespace, pod, container) (container_memory_working_set_bytes{container!="",container!="POD",pod!=""})`,
+	}
+}
+
+// CAdvisorQueries measure nodes by the root cgroup that cAdvisor tells of, as prometheus-adapter's sample does.
+func CAdvisorQueries() Queries {
+	q := NodeExporterQueries()
+	q.NodeCPU = `sum by (node, kubernetes_io_hostname, instance) (rate(container_cpu_usage_seconds_total{id="/"}[$window]))`
+	q.NodeMemory = `sum by (node, kubernetes_io_hostname, instance) (container_memory_working_set_bytes{id="/"})`
+	return q
+}
+
+func (q Queries) withDefaults() (Queries, error) {
+	defaults := NodeExporterQueries()
+	for _, pair := range []struct{ given, standard *string }{
+		{&q.NodeCPU, &defaults.NodeCPU}, {&q.NodeMemory, &defaults.NodeMemory},
+		{&q.ContainerCPU, &defaults.ContainerCPU}, {&q.ContainerMemory, &defaults.ContainerMemory},
+	} {
+		if strings.TrimSpace(*pair.given) == "" {
+			*pair.given = *pair.standard
+		}
+	}
+	if len(q.NodeLabels) == 0 {
+		q.NodeLabels = []string{"node", "nodename", "kubernetes_io_hostname", "instance"}
+	}
+	for _, label := range q.NodeLabels {
+		if label == "" {
+			return q, errors.New("prometheus source: an empty label cannot name a node")
+		}
+	}
+	return q, nil
+}
+
+// promDuration is d as PromQL writes it, in whole seconds.
+func promDuration(d time.Duration) string { return fmt.Sprintf("%ds", int64(d/time.Second)) }
+
+func (q Queries) over(window time.Duration) Queries {
+	for _, text := range []*string{&q.NodeCPU, &q.NodeMemory, &q.ContainerCPU, &q.ContainerMemory} {
+		*text = strings.ReplaceAll(*text, windowToken, promDuration(window))
+	}
+	return q
 }

@@ -244,3 +244,149 @@ func (o Manifest) path() string {
 	}
 	return strings.Join(append(path, plurals[o.text("kind")], o.meta("name")), "/")
 }
+
+// retire deletes the APIServices that this keeper wrote for group-versions that are not served any more. One that is
+// left behind would make its group unavailable, and with it the discovery that deleting any namespace waits for.
+func (k *Registrar) retire(ctx context.Context, r Registration) error {
+	serving := r.apiServices()
+	gone := slices.DeleteFunc(k.written, func(o Manifest) bool {
+		return slices.ContainsFunc(serving, func(s Manifest) bool { return s.String() == o.String() })
+	})
+	k.written = slices.Concat(serving, gone)
+	for _, o := range gone {
+		err := k.deleteOurs(ctx, o, r)
+		var no *answerError
+		if errors.As(err, &no) && no.final() {
+			k.config.Logger.Warn("the registration of what is not served any more stays; delete it by hand",
+				zap.String("next step", "kubectl delete apiservice "+o.meta("name")), zap.Error(err))
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+		k.written = slices.DeleteFunc(k.written, func(w Manifest) bool { return w.String() == o.String() })
+	}
+	return nil
+}
+
+// deleteOurs deletes an APIService unless somebody else serves it by now.
+func (k *Registrar) deleteOurs(ctx context.Context, o Manifest, r Registration) error {
+	text, err := k.send(ctx, http.MethodGet, o, nil, nil)
+	var no *answerError
+	if errors.As(err, &no) && no.code == http.StatusNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var found struct {
+		Metadata struct{ UID, ResourceVersion string }
+		Spec     struct {
+			Service struct{ Namespace, Name string }
+		}
+	}
+	if err := json.Unmarshal(text, &found); err != nil {
+		return fmt.Errorf("read %s: %w", o, err)
+	}
+	if found.Spec.Service.Namespace != r.Namespace || found.Spec.Service.Name != r.Service {
+		return nil
+	}
+	// With the version that was looked at: who takes it over in this moment keeps it.
+	body, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]any{
+		"uid": found.Metadata.UID, "resourceVersion": found.Metadata.ResourceVersion}})
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", o, err)
+	}
+	if _, err := k.send(ctx, http.MethodDelete, o, nil, body); err != nil {
+		return err
+	}
+	k.config.Logger.Info("deleted the registration of what is not served any more", zap.Stringer("object", o))
+	return nil
+}
+
+// answerError is an answer of a front door that is no success.
+type answerError struct {
+	verb    string
+	object  Manifest
+	code    int
+	message string
+	missing bool // the object that was to be written was not there
+}
+
+func (e *answerError) Error() string {
+	return fmt.Sprintf("%s %s: the front door answered %d: %s", e.verb, e.object, e.code, e.message)
+}
+
+// passing are the answers below 500 that the next attempt may change. A redirect is not among them: what was asked
+// with our credentials is not asked elsewhere.
+var passing = []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests}
+
+// final is whether asking again will not change the answer.
+func (e *answerError) final() bool {
+	return e.code < 500 && !slices.Contains(passing, e.code)
+}
+
+// RefusedError is a registration that a front door does not take from this server.
+type RefusedError struct {
+	// Err is every refusal, or what is wrong with the registration itself.
+	Err error
+	// Permissions are the rights that the server would need, one line each: "patch services/metrics in kube-system".
+	Permissions []string
+	// Objects are what an administrator applies instead, RBAC included: the output of "extserver manifests".
+	Objects []Manifest
+
+	answers []error
+	missing bool
+}
+
+// Error is one line, with the next step.
+func (e *RefusedError) Error() string {
+	what := e.Err.Error()
+	if len(e.answers) > 0 {
+		what = e.answers[0].Error()
+	}
+	if more := len(e.answers) - 1; more > 0 {
+		what += fmt.Sprintf(" (and %d more)", more)
+	}
+	for i, p := range e.Permissions {
+		if i == 0 {
+			what += "; this server needs the right to "
+		} else {
+			what += ", to "
+		}
+		what += p
+	}
+	return what + "; as an administrator: extserver manifests FLAGS | kubectl apply --server-side -f -, with the flags of this server" + e.hint()
+}
+
+// hint is what else there is to do.
+func (e *RefusedError) hint() string {
+	if e.missing {
+		return " (with --create-registration among them it may create what is missing itself), or start it with --register=false"
+	}
+	return ", or start it with --register=false"
+}
+
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+func (e *RefusedError) add(no *answerError) {
+	e.answers = append(e.answers, no)
+	e.Err = errors.Join(e.answers...)
+	if no.code != http.StatusForbidden {
+		return
+	}
+	verb := "patch "
+	if no.missing {
+		verb, e.missing = "create ", true
+	}
+	p := verb + plurals[no.object.text("kind")] + "/" + no.object.meta("name")
+	if ns := no.object.meta("namespace"); ns != "" {
+		p += " in " + ns
+	}
+	if no.missing {
+		p += ", which is missing"
+	}
+	if !slices.Contains(e.Permissions, p) {
+		e.Permissions = append(e.Permissions, p)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"portico.dev/internal/extension/httpclient"
+	"portico.dev/internal/extension/prometheus"
 )
 
 // maxHeaderBytes bounds a header that is read from a file.
@@ -112,4 +114,86 @@ func (l *lazy[T]) made() (T, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.it, l.done
+}
+
+// File reads a file as JSON or YAML.
+type File struct {
+	Path string
+	// Format is json or yaml.
+	Format   string
+	MaxBytes int64
+}
+
+// Fetch reads the file. A named pipe or a device is refused: reading one may never end.
+func (f *File) Fetch(context.Context) (any, error) {
+	info, err := os.Stat(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", f.Path)
+	}
+	file, err := os.Open(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := readBounded(file, f.MaxBytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	v, err := decoder(f.Format)(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	return v, nil
+}
+
+// Querier asks a Prometheus server; *promsource.Client is one.
+type Querier interface {
+	// Query evaluates promql at one moment, now when at is zero.
+	Query(ctx context.Context, promql string, at time.Time) (samples []prometheus.Sample, warnings []string, err error)
+}
+
+// Prometheus evaluates a query: one item for each sample, {metric: {<label>: <value>}, value: <number>, timestamp: <time>}.
+type Prometheus struct {
+	Server prometheus.Config
+	Query  string
+
+	client lazy[Querier]
+}
+
+// Fetch evaluates the query now. A value that is no number (NaN, an infinity) is left out: JSON has no word for it.
+func (p *Prometheus) Fetch(ctx context.Context) (any, error) {
+	client, err := p.client.get(func() (Querier, error) { return prometheus.New(p.Server) })
+	if err != nil {
+		return nil, err
+	}
+	samples, _, err := client.Query(ctx, p.Query, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	items := make([]any, 0, len(samples))
+	for _, s := range samples {
+		metric := make(map[string]any, len(s.Metric))
+		for label, value := range s.Metric {
+			// The strings are parts of the answer's buffer; what is kept must not keep the whole.
+			metric[strings.Clone(label)] = strings.Clone(value)
+		}
+		item := map[string]any{"metric": metric, "timestamp": s.Timestamp.UTC().Format(time.RFC3339Nano)}
+		if !math.IsNaN(s.Value) && !math.IsInf(s.Value, 0) {
+			item["value"] = s.Value
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+// Close lets go of idle connections.
+func (p *Prometheus) Close() {
+	if client, ok := p.client.made(); ok {
+		if c, ok := client.(interface{ Close() }); ok {
+			c.Close()
+		}
+	}
 }
