@@ -109,7 +109,7 @@ func (s *scratch) buffer() *bytes.Buffer {
 	return &bytes.Buffer{}
 }
 
-func (s *scratch) giveBack(b *bytes.Buffer) {
+func (s *scratch) release(b *bytes.Buffer) {
 	if b.Cap() <= maxScratch {
 		s.buffers.Put(b)
 	}

@@ -131,7 +131,7 @@ type Source struct {
 // line is the source as a verbose answer shows it. Trouble is marked, but not as a check that failed.
 func (s Source) line() string {
 	if err := s.Trouble(); err != nil {
-		return fmt.Sprintf("[!]source %s: %s\n", s.Name, plainLine(err.Error()))
+		return fmt.Sprintf("[!]source %s: %s\n", s.Name, headerText(err.Error()))
 	}
 	return fmt.Sprintf("[+]source %s ok\n", s.Name)
 }

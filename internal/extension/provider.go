@@ -57,7 +57,7 @@ type Deleter[T any] interface {
 	Delete(ctx context.Context, q Query) (T, error)
 }
 
-// Connecter is implemented by providers with subresources that are conversations: proxies, consoles, logs.
+// Connecter is implemented by providers with connect subresources: proxies, consoles, logs.
 type Connecter[T any] interface {
 	// Connect serves one request, of any method, to the subresource q.Subresource of the object that q.Namespace and
 	// q.Name name. q.Rest is what follows in the path. w can be hijacked over HTTP/1.1; ctx, which is r's, ends when the

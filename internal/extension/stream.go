@@ -24,7 +24,7 @@ import (
 
 // stream writes watch events in one representation.
 type stream struct {
-	sink
+	eventWriter
 	resource Resource
 	rep      representation
 	include  metav1.IncludeObjectPolicy
@@ -116,8 +116,8 @@ func (s *stream) frame(kind watch.EventType, raw []byte) (frame []byte, err erro
 // time is over.
 const writeTimeout = 30 * time.Second
 
-// sink is where the frames of a watch go.
-type sink interface {
+// eventWriter is where the frames of a watch go.
+type eventWriter interface {
 	// open tells the client that its watch was accepted, before anything happens.
 	open(contentType string) error
 	send(frame []byte) error
@@ -126,19 +126,19 @@ type sink interface {
 	close()
 }
 
-// bodySink is a response whose body does not end: JSON documents follow each other line by line, protobuf ones say
+// bodyWriter is a response whose body does not end: JSON documents follow each other line by line, protobuf ones say
 // their length first.
-type bodySink struct {
+type bodyWriter struct {
 	w          http.ResponseWriter
 	controller *http.ResponseController
 	binary     bool
 }
 
-func newBodySink(w http.ResponseWriter, rep representation) *bodySink {
-	return &bodySink{w: w, controller: http.NewResponseController(w), binary: rep.media == respond.MediaProtobuf}
+func newBodyWriter(w http.ResponseWriter, rep representation) *bodyWriter {
+	return &bodyWriter{w: w, controller: http.NewResponseController(w), binary: rep.media == respond.MediaProtobuf}
 }
 
-func (s *bodySink) open(contentType string) error {
+func (s *bodyWriter) open(contentType string) error {
 	h := s.w.Header()
 	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-cache, private")
@@ -146,7 +146,7 @@ func (s *bodySink) open(contentType string) error {
 	return s.flush()
 }
 
-func (s *bodySink) send(frame []byte) error {
+func (s *bodyWriter) send(frame []byte) error {
 	if err := s.controller.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return fmt.Errorf("write event: %w", err)
 	}
@@ -162,17 +162,17 @@ func (s *bodySink) send(frame []byte) error {
 }
 
 // flush sends what has been written, and takes the deadline away: in HTTP/2 it would reset a stream that is only idle.
-func (s *bodySink) flush() error {
+func (s *bodyWriter) flush() error {
 	if err := s.controller.Flush(); err != nil {
 		return fmt.Errorf("write event: %w", err)
 	}
 	return s.controller.SetWriteDeadline(time.Time{})
 }
 
-func (s *bodySink) close() {}
+func (s *bodyWriter) close() {}
 
-// socketSink is a WebSocket: a message for each frame, text for JSON.
-type socketSink struct {
+// webSocketWriter is a WebSocket: a message for each frame, text for JSON.
+type webSocketWriter struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	message int
@@ -182,8 +182,8 @@ type socketSink struct {
 	read chan struct{}   // closed when nobody reads from conn any more
 }
 
-func newSocketSink(w http.ResponseWriter, r *http.Request, rep representation, ended context.CancelFunc) *socketSink {
-	s := &socketSink{w: w, r: r, message: websocket.TextMessage, ended: ended, read: make(chan struct{})}
+func newWebSocketWriter(w http.ResponseWriter, r *http.Request, rep representation, ended context.CancelFunc) *webSocketWriter {
+	s := &webSocketWriter{w: w, r: r, message: websocket.TextMessage, ended: ended, read: make(chan struct{})}
 	if rep.media == respond.MediaProtobuf {
 		s.message = websocket.BinaryMessage
 	}
@@ -193,7 +193,7 @@ func newSocketSink(w http.ResponseWriter, r *http.Request, rep representation, e
 // maxClientMessage bounds what the client of a watch may say, which is nothing but control frames.
 const maxClientMessage = 1 << 10
 
-func (s *socketSink) open(string) error {
+func (s *webSocketWriter) open(string) error {
 	header := http.Header{"Audit-Id": s.w.Header()["Audit-Id"]}
 	writeWarnings(s.r.Context(), header)
 	upgrader := websocket.Upgrader{
@@ -225,7 +225,7 @@ func (s *socketSink) open(string) error {
 	return nil
 }
 
-func (s *socketSink) send(frame []byte) error {
+func (s *webSocketWriter) send(frame []byte) error {
 	if err := s.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return fmt.Errorf("write event: %w", err)
 	}
@@ -235,9 +235,9 @@ func (s *socketSink) send(frame []byte) error {
 	return nil
 }
 
-func (s *socketSink) flush() error { return nil }
+func (s *webSocketWriter) flush() error { return nil }
 
-func (s *socketSink) close() {
+func (s *webSocketWriter) close() {
 	if s.conn == nil {
 		return
 	}

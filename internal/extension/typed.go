@@ -37,24 +37,24 @@ type source interface {
 	writer
 }
 
-// hosted is the source of a typed provider.
-type hosted[T any, P Object[T]] struct {
+// typedResource is the source of a typed provider.
+type typedResource[T any, P Object[T]] struct {
 	definition Definition[T]
 	provider   Lister[T]
 }
 
-func (h hosted[T, P]) gvk() schema.GroupVersionKind {
+func (h typedResource[T, P]) gvk() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: h.definition.Group, Version: h.definition.Version, Kind: h.definition.Kind}
 }
 
 // own copies an object that belongs to the provider and names its kind. The copy is shallow: only the header is ours.
-func (h hosted[T, P]) own(item T) object {
+func (h typedResource[T, P]) own(item T) object {
 	p := P(&item)
 	p.GetObjectKind().SetGroupVersionKind(h.gvk())
 	return p
 }
 
-func (h hosted[T, P]) list(ctx context.Context, q Query) ([]object, error) {
+func (h typedResource[T, P]) list(ctx context.Context, q Query) ([]object, error) {
 	items, err := h.provider.List(ctx, q)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (h hosted[T, P]) list(ctx context.Context, q Query) ([]object, error) {
 	return out, nil
 }
 
-func (h hosted[T, P]) get(ctx context.Context, q Query) (object, error) {
+func (h typedResource[T, P]) get(ctx context.Context, q Query) (object, error) {
 	if getter, ok := h.provider.(Getter[T]); ok {
 		item, err := getter.Get(ctx, q)
 		if errors.Is(err, ErrNotFound) {
@@ -89,27 +89,27 @@ func (h hosted[T, P]) get(ctx context.Context, q Query) (object, error) {
 	return nil, h.notFound(q.Name)
 }
 
-func (h hosted[T, P]) notFound(name string) error {
+func (h typedResource[T, P]) notFound(name string) error {
 	return apierrors.NewNotFound(h.groupResource(), name)
 }
 
-func (h hosted[T, P]) groupResource() schema.GroupResource {
+func (h typedResource[T, P]) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: h.definition.Group, Resource: h.definition.Plural}
 }
 
-func (h hosted[T, P]) stamped(o object, resourceVersion string) object {
+func (h typedResource[T, P]) stamped(o object, resourceVersion string) object {
 	c := *o.(P)
 	p := P(&c)
 	p.SetResourceVersion(resourceVersion)
 	return p
 }
 
-func (h hosted[T, P]) blank() object {
+func (h typedResource[T, P]) blank() object {
 	var zero T
 	return h.own(zero)
 }
 
-func (h hosted[T, P]) shape(items []object) []Column[T] {
+func (h typedResource[T, P]) shape(items []object) []Column[T] {
 	if tabler, ok := h.provider.(Tabler[T]); ok {
 		typed := make([]T, len(items))
 		for i := range items {
@@ -128,7 +128,7 @@ func (h hosted[T, P]) shape(items []object) []Column[T] {
 	}
 }
 
-func (h hosted[T, P]) columns(items []object) []metav1.TableColumnDefinition {
+func (h typedResource[T, P]) columns(items []object) []metav1.TableColumnDefinition {
 	shape := h.shape(items)
 	out := make([]metav1.TableColumnDefinition, len(shape))
 	for i, c := range shape {
@@ -139,7 +139,7 @@ func (h hosted[T, P]) columns(items []object) []metav1.TableColumnDefinition {
 	return out
 }
 
-func (h hosted[T, P]) cells(items []object) [][]any {
+func (h typedResource[T, P]) cells(items []object) [][]any {
 	shape := h.shape(items)
 	rows := make([][]any, len(items))
 	for i, item := range items {
@@ -151,7 +151,7 @@ func (h hosted[T, P]) cells(items []object) [][]any {
 	return rows
 }
 
-func (h hosted[T, P]) field(o object, label string) string {
+func (h typedResource[T, P]) field(o object, label string) string {
 	switch label {
 	case "metadata.name":
 		return o.GetName()
@@ -161,7 +161,7 @@ func (h hosted[T, P]) field(o object, label string) string {
 	return h.definition.Fields[label](o.(P))
 }
 
-func (h hosted[T, P]) fieldLabels() []string {
+func (h typedResource[T, P]) fieldLabels() []string {
 	labels := make([]string, 0, len(h.definition.Fields))
 	for label := range h.definition.Fields {
 		labels = append(labels, label)
@@ -169,14 +169,14 @@ func (h hosted[T, P]) fieldLabels() []string {
 	return labels
 }
 
-func (h hosted[T, P]) goType() reflect.Type { return reflect.TypeFor[T]() }
+func (h typedResource[T, P]) goType() reflect.Type { return reflect.TypeFor[T]() }
 
-// abilities are what a provider can do besides listing.
-type abilities struct{ create, update, delete, connect bool }
+// writeVerbs are what a provider can do besides listing.
+type writeVerbs struct{ create, update, delete, connect bool }
 
 // writer is the part of a source that changes things. A method is only called when can says so.
 type writer interface {
-	can() abilities
+	can() writeVerbs
 	// decode reads one object. unknown are fields that the type does not have or that came twice.
 	decode(data []byte, media string) (o object, unknown []error, err error)
 	create(ctx context.Context, q Query, o object) (object, error)
@@ -185,8 +185,8 @@ type writer interface {
 	connect(ctx context.Context, q Query, w http.ResponseWriter, r *http.Request)
 }
 
-func (h hosted[T, P]) can() abilities {
-	var a abilities
+func (h typedResource[T, P]) can() writeVerbs {
+	var a writeVerbs
 	_, a.create = h.provider.(Creator[T])
 	_, a.update = h.provider.(Updater[T])
 	_, a.delete = h.provider.(Deleter[T])
@@ -194,14 +194,14 @@ func (h hosted[T, P]) can() abilities {
 	return a
 }
 
-// unmarshaler is the generated protobuf code of a Kubernetes type.
-type unmarshaler interface{ Unmarshal(data []byte) error }
+// jsonUnmarshaler is the generated protobuf code of a Kubernetes type.
+type jsonUnmarshaler interface{ Unmarshal(data []byte) error }
 
-func (h hosted[T, P]) decode(data []byte, media string) (object, []error, error) {
+func (h typedResource[T, P]) decode(data []byte, media string) (object, []error, error) {
 	var item T
 	p := P(&item)
 	if media == respond.MediaProtobuf {
-		m, ok := any(p).(unmarshaler)
+		m, ok := any(p).(jsonUnmarshaler)
 		if !ok {
 			return nil, nil, fmt.Errorf("%s has no protobuf form", reflect.TypeFor[T]())
 		}
@@ -219,22 +219,22 @@ func (h hosted[T, P]) decode(data []byte, media string) (object, []error, error)
 	return p, unknown, err
 }
 
-func (h hosted[T, P]) create(ctx context.Context, q Query, o object) (object, error) {
+func (h typedResource[T, P]) create(ctx context.Context, q Query, o object) (object, error) {
 	made, err := h.provider.(Creator[T]).Create(ctx, q, *o.(P))
 	return h.written(made, q, err)
 }
 
-func (h hosted[T, P]) update(ctx context.Context, q Query, o object) (object, error) {
+func (h typedResource[T, P]) update(ctx context.Context, q Query, o object) (object, error) {
 	made, err := h.provider.(Updater[T]).Update(ctx, q, *o.(P))
 	return h.written(made, q, err)
 }
 
-func (h hosted[T, P]) delete(ctx context.Context, q Query) (object, error) {
+func (h typedResource[T, P]) delete(ctx context.Context, q Query) (object, error) {
 	gone, err := h.provider.(Deleter[T]).Delete(ctx, q)
 	return h.written(gone, q, err)
 }
 
-func (h hosted[T, P]) written(item T, q Query, err error) (object, error) {
+func (h typedResource[T, P]) written(item T, q Query, err error) (object, error) {
 	switch {
 	case err == nil:
 		return h.own(item), nil
@@ -246,6 +246,6 @@ func (h hosted[T, P]) written(item T, q Query, err error) (object, error) {
 	return nil, err
 }
 
-func (h hosted[T, P]) connect(ctx context.Context, q Query, w http.ResponseWriter, r *http.Request) {
+func (h typedResource[T, P]) connect(ctx context.Context, q Query, w http.ResponseWriter, r *http.Request) {
 	h.provider.(Connecter[T]).Connect(ctx, q, w, r)
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // update serves an update.
-func (s *served) update(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+func (s *resourceHandler) update(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
 		return err
@@ -28,7 +28,7 @@ func (s *served) update(w http.ResponseWriter, r *http.Request, info *apirequest
 		return apierrors.NewBadRequest(fmt.Sprintf("metadata.name is %q, and the request is about %q", wanted.GetName(), info.Name))
 	}
 	ctx := r.Context()
-	done, err := s.turns.take(ctx, key{info.Namespace, info.Name})
+	done, err := s.writes.Lock(ctx, key{info.Namespace, info.Name})
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *served) update(w http.ResponseWriter, r *http.Request, info *apirequest
 }
 
 // replace makes what is there now look as wanted. What clients may not change stays as it is.
-func (wr *writing) replace(ctx context.Context, now held, wanted object) (object, error) {
+func (wr *writeRequest) replace(ctx context.Context, now entry, wanted object) (object, error) {
 	uid, version := string(wanted.GetUID()), wanted.GetResourceVersion()
 	if err := wr.checkPreconditions(now.object, &uid, &version); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ const (
 )
 
 // patch serves a patch, as a read and an update.
-func (s *served) patch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, limit int64) error {
+func (s *resourceHandler) patch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, limit int64) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (s *served) patch(w http.ResponseWriter, r *http.Request, info *apirequest.
 		return err
 	}
 	ctx := r.Context()
-	done, err := s.turns.take(ctx, key{info.Namespace, info.Name})
+	done, err := s.writes.Lock(ctx, key{info.Namespace, info.Name})
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *served) patch(w http.ResponseWriter, r *http.Request, info *apirequest.
 }
 
 // patched applies a patch to what is there, again when the provider says that it has just changed.
-func (wr *writing) patched(ctx context.Context, apply patch) (object, error) {
+func (wr *writeRequest) patched(ctx context.Context, apply patch) (object, error) {
 	for attempt := 1; ; attempt++ {
 		now, err := wr.current(ctx, wr.info.Name)
 		if err != nil {
@@ -126,7 +126,7 @@ func (wr *writing) patched(ctx context.Context, apply patch) (object, error) {
 }
 
 // applied is the object that the patch makes of now.
-func (wr *writing) applied(ctx context.Context, apply patch, now object) (object, error) {
+func (wr *writeRequest) applied(ctx context.Context, apply patch, now object) (object, error) {
 	var before bytes.Buffer
 	if err := objectDocument(now).encode(&before, respond.MediaJSON); err != nil {
 		return nil, err

@@ -35,8 +35,8 @@ func formatVersion(v uint64) string { return strconv.FormatUint(v, 10) }
 // key names an object within a resource.
 type key struct{ namespace, name string }
 
-// held is an object as a view last saw it.
-type held struct {
+// entry is an object as a view last saw it.
+type entry struct {
 	object object
 	digest [sha256.Size]byte
 	// theirs is the resourceVersion that the provider gave, which clients do not see.
@@ -63,12 +63,12 @@ type view struct {
 	turn   chan struct{}
 	polled time.Time // when the last successful poll began
 
-	mu      sync.Mutex // guards what follows
-	objects map[key]held
-	now     snapshot
-	horizon uint64 // every change after it is in history
-	history []change
-	changed chan struct{} // closed and replaced at every change
+	mu        sync.Mutex // guards what follows
+	objects   map[key]entry
+	now       snapshot
+	compacted uint64 // every change after it is in history
+	history   []change
+	changed   chan struct{} // closed and replaced at every change
 }
 
 func newView(s Resource, q Query, v *versions) *view {
@@ -95,7 +95,7 @@ func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, erro
 		if err != nil {
 			return snapshot{}, err
 		}
-		v.replace(next, said.said())
+		v.replace(next, said.all())
 		v.polled = began
 	}
 	now := v.snapshot()
@@ -106,8 +106,8 @@ func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, erro
 }
 
 // digest indexes items and fingerprints their content, so that equal objects are recognised whatever their Go type.
-func digest(items []object, watchable bool) (map[key]held, error) {
-	next := make(map[key]held, len(items))
+func digest(items []object, watchable bool) (map[key]entry, error) {
+	next := make(map[key]entry, len(items))
 	var raw bytes.Buffer
 	encoder := json.NewEncoder(&raw)
 	for _, o := range items {
@@ -119,7 +119,7 @@ func digest(items []object, watchable bool) (map[key]held, error) {
 		if err := encoder.Encode(o); err != nil {
 			return nil, fmt.Errorf("encode %q: %w", o.GetName(), err)
 		}
-		next[key{o.GetNamespace(), o.GetName()}] = held{object: o, digest: sha256.Sum256(raw.Bytes()), theirs: theirs}
+		next[key{o.GetNamespace(), o.GetName()}] = entry{object: o, digest: sha256.Sum256(raw.Bytes()), theirs: theirs}
 	}
 	return next, nil
 }
@@ -132,7 +132,7 @@ func (v *view) snapshot() snapshot {
 }
 
 // lookup is one object of the view.
-func (v *view) lookup(k key) (held, bool) {
+func (v *view) lookup(k key) (entry, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h, ok := v.objects[k]
@@ -140,7 +140,7 @@ func (v *view) lookup(k key) (held, bool) {
 }
 
 // sorted is every object in the order that clients of a list expect.
-func sorted(objects map[key]held) []object {
+func sorted(objects map[key]entry) []object {
 	items := make([]object, 0, len(objects))
 	for _, h := range objects {
 		items = append(items, h.object)
@@ -163,7 +163,7 @@ type change struct {
 }
 
 // replace makes next the content, and changes of the differences.
-func (v *view) replace(next map[key]held, warned []string) {
+func (v *view) replace(next map[key]entry, warned []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	first, version := v.objects == nil, v.now.version
@@ -203,10 +203,10 @@ func (v *view) replace(next map[key]held, warned []string) {
 		if version == 0 {
 			v.now.version = v.versions.next()
 		}
-		v.history, v.horizon = nil, v.now.version
+		v.history, v.compacted = nil, v.now.version
 	}
 	if excess := len(v.history) - historyLimit; excess > 0 {
-		v.horizon = v.history[excess-1].version
+		v.compacted = v.history[excess-1].version
 		v.history = slices.Delete(v.history, 0, excess)
 	}
 	close(v.changed)
@@ -214,7 +214,7 @@ func (v *view) replace(next map[key]held, warned []string) {
 }
 
 // stamp is the resourceVersion that clients see. Of a resource that nobody can watch it is the provider's own.
-func (v *view) stamp(version uint64, h held) string {
+func (v *view) stamp(version uint64, h entry) string {
 	if v.resource.watchable() {
 		return formatVersion(version)
 	}
@@ -222,7 +222,7 @@ func (v *view) stamp(version uint64, h held) string {
 }
 
 // differing lists the keys whose content differs, in the order in which their changes are told.
-func differing(old, next map[key]held) []key {
+func differing(old, next map[key]entry) []key {
 	var keys []key
 	for k, now := range next {
 		if before, ok := old[k]; !ok || before.digest != now.digest {
@@ -248,7 +248,7 @@ func differing(old, next map[key]held) []key {
 func (v *view) since(version uint64) ([]change, uint64, <-chan struct{}, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if version < v.horizon {
+	if version < v.compacted {
 		return nil, 0, nil, errExpired
 	}
 	at, _ := slices.BinarySearchFunc(v.history, version+1, func(c change, want uint64) int {

@@ -78,8 +78,8 @@ func freeBytes(dir string) (int64, error) {
 	return int64(fs.Bavail) * fs.Bsize, nil
 }
 
-// look asks the file system, at most once in an interval. When it cannot be asked it counts as free: etcd will tell.
-func (d *disk) look() (free int64, low bool) {
+// measure asks the file system, at most once in an interval. When it cannot be asked it counts as free: etcd will tell.
+func (d *disk) measure() (free int64, low bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if now := time.Now(); now.Sub(d.looked) >= diskPollInterval {
@@ -104,7 +104,7 @@ func (d *disk) look() (free int64, low bool) {
 
 // checkWrite is why nothing may be written now. essential is for what makes room, or keeps this process alive.
 func (d *disk) checkWrite(essential bool) error {
-	free, low := d.look()
+	free, low := d.measure()
 	if !low || essential && free >= diskMinimum {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (d *disk) awaitRoom(ctx context.Context, pause time.Duration) bool {
 		case <-ctx.Done():
 			return false
 		case <-tick.C:
-			if _, low := d.look(); !low {
+			if _, low := d.measure(); !low {
 				return true
 			}
 		}

@@ -132,7 +132,7 @@ func TestWritesAreRefusedWhileTheDiskHasNoRoom(t *testing.T) {
 	set := func(bytes int64) {
 		free.Store(bytes)
 		eventually(t, "the disk was not looked at", func() error {
-			if now, _ := s.disk.look(); now != bytes {
+			if now, _ := s.disk.measure(); now != bytes {
 				return fmt.Errorf("%d bytes", now)
 			}
 			return nil

@@ -113,7 +113,7 @@ func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *k
 	}
 }
 
-// useMember lets the house in, and blocks until ctx ends or the member does.
+// useMember publishes the client of the member, and blocks until ctx ends or the member does.
 func (s *Store) useMember(ctx context.Context, m *runningMember, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
 	socket, err := serveSocket(m.server, s.cfg.UnixSocket)
 	if err != nil {

@@ -28,7 +28,7 @@ const (
 
 // prepareMember leaves a member in the data directory that etcd can start from, or says why there is none. A member that is
 // missing is made; one that a start left half made, before anything could be stored in it, is made anew.
-func prepareMember(cfg Config, room *disk) error {
+func prepareMember(cfg Config, space *disk) error {
 	for _, leftover := range []string{newMemberDir, unusedMemberDir} {
 		if err := os.RemoveAll(filepath.Join(cfg.DataDir, leftover)); err != nil {
 			return fmt.Errorf("remove what an earlier start left: %w", err)
@@ -37,7 +37,7 @@ func prepareMember(cfg Config, room *disk) error {
 	dir := filepath.Join(cfg.DataDir, memberDir)
 	switch _, err := os.Lstat(dir); {
 	case errors.Is(err, fs.ErrNotExist):
-		return makeMember(cfg, room)
+		return makeMember(cfg, space)
 	case err != nil:
 		return unreadable(err)
 	}
@@ -53,7 +53,7 @@ func prepareMember(cfg Config, room *disk) error {
 	if err := errors.Join(os.Rename(dir, unused), syncDir(cfg.DataDir)); err != nil {
 		return fmt.Errorf("move what an earlier start left: %w", err)
 	}
-	if err := makeMember(cfg, room); err != nil {
+	if err := makeMember(cfg, space); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(unused); err != nil {
@@ -65,8 +65,8 @@ func prepareMember(cfg Config, room *disk) error {
 // makeMember makes the log of a member that is alone in its cluster, with the one entry that says so, committed: what
 // etcd itself has written when a first start has got as far as that. It is made under another name and takes its own in
 // one step, so that a member is there with all that it needs, or is not there.
-func makeMember(cfg Config, room *disk) (err error) {
-	if free, _ := room.look(); free < diskFirstStart {
+func makeMember(cfg Config, space *disk) (err error) {
+	if free, _ := space.measure(); free < diskFirstStart {
 		return fmt.Errorf("etcd cannot start in %s: a first start needs %d MiB on that disk, and %d MiB are free; make room, or choose another directory",
 			cfg.DataDir, diskFirstStart>>20, free>>20)
 	}

@@ -82,11 +82,11 @@ func (c custom) serve(r *http.Request, info *apirequest.RequestInfo, answer answ
 	if err != nil {
 		return nil, err
 	}
-	contestants := make([]contestant[CustomValue], len(c.sources))
+	candidates := make([]candidate[CustomValue], len(c.sources))
 	for i, s := range c.sources {
-		contestants[i] = contestant[CustomValue]{s.Source, func(ctx context.Context) ([]CustomValue, error) { return s.CustomValues(ctx, q) }}
+		candidates[i] = candidate[CustomValue]{s.Source, func(ctx context.Context) ([]CustomValue, error) { return s.CustomValues(ctx, q) }}
 	}
-	values, err := first(r.Context(), contestants, metricNotFound(q.Resource, q.Name))
+	values, err := firstAnswer(r.Context(), candidates, metricNotFound(q.Resource, q.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -182,13 +182,13 @@ func (e external) serve(r *http.Request, info *apirequest.RequestInfo) (runtime.
 	if err != nil {
 		return nil, err
 	}
-	contestants := make([]contestant[ExternalValue], len(e.sources))
+	candidates := make([]candidate[ExternalValue], len(e.sources))
 	for i, s := range e.sources {
-		contestants[i] = contestant[ExternalValue]{s.Source, func(ctx context.Context) ([]ExternalValue, error) {
+		candidates[i] = candidate[ExternalValue]{s.Source, func(ctx context.Context) ([]ExternalValue, error) {
 			return s.ExternalValues(ctx, info.Namespace, info.Resource, series)
 		}}
 	}
-	values, err := first(r.Context(), contestants, notFound("the server could not find the metric %s for provided labels", info.Resource))
+	values, err := firstAnswer(r.Context(), candidates, notFound("the server could not find the metric %s for provided labels", info.Resource))
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,3 @@
-// Package objects knows which resources the API has, and which objects a label selector names.
-//
-// Metrics describe objects: a rule says that the label pod names pods, a request asks for the pods with app=web. Both
-// questions are for the API, and neither may make a request wait for discovery: the catalogue is a snapshot that Run
-// renews, and that begins with the resources which every cluster has.
 package custommetrics
 
 import (

@@ -1,7 +1,3 @@
-// Package prometheus is a provider of custom and external metrics made of rules and a Prometheus server.
-//
-// Run finds out again and again which series there are, because discovery must list metrics without asking anybody.
-// Values are asked for when a request asks. A rule whose series cannot be read keeps those that it had.
 package custommetrics
 
 import (

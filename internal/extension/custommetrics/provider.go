@@ -87,17 +87,17 @@ type ExternalSource struct {
 	ExternalProvider
 }
 
-// contestant is one of the sources of a group, for one question.
-type contestant[V any] struct {
+// candidate is one of the sources of a group, for one question.
+type candidate[V any] struct {
 	extension.Source
 	ask func(ctx context.Context) ([]V, error)
 }
 
-// first gives the answer of the first source that knows the metric. A source that knows it and fails is passed over
+// firstAnswer gives the answer of the first source that knows the metric. A source that knows it and fails is passed over
 // for the next one that knows it, with a warning; when there is none, the failure is the answer. unknown is the answer
 // when nobody knows the metric, unless somebody is in trouble, who might: then it is 503, because a client may take a
 // 404 for final.
-func first[V any](ctx context.Context, sources []contestant[V], unknown error) ([]V, error) {
+func firstAnswer[V any](ctx context.Context, sources []candidate[V], unknown error) ([]V, error) {
 	var failure, trouble error
 	for _, s := range sources {
 		values, err := s.ask(ctx)
@@ -105,7 +105,7 @@ func first[V any](ctx context.Context, sources []contestant[V], unknown error) (
 		case err == nil:
 			return values, nil
 		case errors.Is(err, ErrUnknown):
-			if err := troubleOf(s.Source); err != nil {
+			if err := errorOf(s.Source); err != nil {
 				trouble = errors.Join(trouble, err)
 				extension.Warn(ctx, err.Error())
 			}
@@ -127,7 +127,7 @@ func first[V any](ctx context.Context, sources []contestant[V], unknown error) (
 	return nil, unknown
 }
 
-func troubleOf(s extension.Source) error {
+func errorOf(s extension.Source) error {
 	if s.Trouble == nil {
 		return nil
 	}

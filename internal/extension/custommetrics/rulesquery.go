@@ -48,9 +48,9 @@ func queryParts(series string, matchers []string, values map[string]string, grou
 	}
 }
 
-// harmless are the values that mean themselves wherever a template puts them: in quotes or out of them. Every name of
+// plainValue are the values that mean themselves wherever a template puts them: in quotes or out of them. Every name of
 // an object and every value that a label selector can hold is among them.
-var harmless = regexp.MustCompile(`^[-A-Za-z0-9_.:]*$`)
+var plainValue = regexp.MustCompile(`^[-A-Za-z0-9_.:]*$`)
 
 // Query makes the query for a target. The error is ErrName or a SelectorError when the request is to blame.
 //
@@ -60,7 +60,7 @@ func (r *Rule) Query(t Target) (string, error) {
 	var matchers []string
 	values := map[string]string{}
 	add := func(label, operator, pattern string, plain []string) error {
-		if !harmless.MatchString(strings.Join(plain, "")) {
+		if !plainValue.MatchString(strings.Join(plain, "")) {
 			return fmt.Errorf("%q: %w", plain, ErrName)
 		}
 		matchers = append(matchers, label+operator+strconv.Quote(pattern))

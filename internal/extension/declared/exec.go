@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// patience is how long the pipes of a killed command may stay open.
-	patience = 2 * time.Second
-	// maxComplaint bounds what is kept of a command's standard error.
-	maxComplaint = 1 << 10
+	// waitDelay is how long the pipes of a killed command may stay open.
+	waitDelay = 2 * time.Second
+	// maxStderr bounds what is kept of a command's standard error.
+	maxStderr = 1 << 10
 )
 
 // Exec runs a command and reads JSON or YAML from its standard output. There is no shell: Argv[0] is a file, and the
@@ -41,10 +41,10 @@ func (e *Exec) Fetch(ctx context.Context) (any, error) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	kill := func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	command.Cancel = kill
-	command.WaitDelay = patience
+	command.WaitDelay = waitDelay
 	out := &bounded{limit: e.MaxBytes, overflow: cancel}
-	complaint := &bounded{limit: maxComplaint}
-	command.Stdout, command.Stderr = out, complaint
+	stderr := &bounded{limit: maxStderr}
+	command.Stdout, command.Stderr = out, stderr
 	err := command.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
 		_ = kill() // what the command has left behind holds the pipes; that it has gone meanwhile is well
@@ -55,7 +55,7 @@ func (e *Exec) Fetch(ctx context.Context) (any, error) {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s: killed after %s: %w", e.Argv[0], e.Timeout, ctx.Err())
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w%s", e.Argv[0], err, complaint.quoted())
+		return nil, fmt.Errorf("%s: %w%s", e.Argv[0], err, stderr.quoted())
 	}
 	v, err := decoder(e.Format)(out.data.Bytes())
 	if err != nil {

@@ -46,14 +46,14 @@ type field struct {
 	otherwise any
 }
 
-// oddities are what was left out of an answer, each told once with a count.
-type oddities struct {
+// omissions are what was left out of an answer, each told once with a count.
+type omissions struct {
 	order []string
 	count map[string]int
 	first map[string]string
 }
 
-func (o *oddities) note(what, example string) {
+func (o *omissions) note(what, example string) {
 	if o.count == nil {
 		o.count, o.first = map[string]int{}, map[string]string{}
 	}
@@ -64,8 +64,8 @@ func (o *oddities) note(what, example string) {
 	o.count[what]++
 }
 
-// texts are the oddities in words, in the order in which they were met.
-func (o *oddities) texts() []string {
+// texts are the omissions as text, in the order in which they were met.
+func (o *omissions) texts() []string {
 	var out []string
 	for _, what := range o.order {
 		out = append(out, fmt.Sprintf("%d items %s (the first is %s)", o.count[what], what, o.first[what]))
@@ -84,35 +84,35 @@ func (m *mapping) objects(answer any) ([]Object, []string, error) {
 	}
 	out := make([]Object, 0, len(items))
 	seen := make(map[types.NamespacedName]bool, len(items))
-	var odd oddities
+	var omitted omissions
 	for _, it := range items {
-		o, ok := m.object(it, &odd)
+		o, ok := m.object(it, &omitted)
 		if !ok {
 			continue
 		}
 		id := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 		if seen[id] {
-			odd.note("have the name of another and are not shown", id.String())
+			omitted.note("have the name of another and are not shown", id.String())
 			continue
 		}
 		seen[id] = true
 		out = append(out, o)
 	}
-	return out, odd.texts(), nil
+	return out, omitted.texts(), nil
 }
 
-func (m *mapping) object(it item, odd *oddities) (Object, bool) {
+func (m *mapping) object(it item, omitted *omissions) (Object, bool) {
 	var o Object
 	raw, ok := m.name.text(it)
 	if !ok {
-		odd.note("have no name and are not shown", "number "+it.key)
+		omitted.note("have no name and are not shown", "number "+it.key)
 		return o, false
 	}
 	o.Name = subdomainName(raw)
 	if m.namespaced {
 		namespace, ok := m.namespace.text(it)
 		if !ok {
-			odd.note("have no namespace and are not shown", fmt.Sprintf("%q", raw))
+			omitted.note("have no namespace and are not shown", fmt.Sprintf("%q", raw))
 			return o, false
 		}
 		o.Namespace = labelName(namespace)
@@ -123,13 +123,13 @@ func (m *mapping) object(it item, odd *oddities) (Object, bool) {
 		if v, ok := m.creationTimestamp.value(it); ok {
 			t, ok := asTime(v)
 			if !ok {
-				odd.note("have a creationTimestamp that is no time", fmt.Sprintf("%q", raw))
+				omitted.note("have a creationTimestamp that is no time", fmt.Sprintf("%q", raw))
 			} else {
 				o.CreationTimestamp = metav1.NewTime(t.UTC())
 			}
 		}
 	}
-	o.Content = m.content(it, raw, odd)
+	o.Content = m.content(it, raw, omitted)
 	return o, true
 }
 
@@ -148,7 +148,7 @@ func texts(from []keyed, it item, valid func(string) string) map[string]string {
 	return out
 }
 
-func (m *mapping) content(it item, raw string, odd *oddities) map[string]any {
+func (m *mapping) content(it item, raw string, omitted *omissions) map[string]any {
 	if len(m.fields) == 0 {
 		return map[string]any{"status": it.value}
 	}
@@ -157,7 +157,7 @@ func (m *mapping) content(it item, raw string, odd *oddities) map[string]any {
 		v, ok := f.from.value(it)
 		if ok && f.kind != "" {
 			if v, ok = converted(v, f.kind); !ok {
-				odd.note(fmt.Sprintf("have a %s that is no %s", f.to, f.kind), fmt.Sprintf("%q", raw))
+				omitted.note(fmt.Sprintf("have a %s that is no %s", f.to, f.kind), fmt.Sprintf("%q", raw))
 			}
 		}
 		if !ok {

@@ -67,7 +67,7 @@ func processes(ctx context.Context, proc procfs.FS) (any, error) {
 			return nil, ctx.Err()
 		}
 		stat, err := p.Stat()
-		if gone(err) {
+		if processGone(err) {
 			continue
 		}
 		if err != nil {
@@ -89,8 +89,8 @@ func processes(ctx context.Context, proc procfs.FS) (any, error) {
 	return items, nil
 }
 
-// gone is how reading a process ends that has ended meanwhile.
-func gone(err error) bool {
+// processGone is how reading a process ends that has ended meanwhile.
+func processGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH)
 }
 

@@ -26,8 +26,8 @@ const (
 	maxFileBytes = 1 << 20
 
 	defaultEvery = 10 * time.Second
-	quickest     = time.Second
-	slowest      = 24 * time.Hour
+	minInterval  = time.Second
+	maxInterval  = 24 * time.Hour
 )
 
 // reader reads files into definitions.
@@ -56,7 +56,7 @@ func (r reader) file(name string) ([]*definition, MistakesError) {
 			notes.syntax(err)
 			break
 		}
-		if err := expandable(&document); err != nil {
+		if err := checkAliases(&document); err != nil {
 			notes.syntax(err)
 			break
 		}
@@ -94,9 +94,9 @@ func readFile(name string) (io.Reader, error) {
 	return bytes.NewReader(data), nil
 }
 
-// expandable is an error for aliases that contain themselves or would make a document far larger than it is. What else
+// checkAliases is an error for aliases that contain themselves or would make a document far larger than it is. What else
 // decoding complains of is said better while reading.
-func expandable(document *yaml.Node) error {
+func checkAliases(document *yaml.Node) error {
 	var v any
 	err := document.Decode(&v)
 	var types *yaml.TypeError
@@ -164,8 +164,8 @@ func (r reader) resource(f *form) *definition {
 	}
 	d.line, d.column, d.digest = f.node.Line, f.node.Column, digestOf(f.node)
 	readNames(f, d)
-	d.every = f.duration("every", defaultEvery, quickest, slowest)
-	d.maxAge = f.duration("maxAge", 0, d.every, 365*slowest)
+	d.every = f.duration("every", defaultEvery, minInterval, maxInterval)
+	d.maxAge = f.duration("maxAge", 0, d.every, 365*maxInterval)
 	r.source(f, d)
 	readMapping(f, d)
 	readColumns(f, d)

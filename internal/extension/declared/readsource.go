@@ -16,8 +16,8 @@ import (
 
 const (
 	defaultTimeout = 5 * time.Second
-	longestTimeout = 5 * time.Minute
-	mostBytes      = 256 << 20
+	maxTimeout     = 5 * time.Minute
+	maxBytesLimit  = 256 << 20
 )
 
 // sourceKinds are the fields of a source, of which it has one.
@@ -59,10 +59,10 @@ func (r reader) source(f *form, d *definition) {
 }
 
 func (f *form) timeout() time.Duration {
-	return f.duration("timeout", defaultTimeout, 10*time.Millisecond, longestTimeout)
+	return f.duration("timeout", defaultTimeout, 10*time.Millisecond, maxTimeout)
 }
 
-func (f *form) maxBytes() int64 { return f.integer("maxBytes", MaxBytes, 1, mostBytes) }
+func (f *form) maxBytes() int64 { return f.integer("maxBytes", MaxBytes, 1, maxBytesLimit) }
 
 func (f *form) format(path string) string {
 	if ext := filepath.Ext(path); f.ask("format") == nil && (ext == ".yaml" || ext == ".yml") {

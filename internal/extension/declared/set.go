@@ -43,7 +43,7 @@ type Set struct {
 
 	mu      sync.Mutex // guards what follows
 	good    map[string][]*definition
-	lives   []*live
+	lives   []*liveResource
 	trouble map[string]error // by file, or "host"
 }
 
@@ -171,16 +171,16 @@ func clashes(definitions []*definition, others map[string][]*definition) (mistak
 
 // renewed is what serves found: for what is declared as before the live resource of before, with its data and its
 // watches, and new ones for the rest. gone are those that are not served any more.
-func (s *Set) renewed(found map[string][]*definition) (lives, gone []*live) {
+func (s *Set) renewed(found map[string][]*definition) (lives, gone []*liveResource) {
 	gone = slices.Clone(s.lives)
 	for _, file := range sortedKeys(found) {
 		for _, d := range found[file] {
-			i := slices.IndexFunc(gone, func(l *live) bool { return l.definition.digest == d.digest })
+			i := slices.IndexFunc(gone, func(l *liveResource) bool { return l.definition.digest == d.digest })
 			if i >= 0 {
 				lives, gone = append(lives, gone[i]), slices.Delete(gone, i, i+1)
 				continue
 			}
-			lives = append(lives, newLive(d, s.log, s.noteReshaped))
+			lives = append(lives, newLiveResource(d, s.log, s.noteReshaped))
 		}
 	}
 	return lives, gone
@@ -195,7 +195,7 @@ func (s *Set) noteReshaped() {
 
 // Run asks the sources and follows the files until ctx ends. It returns after everything that it started has.
 func (s *Set) Run(ctx context.Context) error {
-	r := &runner{set: s, running: map[*live]func(){}}
+	r := &runner{set: s, running: map[*liveResource]func(){}}
 	defer r.stopAll()
 	r.keep(ctx)
 	return r.follow(ctx)
@@ -211,7 +211,7 @@ const (
 // runner is what Run holds while it runs.
 type runner struct {
 	set     *Set
-	running map[*live]func() // ends the resource and waits for it
+	running map[*liveResource]func() // ends the resource and waits for it
 }
 
 // keep runs what is served and ends what is not.
@@ -232,7 +232,7 @@ func (r *runner) keep(ctx context.Context) {
 	}
 }
 
-func begin(ctx context.Context, l *live) (stop func()) {
+func begin(ctx context.Context, l *liveResource) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {

@@ -30,7 +30,7 @@ type HTTP struct {
 	Timeout  time.Duration
 	MaxBytes int64
 
-	client lazy[*httpclient.Client]
+	client lazyClient[*httpclient.Client]
 }
 
 // Fetch asks once.
@@ -90,14 +90,14 @@ func readHeader(file string) (string, error) {
 	return value, nil
 }
 
-// lazy is made when it is first needed, and again while making it fails.
-type lazy[T any] struct {
+// lazyClient is made when it is first needed, and again while making it fails.
+type lazyClient[T any] struct {
 	mu   sync.Mutex // makes making one step
 	done bool
 	it   T
 }
 
-func (l *lazy[T]) get(make func() (T, error)) (T, error) {
+func (l *lazyClient[T]) get(make func() (T, error)) (T, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done {
@@ -110,7 +110,7 @@ func (l *lazy[T]) get(make func() (T, error)) (T, error) {
 	return it, err
 }
 
-func (l *lazy[T]) made() (T, bool) {
+func (l *lazyClient[T]) made() (T, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.it, l.done
@@ -160,7 +160,7 @@ type Prometheus struct {
 	Server prometheus.Config
 	Query  string
 
-	client lazy[Querier]
+	client lazyClient[Querier]
 }
 
 // Fetch evaluates the query now. A value that is no number (NaN, an infinity) is left out: JSON has no word for it.

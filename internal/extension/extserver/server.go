@@ -27,7 +27,7 @@ type Server struct {
 	given       []byte                    // the caBundle of a certificate that was given
 	parts       parts
 	host        *extension.Host
-	keeper      *registration.Registrar // nil: somebody else registers it
+	registrar   *registration.Registrar // nil: somebody else registers it
 	group       run.Group
 	ready       chan struct{}
 }
@@ -93,8 +93,8 @@ func (s *Server) changed([]extension.Resource) error {
 	if err := s.host.SetResources(s.parts.resources()); err != nil {
 		return err
 	}
-	if s.keeper != nil {
-		s.keeper.Nudge()
+	if s.registrar != nil {
+		s.registrar.Trigger()
 	}
 	return nil
 }
@@ -154,12 +154,12 @@ func (s *Server) addRegistration() error {
 		if s.certificate != nil {
 			c.Certificate = s.certificate
 		}
-		keeper, err := registration.NewRegistrar(c)
+		registrar, err := registration.NewRegistrar(c)
 		if err != nil {
 			return err
 		}
-		s.keeper = keeper
-		s.group.Add(run.Member{Name: "registration", Run: keeper.Run, Ready: keeper.Ready()})
+		s.registrar = registrar
+		s.group.Add(run.Member{Name: "registration", Run: registrar.Run, Ready: registrar.Ready()})
 	}
 	s.group.Add(member("readiness", func(ctx context.Context) error {
 		close(s.ready)

@@ -70,7 +70,7 @@ func (c *Client) Fetch(r *http.Request, limit int64) (*Answer, error) {
 	if err := c.authenticate(r); err != nil {
 		return nil, err
 	}
-	answer, err := (&http.Client{Transport: c.pool.current(), CheckRedirect: stay}).Do(r)
+	answer, err := (&http.Client{Transport: c.pool.current(), CheckRedirect: noRedirects}).Do(r)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (c *Client) Get(ctx context.Context, address, accept string, limit int64) (
 // Close lets go of idle connections.
 func (c *Client) Close() { c.pool.close() }
 
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (c *Client) authenticate(r *http.Request) error {
 	for name, values := range c.config.Header {

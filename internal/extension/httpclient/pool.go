@@ -29,10 +29,10 @@ type TLS struct {
 	Cert, Key         []byte
 }
 
-// material is the bytes behind a TLS.
-type material struct{ ca, cert, key []byte }
+// credentials is the bytes behind a TLS.
+type credentials struct{ ca, cert, key []byte }
 
-func (t TLS) read() (m material, err error) {
+func (t TLS) read() (m credentials, err error) {
 	for _, part := range []struct {
 		what, file string
 		data       []byte
@@ -56,11 +56,11 @@ func (t TLS) read() (m material, err error) {
 	return m, nil
 }
 
-func (m material) same(o material) bool {
+func (m credentials) same(o credentials) bool {
 	return bytes.Equal(m.ca, o.ca) && bytes.Equal(m.cert, o.cert) && bytes.Equal(m.key, o.key)
 }
 
-func (t TLS) transport(m material) (*http.Transport, error) {
+func (t TLS) transport(m credentials) (*http.Transport, error) {
 	options := pki.ClientOptions{ServerName: t.ServerName, Insecure: t.Insecure, Roots: m.ca}
 	if m.cert != nil {
 		pair, err := pki.StaticKeyPair(m.cert, m.key)
@@ -90,7 +90,7 @@ type pool struct {
 	wrap func(http.RoundTripper) http.RoundTripper
 
 	mu   sync.Mutex // protects what follows
-	used material
+	used credentials
 	read time.Time
 	base *http.Transport
 	rt   http.RoundTripper
@@ -105,7 +105,7 @@ func newPool(t TLS, wrap func(http.RoundTripper) http.RoundTripper) (*pool, erro
 	return p, p.build(m)
 }
 
-func (p *pool) build(m material) error {
+func (p *pool) build(m credentials) error {
 	base, err := p.tls.transport(m)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ type Measurement struct {
 	published time.Time
 }
 
-// Publish replaces what is shown. The board owns m's slices from here on. What is told twice, as of a pod that has
+// Publish replaces what is shown. The cache owns m's slices from here on. What is told twice, as of a pod that has
 // moved to another node, is shown as it was measured last.
 func (b *Cache) Publish(m Measurement) {
 	m.Nodes = newest(m.Nodes, func(a, b *NodeUsage) int { return cmp.Compare(a.Name, b.Name) }, func(u *NodeUsage) time.Time { return u.Timestamp })

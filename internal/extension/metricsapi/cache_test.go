@@ -188,13 +188,13 @@ func TestObjectsAreMadeOncePerMeasurement(t *testing.T) {
 }
 
 func BenchmarkListOfFiveThousandPods(b *testing.B) {
-	board := &Cache{}
+	cache := &Cache{}
 	pods := make([]PodUsage, 5000)
 	for i := range pods {
 		pods[i] = PodUsage{Namespace: "ns", Name: fmt.Sprintf("p%04d", i), Containers: []ContainerUsage{{Name: "a"}, {Name: "b"}}}
 	}
-	board.Publish(Measurement{Pods: pods})
-	p := podsV1(board)
+	cache.Publish(Measurement{Pods: pods})
+	p := podsV1(cache)
 	b.ReportAllocs()
 	for b.Loop() {
 		if items, err := p.List(b.Context(), extension.Query{}); err != nil || len(items) != 5000 {

@@ -152,8 +152,8 @@ const (
 	maxProcesses = 100_000
 )
 
-// life is one process: the kernel gives a number to another process once the first has ended.
-type life struct {
+// processID is one process: the kernel gives a number to another process once the first has ended.
+type processID struct {
 	pid   int
 	start uint64
 }
@@ -162,26 +162,26 @@ type life struct {
 // spend, so that it never runs backwards when one of them ends.
 type processes struct {
 	fs    procfs.FS
-	last  map[life]float64   // CPU seconds at the last scan
-	total map[string]float64 // CPU seconds by group
+	last  map[processID]float64 // CPU seconds at the last scan
+	total map[string]float64    // CPU seconds by group
 }
 
 // read scans once. Processes that vanish meanwhile are fine, and so are those of others: what is read is open to all.
-func (p *processes) read(namespace string) (findings, error) {
+func (p *processes) read(namespace string) (podReadings, error) {
 	all, err := p.fs.AllProcs()
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	at := time.Now()
-	out := findings{}
-	last, total := make(map[life]float64, len(all)), map[string]float64{}
+	out := podReadings{}
+	last, total := make(map[processID]float64, len(all)), map[string]float64{}
 	for _, proc := range all[:min(len(all), maxProcesses)] {
 		stat, err := proc.Stat()
 		if err != nil {
 			continue
 		}
 		name, labels := groupOf(proc, stat)
-		who, spent := life{stat.PID, stat.Starttime}, stat.CPUTime()
+		who, spent := processID{stat.PID, stat.Starttime}, stat.CPUTime()
 		last[who] = spent
 		if _, ok := total[name]; !ok {
 			total[name] = p.total[name]
@@ -197,7 +197,7 @@ func (p *processes) read(namespace string) (findings, error) {
 }
 
 // count puts the CPU time of groups beside their memory.
-func (f findings) count(namespace string, total map[string]float64) {
+func (f podReadings) count(namespace string, total map[string]float64) {
 	for name, seconds := range total {
 		key, container := PodKey{Namespace: namespace, Name: dnsName(name)}, dnsLabel(name)
 		r := f[key].containers[container]

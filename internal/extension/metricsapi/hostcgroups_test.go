@@ -18,7 +18,7 @@ const (
 )
 
 // lines are findings as namespace/pod/container=seconds,bytes.
-func lines(f findings) []string {
+func lines(f podReadings) []string {
 	var out []string
 	for key, found := range f {
 		for name, r := range found.containers {
@@ -154,7 +154,7 @@ func ourGroup(t *testing.T) string {
 }
 
 func TestTheLargestAreKept(t *testing.T) {
-	f := findings{}
+	f := podReadings{}
 	for i := range 10 {
 		f.add("host", fmt.Sprintf("p%d", i), nil, Reading{WorkingSet: uint64(i) << 20})
 	}

@@ -37,7 +37,7 @@ type podReader struct {
 }
 
 // read finds pods by the grouping. An error means that nothing could be read; nothing there is no error.
-func (p *podReader) read() (findings, error) {
+func (p *podReader) read() (podReadings, error) {
 	by := p.config.Pods
 	if by == None {
 		return nil, nil
@@ -64,7 +64,7 @@ func (p *podReader) read() (findings, error) {
 }
 
 // largest keeps the limit of pods that use most memory, and says how many were left out.
-func (f findings) largest(limit int) (findings, int) {
+func (f podReadings) largest(limit int) (podReadings, int) {
 	if len(f) <= limit {
 		return f, 0
 	}
@@ -77,14 +77,14 @@ func (f findings) largest(limit int) (findings, int) {
 	keys := slices.SortedFunc(maps.Keys(f), func(a, b PodKey) int {
 		return cmp.Or(cmp.Compare(memory(b), memory(a)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	kept := make(findings, limit)
+	kept := make(podReadings, limit)
 	for _, k := range keys[:limit] {
 		kept[k] = f[k]
 	}
 	return kept, len(f) - limit
 }
 
-func (f findings) readings() map[PodKey]map[string]Reading {
+func (f podReadings) readings() map[PodKey]map[string]Reading {
 	out := make(map[PodKey]map[string]Reading, len(f))
 	for key, found := range f {
 		out[key] = found.containers
@@ -104,18 +104,18 @@ var (
 // shortID is how much of a container's ID tells it from others, as container tools show it.
 const shortID = 12
 
-// findings are the pods of one reading.
-type findings map[PodKey]finding
+// podReadings are the pods of one reading.
+type podReadings map[PodKey]podReading
 
-type finding struct {
+type podReading struct {
 	labels     map[string]string
 	containers map[string]Reading
 }
 
 // kubepods reads the pods that a kubelet runs here. Names come from the links that kubelets keep for log collectors;
 // without them a pod is called by its UID and lives in namespace.
-func (c cgroups) kubepods(logs, namespace string) findings {
-	out := findings{}
+func (c cgroups) kubepods(logs, namespace string) podReadings {
+	out := podReadings{}
 	var names map[string]containerName
 	c.cpu.walk("", 0, func(path string) bool {
 		if !ofKubelet(path) {
@@ -139,7 +139,7 @@ func (c cgroups) kubepods(logs, namespace string) findings {
 // ofKubelet tells a kubelet's groups: kubepods, kubepods.slice, and kubelet.slice on nodes that are containers.
 func ofKubelet(path string) bool { return strings.HasPrefix(path, "kube") }
 
-func (c cgroups) pod(path, uid, namespace string, names map[string]containerName) (PodKey, finding) {
+func (c cgroups) pod(path, uid, namespace string, names map[string]containerName) (PodKey, podReading) {
 	uid = strings.ReplaceAll(uid, "_", "-")
 	key := PodKey{Namespace: namespace, Name: "pod-" + uid}
 	known, unknown := map[string]Reading{}, map[string]Reading{}
@@ -161,9 +161,9 @@ func (c cgroups) pod(path, uid, namespace string, names map[string]containerName
 		return false
 	})
 	if len(known) > 0 {
-		return key, finding{containers: known} // what has no log beside those that have is the sandbox
+		return key, podReading{containers: known} // what has no log beside those that have is the sandbox
 	}
-	return key, finding{containers: unknown}
+	return key, podReading{containers: unknown}
 }
 
 // containerName is whose a container is.
@@ -200,8 +200,8 @@ const (
 
 // units reads services, scopes and containers that stand outside of Kubernetes. None is found where systemd does not
 // count them, as in version 1 with CPUAccounting=no.
-func (c cgroups) units(namespace string) findings {
-	out := findings{}
+func (c cgroups) units(namespace string) podReadings {
+	out := podReadings{}
 	c.cpu.walk("", 0, func(path string) bool {
 		if ofKubelet(path) {
 			return false
@@ -241,7 +241,7 @@ func sliceOf(path string) string {
 }
 
 // add puts r under name. Two names that are the same once spelled for DNS are one.
-func (f findings) add(namespace, name string, labels map[string]string, r Reading) {
+func (f podReadings) add(namespace, name string, labels map[string]string, r Reading) {
 	key := PodKey{Namespace: namespace, Name: dnsName(name)}
 	container := dnsLabel(name)
 	if have, ok := f[key]; ok {
@@ -250,7 +250,7 @@ func (f findings) add(namespace, name string, labels map[string]string, r Readin
 		have.containers[container] = r
 		return
 	}
-	f[key] = finding{labels: labels, containers: map[string]Reading{container: r}}
+	f[key] = podReading{labels: labels, containers: map[string]Reading{container: r}}
 }
 
 // maxName is the length of a DNS label, which names and label values keep to.
@@ -260,15 +260,15 @@ const maxName = 63
 func dnsName(name string) string {
 	var labels []string
 	for _, part := range strings.Split(name, ".") {
-		if part = dnsLabel(part); part != unnamed {
+		if part = dnsLabel(part); part != noName {
 			labels = append(labels, part)
 		}
 	}
 	return orUnnamed(trim(strings.Join(labels, ".")))
 }
 
-// unnamed is what has no letter or digit in its name.
-const unnamed = "unnamed"
+// noName is what has no letter or digit in its name.
+const noName = "unnamed"
 
 // dnsLabel spells a name so that it may name a container.
 func dnsLabel(name string) string {
@@ -300,7 +300,7 @@ func cut(s string) string { return s[:min(len(s), maxName)] }
 
 func orUnnamed(s string) string {
 	if s == "" {
-		return unnamed
+		return noName
 	}
 	return s
 }

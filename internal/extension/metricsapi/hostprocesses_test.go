@@ -44,13 +44,13 @@ func TestProcessesByUnitOrCommand(t *testing.T) {
 	fs, err := procfs.NewFS(m.proc)
 	must(t, err)
 	p := processes{fs: fs}
-	read := func() findings {
+	read := func() podReadings {
 		t.Helper()
 		f, err := p.read("host")
 		must(t, err)
 		return f
 	}
-	seconds := func(f findings, name string) float64 {
+	seconds := func(f podReadings, name string) float64 {
 		t.Helper()
 		r, ok := f[PodKey{Namespace: "host", Name: dnsName(name)}].containers[dnsLabel(name)]
 		if !ok {

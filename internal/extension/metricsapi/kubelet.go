@@ -164,7 +164,7 @@ func (s *KubeletSource) publish(now time.Time) {
 		m.Pods = append(m.Pods, n.history.Pods()...)
 	}
 	m.Pods = s.describe(m.Pods)
-	err := s.judge(failed, first)
+	err := s.check(failed, first)
 	s.trouble.Store(&err)
 	if err != nil {
 		m.Warnings = []string{"metrics may be missing or old: " + err.Error()}
@@ -188,7 +188,7 @@ func (s *KubeletSource) describe(pods []PodUsage) []PodUsage {
 	return described
 }
 
-func (s *KubeletSource) judge(failed []string, first error) error {
+func (s *KubeletSource) check(failed []string, first error) error {
 	if len(failed) == 0 {
 		return errors.Join(s.nodes.Trouble(), s.pods.Trouble())
 	}
@@ -308,7 +308,7 @@ func (s *KubeletSource) scrapeAll(ctx context.Context) {
 // inOrder is whose turn it is: those that were asked longest ago first, and those that failed after all others.
 func (s *KubeletSource) inOrder() []*node {
 	failed := func(n *node) int {
-		if n.err != nil && !errors.Is(n.err, errNoTurn) {
+		if n.err != nil && !errors.Is(n.err, errNotScraped) {
 			return 1
 		}
 		return 0
@@ -318,13 +318,13 @@ func (s *KubeletSource) inOrder() []*node {
 	})
 }
 
-// errNoTurn is the error of nodes that a round had no time for.
-var errNoTurn = errors.New("others that hang took all the time; raise the limit of kubelets asked at a time")
+// errNotScraped is the error of nodes that a round had no time for.
+var errNotScraped = errors.New("others that hang took all the time; raise the limit of kubelets asked at a time")
 
 // scrape asks one kubelet. Only the failure of this node comes of it.
 func (s *KubeletSource) scrape(ctx context.Context, n *node) error {
 	if ctx.Err() != nil {
-		return errNoTurn
+		return errNotScraped
 	}
 	n.asked = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)

@@ -191,7 +191,7 @@ func (s *PrometheusSource) Stored(context.Context) error {
 func nodeUsages(cpu, memory []prometheus.Sample, labels []string, window time.Duration) []NodeUsage {
 	bytes := map[string]float64{}
 	for _, s := range memory {
-		if name := nodeName(s.Metric, labels); name != "" && sound(s.Value) {
+		if name := nodeName(s.Metric, labels); name != "" && validValue(s.Value) {
 			bytes[name] = s.Value
 		}
 	}
@@ -199,7 +199,7 @@ func nodeUsages(cpu, memory []prometheus.Sample, labels []string, window time.Du
 	for _, s := range cpu {
 		name := nodeName(s.Metric, labels)
 		set, ok := bytes[name]
-		if !ok || !sound(s.Value) {
+		if !ok || !validValue(s.Value) {
 			continue
 		}
 		out = append(out, NodeUsage{
@@ -241,7 +241,7 @@ func containerOf(metric map[string]string) (containerKey, bool) {
 func podUsages(cpu, memory []prometheus.Sample, window time.Duration) []PodUsage {
 	cores := map[containerKey]prometheus.Sample{}
 	for _, s := range cpu {
-		if k, ok := containerOf(s.Metric); ok && sound(s.Value) {
+		if k, ok := containerOf(s.Metric); ok && validValue(s.Value) {
 			cores[k] = s
 		}
 	}
@@ -249,7 +249,7 @@ func podUsages(cpu, memory []prometheus.Sample, window time.Duration) []PodUsage
 	halves := map[PodKey]bool{}
 	for _, s := range memory {
 		k, ok := containerOf(s.Metric)
-		if !ok || !sound(s.Value) {
+		if !ok || !validValue(s.Value) {
 			continue
 		}
 		rate, ok := cores[k]
@@ -275,8 +275,8 @@ func podUsages(cpu, memory []prometheus.Sample, window time.Duration) []PodUsage
 	return out
 }
 
-// sound tells numbers from NaN, infinities and what no counter can give.
-func sound(v float64) bool { return !math.IsNaN(v) && v >= 0 && v < 1<<62 }
+// validValue tells numbers from NaN, infinities and what no counter can give.
+func validValue(v float64) bool { return !math.IsNaN(v) && v >= 0 && v < 1<<62 }
 
 // windowToken stands in queries for the length of the window.
 const windowToken = "$window"

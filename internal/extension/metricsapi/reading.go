@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// freshAge is how old a container must be before its whole life may count as its first window. Younger, the start-up
+// minContainerAge is how old a container must be before its whole life may count as its first window. Younger, the start-up
 // would look like load; metrics-server draws the line at the same age.
-const freshAge = 10 * time.Second
+const minContainerAge = 10 * time.Second
 
 // Reading is the counters of a node or a container at one moment.
 type Reading struct {
@@ -44,17 +44,17 @@ type Pair struct{ from, to Reading }
 func (p Pair) Next(r Reading) Pair {
 	switch {
 	case p.to.At.IsZero() || r.Started.After(p.to.At) || r.Seconds < p.to.Seconds:
-		return Pair{from: birth(r), to: r}
+		return Pair{from: startReading(r), to: r}
 	case r.At.After(p.to.At):
 		return Pair{from: p.to, to: r}
 	}
 	return p
 }
 
-// birth is the reading at the start of a container that is young, and no reading otherwise: since a start long ago
+// startReading is the reading at the start of a container that is young, and no reading otherwise: since a start long ago
 // the rate would be the average over a life.
-func birth(r Reading) Reading {
-	if age := r.At.Sub(r.Started); r.Started.IsZero() || age < freshAge || age > 6*freshAge {
+func startReading(r Reading) Reading {
+	if age := r.At.Sub(r.Started); r.Started.IsZero() || age < minContainerAge || age > 6*minContainerAge {
 		return Reading{}
 	}
 	return Reading{At: r.Started, Started: r.Started}

@@ -36,12 +36,12 @@ type provider[U, T any] struct {
 	usages func(ctx context.Context, q extension.Query) ([]U, error)
 	object func(*U) T
 	row    func(*T) row
-	last   atomic.Pointer[made[U, T]]
+	last   atomic.Pointer[convertedList[U, T]]
 }
 
-// made is the objects that were made of usages. A source gives the same slice until it has measured anew, and large
+// convertedList is the objects that were made of usages. A source gives the same slice until it has measured anew, and large
 // lists are asked for more often than that.
-type made[U, T any] struct {
+type convertedList[U, T any] struct {
 	usages  []U
 	objects []T
 }
@@ -67,7 +67,7 @@ func (p *provider[U, T]) List(ctx context.Context, q extension.Query) ([]T, erro
 		items[i] = p.object(&usages[i])
 	}
 	if q.Namespace == "" && q.Name == "" {
-		p.last.Store(&made[U, T]{usages, items})
+		p.last.Store(&convertedList[U, T]{usages, items})
 	}
 	return items, nil
 }

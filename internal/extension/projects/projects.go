@@ -50,7 +50,7 @@ type Projects struct {
 	notes      notes
 	namespaces *namespaces
 	reviews    *reviews
-	turns      turns
+	users      *extension.KeyedMutex[string] // one request of a user at a time, so that they can be counted
 }
 
 // New makes them. It does no I/O.
@@ -58,7 +58,7 @@ func New(c Config) (*Projects, error) {
 	if c.Client == nil {
 		return nil, errors.New("projects: a client of the front door is required")
 	}
-	p := &Projects{turns: newTurns()}
+	p := &Projects{users: extension.NewKeyedMutex[string]()}
 	switch c.Group {
 	case "", Group:
 		c.Group = Group

@@ -1,3 +1,4 @@
+// Package prometheus is a client of the query API of a Prometheus server: instant queries and series.
 package prometheus
 
 import (
@@ -86,7 +87,7 @@ func (c *Client) Query(ctx context.Context, promql string, at time.Time) ([]Samp
 	}
 	samples, left, err := parseVector(data)
 	if err != nil {
-		return nil, nil, fmt.Errorf("prometheus: query %s: %w", shorten(promql), err)
+		return nil, nil, fmt.Errorf("prometheus: query %s: %w", truncateQuery(promql), err)
 	}
 	if left > 0 {
 		warnings = append(warnings, fmt.Sprintf("%d native histograms left out; histogram_count() or histogram_sum() makes numbers of them", left))
@@ -173,8 +174,8 @@ func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64(max(d/time.Millisecond, 1)), 10) + "ms"
 }
 
-// shorten makes a query fit for an error.
-func shorten(promql string) string {
+// truncateQuery makes a query fit for an error.
+func truncateQuery(promql string) string {
 	runes := []rune(strings.Join(strings.Fields(promql), " "))
 	if len(runes) > 200 {
 		runes = slices.Concat(runes[:200], []rune("…"))

@@ -41,7 +41,7 @@ type envelope struct {
 func parseEnvelope(a *httpclient.Answer) (data []byte, warnings []string, err error) {
 	var e envelope
 	if err := json.Unmarshal(a.Body, &e); err != nil || (e.Status != "success" && e.Status != "error") {
-		return nil, nil, &Error{Code: a.Code, Message: stranger(a)}
+		return nil, nil, &Error{Code: a.Code, Message: notPrometheus(a)}
 	}
 	if e.Status == "error" {
 		return nil, nil, &Error{Code: a.Code, Type: e.ErrorType, Message: e.Error}
@@ -49,8 +49,8 @@ func parseEnvelope(a *httpclient.Answer) (data []byte, warnings []string, err er
 	return e.Data, e.Warnings, nil
 }
 
-// stranger says what answered instead of a Prometheus, and what to do.
-func stranger(a *httpclient.Answer) string {
+// notPrometheus says what answered instead of a Prometheus, and what to do.
+func notPrometheus(a *httpclient.Answer) string {
 	switch {
 	case a.Code >= 300 && a.Code < 400:
 		return fmt.Sprintf("it redirects to %q; redirects are not followed, so give that URL", a.Header.Get("Location"))

@@ -1,12 +1,3 @@
-// Package servingcert keeps an extension server's own serving certificate: made by itself, renewed before it ends.
-//
-// The authority that signs it signs nothing else. It lives in memory, so that a restarted server has a new one, or in a
-// directory (Config.Dir), so that a restarted server is the one that front doors know. Who does not let a server
-// register its authority gives it a certificate from files instead.
-//
-// The authority is replaced before it ends too, and without a request that fails: first the new one goes into the
-// caBundle beside the old one, then, once the registration says so and front doors have had time to see it, the serving
-// certificate is signed by the new one, and the old one leaves the caBundle last. See rotation.go.
 package registration
 
 import (

@@ -154,7 +154,7 @@ func TestRegistrationIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var writes atomic.Int64
 		var broken atomic.Bool
-		k := &Registrar{config: RegistrarConfig{Registration: registration, Logger: zap.NewNop()}, ready: make(chan struct{}), nudge: make(chan struct{}, 1),
+		k := &Registrar{config: RegistrarConfig{Registration: registration, Logger: zap.NewNop()}, ready: make(chan struct{}), trigger: make(chan struct{}, 1),
 			client: once(func(*http.Request) (*http.Response, error) {
 				if broken.Load() {
 					return nil, errors.New("connection refused")
@@ -166,7 +166,7 @@ func TestRegistrationIsKept(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- k.Run(ctx) }()
 		<-k.Ready()
-		time.Sleep(keepInterval * 2)
+		time.Sleep(checkInterval * 2)
 		synctest.Wait()
 		if n := writes.Load(); n < 6 {
 			t.Errorf("%d writes", n)

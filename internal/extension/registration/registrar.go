@@ -25,14 +25,14 @@ const (
 	attemptTimeout  = 15 * time.Second
 	firstBackoff    = 500 * time.Millisecond
 	longestBackoff  = 30 * time.Second
-	keepInterval    = time.Minute
+	checkInterval   = time.Minute
 	maxResponseBody = 1 << 20
-	// patience is how often a refusal at the start is asked again: rights that were granted a moment ago reach a front
+	// maxRefusals is how often a refusal at the start is asked again: rights that were granted a moment ago reach a front
 	// door with its next look at them.
-	patience = 4
+	maxRefusals = 4
 )
 
-// RegistrarConfig makes a Keeper.
+// RegistrarConfig makes a Registrar.
 type RegistrarConfig struct {
 	// Client is how the front door is reached, and as whom.
 	Client *rest.Config
@@ -54,15 +54,15 @@ type RegistrarConfig struct {
 // within a minute, as far as the server's rights go. What is as it should be is read and not written, so that an identity
 // that may only update what an administrator has applied is enough.
 type Registrar struct {
-	config RegistrarConfig
-	client *apiclient.Client
-	ready  chan struct{}
-	nudge  chan struct{} // has a token while the registration is to be written at once
+	config  RegistrarConfig
+	client  *apiclient.Client
+	ready   chan struct{}
+	trigger chan struct{} // has a token while the registration is to be written at once
 
 	written []Manifest // APIServices that are ours to delete when they are not served any more
 }
 
-// NewRegistrar makes a keeper. It does no I/O beyond the files that Client names.
+// NewRegistrar makes a Registrar. It does no I/O beyond the files that Client names.
 func NewRegistrar(c RegistrarConfig) (*Registrar, error) {
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
@@ -71,16 +71,16 @@ func NewRegistrar(c RegistrarConfig) (*Registrar, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Registrar{config: c, client: client, ready: make(chan struct{}), nudge: make(chan struct{}, 1)}, nil
+	return &Registrar{config: c, client: client, ready: make(chan struct{}), trigger: make(chan struct{}, 1)}, nil
 }
 
 // Ready is closed once everything has been written.
 func (k *Registrar) Ready() <-chan struct{} { return k.ready }
 
-// Nudge has the registration written at once, because what is served has changed.
-func (k *Registrar) Nudge() {
+// Trigger has the registration written at once, because what is served has changed.
+func (k *Registrar) Trigger() {
 	select {
-	case k.nudge <- struct{}{}:
+	case k.trigger <- struct{}{}:
 	default: // one write is waiting already and will see this change too
 	}
 }
@@ -94,7 +94,7 @@ func (k *Registrar) Run(ctx context.Context) error {
 	registered := false
 	for refusals := 1; ; refusals++ {
 		err := k.apply(ctx)
-		wait := jittered(keepInterval)
+		wait := jittered(checkInterval)
 		var refused *RefusedError
 		switch {
 		case ctx.Err() != nil:
@@ -103,7 +103,7 @@ func (k *Registrar) Run(ctx context.Context) error {
 			registered = true
 			close(k.ready)
 			k.config.Logger.Info("registered", zap.Stringers("objects", k.config.Registration().Objects()))
-		case errors.As(err, &refused) && !registered && refusals == patience:
+		case errors.As(err, &refused) && !registered && refusals == maxRefusals:
 			return refused
 		case err != nil:
 			k.config.Logger.Warn("register", zap.Error(err), zap.Duration("next attempt", backoff))
@@ -112,14 +112,14 @@ func (k *Registrar) Run(ctx context.Context) error {
 		if err == nil {
 			backoff = firstBackoff
 		}
-		if !k.rest(ctx, wait) {
+		if !k.wait(ctx, wait) {
 			return nil
 		}
 	}
 }
 
-// rest waits until the registration is to be written again. It reports false when ctx ends first.
-func (k *Registrar) rest(ctx context.Context, wait time.Duration) bool {
+// wait waits until the registration is to be written again. It reports false when ctx ends first.
+func (k *Registrar) wait(ctx context.Context, wait time.Duration) bool {
 	var changed <-chan struct{}
 	if k.config.Certificate != nil {
 		changed = k.config.Certificate.Changed()
@@ -131,7 +131,7 @@ func (k *Registrar) rest(ctx context.Context, wait time.Duration) bool {
 		return false
 	case <-timer.C:
 	case <-changed:
-	case <-k.nudge:
+	case <-k.trigger:
 	}
 	return true
 }
@@ -175,7 +175,7 @@ func (k *Registrar) applyOne(ctx context.Context, o Manifest) error {
 	var no *answerError
 	missing := errors.As(err, &no) && no.code == http.StatusNotFound
 	switch {
-	case err == nil && holds(text, body):
+	case err == nil && upToDate(text, body):
 		return nil
 	case err != nil && (no == nil || !no.final()):
 		return err
@@ -188,8 +188,8 @@ func (k *Registrar) applyOne(ctx context.Context, o Manifest) error {
 	return err
 }
 
-// holds reports whether an object says all that is to be applied, whatever else it says.
-func holds(object, applied []byte) bool {
+// upToDate reports whether an object says all that is to be applied, whatever else it says.
+func upToDate(object, applied []byte) bool {
 	var have, want any
 	return json.Unmarshal(object, &have) == nil && json.Unmarshal(applied, &want) == nil && includes(have, want)
 }
@@ -245,7 +245,7 @@ func (o Manifest) path() string {
 	return strings.Join(append(path, plurals[o.text("kind")], o.meta("name")), "/")
 }
 
-// retire deletes the APIServices that this keeper wrote for group-versions that are not served any more. One that is
+// retire deletes the APIServices that this registrar wrote for group-versions that are not served any more. One that is
 // left behind would make its group unavailable, and with it the discovery that deleting any namespace waits for.
 func (k *Registrar) retire(ctx context.Context, r Registration) error {
 	serving := r.apiServices()
@@ -317,13 +317,13 @@ func (e *answerError) Error() string {
 	return fmt.Sprintf("%s %s: the front door answered %d: %s", e.verb, e.object, e.code, e.message)
 }
 
-// passing are the answers below 500 that the next attempt may change. A redirect is not among them: what was asked
+// retriable are the answers below 500 that the next attempt may change. A redirect is not among them: what was asked
 // with our credentials is not asked elsewhere.
-var passing = []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests}
+var retriable = []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests}
 
 // final is whether asking again will not change the answer.
 func (e *answerError) final() bool {
-	return e.code < 500 && !slices.Contains(passing, e.code)
+	return e.code < 500 && !slices.Contains(retriable, e.code)
 }
 
 // RefusedError is a registration that a front door does not take from this server.

@@ -70,10 +70,10 @@ func (f *frontDoor) paths() []string {
 	return out
 }
 
-// keeping runs a keeper against a front door in synthetic time.
+// keeping runs a registrar against a front door in synthetic time.
 func keeping(t *testing.T, f *frontDoor, registration func() Registration, test func(k *Registrar)) error {
 	t.Helper()
-	k := &Registrar{config: RegistrarConfig{Registration: registration, Logger: zap.NewNop()}, ready: make(chan struct{}), nudge: make(chan struct{}, 1),
+	k := &Registrar{config: RegistrarConfig{Registration: registration, Logger: zap.NewNop()}, ready: make(chan struct{}), trigger: make(chan struct{}, 1),
 		client: once(func(r *http.Request) (*http.Response, error) {
 			rec := httptest.NewRecorder()
 			f.ServeHTTP(rec, r)
@@ -103,7 +103,7 @@ func TestWhatIsNotServedAnyMoreIsUnregistered(t *testing.T) {
 			f.objects["/apis/apiregistration.k8s.io/v1/apiservices/v1.b.example.com"]["spec"].(map[string]any)["service"] = map[string]any{"namespace": "other", "name": "other"}
 			f.mu.Unlock()
 			r = registration()
-			k.Nudge()
+			k.Trigger()
 			synctest.Wait()
 			if got := strings.Join(f.paths(), " "); got != "metrics v1.b.example.com v1.metrics.k8s.io v1beta1.metrics.k8s.io" {
 				t.Errorf("left are %s", got)
@@ -231,7 +231,7 @@ func TestADeletionThatIsForbiddenDoesNotStopTheRest(t *testing.T) {
 		r := registration()
 		must(t, keeping(t, f, func() Registration { return r }, func(k *Registrar) {
 			r.GroupVersions = r.GroupVersions[:1]
-			k.Nudge()
+			k.Trigger()
 			synctest.Wait()
 			if len(k.written) != 1 {
 				t.Errorf("%v is still to be deleted", k.written)
@@ -287,7 +287,7 @@ func TestABundleIsPublishedOnlyWhenEveryRegistrationHasIt(t *testing.T) {
 		}
 		must(t, keeping(t, f, current, func(k *Registrar) {
 			k.config.Certificate = c
-			k.Nudge()
+			k.Trigger()
 			synctest.Wait()
 			set("v1beta1.metrics.k8s.io", "PEM and another")
 			c.changed <- struct{}{}
@@ -296,7 +296,7 @@ func TestABundleIsPublishedOnlyWhenEveryRegistrationHasIt(t *testing.T) {
 				t.Errorf("published %s", got)
 			}
 			set("", "PEM and another")
-			time.Sleep(keepInterval * 2)
+			time.Sleep(checkInterval * 2)
 			synctest.Wait()
 			if !slices.Contains(c.bundles(), "PEM and another") {
 				t.Errorf("published %s", c.bundles())
@@ -312,7 +312,7 @@ func TestWhatSomebodyDeletesComesBack(t *testing.T) {
 			f.mu.Lock()
 			clear(f.objects)
 			f.mu.Unlock()
-			time.Sleep(keepInterval * 2)
+			time.Sleep(checkInterval * 2)
 			synctest.Wait()
 			if len(f.paths()) != 3 {
 				t.Errorf("there are %v", f.paths())

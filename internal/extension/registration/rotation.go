@@ -58,10 +58,10 @@ func (s *Certificate) due(leaf *x509.Certificate) time.Time {
 	if !leaf.NotAfter.Before(s.state.authority.Certificate.NotAfter) {
 		return leaf.NotAfter
 	}
-	return twoThirds(leaf)
+	return renewalTime(leaf)
 }
 
-func twoThirds(c *x509.Certificate) time.Time {
+func renewalTime(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2)
 }
 
@@ -103,7 +103,7 @@ func (s *Certificate) step() (time.Time, error) {
 }
 
 func (s *Certificate) nextStep() time.Time {
-	next := twoThirds(s.state.authority.Certificate)
+	next := renewalTime(s.state.authority.Certificate)
 	if s.state.next != nil {
 		next = s.state.authority.Certificate.NotAfter
 		if !s.since.IsZero() {
@@ -133,7 +133,7 @@ func (s *Certificate) dropPrevious(now time.Time) (bool, error) {
 }
 
 func (s *Certificate) makeNext(now time.Time) (bool, error) {
-	if s.state.next != nil || now.Before(twoThirds(s.state.authority.Certificate)) {
+	if s.state.next != nil || now.Before(renewalTime(s.state.authority.Certificate)) {
 		return false, nil
 	}
 	next, err := pki.NewAuthorityFor(s.config.Names[0]+"-ca", s.config.AuthorityTTL)

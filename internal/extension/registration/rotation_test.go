@@ -91,7 +91,7 @@ func TestAuthoritiesAreReplacedBehindAFrontDoorThatVerifies(t *testing.T) {
 			t.Fatal(err)
 		}
 		front := &verifying{}
-		keeper, err := registration.NewRegistrar(registration.RegistrarConfig{
+		registrar, err := registration.NewRegistrar(registration.RegistrarConfig{
 			Client: &rest.Config{Host: "https://front-door.invalid", Transport: front}, Certificate: own,
 			Registration: func() registration.Registration {
 				return registration.Registration{
@@ -105,14 +105,14 @@ func TestAuthoritiesAreReplacedBehindAFrontDoorThatVerifies(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var parts sync.WaitGroup
-		for _, run := range []func(context.Context) error{own.Run, keeper.Run} {
+		for _, run := range []func(context.Context) error{own.Run, registrar.Run} {
 			parts.Go(func() {
 				if err := run(ctx); err != nil {
 					t.Error(err)
 				}
 			})
 		}
-		<-keeper.Ready()
+		<-registrar.Ready()
 		for began := time.Now(); time.Since(began) < 4*24*time.Hour; time.Sleep(5 * time.Minute) {
 			synctest.Wait()
 			if err := front.probe(own.KeyPair()); err != nil {

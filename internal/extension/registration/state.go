@@ -37,16 +37,16 @@ type state struct {
 
 type pair struct{ cert, key []byte }
 
-// kept is the state as it is on disk.
-type kept struct {
-	Authority     keptPair  `json:"authority"`
-	Next          *keptPair `json:"next,omitempty"`
-	Serving       keptPair  `json:"serving"`
-	Previous      string    `json:"previous,omitempty"`
-	PreviousUntil time.Time `json:"previousUntil,omitzero"`
+// storedState is the state as it is on disk.
+type storedState struct {
+	Authority     storedPair  `json:"authority"`
+	Next          *storedPair `json:"next,omitempty"`
+	Serving       storedPair  `json:"serving"`
+	Previous      string      `json:"previous,omitempty"`
+	PreviousUntil time.Time   `json:"previousUntil,omitzero"`
 }
 
-type keptPair struct {
+type storedPair struct {
 	Certificate string `json:"certificate"`
 	Key         string `json:"key"`
 }
@@ -110,7 +110,7 @@ func load(dir string) (state, error) {
 }
 
 func parse(data []byte) (s state, err error) {
-	var k kept
+	var k storedState
 	if err = json.Unmarshal(data, &k); err != nil {
 		return s, err
 	}
@@ -138,13 +138,13 @@ func (s *state) save(dir string) error {
 	if dir == "" {
 		return nil
 	}
-	k := kept{Serving: keptPair{Certificate: string(s.serving.cert), Key: string(s.serving.key)}, PreviousUntil: s.previousUntil}
+	k := storedState{Serving: storedPair{Certificate: string(s.serving.cert), Key: string(s.serving.key)}, PreviousUntil: s.previousUntil}
 	var err error
-	if k.Authority, err = keptAuthority(s.authority); err != nil {
+	if k.Authority, err = storedAuthority(s.authority); err != nil {
 		return err
 	}
 	if s.next != nil {
-		next, err := keptAuthority(s.next)
+		next, err := storedAuthority(s.next)
 		if err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (s *state) save(dir string) error {
 	return pki.WriteFile(filepath.Join(dir, bundleFile), s.bundle(), 0o644)
 }
 
-func keptAuthority(a *pki.Authority) (keptPair, error) {
+func storedAuthority(a *pki.Authority) (storedPair, error) {
 	key, err := a.KeyPEM()
-	return keptPair{Certificate: string(a.PEM()), Key: string(key)}, err
+	return storedPair{Certificate: string(a.PEM()), Key: string(key)}, err
 }
