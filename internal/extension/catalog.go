@@ -11,7 +11,7 @@ import (
 
 // catalog is what is hosted at one time, with the documents that tell it. It is replaced as a whole and never changed.
 type catalog struct {
-	resources    map[schema.GroupVersionResource]*resourceHandler
+	resources map[schema.GroupVersionResource]*resourceHandler
 	custom    map[schema.GroupVersion]Resource
 	discovery *discovery
 	openapi   *openapi

@@ -1,4 +1,4 @@
-// Package outbound is how sources reach the servers that they read: TLS from files, tokens from files, bounded answers.
+// Package httpclient reaches the servers that sources read: TLS from files, tokens from files, bounded answers.
 //
 // Files are read again while the program runs, so that a certificate, a CA or a token that is rotated is used without
 // a restart. Redirects are never followed: a token goes to the server it was given for and to no other.
