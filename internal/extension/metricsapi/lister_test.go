@@ -7,12 +7,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 )
 
 // listServer lists pages of names, and can refuse.
@@ -116,6 +122,44 @@ func TestNodesAreListedWhole(t *testing.T) {
 	eventually(t, "a list", i.Known)
 	if n := i.All()[0]; n.KubeletPort != 10251 || len(n.Addresses) != 1 || n.Addresses[0].Address != "10.0.0.1" || n.Annotations["a"] != "b" {
 		t.Errorf("node %+v", n)
+	}
+}
+
+// What is kept of Nodes, page by page, is what client-go's pager reads from the same server.
+func TestNodesAreThoseOfClientGo(t *testing.T) {
+	server := httptest.NewServer(&listServer{pages: [][]string{{"n1", "n2"}, {"n3"}}})
+	defer server.Close()
+	config := &rest.Config{Host: server.URL}
+	i, err := newNodeLister(listerConfig{Client: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := i.list(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	library, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	pages := pager.New(pager.SimplePageFunc(func(options metav1.ListOptions) (runtime.Object, error) {
+		return library.CoreV1().Nodes().List(t.Context(), options)
+	}))
+	if err := pages.EachListItem(t.Context(), metav1.ListOptions{}, func(o runtime.Object) error {
+		node := o.(*corev1.Node)
+		n++
+		want := listedObject{Namespace: node.Namespace, Name: node.Name, UID: string(node.UID), Labels: node.Labels, Annotations: node.Annotations,
+			Addresses: node.Status.Addresses, KubeletPort: int(node.Status.DaemonEndpoints.KubeletEndpoint.Port)}
+		if got := ours[listedKey{node.Namespace, node.Name}]; !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, client-go %+v", got, want)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n != 3 || len(ours) != n {
+		t.Errorf("%d nodes, client-go %d", len(ours), n)
 	}
 }
 
