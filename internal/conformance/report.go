@@ -1,6 +1,144 @@
 package conformance
 
-import "fmt"
+import (
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteText writes cards for people: what failed says what was expected and why.
+func WriteText(w io.Writer, cards []*Report) error {
+	var b strings.Builder
+	for i, c := range cards {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		c.text(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (c *Report) text(b *strings.Builder) {
+	fmt.Fprintf(b, "%s of %s\n", c.GroupVersion, c.Server)
+	topic := ""
+	for _, r := range c.Results {
+		at, name, _ := strings.Cut(r.ID, "/")
+		if at != topic {
+			topic = at
+			fmt.Fprintf(b, "\n%s\n", topic)
+		}
+		said := r.Expected
+		if r.Outcome == NotApplicable {
+			said = "not applicable: " + r.Detail
+		}
+		fmt.Fprintf(b, "  %-4s  %-16s  %s\n", mark(r.Outcome), name, said)
+		switch {
+		case r.Outcome == Fail || r.Outcome == Warn:
+			fmt.Fprintf(b, "        %-16s  found: %s\n        %-16s  why: %s\n", "", r.Detail, "", r.Why)
+		case r.Outcome == Pass && r.Detail != "":
+			fmt.Fprintf(b, "        %-16s  (%s)\n", "", r.Detail)
+		}
+	}
+	marks, of := c.Score()
+	fmt.Fprintf(b, "\nscore %d/%d", marks, of)
+	for _, o := range []struct {
+		outcome Outcome
+		word    string
+	}{{Fail, "failed"}, {Warn, "with a warning"}, {NotApplicable, "not applicable"}} {
+		if n := c.Count(o.outcome); n > 0 {
+			fmt.Fprintf(b, ", %d %s", n, o.word)
+		}
+	}
+	b.WriteByte('\n')
+}
+
+func mark(o Outcome) string {
+	switch o {
+	case Fail:
+		return "FAIL"
+	case NotApplicable:
+		return "-"
+	}
+	return string(o)
+}
+
+// WriteJSON writes cards for programs.
+func WriteJSON(w io.Writer, cards []*Report) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(cards)
+}
+
+type junitSuites struct {
+	XMLName  xml.Name     `xml:"testsuites"`
+	Tests    int          `xml:"tests,attr"`
+	Failures int          `xml:"failures,attr"`
+	Skipped  int          `xml:"skipped,attr"`
+	Suites   []junitSuite `xml:"testsuite"`
+}
+
+type junitSuite struct {
+	Name     string      `xml:"name,attr"`
+	Tests    int         `xml:"tests,attr"`
+	Failures int         `xml:"failures,attr"`
+	Skipped  int         `xml:"skipped,attr"`
+	Cases    []junitCase `xml:"testcase"`
+}
+
+type junitCase struct {
+	Class   string        `xml:"classname,attr"`
+	Name    string        `xml:"name,attr"`
+	Failure *junitMessage `xml:"failure,omitempty"`
+	Skipped *junitMessage `xml:"skipped,omitempty"`
+	// Output carries warnings, for which JUnit has no word.
+	Output string `xml:"system-out,omitempty"`
+}
+
+type junitMessage struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+// WriteJUnit writes cards for continuous integration: a suite for each, a case for each check.
+func WriteJUnit(w io.Writer, cards []*Report) error {
+	var all junitSuites
+	for _, c := range cards {
+		s := junitSuite{Name: c.GroupVersion, Tests: len(c.Results), Failures: c.Count(Fail), Skipped: c.Count(NotApplicable)}
+		for _, r := range c.Results {
+			s.Cases = append(s.Cases, r.junit(c.GroupVersion))
+		}
+		all.Tests, all.Failures, all.Skipped = all.Tests+s.Tests, all.Failures+s.Failures, all.Skipped+s.Skipped
+		all.Suites = append(all.Suites, s)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	e := xml.NewEncoder(w)
+	e.Indent("", "  ")
+	if err := e.Encode(all); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+func (r *Result) junit(class string) junitCase {
+	c := junitCase{Class: class, Name: r.ID}
+	switch r.Outcome {
+	case Fail:
+		c.Failure = &junitMessage{Message: r.Detail, Text: "expected: " + r.Expected + "\nwhy: " + r.Why}
+	case NotApplicable:
+		c.Skipped = &junitMessage{Message: r.Detail}
+	case Warn:
+		c.Output = "warning: " + r.Detail + "\nexpected: " + r.Expected + "\nwhy: " + r.Why
+	case Pass:
+		c.Output = r.Detail
+	}
+	return c
+}
 
 // Outcome is how a check ended.
 type Outcome string
