@@ -124,13 +124,13 @@ var errDraining = errors.New("the server is shutting down")
 type Source struct {
 	// Name is what people call it; it is a metric label, so there must be few.
 	Name string
-	// Trouble is what is wrong, nil when it is well. It must answer at once, from what is known.
-	Trouble func() error
+	// LastError is what is wrong, nil when it is well. It must answer at once, from what is known.
+	LastError func() error
 }
 
-// line is the source as a verbose answer shows it. Trouble is marked, but not as a check that failed.
+// line is the source as a verbose answer shows it. LastError is marked, but not as a check that failed.
 func (s Source) line() string {
-	if err := s.Trouble(); err != nil {
+	if err := s.LastError(); err != nil {
 		return fmt.Sprintf("[!]source %s: %s\n", s.Name, headerText(err.Error()))
 	}
 	return fmt.Sprintf("[+]source %s ok\n", s.Name)
@@ -139,7 +139,7 @@ func (s Source) line() string {
 func sourcesUp(sources []Source) map[string]bool {
 	up := make(map[string]bool, len(sources))
 	for _, s := range sources {
-		up[s.Name] = s.Trouble() == nil
+		up[s.Name] = s.LastError() == nil
 	}
 	return up
 }

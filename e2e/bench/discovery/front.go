@@ -159,9 +159,9 @@ func (f *front) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	doors := make([]net.Listener, 2)
-	for i := range doors {
-		if doors[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	listeners := make([]net.Listener, 2)
+	for i := range listeners {
+		if listeners[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			return err
 		}
 	}
@@ -172,15 +172,15 @@ func (f *front) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.merger.Run(ctx) })
 	g.Go(func() error { return f.library.Run(ctx) })
-	g.Go(func() error { return ended(public.ServeTLS(doors[0], "", "")) })
-	g.Go(func() error { return ended(control.Serve(doors[1])) })
+	g.Go(func() error { return ended(public.ServeTLS(listeners[0], "", "")) })
+	g.Go(func() error { return ended(control.Serve(listeners[1])) })
 	g.Go(func() error {
 		defer cancel()
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = public.Close()
 		return control.Close()
 	})
-	if err := json.NewEncoder(os.Stdout).Encode(frontsOf(doors)); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(frontsOf(listeners)); err != nil {
 		return err
 	}
 	return g.Wait()

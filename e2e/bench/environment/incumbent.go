@@ -73,9 +73,9 @@ func (y *Environment) Incumbent(ctx context.Context, name string, theirs Kuberne
 		"--requestheader-client-ca-file=ca.crt", "--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User",
 		"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 	)
-	p, door, took, err := y.open(ctx, name, i.dir, theirs.APIServer, port, nil, args)
+	p, frontDoor, took, err := y.open(ctx, name, i.dir, theirs.APIServer, port, nil, args)
 	i.endsWith(p)
-	i.FrontDoor = door
+	i.FrontDoor = frontDoor
 	return i, took, err
 }
 

@@ -19,7 +19,7 @@ import (
 	"portico.dev/e2e/bench/measure"
 )
 
-// Role is what this program is started as to be the house without a listener.
+// Role is what this program is started as to be the chain without a listener.
 const Role = "local"
 
 // question asks the child to do one thing for a while.

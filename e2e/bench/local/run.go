@@ -54,7 +54,7 @@ func Run(ctx context.Context, program string, s Settings, say func(string, ...an
 
 func (r *Report) run(ctx context.Context, y *environment.Environment, say func(string, ...any)) (err error) {
 	say("building, starting and making %d objects three times", r.Settings.Many)
-	dir, err := y.Dir("house")
+	dir, err := y.Dir("chain")
 	if err != nil {
 		return err
 	}

@@ -70,8 +70,8 @@ func NewObjects(c ObjectsConfig) *Objects {
 // Catalogue is what is known now. It is never nil.
 func (o *Objects) Catalogue() *Catalogue { return o.catalogue.Load() }
 
-// Trouble is why discovery could not be read last time, nil when it could.
-func (o *Objects) Trouble() error {
+// LastError is why discovery could not be read last time, nil when it could.
+func (o *Objects) LastError() error {
 	if p := o.trouble.Load(); p != nil {
 		return *p
 	}

@@ -26,15 +26,15 @@ const apiGroups = `{"apiVersion":"apidiscovery.k8s.io/v2","kind":"APIGroupDiscov
   {"resource":"shops","responseKind":{"kind":"Shop"},"scope":"Cluster","singularResource":"shop","verbs":["get","list"]},
   {"resource":"tastings","responseKind":{"kind":"Tasting"},"scope":"Namespaced","verbs":["create"]}]}]}]}`
 
-// door is a front door whose answers a test chooses.
-type door struct {
+// fakeFrontDoor is a front door whose answers a test chooses.
+type fakeFrontDoor struct {
 	mu     sync.Mutex
 	groups string
 	more   bool
 	asked  []string
 }
 
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *fakeFrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch r.URL.Path {
@@ -53,13 +53,13 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (d *door) set(change func()) {
+func (d *fakeFrontDoor) set(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change()
 }
 
-func follow(t *testing.T, d *door) *custommetrics.Objects {
+func follow(t *testing.T, d *fakeFrontDoor) *custommetrics.Objects {
 	t.Helper()
 	s := authtest.Serve(t, d)
 	client, err := apiclient.New(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.RootPEM}})
@@ -72,10 +72,10 @@ func follow(t *testing.T, d *door) *custommetrics.Objects {
 }
 
 func TestTheCatalogueFollowsDiscovery(t *testing.T) {
-	d := &door{groups: `{"kind":"APIGroupList"}`}
+	d := &fakeFrontDoor{groups: `{"kind":"APIGroupList"}`}
 	o := follow(t, d)
 	hosttest.Eventually(t, "a front door without aggregated discovery is told", func() bool {
-		return o.Trouble() != nil && strings.Contains(o.Trouble().Error(), "no aggregated form")
+		return o.LastError() != nil && strings.Contains(o.LastError().Error(), "no aggregated form")
 	})
 	if r, ok := o.Catalogue().Lookup("", "deployment"); !ok || r.APIVersion() != "apps/v1" || r.Kind != "Deployment" || !r.Namespaced {
 		t.Errorf("what every cluster has: %+v %t", r, ok)
@@ -94,14 +94,14 @@ func TestTheCatalogueFollowsDiscovery(t *testing.T) {
 		t.Error("what cannot be listed describes nothing")
 	}
 	d.set(func() { d.groups = "{" })
-	hosttest.Eventually(t, "the failure is told", func() bool { return o.Trouble() != nil })
+	hosttest.Eventually(t, "the failure is told", func() bool { return o.LastError() != nil })
 	if _, ok := o.Catalogue().Lookup("", "shop"); !ok {
 		t.Error("what was known is forgotten")
 	}
 }
 
 func TestNames(t *testing.T) {
-	d := &door{groups: apiGroups}
+	d := &fakeFrontDoor{groups: apiGroups}
 	o := follow(t, d)
 	pods, _ := o.Catalogue().Lookup("", "pods")
 	selector := labels.SelectorFromSet(labels.Set{"app": "web"})

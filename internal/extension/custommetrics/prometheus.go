@@ -110,7 +110,7 @@ func (p *PrometheusProvider) External() ExternalSource {
 
 // Source tells how the lookup of series fares.
 func (p *PrometheusProvider) Source() extension.Source {
-	return extension.Source{Name: p.config.Name, Trouble: func() error {
+	return extension.Source{Name: p.config.Name, LastError: func() error {
 		if err := p.trouble.Load(); err != nil {
 			return *err
 		}

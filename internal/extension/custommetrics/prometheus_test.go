@@ -166,7 +166,7 @@ func open(t *testing.T, more ...custommetrics.CustomSource) *testHost {
 	must(t, err)
 	hosttest.Run(t, known.Run, nil)
 	hosttest.Run(t, provider.Run, nil)
-	hosttest.Eventually(t, "series are known", func() bool { return provider.Source().Trouble() == nil })
+	hosttest.Eventually(t, "series are known", func() bool { return provider.Source().LastError() == nil })
 	resources := append(custommetrics.Custom(append(more, provider.Custom())...), custommetrics.External(provider.External()))
 	return &testHost{hosttest.Serve(t, func(c *extension.Config) {
 		c.Sources = func() []extension.Source { return []extension.Source{provider.Source()} }
@@ -286,8 +286,8 @@ func TestDiscoveryListsPairsOfResourceAndMetric(t *testing.T) {
 	})
 	t.Run("what was known stays while the server is away", func(t *testing.T) {
 		h.prometheus.set(func() { h.prometheus.broken = true })
-		hosttest.Eventually(t, "trouble is told", func() bool { return h.provider.Source().Trouble() != nil })
-		if text := h.provider.Source().Trouble().Error(); !strings.Contains(text, "rules.yaml:") || !strings.Contains(text, "TSDB not ready") {
+		hosttest.Eventually(t, "trouble is told", func() bool { return h.provider.Source().LastError() != nil })
+		if text := h.provider.Source().LastError().Error(); !strings.Contains(text, "rules.yaml:") || !strings.Contains(text, "TSDB not ready") {
 			t.Error(text)
 		}
 		if len(h.provider.CustomMetrics()) != 3 {

@@ -128,10 +128,10 @@ func firstAnswer[V any](ctx context.Context, sources []candidate[V], unknown err
 }
 
 func errorOf(s extension.Source) error {
-	if s.Trouble == nil {
+	if s.LastError == nil {
 		return nil
 	}
-	if err := s.Trouble(); err != nil {
+	if err := s.LastError(); err != nil {
 		return fmt.Errorf("%s: %w", s.Name, err)
 	}
 	return nil

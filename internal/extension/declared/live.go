@@ -157,8 +157,8 @@ func (l *liveResource) List(ctx context.Context, _ extension.Query) ([]Object, e
 	return objects, nil
 }
 
-// Trouble is why what is served is not what the source says now, nil when it is.
-func (l *liveResource) Trouble() error {
+// LastError is why what is served is not what the source says now, nil when it is.
+func (l *liveResource) LastError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {

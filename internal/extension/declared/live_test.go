@@ -73,7 +73,7 @@ func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
 		if err != nil || len(objects) != 1 {
 			t.Errorf("after half a minute: %v %v", objects, err)
 		}
-		if err := l.Trouble(); err == nil || !strings.Contains(err.Error(), "gone away") {
+		if err := l.LastError(); err == nil || !strings.Contains(err.Error(), "gone away") {
 			t.Errorf("trouble: %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -84,8 +84,8 @@ func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
 		f.now(good)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if _, err = l.List(context.Background(), extension.Query{}); err != nil || l.Trouble() != nil {
-			t.Errorf("after it came back: %v, %v", err, l.Trouble())
+		if _, err = l.List(context.Background(), extension.Query{}); err != nil || l.LastError() != nil {
+			t.Errorf("after it came back: %v, %v", err, l.LastError())
 		}
 	})
 }
@@ -111,7 +111,7 @@ func TestASlowSourceIsNeverAskedTwiceAtATime(t *testing.T) {
 
 func TestAnAnswerThatIsNotAsDeclaredIsAFailure(t *testing.T) {
 	alive(t, "  items: .data[*]\n", func(l *liveResource, _ *faulty) {
-		if err := l.Trouble(); err == nil || !strings.Contains(err.Error(), "never answered: items: ") {
+		if err := l.LastError(); err == nil || !strings.Contains(err.Error(), "never answered: items: ") {
 			t.Errorf("trouble: %v", err)
 		}
 	})

@@ -91,15 +91,15 @@ func (s *Set) Resources() []extension.Resource {
 func (s *Set) Sources() []extension.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := []extension.Source{{Name: "declared-resources", Trouble: s.Trouble}}
+	out := []extension.Source{{Name: "declared-resources", LastError: s.LastError}}
 	for _, l := range s.lives {
-		out = append(out, extension.Source{Name: "declared/" + l.definition.gvr.GroupResource().String() + "/" + l.definition.gvr.Version, Trouble: l.Trouble})
+		out = append(out, extension.Source{Name: "declared/" + l.definition.gvr.GroupResource().String() + "/" + l.definition.gvr.Version, LastError: l.LastError})
 	}
 	return out
 }
 
-// Trouble is what is wrong with the files, or with hosting what they say; what they said before is served meanwhile.
-func (s *Set) Trouble() error {
+// LastError is what is wrong with the files, or with hosting what they say; what they said before is served meanwhile.
+func (s *Set) LastError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []error
@@ -355,7 +355,7 @@ func (r *runner) apply() {
 	r.set.note("host", err)
 }
 
-// note keeps trouble of one kind for Trouble, and logs it when it is new.
+// note keeps trouble of one kind for LastError, and logs it when it is new.
 func (s *Set) note(what string, err error) {
 	s.mu.Lock()
 	before := s.trouble[what]

@@ -68,17 +68,17 @@ func (o Options) customMetricsPart() (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := prometheus.New(access)
+	server, err := prometheus.New(access)
 	if err != nil {
 		return nil, err
 	}
-	door, err := apiclient.New(o.Client)
+	client, err := apiclient.New(o.Client)
 	if err != nil {
 		return nil, err
 	}
-	known := custommetrics.NewObjects(custommetrics.ObjectsConfig{Client: door, Logger: o.Logger})
+	known := custommetrics.NewObjects(custommetrics.ObjectsConfig{Client: client, Logger: o.Logger})
 	members := []run.Member{member("described objects", known.Run)}
-	sources := []extension.Source{{Name: "described-objects", Trouble: known.Trouble}}
+	sources := []extension.Source{{Name: "described-objects", LastError: known.LastError}}
 	var custom []custommetrics.CustomSource
 	var external []custommetrics.ExternalSource
 	described := custommetrics.WellKnown().Resources()
@@ -89,7 +89,7 @@ func (o Options) customMetricsPart() (*part, error) {
 		}
 		described = append(described, read.Described()...)
 		provider, err := custommetrics.NewPrometheusProvider(custommetrics.PrometheusConfig{
-			Name: "rules/" + filepath.Base(file), File: file, Client: client, Rules: read, Objects: known,
+			Name: "rules/" + filepath.Base(file), File: file, Client: server, Rules: read, Objects: known,
 			Interval: c.RelistInterval, MaxAge: c.MaxAge, Logger: o.Logger,
 		})
 		if err != nil {
@@ -154,12 +154,12 @@ func (o Options) projectsPart() (*part, error) {
 	if !o.Projects.Enabled {
 		return nil, nil
 	}
-	door, err := apiclient.New(o.Client)
+	client, err := apiclient.New(o.Client)
 	if err != nil {
 		return nil, err
 	}
 	p, err := projects.New(projects.Config{
-		Client: door, Group: o.Projects.Group, Roles: o.Projects.Roles, MaxPerUser: o.Projects.MaxPerUser, PollInterval: o.Projects.PollInterval,
+		Client: client, Group: o.Projects.Group, Roles: o.Projects.Roles, MaxPerUser: o.Projects.MaxPerUser, PollInterval: o.Projects.PollInterval,
 	})
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ type MetricsOptions struct {
 // measured is a source of metrics.k8s.io.
 type measured interface {
 	metricsapi.Source
-	Trouble() error
+	LastError() error
 }
 
 func (o Options) metricsPart() (*part, error) {
@@ -82,7 +82,7 @@ func metricsOf(source measured, stored extension.Check, members ...run.Member) *
 	return &part{
 		resources: fixed(metricsapi.Resources(source)...),
 		members:   members,
-		sources:   func() []extension.Source { return []extension.Source{{Name: "metrics", Trouble: source.Trouble}} },
+		sources:   func() []extension.Source { return []extension.Source{{Name: "metrics", LastError: source.LastError}} },
 		ready:     []extension.Check{stored},
 	}
 }

@@ -168,8 +168,8 @@ func (s *HostSource) samplePods(m *Measurement) error {
 	return nil
 }
 
-// Trouble is what cannot be read, nil when all can.
-func (s *HostSource) Trouble() error { return errors.Join(load(&s.failure), load(&s.partial)) }
+// LastError is what cannot be read, nil when all can.
+func (s *HostSource) LastError() error { return errors.Join(load(&s.failure), load(&s.partial)) }
 
 // Stored is nil once there is something to answer (metrics-server's readiness check metric-storage-ready).
 func (s *HostSource) Stored(context.Context) error {

@@ -77,8 +77,8 @@ func TestSamplerOverTime(t *testing.T) {
 			t.Helper()
 			nodes, _ := s.Nodes(ctx, extension.Query{})
 			pods, _ := s.Pods(ctx, extension.Query{Namespace: "host", Name: "a.service"})
-			if len(nodes) != 1 || len(pods) != 1 || s.Stored(ctx) != nil || s.Trouble() != nil {
-				t.Fatalf("%s: nodes %+v, pods %+v, trouble %v", when, nodes, pods, s.Trouble())
+			if len(nodes) != 1 || len(pods) != 1 || s.Stored(ctx) != nil || s.LastError() != nil {
+				t.Fatalf("%s: nodes %+v, pods %+v, trouble %v", when, nodes, pods, s.LastError())
 			}
 			if n := nodes[0]; n.Name != "n" || n.Labels["k"] != "v" || n.Window != window || n.Cores != node {
 				t.Errorf("%s: node %+v", when, n)
@@ -100,7 +100,7 @@ func TestSamplerOverTime(t *testing.T) {
 
 		must(t, os.Remove(filepath.Join(m.proc, "stat")))
 		pass(10 * time.Second)
-		if nodes, _ := s.Nodes(ctx, extension.Query{}); len(nodes) != 0 || s.Stored(ctx) == nil || s.Timely(ctx) != nil || s.Trouble() == nil {
+		if nodes, _ := s.Nodes(ctx, extension.Query{}); len(nodes) != 0 || s.Stored(ctx) == nil || s.Timely(ctx) != nil || s.LastError() == nil {
 			t.Errorf("after a failed reading: %+v", nodes)
 		}
 		if pods, _ := s.Pods(ctx, extension.Query{}); len(pods) != 1 {
@@ -148,7 +148,7 @@ func TestThisMachine(t *testing.T) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("no usage: %v", s.Trouble())
+			t.Fatalf("no usage: %v", s.LastError())
 		case <-tick.C:
 		}
 	}

@@ -190,7 +190,7 @@ func (s *KubeletSource) describe(pods []PodUsage) []PodUsage {
 
 func (s *KubeletSource) check(failed []string, first error) error {
 	if len(failed) == 0 {
-		return errors.Join(s.nodes.Trouble(), s.pods.Trouble())
+		return errors.Join(s.nodes.LastError(), s.pods.LastError())
 	}
 	const shown = 3
 	names := strings.Join(failed[:min(len(failed), shown)], ", ")
@@ -198,20 +198,20 @@ func (s *KubeletSource) check(failed []string, first error) error {
 		names += fmt.Sprintf(" and %d more", len(failed)-shown)
 	}
 	return errors.Join(fmt.Errorf("%d of %d kubelets do not answer (%s): %w", len(failed), len(s.known), names, first),
-		s.nodes.Trouble(), s.pods.Trouble())
+		s.nodes.LastError(), s.pods.LastError())
 }
 
-// Trouble is what is wrong, nil when every kubelet answers.
-func (s *KubeletSource) Trouble() error {
+// LastError is what is wrong, nil when every kubelet answers.
+func (s *KubeletSource) LastError() error {
 	if p := s.trouble.Load(); p != nil {
 		return *p
 	}
-	return s.nodes.Trouble()
+	return s.nodes.LastError()
 }
 
 // Stored is nil once there is something to answer (metrics-server's readiness check metric-storage-ready).
 func (s *KubeletSource) Stored(context.Context) error {
-	return s.Filled(s.Trouble())
+	return s.Filled(s.LastError())
 }
 
 const (

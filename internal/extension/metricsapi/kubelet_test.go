@@ -63,8 +63,8 @@ func TestNodesAndPodsOfKubelets(t *testing.T) {
 	f.running = append(f.running[:2:2], "shop/other") // kube-system/dns has ended
 	s := f.source()
 	eventually(t, "everything is measured", func() bool { return len(nodes(t, s)) == 2 && len(pods(t, s)) == 2 })
-	if s.Trouble() != nil || s.Stored(t.Context()) != nil {
-		t.Errorf("trouble %v", s.Trouble())
+	if s.LastError() != nil || s.Stored(t.Context()) != nil {
+		t.Errorf("trouble %v", s.LastError())
 	}
 	n1, n2, web := nodes(t, s)["n1"], nodes(t, s)["n2"], pods(t, s)["shop/web-1"]
 	if !near(n1.Cores, 2) || !near(n2.Cores, 0.5) || n1.WorkingSet != 1<<20 || n1.Labels["node"] != "n1" || n1.Window <= 0 {
@@ -94,8 +94,8 @@ func TestAKubeletThatFails(t *testing.T) {
 			s := f.source(func(c *KubeletConfig) { c.MaxBytes = 1 << 16 })
 			eventually(t, "both are measured", func() bool { return len(nodes(t, s)) == 2 })
 			bad.set(func(k *fakeKubelet) { k.answer = c.answer })
-			eventually(t, "trouble", func() bool { return s.Trouble() != nil })
-			if err := s.Trouble(); !strings.Contains(err.Error(), "1 of 2 kubelets do not answer (bad)") || !strings.Contains(err.Error(), c.wrong) {
+			eventually(t, "trouble", func() bool { return s.LastError() != nil })
+			if err := s.LastError(); !strings.Contains(err.Error(), "1 of 2 kubelets do not answer (bad)") || !strings.Contains(err.Error(), c.wrong) {
 				t.Errorf("trouble %v", err)
 			}
 			before := nodes(t, s)
@@ -104,7 +104,7 @@ func TestAKubeletThatFails(t *testing.T) {
 				t.Errorf("the last good measurement, while young: %+v", got)
 			}
 			bad.set(func(k *fakeKubelet) { k.answer = nil })
-			eventually(t, "the end of trouble", func() bool { return s.Trouble() == nil })
+			eventually(t, "the end of trouble", func() bool { return s.LastError() == nil })
 		})
 	}
 }
@@ -152,7 +152,7 @@ func TestWithoutTheRightToListPods(t *testing.T) {
 	if u := pods(t, s)["shop/web"]; u.Labels != nil {
 		t.Errorf("%+v", u)
 	}
-	eventually(t, "trouble that names pods", func() bool { return s.Trouble() != nil && strings.Contains(s.Trouble().Error(), "list pods") })
+	eventually(t, "trouble that names pods", func() bool { return s.LastError() != nil && strings.Contains(s.LastError().Error(), "list pods") })
 }
 
 func TestAStrangerIsNotTrusted(t *testing.T) {
@@ -160,9 +160,9 @@ func TestAStrangerIsNotTrusted(t *testing.T) {
 	k := f.node("n1", 1)
 	other := newFleet(t)
 	s := f.source(func(c *KubeletConfig) { c.Client.CAData = other.ca.PEM() })
-	eventually(t, "trouble", func() bool { return s.Trouble() != nil })
-	if !strings.Contains(s.Trouble().Error(), "certificate") {
-		t.Errorf("trouble %v", s.Trouble())
+	eventually(t, "trouble", func() bool { return s.LastError() != nil })
+	if !strings.Contains(s.LastError().Error(), "certificate") {
+		t.Errorf("trouble %v", s.LastError())
 	}
 	k.set(func(k *fakeKubelet) {
 		if k.requests > 0 {
@@ -242,12 +242,12 @@ func TestKubeletsThatHangHoldUpNobodyElse(t *testing.T) {
 	for _, k := range hanging {
 		k.set(func(k *fakeKubelet) { k.answer = func(http.ResponseWriter) { <-release } })
 	}
-	eventually(t, "trouble", func() bool { return s.Trouble() != nil && strings.Contains(s.Trouble().Error(), "3 of 4") })
+	eventually(t, "trouble", func() bool { return s.LastError() != nil && strings.Contains(s.LastError().Error(), "3 of 4") })
 	for range 2 {
 		before := nodes(t, s)["good"].Timestamp
 		eventually(t, "the good one is measured again", func() bool { return nodes(t, s)["good"].Timestamp.After(before) })
 	}
-	if strings.Contains(s.Trouble().Error(), "good") {
-		t.Errorf("trouble %v", s.Trouble())
+	if strings.Contains(s.LastError().Error(), "good") {
+		t.Errorf("trouble %v", s.LastError())
 	}
 }

@@ -57,7 +57,7 @@ type lister struct {
 	what     string
 	path     string
 	accept   string
-	door     *apiclient.Client
+	client   *apiclient.Client
 	objects  atomic.Pointer[map[listedKey]listedObject]
 	trouble  atomic.Pointer[error]
 	complete chan struct{}
@@ -86,16 +86,16 @@ func newLister(c listerConfig, plural, accept string) (*lister, error) {
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
-	door, err := apiclient.New(c.Client)
+	client, err := apiclient.New(c.Client)
 	if err != nil {
 		return nil, err
 	}
-	return &lister{config: c, what: plural, path: "/api/v1/" + plural, accept: accept, door: door, complete: make(chan struct{})}, nil
+	return &lister{config: c, what: plural, path: "/api/v1/" + plural, accept: accept, client: client, complete: make(chan struct{})}, nil
 }
 
 // Run lists until ctx ends. What was listed last stays while listing fails.
 func (i *lister) Run(ctx context.Context) error {
-	defer i.door.Close()
+	defer i.client.Close()
 	return run.Every(ctx, i.config.Interval, i.refresh)
 }
 
@@ -151,7 +151,7 @@ func (i *lister) list(ctx context.Context) (map[listedKey]listedObject, error) {
 	}
 	for {
 		var p listPage
-		if err := i.door.Get(ctx, i.path, query, i.accept, &p); err != nil {
+		if err := i.client.Get(ctx, i.path, query, i.accept, &p); err != nil {
 			return nil, err
 		}
 		for n := range p.Items {
@@ -209,8 +209,8 @@ func (i *lister) All() []listedObject {
 	return out
 }
 
-// Trouble is why the last listing failed, nil when it did not.
-func (i *lister) Trouble() error {
+// LastError is why the last listing failed, nil when it did not.
+func (i *lister) LastError() error {
 	if p := i.trouble.Load(); p != nil {
 		return *p
 	}

@@ -101,14 +101,14 @@ func TestPodsAreListedByPages(t *testing.T) {
 	d.mu.Lock()
 	d.refuse = true
 	d.mu.Unlock()
-	eventually(t, "trouble", func() bool { return i.Trouble() != nil })
-	if _, ok := i.Lookup("ns", "d"); !ok || !strings.Contains(i.Trouble().Error(), "list pods: ") || !strings.Contains(i.Trouble().Error(), "forbidden") {
-		t.Errorf("what was known is kept: %t, trouble %v", ok, i.Trouble())
+	eventually(t, "trouble", func() bool { return i.LastError() != nil })
+	if _, ok := i.Lookup("ns", "d"); !ok || !strings.Contains(i.LastError().Error(), "list pods: ") || !strings.Contains(i.LastError().Error(), "forbidden") {
+		t.Errorf("what was known is kept: %t, trouble %v", ok, i.LastError())
 	}
 	d.mu.Lock()
 	d.refuse = false
 	d.mu.Unlock()
-	eventually(t, "the end of trouble", func() bool { return i.Trouble() == nil })
+	eventually(t, "the end of trouble", func() bool { return i.LastError() == nil })
 }
 
 func TestNodesAreListedWhole(t *testing.T) {
@@ -173,7 +173,7 @@ func TestPagesThatNeverEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	startLister(t, i)
-	eventually(t, "trouble", func() bool { return i.Trouble() != nil })
+	eventually(t, "trouble", func() bool { return i.LastError() != nil })
 	if i.Known() {
 		t.Error("half a list is taken for a whole one")
 	}

@@ -170,8 +170,8 @@ func (s *PrometheusSource) describe(m *Measurement) {
 	}
 }
 
-// Trouble is what is wrong, nil when every question is answered.
-func (s *PrometheusSource) Trouble() error {
+// LastError is what is wrong, nil when every question is answered.
+func (s *PrometheusSource) LastError() error {
 	var err error
 	if p := s.trouble.Load(); p != nil {
 		err = *p
@@ -179,12 +179,12 @@ func (s *PrometheusSource) Trouble() error {
 	if s.nodes == nil {
 		return err
 	}
-	return errors.Join(err, s.nodes.Trouble(), s.pods.Trouble())
+	return errors.Join(err, s.nodes.LastError(), s.pods.LastError())
 }
 
 // Stored is nil once there is something to answer (metrics-server's readiness check metric-storage-ready).
 func (s *PrometheusSource) Stored(context.Context) error {
-	return s.Filled(s.Trouble())
+	return s.Filled(s.LastError())
 }
 
 // nodeUsages joins the CPU and the memory of nodes. A node that lacks one is left out.

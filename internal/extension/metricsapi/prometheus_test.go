@@ -133,8 +133,8 @@ func TestNodesAndPodsOfAPrometheus(t *testing.T) {
 	if len(pods) != 1 || len(pods[0].Containers) != 2 || pods[0].Containers[1].Name != "proxy" || pods[0].Containers[1].Cores != 0.5 || pods[0].Containers[1].WorkingSet != 2048 {
 		t.Errorf("pods %+v", pods)
 	}
-	if s.Trouble() != nil || s.Stored(t.Context()) != nil {
-		t.Errorf("trouble %v", s.Trouble())
+	if s.LastError() != nil || s.Stored(t.Context()) != nil {
+		t.Errorf("trouble %v", s.LastError())
 	}
 	p.mu.Lock()
 	if !slices.ContainsFunc(p.asked, func(q string) bool { return strings.Contains(q, "[90s]") }) {
@@ -143,16 +143,16 @@ func TestNodesAndPodsOfAPrometheus(t *testing.T) {
 	p.mu.Unlock()
 
 	p.set("container_cpu", "")
-	eventually(t, "trouble with pods", func() bool { return s.Trouble() != nil && strings.Contains(s.Trouble().Error(), "metrics of pods") })
+	eventually(t, "trouble with pods", func() bool { return s.LastError() != nil && strings.Contains(s.LastError().Error(), "metrics of pods") })
 	if nodes, _ := s.Nodes(t.Context(), extension.Query{}); len(nodes) != 2 {
 		t.Errorf("nodes went with the pods: %+v", nodes)
 	}
 	var refused *prometheus.Error
-	if !errors.As(s.Trouble(), &refused) || refused.Code != 503 {
-		t.Errorf("trouble %v", s.Trouble())
+	if !errors.As(s.LastError(), &refused) || refused.Code != 503 {
+		t.Errorf("trouble %v", s.LastError())
 	}
 	p.set("container_cpu", container("0.25", "web", "main")+","+container("0.5", "web", "proxy"))
-	eventually(t, "the end of trouble", func() bool { return s.Trouble() == nil })
+	eventually(t, "the end of trouble", func() bool { return s.LastError() == nil })
 }
 
 func TestAPrometheusThatIsGone(t *testing.T) {
@@ -161,7 +161,7 @@ func TestAPrometheusThatIsGone(t *testing.T) {
 	s, err := NewPrometheusSource(PrometheusConfig{Prometheus: prometheus.Config{URL: server.URL}, Resolution: 20 * time.Millisecond})
 	must(t, err)
 	startPrometheusSource(t, s)
-	eventually(t, "trouble", func() bool { return s.Trouble() != nil })
+	eventually(t, "trouble", func() bool { return s.LastError() != nil })
 	if nodes, err := s.Nodes(t.Context(), extension.Query{}); err != nil || len(nodes) != 0 {
 		t.Errorf("%v %v", nodes, err)
 	}

@@ -46,8 +46,8 @@ func newNamespaces(client *apiclient.Client) *namespaces {
 	return &namespaces{client: client, turn: make(chan struct{}, 1)}
 }
 
-// Trouble is why the list could not be read last time, nil when it could.
-func (n *namespaces) Trouble() error {
+// LastError is why the list could not be read last time, nil when it could.
+func (n *namespaces) LastError() error {
 	if p := n.trouble.Load(); p != nil {
 		return *p
 	}

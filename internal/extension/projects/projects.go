@@ -101,7 +101,7 @@ func (p *Projects) Resources() []extension.Resource {
 
 // Source tells whether namespaces can be read.
 func (p *Projects) Source() extension.Source {
-	return extension.Source{Name: "namespaces", Trouble: p.namespaces.Trouble}
+	return extension.Source{Name: "namespaces", LastError: p.namespaces.LastError}
 }
 
 // Run lets go of connections when ctx ends. Everything else happens when somebody asks.

@@ -113,9 +113,9 @@ func (c *Client) Series(ctx context.Context, match []string, start time.Time) ([
 	return series, nil
 }
 
-// Trouble is why the last question was not answered, nil when it was. A question that the server found wrong was
+// LastError is why the last question was not answered, nil when it was. A question that the server found wrong was
 // answered.
-func (c *Client) Trouble() error {
+func (c *Client) LastError() error {
 	if p := c.trouble.Load(); p != nil {
 		return *p
 	}

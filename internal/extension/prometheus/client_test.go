@@ -91,8 +91,8 @@ func TestWhatQueriesGive(t *testing.T) {
 			if got != c.want || !strings.Contains(strings.Join(warnings, "\n"), c.warn) {
 				t.Errorf("samples %q, want %q; warnings %q", got, c.want, warnings)
 			}
-			if (client.Trouble() != nil) != c.trouble {
-				t.Errorf("trouble %v", client.Trouble())
+			if (client.LastError() != nil) != c.trouble {
+				t.Errorf("trouble %v", client.LastError())
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func TestAServerThatHangs(t *testing.T) {
 	if _, _, err := client.Query(t.Context(), "up", time.Time{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
-	if client.Trouble() == nil {
+	if client.LastError() == nil {
 		t.Error("no trouble")
 	}
 }
@@ -150,8 +150,8 @@ func TestWhoLeavesSaysNothingAboutTheServer(t *testing.T) {
 	client := newClient(t, says(200, vector("")))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := client.Query(ctx, "up", time.Time{}); err == nil || client.Trouble() != nil {
-		t.Errorf("error %v, trouble %v", err, client.Trouble())
+	if _, _, err := client.Query(ctx, "up", time.Time{}); err == nil || client.LastError() != nil {
+		t.Errorf("error %v, trouble %v", err, client.LastError())
 	}
 }
 

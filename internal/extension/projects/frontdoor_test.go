@@ -26,9 +26,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// door is a front door with namespaces and RoleBindings: who is bound in a namespace may get it, a "project-owner" may
+// fakeFrontDoor is a front door with namespaces and RoleBindings: who is bound in a namespace may get it, a "project-owner" may
 // delete it too, and the user root may list them all.
-type door struct {
+type fakeFrontDoor struct {
 	mu         sync.Mutex
 	namespaces map[string]*corev1.Namespace
 	bindings   map[string][]rbacv1.RoleBinding
@@ -40,8 +40,8 @@ type door struct {
 	lose   map[string]bool
 }
 
-func newDoor(names ...string) *door {
-	d := &door{namespaces: map[string]*corev1.Namespace{}, bindings: map[string][]rbacv1.RoleBinding{},
+func newFakeFrontDoor(names ...string) *fakeFrontDoor {
+	d := &fakeFrontDoor{namespaces: map[string]*corev1.Namespace{}, bindings: map[string][]rbacv1.RoleBinding{},
 		reviewed: map[string]bool{}, refuse: map[string]int{}, lose: map[string]bool{}}
 	for _, name := range names {
 		d.add(name, nil)
@@ -49,7 +49,7 @@ func newDoor(names ...string) *door {
 	return d
 }
 
-func (d *door) add(name string, annotations map[string]string) *corev1.Namespace {
+func (d *fakeFrontDoor) add(name string, annotations map[string]string) *corev1.Namespace {
 	d.made++
 	n := &corev1.Namespace{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
@@ -61,18 +61,18 @@ func (d *door) add(name string, annotations map[string]string) *corev1.Namespace
 	return n
 }
 
-func (d *door) bind(namespace, user, role string) {
+func (d *fakeFrontDoor) bind(namespace, user, role string) {
 	d.bindings[namespace] = append(d.bindings[namespace], rbacv1.RoleBinding{
 		Subjects: []rbacv1.Subject{{Kind: "User", Name: user}}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}})
 }
 
-func (d *door) set(change func()) {
+func (d *fakeFrontDoor) set(change func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	change()
 }
 
-func (d *door) may(s authorizationv1.SubjectAccessReviewSpec) bool {
+func (d *fakeFrontDoor) may(s authorizationv1.SubjectAccessReviewSpec) bool {
 	a := s.ResourceAttributes
 	if s.User == "root" {
 		return true
@@ -85,7 +85,7 @@ func (d *door) may(s authorizationv1.SubjectAccessReviewSpec) bool {
 	return false
 }
 
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *fakeFrontDoor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	what := r.Method + " " + r.URL.Path
@@ -131,7 +131,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (d *door) one(w http.ResponseWriter, r *http.Request, name string) {
+func (d *fakeFrontDoor) one(w http.ResponseWriter, r *http.Request, name string) {
 	n := d.namespaces[name]
 	if n == nil {
 		status(w, http.StatusNotFound, metav1.StatusReasonNotFound, "namespaces not found")
@@ -167,7 +167,7 @@ func status(w http.ResponseWriter, code int, reason metav1.StatusReason, text st
 }
 
 // serve hosts projects in front of d.
-func serve(t *testing.T, d *door, change func(*projects.Config)) *hosttest.Server {
+func serve(t *testing.T, d *fakeFrontDoor, change func(*projects.Config)) *hosttest.Server {
 	t.Helper()
 	s := authtest.Serve(t, d)
 	client, err := apiclient.New(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{CAData: s.RootPEM}})
