@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
+	yard "portico.dev/e2e/bench/environment"
 )
 
 // TestAttacks tries them, and fails where a bound does not hold. The library is not held to it: what it does not promise is
@@ -95,7 +95,7 @@ func attackEngine(t *testing.T, engine string, rows []*attackRow) (rest Latencie
 
 // wait lets time pass: what is measured is what happens meanwhile.
 func wait(t *testing.T, d time.Duration) {
-	if err := environment.Pause(t.Context(), d); err != nil {
+	if err := yard.Pause(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 }
