@@ -23,8 +23,8 @@ func serveCommand() *cobra.Command {
 		Long: `Run the front door: the local groups on an embedded or external etcd, and every other
 group-version behind APIServices.
 
-What is not given is made in the data directory: keys at the first start, etcd, and
-admin.kubeconfig for an administrator's kubectl.`,
+Keys, etcd and admin.kubeconfig, for an administrator's kubectl, are created in the data directory
+at the first start unless they are given.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.New()

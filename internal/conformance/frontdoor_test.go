@@ -29,8 +29,8 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// world is a host of ours, and the parts of an API server that it and the examiner speak to.
-type world struct {
+// testFrontDoor is a host of ours, and the parts of an API server that it and the examiner speak to.
+type testFrontDoor struct {
 	t       *testing.T
 	host    *hosttest.Server
 	proxies *authtest.CA
@@ -45,8 +45,8 @@ type world struct {
 const configMaps = "/api/v1/namespaces/kube-system/configmaps"
 
 // build hosts our resources behind a front door, with delegated authentication and authorization.
-func build(t *testing.T) *world {
-	w := &world{t: t, proxies: authtest.NewCA(t, "front-proxy-ca"), version: 1, changed: make(chan struct{})}
+func build(t *testing.T) *testFrontDoor {
+	w := &testFrontDoor{t: t, proxies: authtest.NewCA(t, "front-proxy-ca"), version: 1, changed: make(chan struct{})}
 	w.data = map[string]string{
 		"requestheader-client-ca-file":       string(w.proxies.PEM()),
 		"requestheader-allowed-names":        `["front-proxy-client"]`,
@@ -65,15 +65,15 @@ func build(t *testing.T) *world {
 	return w
 }
 
-func (w *world) client() *rest.Config {
+func (w *testFrontDoor) client() *rest.Config {
 	return &rest.Config{Host: w.front.URL, TLSClientConfig: rest.TLSClientConfig{CAData: w.front.RootPEM}}
 }
 
-func (w *world) url() string   { return "https://" + w.host.Address() }
-func (w *world) roots() []byte { return w.host.As("nobody").CAData }
+func (w *testFrontDoor) url() string   { return "https://" + w.host.Address() }
+func (w *testFrontDoor) roots() []byte { return w.host.As("nobody").CAData }
 
 // pair is a front proxy's certificate.
-func (w *world) pair() *pki.KeyPair {
+func (w *testFrontDoor) pair() *pki.KeyPair {
 	c := w.proxies.Client(w.t, "front-proxy-client")
 	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
 	must(w.t, err)
@@ -82,12 +82,12 @@ func (w *world) pair() *pki.KeyPair {
 	return pair
 }
 
-func (w *world) server() *conformance.Server {
+func (w *testFrontDoor) server() *conformance.Server {
 	return &conformance.Server{URL: w.url(), Roots: w.roots(), FrontProxy: w.pair(), User: "system:admin", Groups: []string{"system:masters"}}
 }
 
 // ServeHTTP is the front door: what it has itself, and everything else by way of the host.
-func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (w *testFrontDoor) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.Path; {
 	case path == configMaps+"/extension-apiserver-authentication":
 		w.configMap(rw, r)
@@ -112,7 +112,7 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (w *world) apiService() apiregistrationv1.APIService {
+func (w *testFrontDoor) apiService() apiregistrationv1.APIService {
 	at, err := url.Parse(w.url())
 	must(w.t, err)
 	port, err := strconv.Atoi(at.Port())
@@ -124,12 +124,12 @@ func (w *world) apiService() apiregistrationv1.APIService {
 	}
 }
 
-func (w *world) object() corev1.ConfigMap {
+func (w *testFrontDoor) object() corev1.ConfigMap {
 	return corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: w.data,
 		ObjectMeta: metav1.ObjectMeta{Name: "extension-apiserver-authentication", Namespace: "kube-system", ResourceVersion: strconv.Itoa(w.version)}}
 }
 
-func (w *world) configMap(rw http.ResponseWriter, r *http.Request) {
+func (w *testFrontDoor) configMap(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r.Method == http.MethodPut {
@@ -147,7 +147,7 @@ func (w *world) configMap(rw http.ResponseWriter, r *http.Request) {
 }
 
 // follow is a watch of the ConfigMap.
-func (w *world) follow(rw http.ResponseWriter, r *http.Request) {
+func (w *testFrontDoor) follow(rw http.ResponseWriter, r *http.Request) {
 	seen, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	flush := http.NewResponseController(rw).Flush
 	rw.WriteHeader(http.StatusOK)
@@ -177,10 +177,10 @@ func masters(*http.Request) http.Header {
 }
 
 // carry forwards to the host as a front proxy does.
-func (w *world) carry(who identity) http.Handler {
+func (w *testFrontDoor) carry(who identity) http.Handler {
 	to, err := url.Parse(w.url())
 	must(w.t, err)
-	trusted, nobody := w.lane(w.pair()), w.lane(nil)
+	trusted, nobody := w.transport(w.pair()), w.transport(nil)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		headers := who(r)
 		// Read first: a ReverseProxy over HTTP/2 may wait for ever for a body that the host answers without reading.
@@ -205,16 +205,16 @@ func (w *world) carry(who identity) http.Handler {
 	})
 }
 
-func (w *world) lane(certificate *pki.KeyPair) *http.Transport {
+func (w *testFrontDoor) transport(certificate *pki.KeyPair) *http.Transport {
 	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "127.0.0.1", Roots: w.roots(), Certificate: certificate})
 	must(w.t, err)
-	lane := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableCompression: true}
-	w.t.Cleanup(lane.CloseIdleConnections)
-	return lane
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableCompression: true}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	return transport
 }
 
 // verified reports whether a request comes with a front proxy's certificate.
-func (w *world) verified(r *http.Request) bool {
+func (w *testFrontDoor) verified(r *http.Request) bool {
 	return len(r.TLS.PeerCertificates) > 0 && r.TLS.PeerCertificates[0].CheckSignatureFrom(w.proxies.Cert) == nil
 }
 

@@ -28,23 +28,23 @@ type Gauge struct {
 
 var group = "test.portico.dev"
 
-// shelf keeps widgets.
-type shelf struct {
+// widgetStore keeps widgets.
+type widgetStore struct {
 	mu    sync.Mutex
 	items []Widget
 }
 
-func (s *shelf) List(context.Context, extension.Query) ([]Widget, error) {
+func (s *widgetStore) List(context.Context, extension.Query) ([]Widget, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.items), nil
 }
 
-func (s *shelf) find(namespace, name string) int {
+func (s *widgetStore) find(namespace, name string) int {
 	return slices.IndexFunc(s.items, func(w Widget) bool { return w.Namespace == namespace && w.Name == name })
 }
 
-func (s *shelf) Create(_ context.Context, q extension.Query, w Widget) (Widget, error) {
+func (s *widgetStore) Create(_ context.Context, q extension.Query, w Widget) (Widget, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.find(w.Namespace, w.Name) >= 0 {
@@ -56,7 +56,7 @@ func (s *shelf) Create(_ context.Context, q extension.Query, w Widget) (Widget, 
 	return w, nil
 }
 
-func (s *shelf) Delete(_ context.Context, q extension.Query) (Widget, error) {
+func (s *widgetStore) Delete(_ context.Context, q extension.Query) (Widget, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := s.find(q.Namespace, q.Name)
@@ -71,7 +71,7 @@ func (s *shelf) Delete(_ context.Context, q extension.Query) (Widget, error) {
 }
 
 // Connect makes widgets have a subresource.
-func (s *shelf) Connect(_ context.Context, _ extension.Query, w http.ResponseWriter, _ *http.Request) {
+func (s *widgetStore) Connect(_ context.Context, _ extension.Query, w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -80,7 +80,7 @@ func widget(namespace, name, color string) Widget {
 }
 
 func resources() []extension.Resource {
-	widgets := &shelf{items: []Widget{
+	widgets := &widgetStore{items: []Widget{
 		widget("team-a", "cog", "red"), widget("team-a", "gear", "blue"), widget("team-b", "cog", "red"), widget("team-b", "wheel", "green"),
 	}}
 	gauges := extension.ListFunc[Gauge](func(context.Context, extension.Query) ([]Gauge, error) {

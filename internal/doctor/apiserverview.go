@@ -82,11 +82,11 @@ func (x *exam) disputed(ctx context.Context, hop string) (finding, bool) {
 	if x.answered(ctx) || x.accused(ctx) != hop {
 		return finding{}, false
 	}
-	mend := []string{x.inNamespace("get", "networkpolicies"), x.lookAtServer()}
+	fix := []string{x.inNamespace("get", "networkpolicies"), x.lookAtServer()}
 	if x.report.Available.Reason == reasonForbidden {
-		mend = x.elsewhere()
+		fix = x.elsewhere()
 	}
-	return broken("well as seen from here, and not from the API server", mend...).saying(x.said(ctx)), true
+	return broken("well as seen from here, and not from the API server", fix...).saying(x.said(ctx)), true
 }
 
 const reasonForbidden = "ForbiddenAddress"

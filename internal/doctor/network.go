@@ -210,7 +210,7 @@ func (x *exam) askBackend(ctx context.Context) answer {
 	if err != nil {
 		return answer{err: err}
 	}
-	req.Host = "" // the lane sets the one that fits the endpoint
+	req.Host = "" // the transport sets the one that fits the endpoint
 	if x.cfg.FrontProxy != nil {
 		req.Header.Set("X-Remote-User", "system:kube-aggregator")
 		req.Header.Set("X-Remote-Group", "system:masters")

@@ -115,7 +115,7 @@ func TestTheTimelinePutsThingsWhereTheyWere(t *testing.T) {
 		t.Errorf("the fault is at %v", tl.Fault)
 	}
 	if len(tl.Rows) != 2 || tl.Rows[0].Name != "subject get" || len(tl.Rows[0].Marks) != 2 {
-		t.Errorf("lanes: %+v", tl.Rows)
+		t.Errorf("rows: %+v", tl.Rows)
 	}
 	if m := tl.Rows[0].Marks[1]; m.Class != "refused" || m.X != left+2*second {
 		t.Errorf("the refused request is %+v", m)
