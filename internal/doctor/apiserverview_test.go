@@ -86,7 +86,7 @@ func TestFromAnotherNetwork(t *testing.T) {
 
 // The other way round: this machine reaches what the API server does not, or may not.
 func TestWhatTheAPIServerAloneCannotReach(t *testing.T) {
-	for _, test := range []struct{ name, reason, message, hop, mend string }{
+	for _, test := range []struct{ name, reason, message, hop, fix string }{
 		{
 			"a network policy", "FailedDiscoveryCheck",
 			"failing or missing response from https://orders.shop.svc:443/apis/shop.example.com/v1: dial tcp: context deadline exceeded", HopTCP, "networkpolicies",
@@ -109,7 +109,7 @@ func TestWhatTheAPIServerAloneCannotReach(t *testing.T) {
 			}}
 			w.open()
 			d := w.examine().Broken
-			if d == nil || d.Hop != test.hop || d.Cause != test.message || !strings.Contains(strings.Join(d.Mend, "\n"), test.mend) {
+			if d == nil || d.Hop != test.hop || d.Cause != test.message || !strings.Contains(strings.Join(d.Mend, "\n"), test.fix) {
 				t.Errorf("%+v", d)
 			}
 		})

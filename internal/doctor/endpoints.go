@@ -24,8 +24,8 @@ func (x *exam) endpoints(ctx context.Context) finding {
 	if x.problem == nil {
 		return ok(n.String())
 	}
-	why, mend := x.whyNone(ctx, n)
-	return broken(why, mend...).saying(x.problem.Message)
+	why, fix := x.whyNone(ctx, n)
+	return broken(why, fix...).saying(x.problem.Message)
 }
 
 // endpointCount is how many endpoints are in which state, whatever their ports.
@@ -117,8 +117,8 @@ func (x *exam) nobodySelected(ctx context.Context) (string, []string) {
 	var deployments appsv1.DeploymentList
 	if x.api.get(ctx, "/apis/apps/v1/namespaces/"+url.PathEscape(ns)+"/deployments", &deployments) == nil {
 		for _, d := range deployments.Items {
-			if why, mend, found := x.deploymentFor(&d, selector); found {
-				return why, mend
+			if why, fix, found := x.deploymentFor(&d, selector); found {
+				return why, fix
 			}
 		}
 	}

@@ -63,18 +63,18 @@ const undecided = "could not ask whether this is allowed"
 func (x *exam) forOthers(ctx context.Context) (finding, bool) {
 	a := x.api.askAs(ctx, anyUser, apiservice.DiscoveryPath(x.gv))
 	if f, found := x.delegation(ctx, a); found {
-		return flawed(f.found, f.mend...), true
+		return flawed(f.found, f.fix...), true
 	}
 	if a.err != nil || a.code != http.StatusInternalServerError || !strings.Contains(a.text(), undecided) {
 		return finding{}, false
 	}
 	account, sure := x.serviceAccount(ctx)
-	var mend []string
+	var fix []string
 	if !sure {
-		mend = append(mend, "# replace "+account+" by the service account that it runs as:")
+		fix = append(fix, "# replace "+account+" by the service account that it runs as:")
 	}
 	return flawed("the extension server answers administrators, and everybody else that it could not ask who may do what",
-		append(mend, kubectl("create", "clusterrolebinding", x.object.Spec.Service.Name+":system:auth-delegator", "--clusterrole=system:auth-delegator", "--serviceaccount="+account))...), true
+		append(fix, kubectl("create", "clusterrolebinding", x.object.Spec.Service.Name+":system:auth-delegator", "--clusterrole=system:auth-delegator", "--serviceaccount="+account))...), true
 }
 
 // identityUnheard is for a backend whose answers the API server does not pass on.

@@ -82,7 +82,7 @@ type finding struct {
 	found string
 	// cause is the sentence of the condition for this fault. Empty: found is it.
 	cause string
-	mend  []string
+	fix   []string
 	// blocks is that what comes after cannot work.
 	blocks bool
 }
@@ -92,13 +92,13 @@ func skipped(found string) finding { return finding{state: Skipped, found: found
 func unknown(found string) finding { return finding{state: Unknown, found: found} }
 
 // broken is a failure that nothing after it survives.
-func broken(found string, mend ...string) finding {
-	return finding{state: Failed, found: found, mend: mend, blocks: true}
+func broken(found string, fix ...string) finding {
+	return finding{state: Failed, found: found, fix: fix, blocks: true}
 }
 
 // flawed is a failure beside which the rest may work.
-func flawed(found string, mend ...string) finding {
-	return finding{state: Failed, found: found, mend: mend}
+func flawed(found string, fix ...string) finding {
+	return finding{state: Failed, found: found, fix: fix}
 }
 
 // saying gives a finding the sentence that the condition has for it.
@@ -152,7 +152,7 @@ func (r *Report) state() string {
 	return "ok"
 }
 
-// WriteText writes one report for people: every hop, then the first that is broken and how to mend it.
+// WriteText writes one report for people: every hop, then the first that is broken and how to repair it.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s", r.APIService)

@@ -64,18 +64,18 @@ func (x *exam) readSlices(ctx context.Context) error {
 // that port, or remove what an uninstall left behind.
 func (x *exam) withoutService(ctx context.Context) []string {
 	ref := x.object.Spec.Service
-	var mend []string
+	var fix []string
 	var list corev1.ServiceList
 	if x.api.get(ctx, namespacePath(ref.Namespace)+"/services", &list) == nil {
 		list.Items = slices.DeleteFunc(list.Items, func(s corev1.Service) bool {
 			return !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == x.port() })
 		})
 		if len(list.Items) == 1 {
-			mend = append(mend, fmt.Sprintf("# if %s is the one that was meant, the only Service there with port %d:", list.Items[0].Name, x.port()),
+			fix = append(fix, fmt.Sprintf("# if %s is the one that was meant, the only Service there with port %d:", list.Items[0].Name, x.port()),
 				x.patchAPIService(fields{"service": fields{"name": list.Items[0].Name}}))
 		}
 	}
-	return append(mend, "# if the extension server was removed:", kubectl("delete", "apiservice", x.object.Name))
+	return append(fix, "# if the extension server was removed:", kubectl("delete", "apiservice", x.object.Name))
 }
 
 // withEndpoints is how to do without an ExternalName.
