@@ -149,7 +149,7 @@ func (f *File) Fetch(context.Context) (any, error) {
 	return v, nil
 }
 
-// Querier asks a Prometheus server; *promsource.Client is one.
+// Querier asks a Prometheus server; *prometheus.Client is one.
 type Querier interface {
 	// Query evaluates promql at one moment, now when at is zero.
 	Query(ctx context.Context, promql string, at time.Time) (samples []prometheus.Sample, warnings []string, err error)

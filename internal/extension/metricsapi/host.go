@@ -15,7 +15,7 @@ import (
 // firstWindow is the first window's length: short, so that a server that has just started has an answer soon.
 const firstWindow = time.Second
 
-// HostConfig makes a Sampler.
+// HostConfig configures a HostSource.
 type HostConfig struct {
 	// Node is the name of this machine's Node. Required.
 	Node string
@@ -83,7 +83,7 @@ type HostSource struct {
 	partial atomic.Pointer[error]
 }
 
-// NewHostSource makes a sampler. The error names a ProcPath that is no procfs.
+// NewHostSource makes a source. The error names a ProcPath that is no procfs.
 func NewHostSource(c HostConfig) (*HostSource, error) {
 	c, err := c.withDefaults()
 	if err != nil {

@@ -1,7 +1,3 @@
-// Package inventory follows the Nodes and Pods that metrics describe: labels to select by, addresses to read from.
-//
-// It lists, page by page, again and again. That is coarser than a watch and costs no state: measurements are as old as
-// a window anyway, and labels that are one interval late are no worse.
 package metricsapi
 
 import (
@@ -27,15 +23,15 @@ const (
 	maxObjects = 150_000
 )
 
-// listerConfig makes an Inventory.
+// listerConfig configures a lister.
 type listerConfig struct {
-	// Client is the API that is asked. Required.
+	// Client reaches the API server. Required.
 	Client *rest.Config
 	// Labels and Fields select, in the API's own words. Default: all.
 	Labels, Fields string
-	// Interval is how often it is asked. Default 30 s.
+	// Interval is how often it lists. Default 30 s.
 	Interval time.Duration
-	// Logger is told when asking fails. Default: silence.
+	// Logger logs lists that fail. Default: silence.
 	Logger *zap.Logger
 }
 
@@ -51,7 +47,9 @@ type listedObject struct {
 
 type listedKey struct{ namespace, name string }
 
-// lister is what was there when it was listed last. Run drives it; all else is safe at any time.
+// lister keeps the Nodes or Pods of the last list: labels to select by, addresses to read from. Run lists them periodically,
+// page by page. That is coarser than a watch and costs no state: measurements are as old as a window anyway, and labels that
+// are one interval late are no worse. All methods but Run are safe at any time.
 type lister struct {
 	config   listerConfig
 	what     string
@@ -107,7 +105,7 @@ func (i *lister) refresh(ctx context.Context) {
 		}
 		err = fmt.Errorf("list %s: %w", i.what, err)
 		i.trouble.Store(&err)
-		i.config.Logger.Warn("inventory", zap.Error(err))
+		i.config.Logger.Warn("list objects", zap.Error(err))
 		return
 	}
 	if i.objects.Swap(&objects) == nil {

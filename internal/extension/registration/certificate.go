@@ -70,7 +70,7 @@ type Certificate struct {
 	since time.Time
 }
 
-// NewCertificate reads what Config.Dir holds and makes what is missing: an authority and a first certificate. It refuses a
+// NewCertificate reads what CertificateConfig.Dir holds and makes what is missing: an authority and a first certificate. It refuses a
 // directory whose keys others may read.
 func NewCertificate(c CertificateConfig) (*Certificate, error) {
 	c, err := c.withDefaults()
