@@ -37,14 +37,13 @@ func backupCommand() *cobra.Command {
 	o := backupOptions{clientFlags: clientFlags{timeout: time.Minute}}
 	cmd := &cobra.Command{
 		Use:   "backup FILE",
-		Short: "Write all that a front door has stored to a file",
-		Long: `Write all that a front door has stored to a file: a consistent snapshot of its etcd, while it is in
-use, and with --include-keys its authorities, certificates and keys.
+		Short: "Write everything that a front door has stored to a file",
+		Long: `Write everything that a front door has stored to a file: a consistent snapshot of its etcd, taken while it is
+in use, and with --include-keys its authorities, certificates and keys.
 
-It is asked for through the API of a front door that runs, by an administrator of group system:masters or
-somebody who was given the verb post on the non-resource path /backup (and /backup/keys, for --include-keys).
-With --etcd-servers an external etcd is asked without a front door; with --data-dir the directory of a front
-door that does not run is read.
+The backup comes from the API of a running front door. The caller needs the group system:masters or the verb post
+on the non-resource path /backup (and /backup/keys, for --include-keys). With --etcd-servers the backup comes from
+an external etcd; with --data-dir, from the data directory of a front door that is not running.
 
 FILE is written beside its place and put there when it is complete, with mode 0600. It is as secret as the
 etcd itself: encrypt it with --recipient or --passphrase-file before it leaves the machine. Restore it with

@@ -33,13 +33,13 @@ func conformanceCommand() *cobra.Command {
 	var o conformanceOptions
 	cmd := &cobra.Command{
 		Use:   "conformance",
-		Short: "Examine an extension server, anybody's, and print a scorecard",
+		Short: "Check any extension server and print a scorecard",
 		Long: `Check an extension server against what clients and front doors rely on: discovery, OpenAPI, Table, metadata, selectors,
-paging, watch, initial events, error shapes, and whom it trusts.
+paging, watch, initial events, error shapes, and authentication.
 
-Only reads, unless --write or --rotate is given.
+It only reads, unless --write or --rotate is given.
 
-Exit status: 0 nothing failed, 1 something did, 2 nothing could be examined.`,
+Exit status: 0 no check failed, 1 a check failed, 2 the server could not be checked.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			return &exitError{exitUnexamined, fmt.Errorf("expected `apiservice NAME` or `url URL`, got %q", args)}
 		},
@@ -63,7 +63,7 @@ func (o *conformanceOptions) common(fs *pflag.FlagSet) {
 func (o *conformanceOptions) apiService() *cobra.Command {
 	return &cobra.Command{
 		Use:     "apiservice NAME",
-		Short:   "Examine the extension server of an APIService through the API server",
+		Short:   "Check the extension server of an APIService through the API server",
 		Example: "  aggregator conformance apiservice v1beta1.metrics.k8s.io -o junit",
 		Args:    oneArgument("the name of an APIService"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,7 +79,7 @@ func (o *conformanceOptions) apiService() *cobra.Command {
 func (o *conformanceOptions) url() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "url https://HOST:PORT",
-		Short:   "Examine an extension server directly, as a front proxy asks it",
+		Short:   "Check an extension server directly, as a front proxy",
 		Example: "  aggregator conformance url https://127.0.0.1:8443 --ca-file ca.crt --client-certificate front-proxy-client.crt --client-key front-proxy-client.key",
 		Args:    oneArgument("a URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -138,7 +138,7 @@ func (o *conformanceOptions) run(ctx context.Context, out io.Writer, target func
 	if err != nil {
 		return &exitError{exitUnexamined, err}
 	}
-	write := map[string]func(io.Writer, []*conformance.Card) error{
+	write := map[string]func(io.Writer, []*conformance.Report) error{
 		"text": conformance.WriteText, "json": conformance.WriteJSON, "junit": conformance.WriteJUnit,
 	}[o.output]
 	if err := write(out, cards); err != nil {
@@ -150,7 +150,7 @@ func (o *conformanceOptions) run(ctx context.Context, out io.Writer, target func
 	return nil
 }
 
-func (o *conformanceOptions) examine(ctx context.Context, target func(*conformance.Config) error) ([]*conformance.Card, error) {
+func (o *conformanceOptions) examine(ctx context.Context, target func(*conformance.Config) error) ([]*conformance.Report, error) {
 	if !slices.Contains([]string{"text", "json", "junit"}, o.output) {
 		return nil, fmt.Errorf("--output: %q is neither text nor json nor junit", o.output)
 	}

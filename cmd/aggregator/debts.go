@@ -31,8 +31,8 @@ func debtsCommand() *cobra.Command {
 		Use:   "debts",
 		Short: "List what finalized namespaces may have left at backends that were dead",
 		Long: `List the cleanup debts: namespaces that were finalized without a dead extension server, because the annotation
-portico.dev/finalize-namespaces-after said so or because its Service was in the namespace itself. They are paid, and
-leave the list, when the server returns; until then nobody can use its group-version.`,
+portico.dev/finalize-namespaces-after allows it or because its Service was in the namespace itself. When the server
+returns, what is left there is deleted and the debt leaves the list; until then its group-version is unavailable.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd.Context(), cmd.OutOrStdout()) },
 	}
@@ -40,7 +40,7 @@ leave the list, when the server returns; until then nobody can use its group-ver
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json")
 	cmd.AddCommand(&cobra.Command{
 		Use:   "forget ID",
-		Short: "Give up a debt: what is left at the backend stays there",
+		Short: "Forget a debt: what is left at the backend stays there",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.forget(cmd.Context(), cmd.OutOrStdout(), args[0])

@@ -25,14 +25,14 @@ func doctorCommand() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor [apiservice NAME]",
-		Short: "Say which hop of an APIService is broken, and how to mend it",
+		Short: "Find the broken hop of an APIService, and how to repair it",
 		Long: `Walk from an APIService to its extension server hop by hop: Service, endpoints, DNS, TCP, TLS, identity, discovery,
-OpenAPI, a review, a list, a watch. Print what was found at each, the first that is broken, its cause, and the command
-that mends it. Without a name, examine all that have an extension server.
+OpenAPI, a review, a list, a watch. Print the result of each hop, the first that is broken, its cause, and the command
+that repairs it. Without a name, examine every APIService that has an extension server.
 
-It works against every API server, with rights to read. What cannot be known from here is said to be unknown.
+It works against every API server and needs read rights only. What cannot be checked from here is reported as unknown.
 
-Exit status: 0 nothing is broken, 1 something is, 2 nothing could be examined.`,
+Exit status: 0 nothing is broken, 1 a hop is broken, 2 nothing could be examined.`,
 		Example: `  aggregator doctor
   aggregator doctor apiservice v1beta1.metrics.k8s.io -o json`,
 		Args: doctorArgs,

@@ -36,7 +36,7 @@ func drillListCommand() *cobra.Command {
 	var expected bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "Say which drills there are",
+		Short: "List the drills",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
@@ -73,14 +73,14 @@ func drillRunCommand() *cobra.Command {
 	o.logs.Level = "fatal" // a front door that is drilled has much to complain of
 	cmd := &cobra.Command{
 		Use:   "run NAME... | --all",
-		Short: "Hold drills",
-		Long: `Hold drills: each brings a namespace, two extension servers and their APIServices, breaks one of
-the servers while clients use both, mends it, says what that cost whom, and cleans up after
-itself, also on Ctrl-C.
+		Short: "Run drills",
+		Long: `Run drills: each creates a namespace, two extension servers and their APIServices, breaks one of
+the servers while clients use both, repairs it, reports what that cost the clients of each, and
+cleans up, also on Ctrl-C.
 
-Without --kubeconfig it is held against a front door of its own, made in a temporary directory
-and thrown away. With --kubeconfig it can be any API server that reaches this process; one that
-looks like production is refused.
+Without --kubeconfig it runs against a front door of its own in a temporary directory. With
+--kubeconfig it runs against any API server that can reach this process; one that looks like
+production is refused.
 
 Exit status: 0 all passed (or were skipped, which is said), 1 some did not, 2 nothing was done.`,
 		Example: `  aggregator drill run refuse hang

@@ -17,6 +17,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -24,6 +25,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"portico.dev/internal/version"
 )
 
 func main() {
@@ -45,5 +48,47 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.AddCommand(devCommand(), serveCommand(), kubeconfigCommand(), doctorCommand(), conformanceCommand(), drillCommand(), backupCommand(), restoreCommand(), debtsCommand(), whyCommand(), versionCommand())
+	return cmd
+}
+
+// exitError ends the program with a status of its own, for commands whose status scripts read.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// exitCode is the status that an error ends the program with: 1 unless it says otherwise.
+func exitCode(err error) int {
+	var e *exitError
+	if errors.As(err, &e) {
+		return e.code
+	}
+	return 1
+}
+
+func versionCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of this build",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info, out := version.Get(), cmd.OutOrStdout()
+			switch output {
+			case "":
+				_, err := fmt.Fprintf(out, "portico %s (Kubernetes %s, %s, %s)\n", version.Portico, info.GitVersion, info.GoVersion, info.Platform)
+				return err
+			case "json":
+				e := json.NewEncoder(out)
+				e.SetIndent("", "  ")
+				return e.Encode(info)
+			}
+			return fmt.Errorf("--output: %q is not json", output)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json")
 	return cmd
 }

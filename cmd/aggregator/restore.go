@@ -28,12 +28,12 @@ func restoreCommand() *cobra.Command {
 	var o restoreOptions
 	cmd := &cobra.Command{
 		Use:   "restore FILE --data-dir DIR",
-		Short: "Make the data directory of a front door from a backup",
-		Long: `Make the data directory of a front door from a backup: its etcd, and its keys if the backup has them.
+		Short: "Restore the data directory of a front door from a backup",
+		Long: `Restore the data directory of a front door from a backup: its etcd, and its keys if the backup has them.
 
-Nothing is written over: DIR must not have an etcd, nor keys if the backup has some. All of the backup is
-verified before. Resource versions go on far above those of the backup, and everything below counts as
-compacted: watches and informers that have seen later ones are told 410 Gone, and list anew.
+Nothing is overwritten: DIR must have no etcd, and no keys if the backup has some. The whole backup is verified
+first. Resource versions continue far above those of the backup, and all below count as compacted: watches and
+informers that have seen later ones get 410 Gone, and list again.
 
 For an external etcd, take etcd.db out of the backup and give it to etcdutl: see docs/backup.md.`,
 		Example: `  aggregator restore portico.backup --data-dir /var/lib/portico

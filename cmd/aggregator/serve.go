@@ -1,10 +1,18 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"time"
+
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"portico.dev/internal/aggregator"
 	"portico.dev/internal/logging"
+	"portico.dev/internal/pki"
 )
 
 func serveCommand() *cobra.Command {
@@ -15,8 +23,8 @@ func serveCommand() *cobra.Command {
 		Long: `Run the front door: the local groups on an embedded or external etcd, and every other
 group-version behind APIServices.
 
-What is not given is made in the data directory: keys at the first start, etcd, and
-admin.kubeconfig for an administrator's kubectl.`,
+Keys, etcd and admin.kubeconfig, for an administrator's kubectl, are created in the data directory
+at the first start unless they are given.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.New()
@@ -34,4 +42,89 @@ admin.kubeconfig for an administrator's kubectl.`,
 	config.AddFlags(cmd.Flags())
 	logs.AddFlags(cmd.Flags())
 	return cmd
+}
+
+func devCommand() *cobra.Command {
+	config, logs := aggregator.Default(), logging.Default()
+	config.AccessLog = false
+	logs.Level = "warn"
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Try it: a front door with a live extension API behind it, in one process",
+		Long: `Run everything in one process with no preparation: embedded etcd, keys made at the first
+start, the front door, and an extension server that serves metrics.k8s.io from the procfs
+of this machine. The extension server is registered through the public API like any other.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logs.New()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = log.Sync() }() // lines that wait for others
+			return settling(cmd.Context(), log, config.MemoryLimit, func(ctx context.Context) error {
+				return aggregator.Dev(ctx, config, cmd.OutOrStdout(), log)
+			})
+		},
+	}
+	config.AddFlags(cmd.Flags())
+	logs.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func kubeconfigCommand() *cobra.Command {
+	var dataDir, server, user, output string
+	var groups []string
+	var ttl time.Duration
+	cmd := &cobra.Command{
+		Use:     "kubeconfig --user NAME [--group GROUP]...",
+		Short:   "Issue a client's kubeconfig from the authority in the data directory",
+		Example: "  aggregator kubeconfig --user alice --group dev > alice.kubeconfig",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			data, err := aggregator.Kubeconfig(dataDir, server, user, groups, ttl)
+			if err != nil {
+				return err
+			}
+			if output != "" {
+				return pki.WriteFile(output, data, 0o600)
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), string(data))
+			return err
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&dataDir, "data-dir", aggregator.Default().DataDir, "data directory of the front door")
+	fs.StringVar(&server, "server", "", "URL of the front door; default the one in the data directory's admin.kubeconfig")
+	fs.StringVar(&user, "user", "", "name of the user")
+	fs.StringSliceVar(&groups, "group", nil, "a group of the user; may be repeated")
+	fs.DurationVar(&ttl, "ttl", pki.LeafTTL, "life of the credentials")
+	fs.StringVarP(&output, "output", "o", "", "file to write, with mode 0600; default standard output")
+	return cmd
+}
+
+// clientFlags say which API server a command speaks to, in the words of kubectl.
+type clientFlags struct {
+	kubeconfig, context string
+	timeout             time.Duration
+}
+
+func (f *clientFlags) add(fs *pflag.FlagSet) {
+	if f.timeout == 0 {
+		f.timeout = 10 * time.Second
+	}
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "how to reach the API server; default $KUBECONFIG, then ~/.kube/config")
+	fs.StringVar(&f.context, "context", "", "context of the kubeconfig; default its current one")
+	fs.DurationVar(&f.timeout, "timeout", f.timeout, "how long to wait for each answer")
+}
+
+func (f *clientFlags) config() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig (--kubeconfig or $KUBECONFIG): %w", err)
+	}
+	config.Timeout = f.timeout
+	config.UserAgent = "aggregator"
+	return config, nil
 }

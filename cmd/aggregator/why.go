@@ -42,10 +42,10 @@ func whyCommand() *cobra.Command {
 	o := whyOptions{}
 	cmd := &cobra.Command{
 		Use:   "why USER VERB RESOURCE[.GROUP][/SUBRESOURCE] [NAME] | USER VERB PATH",
-		Short: "Say which rule lets a user do something, or which come nearest",
-		Long: `Ask the server whether a user may do something, and say which RBAC rule and binding allow it or, when none
-does, the nearest ones and what they lack. Works against any API server, for whoever may create
-subjectaccessreviews and list roles and bindings.`,
+		Short: "Show which RBAC rule allows a user something, or which come nearest",
+		Long: `Ask the server whether a user may do something, and show which RBAC rule and binding allow it or, when none
+does, the nearest ones and what they lack. It works against any API server and needs the rights to create
+subjectaccessreviews and to list roles and bindings.`,
 		Example: `  aggregator why alice get pods -n dev
   aggregator why system:serviceaccount:dev:bot delete deployments.apps/scale web -n dev
   aggregator why alice get /metrics`,

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"portico.dev/internal/extension/extserver"
-	"portico.dev/internal/extension/register"
+	"portico.dev/internal/extension/registration"
 )
 
 // caBundleNote explains a missing field: without it a reader would take the manifests for complete.
@@ -30,7 +30,7 @@ The rights are to update its own APIServices, and its EndpointSlice with --adver
 			if err != nil {
 				return err
 			}
-			text, err := register.YAML(objects)
+			text, err := registration.YAML(objects)
 			if err != nil {
 				return err
 			}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"portico.dev/internal/extension/custommetrics/rules"
+	"portico.dev/internal/extension/custommetrics"
 )
 
 func convertRulesCommand() *cobra.Command {
@@ -22,7 +22,7 @@ func convertRulesCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out, err := rules.Convert(args[0], data)
+			out, err := custommetrics.ConvertRules(args[0], data)
 			if err != nil {
 				return err
 			}
@@ -43,7 +43,7 @@ func readRules(stdin io.Reader, path string) ([]byte, error) {
 		defer f.Close()
 		in = f
 	}
-	data, err := io.ReadAll(io.LimitReader(in, rules.MaxBytes+1))
+	data, err := io.ReadAll(io.LimitReader(in, custommetrics.MaxRulesBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("rules: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/extension/extserver"
-	"portico.dev/internal/extension/register"
+	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/run/notify"
 	"portico.dev/internal/run/resident"
@@ -55,10 +55,10 @@ func serveCommand() *cobra.Command {
 				return err
 			}
 			err = runNotifying(c.Context(), server, log)
-			var refused *register.RefusedError
+			var refused *registration.RefusedError
 			if errors.As(err, &refused) {
 				// Whoever reads this has to ask an administrator, who needs exactly that.
-				if text, err := register.YAML(refused.Objects); err == nil {
+				if text, err := registration.YAML(refused.Objects); err == nil {
 					_, _ = c.ErrOrStderr().Write(text)
 				}
 			}

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"portico.dev/e2e/bench/yard"
+	yard "portico.dev/e2e/bench/environment"
 )
 
 // attackerRole is the role of the child that attacks.

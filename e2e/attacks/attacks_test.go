@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	yard "portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // TestAttacks tries them, and fails where a bound does not hold. The library is not held to it: what it does not promise is

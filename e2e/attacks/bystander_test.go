@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	yard "portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 const (

@@ -22,7 +22,7 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico.dev/e2e/bench/yard"
+	yard "portico.dev/e2e/bench/environment"
 )
 
 // hostile is the attacker's extension servers: one port of HTTP/2 and one of HTTP/1.1, both by hand. They say what a good one

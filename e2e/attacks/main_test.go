@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/bench/yard"
+	yard "portico.dev/e2e/bench/environment"
 )
 
 var (

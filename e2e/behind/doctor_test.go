@@ -117,7 +117,7 @@ func examineAll(t *testing.T, routing bool) {
 	}
 	eventually(t, "all are well", func() error { return well(t, k.Kubeconfig) })
 	for _, p := range patients {
-		if err := p.server.Suffer(p.fault); err != nil {
+		if err := p.server.SetFault(p.fault); err != nil {
 			t.Fatal(err)
 		}
 		if p.objects != nil {

@@ -80,7 +80,7 @@ func tell(t *testing.T, kubeconfig string) told {
 	})
 	kubectl(t, kubeconfig, "", "create", "namespace", "doomed")
 	kubectl(t, kubeconfig, "", "create", "configmap", "a", "-n", "doomed")
-	if err := server.Suffer(faulty.Refuse); err != nil {
+	if err := server.SetFault(faulty.Refuse); err != nil {
 		t.Fatal(err)
 	}
 	kubectl(t, kubeconfig, "", "wait", "--for=condition=Available=False", "apiservice/"+r.apiService(), "--timeout=2m")
@@ -100,7 +100,7 @@ func tell(t *testing.T, kubeconfig string) told {
 	story.Waited = heldUp.Seconds()
 	story.Condition = kubectl(t, kubeconfig, "", "get", "namespace", "doomed", "-o",
 		`jsonpath={range .status.conditions[?(@.status=="True")]}{.type}: {.message}{"\n"}{end}`)
-	if err := server.Suffer(faulty.Well); err != nil {
+	if err := server.SetFault(faulty.Healthy); err != nil {
 		t.Fatal(err)
 	}
 	if story.AfterReturn = gone(t, kubeconfig, programs.Patience); story.AfterReturn == 0 {

@@ -6,6 +6,6 @@
 //	go run ./e2e/bench -kube-apiserver FILE -kube-controller-manager FILE
 //	                                   a real one beside the front door, under ten minutes: docs/bench/incumbent.{md,json}
 //
-// Each of the three is a package with a sentence of its own; yard has the servers and the clients, measure the numbers.
+// Each of the three is a package; environment has the servers and the clients, measure the statistics.
 // Another benchmark, of discovery, is the command in discovery.
 package main

@@ -13,12 +13,12 @@ import (
 	"syscall"
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/incumbent"
 	"portico.dev/e2e/bench/local"
 	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/proxied"
 	"portico.dev/e2e/bench/scale"
-	"portico.dev/e2e/bench/yard"
 )
 
 // limit is how long a run may take, whatever is measured.
@@ -37,21 +37,21 @@ type benchmark struct {
 
 var benchmarks = []benchmark{
 	{"proxied", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
-		settings := proxied.Ordinary()
+		settings := proxied.Full()
 		if quick {
 			settings = proxied.Quick()
 		}
 		return proxied.Run(ctx, program, settings, say)
 	}},
 	{"scale", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
-		settings := scale.Ordinary()
+		settings := scale.Full()
 		if quick {
 			settings = scale.Quick()
 		}
 		return scale.Run(ctx, program, settings, say)
 	}},
 	{"local", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
-		settings := local.Ordinary()
+		settings := local.Full()
 		if quick {
 			settings = local.Quick()
 		}
@@ -60,9 +60,9 @@ var benchmarks = []benchmark{
 }
 
 // besides is the benchmark that needs somebody else's programs; it is made only when it is asked for.
-func besides(theirs yard.Theirs) benchmark {
+func besides(theirs environment.Kubernetes) benchmark {
 	return benchmark{"incumbent", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
-		settings := incumbent.Ordinary()
+		settings := incumbent.Full()
 		if quick {
 			settings = incumbent.Quick()
 		}
@@ -73,7 +73,7 @@ func besides(theirs yard.Theirs) benchmark {
 // builds is the benchmark that needs another build; it is made only when it is asked for.
 func builds(before string) benchmark {
 	return benchmark{"builds", func(ctx context.Context, program string, quick bool, say func(string, ...any)) (report, error) {
-		settings := proxied.Ordinary()
+		settings := proxied.Full()
 		if quick {
 			settings = proxied.Quick()
 		}
@@ -82,7 +82,7 @@ func builds(before string) benchmark {
 }
 
 func main() {
-	played, err := yard.Play(map[string]func() error{local.Role: local.Serve})
+	played, err := environment.Play(map[string]func() error{local.Role: local.Serve})
 	if !played {
 		err = run()
 	}
@@ -97,7 +97,7 @@ func run() error {
 	quick := flag.Bool("quick", false, "short stretches, small crowds: only to see whether everything works")
 	program := flag.String("aggregator", "", "measure this program; default one built from the tree")
 	before := flag.String("before", "", "another build of the aggregator, which \"builds\" compares with")
-	var theirs yard.Theirs
+	var theirs environment.Kubernetes
 	flag.StringVar(&theirs.APIServer, "kube-apiserver", "", "measure this program beside the aggregator, and nothing else")
 	flag.StringVar(&theirs.ControllerManager, "kube-controller-manager", "", "of the same version, for what needs its controllers")
 	flag.Usage = func() {
@@ -144,20 +144,20 @@ func run() error {
 	return nil
 }
 
-func choose(names []string, before string, theirs yard.Theirs) ([]benchmark, error) {
+func choose(names []string, before string, theirs environment.Kubernetes) ([]benchmark, error) {
 	both := slices.Equal(names, []string{"builds"})
 	switch {
 	case (before != "") != both:
 		return nil, errors.New("-before and the benchmark \"builds\" need each other, and no other benchmark")
-	case both && theirs != yard.Theirs{}:
+	case both && theirs != environment.Kubernetes{}:
 		return nil, errors.New("-kube-apiserver is measured by itself; leave builds for another run")
 	case both:
 		return []benchmark{builds(before)}, nil
-	case theirs != yard.Theirs{} && len(names) > 0:
+	case theirs != environment.Kubernetes{} && len(names) > 0:
 		return nil, fmt.Errorf("-kube-apiserver is measured by itself; leave %s for another run", names[0])
-	case theirs != yard.Theirs{} && (theirs.APIServer == "" || theirs.ControllerManager == ""):
+	case theirs != environment.Kubernetes{} && (theirs.APIServer == "" || theirs.ControllerManager == ""):
 		return nil, errors.New("-kube-apiserver and -kube-controller-manager need each other")
-	case theirs != yard.Theirs{}:
+	case theirs != environment.Kubernetes{}:
 		return []benchmark{besides(theirs)}, nil
 	case len(names) == 0:
 		return benchmarks, nil

@@ -4,27 +4,27 @@ import (
 	"slices"
 	"testing"
 
-	"portico.dev/e2e/bench/yard"
+	"portico.dev/e2e/bench/environment"
 )
 
 func TestWhatIsMeasured(t *testing.T) {
-	both := yard.Theirs{APIServer: "a", ControllerManager: "c"}
+	both := environment.Kubernetes{APIServer: "a", ControllerManager: "c"}
 	for name, c := range map[string]struct {
 		names  []string
 		before string
-		theirs yard.Theirs
+		theirs environment.Kubernetes
 		want   []string // nil: it is refused
 	}{
-		"nothing is said":                      {nil, "", yard.Theirs{}, []string{"proxied", "scale", "local"}},
-		"some, in another order":               {[]string{"local", "proxied"}, "", yard.Theirs{}, []string{"local", "proxied"}},
-		"one that there is not":                {[]string{"incumbent"}, "", yard.Theirs{}, nil},
+		"nothing is said":                      {nil, "", environment.Kubernetes{}, []string{"proxied", "scale", "local"}},
+		"some, in another order":               {[]string{"local", "proxied"}, "", environment.Kubernetes{}, []string{"local", "proxied"}},
+		"one that there is not":                {[]string{"incumbent"}, "", environment.Kubernetes{}, nil},
 		"programs of the other side":           {nil, "", both, []string{"incumbent"}},
-		"one program of the other side":        {nil, "", yard.Theirs{APIServer: "a"}, nil},
+		"one program of the other side":        {nil, "", environment.Kubernetes{APIServer: "a"}, nil},
 		"programs of the other side, and more": {[]string{"local"}, "", both, nil},
-		"two builds":                           {[]string{"builds"}, "old", yard.Theirs{}, []string{"builds"}},
-		"two builds, of which one is missing":  {[]string{"builds"}, "", yard.Theirs{}, nil},
-		"two builds, and nothing to do":        {nil, "old", yard.Theirs{}, nil},
-		"two builds, and more":                 {[]string{"builds", "local"}, "old", yard.Theirs{}, nil},
+		"two builds":                           {[]string{"builds"}, "old", environment.Kubernetes{}, []string{"builds"}},
+		"two builds, of which one is missing":  {[]string{"builds"}, "", environment.Kubernetes{}, nil},
+		"two builds, and nothing to do":        {nil, "old", environment.Kubernetes{}, nil},
+		"two builds, and more":                 {[]string{"builds", "local"}, "old", environment.Kubernetes{}, nil},
 	} {
 		chosen, err := choose(c.names, c.before, c.theirs)
 		var got []string

@@ -1,4 +1,4 @@
-// Package differential asks two servers the same and compares what they answer, field by field. Differences that are known
+// Package differential sends the same requests to two servers and compares the responses field by field. Known differences
 // are listed with their reasons; a difference that is not listed is a failure, and so is one that is listed and does not
-// occur. What is asked is in script, what a kube-apiserver answered in testdata: see docs/differential.md.
+// occur. The requests are in script, the responses of a kube-apiserver in testdata: see docs/differential.md.
 package differential

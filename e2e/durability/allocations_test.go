@@ -114,7 +114,7 @@ func asking(name string) *corev1.Service {
 }
 
 // begin has a Service created that the webhook holds, and returns when it does.
-func begin(t *testing.T, d *door, held <-chan struct{}) {
+func begin(t *testing.T, d *frontDoor, held <-chan struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -153,7 +153,7 @@ func free(t *testing.T, client kubernetes.Interface) {
 // A front door that is killed after it claimed an address and a port, and before it stored the Service, has both free again
 // within seconds of its next start.
 func TestAddressesOfAKilledFrontDoorAreFreeAfterItsStart(t *testing.T) {
-	d := newDoor(t)
+	d := newFrontDoor(t)
 	d.start()
 	held := holdServices(t, d.client())
 	begin(t, d, held)
@@ -169,9 +169,9 @@ func TestAddressesOfAKilledFrontDoorAreFreeAfterItsStart(t *testing.T) {
 // is not taken from it.
 func TestAddressesOfAKilledReplicaAreFree(t *testing.T) {
 	c := newCluster(t, 1)
-	one := newDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","))
+	one := newFrontDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","))
 	one.start()
-	two := newDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","))
+	two := newFrontDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","))
 	two.start()
 	held := holdServices(t, one.client())
 	begin(t, one, held)

@@ -16,7 +16,7 @@ import (
 )
 
 // command runs one of the program's commands as an administrator of d would, in a pipe.
-func (d *door) command(args ...string) (out, errOut string, err error) {
+func (d *frontDoor) command(args ...string) (out, errOut string, err error) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -29,7 +29,7 @@ func (d *door) command(args ...string) (out, errOut string, err error) {
 	return stdout.String(), stderr.String(), err
 }
 
-func (d *door) mustCommand(args ...string) string {
+func (d *frontDoor) mustCommand(args ...string) string {
 	d.t.Helper()
 	out, errOut, err := d.command(args...)
 	if err != nil {
@@ -44,7 +44,7 @@ func (d *door) mustCommand(args ...string) string {
 // What docs/backup.md tells operators to do: an encrypted backup with keys of a front door in use, and one of its directory after
 // it was killed; a restore, which is refused as long as there is something to lose; and the clients of before go on.
 func TestBackedUpAndRestoredByCommand(t *testing.T) {
-	d := newDoor(t)
+	d := newFrontDoor(t)
 	d.start()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -126,7 +126,7 @@ func TestBackedUpAndRestoredByCommand(t *testing.T) {
 // An external etcd is backed up without a front door, and becomes the embedded one of another.
 func TestAnExternalEtcdIsBackedUp(t *testing.T) {
 	c := newCluster(t, 3)
-	d := newDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","))
+	d := newFrontDoor(t, "--etcd-servers", strings.Join(c.endpoints(), ","))
 	d.start()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -138,7 +138,7 @@ func TestAnExternalEtcdIsBackedUp(t *testing.T) {
 	c.stop(0, 1) // of three, so that the next one is asked
 	d.mustCommand("backup", "direct.backup", "--etcd-servers", strings.Join(c.endpoints(), ","))
 	for _, file := range []string{"through.backup", "direct.backup"} {
-		embedded := newDoor(t)
+		embedded := newFrontDoor(t)
 		for _, name := range []string{file} {
 			text, err := os.ReadFile(filepath.Join(d.dir, name))
 			if err != nil {

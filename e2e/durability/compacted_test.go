@@ -15,7 +15,7 @@ import (
 
 // What is older than etcd remembers is answered with 410, in each of the ways in which one can ask for it.
 func TestWhatWasCompactedIsGone(t *testing.T) {
-	d := newDoor(t, "--etcd-compaction-interval", "1s")
+	d := newFrontDoor(t, "--etcd-compaction-interval", "1s")
 	d.start()
 	client := d.client()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -62,7 +62,7 @@ func TestWhatWasCompactedIsGone(t *testing.T) {
 }
 
 // gone waits until ask is answered with 410. Each attempt makes a new revision, so that there is something to compact.
-func gone(t *testing.T, d *door, client kubernetes.Interface, ask func(context.Context) error) {
+func gone(t *testing.T, d *frontDoor, client kubernetes.Interface, ask func(context.Context) error) {
 	t.Helper()
 	d.await("told that it is gone", func(ctx context.Context) error {
 		event := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "more-"}}

@@ -102,7 +102,7 @@ func TestAFullDisk(t *testing.T) {
 		return
 	}
 	t.Setenv("TMPDIR", dir)
-	d := newDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock", "--audit-log-path", filepath.Join(dir, "audit.log"))
+	d := newFrontDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock", "--audit-log-path", filepath.Join(dir, "audit.log"))
 	d.args[0] = "dev" // with an extension server behind it
 	d.start()
 	pid := d.process.PID()
@@ -169,7 +169,7 @@ func TestAFullDisk(t *testing.T) {
 }
 
 // answers is whether a path is answered with 200.
-func (d *door) answers(ctx context.Context, path string) error {
+func (d *frontDoor) answers(ctx context.Context, path string) error {
 	code, body, err := d.get(ctx, path)
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("%s says %d: %s", path, code, body)

@@ -33,7 +33,7 @@ func TestEncryptionOfTheRealProgram(t *testing.T) {
 		}
 	}
 	const good = "aesgcm: {keys: [{name: one, secret: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=}]}"
-	d := newDoor(t, "--encryption-provider-config", file, "--encryption-provider-config-automatic-reload", "--etcd-unix-socket", "etcd.sock")
+	d := newFrontDoor(t, "--encryption-provider-config", file, "--encryption-provider-config-automatic-reload", "--etcd-unix-socket", "etcd.sock")
 	for name, c := range map[string]struct {
 		provider string
 		mode     os.FileMode

@@ -84,7 +84,7 @@ func choosePoints(t *testing.T, calls int) []tracePoint {
 // endFirstStart starts a front door on no data, ends it at a call, and starts it again.
 func endFirstStart(t *testing.T, signal syscall.Signal, call int) traceResult {
 	t.Helper()
-	d := newDoor(t)
+	d := newFrontDoor(t)
 	dir, err := filepath.EvalSymlinks(d.dir)
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 
 // The embedded etcd fills up, the front door is killed and started again meanwhile, and an operator makes room.
 func TestAFullEtcd(t *testing.T) {
-	d := newDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock", "--etcd-quota-backend-bytes", fmt.Sprint(24<<20))
+	d := newFrontDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock", "--etcd-quota-backend-bytes", fmt.Sprint(24<<20))
 	d.start()
 	r := record(t, d.client(), 2, 2)
 	r.until(60)

@@ -8,7 +8,7 @@ import (
 
 // The front door, and the etcd in it, are killed while clients are at work, again and again.
 func TestNothingAcknowledgedIsLostByKills(t *testing.T) {
-	d := newDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock")
+	d := newFrontDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock")
 	d.start()
 	r := record(t, d.client(), 4, 4)
 	for range *kills {

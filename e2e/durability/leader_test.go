@@ -16,7 +16,7 @@ import (
 func TestALostLeader(t *testing.T) {
 	const short = 3 * time.Second
 	c := newCluster(t, 3)
-	d := newDoor(t, "--etcd-compaction-interval", "0", "--request-timeout", short.String(), "--etcd-servers", strings.Join(c.endpoints(), ","))
+	d := newFrontDoor(t, "--etcd-compaction-interval", "0", "--request-timeout", short.String(), "--etcd-servers", strings.Join(c.endpoints(), ","))
 	d.start()
 	pid := d.process.PID()
 	r := record(t, d.client(), 3, 3)

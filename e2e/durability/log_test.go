@@ -12,7 +12,7 @@ import (
 // A kill can come while etcd writes to its log, so that the last record is only half there. It was not acknowledged, and
 // must not keep the front door from starting.
 func TestAHalfWrittenLog(t *testing.T) {
-	d := newDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock")
+	d := newFrontDoor(t, "--etcd-compaction-interval", "0", "--etcd-unix-socket", "etcd.sock")
 	d.start()
 	r := record(t, d.client(), 3, 2)
 	r.until(40)

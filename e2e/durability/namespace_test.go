@@ -119,7 +119,7 @@ func (h *slowHook) register(t *testing.T, client kubernetes.Interface) {
 }
 
 // heeded waits until a front door asks the webhook.
-func heeded(d *door) {
+func heeded(d *frontDoor) {
 	d.t.Helper()
 	client := d.client()
 	d.await("the webhook is asked", func(ctx context.Context) error {
@@ -166,9 +166,9 @@ func heldMap(name string) *corev1.ConfigMap {
 func TestACreateThatIsHeldWhileAReplicaDiesAndItsNamespaceGoes(t *testing.T) {
 	c := newCluster(t, 1)
 	args := []string{"--etcd-servers", strings.Join(c.endpoints(), ","), "--request-timeout", "60s"}
-	one := newDoor(t, args...)
+	one := newFrontDoor(t, args...)
 	one.start() // and leads
-	two := newDoor(t, args...)
+	two := newFrontDoor(t, args...)
 	two.start()
 	hook := newSlowHook(t)
 	hook.register(t, one.client())
@@ -231,7 +231,7 @@ func TestACreateThatIsHeldWhileAReplicaDiesAndItsNamespaceGoes(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			one.start()
-			for _, d := range []*door{one, two} {
+			for _, d := range []*frontDoor{one, two} {
 				all, err := d.client().CoreV1().ConfigMaps(name).List(ctx, metav1.ListOptions{LabelSelector: "held"})
 				if err != nil || len(all.Items) > 0 {
 					t.Errorf("%d objects of another time, %v", len(all.Items), err)

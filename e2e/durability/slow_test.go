@@ -12,7 +12,7 @@ import (
 func TestASlowEtcd(t *testing.T) {
 	c := newCluster(t, 1)
 	hop := newRelay(t, c.configs[0].ListenClientUrls[0].Host)
-	d := newDoor(t, "--etcd-compaction-interval", "0", "--etcd-servers", "http://"+hop.address())
+	d := newFrontDoor(t, "--etcd-compaction-interval", "0", "--etcd-servers", "http://"+hop.address())
 	d.start()
 	r := record(t, d.client(), 6, 3)
 	r.until(40)

@@ -51,8 +51,8 @@ func (c *Config) validateBackup(bad func(flag, format string, args ...any)) {
 		}
 		return
 	}
-	if b.Interval < backup.LeastInterval {
-		bad("backup-interval", "%s is too short; use at least %s", b.Interval, backup.LeastInterval)
+	if b.Interval < backup.MinInterval {
+		bad("backup-interval", "%s is too short; use at least %s", b.Interval, backup.MinInterval)
 	}
 	if b.Retention < 1 {
 		bad("backup-retention", "%d backups cannot be kept; use at least 1", b.Retention)

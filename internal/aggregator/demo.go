@@ -21,7 +21,7 @@ import (
 
 	"portico.dev/internal/clients"
 	"portico.dev/internal/extension/extserver"
-	"portico.dev/internal/extension/register"
+	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/pki"
 )
 
@@ -87,7 +87,7 @@ func awaitRights(ctx context.Context, admin *rest.Config) error {
 	return nil
 }
 
-func toUnstructured(m register.Manifest) (*unstructured.Unstructured, error) {
+func toUnstructured(m registration.Manifest) (*unstructured.Unstructured, error) {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return nil, err

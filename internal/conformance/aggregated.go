@@ -24,8 +24,8 @@ func aggregatedChecks() []check {
 	}
 }
 
-func onAggregated(f func(context.Context, *exam, answer) verdict) func(context.Context, *exam) verdict {
-	return func(ctx context.Context, x *exam) verdict {
+func onAggregated(f func(context.Context, *examination, answer) verdict) func(context.Context, *examination) verdict {
+	return func(ctx context.Context, x *examination) verdict {
 		if !x.directly {
 			return without(frontAnswers)
 		}
@@ -43,7 +43,7 @@ func readAggregated(a answer) (list apidiscoveryv2.APIGroupDiscoveryList, err er
 	return list, nil
 }
 
-func aggregatedForm(_ context.Context, _ *exam, a answer) verdict {
+func aggregatedForm(_ context.Context, _ *examination, a answer) verdict {
 	list, err := readAggregated(a)
 	said := a.headers.Get("Content-Type")
 	switch {
@@ -68,7 +68,7 @@ func aggregatedForm(_ context.Context, _ *exam, a answer) verdict {
 	return ok
 }
 
-func agreement(_ context.Context, x *exam, a answer) verdict {
+func agreement(_ context.Context, x *examination, a answer) verdict {
 	list, err := readAggregated(a)
 	if err != nil {
 		return without("there is no aggregated discovery")
@@ -91,7 +91,7 @@ func agreement(_ context.Context, x *exam, a answer) verdict {
 }
 
 // flat is a line for each resource of the legacy form.
-func (x *exam) flat() []string {
+func (x *examination) flat() []string {
 	var out []string
 	for _, r := range x.all {
 		out = append(out, line(r.Name, r.Kind, r.Namespaced, r.Verbs))
@@ -128,7 +128,7 @@ func line(name, kind string, namespaced bool, verbs metav1.Verbs) string {
 	return fmt.Sprintf("%s (%s, %s, %s)", name, kind, scope, strings.Join(slices.Sorted(slices.Values(verbs)), " "))
 }
 
-func discoveryTag(ctx context.Context, x *exam, a answer) verdict {
+func discoveryTag(ctx context.Context, x *examination, a answer) verdict {
 	if _, err := readAggregated(a); err != nil {
 		return without("there is no aggregated discovery")
 	}
@@ -136,7 +136,7 @@ func discoveryTag(ctx context.Context, x *exam, a answer) verdict {
 }
 
 // revalidation asks again for what came with a tag.
-func revalidation(ctx context.Context, x *exam, a answer) verdict {
+func revalidation(ctx context.Context, x *examination, a answer) verdict {
 	tag := a.headers.Get("Etag")
 	if tag == "" {
 		return warned("there is no ETag: the document is sent whole each time")

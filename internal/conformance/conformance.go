@@ -85,7 +85,7 @@ func (e *Examiner) Close() {
 }
 
 // Run examines. An error means that nothing could be: the server cannot be reached or there is no such APIService.
-func (e *Examiner) Run(ctx context.Context) ([]*Card, error) {
+func (e *Examiner) Run(ctx context.Context) ([]*Report, error) {
 	if e.cfg.APIService != "" {
 		x, err := e.throughFront(ctx)
 		if err != nil {
@@ -96,7 +96,7 @@ func (e *Examiner) Run(ctx context.Context) ([]*Card, error) {
 			return nil, err
 		}
 		card.APIService = e.cfg.APIService
-		return []*Card{card}, nil
+		return []*Report{card}, nil
 	}
 	server, err := e.cfg.Server.caller(e.cfg.Timeout)
 	if err != nil {
@@ -109,9 +109,9 @@ func (e *Examiner) Run(ctx context.Context) ([]*Card, error) {
 			return nil, err
 		}
 	}
-	var cards []*Card
+	var cards []*Report
 	for _, gv := range gvs {
-		x := &exam{cfg: e.cfg, gv: gv, ask: server, front: e.front, server: e.cfg.Server, directly: true}
+		x := &examination{cfg: e.cfg, gv: gv, ask: server, front: e.front, server: e.cfg.Server, directly: true}
 		card, err := x.card(ctx)
 		if err != nil {
 			return nil, err
@@ -122,12 +122,12 @@ func (e *Examiner) Run(ctx context.Context) ([]*Card, error) {
 }
 
 // card runs every check.
-func (x *exam) card(ctx context.Context) (*Card, error) {
+func (x *examination) card(ctx context.Context) (*Report, error) {
 	if err := x.discover(ctx); err != nil {
 		return nil, err
 	}
 	all := chosen(x.cfg.Only)
-	card := &Card{GroupVersion: x.gv.String(), Server: x.ask.base.String(), Results: make([]Result, len(all))}
+	card := &Report{GroupVersion: x.gv.String(), Server: x.ask.base.String(), Results: make([]Result, len(all))}
 	turns := make(chan struct{}, parallel)
 	var running sync.WaitGroup
 	// Checks that change things come after those that look, so that nobody sees a list change for their sake.
@@ -151,7 +151,7 @@ func (x *exam) card(ctx context.Context) (*Card, error) {
 // check is one line to be.
 type check struct {
 	id, expected, why string
-	run               func(context.Context, *exam) verdict
+	run               func(context.Context, *examination) verdict
 	// changes is set for checks that do more than read.
 	changes bool
 }

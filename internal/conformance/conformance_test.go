@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // patience is for a loaded machine: nothing that passes waits for it.
 const patience = time.Minute
 
-func examine(t *testing.T, c conformance.Config) []*conformance.Card {
+func examine(t *testing.T, c conformance.Config) []*conformance.Report {
 	t.Helper()
 	if c.Timeout == 0 {
 		c.Timeout = patience
@@ -33,7 +33,7 @@ func examine(t *testing.T, c conformance.Config) []*conformance.Card {
 }
 
 // golden compares a card with testdata/<name>.txt. Where the server was is left out.
-func golden(t *testing.T, name string, cards []*conformance.Card) {
+func golden(t *testing.T, name string, cards []*conformance.Report) {
 	t.Helper()
 	for _, c := range cards {
 		c.Server = "https://server"
@@ -52,7 +52,7 @@ func golden(t *testing.T, name string, cards []*conformance.Card) {
 	}
 }
 
-func full(t *testing.T, cards []*conformance.Card) {
+func full(t *testing.T, cards []*conformance.Report) {
 	t.Helper()
 	for _, c := range cards {
 		if marks, of := c.Score(); marks != of || of == 0 {
@@ -112,7 +112,7 @@ func TestWhatCannotBeExaminedIsAnError(t *testing.T) {
 }
 
 func TestPrintedForPrograms(t *testing.T) {
-	cards := []*conformance.Card{{GroupVersion: "g/v1", Server: "https://server", Results: []conformance.Result{
+	cards := []*conformance.Report{{GroupVersion: "g/v1", Server: "https://server", Results: []conformance.Result{
 		{ID: "a/passes", Expected: "e", Why: "w", Outcome: conformance.Pass},
 		{ID: "a/warns", Expected: "e", Why: "w", Outcome: conformance.Warn, Detail: "dear"},
 		{ID: "b/fails", Expected: "e", Why: "w", Outcome: conformance.Fail, Detail: "<wrong> & \"so\""},
@@ -124,7 +124,7 @@ func TestPrintedForPrograms(t *testing.T) {
 		t.Errorf("the score is missing:\n%s", text.String())
 	}
 	must(t, conformance.WriteJSON(&asJSON, cards))
-	var back []*conformance.Card
+	var back []*conformance.Report
 	must(t, json.Unmarshal(asJSON.Bytes(), &back))
 	if len(back) != 1 || len(back[0].Results) != 4 || back[0].Results[2] != cards[0].Results[2] {
 		t.Errorf("JSON lost something: %s", asJSON.String())

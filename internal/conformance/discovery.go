@@ -28,7 +28,7 @@ func discoveryChecks() []check {
 	}
 }
 
-func resourceList(_ context.Context, x *exam) verdict {
+func resourceList(_ context.Context, x *examination) verdict {
 	var list metav1.APIResourceList
 	if err := x.legacy.into(&list); err != nil {
 		return failed("%v", err)
@@ -46,7 +46,7 @@ func resourceList(_ context.Context, x *exam) verdict {
 	return ok
 }
 
-func groupList(ctx context.Context, x *exam) verdict {
+func groupList(ctx context.Context, x *examination) verdict {
 	if !x.directly {
 		return without(frontAnswers)
 	}
@@ -71,8 +71,8 @@ func groupList(ctx context.Context, x *exam) verdict {
 }
 
 // withResources runs a check of what discovery lists.
-func withResources(f func(*exam) verdict) func(context.Context, *exam) verdict {
-	return func(_ context.Context, x *exam) verdict {
+func withResources(f func(*examination) verdict) func(context.Context, *examination) verdict {
+	return func(_ context.Context, x *examination) verdict {
 		if len(x.all) == 0 {
 			return without("no resources are known")
 		}
@@ -86,7 +86,7 @@ var (
 	kindName     = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 )
 
-func resourceNames(x *exam) verdict {
+func resourceNames(x *examination) verdict {
 	seen := map[string]bool{}
 	for _, r := range x.all {
 		parent, _, nested := strings.Cut(r.Name, "/")
@@ -103,7 +103,7 @@ func resourceNames(x *exam) verdict {
 	return ok
 }
 
-func singularNames(x *exam) verdict {
+func singularNames(x *examination) verdict {
 	taken := map[string]string{}
 	for _, r := range x.resources {
 		taken[r.Name] = r.Name
@@ -125,7 +125,7 @@ func singularNames(x *exam) verdict {
 
 var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch", "proxy", "use", "bind", "escalate", "impersonate"}
 
-func knownVerbs(x *exam) verdict {
+func knownVerbs(x *examination) verdict {
 	for _, r := range x.all {
 		if len(r.Verbs) == 0 {
 			return failed("%s has no verbs", r.Name)
@@ -139,7 +139,7 @@ func knownVerbs(x *exam) verdict {
 	return ok
 }
 
-func parents(x *exam) verdict {
+func parents(x *examination) verdict {
 	scopes := map[string]bool{}
 	for _, r := range x.resources {
 		scopes[r.Name] = r.Namespaced

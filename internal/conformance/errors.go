@@ -22,11 +22,11 @@ func errorChecks() []check {
 }
 
 // nowhere is where no object is.
-func (x *exam) nowhere(r metav1.APIResource) string {
+func (x *examination) nowhere(r metav1.APIResource) string {
 	return x.home(r, object{Metadata: metav1.ObjectMeta{Namespace: "default", Name: nothing}})
 }
 
-func missingObject(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func missingObject(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	a := x.ask.get(ctx, x.nowhere(r))
 	if a.is(http.StatusForbidden) {
 		return without("the caller may not: %s", a)
@@ -44,11 +44,11 @@ func missingObject(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func missingResource(ctx context.Context, x *exam) verdict {
+func missingResource(ctx context.Context, x *examination) verdict {
 	return absent(x.ask.get(ctx, x.root()+"/"+strings.ReplaceAll(nothing, "-", "")))
 }
 
-func missingPath(ctx context.Context, x *exam) verdict {
+func missingPath(ctx context.Context, x *examination) verdict {
 	if !x.directly {
 		return without(frontAnswers)
 	}
@@ -67,7 +67,7 @@ func absent(a answer) verdict {
 }
 
 // missingVerb asks for something that would do no harm if it were done: to delete or to patch what is not there.
-func missingVerb(ctx context.Context, x *exam) verdict {
+func missingVerb(ctx context.Context, x *examination) verdict {
 	v := x.worst("get", func(r metav1.APIResource) verdict {
 		method, body := http.MethodDelete, []byte(nil)
 		switch {
@@ -87,4 +87,59 @@ func missingVerb(ctx context.Context, x *exam) verdict {
 		v.detail = "there is no such resource"
 	}
 	return v
+}
+
+func scopeChecks() []check {
+	return []check{
+		{id: "scope/namespace", expected: "a list in a namespace has what the list of all namespaces has of that namespace",
+			why: "rights are given by namespace: who may list in one must not see another", run: moving("list", some(inNamespace))},
+		{id: "scope/empty", expected: "a list in a namespace that has nothing is empty",
+			why: "clients take an error for a reason to stop", run: each("list", inNobodys)},
+		{id: "scope/cluster", expected: "a resource without namespaces is not found in one",
+			why: "who may do something in a namespace would be asked about the wrong thing", run: each("list", notInNamespace)},
+	}
+}
+
+func inNamespace(ctx context.Context, x *examination, r metav1.APIResource, all objectList) verdict {
+	if !r.Namespaced {
+		return without("cluster-scoped")
+	}
+	namespace := all.Items[0].Metadata.Namespace
+	got, err := x.list(ctx, x.path(r, namespace))
+	if err != nil {
+		return failed("%v", err)
+	}
+	want := all.only(func(o object) bool { return o.Metadata.Namespace == namespace })
+	if different := difference(got.keys(), want.keys()); different != "" {
+		return failed("in namespace %s, %s", namespace, different)
+	}
+	return ok
+}
+
+func inNobodys(ctx context.Context, x *examination, r metav1.APIResource) verdict {
+	if !r.Namespaced {
+		return without("cluster-scoped")
+	}
+	l, err := x.list(ctx, x.path(r, nothing))
+	switch {
+	case err != nil:
+		return failed("%v", err)
+	case len(l.Items) > 0:
+		return failed("namespace %s has %s", nothing, l.keys()[0])
+	}
+	return ok
+}
+
+func notInNamespace(ctx context.Context, x *examination, r metav1.APIResource) verdict {
+	if r.Namespaced {
+		return without("namespaced")
+	}
+	a := x.ask.get(ctx, x.path(r, nothing))
+	if denied(a) {
+		return ok
+	}
+	if !a.is(http.StatusNotFound) {
+		return failed("%s", a)
+	}
+	return ok
 }

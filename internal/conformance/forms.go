@@ -58,7 +58,7 @@ type tableOf struct {
 	} `json:"rows"`
 }
 
-func (x *exam) table(ctx context.Context, r metav1.APIResource, pairs ...string) (t tableOf, v verdict) {
+func (x *examination) table(ctx context.Context, r metav1.APIResource, pairs ...string) (t tableOf, v verdict) {
 	a := x.ask.as(ctx, x.path(r, ""), mediaTable, pairs...)
 	if err := a.into(&t); err != nil {
 		return t, failed("%v", err)
@@ -69,7 +69,7 @@ func (x *exam) table(ctx context.Context, r metav1.APIResource, pairs ...string)
 	return t, ok
 }
 
-func table(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func table(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	t, v := x.table(ctx, r)
 	if v.outcome != Pass {
 		return v
@@ -98,7 +98,7 @@ func table(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func included(ctx context.Context, x *exam, r metav1.APIResource, l objectList) verdict {
+func included(ctx context.Context, x *examination, r metav1.APIResource, l objectList) verdict {
 	for _, c := range []struct{ ask, kind string }{
 		{"", "PartialObjectMetadata"}, {"Metadata", "PartialObjectMetadata"}, {"Object", r.Kind}, {"None", ""},
 	} {
@@ -124,7 +124,7 @@ func included(ctx context.Context, x *exam, r metav1.APIResource, l objectList) 
 	return ok
 }
 
-func metadataList(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func metadataList(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	var l objectList
 	if err := x.ask.as(ctx, x.path(r, ""), mediaMetadataList).into(&l); err != nil {
 		return failed("%v", err)
@@ -142,7 +142,7 @@ func metadataList(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func metadataOne(ctx context.Context, x *exam, r metav1.APIResource, l objectList) verdict {
+func metadataOne(ctx context.Context, x *examination, r metav1.APIResource, l objectList) verdict {
 	if !can(r, "get") {
 		return without("there is no verb get")
 	}
@@ -160,7 +160,7 @@ func metadataOne(ctx context.Context, x *exam, r metav1.APIResource, l objectLis
 	return ok
 }
 
-func yamlList(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func yamlList(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	a := x.ask.as(ctx, x.path(r, ""), respond.MediaYAML)
 	if a.is(http.StatusNotAcceptable) {
 		return noted("not offered")
@@ -183,7 +183,7 @@ func yamlList(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 // protobufMagic begins every protobuf document of the API.
 var protobufMagic = []byte("k8s\x00")
 
-func protobufList(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func protobufList(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	mixed := x.ask.as(ctx, x.path(r, ""), respond.MediaProtobuf+", */*")
 	if !mixed.is(http.StatusOK) {
 		return failed("asked for protobuf or anything: %s", mixed)
@@ -200,11 +200,11 @@ func protobufList(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func unknownForm(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func unknownForm(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	return x.ask.as(ctx, x.path(r, ""), "application/x-conformance").refusal(http.StatusNotAcceptable)
 }
 
-func compressed(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func compressed(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	whole := x.ask.get(ctx, x.path(r, ""))
 	if !whole.is(http.StatusOK) {
 		return without("there is no list: %s", whole)
@@ -244,7 +244,7 @@ func gunzip(body []byte) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, maxBody))
 }
 
-func head(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func head(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	a := x.ask.ask(ctx, question{method: http.MethodHead, path: x.path(r, "")})
 	switch {
 	case a.is(http.StatusOK):

@@ -27,7 +27,7 @@ func end(e event) bool {
 }
 
 // initial opens a watch as informers do. ended is the marked bookmark, nil when it did not come.
-func (x *exam) initial(ctx context.Context, r metav1.APIResource, pairs ...string) (s stream, ended *event) {
+func (x *examination) initial(ctx context.Context, r metav1.APIResource, pairs ...string) (s stream, ended *event) {
 	s = x.ask.watch(ctx, x.path(r, ""), end, "", append(pairs, "sendInitialEvents", "true",
 		"resourceVersionMatch", string(metav1.ResourceVersionMatchNotOlderThan), "allowWatchBookmarks", "true")...)
 	if n := len(s.events); n > 0 && end(s.events[n-1]) {
@@ -36,7 +36,7 @@ func (x *exam) initial(ctx context.Context, r metav1.APIResource, pairs ...strin
 	return s, ended
 }
 
-func initialEvents(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func initialEvents(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	s, ended := x.initial(ctx, r)
 	switch {
 	case s.refused.is(http.StatusTooManyRequests) || !s.opened && s.refused.err != nil:
@@ -77,7 +77,7 @@ func told(s stream) []string {
 	return out
 }
 
-func resume(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func resume(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	_, ended := x.initial(ctx, r)
 	if ended == nil {
 		return without("there are no initial events")
@@ -89,7 +89,7 @@ func resume(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func initialSelected(ctx context.Context, x *exam, r metav1.APIResource, l objectList) verdict {
+func initialSelected(ctx context.Context, x *examination, r metav1.APIResource, l objectList) verdict {
 	if _, ended := x.initial(ctx, r); ended == nil {
 		return without("there are no initial events")
 	}
@@ -108,7 +108,7 @@ func initialSelected(ctx context.Context, x *exam, r metav1.APIResource, l objec
 	return ok
 }
 
-func initialInvalid(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func initialInvalid(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	if _, ended := x.initial(ctx, r); ended == nil {
 		return without("there are no initial events")
 	}

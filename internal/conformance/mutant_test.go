@@ -24,7 +24,7 @@ type mutant struct {
 	// wrong wraps what forwards to the host.
 	wrong func(next http.Handler) http.Handler
 	// who is whom the host takes the caller for. Default: whom a verified front proxy vouches for.
-	who func(w *world, r *http.Request) http.Header
+	who func(w *testFrontDoor, r *http.Request) http.Header
 	// write and rotate run the checks that need them, on a host of its own.
 	write, rotate bool
 	// steady is a fault that no watch can see: those checks, which take their time, are left out.
@@ -34,7 +34,7 @@ type mutant struct {
 }
 
 // vouched believes headers with the front proxy's certificate.
-func vouched(w *world, r *http.Request) http.Header {
+func vouched(w *testFrontDoor, r *http.Request) http.Header {
 	if !w.verified(r) {
 		return nil
 	}
@@ -42,7 +42,7 @@ func vouched(w *world, r *http.Request) http.Header {
 }
 
 // examine runs every check against the mutant, and returns those that did not pass.
-func (m mutant) examine(t *testing.T, w *world, at *authtest.Server) ([]string, error) {
+func (m mutant) examine(t *testing.T, w *testFrontDoor, at *authtest.Server) ([]string, error) {
 	server := w.server()
 	server.URL, server.Roots = at.URL, at.RootPEM
 	c := conformance.Config{Server: server, GroupVersions: []schema.GroupVersion{{Group: group, Version: "v1"}}, Timeout: cmp.Or(m.timeout, patience),
@@ -71,7 +71,7 @@ func (m mutant) examine(t *testing.T, w *world, at *authtest.Server) ([]string, 
 	return wrong, nil
 }
 
-func (m mutant) serve(t *testing.T, w *world) *authtest.Server {
+func (m mutant) serve(t *testing.T, w *testFrontDoor) *authtest.Server {
 	who := m.who
 	if who == nil {
 		who = vouched

@@ -227,25 +227,25 @@ func otherMutants() map[string]mutant {
 		"errors/resource": {wrong: when(at(legacy+"/porticoconformancenothing"), inText)},
 		"errors/path":     {wrong: when(at("/apis/test.portico.dev/v0portico"), inText)},
 		"errors/verb":     {wrong: when(both(method(http.MethodDelete), at(gauges+"/portico-conformance-nothing")), another(http.StatusInternalServerError))},
-		"trust/anonymous": {who: func(w *world, r *http.Request) http.Header {
+		"trust/anonymous": {who: func(w *testFrontDoor, r *http.Request) http.Header {
 			if len(r.Header.Values("X-Remote-User")) == 0 {
 				return masters(r)
 			}
 			return vouched(w, r)
 		}},
-		"trust/headers": {who: func(w *world, r *http.Request) http.Header {
+		"trust/headers": {who: func(w *testFrontDoor, r *http.Request) http.Header {
 			if len(r.TLS.PeerCertificates) == 0 && r.Header.Get("X-Remote-User") != "" {
 				return masters(r)
 			}
 			return vouched(w, r)
 		}},
-		"trust/certificate": {who: func(w *world, r *http.Request) http.Header {
+		"trust/certificate": {who: func(w *testFrontDoor, r *http.Request) http.Header {
 			if len(r.TLS.PeerCertificates) > 0 && r.TLS.PeerCertificates[0].Subject.CommonName == "front-proxy-client" {
 				return http.Header{"X-Remote-User": r.Header.Values("X-Remote-User"), "X-Remote-Group": r.Header.Values("X-Remote-Group")}
 			}
 			return nil
 		}},
-		"trust/authorization": {who: func(w *world, r *http.Request) http.Header {
+		"trust/authorization": {who: func(w *testFrontDoor, r *http.Request) http.Header {
 			if w.verified(r) {
 				return masters(r)
 			}

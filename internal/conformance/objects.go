@@ -22,7 +22,7 @@ func objectChecks() []check {
 	}
 }
 
-func listKinds(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func listKinds(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	l, err := x.list(ctx, x.path(r, ""))
 	switch {
 	case err != nil:
@@ -41,7 +41,7 @@ func listKinds(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func objectNames(_ context.Context, _ *exam, r metav1.APIResource, l objectList) verdict {
+func objectNames(_ context.Context, _ *examination, r metav1.APIResource, l objectList) verdict {
 	keys := l.keys()
 	if len(slices.Compact(slices.Clone(keys))) != len(keys) {
 		return failed("an object is there twice")
@@ -60,7 +60,7 @@ func objectNames(_ context.Context, _ *exam, r metav1.APIResource, l objectList)
 	return ok
 }
 
-func resourceVersions(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func resourceVersions(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	l, err := x.list(ctx, x.path(r, ""))
 	switch {
 	case err != nil:
@@ -76,7 +76,7 @@ func resourceVersions(ctx context.Context, x *exam, r metav1.APIResource) verdic
 	return ok
 }
 
-func getOne(ctx context.Context, x *exam, r metav1.APIResource, l objectList) verdict {
+func getOne(ctx context.Context, x *examination, r metav1.APIResource, l objectList) verdict {
 	if !can(r, "get") {
 		return without("there is no verb get")
 	}

@@ -43,8 +43,8 @@ type schemaMarks struct {
 }
 
 // onV3 gives f the document of the group-version and how it came. That there is none is the first check's to say.
-func onV3(f func(context.Context, *exam, answer, document) verdict) func(context.Context, *exam) verdict {
-	return func(ctx context.Context, x *exam) verdict {
+func onV3(f func(context.Context, *examination, answer, document) verdict) func(context.Context, *examination) verdict {
+	return func(ctx context.Context, x *examination) verdict {
 		a, d, v := x.v3(ctx)
 		if v.outcome != Pass {
 			return without("there is no document to look at")
@@ -53,7 +53,7 @@ func onV3(f func(context.Context, *exam, answer, document) verdict) func(context
 	}
 }
 
-func (x *exam) v3(ctx context.Context) (a answer, d document, v verdict) {
+func (x *examination) v3(ctx context.Context) (a answer, d document, v verdict) {
 	var index struct {
 		Paths map[string]struct {
 			ServerRelativeURL string `json:"serverRelativeURL"`
@@ -84,7 +84,7 @@ func (x *exam) v3(ctx context.Context) (a answer, d document, v verdict) {
 	return a, d, ok
 }
 
-func kindsInV3(ctx context.Context, x *exam) verdict {
+func kindsInV3(ctx context.Context, x *examination) verdict {
 	_, d, v := x.v3(ctx)
 	if v.outcome != Pass {
 		return v
@@ -93,7 +93,7 @@ func kindsInV3(ctx context.Context, x *exam) verdict {
 }
 
 // kinds looks for the kinds of discovery among schemas.
-func (x *exam) kinds(schemas map[string]schemaMarks) verdict {
+func (x *examination) kinds(schemas map[string]schemaMarks) verdict {
 	marked := map[schema.GroupVersionKind]bool{}
 	for _, s := range schemas {
 		for _, gvk := range s.Kinds {
@@ -119,7 +119,7 @@ func (x *exam) kinds(schemas map[string]schemaMarks) verdict {
 // answers reports whether a resource has objects to describe: some are only there to give rights to (use, bind).
 func answers(r metav1.APIResource) bool { return can(r, "get") || can(r, "list") || can(r, "create") }
 
-func pathsInV3(_ context.Context, x *exam, _ answer, d document) verdict {
+func pathsInV3(_ context.Context, x *examination, _ answer, d document) verdict {
 	for _, r := range x.resources {
 		if !answers(r) {
 			continue
@@ -134,7 +134,7 @@ func pathsInV3(_ context.Context, x *exam, _ answer, d document) verdict {
 	return ok
 }
 
-func referencesInV3(_ context.Context, _ *exam, a answer, d document) verdict {
+func referencesInV3(_ context.Context, _ *examination, a answer, d document) verdict {
 	return references(a.body, "#/components/schemas/", d.Components.Schemas)
 }
 
@@ -174,11 +174,11 @@ func lostReference(in any, prefix string, schemas map[string]schemaMarks) string
 	return ""
 }
 
-func tagOfV3(ctx context.Context, x *exam, a answer, _ document) verdict {
+func tagOfV3(ctx context.Context, x *examination, a answer, _ document) verdict {
 	return revalidation(ctx, x, a)
 }
 
-func openAPIV2(ctx context.Context, x *exam) verdict {
+func openAPIV2(ctx context.Context, x *examination) verdict {
 	a := x.ask.get(ctx, "/openapi/v2")
 	if a.is(http.StatusNotFound) {
 		return warned("there is no /openapi/v2")

@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +20,7 @@ func pagingChecks() []check {
 }
 
 // firstPage asks for a third of the list, and says whether the server pages.
-func (x *exam) firstPage(ctx context.Context, r metav1.APIResource, all objectList) (page objectList, limit int, v verdict) {
+func (x *examination) firstPage(ctx context.Context, r metav1.APIResource, all objectList) (page objectList, limit int, v verdict) {
 	limit = (len(all.Items) + 2) / 3
 	if len(all.Items) < 2 {
 		return page, limit, without("there are not two objects")
@@ -37,7 +39,7 @@ func (x *exam) firstPage(ctx context.Context, r metav1.APIResource, all objectLi
 	return page, limit, ok
 }
 
-func pages(ctx context.Context, x *exam, r metav1.APIResource, all objectList) verdict {
+func pages(ctx context.Context, x *examination, r metav1.APIResource, all objectList) verdict {
 	page, limit, v := x.firstPage(ctx, r, all)
 	if v.outcome != Pass {
 		return v
@@ -65,7 +67,7 @@ func pages(ctx context.Context, x *exam, r metav1.APIResource, all objectList) v
 	return ok
 }
 
-func foreignToken(ctx context.Context, x *exam, r metav1.APIResource, all objectList) verdict {
+func foreignToken(ctx context.Context, x *examination, r metav1.APIResource, all objectList) verdict {
 	page, limit, v := x.firstPage(ctx, r, all)
 	if v.outcome != Pass {
 		return without("there are no pages")
@@ -77,4 +79,76 @@ func foreignToken(ctx context.Context, x *exam, r metav1.APIResource, all object
 		}
 	}
 	return ok
+}
+
+// nothing is a label, a field, a name and a namespace that nobody has.
+const nothing = "portico-conformance-nothing"
+
+func selectorChecks() []check {
+	return []check{
+		{id: "selectors/labels", expected: "labelSelector picks by label",
+			why: "kubectl -l, and every controller that looks after what is labelled", run: moving("list", byLabel)},
+		{id: "selectors/name", expected: "fieldSelector=metadata.name=NAME picks one",
+			why: "informers of one object ask so, and may be allowed no more", run: moving("list", some(byName))},
+		{id: "selectors/malformed", expected: "a labelSelector that cannot be read is answered 400",
+			why: "a selector that is ignored selects everything, and whoever deletes by it deletes everything",
+			run: each("list", refusedQuery("labelSelector", "a in (b"))},
+		{id: "selectors/unknown-field", expected: "a fieldSelector of a field that cannot be selected by is answered 400",
+			why: "as above", run: each("list", refusedQuery("fieldSelector", "spec."+nothing+"=x"))},
+	}
+}
+
+func byLabel(ctx context.Context, x *examination, r metav1.APIResource) verdict {
+	all, err := x.list(ctx, x.path(r, ""))
+	if err != nil {
+		return without("there is no list: %v", err)
+	}
+	cases := map[string]func(object) bool{
+		nothing + "=x":  func(object) bool { return false },
+		"!" + nothing:   func(object) bool { return true },
+		nothing + "!=x": func(object) bool { return true },
+	}
+	for _, o := range all.Items {
+		if len(o.Metadata.Labels) > 0 {
+			key := slices.Sorted(maps.Keys(o.Metadata.Labels))[0]
+			value := o.Metadata.Labels[key]
+			cases[key+"="+value] = func(o object) bool { got, has := o.Metadata.Labels[key]; return has && got == value }
+			cases[key+" notin ("+value+")"] = func(o object) bool { got, has := o.Metadata.Labels[key]; return !has || got != value }
+			break
+		}
+	}
+	for _, selector := range slices.Sorted(maps.Keys(cases)) {
+		if v := x.selects(ctx, r, all, cases[selector], "labelSelector", selector); v.outcome != Pass {
+			return v
+		}
+	}
+	return ok
+}
+
+// selects compares what a query picks with what it should of all.
+func (x *examination) selects(ctx context.Context, r metav1.APIResource, all objectList, should func(object) bool, pairs ...string) verdict {
+	got, err := x.list(ctx, x.path(r, ""), pairs...)
+	if err != nil {
+		return failed("%v", err)
+	}
+	if different := difference(got.keys(), all.only(should).keys()); different != "" {
+		return failed("with %s=%s, %s", pairs[0], pairs[1], different)
+	}
+	return ok
+}
+
+func byName(ctx context.Context, x *examination, r metav1.APIResource, l objectList) verdict {
+	name := l.Items[0].Metadata.Name
+	v := x.selects(ctx, r, l, func(o object) bool { return o.Metadata.Name == name }, "fieldSelector", "metadata.name="+name)
+	if v.outcome != Pass {
+		return v
+	}
+	return x.selects(ctx, r, l, func(object) bool { return false }, "fieldSelector", "metadata.name="+nothing)
+}
+
+// refusedQuery is for parameters that must not be taken.
+func refusedQuery(name, value string) func(context.Context, *examination, metav1.APIResource) verdict {
+	return func(ctx context.Context, x *examination, r metav1.APIResource) verdict {
+		return x.ask.get(ctx, x.path(r, ""), name, value).refusal(http.StatusBadRequest)
+	}
 }

@@ -21,7 +21,7 @@ const (
 )
 
 // rotation publishes an authority of its own beside the others, as a rotation with overlap does, and takes it back.
-func rotation(ctx context.Context, x *exam) verdict {
+func rotation(ctx context.Context, x *examination) verdict {
 	switch {
 	case !x.cfg.Rotate:
 		return without("it changes kube-system/extension-apiserver-authentication: --rotate")
@@ -51,7 +51,7 @@ func rotation(ctx context.Context, x *exam) verdict {
 }
 
 // noticed waits until the authority counts, and returns how to wait until it counts no more.
-func (x *exam) noticed(ctx context.Context, path string, authority *pki.Authority, names []string) func(context.Context) verdict {
+func (x *examination) noticed(ctx context.Context, path string, authority *pki.Authority, names []string) func(context.Context) verdict {
 	name := "front-proxy-client"
 	if len(names) > 0 {
 		name = names[0]
@@ -80,7 +80,7 @@ func (x *exam) noticed(ctx context.Context, path string, authority *pki.Authorit
 }
 
 // within asks until the answer is yes, for as long as a rotation may take.
-func (x *exam) within(ctx context.Context, yes func() bool) bool {
+func (x *examination) within(ctx context.Context, yes func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.RotateTimeout)
 	defer cancel()
 	tick := time.NewTicker(min(time.Second, x.cfg.RotateTimeout/10))
@@ -96,7 +96,7 @@ func (x *exam) within(ctx context.Context, yes func() bool) bool {
 }
 
 // publish changes the front-proxy authorities, and returns the names that their certificates may have.
-func (x *exam) publish(ctx context.Context, change func([]byte) []byte) (names []string, err error) {
+func (x *examination) publish(ctx context.Context, change func([]byte) []byte) (names []string, err error) {
 	for range tries { // others write it too
 		var published corev1.ConfigMap
 		if err := x.front.get(ctx, authenticationPath).into(&published); err != nil {

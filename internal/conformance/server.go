@@ -74,12 +74,12 @@ func newCaller(base *url.URL, config *tls.Config, timeout time.Duration) *caller
 			DialContext:         (&net.Dialer{Timeout: timeout}).DialContext,
 			TLSHandshakeTimeout: timeout, IdleConnTimeout: time.Minute,
 		},
-		CheckRedirect: stay,
+		CheckRedirect: keepOpen,
 	}}
 }
 
-// stay shows redirects as answers: no front door follows one.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// keepOpen shows redirects as answers: no front door follows one.
+func keepOpen(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func frontCaller(config *rest.Config, timeout time.Duration) (*caller, error) {
 	config = rest.CopyConfig(config)
@@ -88,7 +88,7 @@ func frontCaller(config *rest.Config, timeout time.Duration) (*caller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the kubeconfig: %w", err)
 	}
-	client.CheckRedirect = stay
+	client.CheckRedirect = keepOpen
 	base, _, err := rest.DefaultServerURL(config.Host, "", schema.GroupVersion{}, true)
 	if err != nil {
 		return nil, fmt.Errorf("server of the kubeconfig: %w", err)
@@ -97,7 +97,7 @@ func frontCaller(config *rest.Config, timeout time.Duration) (*caller, error) {
 }
 
 // throughFront prepares to ask by way of the API server. The server itself is looked for too, for what only it can answer.
-func (e *Examiner) throughFront(ctx context.Context) (*exam, error) {
+func (e *Examiner) throughFront(ctx context.Context) (*examination, error) {
 	var object apiregistrationv1.APIService
 	path := "/apis/apiregistration.k8s.io/v1/apiservices/" + url.PathEscape(e.cfg.APIService)
 	if err := e.front.get(ctx, path).into(&object); err != nil {
@@ -106,7 +106,7 @@ func (e *Examiner) throughFront(ctx context.Context) (*exam, error) {
 	if object.Spec.Service == nil {
 		return nil, fmt.Errorf("APIService %s has no extension server: the API server serves it itself", object.Name)
 	}
-	x := &exam{cfg: e.cfg, ask: e.front, front: e.front, gv: schema.GroupVersion{Group: object.Spec.Group, Version: object.Spec.Version}}
+	x := &examination{cfg: e.cfg, ask: e.front, front: e.front, gv: schema.GroupVersion{Group: object.Spec.Group, Version: object.Spec.Version}}
 	x.server, x.whyNoServer = e.behind(ctx, &object)
 	return x, nil
 }

@@ -25,8 +25,8 @@ func trustChecks() []check {
 }
 
 // onServer is for what only the server itself can answer: it asks for a list, in place of which.
-func onServer(f func(context.Context, *exam, string) verdict) func(context.Context, *exam) verdict {
-	return func(ctx context.Context, x *exam) verdict {
+func onServer(f func(context.Context, *examination, string) verdict) func(context.Context, *examination) verdict {
+	return func(ctx context.Context, x *examination) verdict {
 		if x.server == nil {
 			return without("%s", x.whyNoServer)
 		}
@@ -39,7 +39,7 @@ func onServer(f func(context.Context, *exam, string) verdict) func(context.Conte
 }
 
 // guarded is a path that needs rights: discovery may be open to everybody.
-func (x *exam) guarded() (string, *verdict) {
+func (x *examination) guarded() (string, *verdict) {
 	for _, r := range x.resources {
 		if can(r, "list") {
 			return x.path(r, ""), nil
@@ -50,7 +50,7 @@ func (x *exam) guarded() (string, *verdict) {
 }
 
 // asStranger asks with a certificate or none, and headers or none.
-func (x *exam) asStranger(ctx context.Context, path string, certificate *pki.KeyPair, headers http.Header) answer {
+func (x *examination) asStranger(ctx context.Context, path string, certificate *pki.KeyPair, headers http.Header) answer {
 	stranger, err := x.server.bare(x.cfg.Timeout, certificate)
 	if err != nil {
 		return answer{question: question{path: path}, err: err}
@@ -63,15 +63,15 @@ func (x *exam) asStranger(ctx context.Context, path string, certificate *pki.Key
 // masters is who may do everything, if headers are believed.
 func masters() http.Header { return remote("system:admin", "system:masters") }
 
-func anonymous(ctx context.Context, x *exam, path string) verdict {
+func anonymous(ctx context.Context, x *examination, path string) verdict {
 	return x.asStranger(ctx, path, nil, nil).refusal(http.StatusUnauthorized, http.StatusForbidden)
 }
 
-func bareHeaders(ctx context.Context, x *exam, path string) verdict {
+func bareHeaders(ctx context.Context, x *examination, path string) verdict {
 	return x.unbelieved(ctx, path, nil)
 }
 
-func forgedProxy(ctx context.Context, x *exam, path string) verdict {
+func forgedProxy(ctx context.Context, x *examination, path string) verdict {
 	authority, err := pki.NewAuthority(nothing)
 	if err != nil {
 		return without("%v", err)
@@ -92,7 +92,7 @@ func proxyOf(authority *pki.Authority, name string) (*pki.KeyPair, error) {
 }
 
 // unbelieved compares what claims get with what nobody gets.
-func (x *exam) unbelieved(ctx context.Context, path string, certificate *pki.KeyPair) verdict {
+func (x *examination) unbelieved(ctx context.Context, path string, certificate *pki.KeyPair) verdict {
 	if nobody := x.asStranger(ctx, path, nil, nil); nobody.is(http.StatusOK) {
 		return without("the list is open to everybody")
 	}
@@ -108,7 +108,7 @@ func (x *exam) unbelieved(ctx context.Context, path string, certificate *pki.Key
 	return failed("%s as system:masters is answered %d", path, a.code)
 }
 
-func powerless(ctx context.Context, x *exam) verdict {
+func powerless(ctx context.Context, x *examination) verdict {
 	if !x.directly || x.server.FrontProxy == nil {
 		return without("it takes the front proxy's certificate: `conformance url --client-certificate`")
 	}

@@ -26,7 +26,7 @@ func watchChecks() []check {
 	}
 }
 
-func watchRefused(ctx context.Context, x *exam) verdict {
+func watchRefused(ctx context.Context, x *examination) verdict {
 	v := x.worst("list", func(r metav1.APIResource) verdict {
 		if can(r, "watch") {
 			return without("it can be watched")
@@ -44,7 +44,7 @@ func watchRefused(ctx context.Context, x *exam) verdict {
 }
 
 // from is where a watch after a list begins, and the reason when there is none.
-func (x *exam) from(ctx context.Context, r metav1.APIResource) (string, *verdict) {
+func (x *examination) from(ctx context.Context, r metav1.APIResource) (string, *verdict) {
 	l, err := x.list(ctx, x.path(r, ""))
 	switch {
 	case err != nil:
@@ -57,7 +57,7 @@ func (x *exam) from(ctx context.Context, r metav1.APIResource) (string, *verdict
 	return l.Metadata.ResourceVersion, nil
 }
 
-func watchBegins(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func watchBegins(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	version, none := x.from(ctx, r)
 	if none != nil {
 		return *none
@@ -77,7 +77,7 @@ func watchBegins(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func watchEnds(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func watchEnds(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	version, none := x.from(ctx, r)
 	if none != nil {
 		return *none
@@ -94,7 +94,7 @@ func watchEnds(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func bookmarks(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func bookmarks(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	version, none := x.from(ctx, r)
 	if none != nil {
 		return *none
@@ -118,7 +118,7 @@ func bookmarks(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 }
 
 // bookmark checks that clients understand a bookmark.
-func bookmark(x *exam, r metav1.APIResource, e event) verdict {
+func bookmark(x *examination, r metav1.APIResource, e event) verdict {
 	switch {
 	case e.Kind != r.Kind || e.APIVersion != x.gv.String():
 		// Clients check the type of every event first, and end the watch over another.
@@ -129,7 +129,7 @@ func bookmark(x *exam, r metav1.APIResource, e event) verdict {
 	return ok
 }
 
-func watchExpired(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func watchExpired(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	s := x.ask.watch(ctx, x.path(r, ""), nil, "", "resourceVersion", "1")
 	if !s.opened {
 		return s.refused.refusal(http.StatusGone)
@@ -145,7 +145,7 @@ func watchExpired(ctx context.Context, x *exam, r metav1.APIResource) verdict {
 	return ok
 }
 
-func watchMalformed(ctx context.Context, x *exam, r metav1.APIResource) verdict {
+func watchMalformed(ctx context.Context, x *examination, r metav1.APIResource) verdict {
 	s := x.ask.watch(ctx, x.path(r, ""), nil, "", "resourceVersion", nothing)
 	if s.opened {
 		return failed("the watch is answered 200")
@@ -156,7 +156,7 @@ func watchMalformed(ctx context.Context, x *exam, r metav1.APIResource) verdict 
 	return s.refused.refusal(http.StatusBadRequest)
 }
 
-func watchTable(ctx context.Context, x *exam, r metav1.APIResource, _ objectList) verdict {
+func watchTable(ctx context.Context, x *examination, r metav1.APIResource, _ objectList) verdict {
 	first := func(event) bool { return true }
 	s := x.ask.watch(ctx, x.path(r, ""), first, mediaTable)
 	if err := s.problem(); err != nil {

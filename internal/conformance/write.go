@@ -24,8 +24,8 @@ func writeChecks() []check {
 
 // written runs a check for resources that can be created and deleted, when it was allowed. Each check has an object of its
 // own: they run at the same time.
-func written(name string, f func(context.Context, *exam, metav1.APIResource, object) verdict) func(context.Context, *exam) verdict {
-	return func(ctx context.Context, x *exam) verdict {
+func written(name string, f func(context.Context, *examination, metav1.APIResource, object) verdict) func(context.Context, *examination) verdict {
+	return func(ctx context.Context, x *examination) verdict {
 		if !x.cfg.Write {
 			return without("it creates and deletes an object: --write")
 		}
@@ -48,7 +48,7 @@ func written(name string, f func(context.Context, *exam, metav1.APIResource, obj
 }
 
 // create makes an object that is nothing but a name.
-func (x *exam) create(ctx context.Context, r metav1.APIResource, o object, pairs ...string) answer {
+func (x *examination) create(ctx context.Context, r metav1.APIResource, o object, pairs ...string) answer {
 	body, err := json.Marshal(o)
 	if err != nil {
 		return answer{err: err}
@@ -72,7 +72,7 @@ func unmade(a answer) *verdict {
 	return &v
 }
 
-func dryRun(ctx context.Context, x *exam, r metav1.APIResource, o object) verdict {
+func dryRun(ctx context.Context, x *examination, r metav1.APIResource, o object) verdict {
 	if none := unmade(x.create(ctx, r, o, "dryRun", "All")); none != nil {
 		return *none
 	}
@@ -82,7 +82,7 @@ func dryRun(ctx context.Context, x *exam, r metav1.APIResource, o object) verdic
 	return ok
 }
 
-func createTwice(ctx context.Context, x *exam, r metav1.APIResource, o object) verdict {
+func createTwice(ctx context.Context, x *examination, r metav1.APIResource, o object) verdict {
 	if none := unmade(x.create(ctx, r, o)); none != nil {
 		return *none
 	}
@@ -96,7 +96,7 @@ func createTwice(ctx context.Context, x *exam, r metav1.APIResource, o object) v
 	return x.create(ctx, r, o).refusal(http.StatusConflict)
 }
 
-func deleteTwice(ctx context.Context, x *exam, r metav1.APIResource, o object) verdict {
+func deleteTwice(ctx context.Context, x *examination, r metav1.APIResource, o object) verdict {
 	if none := unmade(x.create(ctx, r, o)); none != nil {
 		return without("nothing could be created: %s", none.detail)
 	}

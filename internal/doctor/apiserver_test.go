@@ -27,14 +27,14 @@ import (
 // kubeAPIServer serves the objects of a world and proxies its group-version as a kube-apiserver does: TLS with the name
 // of the Service and the caBundle, the front proxy's certificate, 503 in plain text when there is no way.
 type kubeAPIServer struct {
-	w     *world
+	w     *testCluster
 	proxy *http.Client
 }
 
 // proxyPatience is what the API server gives a discovery document.
 const proxyPatience = 5 * time.Second
 
-func (w *world) serveAPI() {
+func (w *testCluster) serveAPI() {
 	w.t.Helper()
 	k := &kubeAPIServer{w: w}
 	config, err := pki.ClientConfig(pki.ClientOptions{
@@ -51,7 +51,7 @@ func (w *world) serveAPI() {
 	w.cfg.Client = &rest.Config{Host: "https://" + address, TLSClientConfig: rest.TLSClientConfig{CAData: own.pem}}
 }
 
-func (w *world) roots() []byte {
+func (w *testCluster) roots() []byte {
 	if len(w.apiService.Spec.CABundle) > 0 {
 		return w.apiService.Spec.CABundle
 	}
@@ -102,13 +102,13 @@ func (k *kubeAPIServer) aggregated(w http.ResponseWriter, r *http.Request) {
 func (k *kubeAPIServer) forward(w http.ResponseWriter, r *http.Request) {
 	for _, c := range k.w.apiService.Status.Conditions {
 		if c.Status != apiregistrationv1.ConditionTrue {
-			saying(http.StatusServiceUnavailable, "text/plain; charset=utf-8", "service unavailable\n")(w, r)
+			withVerdict(http.StatusServiceUnavailable, "text/plain; charset=utf-8", "service unavailable\n")(w, r)
 			return
 		}
 	}
 	resp, err := k.ask(r, r.URL.RequestURI())
 	if err != nil {
-		saying(http.StatusServiceUnavailable, "text/plain; charset=utf-8", "error trying to reach service: "+err.Error())(w, r)
+		withVerdict(http.StatusServiceUnavailable, "text/plain; charset=utf-8", "error trying to reach service: "+err.Error())(w, r)
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -154,7 +154,7 @@ func (k *kubeAPIServer) ask(r *http.Request, target string) (*http.Response, err
 	return client.Do(req)
 }
 
-func (w *world) proxyPatience() time.Duration {
+func (w *testCluster) proxyPatience() time.Duration {
 	if w.cfg.Timeout > 0 {
 		return w.cfg.Timeout / 2
 	}

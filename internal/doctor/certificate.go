@@ -62,7 +62,7 @@ func (x *exam) otherAuthority(ctx context.Context, chain []*x509.Certificate) []
 
 // otherName is what to do about a certificate for somebody else: it may be that the APIService names the wrong Service.
 func (x *exam) otherName(ctx context.Context, leaf *x509.Certificate) []string {
-	var mend []string
+	var fix []string
 	if leaf != nil {
 		for _, name := range leaf.DNSNames {
 			parts := strings.Split(name, ".")
@@ -71,12 +71,12 @@ func (x *exam) otherName(ctx context.Context, leaf *x509.Certificate) []string {
 			}
 			var service corev1.Service
 			if x.api.get(ctx, namespacePath(parts[1])+"/services/"+url.PathEscape(parts[0]), &service) == nil {
-				mend = append(mend, fmt.Sprintf("# if the APIService was meant for Service %s in %s:", parts[0], parts[1]),
+				fix = append(fix, fmt.Sprintf("# if the APIService was meant for Service %s in %s:", parts[0], parts[1]),
 					x.patchAPIService(fields{"service": fields{"namespace": parts[1], "name": parts[0]}}))
 			}
 		}
 	}
-	return append(mend, append([]string{fmt.Sprintf("# issue a certificate with the DNS name %s, and have the server read it:", x.spec.ServerName)}, x.restart())...)
+	return append(fix, append([]string{fmt.Sprintf("# issue a certificate with the DNS name %s, and have the server read it:", x.spec.ServerName)}, x.restart())...)
 }
 
 // renew is what to do about a certificate whose time is over or has not come.

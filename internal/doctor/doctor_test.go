@@ -22,34 +22,34 @@ func TestWhatIsNoFault(t *testing.T) {
 	refused := refusing(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden")
 	for _, test := range []struct {
 		name  string
-		harm  func(*world)
+		harm  func(*testCluster)
 		hop   string
 		state State
 		found string
 	}{
-		{"no watch is offered", func(w *world) { w.offer("get", "list") }, HopWatch, Skipped, "discovery offers no watch"},
-		{"nothing can be listed", func(w *world) { w.offer("create") }, HopList, Skipped, "nothing can be listed"},
-		{"a watch may not begin with what exists", func(w *world) { w.server.watch = refused }, HopWatch, OK, "422"},
-		{"the caller may not list", func(w *world) { w.denied = true }, HopReview, Unknown, "does not let you"},
-		{"a client certificate is required", func(w *world) {
+		{"no watch is offered", func(w *testCluster) { w.offer("get", "list") }, HopWatch, Skipped, "discovery offers no watch"},
+		{"nothing can be listed", func(w *testCluster) { w.offer("create") }, HopList, Skipped, "nothing can be listed"},
+		{"a watch may not begin with what exists", func(w *testCluster) { w.server.watch = refused }, HopWatch, OK, "422"},
+		{"the caller may not list", func(w *testCluster) { w.denied = true }, HopReview, Unknown, "does not let you"},
+		{"a client certificate is required", func(w *testCluster) {
 			w.tls = func(c *tls.Config) { c.ClientAuth = tls.RequireAnyClientCert }
 		}, HopTLS, OK, "TLS 1.3"},
-		{"a client certificate is required, in TLS 1.2", func(w *world) {
+		{"a client certificate is required, in TLS 1.2", func(w *testCluster) {
 			w.tls = func(c *tls.Config) { c.ClientAuth, c.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12 }
 		}, HopTLS, OK, "TLS 1.2"},
-		{"nobody is verified", func(w *world) {
+		{"nobody is verified", func(w *testCluster) {
 			w.apiService.Spec.CABundle, w.apiService.Spec.InsecureSkipTLSVerify = nil, true
 		}, HopRegistration, OK, "accepts whoever answers"},
-		{"one endpoint of two is down", func(w *world) {
+		{"one endpoint of two is down", func(w *testCluster) {
 			dead := *w.slice.Endpoints[0].DeepCopy()
 			dead.Addresses = []string{"127.0.0.2"}
 			w.slice.Endpoints = append(w.slice.Endpoints, dead)
 		}, HopTCP, OK, "connected to 1 of 2 endpoints"},
-		{"the front proxy's certificate is given", func(w *world) { w.cfg.FrontProxy = w.presented() }, HopIdentity, OK, "answers"},
+		{"the front proxy's certificate is given", func(w *testCluster) { w.cfg.FrontProxy = w.presented() }, HopIdentity, OK, "answers"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newTestCluster(t)
 			test.harm(w)
 			w.open()
 			report := w.examine()
@@ -64,7 +64,7 @@ func TestWhatIsNoFault(t *testing.T) {
 }
 
 // offer makes discovery offer these verbs.
-func (w *world) offer(verbs ...string) {
+func (w *testCluster) offer(verbs ...string) {
 	w.server.discovery = answering(http.StatusOK, metav1.APIResourceList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/" + version,
 		APIResources: []metav1.APIResource{{Name: "orders", Kind: "Order", Verbs: verbs}},
@@ -72,8 +72,8 @@ func (w *world) offer(verbs ...string) {
 }
 
 func TestAWatchThatIsOfferedAndNotThere(t *testing.T) {
-	w := newWorld(t)
-	w.server.watch = saying(http.StatusMethodNotAllowed, "text/plain", "405")
+	w := newTestCluster(t)
+	w.server.watch = withVerdict(http.StatusMethodNotAllowed, "text/plain", "405")
 	w.open()
 	if d := w.examine().Broken; d == nil || d.Hop != HopWatch || !strings.Contains(d.Cause, "405") {
 		t.Errorf("%+v", d)
@@ -81,7 +81,7 @@ func TestAWatchThatIsOfferedAndNotThere(t *testing.T) {
 }
 
 func TestAllInTheOrderOfTheirNames(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	local := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.apps"}, Spec: apiregistrationv1.APIServiceSpec{Group: "apps", Version: "v1"}}
 	lost := w.apiService.DeepCopy()
 	lost.Name, lost.Spec.Group, lost.Spec.Service.Name = "v1.lost.example.com", "lost.example.com", "nobody"
@@ -142,7 +142,7 @@ func TestAnAPIServerThatCannotBeReached(t *testing.T) {
 
 // An examination that is broken off says what it did not look at.
 func TestInterrupted(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	w.open()
 	d, err := New(w.cfg)
 	if err != nil {
@@ -159,8 +159,8 @@ func TestInterrupted(t *testing.T) {
 
 // A backend chooses words and an APIService names; neither gets at the terminal or the shell of who pastes a command.
 func TestHostileWords(t *testing.T) {
-	w := newWorld(t)
-	w.server.list = saying(http.StatusInternalServerError, "text/plain", "\x1b]0;owned\x07"+strings.Repeat("x", 1<<20))
+	w := newTestCluster(t)
+	w.server.list = withVerdict(http.StatusInternalServerError, "text/plain", "\x1b]0;owned\x07"+strings.Repeat("x", 1<<20))
 	w.open()
 	if text := w.text(w.examine()); strings.ContainsAny(text, "\x1b\x07") || len(text) > 8<<10 {
 		t.Errorf("%d bytes: %.300q", len(text), text)

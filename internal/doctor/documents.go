@@ -58,15 +58,15 @@ func (x *exam) noDiscovery(ctx context.Context, a answer) finding {
 // otherDiscovery is for an answer that is none.
 func (x *exam) otherDiscovery(code int) finding {
 	found := fmt.Sprintf("the extension server answers %d to %s", code, apiservice.DiscoveryPath(x.gv))
-	mend := []string{x.lookAtServer()}
+	fix := []string{x.lookAtServer()}
 	switch {
 	case code == http.StatusNotFound:
 		found = fmt.Sprintf("the extension server does not serve %s: it answers 404", x.gv)
-		mend = []string{"# if it serves another version now, and that has an APIService of its own:", kubectl("delete", "apiservice", x.object.Name)}
+		fix = []string{"# if it serves another version now, and that has an APIService of its own:", kubectl("delete", "apiservice", x.object.Name)}
 	case code >= 300 && code < 400:
 		found += ", a redirect, which no API server follows"
 	}
-	return broken(found, mend...).saying(apiservice.ProbeStatusMessage(x.probeURL(), code))
+	return broken(found, fix...).saying(apiservice.ProbeStatusMessage(x.probeURL(), code))
 }
 
 // readDiscovery reads the document. The API server's check passes whatever it says, so that all this is found by clients

@@ -24,17 +24,17 @@ func (x *exam) endpoints(ctx context.Context) finding {
 	if x.problem == nil {
 		return ok(n.String())
 	}
-	why, mend := x.whyNone(ctx, n)
-	return broken(why, mend...).saying(x.problem.Message)
+	why, fix := x.whyNone(ctx, n)
+	return broken(why, fix...).saying(x.problem.Message)
 }
 
-// census is how many endpoints are in which state, whatever their ports.
-type census struct {
+// endpointCount is how many endpoints are in which state, whatever their ports.
+type endpointCount struct {
 	slices, ready, notReady, terminating int
 }
 
-func count(slices []*discoveryv1.EndpointSlice) census {
-	n := census{slices: len(slices)}
+func count(slices []*discoveryv1.EndpointSlice) endpointCount {
+	n := endpointCount{slices: len(slices)}
 	for _, s := range slices {
 		for _, e := range s.Endpoints {
 			switch c := e.Conditions; {
@@ -50,14 +50,14 @@ func count(slices []*discoveryv1.EndpointSlice) census {
 	return n
 }
 
-func (n census) String() string {
+func (n endpointCount) String() string {
 	return fmt.Sprintf("%d ready, %d not ready, %d terminating in %s", n.ready, n.notReady, n.terminating, some(n.slices, "EndpointSlice"))
 }
 
-func (n census) none() bool { return n.ready+n.notReady+n.terminating == 0 }
+func (n endpointCount) none() bool { return n.ready+n.notReady+n.terminating == 0 }
 
 // whyNone says why no endpoint takes requests, and what to do.
-func (x *exam) whyNone(ctx context.Context, n census) (string, []string) {
+func (x *exam) whyNone(ctx context.Context, n endpointCount) (string, []string) {
 	name := x.service.Name
 	switch {
 	case n.ready > 0:
@@ -117,8 +117,8 @@ func (x *exam) nobodySelected(ctx context.Context) (string, []string) {
 	var deployments appsv1.DeploymentList
 	if x.api.get(ctx, "/apis/apps/v1/namespaces/"+url.PathEscape(ns)+"/deployments", &deployments) == nil {
 		for _, d := range deployments.Items {
-			if why, mend, found := x.deploymentFor(&d, selector); found {
-				return why, mend
+			if why, fix, found := x.deploymentFor(&d, selector); found {
+				return why, fix
 			}
 		}
 	}

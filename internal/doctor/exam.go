@@ -37,7 +37,7 @@ type exam struct {
 	// probed is what the backend answered when it was asked from here, nil before.
 	probed *answer
 	// words is what the API server says and answers.
-	words testimony
+	words clientView
 	// resources are those of the group-version.
 	resources []resource
 	// denied is that the API server does not let the caller list them.
@@ -121,7 +121,7 @@ func (x *exam) walk(ctx context.Context) {
 // is what they read in `kubectl describe`, in the Event and in the 503.
 func (x *exam) diagnose(hop string, f finding) *Diagnosis {
 	d := &Diagnosis{Hop: hop, Cause: f.cause, Found: f.found}
-	for _, line := range f.mend {
+	for _, line := range f.fix {
 		d.Mend = append(d.Mend, printable(line))
 	}
 	if d.Cause == "" {

@@ -33,8 +33,8 @@ func (s extensionServer) handler() http.Handler {
 	})
 }
 
-// honest is an extension server that is well.
-func honest() extensionServer {
+// working is an extension server that is well.
+func working() extensionServer {
 	return extensionServer{
 		gate: func(next http.HandlerFunc) http.HandlerFunc { return next },
 		discovery: answering(http.StatusOK, metav1.APIResourceList{
@@ -48,13 +48,13 @@ func honest() extensionServer {
 				fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"kind":"Order","apiVersion":"%s/%s","metadata":{"resourceVersion":"7","annotations":{%q:"true"}}}}`,
 					group, version, metav1.InitialEventsAnnotationKey)
 			}
-			linger(w, r)
+			slowHandler(w, r)
 		},
 	}
 }
 
-// linger keeps an answer open until the client goes.
-func linger(w http.ResponseWriter, r *http.Request) {
+// slowHandler keeps an answer open until the client goes.
+func slowHandler(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).Flush()
 	<-r.Context().Done()
 }
@@ -70,7 +70,7 @@ func answering(code int, body any) http.HandlerFunc {
 	}
 }
 
-func saying(code int, contentType, body string) http.HandlerFunc {
+func withVerdict(code int, contentType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		w.WriteHeader(code)

@@ -22,31 +22,31 @@ import (
 // fixture is one way to be broken, and where a doctor has to find it.
 type fixture struct {
 	name string
-	harm func(*world)
+	harm func(*testCluster)
 	hop  string
 	// unheard is that the condition does not know of it: the check of the API server passes.
 	unheard bool
 }
 
 func fixtures() []fixture {
-	certificate := func(change func(*world, *x509.Certificate)) func(*world) {
-		return func(w *world) { change(w, w.certificate) }
+	certificate := func(change func(*testCluster, *x509.Certificate)) func(*testCluster) {
+		return func(w *testCluster) { change(w, w.certificate) }
 	}
-	answers := func(change func(*extensionServer)) func(*world) {
-		return func(w *world) { change(&w.server) }
+	answers := func(change func(*extensionServer)) func(*testCluster) {
+		return func(w *testCluster) { change(&w.server) }
 	}
 	return []fixture{
-		{name: "well", harm: func(*world) {}, unheard: true},
-		{name: "ca bundle is garbage", hop: HopRegistration, harm: func(w *world) {
+		{name: "well", harm: func(*testCluster) {}, unheard: true},
+		{name: "ca bundle is garbage", hop: HopRegistration, harm: func(w *testCluster) {
 			w.apiService.Spec.CABundle = []byte("-----BEGIN NOTHING-----\n")
 		}},
-		{name: "no such service", hop: HopService, harm: func(w *world) {
+		{name: "no such service", hop: HopService, harm: func(w *testCluster) {
 			other := w.service.DeepCopy()
 			other.Name = "orders-v2"
 			w.objects, w.service = append(w.objects, other), nil
 		}},
-		{name: "wrong port number", hop: HopService, harm: func(w *world) { w.service.Spec.Ports[0].Port = 8443 }},
-		{name: "no endpoints, deployment scaled to zero", hop: HopEndpoints, harm: func(w *world) {
+		{name: "wrong port number", hop: HopService, harm: func(w *testCluster) { w.service.Spec.Ports[0].Port = 8443 }},
+		{name: "no endpoints, deployment scaled to zero", hop: HopEndpoints, harm: func(w *testCluster) {
 			w.slice.Endpoints, w.objects = nil, append(w.objects[1:], &appsv1.Deployment{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders-server"},
 				Spec: appsv1.DeploymentSpec{Replicas: new(int32(0)), Template: corev1.PodTemplateSpec{
@@ -54,47 +54,47 @@ func fixtures() []fixture {
 				}},
 			})
 		}},
-		{name: "selector matches no pod", hop: HopEndpoints, harm: func(w *world) {
+		{name: "selector matches no pod", hop: HopEndpoints, harm: func(w *testCluster) {
 			w.slice.Endpoints = nil
 			w.service.Spec.Selector = map[string]string{"app": "order"}
 		}},
-		{name: "endpoints not ready", hop: HopEndpoints, harm: func(w *world) {
+		{name: "endpoints not ready", hop: HopEndpoints, harm: func(w *testCluster) {
 			w.slice.Endpoints[0].Conditions.Ready = new(false)
 		}},
-		{name: "wrong port name", hop: HopEndpoints, harm: func(w *world) { w.slice.Ports[0].Name = new("web") }},
+		{name: "wrong port name", hop: HopEndpoints, harm: func(w *testCluster) { w.slice.Ports[0].Name = new("web") }},
 		{name: "external name does not resolve", hop: HopDNS, harm: external("orders.nowhere.invalid")},
 		{name: "forbidden address", hop: HopTCP, harm: external("169.254.169.254")},
-		{name: "port refused", hop: HopTCP, harm: func(w *world) { w.slice.Ports[0].Port = new(closedPort(w.t)) }},
-		{name: "packets dropped", hop: HopTCP, harm: func(w *world) {
+		{name: "port refused", hop: HopTCP, harm: func(w *testCluster) { w.slice.Ports[0].Port = new(closedPort(w.t)) }},
+		{name: "packets dropped", hop: HopTCP, harm: func(w *testCluster) {
 			w.slice.Ports[0].Port = new(fullPort(w.t))
 			w.cfg.DialTimeout = 300 * time.Millisecond
 			w.cfg.Timeout = 3 * time.Second
 		}},
-		{name: "plain http on the port", hop: HopTLS, harm: func(w *world) { w.plain = true }},
-		{name: "certificate expired", hop: HopTLS, harm: certificate(func(_ *world, c *x509.Certificate) {
+		{name: "plain http on the port", hop: HopTLS, harm: func(w *testCluster) { w.plain = true }},
+		{name: "certificate expired", hop: HopTLS, harm: certificate(func(_ *testCluster, c *x509.Certificate) {
 			c.NotAfter = time.Now().Add(-time.Minute)
 		})},
-		{name: "certificate not yet valid", hop: HopTLS, harm: certificate(func(_ *world, c *x509.Certificate) {
+		{name: "certificate not yet valid", hop: HopTLS, harm: certificate(func(_ *testCluster, c *x509.Certificate) {
 			c.NotBefore = time.Now().Add(time.Hour)
 		})},
-		{name: "certificate for another name", hop: HopTLS, harm: certificate(func(w *world, c *x509.Certificate) {
+		{name: "certificate for another name", hop: HopTLS, harm: certificate(func(w *testCluster, c *x509.Certificate) {
 			c.DNSNames = []string{"payments.shop.svc", "payments.shop.svc.cluster.local"}
 			w.objects = append(w.objects, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "payments"}})
 		})},
-		{name: "certificate with a common name only", hop: HopTLS, harm: certificate(func(_ *world, c *x509.Certificate) {
+		{name: "certificate with a common name only", hop: HopTLS, harm: certificate(func(_ *testCluster, c *x509.Certificate) {
 			c.Subject.CommonName, c.DNSNames = "orders.shop.svc", nil
 		})},
-		{name: "certificate of another authority", hop: HopTLS, harm: func(w *world) {
+		{name: "certificate of another authority", hop: HopTLS, harm: func(w *testCluster) {
 			w.apiService.Spec.CABundle = newAuthority(w.t, "old-shop-ca").pem
 		}},
-		{name: "certificate of the cluster's authority", hop: HopTLS, harm: func(w *world) {
+		{name: "certificate of the cluster's authority", hop: HopTLS, harm: func(w *testCluster) {
 			w.apiService.Spec.CABundle = newAuthority(w.t, "old-shop-ca").pem
 			w.objects = append(w.objects, &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: rootsConfigMap}, Data: map[string]string{"ca.crt": string(w.authority.pem)},
 			})
 		}},
-		{name: "no bundle for a private authority", hop: HopTLS, harm: func(w *world) { w.apiService.Spec.CABundle = nil }},
-		{name: "tls too old", hop: HopTLS, harm: func(w *world) {
+		{name: "no bundle for a private authority", hop: HopTLS, harm: func(w *testCluster) { w.apiService.Spec.CABundle = nil }},
+		{name: "tls too old", hop: HopTLS, harm: func(w *testCluster) {
 			w.tls = func(c *tls.Config) {
 				c.MinVersion, c.MaxVersion, c.CipherSuites = tls.VersionTLS10, tls.VersionTLS11, nil
 			}
@@ -102,7 +102,7 @@ func fixtures() []fixture {
 		{name: "front proxy not trusted", hop: HopIdentity, harm: answers(func(s *extensionServer) {
 			s.gate = always(refusing(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"))
 		})},
-		{name: "client certificates of another front proxy", hop: HopIdentity, harm: func(w *world) {
+		{name: "client certificates of another front proxy", hop: HopIdentity, harm: func(w *testCluster) {
 			w.server.gate = always(refusing(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"))
 			w.mayRead = true
 			w.tls = func(c *tls.Config) {
@@ -114,51 +114,51 @@ func fixtures() []fixture {
 			s.gate = always(refusing(http.StatusForbidden, metav1.StatusReasonForbidden, `forbidden: User "system:anonymous" cannot get path "`+discoveryPath+`"`))
 		})},
 		{name: "may not ask for reviews", hop: HopIdentity, harm: answers(func(s *extensionServer) {
-			s.gate = always(saying(http.StatusInternalServerError, "text/plain; charset=utf-8", `Internal Server Error: "`+discoveryPath+
+			s.gate = always(withVerdict(http.StatusInternalServerError, "text/plain; charset=utf-8", `Internal Server Error: "`+discoveryPath+
 				`": subjectaccessreviews.authorization.k8s.io is forbidden: User "system:serviceaccount:shop:orders" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`))
 		})},
 		{name: "may not ask for reviews, and asks none for administrators", hop: HopIdentity, unheard: true, harm: answers(func(s *extensionServer) {
-			s.gate = unlessAdmin(saying(http.StatusInternalServerError, "text/plain; charset=utf-8", `Internal Server Error: "`+discoveryPath+
+			s.gate = unlessAdmin(withVerdict(http.StatusInternalServerError, "text/plain; charset=utf-8", `Internal Server Error: "`+discoveryPath+
 				`": subjectaccessreviews.authorization.k8s.io is forbidden: User "system:serviceaccount:shop:orders" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`))
 		})},
 		{name: "may not ask for reviews, and keeps it to itself", hop: HopIdentity, unheard: true, harm: answers(func(s *extensionServer) {
 			s.gate = unlessAdmin(refusing(http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: the extension server could not ask whether this is allowed"))
 		})},
 		{name: "discovery is not found", hop: HopDiscovery, harm: answers(func(s *extensionServer) {
-			s.discovery = saying(http.StatusNotFound, "text/plain", "404 page not found")
+			s.discovery = withVerdict(http.StatusNotFound, "text/plain", "404 page not found")
 		})},
 		{name: "discovery is html", hop: HopDiscovery, unheard: true, harm: answers(func(s *extensionServer) {
-			s.discovery = saying(http.StatusOK, "text/html", "<!doctype html><title>Log in</title>")
+			s.discovery = withVerdict(http.StatusOK, "text/html", "<!doctype html><title>Log in</title>")
 		})},
 		{name: "discovery is empty", hop: HopDiscovery, unheard: true, harm: answers(func(s *extensionServer) {
-			s.discovery = saying(http.StatusOK, "application/json", "")
+			s.discovery = withVerdict(http.StatusOK, "application/json", "")
 		})},
 		{name: "discovery of another group-version", hop: HopDiscovery, unheard: true, harm: answers(func(s *extensionServer) {
 			s.discovery = answering(http.StatusOK, metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "pay.example.com/v1"})
 		})},
-		{name: "discovery hangs", hop: HopDiscovery, harm: func(w *world) {
+		{name: "discovery hangs", hop: HopDiscovery, harm: func(w *testCluster) {
 			w.server.discovery = silent
 			w.cfg.Timeout = 3 * time.Second
 		}},
 		{name: "openapi is broken", hop: HopOpenAPI, unheard: true, harm: answers(func(s *extensionServer) {
-			s.openAPI = saying(http.StatusInternalServerError, "text/plain", "panic: no schema")
+			s.openAPI = withVerdict(http.StatusInternalServerError, "text/plain", "panic: no schema")
 		})},
 		{name: "list fails", hop: HopList, unheard: true, harm: answers(func(s *extensionServer) {
 			s.list = refusing(http.StatusInternalServerError, metav1.StatusReasonInternalError, "Internal error occurred: database is locked")
 		})},
-		{name: "watch without bookmark", hop: HopWatch, unheard: true, harm: func(w *world) {
-			w.server.watch, w.portico = linger, true
+		{name: "watch without bookmark", hop: HopWatch, unheard: true, harm: func(w *testCluster) {
+			w.server.watch, w.portico = slowHandler, true
 			w.cfg.WatchTimeout = time.Second
 		}},
-		{name: "watch without bookmark behind another api server", hop: HopWatch, unheard: true, harm: func(w *world) {
-			w.server.watch = linger
+		{name: "watch without bookmark behind another api server", hop: HopWatch, unheard: true, harm: func(w *testCluster) {
+			w.server.watch = slowHandler
 			w.cfg.WatchTimeout = time.Second
 		}},
 	}
 }
 
-func external(host string) func(*world) {
-	return func(w *world) {
+func external(host string) func(*testCluster) {
+	return func(w *testCluster) {
 		w.service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: host}
 		w.cfg.Timeout = 3 * time.Second
 	}
@@ -205,15 +205,15 @@ func fullPort(t *testing.T) int32 {
 	return 0
 }
 
-func (f fixture) open(t *testing.T) *world {
+func (f fixture) open(t *testing.T) *testCluster {
 	t.Helper()
-	w := newWorld(t)
+	w := newTestCluster(t)
 	f.harm(w)
 	w.open()
 	return w
 }
 
-func (w *world) examine() *Report {
+func (w *testCluster) examine() *Report {
 	w.t.Helper()
 	d, err := New(w.cfg)
 	if err != nil {
@@ -227,7 +227,7 @@ func (w *world) examine() *Report {
 	return report
 }
 
-func (w *world) text(r *Report) string {
+func (w *testCluster) text(r *Report) string {
 	w.t.Helper()
 	var b strings.Builder
 	if err := r.WriteText(&b); err != nil {

@@ -40,7 +40,7 @@ func (x *exam) tls(ctx context.Context) finding {
 // unseenTLS is for certificates that cannot be seen from here: the API server's word is all there is.
 func (x *exam) unseenTLS(ctx context.Context) finding {
 	if x.accused(ctx) != HopTLS {
-		return unknown(notFromHere)
+		return unknown(notReachableFromHere)
 	}
 	said := x.said(ctx)
 	switch {
@@ -74,30 +74,30 @@ func (x *exam) judgeTLS(ctx context.Context, place string, seen *pki.Inspection,
 		return x.noHandshake(ctx, place, err)
 	}
 	leaf := seen.Chain[0]
-	found, mend := "", []string(nil)
+	found, fix := "", []string(nil)
 	switch now := time.Now(); {
 	case seen.Version < tls.VersionTLS12:
 		found = fmt.Sprintf("it speaks %s and nothing newer; TLS 1.2 is the least", tls.VersionName(seen.Version))
-		mend = []string{"# give the extension server a newer TLS library, or --tls-min-version=VersionTLS12 where it has that flag:", x.lookAtServer()}
+		fix = []string{"# give the extension server a newer TLS library, or --tls-min-version=VersionTLS12 where it has that flag:", x.lookAtServer()}
 	case x.spec.Insecure:
 	case now.After(leaf.NotAfter):
-		found, mend = "the serving certificate expired at "+stamp(leaf.NotAfter), x.renew()
+		found, fix = "the serving certificate expired at "+stamp(leaf.NotAfter), x.renew()
 	case now.Before(leaf.NotBefore):
 		found = fmt.Sprintf("the serving certificate is not valid before %s: one of the clocks is wrong, or it was made for later", stamp(leaf.NotBefore))
-		mend = append([]string{"# compare `date` on both machines, then:"}, x.renew()...)
+		fix = append([]string{"# compare `date` on both machines, then:"}, x.renew()...)
 	case leaf.VerifyHostname(x.spec.ServerName) != nil:
 		found = fmt.Sprintf("the serving certificate is for %s, and has to be for %s", namesIn(leaf), x.spec.ServerName)
-		mend = x.otherName(ctx, leaf)
+		fix = x.otherName(ctx, leaf)
 	default:
 		if err := x.verify(seen.Chain); err != nil {
 			if len(x.spec.CABundle) == 0 && x.answered(ctx) {
 				return unknown("this machine does not trust " + issuerOf(seen.Chain) + "; the API server's does")
 			}
-			found, mend = x.strangeAuthority(ctx, seen.Chain, err)
+			found, fix = x.strangeAuthority(ctx, seen.Chain, err)
 		}
 	}
 	if found != "" {
-		return broken(found, mend...).saying(x.sentence(ctx, errors.New(found)))
+		return broken(found, fix...).saying(x.sentence(ctx, errors.New(found)))
 	}
 	return ok(x.described(seen))
 }
@@ -107,20 +107,20 @@ func (x *exam) noHandshake(ctx context.Context, place string, err error) finding
 	var header tls.RecordHeaderError
 	var timeout net.Error
 	found := place + ": the handshake fails: " + err.Error()
-	mend := []string{x.lookAtServer()}
+	fix := []string{x.lookAtServer()}
 	switch {
 	case errors.As(err, &header):
 		found = place + " speaks no TLS"
 		if string(header.RecordHeader[:]) == "HTTP/" {
 			found = place + " speaks plain HTTP; the API server speaks HTTPS to extension servers, always"
 		}
-		mend = append([]string{"# serve HTTPS there, or lead the Service to the port that does:"}, x.elsewhere()...)
+		fix = append([]string{"# serve HTTPS there, or lead the Service to the port that does:"}, x.elsewhere()...)
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		found = place + " takes the connection and never answers the handshake: it hangs, or something else listens there"
 	case strings.Contains(err.Error(), "protocol version"):
 		found = place + " speaks no version of TLS from 1.0 on"
 	}
-	return broken(found, mend...).saying(x.sentence(ctx, err))
+	return broken(found, fix...).saying(x.sentence(ctx, err))
 }
 
 func (x *exam) described(seen *pki.Inspection) string {

@@ -52,8 +52,8 @@ func (x *exam) identity(ctx context.Context) finding {
 	return ok("it answers what the API server asks in your name")
 }
 
-// somebody has no rights but those of everybody who is authenticated, discovery among them.
-const somebody = "aggregator-doctor:somebody"
+// anyUser has no rights but those of everybody who is authenticated, discovery among them.
+const anyUser = "aggregator-doctor:somebody"
 
 // undecided is how our own extension servers answer when they cannot ask who may do what. They keep to themselves why.
 const undecided = "could not ask whether this is allowed"
@@ -61,20 +61,20 @@ const undecided = "could not ask whether this is allowed"
 // forOthers asks again as somebody without rights. Extension servers let the group system:masters in without a question, and
 // both who runs this and the API server's check may be in it: a server that may not ask who may do what looks well to them.
 func (x *exam) forOthers(ctx context.Context) (finding, bool) {
-	a := x.api.askAs(ctx, somebody, apiservice.DiscoveryPath(x.gv))
+	a := x.api.askAs(ctx, anyUser, apiservice.DiscoveryPath(x.gv))
 	if f, found := x.delegation(ctx, a); found {
-		return flawed(f.found, f.mend...), true
+		return flawed(f.found, f.fix...), true
 	}
 	if a.err != nil || a.code != http.StatusInternalServerError || !strings.Contains(a.text(), undecided) {
 		return finding{}, false
 	}
 	account, sure := x.serviceAccount(ctx)
-	var mend []string
+	var fix []string
 	if !sure {
-		mend = append(mend, "# replace "+account+" by the service account that it runs as:")
+		fix = append(fix, "# replace "+account+" by the service account that it runs as:")
 	}
 	return flawed("the extension server answers administrators, and everybody else that it could not ask who may do what",
-		append(mend, kubectl("create", "clusterrolebinding", x.object.Spec.Service.Name+":system:auth-delegator", "--clusterrole=system:auth-delegator", "--serviceaccount="+account))...), true
+		append(fix, kubectl("create", "clusterrolebinding", x.object.Spec.Service.Name+":system:auth-delegator", "--clusterrole=system:auth-delegator", "--serviceaccount="+account))...), true
 }
 
 // identityUnheard is for a backend whose answers the API server does not pass on.

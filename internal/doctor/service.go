@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"portico.dev/internal/apiservice"
+	"portico.dev/internal/pki"
 )
 
 // lookAtService looks at the Service, and reads its EndpointSlices, because the verdict on both is one.
@@ -63,18 +64,18 @@ func (x *exam) readSlices(ctx context.Context) error {
 // that port, or remove what an uninstall left behind.
 func (x *exam) withoutService(ctx context.Context) []string {
 	ref := x.object.Spec.Service
-	var mend []string
+	var fix []string
 	var list corev1.ServiceList
 	if x.api.get(ctx, namespacePath(ref.Namespace)+"/services", &list) == nil {
 		list.Items = slices.DeleteFunc(list.Items, func(s corev1.Service) bool {
 			return !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == x.port() })
 		})
 		if len(list.Items) == 1 {
-			mend = append(mend, fmt.Sprintf("# if %s is the one that was meant, the only Service there with port %d:", list.Items[0].Name, x.port()),
+			fix = append(fix, fmt.Sprintf("# if %s is the one that was meant, the only Service there with port %d:", list.Items[0].Name, x.port()),
 				x.patchAPIService(fields{"service": fields{"name": list.Items[0].Name}}))
 		}
 	}
-	return append(mend, "# if the extension server was removed:", kubectl("delete", "apiservice", x.object.Name))
+	return append(fix, "# if the extension server was removed:", kubectl("delete", "apiservice", x.object.Name))
 }
 
 // withEndpoints is how to do without an ExternalName.
@@ -133,4 +134,37 @@ func reading(err error) string {
 		return status.Status().Message
 	}
 	return err.Error()
+}
+
+const defaultServicePort = 443
+
+func (x *exam) port() int32 {
+	if p := x.object.Spec.Service.Port; p != nil {
+		return *p
+	}
+	return defaultServicePort
+}
+
+// registration looks at the APIService itself.
+func (x *exam) registration(context.Context) finding {
+	spec := x.object.Spec
+	if spec.Service == nil {
+		return ok("the API server serves " + x.gv.String() + " itself")
+	}
+	switch {
+	case spec.InsecureSkipTLSVerify:
+		return ok("insecureSkipTLSVerify accepts whoever answers at the Service's address")
+	case len(spec.CABundle) == 0:
+		return ok("no caBundle: the certificate is verified against the authorities of the API server's machine")
+	}
+	certs, err := pki.ParseBundle(spec.CABundle)
+	if err != nil {
+		return broken(apiservice.CABundleMessage(err),
+			append([]string{"# ca.crt is the certificate of the authority that signs the serving certificate:", x.setBundle("ca.crt")}, x.injectBundle()...)...)
+	}
+	var names []string
+	for _, c := range certs {
+		names = append(names, fmt.Sprintf("%q", nameOf(c)))
+	}
+	return ok("caBundle holds " + strings.Join(names, ", "))
 }

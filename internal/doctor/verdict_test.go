@@ -25,7 +25,7 @@ import (
 const patience = time.Minute
 
 // verdict is the condition that the front door's controller comes to over the objects of a world.
-func (w *world) verdict() apiregistrationv1.APIServiceCondition {
+func (w *testCluster) verdict() apiregistrationv1.APIServiceCondition {
 	w.t.Helper()
 	var objects []runtime.Object
 	if w.service != nil {

@@ -2,8 +2,13 @@ package drill
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 )
 
@@ -20,7 +25,7 @@ type Drill struct {
 	// OwnHome: the subject's Service has a namespace to itself, which the drill may delete.
 	OwnHome bool
 	// Needs is what the front door must let us do.
-	Needs Power
+	Needs Capability
 	// All fail: there is no healthy bystander, and nothing is expected of it.
 	AllFail bool
 
@@ -28,12 +33,12 @@ type Drill struct {
 	script func(context.Context, *Stage) error
 }
 
-// Power is what a drill must be able to do to the front door, beyond its API.
-type Power int
+// Capability is what a drill must be able to do to the front door, beyond its API.
+type Capability int
 
 const (
 	// Nothing but the API.
-	Nothing Power = iota
+	Nothing Capability = iota
 	// OurAnnotations: annotations of this project mean something to it.
 	OurAnnotations
 	// Restart: it can be stopped and started.
@@ -64,7 +69,7 @@ type Result struct {
 	Verdict  Verdict   `json:"verdict"`
 	Findings []Finding `json:"findings,omitempty"`
 	Measures []Measure `json:"measures,omitempty"`
-	// Traffic is what each verb of each party saw, phase by phase.
+	// Traffic is what each verb of each component saw, phase by phase.
 	Traffic []Row `json:"traffic,omitempty"`
 	// Left is what could not be cleaned up.
 	Left []string `json:"leftBehind"`
@@ -104,3 +109,76 @@ type Measure struct {
 
 // Seconds is a duration that reads as a number of seconds in JSON.
 type Seconds time.Duration
+
+// refuses is why a drill cannot be held there; empty when it can.
+func (t Target) refuses(ctx context.Context, d Drill) string {
+	switch d.Needs {
+	case Restart:
+		if t.Restart == nil {
+			return "it restarts the front door, which this command can do only to one of its own: run it without --kubeconfig"
+		}
+	case OurAnnotations:
+		ours, version, err := t.ours(ctx)
+		switch {
+		case err != nil:
+			return fmt.Sprintf("ask for the version: %v", err)
+		case !ours:
+			return fmt.Sprintf("it is about an annotation of Portico's, and the server is %s", version)
+		}
+	}
+	return ""
+}
+
+// ours: the server is a front door of this project.
+func (t Target) ours(context.Context) (ours bool, version string, err error) {
+	client, err := discovery.NewDiscoveryClientForConfig(t.Config)
+	if err != nil {
+		return false, "", err
+	}
+	info, err := client.ServerVersion()
+	if err != nil {
+		return false, "", err
+	}
+	return strings.Contains(info.GitVersion, "portico"), info.GitVersion, nil
+}
+
+// All are the drills, in the order in which they are best held.
+func All() []Drill {
+	return slices.Concat(connectionDrills(), certificateDrills(), documentDrills(), namespaceDrills(), collectorDrills(), restartDrills())
+}
+
+// Find returns drills by their names, in the order asked for.
+func Find(names ...string) ([]Drill, error) {
+	all := All()
+	found := make([]Drill, 0, len(names))
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(d Drill) bool { return d.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no drill is called %q; there are %s", name, strings.Join(namesOf(all), ", "))
+		}
+		found = append(found, all[i])
+	}
+	return found, nil
+}
+
+func namesOf(drills []Drill) []string {
+	out := make([]string, 0, len(drills))
+	for _, d := range drills {
+		out = append(out, d.Name)
+	}
+	return out
+}
+
+func (s Seconds) MarshalJSON() ([]byte, error) {
+	return strconv.AppendFloat(nil, time.Duration(s).Seconds(), 'f', 3, 64), nil
+}
+
+func (s *Seconds) UnmarshalJSON(text []byte) error {
+	n, err := strconv.ParseFloat(string(text), 64)
+	*s = Seconds(n * float64(time.Second))
+	return err
+}
+
+func (s Seconds) String() string {
+	return strconv.FormatFloat(time.Duration(s).Seconds(), 'f', 2, 64) + " s"
+}

@@ -16,7 +16,7 @@ func connectionDrills() []Drill {
 			script: brokenBy(faulty.Refuse, 20*time.Second),
 			Expect: []Expectation{
 				detectedWithin(5 * time.Second), conditionSays("connection refused"), failsWith("503", "broken off", "no answer"),
-				failsFast(2 * time.Second), namesTheGuilty(), recoversWithin(5 * time.Second),
+				failsFast(2 * time.Second), namesTheFailed(), recoversWithin(5 * time.Second),
 			},
 		},
 		{
@@ -26,7 +26,7 @@ func connectionDrills() []Drill {
 			Expect: []Expectation{
 				// 3 s, and twice as much again for a busy machine: what is counted is time in which the front door runs.
 				detectedWithin(8 * time.Second), failsWith("503", "504", "broken off", "no answer"),
-				failsFast(5 * time.Second), namesTheGuilty(), recoversWithin(10 * time.Second),
+				failsFast(5 * time.Second), namesTheFailed(), recoversWithin(10 * time.Second),
 			},
 		},
 		{
@@ -35,41 +35,41 @@ func connectionDrills() []Drill {
 			script: brokenBy(faulty.Hang, 25*time.Second),
 			Expect: []Expectation{
 				// 3.5 s of silence, in which a slow server would have answered.
-				detectedWithin(8 * time.Second), failsWith("429", "503", "504"), failsFast(5 * time.Second), namesTheGuilty(),
+				detectedWithin(8 * time.Second), failsWith("429", "503", "504"), failsFast(5 * time.Second), namesTheFailed(),
 				recoversWithin(10 * time.Second),
 			},
 		},
 		{
 			Name: "slow-drip", Title: "answers come a byte at a time",
 			About: 10 * time.Second, Limit: 90 * time.Second, Stores: true,
-			script: sufferedFor(faulty.SlowDrip, 8*time.Second),
-			Expect: []Expectation{namesTheGuilty(), recoversWithin(10 * time.Second)},
+			script: faultDuration(faulty.SlowDrip, 8*time.Second),
+			Expect: []Expectation{namesTheFailed(), recoversWithin(10 * time.Second)},
 		},
 		{
 			Name: "reset-mid-body", Title: "every answer is broken off in the middle",
 			About: 8 * time.Second, Limit: 90 * time.Second, Stores: true,
-			script: sufferedFor(faulty.ResetMidBody, 4*time.Second),
-			Expect: []Expectation{failsWith("broken off", "no answer", "502", "503"), namesTheGuilty(), recoversWithin(5 * time.Second)},
+			script: faultDuration(faulty.ResetMidBody, 4*time.Second),
+			Expect: []Expectation{failsWith("broken off", "no answer", "502", "503"), namesTheFailed(), recoversWithin(5 * time.Second)},
 		},
 		{
 			Name: "goaway-storm", Title: "every connection is ended with GOAWAY after ten requests",
 			About: 8 * time.Second, Limit: 90 * time.Second, Stores: true,
-			script: sufferedFor(faulty.GoAwayStorm, 5*time.Second),
+			script: faultDuration(faulty.GoAwayStorm, 5*time.Second),
 			Expect: []Expectation{
-				staysAvailable(), subjectUnharmed("get", "list", "create", "delete"), recoversWithin(5 * time.Second),
+				staysAvailable(), subjectUnaffected("get", "list", "create", "delete"), recoversWithin(5 * time.Second),
 			},
 		},
 		{
 			Name: "flapping", Title: "the process dies and comes back, over and over, twice a second",
 			About: 12 * time.Second, Limit: 90 * time.Second, Stores: true,
 			script: flap,
-			Expect: []Expectation{turnsAtMost(2*flaps + 2), namesTheGuilty(), recoversWithin(10 * time.Second)},
+			Expect: []Expectation{transitionsAtMost(2*flapCount + 2), namesTheFailed(), recoversWithin(10 * time.Second)},
 		},
 	}
 }
 
 const (
-	flaps     = 8
+	flapCount = 8
 	flapEvery = 250 * time.Millisecond
 )
 
@@ -77,9 +77,9 @@ func flap(ctx context.Context, s *Stage) error {
 	if err := s.breakWith(ctx, faulty.Refuse); err != nil {
 		return err
 	}
-	for range flaps {
-		for _, f := range []faulty.Fault{faulty.Refuse, faulty.Well} {
-			if err := s.suffer(f); err != nil {
+	for range flapCount {
+		for _, f := range []faulty.Fault{faulty.Refuse, faulty.Healthy} {
+			if err := s.runFault(f); err != nil {
 				return err
 			}
 			if err := s.wait(ctx, flapEvery); err != nil {
@@ -88,4 +88,24 @@ func flap(ctx context.Context, s *Stage) error {
 		}
 	}
 	return s.mend(ctx)
+}
+
+// certificateDrills are about an extension server that must not be believed to be itself.
+func certificateDrills() []Drill {
+	certificate := func(name, title string, f faulty.Fault, says ...string) Drill {
+		return Drill{
+			Name: name, Title: title, About: 8 * time.Second, Limit: 90 * time.Second, Stores: true,
+			script: brokenBy(f, 20*time.Second),
+			Expect: []Expectation{
+				detectedWithin(5 * time.Second), conditionSays(says...), failsWith("503", "broken off", "no answer"),
+				failsFast(2 * time.Second), namesTheFailed(), recoversWithin(5 * time.Second),
+			},
+		}
+	}
+	return []Drill{
+		certificate("expired-certificate", "the serving certificate has expired", faulty.ExpiredCertificate, "has expired"),
+		certificate("wrong-ca", "the serving certificate is from an authority that spec.caBundle does not hold",
+			faulty.WrongAuthority, "unknown authority"),
+		certificate("wrong-name", "the serving certificate is for another name", faulty.WrongName, "is valid for", "not valid for"),
+	}
 }

@@ -15,7 +15,7 @@ func documentDrills() []Drill {
 			Name: "garbage-discovery", Title: "it comes back from a restart with a page of HTML where discovery should be",
 			About: 12 * time.Second, Limit: 90 * time.Second, Stores: true,
 			script: restartedWith(faulty.GarbageDiscovery),
-			Expect: []Expectation{keepsItsKinds, namesTheGuilty(), recoversWithin(10 * time.Second)},
+			Expect: []Expectation{keepsItsKinds, namesTheFailed(), recoversWithin(10 * time.Second)},
 		},
 		{
 			Name: "vanishing-discovery", Title: "it comes back from a restart with an empty list of resources, while it holds objects",
@@ -26,7 +26,7 @@ func documentDrills() []Drill {
 				stays(namespaceGoneAnyway, "a namespace with objects there is not finalized meanwhile"),
 				within(20*time.Second, namespaceGone, "when it tells the truth again the namespace goes"),
 				within(time.Second, objectsGone, "and its objects there with it"),
-				namesTheGuilty(), recoversWithin(10 * time.Second),
+				namesTheFailed(), recoversWithin(10 * time.Second),
 			},
 		},
 		{
@@ -38,8 +38,8 @@ func documentDrills() []Drill {
 	}
 }
 
-// lying is how long a server tells nonsense.
-const lying = 5 * time.Second
+// wrongDocuments is how long a server tells nonsense.
+const wrongDocuments = 5 * time.Second
 
 // restartedWith stops the subject until that is noticed, and starts it with a fault: servers forget things at restarts, and
 // front doors ask again after them.
@@ -48,7 +48,7 @@ func restartedWith(f faulty.Fault) func(context.Context, *Stage) error {
 		if err := s.restartWith(ctx, f); err != nil {
 			return err
 		}
-		if err := s.wait(ctx, lying); err != nil {
+		if err := s.wait(ctx, wrongDocuments); err != nil {
 			return err
 		}
 		return s.mend(ctx)
@@ -62,7 +62,7 @@ func (s *Stage) restartWith(ctx context.Context, f faulty.Fault) error {
 	if err := s.detect(ctx, 20*time.Second); err != nil {
 		return err
 	}
-	return s.suffer(f)
+	return s.runFault(f)
 }
 
 func vanish(ctx context.Context, s *Stage) error {
@@ -76,7 +76,7 @@ func vanish(ctx context.Context, s *Stage) error {
 	if err := s.deleteNamespace(ctx, doomed); err != nil {
 		return err
 	}
-	if err := s.measure(ctx, namespaceGoneAnyway, lying, s.namespaceGone(doomed)); err != nil {
+	if err := s.measure(ctx, namespaceGoneAnyway, wrongDocuments, s.namespaceGone(doomed)); err != nil {
 		return err
 	}
 	return s.mendAndAwait(ctx, doomed, 45*time.Second)

@@ -183,7 +183,7 @@ func paidBeforeAvailable() Expectation {
 		switch {
 		case !measured:
 			return errors.New("they were not deleted")
-		case came && h.Mended.Add(time.Duration(paid.Seconds)).After(at.Add(sightEvery)):
+		case came && h.Mended.Add(time.Duration(paid.Seconds)).After(at.Add(observeInterval)):
 			return fmt.Errorf("it was available %s after the mending, and they were deleted after %s", Seconds(at.Sub(h.Mended)), paid.Seconds)
 		}
 		return nil
@@ -197,7 +197,7 @@ func deleteTheServersOwn(ctx context.Context, s *Stage) error {
 	if err := s.createWidget(ctx, s.subject, home, "held"); err != nil {
 		return err
 	}
-	if err := s.breakWith(ctx, faulty.Well); err != nil {
+	if err := s.breakWith(ctx, faulty.Healthy); err != nil {
 		return err
 	}
 	if err := s.deleteNamespace(ctx, home); err != nil {

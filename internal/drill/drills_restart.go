@@ -23,7 +23,7 @@ func restartDrills() []Drill {
 			within(20*time.Second, readyAgain, "it is ready again"),
 			neverNotFound(),
 			discoveryShows("discovery has not forgotten the dead: they are stale, or listed with their resources", stale, listed),
-			namesTheGuilty(), recoversWithin(10 * time.Second),
+			namesTheFailed(), recoversWithin(10 * time.Second),
 		},
 	}}
 }
@@ -32,7 +32,7 @@ func restartAmongTheDead(ctx context.Context, s *Stage) error {
 	if err := s.breakWith(ctx, faulty.Refuse); err != nil {
 		return err
 	}
-	if err := s.bystander.Suffer(faulty.Refuse); err != nil {
+	if err := s.bystander.SetFault(faulty.Refuse); err != nil {
 		return err
 	}
 	if err := s.detect(ctx, 20*time.Second); err != nil {
@@ -49,7 +49,7 @@ func restartAmongTheDead(ctx context.Context, s *Stage) error {
 	if err := s.wait(ctx, hold); err != nil {
 		return err
 	}
-	if err := s.bystander.Suffer(faulty.Well); err != nil {
+	if err := s.bystander.SetFault(faulty.Healthy); err != nil {
 		return err
 	}
 	return s.mend(ctx)

@@ -18,12 +18,12 @@ var (
 
 const guilty = "v1.s-abc." + Domain
 
-// wellBorne is what a drill looks like in which the front door did everything right.
-func wellBorne() *History {
+// survived is what a drill looks like in which the front door did everything right.
+func survived() *History {
 	h := &History{
 		Times: Times{Began: began, Broke: broke, Mended: mended, Ended: ended},
 		Group: "s-abc." + Domain, APIService: guilty,
-		Sightings: []Sighting{
+		Observations: []Observation{
 			{At: began, Status: "True", Reason: "Passed"},
 			{At: turned, Status: "False", Reason: "FailedDiscoveryCheck", Message: "dial tcp: connect: connection refused"},
 			{At: back, Status: "True", Reason: "Passed"},
@@ -43,7 +43,7 @@ func wellBorne() *History {
 	return h
 }
 
-// change edits the first request of a party in the given phase.
+// change edits the first request of a component in the given phase.
 func change(h *History, who, phase string, edit func(*Request)) {
 	i := slices.IndexFunc(h.Requests, func(r Request) bool { return r.Who == who && h.phase(r.Start) == phase })
 	edit(&h.Requests[i])
@@ -54,7 +54,7 @@ func TestAWellBorneFaultPasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range judge(wellBorne(), Expected(refuse[0])) {
+	for _, f := range judge(survived(), Expected(refuse[0])) {
 		if !f.Holds {
 			t.Errorf("%s: %s", f.Expected, f.Seen)
 		}
@@ -62,7 +62,7 @@ func TestAWellBorneFaultPasses(t *testing.T) {
 }
 
 func TestARequestFromBeforeTheFaultWasThereIsNotHeldAgainstAnybody(t *testing.T) {
-	h := wellBorne()
+	h := survived()
 	h.Broken = broke.Add(100 * time.Millisecond)
 	change(h, Subject, "during", func(r *Request) { r.Code = 200 })
 	if err := failsWith("503").check(h); err != nil {
@@ -87,13 +87,13 @@ func TestMutantsOfAHistoryFail(t *testing.T) {
 		}, ranTraffic()},
 		{"one request to the bystander fails", func(h *History) {
 			change(h, Bystander, "during", func(r *Request) { r.Code = 503 })
-		}, unharmed(Bystander)},
+		}, othersUnaffected(Bystander)},
 		{"the bystander is never asked", func(h *History) {
 			h.Requests = slices.DeleteFunc(h.Requests, func(r Request) bool { return r.Who == Bystander })
-		}, unharmed(Bystander)},
+		}, othersUnaffected(Bystander)},
 		{"one local request breaks off", func(h *History) {
 			change(h, Local, "during", func(r *Request) { r.Failure = "broken off: unexpected EOF" })
-		}, unharmed(Local)},
+		}, othersUnaffected(Local)},
 		{"discovery takes five seconds once", func(h *History) {
 			change(h, Discovery, "during", func(r *Request) { r.Took = 5 * time.Second })
 		}, discoveryNeverWaits()},
@@ -104,20 +104,20 @@ func TestMutantsOfAHistoryFail(t *testing.T) {
 			change(h, Subject, "during", func(r *Request) { r.Code, r.Failure = 200, cutShort })
 		}, nothingCutShort()},
 		{"a namespace is left behind", func(h *History) { h.Left = []string{"namespace drill-abc"} }, nothingLeft()},
-		{"the condition turns late", func(h *History) { h.Sightings[1].At = broke.Add(6 * time.Second / 2) }, detectedWithin(time.Second)},
-		{"the condition never turns", func(h *History) { h.Sightings = h.Sightings[:1] }, detectedWithin(time.Second)},
-		{"the condition gives no cause", func(h *History) { h.Sightings[1].Message = "it failed" }, conditionSays("connection refused")},
+		{"the condition turns late", func(h *History) { h.Observations[1].At = broke.Add(6 * time.Second / 2) }, detectedWithin(time.Second)},
+		{"the condition never turns", func(h *History) { h.Observations = h.Observations[:1] }, detectedWithin(time.Second)},
+		{"the condition gives no cause", func(h *History) { h.Observations[1].Message = "it failed" }, conditionSays("connection refused")},
 		{"a fault that must be borne is not", func(*History) {}, staysAvailable()},
-		{"it is never available again", func(h *History) { h.Sightings = h.Sightings[:2] }, recoversWithin(time.Second)},
+		{"it is never available again", func(h *History) { h.Observations = h.Observations[:2] }, recoversWithin(time.Second)},
 		{"it is available and does not serve", func(h *History) {
 			h.Requests = slices.DeleteFunc(h.Requests, func(r Request) bool { return r.Who == Subject && h.phase(r.Start) == "after" })
 		}, recoversWithin(time.Second)},
-		{"it recovers late", func(h *History) { h.Sightings[2].At = mended.Add(1500 * time.Millisecond) }, recoversWithin(time.Second)},
+		{"it recovers late", func(h *History) { h.Observations[2].At = mended.Add(1500 * time.Millisecond) }, recoversWithin(time.Second)},
 		{"the condition flaps", func(h *History) {
 			for i := range 10 {
-				h.Sightings = append(h.Sightings, Sighting{At: back.Add(time.Duration(i)), Status: []string{"False", "True"}[i%2]})
+				h.Observations = append(h.Observations, Observation{At: back.Add(time.Duration(i)), Status: []string{"False", "True"}[i%2]})
 			}
-		}, turnsAtMost(2)},
+		}, transitionsAtMost(2)},
 		{"a 404 for what is dead", func(h *History) {
 			change(h, Subject, "during", func(r *Request) { r.Code, r.Reason = 404, "NotFound" })
 		}, failsWith("503")},
@@ -126,12 +126,12 @@ func TestMutantsOfAHistoryFail(t *testing.T) {
 		}, neverNotFound()},
 		{"a 503 that names nobody", func(h *History) {
 			change(h, Subject, "during", func(r *Request) { r.Message = "service unavailable" })
-		}, namesTheGuilty()},
+		}, namesTheFailed()},
 		{"a client waits although all is known", func(h *History) {
 			i := slices.IndexFunc(h.Requests, func(r Request) bool { return r.Who == Subject && r.Start.After(turned) })
 			h.Requests[i].Took = 3 * time.Second
 		}, failsFast(2 * time.Second)},
-		{"a write is lost in a GOAWAY", func(*History) {}, subjectUnharmed("list")},
+		{"a write is lost in a GOAWAY", func(*History) {}, subjectUnaffected("list")},
 		{"discovery forgets what the dead serve", func(h *History) {
 			change(h, Discovery, "during", func(r *Request) { r.Saw = emptied })
 		}, discoveryShows("discovery never forgets", listed, stale)},
@@ -153,7 +153,7 @@ func TestMutantsOfAHistoryFail(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h := wellBorne()
+			h := survived()
 			tt.mutate(h)
 			if f := judge(h, []Expectation{tt.fails})[0]; f.Holds {
 				t.Errorf("%q holds", f.Expected)
@@ -166,37 +166,37 @@ func TestMutantsOfAHistoryFail(t *testing.T) {
 
 // A front door that is down on purpose answers nobody: that is not held against it, and what comes before and after is.
 func TestAnOutageOnPurposeExcusesWhatTouchesIt(t *testing.T) {
-	h := wellBorne()
+	h := survived()
 	h.Outage = Span{broke.Add(time.Second), broke.Add(2 * time.Second)}
 	lost := func(at time.Time) {
 		h.Requests = append(h.Requests, Request{Who: Local, Verb: "get", Start: at, Took: time.Millisecond, Failure: "connection refused"})
 	}
 	lost(broke.Add(1500 * time.Millisecond))
-	if f := judge(h, []Expectation{unharmed(Local)})[0]; !f.Holds {
+	if f := judge(h, []Expectation{othersUnaffected(Local)})[0]; !f.Holds {
 		t.Errorf("%s: %s", f.Expected, f.Seen)
 	}
 	refused := Request{Who: Subject, Verb: "list", Start: broke.Add(time.Second), Took: time.Millisecond, Code: 503, Message: "the front door is shutting down"}
 	h.Requests = append(h.Requests, refused)
-	if f := judge(h, []Expectation{namesTheGuilty()})[0]; !f.Holds {
+	if f := judge(h, []Expectation{namesTheFailed()})[0]; !f.Holds {
 		t.Errorf("%s: %s", f.Expected, f.Seen)
 	}
 	refused.Start = broke.Add(2500 * time.Millisecond)
 	h.Requests = append(h.Requests, refused)
-	if f := judge(h, []Expectation{namesTheGuilty()})[0]; f.Holds {
+	if f := judge(h, []Expectation{namesTheFailed()})[0]; f.Holds {
 		t.Error("a front door that is up again blames nobody, and is excused")
 	}
 	lost(broke.Add(2500 * time.Millisecond))
-	if f := judge(h, []Expectation{unharmed(Local)})[0]; f.Holds {
+	if f := judge(h, []Expectation{othersUnaffected(Local)})[0]; f.Holds {
 		t.Error("a request that failed when the front door was up again is excused")
 	}
 }
 
 // A machine that stands still fails everything at once. That excuses what it touched, is told, and excuses no more.
 func TestAStandstillOfTheMachineExcusesWhatTouchesIt(t *testing.T) {
-	h := wellBorne()
+	h := survived()
 	h.Stalls = []Span{{broke, broke.Add(time.Second)}}
 	h.Requests = append(h.Requests, Request{Who: Bystander, Verb: "get", Start: broke.Add(-time.Millisecond), Took: 2 * time.Second, Code: 503})
-	if f := judge(h, []Expectation{unharmed(Bystander)})[0]; !f.Holds {
+	if f := judge(h, []Expectation{othersUnaffected(Bystander)})[0]; !f.Holds {
 		t.Errorf("%s: %s", f.Expected, f.Seen)
 	}
 	told := slices.ContainsFunc(measures(h), func(m Measure) bool { return m.Name == machineStood && time.Duration(m.Seconds) == time.Second })
@@ -204,14 +204,14 @@ func TestAStandstillOfTheMachineExcusesWhatTouchesIt(t *testing.T) {
 		t.Errorf("the standstill is not told: %v", measures(h))
 	}
 	h.Requests = append(h.Requests, Request{Who: Bystander, Verb: "get", Start: broke.Add(time.Second + aftermath), Code: 503})
-	if f := judge(h, []Expectation{unharmed(Bystander)})[0]; f.Holds {
+	if f := judge(h, []Expectation{othersUnaffected(Bystander)})[0]; f.Holds {
 		t.Error("a request that failed when the machine was running again is excused")
 	}
 }
 
 func TestMeasuresOfEveryDrill(t *testing.T) {
 	got := map[string]Measure{}
-	for _, m := range measures(wellBorne()) {
+	for _, m := range measures(survived()) {
 		got[m.Name] = m
 	}
 	for name, want := range map[string]time.Duration{
@@ -221,15 +221,15 @@ func TestMeasuresOfEveryDrill(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, m.Seconds, want)
 		}
 	}
-	never := wellBorne()
-	never.Sightings = never.Sightings[:1]
+	never := survived()
+	never.Observations = never.Observations[:1]
 	if m := measures(never)[0]; !m.Never {
 		t.Errorf("a fault that nobody noticed was noticed after %s", m.Seconds)
 	}
 }
 
 func TestRowsCountEachVerbInEachPhase(t *testing.T) {
-	h := wellBorne()
+	h := survived()
 	h.Requests = append(h.Requests, Request{Who: Subject, Verb: "list", Start: broke.Add(time.Second), Took: time.Second, Failure: "reset"})
 	for _, r := range Rows(h) {
 		if r.Who != Subject || r.Phase != "during" {

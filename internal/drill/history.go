@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"time"
@@ -44,14 +45,14 @@ func (r Request) Outcome() string {
 	return codeText(r.Code)
 }
 
-// Sighting is the Available condition of the subject as it was seen to change.
-type Sighting struct {
+// Observation is the Available condition of the subject as it was seen to change.
+type Observation struct {
 	At                      time.Time
 	Status, Reason, Message string
 }
 
 // Available: the condition says so.
-func (s Sighting) Available() bool { return s.Status == "True" }
+func (s Observation) Available() bool { return s.Status == "True" }
 
 // Times are when the phases of a drill began. A zero time is a phase that was not reached.
 type Times struct {
@@ -66,7 +67,7 @@ type History struct {
 	// Group and APIService are the subject's.
 	Group, APIService string
 	Requests          []Request
-	Sightings         []Sighting
+	Observations      []Observation
 	Measures          []Measure
 	Left              []string
 	// Outage is a time in which the front door itself was down on purpose.
@@ -85,8 +86,8 @@ type recorder struct {
 }
 
 func (r *recorder) add(q Request) { r.change(func(h *History) { h.Requests = append(h.Requests, q) }) }
-func (r *recorder) sighted(s Sighting) {
-	r.change(func(h *History) { h.Sightings = append(h.Sightings, s) })
+func (r *recorder) observed(s Observation) {
+	r.change(func(h *History) { h.Observations = append(h.Observations, s) })
 }
 func (r *recorder) measured(m Measure) {
 	r.change(func(h *History) { h.Measures = append(h.Measures, m) })
@@ -102,7 +103,7 @@ func (r *recorder) change(f func(*History)) {
 // read calls f with what has been recorded so far.
 func (r *recorder) read(f func(*History)) { r.change(f) }
 
-// of are the requests of a party, by all verbs or by some.
+// of are the requests of a component, by all verbs or by some.
 func (h *History) of(who string, verbs ...string) []Request {
 	var out []Request
 	for _, r := range h.Requests {
@@ -135,7 +136,7 @@ func (h *History) duringFault(requests []Request) []Request {
 
 // Detected is when the condition was first seen to say that the subject is not available.
 func (h *History) Detected() (time.Time, bool) {
-	for _, s := range h.Sightings {
+	for _, s := range h.Observations {
 		if !h.Broke.IsZero() && s.At.After(h.Broke) && !s.Available() {
 			return s.At, true
 		}
@@ -146,10 +147,10 @@ func (h *History) Detected() (time.Time, bool) {
 // Recovered is when, after the mending, the condition was last seen to turn, if it turned to True. A condition that was
 // True all along recovered at once.
 func (h *History) Recovered() (time.Time, bool) {
-	if h.Mended.IsZero() || len(h.Sightings) == 0 {
+	if h.Mended.IsZero() || len(h.Observations) == 0 {
 		return time.Time{}, false
 	}
-	last := h.Sightings[len(h.Sightings)-1]
+	last := h.Observations[len(h.Observations)-1]
 	switch {
 	case !last.Available():
 		return time.Time{}, false
@@ -196,4 +197,55 @@ func (h *History) phase(at time.Time) string {
 // planned reports that the request touched a time in which the front door was down on purpose.
 func (h *History) planned(r Request) bool {
 	return !h.Outage.From.IsZero() && r.Start.Before(h.Outage.To) && r.Start.Add(r.Took).After(h.Outage.From)
+}
+
+const (
+	// pulseInterval is how often the drill looks whether time goes on.
+	pulseInterval = 20 * time.Millisecond
+	// stall is how late a beat may be before the machine counts as standing still, and aftermath how long after that
+	// things still catch up: answers that were waiting, connections that were given up because nobody got to answer a ping.
+	stall     = 300 * time.Millisecond
+	aftermath = 2 * time.Second
+)
+
+// pulse writes down when this process did not get to run. The extension servers are in it, and a front door of our own is:
+// what went wrong then says something about the machine, and nothing about the front door.
+func (r *recorder) pulse(ctx context.Context) {
+	ticker := time.NewTicker(pulseInterval)
+	defer ticker.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := time.Now()
+		if now.Sub(last) > stall {
+			r.change(func(h *History) { h.Stalls = append(h.Stalls, Span{last, now}) })
+		}
+		last = now
+	}
+}
+
+// stood reports that the machine stood still during the request, or so shortly before it that it was still catching up.
+func (h *History) stood(r Request) bool {
+	for _, s := range h.Stalls {
+		if r.Start.Before(s.To.Add(aftermath)) && r.Start.Add(r.Took).After(s.From) {
+			return true
+		}
+	}
+	return false
+}
+
+// excused are requests that must not be held against the front door.
+func (h *History) excused(r Request) bool { return h.planned(r) || h.stood(r) }
+
+// longestStall is the worst of them; zero when there was none.
+func (h *History) longestStall() time.Duration {
+	var worst time.Duration
+	for _, s := range h.Stalls {
+		worst = max(worst, s.To.Sub(s.From))
+	}
+	return worst
 }

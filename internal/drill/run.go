@@ -97,9 +97,9 @@ func (s *Stage) play(ctx context.Context) error {
 	defer s.traffic.wait()
 	defer stop()
 	s.traffic.start(clients)
-	wg.Go(func() { s.sight(clients) })
+	wg.Go(func() { s.observe(clients) })
 	wg.Go(func() { s.record.pulse(clients) })
-	for _, p := range s.parties() {
+	for _, p := range s.components() {
 		if p.stores {
 			wg.Go(func() { s.watch(clients, p) })
 		}
@@ -113,7 +113,7 @@ func (s *Stage) cleanUp(ctx context.Context) {
 	for _, a := range s.actors() {
 		select {
 		case <-a.Ready():
-			if err := a.Suffer(faulty.Well); err != nil {
+			if err := a.SetFault(faulty.Healthy); err != nil {
 				s.progress(err.Error())
 			}
 		default: // it never listened

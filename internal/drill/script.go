@@ -35,8 +35,8 @@ func brokenBy(f faulty.Fault, detectLimit time.Duration) func(context.Context, *
 	}
 }
 
-// sufferedFor is the script of a fault that the front door is expected to bear.
-func sufferedFor(f faulty.Fault, length time.Duration) func(context.Context, *Stage) error {
+// faultDuration is the script of a fault that the front door is expected to bear.
+func faultDuration(f faulty.Fault, length time.Duration) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		if err := s.breakWith(ctx, f); err != nil {
 			return err
@@ -56,13 +56,13 @@ func (s *Stage) breakWith(ctx context.Context, f faulty.Fault) error {
 	}
 	s.record.mark(func(t *Times) { t.Broke = time.Now() })
 	s.progress("the fault begins")
-	err := s.suffer(f)
+	err := s.runFault(f)
 	s.record.mark(func(t *Times) { t.Broken = time.Now() })
 	return err
 }
 
-func (s *Stage) suffer(f faulty.Fault) error {
-	if err := s.subject.Suffer(f); err != nil {
+func (s *Stage) runFault(f faulty.Fault) error {
+	if err := s.subject.SetFault(f); err != nil {
 		return fmt.Errorf("bring the fault about: %w", err)
 	}
 	return nil
@@ -89,7 +89,7 @@ func (s *Stage) mend(ctx context.Context) error {
 }
 
 func (s *Stage) endFault() error {
-	if err := s.suffer(faulty.Well); err != nil {
+	if err := s.runFault(faulty.Healthy); err != nil {
 		return err
 	}
 	s.record.mark(func(t *Times) { t.Mended = time.Now() })

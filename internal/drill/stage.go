@@ -43,7 +43,7 @@ type Stage struct {
 
 // actor is an extension server of the drill and its registration.
 type actor struct {
-	party
+	component
 	*faulty.Server
 	// home is the namespace of its Service.
 	home, service, apiService string
@@ -80,13 +80,13 @@ func newStage(d Drill, t Target, id string, progress func(string)) (*Stage, erro
 		return nil, err
 	}
 	s.record.history.Group, s.record.history.APIService = s.subject.group, s.subject.apiService
-	s.traffic.lanes = s.lanes()
+	s.traffic.clients = s.clients()
 	return s, nil
 }
 
 func (s *Stage) actor(who, letter, home string, stores bool) (*actor, error) {
 	group := letter + "-" + s.id + "." + Domain
-	a := &actor{party: party{who: who, group: group, stores: stores}, home: home, service: who, apiService: "v1." + group}
+	a := &actor{component: component{who: who, group: group, stores: stores}, home: home, service: who, apiService: "v1." + group}
 	bind := s.target.Bind
 	if bind == "" {
 		bind = "127.0.0.1"
@@ -138,7 +138,7 @@ func (s *Stage) until(ctx context.Context, limit time.Duration, holds func(conte
 		case took >= limit:
 			return took, false, nil
 		}
-		run.Pause(ctx, sightEvery)
+		run.Pause(ctx, observeInterval)
 	}
 }
 

@@ -11,15 +11,16 @@ import (
 	"sync"
 	"time"
 
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico.dev/internal/run"
 )
 
 const (
-	// every is how often each lane sends, whether or not earlier requests have come back.
-	every = 200 * time.Millisecond
-	// slots bounds the requests of one lane that are under way.
+	// requestInterval is how often each client sends, whether or not earlier requests have come back.
+	requestInterval = 200 * time.Millisecond
+	// slots bounds the requests of one client that are under way.
 	slots = 6
 	// serverPatience is the deadline that requests ask the server for, as kubectl --request-timeout does.
 	serverPatience = "3s"
@@ -45,28 +46,28 @@ type call struct {
 
 // traffic is the clients of one drill. It does not retry, so that every failure is seen.
 type traffic struct {
-	client *http.Client
-	base   string
-	record *recorder
-	lanes  []func(ctx context.Context, n int)
-	wg     sync.WaitGroup
+	client  *http.Client
+	base    string
+	record  *recorder
+	clients []func(ctx context.Context, n int)
+	wg      sync.WaitGroup
 }
 
 // start sends until ctx ends; wait returns when every request has.
 func (t *traffic) start(ctx context.Context) {
-	for i, lane := range t.lanes {
-		t.wg.Go(func() { t.run(ctx, lane, time.Duration(i)*every/time.Duration(len(t.lanes))) })
+	for i, client := range t.clients {
+		t.wg.Go(func() { t.run(ctx, client, time.Duration(i)*requestInterval/time.Duration(len(t.clients))) })
 	}
 }
 
 func (t *traffic) wait() { t.wg.Wait() }
 
-// run calls a lane at its times. Lanes begin one after the other, so that a drill is not a row of bursts.
-func (t *traffic) run(ctx context.Context, lane func(context.Context, int), offset time.Duration) {
+// run calls a client at its times. Clients begin one after the other, so that a drill is not a row of bursts.
+func (t *traffic) run(ctx context.Context, client func(context.Context, int), offset time.Duration) {
 	if !run.Pause(ctx, offset) {
 		return
 	}
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(requestInterval)
 	defer ticker.Stop()
 	free := make(chan struct{}, slots)
 	var wg sync.WaitGroup
@@ -76,7 +77,7 @@ func (t *traffic) run(ctx context.Context, lane func(context.Context, int), offs
 		case free <- struct{}{}:
 			wg.Go(func() {
 				defer func() { <-free }()
-				lane(ctx, n)
+				client(ctx, n)
 			})
 		default: // all of them hang: that is on record already
 		}
@@ -146,4 +147,114 @@ func refusal(body []byte) (reason, message string) {
 		return "", strings.TrimSpace(fmt.Sprintf("%.300s", body))
 	}
 	return string(status.Reason), status.Message
+}
+
+// clients are what the clients of a drill do all the time.
+func (s *Stage) clients() []func(context.Context, int) {
+	t := s.traffic
+	clients := []func(context.Context, int){
+		func(ctx context.Context, _ int) { t.send(ctx, s.discoveryCall()) },
+		func(ctx context.Context, _ int) {
+			t.send(ctx, call{who: OpenAPI, verb: "get", method: http.MethodGet, path: "/openapi/v3"})
+		},
+		func(ctx context.Context, _ int) {
+			t.send(ctx, s.read(Local, "get", "/api/v1/namespaces/"+s.Namespace))
+		},
+		s.writer(Local, "/api/v1/namespaces/"+s.Namespace+"/configmaps", `"kind":"ConfigMap","apiVersion":"v1"`),
+	}
+	for _, p := range s.components() {
+		collection := p.collection(s.Namespace)
+		clients = append(clients,
+			func(ctx context.Context, _ int) { t.send(ctx, s.read(p.who, "list", collection)) },
+		)
+		if !p.stores {
+			clients = append(clients, func(ctx context.Context, _ int) { t.send(ctx, s.read(p.who, "get", collection+"/any")) })
+			continue
+		}
+		clients = append(clients,
+			func(ctx context.Context, _ int) { t.send(ctx, s.read(p.who, "get", collection+"/kept")) },
+			s.writer(p.who, collection, fmt.Sprintf(`"kind":"Widget","apiVersion":"%s/v1"`, p.group)),
+		)
+	}
+	return clients
+}
+
+func (s *Stage) read(who, verb, path string) call {
+	return call{who: who, verb: verb, method: http.MethodGet, path: path + "?timeout=" + serverPatience}
+}
+
+// writer creates an object and deletes it again.
+func (s *Stage) writer(who, collection, typed string) func(context.Context, int) {
+	return func(ctx context.Context, n int) {
+		name := fmt.Sprintf("traffic-%d", n)
+		created := s.traffic.send(ctx, call{
+			who: who, verb: "create", method: http.MethodPost, path: collection + "?timeout=" + serverPatience,
+			body: fmt.Sprintf(`{%s,"metadata":{"name":%q}}`, typed, name),
+		})
+		if created.OK() {
+			s.traffic.send(ctx, call{
+				who: who, verb: "delete", method: http.MethodDelete, path: collection + "/" + name + "?timeout=" + serverPatience,
+			})
+		}
+	}
+}
+
+// How the subject can stand in a discovery document.
+const (
+	listed  = "current with its resources"
+	emptied = "current without resources"
+	stale   = "stale"
+	absent  = "absent"
+)
+
+func (s *Stage) discoveryCall() call {
+	return call{
+		who: Discovery, verb: "get", method: http.MethodGet, path: "/apis", accept: discoveryType,
+		saw: func(body []byte) string { return standing(body, s.subject.group) },
+	}
+}
+
+func standing(body []byte, group string) string {
+	var list apidiscoveryv2.APIGroupDiscoveryList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return "a document that does not parse"
+	}
+	for _, g := range list.Items {
+		if g.Name != group {
+			continue
+		}
+		for _, v := range g.Versions {
+			switch {
+			case v.Freshness == apidiscoveryv2.DiscoveryFreshnessStale:
+				return stale
+			case len(v.Resources) == 0:
+				return emptied
+			}
+			return listed
+		}
+	}
+	return absent
+}
+
+// component is one of the two extension servers, as its clients know it.
+type component struct {
+	who, group string
+	stores     bool
+}
+
+func (s *Stage) actors() []*actor { return []*actor{s.subject, s.bystander} }
+
+func (s *Stage) components() []component {
+	return []component{s.subject.component, s.bystander.component}
+}
+
+func (p component) plural() string {
+	if p.stores {
+		return "widgets"
+	}
+	return "readings"
+}
+
+func (p component) collection(namespace string) string {
+	return strings.Join([]string{"/apis", p.group, "v1/namespaces", namespace, p.plural()}, "/")
 }

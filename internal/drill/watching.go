@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// watchRest is how long a client rests after a watch that ended.
-	watchRest = 500 * time.Millisecond
-	// sightEvery is how often the condition is looked at: it bounds how exactly the time to detect is known.
-	sightEvery = 100 * time.Millisecond
+	// watchRetryInterval is how long a client rests after a watch that ended.
+	watchRetryInterval = 500 * time.Millisecond
+	// observeInterval is how often the condition is looked at: it bounds how exactly the time to detect is known.
+	observeInterval = 100 * time.Millisecond
 	// maxEvent bounds one event of a watch.
 	maxEvent = 1 << 20
 )
 
 // watch keeps a watch open and writes down each one that ended; the last of them ends with ctx.
-func (s *Stage) watch(ctx context.Context, p party) {
+func (s *Stage) watch(ctx context.Context, p component) {
 	for ctx.Err() == nil {
 		r := Request{Who: p.who, Verb: "watch", Start: time.Now()}
 		s.follow(ctx, p.collection(s.Namespace)+"?watch=true&resourceVersion=0", &r)
@@ -38,7 +38,7 @@ func (s *Stage) watch(ctx context.Context, p party) {
 			}
 		}
 		s.record.add(r)
-		run.Pause(ctx, watchRest)
+		run.Pause(ctx, watchRetryInterval)
 	}
 }
 
@@ -77,16 +77,16 @@ func (s *Stage) follow(ctx context.Context, path string, r *Request) {
 	}
 }
 
-// sight writes down the Available condition of the subject as it changes.
-func (s *Stage) sight(ctx context.Context) {
-	var last Sighting
+// observe writes down the Available condition of the subject as it changes.
+func (s *Stage) observe(ctx context.Context) {
+	var last Observation
 	for {
 		now, err := s.available(ctx)
 		if err == nil && (now.Status != last.Status || now.Reason != last.Reason || now.Message != last.Message) {
 			last = now
-			s.record.sighted(now)
+			s.record.observed(now)
 		}
-		if !run.Pause(ctx, sightEvery) {
+		if !run.Pause(ctx, observeInterval) {
 			return
 		}
 	}
@@ -94,22 +94,22 @@ func (s *Stage) sight(ctx context.Context) {
 
 var errNoCondition = errors.New("no Available condition yet")
 
-func (s *Stage) available(ctx context.Context) (Sighting, error) {
+func (s *Stage) available(ctx context.Context) (Observation, error) {
 	return s.availableOf(ctx, s.subject.apiService)
 }
 
-func (s *Stage) availableOf(ctx context.Context, name string) (Sighting, error) {
+func (s *Stage) availableOf(ctx context.Context, name string) (Observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, clientPatience)
 	defer cancel()
 	asked := time.Now()
 	var a apiregistrationv1.APIService
 	if err := s.get(ctx, "/apis/apiregistration.k8s.io/v1/apiservices/"+name, &a); err != nil {
-		return Sighting{}, err
+		return Observation{}, err
 	}
 	for _, c := range a.Status.Conditions {
 		if c.Type == apiregistrationv1.Available {
-			return Sighting{At: asked, Status: string(c.Status), Reason: c.Reason, Message: c.Message}, nil
+			return Observation{At: asked, Status: string(c.Status), Reason: c.Reason, Message: c.Message}, nil
 		}
 	}
-	return Sighting{}, errNoCondition
+	return Observation{}, errNoCondition
 }

@@ -11,7 +11,7 @@ import (
 
 // catalog is what is hosted at one time, with the documents that tell it. It is replaced as a whole and never changed.
 type catalog struct {
-	served    map[schema.GroupVersionResource]*served
+	resources map[schema.GroupVersionResource]*resourceHandler
 	custom    map[schema.GroupVersion]Resource
 	discovery *discovery
 	openapi   *openapi
@@ -20,13 +20,13 @@ type catalog struct {
 // newCatalog makes the catalog of resources. What before holds of the same resources is taken over, so that its watches
 // go on.
 func newCatalog(resources []Resource, before *catalog, h *Host) (*catalog, error) {
-	c := &catalog{served: map[schema.GroupVersionResource]*served{}, custom: map[schema.GroupVersion]Resource{}}
+	c := &catalog{resources: map[schema.GroupVersionResource]*resourceHandler{}, custom: map[schema.GroupVersion]Resource{}}
 	for _, s := range resources {
 		if err := c.add(s, before, h); err != nil {
 			return nil, err
 		}
 	}
-	for gvr := range c.served {
+	for gvr := range c.resources {
 		if _, both := c.custom[gvr.GroupVersion()]; both {
 			return nil, fmt.Errorf("group-version %s is hosted as a whole and by resource %q", gvr.GroupVersion(), gvr.Resource)
 		}
@@ -51,22 +51,22 @@ func (c *catalog) add(s Resource, before *catalog, h *Host) error {
 		c.custom[gv] = s
 		return nil
 	}
-	if _, twice := c.served[s.gvr]; twice {
+	if _, twice := c.resources[s.gvr]; twice {
 		return fmt.Errorf("resource %s is hosted twice", s.gvr)
 	}
 	if before != nil {
-		if old, ok := before.served[s.gvr]; ok && old.id == s.id {
-			c.served[s.gvr] = old
+		if old, ok := before.resources[s.gvr]; ok && old.id == s.id {
+			c.resources[s.gvr] = old
 			return nil
 		}
 	}
-	c.served[s.gvr] = newServed(s, h)
+	c.resources[s.gvr] = newResourceHandler(s, h)
 	return nil
 }
 
 // find is the resource that a request names.
-func (c *catalog) find(info *apirequest.RequestInfo) (*served, bool) {
-	s, ok := c.served[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
+func (c *catalog) find(info *apirequest.RequestInfo) (*resourceHandler, bool) {
+	s, ok := c.resources[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	return s, ok
 }
 
@@ -88,8 +88,8 @@ func (h *Host) SetResources(resources []Resource) error {
 		return err
 	}
 	h.catalog.Store(after)
-	for gvr, old := range before.served {
-		if after.served[gvr] != old {
+	for gvr, old := range before.resources {
+		if after.resources[gvr] != old {
 			old.end()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -19,11 +20,11 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// filter is one station of the chain.
+// filter wraps a handler.
 type filter func(next http.Handler) http.Handler
 
-// chain wraps the end of the way in its stations, in the order in which a request meets them.
-func (h *Host) chain(end http.Handler) http.Handler {
+// chain wraps a handler in the filters, in the order in which a request meets them.
+func (h *Host) chain(handler http.Handler) http.Handler {
 	filters := []filter{
 		h.identify,
 		h.record,
@@ -36,16 +37,16 @@ func (h *Host) chain(end http.Handler) http.Handler {
 		h.deadline,
 	}
 	for i := len(filters) - 1; i >= 0; i-- {
-		end = filters[i](end)
+		handler = filters[i](handler)
 	}
-	return end
+	return handler
 }
 
-// identify gives the request its audit id: the front door's, so that both logs tell one story, or a new one.
+// identify sets the request's audit id: the front door's, so that both logs can be joined, or a new one.
 func (h *Host) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("Audit-Id")
-		if !plainID(id) {
+		if !validAuditID(id) {
 			id = uuid.NewString()
 		}
 		w.Header().Set("Audit-Id", id)
@@ -54,7 +55,7 @@ func (h *Host) identify(next http.Handler) http.Handler {
 }
 
 // plainID: the id goes into a header and a log line, so it is only taken over when it cannot be mistaken there.
-func plainID(id string) bool {
+func validAuditID(id string) bool {
 	if id == "" || len(id) > 64 {
 		return false
 	}
@@ -78,7 +79,7 @@ func (h *Host) recoverPanics(next http.Handler) http.Handler {
 				panic(p)
 			}
 			h.metrics.Panics.Inc()
-			h.log.Error("panic while serving a request", append(logging.Fault(p), zap.String("path", bounded(r.URL.Path)),
+			h.log.Error("panic while serving a request", append(logging.Fault(p), zap.String("path", truncated(r.URL.Path)),
 				zap.String("audit-id", request.AuditID(r.Context())))...)
 			if rec, ok := w.(*recorder); ok && rec.code != 0 {
 				// The answer has begun: only cutting it off tells the client that it is not whole.
@@ -90,7 +91,7 @@ func (h *Host) recoverPanics(next http.Handler) http.Handler {
 	})
 }
 
-// canonical refuses paths with more than one reading, bounds the body, and reads what the request means.
+// canonical rejects ambiguous URLs, bounds the body, and parses the RequestInfo.
 func (h *Host) canonical(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := request.CheckTarget(r.URL.EscapedPath(), r.URL.RawQuery); err != nil {
@@ -103,19 +104,19 @@ func (h *Host) canonical(next http.Handler) http.Handler {
 			respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 			return
 		}
-		if !h.lasting(info) { // the body of a conversation is its provider's concern
+		if !h.longRunning(info) { // the body of a connect request is the provider's
 			if r.ContentLength > h.config.MaxBodyBytes {
 				respond.Error(w, r, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", h.config.MaxBodyBytes)))
 				return
 			}
 			r.Body = http.MaxBytesReader(w, r.Body, h.config.MaxBodyBytes)
 		}
-		noteInfo(w, info)
+		setInfo(w, info)
 		next.ServeHTTP(w, r.WithContext(apirequest.WithRequestInfo(r.Context(), info)))
 	})
 }
 
-// health answers the health paths before anybody is asked who they are: probes have no credentials.
+// health serves the health paths before authentication: probes have no credentials.
 func (h *Host) health(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.checks.owns(r.URL.Path) {
@@ -126,7 +127,7 @@ func (h *Host) health(next http.Handler) http.Handler {
 	})
 }
 
-// authenticate finds out who asks. The reason of a refusal is for the log: it would help who guesses.
+// authenticate identifies the caller. The reason of a refusal is only logged: it would help an attacker.
 func (h *Host) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := h.config.Authenticator.AuthenticateRequest(r)
@@ -137,12 +138,12 @@ func (h *Host) authenticate(next http.Handler) http.Handler {
 			respond.Error(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
-		noteUser(w, who)
+		setUser(w, who)
 		next.ServeHTTP(w, r.WithContext(apirequest.WithUser(r.Context(), who)))
 	})
 }
 
-// authorize asks whether they may.
+// authorize asks the Authorizer whether the caller may do this.
 func (h *Host) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -185,10 +186,10 @@ func forbidden(who user.Info, info *apirequest.RequestInfo, reason string) error
 	return apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name, errors.New(text))
 }
 
-// deadline bounds everything but watches, which bound themselves.
+// deadline bounds every request that is not long-running.
 func (h *Host) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, _ := apirequest.RequestInfoFrom(r.Context()); h.lasting(info) {
+		if info, _ := apirequest.RequestInfoFrom(r.Context()); h.longRunning(info) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -205,4 +206,57 @@ func apiGroupResource(r *http.Request) schema.GroupResource {
 		return schema.GroupResource{Resource: strings.Trim(r.URL.Path, "/")}
 	}
 	return schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+}
+
+// slots bounds how much is done at once. A full one refuses at once: a queue would only hide the overload.
+type slots chan struct{}
+
+func (s slots) take() bool {
+	select {
+	case s <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s slots) give() { <-s }
+
+// limit bounds requests in flight. It stands behind authentication because a front door's probe, made as
+// system:masters, must get through to an overloaded server: refusing it would take the whole API away.
+func (h *Host) limit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, _ := apirequest.UserFrom(r.Context())
+		if slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		info, _ := apirequest.RequestInfoFrom(r.Context())
+		in, lasts := h.requests, h.longRunning(info)
+		if lasts {
+			in = h.watches
+		}
+		if !in.take() {
+			h.metrics.Refused.WithLabelValues("concurrency").Inc()
+			respond.Error(w, r, apierrors.NewTooManyRequests(
+				fmt.Sprintf("more than %d requests at once, please try again later", cap(in)), 1))
+			return
+		}
+		defer in.give()
+		running := h.metrics.InFlight.WithLabelValues(requestKind(info))
+		if lasts {
+			running = h.metrics.LongRunning.WithLabelValues(h.labels(info)...)
+		}
+		running.Inc()
+		defer running.Dec()
+		next.ServeHTTP(w, r)
+	})
+}
+
+func requestKind(info *apirequest.RequestInfo) string {
+	switch info.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return "mutating"
+	}
+	return "readOnly"
 }

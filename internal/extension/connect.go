@@ -12,14 +12,14 @@ import (
 	"portico.dev/internal/request"
 )
 
-// connects reports whether a request is a conversation with the provider and not about objects.
-func (s *served) connects(info *apirequest.RequestInfo) bool {
+// connects reports whether a request is a connect request to the provider and not about objects.
+func (s *resourceHandler) connects(info *apirequest.RequestInfo) bool {
 	return info.Subresource != "" && info.Name != "" && slices.Contains(s.subresources, info.Subresource)
 }
 
-// lasting reports whether a request is expected to outlive the request deadline: watches, and conversations with
+// longRunning reports whether a request is expected to outlive the request deadline: watches, and connect requests to
 // providers, whatever they are called.
-func (h *Host) lasting(info *apirequest.RequestInfo) bool {
+func (h *Host) longRunning(info *apirequest.RequestInfo) bool {
 	if info == nil || !info.IsResourceRequest {
 		return false
 	}
@@ -28,7 +28,7 @@ func (h *Host) lasting(info *apirequest.RequestInfo) bool {
 }
 
 // connect hands the request to the provider.
-func (s *served) connect(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) {
+func (s *resourceHandler) connect(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) {
 	q := everything()
 	q.Namespace, q.Name, q.Subresource, q.User = info.Namespace, info.Name, info.Subresource, caller(r.Context())
 	if at := slices.Index(info.Parts, info.Subresource); len(info.Parts) > 3 && at == 2 {
@@ -68,7 +68,7 @@ func (t *trackedConn) Close() error {
 	return t.Conn.Close()
 }
 
-// closeAll ends every conversation that is left.
+// closeAll closes every connection that is left.
 func (c *connections) closeAll() {
 	c.mu.Lock()
 	left := make([]*trackedConn, 0, len(c.open))

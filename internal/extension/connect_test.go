@@ -86,7 +86,7 @@ func TestTheDrainEndsConversations(t *testing.T) {
 	}
 	must(t, s.stop())
 	if _, _, err := conn.ReadMessage(); err == nil {
-		t.Error("the conversation goes on without its server")
+		t.Error("the connection outlives its server")
 	}
 }
 

@@ -19,11 +19,11 @@ import (
 const (
 	generatedLength = 5 // random characters after generateName
 	maxNameLength   = 253
-	nameAttempts    = 8 // names that are tried before generateName gives up, as kube-apiserver does
+	maxNameAttempts = 8 // names that are tried before generateName gives up, as kube-apiserver does
 )
 
 // create serves a create.
-func (s *served) create(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+func (s *resourceHandler) create(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (s *served) create(w http.ResponseWriter, r *http.Request, info *apirequest
 }
 
 // createNamed makes the object, under names of the host's choice when the client gave only the beginning of one.
-func (wr *writing) createNamed(ctx context.Context, o object) (object, error) {
+func (wr *writeRequest) createNamed(ctx context.Context, o object) (object, error) {
 	generate := o.GetName() == "" && o.GetGenerateName() != ""
 	for attempt := 1; ; attempt++ {
 		if generate {
@@ -52,14 +52,14 @@ func (wr *writing) createNamed(ctx context.Context, o object) (object, error) {
 			o.SetName(prefix[:min(len(prefix), maxNameLength-generatedLength)] + rand.String(generatedLength))
 		}
 		made, err := wr.createOnce(ctx, o)
-		if err == nil || !generate || !apierrors.IsAlreadyExists(err) || attempt == nameAttempts {
+		if err == nil || !generate || !apierrors.IsAlreadyExists(err) || attempt == maxNameAttempts {
 			return made, err
 		}
 	}
 }
 
-func (wr *writing) createOnce(ctx context.Context, o object) (object, error) {
-	done, err := wr.turns.take(ctx, key{wr.info.Namespace, o.GetName()})
+func (wr *writeRequest) createOnce(ctx context.Context, o object) (object, error) {
+	done, err := wr.writes.Lock(ctx, key{wr.info.Namespace, o.GetName()})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (wr *writing) createOnce(ctx context.Context, o object) (object, error) {
 }
 
 // readObject reads the object that a create or an update carries.
-func (wr *writing) readObject(r *http.Request) (object, error) {
+func (wr *writeRequest) readObject(r *http.Request) (object, error) {
 	accepted := []string{respond.MediaJSON, respond.MediaYAML}
 	if wr.protobuf {
 		accepted = append(accepted, respond.MediaProtobuf)
@@ -89,7 +89,7 @@ func (wr *writing) readObject(r *http.Request) (object, error) {
 }
 
 // decodeObject makes an object of data and says what is odd about it, as the client wished.
-func (wr *writing) decodeObject(ctx context.Context, data []byte, media string, twice error) (object, error) {
+func (wr *writeRequest) decodeObject(ctx context.Context, data []byte, media string, twice error) (object, error) {
 	o, odd, err := wr.source.decode(data, media)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body is not a %s: %v", wr.kind.Kind, err))
@@ -120,7 +120,7 @@ func (wr *writing) decodeObject(ctx context.Context, data []byte, media string, 
 }
 
 // place puts the object into the namespace of the request.
-func (wr *writing) place(o object) error {
+func (wr *writeRequest) place(o object) error {
 	switch ns := o.GetNamespace(); {
 	case ns == "":
 		o.SetNamespace(wr.info.Namespace)
@@ -133,7 +133,7 @@ func (wr *writing) place(o object) error {
 }
 
 // prepareNew checks an object that is to be, and takes from it what is not the client's to say.
-func (wr *writing) prepareNew(o object) error {
+func (wr *writeRequest) prepareNew(o object) error {
 	if o.GetResourceVersion() != "" {
 		return apierrors.NewBadRequest("metadata.resourceVersion must not be set on an object to be created")
 	}
@@ -146,7 +146,7 @@ func (wr *writing) prepareNew(o object) error {
 	return wr.checkName(o)
 }
 
-func (wr *writing) checkName(o object) error {
+func (wr *writeRequest) checkName(o object) error {
 	at := field.NewPath("metadata", "name")
 	name, given := o.GetName(), o.GetName()
 	if name == "" {
@@ -167,6 +167,6 @@ func (wr *writing) checkName(o object) error {
 	return nil
 }
 
-func (wr *writing) invalid(o object, problem *field.Error) error {
+func (wr *writeRequest) invalid(o object, problem *field.Error) error {
 	return apierrors.NewInvalid(wr.kind.GroupKind(), o.GetName(), field.ErrorList{problem})
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // delete serves a delete of one object.
-func (s *served) delete(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+func (s *resourceHandler) delete(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
 		return err
@@ -40,8 +40,8 @@ func (s *served) delete(w http.ResponseWriter, r *http.Request, info *apirequest
 	return nil
 }
 
-func (wr *writing) deleteOne(ctx context.Context, name string, options *metav1.DeleteOptions) (object, error) {
-	done, err := wr.turns.take(ctx, key{wr.info.Namespace, name})
+func (wr *writeRequest) deleteOne(ctx context.Context, name string, options *metav1.DeleteOptions) (object, error) {
+	done, err := wr.writes.Lock(ctx, key{wr.info.Namespace, name})
 	if err != nil {
 		return nil, err
 	}
@@ -61,14 +61,14 @@ func (wr *writing) deleteOne(ctx context.Context, name string, options *metav1.D
 }
 
 // forget lets the view see at once that something is gone, for the sake of those who watch.
-func (wr *writing) forget(ctx context.Context) {
+func (wr *writeRequest) forget(ctx context.Context) {
 	if wr.keeps() && !wr.options.dryRun {
 		_, _ = wr.views.of(caller(ctx)).refresh(ctx, time.Now()) // a source that fails now says so at the next read
 	}
 }
 
 // deleteCollection serves a delete of all that a selection matches, one after the other.
-func (s *served) deleteCollection(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+func (s *resourceHandler) deleteCollection(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (s *served) deleteCollection(w http.ResponseWriter, r *http.Request, info *
 }
 
 // readDeleteOptions reads how a delete is meant: from the body, or from the query when there is none.
-func (wr *writing) readDeleteOptions(r *http.Request) (*metav1.DeleteOptions, error) {
+func (wr *writeRequest) readDeleteOptions(r *http.Request) (*metav1.DeleteOptions, error) {
 	options := &metav1.DeleteOptions{}
 	data, err := readBody(r)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"portico.dev/internal/auth/delegated"
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/servingcert"
+	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/run"
 )
 
@@ -37,7 +37,7 @@ func (s Spool) List(context.Context, extension.Query) ([]Mailbox, error) {
 
 func serve(ctx context.Context, kubeconfig, spool, caFile string, port int) {
 	trust := or(delegated.New(delegated.Config{Client: or(clientcmd.BuildConfigFromFlags("", kubeconfig))}))
-	own := or(servingcert.New(servingcert.Config{Names: []string{"mail.default.svc"}}))
+	own := or(registration.NewCertificate(registration.CertificateConfig{Names: []string{"mail.default.svc"}}))
 	or(caFile, os.WriteFile(caFile, own.CABundle(), 0o644)) // for the APIService
 	mailboxes := extension.Definition[Mailbox]{Group: "mail.example.com", Version: "v1", Plural: "mailboxes", Kind: "Mailbox"}
 	host := or(extension.New(extension.Config{Resources: []extension.Resource{extension.Of(mailboxes, Spool(spool))},

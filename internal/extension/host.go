@@ -128,7 +128,7 @@ func (h *Host) dispatchResource(w http.ResponseWriter, r *http.Request, info *ap
 }
 
 // serve answers a request about objects.
-func (s *served) serve(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, h *Host) error {
+func (s *resourceHandler) serve(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, h *Host) error {
 	can := s.source.can()
 	switch verb := info.Verb; {
 	case r.Method == http.MethodOptions:
@@ -159,12 +159,12 @@ func (s *served) serve(w http.ResponseWriter, r *http.Request, info *apirequest.
 }
 
 // located: objects of a namespaced resource come to be and go in a namespace, not in all of them.
-func (s *served) located(info *apirequest.RequestInfo) bool {
+func (s *resourceHandler) located(info *apirequest.RequestInfo) bool {
 	return !s.namespaced || info.Namespace != ""
 }
 
 // allows are the methods that can be used where a request is.
-func (s *served) allows(info *apirequest.RequestInfo) string {
+func (s *resourceHandler) allows(info *apirequest.RequestInfo) string {
 	can := s.source.can()
 	methods := "GET, HEAD, OPTIONS"
 	switch {
@@ -187,7 +187,7 @@ func (s *served) allows(info *apirequest.RequestInfo) string {
 }
 
 // reachable: a cluster-scoped resource is not found inside a namespace, nor one object of a namespaced one outside.
-func (s *served) reachable(info *apirequest.RequestInfo) bool {
+func (s *resourceHandler) reachable(info *apirequest.RequestInfo) bool {
 	if info.Subresource != "" && !s.connects(info) {
 		return false
 	}

@@ -24,7 +24,7 @@ type listing struct {
 }
 
 // list serves a list. What everybody of an audience gets alike is encoded once and kept while it does not change.
-func (s *served) list(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+func (s *resourceHandler) list(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	o := offer{verb: "list", protobuf: s.protobuf}
 	rep, ok := o.negotiate(r.Header.Get("Accept"))
 	if !ok {
@@ -57,7 +57,7 @@ func (s *served) list(w http.ResponseWriter, r *http.Request, info *apirequest.R
 }
 
 // writeKept answers with a list that others of the same audience may ask for too.
-func (s *served) writeKept(w http.ResponseWriter, r *http.Request, l *listing, rep representation, include metav1.IncludeObjectPolicy) error {
+func (s *resourceHandler) writeKept(w http.ResponseWriter, r *http.Request, l *listing, rep representation, include metav1.IncludeObjectPolicy) error {
 	k := bodyKey{view: l.view.id, namespace: l.selection.namespace, rep: rep, include: include}
 	plain := func() ([]byte, error) {
 		doc, err := s.listDocument(l, rep, include)
@@ -65,7 +65,7 @@ func (s *served) writeKept(w http.ResponseWriter, r *http.Request, l *listing, r
 			return nil, err
 		}
 		raw := s.scratch.buffer()
-		defer s.scratch.giveBack(raw)
+		defer s.scratch.release(raw)
 		if err := doc.encode(raw, rep.media); err != nil {
 			return nil, err
 		}
@@ -73,7 +73,7 @@ func (s *served) writeKept(w http.ResponseWriter, r *http.Request, l *listing, r
 			return slices.Clone(raw.Bytes()), nil
 		}
 		small := s.scratch.buffer()
-		defer s.scratch.giveBack(small)
+		defer s.scratch.release(small)
 		err = s.scratch.compress(small, raw.Bytes())
 		return slices.Clone(small.Bytes()), err
 	}
@@ -90,7 +90,7 @@ func (s *served) writeKept(w http.ResponseWriter, r *http.Request, l *listing, r
 	return nil
 }
 
-func (s *served) listDocument(l *listing, rep representation, include metav1.IncludeObjectPolicy) (document, error) {
+func (s *resourceHandler) listDocument(l *listing, rep representation, include metav1.IncludeObjectPolicy) (document, error) {
 	switch rep.form {
 	case tableForm:
 		return tableDocument(s.Resource, rep.version, l.meta, l.items, include)
@@ -101,7 +101,7 @@ func (s *served) listDocument(l *listing, rep representation, include metav1.Inc
 }
 
 // collect finds what a list is to show.
-func (s *served) collect(ctx context.Context, sel selection, options metav1.ListOptions) (*listing, error) {
+func (s *resourceHandler) collect(ctx context.Context, sel selection, options metav1.ListOptions) (*listing, error) {
 	who := s.audience(ctx)
 	var start token
 	var l *listing
@@ -114,12 +114,12 @@ func (s *served) collect(ctx context.Context, sel selection, options metav1.List
 	if err != nil {
 		return nil, err
 	}
-	s.cut(l, int(min(options.Limit, maxPagedItems)), start, who)
+	s.cut(l, int(min(options.Limit, maxPageItems)), start, who)
 	return l, nil
 }
 
 // gather asks the source.
-func (s *served) gather(ctx context.Context, sel selection, options metav1.ListOptions) (*listing, error) {
+func (s *resourceHandler) gather(ctx context.Context, sel selection, options metav1.ListOptions) (*listing, error) {
 	if whole := sel.selectsAll() && sel.namespace == ""; s.views == nil || !s.keeps() && !whole {
 		q := sel.query()
 		q.User = s.shown(ctx)
@@ -145,7 +145,7 @@ func (s *served) gather(ctx context.Context, sel selection, options metav1.ListO
 }
 
 // audience is who shares an answer: everybody, or those who look exactly like the caller.
-func (s *served) audience(ctx context.Context) [sha256.Size]byte {
+func (s *resourceHandler) audience(ctx context.Context) [sha256.Size]byte {
 	if !s.perCaller {
 		return [sha256.Size]byte{}
 	}

@@ -101,11 +101,11 @@ func (h *Host) drain(server *http.Server, endRequests context.CancelFunc) {
 		endRequests()
 		_ = server.Close()
 	}
-	h.endConversations(ctx, endRequests)
+	h.closeHijacked(ctx, endRequests)
 }
 
-// endConversations waits for the connections that the HTTP server has handed over, and ends them when ctx does.
-func (h *Host) endConversations(ctx context.Context, endRequests context.CancelFunc) {
+// closeHijacked waits for the connections that the HTTP server has handed over, and ends them when ctx does.
+func (h *Host) closeHijacked(ctx context.Context, endRequests context.CancelFunc) {
 	over := make(chan struct{})
 	go func() {
 		h.conversing.Wait()

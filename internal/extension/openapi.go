@@ -2,6 +2,7 @@ package extension
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -157,4 +158,202 @@ func camel(words ...string) string {
 		}
 	}
 	return out.String()
+}
+
+// paths are the paths of one resource. The operations carry the kind they answer with and what they do to it: by those,
+// and not by the paths, kubectl finds the schema of a resource and what a write may ask for.
+type paths struct {
+	s    Resource
+	b    *schemas
+	one  map[string]any // reference to the kind
+	many map[string]any // reference to its list kind
+	all  map[string]any
+}
+
+func (p *paths) add() {
+	base := "/apis/" + p.s.GroupVersion().String() + "/"
+	name := p.b.parameter("name", "path", "string", "name of the "+p.s.kind.Kind, true)
+	if !p.s.namespaced {
+		p.collection(base+p.s.gvr.Resource, "", nil)
+		p.item(base+p.s.gvr.Resource+"/{name}", "", []any{name})
+		return
+	}
+	inNamespace := base + "namespaces/{namespace}/" + p.s.gvr.Resource
+	namespace := p.b.parameter("namespace", "path", "string", "object name and auth scope, such as for teams and projects", true)
+	p.all[base+p.s.gvr.Resource] = map[string]any{
+		"get":        p.operation("list", "ForAllNamespaces", p.many),
+		"parameters": p.listParameters(),
+	}
+	p.collection(inNamespace, "Namespaced", []any{namespace})
+	p.item(inNamespace+"/{name}", "Namespaced", []any{name, namespace})
+}
+
+// collection is the path of all objects.
+func (p *paths) collection(path, scope string, parameters []any) {
+	can := p.s.source.can()
+	item := map[string]any{"get": p.operation("list", scope, p.many)}
+	if !can.create && !can.delete {
+		item["parameters"] = append(parameters, p.listParameters()...)
+		p.all[path] = item
+		return
+	}
+	// What only a list takes must not look as if a create took it.
+	item["get"].(map[string]any)["parameters"] = p.listParameters()
+	if can.create {
+		item["post"] = p.withBody(p.operation("post", scope, p.one), p.one, true, "*/*")
+	}
+	if can.delete {
+		op := p.withBody(p.operation("deletecollection", scope, p.b.refTo(metav1.Status{})), p.b.refTo(metav1.DeleteOptions{}), false, "*/*")
+		op["parameters"] = append(op["parameters"].([]any), p.selectors()...)
+		item["delete"] = op
+	}
+	if len(parameters) > 0 {
+		item["parameters"] = parameters
+	}
+	p.all[path] = item
+}
+
+// item is the path of one object, with its connections below.
+func (p *paths) item(path, scope string, parameters []any) {
+	can := p.s.source.can()
+	item := map[string]any{"get": p.operation("get", scope, p.one), "parameters": parameters}
+	if can.update {
+		item["put"] = p.withBody(p.operation("put", scope, p.one), p.one, true, "*/*")
+		item["patch"] = p.withBody(p.operation("patch", scope, p.one), p.b.refTo(metav1.Patch{}), true, mediaJSONPatch, mediaMergePatch)
+	}
+	if can.delete {
+		item["delete"] = p.withBody(p.operation("delete", scope, p.b.refTo(metav1.Status{})), p.b.refTo(metav1.DeleteOptions{}), false, "*/*")
+	}
+	p.all[path] = item
+	for _, sub := range p.s.subresources {
+		connect := map[string]any{"parameters": parameters}
+		for _, method := range []string{"get", "put", "post", "delete", "patch"} {
+			op := p.operation("connect", scope, nil)
+			op["operationId"] = "connect" + camel(method) + p.suffix(scope) + camel(sub)
+			connect[method] = op
+		}
+		p.all[path+"/"+sub] = connect
+	}
+}
+
+// actions are what x-kubernetes-action calls an operation, with the words for it.
+var actions = map[string]struct{ id, text string }{
+	"list":             {"list", "list objects of kind "},
+	"get":              {"read", "read the specified "},
+	"post":             {"create", "create a "},
+	"put":              {"replace", "replace the specified "},
+	"patch":            {"patch", "partially update the specified "},
+	"delete":           {"delete", "delete a "},
+	"deletecollection": {"deleteCollection", "delete collection of "},
+	"connect":          {"connect", "connect to "},
+}
+
+func (p *paths) suffix(scope string) string {
+	if scope == "ForAllNamespaces" {
+		return camel(p.s.gvr.Group, p.s.gvr.Version) + p.s.kind.Kind + scope
+	}
+	return camel(p.s.gvr.Group, p.s.gvr.Version) + scope + p.s.kind.Kind
+}
+
+func (p *paths) operation(action, scope string, answer map[string]any) map[string]any {
+	return map[string]any{
+		"description":                     actions[action].text + p.s.kind.Kind,
+		"operationId":                     actions[action].id + p.suffix(scope),
+		"tags":                            []string{tag(p.s.GroupVersion())},
+		"responses":                       p.b.responses(action, answer),
+		"x-kubernetes-action":             action,
+		"x-kubernetes-group-version-kind": kindExtension(p.s.kind),
+	}
+}
+
+// withBody makes op a write: it takes a body, and the parameters by which kubectl sees that it may ask for them.
+func (p *paths) withBody(op, schema map[string]any, required bool, media ...string) map[string]any {
+	parameters := []any{
+		p.b.parameter("fieldManager", "query", "string", "Names the program that writes.", false),
+		p.b.parameter("fieldValidation", "query", "string", "What is done about unknown and duplicate fields: Ignore, Warn or Strict.", false),
+	}
+	if p.s.dryRun {
+		parameters = append(parameters, p.b.parameter("dryRun", "query", "string", "All: check everything and change nothing.", false))
+	}
+	if p.b.v3 {
+		content := map[string]any{}
+		for _, m := range media {
+			content[m] = map[string]any{"schema": schema}
+		}
+		op["requestBody"] = map[string]any{"content": content, "required": required}
+	} else {
+		body := map[string]any{"name": "body", "in": "body", "schema": schema}
+		if required {
+			body["required"] = true
+		}
+		parameters = append(parameters, body)
+		op["consumes"] = media
+	}
+	op["parameters"] = parameters
+	return op
+}
+
+func kindExtension(k schema.GroupVersionKind) map[string]any {
+	return map[string]any{"group": k.Group, "version": k.Version, "kind": k.Kind}
+}
+
+func (p *paths) selectors() []any {
+	return []any{
+		p.b.parameter("fieldSelector", "query", "string", "Restricts the answer to objects whose fields match.", false),
+		p.b.parameter("labelSelector", "query", "string", "Restricts the answer to objects whose labels match.", false),
+	}
+}
+
+func (p *paths) listParameters() []any {
+	param := p.b.parameter
+	return append(p.selectors(),
+		param("limit", "query", "integer", "Cuts the answer after so many objects; continue asks for the rest.", false),
+		param("continue", "query", "string", "The token of the answer before, to go on from there.", false),
+		param("resourceVersion", "query", "string", "The version that the answer must at least have.", false),
+		param("resourceVersionMatch", "query", "string", "How resourceVersion is meant: Exact or NotOlderThan.", false),
+		param("sendInitialEvents", "query", "boolean", "Begins a watch with what exists.", false),
+		param("allowWatchBookmarks", "query", "boolean", "Asks for BOOKMARK events.", false),
+		param("timeoutSeconds", "query", "integer", "Ends a watch after this time.", false),
+		param("watch", "query", "boolean", "Asks for changes instead of a list, where the resource can be watched.", false),
+	)
+}
+
+// parameter is one parameter in the spelling of the OpenAPI version.
+func (b *schemas) parameter(name, in, kind, description string, required bool) map[string]any {
+	p := map[string]any{"name": name, "in": in, "description": description}
+	if b.v3 {
+		p["schema"] = map[string]any{"type": kind, "uniqueItems": true}
+	} else {
+		p["type"], p["uniqueItems"] = kind, true
+	}
+	if required {
+		p["required"] = true
+	}
+	return p
+}
+
+// responses are the answers to an operation: 201 where something comes to be.
+func (b *schemas) responses(action string, ref map[string]any) map[string]any {
+	ok := map[string]any{"description": "OK"}
+	if ref != nil {
+		maps.Copy(ok, b.content(ref))
+	}
+	all := map[string]any{"200": ok, "401": map[string]any{"description": "Unauthorized"}}
+	if action == "post" {
+		created := maps.Clone(ok)
+		created["description"] = "Created"
+		all["201"] = created
+	}
+	return all
+}
+
+func (b *schemas) content(ref map[string]any) map[string]any {
+	if !b.v3 {
+		return map[string]any{"schema": ref}
+	}
+	content := map[string]any{}
+	for _, media := range []string{respond.MediaJSON, respond.MediaYAML} {
+		content[media] = map[string]any{"schema": ref}
+	}
+	return map[string]any{"content": content}
 }

@@ -17,9 +17,9 @@ import (
 // Lists that were cut are kept whole for whoever comes for the rest: for as long as etcd keeps a revision under
 // kube-apiserver, and no more of them than this.
 const (
-	pageLife      = 5 * time.Minute
-	maxPages      = 256
-	maxPagedItems = 200_000
+	pageTTL      = 5 * time.Minute
+	maxPages     = 256
+	maxPageItems = 200_000
 )
 
 // token is what a continue parameter carries. It names a kept list only together with who asks and for what, all of
@@ -95,9 +95,9 @@ func (p *pages) keep(k pageKey, items []object, now time.Time) {
 	defer p.mu.Unlock()
 	p.sweep(now)
 	p.kept.Remove(k)
-	p.kept.Add(k, page{items, now.Add(pageLife)})
+	p.kept.Add(k, page{items, now.Add(pageTTL)})
 	p.items += len(items)
-	for p.items > maxPagedItems && p.kept.Len() > 1 {
+	for p.items > maxPageItems && p.kept.Len() > 1 {
 		p.kept.RemoveOldest()
 	}
 }
@@ -114,13 +114,13 @@ func (p *pages) sweep(now time.Time) {
 }
 
 // pageKey is under which the list that sel asks for is kept.
-func (s *served) pageKey(who [sha256.Size]byte, sel selection, t token) pageKey {
+func (s *resourceHandler) pageKey(who [sha256.Size]byte, sel selection, t token) pageKey {
 	raw, _ := json.Marshal([]any{s.number, who[:], sel.namespace, sel.labels.String(), sel.fields.String(), t.Version, t.Nonce})
 	return sha256.Sum256(raw)
 }
 
 // cut leaves the first limit items of a list, keeps the whole for the rest, and says in meta how to get it.
-func (s *served) cut(l *listing, limit int, start token, who [sha256.Size]byte) {
+func (s *resourceHandler) cut(l *listing, limit int, start token, who [sha256.Size]byte) {
 	rest := l.items
 	if start.Start > 0 {
 		rest = rest[start.Start:]
@@ -145,7 +145,7 @@ func (s *served) cut(l *listing, limit int, start token, who [sha256.Size]byte) 
 }
 
 // resume finds the list that a continue token is about.
-func (s *served) resume(text string, sel selection, who [sha256.Size]byte) (*listing, token, error) {
+func (s *resourceHandler) resume(text string, sel selection, who [sha256.Size]byte) (*listing, token, error) {
 	t, err := parseToken(text)
 	if err != nil {
 		return nil, t, err

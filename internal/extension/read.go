@@ -13,8 +13,8 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// served is a resource as the host serves it.
-type served struct {
+// resourceHandler is a resource as the host serves it.
+type resourceHandler struct {
 	Resource
 	number   uint64 // tells it from others that have or had its name
 	views    *views // nil when nothing of an answer may be shared or kept
@@ -23,7 +23,7 @@ type served struct {
 	bodies  *bodies
 	pages   *pages
 	scratch *scratch
-	turns   *turns
+	writes  *KeyedMutex[key]
 	issued  *versions
 
 	// gone ends when the resource is not hosted any more.
@@ -31,10 +31,10 @@ type served struct {
 	end  context.CancelFunc
 }
 
-func newServed(s Resource, h *Host) *served {
-	out := &served{
+func newResourceHandler(s Resource, h *Host) *resourceHandler {
+	out := &resourceHandler{
 		Resource: s, number: h.issued.next(), protobuf: speaksProtobuf(s.source.goType()),
-		bodies: h.bodies, pages: h.pages, scratch: &h.scratch, turns: newTurns(), issued: h.issued,
+		bodies: h.bodies, pages: h.pages, scratch: &h.scratch, writes: NewKeyedMutex[key](), issued: h.issued,
 	}
 	out.gone, out.end = context.WithCancel(context.Background())
 	if out.keeps() || !s.perCaller {
@@ -45,10 +45,10 @@ func newServed(s Resource, h *Host) *served {
 
 // keeps reports whether a view answers everything. Without it, a view is only where those who ask for the whole list at
 // the same time meet, and anything less is asked of the provider, who may know better.
-func (s *served) keeps() bool { return s.watchable() || s.maxAge > 0 }
+func (s *resourceHandler) keeps() bool { return s.watchable() || s.maxAge > 0 }
 
 // get serves one object.
-func (s *served) get(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+func (s *resourceHandler) get(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	o := offer{verb: "get", protobuf: s.protobuf}
 	rep, ok := o.negotiate(r.Header.Get("Accept"))
 	if !ok {
@@ -66,7 +66,7 @@ func (s *served) get(w http.ResponseWriter, r *http.Request, info *apirequest.Re
 }
 
 // answer writes one object.
-func (s *served) answer(w http.ResponseWriter, r *http.Request, code int, rep representation, include metav1.IncludeObjectPolicy, item object) error {
+func (s *resourceHandler) answer(w http.ResponseWriter, r *http.Request, code int, rep representation, include metav1.IncludeObjectPolicy, item object) error {
 	doc := objectDocument(item)
 	switch rep.form {
 	case tableForm:
@@ -82,9 +82,9 @@ func (s *served) answer(w http.ResponseWriter, r *http.Request, code int, rep re
 }
 
 // write encodes doc in borrowed memory and answers with it.
-func (s *served) write(w http.ResponseWriter, r *http.Request, code int, rep representation, doc document) error {
+func (s *resourceHandler) write(w http.ResponseWriter, r *http.Request, code int, rep representation, doc document) error {
 	raw := s.scratch.buffer()
-	defer s.scratch.giveBack(raw)
+	defer s.scratch.release(raw)
 	if err := doc.encode(raw, rep.media); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (s *served) write(w http.ResponseWriter, r *http.Request, code int, rep rep
 		return nil
 	}
 	small := s.scratch.buffer()
-	defer s.scratch.giveBack(small)
+	defer s.scratch.release(small)
 	if err := s.scratch.compress(small, raw.Bytes()); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (s *served) write(w http.ResponseWriter, r *http.Request, code int, rep rep
 
 // find is one object, from the view when there is one, so that its resourceVersion is the one that lists and watches
 // give it.
-func (s *served) find(ctx context.Context, info *apirequest.RequestInfo, atLeast string) (object, error) {
+func (s *resourceHandler) find(ctx context.Context, info *apirequest.RequestInfo, atLeast string) (object, error) {
 	want, err := parseVersion(atLeast)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -128,7 +128,7 @@ func (s *served) find(ctx context.Context, info *apirequest.RequestInfo, atLeast
 }
 
 // shown is the caller as a read may show them to the provider.
-func (s *served) shown(ctx context.Context) user.Info {
+func (s *resourceHandler) shown(ctx context.Context) user.Info {
 	if !s.perCaller {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (s *served) shown(ctx context.Context) user.Info {
 }
 
 // freshEnough is how old an answer may be that is given now.
-func (s *served) freshEnough() time.Time { return time.Now().Add(-s.maxAge) }
+func (s *resourceHandler) freshEnough() time.Time { return time.Now().Add(-s.maxAge) }
 
 // checkListVersion: a list is always of now. That satisfies every wish but an exact version that has passed, and a
 // version that we have not issued.

@@ -47,7 +47,7 @@ func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
 // Flush is for handlers that ask for a http.Flusher.
 func (rec *recorder) Flush() { _ = http.NewResponseController(rec.ResponseWriter).Flush() }
 
-// Hijack hands the connection to a conversation. The host keeps it in sight, because net/http forgets it.
+// Hijack takes over the connection. The host tracks it for shutdown, because net/http does not.
 func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := http.NewResponseController(rec.ResponseWriter).Hijack()
 	if err != nil {
@@ -59,13 +59,13 @@ func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return rec.hijacked.track(conn), buffered, nil
 }
 
-func noteInfo(w http.ResponseWriter, info *apirequest.RequestInfo) {
+func setInfo(w http.ResponseWriter, info *apirequest.RequestInfo) {
 	if rec, ok := w.(*recorder); ok {
 		rec.info = info
 	}
 }
 
-func noteUser(w http.ResponseWriter, u user.Info) {
+func setUser(w http.ResponseWriter, u user.Info) {
 	if rec, ok := w.(*recorder); ok {
 		rec.user = u
 	}
@@ -75,8 +75,8 @@ func noteUser(w http.ResponseWriter, u user.Info) {
 func (h *Host) record(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		ctx, said := withWarnings(r.Context())
-		rec := &recorder{ResponseWriter: w, warnings: said, hijacked: &h.hijacked}
+		ctx, ws := withWarnings(r.Context())
+		rec := &recorder{ResponseWriter: w, warnings: ws, hijacked: &h.hijacked}
 		defer func() {
 			if rec.code == 0 {
 				rec.code = http.StatusOK
@@ -90,19 +90,19 @@ func (h *Host) record(next http.Handler) http.Handler {
 	})
 }
 
-// component tells our requests from a front door's where one scrape sees both.
+// component is the label that distinguishes these metrics from a front door's.
 const component = "extension-server"
 
 func (h *Host) count(rec *recorder, took time.Duration) {
 	labels := h.labels(rec.info)
 	h.metrics.Total.WithLabelValues(append(labels, strconv.Itoa(rec.code))...).Inc()
-	if rec.info == nil || !h.lasting(rec.info) {
+	if rec.info == nil || !h.longRunning(rec.info) {
 		h.metrics.Duration.WithLabelValues(labels...).Observe(took.Seconds())
 	}
 }
 
 // labels are verb, group, version, resource, subresource, scope and component. Only what is hosted becomes a label:
-// names in a path are the client's to choose, and a registry is not endless.
+// clients choose the names in a path, and label values must be bounded.
 func (h *Host) labels(info *apirequest.RequestInfo) []string {
 	labels := []string{"other", "", "", "", "", "", component}
 	if info == nil {
@@ -147,13 +147,13 @@ func (h *Host) logAccess(r *http.Request, rec *recorder, took time.Duration) {
 	if rec.user != nil {
 		name = rec.user.GetName()
 	}
-	h.log.Info("request", zap.String("method", r.Method), zap.String("path", bounded(r.URL.Path)), zap.Int("code", rec.code),
-		zap.Int64("bytes", rec.bytes), zap.Duration("took", took), zap.String("user", bounded(name)),
+	h.log.Info("request", zap.String("method", r.Method), zap.String("path", truncated(r.URL.Path)), zap.Int("code", rec.code),
+		zap.Int64("bytes", rec.bytes), zap.Duration("took", took), zap.String("user", truncated(name)),
 		zap.String("client", r.RemoteAddr), zap.String("audit-id", rec.Header().Get("Audit-Id")))
 }
 
-// bounded keeps what a client chose from filling the log.
-func bounded(s string) string {
+// truncated keeps what a client chose from filling the log.
+func truncated(s string) string {
 	if len(s) > 512 {
 		return s[:512]
 	}

@@ -129,7 +129,7 @@ func Of[T any, P Object[T]](d Definition[T], provider Lister[T]) Resource {
 		subresources: d.Connects,
 		docs:         d.Docs,
 		schema:       d.Schema,
-		source:       hosted[T, P]{definition: d, provider: provider},
+		source:       typedResource[T, P]{definition: d, provider: provider},
 	}
 }
 

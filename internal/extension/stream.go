@@ -2,9 +2,18 @@ package extension
 
 import (
 	"bytes"
+	"context"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
 
+	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,7 +24,7 @@ import (
 
 // stream writes watch events in one representation.
 type stream struct {
-	sink
+	eventWriter
 	resource Resource
 	rep      representation
 	include  metav1.IncludeObjectPolicy
@@ -101,4 +110,154 @@ func (s *stream) frame(kind watch.EventType, raw []byte) (frame []byte, err erro
 		return nil, fmt.Errorf("encode event: %w", err)
 	}
 	return frame, nil
+}
+
+// writeTimeout ends watches whose client has stopped reading: without it they would hold their memory until their
+// time is over.
+const writeTimeout = 30 * time.Second
+
+// eventWriter is where the frames of a watch go.
+type eventWriter interface {
+	// open tells the client that its watch was accepted, before anything happens.
+	open(contentType string) error
+	send(frame []byte) error
+	flush() error
+	// close ends it cleanly.
+	close()
+}
+
+// bodyWriter is a response whose body does not end: JSON documents follow each other line by line, protobuf ones say
+// their length first.
+type bodyWriter struct {
+	w          http.ResponseWriter
+	controller *http.ResponseController
+	binary     bool
+}
+
+func newBodyWriter(w http.ResponseWriter, rep representation) *bodyWriter {
+	return &bodyWriter{w: w, controller: http.NewResponseController(w), binary: rep.media == respond.MediaProtobuf}
+}
+
+func (s *bodyWriter) open(contentType string) error {
+	h := s.w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-cache, private")
+	s.w.WriteHeader(http.StatusOK)
+	return s.flush()
+}
+
+func (s *bodyWriter) send(frame []byte) error {
+	if err := s.controller.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return fmt.Errorf("write event: %w", err)
+	}
+	if s.binary {
+		frame = append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...)
+	} else {
+		frame = append(frame, '\n')
+	}
+	if _, err := s.w.Write(frame); err != nil {
+		return fmt.Errorf("write event: %w", err)
+	}
+	return nil
+}
+
+// flush sends what has been written, and takes the deadline away: in HTTP/2 it would reset a stream that is only idle.
+func (s *bodyWriter) flush() error {
+	if err := s.controller.Flush(); err != nil {
+		return fmt.Errorf("write event: %w", err)
+	}
+	return s.controller.SetWriteDeadline(time.Time{})
+}
+
+func (s *bodyWriter) close() {}
+
+// webSocketWriter is a WebSocket: a message for each frame, text for JSON.
+type webSocketWriter struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	message int
+	ended   context.CancelFunc // called when the client goes away
+
+	conn *websocket.Conn // nil before open
+	read chan struct{}   // closed when nobody reads from conn any more
+}
+
+func newWebSocketWriter(w http.ResponseWriter, r *http.Request, rep representation, ended context.CancelFunc) *webSocketWriter {
+	s := &webSocketWriter{w: w, r: r, message: websocket.TextMessage, ended: ended, read: make(chan struct{})}
+	if rep.media == respond.MediaProtobuf {
+		s.message = websocket.BinaryMessage
+	}
+	return s
+}
+
+// maxClientMessage bounds what the client of a watch may say, which is nothing but control frames.
+const maxClientMessage = 1 << 10
+
+func (s *webSocketWriter) open(string) error {
+	header := http.Header{"Audit-Id": s.w.Header()["Audit-Id"]}
+	writeWarnings(s.r.Context(), header)
+	upgrader := websocket.Upgrader{
+		HandshakeTimeout: writeTimeout, CheckOrigin: sameOrigin,
+		Error: func(w http.ResponseWriter, r *http.Request, code int, reason error) {
+			err := apierrors.NewGenericServerResponse(code, "watch", schema.GroupResource{}, "", reason.Error(), 0, false)
+			err.ErrStatus.Message = "websocket: " + reason.Error()
+			respond.Error(w, r, err)
+		},
+	}
+	if offered := websocket.Subprotocols(s.r); len(offered) > 0 {
+		upgrader.Subprotocols = offered[:1] // a browser gives up when it offers some and none is taken
+	}
+	conn, err := upgrader.Upgrade(s.w, s.r, header)
+	if err != nil {
+		return fmt.Errorf("upgrade: %w", err)
+	}
+	s.conn = conn
+	conn.SetReadLimit(maxClientMessage)
+	go func() {
+		defer close(s.read)
+		defer s.ended()
+		for {
+			if _, _, err := conn.NextReader(); err != nil {
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+func (s *webSocketWriter) send(frame []byte) error {
+	if err := s.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return fmt.Errorf("write event: %w", err)
+	}
+	if err := s.conn.WriteMessage(s.message, frame); err != nil {
+		return fmt.Errorf("write event: %w", err)
+	}
+	return nil
+}
+
+func (s *webSocketWriter) flush() error { return nil }
+
+func (s *webSocketWriter) close() {
+	if s.conn == nil {
+		return
+	}
+	last := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+	err := s.conn.WriteControl(websocket.CloseMessage, last, time.Now().Add(time.Second))
+	if err != nil && !errors.Is(err, websocket.ErrCloseSent) {
+		s.conn.NetConn().SetDeadline(time.Now()) // the client has gone; do not wait for its goodbye
+	}
+	_ = s.conn.SetReadDeadline(time.Now().Add(time.Second))
+	<-s.read
+	_ = s.conn.Close()
+}
+
+// sameOrigin keeps another site's script from using the client certificate of a browser that reaches this server
+// directly. What comes through a front door has been judged there: no script can add X-Forwarded-For to a handshake.
+func sameOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" || r.Header.Get("X-Forwarded-For") != "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && strings.EqualFold(u.Host, r.Host)
 }

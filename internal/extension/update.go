@@ -1,16 +1,21 @@
 package extension
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/respond"
 )
 
 // update serves an update.
-func (s *served) update(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
+func (s *resourceHandler) update(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) error {
 	wr, err := s.begin(r, info)
 	if err != nil {
 		return err
@@ -23,7 +28,7 @@ func (s *served) update(w http.ResponseWriter, r *http.Request, info *apirequest
 		return apierrors.NewBadRequest(fmt.Sprintf("metadata.name is %q, and the request is about %q", wanted.GetName(), info.Name))
 	}
 	ctx := r.Context()
-	done, err := s.turns.take(ctx, key{info.Namespace, info.Name})
+	done, err := s.writes.Lock(ctx, key{info.Namespace, info.Name})
 	if err != nil {
 		return err
 	}
@@ -41,7 +46,7 @@ func (s *served) update(w http.ResponseWriter, r *http.Request, info *apirequest
 }
 
 // replace makes what is there now look as wanted. What clients may not change stays as it is.
-func (wr *writing) replace(ctx context.Context, now held, wanted object) (object, error) {
+func (wr *writeRequest) replace(ctx context.Context, now entry, wanted object) (object, error) {
 	uid, version := string(wanted.GetUID()), wanted.GetResourceVersion()
 	if err := wr.checkPreconditions(now.object, &uid, &version); err != nil {
 		return nil, err
@@ -51,4 +56,156 @@ func (wr *writing) replace(ctx context.Context, now held, wanted object) (object
 	wanted.SetDeletionTimestamp(now.object.GetDeletionTimestamp())
 	wanted.SetDeletionGracePeriodSeconds(now.object.GetDeletionGracePeriodSeconds())
 	return wr.source.update(ctx, wr.query(ctx, wr.info.Name), wr.source.stamped(wanted, now.theirs))
+}
+
+// The ways to write a patch that are understood. A strategic merge needs generated types and apply needs managed fields
+// in a store; neither is here.
+const (
+	mediaJSONPatch  = "application/json-patch+json"
+	mediaMergePatch = "application/merge-patch+json"
+)
+
+const (
+	// maxOperations bounds a JSON patch, as kube-apiserver does.
+	maxOperations = 10_000
+	// maxCopies bounds its copies, each of which may double the document.
+	maxCopies = 100
+	// patchAttempts is how often a patch that insists on no version is tried when somebody else was faster.
+	patchAttempts = 5
+)
+
+// patch serves a patch, as a read and an update.
+func (s *resourceHandler) patch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, limit int64) error {
+	wr, err := s.begin(r, info)
+	if err != nil {
+		return err
+	}
+	media, err := contentType(r, mediaJSONPatch, mediaMergePatch)
+	if err != nil {
+		return err
+	}
+	data, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	apply, err := newPatch(media, data, limit)
+	if err != nil {
+		return err
+	}
+	ctx := r.Context()
+	done, err := s.writes.Lock(ctx, key{info.Namespace, info.Name})
+	if err != nil {
+		return err
+	}
+	defer done()
+	before := s.issued.last.Load()
+	made, err := wr.patched(ctx, apply)
+	if err != nil {
+		return err
+	}
+	return s.answer(w, r, http.StatusOK, wr.rep, wr.include, wr.settled(ctx, made, before))
+}
+
+// patched applies a patch to what is there, again when the provider says that it has just changed.
+func (wr *writeRequest) patched(ctx context.Context, apply patch) (object, error) {
+	for attempt := 1; ; attempt++ {
+		now, err := wr.current(ctx, wr.info.Name)
+		if err != nil {
+			return nil, err
+		}
+		wanted, err := wr.applied(ctx, apply, now.object)
+		if err != nil {
+			return nil, err
+		}
+		insists := wanted.GetResourceVersion() != now.object.GetResourceVersion()
+		made, err := wr.replace(ctx, now, wanted)
+		if !apierrors.IsConflict(err) || insists || attempt == patchAttempts {
+			return made, err
+		}
+	}
+}
+
+// applied is the object that the patch makes of now.
+func (wr *writeRequest) applied(ctx context.Context, apply patch, now object) (object, error) {
+	var before bytes.Buffer
+	if err := objectDocument(now).encode(&before, respond.MediaJSON); err != nil {
+		return nil, err
+	}
+	after, err := apply(before.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := wr.decodeObject(ctx, after, respond.MediaJSON, nil)
+	if err != nil {
+		return nil, err
+	}
+	if wanted.GetName() != now.GetName() {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the patch changes metadata.name from %q to %q", now.GetName(), wanted.GetName()))
+	}
+	return wanted, nil
+}
+
+// patch makes one document of another. Its errors are a Status.
+type patch func(document []byte) ([]byte, error)
+
+func newPatch(media string, data []byte, limit int64) (patch, error) {
+	if media == mediaMergePatch {
+		return func(document []byte) ([]byte, error) {
+			after, err := jsonpatch.MergePatch(document, data)
+			if err != nil {
+				return nil, apierrors.NewBadRequest(fmt.Sprintf("merge patch: %v", err))
+			}
+			return after, nil
+		}, nil
+	}
+	operations, err := jsonpatch.DecodePatch(data)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("JSON patch: %v", err))
+	}
+	if len(operations) > maxOperations {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a JSON patch may have %d operations and not %d", maxOperations, len(operations)))
+	}
+	steps, err := stepsOf(operations)
+	if err != nil {
+		return nil, err
+	}
+	return func(document []byte) ([]byte, error) {
+		for _, step := range steps {
+			var err error
+			if document, err = step.Apply(document); err != nil {
+				return nil, unprocessable(fmt.Sprintf("JSON patch: %v", err))
+			}
+			if int64(len(document)) > limit {
+				return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d, and the patched object is larger", limit))
+			}
+		}
+		return document, nil
+	}, nil
+}
+
+// stepsOf divides a patch so that the size can be looked at after each copy: a few dozen of them, each of all that is
+// there, would otherwise fill the memory. The library's own limit is one variable for the whole process.
+func stepsOf(operations jsonpatch.Patch) ([]jsonpatch.Patch, error) {
+	var steps []jsonpatch.Patch
+	begin, copies := 0, 0
+	for i, operation := range operations {
+		if operation.Kind() != "copy" {
+			continue
+		}
+		if copies++; copies > maxCopies {
+			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("a JSON patch may have %d copy operations", maxCopies))
+		}
+		steps = append(steps, operations[begin:i+1])
+		begin = i + 1
+	}
+	if begin < len(operations) || len(operations) == 0 {
+		steps = append(steps, operations[begin:])
+	}
+	return steps, nil
+}
+
+func unprocessable(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: message,
+	}}
 }

@@ -5,12 +5,17 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // versions issues resourceVersions: decimal numbers that only grow. They begin at the wall clock, so that a restarted
@@ -30,8 +35,8 @@ func formatVersion(v uint64) string { return strconv.FormatUint(v, 10) }
 // key names an object within a resource.
 type key struct{ namespace, name string }
 
-// held is an object as a view last saw it.
-type held struct {
+// entry is an object as a view last saw it.
+type entry struct {
 	object object
 	digest [sha256.Size]byte
 	// theirs is the resourceVersion that the provider gave, which clients do not see.
@@ -58,12 +63,12 @@ type view struct {
 	turn   chan struct{}
 	polled time.Time // when the last successful poll began
 
-	mu      sync.Mutex // guards what follows
-	objects map[key]held
-	now     snapshot
-	horizon uint64 // every change after it is in history
-	history []change
-	changed chan struct{} // closed and replaced at every change
+	mu        sync.Mutex // guards what follows
+	objects   map[key]entry
+	now       snapshot
+	compacted uint64 // every change after it is in history
+	history   []change
+	changed   chan struct{} // closed and replaced at every change
 }
 
 func newView(s Resource, q Query, v *versions) *view {
@@ -90,7 +95,7 @@ func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, erro
 		if err != nil {
 			return snapshot{}, err
 		}
-		v.replace(next, said.said())
+		v.replace(next, said.all())
 		v.polled = began
 	}
 	now := v.snapshot()
@@ -101,8 +106,8 @@ func (v *view) refresh(ctx context.Context, notBefore time.Time) (snapshot, erro
 }
 
 // digest indexes items and fingerprints their content, so that equal objects are recognised whatever their Go type.
-func digest(items []object, watchable bool) (map[key]held, error) {
-	next := make(map[key]held, len(items))
+func digest(items []object, watchable bool) (map[key]entry, error) {
+	next := make(map[key]entry, len(items))
 	var raw bytes.Buffer
 	encoder := json.NewEncoder(&raw)
 	for _, o := range items {
@@ -114,7 +119,7 @@ func digest(items []object, watchable bool) (map[key]held, error) {
 		if err := encoder.Encode(o); err != nil {
 			return nil, fmt.Errorf("encode %q: %w", o.GetName(), err)
 		}
-		next[key{o.GetNamespace(), o.GetName()}] = held{object: o, digest: sha256.Sum256(raw.Bytes()), theirs: theirs}
+		next[key{o.GetNamespace(), o.GetName()}] = entry{object: o, digest: sha256.Sum256(raw.Bytes()), theirs: theirs}
 	}
 	return next, nil
 }
@@ -127,7 +132,7 @@ func (v *view) snapshot() snapshot {
 }
 
 // lookup is one object of the view.
-func (v *view) lookup(k key) (held, bool) {
+func (v *view) lookup(k key) (entry, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h, ok := v.objects[k]
@@ -135,11 +140,175 @@ func (v *view) lookup(k key) (held, bool) {
 }
 
 // sorted is every object in the order that clients of a list expect.
-func sorted(objects map[key]held) []object {
+func sorted(objects map[key]entry) []object {
 	items := make([]object, 0, len(objects))
 	for _, h := range objects {
 		items = append(items, h.object)
 	}
 	slices.SortFunc(items, byNamespaceAndName)
 	return items
+}
+
+// historyLimit bounds the changes that a view remembers. A watch that falls further behind is told 410 and lists anew.
+const historyLimit = 4096
+
+// errExpired says that a resourceVersion is older than what a view remembers.
+var errExpired = errors.New("resource version too old")
+
+// change is the difference of one object between two polls. current is nil when it is gone; previous is nil when it
+// is new. For a deletion, previous carries the version of the deletion, as watchers expect.
+type change struct {
+	version           uint64
+	current, previous object
+}
+
+// replace makes next the content, and changes of the differences.
+func (v *view) replace(next map[key]entry, warned []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	first, version := v.objects == nil, v.now.version
+	different := differing(v.objects, next)
+	for _, k := range different {
+		version = v.versions.next()
+		old, existed := v.objects[k]
+		now, exists := next[k]
+		c := change{version: version}
+		if exists {
+			now.object = v.resource.source.stamped(now.object, v.stamp(version, now))
+			next[k] = now
+			c.current = now.object
+		}
+		if existed {
+			c.previous = v.resource.source.stamped(old.object, v.stamp(version, old))
+		}
+		if v.resource.watchable() {
+			v.history = append(v.history, c)
+		}
+	}
+	for k, old := range v.objects {
+		if now, ok := next[k]; ok && now.digest == old.digest {
+			now.object = old.object
+			next[k] = now
+		}
+	}
+	v.objects = next
+	v.now.warnings = warned
+	if !first && len(different) == 0 {
+		return
+	}
+	v.now.items = sorted(next)
+	v.now.version = version
+	if first {
+		// What was there at first is state, not change.
+		if version == 0 {
+			v.now.version = v.versions.next()
+		}
+		v.history, v.compacted = nil, v.now.version
+	}
+	if excess := len(v.history) - historyLimit; excess > 0 {
+		v.compacted = v.history[excess-1].version
+		v.history = slices.Delete(v.history, 0, excess)
+	}
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+// stamp is the resourceVersion that clients see. Of a resource that nobody can watch it is the provider's own.
+func (v *view) stamp(version uint64, h entry) string {
+	if v.resource.watchable() {
+		return formatVersion(version)
+	}
+	return h.theirs
+}
+
+// differing lists the keys whose content differs, in the order in which their changes are told.
+func differing(old, next map[key]entry) []key {
+	var keys []key
+	for k, now := range next {
+		if before, ok := old[k]; !ok || before.digest != now.digest {
+			keys = append(keys, k)
+		}
+	}
+	for k := range old {
+		if _, ok := next[k]; !ok {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		if c := strings.Compare(a.namespace, b.namespace); c != 0 {
+			return c
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	return keys
+}
+
+// since returns the changes after version, the version reached, and a channel that is closed at the next change.
+// errExpired: the view no longer knows what happened since.
+func (v *view) since(version uint64) ([]change, uint64, <-chan struct{}, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if version < v.compacted {
+		return nil, 0, nil, errExpired
+	}
+	at, _ := slices.BinarySearchFunc(v.history, version+1, func(c change, want uint64) int {
+		switch {
+		case c.version < want:
+			return -1
+		case c.version > want:
+			return 1
+		}
+		return 0
+	})
+	return slices.Clone(v.history[at:]), v.now.version, v.changed, nil
+}
+
+// viewLimit bounds the views of one PerCaller resource. Evicting one costs its watchers a 410 on their next request.
+const viewLimit = 1024
+
+// views holds the views of one resource: one for everybody, or one for each caller.
+type views struct {
+	resource Resource
+	versions *versions
+
+	mu     sync.Mutex // makes lookup and creation one step
+	byUser *lru.Cache[[sha256.Size]byte, *view]
+}
+
+func newViews(s Resource, v *versions) *views {
+	limit := 1
+	if s.perCaller {
+		limit = viewLimit
+	}
+	cache, err := lru.New[[sha256.Size]byte, *view](limit)
+	if err != nil {
+		panic("extension: " + err.Error()) // only for a limit below one
+	}
+	return &views{resource: s, versions: v, byUser: cache}
+}
+
+// of is the view that caller may see.
+func (vs *views) of(caller user.Info) *view {
+	q := everything()
+	var id [sha256.Size]byte
+	if vs.resource.perCaller {
+		q.User = caller
+		id = audience(caller)
+	}
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if v, ok := vs.byUser.Get(id); ok {
+		return v
+	}
+	v := newView(vs.resource, q, vs.versions)
+	vs.byUser.Add(id, v)
+	return v
+}
+
+// audience tells callers apart by everything that a provider can see of them: two requests share a view only when
+// name, uid, groups and extra are all the same.
+func audience(u user.Info) [sha256.Size]byte {
+	// Marshalling plain strings cannot fail; quoting keeps ("a","b") and ("ab","") apart.
+	raw, _ := json.Marshal([]any{u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra()})
+	return sha256.Sum256(raw)
 }

@@ -57,7 +57,7 @@ func BenchmarkList5000(b *testing.B) {
 		{"in pages", watched, "?limit=500", false},
 	} {
 		b.Run(c.situation, func(b *testing.B) {
-			s := newServed(Of(c.definition, fiveThousand()), thingHost())
+			s := newResourceHandler(Of(c.definition, fiveThousand()), thingHost())
 			b.ReportAllocs()
 			b.SetParallelism(25)
 			b.RunParallel(func(pb *testing.PB) {
@@ -79,7 +79,7 @@ func BenchmarkList5000(b *testing.B) {
 	}
 }
 
-func listThings(ctx context.Context, s *served, query string, gzip bool) error {
+func listThings(ctx context.Context, s *resourceHandler, query string, gzip bool) error {
 	r, err := http.NewRequestWithContext(apirequest.WithUser(ctx, &user.DefaultInfo{Name: "alice"}), http.MethodGet, "/apis/g/v1/things"+query, nil)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ const (
 	warningCode = 299 // "miscellaneous persistent warning", the only one that Kubernetes clients show
 )
 
-// warnings are what a request's answer will warn of. They are collected here and not in the header, because a provider
+// warnings are the warnings of a response. They are collected here and not in the header, because a provider
 // may warn from several goroutines and a header belongs to one.
 type warnings struct {
 	mu    sync.Mutex
@@ -28,8 +28,8 @@ type warnings struct {
 
 type warningsKey struct{}
 
-// Warn adds a warning (code 299) to the answer to the request that ctx belongs to; kubectl prints it. What has been said
-// already is not repeated, and there is a bound to how much is said. Outside of a request, and once the answer has begun,
+// Warn adds a warning (code 299) to the answer to the request that ctx belongs to; kubectl prints it. Duplicates are dropped, and the number of warnings is
+// bounded. Outside of a request, and once the answer has begun,
 // it does nothing. Of a list that several requests share, all get the warnings.
 func Warn(ctx context.Context, text string) {
 	if ws, ok := ctx.Value(warningsKey{}).(*warnings); ok {
@@ -43,7 +43,7 @@ func withWarnings(ctx context.Context) (context.Context, *warnings) {
 }
 
 func (ws *warnings) add(text string) {
-	text = plainLine(text)
+	text = headerText(text)
 	if text == "" {
 		return
 	}
@@ -59,16 +59,16 @@ func (ws *warnings) add(text string) {
 	ws.texts = append(ws.texts, text)
 }
 
-// said is what has been said so far.
-func (ws *warnings) said() []string {
+// all are the warnings so far.
+func (ws *warnings) all() []string {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	return ws.texts[:len(ws.texts):len(ws.texts)]
 }
 
-// writeTo puts the warnings where clients read them.
+// writeTo adds the warnings as headers.
 func (ws *warnings) writeTo(h http.Header) {
-	for _, text := range ws.said() {
+	for _, text := range ws.all() {
 		if line, err := utilnet.NewWarningHeader(warningCode, "-", text); err == nil {
 			h.Add("Warning", line)
 		}
@@ -82,8 +82,8 @@ func writeWarnings(ctx context.Context, h http.Header) {
 	}
 }
 
-// plainLine is text as a header can carry it: an error of a source may hold anything.
-func plainLine(text string) string {
+// headerText is text as a header can carry it: an error of a source may hold anything.
+func headerText(text string) string {
 	text = strings.Map(func(c rune) rune {
 		if c < ' ' || c == 0x7f || c == utf8.RuneError {
 			return ' '

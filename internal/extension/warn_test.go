@@ -56,7 +56,7 @@ func TestSourcesInTroubleFailNothing(t *testing.T) {
 	var trouble error
 	s := start(t, func(c *extension.Config) {
 		c.Sources = func() []extension.Source {
-			return []extension.Source{{Name: "prometheus", Trouble: func() error { return trouble }}}
+			return []extension.Source{{Name: "prometheus", LastError: func() error { return trouble }}}
 		}
 	}, extension.Of(queueDefinition(), twoQueues()))
 	s.get("/readyz?verbose").wants(t, 200, "[+]source prometheus ok\n")

@@ -40,7 +40,7 @@ type watcher struct {
 
 // watch serves a watch until its time is over, the client leaves, or the server drains: all three are clean ends. An
 // error is returned only while nothing has been written; later ones are told as an event.
-func (s *served) watch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, h *Host) error {
+func (s *resourceHandler) watch(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo, h *Host) error {
 	arrived := time.Now()
 	o := offer{verb: "watch", protobuf: s.protobuf}
 	rep, ok := o.negotiate(r.Header.Get("Accept"))
@@ -77,11 +77,11 @@ func (s *served) watch(w http.ResponseWriter, r *http.Request, info *apirequest.
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	var to sink = newBodySink(w, rep)
+	var to eventWriter = newBodyWriter(w, rep)
 	if websocket.IsWebSocketUpgrade(r) {
-		to = newSocketSink(w, r, rep, cancel)
+		to = newWebSocketWriter(w, r, rep, cancel)
 	}
-	t.stream = &stream{sink: to, resource: s.Resource, rep: rep, include: include}
+	t.stream = &stream{eventWriter: to, resource: s.Resource, rep: rep, include: include}
 	if err := to.open(rep.contentType()); err != nil {
 		h.log.Debug("watch not opened", zap.Error(err))
 		return nil

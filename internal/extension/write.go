@@ -2,21 +2,30 @@ package extension
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
+	"mime"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"sigs.k8s.io/yaml"
 
 	"portico.dev/internal/respond"
 )
 
-// writing is one write being served.
-type writing struct {
-	*served
+// writeRequest is one write being served.
+type writeRequest struct {
+	*resourceHandler
 	info    *apirequest.RequestInfo
 	options writeOptions
 	rep     representation
@@ -24,7 +33,7 @@ type writing struct {
 }
 
 // begin reads what all writes have in common.
-func (s *served) begin(r *http.Request, info *apirequest.RequestInfo) (*writing, error) {
+func (s *resourceHandler) begin(r *http.Request, info *apirequest.RequestInfo) (*writeRequest, error) {
 	o := offer{verb: info.Verb, protobuf: s.protobuf}
 	if info.Verb == "deletecollection" {
 		o.verb = "list" // that is what it answers with
@@ -41,11 +50,11 @@ func (s *served) begin(r *http.Request, info *apirequest.RequestInfo) (*writing,
 	if err != nil {
 		return nil, err
 	}
-	wr := &writing{served: s, info: info, options: options, rep: rep, include: include}
+	wr := &writeRequest{resourceHandler: s, info: info, options: options, rep: rep, include: include}
 	return wr, wr.checkDryRun()
 }
 
-func (wr *writing) checkDryRun() error {
+func (wr *writeRequest) checkDryRun() error {
 	if wr.options.dryRun && !wr.dryRun {
 		return apierrors.NewBadRequest("this resource cannot do a dry run, so nothing was done")
 	}
@@ -53,7 +62,7 @@ func (wr *writing) checkDryRun() error {
 }
 
 // query is the write in the words of a provider.
-func (wr *writing) query(ctx context.Context, name string) Query {
+func (wr *writeRequest) query(ctx context.Context, name string) Query {
 	q := everything()
 	q.Namespace, q.Name, q.User = wr.info.Namespace, name, caller(ctx)
 	q.DryRun, q.FieldManager = wr.options.dryRun, wr.options.fieldManager
@@ -61,31 +70,31 @@ func (wr *writing) query(ctx context.Context, name string) Query {
 }
 
 // current is the object as clients see it now, with the provider's own resourceVersion.
-func (wr *writing) current(ctx context.Context, name string) (held, error) {
+func (wr *writeRequest) current(ctx context.Context, name string) (entry, error) {
 	k := key{wr.info.Namespace, name}
 	if !wr.keeps() {
 		q := everything()
 		q.Namespace, q.Name, q.User = k.namespace, k.name, wr.shown(ctx)
 		o, err := wr.source.get(ctx, q)
 		if err != nil {
-			return held{}, err
+			return entry{}, err
 		}
-		return held{object: o, theirs: o.GetResourceVersion()}, nil
+		return entry{object: o, theirs: o.GetResourceVersion()}, nil
 	}
 	v := wr.views.of(caller(ctx))
 	if _, err := v.refresh(ctx, time.Now()); err != nil {
-		return held{}, err
+		return entry{}, err
 	}
 	if h, ok := v.lookup(k); ok {
 		return h, nil
 	}
-	return held{}, apierrors.NewNotFound(wr.gvr.GroupResource(), name)
+	return entry{}, apierrors.NewNotFound(wr.gvr.GroupResource(), name)
 }
 
 // settled is what a write answers with: the object as the view has it now, with the resourceVersion of that. When the
 // source does not show yet what was written, or somebody else has written since, it is what the provider returned, with
 // a version from before: whoever goes on from there is told of a conflict and overwrites nothing.
-func (wr *writing) settled(ctx context.Context, made object, before uint64) object {
+func (wr *writeRequest) settled(ctx context.Context, made object, before uint64) object {
 	if !wr.keeps() {
 		return made
 	}
@@ -114,7 +123,7 @@ func (wr *writing) settled(ctx context.Context, made object, before uint64) obje
 }
 
 // checkPreconditions compares what a client believes of an object with what it is.
-func (wr *writing) checkPreconditions(now object, uid *string, version *string) error {
+func (wr *writeRequest) checkPreconditions(now object, uid *string, version *string) error {
 	conflict := func(what, want, have string) error {
 		return apierrors.NewConflict(wr.gvr.GroupResource(), wr.info.Name,
 			fmt.Errorf("%s is %q and not %q; read it again and repeat the change", what, have, want))
@@ -128,27 +137,112 @@ func (wr *writing) checkPreconditions(now object, uid *string, version *string) 
 	return nil
 }
 
-// turns lets one write of an object follow the other. Objects share them by chance, which only makes some wait.
-type turns struct {
+// KeyedMutex locks keys one by one. Keys share a lock by chance, which only makes some wait.
+type KeyedMutex[K comparable] struct {
 	seed  maphash.Seed
-	slots [64]chan struct{}
+	locks [64]chan struct{}
 }
 
-func newTurns() *turns {
-	t := &turns{seed: maphash.MakeSeed()}
-	for i := range t.slots {
-		t.slots[i] = make(chan struct{}, 1)
+// NewKeyedMutex returns a mutex of which no key is locked.
+func NewKeyedMutex[K comparable]() *KeyedMutex[K] {
+	m := &KeyedMutex[K]{seed: maphash.MakeSeed()}
+	for i := range m.locks {
+		m.locks[i] = make(chan struct{}, 1)
 	}
-	return t
+	return m
 }
 
-// take waits for the turn to write k. The caller calls the function that it returns when it has.
-func (t *turns) take(ctx context.Context, k key) (func(), error) {
-	slot := t.slots[maphash.Comparable(t.seed, k)%uint64(len(t.slots))]
+// Lock waits for k or for the end of ctx.
+func (m *KeyedMutex[K]) Lock(ctx context.Context, k K) (unlock func(), err error) {
+	lock := m.locks[maphash.Comparable(m.seed, k)%uint64(len(m.locks))]
 	select {
-	case slot <- struct{}{}:
-		return func() { <-slot }, nil
+	case lock <- struct{}{}:
+		return func() { <-lock }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// writeOptions are the query parameters of a write.
+type writeOptions struct {
+	dryRun       bool
+	fieldManager string
+	validation   string // metav1.FieldValidationStrict, Warn or Ignore
+}
+
+// maxFieldManager is how long kube-apiserver lets a name of a program be.
+const maxFieldManager = 128
+
+func parseWriteOptions(r *http.Request) (writeOptions, error) {
+	query := r.URL.Query()
+	o := writeOptions{fieldManager: query.Get("fieldManager"), validation: query.Get("fieldValidation")}
+	problems := dryRunProblems(query["dryRun"])
+	o.dryRun = len(query["dryRun"]) > 0
+	if len(o.fieldManager) > maxFieldManager || strings.ContainsFunc(o.fieldManager, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		problems = append(problems, field.Invalid(field.NewPath("fieldManager"), o.fieldManager,
+			fmt.Sprintf("must be at most %d printable characters", maxFieldManager)))
+	}
+	known := []string{metav1.FieldValidationIgnore, metav1.FieldValidationStrict, metav1.FieldValidationWarn}
+	switch {
+	case o.validation == "":
+		o.validation = metav1.FieldValidationWarn
+	case !slices.Contains(known, o.validation):
+		problems = append(problems, field.NotSupported(field.NewPath("fieldValidation"), o.validation, known))
+	}
+	return o, invalidOptions(problems)
+}
+
+func dryRunProblems(values []string) (problems field.ErrorList) {
+	if len(values) > 0 && !slices.Equal(slices.Compact(slices.Clone(values)), []string{metav1.DryRunAll}) {
+		problems = append(problems, field.NotSupported(field.NewPath("dryRun"), values, []string{metav1.DryRunAll}))
+	}
+	return problems
+}
+
+func invalidOptions(problems field.ErrorList) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "Options"}, "", problems)
+}
+
+// readBody reads a request's body, which the chain has given a limit.
+func readBody(r *http.Request) ([]byte, error) {
+	data, err := io.ReadAll(r.Body)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", tooLarge.Limit))
+	case err != nil:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("read the body: %v", err))
+	}
+	return data, nil
+}
+
+// contentType is the media type of a body, one of accepted. Nothing said means JSON, as everywhere in the API.
+func contentType(r *http.Request, accepted ...string) (string, error) {
+	said := r.Header.Get("Content-Type")
+	if said == "" && accepted[0] == respond.MediaJSON {
+		return respond.MediaJSON, nil
+	}
+	media, _, err := mime.ParseMediaType(said)
+	if err == nil && slices.Contains(accepted, media) {
+		return media, nil
+	}
+	return "", &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+		Message: fmt.Sprintf("a body of type %q cannot be read here; accepted are: %s", said, strings.Join(accepted, ", ")),
+	}}
+}
+
+// toJSON turns a YAML body into JSON and leaves a JSON one as it is. twice is a key that came twice.
+func toJSON(data []byte, media string) (out []byte, twice error, err error) {
+	if media != respond.MediaYAML {
+		return data, nil, nil
+	}
+	if out, err = yaml.YAMLToJSON(data); err != nil {
+		return nil, nil, err
+	}
+	_, twice = yaml.YAMLToJSONStrict(data)
+	return out, twice, nil
 }

@@ -24,8 +24,8 @@ import (
 	"portico.dev/internal/extension"
 )
 
-// shelf is a provider that can do everything. It keeps versions of its own, as a provider over another API would.
-type shelf struct {
+// queueStore is a provider that can do everything. It keeps versions of its own, as a provider over another API would.
+type queueStore struct {
 	mu       sync.Mutex
 	items    map[string]Queue
 	version  int
@@ -37,7 +37,7 @@ type shelf struct {
 	policies []string
 }
 
-func (s *shelf) List(context.Context, extension.Query) ([]Queue, error) {
+func (s *queueStore) List(context.Context, extension.Query) ([]Queue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []Queue
@@ -49,7 +49,7 @@ func (s *shelf) List(context.Context, extension.Query) ([]Queue, error) {
 
 func at(q extension.Query) string { return q.Namespace + "/" + q.Name }
 
-func (s *shelf) Create(_ context.Context, q extension.Query, o Queue) (Queue, error) {
+func (s *queueStore) Create(_ context.Context, q extension.Query, o Queue) (Queue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users = append(s.users, q.User.GetName())
@@ -61,7 +61,7 @@ func (s *shelf) Create(_ context.Context, q extension.Query, o Queue) (Queue, er
 	return s.put(q, o), nil
 }
 
-func (s *shelf) Update(_ context.Context, q extension.Query, o Queue) (Queue, error) {
+func (s *queueStore) Update(_ context.Context, q extension.Query, o Queue) (Queue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.users = append(s.users, q.User.GetName())
@@ -76,7 +76,7 @@ func (s *shelf) Update(_ context.Context, q extension.Query, o Queue) (Queue, er
 	return s.put(q, o), nil
 }
 
-func (s *shelf) put(q extension.Query, o Queue) Queue {
+func (s *queueStore) put(q extension.Query, o Queue) Queue {
 	s.version++
 	o.ResourceVersion = fmt.Sprintf("theirs-%d", s.version)
 	if o.UID == "" {
@@ -88,7 +88,7 @@ func (s *shelf) put(q extension.Query, o Queue) Queue {
 	return o
 }
 
-func (s *shelf) Delete(_ context.Context, q extension.Query) (Queue, error) {
+func (s *queueStore) Delete(_ context.Context, q extension.Query) (Queue, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, ok := s.items[at(q)]
@@ -110,15 +110,15 @@ func (s *shelf) Delete(_ context.Context, q extension.Query) (Queue, error) {
 	return o, nil
 }
 
-func (s *shelf) has(name string) bool {
+func (s *queueStore) has(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, ok := s.items["team/"+name]
 	return ok
 }
 
-func newShelf(items ...Queue) *shelf {
-	s := &shelf{items: map[string]Queue{}}
+func newQueueStore(items ...Queue) *queueStore {
+	s := &queueStore{items: map[string]Queue{}}
 	for _, q := range items {
 		s.put(extension.Query{Namespace: q.Namespace, Name: q.Name}, q)
 	}
@@ -199,7 +199,7 @@ func TestCreate(t *testing.T) {
 		{situation: "below an object", path: "/new", body: `{"metadata":{"name":"new"}}`, code: 405},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
-			p := newShelf(queue("team", "old", 1))
+			p := newQueueStore(queue("team", "old", 1))
 			s := start(t, nil, extension.Of(writable(), p))
 			path := teamPath + c.path
 			if c.path == "all" {
@@ -218,7 +218,7 @@ func TestCreate(t *testing.T) {
 }
 
 func TestWhatIsCreatedIsWatched(t *testing.T) {
-	p := newShelf()
+	p := newQueueStore()
 	d := writable()
 	d.PollInterval = time.Hour // nothing but the write itself can tell
 	s := start(t, nil, extension.Of(d, p))
@@ -242,7 +242,7 @@ func TestWhatIsCreatedIsWatched(t *testing.T) {
 }
 
 func TestGeneratedNames(t *testing.T) {
-	p := newShelf()
+	p := newQueueStore()
 	p.taken = 3
 	s := start(t, nil, extension.Of(writable(), p))
 	a := s.send(http.MethodPost, teamPath, "", []byte(`{"metadata":{"generateName":"job-"}}`))
@@ -255,7 +255,7 @@ func TestGeneratedNames(t *testing.T) {
 }
 
 func TestUpdate(t *testing.T) {
-	p := newShelf(queue("team", "old", 1))
+	p := newQueueStore(queue("team", "old", 1))
 	s := start(t, nil, extension.Of(writable(), p))
 	first := s.get(teamPath + "/old").queue(t)
 	with := func(change func(q *Queue)) []byte {
@@ -280,7 +280,7 @@ func TestUpdate(t *testing.T) {
 }
 
 func TestAnUpdateThatDoesNotShowYetIsNotATrap(t *testing.T) {
-	p := newShelf(queue("team", "old", 1))
+	p := newQueueStore(queue("team", "old", 1))
 	s := start(t, nil, extension.Of(writable(), p))
 	first := s.get(teamPath + "/old").queue(t)
 	p.lazy = true // the source takes the write and goes on showing what was
@@ -329,7 +329,7 @@ func TestPatch(t *testing.T) {
 		{situation: "somebody always faster", contentType: merge, body: `{"depth":8}`, conflict: 100, code: 409},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
-			p := newShelf(queue("team", "old", 1))
+			p := newQueueStore(queue("team", "old", 1))
 			p.conflict = c.conflict
 			s := start(t, func(c *extension.Config) { c.MaxBodyBytes = 1 << 20 }, extension.Of(writable(), p))
 			s.send(http.MethodPatch, teamPath+"/old"+c.query, c.contentType, []byte(c.body)).wants(t, c.code, c.want)
@@ -339,7 +339,7 @@ func TestPatch(t *testing.T) {
 
 // TestPatchesFollowEachOther: twenty that each add one must leave twenty.
 func TestPatchesFollowEachOther(t *testing.T) {
-	p := newShelf(queue("team", "old", 0))
+	p := newQueueStore(queue("team", "old", 0))
 	s := start(t, nil, extension.Of(writable(), p))
 	var all sync.WaitGroup
 	for i := range 20 {
@@ -397,7 +397,7 @@ func TestDelete(t *testing.T) {
 		{situation: "all of all namespaces", path: "all", code: 405, stays: true},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
-			p := newShelf(queue("team", "old", 1), queue("team", "slow", 1, "slow=true"))
+			p := newQueueStore(queue("team", "old", 1), queue("team", "slow", 1, "slow=true"))
 			s := start(t, nil, extension.Of(writable(), p))
 			path := teamPath + c.path
 			if c.path == "all" {
@@ -415,7 +415,7 @@ func TestDelete(t *testing.T) {
 }
 
 func TestDryRunsThatCannotBeAreRefused(t *testing.T) {
-	p := newShelf(queue("team", "old", 1))
+	p := newQueueStore(queue("team", "old", 1))
 	s := start(t, nil, extension.Of(queueDefinition(), p))
 	s.send(http.MethodPost, teamPath+"?dryRun=All", "", []byte(`{"metadata":{"name":"new"}}`)).wants(t, 400, "dry run")
 	s.send(http.MethodDelete, teamPath+"/old", "", []byte(`{"dryRun":["All"]}`)).wants(t, 400, "dry run")
@@ -425,7 +425,7 @@ func TestDryRunsThatCannotBeAreRefused(t *testing.T) {
 }
 
 func TestOnlyWhatAProviderCanIsOffered(t *testing.T) {
-	s := start(t, nil, extension.Of(writable(), newShelf()))
+	s := start(t, nil, extension.Of(writable(), newQueueStore()))
 	s.get("/apis/stats.example.com/v1").wants(t, 200,
 		`"verbs":["create","delete","deletecollection","get","list","patch","update","watch"]`)
 	a := s.do(http.MethodOptions, teamPath)
@@ -447,7 +447,7 @@ func TestOnlyWhatAProviderCanIsOffered(t *testing.T) {
 }
 
 func TestBodiesOfUnknownLengthAreBounded(t *testing.T) {
-	s := start(t, func(c *extension.Config) { c.MaxBodyBytes = 100 }, extension.Of(writable(), newShelf()))
+	s := start(t, func(c *extension.Config) { c.MaxBodyBytes = 100 }, extension.Of(writable(), newQueueStore()))
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+teamPath, io.MultiReader(strings.NewReader(strings.Repeat(" ", 200))))
 	must(t, err)
 	r.Header.Set("X-Test-User", "alice")

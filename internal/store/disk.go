@@ -17,14 +17,14 @@ const (
 	// diskReserve is what is kept free on the disk of the embedded etcd. Below it writes are refused. etcd allocates its log
 	// 64 MiB at a time and its database 16 MiB at a time, and ends where it cannot.
 	diskReserve = 96 << 20
-	// diskEnough is what must be free before writes are accepted again.
-	diskEnough = 128 << 20
-	// diskLeast is what deletions, compactions and leases may use of the reserve: below it nothing is written.
-	diskLeast = 32 << 20
-	// diskFirst is what must be free before a first start: two segments of the log, the reserve, and a little.
-	diskFirst = 256 << 20
-	// diskLookInterval is how old the last look at the disk may be.
-	diskLookInterval = 100 * time.Millisecond
+	// diskResume is what must be free before writes are accepted again.
+	diskResume = 128 << 20
+	// diskMinimum is what deletions, compactions and leases may use of the reserve: below it nothing is written.
+	diskMinimum = 32 << 20
+	// diskFirstStart is what must be free before a first start: two segments of the log, the reserve, and a little.
+	diskFirstStart = 256 << 20
+	// diskPollInterval is how old the last look at the disk may be.
+	diskPollInterval = 100 * time.Millisecond
 	// roomInterval is how often it is looked at while etcd cannot run for want of room.
 	roomInterval = time.Second
 )
@@ -40,7 +40,7 @@ type DiskFullError struct {
 
 func (e *DiskFullError) Error() string {
 	text := fmt.Sprintf("the disk of the embedded etcd is full: %d MiB are free for %s; make room on that disk: writes are accepted again by themselves when %d MiB are free",
-		e.Free>>20, e.Dir, int64(diskEnough>>20))
+		e.Free>>20, e.Dir, int64(diskResume>>20))
 	if e.Cause != nil {
 		text += fmt.Sprintf(" (etcd had to be restarted: %v)", e.Cause)
 	}
@@ -78,15 +78,15 @@ func freeBytes(dir string) (int64, error) {
 	return int64(fs.Bavail) * fs.Bsize, nil
 }
 
-// look asks the file system, at most once in an interval. When it cannot be asked it counts as free: etcd will tell.
-func (d *disk) look() (free int64, low bool) {
+// measure asks the file system, at most once in an interval. When it cannot be asked it counts as free: etcd will tell.
+func (d *disk) measure() (free int64, low bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now := time.Now(); now.Sub(d.looked) >= diskLookInterval {
+	if now := time.Now(); now.Sub(d.looked) >= diskPollInterval {
 		d.looked = now
 		free, err := d.stat(d.dir)
 		if err != nil {
-			return diskFirst, false
+			return diskFirstStart, false
 		}
 		d.free = free
 		switch {
@@ -94,7 +94,7 @@ func (d *disk) look() (free int64, low bool) {
 			d.low = true
 			d.log.Error("the disk of the embedded etcd is full: writes are refused, reads and deletions go on; make room on it",
 				zap.String("directory", d.dir), zap.Int64("free-bytes", free), zap.Int64("reserve-bytes", diskReserve))
-		case d.low && free >= diskEnough:
+		case d.low && free >= diskResume:
 			d.low = false
 			d.log.Info("the disk of the embedded etcd has room again: writes are accepted", zap.String("directory", d.dir), zap.Int64("free-bytes", free))
 		}
@@ -104,8 +104,8 @@ func (d *disk) look() (free int64, low bool) {
 
 // checkWrite is why nothing may be written now. essential is for what makes room, or keeps this process alive.
 func (d *disk) checkWrite(essential bool) error {
-	free, low := d.look()
-	if !low || essential && free >= diskLeast {
+	free, low := d.measure()
+	if !low || essential && free >= diskMinimum {
 		return nil
 	}
 	return d.fullError(free, nil)
@@ -131,7 +131,7 @@ func (d *disk) awaitRoom(ctx context.Context, pause time.Duration) bool {
 		case <-ctx.Done():
 			return false
 		case <-tick.C:
-			if _, low := d.look(); !low {
+			if _, low := d.measure(); !low {
 				return true
 			}
 		}

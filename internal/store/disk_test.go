@@ -103,7 +103,7 @@ func eventually(t *testing.T, what string, try func() error) {
 // not, and writes go on when there is room again.
 func TestWritesAreRefusedWhileTheDiskHasNoRoom(t *testing.T) {
 	var free atomic.Int64
-	free.Store(10 * diskEnough)
+	free.Store(10 * diskResume)
 	s, err := New(Config{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestWritesAreRefusedWhileTheDiskHasNoRoom(t *testing.T) {
 	set := func(bytes int64) {
 		free.Store(bytes)
 		eventually(t, "the disk was not looked at", func() error {
-			if now, _ := s.disk.look(); now != bytes {
+			if now, _ := s.disk.measure(); now != bytes {
 				return fmt.Errorf("%d bytes", now)
 			}
 			return nil
@@ -143,12 +143,12 @@ func TestWritesAreRefusedWhileTheDiskHasNoRoom(t *testing.T) {
 		free          int64
 		writes, makes bool // room, that is: deletions, compaction, leases
 	}{
-		{"enough", diskEnough, true, true},
+		{"enough", diskResume, true, true},
 		{"just the reserve", diskReserve, true, true},
 		{"less than the reserve", diskReserve - 1, false, true},
 		{"the reserve again", diskReserve, false, true},
-		{"next to nothing", diskLeast - 1, false, false},
-		{"enough again", diskEnough, true, true},
+		{"next to nothing", diskMinimum - 1, false, false},
+		{"enough again", diskResume, true, true},
 	} {
 		set(c.free)
 		_, errTxn := client.Txn(within(t)).Then(clientv3.OpPut("/registry/x", "")).Commit()
@@ -200,7 +200,7 @@ func TestEtcdIsRestartedWhenItsDiskIsFull(t *testing.T) {
 	var unseen atomic.Bool // what the disk lacks
 	s.disk.stat = func(dir string) (int64, error) {
 		if unseen.Load() {
-			return 10 * diskEnough, nil
+			return 10 * diskResume, nil
 		}
 		return freeBytes(dir)
 	}
@@ -373,7 +373,7 @@ func TestAFirstStartNeedsRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.disk.stat = func(string) (int64, error) { return diskFirst - 1, nil }
+	s.disk.stat = func(string) (int64, error) { return diskFirstStart - 1, nil }
 	err = s.Run(within(t))
 	if err == nil || !strings.Contains(err.Error(), "a first start needs 256 MiB on that disk, and 255 MiB are free") || !strings.Contains(err.Error(), s.cfg.DataDir) {
 		t.Errorf("got %v", err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"expvar"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -23,11 +26,11 @@ const (
 	startTimeout = 5 * time.Minute
 	// progressLogInterval is how often a start says how far it is.
 	progressLogInterval = 5 * time.Second
-	// mostAttempts is how often a start is tried on a disk that is nearly full. etcd allocates the end of its log anew, and at the
+	// maxAttempts is how often a start is tried on a disk that is nearly full. etcd allocates the end of its log anew, and at the
 	// same time the next segment: the second can do without, and the first cannot, so that it depends on which comes first.
-	mostAttempts = 6
-	// calmTime is how long after a failure the next one is no reason to wait for room on the disk before a restart.
-	calmTime = 5 * time.Minute
+	maxAttempts = 6
+	// stableTime is how long after a failure the next one is no reason to wait for room on the disk before a restart.
+	stableTime = 5 * time.Minute
 )
 
 // errStillWrites is why the data directory is not given up: etcd may still write to it.
@@ -76,7 +79,7 @@ func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *k
 			return errors.Join(err, m.close())
 		}
 		members.set(nil, m.failure.err)
-		if !s.isReady() && isDiskFull(m.failure.err) && attempts < mostAttempts {
+		if !s.isReady() && isDiskFull(m.failure.err) && attempts < maxAttempts {
 			attempts++
 			if _, err := m.abandon(ctx, s.cfg.DataDir); err != nil {
 				return err
@@ -100,10 +103,10 @@ func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *k
 		if !stopped {
 			abandoned++
 		}
-		if abandoned > mostAbandoned {
+		if abandoned > maxAbandoned {
 			return fmt.Errorf("the disk failed the embedded etcd in %s %d times: %w; start again when it is well", s.cfg.DataDir, abandoned, m.failure.err)
 		}
-		calm := time.Since(failed) > calmTime
+		calm := time.Since(failed) > stableTime
 		if failed = time.Now(); calm {
 			continue // it may well be able to read on a disk that is full
 		}
@@ -113,17 +116,17 @@ func (s *Store) runMembers(ctx context.Context, members *memberSwitch, client *k
 	}
 }
 
-// useMember lets the house in, and blocks until ctx ends or the member does.
+// useMember publishes the client of the member, and blocks until ctx ends or the member does.
 func (s *Store) useMember(ctx context.Context, m *runningMember, members *memberSwitch, client *kubernetes.Client, closeClient func()) error {
-	door, err := openDoor(m.server, s.cfg.UnixSocket)
+	socket, err := serveSocket(m.server, s.cfg.UnixSocket)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if m.hasFailed() {
-			door.abandon()
+			socket.abandon()
 		} else {
-			door.close()
+			socket.close()
 		}
 	}()
 	members.set(newMemberAPI(m.server, m.failure), nil)
@@ -144,7 +147,7 @@ func (s *Store) useMember(ctx context.Context, m *runningMember, members *member
 		return m.failure.err
 	case <-m.server.StopNotify():
 		return errors.New("embedded etcd stopped; its log says why")
-	case err := <-door.failed:
+	case err := <-socket.failed:
 		return fmt.Errorf("embedded etcd: %w", err)
 	}
 }
@@ -161,7 +164,7 @@ func (s *Store) isReady() bool {
 // failedStart is what a person is told when etcd could not be started.
 func failedStart(dir string, err error) error {
 	if isDiskFull(err) {
-		return fmt.Errorf("etcd cannot start in %s: its disk is full (%w); make room on it, at least %d MiB, and start again", dir, err, diskEnough>>20)
+		return fmt.Errorf("etcd cannot start in %s: its disk is full (%w); make room on it, at least %d MiB, and start again", dir, err, diskResume>>20)
 	}
 	return damaged(dir, err)
 }
@@ -258,7 +261,7 @@ func (s *Store) startMember(ctx context.Context) (*runningMember, error) {
 func (s *Store) awaitElected(ctx context.Context, m *runningMember, deadline, progress <-chan time.Time) error {
 	server := m.server
 	self := uint64(server.MemberID())
-	look := time.NewTicker(lookInterval)
+	look := time.NewTicker(electionPollInterval)
 	defer look.Stop()
 	for {
 		select {
@@ -323,3 +326,34 @@ func (m *runningMember) close() error {
 		return fmt.Errorf("%w: it did not stop within %s", errStillWrites, closeTimeout)
 	}
 }
+
+// lockFile lies beside etcd's files. etcd locks its own database too, but it waits for that lock without end and
+// without a word; ours is tried once, first.
+const lockFile = "portico.lock"
+
+// directoryLock is the claim of one process to a data directory. The kernel drops it with the process, however that ends.
+type directoryLock struct {
+	file *os.File
+}
+
+// lockDirectory creates dir if it is missing and claims it.
+func lockDirectory(dir string) (*directoryLock, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create data directory: %w", err)
+	}
+	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s cannot be written: %w", dir, err)
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = file.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("data directory %s is in use by another process: stop that one, or choose another directory", dir)
+		}
+		return nil, fmt.Errorf("lock data directory %s: %w", dir, err)
+	}
+	return &directoryLock{file}, nil
+}
+
+// release gives the directory up. The file stays: removing it would let two processes lock two files of one name.
+func (l *directoryLock) release() error { return l.file.Close() }

@@ -211,7 +211,7 @@ func (w *walInspection) decode(decoder wal.Decoder, near uint64) error {
 				return w.corrupt(err)
 			}
 			w.last = entry.GetIndex() // one that replaces others makes those after it void
-			w.requests = w.requests || asksForSomething(entry)
+			w.requests = w.requests || isClientRequest(entry)
 			if entry.GetIndex() == near {
 				w.nearTerm = entry.GetTerm()
 			}
@@ -254,8 +254,8 @@ func (w *walInspection) corrupt(err error) error {
 	return unusable(w.dir, "the write-ahead log is damaged after entry %d: %v", w.last, err)
 }
 
-// asksForSomething is whether an entry is more than what etcd writes about its own members.
-func asksForSomething(entry *raftpb.Entry) bool {
+// isClientRequest is whether an entry is more than what etcd writes about its own members.
+func isClientRequest(entry *raftpb.Entry) bool {
 	if entry.GetType() != raftpb.EntryNormal || len(entry.Data) == 0 {
 		return false
 	}

@@ -103,3 +103,6 @@ func (s *Store) List(ctx context.Context, prefix string) (map[string][]byte, err
 		next = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
 }
+
+// LiveKey is where, in etcd, the key of a replica is for as long as its process lives, and its lease after that.
+func (s *Store) LiveKey(name string) string { return s.OwnKey(liveKeys + name) }

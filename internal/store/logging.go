@@ -26,7 +26,7 @@ func etcdLogger(l *zap.Logger) *zap.Logger {
 		least = zapcore.InfoLevel
 	}
 	return l.Named("etcd").WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(quietCore{c, least}, time.Second, repeats, manyRepeats)
+		return zapcore.NewSamplerWithOptions(filterCore{c, least}, time.Second, repeats, manyRepeats)
 	}))
 }
 
@@ -34,26 +34,26 @@ func etcdLogger(l *zap.Logger) *zap.Logger {
 // what it can not do yet, and a start with much to apply wrote the same warning a thousand times in milliseconds.
 const repeats, manyRepeats = 10, 1000
 
-// quietCore drops the harmless and what is below least, and passes the rest on.
-type quietCore struct {
+// filterCore drops the harmless and what is below least, and passes the rest on.
+type filterCore struct {
 	zapcore.Core
 	least zapcore.Level
 }
 
-func (c quietCore) Enabled(l zapcore.Level) bool { return l >= c.least && c.Core.Enabled(l) }
+func (c filterCore) Enabled(l zapcore.Level) bool { return l >= c.least && c.Core.Enabled(l) }
 
-func (c quietCore) With(fields []zapcore.Field) zapcore.Core {
-	return quietCore{c.Core.With(fields), c.least}
+func (c filterCore) With(fields []zapcore.Field) zapcore.Core {
+	return filterCore{c.Core.With(fields), c.least}
 }
 
-func (c quietCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (c filterCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if !c.Enabled(e.Level) {
 		return checked
 	}
 	return checked.AddCore(e, c)
 }
 
-func (c quietCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+func (c filterCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	if isHarmless(e, fields) {
 		return nil
 	}

@@ -122,7 +122,7 @@ func TestASocketIsPrivateFromTheStart(t *testing.T) {
 	if err := os.WriteFile(taken, []byte("keep me"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listenPrivately(taken); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := listenOwnerOnly(taken); err == nil || !strings.Contains(err.Error(), "is no socket") {
 		t.Errorf("a file in the way: %v", err)
 	}
 	if kept, err := os.ReadFile(taken); err != nil || !bytes.Equal(kept, []byte("keep me")) {
@@ -130,7 +130,7 @@ func TestASocketIsPrivateFromTheStart(t *testing.T) {
 	}
 	path := filepath.Join(dir, "s")
 	for range 2 { // the second time there is the socket of one that was killed
-		listener, err := listenPrivately(path)
+		listener, err := listenOwnerOnly(path)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.uber.org/zap"
 )
 
@@ -17,12 +21,12 @@ const (
 	liveKeys = "live/"
 	// leaseTime is how long a process that died goes on counting as alive. One that ends properly leaves at once.
 	leaseTime = 6 * time.Second
-	// rejoinPause is between two attempts to become a replica again.
-	rejoinPause = time.Second
+	// rejoinInterval is between two attempts to become a replica again.
+	rejoinInterval = time.Second
 )
 
 // Replicas is the processes that share one etcd, this one included. Each has a key of its own that lives, by a lease, as
-// long as its process does, and holds what the process last said. The one with the oldest key leads: that is etcd's
+// long as its process does, and holds the value that the process last published. The one with the oldest key leads: that is etcd's
 // recipe for an election, without keys of its own.
 //
 // Leading is no lock. A process may learn late that another leads by now, so what a leader writes has to carry a
@@ -33,12 +37,12 @@ type Replicas struct {
 	lease time.Duration
 	log   *zap.Logger
 	ready chan struct{}
-	// spoken wakes Run when there is something new to say.
-	spoken chan struct{}
+	// published wakes Run when value has changed.
+	published chan struct{}
 
 	mu     sync.Mutex // guards what follows
-	saying []byte
-	others map[string][]byte // what each of the others said; never changed, only replaced
+	value  []byte
+	others map[string][]byte // the value of each other replica; replaced, never changed
 	leads  bool
 	until  time.Time // before this our lease cannot have run out
 	// changed is closed and replaced when others or leads change.
@@ -48,13 +52,13 @@ type Replicas struct {
 // Replicas makes this process known under a name that no other process has. It does nothing until Run.
 func (s *Store) Replicas(name string) *Replicas {
 	return &Replicas{
-		store:   s,
-		name:    name,
-		lease:   leaseTime,
-		log:     s.log.Named("replicas"),
-		ready:   make(chan struct{}),
-		spoken:  make(chan struct{}, 1),
-		changed: make(chan struct{}),
+		store:     s,
+		name:      name,
+		lease:     leaseTime,
+		log:       s.log.Named("replicas"),
+		ready:     make(chan struct{}),
+		published: make(chan struct{}, 1),
+		changed:   make(chan struct{}),
 	}
 }
 
@@ -64,22 +68,22 @@ func (r *Replicas) Name() string { return r.name }
 // Ready is closed when this process was one of the replicas for the first time, or etcd was too full to let it be one.
 func (r *Replicas) Ready() <-chan struct{} { return r.ready }
 
-// Say replaces what this process says. It does not block, and does nothing when value is what was said last. Of values
+// Say publishes the value of this process. It does not block, and does nothing when value is the last one. Of values
 // that follow each other quickly, some are never written; the last one is.
 func (r *Replicas) Say(value []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if bytes.Equal(value, r.saying) {
+	if bytes.Equal(value, r.value) {
 		return
 	}
-	r.saying = value
+	r.value = value
 	select {
-	case r.spoken <- struct{}{}:
+	case r.published <- struct{}{}:
 	default:
 	}
 }
 
-// Hear returns what each of the others that are alive said last, empty when it said nothing yet, and whether this
+// Hear returns the last value of each other live replica, empty when it has none yet, and whether this
 // process leads. Callers must not change the map.
 func (r *Replicas) Hear() (others map[string][]byte, leads bool) {
 	r.mu.Lock()
@@ -99,8 +103,8 @@ func (r *Replicas) Changed() <-chan struct{} {
 func (r *Replicas) Run(ctx context.Context) error {
 	var last string
 	for {
-		err := r.attend(ctx)
-		r.stepBack()
+		err := r.join(ctx)
+		r.resign()
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -109,18 +113,18 @@ func (r *Replicas) Run(ctx context.Context) error {
 			r.log.Warn("this replica lost its lease and joins again", zap.String("replica", r.name), zap.Error(err))
 		}
 		if errors.Is(err, rpctypes.ErrNoSpace) {
-			r.begun() // without a key, and so without leading: who starts on a full etcd can still read and delete
+			r.markReady() // without a key, and so without leading: who starts on a full etcd can still read and delete
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(rejoinPause):
+		case <-time.After(rejoinInterval):
 		}
 	}
 }
 
-// begun lets the start go on. Only Run and what it calls may call it.
-func (r *Replicas) begun() {
+// markReady closes ready. Only Run and what it calls may call it.
+func (r *Replicas) markReady() {
 	select {
 	case <-r.ready:
 	default:
@@ -128,16 +132,16 @@ func (r *Replicas) begun() {
 	}
 }
 
-// stepBack gives up leading. What the others said stays: they may well be alive.
-func (r *Replicas) stepBack() {
+// resign gives up leading. The values of the others stay: they may well be alive.
+func (r *Replicas) resign() {
 	r.mu.Lock()
 	others := r.others
 	r.mu.Unlock()
-	r.learn(others, false)
+	r.update(others, false)
 }
 
-// learn takes in what Hear is to return from now on.
-func (r *Replicas) learn(others map[string][]byte, leads bool) {
+// update sets what Hear returns from now on.
+func (r *Replicas) update(others map[string][]byte, leads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if leads == r.leads && maps.EqualFunc(others, r.others, bytes.Equal) {
@@ -166,9 +170,181 @@ func (r *Replicas) wake() {
 	r.changed = make(chan struct{})
 }
 
-// words is what is to be written now.
-func (r *Replicas) words() []byte {
+// current is the value to write.
+func (r *Replicas) current() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.saying
+	return r.value
+}
+
+// putInterval is the least time between two writes of a replica's key, so that a storm of changes is a few writes.
+const putInterval = 50 * time.Millisecond
+
+// errKeyGone means that the key has gone: the lease expired while this process, or etcd, stood still.
+var errKeyGone = errors.New("the replica's key is gone")
+
+// session is the life of one lease.
+type session struct {
+	*Replicas
+	client *kubernetes.Client
+	id     clientv3.LeaseID
+	keys   map[string]replicaKey // by name
+}
+
+// replicaKey is one replica's key.
+type replicaKey struct {
+	value []byte
+	// created is the revision that made the key: the smaller, the older.
+	created int64
+}
+
+// key is where the replica of that name is in etcd.
+func (r *Replicas) key(name string) string { return r.store.OwnKey(liveKeys + name) }
+
+// join joins the replicas and stays one until ctx ends or the lease is lost, which is an error.
+func (r *Replicas) join(ctx context.Context) error {
+	client := r.store.Client()
+	if client == nil {
+		return ErrNotReady
+	}
+	a := &session{Replicas: r, client: client, keys: make(map[string]replicaKey)}
+	if err := a.grant(ctx); err != nil {
+		return err
+	}
+	defer a.revoke(ctx)
+	if err := a.put(ctx); err != nil {
+		return err
+	}
+	revision, err := a.list(ctx)
+	if err != nil {
+		return err
+	}
+	return a.run(ctx, revision)
+}
+
+// grant asks for a lease.
+func (a *session) grant(ctx context.Context) error {
+	ctx, cancel := a.withTimeout(ctx)
+	defer cancel()
+	at := time.Now()
+	granted, err := a.client.Grant(ctx, int64(a.lease/time.Second))
+	if err != nil {
+		return fmt.Errorf("ask for a lease: %w", err)
+	}
+	a.id = granted.ID
+	a.renewed(at)
+	return nil
+}
+
+// revoke ends the lease, so that nobody waits until it expires.
+func (a *session) revoke(ctx context.Context) {
+	ctx, cancel := a.withTimeout(context.WithoutCancel(ctx))
+	defer cancel()
+	_, _ = a.client.Revoke(ctx, a.id) // it runs out by itself
+}
+
+// withTimeout bounds one call, so that there is time for another before the lease runs out.
+func (a *session) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, a.lease/3)
+}
+
+func (a *session) put(ctx context.Context) error {
+	ctx, cancel := a.withTimeout(ctx)
+	defer cancel()
+	if _, err := a.client.KV.Put(ctx, a.key(a.name), string(a.current()), clientv3.WithLease(a.id)); err != nil {
+		return fmt.Errorf("write the replica's key: %w", err)
+	}
+	return nil
+}
+
+func (a *session) renew(ctx context.Context) error {
+	ctx, cancel := a.withTimeout(ctx)
+	defer cancel()
+	at := time.Now()
+	if _, err := a.client.KeepAliveOnce(ctx, a.id); err != nil {
+		return fmt.Errorf("renew the lease: %w", err)
+	}
+	a.renewed(at)
+	return nil
+}
+
+// list reads the keys of all replicas.
+func (a *session) list(ctx context.Context) (revision int64, err error) {
+	ctx, cancel := a.withTimeout(ctx)
+	defer cancel()
+	found, err := a.client.KV.Get(ctx, a.key(""), clientv3.WithPrefix())
+	if err != nil {
+		return 0, fmt.Errorf("read the replicas' keys: %w", err)
+	}
+	for _, kv := range found.Kvs {
+		a.keys[strings.TrimPrefix(string(kv.Key), a.key(""))] = replicaKey{value: kv.Value, created: kv.CreateRevision}
+	}
+	return found.Header.Revision, a.notify()
+}
+
+// run watches the replicas' keys from a revision on, renews the lease and writes this replica's value when it changes.
+func (a *session) run(ctx context.Context, revision int64) error {
+	watching, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	events := a.client.Watch(watching, a.key(""), clientv3.WithPrefix(), clientv3.WithRev(revision+1))
+	renewal := time.NewTicker(a.lease / 3)
+	defer renewal.Stop()
+	a.markReady()
+	published := a.published // nil while the gap lasts
+	var gap <-chan time.Time
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-renewal.C:
+			err = a.renew(ctx)
+		case <-published:
+			err = a.put(ctx)
+			published, gap = nil, time.After(putInterval)
+		case <-gap:
+			published, gap = a.published, nil
+		case batch, open := <-events:
+			if err = batch.Err(); err == nil && !open {
+				err = errors.New("the watch of the replicas' keys ended")
+			}
+			if err == nil {
+				err = a.follow(batch.Events)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (a *session) follow(events []*clientv3.Event) error {
+	for _, e := range events {
+		name := strings.TrimPrefix(string(e.Kv.Key), a.key(""))
+		if e.Type == clientv3.EventTypeDelete {
+			delete(a.keys, name)
+		} else {
+			a.keys[name] = replicaKey{value: e.Kv.Value, created: e.Kv.CreateRevision}
+		}
+	}
+	return a.notify()
+}
+
+// notify passes on the values of the other replicas, and whether this one leads.
+func (a *session) notify() error {
+	own, alive := a.keys[a.name]
+	if !alive {
+		return errKeyGone
+	}
+	leads := true
+	others := make(map[string][]byte, len(a.keys))
+	for name, m := range a.keys {
+		if name == a.name {
+			continue
+		}
+		others[name] = m.value
+		leads = leads && own.created < m.created
+	}
+	a.update(others, leads)
+	return nil
 }

@@ -5,7 +5,7 @@
 // only when it is asked for. External servers are reached over TLS.
 //
 // The objects of the API live under Config.Prefix and belong to internal/coreapi, which reads and writes them through
-// Client. What the rest of the house remembers (last-known documents) lives under /portico/, or for another Prefix where
+// Client. What other packages store (last-known documents) lives under /portico/, or for another Prefix where
 // OwnKey says, and is reached through Get, Put, Delete and List. What is true only while a process lives (its verdicts, who
 // leads) lives there under leases in live/ and is reached through Replicas.
 package store
@@ -150,7 +150,7 @@ func (s *Store) Run(ctx context.Context) error {
 	return s.runEmbedded(ctx)
 }
 
-// publish lets the house in.
+// publish makes the client available.
 func (s *Store) publish(client *kubernetes.Client) {
 	s.client.Store(client)
 	close(s.ready)

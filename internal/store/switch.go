@@ -40,7 +40,7 @@ func newMemberAPI(server *etcdserver.EtcdServer, f *failure) *memberAPI {
 	}
 }
 
-// memberSwitch stands between the one client that the house has and the member that runs at the moment, so that etcd can be
+// memberSwitch connects the one client of this process with the member that runs at the moment, so that etcd can be
 // restarted under the client: calls fail meanwhile, watches and leases go on where they were. It refuses writes for which
 // the disk has no room.
 type memberSwitch struct {
@@ -120,7 +120,7 @@ func failedError(f *failure) error {
 // absent is the answer to a call that was not begun because no member runs. Reads are told of a full disk too: a write begins with one.
 func (s *memberSwitch) absent(cause error) error {
 	if isDiskFull(cause) {
-		free, _ := s.disk.look()
+		free, _ := s.disk.measure()
 		return s.disk.fullError(free, cause)
 	}
 	return rpctypes.ErrGRPCNoLeader // nothing was done, and may be done in a moment
@@ -200,7 +200,7 @@ func (k *kvSwitch) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*
 }
 
 func (k *kvSwitch) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
-	writes, essential := k.s.weigh(r)
+	writes, essential := k.s.inspectTxn(r)
 	if writes {
 		if err := k.s.disk.checkWrite(essential); err != nil {
 			return nil, err
@@ -216,14 +216,14 @@ func (k *kvSwitch) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.Co
 	return call(ctx, k.s, func(m *memberAPI) (*pb.CompactionResponse, error) { return m.kv.Compact(ctx, r) })
 }
 
-// essential is whether a write is one that makes room or keeps this process among the living.
+// essential reports whether a write makes room or keeps the lease of this process.
 func (s *memberSwitch) essential(r *pb.PutRequest) bool {
 	key := string(r.Key)
 	return key == compactRevisionKey || strings.HasPrefix(key, s.live)
 }
 
-// weigh says whether a transaction writes, and whether all that it may put is essential. What it deletes makes room.
-func (s *memberSwitch) weigh(r *pb.TxnRequest) (writes, essential bool) {
+// inspectTxn reports whether a transaction writes, and whether all that it may put is essential. What it deletes makes room.
+func (s *memberSwitch) inspectTxn(r *pb.TxnRequest) (writes, essential bool) {
 	essential = true
 	for _, ops := range [][]*pb.RequestOp{r.Success, r.Failure} {
 		for _, op := range ops {
@@ -234,7 +234,7 @@ func (s *memberSwitch) weigh(r *pb.TxnRequest) (writes, essential bool) {
 				writes = true
 			}
 			if inner := op.GetRequestTxn(); inner != nil {
-				w, e := s.weigh(inner)
+				w, e := s.inspectTxn(inner)
 				writes, essential = writes || w, essential && e
 			}
 		}

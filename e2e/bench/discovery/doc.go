@@ -2,7 +2,7 @@
 //
 //	go run ./e2e/bench/discovery -out docs/bench
 //
-// It runs the two rooms that answer, internal/discovery and internal/openapi, in a process of their own behind TLS and
+// It runs internal/discovery and internal/openapi in a process of their own behind TLS and
 // HTTP/2, so that what they cost can be told from what asking costs. Backends are listeners in the first process: those
 // that are alive answer over TLS, those that hang take the connection and say nothing, those that are dead refuse it.
 // Routes and verdicts come from the benchmark instead of from APIService objects in etcd, whose cost is not measured here.

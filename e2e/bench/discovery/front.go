@@ -106,7 +106,7 @@ func newFront(p *plan) (*front, error) {
 	var err error
 	if f.merger, err = discovery.New(discovery.Config{
 		Local: func() discovery.Local { return discovery.Local{} }, LocalChanged: func() <-chan struct{} { return nil },
-		Routes: f.table, Changed: f.change, Storage: forgetful{}, Logger: zap.NewNop(),
+		Routes: f.table, Changed: f.change, Storage: discardStore{}, Logger: zap.NewNop(),
 	}); err != nil {
 		return nil, err
 	}
@@ -117,12 +117,12 @@ func newFront(p *plan) (*front, error) {
 	return f, err
 }
 
-// forgetful keeps nothing: what is measured is this process.
-type forgetful struct{}
+// discardStore keeps nothing: what is measured is this process.
+type discardStore struct{}
 
-func (forgetful) Load(context.Context) (map[string][]byte, error) { return nil, nil }
-func (forgetful) Save(context.Context, string, []byte) error      { return nil }
-func (forgetful) Delete(context.Context, string) error            { return nil }
+func (discardStore) Load(context.Context) (map[string][]byte, error) { return nil, nil }
+func (discardStore) Save(context.Context, string, []byte) error      { return nil }
+func (discardStore) Delete(context.Context, string) error            { return nil }
 func (f *front) table() remote.Table {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,9 +160,9 @@ func (f *front) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	doors := make([]net.Listener, 2)
-	for i := range doors {
-		if doors[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	listeners := make([]net.Listener, 2)
+	for i := range listeners {
+		if listeners[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			return err
 		}
 	}
@@ -173,15 +173,15 @@ func (f *front) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.merger.Run(ctx) })
 	g.Go(func() error { return f.library.Run(ctx) })
-	g.Go(func() error { return ended(public.ServeTLS(doors[0], "", "")) })
-	g.Go(func() error { return ended(control.Serve(doors[1])) })
+	g.Go(func() error { return ended(public.ServeTLS(listeners[0], "", "")) })
+	g.Go(func() error { return ended(control.Serve(listeners[1])) })
 	g.Go(func() error {
 		defer cancel()
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = public.Close()
 		return control.Close()
 	})
-	if err := json.NewEncoder(os.Stdout).Encode(doorsOf(doors)); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(frontsOf(listeners)); err != nil {
 		return err
 	}
 	return g.Wait()
@@ -189,7 +189,7 @@ func (f *front) run(ctx context.Context) error {
 
 type addresses struct{ Public, Control string }
 
-func doorsOf(l []net.Listener) addresses {
+func frontsOf(l []net.Listener) addresses {
 	return addresses{Public: l[0].Addr().String(), Control: l[1].Addr().String()}
 }
 

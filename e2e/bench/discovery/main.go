@@ -33,15 +33,15 @@ func main() {
 // limit is how long the whole run may take.
 const limit = 5 * time.Minute
 
-// stretches of time: quick ones show only that the program works.
-type stretches struct{ rest, load time.Duration }
+// intervals of time: quick ones show only that the program works.
+type intervals struct{ rest, load time.Duration }
 
 func measure(out string, quick bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	s := stretches{rest: 2 * time.Second, load: 2500 * time.Millisecond}
+	s := intervals{rest: 2 * time.Second, load: 2500 * time.Millisecond}
 	if quick {
-		s = stretches{rest: s.rest / 10, load: s.load / 10}
+		s = intervals{rest: s.rest / 10, load: s.load / 10}
 	}
 	keys, err := newKeys()
 	if err != nil {
@@ -89,7 +89,7 @@ func newKeys() (*keys, error) {
 }
 
 // measure runs one front door with so many APIServices through everything.
-func (r *report) measure(ctx context.Context, b *backends, k *keys, count int, s stretches) (err error) {
+func (r *report) measure(ctx context.Context, b *backends, k *keys, count int, s intervals) (err error) {
 	front, stop, err := startFront(ctx, &plan{
 		Count: count, Alive: b.alive.Addr().String(), Hung: b.hung.Addr().String(), Dead: b.dead,
 		Roots: k.roots, Certificate: k.certificate, Key: k.keyP,
@@ -126,7 +126,7 @@ func (r *report) measure(ctx context.Context, b *backends, k *keys, count int, s
 }
 
 // situation measures every answer while the backends are in one.
-func (l *load) situation(ctx context.Context, hung, dead int, s stretches) (row row, err error) {
+func (l *load) situation(ctx context.Context, hung, dead int, s intervals) (row row, err error) {
 	if err := l.become(ctx, hung, dead); err != nil {
 		return row, err
 	}
@@ -169,7 +169,7 @@ func (l *load) idle(ctx context.Context, d time.Duration) (float64, error) {
 }
 
 // pairs takes turns between healthy backends and ones of which some hang.
-func (l *load) pairs(ctx context.Context, hanging int, s stretches) ([]pair, error) {
+func (l *load) pairs(ctx context.Context, hanging int, s intervals) ([]pair, error) {
 	var all []pair
 	for i := range 16 {
 		var p pair
@@ -190,7 +190,7 @@ func (l *load) pairs(ctx context.Context, hanging int, s stretches) ([]pair, err
 	return all, nil
 }
 
-func (l *load) turn(ctx context.Context, hanging int, s stretches, into *sample) error {
+func (l *load) turn(ctx context.Context, hanging int, s intervals, into *sample) error {
 	if err := l.become(ctx, hanging, 0); err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (l *load) turn(ctx context.Context, hanging int, s stretches, into *sample)
 }
 
 // changes measures what it takes for something new to be seen.
-func (l *load) changes(ctx context.Context, s stretches) (c changes, err error) {
+func (l *load) changes(ctx context.Context, s intervals) (c changes, err error) {
 	if err := l.become(ctx, 0, 0); err != nil {
 		return c, err
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/local"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // LocalRow is one server and one operation on local objects. CPU is microseconds of one request, or of one event delivered
@@ -30,17 +30,17 @@ type LocalRow struct {
 	embedded bool
 }
 
-// keeper is one that keeps objects.
-type keeper struct {
+// storageOwner is one that keeps objects.
+type storageOwner struct {
 	name string
-	*local.Door
-	etcd *yard.Server // nil: in the same process
+	*local.FrontDoor
+	etcd *environment.Server // nil: in the same process
 }
 
 // The last is whom the others are compared with.
-const theirKeeper = 2
+const theirStorageOwner = 2
 
-func (r *Report) local(ctx context.Context, g *rig, ours *yard.Front, theirs *yard.Incumbent) error {
+func (r *Report) local(ctx context.Context, g *rig, ours *environment.Front, theirs *environment.Incumbent) error {
 	g.say("starting a front door on an etcd of its own, and making %d objects three times", g.Many)
 	etcd, err := g.y.Etcd("external-etcd")
 	if err != nil {
@@ -50,13 +50,13 @@ func (r *Report) local(ctx context.Context, g *rig, ours *yard.Front, theirs *ya
 	if err != nil {
 		return err
 	}
-	door := func(d *yard.Door) *local.Door {
-		return &local.Door{Door: d, Many: g.Many, Cell: g.LocalCell, Listen: g.LocalWatch}
+	door := func(d *environment.FrontDoor) *local.FrontDoor {
+		return &local.FrontDoor{FrontDoor: d, Many: g.Many, Cell: g.LocalCell, Listen: g.LocalWatch}
 	}
-	all := []keeper{
-		{"Portico, embedded etcd", door(ours.Door), nil},
-		{"Portico, etcd beside it", door(external.Door), etcd},
-		{"kube-apiserver, etcd beside it", door(theirs.Door), theirs.Etcd},
+	all := []storageOwner{
+		{"Portico, embedded etcd", door(ours.FrontDoor), nil},
+		{"Portico, etcd beside it", door(external.FrontDoor), etcd},
+		{"kube-apiserver, etcd beside it", door(theirs.FrontDoor), theirs.Etcd},
 	}
 	for _, k := range all {
 		if err := k.Fill(ctx); err != nil {
@@ -71,7 +71,7 @@ func (r *Report) local(ctx context.Context, g *rig, ours *yard.Front, theirs *ya
 	}
 	for round := range g.LocalRounds {
 		for i, o := range operations {
-			for _, n := range turns(len(all), round) {
+			for _, n := range order(len(all), round) {
 				g.say("round %d of %d: %s, %d at once, %s", round+1, g.LocalRounds, o.Name, o.Clients, all[n].name)
 				beside := all[n].etcd
 				if beside == nil {
@@ -97,7 +97,7 @@ func summarizeLocal(rows []LocalRow) {
 	cpu := func(c local.Cost) float64 { return c.CPU }
 	p50 := func(c local.Cost) float64 { return c.P50 }
 	p99 := func(c local.Cost) float64 { return c.P99 }
-	them := rows[theirKeeper].costs
+	them := rows[theirStorageOwner].costs
 	for i := range rows {
 		row := &rows[i]
 		whole := make([]local.Cost, len(row.costs))
@@ -110,7 +110,7 @@ func summarizeLocal(rows []LocalRow) {
 		row.P50, row.P99 = measure.Of(row.costs, p50), measure.Of(row.costs, p99)
 		row.PerSecond = measure.Of(row.costs, func(c local.Cost) float64 { return c.PerSecond })
 		row.RSS = measure.Of(row.costs, func(c local.Cost) float64 { return mib(c.RSS) })
-		if i == theirKeeper {
+		if i == theirStorageOwner {
 			continue
 		}
 		var theirsWhole []local.Cost

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"portico.dev/e2e/bench/yard"
+	"portico.dev/e2e/bench/environment"
 )
 
 // many is what needs a pair of sides for each number of registrations and for each fault. All of them are started before
@@ -22,7 +22,7 @@ func (r *Report) many(ctx context.Context, g *rig) (err error) {
 		}
 		registered = append(registered, p...)
 	}
-	var patients []*patient
+	var patients []*brokenService
 	defer func() {
 		for _, p := range patients {
 			err = errors.Join(err, p.leave())
@@ -76,16 +76,16 @@ func (r *Report) many(ctx context.Context, g *rig) (err error) {
 // process is one of those that a side is made of.
 type process struct {
 	name string
-	*yard.Server
+	*environment.Server
 }
 
 const (
-	oursName   = "Portico"
-	theirsName = "kube-apiserver"
+	oursName       = "Portico"
+	kubernetesName = "kube-apiserver"
 )
 
 // sides are a pair with what it consists of, all of it running.
-func (g *rig) sides(ctx context.Context, name string) (ours *yard.Front, theirs *yard.Incumbent, parts [2][]process, err error) {
+func (g *rig) sides(ctx context.Context, name string) (ours *environment.Front, theirs *environment.Incumbent, parts [2][]process, err error) {
 	if ours, theirs, err = g.pair(ctx, name); err != nil {
 		return nil, nil, parts, err
 	}
@@ -94,7 +94,7 @@ func (g *rig) sides(ctx context.Context, name string) (ours *yard.Front, theirs 
 	}
 	parts[0] = []process{{"aggregator", ours.Server}}
 	parts[1] = []process{{"kube-apiserver", theirs.Server}, {"kube-controller-manager", theirs.Manager}, {"etcd", theirs.Etcd}}
-	for _, d := range []*yard.Door{ours.Door, theirs.Door} {
+	for _, d := range []*environment.FrontDoor{ours.FrontDoor, theirs.FrontDoor} {
 		if err := d.Grant(ctx); err != nil {
 			return nil, nil, parts, err
 		}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/proxied"
-	"portico.dev/e2e/bench/yard"
 )
 
 // ProxiedRow is one server in one cell. Times are milliseconds, CPU is microseconds of one request, which is milliseconds of
@@ -25,7 +25,7 @@ type ProxiedRow struct {
 	P50ToTheirs measure.Spread `json:"p50ToTheirs"`
 	P99ToTheirs measure.Spread `json:"p99ToTheirs"`
 
-	stretches []yard.Stretch
+	stretches []environment.Interval
 }
 
 // WatchRow is one server that carries watches. CPU is microseconds of one event.
@@ -40,18 +40,18 @@ type WatchRow struct {
 	CPUToTheirs measure.Spread `json:"cpuToTheirs"`
 	P99ToTheirs measure.Spread `json:"p99ToTheirs"`
 
-	deliveries []yard.Delivery
+	deliveries []environment.Delivery
 }
 
 // who is somebody to ask, and as whom. against is the place among all of those whom it is compared with; none is itself.
 type who struct {
 	name    string
-	server  *yard.Server
+	server  *environment.Server
 	token   string
 	against int
 }
 
-func (r *Report) proxied(ctx context.Context, g *rig, ours *yard.Front, theirs *yard.Incumbent) error {
+func (r *Report) proxied(ctx context.Context, g *rig, ours *environment.Front, theirs *environment.Incumbent) error {
 	bare, err := g.y.Bare(true)
 	if err != nil {
 		return err
@@ -59,10 +59,10 @@ func (r *Report) proxied(ctx context.Context, g *rig, ours *yard.Front, theirs *
 	all := []who{
 		{"straight to the backend", g.backend, "", 0},
 		{"bare ReverseProxy", bare, "", 1},
-		{"Portico, administrator", ours.Server, yard.AdminToken, 4},
-		{"Portico, user by RBAC", ours.Server, yard.UserToken, 5},
-		{"kube-apiserver, administrator", theirs.Server, yard.AdminToken, 4},
-		{"kube-apiserver, user by RBAC", theirs.Server, yard.UserToken, 5},
+		{"Portico, administrator", ours.Server, environment.AdminToken, 4},
+		{"Portico, user by RBAC", ours.Server, environment.UserToken, 5},
+		{"kube-apiserver, administrator", theirs.Server, environment.AdminToken, 4},
+		{"kube-apiserver, user by RBAC", theirs.Server, environment.UserToken, 5},
 	}
 	if err := r.proxiedRequests(ctx, g, all); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (r *Report) proxiedRequests(ctx context.Context, g *rig, all []who) error {
 	}
 	for round := range g.Rounds {
 		for i, c := range cells {
-			for _, k := range turns(len(all), round) {
+			for _, k := range order(len(all), round) {
 				g.say("round %d of %d: %s, %s", round+1, g.Rounds, c, all[k].name)
 				got, err := askFor(ctx, g, all[k].server, c.Ask(all[k].token))
 				if err != nil {
@@ -96,10 +96,10 @@ func (r *Report) proxiedRequests(ctx context.Context, g *rig, all []who) error {
 	return nil
 }
 
-func askFor(ctx context.Context, g *rig, s *yard.Server, ask yard.Ask) (yard.Stretch, error) {
-	crowd, err := yard.NewCrowd(s, ask)
+func askFor(ctx context.Context, g *rig, s *environment.Server, ask environment.Ask) (environment.Interval, error) {
+	crowd, err := environment.NewLoadGenerator(s, ask)
 	if err != nil {
-		return yard.Stretch{}, err
+		return environment.Interval{}, err
 	}
 	defer crowd.Leave()
 	return crowd.Measure(ctx, g.backend, g.Warm, g.Cell)
@@ -107,15 +107,15 @@ func askFor(ctx context.Context, g *rig, s *yard.Server, ask yard.Ask) (yard.Str
 
 // summarizeProxied fills the rows of one cell.
 func summarizeProxied(rows []ProxiedRow, all []who) {
-	cpu := func(s yard.Stretch) float64 { return us(s.Server) }
-	p50 := func(s yard.Stretch) float64 { return ms(s.P50) }
-	p99 := func(s yard.Stretch) float64 { return ms(s.P99) }
+	cpu := func(s environment.Interval) float64 { return us(s.Server) }
+	p50 := func(s environment.Interval) float64 { return ms(s.P50) }
+	p99 := func(s environment.Interval) float64 { return ms(s.P99) }
 	for i := range rows {
 		row := &rows[i]
 		row.CPU, row.P50, row.P99 = measure.Of(row.stretches, cpu), measure.Of(row.stretches, p50), measure.Of(row.stretches, p99)
-		row.PerSecond = measure.Of(row.stretches, func(s yard.Stretch) float64 { return s.PerSecond })
-		row.BackendCPU = measure.Of(row.stretches, func(s yard.Stretch) float64 { return us(s.Backend) })
-		row.RSS = measure.Of(row.stretches, func(s yard.Stretch) float64 { return mib(s.RSS) })
+		row.PerSecond = measure.Of(row.stretches, func(s environment.Interval) float64 { return s.PerSecond })
+		row.BackendCPU = measure.Of(row.stretches, func(s environment.Interval) float64 { return us(s.Backend) })
+		row.RSS = measure.Of(row.stretches, func(s environment.Interval) float64 { return mib(s.RSS) })
 		if other := all[i].against; other != i {
 			row.CPUToTheirs = measure.Ratio(row.stretches, rows[other].stretches, cpu)
 			row.P50ToTheirs = measure.Ratio(row.stretches, rows[other].stretches, p50)
@@ -131,7 +131,7 @@ func (r *Report) watches(ctx context.Context, g *rig, all []who) error {
 			rows[i] = WatchRow{WatchCell: c, Who: w.name}
 		}
 		for round := range g.WatchRounds {
-			for _, k := range turns(len(all), round) {
+			for _, k := range order(len(all), round) {
 				g.say("round %d of %d: %d watches, %s, %s", round+1, g.WatchRounds, c.Streams, proxied.Protocol(c.HTTP2), all[k].name)
 				got, err := listen(ctx, g, all[k], c)
 				if err != nil {
@@ -146,23 +146,23 @@ func (r *Report) watches(ctx context.Context, g *rig, all []who) error {
 	return nil
 }
 
-func listen(ctx context.Context, g *rig, w who, c proxied.WatchCell) (yard.Delivery, error) {
-	streams, err := yard.Open(ctx, w.server, c.Ask(w.token), c.Streams)
+func listen(ctx context.Context, g *rig, w who, c proxied.WatchCell) (environment.Delivery, error) {
+	streams, err := environment.Open(ctx, w.server, c.Ask(w.token), c.Streams)
 	if err != nil {
-		return yard.Delivery{}, err
+		return environment.Delivery{}, err
 	}
 	defer streams.Close()
 	return streams.Measure(ctx, g.backend, g.Watch/4, g.Watch)
 }
 
 func summarizeWatches(rows []WatchRow, all []who) {
-	cpu := func(d yard.Delivery) float64 { return us(d.Server) }
-	p99 := func(d yard.Delivery) float64 { return ms(d.P99) }
+	cpu := func(d environment.Delivery) float64 { return us(d.Server) }
+	p99 := func(d environment.Delivery) float64 { return ms(d.P99) }
 	for i := range rows {
 		row := &rows[i]
 		row.CPU, row.P99 = measure.Of(row.deliveries, cpu), measure.Of(row.deliveries, p99)
-		row.P50 = measure.Of(row.deliveries, func(d yard.Delivery) float64 { return ms(d.P50) })
-		row.RSS = measure.Of(row.deliveries, func(d yard.Delivery) float64 { return mib(d.RSS) })
+		row.P50 = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return ms(d.P50) })
+		row.RSS = measure.Of(row.deliveries, func(d environment.Delivery) float64 { return mib(d.RSS) })
 		if other := all[i].against; other != i {
 			row.CPUToTheirs = measure.Ratio(row.deliveries, rows[other].deliveries, cpu)
 			row.P99ToTheirs = measure.Ratio(row.deliveries, rows[other].deliveries, p99)

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // RegistrationRow is one side with so many APIServices.
@@ -38,7 +38,7 @@ type Part struct {
 
 // registrations is a side that is filled with them.
 type registrations struct {
-	*yard.Door
+	*environment.FrontDoor
 	parts      []process
 	row        RegistrationRow
 	apis, cpus []float64
@@ -51,8 +51,8 @@ func (g *rig) registrations(ctx context.Context, count int) ([]*registrations, e
 		return nil, err
 	}
 	return []*registrations{
-		{Door: ours.Door, parts: parts[0], row: RegistrationRow{Who: oursName, APIServices: count}},
-		{Door: theirs.Door, parts: parts[1], row: RegistrationRow{Who: theirsName, APIServices: count}},
+		{FrontDoor: ours.FrontDoor, parts: parts[0], row: RegistrationRow{Who: oursName, APIServices: count}},
+		{FrontDoor: theirs.FrontDoor, parts: parts[1], row: RegistrationRow{Who: kubernetesName, APIServices: count}},
 	}, nil
 }
 
@@ -68,10 +68,10 @@ func (p *registrations) fill(ctx context.Context) error {
 // leaveAlone reads what all of them use while nobody asks them anything.
 func (g *rig) leaveAlone(ctx context.Context, all []*registrations) error {
 	g.say("all of them rest for %s, while backends of others die", g.Rest)
-	if err := yard.Pause(ctx, g.Rest); err != nil {
+	if err := environment.Pause(ctx, g.Rest); err != nil {
 		return err
 	}
-	var of []*yard.Server
+	var of []*environment.Server
 	for _, p := range all {
 		for _, part := range p.parts {
 			of = append(of, part.Server)
@@ -98,7 +98,7 @@ func (g *rig) leaveAlone(ctx context.Context, all []*registrations) error {
 }
 
 // cpuOf is what each uses of a second while d passes.
-func cpuOf(ctx context.Context, d time.Duration, of ...*yard.Server) ([]time.Duration, error) {
+func cpuOf(ctx context.Context, d time.Duration, of ...*environment.Server) ([]time.Duration, error) {
 	used := make([]time.Duration, len(of))
 	began := time.Now()
 	for i, s := range of {
@@ -108,7 +108,7 @@ func cpuOf(ctx context.Context, d time.Duration, of ...*yard.Server) ([]time.Dur
 		}
 		used[i] = -before
 	}
-	if err := yard.Pause(ctx, d); err != nil {
+	if err := environment.Pause(ctx, d); err != nil {
 		return nil, err
 	}
 	for i, s := range of {
@@ -125,9 +125,9 @@ const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupD
 
 // askWhatThereIs asks all of them by turns.
 func (g *rig) askWhatThereIs(ctx context.Context, all []*registrations) error {
-	ask := yard.Ask{Method: http.MethodGet, Path: "/apis", Accept: aggregatedType, Token: yard.AdminToken, HTTP2: true, Clients: 1}
+	ask := environment.Ask{Method: http.MethodGet, Path: "/apis", Accept: aggregatedType, Token: environment.AdminToken, HTTP2: true, Clients: 1}
 	for round := range g.Rounds {
-		for _, k := range turns(len(all), round) {
+		for _, k := range order(len(all), round) {
 			p := all[k]
 			g.say("round %d of %d: /apis with %d APIServices, %s", round+1, g.Rounds, p.row.APIServices, p.row.Who)
 			got, err := askFor(ctx, g, p.Server, ask)
@@ -147,13 +147,13 @@ func (g *rig) askWhatThereIs(ctx context.Context, all []*registrations) error {
 	return nil
 }
 
-func size(ctx context.Context, s *yard.Server, ask yard.Ask) (int64, error) {
-	client, err := yard.NewClient(s, true)
+func size(ctx context.Context, s *environment.Server, ask environment.Ask) (int64, error) {
+	client, err := environment.NewClient(s, true)
 	if err != nil {
 		return 0, err
 	}
 	defer client.CloseIdleConnections()
-	r, err := yard.NewRequest(ctx, s, ask, "")
+	r, err := environment.NewRequest(ctx, s, ask, "")
 	if err != nil {
 		return 0, err
 	}
@@ -167,7 +167,7 @@ func size(ctx context.Context, s *yard.Server, ask yard.Ask) (int64, error) {
 
 // appear makes APIServices and asks each until it answers.
 func (p *registrations) appear(ctx context.Context, count int) error {
-	client, err := yard.NewClient(p.Server, true)
+	client, err := environment.NewClient(p.Server, true)
 	if err != nil {
 		return err
 	}

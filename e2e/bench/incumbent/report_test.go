@@ -6,15 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/local"
 	"portico.dev/e2e/bench/measure"
 	"portico.dev/e2e/bench/proxied"
-	"portico.dev/e2e/bench/yard"
 )
 
-func rounds(cpu ...time.Duration) (all []yard.Stretch) {
+func rounds(cpu ...time.Duration) (all []environment.Interval) {
 	for _, c := range cpu {
-		all = append(all, yard.Stretch{Server: c * time.Microsecond, Answer: yard.Answer{P50: time.Millisecond, P99: c * time.Millisecond}})
+		all = append(all, environment.Interval{Server: c * time.Microsecond, Answer: environment.Answer{P50: time.Millisecond, P99: c * time.Millisecond}})
 	}
 	return all
 }
@@ -69,7 +69,7 @@ func TestThePageSaysWhereTheirsIsLess(t *testing.T) {
 		},
 		Registrations: []RegistrationRow{
 			{Who: oursName, APIServices: 100, RSS: 300, Parts: []Part{{Name: "aggregator", RSS: 300 << 20}}},
-			{Who: theirsName, APIServices: 100, RSS: 200, Parts: []Part{{Name: "kube-apiserver"}, {Name: "etcd"}}},
+			{Who: kubernetesName, APIServices: 100, RSS: 200, Parts: []Part{{Name: "kube-apiserver"}, {Name: "etcd"}}},
 		},
 		Faults: []FaultRow{{Fault: "killed", Who: oursName, Code: 503, Reason: "ServiceUnavailable", Answered: 4 * time.Millisecond, Waited: true, Returned: time.Second}},
 	}

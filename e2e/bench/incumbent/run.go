@@ -7,17 +7,18 @@ import (
 	"slices"
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
+	"portico.dev/internal/drill/faulty"
 )
 
 // Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree.
-func Run(ctx context.Context, program string, theirs yard.Theirs, s Settings, say func(string, ...any)) (*Report, error) {
+func Run(ctx context.Context, program string, theirs environment.Kubernetes, s Settings, say func(string, ...any)) (*Report, error) {
 	version, err := theirs.Version()
 	if err != nil {
 		return nil, err
 	}
-	y, err := yard.New(program)
+	y, err := environment.New(program)
 	if err != nil {
 		return nil, err
 	}
@@ -36,10 +37,10 @@ func Run(ctx context.Context, program string, theirs yard.Theirs, s Settings, sa
 // rig is what the parts of a run have in common.
 type rig struct {
 	Settings
-	y       *yard.Yard
-	theirs  yard.Theirs
+	y       *environment.Environment
+	theirs  environment.Kubernetes
 	say     func(string, ...any)
-	backend *yard.Server
+	backend *environment.Server
 	// started is how long each start took, in milliseconds.
 	started struct{ ours, theirs []float64 }
 }
@@ -71,7 +72,7 @@ func (r *Report) first(ctx context.Context, g *rig) error {
 	if err := theirs.Manage(); err != nil {
 		return err
 	}
-	for _, d := range []*yard.Door{ours.Door, theirs.Door} {
+	for _, d := range []*environment.FrontDoor{ours.FrontDoor, theirs.FrontDoor} {
 		if err := d.Grant(ctx); err != nil {
 			return err
 		}
@@ -89,7 +90,7 @@ func (r *Report) first(ctx context.Context, g *rig) error {
 }
 
 // pair starts one of each side, by turns one or the other first.
-func (g *rig) pair(ctx context.Context, name string) (ours *yard.Front, theirs *yard.Incumbent, err error) {
+func (g *rig) pair(ctx context.Context, name string) (ours *environment.Front, theirs *environment.Incumbent, err error) {
 	one := func() error {
 		var took time.Duration
 		ours, took, err = g.y.FrontBeside(ctx, name+"-ours", nil)
@@ -109,8 +110,8 @@ func (g *rig) pair(ctx context.Context, name string) (ours *yard.Front, theirs *
 	return ours, theirs, errors.Join(turns[0](), turns[1]())
 }
 
-// turns are the numbers below n, in every other round from the last.
-func turns(n, round int) []int {
+// order are the numbers below n, in every other round from the last.
+func order(n, round int) []int {
 	all := make([]int, n)
 	for i := range all {
 		all[i] = i
@@ -124,3 +125,58 @@ func turns(n, round int) []int {
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 func mib(n int64) float64        { return float64(n) / (1 << 20) }
+
+// Settings say how much there is, and how long it takes.
+type Settings struct {
+	// Rounds are of the proxied requests, WatchRounds of the watches, LocalRounds of the local objects.
+	Rounds, WatchRounds, LocalRounds int
+	// Cell is one turn of requests, Watch one of listening to watches; and so for local objects.
+	Warm, Cell, Watch, LocalCell, LocalWatch time.Duration
+	// Many is how many objects the long lists have.
+	Many int
+	// APIServices is how many each pair of sides has; New is how many more are made, one after the other.
+	APIServices []int
+	New         int
+	// Rest is how long all are left alone before the time in which their idle CPU is read, and at the end of that their
+	// memory.
+	Rest, Idle time.Duration
+	// Faults is how many of the faults are made.
+	Faults int
+	// Dead is how long at least a backend stays away after its namespace was deleted.
+	Dead time.Duration
+}
+
+// Full is what the record is made with: eight minutes.
+func Full() Settings {
+	return Settings{
+		Rounds: 3, WatchRounds: 2, LocalRounds: 3, Warm: 60 * time.Millisecond, Cell: 300 * time.Millisecond, Watch: 1500 * time.Millisecond,
+		LocalCell: 300 * time.Millisecond, LocalWatch: time.Second, Many: 10_000, APIServices: []int{0, 100, 1000}, New: 10,
+		Rest: 30 * time.Second, Idle: time.Minute, Faults: len(faults), Dead: 15 * time.Second,
+	}
+}
+
+// Quick shows that everything works.
+func Quick() Settings {
+	return Settings{
+		Rounds: 1, WatchRounds: 1, LocalRounds: 1, Warm: 20 * time.Millisecond, Cell: 50 * time.Millisecond, Watch: time.Second,
+		LocalCell: 30 * time.Millisecond, LocalWatch: time.Second, Many: 200, APIServices: []int{0, 10}, New: 2,
+		Rest: time.Second, Idle: 2 * time.Second, Faults: 1, Dead: time.Second,
+	}
+}
+
+// fault is a way to die. stores: the backend keeps objects in namespaces, so that somebody who forgets them leaves them.
+type fault struct {
+	name   string
+	stores bool
+	begin  func(*faulty.Server) error
+}
+
+var faults = []fault{
+	{"killed: connections are refused", false, func(s *faulty.Server) error { return s.SetFault(faulty.Refuse) }},
+	{"stopped, as by SIGSTOP: connections stay", false, func(s *faulty.Server) error { return s.SetFault(faulty.Blackhole) }},
+	{"accepts TCP, never answers TLS", false, func(s *faulty.Server) error {
+		return errors.Join(s.SetFault(faulty.Refuse), s.SetFault(faulty.Blackhole))
+	}},
+	{"TLS and HTTP/2 alive, never replies", false, func(s *faulty.Server) error { return s.SetFault(faulty.Hang) }},
+	{"killed, and it keeps objects", true, func(s *faulty.Server) error { return s.SetFault(faulty.Refuse) }},
+}

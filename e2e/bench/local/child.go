@@ -15,11 +15,11 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
-// Role is what this program is started as to be the house without a listener.
+// Role is what this program is started as to be the chain without a listener.
 const Role = "local"
 
 // question asks the child to do one thing for a while.
@@ -56,7 +56,7 @@ func Serve() error {
 	}
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard) // the terminal is for progress
-	h, err := openHouse(t.Dir)
+	h, err := openChainServer(t.Dir)
 	if err != nil {
 		return err
 	}
@@ -84,10 +84,10 @@ func Serve() error {
 }
 
 // fill makes the objects that are read, below the library's own prefix and below ours.
-func (h *house) fill(many int) error {
+func (h *chainServer) fill(many int) error {
 	for _, l := range []string{libraryLayer, handlerLayer} {
 		for ns, count := range map[string]int{fewIn: few, manyIn: many} {
-			if err := yard.AtOnce(context.Background(), 32, 0, count, func(ctx context.Context, n int) error {
+			if err := environment.Concurrency(context.Background(), 32, 0, count, func(ctx context.Context, n int) error {
 				return h.layers[l].create(ctx, ns, nameOf(n))
 			}); err != nil {
 				return fmt.Errorf("%s: %w", l, err)
@@ -97,7 +97,7 @@ func (h *house) fill(many int) error {
 	return nil
 }
 
-func (h *house) answer(q *question) (result, error) {
+func (h *chainServer) answer(q *question) (result, error) {
 	l, ok := h.layers[q.Layer]
 	if !ok {
 		return result{}, fmt.Errorf("no layer %q", q.Layer)
@@ -145,7 +145,7 @@ func repeat(ctx context.Context, q *question, do func(context.Context) error) (i
 	return total, errors.Join(errs...)
 }
 
-func (h *house) operation(l layer, q *question) func(context.Context) error {
+func (h *chainServer) operation(l layer, q *question) func(context.Context) error {
 	switch q.Kind {
 	case creating:
 		return func(ctx context.Context) error { return l.create(ctx, madeIn, nameOf(int(h.made.Add(1)))) }

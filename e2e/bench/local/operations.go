@@ -11,13 +11,13 @@ import (
 
 // The layers, from the inside out.
 const (
-	libraryLayer = "storage library"
-	handlerLayer = "REST handler"
-	chainLayer   = "chain and handler"
-	doorLayer    = "front door, TLS"
+	libraryLayer   = "storage library"
+	handlerLayer   = "REST handler"
+	chainLayer     = "chain and handler"
+	frontDoorLayer = "front door, TLS"
 )
 
-var layers = []string{libraryLayer, handlerLayer, chainLayer, doorLayer}
+var layers = []string{libraryLayer, handlerLayer, chainLayer, frontDoorLayer}
 
 // The namespaces: one with a hundred objects, one with ten thousand, one where new ones are made.
 const (

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // Settings say how much there is, and how long it takes.
@@ -20,8 +20,8 @@ type Settings struct {
 	Cell   time.Duration
 }
 
-// Ordinary is what the record is made with: a minute and a half.
-func Ordinary() Settings {
+// Full is what the record is made with: a minute and a half.
+func Full() Settings {
 	return Settings{Many: 10_000, Rounds: 3, Cell: 300 * time.Millisecond}
 }
 
@@ -31,13 +31,13 @@ func Quick() Settings { return Settings{Many: 500, Rounds: 1, Cell: 50 * time.Mi
 // runner asks one layer after the other.
 type runner struct {
 	Settings
-	child *yard.Child
-	front *Door
+	child *environment.Child
+	front *FrontDoor
 }
 
 // Run makes the table. program is the aggregator that is measured; empty, it is built from the tree.
 func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (*Report, error) {
-	y, err := yard.New(program)
+	y, err := environment.New(program)
 	if err != nil {
 		return nil, err
 	}
@@ -52,14 +52,14 @@ func Run(ctx context.Context, program string, s Settings, say func(string, ...an
 	return r, err
 }
 
-func (r *Report) run(ctx context.Context, y *yard.Yard, say func(string, ...any)) (err error) {
+func (r *Report) run(ctx context.Context, y *environment.Environment, say func(string, ...any)) (err error) {
 	say("building, starting and making %d objects three times", r.Settings.Many)
-	dir, err := y.Dir("house")
+	dir, err := y.Dir("chain")
 	if err != nil {
 		return err
 	}
 	a := &runner{Settings: r.Settings}
-	if a.child, err = yard.Spawn(Role, told{dir, r.Settings.Many}); err != nil {
+	if a.child, err = environment.Spawn(Role, told{dir, r.Settings.Many}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, a.child.Stop()) }()
@@ -67,7 +67,7 @@ func (r *Report) run(ctx context.Context, y *yard.Yard, say func(string, ...any)
 	if err != nil {
 		return err
 	}
-	a.front = &Door{Door: front.Door, Many: r.Settings.Many, Cell: r.Settings.Cell}
+	a.front = &FrontDoor{FrontDoor: front.FrontDoor, Many: r.Settings.Many, Cell: r.Settings.Cell}
 	if err := a.front.Fill(ctx); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (r *Report) run(ctx context.Context, y *yard.Yard, say func(string, ...any)
 
 // ask adds what one round of an operation cost, in microseconds, to the row.
 func (a *runner) ask(ctx context.Context, l string, o Operation, row *Row) error {
-	if l == doorLayer {
+	if l == frontDoorLayer {
 		return a.askDoor(ctx, o, row)
 	}
 	line, err := json.Marshal(question{Layer: l, Kind: o.kind, Clients: o.Clients, Accept: o.accept, For: a.Cell})
@@ -127,7 +127,7 @@ func (a *runner) askDoor(ctx context.Context, o Operation, row *Row) error {
 	if err != nil {
 		return err
 	}
-	row.costs[doorLayer] = append(row.costs[doorLayer], got.CPU)
+	row.costs[frontDoorLayer] = append(row.costs[frontDoorLayer], got.CPU)
 	row.perSecond, row.p50, row.p99 = append(row.perSecond, got.PerSecond), append(row.p50, got.P50), append(row.p99, got.P99)
 	return nil
 }

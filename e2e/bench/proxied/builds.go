@@ -8,8 +8,8 @@ import (
 	"text/template"
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // Builds compares two builds of the front door, cell by cell, in one run.
@@ -35,7 +35,7 @@ type BuildRow struct {
 
 // CompareBuilds measures program, which is built from the tree when it is empty, beside another build of it.
 func CompareBuilds(ctx context.Context, program, before string, s Settings, say func(string, ...any)) (*Builds, error) {
-	y, err := yard.New(program)
+	y, err := environment.New(program)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func CompareBuilds(ctx context.Context, program, before string, s Settings, say 
 	return b, err
 }
 
-func (b *Builds) run(ctx context.Context, y *yard.Yard, before string, s Settings, say func(string, ...any)) error {
+func (b *Builds) run(ctx context.Context, y *environment.Environment, before string, s Settings, say func(string, ...any)) error {
 	say("building and starting")
 	backend, err := y.Backend()
 	if err != nil {
@@ -64,12 +64,12 @@ func (b *Builds) run(ctx context.Context, y *yard.Yard, before string, s Setting
 	if err != nil {
 		return err
 	}
-	all := []who{{"before", old.Server, yard.UserToken}, {"now", now.Server, yard.UserToken}}
-	if err := yard.Pause(ctx, s.Settle); err != nil {
+	all := []who{{"before", old.Server, environment.UserToken}, {"now", now.Server, environment.UserToken}}
+	if err := environment.Pause(ctx, s.Settle); err != nil {
 		return err
 	}
 	cells := Cells()
-	stretches := make([][2][]yard.Stretch, len(cells))
+	stretches := make([][2][]environment.Interval, len(cells))
 	for round := range s.Rounds {
 		for i, c := range cells {
 			for _, k := range order(len(all), round+i) {
@@ -84,13 +84,13 @@ func (b *Builds) run(ctx context.Context, y *yard.Yard, before string, s Setting
 	}
 	for i, c := range cells {
 		was, is := stretches[i][0], stretches[i][1]
-		ratio := func(number func(yard.Stretch) float64) measure.Spread { return measure.Ratio(is, was, number) }
-		p99 := func(s yard.Stretch) float64 { return ms(s.P99) }
-		allocations := func(s yard.Stretch) float64 { return s.Allocations }
+		ratio := func(number func(environment.Interval) float64) measure.Spread { return measure.Ratio(is, was, number) }
+		p99 := func(s environment.Interval) float64 { return ms(s.P99) }
+		allocations := func(s environment.Interval) float64 { return s.Allocations }
 		b.Rows = append(b.Rows, BuildRow{
 			Cell: c, CPU: measure.Of(is, serverCPU), P99: measure.Of(is, p99), Allocations: measure.Of(is, allocations),
 			CPURatio: ratio(serverCPU), P99Ratio: ratio(p99), AllocsRatio: ratio(allocations),
-			RSSRatio: ratio(func(s yard.Stretch) float64 { return mib(s.RSS) }),
+			RSSRatio: ratio(func(s environment.Interval) float64 { return mib(s.RSS) }),
 		})
 	}
 	return nil

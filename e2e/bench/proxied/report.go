@@ -3,8 +3,8 @@ package proxied
 import (
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // Report is what was measured.
@@ -38,7 +38,7 @@ type Row struct {
 	CPUToH1 measure.Spread `json:"cpuToBareHTTP1"`
 	P99ToH2 measure.Spread `json:"p99ToBareHTTP2"`
 
-	stretches []yard.Stretch
+	stretches []environment.Interval
 }
 
 // WatchRow is one server that carries watches. CPU is of one event.
@@ -57,7 +57,7 @@ type WatchRow struct {
 	CPUToH2    measure.Spread `json:"cpuToBareHTTP2"`
 	CPUToH1    measure.Spread `json:"cpuToBareHTTP1"`
 
-	deliveries []yard.Delivery
+	deliveries []environment.Delivery
 }
 
 func us(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
@@ -76,26 +76,30 @@ func summarize(rows []Row) { summarizeAgainst(rows, placeH2, placeH1) }
 func summarizeAgainst(rows []Row, h2, h1 int) {
 	for i := range rows {
 		row := &rows[i]
-		of := func(number func(yard.Stretch) float64) measure.Spread { return measure.Of(row.stretches, number) }
-		row.PerSecond = of(func(s yard.Stretch) float64 { return s.PerSecond })
-		row.P50 = of(func(s yard.Stretch) float64 { return ms(s.P50) })
-		row.P99 = of(func(s yard.Stretch) float64 { return ms(s.P99) })
+		of := func(number func(environment.Interval) float64) measure.Spread {
+			return measure.Of(row.stretches, number)
+		}
+		row.PerSecond = of(func(s environment.Interval) float64 { return s.PerSecond })
+		row.P50 = of(func(s environment.Interval) float64 { return ms(s.P50) })
+		row.P99 = of(func(s environment.Interval) float64 { return ms(s.P99) })
 		row.CPU = of(serverCPU)
-		row.BackendCPU = of(func(s yard.Stretch) float64 { return us(s.Backend) })
-		row.ClientCPU = of(func(s yard.Stretch) float64 { return us(s.Client) })
-		row.Allocations = of(func(s yard.Stretch) float64 { return s.Allocations })
-		row.RSS = of(func(s yard.Stretch) float64 { return mib(s.RSS) })
+		row.BackendCPU = of(func(s environment.Interval) float64 { return us(s.Backend) })
+		row.ClientCPU = of(func(s environment.Interval) float64 { return us(s.Client) })
+		row.Allocations = of(func(s environment.Interval) float64 { return s.Allocations })
+		row.RSS = of(func(s environment.Interval) float64 { return mib(s.RSS) })
 		row.CPUToH2 = measure.Ratio(row.stretches, rows[h2].stretches, serverCPU)
 		row.CPUToH1 = measure.Ratio(row.stretches, rows[h1].stretches, serverCPU)
-		row.P99ToH2 = measure.Ratio(row.stretches, rows[h2].stretches, func(s yard.Stretch) float64 { return ms(s.P99) })
+		row.P99ToH2 = measure.Ratio(row.stretches, rows[h2].stretches, func(s environment.Interval) float64 { return ms(s.P99) })
 	}
 }
 
-func serverCPU(s yard.Stretch) float64 { return us(s.Server) }
+func serverCPU(s environment.Interval) float64 { return us(s.Server) }
 
 func summarizeWatches(rows []WatchRow, idle map[string]float64, lasted time.Duration) {
-	own := func(of string) func(yard.Delivery) float64 {
-		return func(d yard.Delivery) float64 { return us(d.Server) - idle[of]*lasted.Seconds()/float64(d.Events) }
+	own := func(of string) func(environment.Delivery) float64 {
+		return func(d environment.Delivery) float64 {
+			return us(d.Server) - idle[of]*lasted.Seconds()/float64(d.Events)
+		}
 	}
 	for i := range rows {
 		row := &rows[i]
@@ -105,16 +109,18 @@ func summarizeWatches(rows []WatchRow, idle map[string]float64, lasted time.Dura
 			ratios = append(ratios, own(row.Who)(d)/own(rows[placeH2].Who)(rows[placeH2].deliveries[round]))
 		}
 		row.OwnToH2 = measure.SpreadOf(ratios)
-		of := func(number func(yard.Delivery) float64) measure.Spread { return measure.Of(row.deliveries, number) }
-		row.P50 = of(func(d yard.Delivery) float64 { return ms(d.P50) })
-		row.P99 = of(func(d yard.Delivery) float64 { return ms(d.P99) })
+		of := func(number func(environment.Delivery) float64) measure.Spread {
+			return measure.Of(row.deliveries, number)
+		}
+		row.P50 = of(func(d environment.Delivery) float64 { return ms(d.P50) })
+		row.P99 = of(func(d environment.Delivery) float64 { return ms(d.P99) })
 		row.CPU = of(deliveryCPU)
-		row.BackendCPU = of(func(d yard.Delivery) float64 { return us(d.Backend) })
-		row.ClientCPU = of(func(d yard.Delivery) float64 { return us(d.Client) })
-		row.RSS = of(func(d yard.Delivery) float64 { return mib(d.RSS) })
+		row.BackendCPU = of(func(d environment.Delivery) float64 { return us(d.Backend) })
+		row.ClientCPU = of(func(d environment.Delivery) float64 { return us(d.Client) })
+		row.RSS = of(func(d environment.Delivery) float64 { return mib(d.RSS) })
 		row.CPUToH2 = measure.Ratio(row.deliveries, rows[placeH2].deliveries, deliveryCPU)
 		row.CPUToH1 = measure.Ratio(row.deliveries, rows[placeH1].deliveries, deliveryCPU)
 	}
 }
 
-func deliveryCPU(d yard.Delivery) float64 { return us(d.Server) }
+func deliveryCPU(d environment.Delivery) float64 { return us(d.Server) }

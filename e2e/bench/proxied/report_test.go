@@ -5,15 +5,15 @@ import (
 	"testing"
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // A ratio of one round means something on a busy machine, a ratio of medians does not.
 func TestRatiosAreTakenInEachRound(t *testing.T) {
-	rounds := func(cpu ...time.Duration) (all []yard.Stretch) {
+	rounds := func(cpu ...time.Duration) (all []environment.Interval) {
 		for _, c := range cpu {
-			all = append(all, yard.Stretch{Server: c, Answer: yard.Answer{P99: time.Millisecond}})
+			all = append(all, environment.Interval{Server: c, Answer: environment.Answer{P99: time.Millisecond}})
 		}
 		return all
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // Settings say how long it takes.
@@ -21,8 +21,8 @@ type Settings struct {
 	Idle time.Duration
 }
 
-// Ordinary is what the record is made with: six minutes.
-func Ordinary() Settings {
+// Full is what the record is made with: six minutes.
+func Full() Settings {
 	return Settings{
 		Rounds: 5, WatchRounds: 3, Warm: 70 * time.Millisecond, Cell: 360 * time.Millisecond, Watch: 2200 * time.Millisecond,
 		Settle: 3 * time.Second, Idle: 5 * time.Second,
@@ -37,7 +37,7 @@ func Quick() Settings {
 // who is somebody to ask, and as whom.
 type who struct {
 	name   string
-	server *yard.Server
+	server *environment.Server
 	token  string
 }
 
@@ -64,7 +64,7 @@ var options = []option{
 
 // Run makes the table. program is the aggregator that is measured; empty, it is built from the tree.
 func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (*Report, error) {
-	y, err := yard.New(program)
+	y, err := environment.New(program)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func Run(ctx context.Context, program string, s Settings, say func(string, ...an
 	return r, err
 }
 
-func (r *Report) run(ctx context.Context, y *yard.Yard, s Settings, say func(string, ...any)) error {
+func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings, say func(string, ...any)) error {
 	say("building and starting")
 	backend, err := y.Backend()
 	if err != nil {
@@ -98,8 +98,8 @@ func (r *Report) run(ctx context.Context, y *yard.Yard, s Settings, say func(str
 	if err != nil {
 		return err
 	}
-	all = append(all, who{admin, front.Server, yard.AdminToken}, who{user, front.Server, yard.UserToken})
-	if err := yard.Pause(ctx, s.Settle); err != nil {
+	all = append(all, who{admin, front.Server, environment.AdminToken}, who{user, front.Server, environment.UserToken})
+	if err := environment.Pause(ctx, s.Settle); err != nil {
 		return err
 	}
 	if err := r.requests(ctx, all, backend, s, say); err != nil {
@@ -126,7 +126,7 @@ func (r *Report) idle(ctx context.Context, all []who, s Settings) error {
 		}
 		before[w.name] = used
 	}
-	if err := yard.Pause(ctx, s.Idle); err != nil {
+	if err := environment.Pause(ctx, s.Idle); err != nil {
 		return err
 	}
 	for _, w := range all {
@@ -140,7 +140,7 @@ func (r *Report) idle(ctx context.Context, all []who, s Settings) error {
 }
 
 // open starts a front door and registers the backend with it.
-func open(ctx context.Context, y *yard.Yard, name string, flags ...string) (*yard.Front, error) {
+func open(ctx context.Context, y *environment.Environment, name string, flags ...string) (*environment.Front, error) {
 	program, err := y.Aggregator()
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func open(ctx context.Context, y *yard.Yard, name string, flags ...string) (*yar
 	return openBuild(ctx, y, program, name, flags...)
 }
 
-func openBuild(ctx context.Context, y *yard.Yard, program, name string, flags ...string) (*yard.Front, error) {
+func openBuild(ctx context.Context, y *environment.Environment, program, name string, flags ...string) (*environment.Front, error) {
 	front, err := y.FrontOf(program, name, flags...)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func openBuild(ctx context.Context, y *yard.Yard, program, name string, flags ..
 }
 
 // requests goes through the cells in rounds; in every other round everybody is asked in the opposite order.
-func (r *Report) requests(ctx context.Context, all []who, backend *yard.Server, s Settings, say func(string, ...any)) error {
+func (r *Report) requests(ctx context.Context, all []who, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	for _, c := range Cells() {
 		for _, w := range all {
 			r.Rows = append(r.Rows, Row{Cell: c, Who: w.name})
@@ -196,16 +196,16 @@ func order(n, round int) []int {
 	return all
 }
 
-func once(ctx context.Context, w who, c Cell, backend *yard.Server, s Settings) (yard.Stretch, error) {
-	crowd, err := yard.NewCrowd(w.server, c.Ask(w.token))
+func once(ctx context.Context, w who, c Cell, backend *environment.Server, s Settings) (environment.Interval, error) {
+	crowd, err := environment.NewLoadGenerator(w.server, c.Ask(w.token))
 	if err != nil {
-		return yard.Stretch{}, err
+		return environment.Interval{}, err
 	}
 	defer crowd.Leave()
 	return crowd.Measure(ctx, backend, s.Warm, s.Cell)
 }
 
-func (r *Report) watches(ctx context.Context, all []who, backend *yard.Server, s Settings, say func(string, ...any)) error {
+func (r *Report) watches(ctx context.Context, all []who, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	for _, c := range WatchCells() {
 		rows := make([]WatchRow, len(all))
 		for i, w := range all {
@@ -227,25 +227,25 @@ func (r *Report) watches(ctx context.Context, all []who, backend *yard.Server, s
 	return nil
 }
 
-func listen(ctx context.Context, w who, c WatchCell, backend *yard.Server, s Settings) (yard.Delivery, error) {
-	streams, err := yard.Open(ctx, w.server, c.Ask(w.token), c.Streams)
+func listen(ctx context.Context, w who, c WatchCell, backend *environment.Server, s Settings) (environment.Delivery, error) {
+	streams, err := environment.Open(ctx, w.server, c.Ask(w.token), c.Streams)
 	if err != nil {
-		return yard.Delivery{}, err
+		return environment.Delivery{}, err
 	}
 	defer streams.Close()
 	return streams.Measure(ctx, backend, s.Watch/4, s.Watch)
 }
 
 // options says what single settings cost, at 32 at once.
-func (r *Report) options(ctx context.Context, y *yard.Yard, front *yard.Front, backend *yard.Server, s Settings, say func(string, ...any)) error {
-	all := []who{{"as above", front.Server, yard.UserToken}}
+func (r *Report) options(ctx context.Context, y *environment.Environment, front *environment.Front, backend *environment.Server, s Settings, say func(string, ...any)) error {
+	all := []who{{"as above", front.Server, environment.UserToken}}
 	for i, o := range options {
 		say("starting a front door %s", o.name)
 		other, err := open(ctx, y, fmt.Sprintf("option-%d", i), o.flags...)
 		if err != nil {
 			return err
 		}
-		all = append(all, who{o.name, other.Server, yard.UserToken})
+		all = append(all, who{o.name, other.Server, environment.UserToken})
 	}
 	c := Cell{Operation: operations[0].name, HTTP2: true, Clients: 32, of: operations[0]}
 	rows := make([]Row, len(all))

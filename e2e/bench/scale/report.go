@@ -6,8 +6,8 @@ import (
 	"text/template"
 	"time"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // Report is what was measured.
@@ -65,8 +65,8 @@ func summarize(all []*subject) {
 			lasted += float64(s.Requests) / s.PerSecond
 			requests += s.Requests
 		}
-		f.row.CPU = measure.Of(f.stretches, func(s yard.Stretch) float64 { return float64(s.Server) / float64(time.Microsecond) })
-		f.row.P99 = measure.Of(f.stretches, func(s yard.Stretch) float64 { return float64(s.P99) / float64(time.Millisecond) })
+		f.row.CPU = measure.Of(f.stretches, func(s environment.Interval) float64 { return float64(s.Server) / float64(time.Microsecond) })
+		f.row.P99 = measure.Of(f.stretches, func(s environment.Interval) float64 { return float64(s.P99) / float64(time.Millisecond) })
 		f.row.Ratio = measure.SpreadOf(ratios)
 		idle := f.row.IdleCPU / time.Minute.Seconds() * lasted
 		f.row.Own = (used.Seconds() - idle) * 1e6 / float64(requests)

@@ -5,19 +5,19 @@ import (
 	"testing"
 	"time"
 
-	"portico.dev/e2e/bench/yard"
+	"portico.dev/e2e/bench/environment"
 )
 
 func TestARequestsOwnLeavesOutWhatIsDoneAnyway(t *testing.T) {
-	stretch := func(us int, requests int) yard.Stretch {
-		return yard.Stretch{Server: time.Duration(us) * time.Microsecond, Answer: yard.Answer{Requests: requests, PerSecond: float64(requests)}}
+	stretch := func(us int, requests int) environment.Interval {
+		return environment.Interval{Server: time.Duration(us) * time.Microsecond, Answer: environment.Answer{Requests: requests, PerSecond: float64(requests)}}
 	}
 	all := []*subject{
-		{row: &Row{}, stretches: []yard.Stretch{stretch(20, 1000), stretch(20, 1000)}},
+		{row: &Row{}, stretches: []environment.Interval{stretch(20, 1000), stretch(20, 1000)}},
 		// 60 s of a minute: a second in each of the two stretches, 500 us of each request.
-		{row: &Row{IdleCPU: 60}, stretches: []yard.Stretch{stretch(520, 1000), stretch(520, 3000)}},
+		{row: &Row{IdleCPU: 60}, stretches: []environment.Interval{stretch(520, 1000), stretch(520, 3000)}},
 		// A collection in one of three.
-		{row: &Row{}, stretches: []yard.Stretch{stretch(20, 1000), stretch(50, 1000)}},
+		{row: &Row{}, stretches: []environment.Interval{stretch(20, 1000), stretch(50, 1000)}},
 	}
 	summarize(all)
 	for i, want := range []struct{ own, ratio float64 }{{20, 1}, {20, 1}, {35, 1.75}} {

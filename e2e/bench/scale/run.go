@@ -13,8 +13,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // Settings say how much there is, and how long it takes.
@@ -33,8 +33,8 @@ type Settings struct {
 	New int
 }
 
-// Ordinary is what the record is made with: two minutes.
-func Ordinary() Settings {
+// Full is what the record is made with: two minutes.
+func Full() Settings {
 	return Settings{APIServices: []int{10, 100, 1000}, Bindings: 50_000, Streams: 10_000, Rounds: 7, Cell: time.Second, Rest: 33 * time.Second, Idle: 12 * time.Second, New: 10}
 }
 
@@ -48,14 +48,14 @@ const registrars = 32
 
 // subject is a front door with much to remember.
 type subject struct {
-	*yard.Front
+	*environment.Front
 	row       *Row
-	stretches []yard.Stretch
+	stretches []environment.Interval
 }
 
 // Run makes the tables. program is the aggregator that is measured; empty, it is built from the tree.
 func Run(ctx context.Context, program string, s Settings, say func(string, ...any)) (*Report, error) {
-	y, err := yard.New(program)
+	y, err := environment.New(program)
 	if err != nil {
 		return nil, err
 	}
@@ -70,14 +70,14 @@ func Run(ctx context.Context, program string, s Settings, say func(string, ...an
 	return r, err
 }
 
-func (r *Report) run(ctx context.Context, y *yard.Yard, s Settings, say func(string, ...any)) error {
+func (r *Report) run(ctx context.Context, y *environment.Environment, s Settings, say func(string, ...any)) error {
 	say("building and starting")
 	backend, err := y.Backend()
 	if err != nil {
 		return err
 	}
 	all := r.subjects(s)
-	for i, f := range all { // programs and directories first: the yard is no place for two at once
+	for i, f := range all { // programs and directories first: two at once would disturb each other
 		if f.Front, err = y.Front(fmt.Sprintf("front-%d", i)); err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (f *subject) fill(ctx context.Context) error {
 	}
 	f.row.Registered = time.Since(began)
 	began = time.Now()
-	err := yard.AtOnce(ctx, registrars, 0, f.row.Bindings, f.bind)
+	err := environment.Concurrency(ctx, registrars, 0, f.row.Bindings, f.bind)
 	f.row.Bound = time.Since(began)
 	return err
 }
@@ -148,7 +148,7 @@ func (f *subject) fill(ctx context.Context) error {
 // bind gives the role to a user of its own.
 func (f *subject) bind(ctx context.Context, n int) error {
 	name := "extra-" + strconv.Itoa(n)
-	_, err := f.Client.RbacV1().RoleBindings(yard.Namespace).Create(ctx, &rbacv1.RoleBinding{
+	_, err := f.Client.RbacV1().RoleBindings(environment.Namespace).Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "user-" + strconv.Itoa(n)}},
@@ -158,7 +158,7 @@ func (f *subject) bind(ctx context.Context, n int) error {
 
 // remember reads how much memory they use when they have had a rest.
 func (r *Report) remember(ctx context.Context, all []*subject, s Settings) error {
-	if err := yard.Pause(ctx, s.Rest); err != nil { // until the writes have been told of, and collected
+	if err := environment.Pause(ctx, s.Rest); err != nil { // until the writes have been told of, and collected
 		return err
 	}
 	for _, f := range all {
@@ -189,7 +189,7 @@ func (r *Report) idle(ctx context.Context, all []*subject, s Settings) error {
 		}
 	}
 	began := time.Now()
-	if err := yard.Pause(ctx, s.Idle); err != nil {
+	if err := environment.Pause(ctx, s.Idle); err != nil {
 		return err
 	}
 	for i, f := range all {
@@ -203,7 +203,7 @@ func (r *Report) idle(ctx context.Context, all []*subject, s Settings) error {
 }
 
 // requests loads them by turns with the same requests, for the group in the middle.
-func (r *Report) requests(ctx context.Context, all []*subject, backend *yard.Server, s Settings, say func(string, ...any)) error {
+func (r *Report) requests(ctx context.Context, all []*subject, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	for round := range s.Rounds {
 		turns := slices.Clone(all)
 		if round%2 == 1 {
@@ -221,13 +221,32 @@ func (r *Report) requests(ctx context.Context, all []*subject, backend *yard.Ser
 	return nil
 }
 
-func (f *subject) load(ctx context.Context, backend *yard.Server, s Settings) (yard.Stretch, error) {
-	crowd, err := yard.NewCrowd(f.Server, yard.Ask{
-		Method: http.MethodGet, Path: yard.Path(f.row.APIServices/2) + "/small", Token: yard.UserToken, HTTP2: true, Clients: 32,
+func (f *subject) load(ctx context.Context, backend *environment.Server, s Settings) (environment.Interval, error) {
+	crowd, err := environment.NewLoadGenerator(f.Server, environment.Ask{
+		Method: http.MethodGet, Path: environment.Path(f.row.APIServices/2) + "/small", Token: environment.UserToken, HTTP2: true, Clients: 32,
 	})
 	if err != nil {
-		return yard.Stretch{}, err
+		return environment.Interval{}, err
 	}
 	defer crowd.Leave()
 	return crowd.Measure(ctx, backend, s.Cell/4, s.Cell)
+}
+
+// appear makes APIServices and asks each until it answers.
+func (f *subject) appear(ctx context.Context, count int) error {
+	client, err := environment.NewClient(f.Server, true)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	var took []float64
+	for n := range count {
+		d, err := f.Appear(ctx, client, 90_000+n) // beyond those that are there
+		if err != nil {
+			return err
+		}
+		took = append(took, d.Seconds()*1000)
+	}
+	f.row.Appeared = measure.SpreadOf(took)
+	return nil
 }

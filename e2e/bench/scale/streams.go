@@ -4,12 +4,12 @@ import (
 	"context"
 	"net/http"
 
+	"portico.dev/e2e/bench/environment"
 	"portico.dev/e2e/bench/measure"
-	"portico.dev/e2e/bench/yard"
 )
 
 // streams opens idle watches through a front door and through a bare proxy, and looks at what each of them costs.
-func (r *Report) streams(ctx context.Context, y *yard.Yard, backend *yard.Server, s Settings, say func(string, ...any)) error {
+func (r *Report) streams(ctx context.Context, y *environment.Environment, backend *environment.Server, s Settings, say func(string, ...any)) error {
 	front, err := y.Front("front-streams")
 	if err != nil {
 		return err
@@ -26,7 +26,7 @@ func (r *Report) streams(ctx context.Context, y *yard.Yard, backend *yard.Server
 	}
 	for _, w := range []struct {
 		name   string
-		server *yard.Server
+		server *environment.Server
 	}{{"bare ReverseProxy, HTTP/2 out", bare}, {"front door, user by RBAC", front.Server}} {
 		say("%d idle watches: %s", s.Streams, w.name)
 		row, err := idle(ctx, w.server, s)
@@ -39,8 +39,8 @@ func (r *Report) streams(ctx context.Context, y *yard.Yard, backend *yard.Server
 	return front.Stop()
 }
 
-func idle(ctx context.Context, server *yard.Server, s Settings) (StreamRow, error) {
-	if err := yard.Pause(ctx, s.Rest/5); err != nil {
+func idle(ctx context.Context, server *environment.Server, s Settings) (StreamRow, error) {
+	if err := environment.Pause(ctx, s.Rest/5); err != nil {
 		return StreamRow{}, err
 	}
 	before, err := measure.RSS(server.PID)
@@ -51,8 +51,8 @@ func idle(ctx context.Context, server *yard.Server, s Settings) (StreamRow, erro
 	if err != nil {
 		return StreamRow{}, err
 	}
-	ask := yard.Ask{Method: http.MethodGet, Path: yard.Path(0) + "?watch=true", Token: yard.UserToken, HTTP2: true}
-	streams, err := yard.Open(ctx, server, ask, s.Streams)
+	ask := environment.Ask{Method: http.MethodGet, Path: environment.Path(0) + "?watch=true", Token: environment.UserToken, HTTP2: true}
+	streams, err := environment.Open(ctx, server, ask, s.Streams)
 	if err != nil {
 		return StreamRow{}, err
 	}
@@ -61,7 +61,7 @@ func idle(ctx context.Context, server *yard.Server, s Settings) (StreamRow, erro
 	if err != nil {
 		return StreamRow{}, err
 	}
-	if err := yard.Pause(ctx, s.Rest/3); err != nil {
+	if err := environment.Pause(ctx, s.Rest/3); err != nil {
 		return StreamRow{}, err
 	}
 	after, err := measure.RSS(server.PID)

@@ -1,5 +1,5 @@
-// Package kinds holds every kind that is served here against a kube-apiserver, field by field.
+// Package kinds compares every kind that is served here with a kube-apiserver, field by field.
 //
-// A recording of a kube-apiserver's answers is kept in testdata; the tests ask a front door the same and compare. With
-// -real the answers come from a server that runs, and with -record they are written down.
+// The recorded responses of a kube-apiserver are in testdata; the tests send the same requests to a front door and compare.
+// With -real the responses come from a running server, and with -record they are recorded.
 package kinds

@@ -33,7 +33,7 @@ const (
 // Run reads the ConfigMap and then follows it until ctx ends. It returns an error when the first read cannot succeed:
 // without it nothing can be trusted.
 func (d *Delegated) Run(ctx context.Context) error {
-	defer d.front.close()
+	defer d.front.client.Close()
 	version, err := d.first(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -158,12 +158,12 @@ type watchEvent struct {
 func (d *Delegated) watch(ctx context.Context, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, pollInterval+askTimeout)
 	defer cancel()
-	response, err := d.front.send(ctx, http.MethodGet, configMaps, url.Values{
+	response, err := d.front.stream(ctx, configMaps, url.Values{
 		"fieldSelector":   {"metadata.name=" + configMapName},
 		"watch":           {"true"},
 		"resourceVersion": {version},
 		"timeoutSeconds":  {strconv.Itoa(int(pollInterval.Seconds()))},
-	}, nil)
+	})
 	if err != nil {
 		return err
 	}

@@ -1,42 +1,35 @@
 package delegated
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/apiclient"
 )
 
 const (
 	// askTimeout bounds one question to the front door, retries included. A request is waiting for the answer.
 	askTimeout = 10 * time.Second
 	// maxAnswerBytes bounds an answer; the largest is a ConfigMap (attack row A27).
-	maxAnswerBytes  = 3 << 20
-	maxRefusalBytes = 64 << 10
-	maxQuotedBytes  = 1 << 10 // of a refusal that is no Status
+	maxAnswerBytes = 3 << 20
 
 	attempts     = 5
 	firstBackoff = 500 * time.Millisecond
 )
 
-// front is the front door as an extension server reaches it: plain HTTP and JSON.
-type front struct {
-	client *http.Client
-	base   *url.URL
-}
+// front is the front door as an extension server reaches it: its errors are those of client-go, and what may be better
+// a moment later is asked again.
+type front struct{ client *apiclient.Client }
 
 func newFront(cfg *rest.Config) (*front, error) {
 	if cfg == nil {
@@ -45,21 +38,12 @@ func newFront(cfg *rest.Config) (*front, error) {
 	own := rest.CopyConfig(cfg)
 	own.DisableCompression = true // nothing that is read here is large, unless it is a bomb
 	own.Timeout = 0               // each question has its own; watches last longer
-	shared, err := rest.HTTPClientFor(own)
+	client, err := apiclient.New(own)
 	if err != nil {
-		return nil, fmt.Errorf("client of the front door: %w", err)
+		return nil, err
 	}
-	base, _, err := rest.DefaultServerUrlFor(own)
-	if err != nil {
-		return nil, fmt.Errorf("address of the front door: %w", err)
-	}
-	client := *shared
-	// Credentials go where the kubeconfig says and nowhere else (attack row A6).
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &front{client: &client, base: base}, nil
+	return &front{client}, nil
 }
-
-func (f *front) close() { utilnet.CloseIdleConnectionsFor(f.client.Transport) }
 
 // ask sends in, if there is one, and decodes the answer into out, retrying what may be better a moment later. Both
 // reviews and reads are safe to repeat.
@@ -87,17 +71,9 @@ func (f *front) ask(ctx context.Context, method, path string, query url.Values, 
 }
 
 func (f *front) once(ctx context.Context, method, path string, query url.Values, body []byte, out any) error {
-	response, err := f.send(ctx, method, path, query, body)
+	data, err := f.client.Do(ctx, request(method, path, query, body))
 	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("read answer: %w", err)
-	case len(data) > maxAnswerBytes:
-		return fmt.Errorf("the answer is larger than %d bytes", maxAnswerBytes)
+		return statusError(err)
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("decode answer: %w", err)
@@ -105,39 +81,23 @@ func (f *front) once(ctx context.Context, method, path string, query url.Values,
 	return nil
 }
 
-// send returns a successful response, whose body the caller closes.
-func (f *front) send(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
-	u := f.base.JoinPath(path)
-	u.RawQuery = query.Encode()
-	request, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Accept", "application/json, */*")
-	if len(body) > 0 {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	response, err := f.client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	if response.StatusCode/100 == 2 {
-		return response, nil
-	}
-	defer response.Body.Close()
-	return nil, failure(response, path)
+// stream returns a successful response, whose body the caller closes.
+func (f *front) stream(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+	response, err := f.client.Stream(ctx, request(http.MethodGet, path, query, nil))
+	return response, statusError(err)
 }
 
-// failure is a response as an API error, whatever its body is.
-func failure(response *http.Response, path string) error {
-	data, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusalBytes)) // what could be read is what there is to say
-	status := metav1.Status{}
-	if json.Unmarshal(data, &status) == nil && status.Kind == "Status" && status.Code != 0 {
-		return &apierrors.StatusError{ErrStatus: status}
+func request(method, path string, query url.Values, body []byte) apiclient.Request {
+	return apiclient.Request{Method: method, Path: path, Query: query, Accept: "application/json, */*", Body: body, MaxBytes: maxAnswerBytes}
+}
+
+// statusError is err as client-go would return it.
+func statusError(err error) error {
+	var refused *apiclient.Error
+	if errors.As(err, &refused) {
+		return refused.StatusError()
 	}
-	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After")) // a date or nonsense counts as none
-	return apierrors.NewGenericServerResponse(response.StatusCode, response.Request.Method,
-		schema.GroupResource{Resource: path}, "", string(data[:min(len(data), maxQuotedBytes)]), seconds, true)
+	return err
 }
 
 func retriable(err error) bool {

@@ -209,7 +209,7 @@ func TestAnswerWithoutEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.close)
+	t.Cleanup(f.client.Close)
 	var reply authorizationv1.SubjectAccessReview
 	err = f.ask(t.Context(), http.MethodPost, accessReviews, nil, reply, &reply)
 	if err == nil || !strings.Contains(err.Error(), "larger than") || reply.Status.Allowed {

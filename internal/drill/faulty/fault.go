@@ -5,7 +5,7 @@ type Fault int
 
 const (
 	// Well: nothing is wrong.
-	Well Fault = iota
+	Healthy Fault = iota
 	// Refuse answers connections with a reset and has cut those that were there, as the end of a process does.
 	Refuse
 	// Blackhole lets connections be made, and from then on not a byte goes either way, on old ones as on new ones.

@@ -60,9 +60,9 @@ func start(t *testing.T, stores bool) *front {
 	return &front{t: t, server: s, client: &http.Client{Transport: transport}}
 }
 
-func (f *front) suffer(fault Fault) {
+func (f *front) runFault(fault Fault) {
 	f.t.Helper()
-	if err := f.server.Suffer(fault); err != nil {
+	if err := f.server.SetFault(fault); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -107,11 +107,11 @@ func TestRefusedConnectionsAndTheSamePortAfterwards(t *testing.T) {
 	f := start(t, true)
 	port := f.server.Port()
 	f.get(widgets)
-	f.suffer(Refuse)
+	f.runFault(Refuse)
 	if _, _, err := f.do(t.Context(), http.MethodGet, widgets, ""); !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a refusal", err)
 	}
-	f.suffer(Well)
+	f.runFault(Healthy)
 	f.get(widgets)
 	if f.server.Port() != port {
 		t.Errorf("port %d became %d", port, f.server.Port())
@@ -123,11 +123,11 @@ func TestSilence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, true)
 			f.get(widgets)
-			f.suffer(fault)
+			f.runFault(fault)
 			f.silent(widgets)
 			f.client.CloseIdleConnections()
 			f.silent(widgets)
-			f.suffer(Well)
+			f.runFault(Healthy)
 			f.get(widgets)
 		})
 	}
@@ -135,7 +135,7 @@ func TestSilence(t *testing.T) {
 
 func TestABlackholeLetsConnectionsBeMade(t *testing.T) {
 	f := start(t, true)
-	f.suffer(Blackhole)
+	f.runFault(Blackhole)
 	c, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", f.server.Port()), time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestABlackholeLetsConnectionsBeMade(t *testing.T) {
 
 func TestASlowDripStartsAndDoesNotEnd(t *testing.T) {
 	f := start(t, true)
-	f.suffer(SlowDrip)
+	f.runFault(SlowDrip)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	code, text, err := f.do(ctx, http.MethodGet, widgets, "")
@@ -156,7 +156,7 @@ func TestASlowDripStartsAndDoesNotEnd(t *testing.T) {
 
 func TestHalfABodyIsVisiblyBroken(t *testing.T) {
 	f := start(t, true)
-	f.suffer(ResetMidBody)
+	f.runFault(ResetMidBody)
 	if code, text, err := f.do(t.Context(), http.MethodGet, widgets, ""); err == nil {
 		t.Errorf("%d %q without an error", code, text)
 	}
@@ -165,7 +165,7 @@ func TestHalfABodyIsVisiblyBroken(t *testing.T) {
 
 func TestAGoAwayStormEndsConnections(t *testing.T) {
 	f := start(t, true)
-	f.suffer(GoAwayStorm)
+	f.runFault(GoAwayStorm)
 	connections := map[string]bool{}
 	for range 4 * perConnection {
 		f.get(widgets)
@@ -192,7 +192,7 @@ func TestCertificatesThatMustNotBeAccepted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, true)
 			f.get(widgets)
-			f.suffer(tt.fault)
+			f.runFault(tt.fault)
 			_, _, err := f.do(t.Context(), http.MethodGet, widgets, "")
 			var refused *tls.CertificateVerificationError
 			if !errors.As(err, &refused) || !strings.Contains(err.Error(), tt.says) {
@@ -201,7 +201,7 @@ func TestCertificatesThatMustNotBeAccepted(t *testing.T) {
 					t.Errorf("%v, want %q", err, tt.says)
 				}
 			}
-			f.suffer(Well)
+			f.runFault(Healthy)
 			f.get(widgets)
 		})
 	}
@@ -213,12 +213,12 @@ func TestLiesOfDiscovery(t *testing.T) {
 	if text := f.get(version); !strings.Contains(text, `"widgets"`) {
 		t.Errorf("well: %s", text)
 	}
-	f.suffer(GarbageDiscovery)
+	f.runFault(GarbageDiscovery)
 	if text := f.get(version); json.Valid([]byte(text)) {
 		t.Errorf("garbage: %s", text)
 	}
 	f.get(widgets)
-	f.suffer(VanishingDiscovery)
+	f.runFault(VanishingDiscovery)
 	if text := f.get(version); strings.Contains(text, `"widgets"`) || !json.Valid([]byte(text)) {
 		t.Errorf("vanishing: %s", text)
 	}
@@ -227,7 +227,7 @@ func TestLiesOfDiscovery(t *testing.T) {
 
 func TestAnOpenAPIDocumentWithoutEnd(t *testing.T) {
 	f := start(t, true)
-	f.suffer(HugeOpenAPI)
+	f.runFault(HugeOpenAPI)
 	if _, text, err := f.do(t.Context(), http.MethodGet, "/openapi/v3", ""); err != nil || len(text) != 1<<20 {
 		t.Errorf("%d bytes, %v; want as many as are read", len(text), err)
 	}

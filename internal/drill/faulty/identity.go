@@ -20,7 +20,7 @@ func newIdentity(name string) (*identity, error) {
 		return nil, err
 	}
 	i := &identity{name: name, authority: authority, shown: &pki.KeyPair{}}
-	return i, i.show(Well)
+	return i, i.show(Healthy)
 }
 
 // show makes a certificate anew for what is wrong with it.

@@ -33,7 +33,7 @@ type Server struct {
 	identity *identity
 	store    *store
 	ready    chan struct{}
-	gate     *gate // set before ready is closed
+	gate     *faultListener // set before ready is closed
 
 	mu      sync.Mutex // guards fault and turn
 	fault   Fault
@@ -67,7 +67,7 @@ func (s *Server) Port() int32 {
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	gate, err := openGate(s.cfg.Address)
+	gate, err := newFaultListener(s.cfg.Address)
 	if err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (s *Server) awaitHandlers() {
 	}
 }
 
-// Suffer puts a fault in the place of the one before. Well mends. It is called once Ready.
-func (s *Server) Suffer(f Fault) error {
+// SetFault puts a fault in the place of the one before. Well mends. It is called once Ready.
+func (s *Server) SetFault(f Fault) error {
 	s.mu.Lock()
 	before := s.fault
 	s.fault = f

@@ -18,7 +18,7 @@ func results() []*drill.Result {
 	history := &drill.History{
 		Times:      drill.Times{Began: began, Broke: began.Add(time.Second), Mended: began.Add(3 * time.Second), Ended: began.Add(5 * time.Second)},
 		APIService: "v1.s-abc",
-		Sightings: []drill.Sighting{
+		Observations: []drill.Observation{
 			{At: began, Status: "True"}, {At: began.Add(1200 * time.Millisecond), Status: "False"}, {At: began.Add(3500 * time.Millisecond), Status: "True"},
 		},
 		Requests: []drill.Request{
@@ -114,10 +114,10 @@ func TestTheTimelinePutsThingsWhereTheyWere(t *testing.T) {
 	if tl.Fault.X != left+second || tl.Fault.W != 2*second {
 		t.Errorf("the fault is at %v", tl.Fault)
 	}
-	if len(tl.Lanes) != 2 || tl.Lanes[0].Name != "subject get" || len(tl.Lanes[0].Marks) != 2 {
-		t.Errorf("lanes: %+v", tl.Lanes)
+	if len(tl.Rows) != 2 || tl.Rows[0].Name != "subject get" || len(tl.Rows[0].Marks) != 2 {
+		t.Errorf("rows: %+v", tl.Rows)
 	}
-	if m := tl.Lanes[0].Marks[1]; m.Class != "refused" || m.X != left+2*second {
+	if m := tl.Rows[0].Marks[1]; m.Class != "refused" || m.X != left+2*second {
 		t.Errorf("the refused request is %+v", m)
 	}
 	if newTimeline(nil) != nil || newTimeline(&drill.History{}) != nil {

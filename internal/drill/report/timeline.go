@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// left and width are where time runs, in pixels; laneHeight is for one verb of one party.
-	left       = 130.0
-	width      = 900.0
-	laneHeight = 16.0
-	top        = 30.0
-	// maxMarks bounds the requests that are drawn of one lane.
+	// left and width are where time runs, in pixels; rowHeight is for one verb of one component.
+	left      = 130.0
+	width     = 900.0
+	rowHeight = 16.0
+	top       = 30.0
+	// maxMarks bounds the requests that are drawn of one row.
 	maxMarks = 2000
 )
 
-// timeline is a drill as a picture: a lane for each verb of each party, a mark for each request, the fault as a band, and
+// timeline is a drill as a picture: a row for each verb of each component, a mark for each request, the fault as a band, and
 // lines where it was detected and where all was well again.
 type timeline struct {
 	Width, Height, Left float64
-	Lanes               []lane
+	Rows                []timelineRow
 	Fault               span
 	Moments             []moment
 	Condition           []span
@@ -30,7 +30,7 @@ type timeline struct {
 	Ticks               []moment
 }
 
-type lane struct {
+type timelineRow struct {
 	Name  string
 	Y     float64
 	Marks []mark
@@ -61,9 +61,9 @@ func newTimeline(h *drill.History) *timeline {
 		return left + min(max(t.Sub(h.Began).Seconds()*scale, 0), width)
 	}
 	tl := &timeline{Width: left + width + 20, Left: left}
-	tl.lanes(h, at)
-	tl.ConditionY = top + float64(len(tl.Lanes))*laneHeight
-	tl.Height = tl.ConditionY + laneHeight + 30
+	tl.addRows(h, at)
+	tl.ConditionY = top + float64(len(tl.Rows))*rowHeight
+	tl.Height = tl.ConditionY + rowHeight + 30
 	tl.condition(h, at)
 	tl.moments(h, at)
 	for s := time.Duration(0); s <= h.Ended.Sub(h.Began); s += tickEvery(h.Ended.Sub(h.Began)) {
@@ -82,17 +82,17 @@ func tickEvery(length time.Duration) time.Duration {
 	return 30 * time.Second
 }
 
-func (tl *timeline) lanes(h *drill.History, at func(time.Time) float64) {
+func (tl *timeline) addRows(h *drill.History, at func(time.Time) float64) {
 	index := map[string]int{}
 	for _, row := range drill.Rows(h) {
 		name := row.Who + " " + row.Verb
 		if _, there := index[name]; !there {
-			index[name] = len(tl.Lanes)
-			tl.Lanes = append(tl.Lanes, lane{Name: name, Y: top + float64(len(tl.Lanes))*laneHeight})
+			index[name] = len(tl.Rows)
+			tl.Rows = append(tl.Rows, timelineRow{Name: name, Y: top + float64(len(tl.Rows))*rowHeight})
 		}
 	}
 	for _, r := range h.Requests {
-		l := &tl.Lanes[index[r.Who+" "+r.Verb]]
+		l := &tl.Rows[index[r.Who+" "+r.Verb]]
 		if len(l.Marks) == maxMarks {
 			continue
 		}
@@ -117,12 +117,12 @@ func classOf(r drill.Request) string {
 	return "refused"
 }
 
-// condition draws Available from one sighting to the next.
+// condition draws Available from one observation to the next.
 func (tl *timeline) condition(h *drill.History, at func(time.Time) float64) {
-	for i, s := range h.Sightings {
+	for i, s := range h.Observations {
 		end := h.Ended
-		if i+1 < len(h.Sightings) {
-			end = h.Sightings[i+1].At
+		if i+1 < len(h.Observations) {
+			end = h.Observations[i+1].At
 		}
 		class := "unavailable"
 		if s.Available() {

@@ -2,16 +2,22 @@ package custommetrics
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	customv1beta1 "k8s.io/metrics/pkg/apis/custom_metrics/v1beta1"
+	customv1beta2 "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
+	externalv1beta1 "k8s.io/metrics/pkg/apis/external_metrics/v1beta1"
 
 	"portico.dev/internal/extension"
 )
@@ -76,11 +82,11 @@ func (c custom) serve(r *http.Request, info *apirequest.RequestInfo, answer answ
 	if err != nil {
 		return nil, err
 	}
-	contestants := make([]contestant[CustomValue], len(c.sources))
+	candidates := make([]candidate[CustomValue], len(c.sources))
 	for i, s := range c.sources {
-		contestants[i] = contestant[CustomValue]{s.Source, func(ctx context.Context) ([]CustomValue, error) { return s.CustomValues(ctx, q) }}
+		candidates[i] = candidate[CustomValue]{s.Source, func(ctx context.Context) ([]CustomValue, error) { return s.CustomValues(ctx, q) }}
 	}
-	values, err := first(r.Context(), contestants, metricNotFound(q.Resource, q.Name))
+	values, err := firstAnswer(r.Context(), candidates, metricNotFound(q.Resource, q.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -130,4 +136,161 @@ func selector(text, parameter string) (labels.Selector, error) {
 		return nil, apierrors.NewBadRequest(parameter + ": " + err.Error())
 	}
 	return s, nil
+}
+
+// ExternalGroup is the group of metrics that describe nothing in the API.
+const ExternalGroup = "external.metrics.k8s.io"
+
+// External hosts external.metrics.k8s.io. The order of sources decides who answers for a metric that several know.
+func External(sources ...ExternalSource) extension.Resource {
+	e := external{sources}
+	return extension.Custom(extension.CustomDefinition{
+		GroupVersion: externalv1beta1.SchemeGroupVersion,
+		Resources:    e.resources,
+		Serve: func(w http.ResponseWriter, r *http.Request, info *apirequest.RequestInfo) {
+			list, err := e.serve(r, info)
+			if err != nil {
+				extension.WriteError(w, r, err)
+				return
+			}
+			extension.WriteObject(w, r, http.StatusOK, list)
+		},
+	})
+}
+
+type external struct{ sources []ExternalSource }
+
+func (e external) resources() []metav1.APIResource {
+	var out []metav1.APIResource
+	for _, s := range e.sources {
+		for _, name := range s.ExternalMetrics() {
+			// The verb is what every adapter says, although requests are lists.
+			out = append(out, metav1.APIResource{Name: name, Namespaced: true, Kind: "ExternalMetricValueList", Verbs: metav1.Verbs{"get"}})
+		}
+	}
+	return sorted(out)
+}
+
+func (e external) serve(r *http.Request, info *apirequest.RequestInfo) (runtime.Object, error) {
+	switch {
+	case r.Method != http.MethodGet || info.Verb == "watch":
+		return nil, apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb)
+	case info.Namespace == "" || info.Resource == "" || len(info.Parts) != 1:
+		return nil, notFound("the server could not find the requested resource")
+	}
+	series, err := selector(r.URL.Query().Get("labelSelector"), "labelSelector")
+	if err != nil {
+		return nil, err
+	}
+	candidates := make([]candidate[ExternalValue], len(e.sources))
+	for i, s := range e.sources {
+		candidates[i] = candidate[ExternalValue]{s.Source, func(ctx context.Context) ([]ExternalValue, error) {
+			return s.ExternalValues(ctx, info.Namespace, info.Resource, series)
+		}}
+	}
+	values, err := firstAnswer(r.Context(), candidates, notFound("the server could not find the metric %s for provided labels", info.Resource))
+	if err != nil {
+		return nil, err
+	}
+	return listExternal(info.Resource, values), nil
+}
+
+func typeMeta(gv schema.GroupVersion, kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: gv.String(), Kind: kind}
+}
+
+func listV1beta2(q CustomQuery, values []CustomValue) (runtime.Object, error) {
+	selector, err := structured(q.Series)
+	if err != nil {
+		return nil, err
+	}
+	list := &customv1beta2.MetricValueList{
+		TypeMeta: typeMeta(customv1beta2.SchemeGroupVersion, "MetricValueList"),
+		Items:    make([]customv1beta2.MetricValue, len(values)),
+	}
+	for i, v := range values {
+		list.Items[i] = customv1beta2.MetricValue{
+			DescribedObject: reference(v.Object),
+			Metric:          customv1beta2.MetricIdentifier{Name: q.Name, Selector: selector},
+			Timestamp:       metav1.NewTime(v.Timestamp), WindowSeconds: seconds(v.Window), Value: v.Value,
+		}
+	}
+	return list, nil
+}
+
+func listV1beta1(q CustomQuery, values []CustomValue) (runtime.Object, error) {
+	selector, err := structured(q.Series)
+	if err != nil {
+		return nil, err
+	}
+	list := &customv1beta1.MetricValueList{
+		TypeMeta: typeMeta(customv1beta1.SchemeGroupVersion, "MetricValueList"),
+		Items:    make([]customv1beta1.MetricValue, len(values)),
+	}
+	for i, v := range values {
+		list.Items[i] = customv1beta1.MetricValue{
+			DescribedObject: reference(v.Object), MetricName: q.Name, Selector: selector,
+			Timestamp: metav1.NewTime(v.Timestamp), WindowSeconds: seconds(v.Window), Value: v.Value,
+		}
+	}
+	return list, nil
+}
+
+func listExternal(metric string, values []ExternalValue) runtime.Object {
+	list := &externalv1beta1.ExternalMetricValueList{
+		TypeMeta: typeMeta(externalv1beta1.SchemeGroupVersion, "ExternalMetricValueList"),
+		Items:    make([]externalv1beta1.ExternalMetricValue, len(values)),
+	}
+	for i, v := range values {
+		list.Items[i] = externalv1beta1.ExternalMetricValue{
+			MetricName: metric, MetricLabels: v.Labels,
+			Timestamp: metav1.NewTime(v.Timestamp), WindowSeconds: seconds(v.Window), Value: v.Value,
+		}
+	}
+	return list
+}
+
+func reference(o Object) corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name}
+}
+
+func seconds(d time.Duration) *int64 {
+	if d <= 0 {
+		return nil
+	}
+	s := int64(d / time.Second)
+	return &s
+}
+
+// structured is a selector as the kinds carry it, nil for one that selects everything.
+func structured(s labels.Selector) (*metav1.LabelSelector, error) {
+	if s.Empty() {
+		return nil, nil
+	}
+	out, err := metav1.ParseToLabelSelector(s.String())
+	if err != nil {
+		return nil, apierrors.NewBadRequest("metricLabelSelector: " + err.Error())
+	}
+	return out, nil
+}
+
+// The texts are those of the custom-metrics-apiserver library: people search for them, and alerts look for them.
+
+func notFound(format string, args ...any) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		Message: fmt.Sprintf(format, args...),
+	}}
+}
+
+func metricNotFound(r schema.GroupResource, metric string) error {
+	return notFound("the server could not find the metric %s for %s", metric, r)
+}
+
+// objectNotMeasured: the metric exists, and this object has no value of it.
+func objectNotMeasured(q CustomQuery) error {
+	if q.Series.Empty() {
+		return notFound("the server could not find the metric %s for %s %s", q.Name, q.Resource, q.Object)
+	}
+	return notFound("the server could not find the metric %s for %s %s with selector %s", q.Name, q.Resource, q.Object, q.Series)
 }

@@ -65,7 +65,7 @@ func (a adapter) ExternalValues(_ context.Context, _, metric string, _ labels.Se
 }
 
 func (a adapter) source(name string, trouble error) extension.Source {
-	return extension.Source{Name: name, Trouble: func() error { return trouble }}
+	return extension.Source{Name: name, LastError: func() error { return trouble }}
 }
 
 // share hosts both groups for two adapters, the second of which is in trouble or not.

@@ -51,13 +51,13 @@ func (d *definition) name() string { return d.gvr.GroupResource().String() }
 
 // Watchers look at what has been fetched, not at the source, so they may look more often than it is asked.
 const (
-	quickestLook = 200 * time.Millisecond
-	slowestLook  = 5 * time.Second
+	minPollInterval = 200 * time.Millisecond
+	maxPollInterval = 5 * time.Second
 )
 
 // resource is the definition as the host takes it, with its objects from provider.
 func (d *definition) resource(provider extension.Lister[Object]) extension.Resource {
-	look := min(max(d.every/4, quickestLook), slowestLook)
+	look := min(max(d.every/4, minPollInterval), maxPollInterval)
 	out := extension.Definition[Object]{
 		Group: d.gvr.Group, Version: d.gvr.Version, Plural: d.gvr.Resource, Kind: d.kind, Singular: d.singular,
 		ShortNames: d.shortNames, Categories: d.categories, Namespaced: d.namespaced,

@@ -6,7 +6,12 @@
 // Warning that says how old it is; nothing else stops. Files that change are read again; one that has become wrong
 // leaves what it said before in force.
 //
-// The files: form.go reads YAML and remembers where everything stood, read*.go makes definitions of it, path.go and
-// expression.go find things in an answer, mapping.go makes objects of items, live.go keeps one resource current, and
-// set.go all of them.
+// A source gives one JSON-like value (map[string]any, []any, string, bool, int64, float64, nil) or an error, within the
+// deadline of its context and never more than a bounded number of bytes. None keeps a goroutine. Files that a source needs
+// (CA, certificate, key, token) are opened at the first request, so that a missing file is an error of the source and does
+// not keep the server from starting.
+//
+// form.go reads YAML and remembers line numbers, read*.go makes definitions of it, sources.go, exec.go and procfs.go fetch
+// answers, path.go finds values in them, mapping.go makes objects, live.go keeps one resource current, and set.go all of
+// them.
 package declared

@@ -215,7 +215,7 @@ func TestAnUnchangedInformerSyncsAndSeesChanges(t *testing.T) {
 	b.set(http.StatusOK, `[{"id": "a", "team": "x", "depth": 2}, {"id": "c", "team": "y", "depth": 5}]`)
 	expect("update default/a 2", "add default/c 5", "delete default/b 5")
 	b.set(http.StatusInternalServerError, "oops") // a source that fails deletes nothing
-	eventually(t, "trouble", func() bool { return h.set.Sources()[1].Trouble() != nil })
+	eventually(t, "trouble", func() bool { return h.set.Sources()[1].LastError() != nil })
 	b.set(http.StatusOK, `[{"id": "c", "team": "y", "depth": 5}]`)
 	expect("delete default/a 2")
 }
@@ -334,7 +334,7 @@ func TestFilesAreFollowed(t *testing.T) {
 	kept := h.set.lives[0]
 	write(t, file, b.definition("  kolumns: []\n"))
 	eventually(t, "trouble with the bad file", func() bool {
-		err := h.set.Trouble()
+		err := h.set.LastError()
 		return err != nil && strings.Contains(err.Error(), `queues.yaml:19:3: resources[0].kolumns: unknown field; did you mean "columns"?`)
 	})
 	write(t, filepath.Join(dir, "loads.yaml"), head+"- {group: machine.example.com, version: v1, plural: loads, kind: Load, every: 1s, source: {procfs: {table: loadavg}}}\n")
@@ -343,7 +343,7 @@ func TestFilesAreFollowed(t *testing.T) {
 		t.Error("what the bad file said before is not served any more")
 	}
 	write(t, file, b.definition("# only a comment\n"))
-	eventually(t, "the end of the trouble", func() bool { return h.set.Trouble() == nil })
+	eventually(t, "the end of the trouble", func() bool { return h.set.LastError() == nil })
 	if h.set.lives[1] != kept && h.set.lives[0] != kept {
 		t.Error("a comment has begun the resource anew")
 	}

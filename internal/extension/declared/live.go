@@ -14,8 +14,8 @@ import (
 	"portico.dev/internal/extension"
 )
 
-// live is one declared resource while it is served: what its source said last, and how the source is.
-type live struct {
+// liveResource is one declared resource while it is served: what its source said last, and how the source is.
+type liveResource struct {
 	definition *definition
 	log        *zap.Logger
 	// reshaped is told when the inferred schema has changed.
@@ -27,13 +27,13 @@ type live struct {
 	mu       sync.Mutex // guards what follows
 	objects  []Object
 	answered time.Time // when the answer in objects was asked for; zero: never
-	odd      []string
+	omitted  []string
 	failure  error // of the last attempt
 	shape    *shape
 }
 
-func newLive(d *definition, log *zap.Logger, reshaped func()) *live {
-	l := &live{definition: d, log: log.With(zap.String("resource", d.name()), zap.String("source", d.originKind)),
+func newLiveResource(d *definition, log *zap.Logger, reshaped func()) *liveResource {
+	l := &liveResource{definition: d, log: log.With(zap.String("resource", d.name()), zap.String("source", d.originKind)),
 		reshaped: reshaped, asked: make(chan struct{}), shape: &shape{}}
 	l.hosted = d.resource(l)
 	return l
@@ -41,7 +41,7 @@ func newLive(d *definition, log *zap.Logger, reshaped func()) *live {
 
 // run asks the source again and again until ctx ends. The next question is asked when the answer to the one before has
 // come and the interval is over, so that a slow source is never asked twice at a time.
-func (l *live) run(ctx context.Context) {
+func (l *liveResource) run(ctx context.Context) {
 	if c, ok := l.definition.origin.(interface{ Close() }); ok {
 		defer c.Close()
 	}
@@ -62,24 +62,24 @@ func (l *live) run(ctx context.Context) {
 	}
 }
 
-func (l *live) ask(ctx context.Context) {
+func (l *liveResource) ask(ctx context.Context) {
 	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, l.definition.timeout+grace)
 	defer cancel()
-	objects, odd, err := l.fetch(bounded)
+	objects, omitted, err := l.fetch(bounded)
 	if ctx.Err() != nil {
 		return // the source was interrupted by us, which says nothing about it
 	}
 	l.mu.Lock()
-	before, oddBefore := l.failure, l.odd
+	before, omittedBefore := l.failure, l.omitted
 	l.failure = err
 	news := false
 	if err == nil {
-		l.objects, l.answered, l.odd = objects, began, odd
+		l.objects, l.answered, l.omitted = objects, began, omitted
 		news = l.learn(objects)
 	}
 	l.mu.Unlock()
-	l.tell(before, err, oddBefore)
+	l.tell(before, err, omittedBefore)
 	if news {
 		l.reshaped()
 	}
@@ -88,7 +88,7 @@ func (l *live) ask(ctx context.Context) {
 // grace is what a source gets beyond its own timeout, for which it has the better words.
 const grace = 5 * time.Second
 
-func (l *live) fetch(ctx context.Context) (objects []Object, odd []string, err error) {
+func (l *liveResource) fetch(ctx context.Context) (objects []Object, omitted []string, err error) {
 	answer, err := l.definition.origin.Fetch(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -97,7 +97,7 @@ func (l *live) fetch(ctx context.Context) (objects []Object, odd []string, err e
 }
 
 // learn adds to the inferred schema. The caller holds mu.
-func (l *live) learn(objects []Object) (news bool) {
+func (l *liveResource) learn(objects []Object) (news bool) {
 	if l.definition.schema != nil {
 		return false
 	}
@@ -110,35 +110,35 @@ func (l *live) learn(objects []Object) (news bool) {
 }
 
 // tell logs what has changed, and not what has stayed.
-func (l *live) tell(before, now error, oddBefore []string) {
+func (l *liveResource) tell(before, now error, omittedBefore []string) {
 	switch {
 	case now != nil && (before == nil || before.Error() != now.Error()):
 		l.log.Warn("source does not answer; serving what it said last", zap.Error(now))
 	case now == nil && before != nil:
 		l.log.Info("source answers again")
 	}
-	if now == nil && !slices.Equal(oddBefore, l.oddities()) && len(l.oddities()) > 0 {
-		l.log.Warn("parts of the answer are not shown", zap.Strings("parts", l.oddities()))
+	if now == nil && !slices.Equal(omittedBefore, l.omissions()) && len(l.omissions()) > 0 {
+		l.log.Warn("parts of the answer are not shown", zap.Strings("parts", l.omissions()))
 	}
 }
 
-func (l *live) oddities() []string {
+func (l *liveResource) omissions() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.odd
+	return l.omitted
 }
 
 // List answers from what the source said last, and warns when that is old or incomplete. It waits only for the very
 // first answer. Who reads a resource is told how old it is; why, with addresses and paths, is for who may read
 // /readyz?verbose.
-func (l *live) List(ctx context.Context, _ extension.Query) ([]Object, error) {
+func (l *liveResource) List(ctx context.Context, _ extension.Query) ([]Object, error) {
 	select {
 	case <-l.asked:
 	case <-ctx.Done():
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("the %s source of %s has not answered yet; try again", l.definition.originKind, l.definition.name()))
 	}
 	l.mu.Lock()
-	objects, answered, failure, odd := l.objects, l.answered, l.failure, l.odd
+	objects, answered, failure, omitted := l.objects, l.answered, l.failure, l.omitted
 	l.mu.Unlock()
 	if answered.IsZero() {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("the %s source of %s has never answered; /readyz?verbose of the extension server says why", l.definition.originKind, l.definition.name()))
@@ -151,14 +151,14 @@ func (l *live) List(ctx context.Context, _ extension.Query) ([]Object, error) {
 		extension.Warn(ctx, fmt.Sprintf("the %s source of %s has not answered since %s: showing what it said then",
 			l.definition.originKind, l.definition.name(), stamp(answered)))
 	}
-	for _, text := range odd {
+	for _, text := range omitted {
 		extension.Warn(ctx, l.definition.name()+": "+text)
 	}
 	return objects, nil
 }
 
-// Trouble is why what is served is not what the source says now, nil when it is.
-func (l *live) Trouble() error {
+// LastError is why what is served is not what the source says now, nil when it is.
+func (l *liveResource) LastError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -172,7 +172,7 @@ func (l *live) Trouble() error {
 }
 
 // resource is what the host gets: with the schema as far as it has been inferred.
-func (l *live) resource() extension.Resource {
+func (l *liveResource) resource() extension.Resource {
 	if l.definition.schema != nil {
 		return l.hosted
 	}

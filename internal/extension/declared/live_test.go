@@ -40,7 +40,7 @@ func good(context.Context) (any, error) {
 }
 
 // alive runs a resource of a faulty source in synthetic time.
-func alive(t *testing.T, more string, test func(l *live, f *faulty)) {
+func alive(t *testing.T, more string, test func(l *liveResource, f *faulty)) {
 	file := filepath.Join(t.TempDir(), "f.yaml")
 	write(t, file, head+minimal+more)
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func alive(t *testing.T, more string, test func(l *live, f *faulty)) {
 		f.now(good)
 		d := s.lives[0].definition
 		d.origin, d.timeout = f, time.Minute
-		l := newLive(d, zap.NewNop(), func() {})
+		l := newLiveResource(d, zap.NewNop(), func() {})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -65,7 +65,7 @@ func alive(t *testing.T, more string, test func(l *live, f *faulty)) {
 }
 
 func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
-	alive(t, "  every: 10s\n  maxAge: 1m\n", func(l *live, f *faulty) {
+	alive(t, "  every: 10s\n  maxAge: 1m\n", func(l *liveResource, f *faulty) {
 		f.now(func(context.Context) (any, error) { return nil, errors.New("gone away") })
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
@@ -73,7 +73,7 @@ func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
 		if err != nil || len(objects) != 1 {
 			t.Errorf("after half a minute: %v %v", objects, err)
 		}
-		if err := l.Trouble(); err == nil || !strings.Contains(err.Error(), "gone away") {
+		if err := l.LastError(); err == nil || !strings.Contains(err.Error(), "gone away") {
 			t.Errorf("trouble: %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -84,14 +84,14 @@ func TestAnAnswerIsOnlySoOldAsMaxAgeSays(t *testing.T) {
 		f.now(good)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if _, err = l.List(context.Background(), extension.Query{}); err != nil || l.Trouble() != nil {
-			t.Errorf("after it came back: %v, %v", err, l.Trouble())
+		if _, err = l.List(context.Background(), extension.Query{}); err != nil || l.LastError() != nil {
+			t.Errorf("after it came back: %v, %v", err, l.LastError())
 		}
 	})
 }
 
 func TestASlowSourceIsNeverAskedTwiceAtATime(t *testing.T) {
-	alive(t, "  every: 1s\n", func(l *live, f *faulty) {
+	alive(t, "  every: 1s\n", func(l *liveResource, f *faulty) {
 		f.now(func(ctx context.Context) (any, error) {
 			<-ctx.Done() // for its whole timeout and grace
 			return nil, ctx.Err()
@@ -110,8 +110,8 @@ func TestASlowSourceIsNeverAskedTwiceAtATime(t *testing.T) {
 }
 
 func TestAnAnswerThatIsNotAsDeclaredIsAFailure(t *testing.T) {
-	alive(t, "  items: .data[*]\n", func(l *live, _ *faulty) {
-		if err := l.Trouble(); err == nil || !strings.Contains(err.Error(), "never answered: items: ") {
+	alive(t, "  items: .data[*]\n", func(l *liveResource, _ *faulty) {
+		if err := l.LastError(); err == nil || !strings.Contains(err.Error(), "never answered: items: ") {
 			t.Errorf("trouble: %v", err)
 		}
 	})

@@ -1,11 +1,19 @@
 package declared
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // maxObjects bounds what one resource holds in memory.
@@ -38,14 +46,14 @@ type field struct {
 	otherwise any
 }
 
-// oddities are what was left out of an answer, each told once with a count.
-type oddities struct {
+// omissions are what was left out of an answer, each told once with a count.
+type omissions struct {
 	order []string
 	count map[string]int
 	first map[string]string
 }
 
-func (o *oddities) note(what, example string) {
+func (o *omissions) note(what, example string) {
 	if o.count == nil {
 		o.count, o.first = map[string]int{}, map[string]string{}
 	}
@@ -56,8 +64,8 @@ func (o *oddities) note(what, example string) {
 	o.count[what]++
 }
 
-// texts are the oddities in words, in the order in which they were met.
-func (o *oddities) texts() []string {
+// texts are the omissions as text, in the order in which they were met.
+func (o *omissions) texts() []string {
 	var out []string
 	for _, what := range o.order {
 		out = append(out, fmt.Sprintf("%d items %s (the first is %s)", o.count[what], what, o.first[what]))
@@ -76,35 +84,35 @@ func (m *mapping) objects(answer any) ([]Object, []string, error) {
 	}
 	out := make([]Object, 0, len(items))
 	seen := make(map[types.NamespacedName]bool, len(items))
-	var odd oddities
+	var omitted omissions
 	for _, it := range items {
-		o, ok := m.object(it, &odd)
+		o, ok := m.object(it, &omitted)
 		if !ok {
 			continue
 		}
 		id := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 		if seen[id] {
-			odd.note("have the name of another and are not shown", id.String())
+			omitted.note("have the name of another and are not shown", id.String())
 			continue
 		}
 		seen[id] = true
 		out = append(out, o)
 	}
-	return out, odd.texts(), nil
+	return out, omitted.texts(), nil
 }
 
-func (m *mapping) object(it item, odd *oddities) (Object, bool) {
+func (m *mapping) object(it item, omitted *omissions) (Object, bool) {
 	var o Object
 	raw, ok := m.name.text(it)
 	if !ok {
-		odd.note("have no name and are not shown", "number "+it.key)
+		omitted.note("have no name and are not shown", "number "+it.key)
 		return o, false
 	}
 	o.Name = subdomainName(raw)
 	if m.namespaced {
 		namespace, ok := m.namespace.text(it)
 		if !ok {
-			odd.note("have no namespace and are not shown", fmt.Sprintf("%q", raw))
+			omitted.note("have no namespace and are not shown", fmt.Sprintf("%q", raw))
 			return o, false
 		}
 		o.Namespace = labelName(namespace)
@@ -115,13 +123,13 @@ func (m *mapping) object(it item, odd *oddities) (Object, bool) {
 		if v, ok := m.creationTimestamp.value(it); ok {
 			t, ok := asTime(v)
 			if !ok {
-				odd.note("have a creationTimestamp that is no time", fmt.Sprintf("%q", raw))
+				omitted.note("have a creationTimestamp that is no time", fmt.Sprintf("%q", raw))
 			} else {
 				o.CreationTimestamp = metav1.NewTime(t.UTC())
 			}
 		}
 	}
-	o.Content = m.content(it, raw, odd)
+	o.Content = m.content(it, raw, omitted)
 	return o, true
 }
 
@@ -140,7 +148,7 @@ func texts(from []keyed, it item, valid func(string) string) map[string]string {
 	return out
 }
 
-func (m *mapping) content(it item, raw string, odd *oddities) map[string]any {
+func (m *mapping) content(it item, raw string, omitted *omissions) map[string]any {
 	if len(m.fields) == 0 {
 		return map[string]any{"status": it.value}
 	}
@@ -149,7 +157,7 @@ func (m *mapping) content(it item, raw string, odd *oddities) map[string]any {
 		v, ok := f.from.value(it)
 		if ok && f.kind != "" {
 			if v, ok = converted(v, f.kind); !ok {
-				odd.note(fmt.Sprintf("have a %s that is no %s", f.to, f.kind), fmt.Sprintf("%q", raw))
+				omitted.note(fmt.Sprintf("have a %s that is no %s", f.to, f.kind), fmt.Sprintf("%q", raw))
 			}
 		}
 		if !ok {
@@ -180,4 +188,218 @@ func put(into map[string]any, to path, v any) {
 func overlaps(a, b path) bool {
 	n := min(len(a), len(b))
 	return slices.Equal(a[:n], b[:n])
+}
+
+// Object is one object of any declared resource: a header that every Kubernetes object has, and whatever content the
+// mapping has made. Content is shared between answers and never changed.
+type Object struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	// Content is everything beside the header, by field.
+	Content map[string]any `json:"-"`
+}
+
+// headerFields are not content.
+var headerFields = []string{"apiVersion", "kind", "metadata"}
+
+// header is an Object's JSON without its content.
+type header struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+}
+
+// MarshalJSON writes the header and the content side by side.
+func (o Object) MarshalJSON() ([]byte, error) {
+	head, err := json.Marshal(header{o.TypeMeta, o.ObjectMeta})
+	if err != nil || len(o.Content) == 0 {
+		return head, err
+	}
+	content, err := json.Marshal(o.Content)
+	if err != nil {
+		return nil, fmt.Errorf("content of %q: %w", o.Name, err)
+	}
+	// Both are objects with at least one field: metadata is always there.
+	out := make([]byte, 0, len(head)+len(content))
+	out = append(append(out, head[:len(head)-1]...), ',')
+	return append(out, content[1:]...), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (o *Object) UnmarshalJSON(data []byte) error {
+	var head header
+	if err := json.Unmarshal(data, &head); err != nil {
+		return err
+	}
+	var content map[string]any
+	if err := json.Unmarshal(data, &content); err != nil {
+		return err
+	}
+	for _, field := range headerFields {
+		delete(content, field)
+	}
+	*o = Object{TypeMeta: head.TypeMeta, ObjectMeta: head.ObjectMeta, Content: content}
+	return nil
+}
+
+// at is the value at a path of the object, its header included.
+func (o *Object) at(p path) (any, bool) {
+	if len(p) == 0 || p[0].key != "metadata" {
+		return p.find(o.Content)
+	}
+	switch text := p[1:].String(); text {
+	case ".name":
+		return o.Name, true
+	case ".namespace":
+		return o.Namespace, o.Namespace != ""
+	case ".creationTimestamp":
+		return o.CreationTimestamp.UTC().Format(timeLayout), !o.CreationTimestamp.IsZero()
+	}
+	if len(p) != 3 {
+		return nil, false
+	}
+	from := o.Labels
+	if p[1].key == "annotations" {
+		from = o.Annotations
+	}
+	v, ok := from[p[2].key]
+	return v, ok
+}
+
+// subdomainName makes a valid object name of what a source calls something. A name that is valid stays. Of any other
+// the letters that are allowed stay, behind which comes a digest of the whole: "a b" and "a/b" remain two objects, and
+// each has the same name tomorrow whatever else there is then.
+func subdomainName(raw string) string {
+	if len(validation.IsDNS1123Subdomain(raw)) == 0 {
+		return raw
+	}
+	return digested(raw, ".-", validation.DNS1123SubdomainMaxLength)
+}
+
+// labelName is the same for namespaces, which are single labels.
+func labelName(raw string) string {
+	if len(validation.IsDNS1123Label(raw)) == 0 {
+		return raw
+	}
+	return digested(raw, "-", validation.DNS1123LabelMaxLength)
+}
+
+func digested(raw, punctuation string, most int) string {
+	sum := sha256.Sum256([]byte(raw))
+	suffix := hex.EncodeToString(sum[:4])
+	kept := strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', strings.ContainsRune(punctuation, c):
+			return c
+		case c >= 'A' && c <= 'Z':
+			return c - 'A' + 'a'
+		}
+		return '-'
+	}, raw)
+	// Every label of a subdomain begins and ends with a letter or a digit.
+	var labels []string
+	for label := range strings.SplitSeq(kept, ".") {
+		if label = strings.Trim(label, "-"); label != "" {
+			labels = append(labels, label)
+		}
+	}
+	kept = strings.Join(labels, ".")
+	if room := most - len(suffix) - 1; len(kept) > room {
+		kept = strings.TrimRight(kept[:room], ".-")
+	}
+	if kept == "" {
+		return suffix
+	}
+	return kept + "-" + suffix
+}
+
+// labelValue makes a valid label value: what is not allowed becomes an underscore.
+func labelValue(raw string) string {
+	if len(validation.IsValidLabelValue(raw)) == 0 {
+		return raw
+	}
+	kept := strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.' {
+			return c
+		}
+		return '_'
+	}, raw)
+	kept = kept[:min(len(kept), validation.LabelValueMaxLength)]
+	return strings.Trim(kept, "-_.")
+}
+
+const timeLayout = time.RFC3339
+
+// types are what a field or a column may be.
+var valueTypes = []string{"string", "integer", "number", "boolean", "date"}
+
+// converted is v as a value of one of valueTypes, or false when v says nothing of the kind.
+func converted(v any, kind string) (any, bool) {
+	switch kind {
+	case "string":
+		return textOf(v), true
+	case "integer":
+		f, ok := asNumber(v)
+		if i, whole := v.(int64); whole {
+			return i, true
+		}
+		return int64(f), ok && f == math.Trunc(f) && math.Abs(f) < 1<<62
+	case "number":
+		return asNumberValue(v)
+	case "boolean":
+		if b, ok := v.(bool); ok {
+			return b, true
+		}
+		b, err := strconv.ParseBool(textOf(v))
+		return b, err == nil
+	case "date":
+		t, ok := asTime(v)
+		return t.UTC().Format(timeLayout), ok
+	}
+	return v, true
+}
+
+func asNumberValue(v any) (any, bool) {
+	if i, ok := v.(int64); ok {
+		return i, true
+	}
+	return asNumber(v)
+}
+
+func asNumber(v any) (float64, bool) {
+	switch at := v.(type) {
+	case int64:
+		return float64(at), true
+	case float64:
+		return at, true
+	case string:
+		f, err := strconv.ParseFloat(at, 64)
+		return f, err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
+	}
+	return 0, false
+}
+
+// lastSecond is where a number of seconds cannot be meant any more, so that milliseconds are: the year 5138.
+const lastSecond = 1e11
+
+// asTime reads what people write for a moment: RFC 3339, or seconds or milliseconds since 1970.
+func asTime(v any) (time.Time, bool) {
+	if text, ok := v.(string); ok {
+		for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", time.DateOnly} {
+			if t, err := time.Parse(layout, text); err == nil {
+				return t, true
+			}
+		}
+	}
+	seconds, ok := asNumber(v)
+	if !ok || seconds <= 0 {
+		return time.Time{}, false
+	}
+	if seconds > lastSecond {
+		seconds /= 1000
+	}
+	if seconds > lastSecond {
+		return time.Time{}, false
+	}
+	return time.UnixMilli(int64(seconds * 1000)), true
 }

@@ -10,8 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"pgregory.net/rapid"
-
-	"portico.dev/internal/extension/declared/source"
 )
 
 // mapped is what a resource makes of an answer.
@@ -21,11 +19,11 @@ func mapped(t *testing.T, resource, answer string) ([]Object, []string) {
 	write(t, file, head+resource)
 	s, err := New(Config{Paths: []string{file}})
 	must(t, err)
-	v, err := source.JSON([]byte(answer))
+	v, err := JSON([]byte(answer))
 	must(t, err)
-	objects, odd, err := s.lives[0].definition.mapping.objects(v)
+	objects, omitted, err := s.lives[0].definition.mapping.objects(v)
 	must(t, err)
-	return objects, odd
+	return objects, omitted
 }
 
 const queues = `- group: stats.example.com
@@ -49,7 +47,7 @@ const queues = `- group: stats.example.com
 `
 
 func TestItemsBecomeObjects(t *testing.T) {
-	objects, odd := mapped(t, queues, `{"data": [
+	objects, omitted := mapped(t, queues, `{"data": [
 		{"id": "Orders In", "team": "shop", "depth": "7", "oldest": 1700000000, "born": "2024-03-01", "tags": ["x", "y"]},
 		{"id": "b", "team": "a b!", "depth": 1.5, "oldest": 1700000000123},
 		{"team": "nobody"}, {"id": "c"}, {"id": "b", "team": "a b!"}]}`)
@@ -73,8 +71,8 @@ func TestItemsBecomeObjects(t *testing.T) {
 	}
 	for _, want := range []string{"1 items have a .status.depth that is no integer (the first is \"b\")", "1 items have no name and are not shown (the first is number 2)",
 		"1 items have no namespace and are not shown (the first is \"c\")", "have the name of another and are not shown"} {
-		if !strings.Contains(strings.Join(odd, "\n"), want) {
-			t.Errorf("no %q among %q", want, odd)
+		if !strings.Contains(strings.Join(omitted, "\n"), want) {
+			t.Errorf("no %q among %q", want, omitted)
 		}
 	}
 }
@@ -95,13 +93,13 @@ func TestWhereItemsAre(t *testing.T) {
 		{"numbers as names", ".", ".id", `[{"id": 9007199254740993}]`, "9007199254740993"},
 	} {
 		t.Run(c.situation, func(t *testing.T) {
-			objects, odd := mapped(t, strings.NewReplacer("ITEMS", c.items, "NAME", c.name).Replace(one), c.answer)
+			objects, omitted := mapped(t, strings.NewReplacer("ITEMS", c.items, "NAME", c.name).Replace(one), c.answer)
 			var names []string
 			for _, o := range objects {
 				names = append(names, o.Name)
 			}
-			if got := strings.Join(names, " "); got != c.want || len(odd) > 0 {
-				t.Errorf("got %q, %q", got, odd)
+			if got := strings.Join(names, " "); got != c.want || len(omitted) > 0 {
+				t.Errorf("got %q, %q", got, omitted)
 			}
 		})
 	}
@@ -111,7 +109,7 @@ func TestAnswersThatAreNotAsDeclared(t *testing.T) {
 	for items, answer := range map[string]string{".data": `{"dta": []}`, ".data[*]": `{"data": 5}`, ".a.b[*]": `{"a": []}`} {
 		p, err := parsePath(items)
 		must(t, err)
-		v, err := source.JSON([]byte(answer))
+		v, err := JSON([]byte(answer))
 		must(t, err)
 		if _, err := p.items(v); err == nil {
 			t.Errorf("%s of %s: no error", items, answer)
@@ -164,17 +162,17 @@ func TestAnObjectSurvivesItsJSON(t *testing.T) {
 func TestInferredSchema(t *testing.T) {
 	s := &shape{}
 	learn := func(text string) bool {
-		v, err := source.JSON([]byte(text))
+		v, err := JSON([]byte(text))
 		must(t, err)
 		return s.learn(v, 0)
 	}
-	if !learn(`{"status": {"n": 1, "x": 1, "when": "2024-01-01T00:00:00Z", "tags": ["a"], "port": 80, "odd": true, "gone": null, "empty": []}}`) {
+	if !learn(`{"status": {"n": 1, "x": 1, "when": "2024-01-01T00:00:00Z", "tags": ["a"], "port": 80, "omitted": true, "gone": null, "empty": []}}`) {
 		t.Error("the first answer is no news")
 	}
-	if !learn(`{"status": {"n": 2, "x": 1.5, "when": "2025-01-01T00:00:00Z", "port": "http", "odd": "x"}}`) {
+	if !learn(`{"status": {"n": 2, "x": 1.5, "when": "2025-01-01T00:00:00Z", "port": "http", "omitted": "x"}}`) {
 		t.Error("other types are no news")
 	}
-	if learn(`{"status": {"n": 3, "x": 2, "odd": false}}`) {
+	if learn(`{"status": {"n": 3, "x": 2, "omitted": false}}`) {
 		t.Error("what is known already is news")
 	}
 	got, err := json.Marshal(s.schema(map[string]string{"status.n": "Count."}, ""))
@@ -183,7 +181,7 @@ func TestInferredSchema(t *testing.T) {
 		`"empty":{"items":{"x-kubernetes-preserve-unknown-fields":true},"type":"array"},` +
 		`"gone":{"nullable":true,"x-kubernetes-preserve-unknown-fields":true},` +
 		`"n":{"description":"Count.","format":"int64","type":"integer"},` +
-		`"odd":{"x-kubernetes-preserve-unknown-fields":true},` +
+		`"omitted":{"x-kubernetes-preserve-unknown-fields":true},` +
 		`"port":{"x-kubernetes-int-or-string":true},` +
 		`"tags":{"items":{"type":"string"},"type":"array"},` +
 		`"when":{"format":"date-time","type":"string"},` +

@@ -3,13 +3,19 @@ package declared
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 const (
@@ -20,8 +26,8 @@ const (
 	maxFileBytes = 1 << 20
 
 	defaultEvery = 10 * time.Second
-	quickest     = time.Second
-	slowest      = 24 * time.Hour
+	minInterval  = time.Second
+	maxInterval  = 24 * time.Hour
 )
 
 // reader reads files into definitions.
@@ -50,7 +56,7 @@ func (r reader) file(name string) ([]*definition, MistakesError) {
 			notes.syntax(err)
 			break
 		}
-		if err := expandable(&document); err != nil {
+		if err := checkAliases(&document); err != nil {
 			notes.syntax(err)
 			break
 		}
@@ -88,9 +94,9 @@ func readFile(name string) (io.Reader, error) {
 	return bytes.NewReader(data), nil
 }
 
-// expandable is an error for aliases that contain themselves or would make a document far larger than it is. What else
+// checkAliases is an error for aliases that contain themselves or would make a document far larger than it is. What else
 // decoding complains of is said better while reading.
-func expandable(document *yaml.Node) error {
+func checkAliases(document *yaml.Node) error {
 	var v any
 	err := document.Decode(&v)
 	var types *yaml.TypeError
@@ -147,4 +153,365 @@ func digestOf(n *yaml.Node) [32]byte {
 		return [32]byte{}
 	}
 	return sha256.Sum256(plain)
+}
+
+var kindPattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
+
+func (r reader) resource(f *form) *definition {
+	d := &definition{every: defaultEvery, docs: map[string]string{}}
+	if !f.present() {
+		return d
+	}
+	d.line, d.column, d.digest = f.node.Line, f.node.Column, digestOf(f.node)
+	readNames(f, d)
+	d.every = f.duration("every", defaultEvery, minInterval, maxInterval)
+	d.maxAge = f.duration("maxAge", 0, d.every, 365*maxInterval)
+	r.source(f, d)
+	readMapping(f, d)
+	readColumns(f, d)
+	for i, n := range f.list("fieldSelectors") {
+		field := f.element("fieldSelectors", i)
+		if p, ok := objectPath(f.notes, n, field, f.notes.fieldText(n, field)); ok {
+			d.selectors = append(d.selectors, p)
+		}
+	}
+	f.entries("descriptions", func(in *form, key string) { d.docs[strings.TrimPrefix(key, ".")] = in.text(key) })
+	d.schema = readSchema(f)
+	f.done()
+	return d
+}
+
+func readNames(f *form, d *definition) {
+	for _, field := range []struct{ name, example string }{
+		{"group", "stats.example.com"}, {"version", "v1"}, {"plural", "queues"}, {"kind", "Queue"},
+	} {
+		f.need(field.name, field.example)
+	}
+	d.gvr = schema.GroupVersionResource{
+		Group:    f.checked("group", groupProblems),
+		Version:  f.checked("version", validation.IsDNS1035Label),
+		Resource: f.checked("plural", validation.IsDNS1035Label),
+	}
+	d.kind = f.checked("kind", func(s string) []string {
+		if kindPattern.MatchString(s) {
+			return nil
+		}
+		return []string{"must begin with a capital letter and hold letters and digits only, such as Queue"}
+	})
+	d.singular = f.checked("singular", validation.IsDNS1035Label)
+	if d.singular == "" {
+		d.singular = strings.ToLower(d.kind)
+	}
+	d.shortNames = f.checkedTexts("shortNames", validation.IsDNS1035Label)
+	d.categories = f.checkedTexts("categories", validation.IsDNS1035Label)
+	d.namespaced = f.boolean("namespaced")
+}
+
+// groupProblems: groups without a dot belong to Kubernetes itself, and so do those under k8s.io.
+func groupProblems(s string) []string {
+	problems := validation.IsDNS1123Subdomain(s)
+	switch {
+	case len(problems) > 0:
+		return problems
+	case !strings.Contains(s, "."):
+		return []string{"must contain a dot, such as stats.example.com: groups without one belong to Kubernetes"}
+	}
+	return nil
+}
+
+// checked is a text for which problems finds none.
+func (f *form) checked(name string, problems func(string) []string) string {
+	text := f.text(name)
+	if text == "" {
+		return ""
+	}
+	if found := problems(text); len(found) > 0 {
+		f.wrong(name, "%q: %s", text, strings.Join(found, ", "))
+	}
+	return text
+}
+
+func (f *form) checkedTexts(name string, problems func(string) []string) []string {
+	texts := f.texts(name)
+	for i, text := range texts {
+		if found := problems(text); text != "" && len(found) > 0 {
+			f.notes.at(resolved(f.values[name].Content[i]), f.element(name, i), "%q: %s", text, strings.Join(found, ", "))
+		}
+	}
+	return texts
+}
+
+func readColumns(f *form, d *definition) {
+	for _, in := range f.forms("columns") {
+		in.need("name", "Depth")
+		in.need("path", ".status.depth")
+		c := column{name: in.text("name"), description: in.text("description"),
+			kind: in.choice("type", valueTypes...), priority: int32(in.integer("priority", 0, 0, 1000))}
+		if c.description == "" {
+			c.description = c.name + "."
+		}
+		if n := in.ask("path"); n != nil {
+			c.path, _ = objectPath(f.notes, n, in.field("path"), in.text("path"))
+		}
+		if strings.EqualFold(c.name, "Name") {
+			in.wrong("name", "%q: the first column is the name already", c.name)
+		}
+		if slices.ContainsFunc(d.columns, func(other column) bool { return other.name == c.name }) {
+			in.wrong("name", "%q: another column has this name", c.name)
+		}
+		in.done()
+		d.columns = append(d.columns, c)
+	}
+}
+
+// metadataPaths are the parts of the header that columns and selectors may show; labels and annotations take a key.
+var metadataPaths = []string{".metadata.name", ".metadata.namespace", ".metadata.creationTimestamp"}
+
+func (d *definition) String() string { return fmt.Sprintf("%s (%s:%d)", d.name(), d.file, d.line) }
+
+func readMapping(f *form, d *definition) {
+	m := &d.mapping
+	m.namespaced = d.namespaced
+	if n := f.ask("items"); n != nil {
+		var err error
+		if m.items, err = parsePath(f.text("items")); err != nil {
+			f.wrong("items", "%v", err)
+		}
+	}
+	in := f.form("object")
+	readName(f, in, d)
+	switch {
+	case d.namespaced:
+		if in.present() {
+			in.need("namespace", ".team, or a name such as default that is the same for all")
+		}
+		m.namespace = in.expression("namespace")
+	case in.ask("namespace") != nil:
+		in.wrong("namespace", "the resource is not namespaced; say namespaced: true, or leave this out")
+	}
+	m.labels = in.keyed("labels", validation.IsQualifiedName)
+	m.annotations = in.keyed("annotations", validation.IsQualifiedName)
+	if in.ask("creationTimestamp") != nil {
+		e := in.expression("creationTimestamp")
+		m.creationTimestamp = &e
+	}
+	m.fields = readFields(in)
+	in.done()
+}
+
+// readName: what names an item is known for the tables of procfs and must be said for everything else.
+func readName(f, in *form, d *definition) {
+	if p, ok := d.origin.(*Procfs); ok && in.ask("name") == nil {
+		d.mapping.name, _ = parseExpression(Tables[p.Table]) // a table that is not known has been noted
+		return
+	}
+	if !in.present() {
+		f.wrong("object", "required, such as object: {name: .id}")
+		return
+	}
+	in.need("name", ".id, "+keyPath+` for the key of a mapping, or "{.host}-{.port}"`)
+	d.mapping.name = in.expression("name")
+}
+
+func (f *form) expression(name string) expression {
+	if f.ask(name) == nil {
+		return expression{}
+	}
+	return f.notes.expressionOf(f.values[name], f.field(name), f.text(name))
+}
+
+func (s *notes) expressionOf(n *yaml.Node, field, text string) expression {
+	if text == "" {
+		return expression{} // not a text, which has been noted
+	}
+	e, err := parseExpression(text)
+	if err != nil {
+		s.at(n, field, "%v", err)
+	}
+	return e
+}
+
+// fieldText is the text of a node that stands in a list or under a name that the writer has chosen.
+func (s *notes) fieldText(n *yaml.Node, field string) string {
+	return (&form{notes: s}).textOf(n, field)
+}
+
+func (f *form) keyed(name string, problems func(string) []string) []keyed {
+	var out []keyed
+	f.entries(name, func(in *form, key string) {
+		if found := problems(key); len(found) > 0 {
+			in.notes.at(in.values[key], in.field(key), "key %q: %s", key, strings.Join(found, ", "))
+		}
+		out = append(out, keyed{key: key, from: in.expression(key)})
+	})
+	return out
+}
+
+func readFields(object *form) []field {
+	var out []field
+	object.entries("fields", func(in *form, key string) {
+		n := in.ask(key)
+		if n == nil {
+			in.wrong(key, "must be a path such as .depth, or a mapping with from and type")
+			return
+		}
+		at := in.field(key)
+		to, ok := fieldPath(in.notes, n, at, key)
+		if !ok {
+			return
+		}
+		if i := slices.IndexFunc(out, func(other field) bool { return overlaps(other.to, to) }); i >= 0 {
+			in.wrong(key, "cannot be set together with %s: one contains the other", out[i].to)
+		}
+		one := field{to: to}
+		if n.Kind == yaml.MappingNode {
+			one = readField(newForm(in.notes, n, at), one)
+		} else {
+			one.from = in.notes.expressionOf(n, at, in.textOf(n, at))
+		}
+		out = append(out, one)
+	})
+	return out
+}
+
+func readField(in *form, one field) field {
+	in.need("from", ".depth")
+	one.from = in.expression("from")
+	if in.ask("type") != nil {
+		one.kind = in.choice("type", valueTypes...)
+	}
+	if n := in.ask("default"); n != nil {
+		v, err := plainValue(n)
+		if err != nil {
+			in.wrong("default", "%v", err)
+		}
+		if one.kind != "" && err == nil {
+			var ok bool
+			if v, ok = converted(v, one.kind); !ok {
+				in.wrong("default", "%s: is no %s", kindOf(n), one.kind)
+			}
+		}
+		one.otherwise = v
+	}
+	in.done()
+	return one
+}
+
+// plainValue is a node as sources give values.
+func plainValue(n *yaml.Node) (any, error) {
+	var v any
+	if err := n.Decode(&v); err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return JSON(raw)
+}
+
+// fieldPath is where in an object a field goes: names only, and not into the header.
+func fieldPath(notes *notes, n *yaml.Node, field, text string) (path, bool) {
+	if !strings.HasPrefix(text, ".") && !strings.HasPrefix(text, "[") {
+		text = "." + text
+	}
+	p, err := parsePath(text)
+	switch {
+	case err != nil:
+		notes.at(n, field, "%v", err)
+	case len(p) == 0 || slices.ContainsFunc(p, func(s step) bool { return s.key == "" }):
+		notes.at(n, field, "%q: must be names with dots between them, such as status.depth", text)
+	case slices.Contains(headerFields, p[0].key):
+		notes.at(n, field, "%q belongs to the header: use object.name, object.namespace, object.labels, object.annotations or object.creationTimestamp", p[0].key)
+	default:
+		return p, true
+	}
+	return nil, false
+}
+
+// objectPath is a place in an object that a column or a selector shows.
+func objectPath(notes *notes, n *yaml.Node, field, text string) (path, bool) {
+	if text == "" {
+		return nil, false
+	}
+	if !strings.HasPrefix(text, ".") && !strings.HasPrefix(text, "$") && !strings.HasPrefix(text, "[") {
+		text = "." + text
+	}
+	p, err := parsePath(text)
+	switch {
+	case err != nil:
+		notes.at(n, field, "%v", err)
+		return nil, false
+	case len(p) == 0 || p.many():
+		notes.at(n, field, "%q: must lead to one value, such as .status.depth", text)
+		return nil, false
+	case p[0].key == "metadata" && !shownMetadata(p):
+		notes.at(n, field, "%q: of the metadata %s, .metadata.labels.<key> or .metadata.annotations.<key> can be shown", text, strings.Join(metadataPaths, ", "))
+		return nil, false
+	}
+	return p, true
+}
+
+func shownMetadata(p path) bool {
+	if len(p) == 3 && (p[1].key == "labels" || p[1].key == "annotations") {
+		return p[2].key != ""
+	}
+	return slices.Contains(metadataPaths, p.String())
+}
+
+// schemaTypes are the types of a structural schema.
+var schemaTypes = []string{"object", "array", "string", "integer", "number", "boolean"}
+
+// readSchema is the schema that a resource gives for its content, nil when there is none.
+func readSchema(f *form) json.RawMessage {
+	n := f.ask("schema")
+	if n == nil {
+		return nil
+	}
+	field := f.field("schema")
+	checkSchema(f.notes, n, field)
+	if in := newForm(&notes{}, n, field); in.text("type") != "object" {
+		f.wrong("schema", "must have type: object, as it describes whole objects")
+	}
+	v, err := plainValue(n)
+	if err != nil {
+		f.wrong("schema", "%v", err)
+		return nil
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		f.wrong("schema", "%v", err)
+		return nil
+	}
+	return raw
+}
+
+// checkSchema notes what clients of OpenAPI would stumble over. Words that it does not know are let through: there are
+// more of them than anybody lists.
+func checkSchema(notes *notes, n *yaml.Node, field string) {
+	f := newForm(notes, n, field)
+	kind := ""
+	if f.ask("type") != nil {
+		kind = f.text("type")
+		if kind != "" && !slices.Contains(schemaTypes, kind) {
+			f.wrong("type", "%q: must be %s", kind, sentence(schemaTypes))
+		}
+	}
+	if f.ask("$ref") != nil {
+		f.wrong("$ref", "references are not supported: write the schema out")
+	}
+	properties := f.form("properties")
+	for _, key := range properties.keys {
+		if v := properties.ask(key.Value); v != nil {
+			checkSchema(notes, v, properties.field(key.Value))
+		}
+	}
+	if items := f.ask("items"); items != nil {
+		checkSchema(notes, items, f.field("items"))
+	} else if kind == "array" {
+		f.wrong("items", "required, since type is array")
+	}
+	if more := f.ask("additionalProperties"); more != nil && more.Kind == yaml.MappingNode {
+		checkSchema(notes, more, f.field("additionalProperties"))
+	}
 }

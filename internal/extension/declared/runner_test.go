@@ -30,7 +30,7 @@ func TestFilesThatCannotBeWatchedAreLookedAt(t *testing.T) {
 			t.Fatalf("it ended: %v", err)
 		default:
 		}
-		if s.Trouble() == nil {
+		if s.LastError() == nil {
 			t.Error("nobody is told that the file is gone")
 		}
 		must(t, os.Mkdir(dir, 0o700))
@@ -39,8 +39,8 @@ func TestFilesThatCannotBeWatchedAreLookedAt(t *testing.T) {
 		s.mu.Lock()
 		now := s.lives[0].definition.gvr.Resource
 		s.mu.Unlock()
-		if !strings.HasPrefix(now, "other") || s.Trouble() != nil {
-			t.Errorf("served is %s, trouble %v", now, s.Trouble())
+		if !strings.HasPrefix(now, "other") || s.LastError() != nil {
+			t.Errorf("served is %s, trouble %v", now, s.LastError())
 		}
 		cancel()
 		must(t, <-done)

@@ -12,17 +12,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/extension"
 	"portico.dev/internal/extension/custommetrics"
-	"portico.dev/internal/extension/custommetrics/objects"
-	"portico.dev/internal/extension/custommetrics/prometheus"
-	"portico.dev/internal/extension/custommetrics/rules"
 	"portico.dev/internal/extension/declared"
-	"portico.dev/internal/extension/frontdoor"
-	"portico.dev/internal/extension/outbound"
+	"portico.dev/internal/extension/httpclient"
 	"portico.dev/internal/extension/projects"
-	"portico.dev/internal/extension/promsource"
-	"portico.dev/internal/extension/register"
+	"portico.dev/internal/extension/prometheus"
+	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/run"
 )
 
@@ -37,12 +34,12 @@ type PrometheusOptions struct {
 	Headers   []string
 }
 
-func (p PrometheusOptions) config() (promsource.ClientConfig, error) {
-	c := promsource.ClientConfig{URL: p.URL}
+func (p PrometheusOptions) config() (prometheus.Config, error) {
+	c := prometheus.Config{URL: p.URL}
 	if p.URL == "" {
 		return c, errors.New("--prometheus-url is required: it says which Prometheus server is asked")
 	}
-	c.Access = outbound.Config{TLS: outbound.TLS{CAFile: p.CAFile}, BearerTokenFile: p.TokenFile, Header: http.Header{}}
+	c.Access = httpclient.Config{TLS: httpclient.TLS{CAFile: p.CAFile}, BearerTokenFile: p.TokenFile, Header: http.Header{}}
 	for _, h := range p.Headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok {
@@ -71,28 +68,28 @@ func (o Options) customMetricsPart() (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := promsource.NewClient(access)
+	server, err := prometheus.New(access)
 	if err != nil {
 		return nil, err
 	}
-	door, err := frontdoor.New(o.Client)
+	client, err := apiclient.New(o.Client)
 	if err != nil {
 		return nil, err
 	}
-	known := objects.New(objects.Config{Client: door, Logger: o.Logger})
+	known := custommetrics.NewObjects(custommetrics.ObjectsConfig{Client: client, Logger: o.Logger})
 	members := []run.Member{member("described objects", known.Run)}
-	sources := []extension.Source{{Name: "described-objects", Trouble: known.Trouble}}
+	sources := []extension.Source{{Name: "described-objects", LastError: known.LastError}}
 	var custom []custommetrics.CustomSource
 	var external []custommetrics.ExternalSource
-	described := objects.WellKnown().Resources()
+	described := custommetrics.WellKnown().Resources()
 	for _, file := range c.Rules {
 		read, err := readRules(file)
 		if err != nil {
 			return nil, err
 		}
 		described = append(described, read.Described()...)
-		provider, err := prometheus.New(prometheus.Config{
-			Name: "rules/" + filepath.Base(file), File: file, Client: client, Rules: read, Objects: known,
+		provider, err := custommetrics.NewPrometheusProvider(custommetrics.PrometheusConfig{
+			Name: "rules/" + filepath.Base(file), File: file, Client: server, Rules: read, Objects: known,
 			Interval: c.RelistInterval, MaxAge: c.MaxAge, Logger: o.Logger,
 		})
 		if err != nil {
@@ -112,13 +109,13 @@ func (o Options) customMetricsPart() (*part, error) {
 }
 
 // listing is the right to list resources, a rule for each group. Which objects a selector names is asked by list.
-func listing(all []schema.GroupResource) []register.Rule {
-	var rules []register.Rule
+func listing(all []schema.GroupResource) []registration.Rule {
+	var rules []registration.Rule
 	for _, r := range all {
-		i := slices.IndexFunc(rules, func(rule register.Rule) bool { return rule.Groups[0] == r.Group })
+		i := slices.IndexFunc(rules, func(rule registration.Rule) bool { return rule.Groups[0] == r.Group })
 		if i < 0 {
 			i = len(rules)
-			rules = append(rules, register.Rule{Groups: []string{r.Group}, Verbs: []string{"list"}})
+			rules = append(rules, registration.Rule{Groups: []string{r.Group}, Verbs: []string{"list"}})
 		}
 		if !slices.Contains(rules[i].Resources, r.Resource) {
 			rules[i].Resources = append(rules[i].Resources, r.Resource)
@@ -127,10 +124,10 @@ func listing(all []schema.GroupResource) []register.Rule {
 	return rules
 }
 
-func readRules(file string) (*rules.Config, error) {
+func readRules(file string) (*custommetrics.Rules, error) {
 	info, err := os.Stat(file)
-	if err == nil && info.Size() > rules.MaxBytes {
-		err = fmt.Errorf("%s is larger than %d bytes", file, rules.MaxBytes)
+	if err == nil && info.Size() > custommetrics.MaxRulesBytes {
+		err = fmt.Errorf("%s is larger than %d bytes", file, custommetrics.MaxRulesBytes)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--custom-metrics-rules: %w", err)
@@ -139,7 +136,7 @@ func readRules(file string) (*rules.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--custom-metrics-rules: %w", err)
 	}
-	return rules.Read(file, data)
+	return custommetrics.ReadRules(file, data)
 }
 
 // ProjectsOptions are for projects: namespaces as each caller may see them.
@@ -157,12 +154,12 @@ func (o Options) projectsPart() (*part, error) {
 	if !o.Projects.Enabled {
 		return nil, nil
 	}
-	door, err := frontdoor.New(o.Client)
+	client, err := apiclient.New(o.Client)
 	if err != nil {
 		return nil, err
 	}
 	p, err := projects.New(projects.Config{
-		Client: door, Group: o.Projects.Group, Roles: o.Projects.Roles, MaxPerUser: o.Projects.MaxPerUser, PollInterval: o.Projects.PollInterval,
+		Client: client, Group: o.Projects.Group, Roles: o.Projects.Roles, MaxPerUser: o.Projects.MaxPerUser, PollInterval: o.Projects.PollInterval,
 	})
 	if err != nil {
 		return nil, err
@@ -175,7 +172,7 @@ func (o Options) projectsPart() (*part, error) {
 		resources: fixed(p.Resources()...),
 		members:   []run.Member{member("projects", p.Run)},
 		sources:   func() []extension.Source { return []extension.Source{p.Source()} },
-		needs: []register.Rule{
+		needs: []registration.Rule{
 			{Groups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"create", "delete", "get", "list"}},
 			{Groups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"rolebindings"}, Verbs: []string{"create"}},
 			{Groups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"clusterroles"}, Names: roles, Verbs: []string{"bind"}},

@@ -2,18 +2,24 @@ package extserver
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
 
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/hostmetrics"
-	"portico.dev/internal/extension/kubelet"
 	"portico.dev/internal/extension/metricsapi"
-	"portico.dev/internal/extension/promsource"
-	"portico.dev/internal/extension/register"
+	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/run"
 )
 
@@ -43,7 +49,7 @@ type MetricsOptions struct {
 	// NodeSelector selects the Nodes whose kubelets are asked. Default all.
 	NodeSelector string
 	// Kubelet says how kubelets are reached; Client, NodeSelector, Resolution and Logger are set from the rest.
-	Kubelet kubelet.Config
+	Kubelet metricsapi.KubeletConfig
 	// KubeletAddressTypes are the addresses of a Node to try, best first. Default metrics-server's.
 	KubeletAddressTypes []string
 
@@ -55,7 +61,7 @@ type MetricsOptions struct {
 // measured is a source of metrics.k8s.io.
 type measured interface {
 	metricsapi.Source
-	Trouble() error
+	LastError() error
 }
 
 func (o Options) metricsPart() (*part, error) {
@@ -76,7 +82,7 @@ func metricsOf(source measured, stored extension.Check, members ...run.Member) *
 	return &part{
 		resources: fixed(metricsapi.Resources(source)...),
 		members:   members,
-		sources:   func() []extension.Source { return []extension.Source{{Name: "metrics", Trouble: source.Trouble}} },
+		sources:   func() []extension.Source { return []extension.Source{{Name: "metrics", LastError: source.LastError}} },
 		ready:     []extension.Check{stored},
 	}
 }
@@ -87,8 +93,8 @@ func (o Options) hostPart() (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	sampler, err := hostmetrics.New(hostmetrics.Config{
-		Node: o.NodeName, NodeLabels: nodes.Get, Pods: hostmetrics.Grouping(m.HostPods), PodNamespace: m.HostNamespace,
+	sampler, err := metricsapi.NewHostSource(metricsapi.HostConfig{
+		Node: o.NodeName, NodeLabels: nodes.Get, Pods: metricsapi.Grouping(m.HostPods), PodNamespace: m.HostNamespace,
 		MaxPods: m.HostMaxPods, ProcPath: m.ProcPath, CgroupPath: m.CgroupPath, Resolution: m.Resolution, Logger: o.Logger,
 	})
 	if err != nil {
@@ -97,13 +103,13 @@ func (o Options) hostPart() (*part, error) {
 	p := metricsOf(sampler, extension.Check{Name: "metric-storage-ready", Check: sampler.Stored},
 		member("host metrics", sampler.Run), member("node labels", nodes.Run))
 	p.live = []extension.Check{{Name: "metric-collection-timely", Check: sampler.Timely}}
-	p.needs = []register.Rule{{Groups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}}
+	p.needs = []registration.Rule{{Groups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}}
 	return p, nil
 }
 
 // describedNeeds are what is described by metrics, whose labels select them.
-func describedNeeds() register.Rule {
-	return register.Rule{Groups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"list"}}
+func describedNeeds() registration.Rule {
+	return registration.Rule{Groups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: []string{"list"}}
 }
 
 func (o Options) kubeletPart() (*part, error) {
@@ -117,12 +123,12 @@ func (o Options) kubeletPart() (*part, error) {
 	for _, t := range m.KubeletAddressTypes {
 		c.AddressTypes = append(c.AddressTypes, corev1.NodeAddressType(t))
 	}
-	source, err := kubelet.New(c)
+	source, err := metricsapi.NewKubeletSource(c)
 	if err != nil {
 		return nil, err
 	}
 	p := metricsOf(source, extension.Check{Name: "metric-storage-ready", Check: source.Stored}, member("kubelets", source.Run))
-	p.needs = []register.Rule{
+	p.needs = []registration.Rule{
 		describedNeeds(),
 		{Groups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}},
 	}
@@ -139,24 +145,109 @@ func (o Options) prometheusPart() (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	source, err := promsource.New(promsource.Config{
+	source, err := metricsapi.NewPrometheusSource(metricsapi.PrometheusConfig{
 		Prometheus: server, Queries: queries, Window: m.PrometheusWindow, Resolution: m.Resolution, Client: o.Client, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	p := metricsOf(source, extension.Check{Name: "metric-storage-ready", Check: source.Stored}, member("prometheus metrics", source.Run))
-	p.needs = []register.Rule{describedNeeds()}
+	p.needs = []registration.Rule{describedNeeds()}
 	return p, nil
 }
 
-func (m MetricsOptions) nodeQueries() (promsource.Queries, error) {
+func (m MetricsOptions) nodeQueries() (metricsapi.Queries, error) {
 	switch name := cmp.Or(m.PrometheusNodeQueries, "node-exporter"); name {
 	case "node-exporter":
-		return promsource.NodeExporterQueries(), nil
+		return metricsapi.NodeExporterQueries(), nil
 	case "cadvisor":
-		return promsource.CAdvisorQueries(), nil
+		return metricsapi.CAdvisorQueries(), nil
 	default:
-		return promsource.Queries{}, fmt.Errorf("--prometheus-node-queries %q: it is node-exporter or cadvisor", name)
+		return metricsapi.Queries{}, fmt.Errorf("--prometheus-node-queries %q: it is node-exporter or cadvisor", name)
 	}
+}
+
+const (
+	labelInterval = time.Minute
+	labelTimeout  = 10 * time.Second
+	// maxNodeBytes bounds the answer: etcd keeps no larger object.
+	maxNodeBytes = 2 << 20
+)
+
+// nodeLabels follows the labels of the Node object that describes this machine, so that clients can select its
+// metrics by them. A front door without that Node, or one that does not let us read it, costs the labels and no more.
+type nodeLabels struct {
+	http   *http.Client
+	url    string
+	log    *zap.Logger
+	labels atomic.Pointer[map[string]string]
+}
+
+func newNodeLabels(client *rest.Config, node string, log *zap.Logger) (*nodeLabels, error) {
+	c, err := rest.HTTPClientFor(client)
+	if err != nil {
+		return nil, fmt.Errorf("client of the front door: %w", err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(client)
+	if err != nil {
+		return nil, fmt.Errorf("address of the front door: %w", err)
+	}
+	own := *c // the library shares clients between those who ask with the same configuration
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &nodeLabels{http: &own, url: base.JoinPath("api", "v1", "nodes", url.PathEscape(node)).String(), log: log}, nil
+}
+
+// Get is the labels as last read, nil before that.
+func (n *nodeLabels) Get() map[string]string {
+	if l := n.labels.Load(); l != nil {
+		return *l
+	}
+	return nil
+}
+
+// Run reads the labels again and again until ctx ends.
+func (n *nodeLabels) Run(ctx context.Context) error {
+	defer n.http.CloseIdleConnections()
+	tick := time.NewTicker(labelInterval)
+	defer tick.Stop()
+	for {
+		labels, err := n.read(ctx)
+		if err != nil {
+			n.log.Debug("labels of the node", zap.Error(err))
+		} else {
+			n.labels.Store(&labels)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (n *nodeLabels) read(ctx context.Context) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, labelTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, n.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
+	answer, err := n.http.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxNodeBytes))
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the front door answered %d", answer.StatusCode)
+	}
+	var node metav1.PartialObjectMetadata
+	if err := json.Unmarshal(body, &node); err != nil {
+		return nil, fmt.Errorf("read node: %w", err)
+	}
+	return node.Labels, nil
 }

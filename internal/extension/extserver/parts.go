@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/register"
+	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/run"
 )
 
@@ -19,7 +19,7 @@ type part struct {
 	live    []extension.Check
 	ready   []extension.Check
 	// needs are what the server's own identity must be allowed for it.
-	needs []register.Rule
+	needs []registration.Rule
 }
 
 // fixed are resources that never change.
@@ -52,8 +52,8 @@ func (p parts) sources() []extension.Source {
 	return all
 }
 
-func (p parts) needs() []register.Rule {
-	var all []register.Rule
+func (p parts) needs() []registration.Rule {
+	var all []registration.Rule
 	for _, one := range p {
 		all = append(all, one.needs...)
 	}
@@ -62,16 +62,16 @@ func (p parts) needs() []register.Rule {
 
 // readable are the resources that a role of readers may read, by group. What has no plain resource names, such as custom
 // metrics, is readable whole.
-func (p parts) readable() []register.Resources {
-	var all []register.Resources
+func (p parts) readable() []registration.Resources {
+	var all []registration.Resources
 	for _, r := range p.resources() {
 		group, name := r.GroupVersion().Group, r.GroupVersionResource().Resource
 		if name == "" {
 			name = "*"
 		}
-		i := slices.IndexFunc(all, func(g register.Resources) bool { return g.Group == group })
+		i := slices.IndexFunc(all, func(g registration.Resources) bool { return g.Group == group })
 		if i < 0 {
-			all = append(all, register.Resources{Group: group})
+			all = append(all, registration.Resources{Group: group})
 			i = len(all) - 1
 		}
 		if !slices.Contains(all[i].Names, name) {

@@ -15,8 +15,7 @@ import (
 
 	"portico.dev/internal/auth/delegated"
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/register"
-	"portico.dev/internal/extension/servingcert"
+	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
 )
@@ -24,11 +23,11 @@ import (
 // Server is an extension server for what its options name.
 type Server struct {
 	options     Options
-	certificate *servingcert.Certificate // nil: it was given one
-	given       []byte                   // the caBundle of a certificate that was given
+	certificate *registration.Certificate // nil: it was given one
+	given       []byte                    // the caBundle of a certificate that was given
 	parts       parts
 	host        *extension.Host
-	keeper      *register.Keeper // nil: somebody else registers it
+	registrar   *registration.Registrar // nil: somebody else registers it
 	group       run.Group
 	ready       chan struct{}
 }
@@ -94,8 +93,8 @@ func (s *Server) changed([]extension.Resource) error {
 	if err := s.host.SetResources(s.parts.resources()); err != nil {
 		return err
 	}
-	if s.keeper != nil {
-		s.keeper.Nudge()
+	if s.registrar != nil {
+		s.registrar.Trigger()
 	}
 	return nil
 }
@@ -107,11 +106,11 @@ const unattendedTTL = 10 * 365 * 24 * time.Hour
 func (s *Server) addCertificate() (*pki.KeyPair, error) {
 	o := s.options
 	if o.CertFile == "" {
-		c := servingcert.Config{Names: o.names(), IPs: o.addresses(), Dir: o.CertDir, Overlap: o.CAOverlap, Logger: o.Logger}
+		c := registration.CertificateConfig{Names: o.names(), IPs: o.addresses(), Dir: o.CertDir, Overlap: o.CAOverlap, Logger: o.Logger}
 		if !o.Register {
 			c.AuthorityTTL = unattendedTTL
 		}
-		own, err := servingcert.New(c)
+		own, err := registration.NewCertificate(c)
 		if err != nil {
 			return nil, err
 		}
@@ -151,16 +150,16 @@ func newTrust(o Options) (authn, authz *delegated.Delegated, err error) {
 // addRegistration makes registering the last thing that happens at the start: a front door must find the server well.
 func (s *Server) addRegistration() error {
 	if s.options.Register {
-		c := register.Config{Client: s.options.Client, Registration: s.registration, Logger: s.options.Logger}
+		c := registration.RegistrarConfig{Client: s.options.Client, Registration: s.registration, Logger: s.options.Logger}
 		if s.certificate != nil {
 			c.Certificate = s.certificate
 		}
-		keeper, err := register.New(c)
+		registrar, err := registration.NewRegistrar(c)
 		if err != nil {
 			return err
 		}
-		s.keeper = keeper
-		s.group.Add(run.Member{Name: "registration", Run: keeper.Run, Ready: keeper.Ready()})
+		s.registrar = registrar
+		s.group.Add(run.Member{Name: "registration", Run: registrar.Run, Ready: registrar.Ready()})
 	}
 	s.group.Add(member("readiness", func(ctx context.Context) error {
 		close(s.ready)
@@ -173,7 +172,7 @@ func (s *Server) addRegistration() error {
 	return nil
 }
 
-func (s *Server) registration() register.Registration {
+func (s *Server) registration() registration.Registration {
 	r := s.options.registration(s.parts)
 	_, port, _ := net.SplitHostPort(s.Address())
 	r.Port, _ = strconv.Atoi(port) // zero is refused as a port
@@ -182,8 +181,8 @@ func (s *Server) registration() register.Registration {
 }
 
 // registration is everything but the port and the caBundle.
-func (o Options) registration(p parts) register.Registration {
-	r := register.Registration{
+func (o Options) registration(p parts) registration.Registration {
+	r := registration.Registration{
 		Namespace: o.ServiceNamespace, Service: o.ServiceName, ExternalName: o.ExternalName, Addresses: o.AdvertiseAddresses,
 		Selector: o.ServiceSelector, Port: o.Port, Readable: p.readable(), Needs: p.needs(), MayCreate: o.CreateRegistration,
 	}
@@ -195,7 +194,7 @@ func (o Options) registration(p parts) register.Registration {
 
 // Manifests are what an administrator applies for a server with options o: what it needs, and what it would write itself.
 // No server is asked.
-func Manifests(o Options) ([]register.Manifest, error) {
+func Manifests(o Options) ([]registration.Manifest, error) {
 	r, err := o.planned()
 	if err != nil {
 		return nil, err
@@ -212,7 +211,7 @@ func Manifests(o Options) ([]register.Manifest, error) {
 }
 
 // Rights are the part of Manifests that the server cannot write itself: its identity, its rights, and a role of readers.
-func Rights(o Options) ([]register.Manifest, error) {
+func Rights(o Options) ([]registration.Manifest, error) {
 	r, err := o.planned()
 	if err != nil {
 		return nil, err
@@ -221,17 +220,17 @@ func Rights(o Options) ([]register.Manifest, error) {
 }
 
 // planned is what a server with options o would register.
-func (o Options) planned() (register.Registration, error) {
+func (o Options) planned() (registration.Registration, error) {
 	if o.Client == nil {
 		o.Client = &rest.Config{Host: "https://front-door.invalid"}
 	}
 	o, err := o.withDefaults()
 	if err != nil {
-		return register.Registration{}, err
+		return registration.Registration{}, err
 	}
 	p, err := o.parts(nil)
 	if err != nil {
-		return register.Registration{}, err
+		return registration.Registration{}, err
 	}
 	return o.registration(p), nil
 }

@@ -66,17 +66,17 @@ func serve(t *testing.T, source metricsapi.Source) *rest.Config {
 
 // The clients are those of the HorizontalPodAutoscaler and of kubectl top: they ask for protobuf first.
 func TestTheLibrarysClientsReadBothVersions(t *testing.T) {
-	board := &metricsapi.Board{}
+	cache := &metricsapi.Cache{}
 	span := metricsapi.Span{Timestamp: time.Now(), Window: 15 * time.Second}
 	pod := func(name, app string, cores float64) metricsapi.PodUsage {
 		return metricsapi.PodUsage{Namespace: "shop", Name: name, Labels: map[string]string{"app": app}, Span: span,
 			Containers: []metricsapi.ContainerUsage{{Name: "main", Usage: metricsapi.Usage{Cores: cores, WorkingSet: 64 << 20}}}}
 	}
-	board.Publish(metricsapi.Measurement{
+	cache.Publish(metricsapi.Measurement{
 		Nodes: []metricsapi.NodeUsage{{Name: "n1", Labels: map[string]string{"zone": "a"}, Usage: metricsapi.Usage{Cores: 1.5, WorkingSet: 1 << 30}, Span: span}},
 		Pods:  []metricsapi.PodUsage{pod("web-1", "web", 0.25), pod("web-2", "web", 0.75), pod("db-0", "db", 1)},
 	})
-	config := serve(t, board)
+	config := serve(t, cache)
 	client, err := metrics.NewForConfig(config)
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -36,12 +36,12 @@ type provider[U, T any] struct {
 	usages func(ctx context.Context, q extension.Query) ([]U, error)
 	object func(*U) T
 	row    func(*T) row
-	last   atomic.Pointer[made[U, T]]
+	last   atomic.Pointer[convertedList[U, T]]
 }
 
-// made is the objects that were made of usages. A source gives the same slice until it has measured anew, and large
+// convertedList is the objects that were made of usages. A source gives the same slice until it has measured anew, and large
 // lists are asked for more often than that.
-type made[U, T any] struct {
+type convertedList[U, T any] struct {
 	usages  []U
 	objects []T
 }
@@ -67,7 +67,7 @@ func (p *provider[U, T]) List(ctx context.Context, q extension.Query) ([]T, erro
 		items[i] = p.object(&usages[i])
 	}
 	if q.Namespace == "" && q.Name == "" {
-		p.last.Store(&made[U, T]{usages, items})
+		p.last.Store(&convertedList[U, T]{usages, items})
 	}
 	return items, nil
 }
@@ -117,3 +117,120 @@ const (
 	timestampDocs = "The end of the time interval [timestamp-window, timestamp] from which the metrics were collected."
 	windowDocs    = "The length of the time interval [timestamp-window, timestamp] from which the metrics were collected."
 )
+
+func nodeDefinition[T any](version string) extension.Definition[T] {
+	return extension.Definition[T]{
+		Group: Group, Version: version, Plural: "nodes", Kind: "NodeMetrics",
+		Docs: map[string]string{
+			"":          "NodeMetrics sets resource usage metrics of a node.",
+			"metadata":  metadataDocs,
+			"timestamp": timestampDocs,
+			"window":    windowDocs,
+			"usage":     "What the node used " + usageDocs,
+		},
+	}
+}
+
+func nodesV1(source Source) *provider[NodeUsage, metricsv1.NodeMetrics] {
+	return &provider[NodeUsage, metricsv1.NodeMetrics]{
+		usages: source.Nodes,
+		object: nodeObject,
+		row:    func(o *metricsv1.NodeMetrics) row { return row{o.Name, o.Usage, o.Window.Duration} },
+	}
+}
+
+func nodesV1beta1(source Source) *provider[NodeUsage, metricsv1beta1.NodeMetrics] {
+	return &provider[NodeUsage, metricsv1beta1.NodeMetrics]{
+		usages: source.Nodes,
+		object: func(u *NodeUsage) metricsv1beta1.NodeMetrics { return metricsv1beta1.NodeMetrics(nodeObject(u)) },
+		row:    func(o *metricsv1beta1.NodeMetrics) row { return row{o.Name, o.Usage, o.Window.Duration} },
+	}
+}
+
+func nodeObject(u *NodeUsage) metricsv1.NodeMetrics {
+	return metricsv1.NodeMetrics{
+		ObjectMeta: objectMeta("", u.Name, u.Labels, u.Span),
+		Timestamp:  metav1.NewTime(u.Timestamp),
+		Window:     u.window(),
+		Usage:      u.quantities(),
+	}
+}
+
+func podDefinition[T any](version string) extension.Definition[T] {
+	return extension.Definition[T]{
+		Group: Group, Version: version, Plural: "pods", Kind: "PodMetrics", Namespaced: true,
+		Docs: map[string]string{
+			"":                 "PodMetrics sets resource usage metrics of a pod.",
+			"metadata":         metadataDocs,
+			"timestamp":        timestampDocs,
+			"window":           windowDocs,
+			"containers":       "Metrics for all containers, collected within the same time window.",
+			"containers.name":  "Container name corresponding to the one from pod.spec.containers.",
+			"containers.usage": "What the container used " + usageDocs,
+		},
+	}
+}
+
+func podsV1(source Source) *provider[PodUsage, metricsv1.PodMetrics] {
+	return &provider[PodUsage, metricsv1.PodMetrics]{
+		usages: source.Pods,
+		object: func(u *PodUsage) metricsv1.PodMetrics {
+			o := metricsv1.PodMetrics{
+				ObjectMeta: objectMeta(u.Namespace, u.Name, u.Labels, u.Span),
+				Timestamp:  metav1.NewTime(u.Timestamp),
+				Window:     u.window(),
+				Containers: make([]metricsv1.ContainerMetrics, len(u.Containers)),
+			}
+			for i, c := range u.Containers {
+				o.Containers[i] = metricsv1.ContainerMetrics{Name: c.Name, Usage: c.quantities()}
+			}
+			return o
+		},
+		row: func(o *metricsv1.PodMetrics) row {
+			var used corev1.ResourceList
+			for i := range o.Containers {
+				used = add(used, o.Containers[i].Usage)
+			}
+			return row{o.Name, used, o.Window.Duration}
+		},
+	}
+}
+
+// podsV1beta1 differs from podsV1 in the Go types alone, which nest a type of their own version and so do not convert.
+func podsV1beta1(source Source) *provider[PodUsage, metricsv1beta1.PodMetrics] {
+	return &provider[PodUsage, metricsv1beta1.PodMetrics]{
+		usages: source.Pods,
+		object: func(u *PodUsage) metricsv1beta1.PodMetrics {
+			o := metricsv1beta1.PodMetrics{
+				ObjectMeta: objectMeta(u.Namespace, u.Name, u.Labels, u.Span),
+				Timestamp:  metav1.NewTime(u.Timestamp),
+				Window:     u.window(),
+				Containers: make([]metricsv1beta1.ContainerMetrics, len(u.Containers)),
+			}
+			for i, c := range u.Containers {
+				o.Containers[i] = metricsv1beta1.ContainerMetrics{Name: c.Name, Usage: c.quantities()}
+			}
+			return o
+		},
+		row: func(o *metricsv1beta1.PodMetrics) row {
+			var used corev1.ResourceList
+			for i := range o.Containers {
+				used = add(used, o.Containers[i].Usage)
+			}
+			return row{o.Name, used, o.Window.Duration}
+		},
+	}
+}
+
+// add is what a pod used: the sum over its containers, as kubectl top shows it.
+func add(sum, more corev1.ResourceList) corev1.ResourceList {
+	if sum == nil {
+		return more.DeepCopy()
+	}
+	for name, quantity := range more {
+		total := sum[name]
+		total.Add(quantity)
+		sum[name] = total
+	}
+	return sum
+}

@@ -9,19 +9,23 @@ import (
 	"portico.dev/internal/extension"
 )
 
-// fixed is a source that says what it is told to.
-type fixed struct {
+// staticSource is a source that says what it is told to.
+type staticSource struct {
 	nodes []NodeUsage
 	pods  []PodUsage
 	err   error
 }
 
-func (f fixed) Nodes(context.Context, extension.Query) ([]NodeUsage, error) { return f.nodes, f.err }
-func (f fixed) Pods(context.Context, extension.Query) ([]PodUsage, error)   { return f.pods, f.err }
+func (f staticSource) Nodes(context.Context, extension.Query) ([]NodeUsage, error) {
+	return f.nodes, f.err
+}
+func (f staticSource) Pods(context.Context, extension.Query) ([]PodUsage, error) {
+	return f.pods, f.err
+}
 
 func TestQuantitiesAreMetricsServers(t *testing.T) {
 	at := time.Unix(1700000000, 0)
-	n := nodesV1(fixed{nodes: []NodeUsage{{Name: "a", Usage: Usage{1.25, 3000001 << 10}, Span: Span{at, 10*time.Second + 3*time.Millisecond + 7*time.Microsecond}}}})
+	n := nodesV1(staticSource{nodes: []NodeUsage{{Name: "a", Usage: Usage{1.25, 3000001 << 10}, Span: Span{at, 10*time.Second + 3*time.Millisecond + 7*time.Microsecond}}}})
 	items, err := n.List(t.Context(), extension.Query{})
 	if err != nil || len(items) != 1 {
 		t.Fatalf("%v %v", items, err)
@@ -36,7 +40,7 @@ func TestQuantitiesAreMetricsServers(t *testing.T) {
 }
 
 func TestBothVersionsSayTheSame(t *testing.T) {
-	source := fixed{
+	source := staticSource{
 		nodes: []NodeUsage{{Name: "a", Labels: map[string]string{"k": "v"}, Usage: Usage{0.5, 1 << 20}}},
 		pods: []PodUsage{{Namespace: "ns", Name: "p", Labels: map[string]string{"app": "x"}, Containers: []ContainerUsage{
 			{"one", Usage{0.25, 1 << 20}}, {"two", Usage{0.5, 2 << 20}},
@@ -76,7 +80,7 @@ func TestBothVersionsSayTheSame(t *testing.T) {
 }
 
 func TestNothingMeasuredYet(t *testing.T) {
-	n := podsV1(&Board{})
+	n := podsV1(&Cache{})
 	items, err := n.List(t.Context(), extension.Query{})
 	if err != nil || items == nil || len(items) != 0 {
 		t.Errorf("%v %v", items, err)
@@ -88,7 +92,7 @@ func TestNothingMeasuredYet(t *testing.T) {
 
 func TestSourceThatFails(t *testing.T) {
 	broken := errors.New("no counters")
-	if _, err := nodesV1beta1(fixed{err: broken}).List(t.Context(), extension.Query{}); !errors.Is(err, broken) {
+	if _, err := nodesV1beta1(staticSource{err: broken}).List(t.Context(), extension.Query{}); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
 }

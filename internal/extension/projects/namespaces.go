@@ -2,6 +2,8 @@ package projects
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,12 +11,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/apiclient"
+	"portico.dev/internal/auth/briefly"
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/frontdoor"
 )
 
 const (
@@ -25,7 +31,7 @@ const (
 
 // namespaces reads and writes namespaces as the server. Nothing here depends on who asks.
 type namespaces struct {
-	client  *frontdoor.Client
+	client  *apiclient.Client
 	trouble atomic.Pointer[error]
 
 	turn chan struct{} // admits one read of the list at a time; its holder may write what follows
@@ -36,12 +42,12 @@ type namespaces struct {
 	wrote time.Time // when a namespace was last made or deleted here
 }
 
-func newNamespaces(client *frontdoor.Client) *namespaces {
+func newNamespaces(client *apiclient.Client) *namespaces {
 	return &namespaces{client: client, turn: make(chan struct{}, 1)}
 }
 
-// Trouble is why the list could not be read last time, nil when it could.
-func (n *namespaces) Trouble() error {
+// LastError is why the list could not be read last time, nil when it could.
+func (n *namespaces) LastError() error {
 	if p := n.trouble.Load(); p != nil {
 		return *p
 	}
@@ -82,7 +88,7 @@ func (n *namespaces) get(ctx context.Context, name string) (*corev1.Namespace, e
 	var out corev1.Namespace
 	err := n.client.Get(ctx, namespacePath+"/"+name, nil, "", &out)
 	switch {
-	case frontdoor.Refused(err, metav1.StatusReasonNotFound):
+	case apiclient.HasReason(err, metav1.StatusReasonNotFound):
 		return nil, extension.ErrNotFound
 	case err != nil:
 		return nil, fmt.Errorf("get namespace: %w", err)
@@ -117,4 +123,85 @@ func (n *namespaces) written() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.wrote = time.Now()
+}
+
+const (
+	reviewPath = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+	// rememberReviews bounds the memory: some ten callers of two thousand namespaces, at a hundred bytes each.
+	rememberReviews = 20_000
+	// concurrentReviews bounds the questions in flight, those of all callers together.
+	concurrentReviews = 16
+)
+
+// reviews asks the front door what callers may do with namespaces.
+type reviews struct {
+	client *apiclient.Client
+	age    time.Duration
+	memory *briefly.Memory[[sha256.Size]byte, bool]
+	slots  *semaphore.Weighted
+}
+
+func newReviews(client *apiclient.Client, age time.Duration) *reviews {
+	return &reviews{
+		client: client, age: age,
+		memory: briefly.New[[sha256.Size]byte, bool](rememberReviews),
+		slots:  semaphore.NewWeighted(concurrentReviews),
+	}
+}
+
+// remembered is may, with an answer that is at most as old as Config.ReviewAge.
+func (r *reviews) remembered(ctx context.Context, who user.Info, verb, namespace string) (bool, error) {
+	spec := question(who, verb, namespace)
+	// Plain strings cannot fail to be encoded. The key is the whole question: two callers share an answer only when
+	// authorization cannot tell them apart.
+	encoded, _ := json.Marshal(spec)
+	key := sha256.Sum256(encoded)
+	if allowed, ok := r.memory.Recall(key); ok {
+		return allowed, nil
+	}
+	asked := time.Now()
+	allowed, err := r.ask(ctx, spec)
+	if err == nil {
+		r.memory.Keep(key, allowed, asked.Add(r.age))
+	}
+	return allowed, err
+}
+
+// may asks whether who may do verb to a namespace; without a name, to all of them.
+func (r *reviews) may(ctx context.Context, who user.Info, verb, namespace string) (bool, error) {
+	return r.ask(ctx, question(who, verb, namespace))
+}
+
+func question(who user.Info, verb, namespace string) authorizationv1.SubjectAccessReviewSpec {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups(),
+		// As the front door reads GET /api/v1/namespaces/a: the object a, which lies in the namespace a, so that a role
+		// bound there counts.
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Version: "v1", Resource: "namespaces", Namespace: namespace, Name: namespace,
+		},
+	}
+	for k, v := range who.GetExtra() {
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		spec.Extra[k] = v
+	}
+	return spec
+}
+
+func (r *reviews) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	if err := r.slots.Acquire(ctx, 1); err != nil {
+		return false, fmt.Errorf("review access: %d reviews are in flight already: %w", concurrentReviews, err)
+	}
+	defer r.slots.Release(1)
+	review := authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+		Spec:     spec,
+	}
+	var reply authorizationv1.SubjectAccessReview
+	if err := r.client.Create(ctx, reviewPath, review, &reply); err != nil {
+		return false, fmt.Errorf("review access: %w", err)
+	}
+	return reply.Status.Allowed && !reply.Status.Denied, nil
 }

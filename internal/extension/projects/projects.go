@@ -6,10 +6,16 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/frontdoor"
 )
 
 // The groups under which projects can be served.
@@ -22,7 +28,7 @@ const (
 type Config struct {
 	// Client reaches the front door. Its identity needs: get, list, create and delete namespaces, create
 	// subjectaccessreviews and rolebindings, and to bind Roles. Required.
-	Client *frontdoor.Client
+	Client *apiclient.Client
 	// Group is where projects are served: Group, which is the default, or OpenShiftGroup for who has its clients.
 	Group string
 	// Roles are the ClusterRoles that who asks for a project is given in it. Default: admin.
@@ -44,7 +50,7 @@ type Projects struct {
 	notes      notes
 	namespaces *namespaces
 	reviews    *reviews
-	turns      turns
+	users      *extension.KeyedMutex[string] // one request of a user at a time, so that they can be counted
 }
 
 // New makes them. It does no I/O.
@@ -52,7 +58,7 @@ func New(c Config) (*Projects, error) {
 	if c.Client == nil {
 		return nil, errors.New("projects: a client of the front door is required")
 	}
-	p := &Projects{turns: newTurns()}
+	p := &Projects{users: extension.NewKeyedMutex[string]()}
 	switch c.Group {
 	case "", Group:
 		c.Group = Group
@@ -95,7 +101,7 @@ func (p *Projects) Resources() []extension.Resource {
 
 // Source tells whether namespaces can be read.
 func (p *Projects) Source() extension.Source {
-	return extension.Source{Name: "namespaces", Trouble: p.namespaces.Trouble}
+	return extension.Source{Name: "namespaces", LastError: p.namespaces.LastError}
 }
 
 // Run lets go of connections when ctx ends. Everything else happens when somebody asks.
@@ -103,4 +109,178 @@ func (p *Projects) Run(ctx context.Context) error {
 	<-ctx.Done()
 	p.config.Client.Close()
 	return nil
+}
+
+// Project is a namespace that the caller may get.
+type Project struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec   Spec   `json:"spec"`
+	Status Status `json:"status"`
+}
+
+// Spec mirrors a namespace's.
+type Spec struct {
+	Finalizers []corev1.FinalizerName `json:"finalizers,omitempty" description:"What must be cleaned up before the project is gone."`
+}
+
+// Status mirrors a namespace's.
+type Status struct {
+	Phase corev1.NamespacePhase `json:"phase,omitempty" description:"Active or Terminating."`
+}
+
+// ProjectRequest asks for a project. It exists only as long as the request.
+type ProjectRequest struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	DisplayName string `json:"displayName,omitempty" description:"A name for people."`
+	Description string `json:"description,omitempty" description:"What the project is for."`
+}
+
+// notes are the annotations that carry what a request said.
+type notes struct{ requester, displayName, description string }
+
+func (p *Projects) definition() extension.Definition[Project] {
+	return extension.Definition[Project]{
+		Group: p.config.Group, Version: "v1", Plural: "projects", Kind: "Project", Singular: "project",
+		PerCaller: true, PollInterval: p.config.PollInterval,
+		Columns: []extension.Column[Project]{
+			{Name: "Name", Type: "string", Format: "name", Description: "Name of the namespace.", Value: func(o *Project) any { return o.Name }},
+			{Name: "Display Name", Type: "string", Description: "The name for people.", Value: func(o *Project) any { return o.Annotations[p.notes.displayName] }},
+			{Name: "Status", Type: "string", Description: "Active or Terminating.", Value: func(o *Project) any { return string(o.Status.Phase) }},
+			{Name: "Age", Type: "date", Description: "When it was made.", Value: age},
+			{Name: "Requester", Type: "string", Description: "Who asked for it.", Priority: 1, Value: func(o *Project) any { return o.Annotations[p.notes.requester] }},
+		},
+		Fields: map[string]func(*Project) string{"status.phase": func(o *Project) string { return string(o.Status.Phase) }},
+		Docs: map[string]string{
+			"": "Project is a namespace that the caller may get.", "spec": "Mirrors the namespace's spec.", "status": "Mirrors the namespace's status.",
+		},
+	}
+}
+
+// age is how long ago the project was made, as people and every server of Kubernetes put it.
+func age(o *Project) any {
+	if o.CreationTimestamp.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(time.Since(o.CreationTimestamp.Time))
+}
+
+func (p *Projects) requestDefinition() extension.Definition[ProjectRequest] {
+	return extension.Definition[ProjectRequest]{
+		Group: p.config.Group, Version: "v1", Plural: "projectrequests", Kind: "ProjectRequest", Singular: "projectrequest",
+		PerCaller: true,
+		Docs:      map[string]string{"": "ProjectRequest asks for a namespace whose admin the caller will be."},
+	}
+}
+
+// projectOf is a namespace as its project. What belongs to the machinery of storage stays behind.
+func projectOf(n *corev1.Namespace) Project {
+	return Project{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: n.Name, UID: n.UID, CreationTimestamp: n.CreationTimestamp, DeletionTimestamp: n.DeletionTimestamp,
+			Labels: n.Labels, Annotations: n.Annotations,
+		},
+		Spec:   Spec{Finalizers: n.Spec.Finalizers},
+		Status: Status{Phase: n.Status.Phase},
+	}
+}
+
+// view is the provider of projects.
+type view struct{ *Projects }
+
+// List shows the namespaces that q.User may get. Who may list namespaces sees all of them at the price of one review;
+// for anybody else each namespace is a review.
+func (v view) List(ctx context.Context, q extension.Query) ([]Project, error) {
+	everything, err := v.reviews.remembered(ctx, q.User, "list", "")
+	if err != nil {
+		return nil, err
+	}
+	all, err := v.namespaces.all(ctx, time.Now().Add(-shareList))
+	if err != nil {
+		return nil, err
+	}
+	visible := make([]bool, len(all))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(concurrentReviews)
+	for i := range all {
+		if everything {
+			visible[i] = true
+			continue
+		}
+		group.Go(func() (err error) {
+			visible[i], err = v.reviews.remembered(ctx, q.User, "get", all[i].Name)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var out []Project
+	for i := range all {
+		if visible[i] {
+			out = append(out, projectOf(&all[i]))
+		}
+	}
+	return out, nil
+}
+
+// Get shows one namespace. One that the caller may not get is not there.
+func (v view) Get(ctx context.Context, q extension.Query) (Project, error) {
+	for _, question := range []struct{ verb, namespace string }{{"get", q.Name}, {"list", ""}} {
+		allowed, err := v.reviews.remembered(ctx, q.User, question.verb, question.namespace)
+		if err != nil {
+			return Project{}, err
+		}
+		if allowed {
+			n, err := v.namespaces.get(ctx, q.Name)
+			if err != nil {
+				return Project{}, err
+			}
+			return projectOf(n), nil
+		}
+	}
+	return Project{}, extension.ErrNotFound
+}
+
+// Delete deletes the namespace for a caller who may delete it themselves.
+func (v view) Delete(ctx context.Context, q extension.Query) (Project, error) {
+	project, err := v.Get(ctx, q)
+	if err != nil {
+		return Project{}, err
+	}
+	allowed, err := v.reviews.may(ctx, q.User, "delete", q.Name)
+	switch {
+	case err != nil:
+		return Project{}, err
+	case !allowed:
+		return Project{}, apierrors.NewForbidden(v.resource("projects"), q.Name,
+			fmt.Errorf("user %q may not delete namespace %q", q.User.GetName(), q.Name))
+	}
+	err = v.namespaces.delete(ctx, q.Name, project.UID, q.Deletion)
+	switch {
+	case apiclient.HasReason(err, metav1.StatusReasonNotFound):
+		return Project{}, extension.ErrNotFound
+	case apiclient.HasReason(err, metav1.StatusReasonConflict):
+		return Project{}, apierrors.NewConflict(v.resource("projects"), q.Name, errors.New("it is being deleted, or is another one by now"))
+	case err != nil:
+		return Project{}, fmt.Errorf("delete namespace: %w", err)
+	}
+	// What is left of it has contents that must go first.
+	n, err := v.namespaces.get(ctx, q.Name)
+	switch {
+	case errors.Is(err, extension.ErrNotFound):
+		return project, nil
+	case err != nil:
+		return Project{}, err
+	case n.UID != project.UID:
+		return project, nil
+	}
+	return projectOf(n), nil
+}
+
+func (p *Projects) resource(name string) schema.GroupResource {
+	return schema.GroupResource{Group: p.config.Group, Resource: name}
 }

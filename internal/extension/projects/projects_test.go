@@ -21,7 +21,7 @@ import (
 )
 
 func TestEverybodySeesTheirOwn(t *testing.T) {
-	d := newDoor("a", "b", "c")
+	d := newFakeFrontDoor("a", "b", "c")
 	d.bind("a", "alice", "view")
 	d.bind("b", "alice", "admin")
 	d.bind("b", "bob", "view")
@@ -50,7 +50,7 @@ func TestEverybodySeesTheirOwn(t *testing.T) {
 }
 
 func TestAQuestionThatCannotBeAskedIsNotAShorterList(t *testing.T) {
-	d := newDoor("a", "b")
+	d := newFakeFrontDoor("a", "b")
 	d.bind("a", "alice", "view")
 	s := serve(t, d, nil)
 	for _, path := range []string{"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "GET /api/v1/namespaces"} {
@@ -66,7 +66,7 @@ func TestAQuestionThatCannotBeAskedIsNotAShorterList(t *testing.T) {
 }
 
 func TestAnAnswerIsRememberedForOneCaller(t *testing.T) {
-	d := newDoor("a", "b")
+	d := newFakeFrontDoor("a", "b")
 	d.bind("a", "alice", "view")
 	s := serve(t, d, func(c *projects.Config) { c.ReviewAge = time.Hour })
 	seen(t, s, "alice")
@@ -83,13 +83,13 @@ func TestAnAnswerIsRememberedForOneCaller(t *testing.T) {
 	}
 }
 
-func (d *door) has(name string) (n *corev1.Namespace) {
+func (d *fakeFrontDoor) has(name string) (n *corev1.Namespace) {
 	d.set(func() { n = d.namespaces[name] })
 	return n
 }
 
 func TestARequestMakesANamespaceAndItsAdmin(t *testing.T) {
-	d := newDoor("taken")
+	d := newFakeFrontDoor("taken")
 	s := serve(t, d, func(c *projects.Config) { c.Roles = []string{"admin", "project-owner"} })
 	a := ask(s, "alice", request("shop"))
 	if a.StatusCode != http.StatusCreated || !strings.Contains(a.Body, `"kind":"ProjectRequest"`) || !strings.Contains(a.Body, `"uid":"uid-2"`) {
@@ -128,7 +128,7 @@ func TestARequestMakesANamespaceAndItsAdmin(t *testing.T) {
 }
 
 func TestARequestIsRefused(t *testing.T) {
-	d := newDoor("taken")
+	d := newFakeFrontDoor("taken")
 	s := serve(t, d, nil)
 	for _, c := range []struct {
 		situation, user, body string
@@ -166,7 +166,7 @@ func TestWhatCannotBeFinishedIsUndone(t *testing.T) {
 		"the answer to the namespace was lost": {"POST /api/v1/namespaces", true},
 	} {
 		t.Run(situation, func(t *testing.T) {
-			d := newDoor()
+			d := newFakeFrontDoor()
 			s := serve(t, d, nil)
 			d.set(func() {
 				d.lose[c.path] = c.lose
@@ -189,7 +189,7 @@ func TestWhatCannotBeFinishedIsUndone(t *testing.T) {
 }
 
 func TestOneNameHasOneOwner(t *testing.T) {
-	d := newDoor()
+	d := newFakeFrontDoor()
 	s := serve(t, d, nil)
 	codes := make([]int, 12)
 	var wg sync.WaitGroup
@@ -214,7 +214,7 @@ func TestOneNameHasOneOwner(t *testing.T) {
 }
 
 func TestTheBoundHoldsForSimultaneousRequests(t *testing.T) {
-	d := newDoor()
+	d := newFakeFrontDoor()
 	s := serve(t, d, func(c *projects.Config) { c.MaxPerUser = 3 })
 	var wg sync.WaitGroup
 	for i := range 10 {
@@ -235,7 +235,7 @@ func TestTheBoundHoldsForSimultaneousRequests(t *testing.T) {
 }
 
 func TestTheOpenShiftGroup(t *testing.T) {
-	d := newDoor()
+	d := newFakeFrontDoor()
 	s := serve(t, d, func(c *projects.Config) { c.Group = projects.OpenShiftGroup })
 	body := strings.Replace(request("shop"), "project.portico.dev", "project.openshift.io", 1)
 	a := s.Do("alice", http.MethodPost, "/apis/project.openshift.io/v1/projectrequests", strings.NewReader(body), "Content-Type", "application/json")
@@ -250,7 +250,7 @@ func TestTheOpenShiftGroup(t *testing.T) {
 // Callers come and go while rights change; nobody may ever be told of a namespace that they never were allowed to get.
 // Run it with -race.
 func TestNothingIsSharedBetweenCallers(t *testing.T) {
-	d := newDoor()
+	d := newFakeFrontDoor()
 	users := []string{"alice", "bob", "carol", "dave"}
 	for _, u := range users {
 		for i := range 3 {
@@ -328,7 +328,7 @@ func watchAs(t *testing.T, s *hosttest.Server, user string) watch.Interface {
 }
 
 func TestWhoLosesTheRightIsToldThatItIsGone(t *testing.T) {
-	d := newDoor("a")
+	d := newFakeFrontDoor("a")
 	d.bind("a", "alice", "view")
 	s := serve(t, d, nil)
 	w := watchAs(t, s, "alice")

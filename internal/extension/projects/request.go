@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/apiclient"
 	"portico.dev/internal/extension"
-	"portico.dev/internal/extension/frontdoor"
 )
 
 const (
@@ -43,7 +42,7 @@ func (r requests) Create(ctx context.Context, q extension.Query, request Project
 		return ProjectRequest{}, err
 	}
 	if r.config.MaxPerUser > 0 {
-		done, err := r.turns.take(ctx, q.User.GetName())
+		done, err := r.users.Lock(ctx, q.User.GetName())
 		if err != nil {
 			return ProjectRequest{}, err
 		}
@@ -54,7 +53,7 @@ func (r requests) Create(ctx context.Context, q extension.Query, request Project
 	}
 	annotations := r.annotations(q.User, request)
 	namespace, err := r.namespaces.create(ctx, request.Name, annotations)
-	if frontdoor.Refused(err, metav1.StatusReasonAlreadyExists) {
+	if apiclient.HasReason(err, metav1.StatusReasonAlreadyExists) {
 		return ProjectRequest{}, apierrors.NewAlreadyExists(r.resource("projects"), request.Name)
 	}
 	if err == nil {
@@ -162,29 +161,4 @@ func (r requests) makeAdmin(ctx context.Context, who user.Info, namespace *corev
 		}
 	}
 	return nil
-}
-
-// turns lets each user's requests be counted one after the other. Users share a turn now and then; that costs them a
-// wait and no more.
-type turns struct {
-	seed  maphash.Seed
-	slots []chan struct{}
-}
-
-func newTurns() turns {
-	t := turns{seed: maphash.MakeSeed(), slots: make([]chan struct{}, 64)}
-	for i := range t.slots {
-		t.slots[i] = make(chan struct{}, 1)
-	}
-	return t
-}
-
-func (t turns) take(ctx context.Context, name string) (done func(), err error) {
-	slot := t.slots[maphash.String(t.seed, name)%uint64(len(t.slots))]
-	select {
-	case slot <- struct{}{}:
-		return func() { <-slot }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }

@@ -25,16 +25,16 @@ const (
 	scheduledPrefix, scheduledSuffix = "portico-", ".backup"
 	scheduledTime                    = "20060102T150405Z"
 
-	// LeastInterval is between two scheduled backups: each reads all of etcd.
-	LeastInterval = time.Minute
-	// retryPause is between a scheduled backup that failed and the next attempt, unless the interval is shorter.
-	retryPause = 5 * time.Minute
+	// MinInterval is between two scheduled backups: each reads all of etcd.
+	MinInterval = time.Minute
+	// retryInterval is between a scheduled backup that failed and the next attempt, unless the interval is shorter.
+	retryInterval = 5 * time.Minute
 	// askLeader is how often a replica asks whether it leads, and whether a backup is due.
 	askLeader = 10 * time.Second
 	// scheduledTimeout bounds one backup.
 	scheduledTimeout = time.Hour
-	// spareRoom has to be left when a backup is written that is as large as etcd: etcd's own disk may be the same one.
-	spareRoom = 64 << 20
+	// spareBytes has to be left when a backup is written that is as large as etcd: etcd's own disk may be the same one.
+	spareBytes = 64 << 20
 )
 
 // Schedule makes a backup again and again, and removes those that are older than the last few. A failure is told and counted,
@@ -70,7 +70,7 @@ func (s *Schedule) Run(ctx context.Context) error {
 			}
 			if err != nil && !time.Now().Before(notBefore) {
 				s.Metrics.Failures.Inc()
-				notBefore = time.Now().Add(min(retryPause, s.Interval))
+				notBefore = time.Now().Add(min(retryInterval, s.Interval))
 				s.Log.Error("the scheduled backup failed and is tried again; older backups are kept",
 					zap.String("directory", s.Dir), zap.Time("again", notBefore), zap.Error(err))
 			}
@@ -165,7 +165,7 @@ func (s *Schedule) checkRoom(size int64) error {
 	if err != nil {
 		return err
 	}
-	if need := uint64(size) + spareRoom; has < need {
+	if need := uint64(size) + spareBytes; has < need {
 		return fmt.Errorf("%s has %d bytes left, and a backup of an etcd of %d bytes wants %d: make room, or choose another disk with --backup-dir", s.Dir, has, size, need)
 	}
 	return nil

@@ -199,7 +199,7 @@ func TestAFailedBackupIsToldAndTriedAgain(t *testing.T) {
 				t.Errorf("%s: there is %v, and was %v", name, s.files(), kept)
 			}
 			s.change(func() { s.broken, s.room = nil, 1<<40 })
-			after(retryPause + askLeader)
+			after(retryInterval + askLeader)
 			if len(s.files()) != len(kept)+1 {
 				t.Errorf("%s: afterwards there is %v, and was %v", name, s.files(), kept)
 			}

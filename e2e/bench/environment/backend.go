@@ -1,0 +1,171 @@
+package environment
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"portico.dev/internal/pki"
+)
+
+// Resource is what every group of the backend serves, namespaced.
+const Resource = "things"
+
+// serveBackend is an extension server for as many groups as ask for it: whatever is in the path is served. Objects are
+// bytes made before, so that it costs little beside the proxies.
+func serveBackend(o *commands, announce func(string) error) error {
+	certificate, err := pki.StaticKeyPair(o.Serving.Certificate, o.Serving.Key)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	if err := announce(l.Addr().String()); err != nil {
+		return err
+	}
+	s := &http.Server{
+		Handler: newBackend(), TLSConfig: pki.ServerConfig(certificate), ReadHeaderTimeout: time.Minute,
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 250},
+	}
+	return s.ServeTLS(l, "", "")
+}
+
+type backend struct{ small, large []byte }
+
+func newBackend() *backend {
+	one := []byte(`{"apiVersion":"bench.example.com/v1","kind":"Thing","metadata":{"name":"small","namespace":"ns1"},"data":"` +
+		strings.Repeat("s", 914) + `"}`)
+	list := append([]byte(`{"apiVersion":"bench.example.com/v1","kind":"ThingList","metadata":{"resourceVersion":"1"},"items":[`), one...)
+	for len(list) < 100<<10-len(one) {
+		list = append(append(list, ','), one...)
+	}
+	return &backend{one, append(list, "]}"...)}
+}
+
+func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// /apis/<group>/<version>/namespaces/<namespace>/things[/<name>]
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if len(parts) < 6 || parts[5] != Resource {
+		b.discovery(w, r, parts)
+		return
+	}
+	w.Header()["Content-Type"] = []string{"application/json"}
+	switch {
+	case r.Method == http.MethodPost:
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusCreated)
+		_, _ = w.Write(b.small)
+	case len(parts) == 7:
+		_, _ = w.Write(b.small)
+	case strings.Contains(r.URL.RawQuery, "watch="):
+		watch(w, r)
+	default:
+		_, _ = w.Write(b.large)
+	}
+}
+
+// watch sends an event with the time in it, once every so often. Streams begin at different moments of that time.
+func watch(w http.ResponseWriter, r *http.Request) {
+	flush := http.NewResponseController(w)
+	w.WriteHeader(http.StatusOK)
+	if flush.Flush() != nil {
+		return
+	}
+	every, err := time.ParseDuration(r.FormValue("every"))
+	if err != nil { // an idle stream
+		<-r.Context().Done()
+		return
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case now := <-ticker.C:
+			_, err := fmt.Fprintf(w, `{"type":"MODIFIED","object":{"kind":"Thing","metadata":{"name":"small","annotations":{"sent":%q}},"data":%q}}`+"\n",
+				strconv.FormatInt(now.UnixNano(), 10), padding)
+			if err != nil || flush.Flush() != nil {
+				return
+			}
+		}
+	}
+}
+
+var padding = strings.Repeat("w", 150)
+
+// discovery is what the front door asks of a backend. The aggregated document has the group that the Service is named for.
+func (b *backend) discovery(w http.ResponseWriter, r *http.Request, parts []string) {
+	var answer any
+	switch {
+	case len(parts) == 3 && parts[0] == "apis":
+		answer = metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: parts[1] + "/" + parts[2],
+			APIResources: []metav1.APIResource{{Name: Resource, SingularName: "thing", Namespaced: true, Kind: "Thing", Verbs: verbs}},
+		}
+	case r.URL.Path == "/apis" && strings.Contains(r.Header.Get("Accept"), "APIGroupDiscoveryList"):
+		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
+		answer = aggregated(asked(r))
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	var body bytes.Buffer
+	_ = json.NewEncoder(&body).Encode(answer) // of plain structs
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	_, _ = w.Write(body.Bytes())
+}
+
+var verbs = []string{"create", "get", "list", "watch"}
+
+func aggregated(group string) apidiscoveryv2.APIGroupDiscoveryList {
+	return apidiscoveryv2.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
+		Items: []apidiscoveryv2.APIGroupDiscovery{{
+			ObjectMeta: metav1.ObjectMeta{Name: group},
+			Versions: []apidiscoveryv2.APIVersionDiscovery{{Version: "v1", Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: []apidiscoveryv2.APIResourceDiscovery{{
+				Resource: Resource, SingularResource: "thing", Scope: apidiscoveryv2.ScopeNamespace, Verbs: verbs,
+				ResponseKind: &metav1.GroupVersionKind{Group: group, Version: "v1", Kind: "Thing"},
+			}}}},
+		}},
+	}
+}
+
+// ServiceOf names the Service of the numbered group; GroupName is the group.
+func ServiceOf(n int) string { return fmt.Sprintf("bench-%05d", n) }
+
+// GroupName is the group behind the numbered Service.
+func GroupName(n int) string { return ServiceOf(n) + ".example.com" }
+
+// asked is the group whose server is meant. The name in TLS says so; in the header kube-apiserver writes where a Service of
+// type ExternalName leads to.
+func asked(r *http.Request) string {
+	if r.TLS != nil && r.TLS.ServerName != "" {
+		return GroupOf(r.TLS.ServerName)
+	}
+	return GroupOf(r.Host)
+}
+
+// GroupOf is the group behind a Service, whose name a host name begins with.
+func GroupOf(host string) string {
+	service, _, _ := strings.Cut(host, ".")
+	return service + ".example.com"
+}
+
+// Path is the collection of a group in the namespace that users have rights in.
+func Path(n int) string {
+	return "/apis/" + GroupName(n) + "/v1/namespaces/" + Namespace + "/" + Resource
+}

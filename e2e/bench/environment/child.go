@@ -1,0 +1,139 @@
+package environment
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// roleVariable tells a process of this program what it is.
+const roleVariable = "PORTICO_BENCH_ROLE"
+
+// commands are what a child is told, on one line of its standard input.
+type commands struct {
+	CA                []byte
+	Serving, Client   pair
+	Backend           string // where a proxy sends requests
+	BackendServerName string
+}
+
+type pair struct{ Certificate, Key []byte }
+
+// role is what a child can be. It says where it listens before it serves, and serves until ctx ends.
+type role func(o *commands, announce func(address string) error) error
+
+// Play runs this process in the role that it was started in. Without one, played is false.
+func Play(more map[string]func() error) (played bool, err error) {
+	name := os.Getenv(roleVariable)
+	if name == "" {
+		return false, nil
+	}
+	if other, ok := more[name]; ok {
+		return true, other()
+	}
+	be, ok := map[string]role{"backend": serveBackend, "bare-h2": serveBare(true), "bare-h1": serveBare(false)}[name]
+	if !ok {
+		return true, fmt.Errorf("no role %q", name)
+	}
+	in := bufio.NewReader(os.Stdin)
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return true, fmt.Errorf("read orders: %w", err)
+	}
+	var o commands
+	if err := json.Unmarshal(line, &o); err != nil {
+		return true, fmt.Errorf("read orders: %w", err)
+	}
+	return true, be(&o, func(address string) error {
+		if _, err := fmt.Println(address); err != nil {
+			return err
+		}
+		go answerQuestions(in) // until standard input ends, and then the process does
+		return nil
+	})
+}
+
+// answerQuestions tells of this process's memory as often as it is asked.
+func answerQuestions(in *bufio.Reader) {
+	for {
+		if _, err := in.ReadString('\n'); err != nil {
+			os.Exit(0)
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		fmt.Println(m.Mallocs)
+	}
+}
+
+// Child is this program in another role.
+type Child struct {
+	// Address is where it listens.
+	Address string
+
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+	mu  sync.Mutex // one question at a time
+}
+
+// Spawn starts this program in a role; the first line that it prints is where it listens. Stop ends it.
+func Spawn(role string, told any) (*Child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	line, err := json.Marshal(told)
+	if err != nil {
+		return nil, err
+	}
+	c := &Child{cmd: exec.Command(self)}
+	c.cmd.Env, c.cmd.Stderr = append(os.Environ(), roleVariable+"="+role), os.Stderr
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	c.out = bufio.NewReader(out)
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", role, err)
+	}
+	c.Address, err = c.Ask(string(line))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", role, err), c.Stop())
+	}
+	return c, nil
+}
+
+// PID is of the process.
+func (c *Child) PID() int { return c.cmd.Process.Pid }
+
+// Ask writes a line and reads one.
+func (c *Child) Ask(question string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := io.WriteString(c.in, question+"\n"); err != nil {
+		return "", err
+	}
+	line, err := c.out.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	return line[:len(line)-1], nil
+}
+
+// Stop ends the process and waits for it.
+func (c *Child) Stop() error {
+	err := c.in.Close()
+	late := time.AfterFunc(20*time.Second, func() { _ = c.cmd.Process.Kill() })
+	defer late.Stop()
+	return errors.Join(err, c.cmd.Wait())
+}

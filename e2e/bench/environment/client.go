@@ -1,0 +1,174 @@
+package environment
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+	"portico.dev/internal/pki"
+)
+
+// perConnection is how many clients share a connection of HTTP/2, as the controllers of one process do.
+const perConnection = 8
+
+// Ask is what a crowd of clients asks.
+type Ask struct {
+	Method string
+	Path   string
+	Body   string
+	Accept string
+	Token  string
+	HTTP2  bool
+	// Clients ask at once, each again when it has its answer.
+	Clients int
+	// EachBody, where it is set, is the body of each request; the number is different every time.
+	EachBody func(n int64) string
+}
+
+// Answer is what the crowd saw.
+type Answer struct {
+	Requests  int
+	PerSecond float64
+	P50, P99  time.Duration
+}
+
+// LoadGenerator is clients of one server, with their connections.
+type LoadGenerator struct {
+	ask     Ask
+	server  *Server
+	clients []*http.Client
+	count   counter
+}
+
+type counter struct {
+	mu sync.Mutex
+	n  int64
+}
+
+func (c *counter) next() int64 { c.mu.Lock(); defer c.mu.Unlock(); c.n++; return c.n }
+
+// NewLoadGenerator connects nobody yet. Leave closes the connections.
+func NewLoadGenerator(s *Server, a Ask) (*LoadGenerator, error) {
+	c := &LoadGenerator{ask: a, server: s}
+	connections := a.Clients
+	if a.HTTP2 {
+		connections = (a.Clients + perConnection - 1) / perConnection
+	}
+	for range connections {
+		client, err := NewClient(s, a.HTTP2)
+		if err != nil {
+			return nil, err
+		}
+		c.clients = append(c.clients, client)
+	}
+	return c, nil
+}
+
+// NewClient has connections of its own.
+func NewClient(s *Server, http2 bool) (*http.Client, error) {
+	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "127.0.0.1", Roots: s.roots, HTTP1Only: !http2})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: config, DisableCompression: true, MaxIdleConnsPerHost: 10, Protocols: protocols(http2)},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// Leave closes the connections.
+func (c *LoadGenerator) Leave() {
+	for _, client := range c.clients {
+		client.CloseIdleConnections()
+	}
+}
+
+// Run asks for as long as d, and waits for the last answers. An answer that is not 2xx is an error.
+func (c *LoadGenerator) Run(ctx context.Context, d time.Duration) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, d+time.Minute)
+	defer cancel()
+	took := make([][]time.Duration, c.ask.Clients)
+	errs := make([]error, c.ask.Clients)
+	began := time.Now()
+	until := began.Add(d)
+	var asking sync.WaitGroup
+	for i := range c.ask.Clients {
+		asking.Go(func() {
+			client := c.clients[i*len(c.clients)/c.ask.Clients]
+			for first := true; first || time.Now().Before(until); first = false {
+				start := time.Now()
+				if errs[i] = c.once(ctx, client); errs[i] != nil {
+					cancel() // one failure spoils the whole stretch
+					return
+				}
+				took[i] = append(took[i], time.Since(start))
+			}
+		})
+	}
+	asking.Wait()
+	lasted := time.Since(began)
+	for _, err := range errs {
+		if err != nil {
+			return Answer{}, fmt.Errorf("%s: %w", c.server.Name, err)
+		}
+	}
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	return Answer{
+		Requests: len(all), PerSecond: float64(len(all)) / lasted.Seconds(),
+		P50: measure.Quantile(all, 0.5), P99: measure.Quantile(all, 0.99),
+	}, nil
+}
+
+func (c *LoadGenerator) once(ctx context.Context, client *http.Client) error {
+	body := c.ask.Body
+	if c.ask.EachBody != nil {
+		body = c.ask.EachBody(c.count.next())
+	}
+	r, err := NewRequest(ctx, c.server, c.ask, body)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of an explanation
+		return fmt.Errorf("%s %s: %s: %s", c.ask.Method, c.ask.Path, resp.Status, text)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// NewRequest is one of a crowd's requests.
+func NewRequest(ctx context.Context, s *Server, a Ask, body string) (*http.Request, error) {
+	var from io.Reader
+	if body != "" {
+		from = strings.NewReader(body)
+	}
+	r, err := http.NewRequestWithContext(ctx, a.Method, "https://"+s.Address+a.Path, from)
+	if err != nil {
+		return nil, err
+	}
+	accept := a.Accept
+	if accept == "" {
+		accept = "application/json"
+	}
+	r.Header["Accept"] = []string{accept}
+	r.Header["User-Agent"] = []string{"portico-bench"}
+	if body != "" {
+		r.Header["Content-Type"] = []string{"application/json"}
+	}
+	if a.Token != "" {
+		r.Header["Authorization"] = []string{"Bearer " + a.Token}
+	}
+	return r, nil
+}

@@ -1,0 +1,161 @@
+package environment
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"portico.dev/e2e/programs"
+	"portico.dev/internal/pki"
+)
+
+const (
+	// Namespace is where the Services of backends are, and where the ordinary user has rights.
+	Namespace = "bench"
+	// AdminToken is of a member of system:masters, UserToken of alice, who has what a Role gives her.
+	AdminToken, UserToken = "bench-admin-token", "bench-user-token"
+)
+
+// Environment is a directory with certificates and programs, and the servers started in it.
+type Environment struct {
+	dir     string
+	program string // the aggregator, once built
+	ca      *pki.Authority
+	orders  commands
+	log     *os.File
+	ports   programs.Ports
+	ends    []func() error
+}
+
+// New makes a directory. Close ends all that was started in it. program is the aggregator that is measured; empty, it is
+// built from the tree.
+func New(program string) (y *Environment, err error) {
+	y = &Environment{program: program}
+	if y.dir, err = os.MkdirTemp("", "portico-bench-"); err != nil {
+		return nil, err
+	}
+	y.ends = append(y.ends, func() error { return os.RemoveAll(y.dir) })
+	if err := y.furnish(); err != nil {
+		return nil, errors.Join(err, y.Close())
+	}
+	return y, nil
+}
+
+func (y *Environment) furnish() (err error) {
+	if y.log, err = os.Create(filepath.Join(y.dir, "log")); err != nil {
+		return err
+	}
+	y.ends = append(y.ends, y.log.Close)
+	if y.ca, err = pki.NewAuthority("bench"); err != nil {
+		return err
+	}
+	y.orders.CA, y.orders.BackendServerName = y.ca.PEM(), ServiceOf(0)+"."+Namespace+".svc"
+	y.orders.Serving.Certificate, y.orders.Serving.Key, err = y.ca.Issue(pki.Leaf{
+		CommonName: "bench", DNSNames: []string{"*." + Namespace + ".svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: true, TTL: 24 * time.Hour,
+	})
+	if err != nil {
+		return err
+	}
+	y.orders.Client.Certificate, y.orders.Client.Key, err = y.ca.Issue(pki.Leaf{CommonName: "front-proxy-client", Client: true, TTL: 24 * time.Hour})
+	return err
+}
+
+// Dir is a new directory in the yard.
+func (y *Environment) Dir(name string) (string, error) {
+	dir := filepath.Join(y.dir, name)
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// Close ends what was started, the last first.
+func (y *Environment) Close() error {
+	var err error
+	for len(y.ends) > 0 {
+		last := len(y.ends) - 1
+		err, y.ends = errors.Join(err, y.ends[last]()), y.ends[:last]
+	}
+	return err
+}
+
+// Backend starts the backend, once.
+func (y *Environment) Backend() (*Server, error) {
+	s, err := y.child("backend")
+	if err != nil {
+		return nil, err
+	}
+	y.orders.Backend = s.Address
+	return s, nil
+}
+
+// Bare starts a bare proxy to the backend.
+func (y *Environment) Bare(http2 bool) (*Server, error) {
+	if http2 {
+		return y.child("bare-h2")
+	}
+	return y.child("bare-h1")
+}
+
+func (y *Environment) child(role string) (*Server, error) {
+	c, err := Spawn(role, y.orders)
+	if err != nil {
+		return nil, err
+	}
+	y.ends = append(y.ends, c.Stop)
+	return &Server{Name: role, Address: c.Address, PID: c.PID(), roots: y.ca.PEM(), allocations: func() (float64, error) {
+		line, err := c.Ask("memory")
+		if err != nil {
+			return 0, err
+		}
+		var n float64
+		_, err = fmt.Sscan(line, &n)
+		return n, err
+	}}, nil
+}
+
+// Aggregator is the path of our program.
+func (y *Environment) Aggregator() (string, error) {
+	if y.program == "" {
+		dir, err := y.Dir("programs")
+		if err != nil {
+			return "", err
+		}
+		if err := programs.Build(dir, "aggregator"); err != nil {
+			return "", err
+		}
+		y.program = filepath.Join(dir, "aggregator")
+	}
+	return y.program, nil
+}
+
+// port is one for a program that cannot pick one itself.
+func (y *Environment) port() (string, error) {
+	port, err := y.ports.Free()
+	return strconv.Itoa(port), err
+}
+
+// Log is the end of what the front doors said, for whoever has to explain a failure.
+func (y *Environment) Log() string {
+	const end = 4 << 10
+	data, err := os.ReadFile(y.log.Name())
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-end):])
+}
+
+// Server is one that can be loaded.
+type Server struct {
+	Name    string
+	Address string
+	PID     int
+
+	roots       []byte
+	allocations func() (float64, error) // nil: nobody asks, since the answer would cost more than what is measured
+}
+
+// Allocations are how many objects its process has allocated since its start.
+func (s *Server) Allocations() (float64, error) { return s.allocations() }

@@ -1,0 +1,77 @@
+package environment
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"portico.dev/e2e/bench/measure"
+)
+
+// Interval is what one server and those around it did while a crowd asked it.
+type Interval struct {
+	Answer
+	// CPU of one request, in each process.
+	Server, Backend, Client time.Duration
+	// Allocations of one request, in the server; zero of one that is not asked.
+	Allocations float64
+	RSS         int64
+}
+
+// Measure lets the crowd ask for a while, after a moment in which connections and buffers are made.
+func (c *LoadGenerator) Measure(ctx context.Context, backend *Server, warm, d time.Duration) (s Interval, err error) {
+	if _, err := c.Run(ctx, warm); err != nil {
+		return s, err
+	}
+	telling, before, err := c.told()
+	if err != nil {
+		return s, err
+	}
+	was, err := clocks(c.server, backend)
+	if err != nil {
+		return s, err
+	}
+	if s.Answer, err = c.Run(ctx, d); err != nil {
+		return s, err
+	}
+	is, err := clocks(c.server, backend)
+	if err != nil {
+		return s, err
+	}
+	after, err := c.counted()
+	if err != nil {
+		return s, err
+	}
+	n := time.Duration(s.Requests)
+	s.Server, s.Backend, s.Client = (is[0]-was[0])/n, (is[1]-was[1])/n, (is[2]-was[2])/n
+	s.Allocations = max(0, (after-before-telling)/float64(s.Requests))
+	s.RSS, err = measure.RSS(c.server.PID)
+	return s, err
+}
+
+// told is how many allocations the server has made, and how many it makes to tell.
+func (c *LoadGenerator) told() (telling, total float64, err error) {
+	first, err := c.counted()
+	if err != nil {
+		return 0, 0, err
+	}
+	second, err := c.counted()
+	return second - first, second, err
+}
+
+func (c *LoadGenerator) counted() (float64, error) {
+	if c.server.allocations == nil {
+		return 0, nil
+	}
+	return c.server.Allocations()
+}
+
+// clocks are of the server, the backend and this process, which is the client.
+func clocks(server, backend *Server) (c [3]time.Duration, err error) {
+	for i, pid := range []int{server.PID, backend.PID, os.Getpid()} {
+		if c[i], err = measure.CPU(pid); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}

@@ -1,5 +1,0 @@
-// Package yard is where benchmarks put servers side by side: a backend, bare reverse proxies and front doors, each in a
-// process of its own, and clients that load one of them and tell what each of them used.
-//
-// The backend and the bare proxies are the benchmark's own program, started again with a role.
-package yard

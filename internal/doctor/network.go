@@ -1,0 +1,225 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/transport"
+)
+
+// maxDialled bounds the endpoints that are looked at.
+const maxDialled = 8
+
+// notReachableFromHere is said of what the API server reaches and this machine does not.
+const notReachableFromHere = "not reachable from here"
+
+// places is where to look, at most so many.
+func (x *exam) places() []string {
+	if x.spec == nil {
+		return nil
+	}
+	var out []string
+	for _, e := range x.spec.Endpoints {
+		if !e.Terminating && len(out) < maxDialled {
+			out = append(out, e.Address)
+		}
+	}
+	return out
+}
+
+// dns looks up the names among the places.
+func (x *exam) dns(ctx context.Context) finding {
+	places := x.places()
+	if places == nil {
+		return unknown("where the Service leads is not known")
+	}
+	resolved := ""
+	for _, place := range places {
+		host, _, err := net.SplitHostPort(place)
+		if err != nil || net.ParseIP(host) != nil {
+			continue
+		}
+		lookup, cancel := context.WithTimeout(ctx, x.cfg.DialTimeout)
+		addresses, err := net.DefaultResolver.LookupHost(lookup, host)
+		cancel()
+		switch {
+		case err == nil:
+			resolved = host + " is " + strings.Join(addresses, ", ")
+		case x.answered(ctx):
+			return unknown("the API server resolves " + host + ", this machine does not")
+		default:
+			return broken("the name "+host+" does not resolve",
+				"# HOST is where the extension server is:",
+				x.inNamespace("patch", "service", x.object.Spec.Service.Name, "--type=merge", "-p", patch(fields{"spec": fields{"externalName": "HOST"}})),
+			).saying(x.sentence(ctx, &net.OpError{Op: "dial", Net: "tcp", Err: err}))
+		}
+	}
+	if resolved == "" {
+		return skipped("addresses, no names")
+	}
+	return ok(resolved)
+}
+
+// tcp dials every place from here.
+func (x *exam) tcp(ctx context.Context) finding {
+	places := x.places()
+	if len(places) == 0 {
+		return unknown("where the Service leads is not known")
+	}
+	errs := make([]error, len(places))
+	var wg sync.WaitGroup
+	for i, place := range places {
+		wg.Go(func() {
+			conn, err := x.dial(ctx, place)
+			if errs[i] = err; err == nil {
+				_ = conn.Close()
+			}
+		})
+	}
+	wg.Wait()
+	for i, place := range places {
+		if errs[i] == nil {
+			x.dialled = append(x.dialled, place)
+		}
+	}
+	err := errors.Join(errs...)
+	if len(x.dialled) > 0 {
+		if f, yes := x.disputed(ctx, HopTCP); yes {
+			return f
+		}
+	}
+	switch {
+	case err == nil:
+		return ok("connected to " + strings.Join(places, ", "))
+	case len(x.dialled) > 0:
+		return ok(fmt.Sprintf("connected to %d of %d endpoints; %s", len(x.dialled), len(places), oneLine(err)))
+	}
+	return x.undiallable(ctx, places, err)
+}
+
+// undiallable weighs that nothing can be dialled from here against what the API server says.
+func (x *exam) undiallable(ctx context.Context, places []string, err error) finding {
+	where := strings.Join(places, ", ")
+	var forbidden *transport.ForbiddenAddressError
+	if errors.As(err, &forbidden) {
+		return broken(fmt.Sprintf("the Service leads to %s: %s", forbidden.Address.Addr(), forbidden.Why), x.elsewhere()...).saying(x.sentence(ctx, err))
+	}
+	if x.answered(ctx) {
+		return unknown(where + ": " + notReachableFromHere + ", but the API server gets answers")
+	}
+	switch accused := x.accused(ctx); accused {
+	case HopTCP, HopDNS, "":
+	default:
+		return unknown(where + ": " + notReachableFromHere + "; the API server got further and blames " + accused)
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return broken(where+" takes no connection: packets are dropped on the way, by a NetworkPolicy or a firewall, or the machine is gone",
+			x.inNamespace("get", "networkpolicies"), x.lookAtServer()).saying(x.sentence(ctx, err))
+	}
+	found := where + ": " + oneLine(err)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		found = where + " refuses connections: nothing listens on that port"
+	}
+	return broken(found, append([]string{x.lookAtServer()}, x.elsewhere()...)...).saying(x.sentence(ctx, err))
+}
+
+// elsewhere is how to make the Service lead elsewhere.
+func (x *exam) elsewhere() []string {
+	name := x.object.Spec.Service.Name
+	switch {
+	case x.service.Spec.ExternalName != "":
+		return []string{"# HOST is where the extension server is, PORT what it listens on:",
+			x.inNamespace("patch", "service", name, "--type=merge", "-p", patch(fields{"spec": fields{"externalName": "HOST"}})),
+			kubectl("patch", "apiservice", x.object.Name, "--type=merge", "-p", `{"spec":{"service":{"port":PORT}}}`)}
+	case len(x.service.Spec.Selector) == 0:
+		slice := "SLICE"
+		if len(x.slices) > 0 {
+			slice = x.slices[0].Name
+		}
+		return []string{"# the Service has no selector; whoever writes its EndpointSlice has to write where the extension server is:",
+			x.inNamespace("edit", "endpointslice", slice)}
+	}
+	index := 0
+	for i, p := range x.service.Spec.Ports {
+		if p.Port == x.port() {
+			index = i
+		}
+	}
+	return []string{"# PORT is the one that the extension server listens on:",
+		x.inNamespace("patch", "service", name, "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/`+itoa(int32(index))+`/targetPort","value":PORT}]`)}
+}
+
+// dial makes one connection. What a front door never dials is not dialled from here either.
+func (x *exam) dial(ctx context.Context, place string) (net.Conn, error) {
+	d := net.Dialer{
+		Timeout: x.cfg.DialTimeout,
+		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return fmt.Errorf("read dialled address: %w", err)
+			}
+			return transport.CheckAddress(at)
+		},
+	}
+	return d.DialContext(ctx, "tcp", place)
+}
+
+// sentence is the message of the condition for a backend that cannot be reached, made as the front door makes it: by
+// asking through its transport. fallback is what to say when that, now, finds nothing wrong.
+func (x *exam) sentence(ctx context.Context, fallback error) string {
+	probed := x.probe(ctx)
+	if probed.err == nil {
+		probed.err = fallback
+	}
+	return apiservice.ProbeErrorMessage(x.probeURL(), probed.err)
+}
+
+func (x *exam) probeURL() string { return apiservice.ProbeURL(x.object.Spec.Service, x.gv) }
+
+// probe asks the backend from here, once, as the front door does: with the front proxy's certificate if there is one,
+// and otherwise as nobody.
+func (x *exam) probe(ctx context.Context) answer {
+	if x.probed == nil {
+		x.probed = new(x.askBackend(ctx))
+	}
+	return *x.probed
+}
+
+func (x *exam) askBackend(ctx context.Context) answer {
+	set := transport.New(transport.Options{
+		Certificate: x.cfg.FrontProxy, AllowLoopback: true,
+		DialTimeout: x.cfg.DialTimeout, HeaderTimeout: x.cfg.Timeout,
+	})
+	defer set.Close()
+	backend, err := set.Backend(*x.spec)
+	if err != nil {
+		return answer{err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, x.cfg.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, x.probeURL(), nil)
+	if err != nil {
+		return answer{err: err}
+	}
+	req.Host = "" // the transport sets the one that fits the endpoint
+	if x.cfg.FrontProxy != nil {
+		req.Header.Set("X-Remote-User", "system:kube-aggregator")
+		req.Header.Set("X-Remote-Group", "system:masters")
+	}
+	resp, err := backend.Probe().RoundTrip(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	return read(resp)
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -1,0 +1,235 @@
+package metricsapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"go.uber.org/zap"
+)
+
+// firstWindow is the first window's length: short, so that a server that has just started has an answer soon.
+const firstWindow = time.Second
+
+// HostConfig configures a HostSource.
+type HostConfig struct {
+	// Node is the name of this machine's Node. Required.
+	Node string
+	// NodeLabels and PodLabels tell the labels of Nodes and Pods, by which clients select. Default: none, but for what
+	// is shown as a pod and is none.
+	NodeLabels func() map[string]string
+	PodLabels  func(namespace, name string) map[string]string
+
+	// Pods is what is shown as pods. Default Auto.
+	Pods Grouping
+	// PodNamespace is where pods are that are none of Kubernetes's. Default host.
+	PodNamespace string
+	// MaxPods bounds them; those that use least memory are left out. Default 1000.
+	MaxPods int
+
+	// ProcPath is where procfs is mounted. Default /proc.
+	ProcPath string
+	// CgroupPath is where cgroups are mounted. Default /sys/fs/cgroup.
+	CgroupPath string
+	// ContainerLogPath is where kubelets link logs under the names of containers. Default /var/log/containers.
+	ContainerLogPath string
+	// Resolution is the length of a window. Default 10 s.
+	Resolution time.Duration
+	// Logger is told when a reading fails. Default: silence.
+	Logger *zap.Logger
+}
+
+func (c HostConfig) withDefaults() (HostConfig, error) {
+	c.Pods = cmp.Or(c.Pods, Auto)
+	c.PodNamespace = cmp.Or(c.PodNamespace, "host")
+	c.MaxPods = cmp.Or(c.MaxPods, 1000)
+	c.ProcPath = cmp.Or(c.ProcPath, procfs.DefaultMountPoint)
+	c.CgroupPath = cmp.Or(c.CgroupPath, "/sys/fs/cgroup")
+	c.ContainerLogPath = cmp.Or(c.ContainerLogPath, "/var/log/containers")
+	if c.Resolution <= 0 {
+		c.Resolution = 10 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = zap.NewNop()
+	}
+	switch {
+	case c.Node == "":
+		return c, errors.New("host metrics: the node needs a name")
+	case dnsLabel(c.PodNamespace) != c.PodNamespace:
+		return c, fmt.Errorf("namespace %q for pods of this machine: must be a DNS label", c.PodNamespace)
+	case c.MaxPods < 0:
+		return c, fmt.Errorf("at most %d pods: must not be negative", c.MaxPods)
+	}
+	return c, c.Pods.validate()
+}
+
+// HostSource reads the machine's counters again and again. Run drives it; all else is safe at any time.
+type HostSource struct {
+	Cache
+	config HostConfig
+	fs     procfs.FS
+
+	// What follows belongs to Run.
+	pods    podReader
+	node    Pair
+	history History
+
+	ticked  atomic.Int64 // unix nanoseconds of the last reading, good or not
+	failure atomic.Pointer[error]
+	partial atomic.Pointer[error]
+}
+
+// NewHostSource makes a source. The error names a ProcPath that is no procfs.
+func NewHostSource(c HostConfig) (*HostSource, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	fs, err := procfs.NewFS(c.ProcPath)
+	if err != nil {
+		return nil, fmt.Errorf("open procfs: %w", err)
+	}
+	return &HostSource{config: c, fs: fs, pods: podReader{config: c, processes: processes{fs: fs}}}, nil
+}
+
+// Run samples until ctx ends. A reading that fails is logged and tried again at the next tick.
+func (s *HostSource) Run(ctx context.Context) error {
+	s.sample()
+	next := time.NewTimer(min(firstWindow, s.config.Resolution))
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-next.C:
+		}
+		next.Reset(s.config.Resolution)
+		s.sample()
+	}
+}
+
+// sample reads node and pods and shows them. One that cannot be read is not shown: old numbers under a new request
+// would be a lie that autoscalers act on.
+func (s *HostSource) sample() {
+	m := Measurement{Expires: time.Now().Add(3 * s.config.Resolution)}
+	nodeErr := s.sampleNode(&m)
+	podsErr := s.samplePods(&m)
+	s.Publish(m)
+	s.ticked.Store(time.Now().UnixNano())
+	s.failure.Store(&nodeErr)
+	s.partial.Store(&podsErr)
+	if err := errors.Join(nodeErr, podsErr); err != nil {
+		s.config.Logger.Warn("read host metrics", zap.Error(err))
+	}
+}
+
+func (s *HostSource) sampleNode(m *Measurement) error {
+	r, err := readNode(s.fs)
+	if err != nil {
+		s.node = Pair{}
+		return err
+	}
+	s.node = s.node.Next(r)
+	used, span, ok := s.node.Usage()
+	if !ok {
+		return nil
+	}
+	u := NodeUsage{Name: s.config.Node, Usage: used, Span: span}
+	if s.config.NodeLabels != nil {
+		u.Labels = s.config.NodeLabels()
+	}
+	m.Nodes = append(m.Nodes, u)
+	return nil
+}
+
+func (s *HostSource) samplePods(m *Measurement) error {
+	found, err := s.pods.read()
+	if err != nil {
+		s.history = nil
+		return err
+	}
+	found, left := found.largest(s.config.MaxPods)
+	if left > 0 {
+		m.Warnings = append(m.Warnings, fmt.Sprintf("the %d pods that use least memory are left out; at most %d are shown", left, s.config.MaxPods))
+	}
+	s.history = s.history.Next(found.readings())
+	m.Pods = s.history.Pods()
+	for i := range m.Pods {
+		u := &m.Pods[i]
+		u.Labels = found[PodKey{Namespace: u.Namespace, Name: u.Name}].labels
+		if u.Labels == nil && s.config.PodLabels != nil {
+			u.Labels = s.config.PodLabels(u.Namespace, u.Name)
+		}
+	}
+	return nil
+}
+
+// LastError is what cannot be read, nil when all can.
+func (s *HostSource) LastError() error { return errors.Join(load(&s.failure), load(&s.partial)) }
+
+// Stored is nil once there is something to answer (metrics-server's readiness check metric-storage-ready).
+func (s *HostSource) Stored(context.Context) error {
+	if err := load(&s.failure); err != nil {
+		return err
+	}
+	return s.Filled(nil)
+}
+
+// Timely is nil while readings come as often as they should (metrics-server's liveness check
+// metric-collection-timely).
+func (s *HostSource) Timely(context.Context) error {
+	last := s.ticked.Load()
+	if last == 0 {
+		return nil
+	}
+	if age := time.Since(time.Unix(0, last)); age > 3*s.config.Resolution {
+		return fmt.Errorf("no reading for %s, expected every %s", age.Round(time.Second), s.config.Resolution)
+	}
+	return nil
+}
+
+func load(p *atomic.Pointer[error]) error {
+	if err := p.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// readNode reads the machine's counters. The time keeps its monotonic part, so that a clock that is set does not bend
+// a window.
+func readNode(fs procfs.FS) (Reading, error) {
+	stat, err := fs.Stat()
+	if err != nil {
+		return Reading{}, fmt.Errorf("read /proc/stat: %w", err)
+	}
+	at := time.Now()
+	mem, err := fs.Meminfo()
+	if err != nil {
+		return Reading{}, fmt.Errorf("read /proc/meminfo: %w", err)
+	}
+	set, err := workingSet(mem)
+	if err != nil {
+		return Reading{}, err
+	}
+	return Reading{At: at, Seconds: busySeconds(stat.CPUTotal), WorkingSet: set}, nil
+}
+
+// busySeconds is the time in which this machine worked. Waiting for disks is idle time with a name, guests are counted
+// in user and nice already, and stolen time is another machine's work.
+func busySeconds(c procfs.CPUStat) float64 {
+	return c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ
+}
+
+func workingSet(m procfs.Meminfo) (uint64, error) {
+	if m.MemTotalBytes == nil || m.MemAvailableBytes == nil {
+		return 0, errors.New("read /proc/meminfo: MemTotal or MemAvailable is missing; Linux 3.14 or later is needed")
+	}
+	if *m.MemAvailableBytes > *m.MemTotalBytes {
+		return 0, nil // seen inside containers whose limits change
+	}
+	return *m.MemTotalBytes - *m.MemAvailableBytes, nil
+}

@@ -1,0 +1,306 @@
+package metricsapi
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Grouping is what is shown as pods.
+type Grouping string
+
+// The groupings. Auto is the first of the others that finds anything.
+const (
+	Auto      Grouping = "auto"
+	Kubepods  Grouping = "kubepods"
+	Units     Grouping = "units"
+	Processes Grouping = "processes"
+	None      Grouping = "none"
+)
+
+func (g Grouping) validate() error {
+	if slices.Contains([]Grouping{Auto, Kubepods, Units, Processes, None}, g) {
+		return nil
+	}
+	return fmt.Errorf("pods from %q: must be auto, kubepods, units, processes or none", g)
+}
+
+// podReader reads what is shown as pods.
+type podReader struct {
+	config    HostConfig
+	processes processes
+}
+
+// read finds pods by the grouping. An error means that nothing could be read; nothing there is no error.
+func (p *podReader) read() (podReadings, error) {
+	by := p.config.Pods
+	if by == None {
+		return nil, nil
+	}
+	if by == Processes {
+		return p.processes.read(p.config.PodNamespace)
+	}
+	groups, err := findCgroups(p.config.CgroupPath)
+	if err != nil {
+		if by == Auto {
+			return p.processes.read(p.config.PodNamespace)
+		}
+		return nil, fmt.Errorf("%s: %w", p.config.CgroupPath, err)
+	}
+	if by != Units {
+		if found := groups.kubepods(p.config.ContainerLogPath, p.config.PodNamespace); len(found) > 0 || by == Kubepods {
+			return found, nil
+		}
+	}
+	if found := groups.units(p.config.PodNamespace); len(found) > 0 || by == Units {
+		return found, nil
+	}
+	return p.processes.read(p.config.PodNamespace)
+}
+
+// largest keeps the limit of pods that use most memory, and says how many were left out.
+func (f podReadings) largest(limit int) (podReadings, int) {
+	if len(f) <= limit {
+		return f, 0
+	}
+	memory := func(k PodKey) (sum uint64) {
+		for _, r := range f[k].containers {
+			sum += r.WorkingSet
+		}
+		return sum
+	}
+	keys := slices.SortedFunc(maps.Keys(f), func(a, b PodKey) int {
+		return cmp.Or(cmp.Compare(memory(b), memory(a)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	kept := make(podReadings, limit)
+	for _, k := range keys[:limit] {
+		kept[k] = f[k]
+	}
+	return kept, len(f) - limit
+}
+
+func (f podReadings) readings() map[PodKey]map[string]Reading {
+	out := make(map[PodKey]map[string]Reading, len(f))
+	for key, found := range f {
+		out[key] = found.containers
+	}
+	return out
+}
+
+var (
+	// podGroup is a pod's group: kubepods-burstable-pod<UID with _>.slice by systemd, pod<UID> by cgroupfs. The UID of a
+	// static pod is a hash without dashes.
+	podGroup = regexp.MustCompile(`^(?:.*-)?pod([0-9a-f]{8}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{4}[-_]?[0-9a-f]{12})(?:\.slice)?$`)
+	// containerGroup is a container's group: cri-containerd-<ID>.scope, crio-<ID>.scope, docker-<ID>.scope by systemd,
+	// <ID> by cgroupfs.
+	containerGroup = regexp.MustCompile(`^(?:([a-z-]+)-)?([0-9a-f]{64})(?:\.scope)?$`)
+)
+
+// shortID is how much of a container's ID tells it from others, as container tools show it.
+const shortID = 12
+
+// podReadings are the pods of one reading.
+type podReadings map[PodKey]podReading
+
+type podReading struct {
+	labels     map[string]string
+	containers map[string]Reading
+}
+
+// kubepods reads the pods that a kubelet runs here. Names come from the links that kubelets keep for log collectors;
+// without them a pod is called by its UID and lives in namespace.
+func (c cgroups) kubepods(logs, namespace string) podReadings {
+	out := podReadings{}
+	var names map[string]containerName
+	c.cpu.walk("", 0, func(path string) bool {
+		if !ofKubelet(path) {
+			return false
+		}
+		m := podGroup.FindStringSubmatch(filepath.Base(path))
+		if m == nil {
+			return true
+		}
+		if names == nil {
+			names = containerNames(logs)
+		}
+		if key, f := c.pod(path, m[1], namespace, names); len(f.containers) > 0 {
+			out[key] = f
+		}
+		return false
+	})
+	return out
+}
+
+// ofKubelet tells a kubelet's groups: kubepods, kubepods.slice, and kubelet.slice on nodes that are containers.
+func ofKubelet(path string) bool { return strings.HasPrefix(path, "kube") }
+
+func (c cgroups) pod(path, uid, namespace string, names map[string]containerName) (PodKey, podReading) {
+	uid = strings.ReplaceAll(uid, "_", "-")
+	key := PodKey{Namespace: namespace, Name: "pod-" + uid}
+	known, unknown := map[string]Reading{}, map[string]Reading{}
+	c.cpu.walk(path, maxDepth, func(sub string) bool {
+		m := containerGroup.FindStringSubmatch(filepath.Base(sub))
+		if m == nil || strings.HasSuffix(m[1], "conmon") { // CRI-O's monitors have a group beside the container's
+			return false
+		}
+		r, err := c.read(sub)
+		if err != nil || r.WorkingSet == 0 {
+			return false // it has ended
+		}
+		if n, ok := names[m[2]]; ok {
+			key = n.pod
+			known[n.container] = r
+		} else {
+			unknown[m[2][:shortID]] = r
+		}
+		return false
+	})
+	if len(known) > 0 {
+		return key, podReading{containers: known} // what has no log beside those that have is the sandbox
+	}
+	return key, podReading{containers: unknown}
+}
+
+// containerName is whose a container is.
+type containerName struct {
+	pod       PodKey
+	container string
+}
+
+// containerNames reads /var/log/containers: <pod>_<namespace>_<container>-<ID>.log. None of the names may hold a _.
+func containerNames(dir string) map[string]containerName {
+	names := map[string]containerName{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return names
+	}
+	for _, e := range entries {
+		parts := strings.Split(strings.TrimSuffix(e.Name(), ".log"), "_")
+		if len(parts) != 3 {
+			continue
+		}
+		if i := strings.LastIndexByte(parts[2], '-'); i > 0 {
+			names[parts[2][i+1:]] = containerName{PodKey{Namespace: parts[1], Name: parts[0]}, parts[2][:i]}
+		}
+	}
+	return names
+}
+
+// The labels of what is shown as a pod and is none.
+const (
+	unitLabel    = "portico.dev/unit"
+	sliceLabel   = "portico.dev/slice"
+	commandLabel = "portico.dev/command"
+)
+
+// units reads services, scopes and containers that stand outside of Kubernetes. None is found where systemd does not
+// count them, as in version 1 with CPUAccounting=no.
+func (c cgroups) units(namespace string) podReadings {
+	out := podReadings{}
+	c.cpu.walk("", 0, func(path string) bool {
+		if ofKubelet(path) {
+			return false
+		}
+		name, ok := unitName(path)
+		if !ok {
+			return true
+		}
+		if r, err := c.read(path); err == nil && r.WorkingSet > 0 {
+			out.add(namespace, name, map[string]string{unitLabel: labelValue(name), sliceLabel: sliceOf(path)}, r)
+		}
+		return false
+	})
+	return out
+}
+
+// unitName is the name of the unit whose group is at path. A container of Docker is one too, under either driver.
+func unitName(path string) (string, bool) {
+	base := filepath.Base(path)
+	if m := containerGroup.FindStringSubmatch(base); m != nil {
+		kind := m[1]
+		if kind == "" {
+			kind = filepath.Base(filepath.Dir(path))
+		}
+		return kind + "-" + m[2][:shortID], true
+	}
+	return base, strings.HasSuffix(base, ".service") || strings.HasSuffix(base, ".scope")
+}
+
+func sliceOf(path string) string {
+	for dir := filepath.Dir(path); dir != "." && dir != "/"; dir = filepath.Dir(dir) {
+		if base := filepath.Base(dir); strings.HasSuffix(base, ".slice") {
+			return labelValue(base)
+		}
+	}
+	return "root"
+}
+
+// add puts r under name. Two names that are the same once spelled for DNS are one.
+func (f podReadings) add(namespace, name string, labels map[string]string, r Reading) {
+	key := PodKey{Namespace: namespace, Name: dnsName(name)}
+	container := dnsLabel(name)
+	if have, ok := f[key]; ok {
+		sum := have.containers[container]
+		r.Seconds, r.WorkingSet = r.Seconds+sum.Seconds, r.WorkingSet+sum.WorkingSet
+		have.containers[container] = r
+		return
+	}
+	f[key] = podReading{labels: labels, containers: map[string]Reading{container: r}}
+}
+
+// maxName is the length of a DNS label, which names and label values keep to.
+const maxName = 63
+
+// dnsName spells a unit or command so that it may name a pod: user@1000.service is user-1000.service.
+func dnsName(name string) string {
+	var labels []string
+	for _, part := range strings.Split(name, ".") {
+		if part = dnsLabel(part); part != noName {
+			labels = append(labels, part)
+		}
+	}
+	return orUnnamed(trim(strings.Join(labels, ".")))
+}
+
+// noName is what has no letter or digit in its name.
+const noName = "unnamed"
+
+// dnsLabel spells a name so that it may name a container.
+func dnsLabel(name string) string {
+	return orUnnamed(trim(strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'A' && c <= 'Z':
+			return c + 'a' - 'A'
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+			return c
+		}
+		return '-'
+	}, name)))
+}
+
+// labelValue spells a name so that it may be the value of a label, in which case, _ and . are kept.
+func labelValue(name string) string {
+	return strings.Trim(cut(strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '_', c == '.':
+			return c
+		}
+		return '-'
+	}, name)), "-_.")
+}
+
+func trim(s string) string { return strings.Trim(cut(strings.Trim(s, "-.")), "-.") }
+
+func cut(s string) string { return s[:min(len(s), maxName)] }
+
+func orUnnamed(s string) string {
+	if s == "" {
+		return noName
+	}
+	return s
+}

@@ -1,0 +1,184 @@
+// Package prometheus is a client of the query API of a Prometheus server: instant queries and series.
+package prometheus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"portico.dev/internal/extension/httpclient"
+)
+
+const (
+	// longQuery is what still fits into an address everywhere; what is longer is posted.
+	longQuery = 2 << 10
+	// maxConcurrent bounds queries in flight, below the 20 that Prometheus works on at a time by default.
+	maxConcurrent = 8
+)
+
+// Config makes a Client.
+type Config struct {
+	// URL is the server, with the path before /api/v1 if there is one. Required.
+	URL string
+	// Access is the CA, the client certificate, the token and further headers.
+	Access httpclient.Config
+	// Timeout bounds one query, and is told to the server. Default 10 s.
+	Timeout time.Duration
+	// MaxBytes bounds one answer. Default 16 MiB.
+	MaxBytes int64
+}
+
+// Client asks one Prometheus server, or what speaks its HTTP API (Thanos, Mimir, VictoriaMetrics). Safe for concurrent
+// use; at most eight queries are in flight, further ones wait.
+type Client struct {
+	config  Config
+	base    *url.URL
+	http    *httpclient.Client
+	slots   *semaphore.Weighted
+	trouble atomic.Pointer[error]
+}
+
+// Sample is one element of a vector.
+type Sample struct {
+	Metric    map[string]string // the labels, __name__ included when the query kept it
+	Value     float64
+	Timestamp time.Time
+}
+
+// New makes a client. It reads the files that c names and asks nothing.
+func New(c Config) (*Client, error) {
+	base, err := url.Parse(c.URL)
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.User != nil || base.RawQuery != "" {
+		return nil, fmt.Errorf("prometheus URL %q: want http://HOST:PORT/PATH or https://, without user and query", c.URL)
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = 10 * time.Second
+	}
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = 16 << 20
+	}
+	access, err := httpclient.New(c.Access)
+	if err != nil {
+		return nil, fmt.Errorf("prometheus: %w", err)
+	}
+	return &Client{config: c, base: base, http: access, slots: semaphore.NewWeighted(maxConcurrent)}, nil
+}
+
+// Query evaluates promql at one moment, now when at is zero. What is not a vector or a scalar is an error. Warnings
+// say that the answer may be partial.
+func (c *Client) Query(ctx context.Context, promql string, at time.Time) ([]Sample, []string, error) {
+	form := url.Values{"query": {promql}, "timeout": {seconds(c.config.Timeout)}}
+	if !at.IsZero() {
+		form.Set("time", unix(at))
+	}
+	data, warnings, err := c.ask(ctx, "query", form)
+	if err != nil {
+		return nil, nil, err
+	}
+	samples, left, err := parseVector(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("prometheus: query %s: %w", truncateQuery(promql), err)
+	}
+	if left > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d native histograms left out; histogram_count() or histogram_sum() makes numbers of them", left))
+	}
+	return samples, warnings, nil
+}
+
+// Series lists the label sets that any selector of match finds since start, or at all as far as the server looks back
+// when start is zero.
+func (c *Client) Series(ctx context.Context, match []string, start time.Time) ([]map[string]string, error) {
+	form := url.Values{"match[]": match}
+	if !start.IsZero() {
+		form.Set("start", unix(start))
+	}
+	data, _, err := c.ask(ctx, "series", form)
+	if err != nil {
+		return nil, err
+	}
+	series, err := parseSeries(data)
+	if err != nil {
+		return nil, fmt.Errorf("prometheus: series: %w", err)
+	}
+	return series, nil
+}
+
+// LastError is why the last question was not answered, nil when it was. A question that the server found wrong was
+// answered.
+func (c *Client) LastError() error {
+	if p := c.trouble.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Close lets go of idle connections.
+func (c *Client) Close() { c.http.Close() }
+
+func (c *Client) ask(ctx context.Context, endpoint string, form url.Values) ([]byte, []string, error) {
+	bounded, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	if err := c.slots.Acquire(bounded, 1); err != nil {
+		return nil, nil, fmt.Errorf("prometheus: %d queries are in flight already: %w", maxConcurrent, err)
+	}
+	defer c.slots.Release(1)
+	data, warnings, err := c.fetch(bounded, endpoint, form)
+	var refused *Error
+	switch {
+	case err == nil, errors.As(err, &refused) && refused.Question():
+		c.trouble.Store(nil)
+	case ctx.Err() == nil: // who asked and left says nothing about the server
+		c.trouble.Store(&err)
+	}
+	return data, warnings, err
+}
+
+func (c *Client) fetch(ctx context.Context, endpoint string, form url.Values) ([]byte, []string, error) {
+	r, err := c.request(ctx, endpoint, form.Encode())
+	if err != nil {
+		return nil, nil, err
+	}
+	answer, err := c.http.Fetch(r, c.config.MaxBytes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("prometheus: %w", err)
+	}
+	return parseEnvelope(answer)
+}
+
+func (c *Client) request(ctx context.Context, endpoint, form string) (*http.Request, error) {
+	address := *c.base.JoinPath("api", "v1", endpoint)
+	if len(form) <= longQuery {
+		address.RawQuery = form
+		return http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader([]byte(form)))
+	if err == nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return r, err
+}
+
+func unix(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64) }
+
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64(max(d/time.Millisecond, 1)), 10) + "ms"
+}
+
+// truncateQuery makes a query fit for an error.
+func truncateQuery(promql string) string {
+	runes := []rune(strings.Join(strings.Fields(promql), " "))
+	if len(runes) > 200 {
+		runes = slices.Concat(runes[:200], []rune("…"))
+	}
+	return strconv.Quote(string(runes))
+}

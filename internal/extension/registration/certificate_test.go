@@ -1,0 +1,65 @@
+package registration
+
+import (
+	"context"
+	"crypto/x509"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portico.dev/internal/pki"
+)
+
+func TestCertificateProvesItsNames(t *testing.T) {
+	s, err := NewCertificate(CertificateConfig{Names: []string{"metrics.kube-system.svc", "localhost"}})
+	must(t, err)
+	verify(t, s, "metrics.kube-system.svc")
+	verify(t, s, "localhost")
+	if err := s.KeyPair().Leaf().VerifyHostname("other.kube-system.svc"); err == nil {
+		t.Error("proves a name that it was not made for")
+	}
+}
+
+func TestRenewalIsInTimeAndByTheSameAuthority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := NewCertificate(CertificateConfig{Names: []string{"metrics.kube-system.svc"}, TTL: 90 * time.Hour})
+		must(t, err)
+		bundle := string(s.CABundle())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		first := s.KeyPair().Fingerprint()
+		time.Sleep(59 * time.Hour)
+		synctest.Wait()
+		if s.KeyPair().Fingerprint() != first {
+			t.Error("renewed before two thirds of its life")
+		}
+		for range 20 {
+			time.Sleep(50 * time.Hour)
+			synctest.Wait()
+			verify(t, s, "metrics.kube-system.svc")
+		}
+		if s.KeyPair().Fingerprint() == first {
+			t.Error("never renewed")
+		}
+		if string(s.CABundle()) != bundle {
+			t.Error("a renewal changed the caBundle")
+		}
+		cancel()
+		must(t, <-done)
+	})
+}
+
+func TestNoNames(t *testing.T) {
+	if _, err := NewCertificate(CertificateConfig{}); err == nil {
+		t.Error("a certificate for nobody")
+	}
+}
+
+func verify(t *testing.T, s *Certificate, name string) {
+	t.Helper()
+	roots, err := pki.StaticBundle(s.CABundle())
+	must(t, err)
+	_, err = s.KeyPair().Leaf().Verify(x509.VerifyOptions{DNSName: name, Roots: roots.Pool(), CurrentTime: time.Now()})
+	must(t, err)
+}

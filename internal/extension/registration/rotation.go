@@ -1,0 +1,179 @@
+package registration
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"portico.dev/internal/pki"
+)
+
+// The replacement of an authority, and why each step waits for the one before:
+//
+//	next      a new authority is made, and goes into the bundle beside the one that signs
+//	published the registration has that bundle (Certificate.Published), plus Config.Grace: every front door trusts both
+//	switch    the serving certificate is signed by the new authority; the old one can sign no more, its key is gone
+//	previous  the old one stays in the bundle for Config.Overlap, for front doors that still hold a connection's
+//	          handshake or a replica that is behind, then leaves it
+//
+// A restart at any point goes on from where it was, except that the grace begins anew.
+
+// complete makes what a state lacks to serve at all. Nothing that a front door may know is given up for it.
+func (s *Certificate) complete() error {
+	st := &s.state
+	now := time.Now()
+	if st.authority == nil || now.After(st.authority.Certificate.NotAfter) {
+		if st.authority != nil {
+			s.log.Warn("the authority of the serving certificate has ended while nothing ran; made another one",
+				zap.Time("ended", st.authority.Certificate.NotAfter))
+		}
+		authority, err := pki.NewAuthorityFor(s.config.Names[0]+"-ca", s.config.AuthorityTTL)
+		if err != nil {
+			return err
+		}
+		*st = state{authority: authority}
+	}
+	if leaf := st.leaf(); leaf == nil || !s.fits(leaf) || now.After(s.due(leaf)) {
+		if err := s.issue(); err != nil {
+			return err
+		}
+	}
+	return st.save(s.config.Dir)
+}
+
+// fits is whether a certificate says what it should, and was signed by the authority.
+func (s *Certificate) fits(leaf *x509.Certificate) bool {
+	return slices.Equal(leaf.DNSNames, s.config.Names) && slices.EqualFunc(leaf.IPAddresses, s.config.IPs, net.IP.Equal) &&
+		leaf.CheckSignatureFrom(s.state.authority.Certificate) == nil
+}
+
+// due is when a certificate is to be renewed: after two thirds of its life. One that ends with its authority is not:
+// what that authority can still sign ends no later.
+func (s *Certificate) due(leaf *x509.Certificate) time.Time {
+	if !leaf.NotAfter.Before(s.state.authority.Certificate.NotAfter) {
+		return leaf.NotAfter
+	}
+	return renewalTime(leaf)
+}
+
+func renewalTime(c *x509.Certificate) time.Time {
+	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2)
+}
+
+// issue makes a new certificate by the authority.
+func (s *Certificate) issue() error {
+	cert, key, err := s.state.authority.Issue(pki.Leaf{
+		CommonName: s.config.Names[0], DNSNames: s.config.Names, IPs: s.config.IPs, Server: true, TTL: s.config.TTL,
+	})
+	if err != nil {
+		return err
+	}
+	s.state.serving = pair{cert: cert, key: key}
+	return nil
+}
+
+// step does what is due and says when something will be.
+func (s *Certificate) step() (time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.state
+	for _, move := range []func(time.Time) (bool, error){s.dropPrevious, s.makeNext, s.switchOver, s.renew} {
+		moved, err := move(time.Now())
+		if err == nil && moved {
+			err = s.state.save(s.config.Dir)
+		}
+		if err == nil && moved {
+			err = s.pair.Set(s.state.serving.cert, s.state.serving.key)
+		}
+		if err != nil {
+			s.state = before // what is not on disk has not happened
+			return time.Time{}, err
+		}
+		if moved && string(before.bundle()) != string(s.state.bundle()) {
+			signal(s.changed)
+		}
+		before = s.state
+	}
+	return s.nextStep(), nil
+}
+
+func (s *Certificate) nextStep() time.Time {
+	next := renewalTime(s.state.authority.Certificate)
+	if s.state.next != nil {
+		next = s.state.authority.Certificate.NotAfter
+		if !s.since.IsZero() {
+			next = s.since.Add(s.config.Grace)
+		}
+	}
+	if s.state.previous != nil {
+		next = earlier(next, s.state.previousUntil)
+	}
+	return earlier(next, s.due(s.pair.Leaf()))
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (s *Certificate) dropPrevious(now time.Time) (bool, error) {
+	if s.state.previous == nil || now.Before(s.state.previousUntil) {
+		return false, nil
+	}
+	s.log.Info("the previous authority leaves the caBundle")
+	s.state.previous = nil
+	return true, nil
+}
+
+func (s *Certificate) makeNext(now time.Time) (bool, error) {
+	if s.state.next != nil || now.Before(renewalTime(s.state.authority.Certificate)) {
+		return false, nil
+	}
+	next, err := pki.NewAuthorityFor(s.config.Names[0]+"-ca", s.config.AuthorityTTL)
+	if err != nil {
+		return false, err
+	}
+	s.state.next, s.since = next, time.Time{}
+	s.log.Info("a new authority joins the caBundle; the serving certificate follows when that has been published",
+		zap.Time("ends", next.Certificate.NotAfter), zap.Time("present ends", s.state.authority.Certificate.NotAfter))
+	return true, nil
+}
+
+func (s *Certificate) switchOver(now time.Time) (bool, error) {
+	if s.state.next == nil || s.since.IsZero() || now.Before(s.since.Add(s.config.Grace)) {
+		return false, nil
+	}
+	old := s.state.authority
+	s.state.authority, s.state.next = s.state.next, nil
+	if err := s.issue(); err != nil {
+		return false, err
+	}
+	s.state.previous, s.state.previousUntil = old.Certificate, now.Add(s.config.Overlap)
+	s.log.Info("the serving certificate is signed by the new authority")
+	return true, nil
+}
+
+func (s *Certificate) renew(now time.Time) (bool, error) {
+	leaf := s.state.leaf()
+	if leaf == nil {
+		return false, errors.New("the serving certificate does not parse")
+	}
+	if now.Before(s.due(leaf)) {
+		return false, nil
+	}
+	if s.due(leaf).Equal(leaf.NotAfter) {
+		return false, fmt.Errorf("the authority has ended, and nobody has published the next one: give front doors the caBundle (%s), or let the server register itself", bundleFile)
+	}
+	if err := s.issue(); err != nil {
+		return false, err
+	}
+	s.log.Info("renewed serving certificate")
+	return true, nil
+}
