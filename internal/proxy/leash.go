@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"portico.dev/internal/transport"
 )
 
 var (
@@ -139,13 +137,15 @@ func (l *leash) Done() <-chan struct{} {
 	return l.done
 }
 
-// Value is context.Context's.
-func (l *leash) Value(key any) any {
-	if transport.AsksForObserver(key) {
-		return l.exchange
-	}
-	return l.Context.Value(key)
+// Attempt implements transport.AttemptObserver.
+func (l *leash) Attempt(endpoint string, number int, header http.Header) http.Header {
+	x := l.exchange
+	x.target.Witness.Attempted(endpoint, number)
+	return x.beginSpan(endpoint, number, header)
 }
+
+// Outcome implements transport.AttemptObserver.
+func (l *leash) Outcome(code int, err error) { l.exchange.endSpan(code, err) }
 
 func (l *leash) Deadline() (time.Time, bool) { return time.Time{}, false }
 

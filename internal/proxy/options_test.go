@@ -293,7 +293,7 @@ type testimony struct {
 	lasts    int
 }
 
-func (s *testimony) Admitted(*transport.Place)             {}
+func (s *testimony) Admitted(*transport.Slot)              {}
 func (s *testimony) Attempted(endpoint string, number int) { s.endpoint, s.number = endpoint, number }
 func (s *testimony) Failed(text string)                    { s.failed = text }
 func (s *testimony) Lasts()                                { s.lasts++ }

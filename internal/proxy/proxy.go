@@ -115,7 +115,7 @@ type exchange struct {
 	target      Target
 	info        *apirequest.RequestInfo
 	longRunning bool
-	place       transport.Place // among the backend's requests
+	place       transport.Slot // among the backend's requests
 	leash       leash
 	url         url.URL    // of the request to the backend
 	span        trace.Span // of the attempt under way, when the request is traced

@@ -1,16 +1,12 @@
 package proxy
 
-import (
-	"net/http"
-
-	"portico.dev/internal/transport"
-)
+import "portico.dev/internal/transport"
 
 // Witness hears what becomes of a request, on the goroutine that serves it: for the access log and the audit event.
 type Witness interface {
 	// Admitted is told which place the request has among those of its backend, until it is over. Whoever finds that the
 	// client does not take the response may have it stall.
-	Admitted(*transport.Place)
+	Admitted(*transport.Slot)
 	// Attempted is told which endpoint is being tried, and how many attempts there are with this one.
 	Attempted(endpoint string, number int)
 	// Failed is told the sentence that the client is told, or would be, had its response not begun.
@@ -23,16 +19,7 @@ type Witness interface {
 // nobody is the Witness of requests without one.
 type nobody struct{}
 
-func (nobody) Admitted(*transport.Place) {}
-func (nobody) Attempted(string, int)     {}
-func (nobody) Failed(string)             {}
-func (nobody) Lasts()                    {}
-
-// Attempt implements transport.Observer.
-func (x *exchange) Attempt(endpoint string, number int, header http.Header) http.Header {
-	x.target.Witness.Attempted(endpoint, number)
-	return x.beginSpan(endpoint, number, header)
-}
-
-// Outcome implements transport.Observer.
-func (x *exchange) Outcome(code int, err error) { x.endSpan(code, err) }
+func (nobody) Admitted(*transport.Slot) {}
+func (nobody) Attempted(string, int)    {}
+func (nobody) Failed(string)            {}
+func (nobody) Lasts()                   {}

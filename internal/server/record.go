@@ -34,7 +34,7 @@ type record struct {
 	keeper   *keeper // takes that place away after a while once it was handed to a backend; nil: at once
 	kept     kept    // by the keeper
 	carried  bool    // it is for a backend
-	backend  *transport.Place
+	backend  *transport.Slot
 	draining context.Context // ends when long-running requests must
 }
 
@@ -53,7 +53,7 @@ func (rec *record) end() time.Time {
 }
 
 // Admitted implements proxy.Witness.
-func (rec *record) Admitted(p *transport.Place) { rec.backend = p }
+func (rec *record) Admitted(p *transport.Slot) { rec.backend = p }
 
 // Attempted implements proxy.Witness.
 func (rec *record) Attempted(endpoint string, number int) {

@@ -183,7 +183,7 @@ func TestABackendThatHangsKeepsNobodysSeat(t *testing.T) {
 func takePlaces(t *testing.T, b *transport.Backend) {
 	t.Helper()
 	for i := 0; ; i++ {
-		p := new(transport.Place)
+		p := new(transport.Slot)
 		if b.Admit(p, fmt.Sprint("user ", i)) != nil {
 			return
 		}

@@ -20,32 +20,32 @@ import (
 // looked is a connection whose answers are looked at as a plainConn's are.
 type looked struct {
 	net.Conn
-	plain plainConn
+	plain http1Conn
 }
 
 // Read implements net.Conn.
 func (c *looked) Read(p []byte) (int, error) {
-	if end := c.plain.end.Load(); end != nil {
+	if end := c.plain.readErr.Load(); end != nil {
 		return 0, *end
 	}
 	n, err := c.Conn.Read(p)
-	good, wrong := c.plain.look(p[:n])
+	good, wrong := c.plain.inspect(p[:n])
 	if wrong != nil {
 		n, err = good, wrong
 	}
 	if err != nil {
-		c.plain.finish(err)
+		c.plain.endReads(err)
 	}
 	return n, err
 }
 
 // Write implements net.Conn. The library writes these requests at once.
 func (c *looked) Write(p []byte) (int, error) {
-	asks := askedBody
+	asks := inFlightRequest
 	if strings.HasPrefix(string(p), http.MethodHead) {
-		asks = askedHead
+		asks = inFlightHead
 	}
-	c.plain.asked.Store(asks)
+	c.plain.inFlight.Store(asks)
 	return c.Conn.Write(p)
 }
 
@@ -169,8 +169,8 @@ func FuzzAnswersToTheLibrary(f *testing.F) {
 		synctest.Test(t, func(*testing.T) {
 			bare = askTwice(method, raw, cut, func(c net.Conn) net.Conn { return c })
 		})
-		var lie answerError // the library wraps what reading returns, or not
-		if end := first.plain.end.Load(); end != nil {
+		var lie malformedError // the library wraps what reading returns, or not
+		if end := first.plain.readErr.Load(); end != nil {
 			_ = errors.As(*end, &lie)
 		}
 		switch {

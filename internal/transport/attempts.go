@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 )
 
 const (
-	// maxUnconsumed bounds attempts that provably did nothing. A backend that says GOAWAY after every few requests
+	// maxUnprocessed bounds attempts that provably did nothing. A backend that says GOAWAY after every few requests
 	// needs many; each is preceded by a pause that grows.
-	maxUnconsumed = 30
+	maxUnprocessed = 30
 	// maxLost bounds repetitions of requests that a backend may have worked on: GET and HEAD without a body.
 	maxLost = 2
 	// firstPause and lastPause bound the pause before a repetition on the same endpoint.
@@ -27,258 +28,260 @@ const (
 	connectPatience = 500 * time.Millisecond
 )
 
-// journey is one request on its way through attempts.
-type journey struct {
-	b        *Backend
-	lane     func(*endpoint) *lane
-	request  *http.Request
-	body     *replay // nil without a body, and with a whole one
-	whole    *client.Whole
-	observer Observer
-	tried    []*endpoint
-	slow     *endpoint // the first that was passed over because it took long to connect
-	attempts int
-	sent     bool // an attempt may have been acted upon
-	lost     int
-	pause    time.Duration
+// attempts is one request and the attempts to send it, one after another, to endpoints of its backend.
+type attempts struct {
+	b         *Backend
+	pool      func(*endpoint) *connPool
+	request   *http.Request
+	body      *replay // nil without a body, and with a whole one
+	buffered  *client.Whole
+	observer  AttemptObserver
+	tried     []*endpoint
+	slow      *endpoint // the first that was passed over because it took long to connect
+	count     int
+	sent      bool // an attempt may have been acted upon
+	lostCount int
+	pause     time.Duration
 }
 
-func (b *Backend) roundTrip(r *http.Request, lane func(*endpoint) *lane) (*http.Response, error) {
-	j := journey{b: b, lane: lane, request: r, observer: observerOf(r.Context())}
+func (b *Backend) roundTrip(r *http.Request, pool func(*endpoint) *connPool) (*http.Response, error) {
+	a := attempts{b: b, pool: pool, request: r, observer: observerOf(r.Context())}
 	b.budget.earn()
-	if wholly(r, b.set.options.MaxReplayBytes) && b.set.replays.take(r.ContentLength) {
+	if fitsBuffer(r, b.set.options.MaxReplayBytes) && b.set.replays.take(r.ContentLength) {
 		defer b.set.replays.give(r.ContentLength)
-		return j.withWhole()
+		return a.runBuffered()
 	}
 	if r.Body == nil || r.Body == http.NoBody {
-		return j.travel()
+		return a.run()
 	}
-	j.body = newReplay(r.Body, r.ContentLength, b.set.options.MaxReplayBytes, &b.set.replays)
-	resp, err := j.travel()
+	a.body = newReplay(r.Body, r.ContentLength, b.set.options.MaxReplayBytes, &b.set.replays)
+	resp, err := a.run()
 	if err != nil {
-		j.body.abort()
+		a.body.abort()
 	} else {
-		j.body.commit()
+		a.body.commit()
 	}
 	return resp, err
 }
 
-// withWhole is travel with a body that was read first.
-func (j *journey) withWhole() (*http.Response, error) {
-	defer func() { _ = j.request.Body.Close() }() // it was read to its end, or nobody wants it
+// runBuffered is run for a request whose body is buffered first.
+func (a *attempts) runBuffered() (*http.Response, error) {
+	defer func() { _ = a.request.Body.Close() }() // it was read to its end, or nobody wants it
 	var err error
-	if j.whole, err = readWhole(j.request); err != nil {
+	if a.buffered, err = bufferBody(a.request); err != nil {
 		return nil, &Error{Class: ClassRequest, Op: OpRoundTrip, Err: fmt.Errorf("%w: %w", ErrRequestBody, err)}
 	}
-	return j.travel()
+	return a.run()
 }
 
-func (j *journey) travel() (*http.Response, error) {
-	ctx := j.request.Context()
+// run sends the request until there is a response, or an error that must not be retried.
+func (a *attempts) run() (*http.Response, error) {
+	ctx := a.request.Context()
 	for {
-		e := j.b.pick(*j.b.members.Load(), j.tried)
+		e := a.b.pick(*a.b.candidates.Load(), a.tried)
 		if e == nil {
-			return nil, &Error{Op: OpPick, Err: ErrNoEndpoints, Attempts: j.attempts}
+			return nil, &Error{Op: OpPick, Err: ErrNoEndpoints, Attempts: a.count}
 		}
-		attempt, err := j.prepare(e)
+		request, err := a.prepare(e)
 		if err != nil {
 			e.health.abandoned()
-			return nil, j.fail(judge(ctx, err), e, err)
+			return nil, a.fail(classify(ctx, err), e, err)
 		}
-		j.attempts++
-		attempt = j.announce(e, attempt)
+		a.count++
+		request = a.notifyObserver(e, request)
 		start := time.Now()
-		if j.lane(e) == e.requests {
-			j.b.silence.asked(start)
+		if a.pool(e) == e.requests {
+			a.b.silence.requestSent(start)
 		}
-		resp, err := j.attempt(e, attempt)
+		resp, err := a.send(e, request)
 		if err == nil {
-			j.b.silence.heard()
-			j.observer.Outcome(resp.StatusCode, nil)
+			a.b.silence.responseReceived()
+			a.observer.Outcome(resp.StatusCode, nil)
 			now := time.Now()
 			e.health.answered(now)
-			j.b.metrics.Answered(resp.StatusCode, now.Sub(start))
-			if j.lane(e) == e.requests {
-				j.b.vouch(now)
+			a.b.metrics.Answered(resp.StatusCode, now.Sub(start))
+			if a.pool(e) == e.requests {
+				a.b.reportSuccess(now)
 			}
 			return resp, nil
 		}
-		j.observer.Outcome(0, err)
-		f := judge(ctx, err)
-		if why := j.body.broke(); why != nil { // whatever the connection made of it
-			f, err = fate{op: OpRoundTrip, class: ClassRequest}, fmt.Errorf("%w: %w", ErrRequestBody, why)
-		} else if f.class == ClassCanceled && j.body.awaited() {
+		a.observer.Outcome(0, err)
+		f := classify(ctx, err)
+		if why := a.body.sourceError(); why != nil { // whatever the connection made of it
+			f, err = failure{op: OpRoundTrip, class: ClassRequest}, fmt.Errorf("%w: %w", ErrRequestBody, why)
+		} else if f.class == ClassCanceled && a.body.waiting() {
 			f.class, err = ClassRequest, fmt.Errorf("%w did not come in time: %w", ErrRequestBody, err)
 		}
-		if f.class == ClassRequest && j.lane(e) == e.requests {
-			j.b.silence.withdrawn(start)
+		if f.class == ClassRequest && a.pool(e) == e.requests {
+			a.b.silence.requestWithdrawn(start)
 		}
-		j.sent = j.sent || !f.unconsumed
-		j.learn(ctx, e, f, err)
-		if j.slow == nil && errors.Is(err, errSlow) {
-			j.slow = e
+		a.sent = a.sent || !f.unprocessed
+		a.updateHealth(ctx, e, f, err)
+		if a.slow == nil && errors.Is(err, errSlow) {
+			a.slow = e
 		}
-		if f.late {
+		if f.headerTimeout {
 			err = fmt.Errorf("%w: %w", ErrHeaderTimeout, err)
 		}
-		if ctx.Err() != nil || !j.again(e, f) {
-			return nil, j.fail(f, e, err)
+		if ctx.Err() != nil || !a.shouldRetry(e, f) {
+			return nil, a.fail(f, e, err)
 		}
-		if !j.rest(ctx) {
-			return nil, j.fail(f, e, context.Cause(ctx))
+		if !a.backoff(ctx) {
+			return nil, a.fail(f, e, context.Cause(ctx))
 		}
 	}
 }
 
-func (j *journey) fail(f fate, e *endpoint, err error) *Error {
-	return &Error{Class: f.class, Op: f.op, Endpoint: e.address, Sent: j.sent, Protocol: f.protocol, Attempts: j.attempts, Err: err}
+func (a *attempts) fail(f failure, e *endpoint, err error) *Error {
+	return &Error{Class: f.class, Op: f.op, Endpoint: e.address, Sent: a.sent, Protocol: f.protocol, Attempts: a.count, Err: err}
 }
 
-// prepare makes the request of one attempt: the caller's own when nothing has to be changed, since attempts only read.
-func (j *journey) prepare(e *endpoint) (*http.Request, error) {
-	if given := j.request; j.body == nil && j.whole == nil && given.Host != "" && given.URL.Scheme == "https" && given.URL.Host != "" {
+// prepare makes the request of one attempt: the caller's own when nothing has to be changed, since attempts only read
+// it.
+func (a *attempts) prepare(e *endpoint) (*http.Request, error) {
+	if given := a.request; a.body == nil && a.buffered == nil && given.Host != "" && given.URL.Scheme == "https" && given.URL.Host != "" {
 		return given, nil
 	}
-	r := *j.request
-	url := *j.request.URL
+	r := *a.request
+	url := *a.request.URL
 	url.Scheme, url.Host = "https", e.address
 	r.URL = &url
 	if r.Host == "" {
-		r.Host = j.b.key.serverName
+		r.Host = a.b.key.serverName
 	}
-	if j.whole != nil {
-		r.Body = j.whole.Again()
-		r.GetBody = func() (io.ReadCloser, error) { return j.whole.Again(), nil }
+	if a.buffered != nil {
+		r.Body = a.buffered.Again()
+		r.GetBody = func() (io.ReadCloser, error) { return a.buffered.Again(), nil }
 	}
-	if j.body != nil {
-		body, err := j.body.next()
+	if a.body != nil {
+		body, err := a.body.newReader()
 		if err != nil {
 			return nil, err
 		}
 		// The HTTP/1.1 transport repeats a request by itself when its pooled connection turns out dead before a
 		// byte was written.
-		r.Body, r.GetBody = body, j.body.next
+		r.Body, r.GetBody = body, a.body.newReader
 	}
 	return &r, nil
 }
 
-// attempt sends r to e and accounts for it until the response is over.
-func (j *journey) attempt(e *endpoint, r *http.Request) (*http.Response, error) {
-	lane := j.lane(e)
-	counted := lane == e.requests
+// send sends r to e and counts it as in flight until the response body is closed.
+func (a *attempts) send(e *endpoint, r *http.Request) (*http.Response, error) {
+	pool := a.pool(e)
+	counted := pool == e.requests
 	if counted {
 		e.inFlight.Add(1)
 	}
 	var patience time.Duration
-	if len(j.tried)+1 < len(*j.b.members.Load()) {
+	if len(a.tried)+1 < len(*a.b.candidates.Load()) {
 		patience = connectPatience
 	}
-	resp, c, err := lane.roundTrip(r, patience)
+	resp, c, err := pool.roundTrip(r, patience)
 	if err != nil {
 		if counted {
 			e.inFlight.Add(-1)
 		}
 		return nil, err
 	}
-	t := &tracked{
-		ReadCloser: resp.Body, endpoint: e, lane: lane, conn: c, upload: uploadOf(r), counted: counted, ctx: r.Context(), sent: j.body,
+	t := &responseBody{
+		ReadCloser: resp.Body, endpoint: e, pool: pool, conn: c, upload: uploadOf(r), counted: counted, ctx: r.Context(), requestBody: a.body,
 	}
 	if resp.Body == http.NoBody {
-		t.finish()
+		t.release()
 		return resp, nil
 	}
 	resp.Body = t
 	return resp, nil
 }
 
-// learn tells the endpoint's health what an attempt showed.
-func (j *journey) learn(ctx context.Context, e *endpoint, f fate, err error) {
+// updateHealth records in the endpoint's health what a failed attempt showed.
+func (a *attempts) updateHealth(ctx context.Context, e *endpoint, f failure, err error) {
 	switch {
 	case ctx.Err() != nil:
 		e.health.abandoned()
-	case f.op != OpRoundTrip || f.class != ClassBackend: // the dial told
+	case f.op != OpRoundTrip || f.class != ClassBackend: // the dial updated it
 		e.health.abandoned()
 	case f.connection:
 		e.failed(err, true)
-	case f.unconsumed: // refused or going away: neither is a failure
+	case f.unprocessed: // refused or going away: neither is a failure
 		e.health.abandoned()
 	default:
 		e.failed(err, false)
 	}
-	if ctx.Err() == nil && !f.late && f.class == ClassBackend && !unheard(err) {
-		j.b.silence.heard() // that it failed is an answer of a kind
+	if ctx.Err() == nil && !f.headerTimeout && f.class == ClassBackend && !noResponse(err) {
+		a.b.silence.responseReceived() // that it failed is an answer of a kind
 	}
 	if f.class == ClassBackend || f.class == ClassCanceled && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		j.b.metrics.Failed(f.op)
+		a.b.metrics.Failed(f.op)
 	}
 }
 
-// again decides whether to try once more, and how.
-func (j *journey) again(e *endpoint, f fate) bool {
-	if j.attempts >= maxUnconsumed || f.class != ClassBackend {
+// shouldRetry decides whether to try once more, and with which endpoints.
+func (a *attempts) shouldRetry(e *endpoint, f failure) bool {
+	if a.count >= maxUnprocessed || f.class != ClassBackend {
 		return false
 	}
-	alone := len(*j.b.members.Load()) == 1
+	alone := len(*a.b.candidates.Load()) == 1
 	switch {
 	case f.op != OpRoundTrip:
 		// The same endpoint would fail the same way: once for each of them.
-		if contains(j.tried, e) || alone {
+		if contains(a.tried, e) || alone {
 			return false
 		}
-		j.tried = append(j.tried, e)
-		return len(j.tried) < len(*j.b.members.Load()) || j.comeBack()
-	case f.unconsumed && f.refused:
-		j.pause = max(2*j.pause, firstPause)
+		a.tried = append(a.tried, e)
+		return len(a.tried) < len(*a.b.candidates.Load()) || a.retrySlowEndpoint()
+	case f.unprocessed && f.refused:
+		a.pause = max(2*a.pause, firstPause)
 		if alone {
-			j.tried = nil
+			a.tried = nil
 		} else {
-			j.tried = append(j.tried, e)
+			a.tried = append(a.tried, e)
 		}
-		return j.b.budget.spend()
-	case f.unconsumed:
-		if j.attempts > 2 {
-			j.pause = max(2*j.pause, firstPause)
+		return a.b.budget.spend()
+	case f.unprocessed:
+		if a.count > 2 {
+			a.pause = max(2*a.pause, firstPause)
 		}
 		return true
-	case f.lost && j.repeatable() && j.lost < maxLost:
-		j.lost++
-		j.tried = append(j.tried, e)
-		return j.b.budget.spend()
+	case f.lost && a.idempotent() && a.lostCount < maxLost:
+		a.lostCount++
+		a.tried = append(a.tried, e)
+		return a.b.budget.spend()
 	}
 	return false
 }
 
-// comeBack takes the endpoint again whose connection was slow, unless that has failed meanwhile or the endpoint has left: when
-// there is nobody else, its dial is worth waiting for.
-func (j *journey) comeBack() bool {
-	e := j.slow
+// retrySlowEndpoint allows the endpoint whose connection was slow to be picked again, unless it has failed or left
+// meanwhile: when every other endpoint was tried, its dial is worth waiting for.
+func (a *attempts) retrySlowEndpoint() bool {
+	e := a.slow
 	if e == nil {
 		return false
 	}
-	j.slow = nil
+	a.slow = nil
 	if well, _ := e.health.usable(time.Now()); !well {
 		return false
 	}
-	if !slices.ContainsFunc(*j.b.members.Load(), func(m member) bool { return m.endpoint == e }) {
+	if !slices.ContainsFunc(*a.b.candidates.Load(), func(m candidate) bool { return m.endpoint == e }) {
 		return false
 	}
-	j.tried = slices.DeleteFunc(j.tried, func(o *endpoint) bool { return o == e })
+	a.tried = slices.DeleteFunc(a.tried, func(o *endpoint) bool { return o == e })
 	return true
 }
 
-// repeatable reports whether doing the request twice is like doing it once: RFC 9110 says so of more methods, but a
+// idempotent reports whether sending the request twice is like sending it once. RFC 9110 says so of more methods, but a
 // DELETE that was done answers 404 the second time, and a client cannot tell the difference.
-func (j *journey) repeatable() bool {
-	return j.body == nil && j.whole == nil && (j.request.Method == http.MethodGet || j.request.Method == http.MethodHead)
+func (a *attempts) idempotent() bool {
+	return a.body == nil && a.buffered == nil && (a.request.Method == http.MethodGet || a.request.Method == http.MethodHead)
 }
 
-// rest waits before the next attempt. It reports false when the request ended meanwhile.
-func (j *journey) rest(ctx context.Context) bool {
-	if j.pause == 0 {
+// backoff waits before the next attempt. It returns false when the request ended meanwhile.
+func (a *attempts) backoff(ctx context.Context) bool {
+	if a.pause == 0 {
 		return ctx.Err() == nil
 	}
-	j.pause = min(j.pause, lastPause)
-	timer := time.NewTimer(j.pause)
+	a.pause = min(a.pause, lastPause)
+	timer := time.NewTimer(a.pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -288,71 +291,138 @@ func (j *journey) rest(ctx context.Context) bool {
 	}
 }
 
-// tracked is a response body. When it is over, its places among the requests in flight are free again.
-type tracked struct {
+// responseBody is the body of a response. The request counts as in flight until it is read to its end or closed.
+type responseBody struct {
 	io.ReadCloser
-	done     atomic.Bool
-	endpoint *endpoint
-	lane     *lane
-	conn     *conn // nil over HTTP/1.1
-	upload   upload
-	counted  bool
-	ctx      context.Context // the request's
-	sent     *replay         // the request's body, which may still be on its way; nil: there is none
+	done        atomic.Bool
+	endpoint    *endpoint
+	pool        *connPool
+	conn        *http2Conn // nil over HTTP/1.1
+	upload      upload
+	counted     bool
+	ctx         context.Context // the request's
+	requestBody *replay         // the request's body, which may still be on its way; nil: there is none
 }
 
-func (t *tracked) Read(p []byte) (int, error) {
-	n, err := t.ReadCloser.Read(p)
+func (b *responseBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
 	if n > 0 {
-		t.endpoint.backend.silence.heard()
+		b.endpoint.backend.silence.responseReceived()
 	}
 	if err != nil {
-		err = t.doubt(err)
-		t.finish()
+		err = b.classifyError(err)
+		b.release()
 	}
 	return n, err
 }
 
 // Ready reports whether a Read would not wait, as far as that is known.
-func (t *tracked) Ready() bool {
-	known, ok := t.ReadCloser.(interface{ Ready() bool })
+func (b *responseBody) Ready() bool {
+	known, ok := b.ReadCloser.(interface{ Ready() bool })
 	return ok && known.Ready()
 }
 
-// doubt tells the endpoint's health when a connection broke under a body, unless that is no failure of the backend's: its
-// caller ended the request, or the request's own body failed, which ends an HTTP/1.1 connection and a stream of HTTP/2. Then it
-// returns an Error that says so.
-func (t *tracked) doubt(err error) error {
-	if err == io.EOF || t.done.Load() {
+// classifyError records in the endpoint's health that a connection broke under a body, unless the backend is not to
+// blame: its caller ended the request, or the request's own body failed, which ends an HTTP/1.1 connection and a stream
+// of HTTP/2. In the second case it returns an Error that says so.
+func (b *responseBody) classifyError(err error) error {
+	if err == io.EOF || b.done.Load() {
 		return err
 	}
-	f := judge(t.ctx, err)
-	if why := t.sent.broke(); why != nil && f.class != ClassCanceled {
+	f := classify(b.ctx, err)
+	if why := b.requestBody.sourceError(); why != nil && f.class != ClassCanceled {
 		f.class, err = ClassRequest, fmt.Errorf("%w: %w", ErrRequestBody, why)
 	}
 	switch {
 	case f.class == ClassRequest:
-		return &Error{Class: f.class, Op: OpRoundTrip, Endpoint: t.endpoint.address, Sent: true, Err: err}
+		return &Error{Class: f.class, Op: OpRoundTrip, Endpoint: b.endpoint.address, Sent: true, Err: err}
 	case f.class == ClassBackend && f.lost && f.connection:
-		t.endpoint.failed(err, true)
+		b.endpoint.failed(err, true)
 	}
 	return err
 }
 
-func (t *tracked) Close() error {
-	err := t.ReadCloser.Close()
-	t.finish()
+func (b *responseBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.release()
 	return err
 }
 
-func (t *tracked) finish() {
-	if !t.done.CompareAndSwap(false, true) {
+func (b *responseBody) release() {
+	if !b.done.CompareAndSwap(false, true) {
 		return
 	}
-	if t.counted {
-		t.endpoint.inFlight.Add(-1)
+	if b.counted {
+		b.endpoint.inFlight.Add(-1)
 	}
-	if t.conn != nil {
-		t.lane.release(t.conn, t.upload)
+	if b.conn != nil {
+		b.pool.release(b.conn, b.upload)
 	}
+}
+
+// AttemptObserver is told of the attempts of one request, one after another, on the goroutine that sends the request. A
+// context that implements it observes the requests that are sent with it.
+type AttemptObserver interface {
+	// Attempt is told which endpoint is about to be tried, and how many attempts there are with this one. The header
+	// is what will be sent; where another one is to be sent with this attempt, a changed copy is returned, else nil.
+	Attempt(endpoint string, number int, header http.Header) http.Header
+	// Outcome is told the result of the attempt: the code of the response, or 0 and the error.
+	Outcome(code int, err error)
+}
+
+// noObserver is the observer of contexts that are none.
+type noObserver struct{}
+
+func (noObserver) Attempt(string, int, http.Header) http.Header { return nil }
+func (noObserver) Outcome(int, error)                           {}
+
+func observerOf(ctx context.Context) AttemptObserver {
+	if o, ok := ctx.(AttemptObserver); ok {
+		return o
+	}
+	return noObserver{}
+}
+
+// notifyObserver tells the observer of an attempt, and returns the request that is to be sent.
+func (a *attempts) notifyObserver(e *endpoint, r *http.Request) *http.Request {
+	header := a.observer.Attempt(e.address, a.count, r.Header)
+	if header == nil {
+		return r
+	}
+	changed := *r
+	changed.Header = header
+	return &changed
+}
+
+// retryRatio is how many repetitions the requests of a backend earn: at most a fifth more load, however bad its day.
+const retryRatio = 0.2
+
+// budget bounds repetitions of requests that a backend may already have worked on. Those that were provably never
+// looked at cost the backend nothing and are bounded by attempts alone.
+type budget struct {
+	mu     sync.Mutex
+	tokens float64
+	burst  float64
+}
+
+// newBudget starts full: a burst as large as what may be in flight at once, since one lost connection can take all of
+// it down in the same moment.
+func newBudget(burst int) *budget {
+	return &budget{tokens: float64(burst), burst: float64(burst)}
+}
+
+func (b *budget) earn() {
+	b.mu.Lock()
+	b.tokens = min(b.tokens+retryRatio, b.burst)
+	b.mu.Unlock()
+}
+
+func (b *budget) spend() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
 }

@@ -5,79 +5,80 @@ import (
 	"time"
 )
 
-// rounds goes round the lanes of a Set that have connections, and has each looked at every so often. One timer for all:
-// with a thousand backends, timers of their own would be a fifth of what an idle process costs.
-type rounds struct {
-	every time.Duration // between two looks at the same lane
+// connChecker checks the connection pools of a Set that have connections, periodically. One timer serves all: with a
+// thousand backends, timers of their own would be a fifth of what an idle process costs.
+type connChecker struct {
+	every time.Duration // between two checks of one pool
 
-	turning sync.Mutex // held while a turn is under way
+	checking sync.Mutex // held while a group is checked
 
-	mu    sync.Mutex // guards what follows
-	stops [stops][]*lane
-	at    int // the stop of the last turn
-	next  int // where the next newcomer is put
-	count int
-	timer *time.Timer // nil: nobody is to be looked at
-	ended bool
+	mu     sync.Mutex // guards what follows
+	groups [checkGroups][]*connPool
+	at     int // the group checked last
+	next   int // the group of the next new pool
+	count  int
+	timer  *time.Timer // nil until there is a pool
+	closed bool
 }
 
-// stops is among how many turns the lanes are divided, so that they do not all send pings at once.
-const stops = 5
+// checkGroups is into how many groups the pools are divided. A tick checks one group, so that not all send pings at
+// once.
+const checkGroups = 5
 
-// looks is how many looks there are in the time in which a silent connection is given up.
-const looks = 6
+// checksPerTimeout is how many checks there are in the time after which a silent connection is closed.
+const checksPerTimeout = 6
 
-// calmLooks is how many looks there are to a ping of an endpoint to which clients have no connection, because nobody has
-// asked it anything for IdleTimeout. Nobody waits for what that ping finds, and with a thousand backends most are like that:
-// pings as often as of the others would be half of what an idle process costs.
-const calmLooks = 6
+// unusedPingEvery is how many checks there are to a ping of an endpoint that no client has asked anything for
+// IdleTimeout. No request waits for the result of that ping, and with a thousand backends most are like that: pinging
+// them as often as the others would be half of what an idle process costs.
+const unusedPingEvery = 6
 
-// pings reports whether connections without requests may be pinged at this look. It is for the rounds.
-func (l *lane) pings() bool {
-	if l.asleep != nil && l.asleep() {
+// pingDue reports whether connections without requests may be pinged at this check. It is called by the connChecker.
+func (p *connPool) pingDue() bool {
+	if p.skipPings != nil && p.skipPings() {
 		return false
 	}
-	l.turn++
-	return l.turn%calmLooks == 0 || l.calm == nil || !l.calm()
+	p.checks++
+	return p.checks%unusedPingEvery == 0 || p.unused == nil || !p.unused()
 }
 
-// lookEvery is the time between two looks at a connection.
-func (o *Options) lookEvery() time.Duration {
-	return min((o.PingAfter+o.PingTimeout)/looks, o.HeaderTimeout/4)
+// checkInterval is the time between two checks of a connection.
+func (o *Options) checkInterval() time.Duration {
+	return min((o.PingAfter+o.PingTimeout)/checksPerTimeout, o.HeaderTimeout/4)
 }
 
-// add has l looked at until its look says that there is nothing left to look at.
-func (r *rounds) add(l *lane) {
+// add has p checked until its check reports that it has no connections left.
+func (r *connChecker) add(l *connPool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ended {
+	if r.closed {
 		return
 	}
-	r.next = (r.next + 1) % stops
-	r.stops[r.next] = append(r.stops[r.next], l)
+	r.next = (r.next + 1) % checkGroups
+	r.groups[r.next] = append(r.groups[r.next], l)
 	r.count++
 	switch {
 	case r.timer == nil:
-		r.timer = time.AfterFunc(r.every/stops, r.turn)
+		r.timer = time.AfterFunc(r.every/checkGroups, r.checkGroup)
 	case r.count == 1:
-		r.timer.Reset(r.every / stops)
+		r.timer.Reset(r.every / checkGroups)
 	}
 }
 
-// turn looks at the lanes of one stop. The next turn begins its time when this one is over: a process that did not get
+// checkGroup checks the pools of one group. The timer is set again when the check is over: a process that did not get
 // to run does not catch up.
-func (r *rounds) turn() {
-	r.turning.Lock()
-	defer r.turning.Unlock()
+func (r *connChecker) checkGroup() {
+	r.checking.Lock()
+	defer r.checking.Unlock()
 	r.mu.Lock()
-	r.at = (r.at + 1) % stops
+	r.at = (r.at + 1) % checkGroups
 	at := r.at
-	lanes := r.stops[at]
-	r.stops[at] = nil
+	lanes := r.groups[at]
+	r.groups[at] = nil
 	r.mu.Unlock()
 	now, kept := time.Now(), lanes[:0]
 	for _, l := range lanes {
-		if l.look(now) {
+		if l.check(now) {
 			kept = append(kept, l)
 		}
 	}
@@ -85,20 +86,20 @@ func (r *rounds) turn() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count -= len(lanes) - len(kept)
-	r.stops[at] = append(kept, r.stops[at]...)
-	if r.count > 0 && !r.ended {
-		r.timer.Reset(r.every / stops)
+	r.groups[at] = append(kept, r.groups[at]...)
+	if r.count > 0 && !r.closed {
+		r.timer.Reset(r.every / checkGroups)
 	}
 }
 
-// close ends the rounds, and waits for the turn under way.
-func (r *rounds) close() {
+// close ends the checks, and waits for the one under way.
+func (r *connChecker) close() {
 	r.mu.Lock()
-	r.ended = true
+	r.closed = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}
 	r.mu.Unlock()
-	r.turning.Lock() // to wait is all
-	defer r.turning.Unlock()
+	r.checking.Lock() // to wait is all
+	defer r.checking.Unlock()
 }

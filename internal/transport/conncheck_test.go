@@ -54,7 +54,7 @@ func TestOneIdleConnectionOfAnEndpointIsPinged(t *testing.T) {
 	w := newWorld(t)
 	var p pinged
 	b := w.backend(w.set(func(o *Options) { o.PingAfter, o.PingTimeout = 20*time.Millisecond, 10*time.Second }), w.raw("h2", p.handle))
-	b.set.rounds.every = 10 * time.Millisecond
+	b.set.checker.every = 10 * time.Millisecond
 	if _, err := get(t, b); err != nil {
 		t.Fatal(err)
 	}
@@ -74,15 +74,15 @@ func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
 	w := newWorld(t)
 	var p pinged
 	b := w.backend(w.set(func(o *Options) { o.PingAfter, o.PingTimeout = 20*time.Millisecond, time.Minute }), w.raw("h2", p.handle))
-	b.set.rounds.every = 10 * time.Millisecond
+	b.set.checker.every = 10 * time.Millisecond
 	if _, err := get(t, b.Probe()); err != nil {
 		t.Fatal(err)
 	}
-	lane := (*b.members.Load())[0].probes
+	lane := (*b.candidates.Load())[0].probes
 	allowed := func() int { // pings that could have been sent in the looks since the connection was made
-		b.set.rounds.turning.Lock()
-		defer b.set.rounds.turning.Unlock()
-		return lane.turn / calmLooks
+		b.set.checker.checking.Lock()
+		defer b.set.checker.checking.Unlock()
+		return lane.checks / unusedPingEvery
 	}
 	eventually(t, 30*time.Second, "pings", func() bool { return p.count(0) >= 10 })
 	if pings, most := p.count(0), allowed(); pings > most {
@@ -110,7 +110,7 @@ func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
 	l.cut.Store(true)
 	select {
 	case err := <-told:
-		if !errors.Is(err, errFellSilent) {
+		if !errors.Is(err, errPingsUnanswered) {
 			t.Error(err)
 		}
 	case <-time.After(30 * time.Second):
@@ -150,7 +150,7 @@ func TestNobodyIsLookedAtWithoutConnections(t *testing.T) {
 		if _, err := get(t, b); err != nil {
 			t.Fatal(err)
 		}
-		rounds := &b.set.rounds
+		rounds := &b.set.checker
 		eventually(t, 30*time.Second, "nobody is looked at", func() bool {
 			rounds.mu.Lock()
 			defer rounds.mu.Unlock()

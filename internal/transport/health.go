@@ -36,7 +36,7 @@ type health struct {
 type healthState int
 
 const (
-	well healthState = iota
+	healthy healthState = iota
 	ejected
 	halfOpen
 )
@@ -88,7 +88,7 @@ func (h *health) connected() {
 func (h *health) answered(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.state, h.trial, h.soft, h.span = well, false, 0, 0
+	h.state, h.trial, h.soft, h.span = healthy, false, 0, 0
 	h.lastGood = now
 }
 
@@ -101,7 +101,7 @@ func (h *health) failed(now time.Time, hard bool, cause string) bool {
 	if h.state == ejected && now.Before(h.until) {
 		return false
 	}
-	if h.state == well && !hard && h.soft < softFailures {
+	if h.state == healthy && !hard && h.soft < softFailures {
 		return false
 	}
 	h.span = min(max(2*h.span, firstEjection), lastEjection)

@@ -23,14 +23,14 @@ var benchRequest = []byte("GET /apis/metrics.example.com/v1/namespaces/default/p
 func BenchmarkMessage(b *testing.B) {
 	for name, text := range map[string][]byte{"answer": benchAnswer, "request": benchRequest} {
 		b.Run(name, func(b *testing.B) {
-			var m message
+			var m messageParser
 			b.ReportAllocs()
 			for b.Loop() {
-				m.write()
+				m.expectRequest()
 				if name == "answer" {
-					m.await(false, false)
+					m.expectResponse(false, false)
 				}
-				if n, _, done, err := m.next(text); n != len(text) || !done || err != nil {
+				if n, _, done, err := m.feed(text); n != len(text) || !done || err != nil {
 					b.Fatal(n, done, err)
 				}
 			}
@@ -62,17 +62,17 @@ func BenchmarkPlainConn(b *testing.B) {
 			near, far := streams(b)
 			var wg sync.WaitGroup
 			wg.Go(func() { answerAlways(tls.Server(far, pki.ServerConfig(pair))) })
-			k := newIntake(near)
+			k := newSocketConn(near)
 			var c net.Conn
 			if tc := tls.Client(k, config); way == "bare" {
 				c = tls.Client(near, config)
 			} else {
-				c = &plainConn{Conn: tc, scans: true, below: k, lane: &lane{options: &Options{}}}
+				c = &http1Conn{Conn: tc, validates: true, socket: k, pool: &connPool{options: &Options{}}}
 			}
 			into := make([]byte, 4096)
 			b.ReportAllocs()
 			for b.Loop() {
-				k.rests.Store(true) // the library's reader would rest by now
+				k.idle.Store(true) // the library's reader would rest by now
 				if _, err := c.Write(benchRequest); err != nil {
 					b.Fatal(err)
 				}

@@ -14,72 +14,72 @@ import (
 	"portico.dev/internal/handler"
 )
 
-// plainConn is an HTTP/1.1 connection that the lane knows of until it is closed: by the library, or by us.
+// http1Conn is an HTTP/1.1 connection that the pool tracks until it is closed, by the library or by the pool.
 //
-// The library reads and writes through it. It looks at answers as they come, and ends at the first that is none; and it
-// lets no request begin while there is anything that could be taken for its answer. Unless scans is set it does neither, and
-// only lets the lane know of the connection.
-type plainConn struct {
+// The library reads and writes through it. It validates responses as they come, and ends at the first malformed one;
+// and it lets no request begin while there is anything that could be taken for its response. Unless validates is set it
+// does neither, and only tracks the connection.
+type http1Conn struct {
 	*tls.Conn
-	lane  *lane
-	scans bool
-	since time.Time
-	once  sync.Once
-	below *intake // nil: not known what is there
+	pool      *connPool
+	validates bool
+	since     time.Time
+	once      sync.Once
+	socket    *socketConn // nil: not known what is there
 
-	request  message // as it is written
-	answer   message // as it is read
-	answered bool    // there was a whole one before
+	request   messageParser // as it is written
+	response  messageParser // as it is read
+	responded bool          // there was a whole one before
 
-	asked atomic.Uint32         // what the request in hand asked for, askedNothing when there is none
-	end   atomic.Pointer[error] // what further reads return
+	inFlight atomic.Uint32         // what the request in hand asked for, askedNothing when there is none
+	readErr  atomic.Pointer[error] // what further reads return
 }
 
 // What a request asks for, as far as it matters for where its answer ends.
 const (
-	askedNothing uint32 = iota
-	askedBody
-	askedHead
-	askedUpgrade
+	inFlightNone uint32 = iota
+	inFlightRequest
+	inFlightHead
+	inFlightUpgrade
 )
 
 // errUnfinished and errGone keep a request from a connection before anything of it was written: the library takes another.
 var (
-	errUnfinished = errors.New("the answer before is not over")
-	errGone       = errors.New("the connection is no longer used")
+	errPreviousResponse = errors.New("the answer before is not over")
+	errConnClosed       = errors.New("the connection is no longer used")
 )
 
 // Read implements net.Conn.
-func (c *plainConn) Read(p []byte) (int, error) {
-	if !c.scans {
+func (c *http1Conn) Read(p []byte) (int, error) {
+	if !c.validates {
 		return c.Conn.Read(p)
 	}
-	if end := c.end.Load(); end != nil {
+	if end := c.readErr.Load(); end != nil {
 		return 0, *end
 	}
 	n, err := c.Conn.Read(p)
-	good, wrong := c.look(p[:n])
+	good, wrong := c.inspect(p[:n])
 	if wrong != nil {
 		n, err = good, wrong
 	}
 	if err != nil {
-		c.finish(err)
+		c.endReads(err)
 	}
 	return n, err
 }
 
-// look looks at what came, and returns how much of it may be passed on when it is not all.
-func (c *plainConn) look(p []byte) (good int, err error) {
+// inspect validates bytes that were read, and returns how many of them may be passed on when that is not all.
+func (c *http1Conn) inspect(p []byte) (good int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	first := c.answer.place == between
+	first := c.response.state == betweenMessages
 	if first {
-		if err := c.expected(); err != nil {
+		if err := c.beginResponse(); err != nil {
 			return 0, err
 		}
 	}
-	n, good, done, err := c.answer.next(p)
+	n, good, done, err := c.response.feed(p)
 	switch {
 	case err != nil && good == 0 && first:
 		// The library takes a connection on which nothing came for one that was closed while it was idle, and asks
@@ -90,79 +90,79 @@ func (c *plainConn) look(p []byte) (good int, err error) {
 	case !done:
 		return 0, nil
 	}
-	c.answer.place = between
-	c.answered = true
-	c.asked.Store(askedNothing)
+	c.response.state = betweenMessages
+	c.responded = true
+	c.inFlight.Store(inFlightNone)
 	if n < len(p) {
 		return n, io.EOF // what follows answers nothing, and nothing that follows it can be believed
 	}
 	return 0, nil
 }
 
-// expected begins an answer, if a request was made.
-func (c *plainConn) expected() error {
-	switch asked := c.asked.Load(); {
-	case asked != askedNothing:
-		c.answer.await(asked == askedHead, asked == askedUpgrade)
+// beginResponse begins a response, if a request was sent.
+func (c *http1Conn) beginResponse() error {
+	switch asked := c.inFlight.Load(); {
+	case asked != inFlightNone:
+		c.response.expectResponse(asked == inFlightHead, asked == inFlightUpgrade)
 		return nil
-	case c.answered:
+	case c.responded:
 		return io.EOF // as many servers say that they close an idle connection; whatever it was, it ends here
 	}
-	return errUnasked
+	return errUnrequested
 }
 
 // Write implements net.Conn.
-func (c *plainConn) Write(p []byte) (int, error) {
-	if !c.scans {
+func (c *http1Conn) Write(p []byte) (int, error) {
+	if !c.validates {
 		return c.Conn.Write(p)
 	}
-	if c.request.place == between {
-		if err := c.ready(); err != nil {
+	if c.request.state == betweenMessages {
+		if err := c.waitReady(); err != nil {
 			return 0, err
 		}
-		c.request.write()
+		c.request.expectRequest()
 	}
-	naming := c.request.place == methodName
-	_, _, done, err := c.request.next(p)
+	naming := c.request.state == methodName
+	_, _, done, err := c.request.feed(p)
 	if err != nil {
 		return 0, err // the library writes no such thing
 	}
-	switch asks := c.request.asks(); {
-	case naming && c.request.place != methodName:
-		c.asked.Store(asks)
-	case asks == askedUpgrade:
-		c.asked.CompareAndSwap(askedBody, asks)
+	switch asks := c.request.inFlight(); {
+	case naming && c.request.state != methodName:
+		c.inFlight.Store(asks)
+	case asks == inFlightUpgrade:
+		c.inFlight.CompareAndSwap(inFlightRequest, asks)
 	}
 	if done {
-		c.request.place = between
+		c.request.state = betweenMessages
 	}
 	return c.Conn.Write(p)
 }
 
-// asks is what a request asks for.
-func (m *message) asks() uint32 {
+// inFlight is what kind of request was written.
+func (m *messageParser) inFlight() uint32 {
 	switch {
-	case m.bare:
-		return askedHead
+	case m.noBody:
+		return inFlightHead
 	case m.upgrade:
-		return askedUpgrade
+		return inFlightUpgrade
 	}
-	return askedBody
+	return inFlightRequest
 }
 
-// unbelievable is why a response that the library returns is none.
-func (l *lane) unbelievable(r *http.Request, resp *http.Response) error {
+// checkResponse is why a response that the library returned must be refused.
+func (p *connPool) checkResponse(r *http.Request, resp *http.Response) error {
 	if ctx := r.Context(); ctx.Err() != nil {
 		return context.Cause(ctx) // the server may have taken a request for whole that was cut off, and answered in the last moment
 	}
-	if l.dialer.scans {
+	if p.dialer.checksHTTP1 {
 		return nil
 	}
-	return doubtful(r, resp)
+	return checkLibraryResponse(r, resp)
 }
 
-// doubtful is what can be told to be wrong with a response that only the library has read.
-func doubtful(r *http.Request, resp *http.Response) error {
+// checkLibraryResponse finds what can be found wrong with a response that only the library has read.
+func checkLibraryResponse(r *http.Request, resp *http.Response) error {
 	switch {
 	case resp.ProtoMajor != 1 || resp.ProtoMinor > 1:
 		return errStatusLine
@@ -186,87 +186,87 @@ func doubtful(r *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// ready waits until a request may begin: until everything that was there before has been looked at. With an error nothing
-// of the request was written, and the library takes another connection, whatever the method.
-func (c *plainConn) ready() error {
-	if end := c.end.Load(); end != nil {
-		return c.gone(*end)
+// waitReady waits until a request may begin: until everything that was received before has been validated. On an error
+// nothing of the request was written, and the library takes another connection, whatever the method.
+func (c *http1Conn) waitReady() error {
+	if end := c.readErr.Load(); end != nil {
+		return c.closedError(*end)
 	}
-	if c.asked.Load() != askedNothing {
-		return errUnfinished
+	if c.inFlight.Load() != inFlightNone {
+		return errPreviousResponse
 	}
-	if c.below == nil || c.below.empty() {
+	if c.socket == nil || c.socket.empty() {
 		return nil
 	}
-	return c.settled()
+	return c.waitSocketIdle()
 }
 
-// settled is ready when something may be there.
-func (c *plainConn) settled() error {
-	timer := time.NewTimer(c.lane.options.TLSTimeout)
+// waitSocketIdle is waitReady when there may be unread bytes.
+func (c *http1Conn) waitSocketIdle() error {
+	timer := time.NewTimer(c.pool.options.TLSTimeout)
 	defer timer.Stop()
-	c.below.awaited.Store(true)
-	defer c.below.awaited.Store(false)
+	c.socket.waited.Store(true)
+	defer c.socket.waited.Store(false)
 	for {
-		if end := c.end.Load(); end != nil {
-			return c.gone(*end)
+		if end := c.readErr.Load(); end != nil {
+			return c.closedError(*end)
 		}
-		if c.below.empty() {
+		if c.socket.empty() {
 			return nil
 		}
 		select {
-		case <-c.below.turn:
+		case <-c.socket.wake:
 		case <-timer.C:
-			return errGone
+			return errConnClosed
 		}
 	}
 }
 
-// gone is why a connection that is at its end takes no request.
-func (c *plainConn) gone(end error) error {
-	var wrong answerError
+// closedError is why a connection whose reads have ended takes no request.
+func (c *http1Conn) closedError(end error) error {
+	var wrong malformedError
 	if errors.As(end, &wrong) {
 		return wrong
 	}
-	return errGone
+	return errConnClosed
 }
 
-// finish ends the reads of the connection, unless they have ended.
-func (c *plainConn) finish(err error) {
-	c.end.CompareAndSwap(nil, &err)
-	if c.below != nil {
-		c.below.tell()
+// endReads ends the reads of the connection, unless they have ended.
+func (c *http1Conn) endReads(err error) {
+	c.readErr.CompareAndSwap(nil, &err)
+	if c.socket != nil {
+		c.socket.notify()
 	}
 }
 
 // Close implements net.Conn.
-func (c *plainConn) Close() error {
-	c.finish(net.ErrClosed)
+func (c *http1Conn) Close() error {
+	c.endReads(net.ErrClosed)
 	c.once.Do(func() {
-		c.lane.mu.Lock()
-		delete(c.lane.plains, c)
-		c.lane.mu.Unlock()
+		c.pool.mu.Lock()
+		delete(c.pool.http1Conns, c)
+		c.pool.mu.Unlock()
 	})
 	return c.Conn.Close()
 }
 
-// adopt makes tc a connection of the lane.
-func (l *lane) adopt(tc *tls.Conn, raw net.Conn) (*plainConn, error) {
+// adopt makes tc a connection of the pool.
+func (p *connPool) adopt(tc *tls.Conn, raw net.Conn) (*http1Conn, error) {
 	if err := relaxUserTimeout(raw); err != nil {
 		_ = tc.Close() // the first error is the one to tell
 		return nil, &connectError{op: OpDial, err: err}
 	}
-	c := &plainConn{Conn: tc, lane: l, scans: l.dialer.scans, since: time.Now()}
-	c.below, _ = tc.NetConn().(*intake)
-	l.mu.Lock()
-	closed := l.closed
+	c := &http1Conn{Conn: tc, pool: p, validates: p.dialer.checksHTTP1, since: time.Now()}
+	c.socket, _ = tc.NetConn().(*socketConn)
+	p.mu.Lock()
+	closed := p.draining
 	if !closed {
-		if l.plains == nil {
-			l.plains = make(map[*plainConn]struct{})
+		if p.http1Conns == nil {
+			p.http1Conns = make(map[*http1Conn]struct{})
 		}
-		l.plains[c] = struct{}{}
+		p.http1Conns[c] = struct{}{}
 	}
-	l.mu.Unlock()
+	p.mu.Unlock()
 	if closed {
 		_ = c.Close() // nobody will use it
 		return nil, &connectError{op: OpDial, err: ErrClosed}

@@ -203,7 +203,7 @@ func lie(t *testing.T, b *Backend, s *scripted, method, name string) {
 	switch {
 	case tooEarly:
 	case inBody:
-		if f := judge(t.Context(), err); !f.protocol || f.lost || f.connection {
+		if f := classify(t.Context(), err); !f.protocol || f.lost || f.connection {
 			t.Errorf("%s %s: %+v, %v", method, name, f, err)
 		}
 	case !errors.As(err, &failed) || !failed.Protocol || !failed.Sent:
@@ -331,7 +331,7 @@ func TestA28AnAnswerBeforeAnyRequest(t *testing.T) {
 			wrote <- struct{}{}
 			_, _ = io.Copy(io.Discard, c)
 		}))
-		l := (*b.members.Load())[0].requests
+		l := (*b.candidates.Load())[0].requests
 		tc, raw, err := l.dialer.connect(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
@@ -345,7 +345,7 @@ func TestA28AnAnswerBeforeAnyRequest(t *testing.T) {
 		l.mu.Unlock()
 		_, body, err := ask(t, b, method, "/")
 		var failed *Error
-		if !errors.As(err, &failed) || !failed.Protocol || !errors.Is(err, errUnasked) {
+		if !errors.As(err, &failed) || !failed.Protocol || !errors.Is(err, errUnrequested) {
 			t.Errorf("%s: %q, %v", method, body, err)
 		}
 	}

@@ -9,17 +9,17 @@ const codingName = "chunked"
 
 // Where the value of a header that matters is, beside the positions in it.
 const (
-	valueOver  = 1 << 20 // only blanks may follow
-	mostDigits = 15      // of a chunk's size in base 16: more than any chunk has, and no overflow
+	valueEnded     = 1 << 20 // only blanks may follow
+	maxChunkDigits = 15      // of a chunk's size in base 16: more than any chunk has, and no overflow
 )
 
 // valueByte takes a byte of a value that matters, or what ends any other.
-func (m *message) valueByte(c byte) error {
+func (m *messageParser) valueByte(c byte) error {
 	switch {
 	case m.field < fieldLength || control(c):
 	case c == ' ' || c == '\t':
-		if m.at > 0 && m.at < valueOver {
-			m.at += valueOver
+		if m.pos > 0 && m.pos < valueEnded {
+			m.pos += valueEnded
 		}
 		return nil
 	case m.field == fieldLength:
@@ -27,35 +27,35 @@ func (m *message) valueByte(c byte) error {
 	default:
 		return m.codingByte(c)
 	}
-	if err := mustEnd(c); err != nil {
+	if err := expectLineEnd(c); err != nil {
 		return err
 	}
-	m.place = lineEnd
+	m.state = lineEnd
 	return m.endOfValue()
 }
 
-func (m *message) lengthByte(c byte) error {
+func (m *messageParser) lengthByte(c byte) error {
 	d := uint64(c - '0')
-	if c < '0' || c > '9' || m.at >= valueOver || m.left > (math.MaxInt64-d)/10 {
+	if c < '0' || c > '9' || m.pos >= valueEnded || m.remaining > (math.MaxInt64-d)/10 {
 		return errLength
 	}
-	if m.lengths {
+	if m.hasLength {
 		return errTwoLengths
 	}
-	m.left = 10*m.left + d
-	m.at = 1
+	m.remaining = 10*m.remaining + d
+	m.pos = 1
 	return nil
 }
 
-func (m *message) codingByte(c byte) error {
-	if m.at >= len(codingName) || lowerCase(c) != codingName[m.at] || m.chunked {
+func (m *messageParser) codingByte(c byte) error {
+	if m.pos >= len(codingName) || lowerCase(c) != codingName[m.pos] || m.chunked {
 		return errCoding
 	}
-	m.at++
+	m.pos++
 	return nil
 }
 
-func (m *message) endOfValue() error {
+func (m *messageParser) endOfValue() error {
 	switch m.field {
 	case fieldUpgrade:
 		m.upgrade = m.upgrade || m.status == 0
@@ -63,17 +63,17 @@ func (m *message) endOfValue() error {
 		switch {
 		case m.trailer:
 			return errTrailerFrame
-		case m.lengths:
+		case m.hasLength:
 			return errTwoLengths
-		case m.at == 0:
+		case m.pos == 0:
 			return errLength
 		}
-		m.lengths = true
+		m.hasLength = true
 	case fieldCoding:
 		switch {
 		case m.trailer:
 			return errTrailerFrame
-		case m.chunked || m.at%valueOver != len(codingName):
+		case m.chunked || m.pos%valueEnded != len(codingName):
 			return errCoding
 		}
 		m.chunked = true
@@ -82,83 +82,109 @@ func (m *message) endOfValue() error {
 }
 
 // endOfHead decides how the body ends (RFC 9112, 6.3).
-func (m *message) endOfHead() (done bool, err error) {
+func (m *messageParser) endOfHead() (done bool, err error) {
 	answer := m.status > 0
 	switch {
 	case m.trailer:
 		return true, nil
-	case m.chunked && m.old:
+	case m.chunked && m.http10:
 		return false, errOldCoding
-	case m.chunked && m.lengths:
+	case m.chunked && m.hasLength:
 		return false, errTwoFramings
-	case answer && (m.status < 200 || m.status == 204) && (m.chunked || m.left > 0): // RFC 9110, 8.6; RFC 9112, 6.1
+	case answer && (m.status < 200 || m.status == 204) && (m.chunked || m.remaining > 0): // RFC 9110, 8.6; RFC 9112, 6.1
 		return false, errNoBody
 	case m.status == 101 && !m.upgrade:
 		return false, errSwitched
 	case m.status == 101:
-		m.place = blind
+		m.state = switchedProtocol
 	case m.status > 0 && m.status < 200:
-		m.await(m.bare, m.upgrade)
-	case answer && (m.bare || m.status == 204 || m.status == 304):
+		m.expectResponse(m.noBody, m.upgrade)
+	case answer && (m.noBody || m.status == 204 || m.status == 304):
 		return true, nil
 	case m.chunked:
-		m.place, m.at, m.left = chunkSize, 0, 0
-	case m.left > 0:
-		m.place = body
-	case answer && !m.lengths:
-		m.place = untilClose
+		m.state, m.pos, m.remaining = chunkSize, 0, 0
+	case m.remaining > 0:
+		m.state = body
+	case answer && !m.hasLength:
+		m.state = untilClose
 	default:
 		return true, nil
 	}
 	return false, nil
 }
 
-func (m *message) chunkByte(c byte) error {
-	switch m.place {
+func (m *messageParser) chunkByte(c byte) error {
+	switch m.state {
 	case chunkSize:
 		return m.sizeByte(c)
-	case chunkNote:
-		m.place = chunkHead
-		return mustEnd(c)
-	case chunkHead:
+	case chunkExtension:
+		m.state = chunkSizeLF
+		return expectLineEnd(c)
+	case chunkSizeLF:
 		if c != '\n' {
 			return errBareCR
 		}
-		m.place = chunkData
-		if m.left == 0 {
-			m.place, m.trailer = lineStart, true
+		m.state = chunkData
+		if m.remaining == 0 {
+			m.state, m.trailer = lineStart, true
 		}
 	case chunkCR:
-		m.place = chunkLF
-		return mustBe(c, '\r', errChunkEnd)
+		m.state = chunkLF
+		return expectByte(c, '\r', errChunkEnd)
 	case chunkLF:
-		m.place, m.at = chunkSize, 0
-		return mustBe(c, '\n', errChunkEnd)
+		m.state, m.pos = chunkSize, 0
+		return expectByte(c, '\n', errChunkEnd)
 	}
 	return nil
 }
 
-func (m *message) sizeByte(c byte) error {
+func (m *messageParser) sizeByte(c byte) error {
 	var d byte
 	switch l := lowerCase(c); {
 	case '0' <= c && c <= '9':
 		d = c - '0'
 	case 'a' <= l && l <= 'f':
 		d = l - 'a' + 10
-	case c == '\r' && m.at > 0:
-		m.place = chunkHead
+	case c == '\r' && m.pos > 0:
+		m.state = chunkSizeLF
 		return nil
-	case c == ';' && m.at > 0:
-		m.place = chunkNote
+	case c == ';' && m.pos > 0:
+		m.state = chunkExtension
 		return nil
-	case c == '\n' && m.at > 0:
+	case c == '\n' && m.pos > 0:
 		return errBareLF
 	default:
 		return errChunkSize
 	}
-	if m.at++; m.at > mostDigits {
+	if m.pos++; m.pos > maxChunkDigits {
 		return errChunkSize
 	}
-	m.left = m.left<<4 | uint64(d)
+	m.remaining = m.remaining<<4 | uint64(d)
 	return nil
 }
+
+// malformedError is what is wrong with an HTTP/1.1 response.
+type malformedError string
+
+func (e malformedError) Error() string { return "malformed HTTP/1.1: " + string(e) }
+
+const (
+	errStatusLine   = malformedError("it does not begin with a status line of HTTP/1.0 or HTTP/1.1")
+	errBareLF       = malformedError("a line ends without CR")
+	errBareCR       = malformedError("a CR that ends no line")
+	errControl      = malformedError("a control byte in a header")
+	errFolded       = malformedError("a header is folded over two lines")
+	errName         = malformedError("the name of a header is no token")
+	errNoColon      = malformedError("a header line without a colon")
+	errTwoLengths   = malformedError("more than one Content-Length")
+	errLength       = malformedError("a Content-Length that is no plain number")
+	errCoding       = malformedError("a Transfer-Encoding that is not chunked alone")
+	errOldCoding    = malformedError("a Transfer-Encoding in HTTP/1.0")
+	errTwoFramings  = malformedError("both a Content-Length and a Transfer-Encoding")
+	errNoBody       = malformedError("a length or a coding of an answer that has no body")
+	errSwitched     = malformedError("protocols were switched and nobody asked for it")
+	errChunkSize    = malformedError("a chunk whose size is no plain number")
+	errChunkEnd     = malformedError("a chunk that does not end where it said")
+	errTrailerFrame = malformedError("a trailer that says how long the message is")
+	errUnrequested  = malformedError("bytes before any request")
+)

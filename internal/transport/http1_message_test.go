@@ -164,10 +164,10 @@ var bodyLies = map[string]struct {
 
 // read follows an answer to method that comes in two parts, and returns what was taken of it.
 func read(method string, parts ...string) (taken int, done bool, err error) {
-	var m message
-	m.await(method == http.MethodHead, false)
+	var m messageParser
+	m.expectResponse(method == http.MethodHead, false)
 	for _, part := range parts {
-		n, good, done, err := m.next([]byte(part))
+		n, good, done, err := m.feed([]byte(part))
 		taken += n
 		if good > n || !done && err == nil && n != len(part) {
 			return taken, done, fmt.Errorf("%d taken, %d good", n, good)
@@ -217,24 +217,24 @@ func TestMessageKnowsWhereRequestsEnd(t *testing.T) {
 		text string
 		asks uint32
 	}{
-		"GET":              {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", askedBody},
-		"HEAD":             {"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n", askedHead},
-		"a method like it": {"HEADS / HTTP/1.1\r\nHost: x\r\n\r\n", askedBody},
-		"a long method":    {"HEADHEADHEADHEADHEADHEAD / HTTP/1.1\r\nHost: x\r\n\r\n", askedBody},
-		"upgrade":          {"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", askedUpgrade},
-		"body":             {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\nHEAD / HTTP/1.1\r\n\r\n\n", askedBody},
-		"chunks":           {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n14\r\nHEAD / HTTP/1.1\r\n\r\n\n\r\n0\r\nX: y\r\n\r\n", askedBody},
+		"GET":              {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", inFlightRequest},
+		"HEAD":             {"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n", inFlightHead},
+		"a method like it": {"HEADS / HTTP/1.1\r\nHost: x\r\n\r\n", inFlightRequest},
+		"a long method":    {"HEADHEADHEADHEADHEADHEAD / HTTP/1.1\r\nHost: x\r\n\r\n", inFlightRequest},
+		"upgrade":          {"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", inFlightUpgrade},
+		"body":             {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\nHEAD / HTTP/1.1\r\n\r\n\n", inFlightRequest},
+		"chunks":           {"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n14\r\nHEAD / HTTP/1.1\r\n\r\n\n\r\n0\r\nX: y\r\n\r\n", inFlightRequest},
 	} {
 		for cut := range len(c.text) {
-			var m message
-			m.write()
-			n, _, done, err := m.next([]byte(c.text[:cut]))
+			var m messageParser
+			m.expectRequest()
+			n, _, done, err := m.feed([]byte(c.text[:cut]))
 			if n != cut || done || err != nil {
 				t.Fatalf("%s, cut at %d: %d, %v, %v", name, cut, n, done, err)
 			}
-			n, _, done, err = m.next([]byte(c.text[cut:] + "GET"))
-			if n != len(c.text)-cut || !done || err != nil || m.asks() != c.asks {
-				t.Errorf("%s, cut at %d: %d, %v, %v, asks %d", name, cut, n, done, err, m.asks())
+			n, _, done, err = m.feed([]byte(c.text[cut:] + "GET"))
+			if n != len(c.text)-cut || !done || err != nil || m.inFlight() != c.asks {
+				t.Errorf("%s, cut at %d: %d, %v, %v, asks %d", name, cut, n, done, err, m.inFlight())
 			}
 		}
 	}

@@ -9,11 +9,11 @@ import (
 // recordHead is the length of what TLS puts before each record.
 const recordHead = 5
 
-// intake is the connection below TLS, and knows whether something has come that nobody has looked at.
+// socketConn is the connection below TLS, and knows whether bytes have arrived that were not read yet.
 //
-// The library has a goroutine that reads an idle connection, but it may come too late: a request may be written while the
-// bytes of an answer that nobody asked for are here already, and would then be answered by them.
-type intake struct {
+// The library has a goroutine that reads an idle connection, but it may come too late: a request may be written while
+// the bytes of a response that was not requested are here already, and would then be answered by them.
+type socketConn struct {
 	net.Conn
 	socket syscall.RawConn // nil: not known what the kernel holds
 	ask    func(fd uintptr)
@@ -28,13 +28,13 @@ type intake struct {
 	got  int              // how much of head came
 	left int              // of the record
 
-	rests   atomic.Bool   // the reader waits for a new record
-	awaited atomic.Bool   // somebody waits for that
-	turn    chan struct{} // told of it; holds one
+	idle   atomic.Bool   // the reader waits for a new record
+	waited atomic.Bool   // somebody waits for that
+	wake   chan struct{} // wakes whoever waits for it; holds one
 }
 
-func newIntake(c net.Conn) *intake {
-	k := &intake{Conn: c, turn: make(chan struct{}, 1)}
+func newSocketConn(c net.Conn) *socketConn {
+	k := &socketConn{Conn: c, wake: make(chan struct{}, 1)}
 	k.ask = func(fd uintptr) { k.holds = readable(fd) }
 	k.fetch = k.fetchFrom
 	if s, ok := c.(syscall.Conn); ok {
@@ -46,63 +46,64 @@ func newIntake(c net.Conn) *intake {
 }
 
 // Read implements net.Conn. crypto/tls calls it when it has no whole record left.
-func (k *intake) Read(p []byte) (int, error) {
-	n, err := k.take(p)
-	k.follow(p[:n])
+func (s *socketConn) Read(p []byte) (int, error) {
+	n, err := s.readSocket(p)
+	s.trackRecords(p[:n])
 	return n, err
 }
 
-// takePlainly is take where the kernel cannot be asked.
-func (k *intake) takePlainly(p []byte) (int, error) {
-	k.rest()
-	n, err := k.Conn.Read(p)
-	k.rests.Store(false)
+// readConn is readSocket where the kernel cannot be asked.
+func (s *socketConn) readConn(p []byte) (int, error) {
+	s.setIdle()
+	n, err := s.Conn.Read(p)
+	s.idle.Store(false)
 	return n, err
 }
 
-// rest says that the reader is about to wait, if it is for a new record.
-func (k *intake) rest() {
-	if k.got == 0 && k.left == 0 {
-		k.rests.Store(true)
-		k.tell()
+// setIdle notes that the reader is about to wait, if it is for a new record.
+func (s *socketConn) setIdle() {
+	if s.got == 0 && s.left == 0 {
+		s.idle.Store(true)
+		s.notify()
 	}
 }
 
-// tell lets somebody who waits look again.
-func (k *intake) tell() {
-	if !k.awaited.Load() {
+// notify wakes whoever waits for the socket to be idle.
+func (s *socketConn) notify() {
+	if !s.waited.Load() {
 		return
 	}
 	select {
-	case k.turn <- struct{}{}:
-	default: // told, and not looked yet
+	case s.wake <- struct{}{}:
+	default: // woken already
 	}
 }
 
-// follow keeps account of where records begin.
-func (k *intake) follow(p []byte) {
+// trackRecords keeps account of where TLS records begin.
+func (s *socketConn) trackRecords(p []byte) {
 	for len(p) > 0 {
-		if k.left > 0 {
-			n := min(k.left, len(p))
-			k.left -= n
+		if s.left > 0 {
+			n := min(s.left, len(p))
+			s.left -= n
 			p = p[n:]
 			continue
 		}
-		n := copy(k.head[k.got:], p)
+		n := copy(s.head[s.got:], p)
 		p = p[n:]
-		if k.got += n; k.got == recordHead {
-			k.got, k.left = 0, int(k.head[3])<<8|int(k.head[4])
+		if s.got += n; s.got == recordHead {
+			s.got, s.left = 0, int(s.head[3])<<8|int(s.head[4])
 		}
 	}
 }
 
-// empty reports whether everything that has come was read and is whole records, as far as that is known.
+// empty reports whether everything that has arrived was read and is whole records, as far as that is known.
 //
-// The kernel is asked before the reader: a reader that takes what the kernel had does not rest until it has dealt with it.
-func (k *intake) empty() bool {
-	k.holds = false
-	if k.socket != nil && k.socket.Control(k.ask) != nil {
+// The kernel is asked before the reader: a reader that takes what the kernel had does not become idle until it has
+// dealt with it.
+func (s *socketConn) empty() bool {
+	s.holds = false
+	if s.socket != nil && s.socket.Control(s.ask) != nil {
 		return false
 	}
-	return !k.holds && k.rests.Load()
+	return !s.holds && s.idle.Load()
 }

@@ -17,42 +17,42 @@ func readable(fd uintptr) bool {
 	return n > 0 || err != nil
 }
 
-// take reads what has come, and waits for it. It does not rest from before bytes leave the kernel: were it to say so
-// afterwards, there would be a moment in which they are nowhere.
-func (k *intake) take(p []byte) (int, error) {
-	if k.socket == nil || len(p) == 0 {
-		return k.takePlainly(p)
+// readSocket reads what has arrived, and waits for it. It is marked as busy from before bytes leave the kernel: if it
+// were marked afterwards, there would be a moment in which they are nowhere.
+func (s *socketConn) readSocket(p []byte) (int, error) {
+	if s.socket == nil || len(p) == 0 {
+		return s.readConn(p)
 	}
-	k.room, k.n, k.err = p, 0, nil
-	err := k.socket.Read(k.fetch)
-	k.room = nil
-	k.rests.Store(false)
-	if k.err != nil {
-		err = k.err
+	s.room, s.n, s.err = p, 0, nil
+	err := s.socket.Read(s.fetch)
+	s.room = nil
+	s.idle.Store(false)
+	if s.err != nil {
+		err = s.err
 	}
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
-		op.Op = "read" // raw-read, as it says, is nothing that anybody looks for
+		op.Op = "read" // raw-read, as it says, is in no documentation
 	}
-	return k.n, err
+	return s.n, err
 }
 
 // fetchFrom reads once, and reports whether there was anything: bytes, their end, or an error.
-func (k *intake) fetchFrom(fd uintptr) bool {
-	k.rests.Store(false)
-	n, err := syscall.Read(int(fd), k.room) // as net does, which the race detector knows
+func (s *socketConn) fetchFrom(fd uintptr) bool {
+	s.idle.Store(false)
+	n, err := syscall.Read(int(fd), s.room) // as net does, which the race detector knows
 	for err == syscall.EINTR {
-		n, err = syscall.Read(int(fd), k.room)
+		n, err = syscall.Read(int(fd), s.room)
 	}
 	switch {
 	case err == syscall.EAGAIN:
-		k.rest()
+		s.setIdle()
 		return false
 	case err != nil:
-		k.err = &net.OpError{Op: "read", Net: k.LocalAddr().Network(), Source: k.LocalAddr(), Addr: k.RemoteAddr(), Err: os.NewSyscallError("read", err)}
+		s.err = &net.OpError{Op: "read", Net: s.LocalAddr().Network(), Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: os.NewSyscallError("read", err)}
 	case n == 0:
-		k.err = io.EOF
+		s.err = io.EOF
 	default:
-		k.n = n
+		s.n = n
 	}
 	return true
 }

@@ -12,7 +12,7 @@ import (
 // There is no moment in which half a record is neither the kernel's nor the reader's.
 func TestIntakeNeverLosesSightOfHalfARecord(t *testing.T) {
 	near, far := pair(t)
-	k := newIntake(near)
+	k := newSocketConn(near)
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		room := make([]byte, 1<<10)

@@ -33,11 +33,11 @@ func TestIntakeSeesWhatNobodyHasRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			near, far := streams(t)
-			k := newIntake(near)
+			k := newSocketConn(near)
 			if k.empty() {
 				t.Error("empty before anybody read")
 			}
-			k.rests.Store(true) // as if a reader slept
+			k.idle.Store(true) // as if a reader slept
 			if !k.empty() {
 				t.Error("not empty and nothing came")
 			}
@@ -53,13 +53,13 @@ func TestIntakeSeesWhatNobodyHasRead(t *testing.T) {
 func TestIntakeFollowsRecords(t *testing.T) {
 	record := append([]byte{23, 3, 3, 1, 2}, make([]byte, 258)...)
 	for cut := range len(record) + 1 {
-		var k intake
-		k.follow(record)
-		k.follow(record[:cut])
+		var k socketConn
+		k.trackRecords(record)
+		k.trackRecords(record[:cut])
 		if rests := k.got == 0 && k.left == 0; rests != (cut == 0 || cut == len(record)) {
 			t.Fatalf("cut at %d: rests %v", cut, rests)
 		}
-		k.follow(record[cut:])
+		k.trackRecords(record[cut:])
 		if k.got != 0 || k.left != 0 {
 			t.Fatalf("cut at %d: %d, %d", cut, k.got, k.left)
 		}
@@ -68,13 +68,13 @@ func TestIntakeFollowsRecords(t *testing.T) {
 
 func TestBytesThatNobodyAskedFor(t *testing.T) {
 	for name, c := range map[string]struct {
-		conn *plainConn
+		conn *http1Conn
 		want error
 	}{
-		"before any request":  {&plainConn{}, errUnasked},
-		"between two of them": {&plainConn{answered: true}, io.EOF}, // as if it had been closed while it was idle
+		"before any request":  {&http1Conn{}, errUnrequested},
+		"between two of them": {&http1Conn{responded: true}, io.EOF}, // as if it had been closed while it was idle
 	} {
-		if good, err := c.conn.look([]byte("HTTP/1.1 200 OK\r\n")); good != 0 || err != c.want {
+		if good, err := c.conn.inspect([]byte("HTTP/1.1 200 OK\r\n")); good != 0 || err != c.want {
 			t.Errorf("%s: %d, %v", name, good, err)
 		}
 	}

@@ -54,7 +54,7 @@ type Options struct {
 
 	// MaxHeaderBytes bounds response headers. Default 256 KiB.
 	MaxHeaderBytes int64
-	// MaxConns bounds connections to one endpoint in one lane. Default 64.
+	// MaxConns bounds connections of one pool to one endpoint. Default 64.
 	MaxConns int
 	// MaxInFlight bounds the requests that one backend may hold (Backend.Admit). Default 300.
 	MaxInFlight int
@@ -105,7 +105,7 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Endpoint is one place where a backend may be reached.
+// Endpoint is one address where a backend may be reached.
 type Endpoint struct {
 	// Address is host:port. The host may be a DNS name (ExternalName).
 	Address string `json:"address"`

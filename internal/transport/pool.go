@@ -17,48 +17,49 @@ import (
 // errProtocolChanged is met by requests that chose HTTP/1.1 in the moment when the endpoint began to speak HTTP/2.
 var errProtocolChanged = errors.New("endpoint changed its protocol")
 
-// lane is the connections to one endpoint for one purpose. Probes and requests have lanes of their own, so that
+// connPool is the connections to one endpoint for one purpose. Probes and requests have pools of their own, so that
 // neither waits behind the other, and a probe that fails never closes a connection that carries requests.
 //
-// HTTP/2 connections are kept here, whichever engine speaks on them, and not in a pool of the library's, for three reasons: one dial at a time (a GOAWAY
-// under load would make the pool dial once for every waiting request), an exact account of what each failed attempt
-// left behind (the pool repeats requests on its own), and connections that can be retired when the identity changes.
-type lane struct {
-	dialer   *dialer
-	options  *Options
-	identity func() *x509.Certificate // the client certificate to be used now, nil for none
-	dialled  func(error)              // told the outcome of every dial
-	rounds   *rounds                  // look at the connections
-	violated func(error)              // told of a connection whose server broke the protocol; nil: nobody is
-	lost     func(error)              // told of an idle connection that went by itself; nil: nobody is
-	silence  func()                   // told of a connection that did not answer pings; nil: nobody is
-	asleep   func() bool              // whether idle connections need no pings, since another lane's are pinged; nil: never
-	calm     func() bool              // whether no client has used the endpoint lately, so that pings may be rare; nil: never
-	turn     int                      // looks so far; the rounds' own
+// HTTP/2 connections are kept here, whichever engine speaks on them, and not in a pool of the library's, for three
+// reasons: one dial at a time (a GOAWAY under load would make the library's pool dial once for every waiting request),
+// an exact account of what each failed attempt left behind (the library's pool repeats requests on its own), and
+// connections that can be retired when the identity changes.
+type connPool struct {
+	dialer      *dialer
+	options     *Options
+	identity    func() *x509.Certificate // the client certificate to be used now, nil for none
+	dialled     func(error)              // called with the result of every dial
+	checker     *connChecker             // checks the connections periodically
+	onViolation func(error)              // called when a server broke the protocol; may be nil
+	onIdleLost  func(error)              // called when the server closed an idle connection; may be nil
+	onSilent    func()                   // called when a connection did not answer pings; may be nil
+	skipPings   func() bool              // whether another pool of the endpoint is pinged instead; may be nil
+	unused      func() bool              // whether no client has used the endpoint lately, so that pings may be rare; may be nil
+	checks      int                      // checks so far; only the connChecker uses it
 
-	ctx    context.Context // ends when the lane is closed
+	ctx    context.Context // ends when the pool is drained
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // dials and connections
 
-	mu      sync.Mutex      // guards what follows
-	http1   *http.Transport // for endpoints that do not speak HTTP/2; nil until one is needed
-	conns   []*conn         // HTTP/2 connections, oldest first
-	dialing *dialing        // nil when no dial is under way
-	plain   bool            // the endpoint chose HTTP/1.1 in the last handshake
-	plains  map[*plainConn]struct{}
-	parked  *plainConn // the HTTP/1.1 connection of that handshake, until somebody takes it
-	issued  *x509.Certificate
-	freed   chan struct{} // closed when a stream ended; nil when nobody waits
-	closed  bool          // takes no more requests
-	ended   bool          // everything is being closed: nothing may be started
-	watched bool          // the rounds know of this lane
-	missed  time.Time     // when lost was told last
+	mu         sync.Mutex      // guards what follows
+	http1      *http.Transport // for endpoints that do not speak HTTP/2; nil until one is needed
+	conns      []*http2Conn    // HTTP/2 connections, oldest first
+	dialing    *pendingDial    // nil when no dial is under way
+	http1Only  bool            // the endpoint chose HTTP/1.1 in the last handshake
+	http1Conns map[*http1Conn]struct{}
+	parked     *http1Conn // the HTTP/1.1 connection of that handshake, until somebody takes it
+	issued     *x509.Certificate
+	freed      chan struct{} // closed when a stream ended; nil when nobody waits
+	draining   bool          // takes no more requests
+	closed     bool          // everything is being closed: nothing may be started
+	checked    bool          // the connChecker has this pool
+	idleLostAt time.Time     // when onIdleLost was called last
 }
 
-// conn is one HTTP/2 connection. Its fields are guarded by lane.mu.
-type conn struct {
+// http2Conn is one HTTP/2 connection. Its fields are guarded by connPool.mu.
+type http2Conn struct {
 	engine.ClientConn
-	joined    bool      // it is, or was, the lane's
+	joined    bool      // it is, or was, in the pool
 	active    int       // requests on it
 	uploads   int       // those of them with a long body
 	used      bool      // had a request
@@ -66,167 +67,167 @@ type conn struct {
 	idleSince time.Time // when the last request was over
 }
 
-// dialing is one dial and those who wait for it.
-type dialing struct {
+// pendingDial is one dial and those who wait for it.
+type pendingDial struct {
 	done chan struct{}
-	err  error // valid when done is closed
-	conn *conn // as is this; nil for HTTP/1.1
+	err  error      // valid when done is closed
+	conn *http2Conn // as is this; nil for HTTP/1.1
 }
 
-func newLane(d *dialer, o *Options, r *rounds, identity func() *x509.Certificate, dialled func(error)) *lane {
-	l := &lane{dialer: d, options: o, rounds: r, identity: identity, dialled: dialled}
+func newConnPool(d *dialer, o *Options, r *connChecker, identity func() *x509.Certificate, dialled func(error)) *connPool {
+	l := &connPool{dialer: d, options: o, checker: r, identity: identity, dialled: dialled}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 
 // newHTTP1 is the library's pool, for endpoints that do not speak HTTP/2.
-func (l *lane) newHTTP1() *http.Transport {
+func (p *connPool) newHTTP1() *http.Transport {
 	t := &http.Transport{
 		Proxy:                  nil, // the environment of this process has no say in where clients' requests go
 		Protocols:              new(http.Protocols),
-		DialTLSContext:         l.dialPlain,
+		DialTLSContext:         p.dialHTTP1,
 		DisableCompression:     true, // bytes pass through as the client asked for them
-		ResponseHeaderTimeout:  l.options.HeaderTimeout,
-		MaxResponseHeaderBytes: l.options.MaxHeaderBytes,
-		IdleConnTimeout:        l.options.IdleTimeout,
-		MaxIdleConnsPerHost:    l.options.MaxConns,
+		ResponseHeaderTimeout:  p.options.HeaderTimeout,
+		MaxResponseHeaderBytes: p.options.MaxHeaderBytes,
+		IdleConnTimeout:        p.options.IdleTimeout,
+		MaxIdleConnsPerHost:    p.options.MaxConns,
 	}
 	t.Protocols.SetHTTP1(true)
 	return t
 }
 
-// place is where one request may be sent: a connection with room reserved on it, or the HTTP/1.1 transport.
-type place struct {
-	conn  *conn
+// reservation is where one request may be sent: a connection with a stream reserved on it, or the HTTP/1.1 transport.
+type reservation struct {
+	conn  *http2Conn
 	http1 *http.Transport
 }
 
-// pending is what to wait for when there is no place: a dial, or the end of another request.
-type pending struct {
-	dial *dialing
+// mustWait is what to wait for when every connection is full: a dial, or the end of another request.
+type mustWait struct {
+	dial *pendingDial
 	room <-chan struct{}
-	// better is whether there is a place, of which the dial may make a better one.
+	// better is whether there is a connection already, and the dial may make a better one.
 	better bool
 }
 
-// roundTrip sends one attempt. patience, unless 0, is how long a connection may take. A connection that comes with the
+// roundTrip sends one attempt. patience, unless 0, bounds the wait for a connection. A connection that comes with the
 // response must be released when the response is over.
-func (l *lane) roundTrip(r *http.Request, patience time.Duration) (*http.Response, *conn, error) {
+func (p *connPool) roundTrip(r *http.Request, patience time.Duration) (*http.Response, *http2Conn, error) {
 	u := uploadOf(r)
-	p, err := l.acquire(r.Context(), patience, u)
+	res, err := p.acquire(r.Context(), patience, u)
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.http1 != nil {
-		// HTTP/2 has looked at it (engine.Unsendable). The library writes a blank in a path as it is, and says of a bad
+	if res.http1 != nil {
+		// HTTP/2 connections check it themselves (engine.Unsendable). The library writes a blank in a path as it is, and says of a bad
 		// method what could as well be said of a connection.
 		if err := handler.CheckRequest(r); err != nil {
 			return nil, nil, err
 		}
-		resp, err := p.http1.RoundTrip(r)
+		resp, err := res.http1.RoundTrip(r)
 		if err == nil {
-			if err = l.unbelievable(r, resp); err != nil {
+			if err = p.checkResponse(r, resp); err != nil {
 				_ = resp.Body.Close() // the response is none
 				return nil, nil, err
 			}
 		}
 		return resp, nil, err
 	}
-	resp, err := p.conn.RoundTrip(r)
+	resp, err := res.conn.RoundTrip(r)
 	if err != nil {
-		l.release(p.conn, u)
+		p.release(res.conn, u)
 		return nil, nil, err
 	}
-	return resp, p.conn, nil
+	return resp, res.conn, nil
 }
 
-// acquire waits for a place, which the caller must then use.
-func (l *lane) acquire(ctx context.Context, patience time.Duration, u upload) (place, error) {
-	var w waiting
+// acquire waits for a connection with a free stream, and reserves that; the caller must use it.
+func (p *connPool) acquire(ctx context.Context, patience time.Duration, u upload) (reservation, error) {
+	var w waitTimer
 	defer w.stop()
 	settle := false
 	for {
-		p, wait, err := l.take(u, settle)
-		if err != nil || p != (place{}) {
-			return p, err
+		res, wait, err := p.tryAcquire(u, settle)
+		if err != nil || res != (reservation{}) {
+			return res, err
 		}
 		if wait.better {
 			// There is a connection that would do. A better one is worth the wait for a dial, and no failure.
-			if w.on(ctx, wait.dial.done, patience, errSlow) != nil || wait.dial.err != nil {
+			if w.wait(ctx, wait.dial.done, patience, errSlow) != nil || wait.dial.err != nil {
 				settle = true
 			}
 			continue
 		}
 		if wait.dial == nil {
-			err = w.on(ctx, wait.room, l.options.DialTimeout, ErrSaturated)
-		} else if err = w.on(ctx, wait.dial.done, patience, &connectError{op: OpDial, err: errSlow}); err == nil {
-			err = l.outcome(wait.dial)
+			err = w.wait(ctx, wait.room, p.options.DialTimeout, ErrSaturated)
+		} else if err = w.wait(ctx, wait.dial.done, patience, &connectError{op: OpDial, err: errSlow}); err == nil {
+			err = p.dialResult(wait.dial)
 		}
 		if err != nil {
-			return place{}, err
+			return reservation{}, err
 		}
 	}
 }
 
-// take returns a place, or what to wait for. settle is whether any place will do.
-func (l *lane) take(u upload, settle bool) (place, pending, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return place{}, pending{}, &connectError{op: OpDial, err: ErrClosed}
+// tryAcquire returns a reservation, or what to wait for. settle accepts any connection.
+func (p *connPool) tryAcquire(u upload, settle bool) (reservation, mustWait, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.draining {
+		return reservation{}, mustWait{}, &connectError{op: OpDial, err: ErrClosed}
 	}
-	l.followIdentity()
-	if l.plain {
-		if l.http1 == nil {
-			l.http1 = l.newHTTP1()
+	p.retireOldIdentity()
+	if p.http1Only {
+		if p.http1 == nil {
+			p.http1 = p.newHTTP1()
 		}
-		return place{http1: l.http1}, pending{}, nil
+		return reservation{http1: p.http1}, mustWait{}, nil
 	}
-	c, full := l.best(u)
+	c, full := p.leastLoaded(u)
 	if c != nil {
-		if !settle && l.uploadNeedsAnother(c, u) {
-			return place{}, pending{dial: l.dial(), better: true}, nil
+		if !settle && p.wantsAnotherConn(c, u) {
+			return reservation{}, mustWait{dial: p.dial(), better: true}, nil
 		}
 		c.reserve(u)
-		return place{conn: c}, pending{}, nil
+		return reservation{conn: c}, mustWait{}, nil
 	}
-	if l.dialing != nil || full < l.options.MaxConns && len(l.conns) < maxDraining*l.options.MaxConns {
-		return place{}, pending{dial: l.dial()}, nil
+	if p.dialing != nil || full < p.options.MaxConns && len(p.conns) < maxDraining*p.options.MaxConns {
+		return reservation{}, mustWait{dial: p.dial()}, nil
 	}
-	if l.freed == nil {
-		l.freed = make(chan struct{})
+	if p.freed == nil {
+		p.freed = make(chan struct{})
 	}
-	return place{}, pending{room: l.freed}, nil
+	return reservation{}, mustWait{room: p.freed}, nil
 }
 
-// outcome is what came of a dial that is over. A connection that broke before its first request counts as none: a
-// server that does so with every connection would have us dial for ever.
-func (l *lane) outcome(d *dialing) error {
+// dialResult is the result of a dial that is over. A connection that broke before its first request counts as none: a
+// server that does so with every connection would cause dials for ever.
+func (p *connPool) dialResult(d *pendingDial) error {
 	if d.err != nil || d.conn == nil {
 		return d.err
 	}
-	l.mu.Lock()
+	p.mu.Lock()
 	stillborn := !d.conn.used && d.conn.Ended()
-	l.mu.Unlock()
+	p.mu.Unlock()
 	if !stillborn {
 		return nil
 	}
-	err := &connectError{op: OpTLS, err: errStillborn}
-	l.dialled(err)
+	err := &connectError{op: OpTLS, err: errClosedAtOnce}
+	p.dialled(err)
 	return err
 }
 
-// waiting is one patience for everything that a request waits for.
-type waiting struct{ timer *time.Timer }
+// waitTimer is one timeout for everything that a request waits for.
+type waitTimer struct{ timer *time.Timer }
 
-func (w *waiting) stop() {
+func (w *waitTimer) stop() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 }
 
-// on waits for event, and returns over when patience, unless 0, is at its end.
-func (w *waiting) on(ctx context.Context, event <-chan struct{}, patience time.Duration, over error) error {
+// wait waits for event, and returns over when patience, unless 0, has passed.
+func (w *waitTimer) wait(ctx context.Context, event <-chan struct{}, patience time.Duration, over error) error {
 	var end <-chan time.Time
 	if w.timer == nil && patience > 0 {
 		w.timer = time.NewTimer(patience)
@@ -247,11 +248,11 @@ func (w *waiting) on(ctx context.Context, event <-chan struct{}, patience time.D
 // maxDraining is how many times MaxConns connections may exist when most of them only wait for their last requests.
 const maxDraining = 4
 
-// best is the connection with room on which a request has the least to wait for (before).
-// Without room it says how many connections are full; others take no more because they said GOAWAY. Called with mu held.
-func (l *lane) best(u upload) (best *conn, full int) {
+// leastLoaded is the connection with a free stream on which a request has the least to wait for (betterThan). Without
+// one it says how many connections are full; others take no more because they said GOAWAY. Called with mu held.
+func (p *connPool) leastLoaded(u upload) (best *http2Conn, full int) {
 	ended := false
-	for _, c := range l.conns {
+	for _, c := range p.conns {
 		switch {
 		case c.Ended():
 			ended = true
@@ -263,20 +264,20 @@ func (l *lane) best(u upload) (best *conn, full int) {
 			}
 		case c.active >= c.Streams():
 			full++
-		case best == nil || c.before(best, u):
+		case best == nil || c.betterThan(best, u):
 			best = c
 		}
 	}
 	if ended {
-		l.forgetEnded()
+		p.removeEnded()
 	}
 	return best, full
 }
 
-// release is told that a request of c is over.
-func (l *lane) release(c *conn, u upload) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// release is called when a request on c is over.
+func (p *connPool) release(c *http2Conn, u upload) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	c.active--
 	if u.long {
 		c.uploads--
@@ -285,28 +286,28 @@ func (l *lane) release(c *conn, u upload) {
 	if c.retired && c.active == 0 {
 		c.Close()
 	}
-	if l.freed != nil {
-		close(l.freed)
-		l.freed = nil
+	if p.freed != nil {
+		close(p.freed)
+		p.freed = nil
 	}
 }
 
-// followIdentity retires connections that were made with another client certificate. Called with mu held.
-func (l *lane) followIdentity() {
-	now := l.identity()
-	if now == l.issued {
+// retireOldIdentity retires connections that were made with another client certificate. Called with mu held.
+func (p *connPool) retireOldIdentity() {
+	now := p.identity()
+	if now == p.issued {
 		return
 	}
-	if l.issued != nil && !now.Equal(l.issued) {
-		l.retire()
+	if p.issued != nil && !now.Equal(p.issued) {
+		p.retire()
 	}
-	l.issued = now
+	p.issued = now
 }
 
 // retire lets every connection end with its last request, and in any case after the grace. Called with mu held.
-func (l *lane) retire() {
+func (p *connPool) retire() {
 	var busy []func()
-	for _, c := range l.conns {
+	for _, c := range p.conns {
 		switch {
 		case c.retired:
 		case c.active == 0:
@@ -317,19 +318,19 @@ func (l *lane) retire() {
 		c.retired = true
 	}
 	// Busy HTTP/1.1 connections would go back to the pool of the transport that made them: leave it behind.
-	l.unpark()
-	for c := range l.plains {
+	p.unpark()
+	for c := range p.http1Conns {
 		busy = append(busy, func() { _ = c.Close() })
 	}
-	if old := l.http1; old != nil {
-		l.http1 = nil
-		l.spawn(old.CloseIdleConnections) // it closes connections, which take mu
+	if old := p.http1; old != nil {
+		p.http1 = nil
+		p.spawn(old.CloseIdleConnections) // it closes connections, which take mu
 		busy = append(busy, old.CloseIdleConnections)
 	}
 	if len(busy) == 0 {
 		return
 	}
-	time.AfterFunc(l.options.LeaveGrace, func() {
+	time.AfterFunc(p.options.LeaveGrace, func() {
 		for _, end := range busy {
 			end() // harmless when it closed before
 		}
@@ -337,47 +338,47 @@ func (l *lane) retire() {
 }
 
 // spawn runs f, unless close does everything itself. Called with mu held.
-func (l *lane) spawn(f func()) {
-	if !l.ended {
-		l.wg.Go(f)
+func (p *connPool) spawn(f func()) {
+	if !p.closed {
+		p.wg.Go(f)
 	}
 }
 
-// leave takes no more requests; those in flight have the grace.
-func (l *lane) leave() {
-	l.cancel()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed {
-		l.closed = true
-		l.retire()
+// drain takes no more requests; those in flight have the grace.
+func (p *connPool) drain() {
+	p.cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.draining {
+		p.draining = true
+		p.retire()
 	}
 }
 
-// idle reports, after leave, whether no request is left.
-func (l *lane) idle() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range l.conns {
+// drained reports, after drain, whether no request is left.
+func (p *connPool) drained() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
 		if c.active > 0 && !c.Ended() {
 			return false
 		}
 	}
-	return l.dialing == nil && len(l.plains) == 0
+	return p.dialing == nil && len(p.http1Conns) == 0
 }
 
 // close ends everything now, and waits for it.
-func (l *lane) close() {
-	l.leave()
-	l.mu.Lock()
-	l.ended = true
-	conns, plains := slices.Clone(l.conns), slices.Collect(maps.Keys(l.plains))
-	l.mu.Unlock()
+func (p *connPool) close() {
+	p.drain()
+	p.mu.Lock()
+	p.closed = true
+	conns, plains := slices.Clone(p.conns), slices.Collect(maps.Keys(p.http1Conns))
+	p.mu.Unlock()
 	for _, c := range conns {
 		c.Close() // it may be closed already
 	}
 	for _, c := range plains {
 		_ = c.Close() // as above
 	}
-	l.wg.Wait()
+	p.wg.Wait()
 }

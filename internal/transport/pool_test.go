@@ -199,7 +199,7 @@ func TestAdmit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var first, second, third Place
+	var first, second, third Slot
 	if err := errors.Join(b.Admit(&first, "a"), b.Admit(&second, "b")); err != nil {
 		t.Fatal(err)
 	}

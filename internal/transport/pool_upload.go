@@ -34,8 +34,8 @@ func uploadOf(r *http.Request) upload {
 	return upload{need: longUpload, long: true}
 }
 
-// reserve takes room for a request. It is called with the lane's mu held, as what follows.
-func (c *conn) reserve(u upload) {
+// reserve takes a stream for a request. It is called with the pool's mu held, as are the methods below.
+func (c *http2Conn) reserve(u upload) {
 	c.active++
 	c.used = true
 	if u.long {
@@ -46,51 +46,51 @@ func (c *conn) reserve(u upload) {
 // How a body fares on a connection, best first.
 const (
 	uploadFits = iota
-	uploadShares
-	uploadWaits
+	uploadSharesConn
+	uploadBlocked
 )
 
-// fares says whether the window is open for u: as far as u needs it, or half of what it was at its widest, for windows that never
-// were that wide.
-func (c *conn) fares(u upload) int {
+// uploadFit says whether the flow control window is open for u: as far as u needs it, or half of what it was at its
+// widest, for windows that never were that wide.
+func (c *http2Conn) uploadFit(u upload) int {
 	if u.need == 0 {
 		return uploadFits
 	}
 	switch now, widest := c.Window(); {
 	case now < min(u.need, widest/2):
-		return uploadWaits
+		return uploadBlocked
 	case u.long && c.uploads > 0:
-		return uploadShares
+		return uploadSharesConn
 	}
 	return uploadFits
 }
 
-// before reports whether a request does better on c than on other, which is older. Requests without a body stay together, so that
-// connections that were made for uploads become idle.
-func (c *conn) before(other *conn, u upload) bool {
+// betterThan reports whether a request does better on c than on other, which is older. Requests without a body stay
+// together, so that connections that were made for uploads become idle.
+func (c *http2Conn) betterThan(other *http2Conn, u upload) bool {
 	if u.need == 0 && 2*other.active < other.Streams() {
 		return false
 	}
-	if mine, theirs := c.fares(u), other.fares(u); mine != theirs {
+	if mine, theirs := c.uploadFit(u), other.uploadFit(u); mine != theirs {
 		return mine < theirs
 	}
 	return c.active < other.active
 }
 
-// uploadNeedsAnother reports whether another connection is worth dialling for u, where c is the best that there is.
-func (l *lane) uploadNeedsAnother(c *conn, u upload) bool {
-	most := l.options.MaxConns
-	switch c.fares(u) {
+// wantsAnotherConn reports whether another connection is worth dialling for u, where c is the best that there is.
+func (p *connPool) wantsAnotherConn(c *http2Conn, u upload) bool {
+	most := p.options.MaxConns
+	switch c.uploadFit(u) {
 	case uploadFits:
 		return false
-	case uploadShares:
+	case uploadSharesConn:
 		most = min(most, maxUploadConns)
 	}
 	live := 0
-	for _, c := range l.conns {
+	for _, c := range p.conns {
 		if !c.retired && !c.Ended() && c.Available() {
 			live++
 		}
 	}
-	return live < most && len(l.conns) < maxDraining*l.options.MaxConns
+	return live < most && len(p.conns) < maxDraining*p.options.MaxConns
 }

@@ -13,7 +13,7 @@ type Report struct {
 	Insecure   bool   `json:"insecure,omitempty"`
 	InFlight   int64  `json:"inFlight"`
 	Limit      int64  `json:"limit"`
-	// Stalled counts requests that gave their places back, since their clients do not take the responses.
+	// Stalled counts requests whose slots were released, since their clients do not read the responses.
 	Stalled   int64            `json:"stalled,omitempty"`
 	Endpoints []EndpointReport `json:"endpoints"`
 }
@@ -60,31 +60,31 @@ func (b *Backend) Report() Report {
 		Name:       b.key.name,
 		ServerName: b.key.serverName,
 		Insecure:   b.key.insecure,
-		InFlight:   b.places.Total(),
+		InFlight:   b.slots.Total(),
 		Limit:      b.limit.Load(),
 		Stalled:    b.stalled.Total(),
 		Endpoints:  []EndpointReport{},
 	}
-	for _, m := range *b.members.Load() {
+	for _, m := range *b.candidates.Load() {
 		r.Endpoints = append(r.Endpoints, m.report())
 	}
 	return r
 }
 
-func (m member) report() EndpointReport {
+func (m candidate) report() EndpointReport {
 	r := EndpointReport{
 		Endpoint: Endpoint{Address: m.address, Zone: m.zone, Terminating: m.terminating},
 		InFlight: m.inFlight.Load(),
 	}
-	m.health.describe(&r)
-	m.requests.describe(&r)
+	m.health.fillReport(&r)
+	m.requests.fillReport(&r)
 	if at := m.notAfter.Load(); at != 0 {
 		r.CertificateExpires = stamp(time.Unix(at, 0))
 	}
 	return r
 }
 
-func (h *health) describe(r *EndpointReport) {
+func (h *health) fillReport(r *EndpointReport) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r.State, r.Ejections, r.LastFailure = h.state.String(), h.ejected, h.last
@@ -94,16 +94,16 @@ func (h *health) describe(r *EndpointReport) {
 	}
 }
 
-func (l *lane) describe(r *EndpointReport) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range l.conns {
+func (p *connPool) fillReport(r *EndpointReport) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
 		if !c.Ended() {
 			r.Connections++
 		}
 	}
 	switch {
-	case l.plain:
+	case p.http1Only:
 		r.Protocol = "http/1.1"
 	case r.Connections > 0:
 		r.Protocol = protoHTTP2

@@ -18,7 +18,7 @@ func TestSuccessIsReportedOnceASecond(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n, most := told.Load(), 1+int64(time.Since(start)/successGap)
+	n, most := told.Load(), 1+int64(time.Since(start)/successInterval)
 	if n < 1 || n > most {
 		t.Errorf("200 answers were reported %d times, want 1 to %d", n, most)
 	}
