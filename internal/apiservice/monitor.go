@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/run/rota"
+	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
 
@@ -34,7 +34,7 @@ type monitor struct {
 	spoke func()
 
 	// turn is when rounds are made; nil before there is one.
-	turn atomic.Pointer[rota.Turn]
+	turn atomic.Pointer[run.ScheduledTask]
 	// nudged is set when somebody asked for a round, and shaken when something happened that may have been a restart, until
 	// it is known to be well again.
 	nudged, shaken atomic.Bool
@@ -99,7 +99,7 @@ func (m *monitor) shake() {
 func (m *monitor) nudge() {
 	m.nudged.Store(true)
 	if t := m.turn.Load(); t != nil {
-		t.Hurry(minGap)
+		t.RunWithin(minGap)
 	}
 }
 
@@ -138,8 +138,8 @@ func (m *monitor) history(gv schema.GroupVersion) history {
 func (m *monitor) url(gv schema.GroupVersion) string { return m.base + discoveryPath(gv) }
 
 // join begins with rounds, at once. They end with those of the rota, or when the turn is left.
-func (m *monitor) join(r *rota.Rota) *rota.Turn {
-	t := r.Join(m.look)
+func (m *monitor) join(r *run.TimerQueue) *run.ScheduledTask {
+	t := r.Add(m.look)
 	m.turn.Store(t)
 	return t
 }

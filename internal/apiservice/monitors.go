@@ -3,24 +3,24 @@ package apiservice
 import (
 	"sync"
 
-	"portico.dev/internal/run/rota"
+	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
 
 // monitors is the monitors that make rounds, by backend.
 type monitors struct {
-	rota    *rota.Rota
+	rota    *run.TimerQueue
 	mu      sync.RWMutex // for running
 	running map[*transport.Backend]*running
 }
 
 type running struct {
 	*monitor
-	turn *rota.Turn
+	turn *run.ScheduledTask
 }
 
 func newMonitors() monitors {
-	return monitors{rota: rota.New(), running: make(map[*transport.Backend]*running)}
+	return monitors{rota: run.NewTimerQueue(), running: make(map[*transport.Backend]*running)}
 }
 
 func (m *monitors) get(b *transport.Backend) (*monitor, bool) {
@@ -46,7 +46,7 @@ func (m *monitors) retain(keep map[*transport.Backend]bool) {
 	defer m.mu.Unlock()
 	for b, r := range m.running {
 		if !keep[b] {
-			r.turn.Leave()
+			r.turn.Remove()
 			delete(m.running, b)
 		}
 	}

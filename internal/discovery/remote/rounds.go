@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"portico.dev/internal/run/rota"
+	"portico.dev/internal/run"
 )
 
 const (
@@ -30,7 +30,7 @@ type Visit func(ctx context.Context) (news bool, err error)
 // Between its rounds a backend costs a place in a queue.
 type Rounds struct {
 	visitor func(b Backend) Visit
-	rota    *rota.Rota
+	rota    *run.TimerQueue
 
 	mu        sync.Mutex // protects followers
 	followers map[Backend]*follower
@@ -39,7 +39,7 @@ type Rounds struct {
 // follower is what is known of the rounds with one backend.
 type follower struct {
 	visit Visit
-	turn  *rota.Turn
+	turn  *run.ScheduledTask
 
 	// What follows belongs to the turn. failures and calm are rounds in a row that failed, or brought nothing new.
 	failures, calm int
@@ -52,7 +52,7 @@ type follower struct {
 // NewRounds returns Rounds with nobody. visitor returns the Visit of one backend, which may remember things from one round
 // to the next.
 func NewRounds(visitor func(b Backend) Visit) *Rounds {
-	return &Rounds{visitor: visitor, rota: rota.New(), followers: map[Backend]*follower{}}
+	return &Rounds{visitor: visitor, rota: run.NewTimerQueue(), followers: map[Backend]*follower{}}
 }
 
 // Run makes the rounds until ctx ends, and returns when none is under way any more.
@@ -67,13 +67,13 @@ func (rs *Rounds) Keep(backends []Backend) {
 		keep[b] = true
 		if rs.followers[b] == nil {
 			f := &follower{visit: rs.visitor(b)}
-			f.turn = rs.rota.Join(f.round)
+			f.turn = rs.rota.Add(f.round)
 			rs.followers[b] = f
 		}
 	}
 	for b, f := range rs.followers {
 		if !keep[b] {
-			f.turn.Leave()
+			f.turn.Remove()
 			delete(rs.followers, b)
 		}
 	}
@@ -96,7 +96,7 @@ func (rs *Rounds) stir(b Backend, wake bool, gap time.Duration) {
 	f.mu.Lock()
 	f.woken, f.stirred = f.woken || wake, true
 	f.mu.Unlock()
-	f.turn.Hurry(gap)
+	f.turn.RunWithin(gap)
 }
 
 // round is one turn. It returns how long to rest after it.

@@ -19,3 +19,15 @@ func Every(ctx context.Context, interval time.Duration, do func(ctx context.Cont
 		}
 	}
 }
+
+// Pause waits for d, and reports whether ctx is still alive then.
+func Pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
+	}
+}
