@@ -15,7 +15,7 @@ func BenchmarkTurn(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					f.Enter(r, info, u).Leave()
+					f.Reserve(r, info, u).Release()
 				}
 			})
 		})
@@ -45,9 +45,9 @@ func BenchmarkQueuedTurn(b *testing.B) {
 	b.SetParallelism(128)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			turn := f.Enter(r, info, u)
+			turn := f.Reserve(r, info, u)
 			runtime.Gosched()
-			turn.Leave()
+			turn.Release()
 		}
 	})
 }

@@ -9,6 +9,9 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	informers "k8s.io/client-go/informers/flowcontrol/v1"
 	listers "k8s.io/client-go/listers/flowcontrol/v1"
 	"k8s.io/client-go/tools/cache"
@@ -17,92 +20,92 @@ import (
 )
 
 // ranks keeps the levels that the library's controller makes, and the snapshot by which requests are told apart.
-type ranks struct {
-	metrics  *metrics.Fairness
-	schemas  listers.FlowSchemaLister
-	objects  listers.PriorityLevelConfigurationLister
-	snapshot atomic.Pointer[[]schema] // in the order in which they are asked; the last one takes everything
+type classifier struct {
+	metrics        *metrics.Fairness
+	schemas        listers.FlowSchemaLister
+	configurations listers.PriorityLevelConfigurationLister
+	snapshot       atomic.Pointer[[]schema] // in the order in which they are asked; the last one takes everything
 
 	mu     sync.Mutex // guards levels, and that the snapshot is of the latest objects
 	levels map[string]*level
 }
 
 // follow compiles the snapshot anew whenever an object has changed.
-func follow(known informers.Interface, m *metrics.Fairness) (*ranks, error) {
-	r := &ranks{
+func newClassifier(known informers.Interface, m *metrics.Fairness) (*classifier, error) {
+	k := &classifier{
 		metrics: m,
-		schemas: known.FlowSchemas().Lister(), objects: known.PriorityLevelConfigurations().Lister(), levels: map[string]*level{},
+		schemas: known.FlowSchemas().Lister(), configurations: known.PriorityLevelConfigurations().Lister(), levels: map[string]*level{},
 	}
 	changed := cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { r.compile() }, UpdateFunc: func(any, any) { r.compile() }, DeleteFunc: func(any) { r.compile() },
+		AddFunc: func(any) { k.compile() }, UpdateFunc: func(any, any) { k.compile() }, DeleteFunc: func(any) { k.compile() },
 	}
 	for _, informer := range []cache.SharedIndexInformer{known.FlowSchemas().Informer(), known.PriorityLevelConfigurations().Informer()} {
 		if _, err := informer.AddEventHandler(changed); err != nil {
 			return nil, err
 		}
 	}
-	return r, nil
+	return k, nil
 }
 
 // level is known, or the one of that name, or a new one.
-func (r *ranks) level(name string, known *level) *level {
+func (k *classifier) levelNamed(name string, known *level) *level {
 	if known != nil {
 		return known
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if l := r.levels[name]; l != nil {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l := k.levels[name]; l != nil {
 		return l
 	}
 	return &level{name: name}
 }
 
 // put makes l the level of its name.
-func (r *ranks) put(l *level) {
-	r.mu.Lock()
-	known := r.levels[l.name] == l
-	r.levels[l.name] = l
-	r.mu.Unlock()
+func (k *classifier) register(l *level) {
+	k.mu.Lock()
+	known := k.levels[l.name] == l
+	k.levels[l.name] = l
+	k.mu.Unlock()
 	if !known {
-		r.compile()
+		k.compile()
 	}
 }
 
 // compile makes the snapshot of what is stored. What must exist and does not is taken to be as upstream's.
-func (r *ranks) compile() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (k *classifier) compile() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	objects := map[string]*flowcontrolv1.PriorityLevelConfiguration{}
-	stored, _ := r.objects.List(labels.Everything()) // a cache has no errors
+	stored, _ := k.configurations.List(labels.Everything()) // a cache has no errors
 	for _, o := range stored {
 		objects[o.Name] = o
 	}
-	schemas := r.inOrder(objects)
+	objectsInOrder := k.orderedSchemas(objects)
 	for _, o := range bootstrap.MandatoryPriorityLevelConfigurations {
 		if objects[o.Name] == nil {
 			objects[o.Name] = o
 		}
 	}
-	for name, l := range r.levels {
+	for name, l := range k.levels {
 		if objects[name] == nil && l.state.Load() == 0 {
-			delete(r.levels, name)
+			delete(k.levels, name)
 		}
 	}
-	var compiled []schema
-	for _, s := range schemas {
+	var schemas []schema
+	for _, s := range objectsInOrder {
 		at := s.Spec.PriorityLevelConfiguration.Name
-		if level, object := r.levels[at], objects[at]; level != nil && object != nil {
-			compiled = append(compiled, compileSchema(s, object, level, r.metrics))
+		if level, object := k.levels[at], objects[at]; level != nil && object != nil {
+			schemas = append(schemas, compileSchema(s, object, level, k.metrics))
 		}
 	}
-	r.snapshot.Store(&compiled)
+	k.snapshot.Store(&schemas)
 }
 
 // inOrder is the schemas as they are asked: by precedence, then by name. One whose level is not stored takes nothing, as
 // its status says. Of the two that must exist, the one that exempts is first and the one that catches all last when they
 // are not stored.
-func (r *ranks) inOrder(levels map[string]*flowcontrolv1.PriorityLevelConfiguration) (all []*flowcontrolv1.FlowSchema) {
-	known, _ := r.schemas.List(labels.Everything())
+func (k *classifier) orderedSchemas(levels map[string]*flowcontrolv1.PriorityLevelConfiguration) (all []*flowcontrolv1.FlowSchema) {
+	known, _ := k.schemas.List(labels.Everything())
 	for _, s := range known {
 		if levels[s.Spec.PriorityLevelConfiguration.Name] != nil {
 			all = append(all, s)
@@ -124,4 +127,164 @@ func (r *ranks) inOrder(levels map[string]*flowcontrolv1.PriorityLevelConfigurat
 		all = append(all, bootstrap.MandatoryFlowSchemaCatchAll)
 	}
 	return all
+}
+
+// schema is a FlowSchema as requests are compared with it, and where it leads.
+type schema struct {
+	object      *flowcontrolv1.FlowSchema
+	levelObject *flowcontrolv1.PriorityLevelConfiguration
+	level       *level
+	metrics     *metrics.Flow
+	// What a response says of who was taken for what: shared, and never written to.
+	schemaUID, levelUID []string
+
+	lastFlow            *atomic.Pointer[flow]
+	distinguisherMethod flowcontrolv1.FlowDistinguisherMethodType // empty: one flow
+	rules               []rule
+}
+
+// rule takes a request if one of its subjects and one of its rules for resources, or for paths, does.
+type rule struct {
+	anySubject      bool
+	users, groups   []string
+	serviceAccounts []flowcontrolv1.ServiceAccountSubject
+	resources       []flowcontrolv1.ResourcePolicyRule
+	paths           []flowcontrolv1.NonResourcePolicyRule
+}
+
+func compileSchema(s *flowcontrolv1.FlowSchema, of *flowcontrolv1.PriorityLevelConfiguration, l *level, m *metrics.Fairness) schema {
+	c := schema{
+		object: s, levelObject: of, level: l, metrics: m.Flow(of.Name, s.Name), schemaUID: []string{string(s.UID)}, levelUID: []string{string(of.UID)},
+		lastFlow: new(atomic.Pointer[flow]),
+	}
+	if m := s.Spec.DistinguisherMethod; m != nil {
+		c.distinguisherMethod = m.Type
+	}
+	for _, policy := range s.Spec.Rules {
+		r := rule{resources: policy.ResourceRules, paths: policy.NonResourceRules}
+		for _, subject := range policy.Subjects {
+			r.add(subject)
+		}
+		c.rules = append(c.rules, r)
+	}
+	return c
+}
+
+func (r *rule) add(s flowcontrolv1.Subject) {
+	switch {
+	case s.Kind == flowcontrolv1.SubjectKindUser && s.User != nil:
+		r.anySubject = r.anySubject || s.User.Name == flowcontrolv1.NameAll
+		r.users = append(r.users, s.User.Name)
+	case s.Kind == flowcontrolv1.SubjectKindGroup && s.Group != nil:
+		r.anySubject = r.anySubject || s.Group.Name == flowcontrolv1.NameAll
+		r.groups = append(r.groups, s.Group.Name)
+	case s.Kind == flowcontrolv1.SubjectKindServiceAccount && s.ServiceAccount != nil:
+		r.serviceAccounts = append(r.serviceAccounts, *s.ServiceAccount)
+	}
+}
+
+// find is the first schema that takes the request. What none takes goes where the last one leads.
+func classify(all []schema, who user.Info, info *apirequest.RequestInfo) *schema {
+	name, groups := who.GetName(), who.GetGroups()
+	for i := range all {
+		for j := range all[i].rules {
+			if r := &all[i].rules[j]; r.matchesSubject(name, groups) && r.matchesRequest(info) {
+				return &all[i]
+			}
+		}
+	}
+	for i := range all {
+		if all[i].object.Name == flowcontrolv1.FlowSchemaNameCatchAll {
+			return &all[i]
+		}
+	}
+	return &all[len(all)-1]
+}
+
+// holds reports whether the rule speaks of somebody.
+func (r *rule) matchesSubject(name string, groups []string) bool {
+	if r.anySubject || slices.Contains(r.users, name) {
+		return true
+	}
+	for _, g := range r.groups {
+		if slices.Contains(groups, g) {
+			return true
+		}
+	}
+	for i := range r.serviceAccounts {
+		if accountIs(&r.serviceAccounts[i], name) {
+			return true
+		}
+	}
+	return false
+}
+
+func accountIs(a *flowcontrolv1.ServiceAccountSubject, name string) bool {
+	if a.Name != flowcontrolv1.NameAll {
+		return serviceaccount.MatchesUsername(a.Namespace, a.Name, name)
+	}
+	rest, found := strings.CutPrefix(name, serviceaccount.ServiceAccountUsernamePrefix)
+	if !found {
+		return false
+	}
+	rest, found = strings.CutPrefix(rest, a.Namespace)
+	return found && strings.HasPrefix(rest, serviceaccount.ServiceAccountUsernameSeparator)
+}
+
+// covers reports whether the rule speaks of what is asked for.
+func (r *rule) matchesRequest(info *apirequest.RequestInfo) bool {
+	if !info.IsResourceRequest {
+		for i := range r.paths {
+			if p := &r.paths[i]; listed(info.Verb, p.Verbs) && pathListed(info.Path, p.NonResourceURLs) {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range r.resources {
+		p := &r.resources[i]
+		if listed(info.Verb, p.Verbs) && resourceListed(info, p.Resources) && listed(info.APIGroup, p.APIGroups) && scopeListed(info.Namespace, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func scopeListed(namespace string, p *flowcontrolv1.ResourcePolicyRule) bool {
+	if namespace == "" {
+		return p.ClusterScope
+	}
+	return listed(namespace, p.Namespaces)
+}
+
+// among reports whether list has s. A list of a star alone has everything.
+func listed(s string, list []string) bool {
+	return len(list) == 1 && list[0] == "*" || slices.Contains(list, s)
+}
+
+func resourceListed(info *apirequest.RequestInfo, list []string) bool {
+	if info.Subresource == "" || len(list) == 1 && list[0] == "*" {
+		return listed(info.Resource, list)
+	}
+	for _, s := range list {
+		resource, sub, _ := strings.Cut(s, "/")
+		if resource == info.Resource && sub == info.Subresource {
+			return true
+		}
+	}
+	return false
+}
+
+// pathAmong reports whether list has path or what it is below. The star at the end of a path is optional.
+func pathListed(path string, list []string) bool {
+	for _, s := range list {
+		if s == "*" || s == path {
+			return true
+		}
+		above := strings.TrimSuffix(strings.TrimSuffix(s, "*"), "/")
+		if rest, below := strings.CutPrefix(path, above); below && strings.HasPrefix(rest, "/") {
+			return true
+		}
+	}
+	return false
 }

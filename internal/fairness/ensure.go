@@ -20,22 +20,22 @@ import (
 
 // keepEvery is how often the objects are compared with what they should be. An object that somebody deleted comes back
 // at once; changes wait, so that replicas of two releases do not chase each other.
-const keepEvery = time.Minute
+const ensureInterval = time.Minute
 
 // startTimeout bounds how long the objects may take to be known, and all of them to be written.
 const startTimeout = 30 * time.Second
 
 // keeper keeps the objects that upstream creates. It reads caches, and writes only what differs.
-type keeper struct {
-	schemas *kept[*flowcontrolv1.FlowSchema]
-	levels  *kept[*flowcontrolv1.PriorityLevelConfiguration]
+type ensurer struct {
+	schemas *ensuredKind[*flowcontrolv1.FlowSchema]
+	levels  *ensuredKind[*flowcontrolv1.PriorityLevelConfiguration]
 	synced  []cache.DoneChecker
-	missed  chan struct{} // has one when an object was deleted
+	deleted chan struct{} // has one when an object was deleted
 }
 
-func newKeeper(api client.FlowcontrolV1Interface, known informers.Interface) (*keeper, error) {
-	k := &keeper{missed: make(chan struct{}, 1)}
-	k.schemas = &kept[*flowcontrolv1.FlowSchema]{
+func newEnsurer(api client.FlowcontrolV1Interface, known informers.Interface) (*ensurer, error) {
+	e := &ensurer{deleted: make(chan struct{}, 1)}
+	e.schemas = &ensuredKind[*flowcontrolv1.FlowSchema]{
 		api: api.FlowSchemas(), list: known.FlowSchemas().Lister().List,
 		mandatory: bootstrap.MandatoryFlowSchemas, suggested: bootstrap.SuggestedFlowSchemas,
 		adopt: func(have, want *flowcontrolv1.FlowSchema) bool {
@@ -44,7 +44,7 @@ func newKeeper(api client.FlowcontrolV1Interface, known informers.Interface) (*k
 			return !same
 		},
 	}
-	k.levels = &kept[*flowcontrolv1.PriorityLevelConfiguration]{
+	e.levels = &ensuredKind[*flowcontrolv1.PriorityLevelConfiguration]{
 		api: api.PriorityLevelConfigurations(), list: known.PriorityLevelConfigurations().Lister().List,
 		mandatory: bootstrap.MandatoryPriorityLevelConfigurations, suggested: bootstrap.SuggestedPriorityLevelConfigurations,
 		adopt: adoptLevel,
@@ -52,23 +52,23 @@ func newKeeper(api client.FlowcontrolV1Interface, known informers.Interface) (*k
 	for _, informer := range []cache.SharedIndexInformer{known.FlowSchemas().Informer(), known.PriorityLevelConfigurations().Informer()} {
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
 			select {
-			case k.missed <- struct{}{}:
+			case e.deleted <- struct{}{}:
 			default:
 			}
 		}})
 		if err != nil {
 			return nil, err
 		}
-		k.synced = append(k.synced, informer.HasSyncedChecker())
+		e.synced = append(e.synced, informer.HasSyncedChecker())
 	}
-	return k, nil
+	return e, nil
 }
 
 // adoptLevel gives have the spec of want. The shares of the exempt level are an administrator's to tune: they say how
 // much of what it does not need others may borrow.
 func adoptLevel(have, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 	spec := want.Spec.DeepCopy()
-	fill(spec)
+	setDefaults(spec)
 	if want.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt && have.Spec.Exempt != nil {
 		spec.Exempt = have.Spec.Exempt.DeepCopy()
 	}
@@ -78,7 +78,7 @@ func adoptLevel(have, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 }
 
 // fill sets what the API sets when it is left out, so that a stored object compares equal.
-func fill(spec *flowcontrolv1.PriorityLevelConfigurationSpec) {
+func setDefaults(spec *flowcontrolv1.PriorityLevelConfigurationSpec) {
 	if spec.Limited != nil && spec.Limited.LendablePercent == nil {
 		spec.Limited.LendablePercent = new(int32)
 	}
@@ -87,22 +87,22 @@ func fill(spec *flowcontrolv1.PriorityLevelConfigurationSpec) {
 var errNoSync = errors.New("list the flowcontrol objects: no answer in time")
 
 // start returns when the objects are known and as they should be.
-func (k *keeper) start(ctx context.Context) error {
+func (e *ensurer) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if !cache.WaitFor(ctx, "", k.synced...) {
+	if !cache.WaitFor(ctx, "", e.synced...) {
 		return errNoSync
 	}
-	return k.insist(ctx)
+	return e.ensureUntilDone(ctx)
 }
 
 // retryAfter is how long a cache may take to show what another replica has just written.
 const retryAfter = 100 * time.Millisecond
 
 // insist tries until every object is as it should be, or ctx ends.
-func (k *keeper) insist(ctx context.Context) error {
+func (e *ensurer) ensureUntilDone(ctx context.Context) error {
 	for {
-		err := k.once(ctx)
+		err := e.ensureOnce(ctx)
 		if err == nil {
 			return nil
 		}
@@ -114,28 +114,28 @@ func (k *keeper) insist(ctx context.Context) error {
 	}
 }
 
-func (k *keeper) run(ctx context.Context, log *zap.Logger) {
-	tick := time.NewTicker(keepEvery)
+func (e *ensurer) run(ctx context.Context, log *zap.Logger) {
+	tick := time.NewTicker(ensureInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-k.missed:
+		case <-e.deleted:
 		}
 		bounded, cancel := context.WithTimeout(ctx, startTimeout)
-		err := k.insist(bounded)
+		err := e.ensureUntilDone(bounded)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			log.Warn("the flowcontrol objects are not as they should be; trying again", zap.Duration("in", keepEvery), zap.Error(err))
+			log.Warn("the flowcontrol objects are not as they should be; trying again", zap.Duration("in", ensureInterval), zap.Error(err))
 		}
 	}
 }
 
 // once does levels first: a schema whose level is missing is said to dangle.
-func (k *keeper) once(ctx context.Context) error {
-	return errors.Join(k.levels.once(ctx), k.schemas.once(ctx))
+func (e *ensurer) ensureOnce(ctx context.Context) error {
+	return errors.Join(e.levels.ensureOnce(ctx), e.schemas.ensureOnce(ctx))
 }
 
 // object is a pointer to one of the two kinds.
@@ -146,7 +146,7 @@ type object[T any] interface {
 }
 
 // kept is the objects of one kind.
-type kept[T object[T]] struct {
+type ensuredKind[T object[T]] struct {
 	api interface {
 		Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error)
 		Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error)
@@ -158,7 +158,7 @@ type kept[T object[T]] struct {
 	adopt func(have, want T) bool
 }
 
-func (k *kept[T]) once(ctx context.Context) error {
+func (k *ensuredKind[T]) ensureOnce(ctx context.Context) error {
 	found, err := k.list(labels.Everything())
 	if err != nil {
 		return err
@@ -169,13 +169,13 @@ func (k *kept[T]) once(ctx context.Context) error {
 	}
 	var errs []error
 	for i, want := range append(append([]T(nil), k.mandatory...), k.suggested...) {
-		if err := k.keep(ctx, others[want.GetName()], want, i < len(k.mandatory)); err != nil {
+		if err := k.ensure(ctx, others[want.GetName()], want, i < len(k.mandatory)); err != nil {
 			errs = append(errs, fmt.Errorf("keep %s: %w", want.GetName(), err))
 		}
 		delete(others, want.GetName())
 	}
 	for name, o := range others {
-		if err := k.outgrow(ctx, o); err != nil {
+		if err := k.deleteObsolete(ctx, o); err != nil {
 			errs = append(errs, fmt.Errorf("delete %s, which no release suggests any more: %w", name, err))
 		}
 	}
@@ -185,7 +185,7 @@ func (k *kept[T]) once(ctx context.Context) error {
 // keep writes one object if it is missing or not as it should be. The annotation says whose a suggested one is: ours
 // while it is "true", an administrator's when it is "false". Without an annotation it is ours only if nobody has changed
 // its spec since it was created.
-func (k *kept[T]) keep(ctx context.Context, have, want T, mandatory bool) error {
+func (k *ensuredKind[T]) ensure(ctx context.Context, have, want T, mandatory bool) error {
 	var none T
 	if have == none {
 		_, err := k.api.Create(ctx, want.DeepCopy(), metav1.CreateOptions{})
@@ -222,7 +222,7 @@ func annotate(o metav1.Object, ours string) (changed bool) {
 }
 
 // outgrow deletes an object that an earlier release has created and that is still its own.
-func (k *kept[T]) outgrow(ctx context.Context, o T) error {
+func (k *ensuredKind[T]) deleteObsolete(ctx context.Context, o T) error {
 	if o.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] != "true" {
 		return nil
 	}

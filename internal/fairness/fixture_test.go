@@ -91,7 +91,7 @@ func (w *world) fair(t testing.TB, seats int) *fairness.Fairness {
 	for level, who := range map[string]user.Info{queueing: somebody("a", queueing), refusing: somebody("a", refusing), "global-default": somebody("a")} {
 		eventually(t, "the level "+level+" is in use", func() bool {
 			turn := enter(context.Background(), f, who, pods)
-			turn.Leave()
+			turn.Release()
 			return turn.Level.Name == level
 		})
 	}
@@ -165,9 +165,9 @@ func asked(ctx context.Context, who user.Info, target string) (*http.Request, *a
 	return r.WithContext(apirequest.WithUser(apirequest.WithRequestInfo(r.Context(), info), who)), info
 }
 
-func enter(ctx context.Context, f *fairness.Fairness, who user.Info, target string) *fairness.Turn {
+func enter(ctx context.Context, f *fairness.Fairness, who user.Info, target string) *fairness.Reservation {
 	r, info := asked(ctx, who, target)
-	return f.Enter(r, info, who)
+	return f.Reserve(r, info, who)
 }
 
 // gauge adds up one of the metrics for a priority level: what is counted here, or what the library counts.

@@ -14,75 +14,75 @@ import (
 // Each of these gauges takes a lock or two and reckons with floating point, and a request changes them six times: more
 // than all the rest of its turn. So changes are counted here, and told at most so often. The greatest demand in between
 // is told too, since levels lend by it; what is lost is when, within an interval, a value was another.
-type sight struct {
+type gaugeUpdater struct {
 	executing, waiting, seats, demand atomic.Int64
-	most                              atomic.Int64 // demand since it was told
+	peakDemand                        atomic.Int64 // demand since it was told
 
 	origin  time.Time
-	told    atomic.Int64 // when, since origin
+	updated atomic.Int64 // when, since origin
 	pending atomic.Bool  // timer will tell
 
 	mu     sync.Mutex // held while it is told
-	gauges gauges
+	gauges libraryGauges
 	timer  *time.Timer
 }
 
 // gauges are the library's.
-type gauges struct {
+type libraryGauges struct {
 	requests fcmetrics.RatioedGaugePair
 	seats    fcmetrics.RatioedGauge
 	demand   fcmetrics.Gauge
 }
 
 // tellEvery is how often the library is told.
-const tellEvery = 5 * time.Millisecond
+const updateInterval = 5 * time.Millisecond
 
-func newSight(g gauges) *sight {
-	return &sight{origin: time.Now(), gauges: g}
+func newGaugeUpdater(g libraryGauges) *gaugeUpdater {
+	return &gaugeUpdater{origin: time.Now(), gauges: g}
 }
 
 // want counts seats that a request begins, or by a negative number ceases, to want.
-func (s *sight) want(seats int) {
-	now := s.demand.Add(int64(seats))
-	for most := s.most.Load(); now > most && !s.most.CompareAndSwap(most, now); {
-		most = s.most.Load()
+func (u *gaugeUpdater) addDemand(seats int) {
+	now := u.demand.Add(int64(seats))
+	for most := u.peakDemand.Load(); now > most && !u.peakDemand.CompareAndSwap(most, now); {
+		most = u.peakDemand.Load()
 	}
 }
 
 // changed has the library told, now or soon.
-func (s *sight) changed(now time.Time) {
-	if now.Sub(s.origin)-time.Duration(s.told.Load()) >= tellEvery {
-		s.tell(now)
+func (u *gaugeUpdater) schedule(now time.Time) {
+	if now.Sub(u.origin)-time.Duration(u.updated.Load()) >= updateInterval {
+		u.update(now)
 		return
 	}
-	if !s.pending.Load() && s.pending.CompareAndSwap(false, true) {
-		s.later()
+	if !u.pending.Load() && u.pending.CompareAndSwap(false, true) {
+		u.startTimer()
 	}
 }
 
-func (s *sight) later() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.timer == nil {
-		s.timer = time.AfterFunc(tellEvery, func() {
-			s.pending.Store(false) // first: what changes from here on is told by another
-			s.tell(time.Now())
+func (u *gaugeUpdater) startTimer() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.timer == nil {
+		u.timer = time.AfterFunc(updateInterval, func() {
+			u.pending.Store(false) // first: what changes from here on is told by another
+			u.update(time.Now())
 		})
 		return
 	}
-	s.timer.Reset(tellEvery)
+	u.timer.Reset(updateInterval)
 }
 
-func (s *sight) tell(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.told.Store(int64(now.Sub(s.origin)))
-	g, demand := &s.gauges, s.demand.Load()
-	if most := s.most.Swap(demand); most > demand {
+func (u *gaugeUpdater) update(now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.updated.Store(int64(now.Sub(u.origin)))
+	g, demand := &u.gauges, u.demand.Load()
+	if most := u.peakDemand.Swap(demand); most > demand {
 		g.demand.Set(float64(most))
 	}
 	g.demand.Set(float64(demand))
-	g.seats.Set(float64(s.seats.Load()))
-	g.requests.RequestsExecuting.Set(float64(s.executing.Load()))
-	g.requests.RequestsWaiting.Set(float64(s.waiting.Load()))
+	g.seats.Set(float64(u.seats.Load()))
+	g.requests.RequestsExecuting.Set(float64(u.executing.Load()))
+	g.requests.RequestsWaiting.Set(float64(u.waiting.Load()))
 }

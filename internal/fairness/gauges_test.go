@@ -27,14 +27,14 @@ func (g *told) Set(x float64) {
 func TestTheLibraryIsToldNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var demand, seats, executing, waiting told
-		s := newSight(gauges{
+		s := newGaugeUpdater(libraryGauges{
 			requests: fcmetrics.RatioedGaugePair{RequestsWaiting: &waiting, RequestsExecuting: &executing}, seats: &seats, demand: &demand,
 		})
 		change := func(n int) {
-			s.want(n)
+			s.addDemand(n)
 			s.seats.Add(int64(n))
 			s.executing.Add(int64(n))
-			s.changed(time.Now())
+			s.schedule(time.Now())
 		}
 		time.Sleep(time.Second) // of the bubble, as below
 		change(1)               // long after the last: told at once
@@ -46,7 +46,7 @@ func TestTheLibraryIsToldNowAndThen(t *testing.T) {
 		if !slices.Equal(demand.all, []float64{1}) {
 			t.Errorf("at once: %v", demand.all)
 		}
-		time.Sleep(tellEvery)
+		time.Sleep(updateInterval)
 		synctest.Wait()
 		if want := []float64{1, 4, 2}; !slices.Equal(demand.all, want) {
 			t.Errorf("the demand was told as %v, want %v with the greatest in between", demand.all, want)
@@ -71,7 +71,7 @@ func TestTheLibraryIsToldNowAndThen(t *testing.T) {
 // Whatever is changed at once, the last word is the truth.
 func TestTheLastWordIsTheTruth(t *testing.T) {
 	var demand, seats, executing, waiting told
-	s := newSight(gauges{
+	s := newGaugeUpdater(libraryGauges{
 		requests: fcmetrics.RatioedGaugePair{RequestsWaiting: &waiting, RequestsExecuting: &executing}, seats: &seats, demand: &demand,
 	})
 	var all sync.WaitGroup
@@ -79,9 +79,9 @@ func TestTheLastWordIsTheTruth(t *testing.T) {
 		all.Go(func() {
 			for i := range 20_001 {
 				n := 1 - 2*(i%2) // the last one stays
-				s.want(n)
+				s.addDemand(n)
 				s.seats.Add(int64(n))
-				s.changed(time.Now())
+				s.schedule(time.Now())
 			}
 		})
 	}

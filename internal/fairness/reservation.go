@@ -11,10 +11,12 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
+
+	"portico.dev/internal/request"
 )
 
 // Turn is one request's seat, or the refusal of one. Its methods may be called from any goroutine.
-type Turn struct {
+type Reservation struct {
 	// Schema and Level are what the request was classified as. They are nil only before Run.
 	Schema *flowcontrolv1.FlowSchema
 	Level  *flowcontrolv1.PriorityLevelConfiguration
@@ -23,125 +25,215 @@ type Turn struct {
 	// RetryAfter is in how many seconds a request that was refused may come back.
 	RetryAfter int
 
-	ctx    context.Context
-	schema *schema
-	sight  *sight
-	work   fcrequest.WorkEstimate
-	watch  bool
-	began  time.Time
-	from   *waiter // nil: it never queued
+	ctx     context.Context
+	schema  *schema
+	gauges  *gaugeUpdater
+	work    fcrequest.WorkEstimate
+	watch   bool
+	started time.Time
+	waiter  *waiter // nil: it never queued
 
-	leaving sync.Mutex // held while the seat is given back, so that whoever leaves second returns after that
-	left    bool
+	releasing sync.Mutex // held while the seat is given back, so that whoever leaves second returns after that
+	released  bool
 }
 
 // Enter waits for a seat for r, for at most a quarter of the time that r has, as upstream, and never beyond its end.
 // Whoever was admitted must Leave.
-func (f *Fairness) Enter(r *http.Request, info *apirequest.RequestInfo, who user.Info) *Turn {
-	e := f.engine.Load()
-	if e == nil {
-		return &Turn{RetryAfter: 1}
+func (f *Fairness) Reserve(r *http.Request, info *apirequest.RequestInfo, who user.Info) *Reservation {
+	d := f.dispatcher.Load()
+	if d == nil {
+		return &Reservation{RetryAfter: 1}
 	}
-	s := find(*e.ranks.snapshot.Load(), who, info)
-	t := &Turn{
-		Schema: s.object, Level: s.of, ctx: r.Context(), schema: s, sight: s.level.sight.Load(),
-		work: e.estimate(r, s.object.Name, s.of.Name), watch: info.Verb == "watch",
+	s := classify(*d.classifier.snapshot.Load(), who, info)
+	res := &Reservation{
+		Schema: s.object, Level: s.levelObject, ctx: r.Context(), schema: s, gauges: s.level.gauges.Load(),
+		work: d.estimate(r, s.object.Name, s.levelObject.Name), watch: info.Verb == "watch",
 	}
-	s.seen.Estimated(t.work.MaxSeats())
-	if refusal := t.enter(info, who); refusal != "" {
-		fcmetrics.AddReject(t.ctx, t.Level.Name, t.Schema.Name, refusal)
-		f.dropped.RecordDroppedRequest(t.Level.Name)
-		t.RetryAfter = int(f.dropped.GetRetryAfter(t.Level.Name))
-		return t
+	s.metrics.Estimated(res.work.MaxSeats())
+	if refusal := res.reserve(info, who); refusal != "" {
+		fcmetrics.AddReject(res.ctx, res.Level.Name, res.Schema.Name, refusal)
+		f.dropped.RecordDroppedRequest(res.Level.Name)
+		res.RetryAfter = int(f.dropped.GetRetryAfter(res.Level.Name))
+		return res
 	}
-	t.Admitted = true
-	return t
+	res.Admitted = true
+	return res
 }
 
 // Why a request has no seat, as upstream counts it.
 const (
-	seated    = ""
-	noSeat    = "concurrency-limit"
-	queueFull = "queue-full"
-	timeOut   = "time-out" // or its client has gone
+	notRefused         = ""
+	refusedConcurrency = "concurrency-limit"
+	refusedQueueFull   = "queue-full"
+	refusedTimeout     = "time-out" // or its client has gone
 )
 
-func (t *Turn) enter(info *apirequest.RequestInfo, who user.Info) (refusal string) {
-	seats, level := int64(t.work.MaxSeats()), t.schema.level
-	if level.take(seats) {
-		t.sight.want(int(seats))
-		t.sit(0)
-		return seated
+func (r *Reservation) reserve(info *apirequest.RequestInfo, who user.Info) (refusal string) {
+	seats, level := int64(r.work.MaxSeats()), r.schema.level
+	if level.tryTake(seats) {
+		r.gauges.addDemand(int(seats))
+		r.occupy(0)
+		return notRefused
 	}
-	if level.form.Load().queues > 0 {
-		return t.queue(info, who)
+	if level.config.Load().queues > 0 {
+		return r.waitInQueue(info, who)
 	}
-	if !level.seize(seats) {
-		return noSeat
+	if !level.takeAhead(seats) {
+		return refusedConcurrency
 	}
-	t.sight.want(int(seats))
-	t.sit(0)
-	return seated
+	r.gauges.addDemand(int(seats))
+	r.occupy(0)
+	return notRefused
 }
 
 // sit tells everybody that the seats are taken.
-func (t *Turn) sit(waited time.Duration) {
-	seats := t.work.MaxSeats()
-	t.began = time.Now()
-	t.schema.seen.Seated(seats)
-	if t.schema.level.limit.Load() != exempt {
-		t.schema.seen.Waited(true, waited)
+func (r *Reservation) occupy(waited time.Duration) {
+	seats := r.work.MaxSeats()
+	r.started = time.Now()
+	r.schema.metrics.Dispatched(seats)
+	if r.schema.level.limit.Load() != exempt {
+		r.schema.metrics.Waited(true, waited)
 	}
-	t.sight.executing.Add(1)
-	t.sight.seats.Add(int64(seats))
-	t.sight.changed(t.began)
+	r.gauges.executing.Add(1)
+	r.gauges.seats.Add(int64(seats))
+	r.gauges.schedule(r.started)
 }
 
 // Leave gives the seat back. Only the first call does anything, and every call returns after that.
-func (t *Turn) Leave() {
-	t.leaving.Lock()
-	defer t.leaving.Unlock()
-	if !t.Admitted || t.left {
+func (r *Reservation) Release() {
+	r.releasing.Lock()
+	defer r.releasing.Unlock()
+	if !r.Admitted || r.released {
 		return
 	}
-	t.left = true
+	r.released = true
 	now := time.Now()
-	took := now.Sub(t.began)
-	t.schema.seen.Left(t.watch, took)
-	t.sight.executing.Add(-1)
-	if t.from != nil {
-		t.schema.level.served(t.from, took.Seconds())
-		t.schema.level.dismiss(t.from)
-		t.from = nil
+	took := now.Sub(r.started)
+	r.schema.metrics.Finished(r.watch, took)
+	r.gauges.executing.Add(-1)
+	if r.waiter != nil {
+		r.schema.level.adjustService(r.waiter, took.Seconds())
+		r.schema.level.putWaiter(r.waiter)
+		r.waiter = nil
 	}
-	if later := t.work.AdditionalLatency; later > 0 {
-		time.AfterFunc(later, func() { t.stand(time.Now()) }) // what a write costs is not over when it is answered: watchers hear of it
+	if later := r.work.AdditionalLatency; later > 0 {
+		time.AfterFunc(later, func() { r.vacate(time.Now()) }) // what a write costs is not over when it is answered: watchers hear of it
 		return
 	}
-	t.stand(now)
+	r.vacate(now)
 }
 
 // stand tells everybody that the seats are free.
-func (t *Turn) stand(now time.Time) {
-	seats := t.work.MaxSeats()
-	t.schema.seen.Stood(seats)
-	t.sight.seats.Add(int64(-seats))
-	t.sight.want(-seats)
-	t.sight.changed(now)
-	t.schema.level.giveBack(int64(seats))
+func (r *Reservation) vacate(now time.Time) {
+	seats := r.work.MaxSeats()
+	r.schema.metrics.SeatsReleased(seats)
+	r.gauges.seats.Add(int64(-seats))
+	r.gauges.addDemand(-seats)
+	r.gauges.schedule(now)
+	r.schema.level.release(int64(seats))
 }
 
 // Says are the values of the headers by which a response says what the request was classified as, nil before Run. They
 // must not be written to.
-func (t *Turn) Says() (schemaUID, levelUID []string) {
-	if t.schema == nil {
+func (r *Reservation) HeaderValues() (schemaUID, levelUID []string) {
+	if r.schema == nil {
 		return nil, nil
 	}
-	return t.schema.schemaUID, t.schema.levelUID
+	return r.schema.schemaUID, r.schema.levelUID
 }
 
 // Signal implements flowcontrol.InitializationSignal: the local groups call it when a watch has sent what it began with.
-func (t *Turn) Signal() { t.Leave() }
+func (r *Reservation) Signal() { r.Release() }
 
 // Wait implements flowcontrol.InitializationSignal. Nobody waits: Signal itself ends the turn.
-func (t *Turn) Wait() {}
+func (r *Reservation) Wait() {}
+
+// maxWait bounds how long any request waits for its turn, as upstream.
+const maxWait = time.Minute
+
+// queue waits for seats among the others of the flow.
+func (r *Reservation) waitInQueue(info *apirequest.RequestInfo, who user.Info) (refusal string) {
+	arrived := time.Now()
+	seats, initial := r.work.MaxSeats(), float64(r.work.InitialSeats)
+	level := r.schema.level
+	w := level.getWaiter()
+	w.schema, w.seats, w.initial = r.Schema.Name, int64(seats), initial
+	w.work = initial*estimatedService + float64(r.work.FinalSeats)*r.work.AdditionalLatency.Seconds()
+	length := level.enqueue(w, r.schema.flow(distinguish(r.schema, info, who)))
+	if length == 0 {
+		level.putWaiter(w)
+		return refusedQueueFull
+	}
+	r.schema.metrics.Queued(length, seats)
+	r.gauges.waiting.Add(1)
+	r.gauges.addDemand(seats)
+	r.gauges.schedule(arrived)
+	in := w.wait(r.ctx, level, arrived)
+	r.schema.metrics.LeftQueue(seats)
+	r.gauges.waiting.Add(-1)
+	waited := time.Since(arrived)
+	apirequest.TrackAPFQueueWaitLatency(r.ctx, waited)
+	if !in {
+		r.gauges.addDemand(-seats)
+		r.gauges.schedule(time.Now())
+		level.putWaiter(w)
+		r.schema.metrics.Waited(false, waited)
+		return refusedTimeout
+	}
+	r.waiter = w
+	r.occupy(waited)
+	return notRefused
+}
+
+// wait reports whether w was seated.
+func (w *waiter) wait(ctx context.Context, l *level, arrived time.Time) bool {
+	select {
+	case <-w.dispatched:
+		return true
+	default:
+	}
+	timeout := time.Until(waitDeadline(ctx, arrived))
+	if w.timer == nil {
+		w.timer = time.NewTimer(timeout)
+	} else {
+		w.timer.Reset(timeout)
+	}
+	defer w.timer.Stop()
+	// To wait for the deadline of ctx would cost a timer, and the request gives up long before it by a timer of its own.
+	ctx = request.ClientContext(ctx)
+	select {
+	case <-w.dispatched:
+		return true
+	case <-ctx.Done():
+	case <-w.timer.C:
+	}
+	if l.cancel(w) {
+		return false
+	}
+	<-w.dispatched
+	return true
+}
+
+// until is when a request that came then has waited long enough.
+func waitDeadline(ctx context.Context, came time.Time) time.Time {
+	if received, ok := apirequest.ReceivedTimestampFrom(ctx); ok {
+		came = received
+	}
+	limit := maxWait
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, deadline.Sub(came)/4)
+	}
+	return came.Add(limit)
+}
+
+// distinguish is which of its schema's flows a request belongs to.
+func distinguish(s *schema, info *apirequest.RequestInfo, who user.Info) string {
+	switch s.distinguisherMethod {
+	case flowcontrolv1.FlowDistinguisherMethodByUserType:
+		return who.GetName()
+	case flowcontrolv1.FlowDistinguisherMethodByNamespaceType:
+		return info.Namespace
+	default:
+		return ""
+	}
+}

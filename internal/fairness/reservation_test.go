@@ -46,7 +46,7 @@ func TestANoisyUserDoesNotStarveAQuietOne(t *testing.T) {
 			mu.Unlock()
 			if turn.Admitted {
 				time.Sleep(10 * time.Millisecond) // of the bubble
-				turn.Leave()
+				turn.Release()
 			}
 		}
 		for range noise {
@@ -57,7 +57,7 @@ func TestANoisyUserDoesNotStarveAQuietOne(t *testing.T) {
 			all.Go(func() { ask("quiet") })
 		}
 		synctest.Wait()
-		first.Leave()
+		first.Release()
 		all.Wait()
 		// A user has a hand of four queues of 50, and each queue gets its share.
 		if refused["noisy"] != noise-4*50 || refused["quiet"] != 0 {
@@ -95,7 +95,7 @@ func TestWhoIsTakenForWhat(t *testing.T) {
 	} {
 		t.Run(situation, func(t *testing.T) {
 			turn := enter(t.Context(), f, test.who, test.target)
-			defer turn.Leave()
+			defer turn.Release()
 			if turn.Schema.Name != test.schema || turn.Level.Name != test.level || turn.Schema.UID == "" || turn.Level.UID == "" || !turn.Admitted {
 				t.Errorf("taken for %s (%s) at %s (%s)", turn.Schema.Name, turn.Schema.UID, turn.Level.Name, turn.Level.UID)
 			}
@@ -118,7 +118,7 @@ func TestASeatThatIsTaken(t *testing.T) {
 	})
 	t.Run("other levels have their own", func(t *testing.T) {
 		turn := enter(t.Context(), f, somebody("jane"), pods)
-		defer turn.Leave()
+		defer turn.Release()
 		if !turn.Admitted {
 			t.Errorf("%+v", turn)
 		}
@@ -126,7 +126,7 @@ func TestASeatThatIsTaken(t *testing.T) {
 	t.Run("administrators need none", func(t *testing.T) {
 		for range 20 {
 			turn := enter(t.Context(), f, admin, pods)
-			defer turn.Leave()
+			defer turn.Release()
 			if !turn.Admitted {
 				t.Fatalf("%+v", turn)
 			}
@@ -134,7 +134,7 @@ func TestASeatThatIsTaken(t *testing.T) {
 	})
 	t.Run("who leaves before the turn comes is refused", func(t *testing.T) {
 		held := enter(t.Context(), f, somebody("jane", queueing), pods)
-		defer held.Leave()
+		defer held.Release()
 		ctx, cancel := context.WithCancel(t.Context())
 		refused := make(chan bool)
 		go func() { refused <- !enter(ctx, f, somebody("jane", queueing), pods).Admitted }()
@@ -147,14 +147,14 @@ func TestASeatThatIsTaken(t *testing.T) {
 	t.Run("leaving twice gives back one seat", func(t *testing.T) {
 		var both sync.WaitGroup
 		for range 2 {
-			both.Go(first.Leave)
+			both.Go(first.Release)
 		}
 		both.Wait()
 		if n := w.gauge(t, seatsOut, refusing); n != 0 {
 			t.Errorf("%v seats are taken", n)
 		}
 		again := enter(t.Context(), f, somebody("jane", refusing), pods)
-		defer again.Leave()
+		defer again.Release()
 		if !again.Admitted || w.gauge(t, seatsOut, refusing) != 1 {
 			t.Errorf("%+v", again)
 		}

@@ -90,7 +90,7 @@ type Flow struct {
 func (f *Flow) Estimated(seats int) { f.estimated().Observe(float64(seats)) }
 
 // Seated counts a request that was given its seats.
-func (f *Flow) Seated(seats int) {
+func (f *Flow) Dispatched(seats int) {
 	f.requests().Inc()
 	f.seats().Add(float64(seats))
 	f.admitted().Inc()
@@ -119,7 +119,7 @@ func (f *Flow) Waited(served bool, d time.Duration) {
 }
 
 // Left counts a request that is over, with how long it had its seats.
-func (f *Flow) Left(watch bool, d time.Duration) {
+func (f *Flow) Finished(watch bool, d time.Duration) {
 	f.requests().Dec()
 	if watch {
 		f.watch().Observe(d.Seconds())
@@ -129,4 +129,4 @@ func (f *Flow) Left(watch bool, d time.Duration) {
 }
 
 // Stood counts seats that are free again.
-func (f *Flow) Stood(seats int) { f.seats().Add(-float64(seats)) }
+func (f *Flow) SeatsReleased(seats int) { f.seats().Add(-float64(seats)) }
