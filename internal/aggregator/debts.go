@@ -52,7 +52,7 @@ func (h *house) reach(apiService string) (http.RoundTripper, error) {
 	if !ok || route.Backend == nil {
 		return nil, fmt.Errorf("APIService %s leads nowhere at the moment", apiService)
 	}
-	target := proxy.Target{
+	target := proxy.Destination{
 		Backend: route.Backend, APIService: route.Name,
 		ConvertTable: route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}

@@ -1,6 +1,10 @@
 package proxy
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
 	"mime"
 	"net/http"
 	"slices"
@@ -9,7 +13,7 @@ import (
 )
 
 // shape is what a client wants to be made of a backend's objects, and the backend cannot make.
-type shape struct {
+type conversion struct {
 	table   bool   // a Table, or else PartialObjectMetadata
 	version string // of meta.k8s.io
 	include string // with the rows of a table: None, Metadata or Object
@@ -23,8 +27,8 @@ const (
 // wanted is the shape that is to be made here of the answer, nil for none. Where there is one, header is changed to ask
 // the backend for plain JSON that it need not have sent before: what is converted has no byte in common with what a
 // cache holds.
-func (x *exchange) wanted(header http.Header) *shape {
-	t := &x.target
+func (x *exchange) conversionFor(header http.Header) *conversion {
+	t := &x.dest
 	if !t.ConvertTable && !t.ConvertMetadata || x.r.Method != http.MethodGet || x.info == nil || !x.info.IsResourceRequest {
 		return nil
 	}
@@ -44,7 +48,7 @@ func (x *exchange) wanted(header http.Header) *shape {
 
 // negotiate reads the clauses of Accept in the order of preference. The first that somebody can answer decides: the
 // backend with something plain, or we with a shape.
-func (x *exchange) negotiate(accept []string) *shape {
+func (x *exchange) negotiate(accept []string) *conversion {
 	for _, c := range clauses(accept) {
 		as := c.params["as"]
 		switch {
@@ -53,9 +57,9 @@ func (x *exchange) negotiate(accept []string) *shape {
 		case c.params["g"] != "meta.k8s.io" || c.params["v"] != "v1" && c.params["v"] != "v1beta1":
 			continue
 		}
-		convert := x.target.ConvertMetadata
+		convert := x.dest.ConvertMetadata
 		if as == "Table" {
-			convert = x.target.ConvertTable
+			convert = x.dest.ConvertTable
 		}
 		switch {
 		case !convert:
@@ -63,7 +67,7 @@ func (x *exchange) negotiate(accept []string) *shape {
 		case c.media != "application/json":
 			continue // we make JSON
 		case as == "Table", as == "PartialObjectMetadata", as == "PartialObjectMetadataList":
-			return &shape{table: as == "Table", version: c.params["v"]}
+			return &conversion{table: as == "Table", version: c.params["v"]}
 		}
 	}
 	return nil
@@ -112,4 +116,108 @@ func clauses(accept []string) []clause {
 func convertible(resp *http.Response) bool {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	return err == nil && media == "application/json" && resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == ""
+}
+
+const (
+	// maxConverted bounds a list that is converted, or one event of a watch: it has to be held whole.
+	maxConverted = 16 << 20
+	// maxConversions bounds the lists that are held at one time, over all backends.
+	maxConversions = 8
+)
+
+var (
+	errTooLarge = &responseError{
+		reason: "TooLargeToConvert", code: http.StatusOK,
+		text: "answered with more than 16 MiB, which is not converted; ask for it in parts (limit), or as plain JSON",
+	}
+	errNotAnObject = &responseError{
+		reason: "BackendProtocol", code: http.StatusOK,
+		text: "answered with JSON that is neither an object of the API nor a list of them",
+	}
+)
+
+// relayShaped answers with what s makes of the response. Nothing is written before it is made, so that an answer that
+// cannot be converted becomes an honest error.
+func (x *exchange) relayConverted(resp *http.Response, conv *conversion, up *upstreamContext) error {
+	if x.info.Verb == "watch" {
+		x.relayEvents(resp, conv, up)
+		return nil
+	}
+	body, err := x.convertList(resp.Body, conv, up)
+	if err != nil {
+		return up.wrap(err)
+	}
+	x.writeConvertedHeader(resp)
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	up.headersWritten(x.proxy.config.BodyIdle)
+	x.w.WriteHeader(http.StatusOK)
+	if _, err := x.w.Write(body); err != nil {
+		x.abort(errors.Join(errWrite, err), up)
+	}
+	return nil
+}
+
+// headShaped is the header of a converted response. What described the bytes of the backend's goes.
+func (x *exchange) writeConvertedHeader(resp *http.Response) {
+	h := x.w.Header()
+	x.copyHeaderTo(h, resp.Header)
+	for _, name := range []string{"Content-Length", "Etag", "Last-Modified", "Accept-Ranges", "Digest"} {
+		delete(h, name)
+	}
+	h.Set("Content-Type", "application/json")
+	h.Add("Vary", "Accept")
+}
+
+func (x *exchange) convertList(from io.Reader, conv *conversion, ctx context.Context) ([]byte, error) {
+	select {
+	case x.proxy.conversions <- struct{}{}:
+		defer func() { <-x.proxy.conversions }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	body, err := io.ReadAll(io.LimitReader(from, maxConverted+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(body) > maxConverted:
+		return nil, errTooLarge
+	}
+	return conv.convert(body)
+}
+
+// relayEvents converts a watch event by event, and flushes each.
+func (x *exchange) relayEvents(resp *http.Response, conv *conversion, up *upstreamContext) {
+	x.writeConvertedHeader(resp)
+	up.headersWritten(0)
+	x.w.WriteHeader(http.StatusOK)
+	flush := flusher(x.w)
+	flush()
+	limited := &io.LimitedReader{R: resp.Body}
+	in := json.NewDecoder(limited)
+	out := json.NewEncoder(x.w)
+	for first := true; ; first = false {
+		limited.N = maxConverted
+		var e event
+		err := in.Decode(&e)
+		if err == io.EOF && limited.N > 0 {
+			return
+		}
+		if err == nil {
+			e.Object, err = conv.event(e, first)
+		}
+		if err == nil {
+			err = out.Encode(e) // and a line feed
+		}
+		if err != nil {
+			x.abort(err, up)
+			return
+		}
+		flush()
+	}
+}
+
+// event is one of a watch.
+type event struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
 }

@@ -43,7 +43,7 @@ type world struct {
 	proxy  *Proxy
 	logs   *observer.ObservedLogs
 	front  string
-	target Target
+	target Destination
 
 	mu       sync.Mutex // guards what follows
 	user     user.Info
@@ -98,7 +98,7 @@ func (w *world) chain(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Cache-Control", "no-cache, private")
 	if deadline > 0 && !request.LongRunning(info) {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(WithClient(ctx), deadline)
+		ctx, cancel = context.WithTimeout(request.WithClient(ctx, ctx), deadline)
 		defer cancel()
 	}
 	if prepare != nil {
@@ -142,7 +142,7 @@ func (w *world) register(spec transport.Spec, addresses ...string) *transport.Ba
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.target = Target{Backend: b, APIService: apiService}
+	w.target = Destination{Backend: b, APIService: apiService}
 	return b
 }
 

@@ -23,7 +23,7 @@ func (x *exchange) requestHeader() http.Header {
 		}
 	}
 	dropOversized(out, "Traceparent", "Tracestate")
-	carryTrace(x.r.Context(), out)
+	injectTrace(x.r.Context(), out)
 	dropBearerProtocol(out)
 	// One array for all values that are ours: a request has half a dozen, and each would be an allocation.
 	ours := make([]string, 0, 6)
@@ -52,7 +52,7 @@ func (x *exchange) requestHeader() http.Header {
 // ownHeader is the header to be changed: the client's own, which nobody needs unchanged any more, unless what is converted
 // here asks the backend for something else than the client asked for.
 func (x *exchange) ownHeader() http.Header {
-	if x.target.ConvertTable || x.target.ConvertMetadata {
+	if x.dest.ConvertTable || x.dest.ConvertMetadata {
 		return maps.Clone(x.r.Header)
 	}
 	return x.r.Header

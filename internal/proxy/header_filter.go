@@ -28,7 +28,7 @@ var hopByHop = map[string]bool{
 }
 
 // Headers of the client that are ours to say, or nobody's but the front door's to know.
-var private = map[string]bool{
+var privateHeaders = map[string]bool{
 	"authorization": true, "cookie": true, "forwarded": true, "x-real-ip": true, "x-original-url": true,
 	"x-rewrite-url": true, "audit-id": true, "baggage": true, "host": true, "content-length": true,
 	// The front door itself answers 100 Continue when the body is read. To a backend it would be a promise to read an
@@ -43,13 +43,13 @@ var identityPrefixes = []string{"x-remote-", "impersonate-"}
 var privatePrefixes = []string{"x-forwarded-", "proxy-"}
 
 // usual are headers that nearly every client sends and that may pass: they need no closer look.
-var usual = map[string]bool{
+var commonHeaders = map[string]bool{
 	"Accept": true, "Accept-Encoding": true, "Content-Type": true, "User-Agent": true, "Kubectl-Command": true, "Kubectl-Session": true,
 }
 
 // withheldFromBackend reports whether a client's header must not reach a backend.
 func (p *Proxy) withheldFromBackend(name string) bool {
-	if usual[name] {
+	if commonHeaders[name] {
 		return false
 	}
 	if !handler.IsToken(name) {
@@ -57,7 +57,7 @@ func (p *Proxy) withheldFromBackend(name string) bool {
 	}
 	var room [longestFolded]byte
 	folded := fold(room[:0], name)
-	return private[string(folded)] || hopByHop[string(folded)] || begins(folded, privatePrefixes) || p.identifies(name, folded)
+	return privateHeaders[string(folded)] || hopByHop[string(folded)] || begins(folded, privatePrefixes) || p.identifies(name, folded)
 }
 
 // Headers of a response that are not the backend's to set for our origin. CORS is decided by the front door alone, as
@@ -72,7 +72,7 @@ var withheldResponse = map[string]bool{
 }
 
 // usualResponse are headers that nearly every response has and that may pass.
-var usualResponse = map[string]bool{
+var commonResponseHeaders = map[string]bool{
 	"Content-Type": true, "Content-Length": true, "Content-Encoding": true, "Date": true, "Cache-Control": true, "Vary": true, "Etag": true,
 	"Audit-Id": true, "Location": true, "Warning": true, "Last-Modified": true, "X-Kubernetes-Pf-Flowschema-Uid": true,
 	"X-Kubernetes-Pf-Prioritylevel-Uid": true,
@@ -81,7 +81,7 @@ var usualResponse = map[string]bool{
 // withheldFromClient reports whether a backend's header, or trailer, must not reach a client. One that is named like an identity would be
 // believed by whoever stands before us and merges trailers into headers, or takes what comes back for what was sent.
 func (p *Proxy) withheldFromClient(name string) bool {
-	if usualResponse[name] {
+	if commonResponseHeaders[name] {
 		return false
 	}
 	if !handler.IsToken(name) {
@@ -120,6 +120,6 @@ func begins(folded []byte, prefixes []string) bool {
 }
 
 // trailable reports whether a trailer of a backend may reach a client.
-func (p *Proxy) trailable(name string) bool {
+func (p *Proxy) passesAsTrailer(name string) bool {
 	return !p.withheldFromClient(name) && !strings.EqualFold(name, "Content-Length") && !strings.EqualFold(name, "Location")
 }

@@ -63,10 +63,10 @@ func BenchmarkResponse(b *testing.B) {
 					clear(w.header)
 					body.Reset(text)
 					resp.Body = io.NopCloser(body)
-					x := &exchange{proxy: p, w: w, r: r, target: Target{Witness: nobody{}}}
-					l := x.hold(time.Minute)
+					x := &exchange{proxy: p, w: w, r: r, dest: Destination{Observer: noObserver{}}}
+					l := x.beginUpstream(time.Minute)
 					x.relay(resp, l)
-					l.letGo()
+					l.release()
 				}
 			})
 		}

@@ -6,301 +6,345 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"portico.dev/internal/request"
+	"portico.dev/internal/run"
 )
 
 var (
-	errClientGone = errors.New("the client left")
-	errTooLate    = errors.New("no response headers before the deadline")
-	errSilent     = errors.New("the response stopped in the middle")
-	errStalled    = errors.New("the client did not take the response")
-	errGivenUp    = errors.New("there was an answer after the request was given up")
+	errClientGone    = errors.New("the client left")
+	errHeaderTimeout = errors.New("no response headers before the deadline")
+	errBodyIdle      = errors.New("the response stopped in the middle")
+	errClientStalled = errors.New("the client did not take the response")
+	errAnsweredLate  = errors.New("there was an answer after the request was given up")
 )
-
-type clientKey struct{}
-
-// WithClient marks ctx as what ends when the client is gone. The filter that gives requests a deadline calls it first:
-// a response that outlives the deadline is then still ended when nobody reads it any more.
-func WithClient(ctx context.Context) context.Context { return EndsWith(ctx, ctx) }
-
-// EndsWith marks ctx, whose own end may be a deadline, as one whose client is gone when client ends.
-func EndsWith(ctx, client context.Context) context.Context {
-	return context.WithValue(ctx, clientKey{}, client)
-}
-
-// AsksForClient reports whether a context that is asked for key is asked for what WithClient marked. Contexts that know
-// it by themselves answer with it.
-func AsksForClient(key any) bool { return key == clientKey{} }
-
-// ClientOf is what WithClient or EndsWith marked ctx with, and ctx itself when neither did.
-func ClientOf(ctx context.Context) context.Context {
-	if client, ok := ctx.Value(clientKey{}).(context.Context); ok {
-		return client
-	}
-	return ctx
-}
 
 // leash is the context of the request to the backend. It has the values of the client's request and ends for one of
 // three reasons: the client left, the deadline for response headers passed, or a body of known length stopped.
 //
 // It is a context of its own because those of the standard library cannot take a deadline back.
-type leash struct {
+type upstreamContext struct {
 	context.Context           // for its values: Done, Err and Deadline are the leash's own
 	exchange        *exchange // observes the attempts
 	client          context.Context
 	writer          http.ResponseWriter // the client's
 
-	listed         bool   // by the vigil, which guards it and the neighbours
-	previous, next *leash // in the vigil
+	unwatched run.Delayed[*upstreamContext] // its entry in Proxy.unwatched
 
-	mu       sync.Mutex    // guards what follows
-	done     chan struct{} // nil until somebody waits
-	watching bool          // it has what is next
-	unwatch  func() bool
-	timer    *time.Timer
-	due      time.Time // when the timer looks; zero: it does not
-	expires  time.Time // it ends then, if expiry says why
-	expiry   error     // nil: nothing happens any more at expires
-	started  bool      // response headers were written
-	err      error     // why it ended
-	ended    *waiter   // called when it ends; nil: nobody waits
-	cut      func()    // likewise
+	mu        sync.Mutex    // guards what follows
+	done      chan struct{} // nil until somebody waits
+	watching  bool          // it has what is next
+	unwatch   func() bool
+	timer     *time.Timer
+	due       time.Time // when the timer looks; zero: it does not
+	expires   time.Time // it ends then, if expiry says why
+	expiry    error     // nil: nothing happens any more at expires
+	started   bool      // response headers were written
+	err       error     // why it ended
+	afterFunc *callback // called when it ends; nil: nobody waits
+	onEnd     func()    // likewise
 }
 
+// watchDelay is after how long an upstreamContext is watched at the latest, and watchSlack by how much that may vary.
+//
+// Most requests are answered within a few milliseconds, and a timer and a place among those who wait for the client's end
+// cost more than the proxy's own part of such a request. So a request gets them when it takes longer than that, or when
+// somebody waits for its end. Until then a client that leaves is noticed late.
+const (
+	watchDelay = 200 * time.Millisecond
+	watchSlack = 50 * time.Millisecond
+)
+
 // hold makes the leash of x. Without a deadline in the request, patience bounds the wait for response headers.
-func (x *exchange) hold(patience time.Duration) *leash {
+func (x *exchange) beginUpstream(patience time.Duration) *upstreamContext {
 	ctx := x.r.Context()
-	l := &x.leash
-	l.Context, l.exchange, l.expiry = ctx, x, errTooLate
+	c := &x.upstream
+	c.Context, c.exchange, c.expiry = ctx, x, errHeaderTimeout
 	now := time.Now()
 	// The chain gives deadlines before it is known who serves the request, and an APIService may say that it has none.
-	if deadline, ok := ctx.Deadline(); ok && !x.target.LongRunning {
+	if deadline, ok := ctx.Deadline(); ok && !x.dest.LongRunning {
 		patience = deadline.Sub(now)
 	}
-	l.writer = x.w
-	l.client = ClientOf(ctx)
-	l.expires = now.Add(patience)
-	if x.proxy == nil || patience <= vigilLook {
-		l.watch()
+	c.writer = x.w
+	c.client = request.ClientContext(ctx)
+	c.expires = now.Add(patience)
+	if x.proxy == nil || patience <= watchDelay {
+		c.watch()
 	} else {
-		x.proxy.vigil.add(l)
+		x.proxy.unwatched.Add(&c.unwatched, c, now)
 	}
-	return l
+	return c
 }
 
 // watch begins to wait for what ends the leash.
-func (l *leash) watch() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.watchLocked()
+func (c *upstreamContext) watch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchLocked()
 }
 
-func (l *leash) watchLocked() {
-	if l.watching || l.err != nil {
+func (c *upstreamContext) watchLocked() {
+	if c.watching || c.err != nil {
 		return
 	}
-	l.watching = true
-	l.unwatch = context.AfterFunc(l.client, l.clientEnded)
-	l.schedule()
+	c.watching = true
+	c.unwatch = context.AfterFunc(c.client, c.clientEnded)
+	c.schedule()
 }
 
 // schedule has the timer look at the leash no later than it expires. A timer that looks too early sets itself again: an
 // expiry that moves with every part of a body costs the write of a time.
-func (l *leash) schedule() {
-	if !l.watching || l.expiry == nil || !l.due.IsZero() && !l.expires.Before(l.due) {
+func (c *upstreamContext) schedule() {
+	if !c.watching || c.expiry == nil || !c.due.IsZero() && !c.expires.Before(c.due) {
 		return
 	}
-	l.due = l.expires
-	if wait := time.Until(l.due); l.timer == nil {
-		l.timer = time.AfterFunc(wait, l.expire)
+	c.due = c.expires
+	if wait := time.Until(c.due); c.timer == nil {
+		c.timer = time.AfterFunc(wait, c.expire)
 	} else {
-		l.timer.Reset(wait)
+		c.timer.Reset(wait)
 	}
 }
 
 // expireIn says what happens after d, with mu held.
-func (l *leash) expireIn(d time.Duration, why error) {
-	l.expiry, l.expires = why, time.Now().Add(d)
-	l.schedule()
+func (c *upstreamContext) expireAfter(d time.Duration, why error) {
+	c.expiry, c.expires = why, time.Now().Add(d)
+	c.schedule()
 }
 
 // Done, Err and Deadline are context.Context's.
-func (l *leash) Done() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.watchLocked()
-	if l.done == nil {
-		l.done = make(chan struct{})
-		if l.err != nil {
-			close(l.done)
+func (c *upstreamContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchLocked()
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if c.err != nil {
+			close(c.done)
 		}
 	}
-	return l.done
+	return c.done
 }
 
 // Attempt implements transport.AttemptObserver.
-func (l *leash) Attempt(endpoint string, number int, header http.Header) http.Header {
-	x := l.exchange
-	x.target.Witness.Attempted(endpoint, number)
+func (c *upstreamContext) Attempt(endpoint string, number int, header http.Header) http.Header {
+	x := c.exchange
+	x.dest.Observer.Attempted(endpoint, number)
 	return x.beginSpan(endpoint, number, header)
 }
 
 // Outcome implements transport.AttemptObserver.
-func (l *leash) Outcome(code int, err error) { l.exchange.endSpan(code, err) }
+func (c *upstreamContext) Outcome(code int, err error) { c.exchange.endSpan(code, err) }
 
-func (l *leash) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (c *upstreamContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-func (l *leash) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil && !l.watching && l.client.Err() != nil {
-		l.clientEndedLocked()
+func (c *upstreamContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil && !c.watching && c.client.Err() != nil {
+		c.clientEndedLocked()
 	}
-	switch l.err {
+	switch c.err {
 	case nil:
 		return nil
-	case errTooLate:
+	case errHeaderTimeout:
 		return context.DeadlineExceeded
 	}
 	return context.Canceled
 }
 
 // because is the reason behind err when the leash ended the request, and err otherwise.
-func (l *leash) because(err error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil {
-		return &ended{reason: l.err, err: err}
+func (c *upstreamContext) wrap(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return &upstreamError{reason: c.err, err: err}
 	}
 	return err
 }
 
 // over is why an answer comes too late, and nil when it does not. A backend that hears of being given up may end its answer
 // there and then, as if it were whole, and net/http passes on what comes while it closes the connection.
-func (l *leash) over() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil {
+func (c *upstreamContext) checkEnded() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
 		return nil
 	}
-	return &ended{reason: l.err, err: errGivenUp}
+	return &upstreamError{reason: c.err, err: errAnsweredLate}
 }
 
 // answered takes the deadline back: headers are written. A response that must keep moving has idle for each step;
 // 0 means that it need not.
-func (l *leash) answered(idle time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.started = true
-	l.expiry = nil
+func (c *upstreamContext) headersWritten(idle time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.started = true
+	c.expiry = nil
 	if idle > 0 {
-		l.expireIn(idle, errSilent)
+		c.expireAfter(idle, errBodyIdle)
 	}
 }
 
 // writing begins a write that may take limit, unless that is 0, and wrote ends it. A client that stops reading over
 // HTTP/2 keeps its connection alive, so that nothing else would end a write that waits for its window, and the request
 // would keep its places (attack row D5).
-func (l *leash) writing(limit time.Duration) {
+func (c *upstreamContext) writing(limit time.Duration) {
 	if limit > 0 {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.expireIn(limit, errStalled)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.expireAfter(limit, errClientStalled)
 	}
 }
 
-func (l *leash) wrote(limit time.Duration) {
+func (c *upstreamContext) wrote(limit time.Duration) {
 	if limit > 0 {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.expiry = nil
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.expiry = nil
 	}
 }
 
 // moved grants another idle period.
-func (l *leash) moved(idle time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.expireIn(idle, l.expiry)
+func (c *upstreamContext) progressed(idle time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.expireAfter(idle, c.expiry)
 }
 
 // letGo ends the leash with the exchange.
-func (l *leash) letGo() {
-	if p := l.exchange.proxy; p != nil {
-		p.vigil.remove(l)
+func (c *upstreamContext) release() {
+	if p := c.exchange.proxy; p != nil {
+		p.unwatched.Remove(&c.unwatched)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.watching {
-		l.unwatch()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watching {
+		c.unwatch()
 	}
-	if l.timer != nil {
-		l.timer.Stop()
+	if c.timer != nil {
+		c.timer.Stop()
 	}
-	l.expiry = nil
-	l.endLocked(context.Canceled)
+	c.expiry = nil
+	c.endLocked(context.Canceled)
 }
 
-func (l *leash) expire() {
-	l.mu.Lock() // until the end, since the writer is not to be touched after letGo
-	defer l.mu.Unlock()
-	l.due = time.Time{}
-	if l.expiry == nil {
+func (c *upstreamContext) expire() {
+	c.mu.Lock() // until the end, since the writer is not to be touched after letGo
+	defer c.mu.Unlock()
+	c.due = time.Time{}
+	if c.expiry == nil {
 		return
 	}
-	if time.Now().Before(l.expires) {
-		l.schedule()
+	if time.Now().Before(c.expires) {
+		c.schedule()
 		return
 	}
-	l.endLocked(l.expiry)
-	if l.started {
+	c.endLocked(c.expiry)
+	if c.started {
 		// The end of a context ends no write to the client. A writer that has no deadlines is not a connection.
-		_ = http.NewResponseController(l.writer).SetWriteDeadline(time.Now())
+		_ = http.NewResponseController(c.writer).SetWriteDeadline(time.Now())
 	}
 }
 
-func (l *leash) clientEnded() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.clientEndedLocked()
+func (c *upstreamContext) clientEnded() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clientEndedLocked()
 }
 
-func (l *leash) clientEndedLocked() {
+func (c *upstreamContext) clientEndedLocked() {
 	switch {
-	case !errors.Is(l.client.Err(), context.DeadlineExceeded):
-		l.endLocked(errClientGone)
-	case !l.started: // the same deadline as the timer's, seen from here first
-		l.endLocked(errTooLate)
+	case !errors.Is(c.client.Err(), context.DeadlineExceeded):
+		c.endLocked(errClientGone)
+	case !c.started: // the same deadline as the timer's, seen from here first
+		c.endLocked(errHeaderTimeout)
 	}
 }
 
-func (l *leash) endLocked(reason error) {
-	if l.err == nil {
-		l.err = reason
-		if l.done != nil {
-			close(l.done)
+func (c *upstreamContext) endLocked(reason error) {
+	if c.err == nil {
+		c.err = reason
+		if c.done != nil {
+			close(c.done)
 		}
-		if l.ended != nil {
-			go l.ended.f()
-			l.ended = nil
+		if c.afterFunc != nil {
+			go c.afterFunc.f()
+			c.afterFunc = nil
 		}
-		if l.cut != nil {
-			go l.cut()
-			l.cut = nil
+		if c.onEnd != nil {
+			go c.onEnd()
+			c.onEnd = nil
 		}
 	}
 }
 
 // left reports whether the client is gone, or the house told a long-running request to end.
-func (l *leash) left() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return errors.Is(l.err, errClientGone)
+func (c *upstreamContext) clientLeft() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Is(c.err, errClientGone)
 }
 
 // ended is an error that the leash caused.
-type ended struct{ reason, err error }
+type upstreamError struct{ reason, err error }
 
-func (e *ended) Error() string   { return e.reason.Error() + ": " + e.err.Error() }
-func (e *ended) Unwrap() []error { return []error{e.reason, e.err} }
+func (e *upstreamError) Error() string   { return e.reason.Error() + ": " + e.err.Error() }
+func (e *upstreamError) Unwrap() []error { return []error{e.reason, e.err} }
 
-var _ context.Context = (*leash)(nil)
+var _ context.Context = (*upstreamContext)(nil)
+
+// OnEnd is AfterFunc for a request to a backend, without its costs and without haste: a client that leaves soon after it
+// asked is noticed at the next look of the vigil.
+func (c *upstreamContext) OnEnd(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		go f()
+		return
+	}
+	c.onEnd = f
+}
+
+// OffEnd takes back what OnEnd was given, and reports whether it was not called.
+func (c *upstreamContext) OffEnd() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiting := c.onEnd != nil
+	c.onEnd = nil
+	return waiting
+}
+
+// AfterFunc is what context.AfterFunc asks a context for: without it each use would cost a goroutine. One f at a time; f
+// must not block.
+func (c *upstreamContext) AfterFunc(f func()) (stop func() bool) {
+	c.mu.Lock()
+	c.watchLocked()
+	if c.err != nil {
+		c.mu.Unlock()
+		go f()
+		return func() bool { return false }
+	}
+	if c.afterFunc != nil {
+		c.mu.Unlock() // which Done and Err take
+		return context.AfterFunc(contextOnly{c}, f)
+	}
+	defer c.mu.Unlock()
+	w := &callback{f: f}
+	c.afterFunc = w
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		waiting := c.afterFunc == w
+		if waiting {
+			c.afterFunc = nil
+		}
+		return waiting
+	}
+}
+
+// waiter is what AfterFunc was given.
+type callback struct{ f func() }
+
+// plainContext is a leash that others may wait for as well.
+type contextOnly struct{ context.Context }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"portico.dev/internal/request"
 )
 
 func TestLeash(t *testing.T) {
@@ -24,9 +26,9 @@ func TestLeash(t *testing.T) {
 		ends   time.Duration // 0: not within an hour
 		reason error
 	}{
-		{"no headers before the deadline", setup{deadline: 10 * second}, 10 * second, errTooLate},
-		{"no headers before the deadline, with the client known", setup{deadline: 10 * second, withClient: true}, 10 * second, errTooLate},
-		{"no deadline, no headers", setup{}, time.Minute, errTooLate},
+		{"no headers before the deadline", setup{deadline: 10 * second}, 10 * second, errHeaderTimeout},
+		{"no headers before the deadline, with the client known", setup{deadline: 10 * second, withClient: true}, 10 * second, errHeaderTimeout},
+		{"no deadline, no headers", setup{}, time.Minute, errHeaderTimeout},
 		{"headers in time", setup{deadline: 10 * second, headers: 9 * second}, 0, nil},
 		{"headers in time, with the client known", setup{deadline: 10 * second, withClient: true, headers: 9 * second}, 0, nil},
 		{"no deadline, headers", setup{headers: second}, 0, nil},
@@ -34,7 +36,7 @@ func TestLeash(t *testing.T) {
 		{"the client leaves a stream", setup{deadline: 10 * second, headers: second, leaves: 5 * second}, 5 * second, errClientGone},
 		{"the client leaves a stream that outlived the deadline", setup{deadline: 10 * second, withClient: true, headers: second, leaves: 500 * second}, 500 * second, errClientGone},
 		{"the client leaves a watch", setup{headers: second, leaves: 500 * second}, 500 * second, errClientGone},
-		{"a body of known length stops", setup{deadline: 10 * second, headers: second, idle: 30 * second}, 31 * second, errSilent},
+		{"a body of known length stops", setup{deadline: 10 * second, headers: second, idle: 30 * second}, 31 * second, errBodyIdle},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -44,7 +46,7 @@ func TestLeash(t *testing.T) {
 				ctx := client
 				if test.deadline > 0 {
 					if test.withClient {
-						ctx = WithClient(ctx)
+						ctx = request.WithClient(ctx, ctx)
 					}
 					var cancel context.CancelFunc
 					ctx, cancel = context.WithTimeout(ctx, test.deadline)
@@ -56,10 +58,10 @@ func TestLeash(t *testing.T) {
 				}
 				start := time.Now()
 				x := &exchange{r: r}
-				l := x.hold(time.Minute)
-				defer l.letGo()
+				l := x.beginUpstream(time.Minute)
+				defer l.release()
 				if test.headers > 0 {
-					defer time.AfterFunc(test.headers, func() { l.answered(test.idle) }).Stop()
+					defer time.AfterFunc(test.headers, func() { l.headersWritten(test.idle) }).Stop()
 				}
 				if test.leaves > 0 {
 					defer time.AfterFunc(test.leaves, leave).Stop()
@@ -77,8 +79,8 @@ func TestLeash(t *testing.T) {
 				if ended != test.ends {
 					t.Errorf("ended after %s, not %s", ended, test.ends)
 				}
-				if test.reason != nil && !errors.Is(l.because(context.Canceled), test.reason) {
-					t.Errorf("ended because %v", l.because(context.Canceled))
+				if test.reason != nil && !errors.Is(l.wrap(context.Canceled), test.reason) {
+					t.Errorf("ended because %v", l.wrap(context.Canceled))
 				}
 			})
 		})
@@ -93,12 +95,12 @@ func TestLeashMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		x := &exchange{r: r}
-		l := x.hold(time.Minute)
-		defer l.letGo()
-		l.answered(10 * time.Second)
+		l := x.beginUpstream(time.Minute)
+		defer l.release()
+		l.headersWritten(10 * time.Second)
 		for range 20 {
 			<-time.After(9 * time.Second)
-			l.moved(10 * time.Second)
+			l.progressed(10 * time.Second)
 		}
 		if l.Err() != nil {
 			t.Error("a moving body was cut")

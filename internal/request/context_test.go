@@ -11,9 +11,9 @@ import (
 
 type elsewhere struct{}
 
-func TestFactsAreFoundByWhoeverLooksForThem(t *testing.T) {
+func TestContextValuesAreFoundByTheLibrary(t *testing.T) {
 	parent := context.WithValue(t.Context(), elsewhere{}, "kept")
-	f := &Facts{Context: parent}
+	f := &Context{Context: parent}
 	if _, ok := apirequest.RequestInfoFrom(f); ok {
 		t.Error("an info that nobody set")
 	}

@@ -23,15 +23,15 @@ func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) ht
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
-			info, _ := infoOf(ctx)
+			info, _ := requestInfo(ctx)
 			rec := recordFrom(ctx)
 			long := request.LongRunning(info)
 			running := inFlight(m, info, long)
 			running.Inc()
 			defer func() {
 				running.Dec()
-				res, took := responseOf(w), rec.end().Sub(rec.started)
-				count(m, info, rec, res, long || rec.long, took)
+				res, took := responseOf(w), rec.endTime().Sub(rec.started)
+				count(m, info, rec, res, long || rec.longRunning, took)
 				if log != nil {
 					logAccess(log, &accessLine{request: r, record: rec, response: res, took: took})
 				}
@@ -115,7 +115,7 @@ func (l *accessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	e.AddString("client", r.RemoteAddr)
 	e.AddString("proto", r.Proto)
 	e.AddString("audit-id", request.AuditID(r.Context()))
-	e.AddString("agent", bounded(first(r.Header, "User-Agent")))
+	e.AddString("agent", bounded(firstValue(r.Header, "User-Agent")))
 	if rec.user != nil {
 		e.AddString("user", bounded(rec.user.GetName()))
 	}

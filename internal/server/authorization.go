@@ -27,11 +27,11 @@ func attributesOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
 }
 
 func fillAttributes(ctx context.Context, a *authorizer.AttributesRecord) error {
-	info, ok := infoOf(ctx)
+	info, ok := requestInfo(ctx)
 	if !ok {
 		return errors.New("no request info; the chain is out of order")
 	}
-	user, known := userOf(ctx)
+	user, known := requestUser(ctx)
 	*a = authorizer.AttributesRecord{
 		User:            user,
 		Verb:            info.Verb,
@@ -66,18 +66,18 @@ func fillAttributes(ctx context.Context, a *authorizer.AttributesRecord) error {
 }
 
 // askedOf is attributesOf, once for a request.
-func askedOf(ctx context.Context) (*authorizer.AttributesRecord, error) {
-	s, ok := sceneFrom(ctx)
+func attributesFor(ctx context.Context) (*authorizer.AttributesRecord, error) {
+	s, ok := requestContextFrom(ctx)
 	switch {
 	case !ok || s.record.impersonated != nil:
 		return attributesOf(ctx)
-	case s.asked == nil:
-		if err := fillAttributes(ctx, &s.asking); err != nil {
+	case s.attributes == nil:
+		if err := fillAttributes(ctx, &s.attributesBuffer); err != nil {
 			return nil, err
 		}
-		s.asked = &s.asking
+		s.attributes = &s.attributesBuffer
 	}
-	return s.asked, nil
+	return s.attributes, nil
 }
 
 // forbidden is the 403 in the words that kube-apiserver's users know.

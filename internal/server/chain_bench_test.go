@@ -205,8 +205,8 @@ func benchEnd(shape string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := recordFrom(r.Context())
 		rec.servedBy = "v1.bench.example.com"
-		rec.handOver(false)
-		defer rec.takeBack()
+		rec.holdSeat(false)
+		defer rec.cancelSeatRelease()
 		rec.Attempted("10.0.0.2:8443", 1)
 		end.ServeHTTP(w, r)
 	})

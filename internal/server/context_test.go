@@ -11,25 +11,25 @@ import (
 	"time"
 
 	"portico.dev/internal/handler"
-	"portico.dev/internal/proxy"
+	"portico.dev/internal/request"
 )
 
-func TestSceneHasItsDeadlineWhetherOrNotSomebodyWaits(t *testing.T) {
+func TestRequestContextHasItsDeadlineWhetherOrNotSomebodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent, leave := context.WithCancel(t.Context())
 		defer leave()
-		s, r := sceneOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(parent))
-		if again, same := sceneOf(r); again != s || same != r {
-			t.Error("a second scene")
+		s, r := requestContextOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(parent))
+		if again, same := requestContextOf(r); again != s || same != r {
+			t.Error("a second context")
 		}
-		if _, ok := s.Deadline(); ok || s.Done() != parent.Done() || proxy.ClientOf(r.Context()) != r.Context() {
+		if _, ok := s.Deadline(); ok || s.Done() != parent.Done() || request.ClientContext(r.Context()) != r.Context() {
 			t.Error("a deadline that nobody gave")
 		}
-		s.until(time.Now().Add(time.Second))
+		s.SetDeadline(time.Now().Add(time.Second))
 		if at, ok := s.Deadline(); !ok || at != time.Now().Add(time.Second) || s.Err() != nil {
 			t.Error(at, s.Err())
 		}
-		if proxy.ClientOf(r.Context()).Done() != parent.Done() {
+		if request.ClientContext(r.Context()).Done() != parent.Done() {
 			t.Error("the client ends with the deadline")
 		}
 		child, cancel := context.WithCancel(s)
@@ -38,26 +38,26 @@ func TestSceneHasItsDeadlineWhetherOrNotSomebodyWaits(t *testing.T) {
 		if !errors.Is(s.Err(), context.DeadlineExceeded) || !errors.Is(child.Err(), context.DeadlineExceeded) {
 			t.Error(s.Err(), child.Err())
 		}
-		s.end()
+		s.Finish()
 
-		late, _ := sceneOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(parent))
-		late.until(time.Now().Add(time.Second))
+		late, _ := requestContextOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(parent))
+		late.SetDeadline(time.Now().Add(time.Second))
 		time.Sleep(2 * time.Second) // in the bubble
 		if !errors.Is(late.Err(), context.DeadlineExceeded) {
 			t.Error("nobody waited, and the deadline is forgotten:", late.Err())
 		}
-		late.end()
+		late.Finish()
 	})
 }
 
-// Contexts that are made from a scene cost no goroutine that waits: a watch lives in two or three of them.
-func TestContextsOfASceneCostNoGoroutine(t *testing.T) {
+// Contexts that are made from a requestContext cost no goroutine that waits: a watch lives in two or three of them.
+func TestContextsOfARequestContextCostNoGoroutine(t *testing.T) {
 	for _, timed := range []bool{false, true} {
 		var life handler.Life
 		life.Begin(&handler.Home{})
-		s, _ := sceneOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(&life))
+		s, _ := requestContextOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(&life))
 		if timed {
-			s.until(time.Now().Add(time.Hour))
+			s.SetDeadline(time.Now().Add(time.Hour))
 		}
 		before := runtime.NumGoroutine()
 		children := make([]context.Context, 200)
@@ -76,27 +76,27 @@ func TestContextsOfASceneCostNoGoroutine(t *testing.T) {
 				t.Error("an end without an error")
 			}
 		}
-		s.end()
+		s.Finish()
 	}
 }
 
-func TestSceneEndsWithItsRequestAndItsClient(t *testing.T) {
+func TestRequestContextEndsWithItsRequestAndItsClient(t *testing.T) {
 	parent, leave := context.WithCancel(t.Context())
 	for name, c := range map[string]struct {
 		wait bool
-		end  func(*scene)
+		end  func(*requestContext)
 	}{
-		"served, somebody waits":      {true, (*scene).end},
-		"served, somebody waits late": {false, (*scene).end},
-		"the client leaves":           {true, func(*scene) { leave() }},
+		"served, somebody waits":      {true, func(c *requestContext) { c.Finish() }},
+		"served, somebody waits late": {false, func(c *requestContext) { c.Finish() }},
+		"the client leaves":           {true, func(*requestContext) { leave() }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := sceneOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(parent))
-			s.until(time.Now().Add(time.Hour))
+			s, _ := requestContextOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(parent))
+			s.SetDeadline(time.Now().Add(time.Hour))
 			if c.wait {
 				_ = s.Done()
 			}
-			defer s.end()
+			defer s.Finish()
 			c.end(s)
 			<-s.Done()
 			if !errors.Is(s.Err(), context.Canceled) {

@@ -2,8 +2,11 @@ package server
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -27,10 +30,10 @@ import (
 func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, inner := newScene(r)
-			s.response.scene, s.response.slows = s, slow
+			s, inner := newRequestContext(r)
+			s.response.ctx, s.response.slowClients = s, slow
 			defer func() {
-				slow.over(&s.response)
+				slow.forget(&s.response)
 				p := recover()
 				if p == nil {
 					return
@@ -46,7 +49,7 @@ func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func
 				}
 				respond.Error(w, r, apierrors.NewInternalError(errors.New("this request met a fault in the server; its log holds the details")))
 			}()
-			next.ServeHTTP(s.response.of(w, r), inner)
+			next.ServeHTTP(s.response.wrap(w, r), inner)
 		})
 	}
 }
@@ -92,7 +95,7 @@ func requestInfoFilter(resolver *request.Resolver) func(http.Handler) http.Handl
 				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 				return
 			}
-			s, r := sceneOf(r)
+			s, r := requestContextOf(r)
 			s.Info = info
 			next.ServeHTTP(w, r)
 		})
@@ -107,12 +110,12 @@ const maxAuditID = 64
 func auditInitFilter() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			id := first(r.Header, "Audit-Id")
+			id := firstValue(r.Header, "Audit-Id")
 			if id == "" {
 				id = newAuditID()
 			}
 			id = id[:min(len(id), maxAuditID)]
-			s, r := sceneOf(r)
+			s, r := requestContextOf(r)
 			s.AuditID, s.Received = id, time.Now()
 			s.record.started = s.Received
 			h := w.Header()
@@ -123,7 +126,7 @@ func auditInitFilter() func(http.Handler) http.Handler {
 }
 
 // first is h.Get for names in net/http's spelling.
-func first(h http.Header, name string) string {
+func firstValue(h http.Header, name string) string {
 	if values := h[name]; len(values) > 0 {
 		return values[0]
 	}
@@ -153,10 +156,10 @@ func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 	limit = requestLimit(limit)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			info, _ := infoOf(r.Context())
+			info, _ := requestInfo(r.Context())
 			if request.LongRunning(info) {
-				if s, ok := sceneFrom(r.Context()); ok {
-					s.response.mayLast()
+				if s, ok := requestContextFrom(r.Context()); ok {
+					s.response.setLongRunning()
 				}
 				next.ServeHTTP(w, r)
 				return
@@ -166,9 +169,9 @@ func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 				return
 			}
-			s, r := sceneOf(r)
-			s.until(s.began().Add(timeout))
-			defer s.end()
+			s, r := requestContextOf(r)
+			s.SetDeadline(s.receivedAt().Add(timeout))
+			defer s.Finish()
 			next.ServeHTTP(w, r)
 		})
 	}
@@ -215,7 +218,7 @@ func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			origin := first(r.Header, "Origin")
+			origin := firstValue(r.Header, "Origin")
 			known := origin == ""
 			for _, p := range patterns {
 				if origin == "" || !p.MatchString(origin) {
@@ -258,7 +261,7 @@ func sameHost(origin, host string) bool {
 func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, r := sceneOf(r)
+			s, r := requestContextOf(r)
 			credential := &s.Credential
 			answer, ok, err := a.AuthenticateRequest(r)
 			if err != nil || !ok {
@@ -275,7 +278,7 @@ func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logge
 			if answer.User.GetName() == user.Anonymous {
 				endConnection(w, r)
 			}
-			s.early.show(w.Header())
+			s.authWarnings.addTo(w.Header())
 			s.record.user, s.record.credential, s.User = answer.User, credential.Kind, answer.User
 			if !credential.Expires.IsZero() && request.LongRunning(s.Info) {
 				// A watch that outlives the identity that opened it would show what it may not see any more (B10).
@@ -304,7 +307,7 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
-			attributes, err := askedOf(ctx)
+			attributes, err := attributesFor(ctx)
 			if err != nil {
 				respond.Error(w, r, apierrors.NewInternalError(err))
 				return
@@ -334,4 +337,23 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 			respond.Error(w, r, forbidden(attributes, reason))
 		})
 	}
+}
+
+// newAuditID is a random UUID (RFC 9562, version 4). Ids must differ and need not be secret: whoever may read one of the
+// logs may read them all, so that the system's source of secrets is not asked for each request.
+func newAuditID() string {
+	var id [16]byte
+	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	var text [36]byte
+	hex.Encode(text[:8], id[:4])
+	hex.Encode(text[9:13], id[4:6])
+	hex.Encode(text[14:18], id[6:8])
+	hex.Encode(text[19:23], id[8:10])
+	hex.Encode(text[24:], id[10:])
+	for _, dash := range [...]int{8, 13, 18, 23} {
+		text[dash] = '-'
+	}
+	return string(text[:])
 }

@@ -75,21 +75,21 @@ func (b *bench) takeTurns(t testing.TB, seats int, backends map[string]http.Hand
 }
 
 // enter takes a turn and leaves at once, unless it was the last that there is within the context.
-func (b *bench) enter(ctx context.Context, name string) *fairness.Turn {
+func (b *bench) enter(ctx context.Context, name string) *fairness.Reservation {
 	turn := b.take(ctx, name)
 	if turn.Admitted {
-		turn.Leave()
+		turn.Release()
 	}
 	return turn
 }
 
-func (b *bench) take(ctx context.Context, name string) *fairness.Turn {
+func (b *bench) take(ctx context.Context, name string) *fairness.Reservation {
 	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/pods", nil)
 	info, err := request.NewResolver().Info(r)
 	if err != nil {
 		panic(err)
 	}
-	return b.config.Fairness.Enter(r.WithContext(apirequest.WithRequestInfo(ctx, info)), info, testUser(name))
+	return b.config.Fairness.Reserve(r.WithContext(apirequest.WithRequestInfo(ctx, info)), info, testUser(name))
 }
 
 func testUser(name string) user.Info {
@@ -258,7 +258,7 @@ func TestWhatAnswersSayOfTheirTurn(t *testing.T) {
 			turn := b.take(ctx, "joe")
 			cancel()
 			if taken = turn.Admitted; taken {
-				defer turn.Leave()
+				defer turn.Release()
 			}
 		}
 		w := b.do(t, http.MethodGet, "/api/v1/namespaces/n/pods/p", "Test-User: jane", janes)

@@ -103,16 +103,16 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.shutdown(a, clients)
-	ending, cancel := context.WithTimeout(context.Background(), handlersEnd)
+	ending, cancel := context.WithTimeout(context.Background(), handlerGrace)
 	defer cancel()
 	if a.Ended(ending) != nil {
-		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlersEnd))
+		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlerGrace))
 	}
 	return <-failed
 }
 
 // handlersEnd is how long handlers may take to notice that their connection is gone.
-const handlersEnd = 5 * time.Second
+const handlerGrace = 5 * time.Second
 
 func (s *Server) shutdown(a *acceptor, clients engine.Server) {
 	s.c.Health.Stopping()

@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
@@ -22,37 +26,37 @@ import (
 // time, or not at all, and within bodies; nil is no bound.
 func ForLocal(bodies *Bodies, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, r := sceneOf(r)
-		s.local = newLocal(w, r)
+		s, r := requestContextOf(r)
+		s.local = newLocalRequest(w, r)
 		h := bodies.holder(w, r)
 		if h != nil {
 			defer h.end()
 		}
-		withHonestBody(w, r, h)
+		limitLocalBody(w, r, h)
 		next.ServeHTTP(w, r)
 	})
 }
 
 // local is what the library wants, in one piece. It is made for the library's sake in its own shape, so that a request
 // which the library serves costs one allocation in place of two dozen.
-type local struct {
-	latencies latencies
+type localRequest struct {
+	latencies latencyTrackers
 	warnings  warnings
 }
 
-func newLocal(w http.ResponseWriter, r *http.Request) *local {
-	l := &local{warnings: warnings{writer: w, request: r}}
+func newLocalRequest(w http.ResponseWriter, r *http.Request) *localRequest {
+	l := &localRequest{warnings: warnings{writer: w, request: r}}
 	l.latencies.begin()
 	return l
 }
 
 // latencies are the library's trackers, of which its metrics read those of webhooks.
-type latencies struct {
+type latencyTrackers struct {
 	apirequest.LatencyTrackers
-	of [11]latency
+	of [11]latencyTracker
 }
 
-func (l *latencies) begin() {
+func (l *latencyTrackers) begin() {
 	t := &l.LatencyTrackers
 	for i, to := range [...]*apirequest.DurationTracker{
 		&t.MutatingWebhookTracker, &t.ValidatingWebhookTracker, &t.AuthenticationTracker, &t.AuthorizationTracker,
@@ -67,20 +71,20 @@ func (l *latencies) begin() {
 }
 
 // latency is a sum of times, or the longest of them where several pass at once.
-type latency struct {
+type latencyTracker struct {
 	total   atomic.Int64
 	longest bool
 }
 
 // Track implements apirequest.DurationTracker.
-func (l *latency) Track(f func()) {
+func (l *latencyTracker) Track(f func()) {
 	began := time.Now()
 	defer func() { l.TrackDuration(time.Since(began)) }()
 	f()
 }
 
 // TrackDuration implements apirequest.DurationTracker.
-func (l *latency) TrackDuration(d time.Duration) {
+func (l *latencyTracker) TrackDuration(d time.Duration) {
 	if !l.longest {
 		l.total.Add(int64(d))
 		return
@@ -93,7 +97,7 @@ func (l *latency) TrackDuration(d time.Duration) {
 }
 
 // GetLatency implements apirequest.DurationTracker.
-func (l *latency) GetLatency() time.Duration { return time.Duration(l.total.Load()) }
+func (l *latencyTracker) GetLatency() time.Duration { return time.Duration(l.total.Load()) }
 
 // warnings are the library's recorder, made with the first warning.
 type warnings struct {
@@ -115,13 +119,13 @@ func (n *warnings) AddWarning(agent, text string) {
 
 // earlyWarnings are what authentication has to say to a client, before it is known whether the request is for the local
 // groups. They go with its answer, whoever gives it.
-type earlyWarnings struct {
+type authWarnings struct {
 	mu    sync.Mutex // guards texts: a credential may be looked at by another goroutine
 	texts []string
 }
 
 // AddWarning implements warning.Recorder. Who credentials are asked of is ourselves: agents have no names here.
-func (e *earlyWarnings) AddWarning(_, text string) {
+func (e *authWarnings) AddWarning(_, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if text != "" && !slices.Contains(e.texts, text) {
@@ -130,7 +134,7 @@ func (e *earlyWarnings) AddWarning(_, text string) {
 }
 
 // show adds them to the header of an answer.
-func (e *earlyWarnings) show(h http.Header) {
+func (e *authWarnings) addTo(h http.Header) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, text := range e.texts {
@@ -141,25 +145,25 @@ func (e *earlyWarnings) show(h http.Header) {
 }
 
 // libraryEvents is the library's audit context, and what its event refers to.
-type libraryEvents struct {
+type libraryAudit struct {
 	audit.AuditContext
-	room room
+	room eventParts
 }
 
 // events is the library's audit context, made when somebody first asks for it: for what the local groups add to the event
 // of a request, and for what authentication has to say of a credential, when the policy has not been asked yet. It is nil
 // for a request that is neither written down nor for them.
-func (s *scene) events() *audit.AuditContext {
-	t := &s.trail
+func (c *requestContext) auditContext() *audit.AuditContext {
+	t := &c.audit
 	if e := t.library.Load(); e != nil {
 		return &e.AuditContext
 	}
-	if t.auditor == nil && s.local == nil && s.User != nil {
+	if t.auditor == nil && c.local == nil && c.User != nil {
 		return nil
 	}
-	e := &libraryEvents{}
+	e := &libraryAudit{}
 	e.SetEventStage(auditinternal.StageResponseStarted) // as the library begins
-	audit.WithAuditID(&onlyEvents{events: &e.AuditContext}, types.UID(s.AuditID))
+	audit.WithAuditID(&auditContextHolder{events: &e.AuditContext}, types.UID(c.AuditID))
 	if t.auditor != nil {
 		if err := e.Init(t.config, t); err != nil {
 			return nil // a context can be initialized once, and this one is new
@@ -172,10 +176,50 @@ func (s *scene) events() *audit.AuditContext {
 }
 
 // onlyEvents is a context by which the library finds an audit context.
-type onlyEvents struct {
+type auditContextHolder struct {
 	context.Context
 	events *audit.AuditContext
 }
 
 // Value implements context.Context.
-func (o *onlyEvents) Value(any) any { return o.events }
+func (o *auditContextHolder) Value(any) any { return o.events }
+
+// honest is the body of a request for the local groups, whose errors say whose fault they are: the library would answer
+// them with 500 and log each. What a proxied request meets is the proxy's to tell.
+type localBody struct {
+	io.ReadCloser
+	held *held // nil: it is not counted
+}
+
+// withHonestBody also has reading the body end with the request's deadline. A context ends nobody who waits for bytes, and
+// one client could keep every seat of its priority level with bodies that do not come.
+func limitLocalBody(w http.ResponseWriter, r *http.Request, h *held) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	body := r.Body
+	r.Body = localBody{body, h}
+	if b, ok := body.(interface{ Buffered() (int, bool) }); ok {
+		if _, ended := b.Buffered(); ended {
+			return
+		}
+	}
+	if at, ok := r.Context().Deadline(); ok {
+		_ = http.NewResponseController(w).SetReadDeadline(at) // a request from within has its body at hand
+	}
+}
+
+// Read implements io.Reader.
+func (b localBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.held != nil && !b.held.add(n) {
+		return 0, errManyBodies()
+	}
+	switch {
+	case err == nil || err == io.EOF:
+		return n, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return n, apierrors.NewTimeoutError("the body of the request did not come before the deadline; send it faster, or ask for a longer timeout", 0)
+	}
+	return n, apierrors.NewBadRequest("the body of the request broke off, or is not one")
+}

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
 
@@ -29,23 +30,23 @@ type record struct {
 	attempts int    // to reach one
 	failure  string // the sentence that the client was told when a backend failed it
 
-	long     bool    // it was found to be long-running, by its APIService or by being upgraded
-	place    place   // its place among the requests served at once; nil: it has none
-	keeper   *keeper // takes that place away after a while once it was handed to a backend; nil: at once
-	kept     kept    // by the keeper
-	carried  bool    // it is for a backend
-	backend  *transport.Slot
-	draining context.Context // ends when long-running requests must
+	longRunning bool                  // it was found to be long-running, by its APIService or by being upgraded
+	seat        seat                  // its place among the requests served at once; nil: it has none
+	releases    *run.DelayQueue[seat] // releases the seat of a proxied request after a while; nil: at once
+	release     run.Delayed[seat]     // the entry of the request in it
+	proxied     bool                  // it is for a backend
+	backendSlot *transport.Slot
+	draining    context.Context // ends when long-running requests must
 }
 
 // place is a place among the requests that are served at once.
-type place interface {
+type seat interface {
 	// Leave gives it back. Where a keeper may call it too, it is safe to repeat.
-	Leave()
+	Release()
 }
 
 // end is when the request was over: what was noted, or now.
-func (rec *record) end() time.Time {
+func (rec *record) endTime() time.Time {
 	if rec.ended.IsZero() {
 		rec.ended = time.Now()
 	}
@@ -53,7 +54,7 @@ func (rec *record) end() time.Time {
 }
 
 // Admitted implements proxy.Witness.
-func (rec *record) Admitted(p *transport.Slot) { rec.backend = p }
+func (rec *record) Admitted(p *transport.Slot) { rec.backendSlot = p }
 
 // Attempted implements proxy.Witness.
 func (rec *record) Attempted(endpoint string, number int) {
@@ -64,45 +65,36 @@ func (rec *record) Attempted(endpoint string, number int) {
 func (rec *record) Failed(text string) { rec.failure = text }
 
 // Lasts implements proxy.Witness.
-func (rec *record) Lasts() { rec.long = true }
+func (rec *record) LongRunning() { rec.longRunning = true }
 
 // giveUpSeat lets another request in before this one is over.
-func (rec *record) giveUpSeat() {
-	if rec.place != nil {
-		rec.place.Leave()
-		rec.place = nil
+func (rec *record) releaseSeat() {
+	if rec.seat != nil {
+		rec.seat.Release()
+		rec.seat = nil
 	}
 }
 
 // handOver lets go of the seat while a backend serves the request: at once, unless those who give seats said otherwise.
 // takeBack follows when the request is over.
-func (rec *record) handOver(long bool) {
-	if rec.place == nil || rec.keeper == nil || long {
-		rec.giveUpSeat()
+func (rec *record) holdSeat(long bool) {
+	if rec.seat == nil || rec.releases == nil || long {
+		rec.releaseSeat()
 		return
 	}
-	rec.keeper.keep(&rec.kept, rec.place)
+	rec.releases.Add(&rec.release, rec.seat, time.Now())
 }
 
-func (rec *record) takeBack() {
-	if rec.keeper != nil {
-		rec.keeper.forget(&rec.kept)
+func (rec *record) cancelSeatRelease() {
+	if rec.releases != nil {
+		rec.releases.Remove(&rec.release)
 	}
 }
 
-type recordKey struct{}
-
-func withRecord(ctx context.Context, r *record) context.Context {
-	return context.WithValue(ctx, recordKey{}, r)
-}
-
-// recordFrom never returns nil: outside the chain there is nobody to read what is noted.
+// recordFrom never returns nil: outside the chain nobody reads what is recorded.
 func recordFrom(ctx context.Context) *record {
-	if s, ok := ctx.(*scene); ok { // nearly always
-		return &s.record
-	}
-	if r, ok := ctx.Value(recordKey{}).(*record); ok {
-		return r
+	if c, ok := requestContextFrom(ctx); ok {
+		return &c.record
 	}
 	return &record{}
 }
@@ -114,21 +106,21 @@ type response struct {
 	code     int
 	bytes    int64
 	hijacked bool
-	begun    func() // called once, when the code is known; nil: nobody waits for it
+	onCode   func() // called once, when the code is known; nil: nobody waits for it
 
-	scene *scene
-	slows *slowClients // nil: nobody looks after it
-	slow  slowAnswer   // theirs
+	ctx         *requestContext
+	slowClients *slowClients // nil: nobody looks after it
+	slow        slowResponse // theirs
 }
 
 // answer notes the code of an answer that begins.
-func (w *response) answer(code int) {
+func (w *response) setCode(code int) {
 	if w.code != 0 {
 		return
 	}
 	w.code = code
-	if w.begun != nil {
-		w.begun()
+	if w.onCode != nil {
+		w.onCode()
 	}
 }
 
@@ -137,7 +129,7 @@ func (w *response) answer(code int) {
 type hijackable struct{ *response }
 
 // of makes w the response to w's client, and is how the chain sees it.
-func (w *response) of(to http.ResponseWriter, r *http.Request) http.ResponseWriter {
+func (w *response) wrap(to http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	w.ResponseWriter = to
 	if _, ok := to.(http.Hijacker); ok && r.ProtoMajor == 1 {
 		return hijackable{w}
@@ -160,15 +152,15 @@ func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *response) WriteHeader(code int) {
 	if code >= 200 {
-		w.answer(code)
+		w.setCode(code)
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
 func (w *response) Write(p []byte) (int, error) {
-	w.answer(http.StatusOK)
-	w.slows.begin(w, len(p))
-	defer w.slows.done(w)
+	w.setCode(http.StatusOK)
+	w.slowClients.writing(w, len(p))
+	defer w.slowClients.written(w)
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)
 	return n, err
@@ -179,9 +171,9 @@ func (w *response) started() bool { return w.code != 0 || w.hijacked }
 
 // Flush implements http.Flusher.
 func (w *response) Flush() {
-	w.answer(http.StatusOK)
-	w.slows.begin(w, 0)
-	defer w.slows.done(w)
+	w.setCode(http.StatusOK)
+	w.slowClients.writing(w, 0)
+	defer w.slowClients.written(w)
 	_ = http.NewResponseController(w.ResponseWriter).Flush() // every writer of net/http can flush
 }
 
@@ -198,7 +190,7 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
 		w.hijacked = true
-		w.answer(http.StatusSwitchingProtocols)
+		w.setCode(http.StatusSwitchingProtocols)
 	}
 	return conn, rw, err
 }

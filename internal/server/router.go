@@ -71,7 +71,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 	switch {
 	case ok && !route.Local && route.Available():
 		NoteServedBy(r.Context(), route.Name)
-		s.carry(w, r, route)
+		s.serveRemote(w, r, route)
 	case ok && !route.Local:
 		NoteServedBy(r.Context(), route.Name)
 		refusal := unavailable(route)
@@ -90,27 +90,27 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 }
 
 // carry hands a request to the proxy, with what the APIService's annotations ask for.
-func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
+func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
 	rec := recordFrom(r.Context())
-	info, _ := infoOf(r.Context())
-	rec.carried = true
-	named := isLong(info, route.Options.LongRunningSubresources)
+	info, _ := requestInfo(r.Context())
+	rec.proxied = true
+	named := isLongRunning(info, route.Options.LongRunningSubresources)
 	// The backend has places of its own, and whoever waits for it waits there. With a seat among those of everybody
 	// besides, one backend that hangs would keep everybody out.
-	rec.handOver(named || request.LongRunning(info))
-	defer rec.takeBack()
-	target := proxy.Target{
-		Backend: route.Backend, APIService: route.Name, Witness: rec,
+	rec.holdSeat(named || request.LongRunning(info))
+	defer rec.cancelSeatRelease()
+	target := proxy.Destination{
+		Backend: route.Backend, APIService: route.Name, Observer: rec,
 		RejectSendInitialEvents: route.Options.RejectSendInitialEvents,
 		ConvertTable:            route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}
 	if named {
 		// The filters took it for a short one, since they ran before it was known who serves it.
-		target.LongRunning, rec.long = true, true
-		if s, ok := sceneFrom(r.Context()); ok {
-			s.response.mayLast()
+		target.LongRunning, rec.longRunning = true, true
+		if s, ok := requestContextFrom(r.Context()); ok {
+			s.response.setLongRunning()
 		}
-		ctx, cancel := endsWithTheHouse(r, rec.draining)
+		ctx, cancel := longRunningContext(r, rec.draining)
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
@@ -120,24 +120,24 @@ func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice
 	}
 }
 
-func isLong(info *apirequest.RequestInfo, subresources []string) bool {
+func isLongRunning(info *apirequest.RequestInfo, subresources []string) bool {
 	return len(subresources) > 0 && info != nil && info.IsResourceRequest && !request.LongRunning(info) && slices.Contains(subresources, info.Subresource)
 }
 
 // endsWithTheHouse is a context in which a long-running request ends with its client or when the house drains, but for
 // upgrades, which get the grace, as in the drain filter.
-func endsWithTheHouse(r *http.Request, draining context.Context) (context.Context, context.CancelFunc) {
-	client, cancel := context.WithCancel(proxy.ClientOf(r.Context()))
+func longRunningContext(r *http.Request, draining context.Context) (context.Context, context.CancelFunc) {
+	client, cancel := context.WithCancel(request.ClientContext(r.Context()))
 	if draining != nil && r.Header.Get("Upgrade") == "" {
 		stop := context.AfterFunc(draining, cancel)
-		return proxy.EndsWith(r.Context(), client), func() { stop(); cancel() }
+		return request.WithClient(r.Context(), client), func() { stop(); cancel() }
 	}
-	return proxy.EndsWith(r.Context(), client), cancel
+	return request.WithClient(r.Context(), client), cancel
 }
 
 // groupVersionFor is groupVersionOf for a request whose path the chain has read already.
 func groupVersionFor(r *http.Request) (schema.GroupVersion, bool) {
-	if info, ok := infoOf(r.Context()); ok && info.IsResourceRequest && info.Path == r.URL.Path {
+	if info, ok := requestInfo(r.Context()); ok && info.IsResourceRequest && info.Path == r.URL.Path {
 		return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, true
 	}
 	return groupVersionOf(r.URL.Path)

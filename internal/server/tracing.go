@@ -24,7 +24,7 @@ func tracingFilter(tracer trace.Tracer) func(http.Handler) http.Handler {
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			rec := recordFrom(r.Context())
-			info, _ := infoOf(r.Context())
+			info, _ := requestInfo(r.Context())
 			ctx, span := beginSpan(r, tracer, rec)
 			defer func() { endSpan(span, r, info, rec, responseOf(w)) }()
 			next.ServeHTTP(w, r.WithContext(ctx))

@@ -8,7 +8,9 @@ package tracing
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
@@ -86,7 +88,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	if err := p.exporter.Start(ctx); err != nil {
 		return fmt.Errorf("exporter of spans to %s: %w", p.config.Endpoint, err)
 	}
-	p.spans.RegisterSpanProcessor(sdktrace.NewBatchSpanProcessor(outlet{p.exporter, p.config.Logger},
+	p.spans.RegisterSpanProcessor(sdktrace.NewBatchSpanProcessor(loggingExporter{p.exporter, p.config.Logger},
 		sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithBatchTimeout(p.config.Interval), sdktrace.WithExportTimeout(exportTimeout),
 	))
 	<-ctx.Done()
@@ -95,16 +97,16 @@ func (p *Provider) Run(ctx context.Context) error {
 }
 
 // outlet says in our own log what could not be sent. The library would say so on standard error, in its own words.
-type outlet struct {
+type loggingExporter struct {
 	*otlptrace.Exporter
 	log *zap.Logger
 }
 
 // ExportSpans implements sdktrace.SpanExporter.
-func (o outlet) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+func (o loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	legible := make([]sdktrace.ReadOnlySpan, len(spans))
 	for i, s := range spans {
-		legible[i] = legibleSpan{s}
+		legible[i] = utf8Span{s}
 	}
 	if err := o.Exporter.ExportSpans(ctx, legible); err != nil {
 		o.log.Warn("spans were lost", zap.Int("spans", len(spans)), zap.Error(err))
@@ -120,4 +122,39 @@ func (p *Provider) stop() {
 	_ = p.spans.ForceFlush(last)
 	_ = p.exporter.Shutdown(last)
 	_ = p.spans.Shutdown(context.Background())
+}
+
+// legibleSpan is a span whose texts can be encoded. The library that serves the local groups puts the client's User-Agent
+// into spans as it came, and one byte in it that is no UTF-8 would cost every span of the same batch.
+type utf8Span struct{ sdktrace.ReadOnlySpan }
+
+// Attributes implements sdktrace.ReadOnlySpan.
+func (s utf8Span) Attributes() []attribute.KeyValue {
+	return validUTF8(s.ReadOnlySpan.Attributes())
+}
+
+// Events implements sdktrace.ReadOnlySpan.
+func (s utf8Span) Events() []sdktrace.Event {
+	events := append([]sdktrace.Event(nil), s.ReadOnlySpan.Events()...)
+	for i := range events {
+		events[i].Attributes = validUTF8(events[i].Attributes)
+	}
+	return events
+}
+
+// Status implements sdktrace.ReadOnlySpan.
+func (s utf8Span) Status() sdktrace.Status {
+	status := s.ReadOnlySpan.Status()
+	status.Description = strings.ToValidUTF8(status.Description, "\uFFFD")
+	return status
+}
+
+func validUTF8(attributes []attribute.KeyValue) []attribute.KeyValue {
+	all := append([]attribute.KeyValue(nil), attributes...)
+	for i, a := range all {
+		if text := a.Value.AsString(); a.Value.Type() == attribute.STRING && !utf8.ValidString(text) {
+			all[i].Value = attribute.StringValue(strings.ToValidUTF8(text, "\uFFFD"))
+		}
+	}
+	return all
 }
