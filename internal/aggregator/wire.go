@@ -24,7 +24,7 @@ import (
 	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/auth/oidc"
 	"portico.dev/internal/auth/rbac"
-	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/auth/tokenwebhook"
 	"portico.dev/internal/clients"
 	"portico.dev/internal/coreapi"
@@ -60,7 +60,7 @@ type house struct {
 	store      *store.Store
 	replicas   *store.Replicas
 	encryption *encryption.Encryption
-	tokens     *satoken.Tokens
+	tokens     *serviceaccount.Tokens
 	lookup     *lateLookup
 	issuers    *oidc.Issuers
 	webhook    *tokenwebhook.Webhook // nil: no server is asked about tokens
@@ -99,7 +99,7 @@ type house struct {
 }
 
 // lateLookup finds what service account tokens are bound to. Tokens are wired before the informers that it reads.
-type lateLookup struct{ satoken.Live }
+type lateLookup struct{ serviceaccount.Live }
 
 // self is who the front door is when it calls itself. It never leaves the process.
 var self = &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
@@ -163,7 +163,7 @@ func (h *house) wireClients() (err error) {
 	h.informers = clients.NewInformers(h.clients, lean())
 	h.services = aggregatorinformers.NewSharedInformerFactoryWithOptions(h.aggregator, 0, aggregatorinformers.WithTransform(lean()))
 	core := h.informers.Core().V1()
-	h.lookup.Live = satoken.Live{
+	h.lookup.Live = serviceaccount.Live{
 		ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(),
 		Secrets: core.Secrets().Lister(), Nodes: core.Nodes().Lister(), Client: h.clients.CoreV1(),
 	}

@@ -230,7 +230,7 @@ func TestE7AFullDiskCostsEventsAndIsCounted(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		f := &full{}
 		f.broken.Store(true)
-		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("log", f, batching{size: 10}, m, zap.New(core))}}
+		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("log", f, batching{maxEvents: 10}, m, zap.New(core))}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Run(ctx) })
@@ -259,7 +259,7 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.NewAudit(prometheus.NewRegistry())
 		h := hung{make(chan struct{})}
-		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("webhook", h, batching{size: 1}, m, zap.NewNop())}}
+		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("webhook", h, batching{maxEvents: 1}, m, zap.NewNop())}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Run(ctx) })
@@ -280,7 +280,7 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 		before := time.Now()
 		cancel()
 		wg.Wait() // the fake clock jumps to the end of lastWords
-		if d := time.Since(before); d != lastWords {
+		if d := time.Since(before); d != shutdownTimeout {
 			t.Errorf("stopped after %s", d)
 		}
 		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("webhook")); n != float64(7+fits) {

@@ -57,9 +57,9 @@ func (c Config) Enabled() bool { return c.LogPath != "" || c.WebhookConfigFile !
 // Auditor encodes events and hands them to the sinks.
 type Auditor struct {
 	*Policy
-	queues  []*queue
-	direct  *direct   // nil: the log is not in blocking mode
-	scratch sync.Pool // of *[]byte, in which events are encoded
+	queues   []*queue
+	blocking *blockingWriter // nil: the log is not in blocking mode
+	scratch  sync.Pool       // of *[]byte, in which events are encoded
 }
 
 // New opens the log, so that a path that cannot be written is found at the start.
@@ -76,7 +76,7 @@ func New(c Config) (*Auditor, error) {
 		if err != nil {
 			return nil, err
 		}
-		b := batching{size: orDefault(c.WebhookBatchMaxSize, 400), wait: orDefault(c.WebhookBatchMaxWait, 30*time.Second)}
+		b := batching{maxEvents: orDefault(c.WebhookBatchMaxSize, 400), wait: orDefault(c.WebhookBatchMaxWait, 30*time.Second)}
 		a.queues = append(a.queues, newQueue("webhook", w, b, c.Metrics, c.Logger))
 	}
 	if c.LogPath == "" {
@@ -89,7 +89,7 @@ func New(c Config) (*Auditor, error) {
 	// The queue keeps count in both modes.
 	q := newQueue("log", log, logBatching, c.Metrics, c.Logger)
 	if c.LogMode == ModeBlocking {
-		a.direct = &direct{queue: q}
+		a.blocking = &blockingWriter{queue: q}
 	} else {
 		a.queues = append(a.queues, q)
 	}
@@ -110,10 +110,10 @@ func (a *Auditor) Run(ctx context.Context) error {
 	for _, q := range a.queues {
 		g.Go(func() error { return q.run(ctx) })
 	}
-	if a.direct != nil {
+	if a.blocking != nil {
 		g.Go(func() error {
 			<-ctx.Done()
-			return a.direct.close()
+			return a.blocking.close()
 		})
 	}
 	return g.Wait()
@@ -136,7 +136,7 @@ func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
 	room, ok := a.scratch.Get().(*[]byte)
 	if !ok {
 		room = new([]byte)
-		*room = make([]byte, 0, 2*eventRoom)
+		*room = make([]byte, 0, 2*typicalEventBytes)
 	}
 	line, err := encode((*room)[:0], e, more)
 	if err != nil {
@@ -144,10 +144,10 @@ func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
 	}
 	line = append(line, '\n')
 	for _, q := range a.queues {
-		q.offer(line)
+		q.enqueue(line)
 	}
-	if a.direct != nil {
-		a.direct.write(line)
+	if a.blocking != nil {
+		a.blocking.write(line)
 	}
 	if cap(line) <= maxScratch {
 		*room = line
@@ -168,7 +168,7 @@ func encode(b []byte, e *auditinternal.Event, more []Annotation) ([]byte, error)
 	if len(e.Annotations) > 0 {
 		e, more = merged(e, more), nil
 	}
-	if ref := e.ObjectRef; common(e) && (ref == nil || !carriesCredentials(ref.APIGroup, ref.Resource, ref.Subresource)) {
+	if ref := e.ObjectRef; isSimple(e) && (ref == nil || !carriesCredentials(ref.APIGroup, ref.Resource, ref.Subresource)) {
 		if line := appendEvent(b, e, more); len(line)-len(b) <= maxEvent {
 			return line, nil
 		}
@@ -214,13 +214,13 @@ func merged(e *auditinternal.Event, more []Annotation) *auditinternal.Event {
 }
 
 // direct writes to the log in the goroutine of the request.
-type direct struct {
+type blockingWriter struct {
 	mu    sync.Mutex // one line at a time
 	queue *queue
 	one   batch
 }
 
-func (d *direct) write(line []byte) {
+func (d *blockingWriter) write(line []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.one.text, d.one.ends = line, append(d.one.ends[:0], len(line))
@@ -229,7 +229,7 @@ func (d *direct) write(line []byte) {
 	d.queue.report(written, 1-written, err)
 }
 
-func (d *direct) close() error {
+func (d *blockingWriter) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.queue.sink.close()

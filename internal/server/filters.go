@@ -43,7 +43,7 @@ func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func
 				}
 				m.Panics.Inc()
 				log.Error("panic while serving a request",
-					append(logging.Fault(p), zap.String("method", r.Method), zap.String("path", bounded(r.URL.Path)))...)
+					append(logging.PanicFields(p), zap.String("method", r.Method), zap.String("path", bounded(r.URL.Path)))...)
 				if s.response.started() {
 					panic(http.ErrAbortHandler)
 				}

@@ -11,8 +11,6 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
-	"portico.dev/internal/auth/credential"
-	"portico.dev/internal/auth/followed"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 )
@@ -54,7 +52,7 @@ type RequestHeaderConfig struct {
 
 // Authenticator answers "who?". It is safe for concurrent use.
 type Authenticator struct {
-	trust     *credential.Trust
+	trust     *Trust
 	static    *tokenFile // nil without one
 	tokens    tokenChain
 	anonymous func() (said, enabled bool, paths []string)
@@ -66,7 +64,7 @@ type Authenticator struct {
 // while any name is allowed.
 func New(cfg Config) (*Authenticator, error) {
 	a := &Authenticator{
-		trust:     &credential.Trust{Clients: cfg.ClientCA},
+		trust:     &Trust{Clients: cfg.ClientCA},
 		anonymous: anonymousRule(cfg),
 		metrics:   cfg.Metrics,
 		log:       cfg.Logger,
@@ -86,7 +84,7 @@ func New(cfg Config) (*Authenticator, error) {
 			zap.Stringer("certificate", shared.Subject), zap.Strings("allowed", a.trust.FrontProxy.AllowedNames))
 	}
 	if cfg.TokenFile != "" {
-		file, err := followed.Open(cfg.TokenFile, LoadTokenFile)
+		file, err := pki.OpenWatchedFile(cfg.TokenFile, LoadTokenFile)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +110,7 @@ func anonymousRule(cfg Config) func() (said, enabled bool, paths []string) {
 	}
 }
 
-func frontProxy(h *RequestHeaderConfig) (*credential.FrontProxy, error) {
+func frontProxy(h *RequestHeaderConfig) (*FrontProxy, error) {
 	switch {
 	case h.ClientCA == nil:
 		return nil, errors.New("request headers are believed only from a verified front proxy; set --requestheader-client-ca-file")
@@ -125,10 +123,10 @@ func frontProxy(h *RequestHeaderConfig) (*credential.FrontProxy, error) {
 			return nil, errors.New("a request header name or prefix is empty; check the --requestheader flags")
 		}
 	}
-	return &credential.FrontProxy{
+	return &FrontProxy{
 		Bundle:       h.ClientCA,
 		AllowedNames: slices.Clone(h.AllowedNames),
-		Headers: credential.Headers{
+		Headers: Headers{
 			Username:    h.UsernameHeaders,
 			UID:         h.UIDHeaders,
 			Group:       h.GroupHeaders,
@@ -156,17 +154,17 @@ func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Res
 }
 
 func (a *Authenticator) authenticate(r *http.Request) (*authenticator.Response, bool, error) {
-	response, err := credential.Authenticate(r, a.trust, a.tokens)
+	response, err := Authenticate(r, a.trust, a.tokens)
 	switch {
 	case err == nil:
 		return response, true, nil
-	case !errors.Is(err, credential.ErrNone):
+	case !errors.Is(err, ErrNone):
 		return nil, false, fmt.Errorf("authenticate: %w", err)
 	case !a.anonymousAllowed(r):
 		return nil, false, nil
 	}
 	a.trust.Headers().Strip(r)
-	return &authenticator.Response{User: credential.Anonymous()}, true, nil
+	return &authenticator.Response{User: Anonymous()}, true, nil
 }
 
 func (a *Authenticator) anonymousAllowed(r *http.Request) bool {
@@ -177,14 +175,14 @@ func (a *Authenticator) anonymousAllowed(r *http.Request) bool {
 // AuthenticateToken returns whose token it is, for TokenReview. The audiences in ctx, if any, are the ones it must be
 // good for.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if len(token) > credential.MaxTokenBytes {
-		return nil, false, credential.ErrInvalidToken
+	if len(token) > MaxTokenBytes {
+		return nil, false, ErrInvalidToken
 	}
 	response, ok, err := a.tokens.AuthenticateToken(ctx, token)
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	return &authenticator.Response{Audiences: response.Audiences, User: credential.WithAuthenticated(response.User)}, true, nil
+	return &authenticator.Response{Audiences: response.Audiences, User: WithAuthenticated(response.User)}, true, nil
 }
 
 // Stale is why something that identities rest on is not what its file says, nil when all is well. It is for readyz.

@@ -2,15 +2,11 @@ package authn
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
 	"net/http"
@@ -29,8 +25,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/auth/authtest"
-	"portico.dev/internal/auth/credential"
-	"portico.dev/internal/auth/satoken"
 	"portico.dev/internal/metrics"
 )
 
@@ -483,73 +477,6 @@ func TestEachAuthenticatorInItsTurn(t *testing.T) {
 	}
 }
 
-// TestATokenOfASecretOfAnotherCluster: every cluster has the issuer of such tokens, so that only whoever has the key may call
-// one bad.
-func TestATokenOfASecretOfAnotherCluster(t *testing.T) {
-	ours, theirs := newSigner(t), newSigner(t)
-	accounts, err := satoken.New(satoken.Config{
-		Issuer: "https://front.example", VerifyKeyFiles: []string{publicKeyFile(t, ours)}, Lookup: satoken.Live{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var asked atomic.Int32
-	webhook := authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
-		asked.Add(1)
-		return &authenticator.Response{User: &user.DefaultInfo{Name: "system:serviceaccount:ns:robot"}}, true, nil
-	})
-	d := open(t, func(c *Config, _ *door) { c.ServiceAccounts, c.Tokens = accounts, []authenticator.Token{webhook} })
-	signed := func(kid string, key *ecdsa.PrivateKey) string {
-		return authtest.Token(`{"alg":"ES256","kid":"`+kid+`"}`, `{"iss":"kubernetes/serviceaccount","sub":"system:serviceaccount:ns:robot"}`,
-			authtest.ES256(key))
-	}
-	t.Run("is shown to the webhook", func(t *testing.T) {
-		response, ok, err := d.auth.AuthenticateToken(t.Context(), signed(keyID(t, theirs), theirs))
-		if err != nil || !ok || response.User.GetName() != "system:serviceaccount:ns:robot" || asked.Load() != 1 {
-			t.Fatalf("%+v, %t, %v; asked %d times", response, ok, err, asked.Load())
-		}
-	})
-	t.Run("that claims to be of this one is not", func(t *testing.T) {
-		_, ok, err := d.auth.AuthenticateToken(t.Context(), signed(keyID(t, ours), theirs))
-		if ok || err == nil || asked.Load() != 1 {
-			t.Fatalf("%t, %v; asked %d times", ok, err, asked.Load())
-		}
-	})
-}
-
-func newSigner(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func publicDER(t *testing.T, key *ecdsa.PrivateKey) []byte {
-	t.Helper()
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
-}
-
-func publicKeyFile(t *testing.T, key *ecdsa.PrivateKey) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER(t, key)}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
-
-// keyID is as kube-controller-manager makes it.
-func keyID(t *testing.T, key *ecdsa.PrivateKey) string {
-	sum := sha256.Sum256(publicDER(t, key))
-	return base64.RawURLEncoding.EncodeToString(sum[:])
-}
-
 func TestAuthenticateToken(t *testing.T) {
 	var asked atomic.Int32
 	accounts := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
@@ -589,7 +516,7 @@ func TestAuthenticateToken(t *testing.T) {
 	})
 	t.Run("B7 one that is too long is shown to nobody", func(t *testing.T) {
 		before := asked.Load()
-		_, ok, err := d.auth.AuthenticateToken(t.Context(), strings.Repeat("x", credential.MaxTokenBytes+1))
+		_, ok, err := d.auth.AuthenticateToken(t.Context(), strings.Repeat("x", MaxTokenBytes+1))
 		if ok || err == nil || asked.Load() != before {
 			t.Fatalf("%t, %v", ok, err)
 		}

@@ -33,7 +33,7 @@ const (
 // Run reads the ConfigMap and then follows it until ctx ends. It returns an error when the first read cannot succeed:
 // without it nothing can be trusted.
 func (d *Delegated) Run(ctx context.Context) error {
-	defer d.front.close()
+	defer d.client.close()
 	version, err := d.first(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -96,7 +96,7 @@ func advise(err error) error {
 
 func (d *Delegated) get(ctx context.Context) (*corev1.ConfigMap, error) {
 	cm := &corev1.ConfigMap{}
-	if err := d.front.ask(ctx, http.MethodGet, configMaps+"/"+configMapName, nil, nil, cm); err != nil {
+	if err := d.client.ask(ctx, http.MethodGet, configMaps+"/"+configMapName, nil, nil, cm); err != nil {
 		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", configMapNamespace, configMapName, err)
 	}
 	return cm, nil
@@ -158,7 +158,7 @@ type watchEvent struct {
 func (d *Delegated) watch(ctx context.Context, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, pollInterval+askTimeout)
 	defer cancel()
-	response, err := d.front.send(ctx, http.MethodGet, configMaps, url.Values{
+	response, err := d.client.send(ctx, http.MethodGet, configMaps, url.Values{
 		"fieldSelector":   {"metadata.name=" + configMapName},
 		"watch":           {"true"},
 		"resourceVersion": {version},

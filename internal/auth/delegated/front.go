@@ -33,12 +33,12 @@ const (
 )
 
 // front is the front door as an extension server reaches it: plain HTTP and JSON.
-type front struct {
+type apiClient struct {
 	client *http.Client
 	base   *url.URL
 }
 
-func newFront(cfg *rest.Config) (*front, error) {
+func newAPIClient(cfg *rest.Config) (*apiClient, error) {
 	if cfg == nil {
 		return nil, errors.New("delegated authentication needs a client of the front door; pass a kubeconfig")
 	}
@@ -56,14 +56,14 @@ func newFront(cfg *rest.Config) (*front, error) {
 	client := *shared
 	// Credentials go where the kubeconfig says and nowhere else (attack row A6).
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &front{client: &client, base: base}, nil
+	return &apiClient{client: &client, base: base}, nil
 }
 
-func (f *front) close() { utilnet.CloseIdleConnectionsFor(f.client.Transport) }
+func (f *apiClient) close() { utilnet.CloseIdleConnectionsFor(f.client.Transport) }
 
 // ask sends in, if there is one, and decodes the answer into out, retrying what may be better a moment later. Both
 // reviews and reads are safe to repeat.
-func (f *front) ask(ctx context.Context, method, path string, query url.Values, in, out any) error {
+func (f *apiClient) ask(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var body []byte
@@ -86,7 +86,7 @@ func (f *front) ask(ctx context.Context, method, path string, query url.Values, 
 	}
 }
 
-func (f *front) once(ctx context.Context, method, path string, query url.Values, body []byte, out any) error {
+func (f *apiClient) once(ctx context.Context, method, path string, query url.Values, body []byte, out any) error {
 	response, err := f.send(ctx, method, path, query, body)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (f *front) once(ctx context.Context, method, path string, query url.Values,
 }
 
 // send returns a successful response, whose body the caller closes.
-func (f *front) send(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
+func (f *apiClient) send(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
 	u := f.base.JoinPath(path)
 	u.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))

@@ -205,7 +205,7 @@ func TestAnswerWithoutEnd(t *testing.T) {
 			}
 		}
 	}))
-	f, err := newFront(&rest.Config{Host: endless.URL, TLSClientConfig: rest.TLSClientConfig{CAData: endless.RootPEM}})
+	f, err := newAPIClient(&rest.Config{Host: endless.URL, TLSClientConfig: rest.TLSClientConfig{CAData: endless.RootPEM}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"portico.dev/internal/auth/credential"
+	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/pki"
 )
 
@@ -26,7 +26,7 @@ const (
 
 // published is what the ConfigMap says, understood and found safe. It never changes.
 type published struct {
-	trust *credential.Trust
+	trust *authn.Trust
 	pool  *x509.CertPool // both authorities, for the handshake
 	// data is what it was made of, to tell a change from a repetition.
 	data map[string]string
@@ -34,7 +34,7 @@ type published struct {
 
 // read makes sense of the ConfigMap, or says what is wrong with it.
 func read(cm *corev1.ConfigMap) (*published, error) {
-	p := &published{trust: &credential.Trust{}, pool: x509.NewCertPool(), data: cm.Data}
+	p := &published{trust: &authn.Trust{}, pool: x509.NewCertPool(), data: cm.Data}
 	if text := cm.Data[clientCAKey]; text != "" {
 		bundle, err := pki.StaticBundle([]byte(text))
 		if err != nil {
@@ -57,12 +57,12 @@ func read(cm *corev1.ConfigMap) (*published, error) {
 	return p, nil
 }
 
-func readFrontProxy(data map[string]string) (*credential.FrontProxy, error) {
+func readFrontProxy(data map[string]string) (*authn.FrontProxy, error) {
 	bundle, err := pki.StaticBundle([]byte(data[proxyCAKey]))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", proxyCAKey, err)
 	}
-	proxy := &credential.FrontProxy{Bundle: bundle}
+	proxy := &authn.FrontProxy{Bundle: bundle}
 	for _, list := range []struct {
 		key  string
 		into *[]string

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/auth/credential"
+	"portico.dev/internal/auth/authn"
 )
 
 const (
@@ -33,30 +33,30 @@ const (
 )
 
 // recognised is what the front door said of a token.
-type recognised struct {
+type reviewedToken struct {
 	user      user.Info // nil: it is nobody's
 	audiences []string
-	complaint string
+	reason    string
 }
 
 // reviewToken asks the front door whose token it is.
 func (d *Delegated) reviewToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	wanted, hasWanted := authenticator.AudiencesFrom(ctx)
 	key := sha256.Sum256([]byte(token + "\x00" + strings.Join(wanted, "\x00")))
-	answer, known := d.tokens.Recall(key)
+	answer, known := d.tokens.Get(key)
 	if !known {
 		var err error
-		if answer, err = shared(ctx, d, "token", key, func(ctx context.Context) (recognised, error) {
+		if answer, err = shared(ctx, d, "token", key, func(ctx context.Context) (reviewedToken, error) {
 			return d.askToken(ctx, token, wanted, key)
 		}); err != nil {
 			return nil, false, fmt.Errorf("review token: %w", err)
 		}
 	}
 	switch {
-	case answer.complaint != "":
-		return nil, false, errors.New(answer.complaint)
+	case answer.reason != "":
+		return nil, false, errors.New(answer.reason)
 	case answer.user == nil:
-		return nil, false, credential.ErrInvalidToken
+		return nil, false, authn.ErrInvalidToken
 	}
 	response := &authenticator.Response{User: answer.user, Audiences: answer.audiences}
 	if hasWanted {
@@ -68,18 +68,18 @@ func (d *Delegated) reviewToken(ctx context.Context, token string) (*authenticat
 	return response, true, nil
 }
 
-func (d *Delegated) askToken(ctx context.Context, token string, audiences []string, key [sha256.Size]byte) (recognised, error) {
+func (d *Delegated) askToken(ctx context.Context, token string, audiences []string, key [sha256.Size]byte) (reviewedToken, error) {
 	review := authenticationv1.TokenReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenReview"},
 		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
 	}
 	var reply authenticationv1.TokenReview
-	if err := d.front.ask(ctx, http.MethodPost, tokenReviews, nil, review, &reply); err != nil {
-		return recognised{}, err
+	if err := d.client.ask(ctx, http.MethodPost, tokenReviews, nil, review, &reply); err != nil {
+		return reviewedToken{}, err
 	}
 	if s := reply.Status; !s.Authenticated || s.User.Username == "" {
-		answer := recognised{complaint: s.Error}
-		d.tokens.Keep(key, answer, time.Now().Add(rememberBadToken))
+		answer := reviewedToken{reason: s.Error}
+		d.tokens.Add(key, answer, time.Now().Add(rememberBadToken))
 		return answer, nil
 	}
 	u := reply.Status.User
@@ -90,8 +90,8 @@ func (d *Delegated) askToken(ctx context.Context, token string, audiences []stri
 		}
 		info.Extra[k] = v
 	}
-	answer := recognised{user: info, audiences: reply.Status.Audiences}
-	d.tokens.Keep(key, answer, time.Now().Add(rememberGoodToken))
+	answer := reviewedToken{user: info, audiences: reply.Status.Audiences}
+	d.tokens.Add(key, answer, time.Now().Add(rememberGoodToken))
 	return answer, nil
 }
 
@@ -102,7 +102,7 @@ func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.Subje
 		return decision{}, fmt.Errorf("encode access review: %w", err)
 	}
 	key := sha256.Sum256(encoded)
-	if answer, ok := d.access.Recall(key); ok {
+	if answer, ok := d.access.Get(key); ok {
 		return answer, nil
 	}
 	return shared(ctx, d, "access", key, func(ctx context.Context) (decision, error) {
@@ -112,7 +112,7 @@ func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.Subje
 		}
 		var reply authorizationv1.SubjectAccessReview
 		query := url.Values{"timeout": {askTimeout.String()}}
-		if err := d.front.ask(ctx, http.MethodPost, accessReviews, query, review, &reply); err != nil {
+		if err := d.client.ask(ctx, http.MethodPost, accessReviews, query, review, &reply); err != nil {
 			return decision{}, fmt.Errorf("review access: %w", err)
 		}
 		answer, err := decided(reply.Status)
@@ -120,7 +120,7 @@ func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.Subje
 			return decision{}, err
 		}
 		if len(encoded) < maxRememberedBytes {
-			d.access.Keep(key, answer, time.Now().Add(rememberDecision))
+			d.access.Add(key, answer, time.Now().Add(rememberDecision))
 		}
 		return answer, nil
 	})

@@ -20,8 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	oidclib "k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
-	"portico.dev/internal/auth/briefly"
-	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/ttlcache"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 )
@@ -40,7 +40,7 @@ type issuer struct {
 	algorithms []string
 	keys       *keys
 	claims     authenticator.Token // the library, which reads the claims
-	seen       *briefly.Memory[[sha256.Size]byte, verdict]
+	seen       *ttlcache.Cache[[sha256.Size]byte, verdict]
 }
 
 type verdict struct {
@@ -56,7 +56,7 @@ func newIssuer(config apiserver.JWTAuthenticator, algorithms []string, compiler 
 	}
 	i := &issuer{
 		config: config, algorithms: algorithms, keys: newKeys(f, m, log),
-		seen: briefly.New[[sha256.Size]byte, verdict](rememberTokens),
+		seen: ttlcache.New[[sha256.Size]byte, verdict](rememberTokens),
 	}
 	known := config
 	known.Issuer.DiscoveryURL = "" // the library need not know where our keys come from
@@ -71,7 +71,7 @@ func newIssuer(config apiserver.JWTAuthenticator, algorithms []string, compiler 
 // authenticate says whose token it is. It is asked only about tokens that name this issuer.
 func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, error) {
 	sum := sha256.Sum256([]byte(token))
-	if v, ok := i.seen.Recall(sum); ok {
+	if v, ok := i.seen.Get(sum); ok {
 		if v.err == nil {
 			request.NoteExpiry(ctx, v.expires)
 		}
@@ -85,11 +85,11 @@ func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, err
 		if expires.Before(until) {
 			until = expires
 		}
-		i.seen.Keep(sum, verdict{user: u, expires: expires}, until)
+		i.seen.Add(sum, verdict{user: u, expires: expires}, until)
 		request.NoteExpiry(ctx, expires)
 	case ctx.Err() == nil && !errors.Is(err, errNoKeys) && !errors.Is(err, errUnknownKey):
 		// That the issuer could not be asked is no opinion about the token, and is not kept.
-		i.seen.Keep(sum, verdict{err: err}, now.Add(rememberBad))
+		i.seen.Add(sum, verdict{err: err}, now.Add(rememberBad))
 	}
 	return u, err
 }
@@ -131,15 +131,15 @@ func (i *issuer) VerifySignature(ctx context.Context, _ string) ([]byte, error) 
 // checkTimes is stricter than the library, which gives nbf a minute and lets exp be a fraction. The signature is
 // verified after this, and over the same bytes.
 func (i *issuer) checkTimes(token string) (time.Time, error) {
-	_, body, err := jws.Split(token)
+	_, body, err := authn.SplitToken(token)
 	if err != nil {
 		return time.Time{}, err
 	}
 	var c struct {
-		Expires   jws.Seconds `json:"exp"`
-		NotBefore jws.Seconds `json:"nbf"`
+		Expires   authn.Seconds `json:"exp"`
+		NotBefore authn.Seconds `json:"nbf"`
 	}
-	if err := jws.Decode(body, &c, false); err != nil {
+	if err := authn.DecodeTokenPart(body, &c, false); err != nil {
 		return time.Time{}, err
 	}
 	now := time.Now()
@@ -148,7 +148,7 @@ func (i *issuer) checkTimes(token string) (time.Time, error) {
 		return time.Time{}, errors.New("it has no exp")
 	case !now.Before(c.Expires.Time()):
 		return time.Time{}, errors.New("it has expired")
-	case now.Add(jws.Leeway).Before(c.NotBefore.Time()):
+	case now.Add(authn.ClockSkew).Before(c.NotBefore.Time()):
 		return time.Time{}, errors.New("it is not valid yet")
 	}
 	return c.Expires.Time(), nil
@@ -156,7 +156,7 @@ func (i *issuer) checkTimes(token string) (time.Time, error) {
 
 // signed is the claims of a token whose signature is good.
 func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
-	head, body, err := jws.Split(token)
+	head, body, err := authn.SplitToken(token)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
 		ID        string          `json:"kid"`
 		Critical  json.RawMessage `json:"crit"`
 	}
-	if err := jws.Decode(head, &h, false); err != nil {
+	if err := authn.DecodeTokenPart(head, &h, false); err != nil {
 		return nil, err
 	}
 	switch {

@@ -13,10 +13,9 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	oidclib "k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
-	"portico.dev/internal/auth/credential"
-	"portico.dev/internal/auth/followed"
-	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/pki"
 )
 
 // Config says which issuers are believed: by a file or by flags.
@@ -40,7 +39,7 @@ type Config struct {
 type Issuers struct {
 	cfg      Config
 	compiler func() authenticationcel.Compiler
-	follow   *followed.File[snapshot]
+	follow   *pki.WatchedFile[snapshot]
 	last     snapshot // what the file said before; only New and Run touch it
 }
 
@@ -64,7 +63,7 @@ func New(cfg Config) (*Issuers, error) {
 		read = cfg.Flags.CAFile
 	}
 	var err error
-	s.follow, err = followed.Open(read, func(string) (snapshot, error) { return s.load() })
+	s.follow, err = pki.OpenWatchedFile(read, func(string) (snapshot, error) { return s.load() })
 	return s, err
 }
 
@@ -127,7 +126,7 @@ func (s *Issuers) origin() string {
 // because its issuer does not answer.
 func (s *Issuers) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	known := s.follow.Current().issuers
-	if len(known) == 0 || len(token) > credential.MaxTokenBytes {
+	if len(known) == 0 || len(token) > authn.MaxTokenBytes {
 		return nil, false, nil
 	}
 	i, err := named(known, token)
@@ -148,13 +147,13 @@ func (s *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 
 // named is the issuer that a token names, nil when it is none of ours.
 func named(known map[string]*issuer, token string) (*issuer, error) {
-	_, body, err := jws.Split(token)
+	_, body, err := authn.SplitToken(token)
 	if err != nil {
 		return nil, nil
 	}
-	url, err := jws.Issuer(body)
+	url, err := authn.TokenIssuer(body)
 	switch {
-	case errors.Is(err, jws.ErrMalformed):
+	case errors.Is(err, authn.ErrMalformedToken):
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -15,9 +15,8 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"portico.dev/internal/auth/briefly"
-	"portico.dev/internal/auth/credential"
-	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/ttlcache"
 	"portico.dev/internal/metrics"
 )
 
@@ -54,7 +53,7 @@ type Config struct {
 type Webhook struct {
 	cfg    Config
 	server authenticator.Token
-	seen   *briefly.Memory[[sha256.Size]byte, verdict]
+	seen   *ttlcache.Cache[[sha256.Size]byte, verdict]
 	asking singleflight.Group
 	slots  chan struct{}
 	// open ends with Run, and with it every question.
@@ -92,7 +91,7 @@ func New(cfg Config) (*Webhook, error) {
 	}
 	w := &Webhook{
 		cfg: cfg, server: server, slots: make(chan struct{}, maxAsking),
-		seen: briefly.New[[sha256.Size]byte, verdict](rememberTokens),
+		seen: ttlcache.New[[sha256.Size]byte, verdict](rememberTokens),
 	}
 	w.open, w.close = context.WithCancel(context.Background())
 	return w, nil
@@ -111,12 +110,12 @@ func (w *Webhook) Run(ctx context.Context) error {
 // AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token that the server
 // does not know, and an error when it could not be asked or calls the token bad.
 func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if len(token) > credential.MaxTokenBytes {
-		return nil, false, credential.ErrInvalidToken
+	if len(token) > authn.MaxTokenBytes {
+		return nil, false, authn.ErrInvalidToken
 	}
 	audiences, limited := authenticator.AudiencesFrom(ctx)
 	sum := memoryKey(token, audiences, limited)
-	if v, ok := w.seen.Recall(sum); ok {
+	if v, ok := w.seen.Get(sum); ok {
 		return v.response, v.ok, v.err
 	}
 	// The question outlives the request that asked first: others may be waiting for it, and the answer is kept.
@@ -153,14 +152,14 @@ func (w *Webhook) ask(ctx context.Context, sum [sha256.Size]byte, token string) 
 		v.err = fmt.Errorf("token review webhook: %w", err)
 	case !ok:
 		w.cfg.Metrics.Reviewed("failure")
-		w.seen.Keep(sum, v, now.Add(rememberBad))
+		w.seen.Add(sum, v, now.Add(rememberBad))
 	case response.User.GetName() == "":
 		w.cfg.Metrics.Reviewed("error")
 		return verdict{err: errors.New("token review webhook: it answered with an empty user name")}
 	default:
 		w.cfg.Metrics.Reviewed("success")
 		if until := notBeyond(token, now.Add(w.cfg.CacheTTL)); until.After(now) {
-			w.seen.Keep(sum, v, until)
+			w.seen.Add(sum, v, until)
 		}
 	}
 	return v
@@ -180,14 +179,14 @@ func memoryKey(token string, audiences authenticator.Audiences, limited bool) [s
 // notBeyond is until, or the end that the token states of itself if that comes first. It is believed only to forget
 // earlier, which needs no signature.
 func notBeyond(token string, until time.Time) time.Time {
-	_, body, err := jws.Split(token)
+	_, body, err := authn.SplitToken(token)
 	if err != nil {
 		return until
 	}
 	var c struct {
-		Expires jws.Seconds `json:"exp"`
+		Expires authn.Seconds `json:"exp"`
 	}
-	if jws.Decode(body, &c, false) != nil || c.Expires == 0 || c.Expires.Time().After(until) {
+	if authn.DecodeTokenPart(body, &c, false) != nil || c.Expires == 0 || c.Expires.Time().After(until) {
 		return until
 	}
 	return c.Expires.Time()

@@ -1,0 +1,156 @@
+package logging
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+const (
+	// outletPause is how long a line that may wait does so at most.
+	flushInterval = 100 * time.Millisecond
+	// outletRoom bounds what waits, and what is written at once unless one line is larger.
+	maxPending = 64 << 10
+)
+
+// outlet is where lines go. It writes each at once; those that may wait go through patient, and are written before any
+// line that may not: the order stays, and whatever ends the process by way of the log takes them along.
+type sink struct {
+	mu       sync.Mutex // guards what follows; taken before door
+	pending  []byte
+	timer    *time.Timer
+	timerSet bool  // something was written within the last pause, and timer says when it is over
+	flushErr error // of the timer's write, for whoever writes next
+
+	writeMu sync.Mutex // guards what follows: one write at a time, while lines gather
+	out     zapcore.WriteSyncer
+	spare   []byte // room for what waits next
+}
+
+// Write implements zapcore.WriteSyncer.
+func (s *sink) Write(line []byte) (int, error) {
+	s.mu.Lock()
+	before, err := s.takePending()
+	err = errors.Join(err, s.writeOut(before))
+	defer s.writeMu.Unlock()
+	n, wrong := s.out.Write(line)
+	return n, errors.Join(err, wrong)
+}
+
+// Sync implements zapcore.WriteSyncer: it writes what waits.
+func (s *sink) Sync() error {
+	s.mu.Lock()
+	before, err := s.takePending()
+	defer s.writeMu.Unlock()
+	return errors.Join(err, s.writeOut(before))
+}
+
+// leave takes what waits to the door, which is held then; mu was, and is not any more.
+func (s *sink) takePending() (lines []byte, failed error) {
+	s.writeMu.Lock()
+	lines, failed = s.pending, s.flushErr
+	s.pending, s.flushErr, s.spare = s.spare[:0], nil, nil
+	s.mu.Unlock()
+	return lines, failed
+}
+
+// pass is called with the door held.
+func (s *sink) writeOut(lines []byte) (err error) {
+	if len(lines) > 0 {
+		_, err = s.out.Write(lines)
+	}
+	s.spare = lines[:0]
+	return err
+}
+
+// patient is an outlet for lines that may wait for others. The first after a pause does not: who asks now and then sees
+// each line at once.
+type batchedSink struct{ *sink }
+
+// Write implements zapcore.WriteSyncer.
+func (b batchedSink) Write(line []byte) (int, error) {
+	s := b.sink
+	s.mu.Lock()
+	if !s.timerSet || len(line) > maxPending || s.flushErr != nil {
+		s.setTimer()
+		s.mu.Unlock()
+		return s.Write(line)
+	}
+	if len(s.pending)+len(line) <= maxPending {
+		s.pending = append(s.pending, line...)
+		s.mu.Unlock()
+		return len(line), nil
+	}
+	s.writeMu.Lock() // waits while the lines before those are being written
+	full := s.pending
+	s.pending, s.spare = append(s.spare[:0], line...), nil
+	s.mu.Unlock()
+	defer s.writeMu.Unlock()
+	return len(line), s.writeOut(full)
+}
+
+// rest begins a pause. Called with mu held.
+func (s *sink) setTimer() {
+	if s.timerSet {
+		return
+	}
+	s.timerSet = true
+	if s.timer == nil {
+		s.timer = time.AfterFunc(flushInterval, s.flush)
+	} else {
+		s.timer.Reset(flushInterval)
+	}
+}
+
+// rested ends a pause, and begins another one when there was something to write.
+func (s *sink) flush() {
+	s.mu.Lock()
+	s.timerSet = false
+	if len(s.pending) == 0 {
+		s.mu.Unlock()
+		return
+	}
+	s.setTimer()
+	before, err := s.takePending()
+	err = errors.Join(err, s.writeOut(before))
+	s.writeMu.Unlock()
+	if err != nil {
+		s.mu.Lock()
+		s.flushErr = err
+		s.mu.Unlock()
+	}
+}
+
+// core writes lines at once, and knows how to write them so that they may wait.
+type core struct {
+	zapcore.Core
+	batched zapcore.Core
+}
+
+func newCore(encoder zapcore.Encoder, to zapcore.WriteSyncer, level zapcore.Level) core {
+	s := &sink{out: to}
+	return core{zapcore.NewCore(encoder, s, level), zapcore.NewCore(encoder, batchedSink{s}, level)}
+}
+
+// With implements zapcore.Core.
+func (c core) With(fields []zapcore.Field) zapcore.Core {
+	return core{c.Core.With(fields), c.batched.With(fields)}
+}
+
+// Batched is log for lines of which there are many and none is urgent: while they come one after another they are written
+// together, ten times a second. Each other line of the log, and its Sync, writes them first. A log that is not of this
+// package stays as it is, and nil is nil.
+func Batched(log *zap.Logger) *zap.Logger {
+	if log == nil {
+		return nil
+	}
+	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		if c, ok := c.(core); ok {
+			return c.batched
+		}
+		return c
+	}))
+}
