@@ -10,6 +10,8 @@ import (
 	"time"
 
 	fq "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
+
+	"portico.dev/internal/request"
 )
 
 // aLevel has so many seats and queues.
@@ -207,11 +209,10 @@ func TestNobodyOvertakesWhoWaits(t *testing.T) {
 	}
 }
 
-// dear is a context whose end nobody may wait for.
-type dear struct{ context.Context }
+// costlyContext is a context whose end nobody may wait for.
+type costlyContext struct{ context.Context }
 
-func (d dear) Client() context.Context { return d.Context }
-func (d dear) Done() <-chan struct{}   { panic("somebody waits for the deadline") }
+func (costlyContext) Done() <-chan struct{} { panic("somebody waits for the deadline") }
 
 func TestWhoQueuesWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
 	l := aLevel(t, 1, fq.QueuingConfig{Name: "client", DesiredNumQueues: 1, HandSize: 1, QueueLengthLimit: 10})
@@ -223,7 +224,7 @@ func TestWhoQueuesWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
 	w.seats = 1
 	l.enqueue(w, 0)
 	time.AfterFunc(time.Millisecond, leave)
-	if w.wait(dear{client}, l, time.Now()) || client.Err() == nil || l.waiting != 0 {
+	if w.wait(request.WithClient(costlyContext{client}, client), l, time.Now()) || client.Err() == nil || l.waiting != 0 {
 		t.Error("it went on waiting, or was seated")
 	}
 	l.putWaiter(w)

@@ -7,12 +7,12 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
+
+	"portico.dev/internal/respond"
 )
 
-// shape is what a client wants to be made of a backend's objects, and the backend cannot make.
+// conversion is what a client wants the backend's objects to be converted to, which the backend cannot do.
 type conversion struct {
 	table   bool   // a Table, or else PartialObjectMetadata
 	version string // of meta.k8s.io
@@ -24,9 +24,8 @@ const (
 	includeObject = "Object"
 )
 
-// wanted is the shape that is to be made here of the answer, nil for none. Where there is one, header is changed to ask
-// the backend for plain JSON that it need not have sent before: what is converted has no byte in common with what a
-// cache holds.
+// conversionFor is the conversion that is to be made here of the response, nil for none. Where there is one, header is
+// changed to ask the backend for plain JSON in full: what is converted has no byte in common with what a cache holds.
 func (x *exchange) conversionFor(header http.Header) *conversion {
 	t := &x.dest
 	if !t.ConvertTable && !t.ConvertMetadata || x.r.Method != http.MethodGet || x.info == nil || !x.info.IsResourceRequest {
@@ -46,15 +45,15 @@ func (x *exchange) conversionFor(header http.Header) *conversion {
 	return s
 }
 
-// negotiate reads the clauses of Accept in the order of preference. The first that somebody can answer decides: the
-// backend with something plain, or we with a shape.
+// negotiate reads the clauses of Accept in the order of preference. The first that can be answered decides: by the
+// backend with its own format, or by a conversion.
 func (x *exchange) negotiate(accept []string) *conversion {
-	for _, c := range clauses(accept) {
-		as := c.params["as"]
+	for _, c := range respond.ParseAccept(accept...) {
+		as := c.Params["as"]
 		switch {
 		case as == "":
 			return nil
-		case c.params["g"] != "meta.k8s.io" || c.params["v"] != "v1" && c.params["v"] != "v1beta1":
+		case c.Params["g"] != "meta.k8s.io" || c.Params["v"] != "v1" && c.Params["v"] != "v1beta1":
 			continue
 		}
 		convert := x.dest.ConvertMetadata
@@ -64,55 +63,16 @@ func (x *exchange) negotiate(accept []string) *conversion {
 		switch {
 		case !convert:
 			return nil // the backend can do this one itself
-		case c.media != "application/json":
+		case c.MediaType != "application/json":
 			continue // we make JSON
 		case as == "Table", as == "PartialObjectMetadata", as == "PartialObjectMetadataList":
-			return &conversion{table: as == "Table", version: c.params["v"]}
+			return &conversion{table: as == "Table", version: c.Params["v"]}
 		}
 	}
 	return nil
 }
 
-// clause is one of the media types that a client accepts.
-type clause struct {
-	media  string
-	params map[string]string
-	q      float64
-}
-
-// maxClauses is far more than any client sends.
-const maxClauses = 32
-
-func clauses(accept []string) []clause {
-	var list []clause
-	for _, value := range accept {
-		for text := range strings.SplitSeq(value, ",") {
-			media, params, err := mime.ParseMediaType(strings.TrimSpace(text))
-			if err != nil || len(list) == maxClauses {
-				continue
-			}
-			q := 1.0
-			if given, err := strconv.ParseFloat(params["q"], 64); err == nil {
-				q = given
-			}
-			if q > 0 {
-				list = append(list, clause{media, params, q})
-			}
-		}
-	}
-	slices.SortStableFunc(list, func(a, b clause) int {
-		switch {
-		case a.q > b.q:
-			return -1
-		case a.q < b.q:
-			return 1
-		}
-		return 0
-	})
-	return list
-}
-
-// convertible reports whether a response is one that a shape is made of: an error stays a Status, and a log stays text.
+// convertible reports whether a response can be converted: an error stays a Status, and a log stays text.
 func convertible(resp *http.Response) bool {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	return err == nil && media == "application/json" && resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == ""
@@ -136,8 +96,8 @@ var (
 	}
 )
 
-// relayShaped answers with what s makes of the response. Nothing is written before it is made, so that an answer that
-// cannot be converted becomes an honest error.
+// relayConverted answers with the converted response. Nothing is written before it is converted, so that a response
+// which cannot be converted becomes an error.
 func (x *exchange) relayConverted(resp *http.Response, conv *conversion, up *upstreamContext) error {
 	if x.info.Verb == "watch" {
 		x.relayEvents(resp, conv, up)
@@ -157,7 +117,7 @@ func (x *exchange) relayConverted(resp *http.Response, conv *conversion, up *ups
 	return nil
 }
 
-// headShaped is the header of a converted response. What described the bytes of the backend's goes.
+// writeConvertedHeader writes the header of a converted response, without what described the bytes of the backend's.
 func (x *exchange) writeConvertedHeader(resp *http.Response) {
 	h := x.w.Header()
 	x.copyHeaderTo(h, resp.Header)

@@ -24,7 +24,7 @@ import (
 // statusClientGone is nginx's code for a request whose client did not wait. Nobody reads it but the log and the audit.
 const statusClientGone = 499
 
-// lie is a backend that answered with something it must not.
+// responseError is a response that a backend must not give.
 type responseError struct {
 	reason string
 	text   string
@@ -33,12 +33,12 @@ type responseError struct {
 
 func (e *responseError) Error() string { return fmt.Sprintf("the backend %s (%d)", e.text, e.code) }
 
-// refusal is a request that we do not carry, for a reason that is the client's.
+// badRequestError is a request that is not forwarded because of a mistake of the client.
 type badRequestError struct{ text string }
 
 func (e *badRequestError) Error() string { return e.text }
 
-// fail answers with the truth about err, as far as it is the client's to know, and logs all of it.
+// fail answers with a Status that says of err as much as the client may know, and logs all of it.
 func (x *exchange) fail(err error) {
 	status := x.statusOf(err)
 	x.dest.Observer.Failed(status.ErrStatus.Message)
@@ -58,7 +58,7 @@ func (x *exchange) fail(err error) {
 	respond.Error(x.w, x.r, status)
 }
 
-// clients reports the codes of requests that are their clients' fault, or nobody's.
+// isClientFault reports the codes of requests whose failure is not the backend's.
 func isClientFault(code int32) bool {
 	switch code {
 	case statusClientGone, http.StatusBadRequest, http.StatusForbidden, http.StatusRequestTimeout, http.StatusUnprocessableEntity,
@@ -77,8 +77,8 @@ func (x *exchange) fields() []zap.Field {
 	}
 }
 
-// statusOf is what the client is told. It names the APIService and the kind of failure; addresses, names of
-// certificates and texts of backends stay in the log (kubernetes/kubernetes#58070).
+// statusOf is the Status for err. It names the APIService and the kind of failure; addresses, names of certificates and
+// texts of backends stay in the log (kubernetes/kubernetes#58070).
 func (x *exchange) statusOf(err error) *apierrors.StatusError {
 	var (
 		limit    *transport.LimitError
@@ -127,7 +127,7 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 	return apierrors.NewInternalError(errors.New("the request could not be forwarded; the server's log holds the details"))
 }
 
-// unreached is the status of a request that got no response.
+// unreachedStatus is the Status of a request that got no response.
 func (x *exchange) unreachedStatus(e *transport.Error) *apierrors.StatusError {
 	if e.Protocol {
 		return x.status(http.StatusBadGateway, "BackendProtocol", "BackendProtocol", "it answered with something that is not HTTP", 0)
@@ -217,7 +217,7 @@ func reasonOf(code int) metav1.StatusReason {
 	return "RequestHeaderFieldsTooLarge"
 }
 
-// count adds to apiserver_request_terminations_total, as the incumbent does for requests that its proxy ended.
+// count adds to apiserver_request_terminations_total, as kube-apiserver does for requests that its proxy ended.
 func (x *exchange) count(code int32) {
 	m := x.proxy.config.Requests
 	if m == nil || x.info == nil {

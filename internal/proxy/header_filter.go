@@ -119,7 +119,7 @@ func begins(folded []byte, prefixes []string) bool {
 	return false
 }
 
-// trailable reports whether a trailer of a backend may reach a client.
+// passesAsTrailer reports whether a trailer of a backend may reach a client.
 func (p *Proxy) passesAsTrailer(name string) bool {
 	return !p.withheldFromClient(name) && !strings.EqualFold(name, "Content-Length") && !strings.EqualFold(name, "Location")
 }

@@ -21,30 +21,30 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// Target is whom a request is for.
+// Destination is where a request goes.
 type Destination struct {
-	// Backend is where it goes.
+	// Backend is the extension server that it is sent to.
 	Backend *transport.Backend
 	// APIService is the name of the registration that says so; failures name it.
 	APIService string
-	// LongRunning marks a request that request.LongRunning does not know to be one: it takes no lasting place among
-	// the backend's requests, its response may be silent for as long as it likes, and a deadline in its context does
-	// not hold. Response headers must still come within Config.HeaderTimeout.
+	// LongRunning marks a request as long-running that request.LongRunning does not know to be so: it holds no lasting
+	// concurrency slot of the backend, its response may be silent for as long as it likes, and a deadline in its
+	// context does not apply. Response headers must still come within Config.HeaderTimeout.
 	LongRunning bool
 	// RejectSendInitialEvents answers 422 to watches that ask for initial events.
 	RejectSendInitialEvents bool
-	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of what the backend answers to get, list
+	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's responses to get, list
 	// and watch.
 	ConvertTable, ConvertMetadata bool
-	// Witness hears what becomes of the request. Nil: nobody does.
+	// Observer is told what becomes of the request. May be nil.
 	Observer Observer
 }
 
 // Config is what a Proxy needs. The zero value of each limit means its default.
 type Config struct {
-	// Logger hears the full cause of every failure. Nil: nobody does.
+	// Logger gets the full cause of every failure. May be nil.
 	Logger *zap.Logger
-	// Requests counts requests that we ended on our own account. Nil: nobody does.
+	// Requests counts requests that the proxy ended. May be nil.
 	Requests *metrics.Requests
 	// IdentityHeaders are headers, beside X-Remote-* and Impersonate-*, that no client may send to a backend and no backend
 	// to a client: those by which a front proxy before us says who a request is from. They count in every spelling that
@@ -63,7 +63,7 @@ type Config struct {
 	TunnelIdle time.Duration
 }
 
-// Proxy carries requests to backends. It is safe for concurrent use.
+// Proxy forwards requests to backends. It is safe for concurrent use.
 type Proxy struct {
 	config  Config
 	log     *zap.Logger
@@ -100,7 +100,7 @@ func orDefault(field *time.Duration, value time.Duration) {
 // Serve answers r from t. User, RequestInfo and audit id are in r's context; the path and the query were checked.
 //
 // r's context ends the request when the client leaves. A deadline in it holds until response headers are written, and
-// not beyond; for the client to be noticed beyond it too, the filter that adds the deadline first calls WithClient.
+// not beyond; request.ClientContext says how the client is noticed beyond it.
 //
 // Serve panics with http.ErrAbortHandler when a response must be broken off.
 func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, t Destination) {
@@ -123,10 +123,11 @@ type exchange struct {
 	dest        Destination
 	info        *apirequest.RequestInfo
 	longRunning bool
-	slot        transport.Slot // among the backend's requests
+	slot        transport.Slot // of the backend's concurrency slots
 	upstream    upstreamContext
-	url         url.URL    // of the request to the backend
-	span        trace.Span // of the attempt under way, when the request is traced
+	url         url.URL      // of the request to the backend
+	values      headerValues // of its headers
+	span        trace.Span   // of the attempt under way, when the request is traced
 }
 
 // serve returns an error as long as nothing was written.
@@ -153,7 +154,7 @@ func (x *exchange) serve() error {
 	defer x.endSpan(0, nil)
 
 	header := x.requestHeader()
-	if err := writeIdentity(header, user); err != nil {
+	if err := writeIdentity(header, user, &x.values); err != nil {
 		return err
 	}
 	if err := x.setURL(); err != nil {
@@ -165,7 +166,7 @@ func (x *exchange) serve() error {
 	return x.roundTrip(header)
 }
 
-// outbound is the request to the backend, held by the leash.
+// upstreamRequest is the request to the backend, with the upstreamContext.
 func (x *exchange) upstreamRequest(header http.Header, patience time.Duration) *http.Request {
 	out := x.r.WithContext(x.beginUpstream(patience))
 	out.URL, out.Host, out.Header = &x.url, x.dest.Backend.ServerName(), header
@@ -182,7 +183,7 @@ func (x *exchange) upstreamRequest(header http.Header, patience time.Duration) *
 	return out
 }
 
-// plain carries a request that stays a request.
+// roundTrip forwards a request that is no upgrade.
 func (x *exchange) roundTrip(header http.Header) error {
 	conv := x.conversionFor(header)
 	out, up := x.upstreamRequest(header, x.proxy.config.HeaderTimeout), &x.upstream
@@ -208,13 +209,13 @@ func (x *exchange) roundTrip(header http.Header) error {
 	return nil
 }
 
-// last gives back every place that the request takes among others: it may go on for long.
+// becomeLongRunning releases the backend's concurrency slot, and tells the observer: what follows may go on for long.
 func (x *exchange) becomeLongRunning() {
 	x.slot.Release()
 	x.dest.Observer.LongRunning()
 }
 
-// address is the request's target as the client spelled it. Opaque keeps every byte: re-encoding a path would make it
+// setURL keeps the request's target as the client spelled it. Opaque keeps every byte: re-encoding a path would make it
 // another one than was authorised, and re-encoding a query loses parameters.
 func (x *exchange) setURL() error {
 	u := x.r.URL
@@ -236,21 +237,21 @@ var (
 	errAmbiguousPath = errors.New("the path was rewritten in one spelling and not in the other")
 )
 
-// Witness hears what becomes of a request, on the goroutine that serves it: for the access log and the audit event.
+// Observer is told what becomes of a request, on the goroutine that serves it: for the access log and the audit event.
 type Observer interface {
-	// Admitted is told which place the request has among those of its backend, until it is over. Whoever finds that the
-	// client does not take the response may have it stall.
+	// Admitted is called with the request's concurrency slot of its backend, which it has until it is over. Whoever
+	// finds that the client does not read the response may stall it.
 	Admitted(*transport.Slot)
-	// Attempted is told which endpoint is being tried, and how many attempts there are with this one.
+	// Attempted is called with the endpoint that is being tried, and how many attempts there are with this one.
 	Attempted(endpoint string, number int)
-	// Failed is told the sentence that the client is told, or would be, had its response not begun.
+	// Failed is called with the message that the client is told, or would be, had its response not begun.
 	Failed(text string)
-	// Lasts is told, at most once, that what follows may go on for long: a watch, a log or a console has begun. The
-	// request's place among those of its backend is given back in this moment.
+	// LongRunning is called, at most once, when what follows may go on for long: a watch, a log or a console has begun.
+	// The request's concurrency slot is released in this moment.
 	LongRunning()
 }
 
-// nobody is the Witness of requests without one.
+// noObserver is the Observer of requests without one.
 type noObserver struct{}
 
 func (noObserver) Admitted(*transport.Slot) {}
@@ -258,7 +259,7 @@ func (noObserver) Attempted(string, int)    {}
 func (noObserver) Failed(string)            {}
 func (noObserver) LongRunning()             {}
 
-// lent is a client's body that is not ours to close.
+// borrowedBody is a client's body that is not ours to close.
 type borrowedBody struct{ io.Reader }
 
 // Close implements io.Closer.

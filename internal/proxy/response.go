@@ -16,7 +16,7 @@ import (
 // Headers of which ours and the backend's are both true. Which origins may read what these expose is the front door's to say.
 var mergedHeaders = map[string]bool{"Vary": true, "Warning": true, "Access-Control-Expose-Headers": true}
 
-// acceptable refuses responses that must not reach a client.
+// checkStatus refuses responses that must not reach a client.
 func (x *exchange) checkStatus(resp *http.Response) error {
 	code := resp.StatusCode
 	switch {
@@ -58,7 +58,7 @@ func (x *exchange) copyHeaderTo(w, resp http.Header) {
 	}
 }
 
-// local reports whether a Location stays on our origin; in a 201 it may name the object that was made.
+// sameOrigin reports whether a Location stays on our origin; in a 201 it may name the object that was made.
 func sameOrigin(values []string) bool {
 	for _, v := range values {
 		if !strings.HasPrefix(v, "/") || strings.HasPrefix(v, "//") || strings.HasPrefix(v, `/\`) {
@@ -68,7 +68,7 @@ func sameOrigin(values []string) bool {
 	return true
 }
 
-// relay writes the response. From here on failure means breaking off.
+// relay writes the response. From here on failure means breaking it off.
 func (x *exchange) relay(resp *http.Response, up *upstreamContext) {
 	x.copyHeader(resp.Header)
 	announced := x.announceTrailers(resp.Trailer)
@@ -105,7 +105,7 @@ func poolOf(size int) *sync.Pool {
 	}}
 }
 
-// roomFor is where a buffer for a body of that length comes from; a negative length is not known.
+// bufferPool is where a buffer for a body of that length comes from; a negative length is unknown.
 func bufferPool(length int64) *sync.Pool {
 	if length >= 0 && length <= smallBufferSize {
 		return smallBuffers
@@ -113,13 +113,13 @@ func bufferPool(length int64) *sync.Pool {
 	return buffers
 }
 
-// errWrite is a client that does not take the response any more.
+// errWrite is a client that does not read the response any more.
 var errWrite = errors.New("write to the client")
 
-// readier is a body that knows whether a Read would wait.
+// readinessReporter is a body that knows whether a Read would wait.
 type readinessReporter interface{ Ready() bool }
 
-// source is a body, read as far as it goes without waiting: whoever hands on every record of TLS as it comes wakes the
+// source is a body, read as far as it goes without waiting: writing every TLS record as it comes would wake the
 // client's connection for each.
 type source struct {
 	io.Reader
@@ -152,8 +152,8 @@ func (s *source) fill(b []byte) (n int, waits bool, err error) {
 	return n, waits, err
 }
 
-// copyBody hands the body on through a buffer from room. flush, unless nil, sends what the client's side keeps back, whenever there is nothing more
-// to add to it.
+// copyBody copies the body through a buffer from room. flush, unless nil, sends what the client's side holds back,
+// whenever there is nothing more to add to it.
 func (x *exchange) copyBody(body io.Reader, room *sync.Pool, flush func(), up *upstreamContext, idle time.Duration) error {
 	from := x.sourceOf(body)
 	if flush != nil && from.waits() {
@@ -189,8 +189,8 @@ func (x *exchange) copyBody(body io.Reader, room *sync.Pool, flush func(), up *u
 	}
 }
 
-// breakOff ends a response that cannot be completed. A client must see that it is broken: net/http resets the stream or
-// closes the connection. The exception is a watch that the house ends: an end is part of its protocol.
+// abort ends a response that cannot be completed. A client must see that it is broken: net/http resets the stream or
+// closes the connection. The exception is a watch that the server ends: an end is part of its protocol.
 func (x *exchange) abort(err error, up *upstreamContext) {
 	if up.clientLeft() || errors.Is(err, errWrite) {
 		if x.longRunning {

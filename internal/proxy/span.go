@@ -14,7 +14,7 @@ import (
 // never send to somebody else's backend, and it has no bound (CVE-2026-41178).
 var traceContext propagation.TraceContext
 
-// carryTrace replaces the client's tracing context with the one that the chain decided on, when there is one.
+// injectTrace replaces the client's tracing context with the one that the chain decided on, when there is one.
 func injectTrace(ctx context.Context, h http.Header) {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		delete(h, "Traceparent")

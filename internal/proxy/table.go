@@ -73,7 +73,7 @@ func parseItem(text []byte) (*object, error) {
 	return o, nil
 }
 
-// convert makes the shape of an object or a list.
+// convert converts an object or a list.
 func (c *conversion) convert(text []byte) ([]byte, error) {
 	o, err := parseObject(text)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *conversion) convert(text []byte) ([]byte, error) {
 	return json.Marshal(p)
 }
 
-// event makes the shape of what an event carries. Only the first table of a watch has columns, and a bookmark has no row.
+// event converts the object of a watch event. Only the first table of a watch has columns, and a bookmark has no row.
 func (c *conversion) event(e event, first bool) (json.RawMessage, error) {
 	o, err := parseObject(e.Object)
 	switch {

@@ -60,7 +60,7 @@ func (x *exchange) upgradeProtocol() (string, error) {
 	return protocol, nil
 }
 
-// upgrade carries a request that becomes a connection.
+// upgrade forwards a request that becomes a connection.
 func (x *exchange) upgrade(header http.Header, protocol string) error {
 	header["Connection"] = []string{"Upgrade"} // exactly: whatever the client nominated is gone
 	header["Upgrade"] = []string{protocol}
@@ -100,7 +100,7 @@ func (x *exchange) upgrade(header http.Header, protocol string) error {
 	return x.startTunnel(backend, resp.Header, protocol)
 }
 
-// ask sends the request and reads the answer's headers. What the backend sent after them stays in the reader.
+// sendUpgrade sends the request and reads the response's headers. What the backend sent after them stays in the reader.
 func sendUpgrade(conn net.Conn, out *http.Request) (*bufferedConn, *http.Response, error) {
 	if err := out.Write(conn); err != nil {
 		return nil, nil, fmt.Errorf("send upgrade request: %w", err)
@@ -126,7 +126,7 @@ type bufferedConn struct {
 
 func (c *bufferedConn) Read(b []byte) (int, error) { return c.reader.Read(b) }
 
-// refused relays an error in place of a switch, and never anything else.
+// relayRefusal relays an error in place of a switch, and nothing else.
 func (x *exchange) relayRefusal(resp *http.Response, conn net.Conn, up *upstreamContext) error {
 	defer func() { _ = resp.Body.Close() }() // conn is closed next
 	if resp.StatusCode < 400 {
@@ -149,7 +149,7 @@ func (x *exchange) relayRefusal(resp *http.Response, conn net.Conn, up *upstream
 	return nil
 }
 
-// join hijacks the client's connection, tells it of the switch, and copies until either side ends.
+// startTunnel hijacks the client's connection, tells it of the switch, and copies until either side ends.
 func (x *exchange) startTunnel(backend *bufferedConn, header http.Header, protocol string) error {
 	conn, buffered, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
@@ -170,7 +170,7 @@ func (x *exchange) startTunnel(backend *bufferedConn, header http.Header, protoc
 	return nil
 }
 
-// switched writes the 101 to the client: the backend's headers, with Connection and Upgrade rebuilt.
+// writeSwitchingProtocols writes the 101 to the client: the backend's headers, with Connection and Upgrade rebuilt.
 func (x *exchange) writeSwitchingProtocols(conn net.Conn, header http.Header, protocol string) error {
 	h := x.w.Header().Clone()
 	x.copyHeaderTo(h, header)

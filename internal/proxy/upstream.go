@@ -19,13 +19,12 @@ var (
 	errAnsweredLate  = errors.New("there was an answer after the request was given up")
 )
 
-// leash is the context of the request to the backend. It has the values of the client's request and ends for one of
-// three reasons: the client left, the deadline for response headers passed, or a body of known length stopped.
-//
+// upstreamContext is the context of the request to the backend. It has the values of the client's request and ends for
+// one of three reasons: the client left, the deadline for response headers passed, or a body of known length stopped.
 // It is a context of its own because those of the standard library cannot take a deadline back.
 type upstreamContext struct {
-	context.Context           // for its values: Done, Err and Deadline are the leash's own
-	exchange        *exchange // observes the attempts
+	context.Context           // for its values: Done, Err and Deadline are implemented here
+	exchange        *exchange // which is told of the attempts
 	client          context.Context
 	writer          http.ResponseWriter // the client's
 
@@ -36,26 +35,28 @@ type upstreamContext struct {
 	watching  bool          // it has what is next
 	unwatch   func() bool
 	timer     *time.Timer
-	due       time.Time // when the timer looks; zero: it does not
+	due       time.Time // when the timer fires; zero: it is not set
 	expires   time.Time // it ends then, if expiry says why
-	expiry    error     // nil: nothing happens any more at expires
+	expiry    error     // nil: it does not expire any more
 	started   bool      // response headers were written
 	err       error     // why it ended
 	afterFunc *callback // called when it ends; nil: nobody waits
 	onEnd     func()    // likewise
 }
 
-// watchDelay is after how long an upstreamContext is watched at the latest, and watchSlack by how much that may vary.
-//
-// Most requests are answered within a few milliseconds, and a timer and a place among those who wait for the client's end
-// cost more than the proxy's own part of such a request. So a request gets them when it takes longer than that, or when
-// somebody waits for its end. Until then a client that leaves is noticed late.
 const (
+	// watchDelay is after how long an upstreamContext is watched at the latest, and watchSlack by how much that may
+	// vary.
+	//
+	// Most requests are answered within a few milliseconds; a timer and a registration for the client's end cost more
+	// than the proxy's own part of such a request. So a request gets them when it takes longer than that, or when
+	// somebody waits for its end. Until then a client that leaves is noticed late.
 	watchDelay = 200 * time.Millisecond
 	watchSlack = 50 * time.Millisecond
 )
 
-// hold makes the leash of x. Without a deadline in the request, patience bounds the wait for response headers.
+// beginUpstream begins the upstreamContext of x. Without a deadline in the request, patience bounds the wait for
+// response headers.
 func (x *exchange) beginUpstream(patience time.Duration) *upstreamContext {
 	ctx := x.r.Context()
 	c := &x.upstream
@@ -76,7 +77,7 @@ func (x *exchange) beginUpstream(patience time.Duration) *upstreamContext {
 	return c
 }
 
-// watch begins to wait for what ends the leash.
+// watch begins to wait for what ends the context.
 func (c *upstreamContext) watch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +93,8 @@ func (c *upstreamContext) watchLocked() {
 	c.schedule()
 }
 
-// schedule has the timer look at the leash no later than it expires. A timer that looks too early sets itself again: an
-// expiry that moves with every part of a body costs the write of a time.
+// schedule makes the timer fire no later than the context expires. A timer that fires too early sets itself again, so
+// that an expiry which moves with every part of a body costs the write of a time.
 func (c *upstreamContext) schedule() {
 	if !c.watching || c.expiry == nil || !c.due.IsZero() && !c.expires.Before(c.due) {
 		return
@@ -106,7 +107,7 @@ func (c *upstreamContext) schedule() {
 	}
 }
 
-// expireIn says what happens after d, with mu held.
+// expireAfter ends the context after d for that reason, with mu held.
 func (c *upstreamContext) expireAfter(d time.Duration, why error) {
 	c.expiry, c.expires = why, time.Now().Add(d)
 	c.schedule()
@@ -153,7 +154,7 @@ func (c *upstreamContext) Err() error {
 	return context.Canceled
 }
 
-// because is the reason behind err when the leash ended the request, and err otherwise.
+// wrap is the reason behind err when the end of the context caused it, and err otherwise.
 func (c *upstreamContext) wrap(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +164,9 @@ func (c *upstreamContext) wrap(err error) error {
 	return err
 }
 
-// over is why an answer comes too late, and nil when it does not. A backend that hears of being given up may end its answer
-// there and then, as if it were whole, and net/http passes on what comes while it closes the connection.
+// checkEnded is why a response comes too late, and nil when it does not. A backend that notices the cancellation may
+// end its response there and then, as if it were whole, and net/http passes on what comes while it closes the
+// connection.
 func (c *upstreamContext) checkEnded() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,8 +176,8 @@ func (c *upstreamContext) checkEnded() error {
 	return &upstreamError{reason: c.err, err: errAnsweredLate}
 }
 
-// answered takes the deadline back: headers are written. A response that must keep moving has idle for each step;
-// 0 means that it need not.
+// headersWritten takes the deadline back: response headers are written. A response that must make progress has idle for
+// each step; 0 means that it need not.
 func (c *upstreamContext) headersWritten(idle time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,7 +190,7 @@ func (c *upstreamContext) headersWritten(idle time.Duration) {
 
 // writing begins a write that may take limit, unless that is 0, and wrote ends it. A client that stops reading over
 // HTTP/2 keeps its connection alive, so that nothing else would end a write that waits for its window, and the request
-// would keep its places (attack row D5).
+// would keep its concurrency slot (attack row D5).
 func (c *upstreamContext) writing(limit time.Duration) {
 	if limit > 0 {
 		c.mu.Lock()
@@ -205,14 +207,14 @@ func (c *upstreamContext) wrote(limit time.Duration) {
 	}
 }
 
-// moved grants another idle period.
+// progressed grants another idle period.
 func (c *upstreamContext) progressed(idle time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.expireAfter(idle, c.expiry)
 }
 
-// letGo ends the leash with the exchange.
+// release ends the context with the exchange.
 func (c *upstreamContext) release() {
 	if p := c.exchange.proxy; p != nil {
 		p.unwatched.Remove(&c.unwatched)
@@ -230,7 +232,7 @@ func (c *upstreamContext) release() {
 }
 
 func (c *upstreamContext) expire() {
-	c.mu.Lock() // until the end, since the writer is not to be touched after letGo
+	c.mu.Lock() // until the end, since the writer is not to be touched after release
 	defer c.mu.Unlock()
 	c.due = time.Time{}
 	if c.expiry == nil {
@@ -279,14 +281,14 @@ func (c *upstreamContext) endLocked(reason error) {
 	}
 }
 
-// left reports whether the client is gone, or the house told a long-running request to end.
+// clientLeft reports whether the client is gone, or the server ended a long-running request because it drains.
 func (c *upstreamContext) clientLeft() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return errors.Is(c.err, errClientGone)
 }
 
-// ended is an error that the leash caused.
+// upstreamError is an error that the end of the upstreamContext caused.
 type upstreamError struct{ reason, err error }
 
 func (e *upstreamError) Error() string   { return e.reason.Error() + ": " + e.err.Error() }
@@ -294,8 +296,8 @@ func (e *upstreamError) Unwrap() []error { return []error{e.reason, e.err} }
 
 var _ context.Context = (*upstreamContext)(nil)
 
-// OnEnd is AfterFunc for a request to a backend, without its costs and without haste: a client that leaves soon after it
-// asked is noticed at the next look of the vigil.
+// OnEnd is AfterFunc for a request to a backend (http2/client.Ender), without its costs: a client that leaves soon
+// after it asked is noticed when the request is watched.
 func (c *upstreamContext) OnEnd(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -343,8 +345,8 @@ func (c *upstreamContext) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// waiter is what AfterFunc was given.
+// callback is what AfterFunc was given.
 type callback struct{ f func() }
 
-// plainContext is a leash that others may wait for as well.
+// contextOnly hides AfterFunc of an upstreamContext, which serves one caller, from a second one.
 type contextOnly struct{ context.Context }

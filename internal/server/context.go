@@ -21,6 +21,7 @@ type requestContext struct {
 	record   record
 	response response
 
+	auditIDHeader    [1]string                    // the value of the Audit-Id header
 	audit            requestAudit                 // the audit events of the request
 	local            *localRequest                // what the library needs that serves the local groups; nil: they do not serve it
 	authWarnings     authWarnings                 // what authentication warns of

@@ -119,7 +119,8 @@ func auditInitFilter() func(http.Handler) http.Handler {
 			s.AuditID, s.Received = id, time.Now()
 			s.record.started = s.Received
 			h := w.Header()
-			h["Audit-Id"], h["Cache-Control"] = []string{id}, notToBeKept
+			s.auditIDHeader = [1]string{id}
+			h["Audit-Id"], h["Cache-Control"] = s.auditIDHeader[:], noCache
 			next.ServeHTTP(w, r)
 		})
 	}
@@ -133,7 +134,7 @@ func firstValue(h http.Header, name string) string {
 	return ""
 }
 
-var notToBeKept = []string{"no-cache, private"} // shared, and never written to
+var noCache = []string{"no-cache, private"} // shared, and never written to
 
 // readyFilter holds API requests back until routes and rules are known. A 404 or a 403 before that would be a lie,
 // and a garbage collector would act on it (kubernetes/kubernetes#104342).
