@@ -279,7 +279,7 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 		}
 		before := time.Now()
 		cancel()
-		wg.Wait() // the fake clock jumps to the end of lastWords
+		wg.Wait() // the fake clock jumps to the end of shutdownTimeout
 		if d := time.Since(before); d != shutdownTimeout {
 			t.Errorf("stopped after %s", d)
 		}

@@ -213,7 +213,7 @@ func merged(e *auditinternal.Event, more []Annotation) *auditinternal.Event {
 	return &with
 }
 
-// direct writes to the log in the goroutine of the request.
+// blockingWriter writes to the log in the goroutine of the request.
 type blockingWriter struct {
 	mu    sync.Mutex // one line at a time
 	queue *queue

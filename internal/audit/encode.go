@@ -16,7 +16,7 @@ import (
 // byte as encoding/json does it (encode_test.go); reflection and the conversion before it cost more than all else that a
 // request without a body costs the audit.
 
-// common reports whether an event has nothing but the fields that appendEvent knows.
+// isSimple reports whether an event has nothing but the fields that appendEvent knows.
 func isSimple(e *auditinternal.Event) bool {
 	return e.RequestObject == nil && e.ResponseObject == nil && (e.ResponseStatus == nil || isSimpleStatus(e.ResponseStatus))
 }
@@ -27,7 +27,7 @@ func isSimpleStatus(s *metav1.Status) bool {
 		s.RemainingItemCount == nil && s.ShardInfo == nil && s.Details == nil
 }
 
-// eventRoom is what most events need.
+// typicalEventBytes is what most events need.
 const typicalEventBytes = 2 << 10
 
 // appendEvent takes the annotations from the event, or, when it has none, from more.

@@ -11,7 +11,7 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// lines writes an event a line.
+// logSink writes an event a line.
 type logSink struct {
 	out    io.Writer
 	closer io.Closer // nil: out is not ours to close
@@ -40,10 +40,10 @@ func openLog(c Config) (*logSink, error) {
 	return &logSink{out: rotating, closer: rotating}, nil
 }
 
-// atOnce bounds what is written at once, unless one event is larger. More may be more than a file may become.
+// maxWriteBytes bounds what is written at once, unless one event is larger. More may be more than a file may become.
 const maxWriteBytes = 64 << 10
 
-// logPause is the time between two batches of events in the log: while requests come one after another, each costs its
+// logInterval is the time between two batches of events in the log: while requests come one after another, each costs its
 // part of a write, and not a write and the waking up of the one who writes.
 const logInterval = 100 * time.Millisecond
 

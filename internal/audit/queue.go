@@ -15,7 +15,7 @@ import (
 const (
 	// maxQueued bounds the bytes of events that wait for one sink.
 	maxQueued = 32 << 20
-	// lastWords is how long a sink may take, once asked to stop, to write what is queued.
+	// shutdownTimeout is how long a sink may take, once asked to stop, to write what is queued.
 	shutdownTimeout = 5 * time.Second
 )
 
@@ -51,7 +51,7 @@ type queue struct {
 
 // batching says when a batch is due.
 type batching struct {
-	// size is how many events make a batch, and room how many bytes. Zero: no such bound.
+	// maxEvents is how many events make a batch, and room how many bytes. Zero: no such bound.
 	maxEvents, maxBytes int
 	// wait is how long the first event of a batch waits for others; zero sends what there is.
 	wait time.Duration
@@ -76,7 +76,7 @@ func newQueue(name string, s sink, b batching, m *metrics.Audit, log *zap.Logger
 	}
 }
 
-// offer takes a copy of an event, which ends with its line, unless there is no room for it.
+// enqueue takes a copy of an event, which ends with its line, unless there is no room for it.
 func (q *queue) enqueue(line []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +106,7 @@ func (q *queue) signal() {
 	}
 }
 
-// begin puts an empty batch behind the others. Called with mu held.
+// addBatch puts an empty batch behind the others. Called with mu held.
 func (q *queue) addBatch() {
 	b := &batch{}
 	if n := len(q.free); n > 0 {
@@ -137,7 +137,7 @@ func (q *queue) take() *batch {
 	return b
 }
 
-// keep takes back a batch that was sent, as room for another.
+// recycle takes back a batch that was sent, as room for another.
 func (q *queue) recycle(b *batch) {
 	if cap(b.text) > maxKept {
 		return
@@ -150,7 +150,7 @@ func (q *queue) recycle(b *batch) {
 	}
 }
 
-// complete is how many batches take nothing more.
+// completeBatches is how many batches take nothing more.
 func (q *queue) completeBatches() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -161,7 +161,7 @@ func (q *queue) completeBatches() int {
 	return n
 }
 
-// run sends batches until ctx ends, and then what is left, within lastWords. A sink that hangs in a system call cannot be
+// run sends batches until ctx ends, and then what is left, within shutdownTimeout. A sink that hangs in a system call cannot be
 // stopped; it is left behind, and said so, rather than holding the whole server.
 func (q *queue) run(ctx context.Context) error {
 	sending, hurry := context.WithCancel(context.WithoutCancel(ctx))
@@ -184,7 +184,7 @@ func (q *queue) run(ctx context.Context) error {
 	return nil
 }
 
-// follow sends what arrives until ctx ends, and what is left then, as long as sending lasts.
+// sendLoop sends what arrives until ctx ends, and what is left then, as long as sending lasts.
 func (q *queue) sendLoop(ctx, sending context.Context) {
 	var last time.Time // of a batch
 	for ctx.Err() == nil {
@@ -206,7 +206,7 @@ func (q *queue) sendLoop(ctx, sending context.Context) {
 	q.sendBatches(sending, q.batches())
 }
 
-// due waits until a batch is complete, and returns how many are: what is behind them waits for others. It waits no longer
+// waitDue waits until a batch is complete, and returns how many are: what is behind them waits for others. It waits no longer
 // than it is told, nor than ctx lasts; then whatever is there is due.
 func (q *queue) waitDue(ctx context.Context, wait time.Duration) int {
 	if wait <= 0 {
@@ -228,7 +228,7 @@ func (q *queue) waitDue(ctx context.Context, wait time.Duration) int {
 	}
 }
 
-// refuse takes no further events, and returns how many are still waiting.
+// close takes no further events, and returns how many are still waiting.
 func (q *queue) close() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -236,7 +236,7 @@ func (q *queue) close() int {
 	return q.events
 }
 
-// drain sends the first n batches. For what is left there is a signal then.
+// sendBatches sends the first n batches. For what is left there is a signal then.
 func (q *queue) sendBatches(ctx context.Context, n int) {
 	for ; n > 0 && ctx.Err() == nil; n-- {
 		b := q.take()

@@ -19,7 +19,7 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// ranks keeps the levels that the library's controller makes, and the snapshot by which requests are told apart.
+// classifier has the levels that the library's controller makes, and the snapshot by which requests are classified.
 type classifier struct {
 	metrics        *metrics.Fairness
 	schemas        listers.FlowSchemaLister
@@ -30,7 +30,7 @@ type classifier struct {
 	levels map[string]*level
 }
 
-// follow compiles the snapshot anew whenever an object has changed.
+// newClassifier compiles the snapshot anew whenever an object has changed.
 func newClassifier(known informers.Interface, m *metrics.Fairness) (*classifier, error) {
 	k := &classifier{
 		metrics: m,
@@ -47,7 +47,7 @@ func newClassifier(known informers.Interface, m *metrics.Fairness) (*classifier,
 	return k, nil
 }
 
-// level is known, or the one of that name, or a new one.
+// levelNamed is known, or the level of that name, or a new one.
 func (k *classifier) levelNamed(name string, known *level) *level {
 	if known != nil {
 		return known
@@ -60,7 +60,7 @@ func (k *classifier) levelNamed(name string, known *level) *level {
 	return &level{name: name}
 }
 
-// put makes l the level of its name.
+// register makes l the level of its name.
 func (k *classifier) register(l *level) {
 	k.mu.Lock()
 	known := k.levels[l.name] == l
@@ -71,7 +71,7 @@ func (k *classifier) register(l *level) {
 	}
 }
 
-// compile makes the snapshot of what is stored. What must exist and does not is taken to be as upstream's.
+// compile makes the snapshot of what is stored. Mandatory objects that do not exist are taken to be as upstream's.
 func (k *classifier) compile() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -101,9 +101,9 @@ func (k *classifier) compile() {
 	k.snapshot.Store(&schemas)
 }
 
-// inOrder is the schemas as they are asked: by precedence, then by name. One whose level is not stored takes nothing, as
-// its status says. Of the two that must exist, the one that exempts is first and the one that catches all last when they
-// are not stored.
+// orderedSchemas is the schemas in the order of matching: by precedence, then by name. One whose level is not stored
+// matches nothing, as its status says. Of the two mandatory ones, exempt is first and catch-all last when they are not
+// stored.
 func (k *classifier) orderedSchemas(levels map[string]*flowcontrolv1.PriorityLevelConfiguration) (all []*flowcontrolv1.FlowSchema) {
 	known, _ := k.schemas.List(labels.Everything())
 	for _, s := range known {
@@ -129,7 +129,7 @@ func (k *classifier) orderedSchemas(levels map[string]*flowcontrolv1.PriorityLev
 	return all
 }
 
-// schema is a FlowSchema as requests are compared with it, and where it leads.
+// schema is a compiled FlowSchema, and its level.
 type schema struct {
 	object      *flowcontrolv1.FlowSchema
 	levelObject *flowcontrolv1.PriorityLevelConfiguration
@@ -143,7 +143,7 @@ type schema struct {
 	rules               []rule
 }
 
-// rule takes a request if one of its subjects and one of its rules for resources, or for paths, does.
+// rule matches a request if one of its subjects and one of its rules for resources, or for paths, does.
 type rule struct {
 	anySubject      bool
 	users, groups   []string
@@ -183,7 +183,7 @@ func (r *rule) add(s flowcontrolv1.Subject) {
 	}
 }
 
-// find is the first schema that takes the request. What none takes goes where the last one leads.
+// classify is the first schema that matches the request. What none matches goes where the last one leads.
 func classify(all []schema, who user.Info, info *apirequest.RequestInfo) *schema {
 	name, groups := who.GetName(), who.GetGroups()
 	for i := range all {
@@ -201,7 +201,7 @@ func classify(all []schema, who user.Info, info *apirequest.RequestInfo) *schema
 	return &all[len(all)-1]
 }
 
-// holds reports whether the rule speaks of somebody.
+// matchesSubject reports whether the rule is about this user.
 func (r *rule) matchesSubject(name string, groups []string) bool {
 	if r.anySubject || slices.Contains(r.users, name) {
 		return true
@@ -231,7 +231,7 @@ func accountIs(a *flowcontrolv1.ServiceAccountSubject, name string) bool {
 	return found && strings.HasPrefix(rest, serviceaccount.ServiceAccountUsernameSeparator)
 }
 
-// covers reports whether the rule speaks of what is asked for.
+// matchesRequest reports whether the rule is about what is asked for.
 func (r *rule) matchesRequest(info *apirequest.RequestInfo) bool {
 	if !info.IsResourceRequest {
 		for i := range r.paths {
@@ -257,7 +257,7 @@ func scopeListed(namespace string, p *flowcontrolv1.ResourcePolicyRule) bool {
 	return listed(namespace, p.Namespaces)
 }
 
-// among reports whether list has s. A list of a star alone has everything.
+// listed reports whether list has s. A list of a star alone has everything.
 func listed(s string, list []string) bool {
 	return len(list) == 1 && list[0] == "*" || slices.Contains(list, s)
 }
@@ -275,7 +275,7 @@ func resourceListed(info *apirequest.RequestInfo, list []string) bool {
 	return false
 }
 
-// pathAmong reports whether list has path or what it is below. The star at the end of a path is optional.
+// pathListed reports whether list has path or what it is below. The star at the end of a path is optional.
 func pathListed(path string, list []string) bool {
 	for _, s := range list {
 		if s == "*" || s == path {

@@ -18,14 +18,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// keepEvery is how often the objects are compared with what they should be. An object that somebody deleted comes back
-// at once; changes wait, so that replicas of two releases do not chase each other.
+// ensureInterval is how often the objects are compared with what they should be. An object that was deleted comes back
+// at once; changes wait, so that replicas of two releases do not overwrite each other's in turn.
 const ensureInterval = time.Minute
 
 // startTimeout bounds how long the objects may take to be known, and all of them to be written.
 const startTimeout = 30 * time.Second
 
-// keeper keeps the objects that upstream creates. It reads caches, and writes only what differs.
+// ensurer maintains the objects that upstream creates. It reads caches, and writes only what differs.
 type ensurer struct {
 	schemas *ensuredKind[*flowcontrolv1.FlowSchema]
 	levels  *ensuredKind[*flowcontrolv1.PriorityLevelConfiguration]
@@ -77,7 +77,7 @@ func adoptLevel(have, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 	return !same
 }
 
-// fill sets what the API sets when it is left out, so that a stored object compares equal.
+// setDefaults sets what the API sets when it is left out, so that a stored object compares equal.
 func setDefaults(spec *flowcontrolv1.PriorityLevelConfigurationSpec) {
 	if spec.Limited != nil && spec.Limited.LendablePercent == nil {
 		spec.Limited.LendablePercent = new(int32)
@@ -99,7 +99,7 @@ func (e *ensurer) start(ctx context.Context) error {
 // retryAfter is how long a cache may take to show what another replica has just written.
 const retryAfter = 100 * time.Millisecond
 
-// insist tries until every object is as it should be, or ctx ends.
+// ensureUntilDone tries until every object is as it should be, or ctx ends.
 func (e *ensurer) ensureUntilDone(ctx context.Context) error {
 	for {
 		err := e.ensureOnce(ctx)
@@ -133,7 +133,7 @@ func (e *ensurer) run(ctx context.Context, log *zap.Logger) {
 	}
 }
 
-// once does levels first: a schema whose level is missing is said to dangle.
+// ensureOnce does levels first: a schema whose level is missing is said to dangle.
 func (e *ensurer) ensureOnce(ctx context.Context) error {
 	return errors.Join(e.levels.ensureOnce(ctx), e.schemas.ensureOnce(ctx))
 }
@@ -145,7 +145,7 @@ type object[T any] interface {
 	DeepCopy() T
 }
 
-// kept is the objects of one kind.
+// ensuredKind is the objects of one kind.
 type ensuredKind[T object[T]] struct {
 	api interface {
 		Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error)
@@ -182,9 +182,9 @@ func (k *ensuredKind[T]) ensureOnce(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// keep writes one object if it is missing or not as it should be. The annotation says whose a suggested one is: ours
-// while it is "true", an administrator's when it is "false". Without an annotation it is ours only if nobody has changed
-// its spec since it was created.
+// ensure writes one object if it is missing or not as it should be. The annotation says whose a suggested one is: ours
+// while it is "true", an administrator's when it is "false". Without an annotation it is ours only if its spec has not
+// changed since it was created.
 func (k *ensuredKind[T]) ensure(ctx context.Context, have, want T, mandatory bool) error {
 	var none T
 	if have == none {
@@ -221,7 +221,7 @@ func annotate(o metav1.Object, ours string) (changed bool) {
 	return true
 }
 
-// outgrow deletes an object that an earlier release has created and that is still its own.
+// deleteObsolete deletes an object that an earlier release has created and that is still its own.
 func (k *ensuredKind[T]) deleteObsolete(ctx context.Context, o T) error {
 	if o.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] != "true" {
 		return nil

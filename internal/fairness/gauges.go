@@ -8,40 +8,41 @@ import (
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 )
 
-// sight is what the library sees of a level. It integrates the demand for seats, and divides the seats by that; the rest
-// are histograms over time.
+// gaugeUpdater updates the library's gauges of a level. It integrates the demand for seats, and divides the seats by
+// that; the rest are histograms over time.
 //
-// Each of these gauges takes a lock or two and reckons with floating point, and a request changes them six times: more
-// than all the rest of its turn. So changes are counted here, and told at most so often. The greatest demand in between
-// is told too, since levels lend by it; what is lost is when, within an interval, a value was another.
+// Each of these gauges takes a lock or two and calculates with floating point, and a request changes them six times:
+// more than all the rest of its admission. So changes are counted here, and the gauges are updated at most so often.
+// The greatest demand in between is set too, since levels lend by it; what is lost is when, within an interval, a value
+// was another.
 type gaugeUpdater struct {
 	executing, waiting, seats, demand atomic.Int64
-	peakDemand                        atomic.Int64 // demand since it was told
+	peakDemand                        atomic.Int64 // demand since the last update
 
 	origin  time.Time
-	updated atomic.Int64 // when, since origin
-	pending atomic.Bool  // timer will tell
+	updated atomic.Int64 // the last update, since origin
+	pending atomic.Bool  // timer is set
 
-	mu     sync.Mutex // held while it is told
+	mu     sync.Mutex // held during an update
 	gauges libraryGauges
 	timer  *time.Timer
 }
 
-// gauges are the library's.
+// libraryGauges are the library's.
 type libraryGauges struct {
 	requests fcmetrics.RatioedGaugePair
 	seats    fcmetrics.RatioedGauge
 	demand   fcmetrics.Gauge
 }
 
-// tellEvery is how often the library is told.
+// updateInterval is how often the gauges are updated.
 const updateInterval = 5 * time.Millisecond
 
 func newGaugeUpdater(g libraryGauges) *gaugeUpdater {
 	return &gaugeUpdater{origin: time.Now(), gauges: g}
 }
 
-// want counts seats that a request begins, or by a negative number ceases, to want.
+// addDemand counts seats that a request begins, or by a negative number ceases, to want.
 func (u *gaugeUpdater) addDemand(seats int) {
 	now := u.demand.Add(int64(seats))
 	for most := u.peakDemand.Load(); now > most && !u.peakDemand.CompareAndSwap(most, now); {
@@ -49,7 +50,7 @@ func (u *gaugeUpdater) addDemand(seats int) {
 	}
 }
 
-// changed has the library told, now or soon.
+// schedule updates the gauges, now or soon.
 func (u *gaugeUpdater) schedule(now time.Time) {
 	if now.Sub(u.origin)-time.Duration(u.updated.Load()) >= updateInterval {
 		u.update(now)
@@ -65,7 +66,7 @@ func (u *gaugeUpdater) startTimer() {
 	defer u.mu.Unlock()
 	if u.timer == nil {
 		u.timer = time.AfterFunc(updateInterval, func() {
-			u.pending.Store(false) // first: what changes from here on is told by another
+			u.pending.Store(false) // first: what changes from here on needs another
 			u.update(time.Now())
 		})
 		return

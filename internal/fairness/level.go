@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/util/shufflesharding"
 )
 
-// someWait is the bit of level.state that says that requests are in its queues. The seats taken are below it.
+// waitersBit is the bit of level.state that says that requests are in its queues. The seats taken are below it.
 const waitersBit = 1 << 62
 
 // exempt is the limit of a level whose requests never wait.
@@ -22,36 +22,36 @@ const exempt = -1
 
 // level is the seats of one priority level, and the queues for them.
 //
-// A seat that is free is taken by one compare-and-swap. As soon as a request waits, someWait is set, and seats are given
-// by the queues only: nobody who arrives later overtakes. Whoever gives a seat back sees, in the same atomic step,
-// whether anybody waits; so a seat cannot become free between the look of the last to queue and its sleep.
+// A seat that is free is taken by one compare-and-swap. As soon as a request waits, waitersBit is set, and seats are
+// given to queued requests only: no later request overtakes. Releasing a seat sees, in the same atomic step, whether
+// requests wait; so a seat cannot become free between the last check of a request that queues and its sleep.
 type level struct {
 	name   string
-	state  atomic.Int64                 // seats taken, and someWait
+	state  atomic.Int64                 // seats taken, and waitersBit
 	limit  atomic.Int64                 // exempt, or how many seats there are
 	config atomic.Pointer[queueConfig]  // how requests queue
-	gauges atomic.Pointer[gaugeUpdater] // who is told of seats
+	gauges atomic.Pointer[gaugeUpdater] // the library's gauges of it
 
-	waiters sync.Pool // of waiters that nobody is
+	waiters sync.Pool // of waiters that are in no queue
 
-	mu            sync.Mutex // guards the rest, and that someWait is set exactly while waiting is not 0
+	mu            sync.Mutex // guards the rest, and that waitersBit is set exactly while waiting is not 0
 	queues        []queue
 	occupied      bitset // the queues in which somebody waits
 	waiting       int
 	nextDeal      int
 	lastQueue     int
 	virtualTime   float64   // the virtual start of what was seated last from a queue, in seat-seconds
-	gaugesUpdated time.Time // when the library's gauges were told of that
+	gaugesUpdated time.Time // when the library's gauges were updated
 }
 
-// form is how requests queue: not at all if there are no queues.
+// queueConfig is how requests queue: not at all if there are no queues.
 type queueConfig struct {
 	queues, queueLength int
 	dealer              *shufflesharding.Dealer
 	handSize            int
 }
 
-// formOf refuses hands that cannot be dealt.
+// newQueueConfig refuses hands that cannot be dealt.
 func newQueueConfig(c fq.QueuingConfig) (*queueConfig, error) {
 	if c.DesiredNumQueues < 1 {
 		return &queueConfig{}, nil
@@ -63,7 +63,7 @@ func newQueueConfig(c fq.QueuingConfig) (*queueConfig, error) {
 	return &queueConfig{queues: c.DesiredNumQueues, queueLength: c.QueueLengthLimit, dealer: dealer, handSize: c.HandSize}, nil
 }
 
-// take takes seats if nobody waits for some and there are enough.
+// tryTake takes seats if no request waits for some and there are enough.
 func (l *level) tryTake(seats int64) bool {
 	for {
 		s := l.state.Load()
@@ -76,7 +76,7 @@ func (l *level) tryTake(seats int64) bool {
 	}
 }
 
-// seize is take for whoever is next, although others wait.
+// takeAhead is tryTake for the request that is next, although others wait.
 func (l *level) takeAhead(seats int64) bool {
 	for {
 		s := l.state.Load()
@@ -89,18 +89,19 @@ func (l *level) takeAhead(seats int64) bool {
 	}
 }
 
-// fits reports whether seats can be had beside those taken. Who needs more than there are has them all, alone.
+// fits reports whether seats can be had beside those taken. A request that needs more than there are gets them all,
+// alone.
 func (l *level) fits(taken, seats int64) bool {
 	limit := l.limit.Load()
 	return limit == exempt || taken+seats <= limit || taken == 0
 }
 
-// full reports whether nobody fits.
+// full reports whether not one more seat can be had.
 func (l *level) full() bool { return !l.fits(l.seatsTaken(), 1) }
 
 func (l *level) seatsTaken() int64 { return l.state.Load() &^ waitersBit }
 
-// giveBack makes seats free and seats whoever waits for them.
+// release makes seats free and gives them to requests that wait for them.
 func (l *level) release(seats int64) {
 	if l.state.Add(-seats)&waitersBit == 0 {
 		return
@@ -110,7 +111,7 @@ func (l *level) release(seats int64) {
 	l.dispatch()
 }
 
-// change is how the controller sets limits. Queues that are not wanted any more empty themselves.
+// configure is how the controller sets limits. Queues that are not wanted any more empty themselves.
 func (l *level) configure(f *queueConfig, limit int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +136,7 @@ func (k *classifier) BeginConstruction(c fq.QueuingConfig, requests fcmetrics.Ra
 	return &completer{classifier: k, config: c, queues: form, gauges: newGaugeUpdater(libraryGauges{requests: requests, seats: seats, demand: demand})}, nil
 }
 
-// completer is what becomes of a level when its limit is known.
+// completer is a level that is made or changed when its limit is known.
 type completer struct {
 	classifier *classifier
 	level      *level // nil: it is to be made
@@ -178,11 +179,11 @@ func (q *queueSet) BeginConfigChange(c fq.QueuingConfig) (fq.QueueSetCompleter, 
 	return &completer{classifier: q.classifier, level: q.level, config: c, queues: form}, nil
 }
 
-// IsIdle implements fq.QueueSet: the library asks whether a level whose object has gone may be forgotten. It may at once.
-// Those who are in it keep their seats, and wait for the ones that there were; a level of the same name takes it up again.
+// IsIdle implements fq.QueueSet: the library asks whether a level whose object is deleted may be forgotten. It may at
+// once. Its requests keep their seats, and wait for those that there were; a level of the same name takes it up again.
 func (q *queueSet) IsIdle() bool { return true }
 
-// StartRequest implements fq.QueueSet. Requests come by [Fairness.Enter]; the library is not asked about any.
+// StartRequest implements fq.QueueSet. Requests come by [Fairness.Reserve]; the library is not asked about any.
 func (q *queueSet) StartRequest(context.Context, *fcrequest.WorkEstimate, uint64, string, string, any, any, fq.QueueNoteFn) (fq.Request, bool) {
 	return nil, true
 }

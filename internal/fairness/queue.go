@@ -10,11 +10,11 @@ import (
 	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
 )
 
-// guess is how long a request is taken to be served until it is known, in seconds, as upstream.
+// estimatedService is how long a request is taken to be served until it is known, in seconds, as upstream.
 const estimatedService = 0.003
 
-// queue is one of a level's queues. Its virtual start is when, in seat-seconds that each queue had, the next request of
-// it begins: the queue that had least goes first (start-time fair queueing).
+// queue is one of a level's queues. Its virtual start is when, in seat-seconds that each queue had, its next request
+// begins: the queue that had least goes first (start-time fair queueing).
 type queue struct {
 	waiters      []*waiter
 	executing    int // requests from here that have their seats
@@ -24,7 +24,7 @@ type queue struct {
 
 func (q *queue) idle() bool { return len(q.waiters) == 0 && q.executing == 0 }
 
-// bound keeps a queue from saving up turns that it had no use for: nothing begins before it arrived.
+// boundStart keeps a queue from saving up service that it had no use for: no request begins before it arrived.
 func (q *queue) boundStart() {
 	if len(q.waiters) > 0 {
 		q.virtualStart = max(q.virtualStart, q.waiters[0].arrivedAt)
@@ -39,12 +39,12 @@ type waiter struct {
 	work       float64       // seat-seconds
 	arrivedAt  float64       // the level's, when it arrived
 	queueIndex int           // its queue
-	dispatched chan struct{} // has room for the one word that it gets
+	dispatched chan struct{} // has room for its one result
 
 	timer *time.Timer // nil: not made yet
 }
 
-// waiter is one that is in no queue.
+// getWaiter is a waiter that is in no queue.
 func (l *level) getWaiter() *waiter {
 	if w, ok := l.waiters.Get().(*waiter); ok {
 		return w
@@ -52,14 +52,14 @@ func (l *level) getWaiter() *waiter {
 	return &waiter{dispatched: make(chan struct{}, 1)}
 }
 
-// dismiss takes a waiter back that is in no queue, and has heard what there was to hear.
+// putWaiter takes a waiter back that is in no queue, and has been told its result.
 func (l *level) putWaiter(w *waiter) {
 	*w = waiter{dispatched: w.dispatched, timer: w.timer}
 	l.waiters.Put(w)
 }
 
-// line puts w into the shortest queue of its flow's hand, seats whom it can and returns how long the queue was then. It
-// is 0 if the queue was full.
+// enqueue puts w into the shortest queue of its flow's hand, seats those it can and returns how long the queue was
+// then. It is 0 if the queue was full.
 func (l *level) enqueue(w *waiter, flow uint64) (length int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,8 +86,8 @@ func (l *level) enqueue(w *waiter, flow uint64) (length int) {
 	return length
 }
 
-// shortest deals the hand of a flow. The order in which it is looked at turns, so that flows whose hands overlap do not
-// share the first card.
+// shortestQueue deals the hand of a flow. The order in which the hand is tried rotates, so that flows whose hands
+// overlap do not share the first card.
 func (l *level) shortestQueue(f *queueConfig, flow uint64) int {
 	var backing [16]int
 	hand := f.dealer.DealIntoHand(flow, backing[:])
@@ -102,7 +102,7 @@ func (l *level) shortestQueue(f *queueConfig, flow uint64) int {
 	return best
 }
 
-// seatThoseWhoWait needs the lock.
+// dispatch seats requests from the queues while there are seats. It needs the lock.
 func (l *level) dispatch() {
 	for l.waiting > 0 && !l.full() {
 		at := l.nextQueue()
@@ -122,8 +122,8 @@ func (l *level) dispatch() {
 	}
 }
 
-// next is the queue whose first request would have been served first, had all queues been served at once. Those that
-// are equal take turns.
+// nextQueue is the queue whose first request would have been served first, had all queues been served at once. Equal
+// ones alternate.
 func (l *level) nextQueue() int {
 	best, first := -1, math.Inf(1)
 	least, most := math.Inf(1), math.Inf(-1)
@@ -135,7 +135,7 @@ func (l *level) nextQueue() int {
 		}
 	}
 	q := &l.queues[best]
-	if now := time.Now(); now.Sub(l.gaugesUpdated) >= updateInterval { // gauges of the latest dispatch: nobody sees each
+	if now := time.Now(); now.Sub(l.gaugesUpdated) >= updateInterval { // gauges of the latest dispatch: not each is seen
 		l.gaugesUpdated = now
 		underway := float64(q.executing) * estimatedService
 		fcmetrics.SetDispatchMetrics(l.name, l.virtualTime, q.virtualStart, least, most, least-underway, most-underway)
@@ -143,7 +143,7 @@ func (l *level) nextQueue() int {
 	return best
 }
 
-// drop needs the lock.
+// dequeue needs the lock.
 func (l *level) dequeue(at, i int) {
 	q := &l.queues[at]
 	q.work -= q.waiters[i].work
@@ -157,7 +157,7 @@ func (l *level) dequeue(at, i int) {
 	}
 }
 
-// abandon takes w out of its queue. It reports false if w has its seats already.
+// cancel takes w out of its queue. It reports false if w has its seats already.
 func (l *level) cancel(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -171,7 +171,7 @@ func (l *level) cancel(w *waiter) bool {
 	return true
 }
 
-// served charges the queue of w for the seconds that it took instead of the guess.
+// adjustService charges the queue of w for the seconds that it took instead of the estimate.
 func (l *level) adjustService(w *waiter, seconds float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,7 +181,7 @@ func (l *level) adjustService(w *waiter, seconds float64) {
 	q.boundStart()
 }
 
-// flow is one of a schema's flows: what it is told apart by, and its number.
+// flow is one of a schema's flows: what distinguishes it, and its number.
 type flow struct {
 	distinguisher string
 	number        uint64

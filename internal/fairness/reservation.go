@@ -15,12 +15,12 @@ import (
 	"portico.dev/internal/request"
 )
 
-// Turn is one request's seat, or the refusal of one. Its methods may be called from any goroutine.
+// Reservation is the seats of one request, or the refusal of them. Its methods may be called from any goroutine.
 type Reservation struct {
 	// Schema and Level are what the request was classified as. They are nil only before Run.
 	Schema *flowcontrolv1.FlowSchema
 	Level  *flowcontrolv1.PriorityLevelConfiguration
-	// Admitted reports whether the request may be served. If not, it has no seat to leave.
+	// Admitted reports whether the request may be served. If not, it has no seats to release.
 	Admitted bool
 	// RetryAfter is in how many seconds a request that was refused may come back.
 	RetryAfter int
@@ -33,12 +33,12 @@ type Reservation struct {
 	started time.Time
 	waiter  *waiter // nil: it never queued
 
-	releasing sync.Mutex // held while the seat is given back, so that whoever leaves second returns after that
+	releasing sync.Mutex // held while the seats are released, so that a second call returns after that
 	released  bool
 }
 
-// Enter waits for a seat for r, for at most a quarter of the time that r has, as upstream, and never beyond its end.
-// Whoever was admitted must Leave.
+// Reserve waits for seats for r, for at most a quarter of the time that r has, as upstream, and never beyond its end.
+// An admitted request must be released.
 func (f *Fairness) Reserve(r *http.Request, info *apirequest.RequestInfo, who user.Info) *Reservation {
 	d := f.dispatcher.Load()
 	if d == nil {
@@ -86,7 +86,7 @@ func (r *Reservation) reserve(info *apirequest.RequestInfo, who user.Info) (refu
 	return notRefused
 }
 
-// sit tells everybody that the seats are taken.
+// occupy updates metrics and gauges when the seats are taken.
 func (r *Reservation) occupy(waited time.Duration) {
 	seats := r.work.MaxSeats()
 	r.started = time.Now()
@@ -99,7 +99,7 @@ func (r *Reservation) occupy(waited time.Duration) {
 	r.gauges.schedule(r.started)
 }
 
-// Leave gives the seat back. Only the first call does anything, and every call returns after that.
+// Release gives the seats back. Only the first call does anything, and every call returns after that.
 func (r *Reservation) Release() {
 	r.releasing.Lock()
 	defer r.releasing.Unlock()
@@ -123,7 +123,7 @@ func (r *Reservation) Release() {
 	r.vacate(now)
 }
 
-// stand tells everybody that the seats are free.
+// vacate gives the seats back, and updates metrics and gauges.
 func (r *Reservation) vacate(now time.Time) {
 	seats := r.work.MaxSeats()
 	r.schema.metrics.SeatsReleased(seats)
@@ -133,8 +133,8 @@ func (r *Reservation) vacate(now time.Time) {
 	r.schema.level.release(int64(seats))
 }
 
-// Says are the values of the headers by which a response says what the request was classified as, nil before Run. They
-// must not be written to.
+// HeaderValues are the values of the headers by which a response says how the request was classified, nil before Run.
+// They must not be written to.
 func (r *Reservation) HeaderValues() (schemaUID, levelUID []string) {
 	if r.schema == nil {
 		return nil, nil
@@ -142,16 +142,17 @@ func (r *Reservation) HeaderValues() (schemaUID, levelUID []string) {
 	return r.schema.schemaUID, r.schema.levelUID
 }
 
-// Signal implements flowcontrol.InitializationSignal: the local groups call it when a watch has sent what it began with.
+// Signal implements flowcontrol.InitializationSignal: the local groups call it when a watch has sent its initial
+// events.
 func (r *Reservation) Signal() { r.Release() }
 
-// Wait implements flowcontrol.InitializationSignal. Nobody waits: Signal itself ends the turn.
+// Wait implements flowcontrol.InitializationSignal. It is not needed: Signal itself releases the seats.
 func (r *Reservation) Wait() {}
 
-// maxWait bounds how long any request waits for its turn, as upstream.
+// maxWait bounds how long any request waits for a seat, as upstream.
 const maxWait = time.Minute
 
-// queue waits for seats among the others of the flow.
+// waitInQueue waits for seats among the other requests of the flow.
 func (r *Reservation) waitInQueue(info *apirequest.RequestInfo, who user.Info) (refusal string) {
 	arrived := time.Now()
 	seats, initial := r.work.MaxSeats(), float64(r.work.InitialSeats)
@@ -214,7 +215,7 @@ func (w *waiter) wait(ctx context.Context, l *level, arrived time.Time) bool {
 	return true
 }
 
-// until is when a request that came then has waited long enough.
+// waitDeadline is when a request that came then has waited long enough.
 func waitDeadline(ctx context.Context, came time.Time) time.Time {
 	if received, ok := apirequest.ReceivedTimestampFrom(ctx); ok {
 		came = received

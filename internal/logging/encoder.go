@@ -11,10 +11,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// maxText bounds each message and each text beside it: what a client, a backend or a library says must not fill a disk.
+// maxFieldBytes bounds each message and each text beside it: what a client, a backend or a library says must not fill a disk.
 const maxFieldBytes = 4 << 10
 
-// oneLine is an encoder whose entries are one line each, whatever is in them (attack row E3: CVE-2021-25743). Both formats
+// singleLineEncoder is an encoder whose entries are one line each, whatever is in them (attack row E3: CVE-2021-25743). Both formats
 // escape the texts beside a message; the console one writes the message as it is, and libraries put there what a peer said.
 type singleLineEncoder struct{ zapcore.Encoder }
 

@@ -11,15 +11,15 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// quoting is how k8s.io/apiserver begins what it says of an error of its own that is no Status. Such an error comes of a
+// quotingPrefix is how k8s.io/apiserver begins what it says of an error of its own that is no Status. Such an error comes of a
 // body that cannot be applied, and quotes the value that cannot: of a Secret, the secret. The client is told.
 const quotingPrefix = "apiserver received an error that is not an metav1.Status"
 
-// mistaken is how the library begins, as an error, what it says of a client's selector that has no meaning. The client is
+// clientMistakePrefix is how the library begins, as an error, what it says of a client's selector that has no meaning. The client is
 // told, and nobody else can do anything about it.
 const clientMistakePrefix = "Couldn't parse request"
 
-// discreet passes on what the Kubernetes libraries log, but for the errors that quote what a client sent.
+// redactingCore passes on what the Kubernetes libraries log, but for the errors that quote what a client sent.
 type redactingCore struct{ zapcore.Core }
 
 func newRedactingCore(c zapcore.Core) zapcore.Core { return redactingCore{c} }
@@ -59,7 +59,7 @@ func redact(text string) string {
 	return text
 }
 
-// Fault is what the log is told of a panic: its kind and where it was, and not its value, which may be made of what a
+// PanicFields is what the log is told of a panic: its kind and where it was, and not its value, which may be made of what a
 // client sent (attack row E1). What the runtime itself says holds types and numbers only.
 func PanicFields(p any) []zap.Field {
 	kind, stack := fmt.Sprintf("%T", p), debug.Stack()

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// outletPause is how long a line that may wait does so at most.
+	// flushInterval is how long a line that may wait does so at most.
 	flushInterval = 100 * time.Millisecond
-	// outletRoom bounds what waits, and what is written at once unless one line is larger.
+	// maxPending bounds what waits, and what is written at once unless one line is larger.
 	maxPending = 64 << 10
 )
 
-// outlet is where lines go. It writes each at once; those that may wait go through patient, and are written before any
+// sink is where lines go. It writes each at once; those that may wait go through patient, and are written before any
 // line that may not: the order stays, and whatever ends the process by way of the log takes them along.
 type sink struct {
 	mu       sync.Mutex // guards what follows; taken before door
@@ -48,7 +48,7 @@ func (s *sink) Sync() error {
 	return errors.Join(err, s.writeOut(before))
 }
 
-// leave takes what waits to the door, which is held then; mu was, and is not any more.
+// takePending takes what waits to the door, which is held then; mu was, and is not any more.
 func (s *sink) takePending() (lines []byte, failed error) {
 	s.writeMu.Lock()
 	lines, failed = s.pending, s.flushErr
@@ -57,7 +57,7 @@ func (s *sink) takePending() (lines []byte, failed error) {
 	return lines, failed
 }
 
-// pass is called with the door held.
+// writeOut is called with the door held.
 func (s *sink) writeOut(lines []byte) (err error) {
 	if len(lines) > 0 {
 		_, err = s.out.Write(lines)
@@ -66,7 +66,7 @@ func (s *sink) writeOut(lines []byte) (err error) {
 	return err
 }
 
-// patient is an outlet for lines that may wait for others. The first after a pause does not: who asks now and then sees
+// batchedSink is an outlet for lines that may wait for others. The first after a pause does not: who asks now and then sees
 // each line at once.
 type batchedSink struct{ *sink }
 
@@ -92,7 +92,7 @@ func (b batchedSink) Write(line []byte) (int, error) {
 	return len(line), s.writeOut(full)
 }
 
-// rest begins a pause. Called with mu held.
+// setTimer begins a pause. Called with mu held.
 func (s *sink) setTimer() {
 	if s.timerSet {
 		return
@@ -105,7 +105,7 @@ func (s *sink) setTimer() {
 	}
 }
 
-// rested ends a pause, and begins another one when there was something to write.
+// flush ends a pause, and begins another one when there was something to write.
 func (s *sink) flush() {
 	s.mu.Lock()
 	s.timerSet = false

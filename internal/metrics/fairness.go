@@ -89,7 +89,7 @@ type Flow struct {
 // Estimated counts how many seats a request is said to need.
 func (f *Flow) Estimated(seats int) { f.estimated().Observe(float64(seats)) }
 
-// Seated counts a request that was given its seats.
+// Dispatched counts a request that was given its seats.
 func (f *Flow) Dispatched(seats int) {
 	f.requests().Inc()
 	f.seats().Add(float64(seats))
@@ -118,7 +118,7 @@ func (f *Flow) Waited(served bool, d time.Duration) {
 	f.gaveUp().Observe(d.Seconds())
 }
 
-// Left counts a request that is over, with how long it had its seats.
+// Finished counts a request that is over, with how long it had its seats.
 func (f *Flow) Finished(watch bool, d time.Duration) {
 	f.requests().Dec()
 	if watch {
@@ -128,5 +128,5 @@ func (f *Flow) Finished(watch bool, d time.Duration) {
 	f.regular().Observe(d.Seconds())
 }
 
-// Stood counts seats that are free again.
+// SeatsReleased counts seats that are free again.
 func (f *Flow) SeatsReleased(seats int) { f.seats().Add(-float64(seats)) }

@@ -16,7 +16,7 @@ import (
 // settle lets a writer that replaces a certificate and then its key finish both before they are read.
 const settle = 100 * time.Millisecond
 
-// Follow calls reload whenever one of files may have changed, and every minute, until ctx ends. It watches the
+// WatchFiles calls reload whenever one of files may have changed, and every minute, until ctx ends. It watches the
 // directories, because mounted secrets are replaced by switching a symbolic link above the file. A complaint is logged
 // once for as long as it stays the same. No file, or an empty name: there is nothing to follow, and it just waits. As long as
 // nothing can be watched, as on machines that have given all their inotify instances away, only every minute is left.
@@ -65,7 +65,7 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 	}
 }
 
-// sight is what tells of changes, once something does.
+// fileWatcher is what tells of changes, once something does.
 type fileWatcher struct {
 	files   []string
 	log     *zap.Logger
@@ -98,7 +98,7 @@ func (w *fileWatcher) close() {
 	}
 }
 
-// watchAbove watches the directories of files. Close ends it.
+// watchDirectories watches the directories of files. Close ends it.
 func watchDirectories(files []string) (*fsnotify.Watcher, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"go.uber.org/zap"
 )
 
-// File is the last good version of a file. Reading it is safe for concurrent use.
+// WatchedFile is the last good version of a file. Reading it is safe for concurrent use.
 type WatchedFile[T any] struct {
 	name    string
 	load    func(name string) (T, error)
 	current atomic.Pointer[T]
 	problem atomic.Pointer[error]
-	read    os.FileInfo // of what current came from; only Open and Run touch it
+	read    os.FileInfo // of what current came from; only OpenWatchedFile and Run touch it
 }
 
-// Open reads a file with load, which says what is wrong with a bad one in words for whoever edits it. Without a name
+// OpenWatchedFile reads a file with load, which says what is wrong with a bad one in words for whoever edits it. Without a name
 // load is called once, and there is nothing to follow.
 func OpenWatchedFile[T any](name string, load func(name string) (T, error)) (*WatchedFile[T], error) {
 	f := &WatchedFile[T]{name: name, load: load}

@@ -42,7 +42,7 @@ var identityPrefixes = []string{"x-remote-", "impersonate-"}
 // privatePrefixes are withheld from backends beside them.
 var privatePrefixes = []string{"x-forwarded-", "proxy-"}
 
-// usual are headers that nearly every client sends and that may pass: they need no closer look.
+// commonHeaders are headers that nearly every client sends and that may pass: they need no closer look.
 var commonHeaders = map[string]bool{
 	"Accept": true, "Accept-Encoding": true, "Content-Type": true, "User-Agent": true, "Kubectl-Command": true, "Kubectl-Session": true,
 }
@@ -71,7 +71,7 @@ var withheldResponse = map[string]bool{
 	"expect-ct": true, "nel": true, "report-to": true, "reporting-endpoints": true, "service-worker-allowed": true,
 }
 
-// usualResponse are headers that nearly every response has and that may pass.
+// commonResponseHeaders are headers that nearly every response has and that may pass.
 var commonResponseHeaders = map[string]bool{
 	"Content-Type": true, "Content-Length": true, "Content-Encoding": true, "Date": true, "Cache-Control": true, "Vary": true, "Etag": true,
 	"Audit-Id": true, "Location": true, "Warning": true, "Last-Modified": true, "X-Kubernetes-Pf-Flowschema-Uid": true,

@@ -285,7 +285,7 @@ func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
 	}
 }
 
-// testimony is a Witness.
+// testimony is a Observer.
 type testimony struct {
 	endpoint string
 	number   int

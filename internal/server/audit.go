@@ -19,18 +19,18 @@ import (
 	"portico.dev/internal/request"
 )
 
-// Auditor says how much of a request is written down, and takes the events.
+// Auditor decides how much of a request is audited, and takes the events.
 type Auditor interface {
-	// Level is what the policy says of a request.
+	// Level is the policy's level for a request.
 	Level(authorizer.Attributes) audit.RequestAuditConfig
 	// Process must not keep the event, which changes with the next stage of its request. more are annotations that are
 	// not in it, in the order of their keys; an empty value is none.
 	Process(e *auditinternal.Event, more []auditlog.Annotation)
 }
 
-// auditFilter writes down what the policy asks for. The library's context goes with the request for those who look for
-// it, so that the local groups add bodies and what admission has to say; bodies of proxied requests stay with the backend,
-// whose own audit log has them under the same Audit-ID.
+// auditFilter audits what the policy asks for. The library's audit context goes with the request for those who look for
+// it, so that the local groups add bodies and what admission has to say; bodies of proxied requests stay with the
+// backend, whose own audit log has them under the same Audit-ID.
 func auditFilter(a Auditor) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if a == nil {
@@ -53,25 +53,25 @@ func auditFilter(a Auditor) func(http.Handler) http.Handler {
 	}
 }
 
-// trail is the audit of one request.
+// requestAudit is the audit of one request.
 type requestAudit struct {
-	auditor  Auditor // nil: nothing is written down
+	auditor  Auditor // nil: it is not audited
 	config   audit.RequestAuditConfig
 	buffers  *sync.Pool // of *page
 	ctx      *requestContext
 	request  *http.Request
 	response *response
-	library  atomic.Pointer[libraryAudit] // nil: nobody asked for it, so that nothing is in it
+	library  atomic.Pointer[libraryAudit] // nil: nobody asked for it, so that it is empty
 }
 
-// page is an event of ours, which goes to the auditor and comes back. Unlike what is in a request's context, nobody
-// keeps it.
+// eventBuffer is an event that goes to the auditor and comes back to be used again. Unlike what is in a request's
+// context, it is not kept by anybody.
 type eventBuffer struct {
 	event auditinternal.Event
 	room  eventParts
 }
 
-// room is for what an event refers to.
+// eventParts has room for what an event refers to.
 type eventParts struct {
 	status      metav1.Status
 	object      auditinternal.ObjectReference
@@ -95,7 +95,7 @@ func (o outcome) status() metav1.Status {
 	return s
 }
 
-// begin asks the policy. A nil trail means that nothing is to be written down.
+// beginAudit asks the policy. Nil means that the request is not audited.
 func beginAudit(a Auditor, pages *sync.Pool, w http.ResponseWriter, r *http.Request) (*requestAudit, *http.Request) {
 	s, r := requestContextOf(r)
 	ctx := r.Context()
@@ -121,7 +121,7 @@ func beginAudit(a Auditor, pages *sync.Pool, w http.ResponseWriter, r *http.Requ
 	return t, r
 }
 
-// process completes an event of a stage and passes it on.
+// process completes an event of a stage and sends it.
 func (t *requestAudit) process(stage auditinternal.Stage, o outcome) {
 	if slices.Contains(t.config.OmitStages, stage) {
 		return
@@ -150,7 +150,7 @@ func (t *requestAudit) process(stage auditinternal.Stage, o outcome) {
 	t.buffers.Put(p)
 }
 
-// date is for all stages but that of an arrival, whose time is known.
+// setTimestamp is for all stages but RequestReceived, whose time is known.
 func (t *requestAudit) setTimestamp(e *auditinternal.Event) {
 	if e.Stage == auditinternal.StageRequestReceived {
 		return
@@ -162,8 +162,8 @@ func (t *requestAudit) setTimestamp(e *auditinternal.Event) {
 	}
 }
 
-// spans is a context in which the library looks for a span, as an exemplar beside what it counts. That of a scene by
-// itself has none: the tracing filter would have put one around it.
+// spanContext is a context in which the library looks for a span, as an exemplar beside what it counts. A
+// requestContext by itself has none: the tracing filter would have put one around it.
 func spanContext(ctx context.Context) context.Context {
 	if _, bare := ctx.(*requestContext); bare {
 		return context.Background()
@@ -171,7 +171,7 @@ func spanContext(ctx context.Context) context.Context {
 	return ctx
 }
 
-// ProcessEvents is how the library passes on its event.
+// ProcessEvents is how the library sends its event.
 func (t *requestAudit) ProcessEvents(list ...*auditinternal.Event) bool {
 	own := t.library.Load()
 	for _, e := range list {
@@ -180,14 +180,14 @@ func (t *requestAudit) ProcessEvents(list ...*auditinternal.Event) bool {
 	return true
 }
 
-// pass completes an event with what the chain knows of its request, and passes it on.
+// send completes an event with what the chain knows of its request, and sends it to the auditor.
 func (t *requestAudit) send(e *auditinternal.Event, into *eventParts) {
 	t.complete(e, into)
 	t.annotate(into)
 	t.auditor.Process(e, into.annotations[:])
 }
 
-// stage sends an event for a stage of an answer that has begun. Without an outcome it is that of the answer.
+// processStage sends an event for a stage of a response that has begun. Without an outcome it is that of the response.
 func (t *requestAudit) processStage(s auditinternal.Stage, o outcome) {
 	rec := &t.ctx.record
 	if rec.impersonated != nil {
@@ -203,7 +203,8 @@ func (t *requestAudit) processStage(s auditinternal.Stage, o outcome) {
 	t.process(s, o)
 }
 
-// answered is the outcome of the answer, none when somebody who served the request has told the library of one.
+// responseOutcome is the outcome of the response, none when somebody who served the request has told the library of
+// one.
 func (t *requestAudit) responseOutcome() outcome {
 	if e := t.library.Load(); e != nil {
 		if said := e.GetEventResponseStatus(); said != nil {
@@ -233,7 +234,7 @@ func (t *requestAudit) end() {
 	}
 }
 
-// auditRefusal writes down a request whose credential failed. There is no user to name, and the log has the reason.
+// auditRefusal audits a request whose credential failed. There is no user to name, and the log has the reason.
 func auditRefusal(a Auditor, w http.ResponseWriter, r *http.Request) {
 	if a == nil {
 		return

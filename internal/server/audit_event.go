@@ -15,7 +15,7 @@ import (
 	auditlog "portico.dev/internal/audit"
 )
 
-// complete stands in for the library's LogRequestMetadata, which believes X-Forwarded-For, as anybody can send it, and
+// complete stands in for the library's LogRequestMetadata, which trusts X-Forwarded-For, as anybody can send it, and
 // copies what this event alone has.
 func (t *requestAudit) complete(e *auditinternal.Event, into *eventParts) {
 	e.RequestReceivedTimestamp = metav1.NewMicroTime(t.ctx.record.started)
@@ -52,7 +52,7 @@ func userInfo(who user.Info) authnv1.UserInfo {
 	return info
 }
 
-// refer names what the request is for. What a local handler found out about the object is kept.
+// setObjectRef names what the request is for. What a local handler found out about the object is kept.
 func setObjectRef(e *auditinternal.Event, a *authorizer.AttributesRecord, object *auditinternal.ObjectReference) {
 	if e.ObjectRef == nil {
 		*object = auditinternal.ObjectReference{}
@@ -74,10 +74,10 @@ func setObjectRef(e *auditinternal.Event, a *authorizer.AttributesRecord, object
 	}
 }
 
-// annotated is how many annotations are ours.
+// annotationCount is how many annotations are ours.
 const annotationCount = 7
 
-// annotate is in the order of the keys.
+// annotate writes them in the order of the keys.
 func (t *requestAudit) annotate(into *eventParts) {
 	rec := &t.ctx.record
 	into.annotations = [annotationCount]auditlog.Annotation{
@@ -105,8 +105,8 @@ func upgradedOf(res *response) string {
 	return ""
 }
 
-// auditedParameters are the query parameters whose values say what was asked for. The values of others, such as the
-// commands of an exec or a token that a client puts where it does not belong, are left out.
+// auditedParameters are the query parameters whose values are audited. The values of others, such as the commands of an
+// exec or a token that a client puts where it does not belong, are left out.
 var auditedParameters = sets.New("labelSelector", "fieldSelector", "limit", "continue", "watch", "resourceVersion",
 	"resourceVersionMatch", "timeoutSeconds", "timeout", "allowWatchBookmarks", "sendInitialEvents", "pretty", "dryRun",
 	"fieldManager", "fieldValidation", "force", "propagationPolicy", "gracePeriodSeconds", "orphanDependents",

@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// Drainer counts the requests in hand and brings them to an end at shutdown: ordinary ones may finish, long-running
+// Drainer counts the requests in flight and brings them to an end at shutdown: ordinary ones may finish, long-running
 // ones (watches, logs) are ended cleanly, and new ones are told to come back.
 type Drainer struct {
 	mu       sync.Mutex // protects the rest
@@ -23,14 +23,14 @@ type Drainer struct {
 	endLongRunning context.CancelFunc
 }
 
-// NewDrainer returns a Drainer with nothing in hand.
+// NewDrainer returns a Drainer with no request in flight.
 func NewDrainer() *Drainer {
 	d := &Drainer{idle: make(chan struct{})}
 	d.ending, d.endLongRunning = context.WithCancel(context.Background())
 	return d
 }
 
-// Drain refuses new requests, ends long-running ones, and waits until nothing is in hand or ctx ends.
+// Drain refuses new requests, ends long-running ones, and waits until none is in flight or ctx ends.
 func (d *Drainer) Drain(ctx context.Context) error {
 	d.mu.Lock()
 	if !d.draining {

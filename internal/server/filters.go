@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
@@ -25,8 +24,8 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// recoverFilter turns a panic into a 500 Status, or into an aborted stream when the answer had begun: a client must
-// never take half an answer for a whole one.
+// recoverFilter turns a panic into a 500 Status, or into an aborted stream when the response had begun: a client must
+// never take half a response for a whole one.
 func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,7 +53,7 @@ func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func
 	}
 }
 
-// canonicalPathFilter refuses what has more than one reading, before anyone is asked whether it is allowed.
+// canonicalPathFilter rejects ambiguous URLs before authentication.
 func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 	refuse := func(w http.ResponseWriter, r *http.Request, reason string, err *apierrors.StatusError) {
 		m.Refused.WithLabelValues(reason).Inc()
@@ -106,7 +105,7 @@ func requestInfoFilter(resolver *request.Resolver) func(http.Handler) http.Handl
 const maxAuditID = 64
 
 // auditInitFilter gives the request its id (the caller's Audit-ID, if it sent one, so that the events of two servers
-// can be joined) and the record that the later filters write to.
+// can be joined) and the time at which it was received.
 func auditInitFilter() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +125,7 @@ func auditInitFilter() func(http.Handler) http.Handler {
 	}
 }
 
-// first is h.Get for names in net/http's spelling.
+// firstValue is h.Get for names in net/http's spelling.
 func firstValue(h http.Header, name string) string {
 	if values := h[name]; len(values) > 0 {
 		return values[0]
@@ -136,8 +135,8 @@ func firstValue(h http.Header, name string) string {
 
 var noCache = []string{"no-cache, private"} // shared, and never written to
 
-// readyFilter holds API requests back until routes and rules are known. A 404 or a 403 before that would be a lie,
-// and a garbage collector would act on it (kubernetes/kubernetes#104342).
+// readyFilter refuses API requests until routes and rules are known. A 404 or a 403 before that would be wrong, and a
+// garbage collector would act on it (kubernetes/kubernetes#104342).
 func readyFilter(ready func() error) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -152,7 +151,8 @@ func readyFilter(ready func() error) func(http.Handler) http.Handler {
 	}
 }
 
-// deadlineFilter ends requests that are not long-running. The `timeout` parameter can only lower the limit, as upstream.
+// deadlineFilter ends requests that are not long-running. The `timeout` parameter can only lower the limit, as
+// upstream.
 func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 	limit = requestLimit(limit)
 	return func(next http.Handler) http.Handler {
@@ -206,8 +206,9 @@ func requestTimeout(r *http.Request, limit time.Duration) (time.Duration, error)
 
 // corsFilter answers browsers of the allowed origins. With none allowed, no header is ever added.
 //
-// Browsers ask nobody before they open a websocket to another origin, and send a client certificate along. So one from a
-// page that is neither ours nor of an allowed origin is refused (attack row A30). Other clients send no Origin, or ours.
+// Browsers ask no server before they open a websocket to another origin, and send a client certificate along. So one
+// from a page that is neither ours nor of an allowed origin is refused (attack row A30). Other clients send no Origin,
+// or ours.
 func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 	var patterns []*regexp.Regexp
 	for _, text := range allowed {
@@ -258,7 +259,7 @@ func sameHost(origin, host string) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
-// authenticationFilter says who. A credential that was presented and failed is 401, never anonymous.
+// authenticationFilter identifies the client. A credential that was presented and failed is 401, never anonymous.
 func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -292,7 +293,7 @@ func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logge
 	}
 }
 
-// endConnection lets an HTTP/2 connection end with the requests that are on it. Whoever has shown no credential gets no
+// endConnection lets an HTTP/2 connection end with the requests that are on it. A client without a credential gets no
 // second round of streams to open and reset on one connection (CVE-2023-44487, attack rows D1 and D2).
 func endConnection(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
@@ -300,48 +301,8 @@ func endConnection(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// authorizationFilter says may they, in upstream's words.
-//
-// A websocket begins with a GET, so that a right to read would be a right to run commands (attack row A29). strict asks
-// for create as well; without it extension servers get what they get from kube-apiserver.
-func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log *zap.Logger) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx := r.Context()
-			attributes, err := attributesFor(ctx)
-			if err != nil {
-				respond.Error(w, r, apierrors.NewInternalError(err))
-				return
-			}
-			decision, reason, err := a.Authorize(ctx, attributes)
-			if decision == authorizer.DecisionAllow && strict && attributes.Verb == "get" && upgrades(r) {
-				again := *attributes
-				again.Verb = "create"
-				attributes = &again
-				decision, reason, err = a.Authorize(ctx, attributes)
-			}
-			rec := recordFrom(ctx)
-			rec.reason = reason
-			if decision == authorizer.DecisionAllow {
-				rec.decision = "allow"
-				next.ServeHTTP(w, r)
-				return
-			}
-			rec.decision = "forbid"
-			w.Header().Set("X-Content-Type-Options", "nosniff")
-			if err != nil {
-				// Nobody has decided. Clients take a 403 for an answer and give up; as upstream, they may come back.
-				log.Warn("authorization", zap.String("user", bounded(attributes.User.GetName())), zap.String("path", bounded(r.URL.Path)), zap.Error(err))
-				respond.Error(w, r, apierrors.NewInternalError(err))
-				return
-			}
-			respond.Error(w, r, forbidden(attributes, reason))
-		})
-	}
-}
-
-// newAuditID is a random UUID (RFC 9562, version 4). Ids must differ and need not be secret: whoever may read one of the
-// logs may read them all, so that the system's source of secrets is not asked for each request.
+// newAuditID is a random UUID (RFC 9562, version 4). Ids must differ and need not be secret: whoever may read one of
+// the logs may read them all, so the system's cryptographic source is not used for each request.
 func newAuditID() string {
 	var id [16]byte
 	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())

@@ -17,7 +17,7 @@ import (
 	"portico.dev/internal/run"
 )
 
-// flowControlFilter is fairness, or, without it, a bound on the requests that are served at once.
+// flowControlFilter is API Priority and Fairness, or, without it, a bound on the requests that are served at once.
 func flowControlFilter(c *ChainConfig) func(http.Handler) http.Handler {
 	if c.Fairness != nil {
 		return fairnessFilter(c.Fairness, c.Metrics)
@@ -25,9 +25,9 @@ func flowControlFilter(c *ChainConfig) func(http.Handler) http.Handler {
 	return inFlightFilter(c.MaxInFlight, c.MaxMutatingInFlight, c.Metrics)
 }
 
-// inFlightFilter bounds the requests that are served at once, reads and writes apart, so that many readers cannot
-// keep a writer out. Long-running requests are not counted, those for a backend until it is known that they are (the
-// places of that backend bound them), and administrators are let in so that they can mend things.
+// inFlightFilter bounds the requests that are served at once, reads and writes apart, so that many readers cannot keep
+// a writer out. Long-running requests are not counted, those for a backend until it is known that they are (the
+// backend's own slots bound them), and administrators are let in so that they can repair things.
 func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler) http.Handler {
 	if readers == 0 {
 		readers = 400
@@ -60,10 +60,10 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 	}
 }
 
-// places has as many places as it has room for; nil has no bound.
+// seatLimit has as many seats as its capacity; nil has no bound.
 type seatLimit chan struct{}
 
-// Leave implements place.
+// Release implements seat.
 func (c seatLimit) Release() { <-c }
 
 func newSeatLimit(n int) seatLimit {
@@ -78,14 +78,14 @@ func exempt(r *http.Request) bool {
 	return ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-// backendKeepsSeat is how long a request keeps its seat once it was handed to a backend. Until then users of a backend
-// that answers take turns as everywhere; afterwards only the places of the backend bound it, so that one that hangs
-// gives every seat back within this time.
+// backendSeatHold is how long a request keeps its seat once it was handed to a backend. Until then requests for a
+// backend that answers share seats with all others; afterwards only the backend's own slots bound them, so that a
+// backend that hangs gives every seat back within this time.
 const backendSeatHold = 250 * time.Millisecond
 
-// turnsFilter lets a request in when its turn has come by API Priority and Fairness, and says by the headers of KEP-1040
-// what it was taken for: by UID, since the names are an administrator's. A watch has a seat until its initial events are
-// out; other long-running requests have none, as upstream.
+// fairnessFilter admits a request when API Priority and Fairness has a seat for it, and says by the headers of KEP-1040
+// how it was classified: by UID, since the names are an administrator's. A watch has a seat until its initial events
+// are sent; other long-running requests have none, as upstream.
 func fairnessFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler) http.Handler {
 	releases := &run.DelayQueue[seat]{Delay: backendSeatHold, Expire: seat.Release}
 	return func(next http.Handler) http.Handler {

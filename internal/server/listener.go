@@ -111,7 +111,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return <-failed
 }
 
-// handlersEnd is how long handlers may take to notice that their connection is gone.
+// handlerGrace is how long handlers may take to notice that their connection is gone.
 const handlerGrace = 5 * time.Second
 
 func (s *Server) shutdown(a *acceptor, clients engine.Server) {

@@ -22,8 +22,8 @@ import (
 )
 
 // ForLocal gives a request's context what the library that serves the local groups looks for there: an audit context
-// (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without. Its body comes in
-// time, or not at all, and within bodies; nil is no bound.
+// (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without. Its body must
+// come in time, and within bodies; nil is no bound.
 func ForLocal(bodies *Bodies, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, r := requestContextOf(r)
@@ -37,8 +37,8 @@ func ForLocal(bodies *Bodies, next http.Handler) http.Handler {
 	})
 }
 
-// local is what the library wants, in one piece. It is made for the library's sake in its own shape, so that a request
-// which the library serves costs one allocation in place of two dozen.
+// localRequest is what the library needs, in one value: a request that the library serves costs one allocation in place
+// of two dozen.
 type localRequest struct {
 	latencies latencyTrackers
 	warnings  warnings
@@ -50,7 +50,7 @@ func newLocalRequest(w http.ResponseWriter, r *http.Request) *localRequest {
 	return l
 }
 
-// latencies are the library's trackers, of which its metrics read those of webhooks.
+// latencyTrackers are the library's trackers, of which its metrics read those of webhooks.
 type latencyTrackers struct {
 	apirequest.LatencyTrackers
 	of [11]latencyTracker
@@ -70,7 +70,7 @@ func (l *latencyTrackers) begin() {
 	}
 }
 
-// latency is a sum of times, or the longest of them where several pass at once.
+// latencyTracker is a sum of times, or the longest of them where several pass at once.
 type latencyTracker struct {
 	total   atomic.Int64
 	longest bool
@@ -117,14 +117,14 @@ func (n *warnings) AddWarning(agent, text string) {
 	warning.AddWarning(n.recorder, agent, text)
 }
 
-// earlyWarnings are what authentication has to say to a client, before it is known whether the request is for the local
-// groups. They go with its answer, whoever gives it.
+// authWarnings are what authentication warns the client of, before it is known whether the request is for the local
+// groups. They are sent with the response, whoever gives it.
 type authWarnings struct {
 	mu    sync.Mutex // guards texts: a credential may be looked at by another goroutine
 	texts []string
 }
 
-// AddWarning implements warning.Recorder. Who credentials are asked of is ourselves: agents have no names here.
+// AddWarning implements warning.Recorder. The agent is always this server, so that it has no name here.
 func (e *authWarnings) AddWarning(_, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -133,7 +133,7 @@ func (e *authWarnings) AddWarning(_, text string) {
 	}
 }
 
-// show adds them to the header of an answer.
+// addTo adds them to the header of a response.
 func (e *authWarnings) addTo(h http.Header) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -144,15 +144,15 @@ func (e *authWarnings) addTo(h http.Header) {
 	}
 }
 
-// libraryEvents is the library's audit context, and what its event refers to.
+// libraryAudit is the library's audit context, and what its event refers to.
 type libraryAudit struct {
 	audit.AuditContext
 	room eventParts
 }
 
-// events is the library's audit context, made when somebody first asks for it: for what the local groups add to the event
-// of a request, and for what authentication has to say of a credential, when the policy has not been asked yet. It is nil
-// for a request that is neither written down nor for them.
+// auditContext is the library's audit context, made when somebody first asks for it: for what the local groups add to
+// the event of a request, and for what authentication has to say of a credential, when the policy has not been asked
+// yet. It is nil for a request that is neither audited nor served locally.
 func (c *requestContext) auditContext() *audit.AuditContext {
 	t := &c.audit
 	if e := t.library.Load(); e != nil {
@@ -175,7 +175,7 @@ func (c *requestContext) auditContext() *audit.AuditContext {
 	return &e.AuditContext
 }
 
-// onlyEvents is a context by which the library finds an audit context.
+// auditContextHolder is a context by which the library finds an audit context.
 type auditContextHolder struct {
 	context.Context
 	events *audit.AuditContext
@@ -184,14 +184,14 @@ type auditContextHolder struct {
 // Value implements context.Context.
 func (o *auditContextHolder) Value(any) any { return o.events }
 
-// honest is the body of a request for the local groups, whose errors say whose fault they are: the library would answer
-// them with 500 and log each. What a proxied request meets is the proxy's to tell.
+// localBody is the body of a request for the local groups. Its errors say that the client is at fault: the library
+// would answer others with 500 and log each. Errors of a proxied request's body are the proxy's to report.
 type localBody struct {
 	io.ReadCloser
 	held *held // nil: it is not counted
 }
 
-// withHonestBody also has reading the body end with the request's deadline. A context ends nobody who waits for bytes, and
+// limitLocalBody also ends reading the body at the request's deadline. A context ends no read that waits for bytes, and
 // one client could keep every seat of its priority level with bodies that do not come.
 func limitLocalBody(w http.ResponseWriter, r *http.Request, h *held) {
 	if r.Body == nil || r.Body == http.NoBody {

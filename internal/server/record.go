@@ -17,11 +17,11 @@ import (
 // that serves the request touches it.
 type record struct {
 	started      time.Time
-	ended        time.Time // zero: it has not, or nobody looked at the clock then
-	user         user.Info // who asked, before impersonation
-	credential   string    // the kind of it that was believed; empty: none was shown
-	impersonated user.Info // whom they act as, if anyone
-	constraint   string    // the verb that let them, when it was one of KEP-5284
+	ended        time.Time // zero: not yet, or the time was not read then
+	user         user.Info // the authenticated user, before impersonation
+	credential   string    // the kind of credential that was accepted; empty: none
+	impersonated user.Info // the impersonated user, if any
+	constraint   string    // the verb that allowed it, when it was one of KEP-5284
 	decision     string    // allow or forbid
 	reason       string    // the authorizer's
 	servedBy     string    // "local", "discovery", or the name of an APIService
@@ -31,7 +31,7 @@ type record struct {
 	failure  string // the sentence that the client was told when a backend failed it
 
 	longRunning bool                  // it was found to be long-running, by its APIService or by being upgraded
-	seat        seat                  // its place among the requests served at once; nil: it has none
+	seat        seat                  // its seat among the requests served at once; nil: it has none
 	releases    *run.DelayQueue[seat] // releases the seat of a proxied request after a while; nil: at once
 	release     run.Delayed[seat]     // the entry of the request in it
 	proxied     bool                  // it is for a backend
@@ -39,13 +39,13 @@ type record struct {
 	draining    context.Context // ends when long-running requests must
 }
 
-// place is a place among the requests that are served at once.
+// seat is a seat among the requests that are served at once.
 type seat interface {
-	// Leave gives it back. Where a keeper may call it too, it is safe to repeat.
+	// Release gives the seat back. Where a DelayQueue may call it too, it is safe to repeat.
 	Release()
 }
 
-// end is when the request was over: what was noted, or now.
+// endTime is when the request was over: what was recorded, or now.
 func (rec *record) endTime() time.Time {
 	if rec.ended.IsZero() {
 		rec.ended = time.Now()
@@ -64,10 +64,10 @@ func (rec *record) Attempted(endpoint string, number int) {
 // Failed implements proxy.Witness.
 func (rec *record) Failed(text string) { rec.failure = text }
 
-// Lasts implements proxy.Witness.
+// LongRunning implements proxy.Witness.
 func (rec *record) LongRunning() { rec.longRunning = true }
 
-// giveUpSeat lets another request in before this one is over.
+// releaseSeat lets another request in before this one is over.
 func (rec *record) releaseSeat() {
 	if rec.seat != nil {
 		rec.seat.Release()
@@ -75,8 +75,8 @@ func (rec *record) releaseSeat() {
 	}
 }
 
-// handOver lets go of the seat while a backend serves the request: at once, unless those who give seats said otherwise.
-// takeBack follows when the request is over.
+// holdSeat releases the seat of a request that was handed to a backend: after a while, or at once when that is
+// configured or the request is long-running. cancelSeatRelease follows when the request is over.
 func (rec *record) holdSeat(long bool) {
 	if rec.seat == nil || rec.releases == nil || long {
 		rec.releaseSeat()
@@ -99,21 +99,21 @@ func recordFrom(ctx context.Context) *record {
 	return &record{}
 }
 
-// response remembers what was answered. It flushes and tells of a client that is gone, as the library that serves the
+// response records what was answered. It flushes and reports a client that is gone, as the library that serves the
 // local groups expects of any writer.
 type response struct {
 	http.ResponseWriter
 	code     int
 	bytes    int64
 	hijacked bool
-	onCode   func() // called once, when the code is known; nil: nobody waits for it
+	onCode   func() // called once, when the code is known; may be nil
 
 	ctx         *requestContext
-	slowClients *slowClients // nil: nobody looks after it
-	slow        slowResponse // theirs
+	slowClients *slowClients // nil: not tracked
+	slow        slowResponse // its entry there
 }
 
-// answer notes the code of an answer that begins.
+// setCode records the status code when the response begins.
 func (w *response) setCode(code int) {
 	if w.code != 0 {
 		return
@@ -125,10 +125,10 @@ func (w *response) setCode(code int) {
 }
 
 // hijackable is a response over HTTP/1.1, whose connection can be taken over for an upgrade. HTTP/2 has no such thing,
-// and a writer that claims it would be believed.
+// so its writers must not claim it.
 type hijackable struct{ *response }
 
-// of makes w the response to w's client, and is how the chain sees it.
+// wrap makes w the response to to's client, and returns the writer for the chain.
 func (w *response) wrap(to http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	w.ResponseWriter = to
 	if _, ok := to.(http.Hijacker); ok && r.ProtoMajor == 1 {
@@ -137,7 +137,7 @@ func (w *response) wrap(to http.ResponseWriter, r *http.Request) http.ResponseWr
 	return w
 }
 
-// codeOf is what was answered by the writer of the chain, 0 for nothing and for any other writer.
+// codeOf is the status code that the writer of the chain has sent, 0 for none and for any other writer.
 func codeOf(w http.ResponseWriter) int {
 	switch w := w.(type) {
 	case *response:
@@ -166,7 +166,7 @@ func (w *response) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// started reports whether the client has been told anything yet.
+// started reports whether any part of the response was sent.
 func (w *response) started() bool { return w.code != 0 || w.hijacked }
 
 // Flush implements http.Flusher.

@@ -89,13 +89,13 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 	}
 }
 
-// carry hands a request to the proxy, with what the APIService's annotations ask for.
+// serveRemote hands a request to the proxy, with what the APIService's annotations ask for.
 func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
 	rec := recordFrom(r.Context())
 	info, _ := requestInfo(r.Context())
 	rec.proxied = true
 	named := isLongRunning(info, route.Options.LongRunningSubresources)
-	// The backend has places of its own, and whoever waits for it waits there. With a seat among those of everybody
+	// The backend has concurrency slots of its own, which bound the requests that wait for it. With a seat among those of everybody
 	// besides, one backend that hangs would keep everybody out.
 	rec.holdSeat(named || request.LongRunning(info))
 	defer rec.cancelSeatRelease()
@@ -124,8 +124,8 @@ func isLongRunning(info *apirequest.RequestInfo, subresources []string) bool {
 	return len(subresources) > 0 && info != nil && info.IsResourceRequest && !request.LongRunning(info) && slices.Contains(subresources, info.Subresource)
 }
 
-// endsWithTheHouse is a context in which a long-running request ends with its client or when the house drains, but for
-// upgrades, which get the grace, as in the drain filter.
+// longRunningContext is a context in which a long-running request ends with its client or when the server drains,
+// except for upgrades, which get the grace, as in the drain filter.
 func longRunningContext(r *http.Request, draining context.Context) (context.Context, context.CancelFunc) {
 	client, cancel := context.WithCancel(request.ClientContext(r.Context()))
 	if draining != nil && r.Header.Get("Upgrade") == "" {
@@ -155,7 +155,8 @@ func groupVersionOf(path string) (schema.GroupVersion, bool) {
 	return schema.GroupVersion{}, false
 }
 
-// unavailable names who is guilty, why, and since when. Scripts look for "currently unable to handle the request".
+// unavailable says which APIService is unavailable, why, and since when. Scripts look for "currently unable to handle
+// the request".
 func unavailable(route *apiservice.Route) *apierrors.StatusError {
 	c := route.Condition
 	message := "the server is currently unable to handle the request: APIService " + route.Name + " is unavailable"
@@ -181,7 +182,7 @@ func unavailable(route *apiservice.Route) *apierrors.StatusError {
 
 const timeFormat = "2006-01-02T15:04:05Z"
 
-// notFound names no object: it says nothing about one, only that nobody serves the path.
+// notFound names no object: it only says that nothing is served at the path.
 func notFound(r *http.Request) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, noResource, "", "", 0, false)
 }

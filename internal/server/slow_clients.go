@@ -9,40 +9,40 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// slowClients looks after answers that wait for their clients: the kernel takes no more of them, or the client's HTTP/2 windows
-// are shut. It costs a request nothing but a place in a list while it writes.
+// slowClients tracks responses that wait for their clients: the kernel takes no more of them, or the client's HTTP/2
+// windows are closed. It costs a request nothing but a list entry while it writes.
 //
-//   - An answer that two looks in a row found waiting gives its seat among the requests in flight back, and its place among
-//     those of its backend, so that only its client is kept waiting.
-//   - What such answers hold in memory is bounded over all of them, and no user can have all of that. Beyond it an answer
-//     keeps its seat while its client takes something of it, and ends when it does not.
-//   - An answer that is made here ends with the request's deadline, or half as long after it was first found waiting if that is
-//     later. One that a backend makes only has to go on: the engines end those that do not (serve.Config.StallTimeout and
-//     stallConn), as they do when nothing of an answer is left but what they have.
+//   - A response that two checks in a row found waiting gives back its seat among the requests in flight, and its slot of
+//     its backend, so that only its client is kept waiting.
+//   - What such responses hold in memory is bounded over all of them, and no user can have all of that. Beyond it a
+//     response keeps its seat while its client reads something of it, and ends when it does not.
+//   - A response that is made here ends with the request's deadline, or half as long after it was first found waiting if
+//     that is later. One that a backend makes only has to make progress: the engines end those that do not
+//     (serve.Config.StallTimeout and stallConn), as they do when nothing of a response is left but what they have.
 type slowClients struct {
 	budget      int64         // bytes
 	lateTimeout time.Duration // how long the client of an answer that came late has for it
 	used        transport.Shares
 
-	mu       sync.Mutex // guards what follows, and the slowAnswer of each response
+	mu       sync.Mutex // guards what follows, and the slowResponse of each response
 	first    *response
 	timer    *time.Timer
 	timerSet bool  // for the timer
-	checks   int64 // looks so far
+	checks   int64 // so far
 }
 
 const (
-	// slowLook is the time between two looks, while anybody writes.
+	// slowCheckInterval is the time between two checks, while there are writes.
 	slowCheckInterval = 125 * time.Millisecond
 	// slowBudget bounds what answers that gave their seats back hold in memory.
 	slowBudget = 256 << 20
-	// slowOwn is what any answer holds besides what is being written, and slowCarried what that of a backend may: the window
+	// slowResponseBytes is what any answer holds besides what is being written, and slowProxiedBytes what that of a backend may: the window
 	// that the backend has.
 	slowResponseBytes = 64 << 10
 	slowProxiedBytes  = 512 << 10
-	// quickEnough is how much of an answer is taken between two looks by a client that nobody waits for.
+	// fastClientBytes is how much a client that is not slow reads of a response between two checks.
 	fastClientBytes = 256 << 10
-	// slowPatience and slowWatchPatience are how long a client may take nothing at all when there is no memory left for its
+	// slowTimeout and slowWatchTimeout are how long a client may take nothing at all when there is no memory left for its
 	// answer.
 	slowTimeout, slowWatchTimeout = time.Second, 10 * time.Second
 )
@@ -52,12 +52,12 @@ func newSlowClients(limit time.Duration, budget int64) *slowClients {
 	return &slowClients{budget: budget, lateTimeout: requestLimit(limit) / 2}
 }
 
-// slowAnswer is what slowClients knows of an answer.
+// slowResponse is what slowClients knows of a response.
 type slowResponse struct {
 	previous, next *response
 	writers        int       // goroutines that write; the answer is listed while there are any
 	size           int       // of what is being written
-	lastCheck      int64     // the last look that found it writing
+	lastCheck      int64     // the last check that found it writing
 	taken          int64     // by the client, then
 	blockedSince   time.Time // when it was first found waiting; zero: it was not
 	lastProgress   time.Time // when the client last took something
@@ -66,7 +66,7 @@ type slowResponse struct {
 	ended          bool
 }
 
-// begin is told that w writes size bytes.
+// writing is called before w writes size bytes.
 func (c *slowClients) writing(w *response, size int) {
 	if c == nil {
 		return
@@ -87,7 +87,7 @@ func (c *slowClients) writing(w *response, size int) {
 	}
 }
 
-// done is told that it has.
+// written is called after it.
 func (c *slowClients) written(w *response) {
 	if c == nil {
 		return
@@ -109,7 +109,7 @@ func (c *slowClients) written(w *response) {
 	a.previous, a.next = nil, nil
 }
 
-// over is told that nobody serves the request of w any more.
+// forget is called when the request of w has been served.
 func (c *slowClients) forget(w *response) {
 	if c == nil {
 		return
@@ -123,7 +123,7 @@ func (c *slowClients) forget(w *response) {
 	}
 }
 
-// wait is called with mu held.
+// startTimer is called with mu held.
 func (c *slowClients) startTimer() {
 	c.timerSet = true
 	if c.timer == nil {
@@ -133,7 +133,7 @@ func (c *slowClients) startTimer() {
 	}
 }
 
-// look does not wait for anything: those who write wait for it to end.
+// check waits for nothing: those who write wait for it to end.
 func (c *slowClients) check() {
 	now := time.Now()
 	c.mu.Lock()
@@ -147,7 +147,7 @@ func (c *slowClients) check() {
 	}
 }
 
-// lookAt is called with mu held.
+// checkResponse is called with mu held.
 func (c *slowClients) checkResponse(w *response, now time.Time) {
 	a := &w.slow
 	before, since := a.lastCheck, a.taken
@@ -178,7 +178,8 @@ func (c *slowClients) checkResponse(w *response, now time.Time) {
 	}
 }
 
-// release gives back what w takes from others, and reports whether there is memory for that. Called with mu held.
+// release gives back the seat and the slot of w, and reports whether there is memory for what it holds. Called with mu
+// held.
 func (c *slowClients) release(w *response) bool {
 	a, s := &w.slow, w.ctx
 	holds := int64(a.size) + slowResponseBytes
@@ -199,14 +200,14 @@ func (c *slowClients) release(w *response) bool {
 	return s.record.backendSlot == nil || s.record.backendSlot.Stall()
 }
 
-// end breaks the answer off. Called with mu held; the writer does not wait.
+// end breaks the response off. Called with mu held; the writer does not wait.
 func (c *slowClients) end(w *response, now time.Time, why string) {
 	w.slow.ended = true
 	w.ctx.record.failure = why
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(now) // what has no deadlines is no connection
 }
 
-// who is whose request it is: a user, or an address while none is known.
+// who is charged for the request: its user, or its address while none is known.
 func (c *requestContext) who() string {
 	if c.User != nil {
 		return c.User.GetName()
@@ -214,7 +215,7 @@ func (c *requestContext) who() string {
 	return c.RemoteAddr
 }
 
-// takenBytes is how much the client has taken, as far as the writer knows.
+// takenBytes is how much the client has read, as far as the writer knows.
 func (w *response) takenBytes() int64 {
 	if t, ok := w.ResponseWriter.(interface{ Taken() int64 }); ok {
 		return t.Taken()
@@ -222,14 +223,14 @@ func (w *response) takenBytes() int64 {
 	return 0
 }
 
-// holds tells the engine that n more bytes are held because of the request.
+// chargeMemory tells the engine that n more bytes are held because of the request.
 func (w *response) chargeMemory(n int64) {
 	if h, ok := w.ResponseWriter.(interface{ Holds(n int64) }); ok {
 		h.Holds(n)
 	}
 }
 
-// mayLast has the client take the answer whenever it likes: it is a watch, or the like.
+// setLongRunning lets the client read the response whenever it likes: it is a watch, or the like.
 func (w *response) setLongRunning() {
 	if l, ok := w.ResponseWriter.(interface{ LongRunning() }); ok {
 		l.LongRunning()

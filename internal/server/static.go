@@ -20,7 +20,7 @@ type StaticConfig struct {
 	Health   *Health
 	Version  version.Info
 	Gatherer prometheus.Gatherer
-	// Aggregation is /debug/aggregation: what this replica thinks of each backend.
+	// Aggregation is /debug/aggregation: this replica's view of each backend.
 	Aggregation func() any
 	// Debts is /debug/debts: what finalized namespaces may have left at backends. Nil: not served.
 	Debts Debts
@@ -32,7 +32,7 @@ type StaticConfig struct {
 	Profiling bool
 }
 
-// Debts are listed, and given up one by one.
+// Debts are cleanup debts, listed and forgiven one by one.
 type Debts interface {
 	ServeList(w http.ResponseWriter, r *http.Request)
 	ServeForget(w http.ResponseWriter, r *http.Request, id string)
@@ -100,8 +100,8 @@ func document(mediaType string, body func() []byte) http.Handler {
 	})
 }
 
-// profiles serves what kube-apiserver serves below /debug/pprof, to whoever the chain lets get it. None of it is listed at
-// the root, as there. The command line is not served: flags may name files that are nobody's business.
+// profiles serves what kube-apiserver serves below /debug/pprof, to whoever is authorised to get it. None of it is
+// listed at the root, as there. The command line is not served: flags may name files that are confidential.
 func profiles(m *mux.Router) {
 	m.Handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
 	m.HandleFunc("/debug/pprof/profile", pprof.Profile)

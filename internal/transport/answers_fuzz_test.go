@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// looked is a connection whose answers are looked at as a plainConn's are.
+// looked is a connection whose answers are looked at as a http1Conn's are.
 type looked struct {
 	net.Conn
 	plain http1Conn
@@ -134,7 +134,7 @@ func sortedFields(h http.Header) string {
 }
 
 // FuzzAnswersToTheLibrary holds the library's client with our look at each answer to the same without it: an answer that passes is the
-// same answer, and what does not is an answerError. What is said after an answer is never the next one.
+// same answer, and what does not is an malformedError. What is said after an answer is never the next one.
 func FuzzAnswersToTheLibrary(f *testing.F) {
 	for _, a := range fine {
 		f.Add(a.method == http.MethodHead, a.text, 7)

@@ -140,10 +140,10 @@ const (
 	textHeaderTimeout = "timeout awaiting response headers"
 	textTrailerKey    = "bad trailer key"
 	textTrailersLong  = "suspiciously long trailer"
-	textTrailersEnd   = "unexpected EOF reading trailer" // also of an answerError within trailers, which it hides
+	textTrailersEnd   = "unexpected EOF reading trailer" // also of an malformedError within trailers, which it hides
 )
 
-// Texts of what plainConn would have refused before the library read it.
+// Texts of what http1Conn would have refused before the library read it.
 const (
 	textBadLength     = "Content-Length \""
 	textTwoLengths    = "multiple Content-Length headers"

@@ -31,7 +31,7 @@ type http1Conn struct {
 	response  messageParser // as it is read
 	responded bool          // there was a whole one before
 
-	inFlight atomic.Uint32         // what the request in hand asked for, askedNothing when there is none
+	inFlight atomic.Uint32         // what the request in hand asked for, inFlightNone when there is none
 	readErr  atomic.Pointer[error] // what further reads return
 }
 
@@ -43,7 +43,7 @@ const (
 	inFlightUpgrade
 )
 
-// errUnfinished and errGone keep a request from a connection before anything of it was written: the library takes another.
+// errPreviousResponse and errConnClosed keep a request from a connection before anything of it was written: the library takes another.
 var (
 	errPreviousResponse = errors.New("the answer before is not over")
 	errConnClosed       = errors.New("the connection is no longer used")

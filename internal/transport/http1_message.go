@@ -341,7 +341,7 @@ func expectByte(c, want byte, wrong malformedError) error {
 	return nil
 }
 
-// mustEnd refuses what ends a run of text unless it is a CR.
+// expectLineEnd refuses what ends a run of text unless it is a CR.
 func expectLineEnd(c byte) error {
 	switch c {
 	case '\r':

@@ -231,7 +231,7 @@ func (p *connPool) takeParked() *http1Conn {
 	return c
 }
 
-// dialPlain makes connections for the HTTP/1.1 transport: the parked one first.
+// dialHTTP1 makes connections for the HTTP/1.1 transport: the parked one first.
 func (p *connPool) dialHTTP1(ctx context.Context, _, _ string) (net.Conn, error) {
 	if c := p.takeParked(); c != nil {
 		return c, nil

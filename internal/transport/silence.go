@@ -17,7 +17,7 @@ import (
 // Options.OnFailure is called. The call costs a probe: slow requests are no reason to call it sooner.
 const overdueAfter = time.Second
 
-// errFellSilent is a connection on which pings were not answered.
+// errPingsUnanswered is a connection on which pings were not answered.
 var errPingsUnanswered = errors.New("the connection fell silent: pings are not answered")
 
 // errOverdue is reported once for each silence.

@@ -205,7 +205,7 @@ type FrontProxy struct {
 	Headers Headers
 }
 
-// fence is what Check found for one pair of bundles.
+// overlapCheck is what Check found for one pair of bundles.
 type overlapCheck struct {
 	clients, proxies *x509.CertPool
 	shared           *x509.Certificate
@@ -245,7 +245,7 @@ func (t *Trust) Headers() Headers {
 	return t.FrontProxy.Headers
 }
 
-// shown is what the client certificate of a request amounts to.
+// certificateIdentity is what the client certificate of a request amounts to.
 type certificateIdentity struct {
 	// user is nil when the certificate names nobody: there is none, or it is a front proxy's that speaks for nobody.
 	user user.Info

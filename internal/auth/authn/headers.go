@@ -164,7 +164,7 @@ func (n Headers) Strip(r *http.Request) {
 	}
 }
 
-// plainly is n without the blanks that were configured about names.
+// trimmed is n without the blanks that were configured about names.
 func (n Headers) trimmed() Headers {
 	for _, list := range [...]*[]string{&n.Username, &n.UID, &n.Group, &n.ExtraPrefix} {
 		for i, name := range *list {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// ErrMalformed is the answer for what is no signed token at all.
+// ErrMalformedToken is the answer for what is no signed token at all.
 var ErrMalformedToken = errors.New("not a JWT")
 
-// Split returns the encoded header and claims of a token. Counted before splitting: a million dots cost one pass and no
+// SplitToken returns the encoded header and claims of a token. Counted before splitting: a million dots cost one pass and no
 // memory (attack row B7). Five parts would be a JWE, which is never decrypted here.
 func SplitToken(token string) (head, body string, err error) {
 	if strings.Count(token, ".") != 2 {
@@ -25,7 +25,7 @@ func SplitToken(token string) (head, body string, err error) {
 	return head, body, nil
 }
 
-// Issuer reads who a token says it is from, and nothing else: whether it is meant for a reader is the one question that
+// TokenIssuer reads who a token says it is from, and nothing else: whether it is meant for a reader is the one question that
 // claims may answer before the signature does.
 func TokenIssuer(body string) (string, error) {
 	var c struct {
@@ -35,7 +35,7 @@ func TokenIssuer(body string) (string, error) {
 	return c.Issuer, err
 }
 
-// Decode reads a part into a value; onlyKnown refuses members that the value has no field for. It is stricter than the
+// DecodeTokenPart reads a part into a value; onlyKnown refuses members that the value has no field for. It is stricter than the
 // libraries that verify: a member that is named twice has two meanings (CVE-2024-5037, attack row B6), and a base64
 // group with stray bits gives one token two spellings.
 func DecodeTokenPart(part string, into any, onlyKnown bool) error {
@@ -56,10 +56,10 @@ func DecodeTokenPart(part string, into any, onlyKnown bool) error {
 	return nil
 }
 
-// maxDepth bounds nesting; our claims are three deep.
+// maxTokenDepth bounds nesting; our claims are three deep.
 const maxTokenDepth = 16
 
-// checkObject accepts exactly one JSON object in which no object, at any depth, names a member twice. Case is folded
+// checkTokenObject accepts exactly one JSON object in which no object, at any depth, names a member twice. Case is folded
 // because encoding/json matches names that way.
 func checkTokenObject(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -113,7 +113,7 @@ func checkTokenObject(data []byte) error {
 	return nil
 }
 
-// Leeway is how far clocks may disagree.
+// ClockSkew is how far clocks may disagree.
 const ClockSkew = 10 * time.Second
 
 // Seconds is a moment in whole seconds. Only plain, positive integers that a calendar knows are read: fractions,

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 )
 
-// panel is the authorizers of one configuration, in order. It never changes.
+// authorizerSet is the authorizers of one configuration, in order. It never changes.
 type authorizerSet struct {
 	authorizer.Authorizer
 	rules    authorizer.RuleResolver

@@ -26,7 +26,7 @@ const (
 
 var modes = []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeRBAC, ModeWebhook}
 
-// absent are the modes of kube-apiserver that are not here, and what to do instead.
+// unsupportedModes are the modes of kube-apiserver that are not here, and what to do instead.
 var unsupportedModes = map[string]string{
 	"Node": "no kubelets are served here; give nodes their rights with RBAC",
 	"ABAC": "write the policy as RBAC roles and bindings, or serve it with a webhook",

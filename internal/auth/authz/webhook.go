@@ -22,7 +22,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// complainEvery bounds the log of a webhook that fails with every request.
+// failureLogInterval bounds the log of a webhook that fails with every request.
 const failureLogInterval = 10 * time.Second
 
 // webhook asks a server. The library does the asking: conditions, the cache of 8192 answers, retries, both versions of
@@ -137,7 +137,7 @@ func (w *webhook) logFailure(err error) {
 	}
 }
 
-// told is what whoever asked may know: which webhook, and what kind of failure. Where it is and what it said are for the
+// clientError is what whoever asked may know: which webhook, and what kind of failure. Where it is and what it said are for the
 // log (attack rows A26 and C13).
 func (w *webhook) clientError(err error) error {
 	switch {
@@ -173,7 +173,7 @@ func countReload(m *metrics.Authorization, err error) {
 	m.ReloadTime.WithLabelValues(status).SetToCurrentTime()
 }
 
-// meter is how the library's webhook tells what it does. Its metrics by HTTP code are left out: upstream has dropped
+// webhookMetrics is how the library's webhook tells what it does. Its metrics by HTTP code are left out: upstream has dropped
 // the ones that they fed.
 type webhookMetrics struct {
 	webhookmetrics.NoopRequestMetrics

@@ -30,7 +30,7 @@ const (
 
 var errBusy = errors.New("too many calls are under way")
 
-// door is the way to one webhook.
+// webhookTransport is the way to one webhook.
 type webhookTransport struct {
 	transport *http.Transport
 	calls     chan struct{}

@@ -32,7 +32,7 @@ const (
 	firstBackoff = 500 * time.Millisecond
 )
 
-// front is the front door as an extension server reaches it: plain HTTP and JSON.
+// apiClient is the front door as an extension server reaches it: plain HTTP and JSON.
 type apiClient struct {
 	client *http.Client
 	base   *url.URL

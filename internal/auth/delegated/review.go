@@ -32,7 +32,7 @@ const (
 	maxRememberedBytes = 10_000
 )
 
-// recognised is what the front door said of a token.
+// reviewedToken is what the front door said of a token.
 type reviewedToken struct {
 	user      user.Info // nil: it is nobody's
 	audiences []string

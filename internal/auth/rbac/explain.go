@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
-// Question is one request that somebody may or may not make.
+// Query is one request that somebody may or may not make.
 type Query struct {
 	User                               string
 	Groups                             []string
@@ -18,7 +18,7 @@ type Query struct {
 	Subresource, Name, Namespace, Path string
 }
 
-// Policy is every RBAC object there is.
+// Objects is every RBAC object there is.
 type Objects struct {
 	Roles               []rbacv1.Role
 	RoleBindings        []rbacv1.RoleBinding
@@ -41,7 +41,7 @@ type Finding struct {
 	others int // 1: the binding does not name the user
 }
 
-// maxNear bounds the findings that are told when nothing allows a request.
+// maxNearFindings bounds the findings that are told when nothing allows a request.
 const maxNearFindings = 5
 
 // Explain returns the rules that allow q or, when none does, the nearest that do not, nearest first.
@@ -74,7 +74,7 @@ func Explain(p Objects, q Query) (allowed bool, findings []Finding) {
 	return false, all[:min(len(all), maxNearFindings)]
 }
 
-// binding is a RoleBinding or a ClusterRoleBinding.
+// explainedBinding is a RoleBinding or a ClusterRoleBinding.
 type explainedBinding struct {
 	name      string
 	namespace string // empty: the whole cluster

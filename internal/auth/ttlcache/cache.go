@@ -10,7 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// Memory holds at most a fixed number of answers, each until its own deadline. It is safe for concurrent use.
+// Cache holds at most a fixed number of answers, each until its own deadline. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	entries *lru.Cache[K, entry[V]]
 }
@@ -20,7 +20,7 @@ type entry[V any] struct {
 	until time.Time
 }
 
-// New returns a Memory of at most size answers; size must be positive.
+// New returns a Cache of at most size answers; size must be positive.
 func New[K comparable, V any](size int) *Cache[K, V] {
 	entries, err := lru.New[K, entry[V]](size)
 	if err != nil {
@@ -29,7 +29,7 @@ func New[K comparable, V any](size int) *Cache[K, V] {
 	return &Cache[K, V]{entries: entries}
 }
 
-// Recall returns the answer for k unless its deadline has passed.
+// Get returns the answer for k unless its deadline has passed.
 func (c *Cache[K, V]) Get(k K) (V, bool) {
 	e, ok := c.entries.Get(k)
 	if !ok {
@@ -44,10 +44,10 @@ func (c *Cache[K, V]) Get(k K) (V, bool) {
 	return e.value, true
 }
 
-// Keep remembers v for k until a moment, replacing what was there.
+// Add remembers v for k until a moment, replacing what was there.
 func (c *Cache[K, V]) Add(k K, v V, until time.Time) {
 	c.entries.Add(k, entry[V]{value: v, until: until})
 }
 
-// Forget drops everything.
+// Purge drops everything.
 func (c *Cache[K, V]) Purge() { c.entries.Purge() }

@@ -1,8 +1,8 @@
 // Package tracing sends spans to an OTLP collector.
 //
 // It makes a provider of spans and nothing more: which requests begin one is decided in the chain (server), and which
-// attempts at a backend in the proxy. Nobody waits for the collector. Spans queue up to a bound, and beyond it they are
-// dropped, so that a collector that is slow or away costs the front door nothing but the spans.
+// attempts at a backend in the proxy. No request waits for the collector. Spans queue up to a bound, and beyond it they
+// are dropped, so that a collector that is slow or away costs the server nothing but the spans.
 package tracing
 
 import (
@@ -96,7 +96,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	return nil
 }
 
-// outlet says in our own log what could not be sent. The library would say so on standard error, in its own words.
+// loggingExporter logs what could not be sent. The library would write it to standard error, in its own words.
 type loggingExporter struct {
 	*otlptrace.Exporter
 	log *zap.Logger
@@ -114,8 +114,8 @@ func (o loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadO
 	return nil
 }
 
-// stop sends what is left. A collector that is away has no say in whether we may stop: the exporter goes first, and ends
-// its attempts when the time is up, so that the queue empties into nothing. No error here is of use to anybody.
+// stop sends what is left. A collector that is away must not delay the stop: the exporter goes first, and ends its
+// attempts when the time is up, so that the queue empties into nothing. No error here is of use.
 func (p *Provider) stop() {
 	last, cancel := context.WithTimeout(context.Background(), lastFlush)
 	defer cancel()
@@ -124,7 +124,7 @@ func (p *Provider) stop() {
 	_ = p.spans.Shutdown(context.Background())
 }
 
-// legibleSpan is a span whose texts can be encoded. The library that serves the local groups puts the client's User-Agent
+// utf8Span is a span whose texts can be encoded. The library that serves the local groups puts the client's User-Agent
 // into spans as it came, and one byte in it that is no UTF-8 would cost every span of the same batch.
 type utf8Span struct{ sdktrace.ReadOnlySpan }
 
