@@ -15,7 +15,7 @@ import (
 	"portico.dev/internal/extension/register"
 	"portico.dev/internal/logging"
 	"portico.dev/internal/run/notify"
-	"portico.dev/internal/run/resident"
+	"portico.dev/internal/run/memory"
 )
 
 // serveFlags are the flags that are not options of the server as they stand.
@@ -46,7 +46,7 @@ func serveCommand() *cobra.Command {
 				debug.SetGCPercent(50)
 			}
 			o.WhenReady = func() {
-				if err := resident.GiveBack(); err != nil {
+				if err := memory.ReleaseStartPages(); err != nil {
 					log.Debug("give back what only the start needed", zap.Error(err))
 				}
 			}

@@ -24,9 +24,9 @@ const (
 	ModeBlocking = "blocking"
 )
 
-// Config says where events go. With neither a log nor a webhook there is nothing to be made.
+// Config says where events go. Without a log or a webhook no Auditor is needed.
 type Config struct {
-	// PolicyFile says how much is written down. Default: Everything.
+	// PolicyFile is the audit policy. Default: Everything.
 	PolicyFile string
 
 	// LogPath is a file that receives an event a line, "-" standard output. Default none.
@@ -127,11 +127,11 @@ func (a *Auditor) ProcessEvents(events ...*auditinternal.Event) bool {
 	return true
 }
 
-// Annotation is one that comes beside an event and not in its map, which is costly to make for every request.
+// Annotation is passed beside an event and not in its map, which is costly to make for every request.
 type Annotation struct{ Key, Value string }
 
 // Process is ProcessEvents for one event. more are further annotations, in the order of their keys; an empty value is
-// none, and what the event itself has of the same key does not count.
+// none, and one of the event itself with the same key is replaced.
 func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
 	room, ok := a.scratch.Get().(*[]byte)
 	if !ok {

@@ -40,11 +40,11 @@ func openLog(c Config) (*logSink, error) {
 	return &logSink{out: rotating, closer: rotating}, nil
 }
 
-// maxWriteBytes bounds what is written at once, unless one event is larger. More may be more than a file may become.
+// maxWriteBytes bounds one write, unless one event is larger. A larger write could exceed the size of a log file.
 const maxWriteBytes = 64 << 10
 
-// logInterval is the time between two batches of events in the log: while requests come one after another, each costs its
-// part of a write, and not a write and the waking up of the one who writes.
+// logInterval is the time between two batches of events in the log: while requests come one after another, each costs
+// its part of a write, and not a write and a wakeup of its own.
 const logInterval = 100 * time.Millisecond
 
 // logBatching is when the log is written.

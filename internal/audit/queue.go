@@ -28,7 +28,7 @@ type sink interface {
 	close() error
 }
 
-// queue stands between requests and a sink.
+// queue holds the events of one sink until they are written.
 type queue struct {
 	name  string
 	sink  sink
@@ -76,7 +76,7 @@ func newQueue(name string, s sink, b batching, m *metrics.Audit, log *zap.Logger
 	}
 }
 
-// enqueue takes a copy of an event, which ends with its line, unless there is no room for it.
+// enqueue takes a copy of an event, which ends with its line feed, unless there is no room for it.
 func (q *queue) enqueue(line []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +106,7 @@ func (q *queue) signal() {
 	}
 }
 
-// addBatch puts an empty batch behind the others. Called with mu held.
+// addBatch adds an empty batch behind the others. Called with mu held.
 func (q *queue) addBatch() {
 	b := &batch{}
 	if n := len(q.free); n > 0 {
@@ -161,8 +161,8 @@ func (q *queue) completeBatches() int {
 	return n
 }
 
-// run sends batches until ctx ends, and then what is left, within shutdownTimeout. A sink that hangs in a system call cannot be
-// stopped; it is left behind, and said so, rather than holding the whole server.
+// run sends batches until ctx ends, and then what is left, within shutdownTimeout. A sink that hangs in a system call
+// cannot be stopped; it is left behind with an error in the log, rather than delaying the whole server.
 func (q *queue) run(ctx context.Context) error {
 	sending, hurry := context.WithCancel(context.WithoutCancel(ctx))
 	defer hurry()
@@ -206,8 +206,8 @@ func (q *queue) sendLoop(ctx, sending context.Context) {
 	q.sendBatches(sending, q.batches())
 }
 
-// waitDue waits until a batch is complete, and returns how many are: what is behind them waits for others. It waits no longer
-// than it is told, nor than ctx lasts; then whatever is there is due.
+// waitDue waits until a batch is complete, and returns how many are: those behind them wait for more events. It waits
+// no longer than wait, nor than ctx lasts; then whatever is there is due.
 func (q *queue) waitDue(ctx context.Context, wait time.Duration) int {
 	if wait <= 0 {
 		return q.batches()
@@ -250,7 +250,7 @@ func (q *queue) sendBatches(ctx context.Context, n int) {
 	}
 }
 
-// report keeps count, and tells the log once when events begin to be lost and once when that has ended.
+// report counts, and logs once when events begin to be lost and once when that has ended.
 func (q *queue) report(written, lost int, err error) {
 	q.sent.Add(float64(written))
 	q.drops.Add(float64(lost))

@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// maxFieldBytes bounds each message and each text beside it: what a client, a backend or a library says must not fill a disk.
+// maxFieldBytes bounds each message and each field: text of clients, backends and libraries must not fill a disk.
 const maxFieldBytes = 4 << 10
 
-// singleLineEncoder is an encoder whose entries are one line each, whatever is in them (attack row E3: CVE-2021-25743). Both formats
-// escape the texts beside a message; the console one writes the message as it is, and libraries put there what a peer said.
+// singleLineEncoder is an encoder whose entries are one line each, whatever is in them (attack row E3: CVE-2021-25743).
+// Both formats escape fields; the console one writes the message as it is, and libraries put text of peers there.
 type singleLineEncoder struct{ zapcore.Encoder }
 
 // Clone implements zapcore.Encoder.
@@ -38,7 +38,7 @@ func (e singleLineEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Fie
 	return e.Encoder.EncodeEntry(entry, kept)
 }
 
-// textOf is what a field says, for the kinds that can be as long as somebody likes.
+// textOf is the text of a field, for the kinds that have no bound.
 func textOf(f zapcore.Field) (string, bool) {
 	switch f.Type {
 	case zapcore.StringType:
@@ -60,7 +60,7 @@ func bounded(s string) string {
 	return s[:cut] + "..."
 }
 
-// escaped spells out what would end a line or command a terminal.
+// escaped spells out what would end a line or control a terminal.
 func escaped(s string) string {
 	if strings.IndexFunc(s, unicode.IsControl) < 0 {
 		return s

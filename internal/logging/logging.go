@@ -1,4 +1,4 @@
-// Package logging is zap for every log line of a program, the libraries' own included.
+// Package logging sets up zap for every log line of a program, those of libraries included.
 package logging
 
 import (

@@ -11,15 +11,16 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// quotingPrefix is how k8s.io/apiserver begins what it says of an error of its own that is no Status. Such an error comes of a
-// body that cannot be applied, and quotes the value that cannot: of a Secret, the secret. The client is told.
+// quotingPrefix is how k8s.io/apiserver begins a message about an error of its own that is no Status. Such an error
+// comes of a body that cannot be applied, and quotes the value that cannot: of a Secret, the secret. The client is
+// told.
 const quotingPrefix = "apiserver received an error that is not an metav1.Status"
 
-// clientMistakePrefix is how the library begins, as an error, what it says of a client's selector that has no meaning. The client is
+// clientMistakePrefix is how the library begins an error message about an invalid selector of a client. The client is
 // told, and nobody else can do anything about it.
 const clientMistakePrefix = "Couldn't parse request"
 
-// redactingCore passes on what the Kubernetes libraries log, but for the errors that quote what a client sent.
+// redactingCore writes what the Kubernetes libraries log, without the parts of errors that quote what a client sent.
 type redactingCore struct{ zapcore.Core }
 
 func newRedactingCore(c zapcore.Core) zapcore.Core { return redactingCore{c} }
@@ -59,8 +60,8 @@ func redact(text string) string {
 	return text
 }
 
-// PanicFields is what the log is told of a panic: its kind and where it was, and not its value, which may be made of what a
-// client sent (attack row E1). What the runtime itself says holds types and numbers only.
+// PanicFields are the log fields of a panic: its kind and its stack, and not its value, which may be made of what a
+// client sent (attack row E1). Values of the runtime's own errors hold types and numbers only.
 func PanicFields(p any) []zap.Field {
 	kind, stack := fmt.Sprintf("%T", p), debug.Stack()
 	switch p := p.(type) {

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// flushInterval is how long a line that may wait does so at most.
+	// flushInterval is how long a batched line waits at most.
 	flushInterval = 100 * time.Millisecond
-	// maxPending bounds what waits, and what is written at once unless one line is larger.
+	// maxPending bounds the pending lines, and what is written at once unless one line is larger.
 	maxPending = 64 << 10
 )
 
-// sink is where lines go. It writes each at once; those that may wait go through patient, and are written before any
-// line that may not: the order stays, and whatever ends the process by way of the log takes them along.
+// sink writes log lines. It writes each at once; batched lines wait in pending, and are written before any line that is
+// not batched: the order stays, and a line that ends the process is written after them.
 type sink struct {
-	mu       sync.Mutex // guards what follows; taken before door
+	mu       sync.Mutex // guards what follows; taken before writeMu
 	pending  []byte
 	timer    *time.Timer
-	timerSet bool  // something was written within the last pause, and timer says when it is over
-	flushErr error // of the timer's write, for whoever writes next
+	timerSet bool  // something was written within the last interval
+	flushErr error // of the timer's write, returned by the next Write
 
-	writeMu sync.Mutex // guards what follows: one write at a time, while lines gather
+	writeMu sync.Mutex // guards what follows: one write at a time, while lines are added to pending
 	out     zapcore.WriteSyncer
 	spare   []byte // room for what waits next
 }
@@ -40,7 +40,7 @@ func (s *sink) Write(line []byte) (int, error) {
 	return n, errors.Join(err, wrong)
 }
 
-// Sync implements zapcore.WriteSyncer: it writes what waits.
+// Sync implements zapcore.WriteSyncer: it writes what is pending.
 func (s *sink) Sync() error {
 	s.mu.Lock()
 	before, err := s.takePending()
@@ -48,7 +48,7 @@ func (s *sink) Sync() error {
 	return errors.Join(err, s.writeOut(before))
 }
 
-// takePending takes what waits to the door, which is held then; mu was, and is not any more.
+// takePending takes the pending lines. It is called with mu held, and returns with writeMu held instead.
 func (s *sink) takePending() (lines []byte, failed error) {
 	s.writeMu.Lock()
 	lines, failed = s.pending, s.flushErr
@@ -57,7 +57,7 @@ func (s *sink) takePending() (lines []byte, failed error) {
 	return lines, failed
 }
 
-// writeOut is called with the door held.
+// writeOut is called with writeMu held.
 func (s *sink) writeOut(lines []byte) (err error) {
 	if len(lines) > 0 {
 		_, err = s.out.Write(lines)
@@ -66,8 +66,8 @@ func (s *sink) writeOut(lines []byte) (err error) {
 	return err
 }
 
-// batchedSink is an outlet for lines that may wait for others. The first after a pause does not: who asks now and then sees
-// each line at once.
+// batchedSink is a sink for lines that may wait for others. The first after a pause does not, so that occasional lines
+// are seen at once.
 type batchedSink struct{ *sink }
 
 // Write implements zapcore.WriteSyncer.
@@ -92,7 +92,7 @@ func (b batchedSink) Write(line []byte) (int, error) {
 	return len(line), s.writeOut(full)
 }
 
-// setTimer begins a pause. Called with mu held.
+// setTimer begins an interval. Called with mu held.
 func (s *sink) setTimer() {
 	if s.timerSet {
 		return
@@ -105,7 +105,7 @@ func (s *sink) setTimer() {
 	}
 }
 
-// flush ends a pause, and begins another one when there was something to write.
+// flush ends an interval, and begins another one when there was something to write.
 func (s *sink) flush() {
 	s.mu.Lock()
 	s.timerSet = false
@@ -124,7 +124,7 @@ func (s *sink) flush() {
 	}
 }
 
-// core writes lines at once, and knows how to write them so that they may wait.
+// core writes lines at once; batched writes them so that they may wait.
 type core struct {
 	zapcore.Core
 	batched zapcore.Core
@@ -140,9 +140,9 @@ func (c core) With(fields []zapcore.Field) zapcore.Core {
 	return core{c.Core.With(fields), c.batched.With(fields)}
 }
 
-// Batched is log for lines of which there are many and none is urgent: while they come one after another they are written
-// together, ten times a second. Each other line of the log, and its Sync, writes them first. A log that is not of this
-// package stays as it is, and nil is nil.
+// Batched is log for lines of which there are many and none is urgent: while they come one after another they are
+// written together, ten times a second. Each other line of the log, and its Sync, writes them first. A log that is not
+// of this package stays as it is, and nil is nil.
 func Batched(log *zap.Logger) *zap.Logger {
 	if log == nil {
 		return nil

@@ -17,9 +17,9 @@ import (
 const settle = 100 * time.Millisecond
 
 // WatchFiles calls reload whenever one of files may have changed, and every minute, until ctx ends. It watches the
-// directories, because mounted secrets are replaced by switching a symbolic link above the file. A complaint is logged
-// once for as long as it stays the same. No file, or an empty name: there is nothing to follow, and it just waits. As long as
-// nothing can be watched, as on machines that have given all their inotify instances away, only every minute is left.
+// directories, because mounted secrets are replaced by switching a symbolic link above the file. An error is logged
+// once for as long as it stays the same. Without a file, or with an empty name, it just waits. As long as files cannot
+// be watched, as on machines that have no inotify instances left, only the reload every minute remains.
 func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload func() (changed bool, err error)) error {
 	if files[0] == "" {
 		<-ctx.Done()
@@ -65,14 +65,14 @@ func WatchFiles(ctx context.Context, log *zap.Logger, files []string, reload fun
 	}
 }
 
-// fileWatcher is what tells of changes, once something does.
+// fileWatcher watches the directories of files, once that is possible.
 type fileWatcher struct {
 	files   []string
 	log     *zap.Logger
-	watcher *fsnotify.Watcher // nil as long as nothing can be watched
+	watcher *fsnotify.Watcher // nil until files can be watched
 	events  <-chan fsnotify.Event
 	errors  <-chan error
-	warned  bool // and that was said
+	warned  bool // a warning was logged
 }
 
 // open begins to watch, if that has not been possible before.

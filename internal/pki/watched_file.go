@@ -8,7 +8,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// WatchedFile is the last good version of a file. Reading it is safe for concurrent use.
+// WatchedFile is the last good version of a settings file that may be edited while it is in use. An edit takes effect
+// within a moment, or within a minute where the file system does not announce edits. One that cannot be read leaves the
+// last good version in force; Stale and the log report it. Reading is safe for concurrent use.
 type WatchedFile[T any] struct {
 	name    string
 	load    func(name string) (T, error)
@@ -17,8 +19,8 @@ type WatchedFile[T any] struct {
 	read    os.FileInfo // of what current came from; only OpenWatchedFile and Run touch it
 }
 
-// OpenWatchedFile reads a file with load, which says what is wrong with a bad one in words for whoever edits it. Without a name
-// load is called once, and there is nothing to follow.
+// OpenWatchedFile reads a file with load, whose error says what is wrong with a bad one. Without a name load is called
+// once, and Run just waits.
 func OpenWatchedFile[T any](name string, load func(name string) (T, error)) (*WatchedFile[T], error) {
 	f := &WatchedFile[T]{name: name, load: load}
 	if err := f.reload(); err != nil {
@@ -61,8 +63,8 @@ func (f *WatchedFile[T]) changed() bool {
 	return err != nil || !os.SameFile(info, f.read) || info.Size() != f.read.Size() || !info.ModTime().Equal(f.read.ModTime())
 }
 
-// Run follows the file until ctx ends. tried is called after each attempt to read a changed file, with nil once the new
-// version is in force; a bad file that stays as it is counts once.
+// Run reloads the file when it changes, until ctx ends. tried is called after each attempt to read a changed file, with
+// nil once the new version is in force; a bad file that stays as it is counts once.
 func (f *WatchedFile[T]) Run(ctx context.Context, log *zap.Logger, tried func(error)) error {
 	return WatchFiles(ctx, log, []string{f.name}, func() (changed bool, err error) {
 		before := f.Stale()

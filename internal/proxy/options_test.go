@@ -285,7 +285,7 @@ func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
 	}
 }
 
-// testimony is a Observer.
+// testimony is an Observer that keeps what it is told.
 type testimony struct {
 	endpoint string
 	number   int

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Every does something now and then again at each interval, until ctx ends. What takes longer than an interval is done
-// again at once, and never twice at a time. The error is always nil, so that it may end a Member's Run.
+// Every calls do now and then again at each interval, until ctx ends. A call that takes longer than an interval is
+// followed by the next at once, and there are never two at a time. The error is always nil, so that it may end a
+// Member's Run.
 func Every(ctx context.Context, interval time.Duration, do func(ctx context.Context)) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

@@ -53,18 +53,18 @@ func (rec *record) endTime() time.Time {
 	return rec.ended
 }
 
-// Admitted implements proxy.Witness.
+// Admitted implements proxy.Observer.
 func (rec *record) Admitted(p *transport.Slot) { rec.backendSlot = p }
 
-// Attempted implements proxy.Witness.
+// Attempted implements proxy.Observer.
 func (rec *record) Attempted(endpoint string, number int) {
 	rec.endpoint, rec.attempts = endpoint, number
 }
 
-// Failed implements proxy.Witness.
+// Failed implements proxy.Observer.
 func (rec *record) Failed(text string) { rec.failure = text }
 
-// LongRunning implements proxy.Witness.
+// LongRunning implements proxy.Observer.
 func (rec *record) LongRunning() { rec.longRunning = true }
 
 // releaseSeat lets another request in before this one is over.

@@ -48,58 +48,58 @@ func (o *Options) checkInterval() time.Duration {
 }
 
 // add has p checked until its check reports that it has no connections left.
-func (r *connChecker) add(l *connPool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
+func (c *connChecker) add(l *connPool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
 		return
 	}
-	r.next = (r.next + 1) % checkGroups
-	r.groups[r.next] = append(r.groups[r.next], l)
-	r.count++
+	c.next = (c.next + 1) % checkGroups
+	c.groups[c.next] = append(c.groups[c.next], l)
+	c.count++
 	switch {
-	case r.timer == nil:
-		r.timer = time.AfterFunc(r.every/checkGroups, r.checkGroup)
-	case r.count == 1:
-		r.timer.Reset(r.every / checkGroups)
+	case c.timer == nil:
+		c.timer = time.AfterFunc(c.every/checkGroups, c.checkGroup)
+	case c.count == 1:
+		c.timer.Reset(c.every / checkGroups)
 	}
 }
 
 // checkGroup checks the pools of one group. The timer is set again when the check is over: a process that did not get
 // to run does not catch up.
-func (r *connChecker) checkGroup() {
-	r.checking.Lock()
-	defer r.checking.Unlock()
-	r.mu.Lock()
-	r.at = (r.at + 1) % checkGroups
-	at := r.at
-	lanes := r.groups[at]
-	r.groups[at] = nil
-	r.mu.Unlock()
-	now, kept := time.Now(), lanes[:0]
-	for _, l := range lanes {
-		if l.check(now) {
-			kept = append(kept, l)
+func (c *connChecker) checkGroup() {
+	c.checking.Lock()
+	defer c.checking.Unlock()
+	c.mu.Lock()
+	c.at = (c.at + 1) % checkGroups
+	at := c.at
+	pools := c.groups[at]
+	c.groups[at] = nil
+	c.mu.Unlock()
+	now, kept := time.Now(), pools[:0]
+	for _, p := range pools {
+		if p.check(now) {
+			kept = append(kept, p)
 		}
 	}
-	clear(lanes[len(kept):])
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.count -= len(lanes) - len(kept)
-	r.groups[at] = append(kept, r.groups[at]...)
-	if r.count > 0 && !r.closed {
-		r.timer.Reset(r.every / checkGroups)
+	clear(pools[len(kept):])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count -= len(pools) - len(kept)
+	c.groups[at] = append(kept, c.groups[at]...)
+	if c.count > 0 && !c.closed {
+		c.timer.Reset(c.every / checkGroups)
 	}
 }
 
 // close ends the checks, and waits for the one under way.
-func (r *connChecker) close() {
-	r.mu.Lock()
-	r.closed = true
-	if r.timer != nil {
-		r.timer.Stop()
+func (c *connChecker) close() {
+	c.mu.Lock()
+	c.closed = true
+	if c.timer != nil {
+		c.timer.Stop()
 	}
-	r.mu.Unlock()
-	r.checking.Lock() // to wait is all
-	defer r.checking.Unlock()
+	c.mu.Unlock()
+	c.checking.Lock() // to wait is all
+	defer c.checking.Unlock()
 }

@@ -78,11 +78,11 @@ func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
 	if _, err := get(t, b.Probe()); err != nil {
 		t.Fatal(err)
 	}
-	lane := (*b.candidates.Load())[0].probes
+	pool := (*b.candidates.Load())[0].probes
 	allowed := func() int { // pings that could have been sent in the looks since the connection was made
 		b.set.checker.checking.Lock()
 		defer b.set.checker.checking.Unlock()
-		return lane.checks / unusedPingEvery
+		return pool.checks / unusedPingEvery
 	}
 	eventually(t, 30*time.Second, "pings", func() bool { return p.count(0) >= 10 })
 	if pings, most := p.count(0), allowed(); pings > most {
@@ -127,8 +127,8 @@ func TestWhatSharesAnEndpointWithASilentConnectionIsDoubted(t *testing.T) {
 	l := w.link(s.address)
 	told := make(chan struct{}, 8)
 	b := w.backend(w.set(func(o *Options) { o.OnFailure = func(*Backend, error) { told <- struct{}{} } }), l.address)
-	for _, lane := range []http.RoundTripper{b, b.Probe()} {
-		if _, err := get(t, lane); err != nil {
+	for _, pool := range []http.RoundTripper{b, b.Probe()} {
+		if _, err := get(t, pool); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -229,8 +229,8 @@ func TestProbesHaveTheirOwnConnection(t *testing.T) {
 	s := w.serve(text("ok"))
 	b := w.backend(w.set(), s.address)
 	for range 3 {
-		for _, lane := range []http.RoundTripper{b, b.Probe()} {
-			if _, err := get(t, lane); err != nil {
+		for _, pool := range []http.RoundTripper{b, b.Probe()} {
+			if _, err := get(t, pool); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,24 +15,25 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Config says which credentials count. The zero value lets nobody in.
+// Config says which credentials are accepted. The zero value accepts none.
 type Config struct {
-	// ClientCA signs client certificates: common name is the user, organizations are the groups. Nil: none count.
+	// ClientCA signs client certificates: common name is the user, organizations are the groups. Nil: none are
+	// accepted.
 	ClientCA *pki.Bundle
-	// TokenFile lists static tokens; see [LoadTokenFile]. Run follows it. Empty: none.
+	// TokenFile lists static tokens; see [LoadTokenFile]. Run reloads it when it changes. Empty: none.
 	TokenFile string
-	// ServiceAccounts recognises service account tokens. Nil: none count.
+	// ServiceAccounts verifies service account tokens. Nil: none are accepted.
 	ServiceAccounts authenticator.Token
-	// RequestHeader believes a front proxy before us. Nil: identity headers are only ever removed.
+	// RequestHeader trusts a front proxy. Nil: identity headers are only ever removed.
 	RequestHeader *RequestHeaderConfig
-	// Tokens recognise bearer tokens beside those two, and are asked after them, in order. A member whose own token is
-	// bad says so by an error, which ends the search.
+	// Tokens verify bearer tokens beside those two, and are asked after them, in order. An authenticator whose own
+	// token is invalid returns an error, which ends the search.
 	Tokens []authenticator.Token
-	// Anonymous lets in requests that show no credential, as system:anonymous. A bad credential is never anonymous.
+	// Anonymous allows requests without credentials, as system:anonymous. A bad credential is never anonymous.
 	Anonymous bool
 	// AnonymousPaths, when there are some, are the only paths where Anonymous applies. They are compared whole.
 	AnonymousPaths []string
-	// AnonymousRule, if it has something to say at the moment of a request, replaces the two fields above.
+	// AnonymousRule, if it returns said at the moment of a request, replaces the two fields above.
 	AnonymousRule func() (said, enabled bool, paths []string)
 	// Metrics count requests. Required for AuthenticateRequest.
 	Metrics *metrics.Auth
@@ -50,7 +51,7 @@ type RequestHeaderConfig struct {
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
 }
 
-// Authenticator answers "who?". It is safe for concurrent use.
+// Authenticator authenticates requests to the front door. It is safe for concurrent use.
 type Authenticator struct {
 	trust     *Trust
 	static    *tokenFile // nil without one
@@ -60,8 +61,8 @@ type Authenticator struct {
 	log       *zap.Logger
 }
 
-// New reads the token file and refuses trust that is dangerous: a front-proxy CA that overlaps with the client CA
-// while any name is allowed.
+// New reads the token file and refuses dangerous trust: a front-proxy CA that overlaps with the client CA while any
+// name is allowed.
 func New(cfg Config) (*Authenticator, error) {
 	a := &Authenticator{
 		trust:     &Trust{Clients: cfg.ClientCA},
@@ -135,8 +136,8 @@ func frontProxy(h *RequestHeaderConfig) (*FrontProxy, error) {
 	}, nil
 }
 
-// AuthenticateRequest returns who sent r, and removes the credentials and every identity header from it. It returns
-// false when r shows no credential and anonymous requests are not let in, and an error when a credential is bad; both
+// AuthenticateRequest returns the user of r, and removes the credentials and every identity header from it. It returns
+// false when r has no credential and anonymous requests are not allowed, and an error when a credential is bad; both
 // are a 401.
 func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	began := time.Now()
@@ -172,8 +173,8 @@ func (a *Authenticator) anonymousAllowed(r *http.Request) bool {
 	return enabled && (len(paths) == 0 || slices.Contains(paths, r.URL.Path))
 }
 
-// AuthenticateToken returns whose token it is, for TokenReview. The audiences in ctx, if any, are the ones it must be
-// good for.
+// AuthenticateToken returns the user of a token, for TokenReview. The audiences in ctx, if any, are the ones it must be
+// valid for.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) > MaxTokenBytes {
 		return nil, false, ErrInvalidToken
@@ -185,7 +186,7 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return &authenticator.Response{Audiences: response.Audiences, User: WithAuthenticated(response.User)}, true, nil
 }
 
-// Stale is why something that identities rest on is not what its file says, nil when all is well. It is for readyz.
+// Stale is why the configuration in force is not what its files say, nil when it is. It is for readyz.
 func (a *Authenticator) Stale() error {
 	err := a.trust.Check()
 	if a.static != nil {
@@ -194,7 +195,7 @@ func (a *Authenticator) Stale() error {
 	return err
 }
 
-// Run follows the token file until ctx ends.
+// Run reloads the token file when it changes, until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) error {
 	if a.static == nil {
 		<-ctx.Done()
@@ -203,8 +204,8 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return a.static.Run(ctx, a.log, func(error) {})
 }
 
-// tokenChain asks each member in turn. A member that recognises the token as its own and finds it bad ends the search:
-// what is a forged service account token cannot be somebody else's good one.
+// tokenChain asks each authenticator in turn. One that recognises the token as its own and finds it invalid ends the
+// search: a forged service account token cannot be a valid one of another kind.
 type tokenChain []authenticator.Token
 
 func (c tokenChain) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {

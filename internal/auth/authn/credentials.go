@@ -19,10 +19,10 @@ import (
 	"portico.dev/internal/request"
 )
 
-// ErrNone is the answer for a request that shows no credential. It alone may become anonymous.
+// ErrNone is returned for a request without a credential. It alone may become anonymous.
 var ErrNone = errors.New("no credential was presented")
 
-// ErrInvalidToken is the answer for a bearer token that nobody recognises.
+// ErrInvalidToken is returned for a bearer token that no authenticator recognises.
 var ErrInvalidToken = errors.New("invalid bearer token")
 
 // The kinds of credential that an audit event tells apart (attack row E4).
@@ -32,11 +32,11 @@ const (
 	KindToken       = "bearer token"
 )
 
-// Authenticate proves every credential that r shows and returns the first, in the documented order: front-proxied
-// identity, client certificate, bearer token. On success the credentials are removed from r. The error is ErrNone when
-// r shows none, and otherwise why one of them is bad.
+// Authenticate verifies every credential of r and returns the first, in the documented order: front-proxied identity,
+// client certificate, bearer token. On success the credentials are removed from r. The error is ErrNone when r has
+// none, and otherwise why one of them is invalid.
 //
-// tokens may be nil: then no bearer token is good.
+// tokens may be nil: then no bearer token is valid.
 func Authenticate(r *http.Request, trust *Trust, tokens authenticator.Token) (*authenticator.Response, error) {
 	cert, err := trust.certificate(r)
 	if err != nil {
@@ -62,7 +62,7 @@ func Authenticate(r *http.Request, trust *Trust, tokens authenticator.Token) (*a
 	return &authenticator.Response{Audiences: response.Audiences, User: WithAuthenticated(response.User)}, nil
 }
 
-// authenticateToken returns nil, nil when r shows no token.
+// authenticateToken returns nil, nil when r has no token.
 func authenticateToken(r *http.Request, tokens authenticator.Token) (*authenticator.Response, error) {
 	token, ok, err := Token(r)
 	if err != nil || !ok {
@@ -81,7 +81,7 @@ func authenticateToken(r *http.Request, tokens authenticator.Token) (*authentica
 	return response, nil
 }
 
-// Anonymous is the identity of a request that shows no credential, where such requests are let in.
+// Anonymous is the identity of a request without a credential, where such requests are allowed.
 func Anonymous() user.Info {
 	return &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 }
@@ -184,11 +184,12 @@ func certificateUser(leaf *x509.Certificate) (user.Info, error) {
 	}, nil
 }
 
-// Trust is whose signatures count, and for what. The bundles may be replaced while in use; the rest is immutable.
+// Trust is the authorities whose signatures count, and for what. The bundles may be replaced while in use; the rest is
+// immutable.
 type Trust struct {
-	// Clients signs who a client is. Nil: certificates name nobody.
+	// Clients signs client certificates. Nil: certificates identify no user.
 	Clients *pki.Bundle
-	// FrontProxy signs who may speak for others. Nil: identity headers are never believed.
+	// FrontProxy signs front proxies, which may send identity headers. Nil: identity headers are never trusted.
 	FrontProxy *FrontProxy
 
 	lastOverlap atomic.Pointer[overlapCheck]
@@ -205,14 +206,14 @@ type FrontProxy struct {
 	Headers Headers
 }
 
-// overlapCheck is what Check found for one pair of bundles.
+// overlapCheck is the result of Check for one pair of bundles.
 type overlapCheck struct {
 	clients, proxies *x509.CertPool
 	shared           *x509.Certificate
 }
 
-// Check reports why the authorities must not be used together, or nil. It is asked again on every request that wants
-// its headers believed, because a reload may bring together what was apart at start.
+// Check reports why the authorities must not be used together, or nil. It is called again for every request with
+// identity headers, because a reload may bring together what was apart at start.
 func (t *Trust) Check() error {
 	shared := t.Shared()
 	if shared == nil || len(t.FrontProxy.AllowedNames) > 0 {
@@ -245,7 +246,7 @@ func (t *Trust) Headers() Headers {
 	return t.FrontProxy.Headers
 }
 
-// certificateIdentity is what the client certificate of a request amounts to.
+// certificateIdentity is the identity by the client certificate of a request.
 type certificateIdentity struct {
 	// user is nil when the certificate names nobody: there is none, or it is a front proxy's that speaks for nobody.
 	user user.Info
@@ -285,8 +286,9 @@ func (t *Trust) certificate(r *http.Request) (certificateIdentity, error) {
 	return certificateIdentity{user: u, any: true, kind: KindCertificate}, err
 }
 
-// checkApart refuses a front proxy that the client CA vouches for too, unless it is listed by name. Check sees what the
-// bundles have in common; a cross-signature that is in neither bundle shows only in the chain that somebody presents.
+// checkApart refuses a front proxy whose certificate the client CA signed too, unless it is listed by name. Check sees
+// what the bundles have in common; a cross-signature that is in neither bundle shows only in the chain that is
+// presented.
 func (t *Trust) checkApart(chain []*x509.Certificate) error {
 	if err := t.Check(); err != nil {
 		return err

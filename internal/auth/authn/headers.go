@@ -29,7 +29,7 @@ type Headers struct {
 	ExtraPrefix []string
 }
 
-// wellKnown are always removed, configured or not: a server behind us may be configured to believe them.
+// wellKnown are always removed, configured or not: a server behind us may be configured to trust them.
 var wellKnown = Headers{
 	Username:    []string{"X-Remote-User"},
 	UID:         []string{"X-Remote-Uid"},
@@ -37,7 +37,7 @@ var wellKnown = Headers{
 	ExtraPrefix: []string{"X-Remote-Extra-"},
 }
 
-// Claimed reports whether h states a user name, believed or not, under a configured header or the usual one.
+// Claimed reports whether h states a user name, trusted or not, under a configured header or the usual one.
 func (n Headers) Claimed(h http.Header) bool {
 	for _, name := range append(wellKnown.Username[:1:1], n.Username...) {
 		if len(h[textproto.CanonicalMIMEHeaderKey(name)]) > 0 {
@@ -164,7 +164,7 @@ func (n Headers) Strip(r *http.Request) {
 	}
 }
 
-// trimmed is n without the blanks that were configured about names.
+// trimmed is n without the blanks that were configured around names.
 func (n Headers) trimmed() Headers {
 	for _, list := range [...]*[]string{&n.Username, &n.UID, &n.Group, &n.ExtraPrefix} {
 		for i, name := range *list {

@@ -11,11 +11,14 @@ import (
 	"time"
 )
 
-// ErrMalformedToken is the answer for what is no signed token at all.
+// ErrMalformedToken is returned for what is no signed token at all.
 var ErrMalformedToken = errors.New("not a JWT")
 
-// SplitToken returns the encoded header and claims of a token. Counted before splitting: a million dots cost one pass and no
-// memory (attack row B7). Five parts would be a JWE, which is never decrypted here.
+// SplitToken returns the encoded header and claims of a signed token (JWS). Parts are counted before splitting: a
+// million dots cost one pass and no memory (attack row B7). Five parts would be a JWE, which is never decrypted here.
+//
+// The libraries that verify signatures are lenient readers; this one is strict, so that what is read before the
+// signature is verified and what is read after it cannot differ.
 func SplitToken(token string) (head, body string, err error) {
 	if strings.Count(token, ".") != 2 {
 		return "", "", ErrMalformedToken
@@ -25,8 +28,8 @@ func SplitToken(token string) (head, body string, err error) {
 	return head, body, nil
 }
 
-// TokenIssuer reads who a token says it is from, and nothing else: whether it is meant for a reader is the one question that
-// claims may answer before the signature does.
+// TokenIssuer reads the issuer of a token, and nothing else: whether a token is meant for a reader is the one question
+// that claims may answer before the signature does.
 func TokenIssuer(body string) (string, error) {
 	var c struct {
 		Issuer string `json:"iss"`
@@ -35,9 +38,9 @@ func TokenIssuer(body string) (string, error) {
 	return c.Issuer, err
 }
 
-// DecodeTokenPart reads a part into a value; onlyKnown refuses members that the value has no field for. It is stricter than the
-// libraries that verify: a member that is named twice has two meanings (CVE-2024-5037, attack row B6), and a base64
-// group with stray bits gives one token two spellings.
+// DecodeTokenPart decodes a part into a value; onlyKnown refuses members that the value has no field for. It is
+// stricter than the libraries that verify: a member that is named twice has two meanings (CVE-2024-5037, attack row
+// B6), and a base64 group with stray bits gives one token two spellings.
 func DecodeTokenPart(part string, into any, onlyKnown bool) error {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(part)
 	if err != nil {

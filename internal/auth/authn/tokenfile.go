@@ -102,7 +102,7 @@ func (t StaticTokens) add(record []string) error {
 	return nil
 }
 
-// tokenFile is a token file that is followed.
+// tokenFile is a token file that is reloaded when it changes.
 type tokenFile struct {
 	*pki.WatchedFile[StaticTokens]
 }

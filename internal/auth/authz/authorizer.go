@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Authorizer answers "may they?" by asking the configured authorizers. It is safe for concurrent use.
+// Authorizer authorises requests by asking the configured authorizers. It is safe for concurrent use.
 type Authorizer struct {
 	// AuthorizerFunc is Authorize, for the methods by which the library asks about conditions.
 	authorizer.AuthorizerFunc
@@ -80,7 +80,8 @@ func (a *Authorizer) RulesFor(ctx context.Context, u user.Info, namespace string
 // Stale is why the configuration file as it is now is not in force, nil when it is. It is for readyz.
 func (a *Authorizer) Stale() error { return a.current.Stale() }
 
-// Run follows the configuration file until ctx ends, and lets go of connections to webhooks.
+// Run reloads the configuration file when it changes, until ctx ends, and closes connections to webhooks that are not
+// used any more.
 func (a *Authorizer) Run(ctx context.Context) error {
 	inForce := a.current.Current()
 	defer func() { inForce.close() }()

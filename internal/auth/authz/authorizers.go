@@ -66,7 +66,7 @@ func (p *authorizerSet) member(a apiserver.AuthorizerConfiguration, c Config, co
 	}
 }
 
-// close lets go of idle connections. Calls under way finish, and are the last that use theirs.
+// close closes idle connections. Calls in flight finish, and are the last that use theirs.
 func (p *authorizerSet) close() {
 	for _, w := range p.webhooks {
 		w.transport.close()

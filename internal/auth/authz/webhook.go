@@ -25,8 +25,8 @@ import (
 // failureLogInterval bounds the log of a webhook that fails with every request.
 const failureLogInterval = 10 * time.Second
 
-// webhook asks a server. The library does the asking: conditions, the cache of 8192 answers, retries, both versions of
-// SubjectAccessReview. What it goes by to get there, and how long it may take in all, is ours.
+// webhook asks a server. The library evaluates conditions, caches 8192 decisions, retries, and knows both versions of
+// SubjectAccessReview. The transport, and the time that it may take in all, are ours.
 type webhook struct {
 	authorizer.AuthorizerFunc
 	name       string
@@ -48,7 +48,7 @@ func newWebhook(name string, c *apiserver.WebhookConfiguration, compiler cel.Com
 	if w.transport, err = newWebhookTransport(config); err != nil {
 		return nil, err
 	}
-	// What TLS there is, is in the door; the library refuses to be told about it twice.
+	// TLS is configured in the transport; the library refuses to be told about it twice.
 	config.TLSClientConfig, config.Transport, config.Timeout = rest.TLSClientConfig{}, w.transport, w.timeout
 	config.Proxy, config.QPS = nil, -1
 	failed := authorizer.DecisionNoOpinion
@@ -93,7 +93,7 @@ func kubeconfig(file string) (*rest.Config, error) {
 	return config, nil
 }
 
-// clientTLS is pki's side of a kubeconfig.
+// clientTLS is a kubeconfig's TLS settings for pki.
 func clientTLS(config *rest.Config) (pki.ClientOptions, error) {
 	o := pki.ClientOptions{ServerName: config.ServerName, Insecure: config.Insecure}
 	if len(config.CAData) > 0 {
@@ -137,8 +137,8 @@ func (w *webhook) logFailure(err error) {
 	}
 }
 
-// clientError is what whoever asked may know: which webhook, and what kind of failure. Where it is and what it said are for the
-// log (attack rows A26 and C13).
+// clientError is what the client may know: which webhook, and what kind of failure. Its address and its words are for
+// the log (attack rows A26 and C13).
 func (w *webhook) clientError(err error) error {
 	switch {
 	case errors.Is(err, errBusy):
@@ -149,7 +149,7 @@ func (w *webhook) clientError(err error) error {
 	return fmt.Errorf("authorization webhook %q failed", w.name)
 }
 
-// counted is ask, counting what it decides. The series are looked up once, here, and not with every request.
+// counted is ask with a count of its decisions. The series are looked up once, here, and not with every request.
 func counted(m *metrics.Authorization, kind, name string, ask authorizer.AuthorizerFunc) authorizer.AuthorizerFunc {
 	allowed, denied := m.Decisions.WithLabelValues(kind, name, "allowed"), m.Decisions.WithLabelValues(kind, name, "denied")
 	return func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -173,7 +173,7 @@ func countReload(m *metrics.Authorization, err error) {
 	m.ReloadTime.WithLabelValues(status).SetToCurrentTime()
 }
 
-// webhookMetrics is how the library's webhook tells what it does. Its metrics by HTTP code are left out: upstream has dropped
+// webhookMetrics counts what the library's webhook does. Its metrics by HTTP code are left out: upstream has dropped
 // the ones that they fed.
 type webhookMetrics struct {
 	webhookmetrics.NoopRequestMetrics

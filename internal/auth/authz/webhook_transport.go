@@ -30,7 +30,7 @@ const (
 
 var errBusy = errors.New("too many calls are under way")
 
-// webhookTransport is the way to one webhook.
+// webhookTransport is the HTTP transport to one webhook.
 type webhookTransport struct {
 	transport *http.Transport
 	calls     chan struct{}

@@ -10,7 +10,7 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// accessSpec is a request as a question to the front door.
+// accessSpec is a request as a SubjectAccessReview.
 func accessSpec(u user.Info, info *apirequest.RequestInfo) authorizationv1.SubjectAccessReviewSpec {
 	spec := authorizationv1.SubjectAccessReviewSpec{User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
 	for k, v := range u.GetExtra() {

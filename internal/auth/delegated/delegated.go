@@ -176,7 +176,7 @@ func (d *Delegated) alwaysAllowed(path string) bool {
 	return false
 }
 
-// decision is what the front door decided.
+// decision is the front door's answer to a SubjectAccessReview.
 type decision struct {
 	allowed bool
 	reason  string

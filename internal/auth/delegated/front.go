@@ -32,7 +32,7 @@ const (
 	firstBackoff = 500 * time.Millisecond
 )
 
-// apiClient is the front door as an extension server reaches it: plain HTTP and JSON.
+// apiClient is a client of the front door: plain HTTP and JSON.
 type apiClient struct {
 	client *http.Client
 	base   *url.URL

@@ -24,7 +24,7 @@ const (
 	extraPrefixesKey = "requestheader-extra-headers-prefix"
 )
 
-// published is what the ConfigMap says, understood and found safe. It never changes.
+// published is the content of the ConfigMap, decoded and checked. It never changes.
 type published struct {
 	trust *authn.Trust
 	pool  *x509.CertPool // both authorities, for the handshake
@@ -32,7 +32,7 @@ type published struct {
 	data map[string]string
 }
 
-// read makes sense of the ConfigMap, or says what is wrong with it.
+// read decodes the ConfigMap, or says what is wrong with it.
 func read(cm *corev1.ConfigMap) (*published, error) {
 	p := &published{trust: &authn.Trust{}, pool: x509.NewCertPool(), data: cm.Data}
 	if text := cm.Data[clientCAKey]; text != "" {

@@ -32,14 +32,14 @@ const (
 	maxRememberedBytes = 10_000
 )
 
-// reviewedToken is what the front door said of a token.
+// reviewedToken is the front door's answer to a TokenReview.
 type reviewedToken struct {
 	user      user.Info // nil: it is nobody's
 	audiences []string
 	reason    string
 }
 
-// reviewToken asks the front door whose token it is.
+// reviewToken asks the front door to verify a token.
 func (d *Delegated) reviewToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	wanted, hasWanted := authenticator.AudiencesFrom(ctx)
 	key := sha256.Sum256([]byte(token + "\x00" + strings.Join(wanted, "\x00")))

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
-// Query is one request that somebody may or may not make.
+// Query is a request to be explained.
 type Query struct {
 	User                               string
 	Groups                             []string
@@ -18,7 +18,7 @@ type Query struct {
 	Subresource, Name, Namespace, Path string
 }
 
-// Objects is every RBAC object there is.
+// Objects is every RBAC object there is, as anybody with the right to list them reads them from any API server.
 type Objects struct {
 	Roles               []rbacv1.Role
 	RoleBindings        []rbacv1.RoleBinding
@@ -44,7 +44,8 @@ type Finding struct {
 // maxNearFindings bounds the findings that are told when nothing allows a request.
 const maxNearFindings = 5
 
-// Explain returns the rules that allow q or, when none does, the nearest that do not, nearest first.
+// Explain returns the rules that allow q or, when none does, the nearest that do not, nearest first. It is an
+// explanation; the decision is the server's, which may ask more than RBAC.
 func Explain(p Objects, q Query) (allowed bool, findings []Finding) {
 	var all []Finding
 	for _, b := range p.bindings() {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Objects is a set of roles and bindings.
+// Policy is a set of roles and bindings.
 type Policy struct {
 	ClusterRoles        []*rbacv1.ClusterRole
 	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
@@ -22,7 +22,7 @@ type Policy struct {
 	Bindings []*Binding
 }
 
-// index is a Objects compiled for decisions. It never changes; a change makes another one.
+// index is a Policy compiled for decisions. It never changes; a change makes another one.
 type index struct {
 	users  map[string]*subject // service accounts are here too, under their user names
 	groups map[string]*subject

@@ -61,7 +61,7 @@ func (c *claims) GetIssuer() (string, error)                   { return c.Issuer
 func (c *claims) GetSubject() (string, error)                  { return c.Subject, nil }
 func (c *claims) GetAudience() (jwt.ClaimStrings, error)       { return jwt.ClaimStrings(c.Audience), nil }
 
-// numericDate is a moment as the library validates it, nil for none.
+// numericDate is a time as the library validates it, nil for none.
 func numericDate(s authn.Seconds) *jwt.NumericDate {
 	if s == 0 {
 		return nil

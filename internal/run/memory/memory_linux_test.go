@@ -1,9 +1,10 @@
-package resident
+package memory
 
 import (
 	"encoding/json"
 	"go/parser"
 	"go/token"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -14,7 +15,7 @@ func TestWhatWasGivenBackComesBack(t *testing.T) {
 	fewer := 0 // times; not each: with what is touched at once come sixteen pages each, which may be as many as there were
 	for range 3 {
 		before := residentFile(t)
-		if err := GiveBack(); err != nil {
+		if err := ReleaseStartPages(); err != nil {
 			t.Fatal(err)
 		}
 		if after := residentFile(t); after < before {
@@ -50,4 +51,10 @@ func residentFile(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return kib
+}
+
+func TestMemoryOfThisMachine(t *testing.T) {
+	if got := available(); got < 1<<20 || got > math.MaxInt64 {
+		t.Errorf("this machine has %d bytes", got)
+	}
 }
