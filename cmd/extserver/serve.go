@@ -14,8 +14,8 @@ import (
 	"portico.dev/internal/extension/extserver"
 	"portico.dev/internal/extension/register"
 	"portico.dev/internal/logging"
-	"portico.dev/internal/run/notify"
 	"portico.dev/internal/run/memory"
+	"portico.dev/internal/run/notify"
 )
 
 // serveFlags are the flags that are not options of the server as they stand.

@@ -67,10 +67,10 @@ func heap() (allocated, held, live uint64) {
 // tuner decides what GOGC is to be.
 type tuner struct {
 	allocated uint64 // at the last check
-	idle     int    // intervals without a load
-	loaded     bool
+	idle      int    // intervals without a load
+	loaded    bool
 	last      int    // GOGC while loaded
-	headroom      uint64 // bytes
+	headroom  uint64 // bytes
 }
 
 // next is the new GOGC, 0 for no change, and whether a load has just ended that left more memory in use than there
