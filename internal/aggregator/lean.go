@@ -22,7 +22,7 @@ func lean() cache.TransformFunc {
 		if a, ok := obj.(*apiregistrationv1.APIService); ok {
 			a.Spec.CABundle = bundles.once(a.Spec.CABundle)
 		}
-		return rbac.Lean(obj), nil
+		return rbac.TransformBinding(obj), nil
 	}
 }
 

@@ -99,7 +99,7 @@ type house struct {
 }
 
 // lateLookup finds what service account tokens are bound to. Tokens are wired before the informers that it reads.
-type lateLookup struct{ serviceaccount.Live }
+type lateLookup struct{ serviceaccount.LiveLookup }
 
 // self is who the front door is when it calls itself. It never leaves the process.
 var self = &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
@@ -163,7 +163,7 @@ func (h *house) wireClients() (err error) {
 	h.informers = clients.NewInformers(h.clients, lean())
 	h.services = aggregatorinformers.NewSharedInformerFactoryWithOptions(h.aggregator, 0, aggregatorinformers.WithTransform(lean()))
 	core := h.informers.Core().V1()
-	h.lookup.Live = serviceaccount.Live{
+	h.lookup.LiveLookup = serviceaccount.LiveLookup{
 		ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(),
 		Secrets: core.Secrets().Lister(), Nodes: core.Nodes().Lister(), Client: h.clients.CoreV1(),
 	}

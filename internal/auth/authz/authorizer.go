@@ -66,7 +66,7 @@ func (a *Authorizer) decide(ctx context.Context, attributes authorizer.Attribute
 	if u == nil {
 		return authorizer.DecisionNoOpinion, "", errNoUser
 	}
-	if rbac.Master(u) {
+	if rbac.IsSystemMaster(u) {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return a.current.Current().Authorize(ctx, attributes)

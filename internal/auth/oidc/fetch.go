@@ -114,9 +114,9 @@ func (f *fetcher) get(ctx context.Context, from string, into any) error {
 	return nil
 }
 
-// goNowhere is the transport of a client that must not be used: the library would follow references in claims.
-type goNowhere struct{}
+// refusingTransport is the transport of a client that must not be used: the library would follow references in claims.
+type refusingTransport struct{}
 
 var errReference = errors.New("references in tokens are not followed; have the issuer put the claim into the token itself")
 
-func (goNowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, errReference }
+func (refusingTransport) RoundTrip(*http.Request) (*http.Response, error) { return nil, errReference }

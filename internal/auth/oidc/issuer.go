@@ -40,10 +40,11 @@ type issuer struct {
 	algorithms []string
 	keys       *keys
 	claims     authenticator.Token // the library, which reads the claims
-	seen       *ttlcache.Cache[[sha256.Size]byte, verdict]
+	seen       *ttlcache.Cache[[sha256.Size]byte, cachedResult]
 }
 
-type verdict struct {
+// cachedResult is what a token was found to be.
+type cachedResult struct {
 	user    user.Info
 	expires time.Time
 	err     error
@@ -56,13 +57,13 @@ func newIssuer(config apiserver.JWTAuthenticator, algorithms []string, compiler 
 	}
 	i := &issuer{
 		config: config, algorithms: algorithms, keys: newKeys(f, m, log),
-		seen: ttlcache.New[[sha256.Size]byte, verdict](rememberTokens),
+		seen: ttlcache.New[[sha256.Size]byte, cachedResult](rememberTokens),
 	}
 	known := config
 	known.Issuer.DiscoveryURL = "" // the library need not know where our keys come from
 	// The context is for what the library would fetch, and it fetches nothing.
 	i.claims, err = oidclib.New(context.Background(), oidclib.Options{
-		JWTAuthenticator: known, KeySet: i, Client: &http.Client{Transport: goNowhere{}, CheckRedirect: refuseRedirect},
+		JWTAuthenticator: known, KeySet: i, Client: &http.Client{Transport: refusingTransport{}, CheckRedirect: refuseRedirect},
 		Compiler: compiler, SupportedSigningAlgs: algorithms,
 	})
 	return i, err
@@ -85,11 +86,11 @@ func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, err
 		if expires.Before(until) {
 			until = expires
 		}
-		i.seen.Add(sum, verdict{user: u, expires: expires}, until)
+		i.seen.Add(sum, cachedResult{user: u, expires: expires}, until)
 		request.NoteExpiry(ctx, expires)
 	case ctx.Err() == nil && !errors.Is(err, errNoKeys) && !errors.Is(err, errUnknownKey):
 		// That the issuer could not be asked is no opinion about the token, and is not kept.
-		i.seen.Add(sum, verdict{err: err}, now.Add(rememberBad))
+		i.seen.Add(sum, cachedResult{err: err}, now.Add(rememberBad))
 	}
 	return u, err
 }

@@ -14,7 +14,7 @@ import (
 // that manifests written for a cluster find what they refer to, and its components find their rights.
 func Bootstrap() Policy {
 	var p Policy
-	for _, part := range []Policy{everybody(), workload(), delegation(), components(), controllers()} {
+	for _, part := range []Policy{allUsers(), workload(), delegation(), components(), controllers()} {
 		p.ClusterRoles = append(p.ClusterRoles, part.ClusterRoles...)
 		p.ClusterRoleBindings = append(p.ClusterRoleBindings, part.ClusterRoleBindings...)
 		p.Roles = append(p.Roles, part.Roles...)
@@ -24,7 +24,7 @@ func Bootstrap() Policy {
 }
 
 // everybody is what users have for being users: discovery, health, questions about themselves; and cluster-admin.
-func everybody() Policy {
+func allUsers() Policy {
 	health := []string{"/livez", "/readyz", "/healthz"}
 	version := []string{"/version", "/version/"}
 	apis := []string{"/openapi", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*"}

@@ -87,7 +87,7 @@ func list(informers rbacv1informers.Interface) (Policy, error) {
 	p.Roles, errs[1] = informers.Roles().Lister().List(labels.Everything())
 	for _, bindings := range []cache.SharedIndexInformer{informers.ClusterRoleBindings().Informer(), informers.RoleBindings().Informer()} {
 		for _, obj := range bindings.GetStore().List() {
-			if b, ok := Lean(obj).(*Binding); ok {
+			if b, ok := TransformBinding(obj).(*Binding); ok {
 				p.Bindings = append(p.Bindings, b)
 			}
 		}

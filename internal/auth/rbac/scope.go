@@ -9,11 +9,11 @@ import (
 // scope is what is bound to a subject cluster-wide or in one namespace.
 type scope struct {
 	grants []*grant
-	rest   *rest // nil: one role is bound, and it exists
+	rest   *scopeExtra // nil: one role is bound, and it exists
 }
 
-// rest is what few scopes have.
-type rest struct {
+// scopeExtra is what few scopes have.
+type scopeExtra struct {
 	// merged is all of the grants in one table. It exists where there are many, so that a group that everybody binds
 	// roles to costs no more to ask than another one.
 	merged *table
@@ -28,14 +28,14 @@ type rest struct {
 const manyGrants = 16
 
 // more is the rest of a scope that is being made.
-func (sc *scope) more() *rest {
+func (sc *scope) more() *scopeExtra {
 	if sc.rest == nil {
-		sc.rest = &rest{}
+		sc.rest = &scopeExtra{}
 	}
 	return sc.rest
 }
 
-func (sc *scope) arrange(known targets) {
+func (sc *scope) prepare(known targets) {
 	if sc == nil {
 		return
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -24,9 +26,9 @@ const (
 	rememberBad = 2 * time.Second
 )
 
-// verdict is what is known of the bytes of a token: its verified claims, or why they are not ours or not verified.
-// Nothing in it depends on the time or on live objects.
-type verdict struct {
+// cachedSignature is what is known of the bytes of a token: its verified claims, or why they are not ours or not
+// verified. Nothing in it depends on the time or on live objects.
+type cachedSignature struct {
 	claims *claims       // nil for the token of a Secret
 	legacy *legacyClaims // nil for any other
 	user   user.Info     // whom the claims name, nil when they are in disorder; nobody changes it
@@ -35,8 +37,8 @@ type verdict struct {
 
 var (
 	// errForeign is for tokens that are not of this issuer. They may be somebody else's and are no failure.
-	errForeign    = errors.New("not a token of this issuer")
-	errUnknownKey = errors.New("its key id is unknown")
+	errOtherIssuer = errors.New("not a token of this issuer")
+	errUnknownKey  = errors.New("its key id is unknown")
 )
 
 // AuthenticateToken implements [authenticator.Token]. It returns false without an error for what is not a token of this
@@ -48,7 +50,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	}
 	v := t.verified(token)
 	switch {
-	case errors.Is(v.err, errForeign):
+	case errors.Is(v.err, errOtherIssuer):
 		return nil, false, nil
 	case v.err != nil:
 		return nil, false, fmt.Errorf("service account token: %w", v.err)
@@ -70,7 +72,7 @@ func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 
 // verified checks what never changes about a token: that it is well formed, of this issuer, and signed by one of our
 // keys.
-func (t *Tokens) verified(token string) verdict {
+func (t *Tokens) verified(token string) cachedSignature {
 	key := sha256.Sum256([]byte(token))
 	if v, ok := t.seen.Get(key); ok {
 		return v
@@ -93,29 +95,29 @@ func (t *Tokens) verified(token string) verdict {
 	return v
 }
 
-func (t *Tokens) verify(token string) verdict {
+func (t *Tokens) verify(token string) cachedSignature {
 	head, body, err := authn.SplitToken(token)
 	if err != nil {
-		return verdict{err: errForeign}
+		return cachedSignature{err: errOtherIssuer}
 	}
 	issuer, err := authn.TokenIssuer(body)
 	switch {
 	case errors.Is(err, authn.ErrMalformedToken), err == nil && issuer != t.issuer && issuer != legacyIssuer:
-		return verdict{err: errForeign}
+		return cachedSignature{err: errOtherIssuer}
 	case err != nil:
-		return verdict{err: err}
+		return cachedSignature{err: err}
 	case issuer == t.issuer:
 		c := &claims{}
-		return verdict{claims: c, err: t.checkSignature(token, head, c)}
+		return cachedSignature{claims: c, err: t.checkSignature(token, head, c)}
 	}
 	c := &legacyClaims{}
 	switch err := t.checkSignature(token, head, c); {
 	case errors.Is(err, errUnknownKey):
-		return verdict{err: errForeign} // every cluster has this issuer; only the key says whose token it is
+		return cachedSignature{err: errOtherIssuer} // every cluster has this issuer; only the key says whose token it is
 	case err != nil:
-		return verdict{err: err}
+		return cachedSignature{err: err}
 	}
-	return verdict{legacy: c, err: c.orderly()}
+	return cachedSignature{legacy: c, err: c.checkTimes()}
 }
 
 // checkSignature reads the claims of a token that one of our keys has signed.
@@ -145,7 +147,7 @@ func (t *Tokens) checkSignature(token, head string, into jwt.Claims) error {
 }
 
 // current checks what changes: the clock, the audience that is asked for, and the live objects.
-func (t *Tokens) current(ctx context.Context, v verdict) (*authenticator.Response, error) {
+func (t *Tokens) current(ctx context.Context, v cachedSignature) (*authenticator.Response, error) {
 	c := v.claims
 	if err := t.validator.Validate(c); err != nil { // calls claims.Validate too
 		return nil, err
@@ -179,4 +181,66 @@ func (t *Tokens) noteExtended(ctx context.Context, c *claims) {
 	t.metrics.Stale.Inc()
 	audit.AddAuditAnnotation(ctx, "authentication.k8s.io/stale-token",
 		fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, int64(late.Seconds())))
+}
+
+// Lookup finds the live objects that tokens depend on. Each method returns the object, or an error that
+// apierrors.IsNotFound recognises when there is none; any other error makes the token fail for now. Objects are not
+// changed by the caller. An answer may lag behind the store by as much as a revoked token may live on.
+type Lookup interface {
+	GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
+	GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	GetNode(ctx context.Context, name string) (*corev1.Node, error)
+}
+
+// deletionGrace is how long after the end of an object's own grace period its tokens still work, so that a pod can
+// finish its last calls while it is being torn down (kubernetes/kubernetes#122568).
+const deletionGrace = time.Minute
+
+// checkBound reports why the token of k no longer holds: its service account or the object it is bound to is gone, is
+// another one by the same name, or has been going for too long.
+func (t *Tokens) checkBound(ctx context.Context, k *kubernetes) error {
+	account, err := t.lookup.GetServiceAccount(ctx, k.Namespace, k.ServiceAccount.Name)
+	if err != nil {
+		return fmt.Errorf("look up its service account: %w", err)
+	}
+	if err := stillExists("service account", &account.ObjectMeta, k.ServiceAccount); err != nil {
+		return err
+	}
+	if k.Secret != nil {
+		secret, err := t.lookup.GetSecret(ctx, k.Namespace, k.Secret.Name)
+		if err != nil {
+			return fmt.Errorf("look up the secret it is bound to: %w", err)
+		}
+		if err := stillExists("secret", &secret.ObjectMeta, *k.Secret); err != nil {
+			return err
+		}
+	}
+	if k.Pod != nil {
+		pod, err := t.lookup.GetPod(ctx, k.Namespace, k.Pod.Name)
+		if err != nil {
+			return fmt.Errorf("look up the pod it is bound to: %w", err)
+		}
+		// The node of a pod-bound token only says where the pod ran; the pod is what the token lives and dies with.
+		return stillExists("pod", &pod.ObjectMeta, *k.Pod)
+	}
+	if k.Node != nil {
+		node, err := t.lookup.GetNode(ctx, k.Node.Name)
+		if err != nil {
+			return fmt.Errorf("look up the node it is bound to: %w", err)
+		}
+		return stillExists("node", &node.ObjectMeta, *k.Node)
+	}
+	return nil
+}
+
+// stillExists is an error unless live is the object that a token refers to.
+func stillExists(what string, live *metav1.ObjectMeta, want ref) error {
+	if string(live.UID) != want.UID {
+		return fmt.Errorf("the %s %q it was issued for is gone; there is another one by that name", what, want.Name)
+	}
+	if d := live.DeletionTimestamp; d != nil && time.Since(d.Time) > deletionGrace {
+		return fmt.Errorf("the %s %q it was issued for is being deleted", what, want.Name)
+	}
+	return nil
 }

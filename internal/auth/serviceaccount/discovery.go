@@ -29,7 +29,7 @@ func (t *Tokens) JWKS() []byte {
 		Keys []jsonWebKey `json:"keys"`
 	}{Keys: []jsonWebKey{}}
 	for _, k := range t.keys.sorted() {
-		doc.Keys = append(doc.Keys, k.web())
+		doc.Keys = append(doc.Keys, k.jwk())
 	}
 	return encode(doc)
 }
@@ -66,7 +66,7 @@ func (s keySet) sorted() []verifyKey {
 	return keys
 }
 
-func (k verifyKey) web() jsonWebKey {
+func (k verifyKey) jwk() jsonWebKey {
 	w := jsonWebKey{Use: "sig", ID: k.id, Algorithm: k.method.Alg()}
 	b64 := base64.RawURLEncoding.EncodeToString
 	switch p := k.public.(type) {

@@ -44,7 +44,7 @@ func (c *legacyClaims) GetSubject() (string, error)                  { return c.
 func (c *legacyClaims) GetAudience() (jwt.ClaimStrings, error)       { return nil, nil }
 
 // orderly reports whether the claims tell one story.
-func (c *legacyClaims) orderly() error {
+func (c *legacyClaims) checkTimes() error {
 	switch {
 	case c.Issuer != legacyIssuer:
 		return errors.New("its issuer is another one in the signed part")
@@ -62,7 +62,7 @@ func (c *legacyClaims) user() user.Info {
 
 // currentLegacy checks what changes about the token of a Secret: that the Secret still has it, and whose it is. It is for
 // this server's own audiences, because it names none.
-func (t *Tokens) currentLegacy(ctx context.Context, v verdict, token string) (*authenticator.Response, error) {
+func (t *Tokens) currentLegacy(ctx context.Context, v cachedSignature, token string) (*authenticator.Response, error) {
 	c := v.legacy
 	t.metrics.Legacy.Inc()
 	audit.AddAuditAnnotation(ctx, "authentication.k8s.io/legacy-token", c.Subject)
@@ -78,7 +78,7 @@ func (t *Tokens) currentLegacy(ctx context.Context, v verdict, token string) (*a
 	if err != nil {
 		return nil, fmt.Errorf("look up its service account: %w", err)
 	}
-	if err := sameAndAlive("service account", &account.ObjectMeta, ref{Name: c.Account, UID: c.AccountUID}); err != nil {
+	if err := stillExists("service account", &account.ObjectMeta, ref{Name: c.Account, UID: c.AccountUID}); err != nil {
 		return nil, err
 	}
 	if account.DeletionTimestamp != nil {

@@ -22,7 +22,7 @@ import (
 func TestATokenOfASecretOfAnotherCluster(t *testing.T) {
 	ours, theirs := keys().ec, keys().otherEC
 	accounts, err := New(Config{
-		Issuer: "https://front.example", VerifyKeyFiles: []string{publicFile(t, ours)}, Lookup: Live{},
+		Issuer: "https://front.example", VerifyKeyFiles: []string{publicFile(t, ours)}, Lookup: LiveLookup{},
 	})
 	if err != nil {
 		t.Fatal(err)

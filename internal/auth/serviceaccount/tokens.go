@@ -49,7 +49,7 @@ type Tokens struct {
 	used      func(*corev1.Secret)
 	validator *jwt.Validator // of what changes with the clock
 	// seen remembers verified signatures, and refusals, by the SHA-256 of the token.
-	seen *ttlcache.Cache[[sha256.Size]byte, verdict]
+	seen *ttlcache.Cache[[sha256.Size]byte, cachedSignature]
 }
 
 // rememberTokens bounds the memory of verified tokens; each takes about a kilobyte.
@@ -71,7 +71,7 @@ func New(cfg Config) (*Tokens, error) {
 		extend:    cfg.ExtendExpiration,
 		metrics:   cfg.Metrics,
 		used:      cfg.Used,
-		seen:      ttlcache.New[[sha256.Size]byte, verdict](rememberTokens),
+		seen:      ttlcache.New[[sha256.Size]byte, cachedSignature](rememberTokens),
 	}
 	t.validator = jwt.NewValidator(
 		jwt.WithLeeway(authn.ClockSkew),

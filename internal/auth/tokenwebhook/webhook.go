@@ -30,7 +30,7 @@ const (
 	// maxAsking bounds how many questions are under way at once.
 	maxAsking = 64
 	// rateless: the bounds here are the only ones.
-	rateless = -1
+	noRateLimit = -1
 )
 
 var errBusy = errors.New("too many tokens wait for the token review webhook")
@@ -53,7 +53,7 @@ type Config struct {
 type Webhook struct {
 	cfg    Config
 	server authenticator.Token
-	seen   *ttlcache.Cache[[sha256.Size]byte, verdict]
+	seen   *ttlcache.Cache[[sha256.Size]byte, cachedResult]
 	asking singleflight.Group
 	slots  chan struct{}
 	// open ends with Run, and with it every question.
@@ -61,7 +61,8 @@ type Webhook struct {
 	close context.CancelFunc
 }
 
-type verdict struct {
+// cachedResult is what the webhook said of a token.
+type cachedResult struct {
 	response *authenticator.Response
 	ok       bool
 	err      error
@@ -83,7 +84,7 @@ func New(cfg Config) (*Webhook, error) {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: tokens are sent only to a server that proves who it is; "+
 			"make %s an https address and remove insecure-skip-tls-verify", client.Host)
 	}
-	client.QPS = rateless
+	client.QPS = noRateLimit
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	server, err := webhook.New(client, cfg.Version, authenticator.Audiences(cfg.Audiences), backoff)
 	if err != nil {
@@ -91,7 +92,7 @@ func New(cfg Config) (*Webhook, error) {
 	}
 	w := &Webhook{
 		cfg: cfg, server: server, slots: make(chan struct{}, maxAsking),
-		seen: ttlcache.New[[sha256.Size]byte, verdict](rememberTokens),
+		seen: ttlcache.New[[sha256.Size]byte, cachedResult](rememberTokens),
 	}
 	w.open, w.close = context.WithCancel(context.Background())
 	return w, nil
@@ -114,36 +115,36 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authent
 		return nil, false, authn.ErrInvalidToken
 	}
 	audiences, limited := authenticator.AudiencesFrom(ctx)
-	sum := memoryKey(token, audiences, limited)
+	sum := cacheKey(token, audiences, limited)
 	if v, ok := w.seen.Get(sum); ok {
 		return v.response, v.ok, v.err
 	}
 	// The question outlives the request that asked first: others may be waiting for it, and the answer is kept.
 	answered := w.asking.DoChan(string(sum[:]), func() (any, error) {
-		return w.ask(context.WithoutCancel(ctx), sum, token), nil
+		return w.review(context.WithoutCancel(ctx), sum, token), nil
 	})
 	select {
 	case <-ctx.Done():
 		return nil, false, fmt.Errorf("token review webhook: %w", ctx.Err())
 	case result := <-answered:
-		v := result.Val.(verdict)
+		v := result.Val.(cachedResult)
 		return v.response, v.ok, v.err
 	}
 }
 
-func (w *Webhook) ask(ctx context.Context, sum [sha256.Size]byte, token string) verdict {
+func (w *Webhook) review(ctx context.Context, sum [sha256.Size]byte, token string) cachedResult {
 	select {
 	case w.slots <- struct{}{}:
 		defer func() { <-w.slots }()
 	default:
 		w.cfg.Metrics.Reviewed("busy")
-		return verdict{err: errBusy}
+		return cachedResult{err: errBusy}
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	defer context.AfterFunc(w.open, cancel)()
 	response, ok, err := w.server.AuthenticateToken(ctx, token)
-	v := verdict{response: response, ok: ok}
+	v := cachedResult{response: response, ok: ok}
 	now := time.Now()
 	switch {
 	case err != nil:
@@ -155,10 +156,10 @@ func (w *Webhook) ask(ctx context.Context, sum [sha256.Size]byte, token string) 
 		w.seen.Add(sum, v, now.Add(rememberBad))
 	case response.User.GetName() == "":
 		w.cfg.Metrics.Reviewed("error")
-		return verdict{err: errors.New("token review webhook: it answered with an empty user name")}
+		return cachedResult{err: errors.New("token review webhook: it answered with an empty user name")}
 	default:
 		w.cfg.Metrics.Reviewed("success")
-		if until := notBeyond(token, now.Add(w.cfg.CacheTTL)); until.After(now) {
+		if until := notAfterExpiry(token, now.Add(w.cfg.CacheTTL)); until.After(now) {
 			w.seen.Add(sum, v, until)
 		}
 	}
@@ -166,7 +167,7 @@ func (w *Webhook) ask(ctx context.Context, sum [sha256.Size]byte, token string) 
 }
 
 // memoryKey tells questions apart: the same token for other audiences is another question (attack row B12).
-func memoryKey(token string, audiences authenticator.Audiences, limited bool) [sha256.Size]byte {
+func cacheKey(token string, audiences authenticator.Audiences, limited bool) [sha256.Size]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %t", len(token), limited)
 	h.Write([]byte(token))
@@ -178,7 +179,7 @@ func memoryKey(token string, audiences authenticator.Audiences, limited bool) [s
 
 // notBeyond is until, or the end that the token states of itself if that comes first. It is believed only to forget
 // earlier, which needs no signature.
-func notBeyond(token string, until time.Time) time.Time {
+func notAfterExpiry(token string, until time.Time) time.Time {
 	_, body, err := authn.SplitToken(token)
 	if err != nil {
 		return until

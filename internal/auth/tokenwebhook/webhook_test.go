@@ -204,7 +204,7 @@ func TestB12WhatIsRemembered(t *testing.T) {
 	}
 	t.Run("never beyond its end", func(t *testing.T) {
 		now := time.Now()
-		if got := notBeyond(ending(30*time.Second), now.Add(time.Minute)); got.After(now.Add(30 * time.Second)) {
+		if got := notAfterExpiry(ending(30*time.Second), now.Add(time.Minute)); got.After(now.Add(30 * time.Second)) {
 			t.Fatalf("remembered for %s", got.Sub(now))
 		}
 	})

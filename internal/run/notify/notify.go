@@ -25,8 +25,8 @@ import (
 // Nothing here fails the program, or holds up its end. The socket may be one that a shell inherited and nobody reads, and
 // a service manager that heard nothing says so itself.
 func Run(ctx context.Context, log *zap.Logger) error {
-	say(log, daemon.SdNotifyReady)
-	defer say(log, daemon.SdNotifyStopping)
+	notify(log, daemon.SdNotifyReady)
+	defer notify(log, daemon.SdNotifyStopping)
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		log.Warn("the service manager's watchdog gets no sign of life", zap.Error(err))
@@ -35,20 +35,21 @@ func Run(ctx context.Context, log *zap.Logger) error {
 		<-ctx.Done()
 		return nil
 	}
-	return run.Every(ctx, every/2, func(context.Context) { say(log, daemon.SdNotifyWatchdog) })
+	return run.Every(ctx, every/2, func(context.Context) { notify(log, daemon.SdNotifyWatchdog) })
 }
 
-// sayWithin is how long a service manager that does not read may hold a message up. Its socket holds as few as ten.
-const sayWithin = time.Second
+// writeTimeout is how long a service manager that does not read may delay a message. Its socket holds as few as ten.
+const writeTimeout = time.Second
 
-func say(log *zap.Logger, state string) {
-	if err := send(os.Getenv("NOTIFY_SOCKET"), state); err != nil {
+// notify tells the service manager of a state, and logs when that fails.
+func notify(log *zap.Logger, state string) {
+	if err := write(os.Getenv("NOTIFY_SOCKET"), state); err != nil {
 		log.Warn("the service manager was not told", zap.String("state", state), zap.Error(fmt.Errorf("NOTIFY_SOCKET: %w", err)))
 	}
 }
 
-// send is daemon.SdNotify with a deadline.
-func send(socket, state string) error {
+// write is daemon.SdNotify with a deadline.
+func write(socket, state string) error {
 	if socket == "" {
 		return nil
 	}
@@ -56,7 +57,7 @@ func send(socket, state string) error {
 	if err != nil {
 		return err
 	}
-	err = conn.SetWriteDeadline(time.Now().Add(sayWithin))
+	err = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err == nil {
 		_, err = conn.Write([]byte(state))
 	}

@@ -11,9 +11,9 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 )
 
-// Live is a Lookup on informers. What they do not have yet is asked of the API once, because a token is often used in
-// the same instant in which its service account or pod was made.
-type Live struct {
+// LiveLookup is a Lookup on informers. What they do not have yet is read from the API once, because a token is often
+// used in the same instant in which its service account or pod was made.
+type LiveLookup struct {
 	ServiceAccounts corev1listers.ServiceAccountLister
 	Pods            corev1listers.PodLister
 	Secrets         corev1listers.SecretLister
@@ -25,25 +25,25 @@ type Live struct {
 // liveTimeout bounds the question to the API; a request for authentication is waiting for it.
 const liveTimeout = 5 * time.Second
 
-var _ Lookup = Live{}
+var _ Lookup = LiveLookup{}
 
 // GetServiceAccount implements [Lookup].
-func (l Live) GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+func (l LiveLookup) GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	return cachedOr(ctx, l.ServiceAccounts.ServiceAccounts(namespace).Get, l.Client.ServiceAccounts(namespace).Get, name)
 }
 
 // GetPod implements [Lookup].
-func (l Live) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+func (l LiveLookup) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return cachedOr(ctx, l.Pods.Pods(namespace).Get, l.Client.Pods(namespace).Get, name)
 }
 
 // GetSecret implements [Lookup].
-func (l Live) GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+func (l LiveLookup) GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	return cachedOr(ctx, l.Secrets.Secrets(namespace).Get, l.Client.Secrets(namespace).Get, name)
 }
 
 // GetNode implements [Lookup].
-func (l Live) GetNode(ctx context.Context, name string) (*corev1.Node, error) {
+func (l LiveLookup) GetNode(ctx context.Context, name string) (*corev1.Node, error) {
 	return cachedOr(ctx, l.Nodes.Get, l.Client.Nodes().Get, name)
 }
 

@@ -21,7 +21,7 @@ func TestLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := fake.NewSimpleClientset(account("known", "stored"), account("new", "stored"))
-	live := Live{ServiceAccounts: corev1listers.NewServiceAccountLister(accounts), Client: client.CoreV1()}
+	live := LiveLookup{ServiceAccounts: corev1listers.NewServiceAccountLister(accounts), Client: client.CoreV1()}
 	t.Run("what the informer has is not asked for", func(t *testing.T) {
 		got, err := live.GetServiceAccount(t.Context(), "ns", "known")
 		if err != nil || got.UID != "uid-cached" || len(client.Actions()) != 0 {

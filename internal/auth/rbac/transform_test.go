@@ -40,7 +40,7 @@ func TestALeanBindingSaysTheSame(t *testing.T) {
 	whole, lean := New(zap.NewNop()), New(zap.NewNop())
 	whole.Load(policy())
 	p := policy()
-	bindings := []*Binding{Lean(p.ClusterRoleBindings[0]).(*Binding), Lean(p.RoleBindings[0]).(*Binding)}
+	bindings := []*Binding{TransformBinding(p.ClusterRoleBindings[0]).(*Binding), TransformBinding(p.RoleBindings[0]).(*Binding)}
 	p.ClusterRoleBindings, p.RoleBindings, p.Bindings = nil, nil, bindings
 	lean.Load(p)
 	const byOne = `RBAC: allowed by RoleBinding "one/n" of ClusterRole "reader" to `
@@ -70,7 +70,7 @@ func TestALeanBindingSaysTheSame(t *testing.T) {
 	if accessor, err := apimeta.Accessor(bindings[1]); err != nil || accessor.GetName() != "one" || accessor.GetNamespace() != "n" || accessor.GetResourceVersion() != "7" {
 		t.Errorf("informers would know it by %v, %v", accessor, err)
 	}
-	if role := p.ClusterRoles[0]; Lean(role) != any(role) {
+	if role := p.ClusterRoles[0]; TransformBinding(role) != any(role) {
 		t.Error("a role is something else now")
 	}
 }

@@ -15,19 +15,19 @@ type Binding struct {
 	subjects                 []rbacv1.Subject
 }
 
-// Lean makes a Binding of a RoleBinding or a ClusterRoleBinding, and leaves other objects as they are. It is for the
-// informers that Run listens to, whose listers cannot be asked for bindings then.
-func Lean(obj any) any {
+// TransformBinding makes a Binding of a RoleBinding or a ClusterRoleBinding, and leaves other objects as they are. It
+// is a transform for the informers that Run listens to; their listers cannot list bindings then.
+func TransformBinding(obj any) any {
 	switch b := obj.(type) {
 	case *rbacv1.RoleBinding:
-		return leanBinding(&b.ObjectMeta, b.RoleRef, b.Subjects)
+		return trimBinding(&b.ObjectMeta, b.RoleRef, b.Subjects)
 	case *rbacv1.ClusterRoleBinding:
-		return leanBinding(&b.ObjectMeta, b.RoleRef, b.Subjects)
+		return trimBinding(&b.ObjectMeta, b.RoleRef, b.Subjects)
 	}
 	return obj
 }
 
-func leanBinding(m *metav1.ObjectMeta, ref rbacv1.RoleRef, subjects []rbacv1.Subject) *Binding {
+func trimBinding(m *metav1.ObjectMeta, ref rbacv1.RoleRef, subjects []rbacv1.Subject) *Binding {
 	b := &Binding{
 		name: m.Name, namespace: once(m.Namespace), version: m.ResourceVersion,
 		ref:      unique.Make(rbacv1.RoleRef{APIGroup: once(ref.APIGroup), Kind: once(ref.Kind), Name: once(ref.Name)}),
@@ -58,10 +58,10 @@ func (p *Policy) bindings() []*Binding {
 	all := make([]*Binding, 0, len(p.Bindings)+len(p.ClusterRoleBindings)+len(p.RoleBindings))
 	all = append(all, p.Bindings...)
 	for _, b := range p.ClusterRoleBindings {
-		all = append(all, leanBinding(&b.ObjectMeta, b.RoleRef, b.Subjects))
+		all = append(all, trimBinding(&b.ObjectMeta, b.RoleRef, b.Subjects))
 	}
 	for _, b := range p.RoleBindings {
-		all = append(all, leanBinding(&b.ObjectMeta, b.RoleRef, b.Subjects))
+		all = append(all, trimBinding(&b.ObjectMeta, b.RoleRef, b.Subjects))
 	}
 	return all
 }

@@ -26,7 +26,7 @@ func FuzzPlainInfo(f *testing.F) {
 	s := NewResolver()
 	f.Fuzz(func(t *testing.T, method, path, query string) {
 		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}}
-		got := plainInfo(r)
+		got := fastInfo(r)
 		if got == nil {
 			return
 		}
@@ -42,7 +42,7 @@ func TestPlainInfoIsUsed(t *testing.T) {
 	for path, method := range map[string]string{
 		"/api/v1/namespaces/n/pods/p": "GET", "/apis/g/v1/things": "GET", "/apis/g/v1/namespaces/n/things": "POST", "/api/v1/pods": "DELETE",
 	} {
-		if plainInfo(&http.Request{Method: method, URL: &url.URL{Path: path}}) == nil {
+		if fastInfo(&http.Request{Method: method, URL: &url.URL{Path: path}}) == nil {
 			t.Errorf("%s %s is left to the library", method, path)
 		}
 	}

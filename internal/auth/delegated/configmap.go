@@ -2,6 +2,7 @@ package delegated
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,6 +19,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/pki"
 )
 
 const (
@@ -34,7 +39,7 @@ const (
 // without it nothing can be trusted.
 func (d *Delegated) Run(ctx context.Context) error {
 	defer d.client.close()
-	version, err := d.first(ctx)
+	version, err := d.waitForConfigMap(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -58,8 +63,8 @@ func (d *Delegated) Run(ctx context.Context) error {
 	}
 }
 
-// first waits for a front door that is still starting, but not for one that has answered for good.
-func (d *Delegated) first(ctx context.Context) (version string, err error) {
+// waitForConfigMap waits for a front door that is still starting, but not for one that has answered for good.
+func (d *Delegated) waitForConfigMap(ctx context.Context) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d.startTimeout)
 	defer cancel()
 	for {
@@ -74,13 +79,13 @@ func (d *Delegated) first(ctx context.Context) (version string, err error) {
 			err = failed
 		}
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || pause(ctx, firstPause) != nil {
-			return "", advise(err)
+			return "", withHint(err)
 		}
 	}
 }
 
-// advise adds the next step to what went wrong.
-func advise(err error) error {
+// withHint adds the next step to what went wrong.
+func withHint(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w\nallow it with: kubectl create rolebinding -n %s ROLEBINDING_NAME "+
@@ -108,7 +113,7 @@ func (d *Delegated) apply(cm *corev1.ConfigMap) error {
 		d.problem.Store(nil)
 		return nil
 	}
-	p, err := read(cm)
+	p, err := parseConfigMap(cm)
 	if err != nil {
 		err = fmt.Errorf("ConfigMap %s/%s: %w", configMapNamespace, configMapName, err)
 		d.problem.Store(&err)
@@ -125,8 +130,8 @@ func (d *Delegated) apply(cm *corev1.ConfigMap) error {
 	return nil
 }
 
-// follow is apply for a server that has a configuration already: the last good one stays in force.
-func (d *Delegated) follow(cm *corev1.ConfigMap) {
+// update is apply for a server that has a configuration already: the last good one stays in force.
+func (d *Delegated) update(cm *corev1.ConfigMap) {
 	if err := d.apply(cm); err != nil {
 		d.log.Error("kept the last good authentication configuration", zap.Error(err))
 	}
@@ -145,7 +150,7 @@ func (d *Delegated) poll(ctx context.Context, version string) string {
 		}
 		return version
 	}
-	d.follow(cm)
+	d.update(cm)
 	return cm.ResourceVersion
 }
 
@@ -177,20 +182,20 @@ func (d *Delegated) watch(ctx context.Context, version string) error {
 			}
 			return fmt.Errorf("read watch: %w", err)
 		}
-		if err := d.observe(event); err != nil {
+		if err := d.handleEvent(event); err != nil {
 			return err
 		}
 	}
 }
 
-func (d *Delegated) observe(event watchEvent) error {
+func (d *Delegated) handleEvent(event watchEvent) error {
 	switch event.Type {
 	case watch.Added, watch.Modified:
 		cm := &corev1.ConfigMap{}
 		if err := json.Unmarshal(event.Object, cm); err != nil {
 			return fmt.Errorf("decode watch event: %w", err)
 		}
-		d.follow(cm)
+		d.update(cm)
 	case watch.Deleted:
 		// The front door rebuilds it when it has grown too large. Until then nobody has taken back what it said.
 		d.log.Warn("the authentication ConfigMap was deleted; kept the last good one")
@@ -202,4 +207,88 @@ func (d *Delegated) observe(event watchEvent) error {
 		return &apierrors.StatusError{ErrStatus: *status}
 	}
 	return nil
+}
+
+// The keys of the ConfigMap, as kube-apiserver writes it.
+const (
+	clientCAKey      = "client-ca-file"
+	proxyCAKey       = "requestheader-client-ca-file"
+	allowedNamesKey  = "requestheader-allowed-names"
+	userHeadersKey   = "requestheader-username-headers"
+	uidHeadersKey    = "requestheader-uid-headers"
+	groupHeadersKey  = "requestheader-group-headers"
+	extraPrefixesKey = "requestheader-extra-headers-prefix"
+)
+
+// published is the content of the ConfigMap, decoded and checked. It never changes.
+type published struct {
+	trust *authn.Trust
+	pool  *x509.CertPool // both authorities, for the handshake
+	// data is what it was made of, to tell a change from a repetition.
+	data map[string]string
+}
+
+// parseConfigMap decodes the ConfigMap, or says what is wrong with it.
+func parseConfigMap(cm *corev1.ConfigMap) (*published, error) {
+	p := &published{trust: &authn.Trust{}, pool: x509.NewCertPool(), data: cm.Data}
+	if text := cm.Data[clientCAKey]; text != "" {
+		bundle, err := pki.StaticBundle([]byte(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", clientCAKey, err)
+		}
+		p.trust.Clients = bundle
+		addAll(p.pool, bundle)
+	}
+	if text := cm.Data[proxyCAKey]; text != "" {
+		proxy, err := readFrontProxy(cm.Data)
+		if err != nil {
+			return nil, err
+		}
+		p.trust.FrontProxy = proxy
+		addAll(p.pool, proxy.Bundle)
+	}
+	if err := p.trust.Check(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func readFrontProxy(data map[string]string) (*authn.FrontProxy, error) {
+	bundle, err := pki.StaticBundle([]byte(data[proxyCAKey]))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", proxyCAKey, err)
+	}
+	proxy := &authn.FrontProxy{Bundle: bundle}
+	for _, list := range []struct {
+		key  string
+		into *[]string
+	}{
+		{allowedNamesKey, &proxy.AllowedNames},
+		{userHeadersKey, &proxy.Headers.Username},
+		{uidHeadersKey, &proxy.Headers.UID},
+		{groupHeadersKey, &proxy.Headers.Group},
+		{extraPrefixesKey, &proxy.Headers.ExtraPrefix},
+	} {
+		text, ok := data[list.key]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal([]byte(text), list.into); err != nil {
+			return nil, fmt.Errorf("%s: %w", list.key, err)
+		}
+		if slices.Contains(*list.into, "") {
+			// An empty extra prefix would turn every header into an identity, an empty name a certificate without one.
+			return nil, fmt.Errorf("%s: an entry is empty", list.key)
+		}
+	}
+	if len(proxy.Headers.Username) == 0 {
+		return nil, errors.New(userHeadersKey + ": names no header")
+	}
+	return proxy, nil
+}
+
+func addAll(pool *x509.CertPool, b *pki.Bundle) {
+	for _, c := range b.Certificates() {
+		pool.AddCert(c)
+	}
 }
