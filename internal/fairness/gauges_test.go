@@ -24,7 +24,7 @@ func (g *told) Set(x float64) {
 	g.all = append(g.all, x)
 }
 
-func TestTheLibraryIsToldNowAndThen(t *testing.T) {
+func TestGaugesAreUpdatedAtIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var demand, seats, executing, waiting told
 		s := newGaugeUpdater(libraryGauges{

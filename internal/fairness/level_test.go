@@ -180,7 +180,7 @@ func TestSharesOfASeat(t *testing.T) {
 
 // Somebody waits for every seat. A later request that needs one takes none, although one is free, until the first gives
 // up: then those behind it are seated at once.
-func TestNobodyOvertakesWhoWaits(t *testing.T) {
+func TestWaitingRequestsAreNotOvertaken(t *testing.T) {
 	l := aLevel(t, 3, fq.QueuingConfig{Name: "order", DesiredNumQueues: 1, HandSize: 1, QueueLengthLimit: 10})
 	if !l.tryTake(2) {
 		t.Fatal("no seats")
@@ -214,7 +214,7 @@ type costlyContext struct{ context.Context }
 
 func (costlyContext) Done() <-chan struct{} { panic("somebody waits for the deadline") }
 
-func TestWhoQueuesWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
+func TestQueuedRequestWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
 	l := aLevel(t, 1, fq.QueuingConfig{Name: "client", DesiredNumQueues: 1, HandSize: 1, QueueLengthLimit: 10})
 	if !l.tryTake(1) {
 		t.Fatal("no seat")

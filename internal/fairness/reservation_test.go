@@ -75,7 +75,7 @@ func TestANoisyUserDoesNotStarveAQuietOne(t *testing.T) {
 	})
 }
 
-func TestWhoIsTakenForWhat(t *testing.T) {
+func TestClassification(t *testing.T) {
 	f := newWorld(t).fair(t, 100)
 	for situation, test := range map[string]struct {
 		who           user.Info
@@ -103,7 +103,7 @@ func TestWhoIsTakenForWhat(t *testing.T) {
 	}
 }
 
-func TestASeatThatIsTaken(t *testing.T) {
+func TestNoFreeSeat(t *testing.T) {
 	w := newWorld(t)
 	f := w.fair(t, 12)
 	first := enter(t.Context(), f, somebody("jane", refusing), pods)

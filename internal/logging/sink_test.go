@@ -192,7 +192,7 @@ func TestEachLineIsWrittenOnce(t *testing.T) {
 	}
 }
 
-func TestAWriteThatFailedLaterIsTold(t *testing.T) {
+func TestDelayedWriteErrorIsReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := &screen{}
 		s, log := newScreen(t, zap.ErrorOutput(told))

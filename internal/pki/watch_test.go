@@ -15,7 +15,7 @@ import (
 
 // Machines run out of inotify instances, and a front door that was told of files there must start all the same. A directory
 // that is not there cannot be watched either.
-func TestFilesThatCannotBeWatchedAreLookedAtEveryMinute(t *testing.T) {
+func TestFilesThatCannotBeWatchedAreReadEveryMinute(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "not-there", "tls.crt")
 	synctest.Test(t, func(t *testing.T) {
 		core, logged := observer.New(zap.WarnLevel)
@@ -40,7 +40,7 @@ func TestFilesThatCannotBeWatchedAreLookedAtEveryMinute(t *testing.T) {
 }
 
 // What could not be watched at first is watched as soon as it can be.
-func TestSightComesLater(t *testing.T) {
+func TestGaugesAreUpdatedLater(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mounted-late")
 	s := fileWatcher{files: []string{filepath.Join(dir, "tls.crt")}, log: zap.NewNop()}
 	defer s.close()

@@ -298,7 +298,7 @@ func (s *testimony) Attempted(endpoint string, number int) { s.endpoint, s.numbe
 func (s *testimony) Failed(text string)                    { s.failed = text }
 func (s *testimony) LongRunning()                          { s.lasts++ }
 
-func TestTheWitnessHearsWhatTheClientIsTold(t *testing.T) {
+func TestObserverIsToldWhatTheClientIsTold(t *testing.T) {
 	w := newWorld(t, Config{}, transport.Options{})
 	dead, alive := w.deadAddress(), w.serve(&recorder{})
 	tell := func(path string) *testimony {

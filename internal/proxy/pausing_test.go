@@ -44,7 +44,7 @@ func TestAPausingAnswerIsHandedOn(t *testing.T) {
 	}
 }
 
-func TestLeashCallsWhoeverWaits(t *testing.T) {
+func TestUpstreamContextCallsAfterFunc(t *testing.T) {
 	l := &upstreamContext{Context: t.Context(), client: t.Context()}
 	called := make(chan string, 3)
 	stopped := l.AfterFunc(func() { called <- "stopped" })

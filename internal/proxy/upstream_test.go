@@ -11,7 +11,7 @@ import (
 	"portico.dev/internal/request"
 )
 
-func TestLeash(t *testing.T) {
+func TestUpstreamContext(t *testing.T) {
 	const second = time.Second
 	type setup struct {
 		deadline   time.Duration // of the request; 0: none
@@ -88,7 +88,7 @@ func TestLeash(t *testing.T) {
 }
 
 // Each step of a body of known length is granted a new idle period.
-func TestLeashMoves(t *testing.T) {
+func TestUpstreamContextExpiryMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/", nil)
 		if err != nil {

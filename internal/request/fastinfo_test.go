@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzPlainInfo: what is read here is what the library reads.
-func FuzzPlainInfo(f *testing.F) {
+// FuzzFastInfo: what is read here is what the library reads.
+func FuzzFastInfo(f *testing.F) {
 	for _, path := range []string{
 		"/", "/api", "/api/v1", "/api/v1/", "/apis/g/v1", "/apis/g/v1/things", "/api/v1/pods/p/log", "/api/v1/pods/p/log/x/y",
 		"/api/v1/namespaces", "/api/v1/namespaces/n", "/api/v1/namespaces/n/status", "/api/v1/namespaces/n/finalize/x",
@@ -38,7 +38,7 @@ func FuzzPlainInfo(f *testing.F) {
 }
 
 // The paths of everyday are read here.
-func TestPlainInfoIsUsed(t *testing.T) {
+func TestFastInfoIsUsed(t *testing.T) {
 	for path, method := range map[string]string{
 		"/api/v1/namespaces/n/pods/p": "GET", "/apis/g/v1/things": "GET", "/apis/g/v1/namespaces/n/things": "POST", "/api/v1/pods": "DELETE",
 	} {

@@ -178,7 +178,7 @@ func TestTheChainHasEveryFilterInTheDocumentedOrder(t *testing.T) {
 	}
 }
 
-func TestWhoAndMayThey(t *testing.T) {
+func TestAuthenticateAndAuthorize(t *testing.T) {
 	const configmaps = "/api/v1/namespaces/default/configmaps"
 	for name, c := range map[string]struct {
 		headers []string

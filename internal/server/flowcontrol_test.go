@@ -141,7 +141,7 @@ func send(ctx context.Context, chain http.Handler, target string) (*httptest.Res
 
 // A backend hangs. Many more requests come for it than there are seats, and all reach it, since each gives its seat back
 // while it waits. At the backend's limit they are refused at once; who asks for something else does not notice.
-func TestABackendThatHangsKeepsNobodysSeat(t *testing.T) {
+func TestHangingBackendKeepsNoSeat(t *testing.T) {
 	b := newBench("jane *")
 	var hung atomic.Int64
 	const seats, many = 12, 40
@@ -231,7 +231,7 @@ func TestWatchesKeepNoSeat(t *testing.T) {
 	}
 }
 
-func TestWhatAnswersSayOfTheirTurn(t *testing.T) {
+func TestFlowHeadersOfResponses(t *testing.T) {
 	b := newBench("jane get pods p", "jane create pods p")
 	b.config.RequestTimeout = 400 * time.Millisecond
 	b.takeTurns(t, 12, nil)

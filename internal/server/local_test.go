@@ -67,7 +67,7 @@ func TestWarningsAreTheLibrarys(t *testing.T) {
 }
 
 // A request that is made within the house for another one, with its context, is a request of its own.
-func TestARequestWithinARequestLeavesItsSceneAlone(t *testing.T) {
+func TestNestedRequestHasItsOwnContext(t *testing.T) {
 	b := newBench("alice *")
 	var inner []string
 	served := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -121,7 +121,7 @@ func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
 	}
 }
 
-func TestWhatSharesAnEndpointWithASilentConnectionIsDoubted(t *testing.T) {
+func TestIdleConnectionsBesideASilentOneAreClosed(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(text("ok"))
 	l := w.link(s.address)

@@ -38,9 +38,9 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-// BenchmarkPlainConn is a request and its answer over TLS, bare and with everything that is done to look at them. The other
+// BenchmarkHTTP1Conn is a request and its answer over TLS, bare and with everything that is done to look at them. The other
 // side is in the figures.
-func BenchmarkPlainConn(b *testing.B) {
+func BenchmarkHTTP1Conn(b *testing.B) {
 	ca, err := pki.NewAuthority("bench")
 	if err != nil {
 		b.Fatal(err)

@@ -215,7 +215,7 @@ func lie(t *testing.T, b *Backend, s *scripted, method, name string) {
 }
 
 // What is wrong is said where the library does not hide it.
-func TestA28LiesAreTold(t *testing.T) {
+func TestA28MalformedResponsesAreReported(t *testing.T) {
 	enginetest.NotOnLibraryBackend(t, "malformed responses over HTTP/1.1")
 	w := newWorld(t)
 	s := w.scripted(map[string]string{"/folded": headLies["folded header"].text, "/size": bodyLies["second chunk is wrong"].text})

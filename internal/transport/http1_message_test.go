@@ -212,7 +212,7 @@ func TestMessageRefusesLiesHoweverTheyCome(t *testing.T) {
 	}
 }
 
-func TestMessageKnowsWhereRequestsEnd(t *testing.T) {
+func TestParserFindsTheEndOfRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		asks uint32

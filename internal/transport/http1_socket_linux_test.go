@@ -10,7 +10,7 @@ import (
 )
 
 // There is no moment in which half a record is neither the kernel's nor the reader's.
-func TestIntakeNeverLosesSightOfHalfARecord(t *testing.T) {
+func TestSocketConnIsNotEmptyWithinARecord(t *testing.T) {
 	near, far := pair(t)
 	k := newSocketConn(near)
 	var reader sync.WaitGroup

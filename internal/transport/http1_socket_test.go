@@ -26,7 +26,7 @@ func streams(t testing.TB) (near, far net.Conn) {
 }
 
 // What the kernel holds counts although the reader has not been woken yet.
-func TestIntakeSeesWhatNobodyHasRead(t *testing.T) {
+func TestSocketConnSeesUnreadBytes(t *testing.T) {
 	for name, come := range map[string]func(net.Conn) error{
 		"bytes":   func(c net.Conn) error { _, err := c.Write([]byte("x")); return err },
 		"the end": net.Conn.Close,
@@ -50,7 +50,7 @@ func TestIntakeSeesWhatNobodyHasRead(t *testing.T) {
 }
 
 // A reader rests only where a record begins.
-func TestIntakeFollowsRecords(t *testing.T) {
+func TestSocketConnTracksRecords(t *testing.T) {
 	record := append([]byte{23, 3, 3, 1, 2}, make([]byte, 258)...)
 	for cut := range len(record) + 1 {
 		var k socketConn

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestASilenceIsToldOnceWhileARequestWaits(t *testing.T) {
+func TestSilenceIsReportedOnceWhileARequestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int64
 		s := &silence{overdue: func() { told.Add(1) }}
@@ -97,7 +97,7 @@ func TestABackendThatAnswersNothingIsReported(t *testing.T) {
 	}
 }
 
-func TestWhatIsHeardEndsASilence(t *testing.T) {
+func TestResponseEndsASilence(t *testing.T) {
 	w := newWorld(t)
 	next := make(chan string)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

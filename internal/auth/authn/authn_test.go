@@ -452,8 +452,8 @@ func TestB8TokensAreKeptAsHashes(t *testing.T) {
 	}
 }
 
-// TestEachAuthenticatorInItsTurn: what one knows the next is not shown, and what one calls bad the next is not asked.
-func TestEachAuthenticatorInItsTurn(t *testing.T) {
+// TestAuthenticatorsAreAskedInOrder: what one knows the next is not shown, and what one calls bad the next is not asked.
+func TestAuthenticatorsAreAskedInOrder(t *testing.T) {
 	var last atomic.Int32
 	issuer := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if token == "of a dead issuer" {

@@ -75,7 +75,7 @@ func TestStart(t *testing.T) {
 }
 
 // What a front door said is told, and not that the time was over when it was asked once more.
-func TestTheLastAnswerIsTold(t *testing.T) {
+func TestLastAnswerIsReported(t *testing.T) {
 	f := openFrontDoor(t, nil)
 	asked := 0
 	f.refuse = func(r *http.Request) int {

@@ -14,7 +14,7 @@ import (
 )
 
 // Whatever is left out of a binding, decisions and the words for them are the same.
-func TestALeanBindingSaysTheSame(t *testing.T) {
+func TestLeanBindingSaysTheSame(t *testing.T) {
 	about := func(name, namespace string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{
 			Name: name, Namespace: namespace, UID: "u", ResourceVersion: "7", Generation: 3, CreationTimestamp: metav1.NewTime(time.Unix(1, 0)),

@@ -98,7 +98,7 @@ func TestSignsOfLife(t *testing.T) {
 }
 
 // A service manager that does not read has soon as much as its socket holds. The program ends all the same.
-func TestNobodyReads(t *testing.T) {
+func TestServiceManagerThatDoesNotRead(t *testing.T) {
 	newManager(t)
 	t.Setenv("WATCHDOG_USEC", "100")
 	core, logs := observer.New(zapcore.WarnLevel)
@@ -133,7 +133,7 @@ func TestAnotherProcessIsWatched(t *testing.T) {
 	m.want("STOPPING=1")
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestNoServiceManager(t *testing.T) {
 	tests := map[string]struct {
 		socket, usec string
 		warnings     int
