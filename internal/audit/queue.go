@@ -55,7 +55,7 @@ type batching struct {
 	maxEvents, maxBytes int
 	// wait is how long the first event of a batch waits for others; zero sends what there is.
 	wait time.Duration
-	// eager lets an event go at once when none has gone for as long as wait: then nobody waits who comes alone.
+	// eager sends an event at once when none was sent for as long as wait, so that a single event does not wait.
 	eager bool
 }
 

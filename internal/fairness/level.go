@@ -36,7 +36,7 @@ type level struct {
 
 	mu            sync.Mutex // guards the rest, and that waitersBit is set exactly while waiting is not 0
 	queues        []queue
-	occupied      bitset // the queues in which somebody waits
+	occupied      bitset // the queues with waiting requests
 	waiting       int
 	nextDeal      int
 	lastQueue     int

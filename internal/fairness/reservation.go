@@ -117,7 +117,7 @@ func (r *Reservation) Release() {
 		r.waiter = nil
 	}
 	if later := r.work.AdditionalLatency; later > 0 {
-		time.AfterFunc(later, func() { r.vacate(time.Now()) }) // what a write costs is not over when it is answered: watchers hear of it
+		time.AfterFunc(later, func() { r.vacate(time.Now()) }) // the work of a write goes on after its response: it is sent to watchers
 		return
 	}
 	r.vacate(now)

@@ -13,7 +13,7 @@ import (
 // that an APIService names; its series go when no APIService names it any more. A nil *Backends counts nothing.
 //
 // A thousand backends have fifteen thousand series. Kept as the library keeps them, they take ten times as much memory as
-// the counts themselves; so the counts are kept (Backend), and become series when somebody reads them.
+// the counts themselves; so the counts are kept (Backend), and become series at a scrape.
 type Backends struct {
 	requests, duration, inFlight, failures, dials, ejections, limited, tunnels, broken *prometheus.Desc
 
@@ -226,7 +226,7 @@ func (d *durations) read() (count uint64, sum float64, buckets map[float64]uint6
 
 // Availability is how this replica sees the backends of APIServices. Names and labels are the incumbent's; the label
 // is the name of an existing APIService, and its series go when the object goes. As for Backends, it is kept as it is
-// counted, and becomes series when somebody reads it.
+// counted, and becomes series at a scrape.
 type Availability struct {
 	unavailable, lost *prometheus.Desc
 

@@ -142,7 +142,7 @@ type OpenAPI struct {
 	Documents prometheus.Gauge
 	// Bytes is portico_openapi_document_bytes: what the documents of backends take in memory, compressed.
 	Bytes prometheus.Gauge
-	// SwaggerSeconds is portico_openapi_v2_build_seconds: merging the version 2 document when somebody asks for it.
+	// SwaggerSeconds is portico_openapi_v2_build_seconds: merging the version 2 document when it is requested.
 	SwaggerSeconds prometheus.Histogram
 	// SwaggerBytes is portico_openapi_v2_bytes: what the merged version 2 document takes in memory, compressed.
 	SwaggerBytes prometheus.Gauge

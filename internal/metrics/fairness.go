@@ -109,7 +109,7 @@ func (f *Flow) LeftQueue(seats int) {
 	f.wanted().Add(-float64(seats))
 }
 
-// Waited is told how long a request waited, and whether it is served now.
+// Waited observes how long a request waited, and whether it is served now.
 func (f *Flow) Waited(served bool, d time.Duration) {
 	if served {
 		f.waited().Observe(d.Seconds())

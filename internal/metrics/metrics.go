@@ -1,4 +1,4 @@
-// Package metrics is every metric this house exposes, as values registered on a registry that is passed in.
+// Package metrics is every metric of the front door and the extension host, as values registered on a registry that is passed in.
 //
 // Names are kube-apiserver's where it has the metric, so that existing dashboards and alerts work; the rest begin
 // with portico_. Labels are bounded: a name that a client can choose never becomes a label value.

@@ -5,7 +5,7 @@ import (
 	"crypto/x509"
 )
 
-// Inspection is what a server showed in a handshake that trusted nobody.
+// Inspection is what a server presented in a handshake without verification.
 type Inspection struct {
 	// Version is the version of TLS, 0 when the server never said.
 	Version uint16

@@ -21,7 +21,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// statusClientGone is nginx's code for a request whose client did not wait. Nobody reads it but the log and the audit.
+// statusClientGone is nginx's code for a request whose client did not wait. Only the log and the audit event have it.
 const statusClientGone = 499
 
 // responseError is a response that a backend must not give.

@@ -43,7 +43,7 @@ func (x *exchange) requestHeader() http.Header {
 	injectTrace(x.r.Context(), out)
 	dropBearerProtocol(out)
 	set := func(name, value string) { out[name] = x.values.one(value) }
-	if lists(client["Te"], "trailers") { // we pass them on, and gRPC's servers refuse whoever does not say so
+	if lists(client["Te"], "trailers") { // we pass them on, and gRPC's servers refuse requests without it
 		set("Te", "trailers")
 	}
 	if _, ok := out["User-Agent"]; !ok {
@@ -116,7 +116,7 @@ func dropBearerProtocol(h http.Header) {
 	}
 }
 
-// via names us in Via. It carries no version of ours and no host: those are nobody's business.
+// via names us in Via. It discloses neither version nor host.
 const (
 	pseudonym = "portico"
 	via       = "1.1 " + pseudonym

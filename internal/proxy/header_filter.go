@@ -7,8 +7,8 @@ import (
 	"portico.dev/internal/handler"
 )
 
-// What is compared here is folded first (handler.FoldName): X.Remote_User is X-Remote-User to somebody. A name that is no
-// token is none that anybody may send, and passes in neither direction.
+// What is compared here is folded first (handler.FoldName): X.Remote_User is X-Remote-User to some servers. A name that is no
+// token is never valid, and passes in neither direction.
 
 // longestFolded is how much of a name is looked at: more than any name or prefix below has.
 const longestFolded = 48
@@ -27,7 +27,7 @@ var hopByHop = map[string]bool{
 	"http2-settings": true,
 }
 
-// Headers of the client that are ours to say, or nobody's but the front door's to know.
+// Headers of the client that the proxy sets itself, or that only the front door may see.
 var privateHeaders = map[string]bool{
 	"authorization": true, "cookie": true, "forwarded": true, "x-real-ip": true, "x-original-url": true,
 	"x-rewrite-url": true, "audit-id": true, "baggage": true, "host": true, "content-length": true,

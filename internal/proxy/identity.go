@@ -66,7 +66,7 @@ func (w *identityWriter) set(name string, values []string) {
 				fmt.Sprintf("a value of %s has a control byte, or a blank at its end, and cannot be sent unchanged", name)}
 		}
 	}
-	// The slice is shared with the user object: three indexes, so that nobody can append into it.
+	// The slice is shared with the user object: three indexes, so that an append copies it.
 	w.header[name] = values[:len(values):len(values)]
 }
 

@@ -47,7 +47,7 @@ type Config struct {
 	// Requests counts requests that the proxy ended. May be nil.
 	Requests *metrics.Requests
 	// IdentityHeaders are headers, beside X-Remote-* and Impersonate-*, that no client may send to a backend and no backend
-	// to a client: those by which a front proxy before us says who a request is from. They count in every spelling that
+	// to a client: those by which a front proxy before us says who a request is from. They are compared in every spelling that
 	// somebody might fold onto them.
 	IdentityHeaders []string
 	// IdentityHeaderPrefixes are what such headers may begin with.

@@ -90,7 +90,7 @@ func (x *exchange) relay(resp *http.Response, up *upstreamContext) {
 	x.writeTrailers(resp.Trailer, announced)
 }
 
-// What bodies are copied through. Most are small and say so: they get a buffer that costs nothing to make anew.
+// What bodies are copied through. Most are small and of known length: they get a small buffer.
 const (
 	bufferSize      = 64 << 10
 	smallBufferSize = 4 << 10

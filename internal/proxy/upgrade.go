@@ -27,7 +27,7 @@ var errDraining = errors.New("the front door is shutting down")
 // upgradeProtocol is the protocol that the client wants to switch to, in its spelling here: websocket or SPDY/3.1.
 // It is empty for an ordinary request.
 //
-// Nothing else is switched to: whoever copies bytes without knowing the protocol forwards whatever follows, and
+// No other protocol is switched to: a proxy that copies bytes without knowing the protocol forwards whatever follows, and
 // h2c, TLS/1.0 or a made-up token would let a client speak HTTP to the backend past us (kubernetes/kubernetes#72112).
 // Discovery and OpenAPI have nothing to switch (#72113).
 func (x *exchange) upgradeProtocol() (string, error) {

@@ -31,7 +31,7 @@ type upstreamContext struct {
 	unwatched run.Delayed[*upstreamContext] // its entry in Proxy.unwatched
 
 	mu        sync.Mutex    // guards what follows
-	done      chan struct{} // nil until somebody waits
+	done      chan struct{} // nil until Done is called
 	watching  bool          // it has what is next
 	unwatch   func() bool
 	timer     *time.Timer

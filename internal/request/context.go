@@ -15,7 +15,7 @@ import (
 // A fact is set by the goroutine that serves the request, before the context is passed on. Contexts made from it may
 // outlive the request, so it is never used again for another one.
 //
-// The deadline costs nothing until somebody waits for it. A proxied request has a timer of its own (the proxy ignores the
+// The deadline costs nothing until it is waited for. A proxied request has a timer of its own (the proxy ignores the
 // deadline once response headers are written) and only asks when the deadline is.
 type Context struct {
 	context.Context // ends when the client leaves
@@ -33,7 +33,7 @@ type Context struct {
 	armed    atomic.Pointer[deadlineContext]
 }
 
-// deadlineContext is the context that has the deadline, once somebody waits.
+// deadlineContext is the context that has the deadline, once it is waited for.
 type deadlineContext struct {
 	context.Context
 	cancel context.CancelFunc

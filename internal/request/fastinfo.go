@@ -30,7 +30,7 @@ func fastInfo(r *http.Request) *apirequest.RequestInfo {
 	}
 	m.info.APIVersion, parts = parts[0], parts[1:]
 	switch parts[0] {
-	case "proxy", "watch": // verbs of old, in the path
+	case "proxy", "watch": // the deprecated verbs in the path
 		return nil
 	case "namespaces":
 		if len(parts) > 1 {

@@ -88,7 +88,7 @@ func JSON(w http.ResponseWriter, code int, v any) {
 	h.Set("Content-Type", MediaJSON)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // the client is gone; there is nobody to tell
+	_, _ = w.Write(body) // the client is gone
 }
 
 func write(w http.ResponseWriter, r *http.Request, code int, e Encoding, obj runtime.Object) {
@@ -104,7 +104,7 @@ func write(w http.ResponseWriter, r *http.Request, code int, e Encoding, obj run
 	h.Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body.Bytes()) // the client is gone; there is nobody to tell
+		_, _ = w.Write(body.Bytes()) // the client is gone
 	}
 }
 

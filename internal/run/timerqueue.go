@@ -176,7 +176,7 @@ func (q *TimerQueue) enqueue(t *ScheduledTask) {
 	}
 	select {
 	case q.wake <- struct{}{}:
-	default: // Run has been told already and did not get to it yet
+	default: // Run is going to wake up already
 	}
 }
 

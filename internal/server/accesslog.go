@@ -53,7 +53,7 @@ func responseOf(w http.ResponseWriter) *response {
 
 func inFlight(m *metrics.Requests, info *apirequest.RequestInfo, long bool) prometheus.Gauge {
 	if long {
-		// The name of a resource that nobody serves is the client's choice, so only the verb is told apart here.
+		// The name of an unknown resource is the client's choice, so only the verb is a label here.
 		return m.LongRunning.WithLabelValues(verbLabel(info), "", "", "", "", scopeOf(info), component)
 	}
 	if mutating(info) {
@@ -67,7 +67,7 @@ const component = "apiserver"
 
 func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, res *response, long bool, took time.Duration) {
 	var group, version, resource, subresource string
-	// A group, version or resource becomes a label only when somebody serves it: a scanner must not fill the registry.
+	// A group, version or resource becomes a label only when it is served: a scanner must not fill the registry.
 	if info.IsResourceRequest && rec.servedBy != "" {
 		group, version = info.APIGroup, info.APIVersion
 		if res.code != http.StatusNotFound {

@@ -53,7 +53,7 @@ func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log 
 			rec.decision = "forbid"
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			if err != nil {
-				// Nobody has decided. Clients take a 403 for an answer and give up; as upstream, they may come back.
+				// No authorizer has decided. Clients give up after a 403; as upstream, they may retry this.
 				log.Warn("authorization", zap.String("user", bounded(attributes.User.GetName())), zap.String("path", bounded(r.URL.Path)), zap.Error(err))
 				respond.Error(w, r, apierrors.NewInternalError(err))
 				return

@@ -17,7 +17,7 @@ type Drainer struct {
 	mu       sync.Mutex // protects the rest
 	draining bool
 	inFlight int
-	idle     chan struct{} // closed when draining and nothing is in hand
+	idle     chan struct{} // closed when draining and nothing is in flight
 
 	ending         context.Context // ends with the drain; long-running requests live under it
 	endLongRunning context.CancelFunc

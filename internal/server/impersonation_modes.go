@@ -18,9 +18,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Constrained impersonation (KEP-5284, on by default since 1.36) asks two things: may the caller be this kind of somebody
-// (impersonate:MODE), and may they do this very request as such a somebody (impersonate-on:MODE:VERB). The verb
-// impersonate of old, which allows every request, is asked last and stays as it was.
+// Constrained impersonation (KEP-5284, on by default since 1.36) asks two things: may the caller impersonate this kind of user
+// (impersonate:MODE), and may they make this very request as such a user (impersonate-on:MODE:VERB). The older verb
+// impersonate, which allows every request, is checked last and stays as it was.
 //
 // Nothing that was allowed is remembered here, although upstream does so for ten seconds: RBAC answers from memory, a
 // webhook has a cache of its own, and a right that was taken away should be gone at once (attack row B12).
@@ -34,7 +34,7 @@ const (
 
 // impersonationMode is one kind of impersonation.
 type impersonationMode struct {
-	// name is "" for the mode of old.
+	// name is "" for the older mode.
 	name string
 	// fits is whether the mode is for this identity and this caller. Nil: for any.
 	fits func(wanted *user.DefaultInfo, caller user.Info) bool
@@ -49,7 +49,7 @@ func (m *impersonationMode) verb() string {
 	return "impersonate"
 }
 
-// constraint is how audit events name the mode; the mode of old has none.
+// constraint is how audit events name the mode; the older mode has none.
 func (m *impersonationMode) constraint() string {
 	if m.constrained() {
 		return m.verb()
@@ -101,7 +101,7 @@ type impersonationModes struct {
 	authorizer authorizer.UnconditionalAuthorizer
 	modes      []impersonationMode
 	// last is the mode that let a caller through before, by hash of their name. It is tried first, so that who uses the
-	// mode of old does not pay for the new ones. Two callers with one hash only get another order.
+	// older mode does not pay for the new ones. Two callers with one hash only get another order.
 	last *lru.Cache[uint64, int]
 	seed maphash.Seed
 }
@@ -286,7 +286,7 @@ func (q impersonationQuestions) about(group, resource, subresource, name string)
 	}
 }
 
-// namesGroup is the API group of users, groups and service accounts: the mode of old has them in the core group.
+// namesGroup is the API group of users, groups and service accounts: the older mode has them in the core group.
 func (q impersonationQuestions) namesGroup() string {
 	if q.mode.constrained() {
 		return authenticationGroup

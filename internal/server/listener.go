@@ -37,7 +37,7 @@ type Config struct {
 	Memory          overload.Limit
 	// ShutdownDelay keeps serving after readyz has turned false, for load balancers to notice. Default 0.
 	ShutdownDelay time.Duration
-	// ShutdownGrace is how long requests in hand may take to finish. Default 10 s.
+	// ShutdownGrace is how long requests in flight may take to finish. Default 10 s.
 	ShutdownGrace time.Duration
 }
 

@@ -28,7 +28,7 @@ type record struct {
 
 	endpoint string // of the backend, tried last
 	attempts int    // to reach one
-	failure  string // the sentence that the client was told when a backend failed it
+	failure  string // the message that the client got when a backend failed the request
 
 	longRunning bool                  // it was found to be long-running, by its APIService or by being upgraded
 	seat        seat                  // its seat among the requests served at once; nil: it has none

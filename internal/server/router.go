@@ -35,7 +35,7 @@ type Router struct {
 	Local http.Handler
 	// Proxy serves the rest.
 	Proxy *proxy.Proxy
-	// Unknown, if set, is told that the backend of a route answered 404 where a collection is asked for: it may have another
+	// Unknown, if set, is called when the backend of a route answered 404 to a request for a collection: it may have another
 	// set of resources than it is known to have. It must not block.
 	Unknown func(route *apiservice.Route)
 	// Discovery serves /api, /apis and /apis/<group>.

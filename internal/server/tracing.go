@@ -32,7 +32,7 @@ func tracingFilter(tracer trace.Tracer) func(http.Handler) http.Handler {
 	}
 }
 
-// beginSpan continues the caller's trace when the caller is privileged. Anybody else could have every request sampled,
+// beginSpan continues the caller's trace when the caller is privileged. Another client could have every request sampled,
 // here and at the backend, or write into a trace that is not theirs; their trace is only linked to.
 func beginSpan(r *http.Request, tracer trace.Tracer, rec *record) (context.Context, trace.Span) {
 	ctx := r.Context()

@@ -66,7 +66,7 @@ func (b *Backend) roundTrip(r *http.Request, pool func(*endpoint) *connPool) (*h
 
 // runBuffered is run for a request whose body is buffered first.
 func (a *attempts) runBuffered() (*http.Response, error) {
-	defer func() { _ = a.request.Body.Close() }() // it was read to its end, or nobody wants it
+	defer func() { _ = a.request.Body.Close() }() // it was read to its end, or is not needed
 	var err error
 	if a.buffered, err = bufferBody(a.request); err != nil {
 		return nil, &Error{Class: ClassRequest, Op: OpRoundTrip, Err: fmt.Errorf("%w: %w", ErrRequestBody, err)}

@@ -91,7 +91,7 @@ func (e *endpoint) failed(err error, hard bool) {
 		e.backend.metrics.Ejected()
 		level := zap.WarnLevel
 		if e.health.relapsed() {
-			level = zap.DebugLevel // it is known to be dead; saying so every two seconds helps nobody
+			level = zap.DebugLevel // it is known to be dead; a line every two seconds is of no use
 		}
 		e.backend.set.options.Logger.Log(level, "endpoint ejected",
 			zap.String("backend", e.backend.Name()), zap.String("endpoint", e.address), zap.Error(err))

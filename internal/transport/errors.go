@@ -44,7 +44,7 @@ const (
 	// ClassBackend is a failure of the backend, or of the way to it. Nothing else counts against an endpoint: not for its
 	// ejection, not in metrics of failures, not for the verdict.
 	ClassBackend Class = iota
-	// ClassRequest is a mistake of whoever sent the request: it is none that the backend's protocol can carry, or its body
+	// ClassRequest is a mistake of the client: the backend's protocol cannot carry the request, or its body
 	// broke off, did not come, or was not as long as it said.
 	ClassRequest
 	// ClassCanceled is a request that its caller ended, by leaving or by a deadline.

@@ -43,7 +43,7 @@ func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) 
 	return g.check(at)
 }
 
-// CheckAddress reports, as a *ForbiddenAddressError, an address that no front door dials unless it was told to. Loopback
+// CheckAddress reports, as a *ForbiddenAddressError, an address that is not dialled unless it is configured. Loopback
 // passes: whether it may be dialled depends on the Service.
 func CheckAddress(at netip.AddrPort) error {
 	return guard{loopback: true, own: func() []string { return nil }}.check(at)

@@ -59,7 +59,7 @@ func (h *health) usable(now time.Time) (ok, due bool) {
 	return true, false
 }
 
-// chosen is told when a request is about to be sent.
+// chosen is called when a request is about to be sent.
 func (h *health) chosen() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,14 +68,14 @@ func (h *health) chosen() {
 	}
 }
 
-// abandoned is told when a chosen request ended without saying anything about the endpoint: its caller left.
+// abandoned is called when a chosen request ended without saying anything about the endpoint: its caller left.
 func (h *health) abandoned() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trial = false
 }
 
-// connected is told when a background connection was made: an ejected endpoint may try one request.
+// connected is called when a background connection was made: an ejected endpoint may try one request.
 func (h *health) connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,7 +84,7 @@ func (h *health) connected() {
 	}
 }
 
-// answered is told when response headers arrived. Any status counts: the endpoint is there.
+// answered is called when response headers arrived, with any status.
 func (h *health) answered(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,7 +92,7 @@ func (h *health) answered(now time.Time) {
 	h.lastGood = now
 }
 
-// failed is told of a failure; hard ones eject at once. It reports whether this one ejected the endpoint.
+// failed is called for a failure; hard ones eject at once. It reports whether this one ejected the endpoint.
 func (h *health) failed(now time.Time, hard bool, cause string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -31,7 +31,7 @@ type http1Conn struct {
 	response  messageParser // as it is read
 	responded bool          // there was a whole one before
 
-	inFlight atomic.Uint32         // what the request in hand asked for, inFlightNone when there is none
+	inFlight atomic.Uint32         // what kind of request is in flight, inFlightNone when there is none
 	readErr  atomic.Pointer[error] // what further reads return
 }
 
@@ -94,7 +94,7 @@ func (c *http1Conn) inspect(p []byte) (good int, err error) {
 	c.responded = true
 	c.inFlight.Store(inFlightNone)
 	if n < len(p) {
-		return n, io.EOF // what follows answers nothing, and nothing that follows it can be believed
+		return n, io.EOF // what follows answers no request
 	}
 	return 0, nil
 }
@@ -268,7 +268,7 @@ func (p *connPool) adopt(tc *tls.Conn, raw net.Conn) (*http1Conn, error) {
 	}
 	p.mu.Unlock()
 	if closed {
-		_ = c.Close() // nobody will use it
+		_ = c.Close() // it will not be used
 		return nil, &connectError{op: OpDial, err: ErrClosed}
 	}
 	return c, nil

@@ -29,8 +29,8 @@ type socketConn struct {
 	left int              // of the record
 
 	idle   atomic.Bool   // the reader waits for a new record
-	waited atomic.Bool   // somebody waits for that
-	wake   chan struct{} // wakes whoever waits for it; holds one
+	waited atomic.Bool   // there is a waiter for that
+	wake   chan struct{} // wakes the waiter; holds one
 }
 
 func newSocketConn(c net.Conn) *socketConn {
@@ -68,7 +68,7 @@ func (s *socketConn) setIdle() {
 	}
 }
 
-// notify wakes whoever waits for the socket to be idle.
+// notify wakes the waiter for an idle socket.
 func (s *socketConn) notify() {
 	if !s.waited.Load() {
 		return

@@ -64,7 +64,7 @@ type Options struct {
 	MaxReplayTotal int64
 
 	// OnFailure, if set, is told of every failed or lost connection, on the goroutine that met it, and of requests that
-	// wait while nothing is heard of the backend (Backend.Silence). It must not block.
+	// wait while nothing is received from the backend (Backend.Silence). It must not block.
 	OnFailure func(*Backend, error)
 	// OnSuccess, if set, is told that a backend answered a request, whatever the status, at most once a second for each
 	// backend. Probes do not count. It is called on the way of a request and must not block.

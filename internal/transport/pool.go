@@ -47,9 +47,9 @@ type connPool struct {
 	dialing    *pendingDial    // nil when no dial is under way
 	http1Only  bool            // the endpoint chose HTTP/1.1 in the last handshake
 	http1Conns map[*http1Conn]struct{}
-	parked     *http1Conn // the HTTP/1.1 connection of that handshake, until somebody takes it
+	parked     *http1Conn // the HTTP/1.1 connection of that handshake, until a request takes it
 	issued     *x509.Certificate
-	freed      chan struct{} // closed when a stream ended; nil when nobody waits
+	freed      chan struct{} // closed when a stream ended; nil without waiters
 	draining   bool          // takes no more requests
 	closed     bool          // everything is being closed: nothing may be started
 	checked    bool          // the connChecker has this pool

@@ -98,7 +98,7 @@ var errNoStreams = errors.New("the server allows no concurrent streams")
 func (p *connPool) add(tc *tls.Conn) (*http2Conn, error) {
 	c := &http2Conn{idleSince: time.Now()}
 	if !p.beginDial() {
-		_ = tc.Close() // nobody will use it
+		_ = tc.Close() // it will not be used
 		return nil, &connectError{op: OpDial, err: ErrClosed}
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, p.options.TLSTimeout)
@@ -123,7 +123,7 @@ func (p *connPool) add(tc *tls.Conn) (*http2Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.draining {
-		c.Close() // nobody will use it
+		c.Close() // it will not be used
 		return nil, &connectError{op: OpDial, err: ErrClosed}
 	}
 	c.joined = true

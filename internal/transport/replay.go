@@ -80,7 +80,7 @@ func (p *replay) commit() {
 	}
 }
 
-// abort says that the request failed: nobody may read the body any more.
+// abort says that the request failed: the body must not be read any more.
 func (p *replay) abort() {
 	p.mu.Lock()
 	p.done, p.current = true, nil
@@ -114,7 +114,7 @@ func (p *replay) checkLocked(n int, err error) error {
 	return err
 }
 
-// freeLocked gives up the kept bytes as soon as nobody needs them.
+// freeLocked drops the kept bytes as soon as they are not needed.
 func (p *replay) freeLocked() {
 	if !p.done || p.current != nil && !p.current.closed && p.current.at < len(p.kept) {
 		return
@@ -161,7 +161,7 @@ func (r *replayReader) Read(b []byte) (int, error) {
 		return n, err
 	}
 	r.p.waits.Store(true)
-	defer r.p.waits.Store(false) // after took, so that whoever finds that nobody waits finds what came of it
+	defer r.p.waits.Store(false) // after took, so that the result is there when it is false
 	n, err := r.p.source.Read(b)
 	return r.took(b[:n], err)
 }

@@ -5,7 +5,7 @@ import "sync"
 // Shares divides a limit among users so that none of them can have all of it. The zero value is ready.
 //
 // A user may take more while that leaves free at least a fourth of what the user then has (the dynamic thresholds of
-// shared-memory switches): alone one can have four fifths, two can have four ninths each, and whoever has nothing finds
+// shared-memory switches): alone one can have four fifths, two can have four ninths each, and a user that has nothing finds
 // something free however few others have taken the rest.
 type Shares struct {
 	mu    sync.Mutex // guards what follows
@@ -15,7 +15,7 @@ type Shares struct {
 
 const shareFactor = 4
 
-// Take takes n of limit for user. full is whether there is not so much left for anybody.
+// Take takes n of limit for user. full is whether there is not so much left for any user.
 func (s *Shares) Take(user string, n, limit int64) (ok, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 )
 
 // A backend that takes requests and answers none of them fails no request: each ends at its caller's deadline, which is
-// nobody's fault. What gives it away is that nothing at all is heard of it any more, and that is kept count of here.
+// no failure of the backend by itself. The sign is that nothing at all is received from it any more, which is tracked here.
 
 // overdueAfter is how long a client's request may wait, while nothing is received from the backend, before
 // Options.OnFailure is called. The call costs a probe: slow requests are no reason to call it sooner.

@@ -55,7 +55,7 @@ func headerToken(h http.Header) (string, bool, error) {
 	}
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(values[0]), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		// Never anonymous: whoever sends basic credentials believes that they count.
+		// Never anonymous: a client that sends basic credentials expects that they count.
 		return "", false, errors.New("the Authorization header is not of the Bearer scheme")
 	}
 	token := strings.TrimSpace(rest)

@@ -248,7 +248,7 @@ func (t *Trust) Headers() Headers {
 
 // certificateIdentity is the identity by the client certificate of a request.
 type certificateIdentity struct {
-	// user is nil when the certificate names nobody: there is none, or it is a front proxy's that speaks for nobody.
+	// user is nil when the certificate identifies no user: there is none, or it is a front proxy's without identity headers.
 	user user.Info
 	// any is whether a certificate was presented that we have an opinion about.
 	any bool
@@ -270,7 +270,7 @@ func (t *Trust) certificate(r *http.Request) (certificateIdentity, error) {
 		if err := t.checkApart(chain); err != nil {
 			return certificateIdentity{}, err
 		}
-		// A front proxy that speaks for nobody is nobody, even where the client CA would vouch for it too (A31).
+		// A front proxy without identity headers has no identity, even where the client CA signed its certificate too (A31).
 		request.NoteExpiry(r.Context(), chain[0].NotAfter)
 		u, err := t.FrontProxy.Headers.identity(r.Header)
 		return certificateIdentity{user: u, any: true, kind: KindFrontProxy}, err

@@ -138,5 +138,5 @@ func (s *Seconds) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Time is the moment, for whoever counts otherwise.
+// Time is the same as a time.Time.
 func (s Seconds) Time() time.Time { return time.Unix(int64(s), 0) }

@@ -34,7 +34,7 @@ type webhook struct {
 	transport  *webhookTransport
 	timeout    time.Duration
 	metrics    *metrics.Authorization
-	lastLogged atomic.Int64 // when the log last heard of a failure
+	lastLogged atomic.Int64 // when a failure was last logged
 	log        *zap.Logger
 }
 

@@ -197,7 +197,7 @@ func (d *Delegated) handleEvent(event watchEvent) error {
 		}
 		d.update(cm)
 	case watch.Deleted:
-		// The front door rebuilds it when it has grown too large. Until then nobody has taken back what it said.
+		// The front door rebuilds it when it has grown too large. Until then its content still holds.
 		d.log.Warn("the authentication ConfigMap was deleted; kept the last good one")
 	case watch.Error:
 		status := &metav1.Status{}

@@ -40,7 +40,7 @@ type Config struct {
 	// StartTimeout is how long Run waits for a front door that is not there yet, or has not published its ConfigMap.
 	// Default one minute.
 	StartTimeout time.Duration
-	// Logger is told of what is read and what fails. Default: silence.
+	// Logger logs what is read and what fails. May be nil.
 	Logger *zap.Logger
 }
 
@@ -136,7 +136,7 @@ func (d *Delegated) AuthenticateRequest(r *http.Request) (user.Info, error) {
 	case !errors.Is(err, authn.ErrNone):
 		return nil, fmt.Errorf("authenticate: %w", err)
 	case claimed:
-		// Never anonymous: the sender believes that the headers count (attack row A13).
+		// Never anonymous: the sender expects that the headers count (attack row A13).
 		return nil, errors.New("identity headers came without the certificate of a front proxy")
 	case !d.anonymous:
 		return nil, err

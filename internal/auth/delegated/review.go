@@ -38,7 +38,7 @@ const (
 
 // reviewedToken is the front door's answer to a TokenReview.
 type reviewedToken struct {
-	user      user.Info // nil: it is nobody's
+	user      user.Info // nil: the token is not valid
 	audiences []string
 	reason    string
 }
@@ -64,7 +64,7 @@ func (d *Delegated) reviewToken(ctx context.Context, token string) (*authenticat
 	}
 	response := &authenticator.Response{User: answer.user, Audiences: answer.audiences}
 	if hasWanted {
-		// A server that does not know about audiences returns none; the token may be for somebody else (B3).
+		// A server that does not know about audiences returns none; the token may be for another audience (B3).
 		if response.Audiences = wanted.Intersect(answer.audiences); len(response.Audiences) == 0 {
 			return nil, false, errors.New("the token is not for this server's audience")
 		}

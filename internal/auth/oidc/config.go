@@ -96,7 +96,7 @@ func (f Flags) configuration() (*apiserver.AuthenticationConfiguration, error) {
 }
 
 // readConfiguration reads an AuthenticationConfiguration of apiserver.config.k8s.io, strictly: a field that is
-// misspelt would otherwise be a rule that nobody applies.
+// misspelt would otherwise be ignored.
 func readConfiguration(file string) (*apiserver.AuthenticationConfiguration, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

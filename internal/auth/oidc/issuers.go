@@ -18,7 +18,7 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Config says which issuers are believed: by a file or by flags.
+// Config is the trusted issuers: by a file or by flags.
 type Config struct {
 	// File is an AuthenticationConfiguration, which Run follows. Empty: Flags count.
 	File string
@@ -29,7 +29,7 @@ type Config struct {
 	Audiences []string
 	// DisallowedIssuers are those whose tokens are recognised elsewhere: our own.
 	DisallowedIssuers []string
-	// AnonymousRefused is that a flag already lets nobody in without a credential, so that the file must not speak of it.
+	// AnonymousRefused is that a flag already disables anonymous requests, so that the file must not configure them.
 	AnonymousRefused bool
 	Metrics          *metrics.Auth
 	Logger           *zap.Logger

@@ -41,7 +41,7 @@ var (
 	errUnknownKey = errors.New("no key of the issuer has its key id and algorithm")
 )
 
-// keys are what one issuer signs with, fetched by Run and asked for by anybody.
+// keys are the signing keys of one issuer, which Run fetches. They may be read by any goroutine.
 type keys struct {
 	fetch   func(context.Context) (keySet, error)
 	issuer  string
@@ -164,7 +164,7 @@ func (k *keys) nextRefresh(ctx context.Context, next time.Duration) bool {
 		k.mu.Lock()
 		recent := k.recent()
 		k.mu.Unlock()
-		if !recent { // whoever asked before a recent look has been told of it
+		if !recent { // earlier requests have the result of the recent fetch
 			return true
 		}
 	}

@@ -13,7 +13,7 @@ import (
 var componentRoles string
 
 // components are the rights of the programs of a cluster: kube-controller-manager, kube-scheduler, kube-proxy, DNS, kubelets.
-// None of them is part of this house. They find here what they find at a kube-apiserver, so that they run unchanged.
+// None of them is part of this server. They find the same rights as at a kube-apiserver, so that they run unchanged.
 func components() Policy {
 	return Policy{
 		ClusterRoles: rolesIn(componentRoles),
@@ -24,7 +24,7 @@ func components() Policy {
 			bind("system:kube-scheduler", username(user.KubeScheduler)),
 			bind("system:volume-scheduler", username(user.KubeScheduler)),
 			bind("system:node-proxier", username(user.KubeProxy)),
-			bind("system:node"), // nobody's: what kubelets may is for the administrator to decide, node by node
+			bind("system:node"), // bound to no subject: the rights of kubelets are for the administrator to decide, node by node
 		},
 		Roles: []*rbacv1.Role{
 			namespacedRole(metav1.NamespaceSystem, locking+"kube-controller-manager", lockingRules()...),
@@ -78,7 +78,7 @@ var events = may("create", "patch", "update").in("", "events.k8s.io").resources(
 var controllerRoles string
 
 // controllers are the rights of the controllers of kube-controller-manager, each bound to the service account of its name in
-// kube-system. Some of them run in this house; the others are there for a kube-controller-manager that runs in front of it
+// kube-system. Some of them run in this server; the others are there for a kube-controller-manager that runs in front of it
 // with --use-service-account-credentials.
 func controllers() Policy {
 	var p Policy

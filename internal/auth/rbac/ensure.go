@@ -16,7 +16,7 @@ import (
 )
 
 // EnsureBootstrap brings the stored policy up to [Bootstrap]. What is missing is created; what is there gets the rules,
-// selectors and subjects that it lacks, and keeps what somebody added. An object that carries
+// selectors and subjects that it lacks, and keeps what was added. An object that carries
 // rbac.authorization.kubernetes.io/autoupdate: "false" is left as it is. The namespaces kube-system and kube-public must exist.
 //
 // Several replicas may do this at once.

@@ -41,7 +41,7 @@ type Finding struct {
 	others int // 1: the binding does not name the user
 }
 
-// maxNearFindings bounds the findings that are told when nothing allows a request.
+// maxNearFindings bounds the findings that are returned when nothing allows a request.
 const maxNearFindings = 5
 
 // Explain returns the rules that allow q or, when none does, the nearest that do not, nearest first. It is an
@@ -213,7 +213,7 @@ func urlCovers(url, path string) bool {
 	return url == path
 }
 
-// maxListed bounds what is told of a long rule.
+// maxListed bounds what is listed of a long rule.
 const maxListed = 8
 
 func listText(all []string) string {

@@ -44,7 +44,7 @@ type subject struct {
 type grant struct {
 	role *role
 	by   source
-	said atomic.Pointer[string] // the reason, once somebody asked: most grants are never asked in the life of an index
+	said atomic.Pointer[string] // the reason, once it was needed: most grants never are in the life of an index
 }
 
 // source is the binding that a grant comes from, and whom it names there.
@@ -118,7 +118,7 @@ func (x *index) bind(b *Binding) {
 	}
 }
 
-// subject returns where grants to s are kept, nil when s names nobody.
+// subject returns where grants to s are kept, nil when s names no subject.
 func (x *index) subject(s *rbacv1.Subject, namespace string) *subject {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -218,7 +218,7 @@ func (x *index) scopes(u user.Info, namespace string) iter.Seq[*scope] {
 // allowing is the first grant to u that allows q, nil when none does.
 func (x *index) allowing(u user.Info, namespace string, q *question) *grant {
 	if q.resource && q.n == 0 {
-		return nil // no rule of anybody speaks of it
+		return nil // no rule is about it
 	}
 	for sc := range x.scopes(u, namespace) {
 		if g := sc.allowing(q); g != nil {

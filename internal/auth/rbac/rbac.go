@@ -117,7 +117,7 @@ func (r *RBAC) RulesFor(_ context.Context, u user.Info, namespace string) ([]aut
 	return resources, urls, false, err
 }
 
-// Load replaces the rules. Run calls it; so may a test or a tool that has a policy in hand.
+// Load replaces the rules. Run calls it; so may a test or a tool that has a policy.
 func (r *RBAC) Load(p Policy) {
 	start := time.Now()
 	first := r.current.Swap(newIndex(p)) == nil

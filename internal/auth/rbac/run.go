@@ -13,12 +13,12 @@ import (
 )
 
 // Run compiles the rules that the informers hold, again whenever one changes, until ctx ends. The informers are
-// started by whoever owns their factory.
+// started by the owner of their factory.
 //
 // The informers may be given Lean to transform what they hold; where there are many bindings, they should be.
 //
 // Changes that come while it compiles are taken together in the next round, so a burst costs two rounds. There is no
-// delay before a round that follows a quiet time: a right that was taken away should be gone with the delivery that says so
+// delay before a round that follows a quiet time: a right that was revoked should be gone with the event that says so
 // (attack row B12). While changes never end, as when tens of thousands of bindings are made, a round is followed by a rest
 // of twice its length, or compiling would take a core for itself.
 func (r *RBAC) Run(ctx context.Context, informers rbacv1informers.Interface) error {

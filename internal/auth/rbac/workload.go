@@ -11,7 +11,7 @@ const aggregateTo = "rbac.authorization.k8s.io/aggregate-to-"
 // one below it, so that an extension adds its resources to all three by labelling roles of its own.
 //
 // The gathered rules are written into the three as well. No decision reads them there, but people do, and so does
-// whoever compares a role with the rights of the one who binds it.
+// checks that compare a role with the rights of the user who binds it.
 func workload() Policy {
 	roles := []*rbacv1.ClusterRole{
 		aggregated("admin", ""),
@@ -85,7 +85,7 @@ func viewRules() []ruleBuilder {
 			"services", "services/status", "endpoints", "persistentvolumeclaims", "persistentvolumeclaims/status", "configmaps"),
 		may(read...).on("", "limitranges", "resourcequotas", "bindings",
 			"pods/status", "resourcequotas/status", "namespaces/status", "replicationcontrollers/status", "pods/log"),
-		// In a namespace this is the one namespace: it says which ones somebody has access to.
+		// In a namespace this is the one namespace: it says which ones a user has access to.
 		may(read...).on("", "namespaces"),
 		may(read...).in("", "events.k8s.io").resources("events"),
 		may(read...).on("discovery.k8s.io", "endpointslices"),

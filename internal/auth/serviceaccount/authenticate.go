@@ -31,12 +31,12 @@ const (
 type cachedSignature struct {
 	claims *claims       // nil for the token of a Secret
 	legacy *legacyClaims // nil for any other
-	user   user.Info     // whom the claims name, nil when they are in disorder; nobody changes it
+	user   user.Info     // the user that the claims name, nil when they are inconsistent; never changed
 	err    error
 }
 
 var (
-	// errForeign is for tokens that are not of this issuer. They may be somebody else's and are no failure.
+	// errForeign is for tokens that are not of this issuer. They may be another issuer's and are no failure.
 	errOtherIssuer = errors.New("not a token of this issuer")
 	errUnknownKey  = errors.New("its key id is unknown")
 )

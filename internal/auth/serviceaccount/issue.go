@@ -48,7 +48,7 @@ type Issued struct {
 	Token string
 	// CredentialID is what uses of the token have in their user's extra.
 	CredentialID string
-	// Expires is the end that the client is told.
+	// Expires is the expiry in the response.
 	Expires time.Time
 }
 
@@ -118,7 +118,7 @@ func (t *Tokens) sign(private *kubernetes, spec authenticationv1.TokenRequestSpe
 	return Issued{Token: token, CredentialID: c.credentialID(), Expires: stated.Time()}, nil
 }
 
-// extended reports whether a token is to outlive what was asked for: a pod's, for nobody but this server, and asked for
+// extended reports whether a token is to outlive what was asked for: a pod's, for this server's audience alone, and asked for
 // by a kubelet in its own words.
 func (t *Tokens) extended(private *kubernetes, lifetime int64, audiences []string) bool {
 	return t.extend && private.Pod != nil && lifetime == KubeletExpirationSeconds &&

@@ -167,7 +167,7 @@ type header struct {
 }
 
 // peekHeader reads which key a token says it was signed with. A member that we do not write is refused: crit, jku, jwk,
-// x5u, x5c, zip and their like have each been somebody's hole.
+// x5u, x5c, zip and their like have each been a vulnerability.
 func peekHeader(head string) (header, error) {
 	var h header
 	err := authn.DecodeTokenPart(head, &h, true)

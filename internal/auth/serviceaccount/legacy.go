@@ -18,9 +18,9 @@ import (
 
 const (
 	// legacyIssuer is what kube-controller-manager writes into the token of a Secret of type
-	// kubernetes.io/service-account-token. Nobody here issues such tokens.
+	// kubernetes.io/service-account-token. Such tokens are not issued here.
 	legacyIssuer = "kubernetes/serviceaccount"
-	// invalidLabel is on a Secret whose token nobody had used for a year (KEP-2799).
+	// invalidLabel is on a Secret whose token was not used for a year (KEP-2799).
 	invalidLabel = "kubernetes.io/legacy-token-invalid-since"
 )
 
@@ -102,7 +102,7 @@ func (t *Tokens) currentLegacy(ctx context.Context, v cachedSignature, token str
 	return &authenticator.Response{Audiences: audiences, User: v.user}, nil
 }
 
-// noteLegacy tells tokens of Secrets that somebody asked for from those that every service account had once, which are
+// noteLegacy tells tokens of Secrets that were requested from those that every service account had once, which are
 // what its owner is warned of.
 func (t *Tokens) noteLegacy(ctx context.Context, account *corev1.ServiceAccount, secret *corev1.Secret) {
 	if !slices.ContainsFunc(account.Secrets, func(ref corev1.ObjectReference) bool { return ref.Name == secret.Name }) {

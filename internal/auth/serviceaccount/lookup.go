@@ -18,7 +18,7 @@ type LiveLookup struct {
 	Pods            corev1listers.PodLister
 	Secrets         corev1listers.SecretLister
 	Nodes           corev1listers.NodeLister
-	// Client asks the API itself. It must not be authenticated by a token of this house.
+	// Client asks the API itself. It must not be authenticated by a token that is verified here.
 	Client corev1client.CoreV1Interface
 }
 

@@ -31,9 +31,9 @@ type Config struct {
 	ExtendExpiration bool
 	// Lookup finds the live objects that tokens depend on. Required.
 	Lookup Lookup
-	// Metrics count uses. Nil: nobody reads them.
+	// Metrics count uses. May be nil.
 	Metrics *metrics.ServiceAccountTokens
-	// Used is called for each use of the token of a Secret, while the request waits. Default: nobody is told.
+	// Used is called for each use of the token of a Secret, while the request waits. May be nil.
 	Used func(*corev1.Secret)
 }
 

@@ -28,7 +28,7 @@ func TestWhatWasGivenBackComesBack(t *testing.T) {
 		if err := json.Unmarshal([]byte(`{"a":1}`), &read); err != nil || read["a"] != 1 {
 			t.Fatalf("%v, %v", read, err)
 		}
-		if _, err := parser.ParseFile(token.NewFileSet(), "resident_linux_test.go", nil, 0); err != nil {
+		if _, err := parser.ParseFile(token.NewFileSet(), "memory_linux_test.go", nil, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

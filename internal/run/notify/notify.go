@@ -17,13 +17,13 @@ import (
 )
 
 // Run says READY=1 at once, WATCHDOG=1 as often as the service manager wants to hear it, and STOPPING=1 when ctx ends. It
-// then returns. Without a service manager it only waits. Whoever calls it is ready.
+// then returns. Without a service manager it only waits. The caller is ready.
 //
-// The sign of life asks nobody, not even /livez: neither a dead etcd nor a flood of clients may have the process killed.
+// The watchdog message depends on nothing, not even /livez: neither a dead etcd nor a flood of clients may have the process killed.
 // It ends with a process that is stopped or whose goroutines do not get to run.
 //
-// Nothing here fails the program, or holds up its end. The socket may be one that a shell inherited and nobody reads, and
-// a service manager that heard nothing says so itself.
+// Nothing here fails the program, or holds up its end. The socket may be one that a shell inherited and that is not read, and
+// a service manager that got no message reports it itself.
 func Run(ctx context.Context, log *zap.Logger) error {
 	notify(log, daemon.SdNotifyReady)
 	defer notify(log, daemon.SdNotifyStopping)

@@ -24,7 +24,7 @@ import (
 // Config is where spans go and how many there are.
 type Config struct {
 	// Endpoint is host:port of a collector that takes OTLP over gRPC without TLS, as kube-apiserver's: one on this
-	// machine. Empty: spans are made for nobody.
+	// machine. Empty: spans are not sent.
 	Endpoint string
 	// SamplingRatePerMillion is how many of a million requests begin a trace of their own. Default 0: only requests
 	// whose privileged caller traces them already.
@@ -33,7 +33,7 @@ type Config struct {
 	Service, Version string
 	// Interval is how long spans are gathered before they are sent. Default 5 s.
 	Interval time.Duration
-	// Logger hears of spans that could not be sent. Nil: nobody does.
+	// Logger gets errors about spans that could not be sent. May be nil.
 	Logger *zap.Logger
 }
 
@@ -54,7 +54,7 @@ type Provider struct {
 	spans    *sdktrace.TracerProvider
 }
 
-// New allocates a provider. It connects to nobody until Run.
+// New allocates a provider. It does not connect until Run.
 func New(c Config) *Provider {
 	if c.Interval <= 0 {
 		c.Interval = 5 * time.Second
