@@ -307,7 +307,7 @@ func TestObserverIsToldWhatTheClientIsTold(t *testing.T) {
 		a := w.get(path)
 		if s.failed != "" {
 			if told := a.status(t).Message; told != s.failed {
-				t.Errorf("the client was told %q, the witness %q", told, s.failed)
+				t.Errorf("the client was told %q, the observer %q", told, s.failed)
 			}
 			if logged := w.logs.FilterField(zap.String("told", s.failed)).Len(); logged != 1 {
 				t.Errorf("%d lines of the log say so", logged)

@@ -34,7 +34,7 @@ import (
 //	go test ./internal/server -run '^$' -bench Chain -cpu 2
 func BenchmarkChain(b *testing.B) {
 	turns := newBench()
-	turns.takeTurns(b, 600, nil)
+	turns.useFairness(b, 600, nil)
 	for _, shape := range []string{"proxied", "local"} {
 		for _, c := range []struct {
 			name          string

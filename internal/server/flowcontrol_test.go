@@ -30,9 +30,9 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// takeTurns makes requests to b take turns for seats, by the objects of local groups over a store of their own, which b
+// useFairness seats requests to b by the objects of local groups over a store of their own, which b
 // serves too, beside the backends given by name as <name>.example.com/v1.
-func (b *bench) takeTurns(t testing.TB, seats int, backends map[string]http.Handler) map[string]*transport.Backend {
+func (b *bench) useFairness(t testing.TB, seats int, backends map[string]http.Handler) map[string]*transport.Backend {
 	t.Helper()
 	s, err := store.New(store.Config{DataDir: t.TempDir(), Logger: zap.NewNop()})
 	if err != nil {
@@ -145,7 +145,7 @@ func TestHangingBackendKeepsNoSeat(t *testing.T) {
 	b := newBench("jane *")
 	var hung atomic.Int64
 	const seats, many = 12, 40
-	backends := b.takeTurns(t, seats, map[string]http.Handler{
+	backends := b.useFairness(t, seats, map[string]http.Handler{
 		"well": nil,
 		"hung": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			hung.Add(1)
@@ -199,7 +199,7 @@ func TestWatchesKeepNoSeat(t *testing.T) {
 		<-r.Context().Done()
 	})
 	const seats = 12
-	b.takeTurns(t, seats, map[string]http.Handler{"well": streams})
+	b.useFairness(t, seats, map[string]http.Handler{"well": streams})
 	for kind, target := range map[string]string{
 		"local, with initial events":  "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
 		"local, from now on":          "/api/v1/configmaps?watch=1",
@@ -234,7 +234,7 @@ func TestWatchesKeepNoSeat(t *testing.T) {
 func TestFlowHeadersOfResponses(t *testing.T) {
 	b := newBench("jane get pods p", "jane create pods p")
 	b.config.RequestTimeout = 400 * time.Millisecond
-	b.takeTurns(t, 12, nil)
+	b.useFairness(t, 12, nil)
 	for situation, test := range map[string]struct {
 		method, target string
 		code           int
@@ -277,12 +277,12 @@ func TestFlowHeadersOfResponses(t *testing.T) {
 func BenchmarkFlowControl(b *testing.B) {
 	for name, seats := range map[string]int{"bound": 0, "turns": 600} {
 		b.Run(name, func(b *testing.B) {
-			house := newBench("jane *")
-			house.config.Audit = nil
+			b2 := newBench("jane *")
+			b2.config.Audit = nil
 			if seats > 0 {
-				house.takeTurns(b, seats, nil)
+				b2.useFairness(b, seats, nil)
 			}
-			chain, err := NewChain(house.config, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
+			chain, err := NewChain(b2.config, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
 			if err != nil {
 				b.Fatal(err)
 			}

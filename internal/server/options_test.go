@@ -105,7 +105,7 @@ func TestOptionsOfARouteReachTheProxy(t *testing.T) {
 }
 
 // A subresource that its APIService says is long-running holds no seat once it answers, outlives the deadline, is
-// counted as long-running, and ends with the house.
+// counted as long-running, and ends when the server drains.
 func TestLongRunningByAnnotation(t *testing.T) {
 	b := newBench("alice *")
 	b.config.MaxInFlight, b.config.RequestTimeout = 1, 200*time.Millisecond

@@ -57,7 +57,7 @@ func (s *seatGiven) Release() { s.at = time.Now() }
 
 // slowRequest is one that is being answered.
 type slowRequest struct {
-	scene  *requestContext
+	ctx    *requestContext
 	seat   seatGiven
 	began  time.Time
 	ended  time.Time
@@ -66,8 +66,8 @@ type slowRequest struct {
 
 // answer has a request of a user answered with so many bytes, of which the client takes rate each tenth of a second.
 func (c *slowClients) answer(all *sync.WaitGroup, name string, size int, rate int64, change func(*requestContext)) *slowRequest {
-	r := &slowRequest{scene: &requestContext{}, began: time.Now()}
-	s := r.scene
+	r := &slowRequest{ctx: &requestContext{}, began: time.Now()}
+	s := r.ctx
 	s.User = &user.DefaultInfo{Name: name}
 	s.record.seat = &r.seat
 	s.response.ctx, s.response.slowClients, s.response.ResponseWriter = s, c, &slowWriter{rate: rate}

@@ -28,8 +28,8 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// door is a TLS server that answers who it takes its caller for, and what is left of the request.
-type door struct {
+// testServer is a TLS server that answers with the user it authenticated, and what is left of the request.
+type testServer struct {
 	*authtest.Server
 	clients, proxies *authtest.CA
 	auth             *Authenticator
@@ -48,9 +48,9 @@ const tokens = `good-token,tina,u-1,"dev,ops"
 other-token,omar,u-2
 `
 
-func open(t *testing.T, change ...func(*Config, *door)) *door {
+func open(t *testing.T, change ...func(*Config, *testServer)) *testServer {
 	t.Helper()
-	d := &door{clients: authtest.NewCA(t, "client CA"), proxies: authtest.NewCA(t, "front-proxy CA")}
+	d := &testServer{clients: authtest.NewCA(t, "client CA"), proxies: authtest.NewCA(t, "front-proxy CA")}
 	cfg := Config{
 		ClientCA:  authtest.Bundle(t, d.clients.Cert),
 		TokenFile: tokenFileWith(t, tokens),
@@ -102,12 +102,12 @@ func tokenFileWith(t testing.TB, text string) string {
 	return name
 }
 
-func (d *door) knock(t *testing.T, cert *tls.Certificate, headers http.Header) answer {
+func (d *testServer) get(t *testing.T, cert *tls.Certificate, headers http.Header) answer {
 	t.Helper()
-	return knock(t, d.Client(t, cert), d.URL, headers)
+	return get(t, d.Client(t, cert), d.URL, headers)
 }
 
-func knock(t *testing.T, client *http.Client, url string, headers http.Header) answer {
+func get(t *testing.T, client *http.Client, url string, headers http.Header) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/api", nil)
 	if err != nil {
@@ -195,7 +195,7 @@ func TestWho(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := d.knock(t, tt.cert, tt.headers)
+			got := d.get(t, tt.cert, tt.headers)
 			if tt.wantErr != "" {
 				if !strings.Contains(got.Error, tt.wantErr) {
 					t.Fatalf("error %q, want one with %q", got.Error, tt.wantErr)
@@ -227,7 +227,7 @@ func numbered(n int) []string {
 
 func TestCredentialID(t *testing.T) {
 	d := open(t)
-	got := d.knock(t, d.clients.Client(t, "carol"), nil).Extra[user.CredentialIDKey]
+	got := d.get(t, d.clients.Client(t, "carol"), nil).Extra[user.CredentialIDKey]
 	if len(got) != 1 || len(got[0]) != len("X509SHA256=")+64 || !strings.HasPrefix(got[0], "X509SHA256=") {
 		t.Fatalf("credential id %q", got)
 	}
@@ -249,7 +249,7 @@ func TestB10UIDOfACertificate(t *testing.T) {
 		{name: "empty", uids: []string{""}, wantErr: "UID cannot be an empty string"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := d.knock(t, d.clients.Client(t, "carol", authtest.UIDs(c.uids...)), nil)
+			got := d.get(t, d.clients.Client(t, "carol", authtest.UIDs(c.uids...)), nil)
 			if c.wantErr != "" {
 				if !strings.Contains(got.Error, c.wantErr) {
 					t.Errorf("%+v; want %q", got, c.wantErr)
@@ -281,7 +281,7 @@ func TestWebsocketToken(t *testing.T) {
 }
 
 func TestAnonymousPaths(t *testing.T) {
-	d := open(t, func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez", "/version"} })
+	d := open(t, func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez", "/version"} })
 	for path, want := range map[string]bool{"/livez": true, "/version": true, "/livez/etcd": false, "/api": false, "/versions": false} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://door"+path, nil)
 		if err != nil {
@@ -298,13 +298,13 @@ func TestTrustIsOfTheMoment(t *testing.T) {
 	t.Run("A15 the client CA is replaced while a connection is open", func(t *testing.T) {
 		d := open(t)
 		client := d.Client(t, d.clients.Client(t, "carol"))
-		if got := knock(t, client, d.URL, nil); got.Name != "carol" {
+		if got := get(t, client, d.URL, nil); got.Name != "carol" {
 			t.Fatalf("before: %+v", got)
 		}
 		if err := d.auth.trust.Clients.Set(authtest.NewCA(t, "new").PEM()); err != nil {
 			t.Fatal(err)
 		}
-		if got := knock(t, client, d.URL, nil); !strings.Contains(got.Error, "unknown authority") {
+		if got := get(t, client, d.URL, nil); !strings.Contains(got.Error, "unknown authority") {
 			t.Fatalf("after: %+v", got)
 		}
 	})
@@ -312,12 +312,12 @@ func TestTrustIsOfTheMoment(t *testing.T) {
 		d := open(t)
 		end := time.Now().Add(1500 * time.Millisecond)
 		client := d.Client(t, d.clients.Client(t, "carol", func(c *x509.Certificate) { c.NotAfter = end }))
-		if got := knock(t, client, d.URL, nil); got.Name != "carol" {
+		if got := get(t, client, d.URL, nil); got.Name != "carol" {
 			t.Fatalf("before: %+v", got)
 		}
 		deadline := time.After(10 * time.Second)
 		for {
-			if got := knock(t, client, d.URL, nil); strings.Contains(got.Error, "expired") {
+			if got := get(t, client, d.URL, nil); strings.Contains(got.Error, "expired") {
 				return
 			}
 			select {
@@ -330,23 +330,28 @@ func TestTrustIsOfTheMoment(t *testing.T) {
 }
 
 func TestDangerousTrust(t *testing.T) {
-	shared := func(names ...string) func(*Config, *door) {
-		return func(c *Config, d *door) {
+	shared := func(names ...string) func(*Config, *testServer) {
+		return func(c *Config, d *testServer) {
 			c.RequestHeader.ClientCA = authtest.Bundle(t, d.clients.Cert)
 			c.RequestHeader.AllowedNames = names
 		}
 	}
-	cfg := func(change func(*Config, *door)) Config {
+	cfg := func(change func(*Config, *testServer)) Config {
 		var out Config
-		open(t, func(c *Config, d *door) { out = *c; h := *c.RequestHeader; out.RequestHeader = &h; change(&out, d) })
+		open(t, func(c *Config, d *testServer) {
+			out = *c
+			h := *c.RequestHeader
+			out.RequestHeader = &h
+			change(&out, d)
+		})
 		return out
 	}
-	refused := map[string]func(*Config, *door){
+	refused := map[string]func(*Config, *testServer){
 		"A12 one CA for clients and front proxies, any name": shared(),
-		"request headers without a CA":                       func(c *Config, _ *door) { c.RequestHeader.ClientCA = nil },
-		"request headers without a user header":              func(c *Config, _ *door) { c.RequestHeader.UsernameHeaders = nil },
-		"an empty extra prefix":                              func(c *Config, _ *door) { c.RequestHeader.ExtraHeaderPrefixes = []string{""} },
-		"a token file that is not there":                     func(c *Config, _ *door) { c.TokenFile = "/nowhere/tokens.csv" },
+		"request headers without a CA":                       func(c *Config, _ *testServer) { c.RequestHeader.ClientCA = nil },
+		"request headers without a user header":              func(c *Config, _ *testServer) { c.RequestHeader.UsernameHeaders = nil },
+		"an empty extra prefix":                              func(c *Config, _ *testServer) { c.RequestHeader.ExtraHeaderPrefixes = []string{""} },
+		"a token file that is not there":                     func(c *Config, _ *testServer) { c.TokenFile = "/nowhere/tokens.csv" },
 	}
 	for name, change := range refused {
 		t.Run(name, func(t *testing.T) {
@@ -358,27 +363,27 @@ func TestDangerousTrust(t *testing.T) {
 	t.Run("A12 one CA, front proxies listed by name", func(t *testing.T) {
 		d := open(t, shared("front-proxy"))
 		forged := http.Header{"X-Remote-User": {"root"}}
-		if got := d.knock(t, d.clients.Client(t, "carol"), forged); got.Name != "carol" {
+		if got := d.get(t, d.clients.Client(t, "carol"), forged); got.Name != "carol" {
 			t.Errorf("client: %+v", got)
 		}
-		if got := d.knock(t, d.clients.Client(t, "front-proxy"), forged); got.Name != "root" {
+		if got := d.get(t, d.clients.Client(t, "front-proxy"), forged); got.Name != "root" {
 			t.Errorf("front proxy: %+v", got)
 		}
-		if got := d.knock(t, d.clients.Client(t, "front-proxy"), nil); !strings.Contains(got.Error, "names nobody") {
+		if got := d.get(t, d.clients.Client(t, "front-proxy"), nil); !strings.Contains(got.Error, "names nobody") {
 			t.Errorf("A31 front proxy by itself: %+v", got)
 		}
 	})
 	t.Run("A12 a reload brings them together", func(t *testing.T) {
-		d := open(t, func(c *Config, _ *door) { c.RequestHeader.AllowedNames = nil })
+		d := open(t, func(c *Config, _ *testServer) { c.RequestHeader.AllowedNames = nil })
 		stated := http.Header{"X-Remote-User": {"alice"}}
-		if got := d.knock(t, d.proxies.Client(t, "any"), stated); got.Name != "alice" {
+		if got := d.get(t, d.proxies.Client(t, "any"), stated); got.Name != "alice" {
 			t.Fatalf("before: %+v", got)
 		}
 		if err := d.auth.trust.FrontProxy.Bundle.Set(append(d.proxies.PEM(), d.clients.PEM()...)); err != nil {
 			t.Fatal(err)
 		}
 		for name, ca := range map[string]*authtest.CA{"front proxy": d.proxies, "client": d.clients} {
-			if got := d.knock(t, ca.Client(t, "any"), stated); !strings.Contains(got.Error, "overlap") {
+			if got := d.get(t, ca.Client(t, "any"), stated); !strings.Contains(got.Error, "overlap") {
 				t.Errorf("%s after: %+v", name, got)
 			}
 		}
@@ -391,24 +396,24 @@ func TestDangerousTrust(t *testing.T) {
 // TestB9AnonymousWhereItIsAllowed: on listed paths and nowhere else, by flag or by a rule that may change; and never
 // instead of a bad credential.
 func TestB9AnonymousWhereItIsAllowed(t *testing.T) {
-	rule := func(said, enabled bool, paths ...string) func(*Config, *door) {
-		return func(c *Config, _ *door) {
+	rule := func(said, enabled bool, paths ...string) func(*Config, *testServer) {
+		return func(c *Config, _ *testServer) {
 			c.AnonymousRule = func() (bool, bool, []string) { return said, enabled, paths }
 		}
 	}
 	tests := []struct {
 		name   string
-		change func(*Config, *door)
+		change func(*Config, *testServer)
 		path   string
 		token  string
 		want   string
 	}{
-		{"everywhere", func(*Config, *door) {}, "/api", "", "system:anonymous"},
-		{"nowhere", func(c *Config, _ *door) { c.Anonymous = false }, "/livez", "", ""},
-		{"a listed path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/livez", "", "system:anonymous"},
-		{"below a listed path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/livez/etcd", "", ""},
-		{"another path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/api", "", ""},
-		{"a bad token on a listed path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/livez", "bad", ""},
+		{"everywhere", func(*Config, *testServer) {}, "/api", "", "system:anonymous"},
+		{"nowhere", func(c *Config, _ *testServer) { c.Anonymous = false }, "/livez", "", ""},
+		{"a listed path", func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez"} }, "/livez", "", "system:anonymous"},
+		{"below a listed path", func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez"} }, "/livez/etcd", "", ""},
+		{"another path", func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez"} }, "/api", "", ""},
+		{"a bad token on a listed path", func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez"} }, "/livez", "bad", ""},
 		{"the rule lists the path", rule(true, true, "/readyz"), "/readyz", "", "system:anonymous"},
 		{"the rule lists another", rule(true, true, "/readyz"), "/livez", "", ""},
 		{"the rule lets nobody in", rule(true, false), "/livez", "", ""},
@@ -465,7 +470,7 @@ func TestAuthenticatorsAreAskedInOrder(t *testing.T) {
 		last.Add(1)
 		return &authenticator.Response{User: &user.DefaultInfo{Name: "w"}}, token == "of the webhook", nil
 	})
-	d := open(t, func(c *Config, _ *door) { c.Tokens = []authenticator.Token{issuer, webhook} })
+	d := open(t, func(c *Config, _ *testServer) { c.Tokens = []authenticator.Token{issuer, webhook} })
 	for _, tt := range []struct {
 		token string
 		ok    bool
@@ -489,7 +494,7 @@ func TestAuthenticateToken(t *testing.T) {
 		}
 		return nil, false, nil
 	})
-	d := open(t, func(c *Config, _ *door) { c.ServiceAccounts = accounts })
+	d := open(t, func(c *Config, _ *testServer) { c.ServiceAccounts = accounts })
 	t.Run("a static token", func(t *testing.T) {
 		ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{"x"})
 		response, ok, err := d.auth.AuthenticateToken(ctx, "good-token")
