@@ -119,18 +119,10 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// ProcessEvents implements the library's Sink, which calls it with the events of one request, never twice at a time.
-func (a *Auditor) ProcessEvents(events ...*auditinternal.Event) bool {
-	for _, e := range events {
-		a.Process(e, nil)
-	}
-	return true
-}
-
 // Annotation is passed beside an event and not in its map, which is costly to make for every request.
 type Annotation struct{ Key, Value string }
 
-// Process is ProcessEvents for one event. more are further annotations, in the order of their keys; an empty value is
+// Process encodes an event and hands it to the sinks. It is called with the events of one request one after another. more are further annotations, in the order of their keys; an empty value is
 // none, and one of the event itself with the same key is replaced.
 func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
 	room, ok := a.scratch.Get().(*[]byte)

@@ -4,8 +4,7 @@
 //
 // Three authorities are kept apart, because each one's signature means something else. The cluster CA signs server
 // certificates; the client CA signs client certificates; the front-proxy CA signs front proxies, which may state the
-// identity of others. A leaf of one never counts for another: [Overlap] finds bundles that share a certificate, and
-// whoever configures trust refuses them.
+// identity of others. A leaf of one never counts for another: auth/authn refuses bundles that overlap.
 //
 // # What is checked twice
 //

@@ -68,16 +68,3 @@ func EncodeKey(key crypto.Signer) ([]byte, error) {
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
-
-// Overlap reports a certificate that both bundles hold, or nil. Trust in one must never become trust in the other
-// (attack row A12).
-func Overlap(a, b []*x509.Certificate) *x509.Certificate {
-	for _, x := range a {
-		for _, y := range b {
-			if x.Equal(y) {
-				return x
-			}
-		}
-	}
-	return nil
-}

@@ -204,12 +204,6 @@ type Credential struct {
 	Expires time.Time
 }
 
-// WithCredential lets an authenticator record the credential that it accepted in the result.
-func WithCredential(ctx context.Context) (context.Context, *Credential) {
-	c := &Credential{}
-	return context.WithValue(ctx, credentialKey{}, c), c
-}
-
 // NoteCredential records which kind of credential was accepted.
 func NoteCredential(ctx context.Context, kind string) {
 	if c, ok := ctx.Value(credentialKey{}).(*Credential); ok {

@@ -1,10 +1,6 @@
 package transport
 
-import (
-	"slices"
-	"strings"
-	"time"
-)
+import "time"
 
 // Report is what a backend looks like from here, for people.
 type Report struct {
@@ -40,18 +36,6 @@ type EndpointReport struct {
 	LastFailureAt *time.Time `json:"lastFailureAt,omitempty"`
 	// CertificateExpires is the end of the serving certificate last seen.
 	CertificateExpires *time.Time `json:"certificateExpires,omitempty"`
-}
-
-// Report describes every backend, by name. It names addresses: it is for authorised eyes.
-func (s *Set) Report() []Report {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	reports := make([]Report, 0, len(s.backends))
-	for _, b := range s.backends {
-		reports = append(reports, b.Report())
-	}
-	slices.SortFunc(reports, func(a, b Report) int { return strings.Compare(a.Name, b.Name) })
-	return reports
 }
 
 // Report describes the backend.

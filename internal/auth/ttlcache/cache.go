@@ -49,6 +49,3 @@ func (c *Cache[K, V]) Get(k K) (V, bool) {
 func (c *Cache[K, V]) Add(k K, v V, until time.Time) {
 	c.entries.Add(k, entry[V]{value: v, until: until})
 }
-
-// Purge drops everything.
-func (c *Cache[K, V]) Purge() { c.entries.Purge() }
