@@ -14,8 +14,8 @@ import (
 	"portico.dev/internal/extension/extserver"
 	"portico.dev/internal/extension/register"
 	"portico.dev/internal/logging"
+	"portico.dev/internal/run"
 	"portico.dev/internal/run/memory"
-	"portico.dev/internal/run/notify"
 )
 
 // serveFlags are the flags that are not options of the server as they stand.
@@ -81,7 +81,7 @@ func runNotifying(ctx context.Context, server *extserver.Server, log *zap.Logger
 	g.Go(func() error {
 		select {
 		case <-server.Ready():
-			return notify.Run(ctx, log)
+			return run.NotifyServiceManager(ctx, log)
 		case <-ctx.Done():
 			return nil
 		}

@@ -1,4 +1,4 @@
-package notify
+package run
 
 import (
 	"context"
@@ -8,13 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = time.Minute
 
@@ -60,7 +57,7 @@ func (m *manager) want(state string) {
 func background(t *testing.T, log *zap.Logger) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Run(ctx, log) }()
+	go func() { done <- NotifyServiceManager(ctx, log) }()
 	return func() {
 		cancel()
 		if err := <-done; err != nil {
