@@ -118,7 +118,7 @@ func readConfiguration(file string) (*apiserver.AuthenticationConfiguration, err
 	return c, nil
 }
 
-// check reports everything that upstream would refuse, and bundles that are only half understood.
+// check reports everything that upstream would refuse, and CA bundles that are only partly parsed.
 func check(compiler authenticationcel.Compiler, c *apiserver.AuthenticationConfiguration, disallowed []string) error {
 	errs := []error{validation.ValidateAuthenticationConfiguration(compiler, c, disallowed).ToAggregate()}
 	for i, jwt := range c.JWT {

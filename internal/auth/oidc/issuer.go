@@ -30,11 +30,11 @@ const (
 	// rememberGood is how long claims are not evaluated again, as upstream has it, and never beyond the token's end.
 	rememberGood = 10 * time.Second
 	rememberBad  = 2 * time.Second
-	// rememberTokens bounds the memory of an issuer's tokens; each takes about a kilobyte.
+	// rememberTokens bounds the cache of an issuer's tokens; each takes about a kilobyte.
 	rememberTokens = 4096
 )
 
-// issuer recognises the tokens of one issuer.
+// issuer verifies the tokens of one issuer.
 type issuer struct {
 	config     apiserver.JWTAuthenticator
 	algorithms []string
@@ -69,7 +69,7 @@ func newIssuer(config apiserver.JWTAuthenticator, algorithms []string, compiler 
 	return i, err
 }
 
-// authenticate says whose token it is. It is asked only about tokens that name this issuer.
+// authenticate returns the user of a token. It is called only for tokens that name this issuer.
 func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, error) {
 	sum := sha256.Sum256([]byte(token))
 	if v, ok := i.seen.Get(sum); ok {
@@ -89,7 +89,7 @@ func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, err
 		i.seen.Add(sum, cachedResult{user: u, expires: expires}, until)
 		request.NoteExpiry(ctx, expires)
 	case ctx.Err() == nil && !errors.Is(err, errNoKeys) && !errors.Is(err, errUnknownKey):
-		// That the issuer could not be asked is no opinion about the token, and is not kept.
+		// That the issuer did not answer says nothing about the token, and is not cached.
 		i.seen.Add(sum, cachedResult{err: err}, now.Add(rememberBad))
 	}
 	return u, err
@@ -116,7 +116,7 @@ func (i *issuer) verify(ctx context.Context, token string) (user.Info, time.Time
 	return response.User, expires, nil
 }
 
-// signedKey is where the claims that were signed travel in the context, past the library to VerifySignature.
+// signedKey is the context key of the claims that were signed, which the library passes to VerifySignature.
 type signedKey struct{}
 
 // VerifySignature implements the key set that the library asks. It is asked after signed, whose errors would lose their
@@ -155,7 +155,7 @@ func (i *issuer) checkTimes(token string) (time.Time, error) {
 	return c.Expires.Time(), nil
 }
 
-// signed is the claims of a token whose signature is good.
+// signed is the claims of a token whose signature is valid.
 func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
 	head, body, err := authn.SplitToken(token)
 	if err != nil {
@@ -197,5 +197,5 @@ func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
 	return nil, errors.New("its signature is not valid")
 }
 
-// refuseRedirect says once more that the library's own client leads nowhere.
+// refuseRedirect refuses redirects of the library's own client, which has refusingTransport anyway.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -25,12 +25,12 @@ import (
 const (
 	// refreshEvery is how long a key that its issuer has withdrawn still works.
 	refreshEvery = 5 * time.Minute
-	// refreshGap is the least time between two looks at an issuer, whatever tokens ask for: key ids cost nothing to make
+	// refreshGap is the least time between two fetches from an issuer, whatever tokens ask for: key ids cost nothing to make
 	// up. It is also how long the first token of a new key may be refused.
 	refreshGap = 5 * time.Second
 	// retryAtMost bounds the pause after an issuer that failed.
 	retryAtMost = time.Minute
-	// waitAtMost bounds how long a request waits for an issuer that is being asked.
+	// waitAtMost bounds how long a request waits for a fetch from an issuer.
 	waitAtMost = 5 * time.Second
 	// maxWaiting bounds how many requests wait for one issuer; more are refused at once.
 	maxWaiting = 64
@@ -54,10 +54,10 @@ type keys struct {
 	waiting chan struct{}
 
 	mu sync.Mutex // guards what follows
-	// underway is whether the issuer is being asked now, and looked when it last was.
+	// underway is whether a fetch is running, and looked when the last one was.
 	underway bool
 	looked   time.Time
-	// settled is closed when the look that is under way, or else the next one, has ended.
+	// settled is closed when the running fetch, or else the next one, has ended.
 	settled chan struct{}
 }
 
@@ -68,7 +68,7 @@ func newKeys(f *fetcher, m *metrics.Auth, log *zap.Logger) *keys {
 	}
 }
 
-// find returns the keys that may have signed a token, looking at the issuer again when none is known.
+// find returns the keys that may have signed a token, and fetches again when none is known.
 func (k *keys) find(ctx context.Context, id, algorithm string) ([]crypto.PublicKey, error) {
 	if found := k.known(id, algorithm); len(found) > 0 {
 		return found, nil
@@ -92,7 +92,7 @@ func (k *keys) known(id, algorithm string) []crypto.PublicKey {
 	return nil
 }
 
-// trouble is why there are no keys at all; it is not an opinion about any token.
+// lastError is why there are no keys at all; it says nothing about any token.
 func (k *keys) lastError() error {
 	if p := k.problem.Load(); p != nil {
 		return fmt.Errorf("%w: %w", errNoKeys, *p)
@@ -100,7 +100,7 @@ func (k *keys) lastError() error {
 	return errNoKeys
 }
 
-// look waits for one look at the issuer, unless there has been one a moment ago.
+// fetchOnce waits for one fetch, unless there has been one a moment ago.
 func (k *keys) fetchOnce(ctx context.Context) error {
 	k.mu.Lock()
 	settled, underway, recent := k.settled, k.underway, k.recent()
@@ -132,7 +132,7 @@ func (k *keys) fetchOnce(ctx context.Context) error {
 
 func (k *keys) recent() bool { return !k.looked.IsZero() && time.Since(k.looked) < refreshGap }
 
-// run looks at the issuer now, every few minutes, and when a token needs it, until ctx ends.
+// run fetches now, every few minutes, and when a token needs it, until ctx ends.
 func (k *keys) run(ctx context.Context) {
 	pause := time.Second
 	for {
@@ -149,7 +149,7 @@ func (k *keys) run(ctx context.Context) {
 	}
 }
 
-// rest waits for the next look, and reports whether there is to be one.
+// nextRefresh waits for the next fetch, and reports whether there is to be one.
 func (k *keys) nextRefresh(ctx context.Context, next time.Duration) bool {
 	timer := time.NewTimer(next)
 	defer timer.Stop()

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// A signature is verified again after this long even if the token is still good, so that a key that was taken out of
-	// service does not live on in memory.
+	// A signature is verified again after this long even if the token is still valid, so that a key that was taken out of
+	// service does not live on in the cache.
 	rememberGood = 10 * time.Second
-	// A bad one is refused from memory for this long, so that a client that keeps trying costs a hash and not a signature.
+	// A bad one is refused from the cache for this long, so that a client that keeps trying costs a hash and not a signature.
 	rememberBad = 2 * time.Second
 )
 
@@ -36,14 +36,14 @@ type cachedSignature struct {
 }
 
 var (
-	// errForeign is for tokens that are not of this issuer. They may be another issuer's and are no failure.
+	// errOtherIssuer is for tokens that are not of this issuer. They may be another issuer's and are no failure.
 	errOtherIssuer = errors.New("not a token of this issuer")
 	errUnknownKey  = errors.New("its key id is unknown")
 )
 
-// AuthenticateToken implements [authenticator.Token]. It returns false without an error for what is not a token of this
-// issuer, and an error for a token that claims to be and is not good. The audiences in ctx, if any, replace the
-// configured ones; the response has those that the token is for.
+// AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token that is not of this
+// issuer, and an error for one that names it and is invalid. The audiences in ctx, if any, replace the configured ones;
+// the response has those that the token is for.
 func (t *Tokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) > authn.MaxTokenBytes {
 		return nil, false, authn.ErrInvalidToken
@@ -146,7 +146,7 @@ func (t *Tokens) checkSignature(token, head string, into jwt.Claims) error {
 	return nil
 }
 
-// current checks what changes: the clock, the audience that is asked for, and the live objects.
+// current checks what changes: the time, the audience that is asked for, and the live objects.
 func (t *Tokens) current(ctx context.Context, v cachedSignature) (*authenticator.Response, error) {
 	c := v.claims
 	if err := t.validator.Validate(c); err != nil { // calls claims.Validate too
@@ -167,7 +167,7 @@ func (t *Tokens) current(ctx context.Context, v cachedSignature) (*authenticator
 	return &authenticator.Response{Audiences: audiences, User: v.user}, nil
 }
 
-// noteExtended tells whether a token that lives longer than was asked for should have been replaced by now.
+// noteExtended records whether a token that lives longer than was asked for should have been replaced by now.
 func (t *Tokens) noteExtended(ctx context.Context, c *claims) {
 	after := c.Kubernetes.WarnAfter
 	if after == 0 {
@@ -197,8 +197,8 @@ type Lookup interface {
 // finish its last calls while it is being torn down (kubernetes/kubernetes#122568).
 const deletionGrace = time.Minute
 
-// checkBound reports why the token of k no longer holds: its service account or the object it is bound to is gone, is
-// another one by the same name, or has been going for too long.
+// checkBound reports why the token of k is not valid any more: its service account or the object it is bound to is
+// gone, is another one by the same name, or has been terminating for too long.
 func (t *Tokens) checkBound(ctx context.Context, k *kubernetes) error {
 	account, err := t.lookup.GetServiceAccount(ctx, k.Namespace, k.ServiceAccount.Name)
 	if err != nil {
@@ -221,7 +221,7 @@ func (t *Tokens) checkBound(ctx context.Context, k *kubernetes) error {
 		if err != nil {
 			return fmt.Errorf("look up the pod it is bound to: %w", err)
 		}
-		// The node of a pod-bound token only says where the pod ran; the pod is what the token lives and dies with.
+		// The node of a pod-bound token only says where the pod ran; the token's life is bound to the pod's.
 		return stillExists("pod", &pod.ObjectMeta, *k.Pod)
 	}
 	if k.Node != nil {

@@ -43,7 +43,7 @@ type IssueRequest struct {
 	Spec authenticationv1.TokenRequestSpec
 }
 
-// Issued is a token and what is known of it.
+// Issued is an issued token.
 type Issued struct {
 	Token string
 	// CredentialID is what uses of the token have in their user's extra.
@@ -52,7 +52,7 @@ type Issued struct {
 	Expires time.Time
 }
 
-// ErrCannotSign is the answer of a server that has no signing key.
+// ErrCannotSign is returned by a server without a signing key.
 var ErrCannotSign = errors.New("this server has no service account signing key; set --service-account-signing-key-file")
 
 // Issue writes a token for a live service account, bound to a live object if one is named. Errors that are the
@@ -125,7 +125,7 @@ func (t *Tokens) extended(private *kubernetes, lifetime int64, audiences []strin
 		!slices.ContainsFunc(audiences, func(a string) bool { return !slices.Contains(t.audiences, a) })
 }
 
-// bind completes private with the object that the token is to live and die with.
+// bind completes private with the object that the token is bound to.
 func (t *Tokens) bind(ctx context.Context, private *kubernetes, to *authenticationv1.BoundObjectReference) error {
 	if to == nil {
 		return nil
@@ -167,7 +167,7 @@ func (t *Tokens) bindPod(ctx context.Context, private *kubernetes, to *authentic
 	return t.addNode(ctx, private, pod)
 }
 
-// addNode says where the pod runs. A node that is gone is no reason to refuse: its name is what is known of it.
+// addNode adds the pod's node. A node that is gone is no reason to refuse: its name is what is known of it.
 func (t *Tokens) addNode(ctx context.Context, private *kubernetes, pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" {
 		return nil

@@ -27,7 +27,7 @@ const (
 	maxKeys = 16
 )
 
-// verifyKey is a public key and what follows from it. The algorithm belongs to the key: what a token's header says
+// verifyKey is a public key with its id and algorithm. The algorithm belongs to the key: what a token's header says
 // about algorithms is only ever compared with this (attack row B1).
 type verifyKey struct {
 	id     string

@@ -24,7 +24,8 @@ const (
 	invalidLabel = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// legacyClaims are what such a token states. It has no audience and no end: it holds as long as the Secret has it.
+// legacyClaims are the claims of such a token. It has no audience and no expiry: it is valid as long as the Secret has
+// it.
 type legacyClaims struct {
 	Issuer     string `json:"iss"`
 	Subject    string `json:"sub"`
@@ -43,8 +44,8 @@ func (c *legacyClaims) GetIssuer() (string, error)                   { return c.
 func (c *legacyClaims) GetSubject() (string, error)                  { return c.Subject, nil }
 func (c *legacyClaims) GetAudience() (jwt.ClaimStrings, error)       { return nil, nil }
 
-// orderly reports whether the claims tell one story.
-func (c *legacyClaims) checkTimes() error {
+// checkConsistent reports claims that contradict each other.
+func (c *legacyClaims) checkConsistent() error {
 	switch {
 	case c.Issuer != legacyIssuer:
 		return errors.New("its issuer is another one in the signed part")
@@ -102,8 +103,8 @@ func (t *Tokens) currentLegacy(ctx context.Context, v cachedSignature, token str
 	return &authenticator.Response{Audiences: audiences, User: v.user}, nil
 }
 
-// noteLegacy tells tokens of Secrets that were requested from those that every service account had once, which are
-// what its owner is warned of.
+// noteLegacy distinguishes tokens of Secrets that were requested from those that every service account had once, whose
+// owner is warned.
 func (t *Tokens) noteLegacy(ctx context.Context, account *corev1.ServiceAccount, secret *corev1.Secret) {
 	if !slices.ContainsFunc(account.Secrets, func(ref corev1.ObjectReference) bool { return ref.Name == secret.Name }) {
 		t.metrics.Manual.Inc()

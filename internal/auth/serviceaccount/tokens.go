@@ -14,17 +14,17 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// Config says who issues tokens, with which keys, and for whom.
+// Config is the issuer, its keys and its audiences.
 type Config struct {
 	// Issuer is the iss of every token, a URL for clients that discover the keys by it. Required.
 	Issuer string
-	// Audiences are what this server answers to. A token for none of them is refused; a token that asks for none gets
+	// Audiences are those of this server. A token for none of them is refused; a token that asks for none gets
 	// all of them. Default: the issuer.
 	Audiences []string
 	// SigningKeyFile is a PEM private key, RSA of 2048 bits or more, or ECDSA P-256. Empty: tokens are verified, not
 	// issued.
 	SigningKeyFile string
-	// VerifyKeyFiles are PEM files of public keys (or certificates, or private keys) whose tokens are still good: the
+	// VerifyKeyFiles are PEM files of public keys (or certificates, or private keys) whose tokens are still valid: the
 	// key before a rotation, and the one after it. The signing key is always among them.
 	VerifyKeyFiles []string
 	// ExtendExpiration makes tokens that a kubelet asks for in its own words good for a year; see ExtendedSeconds.
@@ -37,7 +37,7 @@ type Config struct {
 	Used func(*corev1.Secret)
 }
 
-// Tokens issues and recognises service account tokens. It is safe for concurrent use.
+// Tokens issues and verifies service account tokens. It is safe for concurrent use.
 type Tokens struct {
 	issuer    string
 	audiences []string
@@ -48,11 +48,11 @@ type Tokens struct {
 	metrics   *metrics.ServiceAccountTokens
 	used      func(*corev1.Secret)
 	validator *jwt.Validator // of what changes with the clock
-	// seen remembers verified signatures, and refusals, by the SHA-256 of the token.
+	// seen caches verified signatures, and refusals, by the SHA-256 of the token.
 	seen *ttlcache.Cache[[sha256.Size]byte, cachedSignature]
 }
 
-// rememberTokens bounds the memory of verified tokens; each takes about a kilobyte.
+// rememberTokens bounds the cache of verified tokens; each takes about a kilobyte.
 const rememberTokens = 8192
 
 // New reads the keys.

@@ -21,54 +21,54 @@ import (
 )
 
 const (
-	// reviewTimeout bounds a question with its retries; it is below the timeout of any client's request.
+	// reviewTimeout bounds a review with its retries; it is below the timeout of any client's request.
 	reviewTimeout = 10 * time.Second
-	// rememberBad is how long a token that the server does not know is refused from memory.
+	// rememberBad is how long a token that the server does not know is refused from the cache.
 	rememberBad = 2 * time.Second
-	// rememberTokens bounds the memory; each answer takes about a kilobyte.
+	// rememberTokens bounds the cache; each result takes about a kilobyte.
 	rememberTokens = 4096
-	// maxAsking bounds how many questions are under way at once.
+	// maxAsking bounds the reviews in flight.
 	maxAsking = 64
-	// rateless: the bounds here are the only ones.
+	// noRateLimit: the bounds here are the only ones.
 	noRateLimit = -1
 )
 
 var errBusy = errors.New("too many tokens wait for the token review webhook")
 
-// Config says whom to ask.
+// Config is the webhook and how long its results are cached.
 type Config struct {
 	// File is a kubeconfig whose current context is the server; --authentication-token-webhook-config-file.
 	File string
 	// Version is the TokenReview that it speaks: v1 or v1beta1. Default v1beta1, as kube-apiserver has it.
 	Version string
-	// CacheTTL is how long an answer that knew the token is remembered, 0 not at all. A token that states its own end is
-	// never remembered beyond it.
+	// CacheTTL is how long a positive result is cached, 0 not at all. A token that states its own expiry is
+	// never cached beyond it.
 	CacheTTL time.Duration
-	// Audiences are assumed of a server that says nothing of audiences.
+	// Audiences are assumed for a server that returns none.
 	Audiences []string
 	Metrics   *metrics.Auth
 }
 
-// Webhook recognises whichever tokens the server does. It is safe for concurrent use.
+// Webhook verifies whichever tokens the server knows. It is safe for concurrent use.
 type Webhook struct {
 	cfg    Config
 	server authenticator.Token
 	seen   *ttlcache.Cache[[sha256.Size]byte, cachedResult]
 	asking singleflight.Group
 	slots  chan struct{}
-	// open ends with Run, and with it every question.
+	// open ends with Run, and with it every review.
 	open  context.Context
 	close context.CancelFunc
 }
 
-// cachedResult is what the webhook said of a token.
+// cachedResult is the result of a review.
 type cachedResult struct {
 	response *authenticator.Response
 	ok       bool
 	err      error
 }
 
-// New reads the kubeconfig. The server is not asked anything.
+// New reads the kubeconfig. No request is made.
 func New(cfg Config) (*Webhook, error) {
 	if cfg.Version == "" {
 		cfg.Version = "v1beta1"
@@ -98,7 +98,7 @@ func New(cfg Config) (*Webhook, error) {
 	return w, nil
 }
 
-// Run waits for ctx to end, and then for every question to.
+// Run waits for ctx to end, and then for every review to.
 func (w *Webhook) Run(ctx context.Context) error {
 	<-ctx.Done()
 	w.close()
@@ -109,7 +109,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 }
 
 // AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token that the server
-// does not know, and an error when it could not be asked or calls the token bad.
+// does not know, and an error when there was no review or the server calls the token invalid.
 func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) > authn.MaxTokenBytes {
 		return nil, false, authn.ErrInvalidToken
@@ -119,7 +119,7 @@ func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authent
 	if v, ok := w.seen.Get(sum); ok {
 		return v.response, v.ok, v.err
 	}
-	// The question outlives the request that asked first: others may be waiting for it, and the answer is kept.
+	// The review outlives the request that was first: others may be waiting for it, and its result is cached.
 	answered := w.asking.DoChan(string(sum[:]), func() (any, error) {
 		return w.review(context.WithoutCancel(ctx), sum, token), nil
 	})
@@ -148,7 +148,7 @@ func (w *Webhook) review(ctx context.Context, sum [sha256.Size]byte, token strin
 	now := time.Now()
 	switch {
 	case err != nil:
-		// Not kept: the library does not tell a server that is away from one that calls the token bad.
+		// Not cached: the library does not distinguish a server that is away from one that calls the token invalid.
 		w.cfg.Metrics.Reviewed("error")
 		v.err = fmt.Errorf("token review webhook: %w", err)
 	case !ok:
@@ -166,7 +166,8 @@ func (w *Webhook) review(ctx context.Context, sum [sha256.Size]byte, token strin
 	return v
 }
 
-// memoryKey tells questions apart: the same token for other audiences is another question (attack row B12).
+// cacheKey is the hash of a token and its audiences: the same token for other audiences is another review (attack row
+// B12).
 func cacheKey(token string, audiences authenticator.Audiences, limited bool) [sha256.Size]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %t", len(token), limited)
@@ -177,8 +178,8 @@ func cacheKey(token string, audiences authenticator.Audiences, limited bool) [sh
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// notBeyond is until, or the end that the token states of itself if that comes first. It is believed only to forget
-// earlier, which needs no signature.
+// notAfterExpiry is until, or the expiry that the token states of itself if that comes first. That is trusted only to
+// forget earlier, which needs no signature.
 func notAfterExpiry(token string, until time.Time) time.Time {
 	_, body, err := authn.SplitToken(token)
 	if err != nil {
