@@ -27,7 +27,7 @@ type Flags struct {
 	IssuerURL string
 	// ClientID is the audience that tokens must be for.
 	ClientID string
-	// CAFile verifies the issuer's server. Empty: the system's authorities. It is followed.
+	// CAFile verifies the issuer's server. Empty: the system's authorities. It is reloaded when it changes.
 	CAFile string
 	// UsernameClaim is the claim that names the user. Default sub.
 	UsernameClaim string

@@ -117,7 +117,7 @@ func (t *Tokens) verify(token string) cachedSignature {
 	case err != nil:
 		return cachedSignature{err: err}
 	}
-	return cachedSignature{legacy: c, err: c.checkTimes()}
+	return cachedSignature{legacy: c, err: c.checkConsistent()}
 }
 
 // checkSignature reads the claims of a token that one of our keys has signed.
