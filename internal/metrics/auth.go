@@ -18,7 +18,7 @@ type Auth struct {
 	keys     *prometheus.CounterVec
 	reviews  *prometheus.CounterVec
 
-	// What a request that authenticates counts, resolved once: it costs no look-up.
+	// The series of authenticated requests, resolved once.
 	succeeded prometheus.Counter
 	success   prometheus.Observer
 	other     prometheus.Counter
@@ -92,7 +92,8 @@ func (a *Auth) Attempt(result string, took time.Duration) {
 	a.duration.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// User counts a request of a user. Names fall into upstream's few classes, because there is no end of users.
+// User counts a request of a user. Names are counted in upstream's few classes, because the number of users is
+// unbounded.
 func (a *Auth) User(name string) {
 	switch {
 	case name == "admin", name == "client", name == "kube_proxy", name == "kubelet", name == "system:serviceaccount:kube-system:default":
@@ -112,20 +113,20 @@ func (a *Auth) ConfigReloaded(ok bool) {
 	a.reloaded.WithLabelValues(status).SetToCurrentTime()
 }
 
-// KeysFetched counts a look at a configured issuer.
+// KeysFetched counts a fetch of the keys of a configured issuer.
 func (a *Auth) KeysFetched(issuer string, ok bool) { a.keys.WithLabelValues(issuer, outcome(ok)).Inc() }
 
-// ForgetIssuer removes the series of an issuer that is configured no more.
+// ForgetIssuer removes the series of an issuer that is not configured any more.
 func (a *Auth) ForgetIssuer(issuer string) {
 	a.keys.DeletePartialMatch(prometheus.Labels{"issuer": issuer})
 }
 
-// Reviewed counts a question to the token review webhook: success, failure (it does not know the token), error, or busy
-// (too many others were waiting for it, so that it was not asked).
+// Reviewed counts a call of the token review webhook: success, failure (it does not know the token), error, or busy
+// (too many others were waiting for it, so that it was not called).
 func (a *Auth) Reviewed(result string) { a.reviews.WithLabelValues(result).Inc() }
 
-// Trust adds portico_trust_stale for a file that identities rest on: 1 while a version of it that was edited since
-// cannot be used, and the last good one is in force.
+// Trust adds portico_trust_stale for a configuration file of authentication: 1 while its latest version cannot be used
+// and the last good one is in force.
 func (a *Auth) Trust(file string, stale func() error) {
 	register(a.reg, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name:        "portico_trust_stale",
@@ -146,8 +147,8 @@ func outcome(ok bool) string {
 	return "failure"
 }
 
-// Authorization are the metrics of who decides, under kube-apiserver's names. The label name is that of an authorizer in
-// the configuration.
+// Authorization are the metrics of authorization, under kube-apiserver's names. The label name is that of an authorizer
+// in the configuration.
 type Authorization struct {
 	// Decisions is apiserver_authorization_decisions_total by type, name and decision: allowed or denied. No opinion is
 	// not counted.
@@ -168,7 +169,7 @@ type Authorization struct {
 	ReloadTime *prometheus.GaugeVec
 }
 
-// NewAuthorization registers the metrics of who decides on reg.
+// NewAuthorization registers the metrics of authorization on reg.
 func NewAuthorization(reg prometheus.Registerer) *Authorization {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return register(reg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_authorization_" + name, Help: help}, labels))

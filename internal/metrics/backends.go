@@ -163,14 +163,14 @@ func (b *Backend) Ejected() {
 	}
 }
 
-// Limited counts a request refused for want of a place.
+// Limited counts a request refused for want of a concurrency slot.
 func (b *Backend) Limited() {
 	if b != nil {
 		b.limited.Add(1)
 	}
 }
 
-// InFlight adds to the requests that hold a place.
+// InFlight adds to the requests that hold a concurrency slot.
 func (b *Backend) InFlight(n int) {
 	if b != nil {
 		b.inFlight.Add(int64(n))
@@ -214,7 +214,7 @@ func (d *durations) observe(took time.Duration) {
 	d.sum.Add(int64(took))
 }
 
-// read returns what Prometheus wants to know: buckets hold all that was within their limits, in seconds.
+// read returns a histogram as Prometheus has it: buckets hold all that was within their limits, in seconds.
 func (d *durations) read() (count uint64, sum float64, buckets map[float64]uint64) {
 	buckets = make(map[float64]uint64, len(durationLimits))
 	for i, limit := range durationLimits {
@@ -224,9 +224,9 @@ func (d *durations) read() (count uint64, sum float64, buckets map[float64]uint6
 	return count + d.within[len(durationLimits)].Load(), time.Duration(d.sum.Load()).Seconds(), buckets
 }
 
-// Availability is how this replica sees the backends of APIServices. Names and labels are the incumbent's; the label
-// is the name of an existing APIService, and its series go when the object goes. As for Backends, it is kept as it is
-// counted, and becomes series at a scrape.
+// Availability is this replica's view of the backends of APIServices. Names and labels are kube-aggregator's; the label
+// is the name of an existing APIService, and its series go when the object goes. As for Backends, counts are kept, and
+// become series at a scrape.
 type Availability struct {
 	unavailable, lost *prometheus.Desc
 
@@ -234,7 +234,7 @@ type Availability struct {
 	of map[string]*availability
 }
 
-// availability is what is known of one APIService.
+// availability is the counts of one APIService.
 type availability struct {
 	seen, unavailable bool
 	lost              map[string]int // by reason; nil: never
@@ -270,7 +270,7 @@ func (a *Availability) Lost(name, reason string) {
 	one.lost[reason]++
 }
 
-// one is what is known of an APIService. The caller holds mu.
+// one is the counts of an APIService. The caller holds mu.
 func (a *Availability) one(name string) *availability {
 	if a.of[name] == nil {
 		a.of[name] = &availability{}

@@ -100,7 +100,7 @@ type Garbage struct {
 	SyncErrors prometheus.Counter
 	// Deleted is portico_garbage_deleted_total: objects deleted because their owners are gone or wait for them.
 	Deleted prometheus.Counter
-	// Depth is portico_garbage_queue_depth: objects to be looked at now.
+	// Depth is portico_garbage_queue_depth: objects to be processed now.
 	Depth prometheus.Gauge
 	// Objects is portico_garbage_objects: how many are known.
 	Objects prometheus.Gauge
@@ -175,7 +175,7 @@ func NewOpenAPI(reg prometheus.Registerer) *OpenAPI {
 	}
 }
 
-// Overload is what is done when memory runs short.
+// Overload is the metrics of load shedding.
 type Overload struct {
 	// Limit, Used and Level are portico_memory_limit_bytes, portico_memory_used_bytes and portico_overload_level.
 	Limit, Used, Level prometheus.Gauge

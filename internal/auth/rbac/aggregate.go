@@ -13,7 +13,7 @@ import (
 // their selectors match, however many steps away.
 //
 // In Kubernetes a controller writes the gathered rules into the role. Here the index gathers, so that a decision never
-// waits for a controller and does not depend on one: a role that is labelled takes effect with the same delivery that
+// waits for a controller and does not depend on one: a role that is labelled takes effect with the same event that
 // brought it, and rules that were written by hand into an aggregated role mean nothing, which is what the controller
 // would make of them. If such a controller runs as well, both arrive at the same rules.
 //
@@ -43,7 +43,7 @@ type aggregation struct {
 	rules    map[string][]rbacv1.PolicyRule
 }
 
-// gather walks from r along its selectors, in the order of a controller that writes each step down. Each role is visited
+// gather walks from r along its selectors, in the order of a controller that writes each step. Each role is visited
 // once: roles may select each other.
 func (a *aggregation) gather(r *rbacv1.ClusterRole) []rbacv1.PolicyRule {
 	if r.AggregationRule == nil {

@@ -23,7 +23,7 @@ func Bootstrap() Policy {
 	return p
 }
 
-// everybody is what users have for being users: discovery, health, questions about themselves; and cluster-admin.
+// allUsers is the rights of every user: discovery, health, reviews of themselves; and cluster-admin.
 func allUsers() Policy {
 	health := []string{"/livez", "/readyz", "/healthz"}
 	version := []string{"/version", "/version/"}
@@ -54,7 +54,7 @@ func allUsers() Policy {
 	}
 }
 
-// delegation is what an extension server and the front door need from each other.
+// delegation is the rights that an extension server and the front door need from each other.
 func delegation() Policy {
 	const reader = "extension-apiserver-authentication-reader"
 	return Policy{
@@ -83,7 +83,7 @@ var (
 	readWrite = append(append([]string(nil), read...), write...)
 )
 
-// ruleBuilder lets the policy be read as sentences: may(read...).on("", "pods").
+// ruleBuilder makes rules that read as sentences: may(read...).on("", "pods").
 type ruleBuilder struct{ r rbacv1.PolicyRule }
 
 func may(verbs ...string) ruleBuilder {

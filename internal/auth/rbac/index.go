@@ -24,14 +24,14 @@ type Policy struct {
 	Bindings []*Binding
 }
 
-// index is a Policy compiled for decisions. It never changes; a change makes another one.
+// index is a Policy compiled for decisions. It never changes; a change makes a new one.
 type index struct {
 	users  map[string]*subject // service accounts are here too, under their user names
 	groups map[string]*subject
 	roles  roles
 }
 
-// subject is what is bound to one user or group. There are as many as users, so that it has no more than what most need.
+// subject is what is bound to one user or group. There are as many as users, so it has no more than what most need.
 type subject struct {
 	cluster *scope
 	// Most have bindings in one namespace, and a map of one entry is larger than all else that is kept of them.
@@ -47,13 +47,13 @@ type grant struct {
 	said atomic.Pointer[string] // the reason, once it was needed: most grants never are in the life of an index
 }
 
-// source is the binding that a grant comes from, and whom it names there.
+// source is the binding that a grant comes from, and the subject that it names there.
 type source struct {
 	*Binding
 	subject *rbacv1.Subject
 }
 
-// reason is why a request that the role allows is allowed.
+// reason is the reason for an allowed request, in upstream's words.
 func (g *grant) reason() string {
 	if said := g.said.Load(); said != nil {
 		return *said
@@ -74,13 +74,13 @@ func (g *grant) reason() string {
 	return said
 }
 
-// role is a role that exists, compiled. It is shared by every binding of it.
+// role is a compiled role, shared by every binding of it.
 type role struct {
 	rules []rbacv1.PolicyRule
 	table table
 }
 
-// some is what a role's own table says instead of a grant: who was granted the role is known to who asks.
+// some is the grant in a role's own table, where only the caller knows the binding.
 var some = &grant{}
 
 func newIndex(p Policy) *index {
@@ -92,7 +92,7 @@ func newIndex(p Policy) *index {
 	return x
 }
 
-// bind grants a role, or remembers why there is none.
+// bind grants a role, or records that it does not exist.
 func (x *index) bind(b *Binding) {
 	found, missing := x.roles.find(b.namespace, b.ref.Value())
 	for i := range b.subjects {
@@ -196,7 +196,7 @@ func (s *subject) in(namespace string) *scope {
 	return s.namespaces[namespace]
 }
 
-// scopes are what counts for u in namespace: cluster-wide bindings first, as Kubernetes has it.
+// scopes are those that apply to u in namespace: cluster-wide bindings first, as in Kubernetes.
 func (x *index) scopes(u user.Info, namespace string) iter.Seq[*scope] {
 	return func(yield func(*scope) bool) {
 		for _, at := range [...]string{"", namespace} {
@@ -239,7 +239,7 @@ func (x *index) missing(u user.Info, namespace string) []error {
 	return errs
 }
 
-// roles are the compiled roles of a policy, by what a binding refers to them with.
+// roles are the compiled roles of a policy, by role reference.
 type roles struct {
 	cluster    map[string]*role
 	namespaced map[[2]string]*role

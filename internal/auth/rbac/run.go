@@ -15,7 +15,7 @@ import (
 // Run compiles the rules that the informers hold, again whenever one changes, until ctx ends. The informers are
 // started by the owner of their factory.
 //
-// The informers may be given Lean to transform what they hold; where there are many bindings, they should be.
+// The informers may have TransformBinding as their transform; where there are many bindings, they should.
 //
 // Changes that come while it compiles are taken together in the next round, so a burst costs two rounds. There is no
 // delay before a round that follows a quiet time: a right that was revoked should be gone with the event that says so
@@ -74,7 +74,7 @@ func (r *RBAC) Run(ctx context.Context, informers rbacv1informers.Interface) err
 }
 
 const (
-	// restFactor times as long as a round took, the next one waits.
+	// restFactor is how many times the length of a round the next one waits.
 	restFactor = 2
 	// maxRest bounds how old a decision can be.
 	maxRest = 500 * time.Millisecond

@@ -14,8 +14,8 @@ type scope struct {
 
 // scopeExtra is what few scopes have.
 type scopeExtra struct {
-	// merged is all of the grants in one table. It exists where there are many, so that a group that everybody binds
-	// roles to costs no more to ask than another one.
+	// merged is all of the grants in one table. It exists where there are many, so that a group with many bindings
+	// costs no more than another one.
 	merged *table
 	// mentions has, for each target, a bit for each grant whose role speaks of it. It exists where there are a few grants.
 	mentions map[targetID]uint16
@@ -23,11 +23,11 @@ type scopeExtra struct {
 	missing []error
 }
 
-// manyGrants is where looking at each of them begins to cost more than a table of them all. Fewer have a bit each in
-// rest.mentions.
+// manyGrants is from where a table of all grants is faster than each of them in turn. Fewer have a bit each in
+// scopeExtra.mentions.
 const manyGrants = 16
 
-// more is the rest of a scope that is being made.
+// more is the scopeExtra of a scope that is being made.
 func (sc *scope) more() *scopeExtra {
 	if sc.rest == nil {
 		sc.rest = &scopeExtra{}

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Binding is what decisions, and the words for them, need of a binding of either kind, a quarter of what it has. Where there
-// are many users there are tens of thousands of them: the words that all of them have are there once. It never changes.
+// Binding is what decisions, and their reasons, need of a binding of either kind: a quarter of it. Where there are many
+// users there are tens of thousands of them, so strings that they have in common are kept once. It never changes.
 type Binding struct {
 	name, namespace, version string // without a namespace it is a ClusterRoleBinding
 	ref                      unique.Handle[rbacv1.RoleRef]
@@ -39,13 +39,12 @@ func trimBinding(m *metav1.ObjectMeta, ref rbacv1.RoleRef, subjects []rbacv1.Sub
 	return b
 }
 
-// GetObjectMeta implements metav1.ObjectMetaAccessor: informers tell objects by their names, and by their versions how far
-// they are.
+// GetObjectMeta implements metav1.ObjectMetaAccessor: informers need names and resource versions.
 func (b *Binding) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Name: b.name, Namespace: b.namespace, ResourceVersion: b.version}
 }
 
-// kind is the one that it was made of.
+// kind is the kind that it was made of.
 func (b *Binding) kind() string {
 	if b.namespace == "" {
 		return "ClusterRoleBinding"
@@ -66,5 +65,5 @@ func (p *Policy) bindings() []*Binding {
 	return all
 }
 
-// once is s, and the same bytes for every s that says the same.
+// once is s, with the same bytes for every equal string.
 func once(s string) string { return unique.Make(s).Value() }
