@@ -25,7 +25,7 @@ const (
 	backdate = 5 * time.Minute
 )
 
-// Authority signs leaves. ECDSA P-256.
+// Authority is a certificate authority. ECDSA P-256.
 type Authority struct {
 	Certificate *x509.Certificate
 	key         crypto.Signer

@@ -21,11 +21,11 @@ import (
 
 // Directory is the keys and certificates that a front door makes for itself at its first start and keeps.
 //
-//	ca.crt, ca.key                       signs what servers show
-//	client-ca.crt, client-ca.key         signs who clients are
-//	front-proxy-ca.crt, .key             signs who may speak for others
-//	serving.crt, .key                    what the front door shows
-//	front-proxy-client.crt, .key         what the front door presents to extension servers
+//	ca.crt, ca.key                       signs server certificates
+//	client-ca.crt, client-ca.key         signs client certificates
+//	front-proxy-ca.crt, .key             signs front proxies' certificates
+//	serving.crt, .key                    the front door's server certificate
+//	front-proxy-client.crt, .key         the front door's certificate for extension servers
 //	admin.crt, .key                      a client in group system:masters
 //	service-account.key                  signs service account tokens
 //
@@ -37,7 +37,7 @@ type Directory struct {
 	Cluster, Client, FrontProxy *Authority
 }
 
-// Names of what FrontProxyClient and Admin certificates say.
+// Names in the FrontProxyClient and Admin certificates.
 const (
 	FrontProxyClientName = "front-proxy-client"
 	AdminName            = "portico-admin"
@@ -51,7 +51,7 @@ const (
 	adminLeaf      = "admin"
 )
 
-// OpenDirectory reads the keys in path and makes those that are missing. serving says what the front door is called;
+// OpenDirectory reads the keys in path and makes those that are missing. serving has the names of the front door;
 // when that changes, its certificate is issued anew.
 func OpenDirectory(path string, serving Leaf) (*Directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {

@@ -12,7 +12,7 @@ import (
 const MaxPEMBytes = 1 << 20
 
 // ParseBundle reads the certificates of a PEM bundle. An empty bundle, a block that is not a certificate and trailing
-// garbage are errors: a bundle that is half understood is half trusted.
+// garbage are errors: a bundle that is only partly parsed is only partly trusted.
 func ParseBundle(data []byte) ([]*x509.Certificate, error) {
 	if len(data) > MaxPEMBytes {
 		return nil, fmt.Errorf("the bundle is larger than %d bytes", MaxPEMBytes)

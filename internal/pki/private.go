@@ -47,7 +47,7 @@ func others(info fs.FileInfo, bits fs.FileMode) string {
 // way if they are there; in a directory of keys (.key), files that everybody may read are only refused if everybody may change them.
 //
 // The group may do what its bits say. A directory of root's with the setgid bit and a group of ours is how Kubernetes mounts a
-// volume with fsGroup: its mode is not ours to change, and has no other user.
+// volume with fsGroup: its mode is not ours to change, and the volume has no other users.
 func PrepareDataDir(dir string, private ...string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("data directory %s cannot be used: %w; choose another with --data-dir", dir, err)

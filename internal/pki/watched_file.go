@@ -43,7 +43,7 @@ func (f *WatchedFile[T]) Stale() error {
 func (f *WatchedFile[T]) reload() error {
 	var info os.FileInfo
 	if f.name != "" {
-		// Stat before reading: a write in between is seen as a change at the next look.
+		// Stat before reading: a write in between is seen as a change at the next check.
 		var err error
 		if info, err = os.Stat(f.name); err != nil {
 			return err

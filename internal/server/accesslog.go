@@ -88,7 +88,7 @@ func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, res *
 	}, seconds)
 }
 
-// accessLine is what is logged of a request. One field that knows them all costs less than a list of them.
+// accessLine is the fields that are logged of a request. One field for all costs less than a list of them.
 type accessLine struct {
 	request  *http.Request
 	record   *record

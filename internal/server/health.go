@@ -25,7 +25,7 @@ type Check struct {
 	// Name is what /readyz?verbose prints and ?exclude= names.
 	Name string
 	// Live also asks it for /livez: a failure there has the process restarted, by a kubelet for example. Leave it false for
-	// whatever depends on something outside of the process, etcd included: a restart does not mend that, and all replicas
+	// whatever depends on something outside of the process, etcd included: a restart does not repair that, and all replicas
 	// would be restarted at once.
 	Live bool
 	// Ask returns why not, or nil. It has a deadline of checkTimeout.

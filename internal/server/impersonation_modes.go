@@ -22,13 +22,13 @@ import (
 // (impersonate:MODE), and may they make this very request as such a user (impersonate-on:MODE:VERB). The older verb
 // impersonate, which allows every request, is checked last and stays as it was.
 //
-// Nothing that was allowed is remembered here, although upstream does so for ten seconds: RBAC answers from memory, a
-// webhook has a cache of its own, and a right that was taken away should be gone at once (attack row B12).
+// Allowed impersonations are not cached, although upstream does so for ten seconds: RBAC answers from memory, a
+// webhook has a cache of its own, and a revoked right should be gone at once (attack row B12).
 
 const (
 	nodePrefix = "system:node:"
 	// associatedKeys stands for the extra of a caller that is a service account on the node in question. Its values differ
-	// from pod to pod; that they fit was found out before the authorizer is asked.
+	// from pod to pod; that they fit is checked before the authorizer is asked.
 	associatedKeys = "authentication.kubernetes.io/associated-node-keys"
 )
 
@@ -36,7 +36,7 @@ const (
 type impersonationMode struct {
 	// name is "" for the older mode.
 	name string
-	// fits is whether the mode is for this identity and this caller. Nil: for any.
+	// fits reports whether the mode is for this identity and this caller. Nil: for any.
 	fits func(wanted *user.DefaultInfo, caller user.Info) bool
 }
 
@@ -90,8 +90,8 @@ func nodeName(username string) (string, bool) {
 	return name, ok && len(validation.NameIsDNSSubdomain(name, false)) == 0
 }
 
-// onlyNamed is whether nothing but a name is asked for. What else a node or a service account is, is not the caller's
-// to say.
+// onlyNamed reports whether nothing but a name is asked for. The groups and extra of a node or a service account are not
+// the caller's to choose.
 func onlyNamed(u user.Info) bool {
 	return u.GetUID() == "" && len(u.GetGroups()) == 0 && len(u.GetExtra()) == 0
 }
@@ -117,7 +117,7 @@ func newImpersonationModes(a authorizer.UnconditionalAuthorizer) *impersonationM
 	return &impersonationModes{authorizer: a, modes: allImpersonationModes(), last: last, seed: maphash.MakeSeed()}
 }
 
-// grant is the identity that the request goes on as and the constraint that let it, or why not: the reason of the first
+// grant is the identity of the request from here on and the constraint that allowed it, or why not: the reason of the first
 // mode that fits, which is the one to ask an administrator for.
 func (i *impersonationModes) grant(ctx context.Context, wanted *user.DefaultInfo, asked *authorizer.AttributesRecord) (user.Info, string, error) {
 	caller := maphash.String(i.seed, asked.User.GetName())
@@ -239,7 +239,7 @@ func (i *impersonationModes) ask(ctx context.Context, question *authorizer.Attri
 	return forbidden(question, reason)
 }
 
-// identity is the user that the request goes on as, with the groups that its kind of user always has.
+// identity is the user of the request from here on, with the groups that its kind of user always has.
 func (m *impersonationMode) identity(wanted *user.DefaultInfo) user.Info {
 	u := &user.DefaultInfo{Name: wanted.Name, UID: wanted.UID, Groups: slices.Clone(wanted.Groups), Extra: wanted.Extra}
 	if _, node := nodeName(u.Name); node && m.constrained() {
@@ -313,7 +313,7 @@ func (q impersonationQuestions) name(wanted *user.DefaultInfo) *authorizer.Attri
 	return q.about(q.namesGroup(), "users", "", wanted.Name)
 }
 
-// checkGroups refuses what no rule of a constrained mode can allow.
+// checkGroups refuses groups that no rule of a constrained mode can allow.
 func (q impersonationQuestions) checkGroups(groups []string) error {
 	switch {
 	case slices.Contains(groups, ""):
@@ -324,7 +324,7 @@ func (q impersonationQuestions) checkGroups(groups []string) error {
 	return nil
 }
 
-// checkExtra refuses extra that could be read as other extra, or as none.
+// checkExtra refuses ambiguous extra.
 func (q impersonationQuestions) checkExtra(extra map[string][]string) error {
 	for key, values := range extra {
 		var reason string

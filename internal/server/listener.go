@@ -27,10 +27,10 @@ type Config struct {
 	Handler http.Handler
 	Health  *Health
 	Drainer *Drainer
-	// Proxy holds upgraded connections, which the servers no longer know of.
+	// Proxy has the upgraded connections, which the HTTP servers do not track any more.
 	Proxy  *proxy.Proxy
 	Logger *zap.Logger
-	// Overload has connections closed while memory is short. Nil: none is.
+	// Overload closes connections while memory is short. May be nil.
 	Overload *overload.Monitor
 	// OverloadMetrics counts them. Memory is the limit; the zero value is none.
 	OverloadMetrics *metrics.Overload

@@ -83,7 +83,7 @@ func NewStatic(c StaticConfig) http.Handler {
 	return m
 }
 
-// notAllowed refuses a method of what is no resource.
+// notAllowed is the 405 for a path that is no resource.
 func notAllowed(r *http.Request) *apierrors.StatusError {
 	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, r.Method, noResource, "", "", 0, false)
 }
