@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"sync"
@@ -10,6 +11,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/request"
 )
 
 // slowWriter is a client that takes so much of an answer each tenth of a second, until its write deadline.
@@ -66,7 +69,7 @@ type slowRequest struct {
 
 // answer has a request of a user answered with so many bytes, of which the client takes rate each tenth of a second.
 func (c *slowClients) answer(all *sync.WaitGroup, name string, size int, rate int64, change func(*requestContext)) *slowRequest {
-	r := &slowRequest{ctx: &requestContext{}, began: time.Now()}
+	r := &slowRequest{ctx: &requestContext{Context: request.Context{Context: context.Background()}}, began: time.Now()}
 	s := r.ctx
 	s.User = &user.DefaultInfo{Name: name}
 	s.record.seat = &r.seat
