@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"portico.dev/internal/overload"
-	"portico.dev/internal/run/resident"
+	"portico.dev/internal/run/memory"
 )
 
 // settled is how long after it began a front door is taken to be done with starting. It is looked at again when three times
@@ -20,7 +20,7 @@ const (
 
 // settling runs serve, and gives back the memory that only the start needed, or what came since: about 40 MiB of the
 // program's own pages, and the garbage of first lists and documents. Each time costs one collection. Under load memory is
-// traded for time (resident.Headroom), as far as there is a limit (memoryLimit, a value of --memory-limit).
+// traded for time (memory.Headroom), as far as there is a limit (memoryLimit, a value of --memory-limit).
 func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve func(context.Context) error) error {
 	limit, err := overload.Find(memoryLimit)
 	if err != nil {
@@ -29,17 +29,17 @@ func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve fu
 	defer limit.GuideCollector()()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
-	letGo := func() {
+	release := func() {
 		debug.FreeOSMemory()
-		if err := resident.GiveBack(); err != nil {
+		if err := memory.ReleaseStartPages(); err != nil {
 			log.Debug("give back what is not needed now", zap.Error(err))
 		}
 	}
 	done := make(chan struct{})
-	roomy := make(chan struct{})
+	tuned := make(chan struct{})
 	go func() {
-		defer close(roomy)
-		resident.Headroom(serving, letGo)
+		defer close(tuned)
+		memory.TuneGC(serving, release)
 	}()
 	go func() {
 		defer close(done)
@@ -49,12 +49,12 @@ func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve fu
 				return
 			case <-time.After(wait):
 			}
-			letGo()
+			release()
 		}
 	}()
 	err = serve(ctx)
 	stop()
 	<-done
-	<-roomy
+	<-tuned
 	return err
 }

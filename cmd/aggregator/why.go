@@ -18,13 +18,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 
-	"portico.dev/internal/auth/why"
+	"portico.dev/internal/auth/rbac"
 	"portico.dev/internal/clients"
 )
 
 type whyOptions struct {
 	clientFlags
-	question why.Question
+	question rbac.Query
 	groups   []string
 	output   string
 }
@@ -35,7 +35,7 @@ type whyAnswer struct {
 	// Reason is the server's.
 	Reason string `json:"reason,omitempty"`
 	// Rules allow the request, or come nearest to it.
-	Rules []why.Finding `json:"rules"`
+	Rules []rbac.Finding `json:"rules"`
 }
 
 func whyCommand() *cobra.Command {
@@ -144,14 +144,14 @@ func (o *whyOptions) answer(ctx context.Context, client kubernetes.Interface) (a
 		return a, err
 	}
 	a.Allowed, a.Reason = review.Status.Allowed, review.Status.Reason
-	explained, findings := why.Explain(policy, q)
+	explained, findings := rbac.Explain(policy, q)
 	if explained == a.Allowed {
 		a.Rules = findings
 	}
 	return a, nil
 }
 
-func rolesAndBindings(ctx context.Context, client kubernetes.Interface) (p why.Policy, err error) {
+func rolesAndBindings(ctx context.Context, client kubernetes.Interface) (p rbac.Objects, err error) {
 	for _, list := range []func() error{
 		func() error {
 			return into(ctx, &p.Roles, client.RbacV1().Roles("").List, func(l *rbacv1.RoleList) []rbacv1.Role { return l.Items })

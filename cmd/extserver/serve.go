@@ -14,8 +14,8 @@ import (
 	"portico.dev/internal/extension/extserver"
 	"portico.dev/internal/extension/registration"
 	"portico.dev/internal/logging"
-	"portico.dev/internal/run/notify"
-	"portico.dev/internal/run/resident"
+	"portico.dev/internal/run"
+	"portico.dev/internal/run/memory"
 )
 
 // serveFlags are the flags that are not options of the server as they stand.
@@ -46,7 +46,7 @@ func serveCommand() *cobra.Command {
 				debug.SetGCPercent(50)
 			}
 			o.WhenReady = func() {
-				if err := resident.GiveBack(); err != nil {
+				if err := memory.ReleaseStartPages(); err != nil {
 					log.Debug("give back what only the start needed", zap.Error(err))
 				}
 			}
@@ -81,7 +81,7 @@ func runNotifying(ctx context.Context, server *extserver.Server, log *zap.Logger
 	g.Go(func() error {
 		select {
 		case <-server.Ready():
-			return notify.Run(ctx, log)
+			return run.NotifyServiceManager(ctx, log)
 		case <-ctx.Done():
 			return nil
 		}

@@ -220,7 +220,7 @@ func serverMessages() []*attackRow {
 			bound: bound{Outcomes: "answered: (200|400)( (400|403|404|200))?(, closed)?"}, proof: "proxy.TestA7A8A9ForgedHeaders"}, head(
 			"Connection: close, X-Remote-User, X-Remote-Group\r\nX-Remote-User: root", "Connection: X-Forwarded-For, keep-alive", "Connection: X-Remote-User\r\nConnection: close")),
 		text(&row{class: "identity", name: "identity headers in another spelling", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "X_Remote_User, X.Remote.User and the like, to an extension server that looks who asks", quick: true, hand: true,
-			bound: bound{Outcomes: "answered: (200|400)( (400|403|404|200))?(, closed)?"}, proof: "proxy.TestA7A8A9ForgedHeaders, auth/credential.TestIdentityHeaders"}, head(
+			bound: bound{Outcomes: "answered: (200|400)( (400|403|404|200))?(, closed)?"}, proof: "proxy.TestA7A8A9ForgedHeaders, auth/authn.TestIdentityHeaders"}, head(
 			"X_Remote_User: root\r\nX_Remote_Group: system:masters", "X.Remote.User: root", "X-Remote_User: root", "x-remote-user: root", "X-REMOTE-GROUP: system:masters", "X~Remote~User: root")),
 		{class: "identity", name: "identity headers in another spelling over HTTP/2", cves: []string{"CVE-2025-64484", "CVE-2026-54763", "CVE-2026-88011"}, sends: "the same over HTTP/2, to an extension server of HTTP/2",
 			beside: 2, bound: bound{CPU: 30, Outcomes: calm + "|answered: (200|400|429)|let be|reset: .*|ended: GOAWAY .*"}, proof: "proxy.TestA7A8A9ForgedHeaders", do: func(a *assault) {

@@ -39,7 +39,7 @@ const (
 	manyObjects = 10_000
 	// mostGrowth is how much memory 10,000 objects of 1 KB and lists of all of them may take. They are there three times:
 	// in etcd's pages, in the watch cache, and in what a list that is being sent has not sent yet; and under such a load the
-	// heap has room for four times what is alive between two collections of garbage (internal/run/resident).
+	// heap has room for four times what is alive between two collections of garbage (internal/run/memory).
 	mostGrowth = 400 << 20
 	// mostCreep is how much more the same lists may take when they are asked for again and again.
 	mostCreep = 96 << 20

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"portico.dev/internal/apiservice"
-	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/coreapi"
 	"portico.dev/internal/discovery"
 	"portico.dev/internal/discovery/remote"
@@ -159,10 +159,10 @@ func (h *parts) localSwagger() []openapi.Source {
 }
 
 // issuer signs tokens for the local groups.
-type issuer struct{ tokens *satoken.Tokens }
+type issuer struct{ tokens *serviceaccount.Tokens }
 
 func (i issuer) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (coreapi.IssuedToken, error) {
-	issued, err := i.tokens.Issue(ctx, satoken.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
+	issued, err := i.tokens.Issue(ctx, serviceaccount.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
 	if err != nil {
 		return coreapi.IssuedToken{}, err
 	}

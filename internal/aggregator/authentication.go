@@ -14,7 +14,7 @@ import (
 
 	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/oidc"
-	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/auth/tokenwebhook"
 	"portico.dev/internal/pki"
 )
@@ -80,20 +80,20 @@ func (a *AuthenticationConfig) validate() error {
 }
 
 // longestToken is the longest life that a TokenRequest may ask for.
-const longestToken = satoken.MaxExpirationSeconds * time.Second
+const longestToken = serviceaccount.MaxExpirationSeconds * time.Second
 
 // warnOfExtendedTokens says, in kube-apiserver's words, what does not go well with --service-account-max-token-expiration.
 func (a *AuthenticationConfig) warnOfExtendedTokens(log *zap.Logger) {
 	if !a.ExtendTokens || a.MaxTokenExpiration == 0 {
 		return
 	}
-	if a.MaxTokenExpiration < satoken.KubeletExpirationSeconds*time.Second {
+	if a.MaxTokenExpiration < serviceaccount.KubeletExpirationSeconds*time.Second {
 		log.Warn(fmt.Sprintf("service-account-extend-token-expiration is true, in order to correctly trigger safe transition logic, "+
-			"service-account-max-token-expiration must be set longer than %d seconds (currently %s)", satoken.KubeletExpirationSeconds, a.MaxTokenExpiration))
+			"service-account-max-token-expiration must be set longer than %d seconds (currently %s)", serviceaccount.KubeletExpirationSeconds, a.MaxTokenExpiration))
 	}
-	if a.MaxTokenExpiration < satoken.ExtendedSeconds*time.Second {
+	if a.MaxTokenExpiration < serviceaccount.ExtendedSeconds*time.Second {
 		log.Warn(fmt.Sprintf("service-account-extend-token-expiration is true, enabling tokens valid up to %d seconds, "+
-			"which is longer than service-account-max-token-expiration set to %s", satoken.ExtendedSeconds, a.MaxTokenExpiration))
+			"which is longer than service-account-max-token-expiration set to %s", serviceaccount.ExtendedSeconds, a.MaxTokenExpiration))
 	}
 }
 
@@ -120,7 +120,7 @@ func (h *parts) wireAuthentication() (err error) {
 	c := h.cfg
 	c.Authentication.warnOfExtendedTokens(h.log.Named("authentication"))
 	h.tokenLookup = &tokenLookup{}
-	h.tokens, err = satoken.New(satoken.Config{
+	h.tokens, err = serviceaccount.New(serviceaccount.Config{
 		Issuer: h.issuer, Audiences: c.APIAudiences, ExtendExpiration: c.Authentication.ExtendTokens,
 		SigningKeyFile: h.signingKey, VerifyKeyFiles: c.ServiceAccountKeyFiles, Lookup: h.tokenLookup,
 		Metrics: h.metrics.Auth.ServiceAccounts,

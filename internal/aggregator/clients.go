@@ -16,12 +16,12 @@ import (
 	aggregatorinformers "k8s.io/kube-aggregator/pkg/client/informers/externalversions"
 
 	"portico.dev/internal/auth/rbac"
-	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/clients"
 )
 
 // tokenLookup looks up the objects that service account tokens are bound to. Its informers are wired after the tokens.
-type tokenLookup struct{ satoken.Live }
+type tokenLookup struct{ serviceaccount.LiveLookup }
 
 // self is the user of in-process requests.
 var self = &user.DefaultInfo{Name: "system:apiserver", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
@@ -42,7 +42,7 @@ func (h *parts) wireClients() (err error) {
 	h.informers = clients.NewInformers(h.clients, trimInformerObjects())
 	h.services = aggregatorinformers.NewSharedInformerFactoryWithOptions(h.aggregator, 0, aggregatorinformers.WithTransform(trimInformerObjects()))
 	core := h.informers.Core().V1()
-	h.tokenLookup.Live = satoken.Live{
+	h.tokenLookup.LiveLookup = serviceaccount.LiveLookup{
 		ServiceAccounts: core.ServiceAccounts().Lister(), Pods: core.Pods().Lister(),
 		Secrets: core.Secrets().Lister(), Nodes: core.Nodes().Lister(), Client: h.clients.CoreV1(),
 	}
@@ -83,7 +83,7 @@ func trimInformerObjects() cache.TransformFunc {
 		if a, ok := obj.(*apiregistrationv1.APIService); ok {
 			a.Spec.CABundle = bundles.intern(a.Spec.CABundle)
 		}
-		return rbac.Lean(obj), nil
+		return rbac.TransformBinding(obj), nil
 	}
 }
 

@@ -81,7 +81,7 @@ func (h *parts) newDebtCleaner() *debts.Cleaner {
 	return debts.NewCleaner(debts.Config{
 		Store: h.debts, State: h.apiServiceState, Transport: h.backendTransport, KnownResources: h.knownResources, Changed: h.apiservices.Changed,
 		Leads: func() bool {
-			_, leads := h.replicas.Hear()
+			_, leads := h.replicas.Received()
 			return leads
 		},
 		Logger: h.log,
@@ -115,7 +115,7 @@ func (h *parts) backendTransport(apiService string) (http.RoundTripper, error) {
 	if !ok || route.Backend == nil {
 		return nil, fmt.Errorf("APIService %s leads nowhere at the moment", apiService)
 	}
-	target := proxy.Target{
+	target := proxy.Destination{
 		Backend: route.Backend, APIService: route.Name,
 		ConvertTable: route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}

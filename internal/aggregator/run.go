@@ -10,7 +10,6 @@ import (
 
 	"portico.dev/internal/pki"
 	"portico.dev/internal/run"
-	"portico.dev/internal/run/notify"
 	"portico.dev/internal/version"
 )
 
@@ -51,7 +50,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	a.url, a.keys = p.url, p.keys
 	members := h.members()
 	members.Add(h.announce(a))
-	members.Add(run.Member{Name: "service manager", Run: func(ctx context.Context) error { return notify.Run(ctx, a.log) }})
+	members.Add(run.Member{Name: "service manager", Run: func(ctx context.Context) error { return run.NotifyServiceManager(ctx, a.log) }})
 	return members.Run(ctx)
 }
 

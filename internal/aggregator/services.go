@@ -147,7 +147,7 @@ func (h *parts) port() uint16 { return uint16(h.listener.Addr().(*net.TCPAddr).P
 
 // alive are where the replicas are reached that are alive.
 func (h *parts) alive() []netip.AddrPort {
-	others, _ := h.replicas.Hear()
+	others, _ := h.replicas.Received()
 	names := []string{h.replicas.Name()}
 	for name := range others {
 		names = append(names, name)
@@ -165,7 +165,7 @@ func (h *parts) alive() []netip.AddrPort {
 // election says whether this replica writes for all.
 func (h *parts) election() (bool, <-chan struct{}) {
 	changed := h.replicas.Changed() // first, as it asks
-	_, leads := h.replicas.Hear()
+	_, leads := h.replicas.Received()
 	return leads, changed
 }
 

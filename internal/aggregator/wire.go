@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/auth/authz"
 	"portico.dev/internal/auth/oidc"
 	"portico.dev/internal/auth/rbac"
-	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/auth/tokenwebhook"
 	"portico.dev/internal/clients"
 	"portico.dev/internal/coreapi"
@@ -48,7 +48,7 @@ type parts struct {
 	store       *store.Store
 	replicas    *store.Replicas
 	encryption  *encryption.Encryption
-	tokens      *satoken.Tokens
+	tokens      *serviceaccount.Tokens
 	tokenLookup *tokenLookup
 	issuers     *oidc.Issuers
 	webhook     *tokenwebhook.Webhook // nil: no server is asked about tokens

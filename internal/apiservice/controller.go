@@ -225,7 +225,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	for _, part := range []func(context.Context){c.status.run, c.awaitReady, c.exchangeVerdicts, c.watchDocuments, c.watchDebts} {
 		wg.Go(func() { part(ctx) })
 	}
-	wg.Go(func() { c.monitors.rota.Run(ctx) })
+	wg.Go(func() { c.monitors.timers.Run(ctx) })
 	loop := make(chan struct{})
 	wg.Go(func() {
 		defer close(loop)

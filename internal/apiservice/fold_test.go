@@ -115,7 +115,7 @@ func (s *peer) die() {
 	s.circle.wake()
 }
 
-func (s *peer) Say(value []byte) {
+func (s *peer) Publish(value []byte) {
 	s.circle.mu.Lock()
 	defer s.circle.mu.Unlock()
 	if string(value) != string(s.said) {
@@ -125,7 +125,7 @@ func (s *peer) Say(value []byte) {
 	}
 }
 
-func (s *peer) Hear() (map[string][]byte, bool) {
+func (s *peer) Received() (map[string][]byte, bool) {
 	s.circle.mu.Lock()
 	defer s.circle.mu.Unlock()
 	others := make(map[string][]byte)
@@ -211,7 +211,7 @@ func TestPeerChangesSinceTheLastUpdate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		other.Say(text)
+		other.Publish(text)
 	}
 	if n := own.update(); !n.all {
 		t.Error("somebody is new, and it leads")
@@ -227,7 +227,7 @@ func TestPeerChangesSinceTheLastUpdate(t *testing.T) {
 	if n := own.update(); n.all || n.names.Len() != 0 {
 		t.Errorf("nothing is new, yet %+v", n)
 	}
-	other.Say([]byte("{nonsense"))
+	other.Publish([]byte("{nonsense"))
 	if n := own.update(); !n.names.Has("v1.g1.io") || len(own.verdicts(routed(1, "True", reasonPassed, ""))) != 1 || own.size() != 2 {
 		t.Errorf("a replica that is not understood lives, and has no vote: %+v", n)
 	}

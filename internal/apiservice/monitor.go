@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/run/rota"
+	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
 
@@ -34,8 +34,8 @@ type monitor struct {
 	// another program than before. Nil: not called.
 	documentsMayDiffer func()
 
-	// turn schedules the rounds; nil before start.
-	turn atomic.Pointer[rota.Turn]
+	// task schedules the rounds; nil before start.
+	task atomic.Pointer[run.ScheduledTask]
 	// requested is set when a round was asked for, mayHaveRestarted from an event that may have been a restart until the
 	// backend is healthy again.
 	requested, mayHaveRestarted atomic.Bool
@@ -98,8 +98,8 @@ func (m *monitor) probeAfterFault() {
 // probeSoon requests a round.
 func (m *monitor) probeSoon() {
 	m.requested.Store(true)
-	if t := m.turn.Load(); t != nil {
-		t.Hurry(minProbeGap)
+	if t := m.task.Load(); t != nil {
+		t.RunWithin(minProbeGap)
 	}
 }
 
@@ -137,10 +137,10 @@ func (m *monitor) history(gv schema.GroupVersion) history {
 // url is the URL of the probe of a group-version, with the name of the Service as host.
 func (m *monitor) url(gv schema.GroupVersion) string { return m.base + DiscoveryPath(gv) }
 
-// start begins the rounds, at once. They end with the timer queue, or when the turn is left.
-func (m *monitor) start(r *rota.Rota) *rota.Turn {
-	t := r.Join(m.look)
-	m.turn.Store(t)
+// start begins the rounds, at once. They end with the timer queue, or when the task is removed.
+func (m *monitor) start(r *run.TimerQueue) *run.ScheduledTask {
+	t := r.Add(m.look)
+	m.task.Store(t)
 	return t
 }
 
@@ -349,18 +349,18 @@ func (m *monitor) scheduleNext() time.Duration {
 
 // monitorSet is the running monitors, by backend.
 type monitorSet struct {
-	rota    *rota.Rota
+	timers  *run.TimerQueue
 	mu      sync.RWMutex // for running
 	running map[*transport.Backend]*scheduledMonitor
 }
 
 type scheduledMonitor struct {
 	*monitor
-	turn *rota.Turn
+	task *run.ScheduledTask
 }
 
 func newMonitorSet() monitorSet {
-	return monitorSet{rota: rota.New(), running: make(map[*transport.Backend]*scheduledMonitor)}
+	return monitorSet{timers: run.NewTimerQueue(), running: make(map[*transport.Backend]*scheduledMonitor)}
 }
 
 func (m *monitorSet) lookup(b *transport.Backend) (*monitor, bool) {
@@ -377,7 +377,7 @@ func (m *monitorSet) lookup(b *transport.Backend) (*monitor, bool) {
 func (m *monitorSet) start(b *transport.Backend, mon *monitor) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.running[b] = &scheduledMonitor{monitor: mon, turn: mon.start(m.rota)}
+	m.running[b] = &scheduledMonitor{monitor: mon, task: mon.start(m.timers)}
 }
 
 // retain drops the monitors of backends that are not kept. Their last probe ends with its context; the timer queue waits
@@ -387,7 +387,7 @@ func (m *monitorSet) retain(keep map[*transport.Backend]bool) {
 	defer m.mu.Unlock()
 	for b, r := range m.running {
 		if !keep[b] {
-			r.turn.Leave()
+			r.task.Remove()
 			delete(m.running, b)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/run/rota"
+	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
 
@@ -80,7 +80,7 @@ func monitoredWith(t *testing.T, b *backendDouble, change func(*monitor), gvs ..
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r := rota.New()
+		r := run.NewTimerQueue()
 		m.start(r)
 		r.Run(ctx)
 	}()
@@ -342,7 +342,7 @@ func TestDocumentsMayDifferIsReportedOnce(t *testing.T) {
 		m := newMonitor(b, func() int { return 1 }, "https://server.metrics.svc:443", newProber(), func([]schema.GroupVersion) {})
 		m.documentsMayDiffer = func() { told.Add(1) }
 		m.watch([]schema.GroupVersion{gvA})
-		r := rota.New()
+		r := run.NewTimerQueue()
 		m.start(r)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

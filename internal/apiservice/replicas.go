@@ -49,7 +49,7 @@ type peerChanges struct {
 
 // update reads what the other replicas have published.
 func (c *replicas) update() peerChanges {
-	received, leads := c.peers.Hear()
+	received, leads := c.peers.Received()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := peerChanges{names: sets.New[string]()}
@@ -96,7 +96,7 @@ func (c *replicas) leads() bool {
 	if c.peers == nil {
 		return true
 	}
-	_, leads := c.peers.Hear()
+	_, leads := c.peers.Received()
 	return leads
 }
 
@@ -176,10 +176,10 @@ func findCondition(conditions []apiregistrationv1.APIServiceCondition, t apiregi
 type Peers interface {
 	// Say publishes this replica's value for as long as the replica lives. It must not block, and must not write a value
 	// that is published already.
-	Say(value []byte)
+	Publish(value []byte)
 	// Hear returns the values of the other live replicas, empty for those that have not published yet, and whether this
 	// replica leads. Two replicas may believe to lead for a moment, so every write needs a resourceVersion as precondition.
-	Hear() (others map[string][]byte, leads bool)
+	Received() (others map[string][]byte, leads bool)
 	// Changed returns a channel that is closed when Hear may return something else.
 	Changed() <-chan struct{}
 }
@@ -289,7 +289,7 @@ func (c *Controller) publishVerdicts(t *Table) {
 		c.log.Error("encode verdicts for the other replicas", zap.Error(err))
 		return
 	}
-	c.replicas.peers.Say(text)
+	c.replicas.peers.Publish(text)
 }
 
 // handlePeerChanges queues the status of APIServices whose verdict changed on another replica, and probes the backend where

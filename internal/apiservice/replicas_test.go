@@ -267,7 +267,7 @@ func TestTheLimitOfABackendIsTheSmallestThatItsAPIServicesSet(t *testing.T) {
 	r, _ := h.Table().Lookup(gvExample)
 	admitted := func() int {
 		n := 0
-		var places [10]transport.Place
+		var places [10]transport.Slot
 		for n < len(places) && r.Backend.Admit(&places[n], fmt.Sprint("user ", n)) == nil {
 			n++
 		}

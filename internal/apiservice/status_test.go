@@ -106,7 +106,7 @@ func (s *peer) thinks(t *testing.T, status, reason string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Say(text)
+	s.Publish(text)
 }
 
 func TestASingleReplicaWritesItsVerdictAtOnce(t *testing.T) {

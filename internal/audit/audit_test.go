@@ -131,7 +131,7 @@ func TestLogHoldsALineForEachEvent(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "audit.log")
 			a, m, stop := start(t, Config{LogPath: file, LogMode: mode})
 			for range 1000 {
-				a.ProcessEvents(event("/api/\r\n\x1b[31mforged"))
+				a.Process(event("/api/\r\n\x1b[31mforged"), nil)
 			}
 			if mode == ModeBlocking {
 				if n := len(linesOf(t, file)); n != 1000 {
@@ -230,12 +230,12 @@ func TestE7AFullDiskCostsEventsAndIsCounted(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		f := &full{}
 		f.broken.Store(true)
-		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("log", f, batching{size: 10}, m, zap.New(core))}}
+		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("log", f, batching{maxEvents: 10}, m, zap.New(core))}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Run(ctx) })
 		for range 25 {
-			a.ProcessEvents(event("/api"))
+			a.Process(event("/api"), nil)
 		}
 		synctest.Wait()
 		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("log")); n != 25 {
@@ -245,7 +245,7 @@ func TestE7AFullDiskCostsEventsAndIsCounted(t *testing.T) {
 			t.Errorf("the log says %v, want one line", logs.All())
 		}
 		f.broken.Store(false)
-		a.ProcessEvents(event("/api"))
+		a.Process(event("/api"), nil)
 		synctest.Wait()
 		if logs.FilterField(zap.Int("lost", 25)).Len() != 1 {
 			t.Errorf("there is room again, and the log says %v", logs.All())
@@ -259,11 +259,11 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.NewAudit(prometheus.NewRegistry())
 		h := hung{make(chan struct{})}
-		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("webhook", h, batching{size: 1}, m, zap.NewNop())}}
+		a := &Auditor{Policy: Everything(), queues: []*queue{newQueue("webhook", h, batching{maxEvents: 1}, m, zap.NewNop())}}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Run(ctx) })
-		a.ProcessEvents(event("/api")) // the one that hangs
+		a.Process(event("/api"), nil) // the one that hangs
 		synctest.Wait()
 		big := event("/" + strings.Repeat("x", 1<<19))
 		line, err := encode(nil, big, nil)
@@ -272,15 +272,15 @@ func TestE7AHungSinkNeverHoldsARequestAndDropsAreExact(t *testing.T) {
 		}
 		fits := maxQueued / len(line)
 		for range fits + 7 {
-			a.ProcessEvents(big)
+			a.Process(big, nil)
 		}
 		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("webhook")); n != 7 {
 			t.Errorf("%v dropped, want 7", n)
 		}
 		before := time.Now()
 		cancel()
-		wg.Wait() // the fake clock jumps to the end of lastWords
-		if d := time.Since(before); d != lastWords {
+		wg.Wait() // the fake clock jumps to the end of shutdownTimeout
+		if d := time.Since(before); d != shutdownTimeout {
 			t.Errorf("stopped after %s", d)
 		}
 		if n := testutil.ToFloat64(m.Dropped.WithLabelValues("webhook")); n != float64(7+fits) {
@@ -318,7 +318,7 @@ current-context: sink
 `)
 	a, m, stop := start(t, Config{WebhookConfigFile: kubeconfig, WebhookBatchMaxSize: 10, WebhookBatchMaxWait: time.Hour, WebhookInitialBackoff: time.Millisecond})
 	for range 25 {
-		a.ProcessEvents(event("/api"))
+		a.Process(event("/api"), nil)
 	}
 	stop() // sends the last five
 	mu.Lock()

@@ -24,9 +24,9 @@ const (
 	ModeBlocking = "blocking"
 )
 
-// Config says where events go. With neither a log nor a webhook there is nothing to be made.
+// Config says where events go. Without a log or a webhook no Auditor is needed.
 type Config struct {
-	// PolicyFile says how much is written down. Default: Everything.
+	// PolicyFile is the audit policy. Default: Everything.
 	PolicyFile string
 
 	// LogPath is a file that receives an event a line, "-" standard output. Default none.
@@ -57,9 +57,9 @@ func (c Config) Enabled() bool { return c.LogPath != "" || c.WebhookConfigFile !
 // Auditor encodes events and hands them to the sinks.
 type Auditor struct {
 	*Policy
-	queues  []*queue
-	direct  *direct   // nil: the log is not in blocking mode
-	scratch sync.Pool // of *[]byte, in which events are encoded
+	queues   []*queue
+	blocking *blockingWriter // nil: the log is not in blocking mode
+	scratch  sync.Pool       // of *[]byte, in which events are encoded
 }
 
 // New opens the log, so that a path that cannot be written is found at the start.
@@ -76,7 +76,7 @@ func New(c Config) (*Auditor, error) {
 		if err != nil {
 			return nil, err
 		}
-		b := batching{size: orDefault(c.WebhookBatchMaxSize, 400), wait: orDefault(c.WebhookBatchMaxWait, 30*time.Second)}
+		b := batching{maxEvents: orDefault(c.WebhookBatchMaxSize, 400), wait: orDefault(c.WebhookBatchMaxWait, 30*time.Second)}
 		a.queues = append(a.queues, newQueue("webhook", w, b, c.Metrics, c.Logger))
 	}
 	if c.LogPath == "" {
@@ -89,7 +89,7 @@ func New(c Config) (*Auditor, error) {
 	// The queue keeps count in both modes.
 	q := newQueue("log", log, logBatching, c.Metrics, c.Logger)
 	if c.LogMode == ModeBlocking {
-		a.direct = &direct{queue: q}
+		a.blocking = &blockingWriter{queue: q}
 	} else {
 		a.queues = append(a.queues, q)
 	}
@@ -110,33 +110,25 @@ func (a *Auditor) Run(ctx context.Context) error {
 	for _, q := range a.queues {
 		g.Go(func() error { return q.run(ctx) })
 	}
-	if a.direct != nil {
+	if a.blocking != nil {
 		g.Go(func() error {
 			<-ctx.Done()
-			return a.direct.close()
+			return a.blocking.close()
 		})
 	}
 	return g.Wait()
 }
 
-// ProcessEvents implements the library's Sink, which calls it with the events of one request, never twice at a time.
-func (a *Auditor) ProcessEvents(events ...*auditinternal.Event) bool {
-	for _, e := range events {
-		a.Process(e, nil)
-	}
-	return true
-}
-
-// Annotation is one that comes beside an event and not in its map, which is costly to make for every request.
+// Annotation is passed beside an event and not in its map, which is costly to make for every request.
 type Annotation struct{ Key, Value string }
 
-// Process is ProcessEvents for one event. more are further annotations, in the order of their keys; an empty value is
-// none, and what the event itself has of the same key does not count.
+// Process encodes an event and hands it to the sinks. It is called with the events of one request one after another. more are further annotations, in the order of their keys; an empty value is
+// none, and one of the event itself with the same key is replaced.
 func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
 	room, ok := a.scratch.Get().(*[]byte)
 	if !ok {
 		room = new([]byte)
-		*room = make([]byte, 0, 2*eventRoom)
+		*room = make([]byte, 0, 2*typicalEventBytes)
 	}
 	line, err := encode((*room)[:0], e, more)
 	if err != nil {
@@ -144,10 +136,10 @@ func (a *Auditor) Process(e *auditinternal.Event, more []Annotation) {
 	}
 	line = append(line, '\n')
 	for _, q := range a.queues {
-		q.offer(line)
+		q.enqueue(line)
 	}
-	if a.direct != nil {
-		a.direct.write(line)
+	if a.blocking != nil {
+		a.blocking.write(line)
 	}
 	if cap(line) <= maxScratch {
 		*room = line
@@ -168,7 +160,7 @@ func encode(b []byte, e *auditinternal.Event, more []Annotation) ([]byte, error)
 	if len(e.Annotations) > 0 {
 		e, more = merged(e, more), nil
 	}
-	if ref := e.ObjectRef; common(e) && (ref == nil || !carriesCredentials(ref.APIGroup, ref.Resource, ref.Subresource)) {
+	if ref := e.ObjectRef; isSimple(e) && (ref == nil || !carriesCredentials(ref.APIGroup, ref.Resource, ref.Subresource)) {
 		if line := appendEvent(b, e, more); len(line)-len(b) <= maxEvent {
 			return line, nil
 		}
@@ -213,14 +205,14 @@ func merged(e *auditinternal.Event, more []Annotation) *auditinternal.Event {
 	return &with
 }
 
-// direct writes to the log in the goroutine of the request.
-type direct struct {
+// blockingWriter writes to the log in the goroutine of the request.
+type blockingWriter struct {
 	mu    sync.Mutex // one line at a time
 	queue *queue
 	one   batch
 }
 
-func (d *direct) write(line []byte) {
+func (d *blockingWriter) write(line []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.one.text, d.one.ends = line, append(d.one.ends[:0], len(line))
@@ -229,7 +221,7 @@ func (d *direct) write(line []byte) {
 	d.queue.report(written, 1-written, err)
 }
 
-func (d *direct) close() error {
+func (d *blockingWriter) close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.queue.sink.close()

@@ -1,8 +1,10 @@
 package audit
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	authnv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,19 +16,19 @@ import (
 // byte as encoding/json does it (encode_test.go); reflection and the conversion before it cost more than all else that a
 // request without a body costs the audit.
 
-// common reports whether an event has nothing but the fields that appendEvent knows.
-func common(e *auditinternal.Event) bool {
-	return e.RequestObject == nil && e.ResponseObject == nil && (e.ResponseStatus == nil || plainStatus(e.ResponseStatus))
+// isSimple reports whether an event has nothing but the fields that appendEvent knows.
+func isSimple(e *auditinternal.Event) bool {
+	return e.RequestObject == nil && e.ResponseObject == nil && (e.ResponseStatus == nil || isSimpleStatus(e.ResponseStatus))
 }
 
-func plainStatus(s *metav1.Status) bool {
+func isSimpleStatus(s *metav1.Status) bool {
 	//lint:ignore SA1019 an answer of an extension server may still have one
 	return s.TypeMeta == metav1.TypeMeta{} && s.ListMeta.SelfLink == "" && s.ResourceVersion == "" && s.Continue == "" &&
 		s.RemainingItemCount == nil && s.ShardInfo == nil && s.Details == nil
 }
 
-// eventRoom is what most events need.
-const eventRoom = 2 << 10
+// typicalEventBytes is what most events need.
+const typicalEventBytes = 2 << 10
 
 // appendEvent takes the annotations from the event, or, when it has none, from more.
 func appendEvent(b []byte, e *auditinternal.Event, more []Annotation) []byte {
@@ -42,11 +44,11 @@ func appendEvent(b []byte, e *auditinternal.Event, more []Annotation) []byte {
 	}
 	if m := e.AuthenticationMetadata; m != nil {
 		b = append(b, `,"authenticationMetadata":{`...)
-		b = appendIf(b, `"impersonationConstraint":`, m.ImpersonationConstraint)
+		b = appendNonEmpty(b, `"impersonationConstraint":`, m.ImpersonationConstraint)
 		b = append(b, '}')
 	}
 	b = appendTexts(b, `,"sourceIPs":`, e.SourceIPs)
-	b = appendIf(b, `,"userAgent":`, e.UserAgent)
+	b = appendNonEmpty(b, `,"userAgent":`, e.UserAgent)
 	if e.ObjectRef != nil {
 		b = appendReference(append(b, `,"objectRef":`...), e.ObjectRef)
 	}
@@ -58,7 +60,7 @@ func appendEvent(b []byte, e *auditinternal.Event, more []Annotation) []byte {
 	if len(e.Annotations) > 0 {
 		b = appendAnnotations(append(b, `,"annotations":`...), e.Annotations)
 	} else {
-		b = appendMore(b, more)
+		b = appendExtraAnnotations(b, more)
 	}
 	return append(b, '}')
 }
@@ -137,7 +139,7 @@ func appendAnnotations(b []byte, m map[string]string) []byte {
 	return append(b, '}')
 }
 
-func appendMore(b []byte, more []Annotation) []byte {
+func appendExtraAnnotations(b []byte, more []Annotation) []byte {
 	some := false
 	for _, a := range more {
 		if a.Value == "" {
@@ -183,7 +185,7 @@ func (o *object) texts(name string, values []string) {
 	}
 }
 
-func appendIf(b []byte, name, value string) []byte {
+func appendNonEmpty(b []byte, name, value string) []byte {
 	if value == "" {
 		return b
 	}
@@ -200,4 +202,81 @@ func appendTexts(b []byte, name string, values []string) []byte {
 		b = appendText(b, v)
 	}
 	return append(b, ']')
+}
+
+// appendTime is metav1.MicroTime's encoding.
+func appendTime(b []byte, t metav1.MicroTime) []byte {
+	if t.IsZero() {
+		return append(b, "null"...)
+	}
+	at := t.UTC()
+	year, month, day := at.Date()
+	b = append(b, '"')
+	if year < 0 || year > 9999 {
+		b = at.Round(0).AppendFormat(b, metav1.RFC3339Micro)
+		return append(b, '"')
+	}
+	hour, minute, second := at.Clock()
+	b = appendNumber(b, year, 1000)
+	b = appendNumber(append(b, '-'), int(month), 10)
+	b = appendNumber(append(b, '-'), day, 10)
+	b = appendNumber(append(b, 'T'), hour, 10)
+	b = appendNumber(append(b, ':'), minute, 10)
+	b = appendNumber(append(b, ':'), second, 10)
+	b = appendNumber(append(b, '.'), at.Nanosecond()/1000, 100_000)
+	return append(b, 'Z', '"')
+}
+
+// appendNumber is n with leading zeros; first is what its first digit counts.
+func appendNumber(b []byte, n, first int) []byte {
+	for ; first > 0; first /= 10 {
+		b = append(b, byte('0'+n/first%10))
+	}
+	return b
+}
+
+// How a byte stands in a JSON string.
+const (
+	plainByte = iota
+	backslashed
+	jsonEscaped // as encoding/json says
+)
+
+var byteClass = func() (t [256]byte) {
+	for c := range t {
+		switch {
+		case c == '"' || c == '\\':
+			t[c] = backslashed // as the reasons of RBAC have them
+		case c < ' ' || c == '<' || c == '>' || c == '&' || c == 0x7f || c >= utf8.RuneSelf:
+			t[c] = jsonEscaped
+		}
+	}
+	return t
+}()
+
+// appendText is a JSON string. What encoding/json would escape is left to it.
+func appendText(b []byte, s string) []byte {
+	found := byte(plainByte)
+	for i := range len(s) {
+		found |= byteClass[s[i]]
+	}
+	if found >= jsonEscaped {
+		text, err := json.Marshal(s)
+		if err != nil { // strings have no errors
+			text = []byte(`""`)
+		}
+		return append(b, text...)
+	}
+	b = append(b, '"')
+	if found == plainByte {
+		b = append(b, s...)
+		return append(b, '"')
+	}
+	for i := range len(s) {
+		if byteClass[s[i]] == backslashed {
+			b = append(b, '\\')
+		}
+		b = append(b, s[i])
+	}
+	return append(b, '"')
 }

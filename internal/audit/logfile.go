@@ -11,17 +11,17 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// lines writes an event a line.
-type lines struct {
+// logSink writes an event a line.
+type logSink struct {
 	out    io.Writer
 	closer io.Closer // nil: out is not ours to close
 }
 
 // openLog opens the file, "-" for standard output, before anything is promised: a path that cannot be written is found
 // at the start and not with the first request.
-func openLog(c Config) (*lines, error) {
+func openLog(c Config) (*logSink, error) {
 	if c.LogPath == "-" {
-		return &lines{out: os.Stdout}, nil
+		return &logSink{out: os.Stdout}, nil
 	}
 	f, err := os.OpenFile(c.LogPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -29,7 +29,7 @@ func openLog(c Config) (*lines, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		return &lines{out: f, closer: f}, nil // a rotation would rename the device or the pipe
+		return &logSink{out: f, closer: f}, nil // a rotation would rename the device or the pipe
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, fmt.Errorf("--audit-log-path: %w", err)
@@ -37,27 +37,27 @@ func openLog(c Config) (*lines, error) {
 	rotating := &lumberjack.Logger{
 		Filename: c.LogPath, MaxAge: c.LogMaxAge, MaxBackups: c.LogMaxBackups, MaxSize: c.LogMaxSize, Compress: c.LogCompress,
 	}
-	return &lines{out: rotating, closer: rotating}, nil
+	return &logSink{out: rotating, closer: rotating}, nil
 }
 
-// atOnce bounds what is written at once, unless one event is larger. More may be more than a file may become.
-const atOnce = 64 << 10
+// maxWriteBytes bounds one write, unless one event is larger. A larger write could exceed the size of a log file.
+const maxWriteBytes = 64 << 10
 
-// logPause is the time between two batches of events in the log: while requests come one after another, each costs its
-// part of a write, and not a write and the waking up of the one who writes.
-const logPause = 100 * time.Millisecond
+// logInterval is the time between two batches of events in the log: while requests come one after another, each costs
+// its part of a write, and not a write and a wakeup of its own.
+const logInterval = 100 * time.Millisecond
 
 // logBatching is when the log is written.
-var logBatching = batching{room: atOnce, wait: logPause, eager: true}
+var logBatching = batching{maxBytes: maxWriteBytes, wait: logInterval, eager: true}
 
-func (l *lines) send(_ context.Context, b *batch) (written int, err error) {
+func (l *logSink) send(_ context.Context, b *batch) (written int, err error) {
 	if _, err := l.out.Write(b.text); err != nil {
 		return 0, err
 	}
 	return len(b.ends), nil
 }
 
-func (l *lines) close() error {
+func (l *logSink) close() error {
 	if l.closer == nil {
 		return nil
 	}

@@ -9,11 +9,11 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Policy says how much of a request is written down, and at which of its stages.
+// Policy decides how much of a request is audited, and at which of its stages.
 type Policy struct{ rules audit.PolicyRuleEvaluator }
 
 // Everything is the policy without a file: every request once, when it is over, without bodies. Requests that have no
-// end of their own, such as watches, are written down when they begin too.
+// end of their own, such as watches, are audited when they begin too.
 func Everything() *Policy {
 	return &Policy{policy.NewPolicyRuleEvaluator(&auditinternal.Policy{
 		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},
@@ -30,7 +30,7 @@ func LoadPolicy(file string) (*Policy, error) {
 	return &Policy{policy.NewPolicyRuleEvaluator(loaded)}, nil
 }
 
-// carriesCredentials reports the resources whose bodies hold what lets its reader act as somebody else.
+// carriesCredentials reports the resources whose bodies hold what lets a reader act as somebody else.
 func carriesCredentials(group, resource, subresource string) bool {
 	switch resource {
 	case "secrets":
@@ -43,7 +43,7 @@ func carriesCredentials(group, resource, subresource string) bool {
 	return false
 }
 
-// Level is what the policy says of one request, never above Metadata for those that carry credentials.
+// Level is the policy's level for one request, never above Metadata for those that carry credentials.
 func (p *Policy) Level(a authorizer.Attributes) audit.RequestAuditConfig {
 	c := p.rules.EvaluatePolicyRule(a)
 	if auditinternal.LevelMetadata.Less(c.Level) && carriesCredentials(a.GetAPIGroup(), a.GetResource(), a.GetSubresource()) {

@@ -15,8 +15,8 @@ import (
 const (
 	// maxQueued bounds the bytes of events that wait for one sink.
 	maxQueued = 32 << 20
-	// lastWords is how long a sink may take, once asked to stop, to write what is queued.
-	lastWords = 5 * time.Second
+	// shutdownTimeout is how long a sink may take, once asked to stop, to write what is queued.
+	shutdownTimeout = 5 * time.Second
 )
 
 // sink is where encoded events go. Only one goroutine calls it.
@@ -28,7 +28,7 @@ type sink interface {
 	close() error
 }
 
-// queue stands between requests and a sink.
+// queue holds the events of one sink until they are written.
 type queue struct {
 	name  string
 	sink  sink
@@ -41,43 +41,43 @@ type queue struct {
 	waiting []*batch   // the last one is being filled
 	events  int        // in them
 	bytes   int
-	spare   []*batch // room for the next ones
+	free    []*batch // room for the next ones
 	closed  bool
-	trouble error // why the last batch was lost; nil: it was not
+	lastErr error // why the last batch was lost; nil: it was not
 	lost    int   // events lost since the last batch that was sent
 
-	arrived chan struct{} // holds a value while something is waiting
+	wake chan struct{} // holds a value while something is waiting
 }
 
 // batching says when a batch is due.
 type batching struct {
-	// size is how many events make a batch, and room how many bytes. Zero: no such bound.
-	size, room int
+	// maxEvents is how many events make a batch, and room how many bytes. Zero: no such bound.
+	maxEvents, maxBytes int
 	// wait is how long the first event of a batch waits for others; zero sends what there is.
 	wait time.Duration
-	// eager lets an event go at once when none has gone for as long as wait: then nobody waits who comes alone.
+	// eager sends an event at once when none was sent for as long as wait, so that a single event does not wait.
 	eager bool
 }
 
 // full reports whether nothing more goes into b.
 func (g batching) full(b *batch) bool {
-	return g.size > 0 && len(b.ends) >= g.size || g.room > 0 && len(b.text) >= g.room
+	return g.maxEvents > 0 && len(b.ends) >= g.maxEvents || g.maxBytes > 0 && len(b.text) >= g.maxBytes
 }
 
 // fits reports whether another event of so many bytes goes into b.
 func (g batching) fits(b *batch, event int) bool {
-	return !g.full(b) && (g.room == 0 || len(b.ends) == 0 || len(b.text)+event <= g.room)
+	return !g.full(b) && (g.maxBytes == 0 || len(b.ends) == 0 || len(b.text)+event <= g.maxBytes)
 }
 
 func newQueue(name string, s sink, b batching, m *metrics.Audit, log *zap.Logger) *queue {
 	return &queue{
-		name: name, sink: s, batch: b, log: log, arrived: make(chan struct{}, 1),
+		name: name, sink: s, batch: b, log: log, wake: make(chan struct{}, 1),
 		drops: m.Dropped.WithLabelValues(name), sent: m.Written.WithLabelValues(name),
 	}
 }
 
-// offer takes a copy of an event, which ends with its line, unless there is no room for it.
-func (q *queue) offer(line []byte) {
+// enqueue takes a copy of an event, which ends with its line feed, unless there is no room for it.
+func (q *queue) enqueue(line []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed || q.bytes+len(line) > maxQueued {
@@ -88,7 +88,7 @@ func (q *queue) offer(line []byte) {
 	n := len(q.waiting)
 	begun := n > 0 && q.batch.fits(q.waiting[n-1], len(line))
 	if !begun {
-		q.begin()
+		q.addBatch()
 	}
 	b := q.waiting[len(q.waiting)-1]
 	b.add(line)
@@ -101,18 +101,18 @@ func (q *queue) offer(line []byte) {
 
 func (q *queue) signal() {
 	select {
-	case q.arrived <- struct{}{}:
+	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
-// begin puts an empty batch behind the others. Called with mu held.
-func (q *queue) begin() {
+// addBatch adds an empty batch behind the others. Called with mu held.
+func (q *queue) addBatch() {
 	b := &batch{}
-	if n := len(q.spare); n > 0 {
-		b, q.spare = q.spare[n-1], q.spare[:n-1]
+	if n := len(q.free); n > 0 {
+		b, q.free = q.free[n-1], q.free[:n-1]
 	} else {
-		b.text = make([]byte, 0, q.batch.room)
+		b.text = make([]byte, 0, q.batch.maxBytes)
 	}
 	q.waiting = append(q.waiting, b)
 }
@@ -137,21 +137,21 @@ func (q *queue) take() *batch {
 	return b
 }
 
-// keep takes back a batch that was sent, as room for another.
-func (q *queue) keep(b *batch) {
+// recycle takes back a batch that was sent, as room for another.
+func (q *queue) recycle(b *batch) {
 	if cap(b.text) > maxKept {
 		return
 	}
 	b.text, b.ends = b.text[:0], b.ends[:0]
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.spare) < maxSpare {
-		q.spare = append(q.spare, b)
+	if len(q.free) < maxSpare {
+		q.free = append(q.free, b)
 	}
 }
 
-// complete is how many batches take nothing more.
-func (q *queue) complete() int {
+// completeBatches is how many batches take nothing more.
+func (q *queue) completeBatches() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := len(q.waiting)
@@ -161,14 +161,14 @@ func (q *queue) complete() int {
 	return n
 }
 
-// run sends batches until ctx ends, and then what is left, within lastWords. A sink that hangs in a system call cannot be
-// stopped; it is left behind, and said so, rather than holding the whole server.
+// run sends batches until ctx ends, and then what is left, within shutdownTimeout. A sink that hangs in a system call
+// cannot be stopped; it is left behind with an error in the log, rather than delaying the whole server.
 func (q *queue) run(ctx context.Context) error {
 	sending, hurry := context.WithCancel(context.WithoutCancel(ctx))
 	defer hurry()
 	done := make(chan error, 1)
 	go func() {
-		q.follow(ctx, sending)
+		q.sendLoop(ctx, sending)
 		done <- q.sink.close()
 	}()
 	<-ctx.Done()
@@ -177,20 +177,20 @@ func (q *queue) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("audit %s: %w", q.name, err)
 		}
-	case <-time.After(lastWords):
-		q.drops.Add(float64(q.refuse()))
+	case <-time.After(shutdownTimeout):
+		q.drops.Add(float64(q.close()))
 		q.log.Error("audit sink hangs; events that it was given are lost", zap.String("sink", q.name))
 	}
 	return nil
 }
 
-// follow sends what arrives until ctx ends, and what is left then, as long as sending lasts.
-func (q *queue) follow(ctx, sending context.Context) {
+// sendLoop sends what arrives until ctx ends, and what is left then, as long as sending lasts.
+func (q *queue) sendLoop(ctx, sending context.Context) {
 	var last time.Time // of a batch
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-q.arrived:
+		case <-q.wake:
 		}
 		if q.batches() == 0 {
 			continue // what the signal was for has been sent already
@@ -199,23 +199,23 @@ func (q *queue) follow(ctx, sending context.Context) {
 		if q.batch.eager {
 			wait -= time.Since(last)
 		}
-		q.drain(sending, q.due(ctx, wait))
+		q.sendBatches(sending, q.waitDue(ctx, wait))
 		last = time.Now()
 	}
-	q.refuse()
-	q.drain(sending, q.batches())
+	q.close()
+	q.sendBatches(sending, q.batches())
 }
 
-// due waits until a batch is complete, and returns how many are: what is behind them waits for others. It waits no longer
-// than it is told, nor than ctx lasts; then whatever is there is due.
-func (q *queue) due(ctx context.Context, wait time.Duration) int {
+// waitDue waits until a batch is complete, and returns how many are: those behind them wait for more events. It waits
+// no longer than wait, nor than ctx lasts; then whatever is there is due.
+func (q *queue) waitDue(ctx context.Context, wait time.Duration) int {
 	if wait <= 0 {
 		return q.batches()
 	}
 	over := time.NewTimer(wait)
 	defer over.Stop()
 	for {
-		if n := q.complete(); n > 0 {
+		if n := q.completeBatches(); n > 0 {
 			return n
 		}
 		select {
@@ -223,40 +223,40 @@ func (q *queue) due(ctx context.Context, wait time.Duration) int {
 			return q.batches()
 		case <-over.C:
 			return q.batches()
-		case <-q.arrived: // perhaps for a batch that was sent before
+		case <-q.wake: // perhaps for a batch that was sent before
 		}
 	}
 }
 
-// refuse takes no further events, and returns how many are still waiting.
-func (q *queue) refuse() int {
+// close takes no further events, and returns how many are still waiting.
+func (q *queue) close() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
 	return q.events
 }
 
-// drain sends the first n batches. For what is left there is a signal then.
-func (q *queue) drain(ctx context.Context, n int) {
+// sendBatches sends the first n batches. For what is left there is a signal then.
+func (q *queue) sendBatches(ctx context.Context, n int) {
 	for ; n > 0 && ctx.Err() == nil; n-- {
 		b := q.take()
 		events := len(b.ends)
 		written, err := q.sink.send(ctx, b)
 		q.report(written, events-written, err)
-		q.keep(b)
+		q.recycle(b)
 	}
 	if q.batches() > 0 {
 		q.signal()
 	}
 }
 
-// report keeps count, and tells the log once when events begin to be lost and once when that has ended.
+// report counts, and logs once when events begin to be lost and once when that has ended.
 func (q *queue) report(written, lost int, err error) {
 	q.sent.Add(float64(written))
 	q.drops.Add(float64(lost))
 	q.mu.Lock()
-	before := q.trouble
-	q.trouble = err
+	before := q.lastErr
+	q.lastErr = err
 	q.lost += lost
 	total := q.lost
 	if err == nil {
@@ -269,4 +269,30 @@ func (q *queue) report(written, lost int, err error) {
 	case err == nil && total > 0:
 		q.log.Warn("audit events were lost, and are written again", zap.String("sink", q.name), zap.Int("lost", total))
 	}
+}
+
+// batch is events in one piece, a line each.
+type batch struct {
+	text []byte
+	ends []int // of each event, its line feed included
+}
+
+// maxKept bounds the room that is kept for a batch to come, maxSpare how many are kept.
+const (
+	maxKept  = 2 * maxWriteBytes
+	maxSpare = 8
+)
+
+func (b *batch) add(line []byte) {
+	b.text = append(b.text, line...)
+	b.ends = append(b.ends, len(b.text))
+}
+
+// event is the nth without its line feed.
+func (b *batch) event(n int) []byte {
+	start := 0
+	if n > 0 {
+		start = b.ends[n-1]
+	}
+	return b.text[start : b.ends[n]-1]
 }

@@ -63,7 +63,7 @@ func running(t *testing.T, s sink, b batching) (q *queue, m *metrics.Audit, stop
 
 func offer(q *queue, events ...string) {
 	for _, e := range events {
-		q.offer([]byte(e + "\n"))
+		q.enqueue([]byte(e + "\n"))
 	}
 }
 
@@ -80,12 +80,12 @@ func TestTheLogIsWrittenAtOnceAndThenInBatches(t *testing.T) {
 		}
 		offer(q, "a")
 		expect("an event that comes alone", "[[a]]")
-		time.Sleep(logPause / 4)
+		time.Sleep(logInterval / 4)
 		offer(q, "b", "c")
 		expect("soon after it", "[[a]]")
-		time.Sleep(logPause)
+		time.Sleep(logInterval)
 		expect("after the pause", "[[a] [b c]]")
-		time.Sleep(10 * logPause)
+		time.Sleep(10 * logInterval)
 		offer(q, "d")
 		expect("alone again", "[[a] [b c] [d]]")
 		offer(q, "e", "f")
@@ -97,7 +97,7 @@ func TestTheLogIsWrittenAtOnceAndThenInBatches(t *testing.T) {
 func TestACompleteBatchDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, b := range map[string]batching{
-			"by number": {size: 3, wait: time.Hour}, "by bytes": {room: 27, wait: time.Hour},
+			"by number": {maxEvents: 3, wait: time.Hour}, "by bytes": {maxBytes: 27, wait: time.Hour},
 		} {
 			said := &memory{}
 			q, _, stop := running(t, said, b)
@@ -125,7 +125,7 @@ func TestACompleteBatchDoesNotWait(t *testing.T) {
 func TestNothingIsLeftBehindBatchesThatAreBeingSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &memory{gate: make(chan struct{})}
-		q, _, stop := running(t, said, batching{size: 1})
+		q, _, stop := running(t, said, batching{maxEvents: 1})
 		offer(q, "a")
 		synctest.Wait() // it is being sent
 		offer(q, "b", "c", "d")
@@ -144,7 +144,7 @@ func TestNothingIsLeftBehindBatchesThatAreBeingSent(t *testing.T) {
 // Whatever happens at one time, each event is written whole, once and in its order, or counted as lost.
 func TestEachEventIsWrittenOrCounted(t *testing.T) {
 	said := &memory{}
-	q, m, stop := running(t, said, batching{room: 1 << 10})
+	q, m, stop := running(t, said, batching{maxBytes: 1 << 10})
 	const writers, each = 8, 2000
 	var wg sync.WaitGroup
 	for w := range writers {
@@ -178,20 +178,20 @@ func TestTheRoomOfAQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &slow{until: make(chan struct{})}
 		q, m, stop := running(t, h, logBatching)
-		line := bytes.Repeat([]byte("x"), atOnce/2)
+		line := bytes.Repeat([]byte("x"), maxWriteBytes/2)
 		offered := 0
 		for ; testutil.ToFloat64(m.Dropped.WithLabelValues("log")) == 0; offered++ {
-			q.offer(line)
+			q.enqueue(line)
 			synctest.Wait()
 		}
-		if q.bytes > maxQueued || q.bytes < maxQueued-2*atOnce {
+		if q.bytes > maxQueued || q.bytes < maxQueued-2*maxWriteBytes {
 			t.Errorf("%d bytes wait", q.bytes)
 		}
 		close(h.until)
 		synctest.Wait()
 		stop()
-		if q.bytes != 0 || q.events != 0 || len(q.spare) > maxSpare {
-			t.Errorf("left: %d bytes, %d events, %d rooms", q.bytes, q.events, len(q.spare))
+		if q.bytes != 0 || q.events != 0 || len(q.free) > maxSpare {
+			t.Errorf("left: %d bytes, %d events, %d rooms", q.bytes, q.events, len(q.free))
 		}
 		if n := testutil.ToFloat64(m.Written.WithLabelValues("log")); int(n) != offered-1 {
 			t.Errorf("%v written of %d", n, offered)

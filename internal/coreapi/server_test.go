@@ -26,7 +26,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 
-	"portico.dev/internal/auth/satoken"
+	"portico.dev/internal/auth/serviceaccount"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/store"
 )
@@ -199,7 +199,7 @@ func (l tokenList) AuthenticateToken(ctx context.Context, token string) (*authen
 }
 
 // notary checks as the house does, and signs by writing down what it was told.
-type notary struct{ tokens *satoken.Tokens }
+type notary struct{ tokens *serviceaccount.Tokens }
 
 func newNotary(t *testing.T, of *records) notary {
 	t.Helper()
@@ -215,7 +215,7 @@ func newNotary(t *testing.T, of *records) notary {
 	if err := os.WriteFile(file, pem, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := satoken.New(satoken.Config{Issuer: "https://house", Audiences: []string{"house"}, SigningKeyFile: file, Lookup: of})
+	tokens, err := serviceaccount.New(serviceaccount.Config{Issuer: "https://house", Audiences: []string{"house"}, SigningKeyFile: file, Lookup: of})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func newNotary(t *testing.T, of *records) notary {
 }
 
 func (n notary) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (IssuedToken, error) {
-	issued, err := n.tokens.Issue(ctx, satoken.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
+	issued, err := n.tokens.Issue(ctx, serviceaccount.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
 	if err != nil {
 		return IssuedToken{}, err
 	}

@@ -79,7 +79,7 @@ func (h *Host) recoverPanics(next http.Handler) http.Handler {
 				panic(p)
 			}
 			h.metrics.Panics.Inc()
-			h.log.Error("panic while serving a request", append(logging.Fault(p), zap.String("path", truncated(r.URL.Path)),
+			h.log.Error("panic while serving a request", append(logging.PanicFields(p), zap.String("path", truncated(r.URL.Path)),
 				zap.String("audit-id", request.AuditID(r.Context())))...)
 			if rec, ok := w.(*recorder); ok && rec.code != 0 {
 				// The answer has begun: only cutting it off tells the client that it is not whole.

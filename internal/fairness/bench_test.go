@@ -6,7 +6,7 @@ import (
 )
 
 // What a turn costs a request that need not wait. BenchmarkSemaphore is what the bound without fairness costs.
-func BenchmarkTurn(b *testing.B) {
+func BenchmarkReservation(b *testing.B) {
 	f := newWorld(b).fair(b, 600)
 	for name, who := range map[string]string{"user": "", "administrator": "system:masters"} {
 		b.Run(name, func(b *testing.B) {
@@ -15,7 +15,7 @@ func BenchmarkTurn(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					f.Enter(r, info, u).Leave()
+					f.Reserve(r, info, u).Release()
 				}
 			})
 		})
@@ -37,7 +37,7 @@ func BenchmarkSemaphore(b *testing.B) {
 }
 
 // What a turn costs a request that must wait: far more at once than there are seats.
-func BenchmarkQueuedTurn(b *testing.B) {
+func BenchmarkQueuedReservation(b *testing.B) {
 	f := newWorld(b).fair(b, 100)
 	u := somebody("jane")
 	r, info := asked(b.Context(), u, "/apis/metrics.k8s.io/v1beta1/nodes/a")
@@ -45,9 +45,9 @@ func BenchmarkQueuedTurn(b *testing.B) {
 	b.SetParallelism(128)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			turn := f.Enter(r, info, u)
+			turn := f.Reserve(r, info, u)
 			runtime.Gosched()
-			turn.Leave()
+			turn.Release()
 		}
 	})
 }

@@ -24,55 +24,55 @@ import (
 
 // Config is what Fairness needs.
 type Config struct {
-	// Client reaches the flowcontrol objects, not by way of the chain that waits for turns.
+	// Client reaches the flowcontrol objects, but not through the chain whose requests wait for seats.
 	Client kubernetes.Interface
 	// Seats is how many seats the priority levels share. It must be positive.
 	Seats int
 	// Stats says how many objects of a resource are stored and how large they are, which is how wide a list is. Nil:
 	// every list is one seat wide.
 	Stats func(groupResource string) (storage.Stats, error)
-	// Metrics count requests. Nil: nobody sees them.
+	// Metrics count requests. May be nil.
 	Metrics *metrics.Fairness
-	// Logger hears of objects that cannot be kept. Nil: nobody.
+	// Logger gets errors about objects that cannot be maintained. May be nil.
 	Logger *zap.Logger
 }
 
-// Fairness gives requests their turn.
+// Fairness gives requests their seats.
 type Fairness struct {
 	cfg     Config
 	log     *zap.Logger
 	dropped flowcontrol.DroppedRequestsTracker
 	ready   chan struct{}
 
-	engine atomic.Pointer[engine] // nil before Run
+	dispatcher atomic.Pointer[dispatcher] // nil before Run
 }
 
-// engine gives turns, by the mandatory objects until it has seen the stored ones.
-type engine struct {
-	control  flowcontrol.Interface // of the library: it follows the objects and divides the seats among the levels
-	ranks    *ranks
-	estimate fcrequest.WorkEstimatorFunc
+// dispatcher seats requests, by the mandatory objects until it has seen the stored ones.
+type dispatcher struct {
+	controller flowcontrol.Interface // of the library: it follows the objects and divides the seats among the levels
+	classifier *classifier
+	estimate   fcrequest.WorkEstimatorFunc
 }
 
-// newEngine has the library's controller make levels of ours.
-func newEngine(cfg *Config, factory informers.SharedInformerFactory) (*engine, error) {
-	ranks, err := follow(factory.Flowcontrol().V1(), cfg.Metrics)
+// newDispatcher makes the library's controller use levels of ours.
+func newDispatcher(cfg *Config, factory informers.SharedInformerFactory) (*dispatcher, error) {
+	levels, err := newClassifier(factory.Flowcontrol().V1(), cfg.Metrics)
 	if err != nil {
 		return nil, err
 	}
-	control := flowcontrol.NewTestable(flowcontrol.TestableConfig{
+	controller := flowcontrol.NewTestable(flowcontrol.TestableConfig{
 		Name: "fairness", Clock: eventclock.Real{}, AsFieldManager: flowcontrol.ConfigConsumerAsFieldManager,
 		FoundToDangling: func(found bool) bool { return !found },
 		InformerFactory: factory, FlowcontrolClient: cfg.Client.FlowcontrolV1(), ServerConcurrencyLimit: cfg.Seats,
 		ReqsGaugeVec:      fcmetrics.PriorityLevelConcurrencyGaugeVec,
 		ExecSeatsGaugeVec: fcmetrics.PriorityLevelExecutionSeatsGaugeVec,
-		QueueSetFactory:   ranks,
+		QueueSetFactory:   levels,
 	})
-	return &engine{control: control, ranks: ranks, estimate: fcrequest.NewWorkEstimator(
-		cfg.Stats, control.GetInterestedWatchCount, fcrequest.DefaultWorkEstimatorConfig(), control.GetMaxSeats)}, nil
+	return &dispatcher{controller: controller, classifier: levels, estimate: fcrequest.NewWorkEstimator(
+		cfg.Stats, controller.GetInterestedWatchCount, fcrequest.DefaultWorkEstimatorConfig(), controller.GetMaxSeats)}, nil
 }
 
-// New returns a Fairness that gives no turns until Run has begun.
+// New returns a Fairness that seats no request until Run has begun.
 func New(cfg Config) (*Fairness, error) {
 	if cfg.Client == nil || cfg.Seats <= 0 {
 		return nil, errors.New("fairness: a client and at least one seat are needed")
@@ -91,11 +91,11 @@ func New(cfg Config) (*Fairness, error) {
 	}, nil
 }
 
-// Ready is closed when the objects are known and those that must exist do.
+// Ready is closed when the objects are known and the mandatory ones exist.
 func (f *Fairness) Ready() <-chan struct{} { return f.ready }
 
-// Run follows the objects and keeps those that must exist until ctx ends. It can be called once. The library ends two
-// loops of its own with ctx without waiting for them; they are asleep, or reading a cache.
+// Run follows the objects and maintains those that must exist until ctx ends. It can be called once. The library ends
+// two loops of its own with ctx without waiting for them; they are asleep, or reading a cache.
 func (f *Fairness) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,37 +103,37 @@ func (f *Fairness) Run(ctx context.Context) error {
 	factory := clients.NewInformers(f.cfg.Client, nil)
 	defer factory.Shutdown()
 	defer cancel()
-	keeper, err := newKeeper(f.cfg.Client.FlowcontrolV1(), factory.Flowcontrol().V1())
+	ensurer, err := newEnsurer(f.cfg.Client.FlowcontrolV1(), factory.Flowcontrol().V1())
 	if err != nil {
 		return fmt.Errorf("fairness: %w", err)
 	}
-	e, err := newEngine(&f.cfg, factory)
+	d, err := newDispatcher(&f.cfg, factory)
 	if err != nil {
 		return fmt.Errorf("fairness: %w", err)
 	}
-	f.engine.Store(e)
+	f.dispatcher.Store(d)
 	factory.Start(ctx.Done())
-	if err := keeper.start(ctx); err != nil {
+	if err := ensurer.start(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return fmt.Errorf("fairness: %w", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- e.control.Run(ctx.Done()) }()
+	go func() { ended <- d.controller.Run(ctx.Done()) }()
 	close(f.ready)
-	keeper.run(ctx, f.log)
+	ensurer.run(ctx, f.log)
 	return <-ended
 }
 
-// Watching counts a watch among those that make a write dear, until the function that it returns is called.
-func (f *Fairness) Watching(r *http.Request) (forget func()) {
-	e := f.engine.Load()
+// RegisterWatch counts a watch among those that make a write expensive, until the function that it returns is called.
+func (f *Fairness) RegisterWatch(r *http.Request) (forget func()) {
+	e := f.dispatcher.Load()
 	info, ok := apirequest.RequestInfoFrom(r.Context())
 	if e == nil || !ok || info.Verb != "watch" {
 		return func() {}
 	}
-	if forget := e.control.RegisterWatch(r); forget != nil {
+	if forget := e.controller.RegisterWatch(r); forget != nil {
 		return forget
 	}
 	return func() {}

@@ -1,68 +1,73 @@
 package fairness
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apiserver/pkg/util/flowcontrol/debug"
 	fq "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
+	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
+	fcrequest "k8s.io/apiserver/pkg/util/flowcontrol/request"
 	"k8s.io/apiserver/pkg/util/shufflesharding"
 )
 
-// someWait is the bit of level.state that says that requests are in its queues. The seats taken are below it.
-const someWait = 1 << 62
+// waitersBit is the bit of level.state that says that requests are in its queues. The seats taken are below it.
+const waitersBit = 1 << 62
 
 // exempt is the limit of a level whose requests never wait.
 const exempt = -1
 
 // level is the seats of one priority level, and the queues for them.
 //
-// A seat that is free is taken by one compare-and-swap. As soon as a request waits, someWait is set, and seats are given
-// by the queues only: nobody who arrives later overtakes. Whoever gives a seat back sees, in the same atomic step,
-// whether anybody waits; so a seat cannot become free between the look of the last to queue and its sleep.
+// A seat that is free is taken by one compare-and-swap. As soon as a request waits, waitersBit is set, and seats are
+// given to queued requests only: no later request overtakes. Releasing a seat sees, in the same atomic step, whether
+// requests wait; so a seat cannot become free between the last check of a request that queues and its sleep.
 type level struct {
-	name  string
-	state atomic.Int64          // seats taken, and someWait
-	limit atomic.Int64          // exempt, or how many seats there are
-	form  atomic.Pointer[form]  // how requests queue
-	sight atomic.Pointer[sight] // who is told of seats
+	name   string
+	state  atomic.Int64                 // seats taken, and waitersBit
+	limit  atomic.Int64                 // exempt, or how many seats there are
+	config atomic.Pointer[queueConfig]  // how requests queue
+	gauges atomic.Pointer[gaugeUpdater] // the library's gauges of it
 
-	waiters sync.Pool // of waiters that nobody is
+	waiters sync.Pool // of waiters that are in no queue
 
-	mu         sync.Mutex // guards the rest, and that someWait is set exactly while waiting is not 0
-	queues     []queue
-	occupied   bitset // the queues in which somebody waits
-	waiting    int
-	deals      int
-	robin      int
-	virtual    float64   // the virtual start of what was seated last from a queue, in seat-seconds
-	dispatched time.Time // when the library's gauges were told of that
+	mu            sync.Mutex // guards the rest, and that waitersBit is set exactly while waiting is not 0
+	queues        []queue
+	occupied      bitset // the queues with waiting requests
+	waiting       int
+	nextDeal      int
+	lastQueue     int
+	virtualTime   float64   // the virtual start of what was seated last from a queue, in seat-seconds
+	gaugesUpdated time.Time // when the library's gauges were updated
 }
 
-// form is how requests queue: not at all if there are no queues.
-type form struct {
-	queues, length int
-	dealer         *shufflesharding.Dealer
-	hand           int
+// queueConfig is how requests queue: not at all if there are no queues.
+type queueConfig struct {
+	queues, queueLength int
+	dealer              *shufflesharding.Dealer
+	handSize            int
 }
 
-// formOf refuses hands that cannot be dealt.
-func formOf(c fq.QueuingConfig) (*form, error) {
+// newQueueConfig refuses hands that cannot be dealt.
+func newQueueConfig(c fq.QueuingConfig) (*queueConfig, error) {
 	if c.DesiredNumQueues < 1 {
-		return &form{}, nil
+		return &queueConfig{}, nil
 	}
 	dealer, err := shufflesharding.NewDealer(c.DesiredNumQueues, c.HandSize)
 	if err != nil {
 		return nil, err
 	}
-	return &form{queues: c.DesiredNumQueues, length: c.QueueLengthLimit, dealer: dealer, hand: c.HandSize}, nil
+	return &queueConfig{queues: c.DesiredNumQueues, queueLength: c.QueueLengthLimit, dealer: dealer, handSize: c.HandSize}, nil
 }
 
-// take takes seats if nobody waits for some and there are enough.
-func (l *level) take(seats int64) bool {
+// tryTake takes seats if no request waits for some and there are enough.
+func (l *level) tryTake(seats int64) bool {
 	for {
 		s := l.state.Load()
-		if s&someWait != 0 || !l.fits(s, seats) {
+		if s&waitersBit != 0 || !l.fits(s, seats) {
 			return false
 		}
 		if l.state.CompareAndSwap(s, s+seats) {
@@ -71,11 +76,11 @@ func (l *level) take(seats int64) bool {
 	}
 }
 
-// seize is take for whoever is next, although others wait.
-func (l *level) seize(seats int64) bool {
+// takeAhead is tryTake for the request that is next, although others wait.
+func (l *level) takeAhead(seats int64) bool {
 	for {
 		s := l.state.Load()
-		if !l.fits(s&^someWait, seats) {
+		if !l.fits(s&^waitersBit, seats) {
 			return false
 		}
 		if l.state.CompareAndSwap(s, s+seats) {
@@ -84,29 +89,30 @@ func (l *level) seize(seats int64) bool {
 	}
 }
 
-// fits reports whether seats can be had beside those taken. Who needs more than there are has them all, alone.
+// fits reports whether seats can be had beside those taken. A request that needs more than there are gets them all,
+// alone.
 func (l *level) fits(taken, seats int64) bool {
 	limit := l.limit.Load()
 	return limit == exempt || taken+seats <= limit || taken == 0
 }
 
-// full reports whether nobody fits.
-func (l *level) full() bool { return !l.fits(l.taken(), 1) }
+// full reports whether not one more seat can be had.
+func (l *level) full() bool { return !l.fits(l.seatsTaken(), 1) }
 
-func (l *level) taken() int64 { return l.state.Load() &^ someWait }
+func (l *level) seatsTaken() int64 { return l.state.Load() &^ waitersBit }
 
-// giveBack makes seats free and seats whoever waits for them.
-func (l *level) giveBack(seats int64) {
-	if l.state.Add(-seats)&someWait == 0 {
+// release makes seats free and gives them to requests that wait for them.
+func (l *level) release(seats int64) {
+	if l.state.Add(-seats)&waitersBit == 0 {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seatThoseWhoWait()
+	l.dispatch()
 }
 
-// change is how the controller sets limits. Queues that are not wanted any more empty themselves.
-func (l *level) change(f *form, limit int64) {
+// configure is how the controller sets limits. Queues that are not wanted any more empty themselves.
+func (l *level) configure(f *queueConfig, limit int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.queues) < f.queues {
@@ -116,7 +122,76 @@ func (l *level) change(f *form, limit int64) {
 	for n := len(l.queues); n > f.queues && l.queues[n-1].idle(); n-- {
 		l.queues = l.queues[:n-1]
 	}
-	l.form.Store(f)
+	l.config.Store(f)
 	l.limit.Store(limit)
-	l.seatThoseWhoWait()
+	l.dispatch()
+}
+
+// BeginConstruction implements fq.QueueSetFactory: it is how the library's controller makes a level.
+func (k *classifier) BeginConstruction(c fq.QueuingConfig, requests fcmetrics.RatioedGaugePair, seats fcmetrics.RatioedGauge, demand fcmetrics.Gauge) (fq.QueueSetCompleter, error) {
+	form, err := newQueueConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("queues of level %s: %w", c.Name, err)
+	}
+	return &completer{classifier: k, config: c, queues: form, gauges: newGaugeUpdater(libraryGauges{requests: requests, seats: seats, demand: demand})}, nil
+}
+
+// completer is a level that is made or changed when its limit is known.
+type completer struct {
+	classifier *classifier
+	level      *level // nil: it is to be made
+	config     fq.QueuingConfig
+	queues     *queueConfig
+	gauges     *gaugeUpdater // nil: as it is
+}
+
+// Complete implements fq.QueueSetCompleter.
+func (c *completer) Complete(d fq.DispatchingConfig) fq.QueueSet {
+	l := c.classifier.levelNamed(c.config.Name, c.level)
+	if c.gauges != nil {
+		l.gauges.Store(c.gauges)
+	}
+	limit := int64(d.ConcurrencyLimit)
+	if c.config.DesiredNumQueues < 0 {
+		limit = exempt
+	}
+	l.configure(c.queues, limit)
+	seen := &l.gauges.Load().gauges
+	seen.requests.RequestsWaiting.SetDenominator(float64(max(1, c.queues.queues) * max(1, c.queues.queueLength)))
+	seen.requests.RequestsExecuting.SetDenominator(float64(d.ConcurrencyDenominator))
+	seen.seats.SetDenominator(float64(d.ConcurrencyDenominator))
+	c.classifier.register(l)
+	return &queueSet{classifier: c.classifier, level: l}
+}
+
+// queueSet is a level as the library's controller sees it.
+type queueSet struct {
+	classifier *classifier
+	level      *level
+}
+
+// BeginConfigChange implements fq.QueueSet.
+func (q *queueSet) BeginConfigChange(c fq.QueuingConfig) (fq.QueueSetCompleter, error) {
+	form, err := newQueueConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("queues of level %s: %w", c.Name, err)
+	}
+	return &completer{classifier: q.classifier, level: q.level, config: c, queues: form}, nil
+}
+
+// IsIdle implements fq.QueueSet: the library asks whether a level whose object is deleted may be forgotten. It may at
+// once. Its requests keep their seats, and wait for those that there were; a level of the same name takes it up again.
+func (q *queueSet) IsIdle() bool { return true }
+
+// StartRequest implements fq.QueueSet. Requests come by [Fairness.Reserve]; the library is not asked about any.
+func (q *queueSet) StartRequest(context.Context, *fcrequest.WorkEstimate, uint64, string, string, any, any, fq.QueueNoteFn) (fq.Request, bool) {
+	return nil, true
+}
+
+// Dump implements fq.QueueSet.
+func (q *queueSet) Dump(bool) debug.QueueSetDump {
+	l := q.level
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return debug.QueueSetDump{Waiting: l.waiting, SeatsInUse: int(l.seatsTaken())}
 }

@@ -10,36 +10,38 @@ import (
 	"time"
 
 	fq "k8s.io/apiserver/pkg/util/flowcontrol/fairqueuing"
+
+	"portico.dev/internal/request"
 )
 
 // aLevel has so many seats and queues.
 func aLevel(t *testing.T, seats int64, c fq.QueuingConfig) *level {
 	t.Helper()
-	f, err := formOf(c)
+	f, err := newQueueConfig(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := &level{name: c.Name}
-	l.change(f, seats)
+	l.configure(f, seats)
 	return l
 }
 
 // get is what a request does: a seat at once, or a place in a queue until it has one or gives up.
 func (l *level) get(t *testing.T, seats int64, flow uint64, patience time.Duration) (w *waiter, in bool) {
-	if l.take(seats) {
+	if l.tryTake(seats) {
 		return nil, true
 	}
-	w = &waiter{schema: "s", seats: seats, initial: float64(seats), work: float64(seats) * guess, seated: make(chan struct{}, 1)}
-	if l.line(w, flow) == 0 {
+	w = &waiter{schema: "s", seats: seats, initial: float64(seats), work: float64(seats) * estimatedService, dispatched: make(chan struct{}, 1)}
+	if l.enqueue(w, flow) == 0 {
 		return nil, false
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-w.seated:
+	case <-w.dispatched:
 		return w, true
 	case <-timer.C:
-		return w, !l.abandon(w)
+		return w, !l.cancel(w)
 	case <-time.After(modelPatience):
 		t.Error("a request waits for ever")
 		return nil, false
@@ -90,9 +92,9 @@ func TestSeatsAreNeitherLostNorGivenTwice(t *testing.T) {
 						}
 						taken.Add(-seats)
 						if w != nil {
-							l.served(w, random.Float64()/100)
+							l.adjustService(w, random.Float64()/100)
 						}
-						l.giveBack(seats)
+						l.release(seats)
 					}
 				})
 			}
@@ -106,11 +108,11 @@ func TestSeatsAreNeitherLostNorGivenTwice(t *testing.T) {
 					case <-time.After(50 * time.Microsecond):
 					}
 					config.DesiredNumQueues = 3 + int(i%9)
-					f, err := formOf(config)
+					f, err := newQueueConfig(config)
 					if err != nil {
 						t.Error(err)
 					}
-					l.change(f, i%(most+1))
+					l.configure(f, i%(most+1))
 				}
 			}()
 			all.Wait()
@@ -139,32 +141,32 @@ func TestSharesOfASeat(t *testing.T) {
 	flows := map[int]uint64{} // one for each queue
 	for i := uint64(0); len(flows) < 3; i++ {
 		flow := flowOf("s", fmt.Sprint(i))
-		flows[l.form.Load().dealer.DealIntoHand(flow, nil)[0]] = flow
+		flows[l.config.Load().dealer.DealIntoHand(flow, nil)[0]] = flow
 	}
-	if !l.take(1) {
+	if !l.tryTake(1) {
 		t.Fatal("no seat")
 	}
 	var waiters []*waiter
 	for at, n := range []int{600, 100, 100} {
 		for range n {
-			w := &waiter{seats: 1, initial: 1, work: guess, seated: make(chan struct{}, 1)}
-			if l.line(w, flows[at]) == 0 || w.at != at {
+			w := &waiter{seats: 1, initial: 1, work: estimatedService, dispatched: make(chan struct{}, 1)}
+			if l.enqueue(w, flows[at]) == 0 || w.queueIndex != at {
 				t.Fatalf("it is not in queue %d: %+v", at, w)
 			}
 			waiters = append(waiters, w)
 		}
 	}
 	seconds := []float64{0.010, 0.010, 0.030}
-	l.giveBack(1)
+	l.release(1)
 	served := [3]int{}
 	for range 140 {
 		for i, w := range waiters {
 			select {
-			case <-w.seated:
+			case <-w.dispatched:
 				waiters = append(waiters[:i], waiters[i+1:]...)
-				served[w.at]++
-				l.served(w, seconds[w.at])
-				l.giveBack(1)
+				served[w.queueIndex]++
+				l.adjustService(w, seconds[w.queueIndex])
+				l.release(1)
 			default:
 				continue
 			}
@@ -178,53 +180,52 @@ func TestSharesOfASeat(t *testing.T) {
 
 // Somebody waits for every seat. A later request that needs one takes none, although one is free, until the first gives
 // up: then those behind it are seated at once.
-func TestNobodyOvertakesWhoWaits(t *testing.T) {
+func TestWaitingRequestsAreNotOvertaken(t *testing.T) {
 	l := aLevel(t, 3, fq.QueuingConfig{Name: "order", DesiredNumQueues: 1, HandSize: 1, QueueLengthLimit: 10})
-	if !l.take(2) {
+	if !l.tryTake(2) {
 		t.Fatal("no seats")
 	}
-	wide := &waiter{seats: 3, initial: 3, work: 3 * guess, seated: make(chan struct{}, 1)}
-	narrow := &waiter{seats: 1, initial: 1, work: guess, seated: make(chan struct{}, 1)}
-	l.line(wide, 0)
-	if l.take(1) {
+	wide := &waiter{seats: 3, initial: 3, work: 3 * estimatedService, dispatched: make(chan struct{}, 1)}
+	narrow := &waiter{seats: 1, initial: 1, work: estimatedService, dispatched: make(chan struct{}, 1)}
+	l.enqueue(wide, 0)
+	if l.tryTake(1) {
 		t.Error("it overtook")
 	}
-	if n := l.line(narrow, 0); n != 2 {
+	if n := l.enqueue(narrow, 0); n != 2 {
 		t.Errorf("%d are in the queue, want 2", n)
 	}
 	select {
-	case <-narrow.seated:
+	case <-narrow.dispatched:
 		t.Error("it overtook in the queue")
 	default:
 	}
-	if !l.abandon(wide) {
+	if !l.cancel(wide) {
 		t.Error("it was seated")
 	}
 	select {
-	case <-narrow.seated:
+	case <-narrow.dispatched:
 	default:
 		t.Error("a seat is free, and who is next has none")
 	}
 }
 
-// dear is a context whose end nobody may wait for.
-type dear struct{ context.Context }
+// costlyContext is a context whose end nobody may wait for.
+type costlyContext struct{ context.Context }
 
-func (d dear) Client() context.Context { return d.Context }
-func (d dear) Done() <-chan struct{}   { panic("somebody waits for the deadline") }
+func (costlyContext) Done() <-chan struct{} { panic("somebody waits for the deadline") }
 
-func TestWhoQueuesWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
+func TestQueuedRequestWaitsForTheClientAndNotForTheDeadline(t *testing.T) {
 	l := aLevel(t, 1, fq.QueuingConfig{Name: "client", DesiredNumQueues: 1, HandSize: 1, QueueLengthLimit: 10})
-	if !l.take(1) {
+	if !l.tryTake(1) {
 		t.Fatal("no seat")
 	}
 	client, leave := context.WithCancel(t.Context())
-	w := l.waiter()
+	w := l.getWaiter()
 	w.seats = 1
-	l.line(w, 0)
+	l.enqueue(w, 0)
 	time.AfterFunc(time.Millisecond, leave)
-	if w.wait(dear{client}, l, time.Now()) || client.Err() == nil || l.waiting != 0 {
+	if w.wait(request.WithClient(costlyContext{client}, client), l, time.Now()) || client.Err() == nil || l.waiting != 0 {
 		t.Error("it went on waiting, or was seated")
 	}
-	l.dismiss(w)
+	l.putWaiter(w)
 }

@@ -40,7 +40,7 @@ func TestWhatIsCountedHereIsWhatTheLibraryWouldCount(t *testing.T) {
 		fcmetrics.AddRequestsExecuting(ctx, level, schema, 1)
 		fcmetrics.AddSeatConcurrencyInUse(level, schema, 3)
 		fcmetrics.AddDispatch(ctx, level, schema)
-		ours.Seated(3)
+		ours.Dispatched(3)
 	}
 	fcmetrics.ObserveWaitingDuration(ctx, level, schema, "true", time.Second)
 	ours.Waited(true, time.Second)
@@ -48,12 +48,12 @@ func TestWhatIsCountedHereIsWhatTheLibraryWouldCount(t *testing.T) {
 	ours.Waited(false, 7*time.Second)
 	fcmetrics.ObserveExecutionDuration(ctx, level, schema, 30*time.Millisecond)
 	fcmetrics.AddRequestsExecuting(ctx, level, schema, -1)
-	ours.Left(false, 30*time.Millisecond)
+	ours.Finished(false, 30*time.Millisecond)
 	fcmetrics.AddSeatConcurrencyInUse(level, schema, -3)
-	ours.Stood(3)
+	ours.SeatsReleased(3)
 	fcmetrics.ObserveExecutionDuration(watching, level, schema, 3*time.Second)
 	fcmetrics.AddRequestsExecuting(ctx, level, schema, -1)
-	ours.Left(true, 3*time.Second)
+	ours.Finished(true, 3*time.Second)
 
 	theirs := map[string][]*dto.Metric{}
 	families, err := legacyregistry.DefaultGatherer.Gather()

@@ -112,9 +112,9 @@ func TestTakenForWhatTheLibrarySays(t *testing.T) {
 		for range 500 {
 			info, who := r.request()
 			schema, level := takenFor(theirs, info, who)
-			found := find(*ours.snapshot.Load(), who, info)
-			if found.object.Name != schema || found.of.Name != level || found.level.name != level {
-				t.Fatalf("seed %d: %+v of %+v is taken for %s at %s, the library says %s at %s", seed, info, who, found.object.Name, found.of.Name, schema, level)
+			found := classify(*ours.snapshot.Load(), who, info)
+			if found.object.Name != schema || found.levelObject.Name != level || found.level.name != level {
+				t.Fatalf("seed %d: %+v of %+v is taken for %s at %s, the library says %s at %s", seed, info, who, found.object.Name, found.levelObject.Name, schema, level)
 			}
 			matched[schema] = true
 		}
@@ -143,13 +143,13 @@ var probe = &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "probe
 }}
 
 // bothEngines follow the same objects: the library with queues of its own, and ours.
-func bothEngines(t *testing.T, client *fake.Clientset) (theirs flowcontrol.Interface, ours *ranks) {
+func bothEngines(t *testing.T, client *fake.Clientset) (theirs flowcontrol.Interface, ours *classifier) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	factory := informers.NewSharedInformerFactory(client, 0)
 	t.Cleanup(factory.Shutdown)
 	t.Cleanup(cancel)
-	ours, err := follow(factory.Flowcontrol().V1(), metrics.NewFairness(prometheus.NewRegistry()))
+	ours, err := newClassifier(factory.Flowcontrol().V1(), metrics.NewFairness(prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func bothEngines(t *testing.T, client *fake.Clientset) (theirs flowcontrol.Inter
 	info, who := &apirequest.RequestInfo{Verb: "get", Path: "/"}, &user.DefaultInfo{Name: "probe", Groups: []string{user.AllAuthenticated}}
 	for deadline := time.Now().Add(modelPatience); ; {
 		schema, _ := takenFor(theirs, info, who)
-		if schema == probe.Name && find(*ours.snapshot.Load(), who, info).object.Name == probe.Name {
+		if schema == probe.Name && classify(*ours.snapshot.Load(), who, info).object.Name == probe.Name {
 			return theirs, ours
 		}
 		if time.Now().After(deadline) {

@@ -1,4 +1,4 @@
-// Package logging is zap for every log line of a program, the libraries' own included.
+// Package logging sets up zap for every log line of a program, those of libraries included.
 package logging
 
 import (
@@ -36,7 +36,7 @@ func (o Options) New() (*zap.Logger, error) {
 	if err != nil {
 		return nil, err
 	}
-	libraries := log.Named("kubernetes").WithOptions(zap.IncreaseLevel(libraryLevel(log.Level())), zap.WrapCore(newDiscreet))
+	libraries := log.Named("kubernetes").WithOptions(zap.IncreaseLevel(libraryLevel(log.Level())), zap.WrapCore(newRedactingCore))
 	klog.SetLoggerWithOptions(zapr.NewLogger(libraries), klog.ContextualLogger(true))
 	return log, nil
 }
@@ -67,11 +67,11 @@ func (o Options) encoder() (zapcore.Encoder, error) {
 	case "console":
 		c := zap.NewDevelopmentEncoderConfig()
 		c.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
-		return oneLine{zapcore.NewConsoleEncoder(c)}, nil
+		return singleLineEncoder{zapcore.NewConsoleEncoder(c)}, nil
 	case "json":
 		c := zap.NewProductionEncoderConfig()
 		c.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-		return oneLine{zapcore.NewJSONEncoder(c)}, nil
+		return singleLineEncoder{zapcore.NewJSONEncoder(c)}, nil
 	}
 	return nil, fmt.Errorf("--logging-format: %q is neither console nor json", o.Format)
 }

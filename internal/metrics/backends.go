@@ -1,7 +1,10 @@
 package metrics
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -10,7 +13,7 @@ import (
 // that an APIService names; its series go when no APIService names it any more. A nil *Backends counts nothing.
 //
 // A thousand backends have fifteen thousand series. Kept as the library keeps them, they take ten times as much memory as
-// the counts themselves; so the counts are kept (Backend), and become series when somebody reads them.
+// the counts themselves; so the counts are kept (Backend), and become series at a scrape.
 type Backends struct {
 	requests, duration, inFlight, failures, dials, ejections, limited, tunnels, broken *prometheus.Desc
 
@@ -103,4 +106,205 @@ func (b *Backends) collect(to chan<- prometheus.Metric, name string, one *Backen
 	send(b.tunnels, prometheus.GaugeValue, one.tunnels.Load())
 	count, sum, buckets := one.duration.read()
 	to <- prometheus.MustNewConstHistogram(b.duration, count, sum, buckets, name)
+}
+
+var (
+	classNames = [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
+	// steps are those of an attempt that can fail.
+	steps = [...]string{"dial", "tls", "roundtrip"}
+)
+
+// Backend is the counts of one backend. A nil *Backend counts nothing.
+type Backend struct {
+	classes                    [len(classNames)]atomic.Int64
+	failures                   [len(steps)]atomic.Int64
+	connected, refused         atomic.Int64
+	ejections, limited, broken atomic.Int64
+	inFlight, tunnels          atomic.Int64
+	duration                   durations
+}
+
+// Answered counts response headers.
+func (b *Backend) Answered(code int, after time.Duration) {
+	if b == nil {
+		return
+	}
+	if class := code/100 - 1; class >= 0 && class < len(b.classes) {
+		b.classes[class].Add(1)
+	}
+	b.duration.observe(after)
+}
+
+// Failed counts an attempt without response headers.
+func (b *Backend) Failed(step string) {
+	if b == nil {
+		return
+	}
+	if i := slices.Index(steps[:], step); i >= 0 {
+		b.failures[i].Add(1)
+	}
+}
+
+// Dialled counts a connection attempt.
+func (b *Backend) Dialled(ok bool) {
+	switch {
+	case b == nil:
+	case ok:
+		b.connected.Add(1)
+	default:
+		b.refused.Add(1)
+	}
+}
+
+// Ejected counts an endpoint taken out of use.
+func (b *Backend) Ejected() {
+	if b != nil {
+		b.ejections.Add(1)
+	}
+}
+
+// Limited counts a request refused for want of a concurrency slot.
+func (b *Backend) Limited() {
+	if b != nil {
+		b.limited.Add(1)
+	}
+}
+
+// InFlight adds to the requests that hold a concurrency slot.
+func (b *Backend) InFlight(n int) {
+	if b != nil {
+		b.inFlight.Add(int64(n))
+	}
+}
+
+// Tunnels adds to the upgraded connections.
+func (b *Backend) Tunnels(n int) {
+	if b != nil {
+		b.tunnels.Add(int64(n))
+	}
+}
+
+// Broken counts a response that ended too early.
+func (b *Backend) Broken() {
+	if b != nil {
+		b.broken.Add(1)
+	}
+}
+
+// durationLimits are the upper limits of the buckets of durations.
+var durationLimits = [...]time.Duration{
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
+	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, time.Second,
+	2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
+}
+
+// durations is a histogram: how many were within each limit and not within the one before, those beyond the last at the
+// end, and how long all took.
+type durations struct {
+	within [len(durationLimits) + 1]atomic.Uint64
+	sum    atomic.Int64 // nanoseconds
+}
+
+func (d *durations) observe(took time.Duration) {
+	i := 0
+	for i < len(durationLimits) && took > durationLimits[i] {
+		i++
+	}
+	d.within[i].Add(1)
+	d.sum.Add(int64(took))
+}
+
+// read returns a histogram as Prometheus has it: buckets hold all that was within their limits, in seconds.
+func (d *durations) read() (count uint64, sum float64, buckets map[float64]uint64) {
+	buckets = make(map[float64]uint64, len(durationLimits))
+	for i, limit := range durationLimits {
+		count += d.within[i].Load()
+		buckets[limit.Seconds()] = count
+	}
+	return count + d.within[len(durationLimits)].Load(), time.Duration(d.sum.Load()).Seconds(), buckets
+}
+
+// Availability is this replica's view of the backends of APIServices. Names and labels are kube-aggregator's; the label
+// is the name of an existing APIService, and its series go when the object goes. As for Backends, counts are kept, and
+// become series at a scrape.
+type Availability struct {
+	unavailable, lost *prometheus.Desc
+
+	mu sync.Mutex // protects of
+	of map[string]*availability
+}
+
+// availability is the counts of one APIService.
+type availability struct {
+	seen, unavailable bool
+	lost              map[string]int // by reason; nil: never
+}
+
+// NewAvailability registers the metrics of availability on reg.
+func NewAvailability(reg prometheus.Registerer) *Availability {
+	return register(reg, &Availability{
+		unavailable: prometheus.NewDesc("aggregator_unavailable_apiservice",
+			"1 for each APIService that this replica finds unavailable, 0 for the others.", []string{"name"}, nil),
+		lost: prometheus.NewDesc("aggregator_unavailable_apiservice_total",
+			"Times that this replica saw an APIService become unavailable, by reason.", []string{"name", "reason"}, nil),
+		of: make(map[string]*availability),
+	})
+}
+
+// Set records whether an APIService is available now.
+func (a *Availability) Set(name string, available bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := a.one(name)
+	one.seen, one.unavailable = true, !available
+}
+
+// Lost counts an APIService that was available and no longer is.
+func (a *Availability) Lost(name, reason string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := a.one(name)
+	if one.lost == nil {
+		one.lost = make(map[string]int)
+	}
+	one.lost[reason]++
+}
+
+// one is the counts of an APIService. The caller holds mu.
+func (a *Availability) one(name string) *availability {
+	if a.of[name] == nil {
+		a.of[name] = &availability{}
+	}
+	return a.of[name]
+}
+
+// Forget removes the series of an APIService that is gone.
+func (a *Availability) Forget(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.of, name)
+}
+
+// Describe implements prometheus.Collector.
+func (a *Availability) Describe(to chan<- *prometheus.Desc) {
+	to <- a.unavailable
+	to <- a.lost
+}
+
+// Collect implements prometheus.Collector.
+func (a *Availability) Collect(to chan<- prometheus.Metric) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, one := range a.of {
+		if one.seen {
+			value := 0.0
+			if one.unavailable {
+				value = 1
+			}
+			to <- prometheus.MustNewConstMetric(a.unavailable, prometheus.GaugeValue, value, name)
+		}
+		for reason, n := range one.lost {
+			to <- prometheus.MustNewConstMetric(a.lost, prometheus.CounterValue, float64(n), name, reason)
+		}
+	}
 }

@@ -97,7 +97,7 @@ portico_backend_upgraded_connections{backend="ns/a:443"} 1
 	}
 }
 
-func TestNobodyCountsNothing(t *testing.T) {
+func TestNilMetricsCountNothing(t *testing.T) {
 	var all *Backends
 	b := all.For("ns/a:443")
 	b.Answered(200, time.Second)
@@ -111,7 +111,7 @@ func TestNobodyCountsNothing(t *testing.T) {
 	all.Forget("ns/a:443")
 }
 
-func TestManyCountWhileSomebodyReads(t *testing.T) {
+func TestConcurrentCountsAndReads(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	all := NewBackends(reg)
 	var wg sync.WaitGroup

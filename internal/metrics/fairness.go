@@ -89,8 +89,8 @@ type Flow struct {
 // Estimated counts how many seats a request is said to need.
 func (f *Flow) Estimated(seats int) { f.estimated().Observe(float64(seats)) }
 
-// Seated counts a request that was given its seats.
-func (f *Flow) Seated(seats int) {
+// Dispatched counts a request that was given its seats.
+func (f *Flow) Dispatched(seats int) {
 	f.requests().Inc()
 	f.seats().Add(float64(seats))
 	f.admitted().Inc()
@@ -109,7 +109,7 @@ func (f *Flow) LeftQueue(seats int) {
 	f.wanted().Add(-float64(seats))
 }
 
-// Waited is told how long a request waited, and whether it is served now.
+// Waited observes how long a request waited, and whether it is served now.
 func (f *Flow) Waited(served bool, d time.Duration) {
 	if served {
 		f.waited().Observe(d.Seconds())
@@ -118,8 +118,8 @@ func (f *Flow) Waited(served bool, d time.Duration) {
 	f.gaveUp().Observe(d.Seconds())
 }
 
-// Left counts a request that is over, with how long it had its seats.
-func (f *Flow) Left(watch bool, d time.Duration) {
+// Finished counts a request that is over, with how long it had its seats.
+func (f *Flow) Finished(watch bool, d time.Duration) {
 	f.requests().Dec()
 	if watch {
 		f.watch().Observe(d.Seconds())
@@ -128,5 +128,5 @@ func (f *Flow) Left(watch bool, d time.Duration) {
 	f.regular().Observe(d.Seconds())
 }
 
-// Stood counts seats that are free again.
-func (f *Flow) Stood(seats int) { f.seats().Add(-float64(seats)) }
+// SeatsReleased counts seats that are free again.
+func (f *Flow) SeatsReleased(seats int) { f.seats().Add(-float64(seats)) }

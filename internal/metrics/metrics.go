@@ -1,4 +1,4 @@
-// Package metrics is every metric this house exposes, as values registered on a registry that is passed in.
+// Package metrics is every metric of the front door and the extension host, as values registered on a registry that is passed in.
 //
 // Names are kube-apiserver's where it has the metric, so that existing dashboards and alerts work; the rest begin
 // with portico_. Labels are bounded: a name that a client can choose never becomes a label value.
@@ -45,4 +45,51 @@ func New(reg prometheus.Registerer) *Metrics {
 func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	reg.MustRegister(c)
 	return c
+}
+
+// Engines is which implementations of HTTP this process uses.
+type Engines struct {
+	// Info is portico_http_engine_info, always 1. Labels: side (clients or backends) and engine (portico or library).
+	Info *prometheus.GaugeVec
+}
+
+// NewEngines registers the metric on reg.
+func NewEngines(reg prometheus.Registerer) *Engines {
+	return &Engines{Info: register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "portico_http_engine_info",
+		Help: "Which implementation of HTTP serves clients (--http-engine) and reaches backends (--backend-engine). Always 1.",
+	}, []string{"side", "engine"}))}
+}
+
+// Use says which are used.
+func (e *Engines) Use(clients, backends string) {
+	e.Info.WithLabelValues("clients", clients).Set(1)
+	e.Info.WithLabelValues("backends", backends).Set(1)
+}
+
+// sources tells how the sources of an extension server are doing, at the time of the scrape.
+type sources struct {
+	up   func() map[string]bool
+	desc *prometheus.Desc
+}
+
+// NewSources registers extserver_source_up on reg: by source, 1 when it is well and 0 when it is in trouble. up is asked
+// at every scrape.
+func NewSources(reg prometheus.Registerer, up func() map[string]bool) {
+	reg.MustRegister(sources{up: up, desc: prometheus.NewDesc("extserver_source_up",
+		"Whether what resources read from is well (1) or in trouble (0).", []string{"source"}, nil)})
+}
+
+// Describe names the metric.
+func (s sources) Describe(to chan<- *prometheus.Desc) { to <- s.desc }
+
+// Collect asks how the sources are doing.
+func (s sources) Collect(to chan<- prometheus.Metric) {
+	for name, well := range s.up() {
+		value := 0.0
+		if well {
+			value = 1
+		}
+		to <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, value, name)
+	}
 }

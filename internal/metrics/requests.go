@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Requests are the metrics of the chain, whoever served the request.
+// Requests are the metrics of the chain, whichever part served the request.
 type Requests struct {
 	// Total is apiserver_request_total.
 	Total *prometheus.CounterVec

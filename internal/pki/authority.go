@@ -25,7 +25,7 @@ const (
 	backdate = 5 * time.Minute
 )
 
-// Authority signs leaves. ECDSA P-256.
+// Authority is a certificate authority. ECDSA P-256.
 type Authority struct {
 	Certificate *x509.Certificate
 	key         crypto.Signer
@@ -106,7 +106,7 @@ func ParseAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 // PEM is the authority's certificate.
 func (a *Authority) PEM() []byte { return encodeCertificate(a.Certificate.Raw) }
 
-// KeyPEM is the authority's private key, for whoever keeps it.
+// KeyPEM is the authority's private key, to be stored.
 func (a *Authority) KeyPEM() ([]byte, error) { return EncodeKey(a.key) }
 
 // Issue makes a key and a certificate for it.

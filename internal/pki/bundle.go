@@ -94,7 +94,7 @@ func (b *Bundle) VerifyClient(chain []*x509.Certificate) error {
 
 // Run follows the file until ctx ends. A static bundle has nothing to follow and just waits.
 func (b *Bundle) Run(ctx context.Context, log *zap.Logger) error {
-	return Follow(ctx, log, []string{b.file}, func() (bool, error) {
+	return WatchFiles(ctx, log, []string{b.file}, func() (bool, error) {
 		before := b.PEM()
 		err := b.reload()
 		storeError(&b.stale, err)

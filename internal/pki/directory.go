@@ -21,11 +21,11 @@ import (
 
 // Directory is the keys and certificates that a front door makes for itself at its first start and keeps.
 //
-//	ca.crt, ca.key                       signs what servers show
-//	client-ca.crt, client-ca.key         signs who clients are
-//	front-proxy-ca.crt, .key             signs who may speak for others
-//	serving.crt, .key                    what the front door shows
-//	front-proxy-client.crt, .key         what the front door presents to extension servers
+//	ca.crt, ca.key                       signs server certificates
+//	client-ca.crt, client-ca.key         signs client certificates
+//	front-proxy-ca.crt, .key             signs front proxies' certificates
+//	serving.crt, .key                    the front door's server certificate
+//	front-proxy-client.crt, .key         the front door's certificate for extension servers
 //	admin.crt, .key                      a client in group system:masters
 //	service-account.key                  signs service account tokens
 //
@@ -37,7 +37,7 @@ type Directory struct {
 	Cluster, Client, FrontProxy *Authority
 }
 
-// Names of what FrontProxyClient and Admin certificates say.
+// Names in the FrontProxyClient and Admin certificates.
 const (
 	FrontProxyClientName = "front-proxy-client"
 	AdminName            = "portico-admin"
@@ -51,7 +51,7 @@ const (
 	adminLeaf      = "admin"
 )
 
-// OpenDirectory reads the keys in path and makes those that are missing. serving says what the front door is called;
+// OpenDirectory reads the keys in path and makes those that are missing. serving has the names of the front door;
 // when that changes, its certificate is issued anew.
 func OpenDirectory(path string, serving Leaf) (*Directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -108,7 +108,7 @@ func (d *Directory) ClientKeyPair(user string, groups []string, ttl time.Duratio
 	return d.Client.Issue(Leaf{CommonName: user, Organizations: groups, Client: true, TTL: ttl})
 }
 
-// Run renews leaves as they age, until ctx ends. Whoever uses them follows the files.
+// Run renews leaves as they age, until ctx ends. Their users watch the files.
 func (d *Directory) Run(ctx context.Context, serving Leaf, log *zap.Logger) error {
 	tick := time.NewTicker(time.Hour)
 	defer tick.Stop()
@@ -231,7 +231,7 @@ func (d *Directory) ensureServiceAccountKey() error {
 }
 
 // WriteFile replaces a file in one step: a reader sees the old content or the new, never a part. A file that already
-// holds data is left alone, so that nobody who follows it is woken for nothing.
+// holds data is left alone, so that its watchers are not woken for nothing.
 func WriteFile(name string, data []byte, mode os.FileMode) error {
 	if old, err := readFile(name); err == nil && bytes.Equal(old, data) {
 		return nil
@@ -272,7 +272,7 @@ func syncDirectory(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// leftoverAge is how old a file must be that nobody can be writing any more.
+// leftoverAge is how old a file must be so that it cannot be written any more.
 const leftoverAge = time.Minute
 
 // removeLeftovers removes what WriteFile left in a directory when its process was killed. Such a file may hold a key.
@@ -285,7 +285,7 @@ func removeLeftovers(path string) error {
 		for _, name := range left {
 			info, err := os.Lstat(name)
 			if err != nil || time.Since(info.ModTime()) < leftoverAge {
-				continue // somebody else may be about to rename it
+				continue // another process may be about to rename it
 			}
 			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("remove what a start left that was cut short: %w", err)

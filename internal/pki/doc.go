@@ -1,21 +1,20 @@
-// Package pki is authorities, leaves, rotation, reloading; every tls.Config is made here.
+// Package pki has certificate authorities, certificates, their rotation and reloading. Every tls.Config is made here.
 //
 // # What is trusted
 //
-// Three authorities are kept apart, because each one's signature means something else. The cluster CA signs what
-// servers show; the client CA signs who a client is; the front-proxy CA signs who may say on whose behalf a request
-// is made. A leaf of one never counts for another: [Overlap] finds bundles that share a certificate, and whoever
-// configures trust refuses them.
+// Three authorities are kept apart, because each one's signature means something else. The cluster CA signs server
+// certificates; the client CA signs client certificates; the front-proxy CA signs front proxies, which may state the
+// identity of others. A leaf of one never counts for another: auth/authn refuses bundles that overlap.
 //
 // # What is checked twice
 //
-// The TLS handshake only asks for a client certificate; it does not decide whether it is good. [Bundle.VerifyClient]
+// The TLS handshake only asks for a client certificate; it does not decide whether it is valid. [Bundle.VerifyClient]
 // decides, for every request and not once per connection: a connection may outlive its certificate, and a resumed
 // session may outlive the authority (CVE-2025-68121).
 //
-// # What is promised to the next room
+// # What is promised to callers
 //
-// A [KeyPair] or [Bundle] always holds something usable. It is born good or not at all, and a bad reload (a half
-// written file, a key that does not match, an empty bundle) keeps the last good one and says so in the log and in
-// [KeyPair.Stale] and [Bundle.Stale].
+// A [KeyPair] or [Bundle] is valid when it is made, and stays usable: a bad reload (a half written file, a key that
+// does not match, an empty bundle) keeps the last good one, logs the error and reports it in [KeyPair.Stale] and
+// [Bundle.Stale].
 package pki

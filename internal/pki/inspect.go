@@ -5,7 +5,7 @@ import (
 	"crypto/x509"
 )
 
-// Inspection is what a server showed in a handshake that trusted nobody.
+// Inspection is what a server presented in a handshake without verification.
 type Inspection struct {
 	// Version is the version of TLS, 0 when the server never said.
 	Version uint16
@@ -18,8 +18,8 @@ type Inspection struct {
 }
 
 // InspectionConfig is the client side of a handshake that only looks: it accepts any certificate and, beside the
-// versions and suites that we speak, the old ones, so that a server that speaks nothing better can be told so. Nothing
-// may be sent on such a connection but what anybody may read, and nothing that it says may be believed. What is seen is
+// versions and suites that we support, the old ones, so that a server that supports nothing better can be reported.
+// Nothing confidential may be sent on such a connection, and nothing that it sends may be trusted. What is presented is
 // noted in seen, which must not be read before the handshake has returned.
 func InspectionConfig(serverName string, present *KeyPair, seen *Inspection) *tls.Config {
 	suites := aeadSuites()

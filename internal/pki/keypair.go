@@ -77,7 +77,7 @@ func (k *KeyPair) Stale() error { return loadError(&k.stale) }
 
 // Run follows the files until ctx ends. A static pair has nothing to follow and just waits.
 func (k *KeyPair) Run(ctx context.Context, log *zap.Logger) error {
-	return Follow(ctx, log, []string{k.certFile, k.keyFile}, func() (bool, error) {
+	return WatchFiles(ctx, log, []string{k.certFile, k.keyFile}, func() (bool, error) {
 		before := k.Fingerprint()
 		err := k.reload()
 		storeError(&k.stale, err)

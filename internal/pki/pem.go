@@ -12,7 +12,7 @@ import (
 const MaxPEMBytes = 1 << 20
 
 // ParseBundle reads the certificates of a PEM bundle. An empty bundle, a block that is not a certificate and trailing
-// garbage are errors: a bundle that is half understood is half trusted.
+// garbage are errors: a bundle that is only partly parsed is only partly trusted.
 func ParseBundle(data []byte) ([]*x509.Certificate, error) {
 	if len(data) > MaxPEMBytes {
 		return nil, fmt.Errorf("the bundle is larger than %d bytes", MaxPEMBytes)
@@ -67,17 +67,4 @@ func EncodeKey(key crypto.Signer) ([]byte, error) {
 		return nil, fmt.Errorf("encode private key: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
-}
-
-// Overlap reports a certificate that both bundles hold, or nil. Trust in one must never become trust in the other
-// (attack row A12).
-func Overlap(a, b []*x509.Certificate) *x509.Certificate {
-	for _, x := range a {
-		for _, y := range b {
-			if x.Equal(y) {
-				return x
-			}
-		}
-	}
-	return nil
 }

@@ -293,16 +293,6 @@ func TestADirectoryKeepsItsKeys(t *testing.T) {
 	}
 }
 
-func TestOverlap(t *testing.T) {
-	a, b := authority(t, "a").Certificate, authority(t, "b").Certificate
-	if Overlap([]*x509.Certificate{a}, []*x509.Certificate{b}) != nil {
-		t.Error("different authorities overlap")
-	}
-	if Overlap([]*x509.Certificate{a, b}, []*x509.Certificate{b}) != b {
-		t.Error("a shared authority was missed")
-	}
-}
-
 func TestALeafNeverOutlivesItsAuthority(t *testing.T) {
 	a := authority(t, "a")
 	leaf := issue(t, a, Leaf{CommonName: "x", Client: true, TTL: 2 * AuthorityTTL}).Leaf()

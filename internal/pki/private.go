@@ -16,7 +16,7 @@ const (
 	writeByOthers = 0o002
 )
 
-// CheckPrivate refuses a private key file that every user of the machine can read or change: whoever has the key is us. Its
+// CheckPrivate refuses a private key file that every user of the machine can read or change: the holder of the key is trusted as this server. Its
 // group may have it, which is how Kubernetes gives files to pods.
 func CheckPrivate(file string) error {
 	info, err := os.Stat(file)
@@ -47,7 +47,7 @@ func others(info fs.FileInfo, bits fs.FileMode) string {
 // way if they are there; in a directory of keys (.key), files that everybody may read are only refused if everybody may change them.
 //
 // The group may do what its bits say. A directory of root's with the setgid bit and a group of ours is how Kubernetes mounts a
-// volume with fsGroup: its mode is not ours to change, and nobody else is there.
+// volume with fsGroup: its mode is not ours to change, and the volume has no other users.
 func PrepareDataDir(dir string, private ...string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("data directory %s cannot be used: %w; choose another with --data-dir", dir, err)

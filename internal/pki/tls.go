@@ -25,7 +25,7 @@ func ServerConfig(cert *KeyPair) *tls.Config {
 }
 
 // Restrict narrows a server's TLS as operators ask for it: a version by name (VersionTLS12, VersionTLS13), and cipher
-// suites of TLS 1.2 by their names. What is not safe is not on offer.
+// suites of TLS 1.2 by their names. Unsafe ones cannot be chosen.
 func Restrict(c *tls.Config, minVersion string, suites []string) error {
 	switch minVersion {
 	case "", "VersionTLS12":
@@ -72,11 +72,11 @@ type ClientOptions struct {
 	ServerName string
 	// Roots is the PEM bundle that the server's certificate must chain to. Nil: the system's.
 	Roots []byte
-	// Pool is what was made of Roots before, if it was.
+	// Pool is Roots parsed, if that was done before.
 	Pool *x509.CertPool
 	// Insecure accepts any certificate. It exists because an APIService can ask for it (insecureSkipTLSVerify).
 	Insecure bool
-	// Certificate is what we present when asked. Nil: nothing.
+	// Certificate is the client certificate. Nil: none.
 	Certificate *KeyPair
 	// HTTP1Only offers HTTP/1.1 alone, for upgrades.
 	HTTP1Only bool
@@ -110,7 +110,7 @@ func ClientConfig(o ClientOptions) (*tls.Config, error) {
 	return c, nil
 }
 
-// What every client has in common; crypto/tls only reads it.
+// Shared by every client; crypto/tls only reads it.
 var (
 	clientSuites    = aeadSuites()
 	clientProtocols = []string{"h2", "http/1.1"}

@@ -131,7 +131,7 @@ func (w *bench) handler(b *testing.B, address string) http.Handler {
 	}
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		ctx := apirequest.WithRequestInfo(apirequest.WithUser(r.Context(), alice), info)
-		p.Serve(rw, r.WithContext(request.WithAuditID(ctx, "audit-1")), Target{Backend: backend, APIService: apiService})
+		p.Serve(rw, r.WithContext(request.WithAuditID(ctx, "audit-1")), Destination{Backend: backend, APIService: apiService})
 	})
 }
 

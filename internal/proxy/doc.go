@@ -1,11 +1,11 @@
-// Package proxy is one request to one backend, and the truth about failure: rewrite, headers, upgrade, retry, errors.
+// Package proxy forwards one request to one backend: headers, identity, upgrades, responses, and errors that tell the
+// truth.
 //
 // # What is trusted
 //
 // The request's context: the user that the chain authenticated and authorised, the RequestInfo it was authorised by,
-// the audit id. Not one header that the client sent. The path and query were found canonical before anyone was asked
-// whether they are allowed (request.CheckTarget), and go to the backend as the very same bytes, so that what was
-// authorised is what is done.
+// the audit id. No header that the client sent is trusted. The path and query were found canonical before authorization
+// (request.CheckTarget), and go to the backend as the very same bytes, so that what was authorised is what is done.
 //
 // # What is checked twice
 //
@@ -21,13 +21,13 @@
 //
 //   - To the backend: each identity header is ours and truthful, sent once per value, and free of control bytes.
 //   - To the client: a response is whole, or is visibly broken; never a short one that looks complete. A failure of
-//     ours is a metav1.Status that names the APIService and never an address. Retry-After stands only where nothing was
-//     sent. A redirect is never followed and never passed on (CVE-2022-3172).
-//   - To the house: whoever waits has a deadline. The request's deadline ends with the response headers, since a
+//     ours is a metav1.Status that names the APIService and never an address. Retry-After is sent only where nothing was
+//     sent to the backend. A redirect is never followed and never passed on (CVE-2022-3172).
+//   - To the server: every wait has a deadline. The request's deadline ends with the response headers, since a
 //     response that is streaming or upgraded is not late; from there on a dead backend is found by its connection,
-//     a response of known length must keep moving, and an upgraded connection ends when it is idle for long or when
-//     the house drains.
+//     a response of known length must make progress, and an upgraded connection ends when it is idle for long or when
+//     the server drains.
 //
-// One request, in order: loop, user, place, headers, send, judge the status, copy headers, copy the body. Upgrades
-// part ways after the headers (upgrade.go).
+// One request, in order: loop check, user, concurrency slot, headers, send, check the status, copy headers, copy the
+// body. Upgrades part ways after the headers (upgrade.go).
 package proxy

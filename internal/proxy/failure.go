@@ -21,28 +21,28 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// statusClientGone is nginx's code for a request whose client did not wait. Nobody reads it but the log and the audit.
+// statusClientGone is nginx's code for a request whose client did not wait. Only the log and the audit event have it.
 const statusClientGone = 499
 
-// lie is a backend that answered with something it must not.
-type lie struct {
+// responseError is a response that a backend must not give.
+type responseError struct {
 	reason string
 	text   string
 	code   int
 }
 
-func (e *lie) Error() string { return fmt.Sprintf("the backend %s (%d)", e.text, e.code) }
+func (e *responseError) Error() string { return fmt.Sprintf("the backend %s (%d)", e.text, e.code) }
 
-// refusal is a request that we do not carry, for a reason that is the client's.
-type refusal struct{ text string }
+// badRequestError is a request that is not forwarded because of a mistake of the client.
+type badRequestError struct{ text string }
 
-func (e *refusal) Error() string { return e.text }
+func (e *badRequestError) Error() string { return e.text }
 
-// fail answers with the truth about err, as far as it is the client's to know, and logs all of it.
+// fail answers with a Status that says of err as much as the client may know, and logs all of it.
 func (x *exchange) fail(err error) {
 	status := x.statusOf(err)
-	x.target.Witness.Failed(status.ErrStatus.Message)
-	mistake := clients(status.ErrStatus.Code)
+	x.dest.Observer.Failed(status.ErrStatus.Message)
+	mistake := isClientFault(status.ErrStatus.Code)
 	fields := append(x.fields(), zap.Int32("code", status.ErrStatus.Code), zap.String("told", status.ErrStatus.Message), zap.Error(err))
 	var failed *transport.Error
 	if errors.As(err, &failed) {
@@ -58,8 +58,8 @@ func (x *exchange) fail(err error) {
 	respond.Error(x.w, x.r, status)
 }
 
-// clients reports the codes of requests that are their clients' fault, or nobody's.
-func clients(code int32) bool {
+// isClientFault reports the codes of requests whose failure is not the backend's.
+func isClientFault(code int32) bool {
 	switch code {
 	case statusClientGone, http.StatusBadRequest, http.StatusForbidden, http.StatusRequestTimeout, http.StatusUnprocessableEntity,
 		http.StatusRequestHeaderFieldsTooLarge:
@@ -70,21 +70,21 @@ func clients(code int32) bool {
 
 func (x *exchange) fields() []zap.Field {
 	return []zap.Field{
-		zap.String("apiservice", x.target.APIService),
+		zap.String("apiservice", x.dest.APIService),
 		zap.String("method", x.r.Method),
 		zap.String("path", x.r.URL.Path),
 		zap.String("audit-id", request.AuditID(x.r.Context())),
 	}
 }
 
-// statusOf is what the client is told. It names the APIService and the kind of failure; addresses, names of
-// certificates and texts of backends stay in the log (kubernetes/kubernetes#58070).
+// statusOf is the Status for err. It names the APIService and the kind of failure; addresses, names of certificates and
+// texts of backends stay in the log (kubernetes/kubernetes#58070).
 func (x *exchange) statusOf(err error) *apierrors.StatusError {
 	var (
 		limit    *transport.LimitError
 		failed   *transport.Error
-		lied     *lie
-		refused  *refusal
+		lied     *responseError
+		refused  *badRequestError
 		identity *identityError
 		unfit    *handler.RequestError
 		decided  *apierrors.StatusError
@@ -92,11 +92,11 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 	switch {
 	case errors.Is(err, errClientGone):
 		return x.status(statusClientGone, "ClientClosedRequest", "ClientGone", "the client left before there was an answer", 0)
-	case errors.Is(err, errTooLate) && errors.Is(err, transport.ErrRequestBody):
+	case errors.Is(err, errHeaderTimeout) && errors.Is(err, transport.ErrRequestBody):
 		return x.status(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "RequestBody", "the body of the request did not come in time", 0)
 	case errors.As(err, &unfit):
 		return apierrors.NewBadRequest(unfit.Why)
-	case errors.Is(err, errTooLate), errors.Is(err, transport.ErrHeaderTimeout):
+	case errors.Is(err, errHeaderTimeout), errors.Is(err, transport.ErrHeaderTimeout):
 		return x.status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Timeout", "it did not answer in time", 0)
 	case errors.As(err, &limit) && limit.Share:
 		return x.status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "ConcurrencyLimit",
@@ -122,13 +122,13 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 	case errors.As(err, &failed) && failed.Class == transport.ClassRequest:
 		return apierrors.NewBadRequest("the request cannot be carried to the extension server: its protocol has no way to say it")
 	case errors.As(err, &failed):
-		return x.unreached(failed)
+		return x.unreachedStatus(failed)
 	}
 	return apierrors.NewInternalError(errors.New("the request could not be forwarded; the server's log holds the details"))
 }
 
-// unreached is the status of a request that got no response.
-func (x *exchange) unreached(e *transport.Error) *apierrors.StatusError {
+// unreachedStatus is the Status of a request that got no response.
+func (x *exchange) unreachedStatus(e *transport.Error) *apierrors.StatusError {
 	if e.Protocol {
 		return x.status(http.StatusBadGateway, "BackendProtocol", "BackendProtocol", "it answered with something that is not HTTP", 0)
 	}
@@ -187,10 +187,10 @@ func explain(e *transport.Error) (cause metav1.CauseType, text string, passing b
 }
 
 func (x *exchange) status(code int, reason metav1.StatusReason, cause metav1.CauseType, text string, retryAfter int32) *apierrors.StatusError {
-	message := "the extension server of APIService " + x.target.APIService + " cannot serve the request: " + text
+	message := "the extension server of APIService " + x.dest.APIService + " cannot serve the request: " + text
 	if code == http.StatusServiceUnavailable {
 		// Scripts and people look for these words of client-go.
-		message = "the server is currently unable to handle the request: APIService " + x.target.APIService + ": " + text
+		message = "the server is currently unable to handle the request: APIService " + x.dest.APIService + ": " + text
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status:  metav1.StatusFailure,
@@ -200,7 +200,7 @@ func (x *exchange) status(code int, reason metav1.StatusReason, cause metav1.Cau
 		Details: &metav1.StatusDetails{
 			Group:             "apiregistration.k8s.io",
 			Kind:              "APIService",
-			Name:              x.target.APIService,
+			Name:              x.dest.APIService,
 			Causes:            []metav1.StatusCause{{Type: cause, Message: text}},
 			RetryAfterSeconds: retryAfter,
 		},
@@ -217,7 +217,7 @@ func reasonOf(code int) metav1.StatusReason {
 	return "RequestHeaderFieldsTooLarge"
 }
 
-// count adds to apiserver_request_terminations_total, as the incumbent does for requests that its proxy ended.
+// count adds to apiserver_request_terminations_total, as kube-apiserver does for requests that its proxy ended.
 func (x *exchange) count(code int32) {
 	m := x.proxy.config.Requests
 	if m == nil || x.info == nil {

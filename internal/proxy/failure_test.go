@@ -135,7 +135,7 @@ func TestFailures(t *testing.T) {
 				"aggregator", fmt.Sprint(test.code))); n != 1 {
 				t.Errorf("counted %v", n)
 			}
-			// Another backend, in the same house, does not notice.
+			// Another backend of the same server does not notice.
 			w.register(transport.Spec{Name: "ns/other:443", ServerName: serviceName, CABundle: w.ca.PEM()}, w.serve(&recorder{}))
 			if a := w.get(resource); a.StatusCode != 200 {
 				t.Errorf("another backend: %s", a.Status)

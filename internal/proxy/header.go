@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -12,26 +11,39 @@ import (
 // maxContextBytes bounds each header that carries a tracing context: backends parse them on every request.
 const maxContextBytes = 8 << 10
 
-// requestHeader is the header for the backend, without the identity, which is written last.
+// headerValues has room for the values of headers that are set here: a request has a dozen, and each would be an
+// allocation.
+type headerValues struct {
+	room [9]string
+	n    int
+}
+
+// one is a list of one value.
+func (h *headerValues) one(value string) []string {
+	if h.n == len(h.room) {
+		return []string{value}
+	}
+	h.room[h.n] = value
+	h.n++
+	return h.room[h.n-1 : h.n : h.n]
+}
+
+// requestHeader is the header for the backend, without the identity, which is written last. The client's header stays as
+// it is.
 func (x *exchange) requestHeader() http.Header {
-	out := x.ownHeader()
-	nominated := out["Connection"]
-	takesTrailers := lists(out["Te"], "trailers")
-	for name := range out {
-		if x.proxy.withheldFromBackend(name) || len(nominated) > 0 && lists(nominated, name) {
-			delete(out, name)
+	client := x.r.Header
+	out := make(http.Header, len(client)+len(x.values.room))
+	nominated := client["Connection"]
+	for name, values := range client {
+		if !x.proxy.withheldFromBackend(name) && (len(nominated) == 0 || !lists(nominated, name)) {
+			out[name] = values
 		}
 	}
 	dropOversized(out, "Traceparent", "Tracestate")
-	carryTrace(x.r.Context(), out)
+	injectTrace(x.r.Context(), out)
 	dropBearerProtocol(out)
-	// One array for all values that are ours: a request has half a dozen, and each would be an allocation.
-	ours := make([]string, 0, 6)
-	set := func(name, value string) {
-		ours = append(ours, value)
-		out[name] = ours[len(ours)-1 : len(ours) : len(ours)]
-	}
-	if takesTrailers { // we pass them on, and gRPC's servers refuse whoever does not say so
+	set := func(name, value string) { out[name] = x.values.one(value) }
+	if lists(client["Te"], "trailers") { // we pass them on, and gRPC's servers refuse requests without it
 		set("Te", "trailers")
 	}
 	if _, ok := out["User-Agent"]; !ok {
@@ -47,15 +59,6 @@ func (x *exchange) requestHeader() http.Header {
 		set("Audit-Id", id)
 	}
 	return out
-}
-
-// ownHeader is the header to be changed: the client's own, which nobody needs unchanged any more, unless what is converted
-// here asks the backend for something else than the client asked for.
-func (x *exchange) ownHeader() http.Header {
-	if x.target.ConvertTable || x.target.ConvertMetadata {
-		return maps.Clone(x.r.Header)
-	}
-	return x.r.Header
 }
 
 func scheme(r *http.Request) string {
@@ -113,7 +116,7 @@ func dropBearerProtocol(h http.Header) {
 	}
 }
 
-// via names us in Via. It carries no version of ours and no host: those are nobody's business.
+// via names us in Via. It discloses neither version nor host.
 const (
 	pseudonym = "portico"
 	via       = "1.1 " + pseudonym

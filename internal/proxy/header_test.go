@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"pgregory.net/rapid"
 
 	"portico.dev/internal/transport"
@@ -178,7 +180,7 @@ func TestA11IdentitySurvives(t *testing.T) {
 				rapid.StringN(1, 12, 24)), rapid.SliceOfN(text, 1, 3), 0, 6).Draw(t, "extra"),
 		}
 		h := http.Header{}
-		if err := writeIdentity(h, u); err != nil {
+		if err := writeIdentity(h, u, &headerValues{}); err != nil {
 			t.Fatal(err)
 		}
 		// The wire changes the case of names: HTTP/2 lowers it, net/http canonicalises.
@@ -318,4 +320,27 @@ func FuzzWithheld(f *testing.F) {
 			t.Errorf("%q is withheld", name)
 		}
 	})
+}
+
+// Filters, the access log and the audit event read the client's header after the request was forwarded.
+func TestTheClientsHeaderStaysAsItIs(t *testing.T) {
+	for name, dest := range map[string]Destination{"as it is": {}, "converted": {ConvertTable: true}} {
+		t.Run(name, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodGet, "/apis/example.com/v1/nodes", nil)
+			r.Header = http.Header{
+				"Accept": {"application/json;as=Table;v=v1;g=meta.k8s.io"}, "Connection": {"X-Hop"}, "X-Hop": {"1"}, "Cookie": {"c"}, "If-None-Match": {"e"},
+				"Sec-Websocket-Protocol": {bearerProtocol + "abc, v4.channel.k8s.io"}, "Via": {"1.0 other"}, "Traceparent": {strings.Repeat("x", maxContextBytes+1)},
+			}
+			before := r.Header.Clone()
+			x := &exchange{proxy: New(Config{}), r: r, dest: dest, info: &apirequest.RequestInfo{IsResourceRequest: true, Verb: "list"}}
+			out := x.requestHeader()
+			x.conversionFor(out)
+			if err := writeIdentity(out, &user.DefaultInfo{Name: "alice"}, &x.values); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(r.Header, before) {
+				t.Errorf("got %v, was %v", r.Header, before)
+			}
+		})
+	}
 }

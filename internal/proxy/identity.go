@@ -20,7 +20,7 @@ const (
 	headerExtraPrefix = "X-Remote-Extra-"
 )
 
-// identityError is an identity that cannot be told to a backend without changing it.
+// identityError is an identity that cannot be sent to a backend unchanged.
 type identityError struct {
 	code int
 	text string
@@ -28,15 +28,15 @@ type identityError struct {
 
 func (e *identityError) Error() string { return e.text }
 
-// writeIdentity says who the request is from. It is called when the header is otherwise finished.
-func writeIdentity(h http.Header, u user.Info) error {
+// writeIdentity writes the identity headers for u. It is called when the header is otherwise finished.
+func writeIdentity(h http.Header, u user.Info, values *headerValues) error {
 	w := identityWriter{header: h}
 	if u.GetName() == "" {
 		return &identityError{http.StatusForbidden, "the user has no name"}
 	}
-	w.set(headerUser, []string{u.GetName()})
+	w.set(headerUser, values.one(u.GetName()))
 	if uid := u.GetUID(); uid != "" {
-		w.set(headerUID, []string{uid})
+		w.set(headerUID, values.one(uid))
 	}
 	w.set(headerGroup, u.GetGroups())
 	for key, values := range u.GetExtra() {
@@ -66,7 +66,7 @@ func (w *identityWriter) set(name string, values []string) {
 				fmt.Sprintf("a value of %s has a control byte, or a blank at its end, and cannot be sent unchanged", name)}
 		}
 	}
-	// The slice is shared with the user object: three indexes, so that nobody can append into it.
+	// The slice is shared with the user object: three indexes, so that an append copies it.
 	w.header[name] = values[:len(values):len(values)]
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // configure changes the target as an APIService's annotations would.
-func (w *world) configure(change func(*Target)) {
+func (w *world) configure(change func(*Destination)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(&w.target)
@@ -43,7 +43,7 @@ func TestInitialEventsAreRejectedWhereTheAPIServiceSaysSo(t *testing.T) {
 		{"another APIService", watching + "&sendInitialEvents=true", false, 200},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			w.configure(func(t *Target) { t.RejectSendInitialEvents = test.optedIn })
+			w.configure(func(t *Destination) { t.RejectSendInitialEvents = test.optedIn })
 			before := b.count()
 			a := w.get(test.path)
 			if a.StatusCode != test.code {
@@ -102,7 +102,7 @@ func TestTablesAreMadeOfPlainObjects(t *testing.T) {
 	const list = "/apis/metrics.example.com/v1/nodes"
 	w := newWorld(t, Config{}, transport.Options{})
 	b := plainBackend(w, nodes)
-	w.configure(func(t *Target) { t.ConvertTable = true })
+	w.configure(func(t *Destination) { t.ConvertTable = true })
 
 	a := w.accept(list, asTable)
 	var got metav1.Table
@@ -140,7 +140,7 @@ func TestTablesAreMadeOfPlainObjects(t *testing.T) {
 func TestMetadataIsMadeOfPlainObjects(t *testing.T) {
 	w := newWorld(t, Config{}, transport.Options{})
 	plainBackend(w, nodes)
-	w.configure(func(t *Target) { t.ConvertMetadata = true })
+	w.configure(func(t *Destination) { t.ConvertMetadata = true })
 	var list metav1.PartialObjectMetadataList
 	a := w.accept("/apis/metrics.example.com/v1/nodes", asList)
 	if err := json.Unmarshal([]byte(a.body), &list); err != nil {
@@ -151,7 +151,7 @@ func TestMetadataIsMadeOfPlainObjects(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	plainBackend(w, `{"kind":"Node","apiVersion":"metrics.example.com/v1","metadata":{"name":"a"},"spec":{"x":1}}`)
-	w.configure(func(t *Target) { t.ConvertMetadata = true })
+	w.configure(func(t *Destination) { t.ConvertMetadata = true })
 	var one metav1.PartialObjectMetadata
 	a = w.accept(resource, asOne)
 	if err := json.Unmarshal([]byte(a.body), &one); err != nil || one.Kind != "PartialObjectMetadata" || one.Name != "a" || strings.Contains(a.body, "spec") {
@@ -164,28 +164,28 @@ func TestWhatIsNotConverted(t *testing.T) {
 	const list = "/apis/metrics.example.com/v1/nodes"
 	for _, test := range []struct {
 		name, path, accept, body string
-		target                   Target
+		target                   Destination
 		header                   []string
 		code                     int
 		want                     string
 	}{
-		{"plain JSON is preferred", list, "application/json, " + asTable, nodes, Target{ConvertTable: true}, nil, 200, `"NodeList"`},
-		{"by its quality", list, "application/json;as=Table;v=v1;g=meta.k8s.io;q=0.5, application/json", nodes, Target{ConvertTable: true}, nil, 200, `"NodeList"`},
-		{"not opted in", list, asTable, nodes, Target{}, nil, 200, `"NodeList"`},
-		{"opted in to the other", list, asTable, nodes, Target{ConvertMetadata: true}, nil, 200, `"NodeList"`},
-		{"discovery", "/apis/metrics.example.com/v1", asTable, nodes, Target{ConvertTable: true}, nil, 200, `"NodeList"`},
-		{"a Status stays one", list, asTable, `{"kind":"Status","status":"Success"}`, Target{ConvertTable: true}, nil, 200, `"Success"`},
-		{"a log", resource + "/log", asTable, "line\n", Target{ConvertTable: true}, []string{"Content-Type", "text/plain"}, 200, "line"},
-		{"a version that nobody knows", list, "application/json;as=Table;v=v9;g=meta.k8s.io,application/json", nodes, Target{ConvertTable: true}, nil, 200, `"NodeList"`},
-		{"no JSON", list, asTable, "nonsense", Target{ConvertTable: true}, nil, 502, "neither an object of the API nor a list"},
-		{"metadata that is none", list, asTable, `{"kind":"NodeList","metadata":[],"items":[]}`, Target{ConvertTable: true}, nil, 502, "neither an object"},
-		{"an empty list", list, asTable, `{"kind":"NodeList","items":null}`, Target{ConvertTable: true}, nil, 200, `"rows":[]`},
-		{"more than can be held", list, asTable, `{"kind":"NodeList","items":["` + strings.Repeat("x", maxConverted) + `"]}`, Target{ConvertTable: true}, nil, 502, "more than 16 MiB"},
+		{"plain JSON is preferred", list, "application/json, " + asTable, nodes, Destination{ConvertTable: true}, nil, 200, `"NodeList"`},
+		{"by its quality", list, "application/json;as=Table;v=v1;g=meta.k8s.io;q=0.5, application/json", nodes, Destination{ConvertTable: true}, nil, 200, `"NodeList"`},
+		{"not opted in", list, asTable, nodes, Destination{}, nil, 200, `"NodeList"`},
+		{"opted in to the other", list, asTable, nodes, Destination{ConvertMetadata: true}, nil, 200, `"NodeList"`},
+		{"discovery", "/apis/metrics.example.com/v1", asTable, nodes, Destination{ConvertTable: true}, nil, 200, `"NodeList"`},
+		{"a Status stays one", list, asTable, `{"kind":"Status","status":"Success"}`, Destination{ConvertTable: true}, nil, 200, `"Success"`},
+		{"a log", resource + "/log", asTable, "line\n", Destination{ConvertTable: true}, []string{"Content-Type", "text/plain"}, 200, "line"},
+		{"a version that nobody knows", list, "application/json;as=Table;v=v9;g=meta.k8s.io,application/json", nodes, Destination{ConvertTable: true}, nil, 200, `"NodeList"`},
+		{"no JSON", list, asTable, "nonsense", Destination{ConvertTable: true}, nil, 502, "neither an object of the API nor a list"},
+		{"metadata that is none", list, asTable, `{"kind":"NodeList","metadata":[],"items":[]}`, Destination{ConvertTable: true}, nil, 502, "neither an object"},
+		{"an empty list", list, asTable, `{"kind":"NodeList","items":null}`, Destination{ConvertTable: true}, nil, 200, `"rows":[]`},
+		{"more than can be held", list, asTable, `{"kind":"NodeList","items":["` + strings.Repeat("x", maxConverted) + `"]}`, Destination{ConvertTable: true}, nil, 502, "more than 16 MiB"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, Config{}, transport.Options{})
 			plainBackend(w, test.body, test.header...)
-			w.configure(func(t *Target) {
+			w.configure(func(t *Destination) {
 				t.ConvertTable, t.ConvertMetadata = test.target.ConvertTable, test.target.ConvertMetadata
 			})
 			if a := w.accept(test.path, test.accept); a.StatusCode != test.code || !strings.Contains(a.body, test.want) {
@@ -214,7 +214,7 @@ func TestWatchesAreConvertedEventByEvent(t *testing.T) {
 					rw.(http.Flusher).Flush()
 				}
 			})))
-			w.configure(func(t *Target) { t.ConvertTable, t.ConvertMetadata = true, true })
+			w.configure(func(t *Destination) { t.ConvertTable, t.ConvertMetadata = true, true })
 			r := w.request(http.MethodGet, watching, nil)
 			r.Header.Set("Accept", test.accept)
 			resp, err := w.client().Do(r)
@@ -252,7 +252,7 @@ func TestWatchesAreConvertedEventByEvent(t *testing.T) {
 func TestAWatchThatIsNoJSONIsBrokenOff(t *testing.T) {
 	w := newWorld(t, Config{}, transport.Options{})
 	plainBackend(w, `{"type":"ADDED","object":{"kind":"Node"}} nonsense`)
-	w.configure(func(t *Target) { t.ConvertMetadata = true })
+	w.configure(func(t *Destination) { t.ConvertMetadata = true })
 	if a := w.accept(watching, asOne); a.err == nil {
 		t.Errorf("ended as if it were complete: %q", a.body)
 	}
@@ -279,13 +279,13 @@ func TestTheDeadlineIsTakenBackForLongRunningSubresources(t *testing.T) {
 	if a := w.get(resource + "/console"); a.StatusCode != http.StatusGatewayTimeout {
 		t.Errorf("without the annotation: %d %s", a.StatusCode, a.body)
 	}
-	w.configure(func(t *Target) { t.LongRunning = true })
+	w.configure(func(t *Destination) { t.LongRunning = true })
 	if a := w.get(resource + "/console"); a.StatusCode != 200 || a.body != "late" || a.err != nil {
 		t.Errorf("with it: %d %q %v", a.StatusCode, a.body, a.err)
 	}
 }
 
-// testimony is a Witness.
+// testimony is an Observer that keeps what it is told.
 type testimony struct {
 	endpoint string
 	number   int
@@ -293,21 +293,21 @@ type testimony struct {
 	lasts    int
 }
 
-func (s *testimony) Admitted(*transport.Place)             {}
+func (s *testimony) Admitted(*transport.Slot)              {}
 func (s *testimony) Attempted(endpoint string, number int) { s.endpoint, s.number = endpoint, number }
 func (s *testimony) Failed(text string)                    { s.failed = text }
-func (s *testimony) Lasts()                                { s.lasts++ }
+func (s *testimony) LongRunning()                          { s.lasts++ }
 
-func TestTheWitnessHearsWhatTheClientIsTold(t *testing.T) {
+func TestObserverIsToldWhatTheClientIsTold(t *testing.T) {
 	w := newWorld(t, Config{}, transport.Options{})
 	dead, alive := w.deadAddress(), w.serve(&recorder{})
 	tell := func(path string) *testimony {
 		s := &testimony{}
-		w.configure(func(t *Target) { t.Witness = s })
+		w.configure(func(t *Destination) { t.Observer = s })
 		a := w.get(path)
 		if s.failed != "" {
 			if told := a.status(t).Message; told != s.failed {
-				t.Errorf("the client was told %q, the witness %q", told, s.failed)
+				t.Errorf("the client was told %q, the observer %q", told, s.failed)
 			}
 			if logged := w.logs.FilterField(zap.String("told", s.failed)).Len(); logged != 1 {
 				t.Errorf("%d lines of the log say so", logged)

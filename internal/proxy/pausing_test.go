@@ -44,8 +44,8 @@ func TestAPausingAnswerIsHandedOn(t *testing.T) {
 	}
 }
 
-func TestLeashCallsWhoeverWaits(t *testing.T) {
-	l := &leash{Context: t.Context(), client: t.Context()}
+func TestUpstreamContextCallsAfterFunc(t *testing.T) {
+	l := &upstreamContext{Context: t.Context(), client: t.Context()}
 	called := make(chan string, 3)
 	stopped := l.AfterFunc(func() { called <- "stopped" })
 	if !stopped() || stopped() {

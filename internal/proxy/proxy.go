@@ -2,46 +2,52 @@ package proxy
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
+	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
 
-// Target is whom a request is for.
-type Target struct {
-	// Backend is where it goes.
+// Destination is where a request goes.
+type Destination struct {
+	// Backend is the extension server that it is sent to.
 	Backend *transport.Backend
 	// APIService is the name of the registration that says so; failures name it.
 	APIService string
-	// LongRunning marks a request that request.LongRunning does not know to be one: it takes no lasting place among
-	// the backend's requests, its response may be silent for as long as it likes, and a deadline in its context does
-	// not hold. Response headers must still come within Config.HeaderTimeout.
+	// LongRunning marks a request as long-running that request.LongRunning does not know to be so: it holds no lasting
+	// concurrency slot of the backend, its response may be silent for as long as it likes, and a deadline in its
+	// context does not apply. Response headers must still come within Config.HeaderTimeout.
 	LongRunning bool
 	// RejectSendInitialEvents answers 422 to watches that ask for initial events.
 	RejectSendInitialEvents bool
-	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of what the backend answers to get, list
+	// ConvertTable and ConvertMetadata make Tables and PartialObjectMetadata of the backend's responses to get, list
 	// and watch.
 	ConvertTable, ConvertMetadata bool
-	// Witness hears what becomes of the request. Nil: nobody does.
-	Witness Witness
+	// Observer is told what becomes of the request. May be nil.
+	Observer Observer
 }
 
 // Config is what a Proxy needs. The zero value of each limit means its default.
 type Config struct {
-	// Logger hears the full cause of every failure. Nil: nobody does.
+	// Logger gets the full cause of every failure. May be nil.
 	Logger *zap.Logger
-	// Requests counts requests that we ended on our own account. Nil: nobody does.
+	// Requests counts requests that the proxy ended. May be nil.
 	Requests *metrics.Requests
 	// IdentityHeaders are headers, beside X-Remote-* and Impersonate-*, that no client may send to a backend and no backend
-	// to a client: those by which a front proxy before us says who a request is from. They count in every spelling that
+	// to a client: those by which a front proxy before us says who a request is from. They are compared in every spelling that
 	// somebody might fold onto them.
 	IdentityHeaders []string
 	// IdentityHeaderPrefixes are what such headers may begin with.
@@ -57,12 +63,13 @@ type Config struct {
 	TunnelIdle time.Duration
 }
 
-// Proxy carries requests to backends. It is safe for concurrent use.
+// Proxy forwards requests to backends. It is safe for concurrent use.
 type Proxy struct {
 	config  Config
 	log     *zap.Logger
 	tunnels tunnels
-	vigil   vigil
+	// unwatched are the requests that nothing watches yet (watchDelay).
+	unwatched run.DelayQueue[*upstreamContext]
 	// conversions has room for the lists that may be held at one time to be converted.
 	conversions chan struct{}
 }
@@ -79,6 +86,7 @@ func New(c Config) *Proxy {
 	return &Proxy{
 		config: c, log: c.Logger,
 		tunnels:     tunnels{open: make(map[*tunnel]struct{})},
+		unwatched:   run.DelayQueue[*upstreamContext]{Delay: watchDelay - watchSlack, Slack: watchSlack, Expire: (*upstreamContext).watch},
 		conversions: make(chan struct{}, maxConversions),
 	}
 }
@@ -92,13 +100,13 @@ func orDefault(field *time.Duration, value time.Duration) {
 // Serve answers r from t. User, RequestInfo and audit id are in r's context; the path and the query were checked.
 //
 // r's context ends the request when the client leaves. A deadline in it holds until response headers are written, and
-// not beyond; for the client to be noticed beyond it too, the filter that adds the deadline first calls WithClient.
+// not beyond; request.ClientContext says how the client is noticed beyond it.
 //
 // Serve panics with http.ErrAbortHandler when a response must be broken off.
-func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, t Target) {
-	x := &exchange{proxy: p, w: w, r: r, target: t}
-	if x.target.Witness == nil {
-		x.target.Witness = nobody{}
+func (p *Proxy) Serve(w http.ResponseWriter, r *http.Request, t Destination) {
+	x := &exchange{proxy: p, w: w, r: r, dest: t}
+	if x.dest.Observer == nil {
+		x.dest.Observer = noObserver{}
 	}
 	x.info, _ = apirequest.RequestInfoFrom(r.Context())
 	x.longRunning = t.LongRunning || request.LongRunning(x.info)
@@ -112,13 +120,14 @@ type exchange struct {
 	proxy       *Proxy
 	w           http.ResponseWriter
 	r           *http.Request
-	target      Target
+	dest        Destination
 	info        *apirequest.RequestInfo
 	longRunning bool
-	place       transport.Place // among the backend's requests
-	leash       leash
-	url         url.URL    // of the request to the backend
-	span        trace.Span // of the attempt under way, when the request is traced
+	slot        transport.Slot // of the backend's concurrency slots
+	upstream    upstreamContext
+	url         url.URL      // of the request to the backend
+	values      headerValues // of its headers
+	span        trace.Span   // of the attempt under way, when the request is traced
 }
 
 // serve returns an error as long as nothing was written.
@@ -137,30 +146,30 @@ func (x *exchange) serve() error {
 	if err := x.checkInitialEvents(); err != nil {
 		return err
 	}
-	if err := x.target.Backend.Admit(&x.place, user.GetName()); err != nil {
+	if err := x.dest.Backend.Admit(&x.slot, user.GetName()); err != nil {
 		return err
 	}
-	defer x.place.Release()
-	x.target.Witness.Admitted(&x.place)
+	defer x.slot.Release()
+	x.dest.Observer.Admitted(&x.slot)
 	defer x.endSpan(0, nil)
 
 	header := x.requestHeader()
-	if err := writeIdentity(header, user); err != nil {
+	if err := writeIdentity(header, user, &x.values); err != nil {
 		return err
 	}
-	if err := x.address(); err != nil {
+	if err := x.setURL(); err != nil {
 		return err
 	}
 	if upgrade != "" {
 		return x.upgrade(header, upgrade)
 	}
-	return x.plain(header)
+	return x.roundTrip(header)
 }
 
-// outbound is the request to the backend, held by the leash.
-func (x *exchange) outbound(header http.Header, patience time.Duration) *http.Request {
-	out := x.r.WithContext(x.hold(patience))
-	out.URL, out.Host, out.Header = &x.url, x.target.Backend.ServerName(), header
+// upstreamRequest is the request to the backend, with the upstreamContext.
+func (x *exchange) upstreamRequest(header http.Header, patience time.Duration) *http.Request {
+	out := x.r.WithContext(x.beginUpstream(patience))
+	out.URL, out.Host, out.Header = &x.url, x.dest.Backend.ServerName(), header
 	out.RequestURI, out.RemoteAddr, out.TLS, out.Pattern = "", "", nil, ""
 	out.Proto, out.ProtoMajor, out.ProtoMinor, out.Close = "HTTP/1.1", 1, 1, false
 	out.Trailer, out.TransferEncoding, out.Form, out.PostForm, out.MultipartForm = nil, nil, nil, nil, nil
@@ -169,46 +178,46 @@ func (x *exchange) outbound(header http.Header, patience time.Duration) *http.Re
 	} else {
 		// The server closes the body once the answer is out. Closing it earlier means reading what the client has not
 		// sent yet, and a client that waits for 100 Continue would wait for us as we for it.
-		out.Body = lent{x.r.Body}
+		out.Body = borrowedBody{x.r.Body}
 	}
 	return out
 }
 
-// plain carries a request that stays a request.
-func (x *exchange) plain(header http.Header) error {
-	shape := x.wanted(header)
-	out, l := x.outbound(header, x.proxy.config.HeaderTimeout), &x.leash
-	defer l.letGo()
-	resp, err := x.target.Backend.RoundTrip(out)
+// roundTrip forwards a request that is no upgrade.
+func (x *exchange) roundTrip(header http.Header) error {
+	conv := x.conversionFor(header)
+	out, up := x.upstreamRequest(header, x.proxy.config.HeaderTimeout), &x.upstream
+	defer up.release()
+	resp, err := x.dest.Backend.RoundTrip(out)
 	if err != nil {
-		return l.because(err)
+		return up.wrap(err)
 	}
 	defer func() { _ = resp.Body.Close() }() // an error of the body was met while it was read
-	if err := l.over(); err != nil {
+	if err := up.checkEnded(); err != nil {
 		return err
 	}
-	if err := x.acceptable(resp); err != nil {
+	if err := x.checkStatus(resp); err != nil {
 		return err
 	}
 	if x.longRunning {
-		x.last()
+		x.becomeLongRunning()
 	}
-	if shape != nil && convertible(resp) {
-		return x.relayShaped(resp, shape, l)
+	if conv != nil && convertible(resp) {
+		return x.relayConverted(resp, conv, up)
 	}
-	x.relay(resp, l)
+	x.relay(resp, up)
 	return nil
 }
 
-// last gives back every place that the request takes among others: it may go on for long.
-func (x *exchange) last() {
-	x.place.Release()
-	x.target.Witness.Lasts()
+// becomeLongRunning releases the backend's concurrency slot, and tells the observer: what follows may go on for long.
+func (x *exchange) becomeLongRunning() {
+	x.slot.Release()
+	x.dest.Observer.LongRunning()
 }
 
-// address is the request's target as the client spelled it. Opaque keeps every byte: re-encoding a path would make it
+// setURL keeps the request's target as the client spelled it. Opaque keeps every byte: re-encoding a path would make it
 // another one than was authorised, and re-encoding a query loses parameters.
-func (x *exchange) address() error {
+func (x *exchange) setURL() error {
 	u := x.r.URL
 	raw := u.RawPath
 	if raw == "" {
@@ -217,7 +226,7 @@ func (x *exchange) address() error {
 		return errAmbiguousPath
 	}
 	x.url = url.URL{
-		Scheme: "https", Host: x.target.Backend.ServerName(), Opaque: raw, RawQuery: u.RawQuery, ForceQuery: u.ForceQuery,
+		Scheme: "https", Host: x.dest.Backend.ServerName(), Opaque: raw, RawQuery: u.RawQuery, ForceQuery: u.ForceQuery,
 	}
 	return nil
 }
@@ -227,3 +236,62 @@ var (
 	errNoUser        = errors.New("no user in the request's context")
 	errAmbiguousPath = errors.New("the path was rewritten in one spelling and not in the other")
 )
+
+// Observer is told what becomes of a request, on the goroutine that serves it: for the access log and the audit event.
+type Observer interface {
+	// Admitted is called with the request's concurrency slot of its backend, which it has until it is over. Whoever
+	// finds that the client does not read the response may stall it.
+	Admitted(*transport.Slot)
+	// Attempted is called with the endpoint that is being tried, and how many attempts there are with this one.
+	Attempted(endpoint string, number int)
+	// Failed is called with the message that the client is told, or would be, had its response not begun.
+	Failed(text string)
+	// LongRunning is called, at most once, when what follows may go on for long: a watch, a log or a console has begun.
+	// The request's concurrency slot is released in this moment.
+	LongRunning()
+}
+
+// noObserver is the Observer of requests without one.
+type noObserver struct{}
+
+func (noObserver) Admitted(*transport.Slot) {}
+func (noObserver) Attempted(string, int)    {}
+func (noObserver) Failed(string)            {}
+func (noObserver) LongRunning()             {}
+
+// borrowedBody is a client's body that is not ours to close.
+type borrowedBody struct{ io.Reader }
+
+// Close implements io.Closer.
+func (borrowedBody) Close() error { return nil }
+
+// Buffered is how many bytes a Read finds, and whether nothing comes after them, as far as the body knows.
+func (b borrowedBody) Buffered() (n int, ended bool) {
+	if known, ok := b.Reader.(interface{ Buffered() (int, bool) }); ok {
+		return known.Buffered()
+	}
+	return 0, false
+}
+
+// checkInitialEvents refuses a watch that asks for initial events, for backends that would take it for a plain watch and
+// leave the client waiting for the bookmark at their end for ever (kubernetes/kubernetes#140890, antrea#8123). To a 422
+// client-go answers with a list and a plain watch, which every server can do.
+func (x *exchange) checkInitialEvents() error {
+	if !x.dest.RejectSendInitialEvents || x.info == nil || x.info.Verb != "watch" || !asksInitialEvents(x.r.URL) {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: "meta.k8s.io", Kind: "ListOptions"}, "", field.ErrorList{
+		field.Forbidden(field.NewPath("sendInitialEvents"),
+			"the extension server of APIService "+x.dest.APIService+" does not support it; list first, then watch"),
+	})
+}
+
+// asksInitialEvents reads the parameter as the Kubernetes libraries do: all but "0" and "false" is true.
+func asksInitialEvents(u *url.URL) bool {
+	const name = "sendInitialEvents"
+	if !strings.Contains(u.RawQuery, name) {
+		return false
+	}
+	values, ok := u.Query()[name]
+	return ok && values[0] != "0" && !strings.EqualFold(values[0], "false")
+}

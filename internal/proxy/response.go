@@ -14,14 +14,14 @@ import (
 )
 
 // Headers of which ours and the backend's are both true. Which origins may read what these expose is the front door's to say.
-var added = map[string]bool{"Vary": true, "Warning": true, "Access-Control-Expose-Headers": true}
+var mergedHeaders = map[string]bool{"Vary": true, "Warning": true, "Access-Control-Expose-Headers": true}
 
-// acceptable refuses responses that must not reach a client.
-func (x *exchange) acceptable(resp *http.Response) error {
+// checkStatus refuses responses that must not reach a client.
+func (x *exchange) checkStatus(resp *http.Response) error {
 	code := resp.StatusCode
 	switch {
 	case code < 200 || code > 599:
-		return &lie{reason: "BackendProtocol", text: "answered with a status that a request cannot have", code: code}
+		return &responseError{reason: "BackendProtocol", text: "answered with a status that a request cannot have", code: code}
 	case code < 300 || code > 399:
 		return nil
 	case code == http.StatusNotModified && conditional(x.r.Header) &&
@@ -29,7 +29,7 @@ func (x *exchange) acceptable(resp *http.Response) error {
 		return nil
 	}
 	// CVE-2022-3172: a client that follows would take its credentials along.
-	return &lie{reason: "BackendRedirect", text: "attempted to redirect the request, which is not permitted", code: code}
+	return &responseError{reason: "BackendRedirect", text: "attempted to redirect the request, which is not permitted", code: code}
 }
 
 func conditional(h http.Header) bool {
@@ -45,12 +45,12 @@ func (x *exchange) copyHeaderTo(w, resp http.Header) {
 	for name, values := range resp {
 		switch {
 		case x.proxy.withheldFromClient(name), len(nominated) > 0 && lists(nominated, name):
-		case name == "Location" && !local(values):
+		case name == "Location" && !sameOrigin(values):
 		case name == "Audit-Id", strings.HasPrefix(name, "X-Kubernetes-Pf-"):
 			if w[name] == nil {
 				w[name] = values
 			}
-		case added[name]:
+		case mergedHeaders[name]:
 			w[name] = append(w[name], values...)
 		default:
 			w[name] = values
@@ -58,8 +58,8 @@ func (x *exchange) copyHeaderTo(w, resp http.Header) {
 	}
 }
 
-// local reports whether a Location stays on our origin; in a 201 it may name the object that was made.
-func local(values []string) bool {
+// sameOrigin reports whether a Location stays on our origin; in a 201 it may name the object that was made.
+func sameOrigin(values []string) bool {
 	for _, v := range values {
 		if !strings.HasPrefix(v, "/") || strings.HasPrefix(v, "//") || strings.HasPrefix(v, `/\`) {
 			return false
@@ -68,8 +68,8 @@ func local(values []string) bool {
 	return true
 }
 
-// relay writes the response. From here on failure means breaking off.
-func (x *exchange) relay(resp *http.Response, l *leash) {
+// relay writes the response. From here on failure means breaking it off.
+func (x *exchange) relay(resp *http.Response, up *upstreamContext) {
 	x.copyHeader(resp.Header)
 	announced := x.announceTrailers(resp.Trailer)
 	streaming := resp.ContentLength < 0 || x.longRunning
@@ -77,20 +77,20 @@ func (x *exchange) relay(resp *http.Response, l *leash) {
 	if streaming {
 		idle = 0
 	}
-	l.answered(idle)
+	up.headersWritten(idle)
 	x.w.WriteHeader(resp.StatusCode)
 	var flush func()
 	if streaming {
 		flush = flusher(x.w)
 	}
-	if err := x.copyBody(resp.Body, roomFor(resp.ContentLength), flush, l, idle); err != nil {
-		x.breakOff(err, l)
+	if err := x.copyBody(resp.Body, bufferPool(resp.ContentLength), flush, up, idle); err != nil {
+		x.abort(err, up)
 		return
 	}
 	x.writeTrailers(resp.Trailer, announced)
 }
 
-// What bodies are copied through. Most are small and say so: they get a buffer that costs nothing to make anew.
+// What bodies are copied through. Most are small and of known length: they get a small buffer.
 const (
 	bufferSize      = 64 << 10
 	smallBufferSize = 4 << 10
@@ -105,31 +105,31 @@ func poolOf(size int) *sync.Pool {
 	}}
 }
 
-// roomFor is where a buffer for a body of that length comes from; a negative length is not known.
-func roomFor(length int64) *sync.Pool {
+// bufferPool is where a buffer for a body of that length comes from; a negative length is unknown.
+func bufferPool(length int64) *sync.Pool {
 	if length >= 0 && length <= smallBufferSize {
 		return smallBuffers
 	}
 	return buffers
 }
 
-// errWrite is a client that does not take the response any more.
+// errWrite is a client that does not read the response any more.
 var errWrite = errors.New("write to the client")
 
-// readier is a body that knows whether a Read would wait.
-type readier interface{ Ready() bool }
+// readinessReporter is a body that knows whether a Read would wait.
+type readinessReporter interface{ Ready() bool }
 
-// source is a body, read as far as it goes without waiting: whoever hands on every record of TLS as it comes wakes the
+// source is a body, read as far as it goes without waiting: writing every TLS record as it comes would wake the
 // client's connection for each.
 type source struct {
 	io.Reader
-	ready readier // nil: it is not known, or each part is to be handed on at once
+	ready readinessReporter // nil: it is not known, or each part is to be handed on at once
 }
 
 func (x *exchange) sourceOf(body io.Reader) source {
 	s := source{Reader: body}
 	if !x.longRunning {
-		s.ready, _ = body.(readier)
+		s.ready, _ = body.(readinessReporter)
 	}
 	return s
 }
@@ -152,9 +152,9 @@ func (s *source) fill(b []byte) (n int, waits bool, err error) {
 	return n, waits, err
 }
 
-// copyBody hands the body on through a buffer from room. flush, unless nil, sends what the client's side keeps back, whenever there is nothing more
-// to add to it.
-func (x *exchange) copyBody(body io.Reader, room *sync.Pool, flush func(), l *leash, idle time.Duration) error {
+// copyBody copies the body through a buffer from room. flush, unless nil, sends what the client's side holds back,
+// whenever there is nothing more to add to it.
+func (x *exchange) copyBody(body io.Reader, room *sync.Pool, flush func(), up *upstreamContext, idle time.Duration) error {
 	from := x.sourceOf(body)
 	if flush != nil && from.waits() {
 		flush()
@@ -168,12 +168,12 @@ func (x *exchange) copyBody(body io.Reader, room *sync.Pool, flush func(), l *le
 	for {
 		n, waits, err := from.fill(*b)
 		if n > 0 {
-			l.writing(limit)
+			up.writing(limit)
 			_, err := x.w.Write((*b)[:n])
 			if flush != nil && waits {
 				flush()
 			}
-			l.wrote(limit)
+			up.wrote(limit)
 			if err != nil {
 				return errors.Join(errWrite, err)
 			}
@@ -184,15 +184,15 @@ func (x *exchange) copyBody(body io.Reader, room *sync.Pool, flush func(), l *le
 		case err != nil:
 			return err
 		case idle > 0:
-			l.moved(idle)
+			up.progressed(idle)
 		}
 	}
 }
 
-// breakOff ends a response that cannot be completed. A client must see that it is broken: net/http resets the stream or
-// closes the connection. The exception is a watch that the house ends: an end is part of its protocol.
-func (x *exchange) breakOff(err error, l *leash) {
-	if l.left() || errors.Is(err, errWrite) {
+// abort ends a response that cannot be completed. A client must see that it is broken: net/http resets the stream or
+// closes the connection. The exception is a watch that the server ends: an end is part of its protocol.
+func (x *exchange) abort(err error, up *upstreamContext) {
+	if up.clientLeft() || errors.Is(err, errWrite) {
 		if x.longRunning {
 			return
 		}
@@ -200,13 +200,13 @@ func (x *exchange) breakOff(err error, l *leash) {
 	}
 	var failed *transport.Error
 	if errors.As(err, &failed) && failed.Class == transport.ClassRequest {
-		x.target.Witness.Failed("the body of the request broke off, or is not one; the response broke off with it")
+		x.dest.Observer.Failed("the body of the request broke off, or is not one; the response broke off with it")
 		x.proxy.log.Debug("response broke off because the request's body did", append(x.fields(), zap.Error(err))...)
 		panic(http.ErrAbortHandler)
 	}
-	x.target.Backend.Broken()
-	x.target.Witness.Failed("the response of the extension server of APIService " + x.target.APIService + " broke off before it was complete")
-	x.proxy.log.Warn("response of a backend broke off", append(x.fields(), zap.Error(l.because(err)))...)
+	x.dest.Backend.Broken()
+	x.dest.Observer.Failed("the response of the extension server of APIService " + x.dest.APIService + " broke off before it was complete")
+	x.proxy.log.Warn("response of a backend broke off", append(x.fields(), zap.Error(up.wrap(err)))...)
 	panic(http.ErrAbortHandler)
 }
 
@@ -227,7 +227,7 @@ func flusher(w http.ResponseWriter) func() {
 func (x *exchange) announceTrailers(promised http.Header) int {
 	n := 0
 	for name := range promised {
-		if x.proxy.trailable(name) {
+		if x.proxy.passesAsTrailer(name) {
 			x.w.Header().Add("Trailer", name)
 			n++
 		}
@@ -246,7 +246,7 @@ func (x *exchange) writeTrailers(got http.Header, announced int) {
 		flusher(x.w)() // forces a body without length, which trailers need
 	}
 	for name, values := range got {
-		if x.proxy.trailable(name) {
+		if x.proxy.passesAsTrailer(name) {
 			x.w.Header()[prefix+name] = values
 		}
 	}

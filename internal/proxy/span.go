@@ -14,8 +14,8 @@ import (
 // never send to somebody else's backend, and it has no bound (CVE-2026-41178).
 var traceContext propagation.TraceContext
 
-// carryTrace replaces the client's tracing context with the one that the chain decided on, when there is one.
-func carryTrace(ctx context.Context, h http.Header) {
+// injectTrace replaces the client's tracing context with the one that the chain decided on, when there is one.
+func injectTrace(ctx context.Context, h http.Header) {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		delete(h, "Traceparent")
 		delete(h, "Tracestate")
@@ -41,8 +41,8 @@ func (x *exchange) beginRecorded(parent trace.Span, endpoint string, number int,
 	ctx, x.span = parent.TracerProvider().Tracer("portico.dev/internal/proxy").Start(ctx, "attempt",
 		trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(
-			attribute.String("portico.apiservice", x.target.APIService),
-			attribute.String("server.address", x.target.Backend.ServerName()),
+			attribute.String("portico.apiservice", x.dest.APIService),
+			attribute.String("server.address", x.dest.Backend.ServerName()),
 			attribute.String("network.peer.address", endpoint),
 			attribute.Int("http.request.resend_count", number-1),
 		))
@@ -50,7 +50,7 @@ func (x *exchange) beginRecorded(parent trace.Span, endpoint string, number int,
 		header = http.Header{}
 	}
 	header = header.Clone()
-	carryTrace(ctx, header)
+	injectTrace(ctx, header)
 	return header
 }
 

@@ -73,8 +73,8 @@ func parseItem(text []byte) (*object, error) {
 	return o, nil
 }
 
-// convert makes the shape of an object or a list.
-func (s *shape) convert(text []byte) ([]byte, error) {
+// convert converts an object or a list.
+func (c *conversion) convert(text []byte) ([]byte, error) {
 	o, err := parseObject(text)
 	if err != nil {
 		return nil, err
@@ -82,36 +82,36 @@ func (s *shape) convert(text []byte) ([]byte, error) {
 	if o.Kind == "Status" || o.Kind == "Table" {
 		return text, nil // as it is from the Kubernetes libraries too
 	}
-	if s.table {
-		t, err := s.tableOf(o)
+	if c.table {
+		t, err := c.tableOf(o)
 		if err != nil {
 			return nil, err
 		}
 		return json.Marshal(t)
 	}
-	p, err := s.partialOf(o)
+	p, err := c.partialOf(o)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(p)
 }
 
-// event makes the shape of what an event carries. Only the first table of a watch has columns, and a bookmark has no row.
-func (s *shape) event(e event, first bool) (json.RawMessage, error) {
+// event converts the object of a watch event. Only the first table of a watch has columns, and a bookmark has no row.
+func (c *conversion) event(e event, first bool) (json.RawMessage, error) {
 	o, err := parseObject(e.Object)
 	switch {
 	case err != nil:
 		return nil, err
 	case e.Type == "ERROR" || o.Kind == "Status":
 		return e.Object, nil
-	case !s.table:
-		p, err := s.partialOf(o)
+	case !c.table:
+		p, err := c.partialOf(o)
 		if err != nil {
 			return nil, err
 		}
 		return json.Marshal(p)
 	}
-	t, err := s.tableOf(o)
+	t, err := c.tableOf(o)
 	if err != nil {
 		return nil, err
 	}
@@ -124,9 +124,9 @@ func (s *shape) event(e event, first bool) (json.RawMessage, error) {
 	return json.Marshal(t)
 }
 
-func (s *shape) partialOf(o *object) (partial, error) {
+func (c *conversion) partialOf(o *object) (partial, error) {
 	if !o.isList {
-		return s.partialOne(o), nil
+		return c.partialOne(o), nil
 	}
 	items := make([]partial, 0, len(o.Items))
 	for _, text := range o.Items {
@@ -134,19 +134,19 @@ func (s *shape) partialOf(o *object) (partial, error) {
 		if err != nil {
 			return partial{}, err
 		}
-		items = append(items, s.partialOne(item))
+		items = append(items, c.partialOne(item))
 	}
-	return partial{Kind: "PartialObjectMetadataList", APIVersion: s.group(), Metadata: o.Metadata, Items: &items}, nil
+	return partial{Kind: "PartialObjectMetadataList", APIVersion: c.apiVersion(), Metadata: o.Metadata, Items: &items}, nil
 }
 
-func (s *shape) partialOne(o *object) partial {
-	return partial{Kind: "PartialObjectMetadata", APIVersion: s.group(), Metadata: o.Metadata}
+func (c *conversion) partialOne(o *object) partial {
+	return partial{Kind: "PartialObjectMetadata", APIVersion: c.apiVersion(), Metadata: o.Metadata}
 }
 
-func (s *shape) group() string { return "meta.k8s.io/" + s.version }
+func (c *conversion) apiVersion() string { return "meta.k8s.io/" + c.version }
 
-func (s *shape) tableOf(o *object) (*table, error) {
-	t := &table{Kind: "Table", APIVersion: s.group(), Metadata: noMetadata, Columns: columns, Rows: []row{}}
+func (c *conversion) tableOf(o *object) (*table, error) {
+	t := &table{Kind: "Table", APIVersion: c.apiVersion(), Metadata: noMetadata, Columns: columns, Rows: []row{}}
 	list := []*object{o}
 	var meta struct {
 		ResourceVersion    string `json:"resourceVersion,omitempty"`
@@ -169,7 +169,7 @@ func (s *shape) tableOf(o *object) (*table, error) {
 	}
 	now := time.Now()
 	for _, item := range list {
-		r, err := s.rowOf(item, now)
+		r, err := c.rowOf(item, now)
 		if err != nil {
 			return nil, err
 		}
@@ -178,7 +178,7 @@ func (s *shape) tableOf(o *object) (*table, error) {
 	return t, nil
 }
 
-func (s *shape) rowOf(o *object, now time.Time) (row, error) {
+func (c *conversion) rowOf(o *object, now time.Time) (row, error) {
 	var meta struct {
 		Name    string      `json:"name"`
 		Created metav1.Time `json:"creationTimestamp"`
@@ -191,12 +191,12 @@ func (s *shape) rowOf(o *object, now time.Time) (row, error) {
 		age = duration.HumanDuration(now.Sub(meta.Created.Time))
 	}
 	r := row{Cells: []any{meta.Name, age}}
-	switch s.include {
+	switch c.include {
 	case includeNone:
 	case includeObject:
 		r.Object = o.whole
 	default:
-		r.Object = s.partialOne(o)
+		r.Object = c.partialOne(o)
 	}
 	return r, nil
 }

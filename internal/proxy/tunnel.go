@@ -32,7 +32,7 @@ func (t *tunnel) run() {
 }
 
 // copy ends the whole tunnel when its direction ends. Neither websocket nor SPDY has half a connection, and a half that
-// stays open is one that nobody waits for.
+// stays open is of no use.
 func (t *tunnel) copy(to io.Writer, from io.Reader) {
 	defer t.close()
 	b := buffers.Get().(*[]byte)

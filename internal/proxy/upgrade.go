@@ -27,7 +27,7 @@ var errDraining = errors.New("the front door is shutting down")
 // upgradeProtocol is the protocol that the client wants to switch to, in its spelling here: websocket or SPDY/3.1.
 // It is empty for an ordinary request.
 //
-// Nothing else is switched to: whoever copies bytes without knowing the protocol forwards whatever follows, and
+// No other protocol is switched to: a proxy that copies bytes without knowing the protocol forwards whatever follows, and
 // h2c, TLS/1.0 or a made-up token would let a client speak HTTP to the backend past us (kubernetes/kubernetes#72112).
 // Discovery and OpenAPI have nothing to switch (#72113).
 func (x *exchange) upgradeProtocol() (string, error) {
@@ -40,7 +40,7 @@ func (x *exchange) upgradeProtocol() (string, error) {
 	x.w.Header().Set("Connection", "close")
 	wanted := h["Upgrade"]
 	if len(wanted) != 1 {
-		return "", &refusal{"a request for an upgrade names exactly one protocol in Upgrade: websocket or SPDY/3.1"}
+		return "", &badRequestError{"a request for an upgrade names exactly one protocol in Upgrade: websocket or SPDY/3.1"}
 	}
 	protocol := ""
 	switch {
@@ -49,59 +49,59 @@ func (x *exchange) upgradeProtocol() (string, error) {
 	case strings.EqualFold(wanted[0], "SPDY/3.1"):
 		protocol = "SPDY/3.1"
 	default:
-		return "", &refusal{"only upgrades to websocket and SPDY/3.1 are forwarded"}
+		return "", &badRequestError{"only upgrades to websocket and SPDY/3.1 are forwarded"}
 	}
 	switch {
 	case x.info == nil || !x.info.IsResourceRequest:
-		return "", &refusal{"this path cannot be upgraded: only requests for a resource can"}
+		return "", &badRequestError{"this path cannot be upgraded: only requests for a resource can"}
 	case x.r.ContentLength != 0:
-		return "", &refusal{"a request for an upgrade has no body"}
+		return "", &badRequestError{"a request for an upgrade has no body"}
 	}
 	return protocol, nil
 }
 
-// upgrade carries a request that becomes a connection.
+// upgrade forwards a request that becomes a connection.
 func (x *exchange) upgrade(header http.Header, protocol string) error {
 	header["Connection"] = []string{"Upgrade"} // exactly: whatever the client nominated is gone
 	header["Upgrade"] = []string{protocol}
 	if x.proxy.tunnels.draining() {
 		return errDraining
 	}
-	out, l := x.outbound(header, x.proxy.config.UpgradeTimeout), &x.leash
-	defer l.letGo()
+	out, up := x.upstreamRequest(header, x.proxy.config.UpgradeTimeout), &x.upstream
+	defer up.release()
 	if err := handler.CheckRequest(out); err != nil {
 		return err
 	}
-	conn, err := x.target.Backend.DialUpgrade(l)
+	conn, err := x.dest.Backend.DialUpgrade(up)
 	if err != nil {
-		return l.because(err)
+		return up.wrap(err)
 	}
 	defer func() { _ = conn.Close() }() // the tunnel may have closed it
 	// Reads and writes of a connection know no context: its end closes the connection.
-	unwatch := context.AfterFunc(l, func() { _ = conn.Close() })
-	carryTrace(x.spanContext(), out.Header)
-	backend, resp, err := ask(conn, out)
+	unwatch := context.AfterFunc(up, func() { _ = conn.Close() })
+	injectTrace(x.spanContext(), out.Header)
+	backend, resp, err := sendUpgrade(conn, out)
 	if err != nil {
 		x.endSpan(0, err)
-		return l.because(err)
+		return up.wrap(err)
 	}
 	x.endSpan(resp.StatusCode, nil)
 	if resp.StatusCode != http.StatusSwitchingProtocols {
-		return x.refused(resp, conn, l)
+		return x.relayRefusal(resp, conn, up)
 	}
 	if !strings.EqualFold(resp.Header.Get("Upgrade"), protocol) || !lists(resp.Header["Connection"], "Upgrade") {
-		return &lie{reason: "BackendProtocol", text: "switched to another protocol than was asked for", code: resp.StatusCode}
+		return &responseError{reason: "BackendProtocol", text: "switched to another protocol than was asked for", code: resp.StatusCode}
 	}
 	if !unwatch() {
-		return l.because(errClientGone)
+		return up.wrap(errClientGone)
 	}
-	l.answered(0)
-	x.last()
-	return x.join(backend, resp.Header, protocol)
+	up.headersWritten(0)
+	x.becomeLongRunning()
+	return x.startTunnel(backend, resp.Header, protocol)
 }
 
-// ask sends the request and reads the answer's headers. What the backend sent after them stays in the reader.
-func ask(conn net.Conn, out *http.Request) (*bufferedConn, *http.Response, error) {
+// sendUpgrade sends the request and reads the response's headers. What the backend sent after them stays in the reader.
+func sendUpgrade(conn net.Conn, out *http.Request) (*bufferedConn, *http.Response, error) {
 	if err := out.Write(conn); err != nil {
 		return nil, nil, fmt.Errorf("send upgrade request: %w", err)
 	}
@@ -112,7 +112,7 @@ func ask(conn net.Conn, out *http.Request) (*bufferedConn, *http.Response, error
 		resp, err = http.ReadResponse(reader, out) // interim answers; the header limit bounds them all
 	}
 	if err != nil {
-		return nil, nil, &lie{reason: "BackendProtocol", text: "did not answer the upgrade with HTTP: " + err.Error()}
+		return nil, nil, &responseError{reason: "BackendProtocol", text: "did not answer the upgrade with HTTP: " + err.Error()}
 	}
 	limited.N = 1<<63 - 1
 	return &bufferedConn{Conn: conn, reader: reader}, resp, nil
@@ -126,21 +126,21 @@ type bufferedConn struct {
 
 func (c *bufferedConn) Read(b []byte) (int, error) { return c.reader.Read(b) }
 
-// refused relays an error in place of a switch, and never anything else.
-func (x *exchange) refused(resp *http.Response, conn net.Conn, l *leash) error {
+// relayRefusal relays an error in place of a switch, and nothing else.
+func (x *exchange) relayRefusal(resp *http.Response, conn net.Conn, up *upstreamContext) error {
 	defer func() { _ = resp.Body.Close() }() // conn is closed next
 	if resp.StatusCode < 400 {
 		if resp.StatusCode >= 300 {
-			return &lie{reason: "BackendRedirect", text: "attempted to redirect the request, which is not permitted", code: resp.StatusCode}
+			return &responseError{reason: "BackendRedirect", text: "attempted to redirect the request, which is not permitted", code: resp.StatusCode}
 		}
-		return &lie{reason: "BackendProtocol", text: "neither switched protocols nor refused to", code: resp.StatusCode}
+		return &responseError{reason: "BackendProtocol", text: "neither switched protocols nor refused to", code: resp.StatusCode}
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(refusalTimeout)); err != nil {
 		return fmt.Errorf("bound the refusal: %w", err)
 	}
 	x.copyHeader(resp.Header)
 	x.w.WriteHeader(resp.StatusCode)
-	l.answered(0)
+	up.headersWritten(0)
 	body := io.LimitReader(resp.Body, maxRefusalBody+1)
 	n, err := io.Copy(x.w, body)
 	if err != nil || n > maxRefusalBody {
@@ -149,8 +149,8 @@ func (x *exchange) refused(resp *http.Response, conn net.Conn, l *leash) error {
 	return nil
 }
 
-// join hijacks the client's connection, tells it of the switch, and copies until either side ends.
-func (x *exchange) join(backend *bufferedConn, header http.Header, protocol string) error {
+// startTunnel hijacks the client's connection, tells it of the switch, and copies until either side ends.
+func (x *exchange) startTunnel(backend *bufferedConn, header http.Header, protocol string) error {
 	conn, buffered, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
 		return fmt.Errorf("take over the client's connection: %w", err)
@@ -161,17 +161,17 @@ func (x *exchange) join(backend *bufferedConn, header http.Header, protocol stri
 		return nil // draining began meanwhile: the client sees its connection close and comes back elsewhere
 	}
 	defer x.proxy.tunnels.remove(t)
-	x.target.Backend.Tunnels(1)
-	defer x.target.Backend.Tunnels(-1)
-	if err := x.switched(conn, header, protocol); err != nil {
+	x.dest.Backend.Tunnels(1)
+	defer x.dest.Backend.Tunnels(-1)
+	if err := x.writeSwitchingProtocols(conn, header, protocol); err != nil {
 		return nil // the client is gone; there is no response left to give
 	}
 	t.run()
 	return nil
 }
 
-// switched writes the 101 to the client: the backend's headers, with Connection and Upgrade rebuilt.
-func (x *exchange) switched(conn net.Conn, header http.Header, protocol string) error {
+// writeSwitchingProtocols writes the 101 to the client: the backend's headers, with Connection and Upgrade rebuilt.
+func (x *exchange) writeSwitchingProtocols(conn net.Conn, header http.Header, protocol string) error {
 	h := x.w.Header().Clone()
 	x.copyHeaderTo(h, header)
 	for _, name := range []string{"Content-Length", "Content-Type", "Date", "Trailer"} {

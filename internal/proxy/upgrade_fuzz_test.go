@@ -50,7 +50,7 @@ func FuzzUpgradeAnswer(f *testing.F) {
 		}
 		endless := io.MultiReader(bytes.NewReader(says), strings.NewReader(strings.Repeat("x", 2*maxUpgradeHeader)))
 		conn := &answering{says: endless}
-		backend, resp, err := ask(conn, out)
+		backend, resp, err := sendUpgrade(conn, out)
 		if conn.read > maxUpgradeHeader+len(says)+4096 {
 			t.Fatalf("%d bytes were read for an answer", conn.read)
 		}

@@ -1,5 +1,6 @@
-// Package request is what is known of the request in hand: canonical path, RequestInfo, user, audit id.
+// Package request has what is known of the present request: its context, the canonical path, RequestInfo, user and
+// audit id.
 //
-// Facts travel in the request's context under the keys of k8s.io/apiserver/pkg/endpoints/request, so that the
-// library that serves the local groups reads the same facts as the rest of the house.
+// A [Context] answers the keys of k8s.io/apiserver/pkg/endpoints/request, so that the library that serves the local
+// groups reads the same facts as the rest of the server.
 package request

@@ -23,9 +23,9 @@ func NewResolver() *Resolver {
 	}}
 }
 
-// Info resolves r. The error is for the client: its request has no meaning (400).
+// Info resolves r. The error is for the client (400).
 func (s *Resolver) Info(r *http.Request) (*apirequest.RequestInfo, error) {
-	if info := plainInfo(r); info != nil {
+	if info := fastInfo(r); info != nil {
 		return info, nil
 	}
 	info, err := s.factory.NewRequestInfo(r)

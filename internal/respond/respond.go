@@ -1,7 +1,8 @@
-// Package respond is the one place where an error becomes a metav1.Status, negotiated.
+// Package respond writes errors as a metav1.Status and small API objects, in the encoding that the client accepts; it
+// is the one place where Accept is negotiated.
 //
-// Clients parse Status: a text body tells them only that something is wrong. Everything that the front door or the
-// extension host says on its own account goes through here, in the encoding that the client asked for.
+// Clients parse Status: a text body tells them only that something is wrong. Every response that the front door or the
+// extension host makes by itself is written here.
 package respond
 
 import (
@@ -64,8 +65,8 @@ func StatusOf(err error) *metav1.Status {
 	return &status
 }
 
-// Object answers r with one of the unversioned types (APIGroupList, APIResourceList, APIVersions, APIGroup, Status)
-// in the encoding that the client asked for, or with 406 when it accepts none of ours.
+// Object answers r with one of the unversioned types (APIGroupList, APIResourceList, APIVersions, APIGroup, Status) in
+// the encoding that the client accepts, or with 406 when it accepts none of ours.
 func Object(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object) {
 	info, ok := Negotiate(r.Header.Get("Accept"))
 	if !ok {
@@ -87,7 +88,7 @@ func JSON(w http.ResponseWriter, code int, v any) {
 	h.Set("Content-Type", MediaJSON)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // the client is gone; there is nobody to tell
+	_, _ = w.Write(body) // the client is gone
 }
 
 func write(w http.ResponseWriter, r *http.Request, code int, e Encoding, obj runtime.Object) {
@@ -103,11 +104,11 @@ func write(w http.ResponseWriter, r *http.Request, code int, e Encoding, obj run
 	h.Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body.Bytes()) // the client is gone; there is nobody to tell
+		_, _ = w.Write(body.Bytes()) // the client is gone
 	}
 }
 
-// NotAcceptable is the 406 of kube-apiserver's negotiation, naming what would have been accepted.
+// NotAcceptable is the 406 of kube-apiserver's negotiation, with the media types that are available.
 func NotAcceptable(mediaTypes ...string) error {
 	var list bytes.Buffer
 	for i, m := range mediaTypes {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,5 +126,31 @@ func TestHeadHasNoBody(t *testing.T) {
 	Error(w, httptest.NewRequest(http.MethodHead, "/", nil), errors.New("no"))
 	if w.Body.Len() != 0 || w.Header().Get("Content-Length") == "" {
 		t.Errorf("%v %q", w.Header(), w.Body)
+	}
+}
+
+func TestParseAcceptSortsByQualityAndThenAsTheyCame(t *testing.T) {
+	for name, c := range map[string]struct {
+		accept []string
+		want   []string
+	}{
+		"nothing":                     {nil, nil},
+		"as they came":                {[]string{"application/json, application/yaml"}, []string{"application/json", "application/yaml"}},
+		"by quality":                  {[]string{"application/json;q=0.2", "text/html, */*;q=0.5"}, []string{"text/html", "*/*", "application/json"}},
+		"refused, no weight, no type": {[]string{"a/b;q=0, a/c;q=heavy, ;;;, a/d;q=2, a/e;q=NaN, a/f"}, []string{"a/f"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, clause := range ParseAccept(c.accept...) {
+				got = append(got, clause.MediaType)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+	many := strings.Repeat("a/b,", 1000)
+	if got := ParseAccept(many); len(got) > maxClauses {
+		t.Errorf("%d clauses were read", len(got))
 	}
 }

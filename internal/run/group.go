@@ -1,4 +1,4 @@
-// Package run starts in order, stops in reverse, and joins everything.
+// Package run starts and stops the parts of a program in order, and has the timers that many parts share.
 package run
 
 import (

@@ -105,7 +105,7 @@ func TestCancellationDuringTheStartStopsIt(t *testing.T) {
 	}
 }
 
-func TestAnErrorWhileStoppingIsTold(t *testing.T) {
+func TestErrorWhileStoppingIsReturned(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	g := &Group{}
 	g.Add(Member{Name: "log", Run: func(ctx context.Context) error {

@@ -23,15 +23,15 @@ func accessLogFilter(log *zap.Logger, m *metrics.Requests) func(http.Handler) ht
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			ctx := r.Context()
-			info, _ := infoOf(ctx)
+			info, _ := requestInfo(ctx)
 			rec := recordFrom(ctx)
 			long := request.LongRunning(info)
 			running := inFlight(m, info, long)
 			running.Inc()
 			defer func() {
 				running.Dec()
-				res, took := responseOf(w), rec.end().Sub(rec.started)
-				count(m, info, rec, res, long || rec.long, took)
+				res, took := responseOf(w), rec.endTime().Sub(rec.started)
+				count(m, info, rec, res, long || rec.longRunning, took)
 				if log != nil {
 					logAccess(log, &accessLine{request: r, record: rec, response: res, took: took})
 				}
@@ -53,7 +53,7 @@ func responseOf(w http.ResponseWriter) *response {
 
 func inFlight(m *metrics.Requests, info *apirequest.RequestInfo, long bool) prometheus.Gauge {
 	if long {
-		// The name of a resource that nobody serves is the client's choice, so only the verb is told apart here.
+		// The name of an unknown resource is the client's choice, so only the verb is a label here.
 		return m.LongRunning.WithLabelValues(verbLabel(info), "", "", "", "", scopeOf(info), component)
 	}
 	if mutating(info) {
@@ -67,7 +67,7 @@ const component = "apiserver"
 
 func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, res *response, long bool, took time.Duration) {
 	var group, version, resource, subresource string
-	// A group, version or resource becomes a label only when somebody serves it: a scanner must not fill the registry.
+	// A group, version or resource becomes a label only when it is served: a scanner must not fill the registry.
 	if info.IsResourceRequest && rec.servedBy != "" {
 		group, version = info.APIGroup, info.APIVersion
 		if res.code != http.StatusNotFound {
@@ -88,7 +88,7 @@ func count(m *metrics.Requests, info *apirequest.RequestInfo, rec *record, res *
 	}, seconds)
 }
 
-// accessLine is what is logged of a request. One field that knows them all costs less than a list of them.
+// accessLine is the fields that are logged of a request. One field for all costs less than a list of them.
 type accessLine struct {
 	request  *http.Request
 	record   *record
@@ -115,7 +115,7 @@ func (l *accessLine) MarshalLogObject(e zapcore.ObjectEncoder) error {
 	e.AddString("client", r.RemoteAddr)
 	e.AddString("proto", r.Proto)
 	e.AddString("audit-id", request.AuditID(r.Context()))
-	e.AddString("agent", bounded(first(r.Header, "User-Agent")))
+	e.AddString("agent", bounded(firstValue(r.Header, "User-Agent")))
 	if rec.user != nil {
 		e.AddString("user", bounded(rec.user.GetName()))
 	}

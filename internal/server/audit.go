@@ -19,18 +19,18 @@ import (
 	"portico.dev/internal/request"
 )
 
-// Auditor says how much of a request is written down, and takes the events.
+// Auditor decides how much of a request is audited, and takes the events.
 type Auditor interface {
-	// Level is what the policy says of a request.
+	// Level is the policy's level for a request.
 	Level(authorizer.Attributes) audit.RequestAuditConfig
 	// Process must not keep the event, which changes with the next stage of its request. more are annotations that are
 	// not in it, in the order of their keys; an empty value is none.
 	Process(e *auditinternal.Event, more []auditlog.Annotation)
 }
 
-// auditFilter writes down what the policy asks for. The library's context goes with the request for those who look for
-// it, so that the local groups add bodies and what admission has to say; bodies of proxied requests stay with the backend,
-// whose own audit log has them under the same Audit-ID.
+// auditFilter audits what the policy asks for. The library's audit context goes with the request for those who look for
+// it, so that the local groups add bodies and what admission has to say; bodies of proxied requests stay with the
+// backend, whose own audit log has them under the same Audit-ID.
 func auditFilter(a Auditor) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if a == nil {
@@ -38,14 +38,14 @@ func auditFilter(a Auditor) func(http.Handler) http.Handler {
 		}
 		pages := &sync.Pool{}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			t, r := begin(a, pages, w, r)
+			t, r := beginAudit(a, pages, w, r)
 			if t == nil {
 				next.ServeHTTP(w, r)
 				return
 			}
 			t.process(auditinternal.StageRequestReceived, outcome{})
-			if info, _ := infoOf(r.Context()); request.LongRunning(info) {
-				t.response.begun = func() { t.stage(auditinternal.StageResponseStarted, outcome{}) }
+			if info, _ := requestInfo(r.Context()); request.LongRunning(info) {
+				t.response.onCode = func() { t.processStage(auditinternal.StageResponseStarted, outcome{}) }
 			}
 			defer t.end()
 			next.ServeHTTP(w, r)
@@ -53,30 +53,30 @@ func auditFilter(a Auditor) func(http.Handler) http.Handler {
 	}
 }
 
-// trail is the audit of one request.
-type trail struct {
-	auditor  Auditor // nil: nothing is written down
+// requestAudit is the audit of one request.
+type requestAudit struct {
+	auditor  Auditor // nil: it is not audited
 	config   audit.RequestAuditConfig
-	pages    *sync.Pool // of *page
-	scene    *scene
+	buffers  *sync.Pool // of *page
+	ctx      *requestContext
 	request  *http.Request
 	response *response
-	library  atomic.Pointer[libraryEvents] // nil: nobody asked for it, so that nothing is in it
+	library  atomic.Pointer[libraryAudit] // nil: nobody asked for it, so that it is empty
 }
 
-// page is an event of ours, which goes to the auditor and comes back. Unlike what is in a request's context, nobody
-// keeps it.
-type page struct {
+// eventBuffer is an event that goes to the auditor and comes back to be used again. Unlike what is in a request's
+// context, it is not kept by anybody.
+type eventBuffer struct {
 	event auditinternal.Event
-	room  room
+	room  eventParts
 }
 
-// room is for what an event refers to.
-type room struct {
+// eventParts has room for what an event refers to.
+type eventParts struct {
 	status      metav1.Status
 	object      auditinternal.ObjectReference
 	source      [1]string
-	annotations [annotated]auditlog.Annotation
+	annotations [annotationCount]auditlog.Annotation
 }
 
 // outcome is the status of an event. The zero value is none, or the one that the event has.
@@ -95,23 +95,23 @@ func (o outcome) status() metav1.Status {
 	return s
 }
 
-// begin asks the policy. A nil trail means that nothing is to be written down.
-func begin(a Auditor, pages *sync.Pool, w http.ResponseWriter, r *http.Request) (*trail, *http.Request) {
-	s, r := sceneOf(r)
+// beginAudit asks the policy. Nil means that the request is not audited.
+func beginAudit(a Auditor, pages *sync.Pool, w http.ResponseWriter, r *http.Request) (*requestAudit, *http.Request) {
+	s, r := requestContextOf(r)
 	ctx := r.Context()
-	switch err := fillAttributes(ctx, &s.asking); {
+	switch err := fillAttributes(ctx, &s.attributesBuffer); {
 	case err == nil:
-		s.asked = &s.asking
+		s.attributes = &s.attributesBuffer
 	case !errors.Is(err, errNoUser):
 		return nil, r
 	}
-	level := a.Level(&s.asking)
-	audit.ObservePolicyLevel(spans(ctx), level.Level)
+	level := a.Level(&s.attributesBuffer)
+	audit.ObservePolicyLevel(spanContext(ctx), level.Level)
 	if level.Level == auditinternal.LevelNone {
 		return nil, r
 	}
-	t := &s.trail
-	t.config, t.pages, t.scene, t.request, t.response = level, pages, s, r, responseOf(w)
+	t := &s.audit
+	t.config, t.buffers, t.ctx, t.request, t.response = level, pages, s, r, responseOf(w)
 	t.auditor = a
 	if e := t.library.Load(); e != nil { // authentication has said something
 		if err := e.Init(t.config, t); err != nil {
@@ -121,12 +121,12 @@ func begin(a Auditor, pages *sync.Pool, w http.ResponseWriter, r *http.Request) 
 	return t, r
 }
 
-// process completes an event of a stage and passes it on.
-func (t *trail) process(stage auditinternal.Stage, o outcome) {
+// process completes an event of a stage and sends it.
+func (t *requestAudit) process(stage auditinternal.Stage, o outcome) {
 	if slices.Contains(t.config.OmitStages, stage) {
 		return
 	}
-	ctx := spans(t.request.Context())
+	ctx := spanContext(t.request.Context())
 	if e := t.library.Load(); e != nil {
 		if o.known {
 			e.room.status = o.status()
@@ -135,76 +135,77 @@ func (t *trail) process(stage auditinternal.Stage, o outcome) {
 		e.ProcessEventStage(ctx, stage)
 		return
 	}
-	p, ok := t.pages.Get().(*page)
+	p, ok := t.buffers.Get().(*eventBuffer)
 	if !ok {
-		p = &page{}
+		p = &eventBuffer{}
 	}
-	p.event = auditinternal.Event{Level: t.config.Level, AuditID: types.UID(t.scene.AuditID), Stage: stage}
+	p.event = auditinternal.Event{Level: t.config.Level, AuditID: types.UID(t.ctx.AuditID), Stage: stage}
 	if o.known {
 		p.room.status = o.status()
 		p.event.ResponseStatus = &p.room.status
 	}
-	t.date(&p.event)
+	t.setTimestamp(&p.event)
 	audit.ObserveEvent(ctx)
-	t.pass(&p.event, &p.room)
-	t.pages.Put(p)
+	t.send(&p.event, &p.room)
+	t.buffers.Put(p)
 }
 
-// date is for all stages but that of an arrival, whose time is known.
-func (t *trail) date(e *auditinternal.Event) {
+// setTimestamp is for all stages but RequestReceived, whose time is known.
+func (t *requestAudit) setTimestamp(e *auditinternal.Event) {
 	if e.Stage == auditinternal.StageRequestReceived {
 		return
 	}
 	now := time.Now()
 	e.StageTimestamp = metav1.NewMicroTime(now)
 	if e.Stage != auditinternal.StageResponseStarted {
-		t.scene.record.ended = now
+		t.ctx.record.ended = now
 	}
 }
 
-// spans is a context in which the library looks for a span, as an exemplar beside what it counts. That of a scene by
-// itself has none: the tracing filter would have put one around it.
-func spans(ctx context.Context) context.Context {
-	if _, bare := ctx.(*scene); bare {
+// spanContext is a context in which the library looks for a span, as an exemplar beside what it counts. A
+// requestContext by itself has none: the tracing filter would have put one around it.
+func spanContext(ctx context.Context) context.Context {
+	if _, bare := ctx.(*requestContext); bare {
 		return context.Background()
 	}
 	return ctx
 }
 
-// ProcessEvents is how the library passes on its event.
-func (t *trail) ProcessEvents(list ...*auditinternal.Event) bool {
+// ProcessEvents is how the library sends its event.
+func (t *requestAudit) ProcessEvents(list ...*auditinternal.Event) bool {
 	own := t.library.Load()
 	for _, e := range list {
-		t.pass(e, &own.room)
+		t.send(e, &own.room)
 	}
 	return true
 }
 
-// pass completes an event with what the chain knows of its request, and passes it on.
-func (t *trail) pass(e *auditinternal.Event, into *room) {
+// send completes an event with what the chain knows of its request, and sends it to the auditor.
+func (t *requestAudit) send(e *auditinternal.Event, into *eventParts) {
 	t.complete(e, into)
 	t.annotate(into)
 	t.auditor.Process(e, into.annotations[:])
 }
 
-// stage sends an event for a stage of an answer that has begun. Without an outcome it is that of the answer.
-func (t *trail) stage(s auditinternal.Stage, o outcome) {
-	rec := &t.scene.record
+// processStage sends an event for a stage of a response that has begun. Without an outcome it is that of the response.
+func (t *requestAudit) processStage(s auditinternal.Stage, o outcome) {
+	rec := &t.ctx.record
 	if rec.impersonated != nil {
-		t.scene.events().LogImpersonatedUser(rec.impersonated, rec.constraint)
+		t.ctx.auditContext().LogImpersonatedUser(rec.impersonated, rec.constraint)
 	}
 	switch {
 	case rec.failure != "":
 		o = outcome{known: true, code: t.response.code, text: bounded(rec.failure)}
 	case o.known:
 	default:
-		o = t.answered()
+		o = t.responseOutcome()
 	}
 	t.process(s, o)
 }
 
-// answered is the outcome of the answer, none when somebody who served the request has told the library of one.
-func (t *trail) answered() outcome {
+// responseOutcome is the outcome of the response, none when somebody who served the request has told the library of
+// one.
+func (t *requestAudit) responseOutcome() outcome {
 	if e := t.library.Load(); e != nil {
 		if said := e.GetEventResponseStatus(); said != nil {
 			if said.Code == 0 {
@@ -217,13 +218,13 @@ func (t *trail) answered() outcome {
 }
 
 // end sends the last event of a request, however it ended.
-func (t *trail) end() {
-	t.response.begun = nil
+func (t *requestAudit) end() {
+	t.response.onCode = nil
 	p := recover()
 	if err, ok := p.(error); p == nil || ok && errors.Is(err, http.ErrAbortHandler) {
-		t.stage(auditinternal.StageResponseComplete, outcome{})
+		t.processStage(auditinternal.StageResponseComplete, outcome{})
 	} else {
-		t.stage(auditinternal.StagePanic, outcome{
+		t.processStage(auditinternal.StagePanic, outcome{
 			known: true, code: http.StatusInternalServerError, reason: metav1.StatusReasonInternalError,
 			text: "the handler met a fault; the log holds the details",
 		})
@@ -233,13 +234,13 @@ func (t *trail) end() {
 	}
 }
 
-// auditRefusal writes down a request whose credential failed. There is no user to name, and the log has the reason.
+// auditRefusal audits a request whose credential failed. There is no user to name, and the log has the reason.
 func auditRefusal(a Auditor, w http.ResponseWriter, r *http.Request) {
 	if a == nil {
 		return
 	}
-	if t, _ := begin(a, &sync.Pool{}, w, r); t != nil {
-		t.stage(auditinternal.StageResponseStarted, outcome{
+	if t, _ := beginAudit(a, &sync.Pool{}, w, r); t != nil {
+		t.processStage(auditinternal.StageResponseStarted, outcome{
 			known: true, code: http.StatusUnauthorized, reason: metav1.StatusReasonUnauthorized, text: "Authentication failed",
 		})
 	}

@@ -15,14 +15,14 @@ import (
 	auditlog "portico.dev/internal/audit"
 )
 
-// complete stands in for the library's LogRequestMetadata, which believes X-Forwarded-For, as anybody can send it, and
+// complete stands in for the library's LogRequestMetadata, which trusts X-Forwarded-For, as anybody can send it, and
 // copies what this event alone has.
-func (t *trail) complete(e *auditinternal.Event, into *room) {
-	e.RequestReceivedTimestamp = metav1.NewMicroTime(t.scene.record.started)
+func (t *requestAudit) complete(e *auditinternal.Event, into *eventParts) {
+	e.RequestReceivedTimestamp = metav1.NewMicroTime(t.ctx.record.started)
 	if e.Stage == auditinternal.StageRequestReceived {
 		e.StageTimestamp = e.RequestReceivedTimestamp
 	}
-	asked := &t.scene.asking
+	asked := &t.ctx.attributesBuffer
 	e.Verb = asked.Verb
 	e.RequestURI = bounded(auditedURI(t.request.URL))
 	if agent := t.request.Header["User-Agent"]; len(agent) > 0 {
@@ -34,7 +34,7 @@ func (t *trail) complete(e *auditinternal.Event, into *room) {
 		e.User = userInfo(who)
 	}
 	if asked.ResourceRequest {
-		refer(e, asked, &into.object)
+		setObjectRef(e, asked, &into.object)
 	}
 	if e.ObjectRef != nil {
 		e.ObjectRef.Name = bounded(e.ObjectRef.Name)
@@ -52,8 +52,8 @@ func userInfo(who user.Info) authnv1.UserInfo {
 	return info
 }
 
-// refer names what the request is for. What a local handler found out about the object is kept.
-func refer(e *auditinternal.Event, a *authorizer.AttributesRecord, object *auditinternal.ObjectReference) {
+// setObjectRef names what the request is for. What a local handler found out about the object is kept.
+func setObjectRef(e *auditinternal.Event, a *authorizer.AttributesRecord, object *auditinternal.ObjectReference) {
 	if e.ObjectRef == nil {
 		*object = auditinternal.ObjectReference{}
 		e.ObjectRef = object
@@ -74,13 +74,13 @@ func refer(e *auditinternal.Event, a *authorizer.AttributesRecord, object *audit
 	}
 }
 
-// annotated is how many annotations are ours.
-const annotated = 7
+// annotationCount is how many annotations are ours.
+const annotationCount = 7
 
-// annotate is in the order of the keys.
-func (t *trail) annotate(into *room) {
-	rec := &t.scene.record
-	into.annotations = [annotated]auditlog.Annotation{
+// annotate writes them in the order of the keys.
+func (t *requestAudit) annotate(into *eventParts) {
+	rec := &t.ctx.record
+	into.annotations = [annotationCount]auditlog.Annotation{
 		{Key: "authorization.k8s.io/decision", Value: rec.decision},
 		{Key: "authorization.k8s.io/reason", Value: rec.reason},
 		{Key: "portico.dev/attempts", Value: attemptsOf(rec)},
@@ -105,8 +105,8 @@ func upgradedOf(res *response) string {
 	return ""
 }
 
-// auditedParameters are the query parameters whose values say what was asked for. The values of others, such as the
-// commands of an exec or a token that a client puts where it does not belong, are left out.
+// auditedParameters are the query parameters whose values are audited. The values of others, such as the commands of an
+// exec or a token that a client puts where it does not belong, are left out.
 var auditedParameters = sets.New("labelSelector", "fieldSelector", "limit", "continue", "watch", "resourceVersion",
 	"resourceVersionMatch", "timeoutSeconds", "timeout", "allowWatchBookmarks", "sendInitialEvents", "pretty", "dryRun",
 	"fieldManager", "fieldValidation", "force", "propagationPolicy", "gracePeriodSeconds", "orphanDependents",

@@ -51,7 +51,7 @@ func TestABodyThatDoesNotComeEndsWithTheDeadline(t *testing.T) {
 }
 
 // A body that is none is its sender's fault.
-func TestABodyThatIsNoneIsToldSo(t *testing.T) {
+func TestBrokenRequestBodyIsReported(t *testing.T) {
 	b := newBench("alice *")
 	b.handler = ForLocal(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {

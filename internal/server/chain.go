@@ -8,7 +8,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"portico.dev/internal/fairness"
 	"portico.dev/internal/metrics"
@@ -24,20 +26,21 @@ type Filter struct {
 
 // ChainConfig is what the filters need.
 type ChainConfig struct {
-	// Authenticator answers who. An error is 401; (nil, false, nil) is 401 too: anonymous is the authenticator's to grant.
+	// Authenticator identifies the client. An error is 401; (nil, false, nil) is 401 too: anonymous requests are the
+	// authenticator's to allow.
 	Authenticator authenticator.Request
-	// Authorizer answers may they.
+	// Authorizer decides whether the client may do what it asks.
 	Authorizer authorizer.UnconditionalAuthorizer
 	// Ready is why API requests cannot be answered yet, or nil.
 	Ready func() error
 	// RequestTimeout ends requests that are not long-running. Default 60 s.
 	RequestTimeout time.Duration
-	// Fairness says whose turn it is. Nil: MaxInFlight and MaxMutatingInFlight hold instead.
+	// Fairness limits concurrency by API Priority and Fairness. Nil: MaxInFlight and MaxMutatingInFlight hold instead.
 	Fairness *fairness.Fairness
 	// MaxInFlight and MaxMutatingInFlight bound requests that are not long-running. Default 400 and 200; negative: no bound.
 	MaxInFlight, MaxMutatingInFlight int
-	// UpgradesNeedCreate asks for the right to create of whoever upgrades a GET (a websocket), beside that to get.
-	// Default false: as kube-apiserver does for aggregated APIs.
+	// UpgradesNeedCreate requires the right to create from whoever upgrades a GET (a websocket), beside the right to
+	// get. Default false: as kube-apiserver does for aggregated APIs.
 	UpgradesNeedCreate bool
 	// CORSAllowedOrigins are regular expressions of origins that browsers may call from. Default none.
 	CORSAllowedOrigins []string
@@ -47,19 +50,19 @@ type ChainConfig struct {
 	StrictTransportSecurity []string
 	// AccessLog logs one line for each request. Nil: none.
 	AccessLog *zap.Logger
-	// Tracer begins the span of each request. Nil: none has one.
+	// Tracer starts the span of each request. Nil: there are none.
 	Tracer trace.Tracer
-	// Audit says what is written down of each request, and where. Nil: nothing.
+	// Audit decides what is audited of each request, and takes the events. Nil: nothing is audited.
 	Audit Auditor
-	// Overload says how short memory is. Nil: nobody is refused for that.
+	// Overload says how short memory is. Nil: no request is refused for that.
 	Overload *overload.Monitor
-	// OverloadMetrics counts who is. Needed with Overload.
+	// OverloadMetrics counts the requests refused. Needed with Overload.
 	OverloadMetrics *metrics.Overload
 	// Memory bounds what is held for slow clients. The zero value is no limit.
 	Memory overload.Limit
 	// Metrics counts requests.
 	Metrics *metrics.Requests
-	// Logger hears of panics and of errors that clients are not told.
+	// Logger gets panics and errors that clients are not told.
 	Logger *zap.Logger
 	// Drainer counts requests, and ends the long-running ones at shutdown.
 	Drainer *Drainer
@@ -112,4 +115,21 @@ func NewChain(c ChainConfig, next http.Handler) (http.Handler, error) {
 		next = f.Wrap(next)
 	}
 	return next, nil
+}
+
+// NewInternalChain lets our own controllers call next, local groups and backends alike, without a socket: the user is
+// given, everything that guards against untrusted clients is left out, and what a handler needs in a request's context
+// is there.
+func NewInternalChain(u user.Info, m *metrics.Requests, log *zap.Logger, next http.Handler) http.Handler {
+	resolver := request.NewResolver()
+	asUser := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(apirequest.WithUser(r.Context(), u)))
+		})
+	}
+	h := asUser(next)
+	h = deadlineFilter(0)(h)
+	h = auditInitFilter()(h)
+	h = requestInfoFilter(resolver)(h)
+	return recoverFilter(log, m, nil)(h)
 }

@@ -34,7 +34,7 @@ import (
 //	go test ./internal/server -run '^$' -bench Chain -cpu 2
 func BenchmarkChain(b *testing.B) {
 	turns := newBench()
-	turns.takeTurns(b, 600, nil)
+	turns.useFairness(b, 600, nil)
 	for _, shape := range []string{"proxied", "local"} {
 		for _, c := range []struct {
 			name          string
@@ -205,8 +205,8 @@ func benchEnd(shape string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rec := recordFrom(r.Context())
 		rec.servedBy = "v1.bench.example.com"
-		rec.handOver(false)
-		defer rec.takeBack()
+		rec.holdSeat(false)
+		defer rec.cancelSeatRelease()
 		rec.Attempted("10.0.0.2:8443", 1)
 		end.ServeHTTP(w, r)
 	})

@@ -18,14 +18,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	auditlog "portico.dev/internal/audit"
 	"portico.dev/internal/metrics"
@@ -179,7 +178,7 @@ func TestTheChainHasEveryFilterInTheDocumentedOrder(t *testing.T) {
 	}
 }
 
-func TestWhoAndMayThey(t *testing.T) {
+func TestAuthenticateAndAuthorize(t *testing.T) {
 	const configmaps = "/api/v1/namespaces/default/configmaps"
 	for name, c := range map[string]struct {
 		headers []string

@@ -2,8 +2,11 @@ package server
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -14,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"portico.dev/internal/logging"
 	"portico.dev/internal/metrics"
@@ -22,15 +24,15 @@ import (
 	"portico.dev/internal/respond"
 )
 
-// recoverFilter turns a panic into a 500 Status, or into an aborted stream when the answer had begun: a client must
-// never take half an answer for a whole one.
+// recoverFilter turns a panic into a 500 Status, or into an aborted stream when the response had begun: a client must
+// never take half a response for a whole one.
 func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, inner := newScene(r)
-			s.response.scene, s.response.slows = s, slow
+			s, inner := newRequestContext(r)
+			s.response.ctx, s.response.slowClients = s, slow
 			defer func() {
-				slow.over(&s.response)
+				slow.forget(&s.response)
 				p := recover()
 				if p == nil {
 					return
@@ -40,18 +42,18 @@ func recoverFilter(log *zap.Logger, m *metrics.Requests, slow *slowClients) func
 				}
 				m.Panics.Inc()
 				log.Error("panic while serving a request",
-					append(logging.Fault(p), zap.String("method", r.Method), zap.String("path", bounded(r.URL.Path)))...)
+					append(logging.PanicFields(p), zap.String("method", r.Method), zap.String("path", bounded(r.URL.Path)))...)
 				if s.response.started() {
 					panic(http.ErrAbortHandler)
 				}
 				respond.Error(w, r, apierrors.NewInternalError(errors.New("this request met a fault in the server; its log holds the details")))
 			}()
-			next.ServeHTTP(s.response.of(w, r), inner)
+			next.ServeHTTP(s.response.wrap(w, r), inner)
 		})
 	}
 }
 
-// canonicalPathFilter refuses what has more than one reading, before anyone is asked whether it is allowed.
+// canonicalPathFilter rejects ambiguous URLs before authentication.
 func canonicalPathFilter(m *metrics.Requests) func(http.Handler) http.Handler {
 	refuse := func(w http.ResponseWriter, r *http.Request, reason string, err *apierrors.StatusError) {
 		m.Refused.WithLabelValues(reason).Inc()
@@ -92,7 +94,7 @@ func requestInfoFilter(resolver *request.Resolver) func(http.Handler) http.Handl
 				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 				return
 			}
-			s, r := sceneOf(r)
+			s, r := requestContextOf(r)
 			s.Info = info
 			next.ServeHTTP(w, r)
 		})
@@ -103,37 +105,38 @@ func requestInfoFilter(resolver *request.Resolver) func(http.Handler) http.Handl
 const maxAuditID = 64
 
 // auditInitFilter gives the request its id (the caller's Audit-ID, if it sent one, so that the events of two servers
-// can be joined) and the record that the later filters write to.
+// can be joined) and the time at which it was received.
 func auditInitFilter() func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			id := first(r.Header, "Audit-Id")
+			id := firstValue(r.Header, "Audit-Id")
 			if id == "" {
 				id = newAuditID()
 			}
 			id = id[:min(len(id), maxAuditID)]
-			s, r := sceneOf(r)
+			s, r := requestContextOf(r)
 			s.AuditID, s.Received = id, time.Now()
 			s.record.started = s.Received
 			h := w.Header()
-			h["Audit-Id"], h["Cache-Control"] = []string{id}, notToBeKept
+			s.auditIDHeader = [1]string{id}
+			h["Audit-Id"], h["Cache-Control"] = s.auditIDHeader[:], noCache
 			next.ServeHTTP(w, r)
 		})
 	}
 }
 
-// first is h.Get for names in net/http's spelling.
-func first(h http.Header, name string) string {
+// firstValue is h.Get for names in net/http's spelling.
+func firstValue(h http.Header, name string) string {
 	if values := h[name]; len(values) > 0 {
 		return values[0]
 	}
 	return ""
 }
 
-var notToBeKept = []string{"no-cache, private"} // shared, and never written to
+var noCache = []string{"no-cache, private"} // shared, and never written to
 
-// readyFilter holds API requests back until routes and rules are known. A 404 or a 403 before that would be a lie,
-// and a garbage collector would act on it (kubernetes/kubernetes#104342).
+// readyFilter refuses API requests until routes and rules are known. A 404 or a 403 before that would be wrong, and a
+// garbage collector would act on it (kubernetes/kubernetes#104342).
 func readyFilter(ready func() error) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -148,15 +151,16 @@ func readyFilter(ready func() error) func(http.Handler) http.Handler {
 	}
 }
 
-// deadlineFilter ends requests that are not long-running. The `timeout` parameter can only lower the limit, as upstream.
+// deadlineFilter ends requests that are not long-running. The `timeout` parameter can only lower the limit, as
+// upstream.
 func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 	limit = requestLimit(limit)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			info, _ := infoOf(r.Context())
+			info, _ := requestInfo(r.Context())
 			if request.LongRunning(info) {
-				if s, ok := sceneFrom(r.Context()); ok {
-					s.response.mayLast()
+				if s, ok := requestContextFrom(r.Context()); ok {
+					s.response.setLongRunning()
 				}
 				next.ServeHTTP(w, r)
 				return
@@ -166,9 +170,9 @@ func deadlineFilter(limit time.Duration) func(http.Handler) http.Handler {
 				respond.Error(w, r, apierrors.NewBadRequest(err.Error()))
 				return
 			}
-			s, r := sceneOf(r)
-			s.until(s.began().Add(timeout))
-			defer s.end()
+			s, r := requestContextOf(r)
+			s.SetDeadline(s.receivedAt().Add(timeout))
+			defer s.Finish()
 			next.ServeHTTP(w, r)
 		})
 	}
@@ -202,8 +206,9 @@ func requestTimeout(r *http.Request, limit time.Duration) (time.Duration, error)
 
 // corsFilter answers browsers of the allowed origins. With none allowed, no header is ever added.
 //
-// Browsers ask nobody before they open a websocket to another origin, and send a client certificate along. So one from a
-// page that is neither ours nor of an allowed origin is refused (attack row A30). Other clients send no Origin, or ours.
+// Browsers ask no server before they open a websocket to another origin, and send a client certificate along. So one
+// from a page that is neither ours nor of an allowed origin is refused (attack row A30). Other clients send no Origin,
+// or ours.
 func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 	var patterns []*regexp.Regexp
 	for _, text := range allowed {
@@ -215,7 +220,7 @@ func corsFilter(allowed []string) (func(http.Handler) http.Handler, error) {
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			origin := first(r.Header, "Origin")
+			origin := firstValue(r.Header, "Origin")
 			known := origin == ""
 			for _, p := range patterns {
 				if origin == "" || !p.MatchString(origin) {
@@ -254,11 +259,11 @@ func sameHost(origin, host string) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host)
 }
 
-// authenticationFilter says who. A credential that was presented and failed is 401, never anonymous.
+// authenticationFilter identifies the client. A credential that was presented and failed is 401, never anonymous.
 func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			s, r := sceneOf(r)
+			s, r := requestContextOf(r)
 			credential := &s.Credential
 			answer, ok, err := a.AuthenticateRequest(r)
 			if err != nil || !ok {
@@ -275,7 +280,7 @@ func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logge
 			if answer.User.GetName() == user.Anonymous {
 				endConnection(w, r)
 			}
-			s.early.show(w.Header())
+			s.authWarnings.addTo(w.Header())
 			s.record.user, s.record.credential, s.User = answer.User, credential.Kind, answer.User
 			if !credential.Expires.IsZero() && request.LongRunning(s.Info) {
 				// A watch that outlives the identity that opened it would show what it may not see any more (B10).
@@ -288,7 +293,7 @@ func authenticationFilter(a authenticator.Request, trail Auditor, log *zap.Logge
 	}
 }
 
-// endConnection lets an HTTP/2 connection end with the requests that are on it. Whoever has shown no credential gets no
+// endConnection lets an HTTP/2 connection end with the requests that are on it. A client without a credential gets no
 // second round of streams to open and reset on one connection (CVE-2023-44487, attack rows D1 and D2).
 func endConnection(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 {
@@ -296,42 +301,21 @@ func endConnection(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// authorizationFilter says may they, in upstream's words.
-//
-// A websocket begins with a GET, so that a right to read would be a right to run commands (attack row A29). strict asks
-// for create as well; without it extension servers get what they get from kube-apiserver.
-func authorizationFilter(a authorizer.UnconditionalAuthorizer, strict bool, log *zap.Logger) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx := r.Context()
-			attributes, err := askedOf(ctx)
-			if err != nil {
-				respond.Error(w, r, apierrors.NewInternalError(err))
-				return
-			}
-			decision, reason, err := a.Authorize(ctx, attributes)
-			if decision == authorizer.DecisionAllow && strict && attributes.Verb == "get" && upgrades(r) {
-				again := *attributes
-				again.Verb = "create"
-				attributes = &again
-				decision, reason, err = a.Authorize(ctx, attributes)
-			}
-			rec := recordFrom(ctx)
-			rec.reason = reason
-			if decision == authorizer.DecisionAllow {
-				rec.decision = "allow"
-				next.ServeHTTP(w, r)
-				return
-			}
-			rec.decision = "forbid"
-			w.Header().Set("X-Content-Type-Options", "nosniff")
-			if err != nil {
-				// Nobody has decided. Clients take a 403 for an answer and give up; as upstream, they may come back.
-				log.Warn("authorization", zap.String("user", bounded(attributes.User.GetName())), zap.String("path", bounded(r.URL.Path)), zap.Error(err))
-				respond.Error(w, r, apierrors.NewInternalError(err))
-				return
-			}
-			respond.Error(w, r, forbidden(attributes, reason))
-		})
+// newAuditID is a random UUID (RFC 9562, version 4). Ids must differ and need not be secret: whoever may read one of
+// the logs may read them all, so the system's cryptographic source is not used for each request.
+func newAuditID() string {
+	var id [16]byte
+	binary.LittleEndian.PutUint64(id[:8], rand.Uint64())
+	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	var text [36]byte
+	hex.Encode(text[:8], id[:4])
+	hex.Encode(text[9:13], id[4:6])
+	hex.Encode(text[14:18], id[6:8])
+	hex.Encode(text[19:23], id[8:10])
+	hex.Encode(text[24:], id[10:])
+	for _, dash := range [...]int{8, 13, 18, 23} {
+		text[dash] = '-'
 	}
+	return string(text[:])
 }

@@ -3,24 +3,31 @@ package server
 import (
 	"net/http"
 	"slices"
+	"time"
 
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
 
+	"portico.dev/internal/fairness"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
+	"portico.dev/internal/respond"
+	"portico.dev/internal/run"
 )
 
-// flowControlFilter is fairness, or, without it, a bound on the requests that are served at once.
+// flowControlFilter is API Priority and Fairness, or, without it, a bound on the requests that are served at once.
 func flowControlFilter(c *ChainConfig) func(http.Handler) http.Handler {
 	if c.Fairness != nil {
-		return turnsFilter(c.Fairness, c.Metrics)
+		return fairnessFilter(c.Fairness, c.Metrics)
 	}
 	return inFlightFilter(c.MaxInFlight, c.MaxMutatingInFlight, c.Metrics)
 }
 
-// inFlightFilter bounds the requests that are served at once, reads and writes apart, so that many readers cannot
-// keep a writer out. Long-running requests are not counted, those for a backend until it is known that they are (the
-// places of that backend bound them), and administrators are let in so that they can mend things.
+// inFlightFilter bounds the requests that are served at once, reads and writes apart, so that many readers cannot keep
+// a writer out. Long-running requests are not counted, those for a backend until it is known that they are (the
+// backend's own slots bound them), and administrators are let in so that they can repair things.
 func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler) http.Handler {
 	if readers == 0 {
 		readers = 400
@@ -29,9 +36,9 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 		writers = 200
 	}
 	return func(next http.Handler) http.Handler {
-		reading, writing := seats(readers), seats(writers)
+		reading, writing := newSeatLimit(readers), newSeatLimit(writers)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			info, _ := infoOf(r.Context())
+			info, _ := requestInfo(r.Context())
 			room := reading
 			if mutating(info) {
 				room = writing
@@ -43,30 +50,85 @@ func inFlightFilter(readers, writers int, m *metrics.Requests) func(http.Handler
 			select {
 			case room <- struct{}{}:
 				rec := recordFrom(r.Context())
-				rec.place = room
-				defer rec.giveUpSeat()
+				rec.seat = room
+				defer rec.releaseSeat()
 				next.ServeHTTP(w, r)
 			default:
-				refuseTurn(w, r, 1, m)
+				tooManyRequests(w, r, 1, m)
 			}
 		})
 	}
 }
 
-// places has as many places as it has room for; nil has no bound.
-type places chan struct{}
+// seatLimit has as many seats as its capacity; nil has no bound.
+type seatLimit chan struct{}
 
-// Leave implements place.
-func (c places) Leave() { <-c }
+// Release implements seat.
+func (c seatLimit) Release() { <-c }
 
-func seats(n int) places {
+func newSeatLimit(n int) seatLimit {
 	if n < 0 {
 		return nil
 	}
-	return make(places, n)
+	return make(seatLimit, n)
 }
 
 func exempt(r *http.Request) bool {
-	u, ok := userOf(r.Context())
+	u, ok := requestUser(r.Context())
 	return ok && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
+}
+
+// backendSeatHold is how long a request keeps its seat once it was handed to a backend. Until then requests for a
+// backend that answers share seats with all others; afterwards only the backend's own slots bound them, so that a
+// backend that hangs gives every seat back within this time.
+const backendSeatHold = 250 * time.Millisecond
+
+// fairnessFilter admits a request when API Priority and Fairness has a seat for it, and says by the headers of KEP-1040
+// how it was classified: by UID, since the names are an administrator's. A watch has a seat until its initial events
+// are sent; other long-running requests have none, as upstream.
+func fairnessFilter(f *fairness.Fairness, m *metrics.Requests) func(http.Handler) http.Handler {
+	releases := &run.DelayQueue[seat]{Delay: backendSeatHold, Expire: seat.Release}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx := r.Context()
+			info, _ := requestInfo(ctx)
+			who, _ := requestUser(ctx)
+			watch := info.Verb == "watch"
+			if request.LongRunning(info) && !watch {
+				next.ServeHTTP(w, r)
+				return
+			}
+			reserved := f.Reserve(r, info, who)
+			setFlowHeaders(w.Header(), reserved)
+			if !reserved.Admitted {
+				tooManyRequests(w, r, reserved.RetryAfter, m)
+				return
+			}
+			defer reserved.Release()
+			rec := recordFrom(ctx)
+			rec.seat, rec.releases = reserved, releases
+			if watch {
+				defer f.RegisterWatch(r)()
+				r = r.WithContext(flowcontrol.WithInitializationSignal(ctx, reserved))
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+// The headers as net/http spells them, so that setting them allocates no key.
+var (
+	schemaHeader = http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
+	levelHeader  = http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID)
+)
+
+func setFlowHeaders(h http.Header, t *fairness.Reservation) {
+	if schema, level := t.HeaderValues(); schema != nil {
+		h[schemaHeader], h[levelHeader] = schema, level
+	}
+}
+
+func tooManyRequests(w http.ResponseWriter, r *http.Request, retryAfter int, m *metrics.Requests) {
+	m.Refused.WithLabelValues("too-many-requests").Inc()
+	respond.Error(w, r, apierrors.NewTooManyRequests("too many requests, please try again later", retryAfter))
 }

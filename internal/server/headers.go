@@ -11,8 +11,8 @@ import (
 // maxGoawayChance is upstream's bound: above it clients would spend their time on handshakes.
 const maxGoawayChance = 0.02
 
-// goawayFilter asks a few HTTP/2 clients to connect again, so that they spread over replicas behind a load balancer that
-// knows connections only. What is on the connection is finished first.
+// goawayFilter asks a few HTTP/2 clients to connect again, so that they spread over replicas behind a load balancer
+// that balances connections only. What is on the connection is finished first.
 func goawayFilter(chance float64) (func(http.Handler) http.Handler, error) {
 	if chance < 0 || chance > maxGoawayChance {
 		return nil, fmt.Errorf("goaway chance %g is not between 0 and %g", chance, maxGoawayChance)

@@ -25,7 +25,7 @@ type Check struct {
 	// Name is what /readyz?verbose prints and ?exclude= names.
 	Name string
 	// Live also asks it for /livez: a failure there has the process restarted, by a kubelet for example. Leave it false for
-	// whatever depends on something outside of the process, etcd included: a restart does not mend that, and all replicas
+	// whatever depends on something outside of the process, etcd included: a restart does not repair that, and all replicas
 	// would be restarted at once.
 	Live bool
 	// Ask returns why not, or nil. It has a deadline of checkTimeout.
@@ -96,14 +96,14 @@ func (h *Health) answer(w http.ResponseWriter, r *http.Request, root string, che
 		}
 		if err := h.ask(r.Context(), c); err != nil {
 			failed = true
-			// Anybody may ask for health, so the reason stays in our log.
+			// Health is public, so the reason stays in the log.
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.Name)
 			h.log.Warn("health check failed", zap.String("endpoint", root), zap.String("check", c.Name), zap.Error(err))
 			continue
 		}
 		fmt.Fprintf(&report, "[+]%s ok\n", c.Name)
 	}
-	if unknown.Len() > 0 { // in kube-apiserver's words, for whoever excludes a check that was renamed
+	if unknown.Len() > 0 { // in kube-apiserver's words
 		fmt.Fprintf(&report, "warn: some health checks cannot be excluded: no matches for %s\n", quoted(sets.List(unknown)))
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -105,7 +105,7 @@ func impersonationOf(h http.Header) (*user.DefaultInfo, error) {
 	return nil, nil
 }
 
-// single is the value of a header that has one reading only when it stands once.
+// single is the value of a header that must not be repeated.
 func single(h http.Header, name string) (string, error) {
 	switch values := h[name]; len(values) {
 	case 0:
@@ -128,7 +128,7 @@ func impersonatedExtra(h http.Header) (map[string][]string, error) {
 			key = decoded
 		}
 		if key == "" {
-			// Leaving it out would drop what may be a restriction: extra is where scopes of tokens are.
+			// Leaving it out could drop a restriction: scopes of tokens are in extra.
 			return nil, errors.New("Impersonate-Extra- without a key: send Impersonate-Extra-KEY")
 		}
 		if extra == nil {

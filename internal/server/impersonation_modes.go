@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -10,30 +11,32 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Constrained impersonation (KEP-5284, on by default since 1.36) asks two things: may the caller be this kind of somebody
-// (impersonate:MODE), and may they do this very request as such a somebody (impersonate-on:MODE:VERB). The verb
-// impersonate of old, which allows every request, is asked last and stays as it was.
+// Constrained impersonation (KEP-5284, on by default since 1.36) asks two things: may the caller impersonate this kind of user
+// (impersonate:MODE), and may they make this very request as such a user (impersonate-on:MODE:VERB). The older verb
+// impersonate, which allows every request, is checked last and stays as it was.
 //
-// Nothing that was allowed is remembered here, although upstream does so for ten seconds: RBAC answers from memory, a
-// webhook has a cache of its own, and a right that was taken away should be gone at once (attack row B12).
+// Allowed impersonations are not cached, although upstream does so for ten seconds: RBAC answers from memory, a
+// webhook has a cache of its own, and a revoked right should be gone at once (attack row B12).
 
 const (
 	nodePrefix = "system:node:"
 	// associatedKeys stands for the extra of a caller that is a service account on the node in question. Its values differ
-	// from pod to pod; that they fit was found out before the authorizer is asked.
+	// from pod to pod; that they fit is checked before the authorizer is asked.
 	associatedKeys = "authentication.kubernetes.io/associated-node-keys"
 )
 
 // impersonationMode is one kind of impersonation.
 type impersonationMode struct {
-	// name is "" for the mode of old.
+	// name is "" for the older mode.
 	name string
-	// fits is whether the mode is for this identity and this caller. Nil: for any.
+	// fits reports whether the mode is for this identity and this caller. Nil: for any.
 	fits func(wanted *user.DefaultInfo, caller user.Info) bool
 }
 
@@ -46,7 +49,7 @@ func (m *impersonationMode) verb() string {
 	return "impersonate"
 }
 
-// constraint is how audit events name the mode; the mode of old has none.
+// constraint is how audit events name the mode; the older mode has none.
 func (m *impersonationMode) constraint() string {
 	if m.constrained() {
 		return m.verb()
@@ -87,8 +90,8 @@ func nodeName(username string) (string, bool) {
 	return name, ok && len(validation.NameIsDNSSubdomain(name, false)) == 0
 }
 
-// onlyNamed is whether nothing but a name is asked for. What else a node or a service account is, is not the caller's
-// to say.
+// onlyNamed reports whether nothing but a name is asked for. The groups and extra of a node or a service account are not
+// the caller's to choose.
 func onlyNamed(u user.Info) bool {
 	return u.GetUID() == "" && len(u.GetGroups()) == 0 && len(u.GetExtra()) == 0
 }
@@ -98,7 +101,7 @@ type impersonationModes struct {
 	authorizer authorizer.UnconditionalAuthorizer
 	modes      []impersonationMode
 	// last is the mode that let a caller through before, by hash of their name. It is tried first, so that who uses the
-	// mode of old does not pay for the new ones. Two callers with one hash only get another order.
+	// older mode does not pay for the new ones. Two callers with one hash only get another order.
 	last *lru.Cache[uint64, int]
 	seed maphash.Seed
 }
@@ -114,7 +117,7 @@ func newImpersonationModes(a authorizer.UnconditionalAuthorizer) *impersonationM
 	return &impersonationModes{authorizer: a, modes: allImpersonationModes(), last: last, seed: maphash.MakeSeed()}
 }
 
-// grant is the identity that the request goes on as and the constraint that let it, or why not: the reason of the first
+// grant is the identity of the request from here on and the constraint that allowed it, or why not: the reason of the first
 // mode that fits, which is the one to ask an administrator for.
 func (i *impersonationModes) grant(ctx context.Context, wanted *user.DefaultInfo, asked *authorizer.AttributesRecord) (user.Info, string, error) {
 	caller := maphash.String(i.seed, asked.User.GetName())
@@ -236,7 +239,7 @@ func (i *impersonationModes) ask(ctx context.Context, question *authorizer.Attri
 	return forbidden(question, reason)
 }
 
-// identity is the user that the request goes on as, with the groups that its kind of user always has.
+// identity is the user of the request from here on, with the groups that its kind of user always has.
 func (m *impersonationMode) identity(wanted *user.DefaultInfo) user.Info {
 	u := &user.DefaultInfo{Name: wanted.Name, UID: wanted.UID, Groups: slices.Clone(wanted.Groups), Extra: wanted.Extra}
 	if _, node := nodeName(u.Name); node && m.constrained() {
@@ -266,4 +269,76 @@ func onItsNode(caller user.Info) user.Info {
 		Name: caller.GetName(), UID: caller.GetUID(), Groups: caller.GetGroups(),
 		Extra: map[string][]string{associatedKeys: keys},
 	}
+}
+
+const authenticationGroup = "authentication.k8s.io"
+
+// impersonationQuestions puts the parts of an identity into upstream's attributes.
+type impersonationQuestions struct {
+	mode   *impersonationMode
+	caller user.Info
+}
+
+func (q impersonationQuestions) about(group, resource, subresource, name string) *authorizer.AttributesRecord {
+	return &authorizer.AttributesRecord{
+		User: q.caller, Verb: q.mode.verb(), ResourceRequest: true,
+		APIGroup: group, APIVersion: "v1", Resource: resource, Subresource: subresource, Name: name,
+	}
+}
+
+// namesGroup is the API group of users, groups and service accounts: the older mode has them in the core group.
+func (q impersonationQuestions) namesGroup() string {
+	if q.mode.constrained() {
+		return authenticationGroup
+	}
+	return ""
+}
+
+func (q impersonationQuestions) group(name string) *authorizer.AttributesRecord {
+	return q.about(q.namesGroup(), "groups", "", name)
+}
+
+func (q impersonationQuestions) name(wanted *user.DefaultInfo) *authorizer.AttributesRecord {
+	if namespace, name, err := serviceaccount.SplitUsername(wanted.Name); err == nil {
+		question := q.about(q.namesGroup(), "serviceaccounts", "", name)
+		question.Namespace = namespace
+		return question
+	}
+	if node, ok := nodeName(wanted.Name); ok && q.mode.constrained() {
+		if q.mode.name == associatedNode {
+			node = "*" // any node, as long as it is the caller's own
+		}
+		return q.about(authenticationGroup, "nodes", "", node)
+	}
+	return q.about(q.namesGroup(), "users", "", wanted.Name)
+}
+
+// checkGroups refuses groups that no rule of a constrained mode can allow.
+func (q impersonationQuestions) checkGroups(groups []string) error {
+	switch {
+	case slices.Contains(groups, ""):
+		return forbidden(q.group(""), "impersonating the empty string group is not allowed")
+	case slices.Contains(groups, user.SystemPrivilegedGroup):
+		return forbidden(q.group(user.SystemPrivilegedGroup), "impersonating the system:masters group is not allowed")
+	}
+	return nil
+}
+
+// checkExtra refuses ambiguous extra.
+func (q impersonationQuestions) checkExtra(extra map[string][]string) error {
+	for key, values := range extra {
+		var reason string
+		switch err := utilvalidation.IsDomainPrefixedPath(field.NewPath("extra", "key"), key).ToAggregate(); {
+		case err != nil:
+			reason = fmt.Sprintf("impersonating an invalid key in extra is not allowed: %v", err)
+		case key != strings.ToLower(key):
+			reason = fmt.Sprintf("impersonating a non-lowercase key in extra is not allowed: %q", key)
+		case slices.Contains(values, ""):
+			reason = "impersonating the empty string value in extra is not allowed"
+		default:
+			continue
+		}
+		return forbidden(q.about(authenticationGroup, "userextras", "", ""), reason)
+	}
+	return nil
 }

@@ -56,7 +56,7 @@ func impersonate(f func(http.Handler) http.Handler, caller user.Info, headers ht
 	f(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		as, _ = apirequest.UserFrom(r.Context())
 		on = r
-	})).ServeHTTP(w, r.WithContext(withRecord(ctx, &record{})))
+	})).ServeHTTP(w, withRequestContext(r.WithContext(ctx)))
 	return as, on, w
 }
 
@@ -365,4 +365,9 @@ func covered(heard []string, u user.Info) bool {
 		}
 	}
 	return u.GetUID() == "" || about("uids", u.GetUID())
+}
+
+func withRequestContext(r *http.Request) *http.Request {
+	_, r = newRequestContext(r)
+	return r
 }

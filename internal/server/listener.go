@@ -27,17 +27,17 @@ type Config struct {
 	Handler http.Handler
 	Health  *Health
 	Drainer *Drainer
-	// Proxy holds upgraded connections, which the servers no longer know of.
+	// Proxy has the upgraded connections, which the HTTP servers do not track any more.
 	Proxy  *proxy.Proxy
 	Logger *zap.Logger
-	// Overload has connections closed while memory is short. Nil: none is.
+	// Overload closes connections while memory is short. May be nil.
 	Overload *overload.Monitor
 	// OverloadMetrics counts them. Memory is the limit; the zero value is none.
 	OverloadMetrics *metrics.Overload
 	Memory          overload.Limit
 	// ShutdownDelay keeps serving after readyz has turned false, for load balancers to notice. Default 0.
 	ShutdownDelay time.Duration
-	// ShutdownGrace is how long requests in hand may take to finish. Default 10 s.
+	// ShutdownGrace is how long requests in flight may take to finish. Default 10 s.
 	ShutdownGrace time.Duration
 }
 
@@ -103,16 +103,16 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.shutdown(a, clients)
-	ending, cancel := context.WithTimeout(context.Background(), handlersEnd)
+	ending, cancel := context.WithTimeout(context.Background(), handlerGrace)
 	defer cancel()
 	if a.Ended(ending) != nil {
-		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlersEnd))
+		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlerGrace))
 	}
 	return <-failed
 }
 
-// handlersEnd is how long handlers may take to notice that their connection is gone.
-const handlersEnd = 5 * time.Second
+// handlerGrace is how long handlers may take to notice that their connection is gone.
+const handlerGrace = 5 * time.Second
 
 func (s *Server) shutdown(a *acceptor, clients engine.Server) {
 	s.c.Health.Stopping()

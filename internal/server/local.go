@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
@@ -18,41 +22,41 @@ import (
 )
 
 // ForLocal gives a request's context what the library that serves the local groups looks for there: an audit context
-// (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without. Its body comes in
-// time, or not at all, and within bodies; nil is no bound.
+// (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without. Its body must
+// come in time, and within bodies; nil is no bound.
 func ForLocal(bodies *Bodies, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, r := sceneOf(r)
-		s.local = newLocal(w, r)
+		s, r := requestContextOf(r)
+		s.local = newLocalRequest(w, r)
 		h := bodies.holder(w, r)
 		if h != nil {
 			defer h.end()
 		}
-		withHonestBody(w, r, h)
+		limitLocalBody(w, r, h)
 		next.ServeHTTP(w, r)
 	})
 }
 
-// local is what the library wants, in one piece. It is made for the library's sake in its own shape, so that a request
-// which the library serves costs one allocation in place of two dozen.
-type local struct {
-	latencies latencies
+// localRequest is what the library needs, in one value: a request that the library serves costs one allocation in place
+// of two dozen.
+type localRequest struct {
+	latencies latencyTrackers
 	warnings  warnings
 }
 
-func newLocal(w http.ResponseWriter, r *http.Request) *local {
-	l := &local{warnings: warnings{writer: w, request: r}}
+func newLocalRequest(w http.ResponseWriter, r *http.Request) *localRequest {
+	l := &localRequest{warnings: warnings{writer: w, request: r}}
 	l.latencies.begin()
 	return l
 }
 
-// latencies are the library's trackers, of which its metrics read those of webhooks.
-type latencies struct {
+// latencyTrackers are the library's trackers, of which its metrics read those of webhooks.
+type latencyTrackers struct {
 	apirequest.LatencyTrackers
-	of [11]latency
+	of [11]latencyTracker
 }
 
-func (l *latencies) begin() {
+func (l *latencyTrackers) begin() {
 	t := &l.LatencyTrackers
 	for i, to := range [...]*apirequest.DurationTracker{
 		&t.MutatingWebhookTracker, &t.ValidatingWebhookTracker, &t.AuthenticationTracker, &t.AuthorizationTracker,
@@ -66,21 +70,21 @@ func (l *latencies) begin() {
 	}
 }
 
-// latency is a sum of times, or the longest of them where several pass at once.
-type latency struct {
+// latencyTracker is a sum of times, or the longest of them where several pass at once.
+type latencyTracker struct {
 	total   atomic.Int64
 	longest bool
 }
 
 // Track implements apirequest.DurationTracker.
-func (l *latency) Track(f func()) {
+func (l *latencyTracker) Track(f func()) {
 	began := time.Now()
 	defer func() { l.TrackDuration(time.Since(began)) }()
 	f()
 }
 
 // TrackDuration implements apirequest.DurationTracker.
-func (l *latency) TrackDuration(d time.Duration) {
+func (l *latencyTracker) TrackDuration(d time.Duration) {
 	if !l.longest {
 		l.total.Add(int64(d))
 		return
@@ -93,7 +97,7 @@ func (l *latency) TrackDuration(d time.Duration) {
 }
 
 // GetLatency implements apirequest.DurationTracker.
-func (l *latency) GetLatency() time.Duration { return time.Duration(l.total.Load()) }
+func (l *latencyTracker) GetLatency() time.Duration { return time.Duration(l.total.Load()) }
 
 // warnings are the library's recorder, made with the first warning.
 type warnings struct {
@@ -113,15 +117,15 @@ func (n *warnings) AddWarning(agent, text string) {
 	warning.AddWarning(n.recorder, agent, text)
 }
 
-// earlyWarnings are what authentication has to say to a client, before it is known whether the request is for the local
-// groups. They go with its answer, whoever gives it.
-type earlyWarnings struct {
+// authWarnings are what authentication warns the client of, before it is known whether the request is for the local
+// groups. They are sent with the response, whoever gives it.
+type authWarnings struct {
 	mu    sync.Mutex // guards texts: a credential may be looked at by another goroutine
 	texts []string
 }
 
-// AddWarning implements warning.Recorder. Who credentials are asked of is ourselves: agents have no names here.
-func (e *earlyWarnings) AddWarning(_, text string) {
+// AddWarning implements warning.Recorder. The agent is always this server, so that it has no name here.
+func (e *authWarnings) AddWarning(_, text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if text != "" && !slices.Contains(e.texts, text) {
@@ -129,8 +133,8 @@ func (e *earlyWarnings) AddWarning(_, text string) {
 	}
 }
 
-// show adds them to the header of an answer.
-func (e *earlyWarnings) show(h http.Header) {
+// addTo adds them to the header of a response.
+func (e *authWarnings) addTo(h http.Header) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, text := range e.texts {
@@ -140,26 +144,26 @@ func (e *earlyWarnings) show(h http.Header) {
 	}
 }
 
-// libraryEvents is the library's audit context, and what its event refers to.
-type libraryEvents struct {
+// libraryAudit is the library's audit context, and what its event refers to.
+type libraryAudit struct {
 	audit.AuditContext
-	room room
+	room eventParts
 }
 
-// events is the library's audit context, made when somebody first asks for it: for what the local groups add to the event
-// of a request, and for what authentication has to say of a credential, when the policy has not been asked yet. It is nil
-// for a request that is neither written down nor for them.
-func (s *scene) events() *audit.AuditContext {
-	t := &s.trail
+// auditContext is the library's audit context, made when somebody first asks for it: for what the local groups add to
+// the event of a request, and for what authentication has to say of a credential, when the policy has not been asked
+// yet. It is nil for a request that is neither audited nor served locally.
+func (c *requestContext) auditContext() *audit.AuditContext {
+	t := &c.audit
 	if e := t.library.Load(); e != nil {
 		return &e.AuditContext
 	}
-	if t.auditor == nil && s.local == nil && s.User != nil {
+	if t.auditor == nil && c.local == nil && c.User != nil {
 		return nil
 	}
-	e := &libraryEvents{}
+	e := &libraryAudit{}
 	e.SetEventStage(auditinternal.StageResponseStarted) // as the library begins
-	audit.WithAuditID(&onlyEvents{events: &e.AuditContext}, types.UID(s.AuditID))
+	audit.WithAuditID(&auditContextHolder{events: &e.AuditContext}, types.UID(c.AuditID))
 	if t.auditor != nil {
 		if err := e.Init(t.config, t); err != nil {
 			return nil // a context can be initialized once, and this one is new
@@ -171,11 +175,51 @@ func (s *scene) events() *audit.AuditContext {
 	return &e.AuditContext
 }
 
-// onlyEvents is a context by which the library finds an audit context.
-type onlyEvents struct {
+// auditContextHolder is a context by which the library finds an audit context.
+type auditContextHolder struct {
 	context.Context
 	events *audit.AuditContext
 }
 
 // Value implements context.Context.
-func (o *onlyEvents) Value(any) any { return o.events }
+func (o *auditContextHolder) Value(any) any { return o.events }
+
+// localBody is the body of a request for the local groups. Its errors say that the client is at fault: the library
+// would answer others with 500 and log each. Errors of a proxied request's body are the proxy's to report.
+type localBody struct {
+	io.ReadCloser
+	held *held // nil: it is not counted
+}
+
+// limitLocalBody also ends reading the body at the request's deadline. A context ends no read that waits for bytes, and
+// one client could keep every seat of its priority level with bodies that do not come.
+func limitLocalBody(w http.ResponseWriter, r *http.Request, h *held) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	body := r.Body
+	r.Body = localBody{body, h}
+	if b, ok := body.(interface{ Buffered() (int, bool) }); ok {
+		if _, ended := b.Buffered(); ended {
+			return
+		}
+	}
+	if at, ok := r.Context().Deadline(); ok {
+		_ = http.NewResponseController(w).SetReadDeadline(at) // a request from within has its body at hand
+	}
+}
+
+// Read implements io.Reader.
+func (b localBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.held != nil && !b.held.add(n) {
+		return 0, errManyBodies()
+	}
+	switch {
+	case err == nil || err == io.EOF:
+		return n, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return n, apierrors.NewTimeoutError("the body of the request did not come before the deadline; send it faster, or ask for a longer timeout", 0)
+	}
+	return n, apierrors.NewBadRequest("the body of the request broke off, or is not one")
+}

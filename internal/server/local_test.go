@@ -66,8 +66,8 @@ func TestWarningsAreTheLibrarys(t *testing.T) {
 	}
 }
 
-// A request that is made within the house for another one, with its context, is a request of its own.
-func TestARequestWithinARequestLeavesItsSceneAlone(t *testing.T) {
+// A request that is made within the server for another one, with its context, is a request of its own.
+func TestNestedRequestHasItsOwnContext(t *testing.T) {
 	b := newBench("alice *")
 	var inner []string
 	served := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -75,10 +75,10 @@ func TestARequestWithinARequestLeavesItsSceneAlone(t *testing.T) {
 		audit.AddAuditAnnotation(r.Context(), "inner/said", "so")
 		NoteServedBy(r.Context(), "inner")
 	})
-	house := &user.DefaultInfo{Name: "house"}
+	controller := &user.DefaultInfo{Name: "controller"}
 	within := []http.Handler{
-		NewInternalChain(house, b.config.Metrics, zap.NewNop(), ForLocal(nil, served)),
-		NewInternalChain(house, b.config.Metrics, zap.NewNop(), served),
+		NewInternalChain(controller, b.config.Metrics, zap.NewNop(), ForLocal(nil, served)),
+		NewInternalChain(controller, b.config.Metrics, zap.NewNop(), served),
 	}
 	b.handler = func(w http.ResponseWriter, r *http.Request) {
 		audit.AddAuditAnnotation(r.Context(), "outer/said", "so")
@@ -95,7 +95,7 @@ func TestARequestWithinARequestLeavesItsSceneAlone(t *testing.T) {
 		_, _ = io.WriteString(w, "served")
 	}
 	b.do(t, http.MethodGet, "/api/v1/pods", "Test-User: alice", "Audit-Id: outer")
-	if len(inner) != 2 || !strings.HasPrefix(inner[0], "nodes by house, id ") || strings.Contains(fmt.Sprint(inner), "outer") {
+	if len(inner) != 2 || !strings.HasPrefix(inner[0], "nodes by controller, id ") || strings.Contains(fmt.Sprint(inner), "outer") {
 		t.Errorf("inside: %q", inner)
 	}
 	if got := b.events[0]; got.Annotations["outer/said"] != "so" || got.Annotations["inner/said"] != "" || got.Annotations["portico.dev/served-by"] != "outer" {

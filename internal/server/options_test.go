@@ -10,10 +10,9 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
@@ -106,7 +105,7 @@ func TestOptionsOfARouteReachTheProxy(t *testing.T) {
 }
 
 // A subresource that its APIService says is long-running holds no seat once it answers, outlives the deadline, is
-// counted as long-running, and ends with the house.
+// counted as long-running, and ends when the server drains.
 func TestLongRunningByAnnotation(t *testing.T) {
 	b := newBench("alice *")
 	b.config.MaxInFlight, b.config.RequestTimeout = 1, 200*time.Millisecond

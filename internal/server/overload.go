@@ -149,7 +149,7 @@ func (b *Bodies) holder(w http.ResponseWriter, r *http.Request) *held {
 	if b == nil || r.Body == nil || r.Body == http.NoBody || r.ContentLength >= 0 && r.ContentLength <= smallBody {
 		return nil
 	}
-	s, ok := sceneFrom(r.Context())
+	s, ok := requestContextFrom(r.Context())
 	if !ok || overload.ClientOf(s.record.user) != overload.Ordinary {
 		return nil
 	}

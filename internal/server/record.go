@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"portico.dev/internal/run"
 	"portico.dev/internal/transport"
 )
 
@@ -16,128 +17,119 @@ import (
 // that serves the request touches it.
 type record struct {
 	started      time.Time
-	ended        time.Time // zero: it has not, or nobody looked at the clock then
-	user         user.Info // who asked, before impersonation
-	credential   string    // the kind of it that was believed; empty: none was shown
-	impersonated user.Info // whom they act as, if anyone
-	constraint   string    // the verb that let them, when it was one of KEP-5284
+	ended        time.Time // zero: not yet, or the time was not read then
+	user         user.Info // the authenticated user, before impersonation
+	credential   string    // the kind of credential that was accepted; empty: none
+	impersonated user.Info // the impersonated user, if any
+	constraint   string    // the verb that allowed it, when it was one of KEP-5284
 	decision     string    // allow or forbid
 	reason       string    // the authorizer's
 	servedBy     string    // "local", "discovery", or the name of an APIService
 
 	endpoint string // of the backend, tried last
 	attempts int    // to reach one
-	failure  string // the sentence that the client was told when a backend failed it
+	failure  string // the message that the client got when a backend failed the request
 
-	long     bool    // it was found to be long-running, by its APIService or by being upgraded
-	place    place   // its place among the requests served at once; nil: it has none
-	keeper   *keeper // takes that place away after a while once it was handed to a backend; nil: at once
-	kept     kept    // by the keeper
-	carried  bool    // it is for a backend
-	backend  *transport.Place
-	draining context.Context // ends when long-running requests must
+	longRunning bool                  // it was found to be long-running, by its APIService or by being upgraded
+	seat        seat                  // its seat among the requests served at once; nil: it has none
+	releases    *run.DelayQueue[seat] // releases the seat of a proxied request after a while; nil: at once
+	release     run.Delayed[seat]     // the entry of the request in it
+	proxied     bool                  // it is for a backend
+	backendSlot *transport.Slot
+	draining    context.Context // ends when long-running requests must
 }
 
-// place is a place among the requests that are served at once.
-type place interface {
-	// Leave gives it back. Where a keeper may call it too, it is safe to repeat.
-	Leave()
+// seat is a seat among the requests that are served at once.
+type seat interface {
+	// Release gives the seat back. Where a DelayQueue may call it too, it is safe to repeat.
+	Release()
 }
 
-// end is when the request was over: what was noted, or now.
-func (rec *record) end() time.Time {
+// endTime is when the request was over: what was recorded, or now.
+func (rec *record) endTime() time.Time {
 	if rec.ended.IsZero() {
 		rec.ended = time.Now()
 	}
 	return rec.ended
 }
 
-// Admitted implements proxy.Witness.
-func (rec *record) Admitted(p *transport.Place) { rec.backend = p }
+// Admitted implements proxy.Observer.
+func (rec *record) Admitted(p *transport.Slot) { rec.backendSlot = p }
 
-// Attempted implements proxy.Witness.
+// Attempted implements proxy.Observer.
 func (rec *record) Attempted(endpoint string, number int) {
 	rec.endpoint, rec.attempts = endpoint, number
 }
 
-// Failed implements proxy.Witness.
+// Failed implements proxy.Observer.
 func (rec *record) Failed(text string) { rec.failure = text }
 
-// Lasts implements proxy.Witness.
-func (rec *record) Lasts() { rec.long = true }
+// LongRunning implements proxy.Observer.
+func (rec *record) LongRunning() { rec.longRunning = true }
 
-// giveUpSeat lets another request in before this one is over.
-func (rec *record) giveUpSeat() {
-	if rec.place != nil {
-		rec.place.Leave()
-		rec.place = nil
+// releaseSeat lets another request in before this one is over.
+func (rec *record) releaseSeat() {
+	if rec.seat != nil {
+		rec.seat.Release()
+		rec.seat = nil
 	}
 }
 
-// handOver lets go of the seat while a backend serves the request: at once, unless those who give seats said otherwise.
-// takeBack follows when the request is over.
-func (rec *record) handOver(long bool) {
-	if rec.place == nil || rec.keeper == nil || long {
-		rec.giveUpSeat()
+// holdSeat releases the seat of a request that was handed to a backend: after a while, or at once when that is
+// configured or the request is long-running. cancelSeatRelease follows when the request is over.
+func (rec *record) holdSeat(long bool) {
+	if rec.seat == nil || rec.releases == nil || long {
+		rec.releaseSeat()
 		return
 	}
-	rec.keeper.keep(&rec.kept, rec.place)
+	rec.releases.Add(&rec.release, rec.seat, time.Now())
 }
 
-func (rec *record) takeBack() {
-	if rec.keeper != nil {
-		rec.keeper.forget(&rec.kept)
+func (rec *record) cancelSeatRelease() {
+	if rec.releases != nil {
+		rec.releases.Remove(&rec.release)
 	}
 }
 
-type recordKey struct{}
-
-func withRecord(ctx context.Context, r *record) context.Context {
-	return context.WithValue(ctx, recordKey{}, r)
-}
-
-// recordFrom never returns nil: outside the chain there is nobody to read what is noted.
+// recordFrom never returns nil: outside the chain nobody reads what is recorded.
 func recordFrom(ctx context.Context) *record {
-	if s, ok := ctx.(*scene); ok { // nearly always
-		return &s.record
-	}
-	if r, ok := ctx.Value(recordKey{}).(*record); ok {
-		return r
+	if c, ok := requestContextFrom(ctx); ok {
+		return &c.record
 	}
 	return &record{}
 }
 
-// response remembers what was answered. It flushes and tells of a client that is gone, as the library that serves the
+// response records what was answered. It flushes and reports a client that is gone, as the library that serves the
 // local groups expects of any writer.
 type response struct {
 	http.ResponseWriter
 	code     int
 	bytes    int64
 	hijacked bool
-	begun    func() // called once, when the code is known; nil: nobody waits for it
+	onCode   func() // called once, when the code is known; may be nil
 
-	scene *scene
-	slows *slowClients // nil: nobody looks after it
-	slow  slowAnswer   // theirs
+	ctx         *requestContext
+	slowClients *slowClients // nil: not tracked
+	slow        slowResponse // its entry there
 }
 
-// answer notes the code of an answer that begins.
-func (w *response) answer(code int) {
+// setCode records the status code when the response begins.
+func (w *response) setCode(code int) {
 	if w.code != 0 {
 		return
 	}
 	w.code = code
-	if w.begun != nil {
-		w.begun()
+	if w.onCode != nil {
+		w.onCode()
 	}
 }
 
 // hijackable is a response over HTTP/1.1, whose connection can be taken over for an upgrade. HTTP/2 has no such thing,
-// and a writer that claims it would be believed.
+// so its writers must not claim it.
 type hijackable struct{ *response }
 
-// of makes w the response to w's client, and is how the chain sees it.
-func (w *response) of(to http.ResponseWriter, r *http.Request) http.ResponseWriter {
+// wrap makes w the response to to's client, and returns the writer for the chain.
+func (w *response) wrap(to http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	w.ResponseWriter = to
 	if _, ok := to.(http.Hijacker); ok && r.ProtoMajor == 1 {
 		return hijackable{w}
@@ -145,7 +137,7 @@ func (w *response) of(to http.ResponseWriter, r *http.Request) http.ResponseWrit
 	return w
 }
 
-// codeOf is what was answered by the writer of the chain, 0 for nothing and for any other writer.
+// codeOf is the status code that the writer of the chain has sent, 0 for none and for any other writer.
 func codeOf(w http.ResponseWriter) int {
 	switch w := w.(type) {
 	case *response:
@@ -160,28 +152,28 @@ func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *response) WriteHeader(code int) {
 	if code >= 200 {
-		w.answer(code)
+		w.setCode(code)
 	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
 func (w *response) Write(p []byte) (int, error) {
-	w.answer(http.StatusOK)
-	w.slows.begin(w, len(p))
-	defer w.slows.done(w)
+	w.setCode(http.StatusOK)
+	w.slowClients.writing(w, len(p))
+	defer w.slowClients.written(w)
 	n, err := w.ResponseWriter.Write(p)
 	w.bytes += int64(n)
 	return n, err
 }
 
-// started reports whether the client has been told anything yet.
+// started reports whether any part of the response was sent.
 func (w *response) started() bool { return w.code != 0 || w.hijacked }
 
 // Flush implements http.Flusher.
 func (w *response) Flush() {
-	w.answer(http.StatusOK)
-	w.slows.begin(w, 0)
-	defer w.slows.done(w)
+	w.setCode(http.StatusOK)
+	w.slowClients.writing(w, 0)
+	defer w.slowClients.written(w)
 	_ = http.NewResponseController(w.ResponseWriter).Flush() // every writer of net/http can flush
 }
 
@@ -198,7 +190,7 @@ func (w hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err == nil {
 		w.hijacked = true
-		w.answer(http.StatusSwitchingProtocols)
+		w.setCode(http.StatusSwitchingProtocols)
 	}
 	return conn, rw, err
 }

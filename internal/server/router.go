@@ -35,7 +35,7 @@ type Router struct {
 	Local http.Handler
 	// Proxy serves the rest.
 	Proxy *proxy.Proxy
-	// Unknown, if set, is told that the backend of a route answered 404 where a collection is asked for: it may have another
+	// Unknown, if set, is called when the backend of a route answered 404 to a request for a collection: it may have another
 	// set of resources than it is known to have. It must not block.
 	Unknown func(route *apiservice.Route)
 	// Discovery serves /api, /apis and /apis/<group>.
@@ -71,7 +71,7 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 	switch {
 	case ok && !route.Local && route.Available():
 		NoteServedBy(r.Context(), route.Name)
-		s.carry(w, r, route)
+		s.serveRemote(w, r, route)
 	case ok && !route.Local:
 		NoteServedBy(r.Context(), route.Name)
 		refusal := unavailable(route)
@@ -89,28 +89,28 @@ func (s *Router) serveGroupVersion(w http.ResponseWriter, r *http.Request, gv sc
 	}
 }
 
-// carry hands a request to the proxy, with what the APIService's annotations ask for.
-func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
+// serveRemote hands a request to the proxy, with what the APIService's annotations ask for.
+func (s *Router) serveRemote(w http.ResponseWriter, r *http.Request, route *apiservice.Route) {
 	rec := recordFrom(r.Context())
-	info, _ := infoOf(r.Context())
-	rec.carried = true
-	named := isLong(info, route.Options.LongRunningSubresources)
-	// The backend has places of its own, and whoever waits for it waits there. With a seat among those of everybody
+	info, _ := requestInfo(r.Context())
+	rec.proxied = true
+	named := isLongRunning(info, route.Options.LongRunningSubresources)
+	// The backend has concurrency slots of its own, which bound the requests that wait for it. With a seat among those of everybody
 	// besides, one backend that hangs would keep everybody out.
-	rec.handOver(named || request.LongRunning(info))
-	defer rec.takeBack()
-	target := proxy.Target{
-		Backend: route.Backend, APIService: route.Name, Witness: rec,
+	rec.holdSeat(named || request.LongRunning(info))
+	defer rec.cancelSeatRelease()
+	target := proxy.Destination{
+		Backend: route.Backend, APIService: route.Name, Observer: rec,
 		RejectSendInitialEvents: route.Options.RejectSendInitialEvents,
 		ConvertTable:            route.Options.ConvertTable, ConvertMetadata: route.Options.ConvertMetadata,
 	}
 	if named {
 		// The filters took it for a short one, since they ran before it was known who serves it.
-		target.LongRunning, rec.long = true, true
-		if s, ok := sceneFrom(r.Context()); ok {
-			s.response.mayLast()
+		target.LongRunning, rec.longRunning = true, true
+		if s, ok := requestContextFrom(r.Context()); ok {
+			s.response.setLongRunning()
 		}
-		ctx, cancel := endsWithTheHouse(r, rec.draining)
+		ctx, cancel := longRunningContext(r, rec.draining)
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
@@ -120,24 +120,24 @@ func (s *Router) carry(w http.ResponseWriter, r *http.Request, route *apiservice
 	}
 }
 
-func isLong(info *apirequest.RequestInfo, subresources []string) bool {
+func isLongRunning(info *apirequest.RequestInfo, subresources []string) bool {
 	return len(subresources) > 0 && info != nil && info.IsResourceRequest && !request.LongRunning(info) && slices.Contains(subresources, info.Subresource)
 }
 
-// endsWithTheHouse is a context in which a long-running request ends with its client or when the house drains, but for
-// upgrades, which get the grace, as in the drain filter.
-func endsWithTheHouse(r *http.Request, draining context.Context) (context.Context, context.CancelFunc) {
-	client, cancel := context.WithCancel(proxy.ClientOf(r.Context()))
+// longRunningContext is a context in which a long-running request ends with its client or when the server drains,
+// except for upgrades, which get the grace, as in the drain filter.
+func longRunningContext(r *http.Request, draining context.Context) (context.Context, context.CancelFunc) {
+	client, cancel := context.WithCancel(request.ClientContext(r.Context()))
 	if draining != nil && r.Header.Get("Upgrade") == "" {
 		stop := context.AfterFunc(draining, cancel)
-		return proxy.EndsWith(r.Context(), client), func() { stop(); cancel() }
+		return request.WithClient(r.Context(), client), func() { stop(); cancel() }
 	}
-	return proxy.EndsWith(r.Context(), client), cancel
+	return request.WithClient(r.Context(), client), cancel
 }
 
 // groupVersionFor is groupVersionOf for a request whose path the chain has read already.
 func groupVersionFor(r *http.Request) (schema.GroupVersion, bool) {
-	if info, ok := infoOf(r.Context()); ok && info.IsResourceRequest && info.Path == r.URL.Path {
+	if info, ok := requestInfo(r.Context()); ok && info.IsResourceRequest && info.Path == r.URL.Path {
 		return schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, true
 	}
 	return groupVersionOf(r.URL.Path)
@@ -155,7 +155,8 @@ func groupVersionOf(path string) (schema.GroupVersion, bool) {
 	return schema.GroupVersion{}, false
 }
 
-// unavailable names who is guilty, why, and since when. Scripts look for "currently unable to handle the request".
+// unavailable says which APIService is unavailable, why, and since when. Scripts look for "currently unable to handle
+// the request".
 func unavailable(route *apiservice.Route) *apierrors.StatusError {
 	c := route.Condition
 	message := "the server is currently unable to handle the request: APIService " + route.Name + " is unavailable"
@@ -181,7 +182,7 @@ func unavailable(route *apiservice.Route) *apierrors.StatusError {
 
 const timeFormat = "2006-01-02T15:04:05Z"
 
-// notFound names no object: it says nothing about one, only that nobody serves the path.
+// notFound names no object: it only says that nothing is served at the path.
 func notFound(r *http.Request) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, noResource, "", "", 0, false)
 }

@@ -9,65 +9,65 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// slowClients looks after answers that wait for their clients: the kernel takes no more of them, or the client's HTTP/2 windows
-// are shut. It costs a request nothing but a place in a list while it writes.
+// slowClients tracks responses that wait for their clients: the kernel takes no more of them, or the client's HTTP/2
+// windows are closed. It costs a request nothing but a list entry while it writes.
 //
-//   - An answer that two looks in a row found waiting gives its seat among the requests in flight back, and its place among
-//     those of its backend, so that only its client is kept waiting.
-//   - What such answers hold in memory is bounded over all of them, and no user can have all of that. Beyond it an answer
-//     keeps its seat while its client takes something of it, and ends when it does not.
-//   - An answer that is made here ends with the request's deadline, or half as long after it was first found waiting if that is
-//     later. One that a backend makes only has to go on: the engines end those that do not (serve.Config.StallTimeout and
-//     stallConn), as they do when nothing of an answer is left but what they have.
+//   - A response that two checks in a row found waiting gives back its seat among the requests in flight, and its slot of
+//     its backend, so that only its client is kept waiting.
+//   - What such responses hold in memory is bounded over all of them, and no user can have all of that. Beyond it a
+//     response keeps its seat while its client reads something of it, and ends when it does not.
+//   - A response that is made here ends with the request's deadline, or half as long after it was first found waiting if
+//     that is later. One that a backend makes only has to make progress: the engines end those that do not
+//     (serve.Config.StallTimeout and stallConn), as they do when nothing of a response is left but what they have.
 type slowClients struct {
-	budget int64         // bytes
-	late   time.Duration // how long the client of an answer that came late has for it
-	used   transport.Shares
+	budget      int64         // bytes
+	lateTimeout time.Duration // how long the client of an answer that came late has for it
+	used        transport.Shares
 
-	mu      sync.Mutex // guards what follows, and the slowAnswer of each response
-	first   *response
-	timer   *time.Timer
-	waiting bool  // for the timer
-	round   int64 // looks so far
+	mu       sync.Mutex // guards what follows, and the slowResponse of each response
+	first    *response
+	timer    *time.Timer
+	timerSet bool  // for the timer
+	checks   int64 // so far
 }
 
 const (
-	// slowLook is the time between two looks, while anybody writes.
-	slowLook = 125 * time.Millisecond
+	// slowCheckInterval is the time between two checks, while there are writes.
+	slowCheckInterval = 125 * time.Millisecond
 	// slowBudget bounds what answers that gave their seats back hold in memory.
 	slowBudget = 256 << 20
-	// slowOwn is what any answer holds besides what is being written, and slowCarried what that of a backend may: the window
+	// slowResponseBytes is what any answer holds besides what is being written, and slowProxiedBytes what that of a backend may: the window
 	// that the backend has.
-	slowOwn     = 64 << 10
-	slowCarried = 512 << 10
-	// quickEnough is how much of an answer is taken between two looks by a client that nobody waits for.
-	quickEnough = 256 << 10
-	// slowPatience and slowWatchPatience are how long a client may take nothing at all when there is no memory left for its
+	slowResponseBytes = 64 << 10
+	slowProxiedBytes  = 512 << 10
+	// fastClientBytes is how much a client that is not slow reads of a response between two checks.
+	fastClientBytes = 256 << 10
+	// slowTimeout and slowWatchTimeout are how long a client may take nothing at all when there is no memory left for its
 	// answer.
-	slowPatience, slowWatchPatience = time.Second, 10 * time.Second
+	slowTimeout, slowWatchTimeout = time.Second, 10 * time.Second
 )
 
 // newSlowClients is for requests that may take limit. budget is in bytes.
 func newSlowClients(limit time.Duration, budget int64) *slowClients {
-	return &slowClients{budget: budget, late: requestLimit(limit) / 2}
+	return &slowClients{budget: budget, lateTimeout: requestLimit(limit) / 2}
 }
 
-// slowAnswer is what slowClients knows of an answer.
-type slowAnswer struct {
+// slowResponse is what slowClients knows of a response.
+type slowResponse struct {
 	previous, next *response
 	writers        int       // goroutines that write; the answer is listed while there are any
 	size           int       // of what is being written
-	round          int64     // the last look that found it writing
+	lastCheck      int64     // the last check that found it writing
 	taken          int64     // by the client, then
-	found          time.Time // when it was first found waiting; zero: it was not
-	moved          time.Time // when the client last took something
+	blockedSince   time.Time // when it was first found waiting; zero: it was not
+	lastProgress   time.Time // when the client last took something
 	user           string    // who is charged
 	charged        int64     // bytes of the budget
 	ended          bool
 }
 
-// begin is told that w writes size bytes.
-func (c *slowClients) begin(w *response, size int) {
+// writing is called before w writes size bytes.
+func (c *slowClients) writing(w *response, size int) {
 	if c == nil {
 		return
 	}
@@ -82,13 +82,13 @@ func (c *slowClients) begin(w *response, size int) {
 		a.next.slow.previous = w
 	}
 	c.first = w
-	if !c.waiting {
-		c.wait()
+	if !c.timerSet {
+		c.startTimer()
 	}
 }
 
-// done is told that it has.
-func (c *slowClients) done(w *response) {
+// written is called after it.
+func (c *slowClients) written(w *response) {
 	if c == nil {
 		return
 	}
@@ -109,8 +109,8 @@ func (c *slowClients) done(w *response) {
 	a.previous, a.next = nil, nil
 }
 
-// over is told that nobody serves the request of w any more.
-func (c *slowClients) over(w *response) {
+// forget is called when the request of w has been served.
+func (c *slowClients) forget(w *response) {
 	if c == nil {
 		return
 	}
@@ -118,72 +118,73 @@ func (c *slowClients) over(w *response) {
 	defer c.mu.Unlock()
 	if a := &w.slow; a.charged > 0 {
 		c.used.Give(a.user, a.charged)
-		w.holds(-a.charged)
+		w.chargeMemory(-a.charged)
 		a.charged = 0
 	}
 }
 
-// wait is called with mu held.
-func (c *slowClients) wait() {
-	c.waiting = true
+// startTimer is called with mu held.
+func (c *slowClients) startTimer() {
+	c.timerSet = true
 	if c.timer == nil {
-		c.timer = time.AfterFunc(slowLook, c.look)
+		c.timer = time.AfterFunc(slowCheckInterval, c.check)
 	} else {
-		c.timer.Reset(slowLook)
+		c.timer.Reset(slowCheckInterval)
 	}
 }
 
-// look does not wait for anything: those who write wait for it to end.
-func (c *slowClients) look() {
+// check waits for nothing: those who write wait for it to end.
+func (c *slowClients) check() {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.round++
+	c.checks++
 	for w := c.first; w != nil; w = w.slow.next {
-		c.lookAt(w, now)
+		c.checkResponse(w, now)
 	}
-	if c.waiting = c.first != nil; c.waiting {
-		c.wait()
+	if c.timerSet = c.first != nil; c.timerSet {
+		c.startTimer()
 	}
 }
 
-// lookAt is called with mu held.
-func (c *slowClients) lookAt(w *response, now time.Time) {
+// checkResponse is called with mu held.
+func (c *slowClients) checkResponse(w *response, now time.Time) {
 	a := &w.slow
-	before, since := a.round, a.taken
-	a.round, a.taken = c.round, w.takenBytes()
-	if before != c.round-1 || a.ended || a.taken-since >= quickEnough {
+	before, since := a.lastCheck, a.taken
+	a.lastCheck, a.taken = c.checks, w.takenBytes()
+	if before != c.checks-1 || a.ended || a.taken-since >= fastClientBytes {
 		return
 	}
-	if a.found.IsZero() {
-		a.found, a.moved = now, now
+	if a.blockedSince.IsZero() {
+		a.blockedSince, a.lastProgress = now, now
 	}
 	if a.taken > since {
-		a.moved = now
+		a.lastProgress = now
 	}
-	s := w.scene
-	if at := s.deadline; !at.IsZero() && !s.record.carried && now.After(at) && now.Sub(a.found) >= c.late {
+	s := w.ctx
+	if at, ok := s.Deadline(); ok && !s.record.proxied && now.After(at) && now.Sub(a.blockedSince) >= c.lateTimeout {
 		c.end(w, now, "the client did not take the answer before the deadline")
 		return
 	}
 	if c.release(w) {
 		return
 	}
-	patience := slowPatience
-	if s.record.long || request.LongRunning(s.Info) {
-		patience = slowWatchPatience
+	patience := slowTimeout
+	if s.record.longRunning || request.LongRunning(s.Info) {
+		patience = slowWatchTimeout
 	}
-	if now.Sub(a.moved) >= patience {
+	if now.Sub(a.lastProgress) >= patience {
 		c.end(w, now, "the client did not take the answer, and too many of its user's wait")
 	}
 }
 
-// release gives back what w takes from others, and reports whether there is memory for that. Called with mu held.
+// release gives back the seat and the slot of w, and reports whether there is memory for what it holds. Called with mu
+// held.
 func (c *slowClients) release(w *response) bool {
-	a, s := &w.slow, w.scene
-	holds := int64(a.size) + slowOwn
-	if s.record.carried {
-		holds += slowCarried
+	a, s := &w.slow, w.ctx
+	holds := int64(a.size) + slowResponseBytes
+	if s.record.proxied {
+		holds += slowProxiedBytes
 	}
 	if more := holds - a.charged; more > 0 {
 		if a.charged == 0 {
@@ -192,29 +193,29 @@ func (c *slowClients) release(w *response) bool {
 		if ok, _ := c.used.Take(a.user, more, c.budget); !ok {
 			return false
 		}
-		w.holds(more)
+		w.chargeMemory(more)
 		a.charged = holds
 	}
-	s.record.giveUpSeat()
-	return s.record.backend == nil || s.record.backend.Stall()
+	s.record.releaseSeat()
+	return s.record.backendSlot == nil || s.record.backendSlot.Stall()
 }
 
-// end breaks the answer off. Called with mu held; the writer does not wait.
+// end breaks the response off. Called with mu held; the writer does not wait.
 func (c *slowClients) end(w *response, now time.Time, why string) {
 	w.slow.ended = true
-	w.scene.record.failure = why
+	w.ctx.record.failure = why
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(now) // what has no deadlines is no connection
 }
 
-// who is whose request it is: a user, or an address while none is known.
-func (s *scene) who() string {
-	if s.User != nil {
-		return s.User.GetName()
+// who is charged for the request: its user, or its address while none is known.
+func (c *requestContext) who() string {
+	if c.User != nil {
+		return c.User.GetName()
 	}
-	return s.remote
+	return c.RemoteAddr
 }
 
-// takenBytes is how much the client has taken, as far as the writer knows.
+// takenBytes is how much the client has read, as far as the writer knows.
 func (w *response) takenBytes() int64 {
 	if t, ok := w.ResponseWriter.(interface{ Taken() int64 }); ok {
 		return t.Taken()
@@ -222,15 +223,15 @@ func (w *response) takenBytes() int64 {
 	return 0
 }
 
-// holds tells the engine that n more bytes are held because of the request.
-func (w *response) holds(n int64) {
+// chargeMemory tells the engine that n more bytes are held because of the request.
+func (w *response) chargeMemory(n int64) {
 	if h, ok := w.ResponseWriter.(interface{ Holds(n int64) }); ok {
 		h.Holds(n)
 	}
 }
 
-// mayLast has the client take the answer whenever it likes: it is a watch, or the like.
-func (w *response) mayLast() {
+// setLongRunning lets the client read the response whenever it likes: it is a watch, or the like.
+func (w *response) setLongRunning() {
 	if l, ok := w.ResponseWriter.(interface{ LongRunning() }); ok {
 		l.LongRunning()
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"sync"
@@ -10,6 +11,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/request"
 )
 
 // slowWriter is a client that takes so much of an answer each tenth of a second, until its write deadline.
@@ -53,11 +56,11 @@ func (w *slowWriter) SetWriteDeadline(time.Time) error {
 // seatGiven notes when a seat was given back.
 type seatGiven struct{ at time.Time }
 
-func (s *seatGiven) Leave() { s.at = time.Now() }
+func (s *seatGiven) Release() { s.at = time.Now() }
 
 // slowRequest is one that is being answered.
 type slowRequest struct {
-	scene  *scene
+	ctx    *requestContext
 	seat   seatGiven
 	began  time.Time
 	ended  time.Time
@@ -65,19 +68,19 @@ type slowRequest struct {
 }
 
 // answer has a request of a user answered with so many bytes, of which the client takes rate each tenth of a second.
-func (c *slowClients) answer(all *sync.WaitGroup, name string, size int, rate int64, change func(*scene)) *slowRequest {
-	r := &slowRequest{scene: &scene{}, began: time.Now()}
-	s := r.scene
+func (c *slowClients) answer(all *sync.WaitGroup, name string, size int, rate int64, change func(*requestContext)) *slowRequest {
+	r := &slowRequest{ctx: &requestContext{Context: request.Context{Context: context.Background()}}, began: time.Now()}
+	s := r.ctx
 	s.User = &user.DefaultInfo{Name: name}
-	s.record.place = &r.seat
-	s.response.scene, s.response.slows, s.response.ResponseWriter = s, c, &slowWriter{rate: rate}
+	s.record.seat = &r.seat
+	s.response.ctx, s.response.slowClients, s.response.ResponseWriter = s, c, &slowWriter{rate: rate}
 	if change != nil {
 		change(s)
 	}
 	all.Go(func() {
 		_, r.failed = s.response.Write(make([]byte, size))
 		r.ended = time.Now()
-		c.over(&s.response)
+		c.forget(&s.response)
 	})
 	return r
 }
@@ -86,19 +89,20 @@ func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		size   int
 		rate   int64
-		change func(*scene)
+		change func(*requestContext)
 		gives  bool
 		ends   time.Duration // 0: when all is taken
 	}{
-		"it takes nothing":     {size: 1 << 20, change: func(s *scene) { s.deadline = time.Now().Add(time.Minute) }, gives: true, ends: time.Minute},
-		"it drips":             {size: 1 << 20, rate: 1, change: func(s *scene) { s.deadline = time.Now().Add(time.Minute) }, gives: true, ends: time.Minute},
-		"the answer came late": {size: 1 << 20, rate: 1, change: func(s *scene) { s.deadline = time.Now().Add(time.Second) }, gives: true, ends: 30 * time.Second},
-		"it is slow":           {size: 1 << 20, rate: 16 << 10, change: func(s *scene) { s.deadline = time.Now().Add(time.Minute) }, gives: true},
-		"it is quick":          {size: 16 << 20, rate: 1 << 20, change: func(s *scene) { s.deadline = time.Now().Add(time.Minute) }},
-		"the answer is a backend's, and goes on": {size: 1 << 20, rate: 1 << 10, gives: true, change: func(s *scene) {
-			s.deadline, s.record.carried = time.Now().Add(time.Minute), true
+		"it takes nothing":     {size: 1 << 20, change: func(s *requestContext) { s.SetDeadline(time.Now().Add(time.Minute)) }, gives: true, ends: time.Minute},
+		"it drips":             {size: 1 << 20, rate: 1, change: func(s *requestContext) { s.SetDeadline(time.Now().Add(time.Minute)) }, gives: true, ends: time.Minute},
+		"the answer came late": {size: 1 << 20, rate: 1, change: func(s *requestContext) { s.SetDeadline(time.Now().Add(time.Second)) }, gives: true, ends: 30 * time.Second},
+		"it is slow":           {size: 1 << 20, rate: 16 << 10, change: func(s *requestContext) { s.SetDeadline(time.Now().Add(time.Minute)) }, gives: true},
+		"it is quick":          {size: 16 << 20, rate: 1 << 20, change: func(s *requestContext) { s.SetDeadline(time.Now().Add(time.Minute)) }},
+		"the answer is a backend's, and goes on": {size: 1 << 20, rate: 1 << 10, gives: true, change: func(s *requestContext) {
+			s.SetDeadline(time.Now().Add(time.Minute))
+			s.record.proxied = true
 		}},
-		"it is a watch": {size: 10_000, rate: 10, gives: true, change: func(s *scene) { s.Info = &apirequest.RequestInfo{Verb: "watch"} }},
+		"it is a watch": {size: 10_000, rate: 10, gives: true, change: func(s *requestContext) { s.Info = &apirequest.RequestInfo{Verb: "watch"} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -106,7 +110,7 @@ func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
 				var all sync.WaitGroup
 				r := c.answer(&all, "mallory", test.size, test.rate, test.change)
 				all.Wait()
-				if given := !r.seat.at.IsZero(); given != test.gives || given && r.seat.at.Sub(r.began) > 4*slowLook {
+				if given := !r.seat.at.IsZero(); given != test.gives || given && r.seat.at.Sub(r.began) > 4*slowCheckInterval {
 					t.Errorf("seat given back %v, after %s", given, r.seat.at.Sub(r.began))
 				}
 				took := r.ended.Sub(r.began)
@@ -120,7 +124,7 @@ func TestD14ASeatIsGivenBackWhileAClientTakesNothing(t *testing.T) {
 					t.Errorf("%d bytes are still charged", left)
 				}
 				time.Sleep(time.Second)
-				if c.first != nil || c.waiting {
+				if c.first != nil || c.timerSet {
 					t.Error("somebody is still looked after")
 				}
 			})
@@ -134,7 +138,7 @@ func TestD14WhatUntakenAnswersHoldIsBounded(t *testing.T) {
 		c := newSlowClients(0, slowBudget)
 		var all sync.WaitGroup
 		const size = 1 << 20
-		deadline := func(s *scene) { s.deadline = time.Now().Add(time.Minute) }
+		deadline := func(s *requestContext) { s.SetDeadline(time.Now().Add(time.Minute)) }
 		count := func(requests []*slowRequest, is func(*slowRequest) bool) (n int) {
 			for _, r := range requests {
 				if is(r) {
@@ -149,7 +153,7 @@ func TestD14WhatUntakenAnswersHoldIsBounded(t *testing.T) {
 			attack = append(attack, c.answer(&all, "mallory", size, 0, deadline))
 		}
 		crawl := c.answer(&all, "mallory", size, 8<<10, deadline) // of the same user, and honest
-		time.Sleep(4 * slowPatience)
+		time.Sleep(4 * slowTimeout)
 		synctest.Wait()
 		if n := count(attack, waits); n*size > slowBudget*9/10 || n == 0 {
 			t.Errorf("%d answers of 1 MiB of one user wait", n)
@@ -158,7 +162,7 @@ func TestD14WhatUntakenAnswersHoldIsBounded(t *testing.T) {
 			t.Errorf("%d of them hold seats", n)
 		}
 		others := []*slowRequest{c.answer(&all, "jane", size, 0, deadline), c.answer(&all, "joe", size, 0, deadline)}
-		time.Sleep(4 * slowPatience)
+		time.Sleep(4 * slowTimeout)
 		synctest.Wait()
 		if n := count(others, func(r *slowRequest) bool { return waits(r) && !r.seat.at.IsZero() }); n != len(others) {
 			t.Errorf("%d of %d others may wait", n, len(others))

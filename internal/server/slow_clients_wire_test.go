@@ -132,7 +132,7 @@ func TestD14AnswersThatNobodyTakesKeepNobodyElseOut(t *testing.T) {
 		prepare func(*testing.T, *bench, *untaken)
 	}{
 		"seats of a priority level": {local, 24, func(t *testing.T, b *bench, h *untaken) {
-			b.takeTurns(t, 24, nil)
+			b.useFairness(t, 24, nil)
 			b.handler = h.ServeHTTP
 		}},
 		"requests in flight": {local, 20, func(_ *testing.T, b *bench, h *untaken) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"net/http/pprof"
 	"slices"
 
 	"github.com/gorilla/mux"
@@ -19,7 +20,7 @@ type StaticConfig struct {
 	Health   *Health
 	Version  version.Info
 	Gatherer prometheus.Gatherer
-	// Aggregation is /debug/aggregation: what this replica thinks of each backend.
+	// Aggregation is /debug/aggregation: this replica's view of each backend.
 	Aggregation func() any
 	// Debts is /debug/debts: what finalized namespaces may have left at backends. Nil: not served.
 	Debts Debts
@@ -31,7 +32,7 @@ type StaticConfig struct {
 	Profiling bool
 }
 
-// Debts are listed, and given up one by one.
+// Debts are cleanup debts, listed and forgiven one by one.
 type Debts interface {
 	ServeList(w http.ResponseWriter, r *http.Request)
 	ServeForget(w http.ResponseWriter, r *http.Request, id string)
@@ -82,7 +83,7 @@ func NewStatic(c StaticConfig) http.Handler {
 	return m
 }
 
-// notAllowed refuses a method of what is no resource.
+// notAllowed is the 405 for a path that is no resource.
 func notAllowed(r *http.Request) *apierrors.StatusError {
 	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, r.Method, noResource, "", "", 0, false)
 }
@@ -97,4 +98,14 @@ func document(mediaType string, body func() []byte) http.Handler {
 		w.Header().Set("Cache-Control", "public, max-age=3600")
 		_, _ = w.Write(body())
 	})
+}
+
+// profiles serves what kube-apiserver serves below /debug/pprof, to whoever is authorised to get it. None of it is
+// listed at the root, as there. The command line is not served: flags may name files that are confidential.
+func profiles(m *mux.Router) {
+	m.Handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
+	m.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	m.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	m.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	m.PathPrefix("/debug/pprof/").HandlerFunc(pprof.Index)
 }

@@ -15,8 +15,8 @@ import (
 	"portico.dev/internal/request"
 )
 
-// tracingFilter gives each request a span. It comes after authentication because whose trace it continues depends on who
-// asks; the span begins when the request did. Requests without a good credential have none.
+// tracingFilter gives each request a span. It comes after authentication because the client decides whose trace it
+// continues; the span starts when the request did. Requests without a valid credential have none.
 func tracingFilter(tracer trace.Tracer) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if tracer == nil {
@@ -24,7 +24,7 @@ func tracingFilter(tracer trace.Tracer) func(http.Handler) http.Handler {
 		}
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			rec := recordFrom(r.Context())
-			info, _ := infoOf(r.Context())
+			info, _ := requestInfo(r.Context())
 			ctx, span := beginSpan(r, tracer, rec)
 			defer func() { endSpan(span, r, info, rec, responseOf(w)) }()
 			next.ServeHTTP(w, r.WithContext(ctx))
@@ -32,7 +32,7 @@ func tracingFilter(tracer trace.Tracer) func(http.Handler) http.Handler {
 	}
 }
 
-// beginSpan continues the caller's trace when the caller is privileged. Anybody else could have every request sampled,
+// beginSpan continues the caller's trace when the caller is privileged. Another client could have every request sampled,
 // here and at the backend, or write into a trace that is not theirs; their trace is only linked to.
 func beginSpan(r *http.Request, tracer trace.Tracer, rec *record) (context.Context, trace.Span) {
 	ctx := r.Context()
@@ -68,7 +68,7 @@ func mayContinueTraces(u user.Info) bool {
 	return u != nil && (slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) || slices.Contains(u.GetGroups(), user.MonitoringGroup))
 }
 
-// endSpan says what became of the request. A resource becomes part of the name only when somebody serves it, since
+// endSpan records the outcome of the request. A resource becomes part of the name only when it is served, since
 // collectors group by name and a scanner may ask for anything.
 func endSpan(span trace.Span, r *http.Request, info *apirequest.RequestInfo, rec *record, res *response) {
 	defer span.End()

@@ -118,7 +118,7 @@ func TestATraceGoesFromTheClientToTheBackend(t *testing.T) {
 	}
 }
 
-func TestWhoseTracesAreContinued(t *testing.T) {
+func TestPrivilegedTracesAreContinued(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		headers   []string

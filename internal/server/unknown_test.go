@@ -4,9 +4,8 @@ import (
 	"net/http"
 	"testing"
 
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
@@ -14,7 +13,7 @@ import (
 	"portico.dev/internal/transport"
 )
 
-func TestABackendThatDoesNotKnowACollectionIsTold(t *testing.T) {
+func TestUnknownCollectionOfABackendIsReported(t *testing.T) {
 	const group = "/apis/up.example.com/v1"
 	for name, c := range map[string]struct {
 		method, target string

@@ -68,9 +68,9 @@ func (r *Replicas) Name() string { return r.name }
 // Ready is closed when this process was one of the replicas for the first time, or etcd was too full to let it be one.
 func (r *Replicas) Ready() <-chan struct{} { return r.ready }
 
-// Say publishes the value of this process. It does not block, and does nothing when value is the last one. Of values
+// Publish publishes the value of this process. It does not block, and does nothing when value is the last one. Of values
 // that follow each other quickly, some are never written; the last one is.
-func (r *Replicas) Say(value []byte) {
+func (r *Replicas) Publish(value []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if bytes.Equal(value, r.value) {
@@ -83,9 +83,9 @@ func (r *Replicas) Say(value []byte) {
 	}
 }
 
-// Hear returns the last value of each other live replica, empty when it has none yet, and whether this
+// Received returns the last value of each other live replica, empty when it has none yet, and whether this
 // process leads. Callers must not change the map.
-func (r *Replicas) Hear() (others map[string][]byte, leads bool) {
+func (r *Replicas) Received() (others map[string][]byte, leads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.others, r.leads && time.Now().Before(r.until)

@@ -41,7 +41,7 @@ func hears(t *testing.T, r *Replicas, leads bool, want ...string) {
 	deadline := time.After(10 * time.Second)
 	for {
 		changed := r.Changed()
-		others, leading := r.Hear()
+		others, leading := r.Received()
 		matches := leading == leads && len(others) == len(want)
 		for _, w := range want {
 			found := false
@@ -64,13 +64,13 @@ func hears(t *testing.T, r *Replicas, leads bool, want ...string) {
 func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	first, stopFirst := joined(t, s, "first", leaseTime)
-	first.Say([]byte("1"))
+	first.Publish([]byte("1"))
 	hears(t, first, true)
 	second, _ := joined(t, s, "second", leaseTime)
 	hears(t, second, false, "first=1")
 	hears(t, first, true, "second=")
 	third, stopThird := joined(t, s, "third", leaseTime)
-	second.Say([]byte("2"))
+	second.Publish([]byte("2"))
 	hears(t, third, false, "first=1", "second=2")
 
 	start := time.Now()
@@ -80,7 +80,7 @@ func TestTheOldestReplicaLeadsUntilItEnds(t *testing.T) {
 	if took := time.Since(start); took > leaseTime/2 {
 		t.Errorf("a replica that ended properly was missed for %v", took)
 	}
-	if _, leads := first.Hear(); leads {
+	if _, leads := first.Received(); leads {
 		t.Error("a replica that ended still leads")
 	}
 	stopThird()
@@ -105,7 +105,7 @@ func TestAReplicaThatDiedIsForgottenWithItsLease(t *testing.T) {
 func TestAReplicaThatLosesItsKeyJoinsAgainAtTheEndOfTheLine(t *testing.T) {
 	s, _ := run(t, Config{DataDir: t.TempDir()})
 	first, _ := joined(t, s, "first", leaseTime)
-	first.Say([]byte("1"))
+	first.Publish([]byte("1"))
 	second, _ := joined(t, s, "second", leaseTime)
 	hears(t, second, false, "first=1")
 	if err := s.Delete(within(t), "live/first"); err != nil {
@@ -126,7 +126,7 @@ func TestALeaseIsRenewed(t *testing.T) {
 		t.Error("something changed, alone")
 	case <-deadline:
 	}
-	if _, leads := r.Hear(); !leads {
+	if _, leads := r.Received(); !leads {
 		t.Error("its lease ran out")
 	}
 }
@@ -136,7 +136,7 @@ func TestAReplicaSaysTheLastOfManyWordsInFewWrites(t *testing.T) {
 	a, _ := joined(t, s, "a", leaseTime)
 	b, _ := joined(t, s, "b", leaseTime)
 	for i := range 1000 {
-		a.Say(fmt.Append(nil, i))
+		a.Publish(fmt.Append(nil, i))
 	}
 	hears(t, b, false, "a=999")
 	key, err := s.Client().KV.Get(within(t), ownPrefix+liveKeys+"a")
@@ -147,8 +147,8 @@ func TestAReplicaSaysTheLastOfManyWordsInFewWrites(t *testing.T) {
 	if version > 10 {
 		t.Errorf("%d writes", version)
 	}
-	a.Say([]byte("999"))
-	a.Say([]byte("over"))
+	a.Publish([]byte("999"))
+	a.Publish([]byte("over"))
 	hears(t, b, false, "a=over")
 	if key, err = s.Client().KV.Get(within(t), ownPrefix+liveKeys+"a"); err != nil || key.Kvs[0].Version != version+1 {
 		t.Errorf("saying the same again was written; error %v", err)
@@ -171,7 +171,7 @@ func TestAnEmbeddedEtcdRemembersNoReplicaOfBefore(t *testing.T) {
 	}
 	again, _ := run(t, Config{DataDir: dir})
 	r, _ := joined(t, again, "new", leaseTime)
-	if others, leads := r.Hear(); len(others) != 0 || !leads {
+	if others, leads := r.Received(); len(others) != 0 || !leads {
 		t.Errorf("it hears %v and leads: %v", others, leads)
 	}
 }

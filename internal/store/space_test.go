@@ -71,7 +71,7 @@ func TestAFullStore(t *testing.T) {
 		case <-time.After(20 * time.Second):
 			t.Error("a start waits for a key that cannot be written")
 		}
-		if _, leads := r.Hear(); leads {
+		if _, leads := r.Received(); leads {
 			t.Error("a replica leads without a key")
 		}
 		compact(t, s)

@@ -17,35 +17,35 @@ import (
 	"time"
 )
 
-// looked is a connection whose answers are looked at as a plainConn's are.
+// looked is a connection whose answers are looked at as a http1Conn's are.
 type looked struct {
 	net.Conn
-	plain plainConn
+	plain http1Conn
 }
 
 // Read implements net.Conn.
 func (c *looked) Read(p []byte) (int, error) {
-	if end := c.plain.end.Load(); end != nil {
+	if end := c.plain.readErr.Load(); end != nil {
 		return 0, *end
 	}
 	n, err := c.Conn.Read(p)
-	good, wrong := c.plain.look(p[:n])
+	good, wrong := c.plain.inspect(p[:n])
 	if wrong != nil {
 		n, err = good, wrong
 	}
 	if err != nil {
-		c.plain.finish(err)
+		c.plain.endReads(err)
 	}
 	return n, err
 }
 
 // Write implements net.Conn. The library writes these requests at once.
 func (c *looked) Write(p []byte) (int, error) {
-	asks := askedBody
+	asks := inFlightRequest
 	if strings.HasPrefix(string(p), http.MethodHead) {
-		asks = askedHead
+		asks = inFlightHead
 	}
-	c.plain.asked.Store(asks)
+	c.plain.inFlight.Store(asks)
 	return c.Conn.Write(p)
 }
 
@@ -134,7 +134,7 @@ func sortedFields(h http.Header) string {
 }
 
 // FuzzAnswersToTheLibrary holds the library's client with our look at each answer to the same without it: an answer that passes is the
-// same answer, and what does not is an answerError. What is said after an answer is never the next one.
+// same answer, and what does not is an malformedError. What is said after an answer is never the next one.
 func FuzzAnswersToTheLibrary(f *testing.F) {
 	for _, a := range fine {
 		f.Add(a.method == http.MethodHead, a.text, 7)
@@ -169,8 +169,8 @@ func FuzzAnswersToTheLibrary(f *testing.F) {
 		synctest.Test(t, func(*testing.T) {
 			bare = askTwice(method, raw, cut, func(c net.Conn) net.Conn { return c })
 		})
-		var lie answerError // the library wraps what reading returns, or not
-		if end := first.plain.end.Load(); end != nil {
+		var lie malformedError // the library wraps what reading returns, or not
+		if end := first.plain.readErr.Load(); end != nil {
 			_ = errors.As(*end, &lie)
 		}
 		switch {

@@ -20,15 +20,15 @@ type Backend struct {
 	metrics *metrics.Backend
 	budget  *budget
 
-	silence silence
-	places  Shares // of requests
-	stalled Shares // of responses that their clients do not take
-	limit   atomic.Int64
-	vouched atomic.Int64 // when OnSuccess was told last, Unix nanoseconds
-	members atomic.Pointer[[]member]
+	silence         silence
+	slots           Shares // of requests
+	stalled         Shares // of responses that their clients do not take
+	limit           atomic.Int64
+	successReported atomic.Int64 // when OnSuccess was called last, Unix nanoseconds
+	candidates      atomic.Pointer[[]candidate]
 
-	mu   sync.Mutex  // serialises changes of members, and guards left
-	left []*endpoint // endpoints that are gone, until nothing of theirs is running
+	mu                sync.Mutex  // serialises changes of candidates, and guards what follows
+	drainingEndpoints []*endpoint // endpoints that are gone, until nothing of theirs is running
 }
 
 func newBackend(s *Set, k key, spec Spec) (*Backend, error) {
@@ -44,7 +44,7 @@ func newBackend(s *Set, k key, spec Spec) (*Backend, error) {
 		budget:  newBudget(s.options.MaxInFlight),
 	}
 	b.silence.overdue = func() { b.notify(errOverdue) }
-	b.members.Store(&[]member{})
+	b.candidates.Store(&[]candidate{})
 	return b, nil
 }
 
@@ -56,7 +56,7 @@ func (b *Backend) ServerName() string { return b.key.serverName }
 
 // Endpoints are where the backend may be reached now.
 func (b *Backend) Endpoints() []Endpoint {
-	members := *b.members.Load()
+	members := *b.candidates.Load()
 	list := make([]Endpoint, len(members))
 	for i, m := range members {
 		list[i] = Endpoint{Address: m.address, Zone: m.zone, Terminating: m.terminating}
@@ -71,8 +71,8 @@ func (b *Backend) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.roundTrip(r, (*endpoint).requestLane)
 }
 
-// Probe is a lane of its own: its requests share no connection with clients' and are not counted in flight. What it
-// learns about endpoints is used for both.
+// Probe has connection pools of its own: probes share no connection with clients' requests and are not counted in
+// flight. What they learn about endpoints is used for both.
 func (b *Backend) Probe() http.RoundTripper { return probe{b} }
 
 type probe struct{ b *Backend }
@@ -81,8 +81,8 @@ func (p probe) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.b.roundTrip(r, (*endpoint).probeLane)
 }
 
-func (e *endpoint) requestLane() *lane { return e.requests }
-func (e *endpoint) probeLane() *lane   { return e.probes }
+func (e *endpoint) requestLane() *connPool { return e.requests }
+func (e *endpoint) probeLane() *connPool   { return e.probes }
 
 func (b *Backend) setLimit(n int) {
 	if n <= 0 {
@@ -96,10 +96,10 @@ func (b *Backend) setEndpoints(list []Endpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known := make(map[string]*endpoint)
-	for _, m := range *b.members.Load() {
+	for _, m := range *b.candidates.Load() {
 		known[m.address] = m.endpoint
 	}
-	members := make([]member, 0, len(list))
+	members := make([]candidate, 0, len(list))
 	listed := make(map[string]bool, len(list))
 	for _, at := range list {
 		if listed[at.Address] {
@@ -111,35 +111,36 @@ func (b *Backend) setEndpoints(list []Endpoint) {
 			e = newEndpoint(b, at.Address)
 		}
 		delete(known, at.Address)
-		members = append(members, member{endpoint: e, zone: at.Zone, terminating: at.Terminating})
+		members = append(members, candidate{endpoint: e, zone: at.Zone, terminating: at.Terminating})
 	}
-	b.members.Store(&members)
+	b.candidates.Store(&members)
 	for _, e := range known {
-		e.leave()
-		b.remember(e)
+		e.drain()
+		b.keepUntilDrained(e)
 	}
 }
 
-// remember keeps an endpoint that left until nothing of it is running, so that close can wait. Called with mu held.
-func (b *Backend) remember(gone *endpoint) {
-	still := b.left[:0]
-	for _, e := range b.left {
-		if !e.idle() {
+// keepUntilDrained keeps an endpoint that left until nothing of it is running, so that close can wait. Called with mu
+// held.
+func (b *Backend) keepUntilDrained(gone *endpoint) {
+	still := b.drainingEndpoints[:0]
+	for _, e := range b.drainingEndpoints {
+		if !e.drained() {
 			still = append(still, e)
 		}
 	}
-	b.left = append(still, gone)
+	b.drainingEndpoints = append(still, gone)
 }
 
-// leave takes no more requests; those in flight have the grace.
-func (b *Backend) leave() { b.setEndpoints(nil) }
+// drain takes no more requests; those in flight have the grace.
+func (b *Backend) drain() { b.setEndpoints(nil) }
 
-// idle reports, after leave, whether everything ended.
-func (b *Backend) idle() bool {
+// drained reports, after drain, whether everything ended.
+func (b *Backend) drained() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, e := range b.left {
-		if !e.idle() {
+	for _, e := range b.drainingEndpoints {
+		if !e.drained() {
 			return false
 		}
 	}
@@ -147,13 +148,13 @@ func (b *Backend) idle() bool {
 }
 
 func (b *Backend) close() {
-	b.leave()
+	b.drain()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, e := range b.left {
+	for _, e := range b.drainingEndpoints {
 		e.close()
 	}
-	b.left = nil
+	b.drainingEndpoints = nil
 }
 
 func (b *Backend) notify(err error) {
@@ -162,10 +163,10 @@ func (b *Backend) notify(err error) {
 	}
 }
 
-// missed is told of an idle connection that went by itself.
-func (b *Backend) missed(err error) {
-	if o := &b.set.options; unheard(err) {
-		b.silence.broke(time.Now().Add(-o.PingTimeout)) // a ping is a question too
+// idleConnLost is called when an idle connection was closed by the other side.
+func (b *Backend) idleConnLost(err error) {
+	if o := &b.set.options; noResponse(err) {
+		b.silence.connectionSilent(time.Now().Add(-o.PingTimeout)) // a ping is a question too
 	}
 	b.notify(err)
 }
@@ -175,3 +176,17 @@ func (b *Backend) Tunnels(n int) { b.metrics.Tunnels(n) }
 
 // Broken counts a response that ended too early.
 func (b *Backend) Broken() { b.metrics.Broken() }
+
+// successInterval is the least time between two reports that a backend answers.
+const successInterval = time.Second
+
+// reportSuccess tells Options.OnSuccess that a client's request was answered at now.
+func (b *Backend) reportSuccess(now time.Time) {
+	told := b.successReported.Load()
+	if now.UnixNano()-told < int64(successInterval) || b.set.options.OnSuccess == nil {
+		return
+	}
+	if b.successReported.CompareAndSwap(told, now.UnixNano()) {
+		b.set.options.OnSuccess(b)
+	}
+}

@@ -21,7 +21,7 @@ func BenchmarkPick(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if backend.pick(*backend.members.Load(), nil) == nil {
+				if backend.pick(*backend.candidates.Load(), nil) == nil {
 					b.Fatal("none")
 				}
 			}
@@ -40,7 +40,7 @@ func BenchmarkAdmit(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			var p Place
+			var p Slot
 			if err := backend.Admit(&p, "jane"); err == nil {
 				p.Release()
 			}

@@ -10,20 +10,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// endpoint is one place where a backend may be reached, with what is known of it.
+// endpoint is one address of a backend, with its connection pools and its health.
 type endpoint struct {
 	address  string
 	backend  *Backend
 	dialer   *dialer
-	requests *lane
-	probes   *lane
+	requests *connPool
+	probes   *connPool
 	health   health
 	inFlight atomic.Int64 // requests, without probes
 	notAfter atomic.Int64 // expiry of the serving certificate last seen, Unix seconds, 0 when none was
 }
 
-// member is an endpoint as the latest EndpointSlices describe it.
-type member struct {
+// candidate is an endpoint as the latest EndpointSlices describe it.
+type candidate struct {
 	*endpoint
 	zone        string
 	terminating bool
@@ -40,20 +40,20 @@ func newEndpoint(b *Backend, address string) *endpoint {
 			own:      o.OwnAddresses,
 			local:    net.InterfaceAddrs,
 		},
-		dial:     o.DialTimeout,
-		tls:      o.TLSTimeout,
-		config:   b.tls,
-		scans:    o.Engine.ScansHTTP1(),
-		notAfter: &e.notAfter,
+		dial:        o.DialTimeout,
+		tls:         o.TLSTimeout,
+		config:      b.tls,
+		checksHTTP1: o.Engine.ScansHTTP1(),
+		notAfter:    &e.notAfter,
 	}
-	e.requests = newLane(e.dialer, o, &b.set.rounds, b.identity, e.dialled)
-	e.probes = newLane(e.dialer, o, &b.set.rounds, b.identity, e.dialled)
-	e.requests.violated = e.brokeProtocol
-	e.probes.violated = e.brokeProtocol
-	e.probes.lost = b.missed
-	e.probes.silence = e.requests.doubt
-	e.requests.asleep = e.probes.awake
-	e.probes.calm = func() bool { return !e.requests.awake() }
+	e.requests = newConnPool(e.dialer, o, &b.set.checker, b.identity, e.dialled)
+	e.probes = newConnPool(e.dialer, o, &b.set.checker, b.identity, e.dialled)
+	e.requests.onViolation = e.brokeProtocol
+	e.probes.onViolation = e.brokeProtocol
+	e.probes.onIdleLost = b.idleConnLost
+	e.probes.onSilent = e.requests.closeIdle
+	e.requests.skipPings = e.probes.hasConnections
+	e.probes.unused = func() bool { return !e.requests.hasConnections() }
 	return e
 }
 
@@ -64,7 +64,7 @@ func (b *Backend) identity() *x509.Certificate {
 	return nil
 }
 
-// dialled is told the outcome of every connection attempt, whoever asked for it.
+// dialled is called with the result of every connection attempt, of requests and of probes.
 func (e *endpoint) dialled(err error) {
 	e.backend.metrics.Dialled(err == nil)
 	if err == nil {
@@ -76,8 +76,8 @@ func (e *endpoint) dialled(err error) {
 	}
 }
 
-// brokeProtocol is told of a connection that ended because its server broke the protocol, or flooded it: whatever requests
-// there were on it, that counts as a connection that failed.
+// brokeProtocol is called when a connection ended because its server broke the protocol, or flooded it. Whatever
+// requests there were on it, that counts as a failed connection.
 func (e *endpoint) brokeProtocol(err error) {
 	if e.requests.ctx.Err() == nil {
 		e.failed(err, true)
@@ -91,27 +91,27 @@ func (e *endpoint) failed(err error, hard bool) {
 		e.backend.metrics.Ejected()
 		level := zap.WarnLevel
 		if e.health.relapsed() {
-			level = zap.DebugLevel // it is known to be dead; saying so every two seconds helps nobody
+			level = zap.DebugLevel // it is known to be dead; a line every two seconds is of no use
 		}
 		e.backend.set.options.Logger.Log(level, "endpoint ejected",
 			zap.String("backend", e.backend.Name()), zap.String("endpoint", e.address), zap.Error(err))
 	}
-	if hard && unheard(err) {
-		e.backend.silence.broke(time.Now())
+	if hard && noResponse(err) {
+		e.backend.silence.connectionSilent(time.Now())
 	}
 	if out || hard {
 		e.backend.notify(err)
 	}
 }
 
-// leave stops taking requests; those in flight have the grace.
-func (e *endpoint) leave() {
-	e.requests.leave()
-	e.probes.leave()
+// drain takes no more requests; those in flight have the grace.
+func (e *endpoint) drain() {
+	e.requests.drain()
+	e.probes.drain()
 }
 
-// idle reports, after leave, whether everything ended.
-func (e *endpoint) idle() bool { return e.requests.idle() && e.probes.idle() }
+// drained reports, after drain, whether everything ended.
+func (e *endpoint) drained() bool { return e.requests.drained() && e.probes.drained() }
 
 func (e *endpoint) close() {
 	e.requests.close()

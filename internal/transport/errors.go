@@ -44,7 +44,7 @@ const (
 	// ClassBackend is a failure of the backend, or of the way to it. Nothing else counts against an endpoint: not for its
 	// ejection, not in metrics of failures, not for the verdict.
 	ClassBackend Class = iota
-	// ClassRequest is a mistake of whoever sent the request: it is none that the backend's protocol can carry, or its body
+	// ClassRequest is a mistake of the client: the backend's protocol cannot carry the request, or its body
 	// broke off, did not come, or was not as long as it said.
 	ClassRequest
 	// ClassCanceled is a request that its caller ended, by leaving or by a deadline.
@@ -86,7 +86,7 @@ func (e *Error) Unwrap() error { return e.Err }
 type LimitError struct {
 	Backend string
 	Limit   int
-	// Share is whether there are places, and this user has had a fair share of them.
+	// Share is whether slots are free, and this user has a fair share of them already.
 	Share bool
 }
 
@@ -120,16 +120,16 @@ func (e *connectError) Unwrap() error { return e.err }
 // errBodyGone means that a request could have been repeated but its body could not.
 var errBodyGone = errors.New("the request body is too large to be sent again")
 
-// fate is what a failed attempt says about the request and about the endpoint.
-type fate struct {
-	op         string
-	unconsumed bool // provably nothing of the request was acted upon
-	lost       bool // the connection broke, or the stream was reset, before response headers
-	protocol   bool // the backend broke the protocol
-	late       bool // no response headers in time
-	connection bool // the endpoint's connection failed, which counts against its health
-	refused    bool // the backend itself asked to try again: budgeted
-	class      Class
+// failure is what a failed attempt says about the request and about the endpoint.
+type failure struct {
+	op            string
+	unprocessed   bool // provably nothing of the request was acted upon
+	lost          bool // the connection broke, or the stream was reset, before response headers
+	protocol      bool // the backend broke the protocol
+	headerTimeout bool // no response headers in time
+	connection    bool // the endpoint's connection failed, which counts against its health
+	refused       bool // the backend itself asked to try again: budgeted
+	class         Class
 }
 
 // Texts of errors of HTTP/1.1 that net/http does not export. TestHeaderTimeout, TestA28Lies and TestWhatTheLibraryMakesOfLies
@@ -140,10 +140,10 @@ const (
 	textHeaderTimeout = "timeout awaiting response headers"
 	textTrailerKey    = "bad trailer key"
 	textTrailersLong  = "suspiciously long trailer"
-	textTrailersEnd   = "unexpected EOF reading trailer" // also of an answerError within trailers, which it hides
+	textTrailersEnd   = "unexpected EOF reading trailer" // also of an malformedError within trailers, which it hides
 )
 
-// Texts of what plainConn would have refused before the library read it.
+// Texts of what http1Conn would have refused before the library read it.
 const (
 	textBadLength     = "Content-Length \""
 	textTwoLengths    = "multiple Content-Length headers"
@@ -157,8 +157,8 @@ const (
 	textInterimsLarge = "too many 1xx informational responses"
 )
 
-// broken reports the texts of answers that are none.
-func broken(text string) bool {
+// malformedResponse reports the texts of net/http's errors for malformed responses.
+func malformedResponse(text string) bool {
 	for _, t := range []string{
 		textHeadersLarge, textMalformed, textTrailerKey, textTrailersLong, textTrailersEnd,
 		textBadLength, textTwoLengths, textBadCoding, textChunkLength, textChunkLine, textChunkBareLF, textChunkNonData, textLineTooLong, textHeadTooLarge,
@@ -171,38 +171,38 @@ func broken(text string) bool {
 	return false
 }
 
-// judge reads an attempt's error. ctx is the request's: its end is nobody's fault.
-func judge(ctx context.Context, err error) fate {
+// classify reads an attempt's error. When ctx, which is the request's, has ended, no side is to blame.
+func classify(ctx context.Context, err error) failure {
 	var connect *connectError
 	if errors.As(err, &connect) {
-		return fate{op: connect.op, unconsumed: true, class: classOf(ctx)} // the dial itself told the endpoint's health
+		return failure{op: connect.op, unprocessed: true, class: classOf(ctx)} // the dial itself updated the endpoint's health
 	}
 	if errors.Is(err, ErrSaturated) {
-		return fate{op: OpPick, unconsumed: true, class: classOf(ctx)}
+		return failure{op: OpPick, unprocessed: true, class: classOf(ctx)}
 	}
-	f := fate{op: OpRoundTrip}
+	f := failure{op: OpRoundTrip}
 	if ctx.Err() != nil {
 		f.class = ClassCanceled
 		return f
 	}
 	var unfit *handler.RequestError
 	if errors.As(err, &unfit) {
-		f.class, f.unconsumed = ClassRequest, true
+		f.class, f.unprocessed = ClassRequest, true
 		return f
 	}
 	var known *engine.ClientError
 	if errors.As(err, &known) {
-		return f.of(known.Fate)
+		return f.withKind(known.Fate)
 	}
-	var wrong answerError
+	var wrong malformedError
 	text := err.Error()
 	switch {
 	case errors.Is(err, errBodyGone), errors.Is(err, errProtocolChanged):
-		f.unconsumed = true
-	case errors.As(err, &wrong), broken(text):
+		f.unprocessed = true
+	case errors.As(err, &wrong), malformedResponse(text):
 		f.protocol = true
 	case strings.Contains(text, textHeaderTimeout):
-		f.late = true
+		f.headerTimeout = true
 	default:
 		f.lost, f.connection = true, true
 	}
@@ -217,8 +217,8 @@ func classOf(ctx context.Context) Class {
 	return ClassBackend
 }
 
-// of is f with what an error of HTTP/2 says.
-func (f fate) of(known engine.ErrorKind) fate {
+// withKind is f with what an error of HTTP/2 says.
+func (f failure) withKind(known engine.ErrorKind) failure {
 	switch known {
 	case engine.Lost, engine.Silent:
 		f.lost, f.connection = true, true
@@ -228,13 +228,13 @@ func (f fate) of(known engine.ErrorKind) fate {
 	case engine.Broken:
 		f.protocol = true
 	case engine.Late:
-		f.late = true
+		f.headerTimeout = true
 	case engine.Unsent, engine.Unprocessed:
-		f.unconsumed = true
+		f.unprocessed = true
 	case engine.Refused:
-		f.unconsumed, f.refused = true, true
+		f.unprocessed, f.refused = true, true
 	case engine.Unsendable:
-		f.unconsumed, f.class = true, ClassRequest
+		f.unprocessed, f.class = true, ClassRequest
 	case engine.Unread:
 		f.class = ClassRequest
 	case engine.Left:

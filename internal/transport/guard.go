@@ -43,7 +43,7 @@ func (g guard) control(_ context.Context, _, address string, _ syscall.RawConn) 
 	return g.check(at)
 }
 
-// CheckAddress reports, as a *ForbiddenAddressError, an address that no front door dials unless it was told to. Loopback
+// CheckAddress reports, as a *ForbiddenAddressError, an address that is not dialled unless it is configured. Loopback
 // passes: whether it may be dialled depends on the Service.
 func CheckAddress(at netip.AddrPort) error {
 	return guard{loopback: true, own: func() []string { return nil }}.check(at)
@@ -53,16 +53,16 @@ func (g guard) check(at netip.AddrPort) error {
 	if g.isOwn(at) {
 		return &ForbiddenAddressError{Address: at, Why: "it is a listener of this server"}
 	}
-	for _, addr := range meanings(at.Addr()) {
-		if why := g.refusal(addr); why != "" {
+	for _, addr := range withEmbeddedIPv4(at.Addr()) {
+		if why := g.forbiddenReason(addr); why != "" {
 			return &ForbiddenAddressError{Address: at, Why: why}
 		}
 	}
 	return nil
 }
 
-// meanings are an address and the IPv4 address hidden in it, if any.
-func meanings(addr netip.Addr) []netip.Addr {
+// withEmbeddedIPv4 are an address and the IPv4 address embedded in it, if any.
+func withEmbeddedIPv4(addr netip.Addr) []netip.Addr {
 	addr = addr.Unmap().WithZone("")
 	b := addr.As16()
 	switch {
@@ -76,7 +76,7 @@ func meanings(addr netip.Addr) []netip.Addr {
 	return []netip.Addr{addr}
 }
 
-func (g guard) refusal(addr netip.Addr) string {
+func (g guard) forbiddenReason(addr netip.Addr) string {
 	for _, prefix := range g.allow {
 		if prefix.Contains(addr) {
 			return ""

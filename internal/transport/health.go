@@ -36,7 +36,7 @@ type health struct {
 type healthState int
 
 const (
-	well healthState = iota
+	healthy healthState = iota
 	ejected
 	halfOpen
 )
@@ -59,7 +59,7 @@ func (h *health) usable(now time.Time) (ok, due bool) {
 	return true, false
 }
 
-// chosen is told when a request is about to be sent.
+// chosen is called when a request is about to be sent.
 func (h *health) chosen() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,14 +68,14 @@ func (h *health) chosen() {
 	}
 }
 
-// abandoned is told when a chosen request ended without saying anything about the endpoint: its caller left.
+// abandoned is called when a chosen request ended without saying anything about the endpoint: its caller left.
 func (h *health) abandoned() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trial = false
 }
 
-// connected is told when a background connection was made: an ejected endpoint may try one request.
+// connected is called when a background connection was made: an ejected endpoint may try one request.
 func (h *health) connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,15 +84,15 @@ func (h *health) connected() {
 	}
 }
 
-// answered is told when response headers arrived. Any status counts: the endpoint is there.
+// answered is called when response headers arrived, with any status.
 func (h *health) answered(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.state, h.trial, h.soft, h.span = well, false, 0, 0
+	h.state, h.trial, h.soft, h.span = healthy, false, 0, 0
 	h.lastGood = now
 }
 
-// failed is told of a failure; hard ones eject at once. It reports whether this one ejected the endpoint.
+// failed is called for a failure; hard ones eject at once. It reports whether this one ejected the endpoint.
 func (h *health) failed(now time.Time, hard bool, cause string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -101,7 +101,7 @@ func (h *health) failed(now time.Time, hard bool, cause string) bool {
 	if h.state == ejected && now.Before(h.until) {
 		return false
 	}
-	if h.state == well && !hard && h.soft < softFailures {
+	if h.state == healthy && !hard && h.soft < softFailures {
 		return false
 	}
 	h.span = min(max(2*h.span, firstEjection), lastEjection)

@@ -121,7 +121,7 @@ func TestA28HostileSettings(t *testing.T) {
 				_ = resp.Body.Close()
 				t.Error("answered")
 			}
-			if conns.Load() > maxUnconsumed {
+			if conns.Load() > maxUnprocessed {
 				t.Errorf("%d connections for one request", conns.Load())
 			}
 		})

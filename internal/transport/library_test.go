@@ -50,7 +50,7 @@ func TestWhatTheLibraryMakesOfLies(t *testing.T) {
 		case err == nil:
 			taken = append(taken, name)
 			t.Logf("%s: taken: %d %q %v", name, resp.StatusCode, body, resp.Header)
-		case errors.As(err, &failed) && failed.Protocol, judge(t.Context(), err).protocol:
+		case errors.As(err, &failed) && failed.Protocol, classify(t.Context(), err).protocol:
 		default:
 			t.Errorf("%s: %v", name, err)
 		}

@@ -54,7 +54,7 @@ type Options struct {
 
 	// MaxHeaderBytes bounds response headers. Default 256 KiB.
 	MaxHeaderBytes int64
-	// MaxConns bounds connections to one endpoint in one lane. Default 64.
+	// MaxConns bounds connections of one pool to one endpoint. Default 64.
 	MaxConns int
 	// MaxInFlight bounds the requests that one backend may hold (Backend.Admit). Default 300.
 	MaxInFlight int
@@ -64,7 +64,7 @@ type Options struct {
 	MaxReplayTotal int64
 
 	// OnFailure, if set, is told of every failed or lost connection, on the goroutine that met it, and of requests that
-	// wait while nothing is heard of the backend (Backend.Silence). It must not block.
+	// wait while nothing is received from the backend (Backend.Silence). It must not block.
 	OnFailure func(*Backend, error)
 	// OnSuccess, if set, is told that a backend answered a request, whatever the status, at most once a second for each
 	// backend. Probes do not count. It is called on the way of a request and must not block.
@@ -105,7 +105,7 @@ func orDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Endpoint is one place where a backend may be reached.
+// Endpoint is one address where a backend may be reached.
 type Endpoint struct {
 	// Address is host:port. The host may be a DNS name (ExternalName).
 	Address string `json:"address"`

@@ -27,7 +27,7 @@ import (
 //
 //	go test -run xxx -bench Path -benchtime 20000x -count 3 ./internal/transport
 func BenchmarkPath(b *testing.B) {
-	y := newBenchYard(b)
+	y := newBenchEnvironment(b)
 	for _, what := range []struct{ name, method, path, body string }{
 		{"get1KB", http.MethodGet, "/small", ""},
 		{"post1KB", http.MethodPost, "/small", strings.Repeat("p", 1<<10)},
@@ -45,7 +45,7 @@ func BenchmarkPath(b *testing.B) {
 
 // BenchmarkWatches is what an event costs that goes to a thousand streams at once.
 func BenchmarkWatches(b *testing.B) {
-	y := newBenchYard(b)
+	y := newBenchEnvironment(b)
 	for _, way := range y.ways() {
 		b.Run(way.name, func(b *testing.B) { y.watches(b, way, 1000) })
 	}
@@ -54,7 +54,7 @@ func BenchmarkWatches(b *testing.B) {
 // BenchmarkIdle is what a connection costs that nobody uses, with a thousand of them: memory, and the time of all for one
 // minute.
 func BenchmarkIdle(b *testing.B) {
-	y := newBenchYard(b)
+	y := newBenchEnvironment(b)
 	const conns = 1000
 	type opener func() (send func(*http.Request) (*http.Response, error), close func())
 	for i, open := range []opener{
@@ -101,7 +101,7 @@ func resident() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-type benchYard struct {
+type benchEnvironment struct {
 	set     *Set
 	made    int
 	address string
@@ -116,7 +116,7 @@ type benchWay struct {
 	send func(*http.Request) (*http.Response, error)
 }
 
-func (y *benchYard) ways() []benchWay {
+func (y *benchEnvironment) ways() []benchWay {
 	return []benchWay{
 		{"library", y.library.RoundTrip},
 		{"engine-library", y.other.RoundTrip},
@@ -126,7 +126,7 @@ func (y *benchYard) ways() []benchWay {
 
 const benchBackend = "PORTICO_BENCH_BACKEND"
 
-func newBenchYard(b *testing.B) *benchYard {
+func newBenchEnvironment(b *testing.B) *benchEnvironment {
 	ca, err := pki.NewAuthority("bench")
 	if err != nil {
 		b.Fatal(err)
@@ -157,7 +157,7 @@ func newBenchYard(b *testing.B) *benchYard {
 	if err != nil {
 		b.Fatal(err)
 	}
-	y := &benchYard{address: strings.TrimSpace(line), ca: ca}
+	y := &benchEnvironment{address: strings.TrimSpace(line), ca: ca}
 	y.set = New(Options{AllowLoopback: true})
 	b.Cleanup(y.set.Close)
 	y.backend, y.library = y.newBackend(b), y.newLibrary(b)
@@ -169,7 +169,7 @@ func newBenchYard(b *testing.B) *benchYard {
 	return y
 }
 
-func (y *benchYard) newBackend(b *testing.B) *Backend {
+func (y *benchEnvironment) newBackend(b *testing.B) *Backend {
 	backend, err := y.set.Backend(y.spec())
 	if err != nil {
 		b.Fatal(err)
@@ -178,14 +178,14 @@ func (y *benchYard) newBackend(b *testing.B) *Backend {
 }
 
 // spec is of another backend each time.
-func (y *benchYard) spec() Spec {
+func (y *benchEnvironment) spec() Spec {
 	y.made++
 	return Spec{
 		Name: fmt.Sprintf("ns/svc-%d:443", y.made), ServerName: serviceName, CABundle: y.ca.PEM(), Endpoints: []Endpoint{{Address: y.address}},
 	}
 }
 
-func (y *benchYard) newLibrary(b *testing.B) *http.Transport {
+func (y *benchEnvironment) newLibrary(b *testing.B) *http.Transport {
 	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: serviceName, Roots: y.ca.PEM()})
 	if err != nil {
 		b.Fatal(err)
@@ -275,7 +275,7 @@ func report(b *testing.B, before used, n int) {
 	b.ReportMetric(float64(after.bytes-before.bytes)/float64(n), "bytes/op")
 }
 
-func (y *benchYard) request(b *testing.B, method, path, body string) *http.Request {
+func (y *benchEnvironment) request(b *testing.B, method, path, body string) *http.Request {
 	var from io.Reader
 	if body != "" {
 		from = client.NewWhole([]byte(body))
@@ -291,7 +291,7 @@ func (y *benchYard) request(b *testing.B, method, path, body string) *http.Reque
 	return r
 }
 
-func (y *benchYard) load(b *testing.B, way benchWay, method, path, body string, concurrency int) {
+func (y *benchEnvironment) load(b *testing.B, way benchWay, method, path, body string, concurrency int) {
 	run := func(n int) {
 		var wg sync.WaitGroup
 		work := make(chan struct{}, n)
@@ -332,7 +332,7 @@ func (y *benchYard) load(b *testing.B, way benchWay, method, path, body string, 
 }
 
 // watches has b.N events go to all of some streams.
-func (y *benchYard) watches(b *testing.B, way benchWay, streams int) {
+func (y *benchEnvironment) watches(b *testing.B, way benchWay, streams int) {
 	var wg sync.WaitGroup
 	came := make(chan struct{}, streams)
 	var bodies []io.Closer

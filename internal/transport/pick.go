@@ -14,17 +14,17 @@ import (
 //  4. any at all: when every endpoint is ejected, guessing beats refusing
 //
 // tried are endpoints that failed this request; they are taken again only when nothing else is left.
-func (b *Backend) pick(members []member, tried []*endpoint) *endpoint {
+func (b *Backend) pick(members []candidate, tried []*endpoint) *endpoint {
 	if len(members) == 0 {
 		return nil
 	}
 	now := time.Now()
 	var buffer [16]*endpoint
-	best, class := buffer[:0], worst
+	best, class := buffer[:0], rankWorst
 	for _, m := range members {
-		c := b.classify(m, now)
+		c := b.rank(m, now)
 		if contains(tried, m.endpoint) {
-			c += worst + 1
+			c += rankWorst + 1
 		}
 		if c < class {
 			best, class = best[:0], c
@@ -44,13 +44,13 @@ func (b *Backend) pick(members []member, tried []*endpoint) *endpoint {
 }
 
 const (
-	classZone = iota
-	classWell
-	classTerminating
-	worst
+	rankZone = iota
+	rankHealthy
+	rankTerminating
+	rankWorst
 )
 
-func (b *Backend) classify(m member, now time.Time) int {
+func (b *Backend) rank(m candidate, now time.Time) int {
 	ok, due := m.health.usable(now)
 	if due {
 		// A way back costs no client anything: the connection comes first, and one request then tries it.
@@ -61,13 +61,13 @@ func (b *Backend) classify(m member, now time.Time) int {
 	}
 	switch zone := b.set.options.Zone; {
 	case !ok:
-		return worst
+		return rankWorst
 	case m.terminating:
-		return classTerminating
+		return rankTerminating
 	case zone != "" && m.zone == zone:
-		return classZone
+		return rankZone
 	}
-	return classWell
+	return rankHealthy
 }
 
 func twoChoices(from []*endpoint) *endpoint {

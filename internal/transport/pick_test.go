@@ -9,41 +9,41 @@ import (
 func TestPick(t *testing.T) {
 	w := newWorld(t)
 	b := w.backend(w.set(func(o *Options) { o.Zone = "here" }))
-	at := func(name string, change ...func(*member)) member {
-		m := member{endpoint: newEndpoint(b, name)}
+	at := func(name string, change ...func(*candidate)) candidate {
+		m := candidate{endpoint: newEndpoint(b, name)}
 		for _, c := range change {
 			c(&m)
 		}
 		t.Cleanup(m.close)
 		return m
 	}
-	zone := func(z string) func(*member) { return func(m *member) { m.zone = z } }
-	leaving := func(m *member) { m.terminating = true }
-	out := func(m *member) {
+	zone := func(z string) func(*candidate) { return func(m *candidate) { m.zone = z } }
+	leaving := func(m *candidate) { m.terminating = true }
+	out := func(m *candidate) {
 		m.health.failed(time.Now(), true, "refused")
 		m.health.until = time.Now().Add(time.Hour)
 	}
-	trial := func(m *member) { m.health.state, m.health.trial = halfOpen, true }
-	busy := func(m *member) { m.inFlight.Store(5) }
+	trial := func(m *candidate) { m.health.state, m.health.trial = halfOpen, true }
+	busy := func(m *candidate) { m.inFlight.Store(5) }
 	tests := []struct {
 		name    string
-		members []member
+		members []candidate
 		tried   []int
 		want    []string
 	}{
 		{"none", nil, nil, []string{""}},
-		{"all alike", []member{at("a"), at("b")}, nil, []string{"a", "b"}},
-		{"fewer in flight of two", []member{at("a", busy), at("b")}, nil, []string{"b"}},
-		{"our zone", []member{at("a", zone("there")), at("b", zone("here"), busy), at("c")}, nil, []string{"b"}},
-		{"our zone is out", []member{at("a", zone("there")), at("b", zone("here"), out)}, nil, []string{"a"}},
-		{"one is terminating", []member{at("a", leaving), at("b", busy)}, nil, []string{"b"}},
-		{"all are terminating", []member{at("a", leaving), at("b", leaving)}, nil, []string{"a", "b"}},
-		{"terminating beats ejected", []member{at("a", leaving), at("b", out)}, nil, []string{"a"}},
-		{"all are ejected", []member{at("a", out), at("b", out)}, nil, []string{"a", "b"}},
-		{"half open with a trial under way", []member{at("a", trial), at("b", busy)}, nil, []string{"b"}},
-		{"not the one that failed this request", []member{at("a"), at("b", busy)}, []int{0}, []string{"b"}},
-		{"an ejected one before the one that failed this request", []member{at("a"), at("b", out)}, []int{0}, []string{"b"}},
-		{"all failed this request", []member{at("a"), at("b")}, []int{0, 1}, []string{"a", "b"}},
+		{"all alike", []candidate{at("a"), at("b")}, nil, []string{"a", "b"}},
+		{"fewer in flight of two", []candidate{at("a", busy), at("b")}, nil, []string{"b"}},
+		{"our zone", []candidate{at("a", zone("there")), at("b", zone("here"), busy), at("c")}, nil, []string{"b"}},
+		{"our zone is out", []candidate{at("a", zone("there")), at("b", zone("here"), out)}, nil, []string{"a"}},
+		{"one is terminating", []candidate{at("a", leaving), at("b", busy)}, nil, []string{"b"}},
+		{"all are terminating", []candidate{at("a", leaving), at("b", leaving)}, nil, []string{"a", "b"}},
+		{"terminating beats ejected", []candidate{at("a", leaving), at("b", out)}, nil, []string{"a"}},
+		{"all are ejected", []candidate{at("a", out), at("b", out)}, nil, []string{"a", "b"}},
+		{"half open with a trial under way", []candidate{at("a", trial), at("b", busy)}, nil, []string{"b"}},
+		{"not the one that failed this request", []candidate{at("a"), at("b", busy)}, []int{0}, []string{"b"}},
+		{"an ejected one before the one that failed this request", []candidate{at("a"), at("b", out)}, []int{0}, []string{"b"}},
+		{"all failed this request", []candidate{at("a"), at("b")}, []int{0, 1}, []string{"a", "b"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

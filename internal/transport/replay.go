@@ -57,8 +57,8 @@ func newReplay(body io.ReadCloser, length, limit int64, pool *allowance) *replay
 	return &replay{source: body, length: length, max: limit, pool: pool}
 }
 
-// next is the body for another attempt, or errBodyGone.
-func (p *replay) next() (io.ReadCloser, error) {
+// newReader is the body for another attempt, or errBodyGone.
+func (p *replay) newReader() (io.ReadCloser, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.lost || p.done {
@@ -80,7 +80,7 @@ func (p *replay) commit() {
 	}
 }
 
-// abort says that the request failed: nobody may read the body any more.
+// abort says that the request failed: the body must not be read any more.
 func (p *replay) abort() {
 	p.mu.Lock()
 	p.done, p.current = true, nil
@@ -89,8 +89,8 @@ func (p *replay) abort() {
 	_ = p.source.Close() // as above
 }
 
-// broke is why the source failed, nil when it did not.
-func (p *replay) broke() error {
+// sourceError is why the source failed, nil when it did not.
+func (p *replay) sourceError() error {
 	if p == nil {
 		return nil
 	}
@@ -102,8 +102,8 @@ func (p *replay) broke() error {
 	return p.ended
 }
 
-// awaited reports whether the source is what is waited for.
-func (p *replay) awaited() bool { return p != nil && p.waits.Load() }
+// waiting reports whether a read of the source is under way.
+func (p *replay) waiting() bool { return p != nil && p.waits.Load() }
 
 // checkLocked counts what was read of the source, and is err unless that is not as long as it should be.
 func (p *replay) checkLocked(n int, err error) error {
@@ -114,7 +114,7 @@ func (p *replay) checkLocked(n int, err error) error {
 	return err
 }
 
-// freeLocked gives up the kept bytes as soon as nobody needs them.
+// freeLocked drops the kept bytes as soon as they are not needed.
 func (p *replay) freeLocked() {
 	if !p.done || p.current != nil && !p.current.closed && p.current.at < len(p.kept) {
 		return
@@ -161,7 +161,7 @@ func (r *replayReader) Read(b []byte) (int, error) {
 		return n, err
 	}
 	r.p.waits.Store(true)
-	defer r.p.waits.Store(false) // after took, so that whoever finds that nobody waits finds what came of it
+	defer r.p.waits.Store(false) // after took, so that the result is there when it is false
 	n, err := r.p.source.Read(b)
 	return r.took(b[:n], err)
 }

@@ -28,7 +28,7 @@ func TestReplay(t *testing.T) {
 		pool := &allowance{limit: 1 << 20}
 		p := newReplay(source, -1, 1<<20, pool)
 		for range rapid.IntRange(0, 4).Draw(t, "failed attempts") {
-			body, err := p.next()
+			body, err := p.newReader()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -39,7 +39,7 @@ func TestReplay(t *testing.T) {
 				_ = body.Close()
 			}
 		}
-		body, err := p.next()
+		body, err := p.newReader()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestReplayBounds(t *testing.T) {
 			pool := &allowance{limit: test.pool}
 			source := &tap{Reader: strings.NewReader(big)}
 			p := newReplay(source, -1, test.limit, pool)
-			first, err := p.next()
+			first, err := p.newReader()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,7 @@ func TestReplayBounds(t *testing.T) {
 					t.Errorf("%d bytes, %v", len(rest), err)
 				}
 			}
-			second, err := p.next()
+			second, err := p.newReader()
 			if again := err == nil; again != test.again || !again && !errors.Is(err, errBodyGone) {
 				t.Fatalf("again: %v", err)
 			}
@@ -117,7 +117,7 @@ func TestReplayBounds(t *testing.T) {
 func TestReplayReadUnderWay(t *testing.T) {
 	reader, writer := io.Pipe()
 	p := newReplay(reader, -1, 1<<20, &allowance{limit: 1 << 20})
-	first, err := p.next()
+	first, err := p.newReader()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestReplayReadUnderWay(t *testing.T) {
 		}
 	})
 	<-started
-	second, err := p.next()
+	second, err := p.newReader()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,6 @@
 package transport
 
-import (
-	"slices"
-	"strings"
-	"time"
-)
+import "time"
 
 // Report is what a backend looks like from here, for people.
 type Report struct {
@@ -13,7 +9,7 @@ type Report struct {
 	Insecure   bool   `json:"insecure,omitempty"`
 	InFlight   int64  `json:"inFlight"`
 	Limit      int64  `json:"limit"`
-	// Stalled counts requests that gave their places back, since their clients do not take the responses.
+	// Stalled counts requests whose slots were released, since their clients do not read the responses.
 	Stalled   int64            `json:"stalled,omitempty"`
 	Endpoints []EndpointReport `json:"endpoints"`
 }
@@ -42,49 +38,37 @@ type EndpointReport struct {
 	CertificateExpires *time.Time `json:"certificateExpires,omitempty"`
 }
 
-// Report describes every backend, by name. It names addresses: it is for authorised eyes.
-func (s *Set) Report() []Report {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	reports := make([]Report, 0, len(s.backends))
-	for _, b := range s.backends {
-		reports = append(reports, b.Report())
-	}
-	slices.SortFunc(reports, func(a, b Report) int { return strings.Compare(a.Name, b.Name) })
-	return reports
-}
-
 // Report describes the backend.
 func (b *Backend) Report() Report {
 	r := Report{
 		Name:       b.key.name,
 		ServerName: b.key.serverName,
 		Insecure:   b.key.insecure,
-		InFlight:   b.places.Total(),
+		InFlight:   b.slots.Total(),
 		Limit:      b.limit.Load(),
 		Stalled:    b.stalled.Total(),
 		Endpoints:  []EndpointReport{},
 	}
-	for _, m := range *b.members.Load() {
+	for _, m := range *b.candidates.Load() {
 		r.Endpoints = append(r.Endpoints, m.report())
 	}
 	return r
 }
 
-func (m member) report() EndpointReport {
+func (m candidate) report() EndpointReport {
 	r := EndpointReport{
 		Endpoint: Endpoint{Address: m.address, Zone: m.zone, Terminating: m.terminating},
 		InFlight: m.inFlight.Load(),
 	}
-	m.health.describe(&r)
-	m.requests.describe(&r)
+	m.health.fillReport(&r)
+	m.requests.fillReport(&r)
 	if at := m.notAfter.Load(); at != 0 {
 		r.CertificateExpires = stamp(time.Unix(at, 0))
 	}
 	return r
 }
 
-func (h *health) describe(r *EndpointReport) {
+func (h *health) fillReport(r *EndpointReport) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r.State, r.Ejections, r.LastFailure = h.state.String(), h.ejected, h.last
@@ -94,16 +78,16 @@ func (h *health) describe(r *EndpointReport) {
 	}
 }
 
-func (l *lane) describe(r *EndpointReport) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range l.conns {
+func (p *connPool) fillReport(r *EndpointReport) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
 		if !c.Ended() {
 			r.Connections++
 		}
 	}
 	switch {
-	case l.plain:
+	case p.http1Only:
 		r.Protocol = "http/1.1"
 	case r.Connections > 0:
 		r.Protocol = protoHTTP2

@@ -10,18 +10,18 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// Set is every backend of this process. It has one timer, which looks at connections; what its backends start
+// Set is every backend of this process. It has one timer, which checks connections; what its backends start
 // is waited for by Close.
 type Set struct {
 	options   Options
 	replays   allowance
-	rounds    rounds
+	checker   connChecker
 	onFailure atomic.Pointer[func(*Backend, error)]
 
-	mu       sync.Mutex // guards what follows
-	backends map[key]*Backend
-	left     []*Backend // backends that are gone, until nothing of theirs is running
-	closed   bool
+	mu               sync.Mutex // guards what follows
+	backends         map[key]*Backend
+	drainingBackends []*Backend // backends that are gone, until nothing of theirs is running
+	closed           bool
 }
 
 // key is the identity of a backend: whom we reach and how we know that it is them. A backend whose CA changes is
@@ -37,7 +37,7 @@ type key struct {
 // New returns a Set without backends.
 func New(o Options) *Set {
 	o = o.withDefaults()
-	s := &Set{options: o, replays: allowance{limit: o.MaxReplayTotal}, rounds: rounds{every: o.lookEvery()}, backends: make(map[key]*Backend)}
+	s := &Set{options: o, replays: allowance{limit: o.MaxReplayTotal}, checker: connChecker{every: o.checkInterval()}, backends: make(map[key]*Backend)}
 	if o.OnFailure != nil {
 		s.OnFailure(o.OnFailure)
 	}
@@ -82,7 +82,7 @@ func (s *Set) Backend(spec Spec) (*Backend, error) {
 func (s *Set) Retain(keep map[*Backend]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left = slices.DeleteFunc(s.left, (*Backend).idle)
+	s.drainingBackends = slices.DeleteFunc(s.drainingBackends, (*Backend).drained)
 	names := make(map[string]bool, len(keep))
 	for b := range keep {
 		names[b.key.name] = true
@@ -92,8 +92,8 @@ func (s *Set) Retain(keep map[*Backend]bool) {
 			continue
 		}
 		delete(s.backends, k)
-		b.leave()
-		s.left = append(s.left, b)
+		b.drain()
+		s.drainingBackends = append(s.drainingBackends, b)
 		if !names[k.name] {
 			s.options.Metrics.Forget(k.name)
 		}
@@ -108,11 +108,11 @@ func (s *Set) Close() {
 	for _, b := range s.backends {
 		b.close()
 	}
-	for _, b := range s.left {
+	for _, b := range s.drainingBackends {
 		b.close()
 	}
-	s.backends, s.left = nil, nil
-	s.rounds.close()
+	s.backends, s.drainingBackends = nil, nil
+	s.checker.close()
 }
 
 // clientOptions are called with mu held.

@@ -5,7 +5,7 @@ import "sync"
 // Shares divides a limit among users so that none of them can have all of it. The zero value is ready.
 //
 // A user may take more while that leaves free at least a fourth of what the user then has (the dynamic thresholds of
-// shared-memory switches): alone one can have four fifths, two can have four ninths each, and whoever has nothing finds
+// shared-memory switches): alone one can have four fifths, two can have four ninths each, and a user that has nothing finds
 // something free however few others have taken the rest.
 type Shares struct {
 	mu    sync.Mutex // guards what follows
@@ -15,7 +15,7 @@ type Shares struct {
 
 const shareFactor = 4
 
-// Take takes n of limit for user. full is whether there is not so much left for anybody.
+// Take takes n of limit for user. full is whether there is not so much left for any user.
 func (s *Shares) Take(user string, n, limit int64) (ok, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,20 +52,20 @@ func (s *Shares) Total() int64 {
 	return s.total
 }
 
-// Place is one of the places for requests that a backend has, which Admit gives. It belongs to one request. Its methods may be
-// called by any goroutine. The zero value is none.
-type Place struct {
+// Slot is one of a backend's concurrency slots, which Admit gives. It belongs to one request. Its methods may be called
+// by any goroutine. The zero value holds none.
+type Slot struct {
 	mu      sync.Mutex // guards what follows
-	backend *Backend   // nil: there is no place, or it was given back
+	backend *Backend   // nil: there is no slot, or it was released
 	user    string
 	stalled bool
 }
 
-// Admit takes one of the places for requests that this backend may hold, for a user, or returns a *LimitError. p.Release
-// must follow. RoundTrip does not ask for a place: what is long-running may give its own back when its response has begun.
-func (b *Backend) Admit(p *Place, user string) error {
+// Admit takes one of the concurrency slots of this backend for a user's request, or returns a *LimitError. p.Release
+// must follow. RoundTrip takes no slot: a long-running request may release its own when its response has begun.
+func (b *Backend) Admit(p *Slot, user string) error {
 	limit := b.limit.Load()
-	if ok, full := b.places.Take(user, 1, limit); !ok {
+	if ok, full := b.slots.Take(user, 1, limit); !ok {
 		b.metrics.Limited()
 		return &LimitError{Backend: b.key.name, Limit: int(limit), Share: !full}
 	}
@@ -76,8 +76,8 @@ func (b *Backend) Admit(p *Place, user string) error {
 	return nil
 }
 
-// Release gives the place back. Only the first call does anything.
-func (p *Place) Release() {
+// Release gives the slot back. Only the first call does anything.
+func (p *Slot) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.backend
@@ -89,14 +89,14 @@ func (p *Place) Release() {
 		b.stalled.Give(p.user, 1)
 		return
 	}
-	b.places.Give(p.user, 1)
+	b.slots.Give(p.user, 1)
 	b.metrics.InFlight(-1)
 }
 
-// Stall gives the place to others while the client of this request does not take the response. Responses of which the backend
-// may have to keep a part all the same are bounded too, by as many as there are places, and shared likewise: without one left
-// it returns false, and the request keeps its place.
-func (p *Place) Stall() bool {
+// Stall gives the slot to others while the client of this request does not read the response. The backend may have to
+// buffer a part of such a response all the same, so stalled responses are bounded too, by the same number, and shared
+// likewise: beyond it Stall returns false, and the request keeps its slot.
+func (p *Slot) Stall() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b := p.backend
@@ -107,7 +107,7 @@ func (p *Place) Stall() bool {
 		return false
 	}
 	p.stalled = true
-	b.places.Give(p.user, 1)
+	b.slots.Give(p.user, 1)
 	b.metrics.InFlight(-1)
 	return true
 }

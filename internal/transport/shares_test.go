@@ -19,11 +19,11 @@ func TestD14NoUserHasAllPlaces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			places := make([][]*Place, test.users)
+			places := make([][]*Slot, test.users)
 			for more := true; more; { // each takes one in turn
 				more = false
 				for u := range places {
-					p := new(Place)
+					p := new(Slot)
 					if b.Admit(p, fmt.Sprint("user ", u)) == nil {
 						places[u] = append(places[u], p)
 						more = true
@@ -37,13 +37,13 @@ func TestD14NoUserHasAllPlaces(t *testing.T) {
 					t.Errorf("user %d has %d places, want about %d", u, len(held), test.each)
 				}
 			}
-			var late Place
+			var late Slot
 			err = b.Admit(&late, "somebody else")
 			if full := total == test.limit; full != (err != nil) || !full && test.limit-total < 1 {
 				t.Errorf("%d of %d places are taken, and somebody else gets %v", total, test.limit, err)
 			}
 			var limited *LimitError
-			if err := b.Admit(new(Place), "user 0"); test.limit > test.users && (!errors.As(err, &limited) || !limited.Share && total+1 < test.limit) {
+			if err := b.Admit(new(Slot), "user 0"); test.limit > test.users && (!errors.As(err, &limited) || !limited.Share && total+1 < test.limit) {
 				t.Errorf("user 0 is told %v", err)
 			}
 			late.Release()
@@ -53,8 +53,8 @@ func TestD14NoUserHasAllPlaces(t *testing.T) {
 					p.Release()
 				}
 			}
-			if n := b.places.Total(); n != 0 || len(b.places.held) != 0 {
-				t.Errorf("%d places are still taken, by %v", n, b.places.held)
+			if n := b.slots.Total(); n != 0 || len(b.slots.held) != 0 {
+				t.Errorf("%d places are still taken, by %v", n, b.slots.held)
 			}
 		})
 	}
@@ -69,9 +69,9 @@ func TestD14APlaceIsGivenBackWhileItsClientDoesNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stalled []*Place
+	var stalled []*Slot
 	for {
-		p := new(Place)
+		p := new(Slot)
 		if err := b.Admit(p, "mallory"); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestD14APlaceIsGivenBackWhileItsClientDoesNotRead(t *testing.T) {
 	if r := b.Report(); len(stalled) != 8 || r.Stalled != 8 || r.InFlight != 1 {
 		t.Errorf("%d stalled, %+v", len(stalled), r)
 	}
-	other := new(Place)
+	other := new(Slot)
 	if b.Admit(other, "jane") != nil || !other.Stall() {
 		t.Error("another user's request has no place among those that wait")
 	}
@@ -96,7 +96,7 @@ func TestD14APlaceIsGivenBackWhileItsClientDoesNotRead(t *testing.T) {
 	if r := b.Report(); r.Stalled != 0 || r.InFlight != 1 {
 		t.Errorf("%+v", r)
 	}
-	if new(Place).Stall() != true {
+	if new(Slot).Stall() != true {
 		t.Error("a request without a place")
 	}
 }

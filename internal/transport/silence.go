@@ -11,20 +11,20 @@ import (
 )
 
 // A backend that takes requests and answers none of them fails no request: each ends at its caller's deadline, which is
-// nobody's fault. What gives it away is that nothing at all is heard of it any more, and that is kept count of here.
+// no failure of the backend by itself. The sign is that nothing at all is received from it any more, which is tracked here.
 
-// overdueAfter is how long a client's request may wait, while nothing is heard of the backend, before whoever judges the
-// backend is told. Being told costs a probe: a request that may be slow by nature is no reason to tell sooner.
+// overdueAfter is how long a client's request may wait, while nothing is received from the backend, before
+// Options.OnFailure is called. The call costs a probe: slow requests are no reason to call it sooner.
 const overdueAfter = time.Second
 
-// errFellSilent is a connection on which pings were not answered.
-var errFellSilent = errors.New("the connection fell silent: pings are not answered")
+// errPingsUnanswered is a connection on which pings were not answered.
+var errPingsUnanswered = errors.New("the connection fell silent: pings are not answered")
 
-// errOverdue is told once for each silence.
+// errOverdue is reported once for each silence.
 var errOverdue = errors.New("a request waits and nothing is heard of the backend")
 
-// Silence is a backend of which nothing was heard since a client's request went to it: no response headers and no byte
-// of a response, from any endpoint, for anybody.
+// Silence is the state of a backend from which nothing was received since a client's request was sent to it: no
+// response headers and no byte of a response, from any endpoint, for any client.
 type Silence struct {
 	// Since is when that request was sent, zero when the backend is not silent.
 	Since time.Time
@@ -43,49 +43,51 @@ func (b *Backend) Silence() Silence {
 	return Silence{Since: time.Unix(0, since), Broken: b.silence.broken.Load()}
 }
 
-// silence costs a request that is answered two writes to memory, and one timer a second however many requests there are.
+// silence counts what a backend does not answer. It costs an answered request two atomic writes, and one timer a second
+// however many requests there are.
 type silence struct {
 	overdue func()
 	since   atomic.Int64 // Unix nanoseconds, 0 when not silent
 	broken  atomic.Bool
-	armed   atomic.Bool // look is going to be called
+	armed   atomic.Bool // check is going to be called
 }
 
-// asked is told that a request is being sent.
-func (s *silence) asked(now time.Time) {
+// requestSent is called when a request is being sent.
+func (s *silence) requestSent(now time.Time) {
 	if s.since.Load() == 0 && s.since.CompareAndSwap(0, now.UnixNano()) {
 		s.arm(overdueAfter)
 	}
 }
 
-// withdrawn is told that a request which was asked at that time could not be sent, or did not come to its end, by its own
-// fault: whatever is not heard of the backend, it is not the answer to that one.
-func (s *silence) withdrawn(asked time.Time) {
+// requestWithdrawn is called when a request that was sent at that time failed by its own fault: its missing response
+// says nothing about the backend.
+func (s *silence) requestWithdrawn(asked time.Time) {
 	s.since.CompareAndSwap(asked.UnixNano(), 0)
 }
 
-// heard is told of any sign of the server's life that is more than an answered ping.
-func (s *silence) heard() {
+// responseReceived is called for any sign of the server's life that is more than an answered ping.
+func (s *silence) responseReceived() {
 	if s.since.Load() != 0 {
 		s.broken.Store(false)
 		s.since.Store(0)
 	}
 }
 
-// broke is told of a connection that fell silent at since, or later.
-func (s *silence) broke(since time.Time) {
+// connectionSilent is called for a connection that does not answer pings since that time, or later.
+func (s *silence) connectionSilent(since time.Time) {
 	s.broken.Store(true)
 	s.since.CompareAndSwap(0, since.UnixNano())
 }
 
 func (s *silence) arm(wait time.Duration) {
 	if !s.armed.Load() && s.armed.CompareAndSwap(false, true) {
-		time.AfterFunc(wait, s.look)
+		time.AfterFunc(wait, s.check)
 	}
 }
 
-// look clears armed before it reads since, and asked writes since before it reads armed: one of them sees the other.
-func (s *silence) look() {
+// check clears armed before it reads since, and requestSent writes since before it reads armed: one of them sees the
+// other.
+func (s *silence) check() {
 	s.armed.Store(false)
 	since := s.since.Load()
 	if since == 0 {
@@ -98,13 +100,13 @@ func (s *silence) look() {
 	s.overdue()
 }
 
-// unheard reports the failures in which the other side said nothing at all.
-func unheard(err error) bool {
+// noResponse reports the failures in which the other side sent nothing at all.
+func noResponse(err error) bool {
 	var timeout net.Error
 	var known *engine.ClientError
 	if errors.As(err, &known) && known.Fate == engine.Silent {
 		return true
 	}
-	return errors.Is(err, errFellSilent) || errors.Is(err, errMute) || errors.Is(err, errSlow) ||
+	return errors.Is(err, errPingsUnanswered) || errors.Is(err, errNoSettings) || errors.Is(err, errSlow) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestASilenceIsToldOnceWhileARequestWaits(t *testing.T) {
+func TestSilenceIsReportedOnceWhileARequestWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int64
 		s := &silence{overdue: func() { told.Add(1) }}
@@ -22,28 +22,28 @@ func TestASilenceIsToldOnceWhileARequestWaits(t *testing.T) {
 			}
 		}
 		for range 100 { // answered in time
-			s.asked(time.Now())
+			s.requestSent(time.Now())
 			time.Sleep(100 * time.Millisecond)
-			s.heard()
+			s.responseReceived()
 		}
 		time.Sleep(time.Minute)
 		expect(0, "every request was answered")
 
-		s.asked(time.Now())
+		s.requestSent(time.Now())
 		time.Sleep(overdueAfter / 2)
-		s.heard()
-		s.asked(time.Now()) // the look that is due is that of the first
+		s.responseReceived()
+		s.requestSent(time.Now()) // the look that is due is that of the first
 		time.Sleep(overdueAfter - time.Millisecond)
 		expect(0, "the second request waits for less than its time")
 		time.Sleep(time.Millisecond)
 		expect(1, "the second request waits")
 		for range 100 {
-			s.asked(time.Now())
+			s.requestSent(time.Now())
 			time.Sleep(100 * time.Millisecond)
 		}
 		expect(1, "more requests in the same silence")
-		s.heard()
-		s.asked(time.Now())
+		s.responseReceived()
+		s.requestSent(time.Now())
 		time.Sleep(overdueAfter)
 		expect(2, "another silence")
 	})
@@ -97,7 +97,7 @@ func TestABackendThatAnswersNothingIsReported(t *testing.T) {
 	}
 }
 
-func TestWhatIsHeardEndsASilence(t *testing.T) {
+func TestResponseEndsASilence(t *testing.T) {
 	w := newWorld(t)
 	next := make(chan string)
 	s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -124,7 +124,7 @@ func TestWhatIsHeardEndsASilence(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	b.silence.asked(time.Now())
+	b.silence.requestSent(time.Now())
 	next <- "an event of a watch"
 	if _, err := watch.Body.Read(buffer); err != nil || silent() {
 		t.Errorf("a byte of a response is a sign of life: %v", err)
@@ -144,7 +144,7 @@ func TestASilentConnectionFailsItsRequests(t *testing.T) {
 	}
 	l.cut.Store(true)
 	start := time.Now()
-	if _, err := do(t, b, "DELETE", nil); !unheard(err) {
+	if _, err := do(t, b, "DELETE", nil); !noResponse(err) {
 		t.Errorf("%v", err)
 	}
 	if took := time.Since(start); took > 30*time.Second {

@@ -11,30 +11,29 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
-	"portico.dev/internal/auth/credential"
-	"portico.dev/internal/auth/followed"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/pki"
 )
 
-// Config says which credentials count. The zero value lets nobody in.
+// Config says which credentials are accepted. The zero value accepts none.
 type Config struct {
-	// ClientCA signs client certificates: common name is the user, organizations are the groups. Nil: none count.
+	// ClientCA signs client certificates: common name is the user, organizations are the groups. Nil: none are
+	// accepted.
 	ClientCA *pki.Bundle
-	// TokenFile lists static tokens; see [LoadTokenFile]. Run follows it. Empty: none.
+	// TokenFile lists static tokens; see [LoadTokenFile]. Run reloads it when it changes. Empty: none.
 	TokenFile string
-	// ServiceAccounts recognises service account tokens. Nil: none count.
+	// ServiceAccounts verifies service account tokens. Nil: none are accepted.
 	ServiceAccounts authenticator.Token
-	// RequestHeader believes a front proxy before us. Nil: identity headers are only ever removed.
+	// RequestHeader trusts a front proxy. Nil: identity headers are only ever removed.
 	RequestHeader *RequestHeaderConfig
-	// Tokens recognise bearer tokens beside those two, and are asked after them, in order. A member whose own token is
-	// bad says so by an error, which ends the search.
+	// Tokens verify bearer tokens beside those two, and are asked after them, in order. An authenticator whose own
+	// token is invalid returns an error, which ends the search.
 	Tokens []authenticator.Token
-	// Anonymous lets in requests that show no credential, as system:anonymous. A bad credential is never anonymous.
+	// Anonymous allows requests without credentials, as system:anonymous. A bad credential is never anonymous.
 	Anonymous bool
 	// AnonymousPaths, when there are some, are the only paths where Anonymous applies. They are compared whole.
 	AnonymousPaths []string
-	// AnonymousRule, if it has something to say at the moment of a request, replaces the two fields above.
+	// AnonymousRule, if it returns said at the moment of a request, replaces the two fields above.
 	AnonymousRule func() (said, enabled bool, paths []string)
 	// Metrics count requests. Required for AuthenticateRequest.
 	Metrics *metrics.Auth
@@ -52,9 +51,9 @@ type RequestHeaderConfig struct {
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
 }
 
-// Authenticator answers "who?". It is safe for concurrent use.
+// Authenticator authenticates requests to the front door. It is safe for concurrent use.
 type Authenticator struct {
-	trust     *credential.Trust
+	trust     *Trust
 	static    *tokenFile // nil without one
 	tokens    tokenChain
 	anonymous func() (said, enabled bool, paths []string)
@@ -62,11 +61,11 @@ type Authenticator struct {
 	log       *zap.Logger
 }
 
-// New reads the token file and refuses trust that is dangerous: a front-proxy CA that overlaps with the client CA
-// while any name is allowed.
+// New reads the token file and refuses dangerous trust: a front-proxy CA that overlaps with the client CA while any
+// name is allowed.
 func New(cfg Config) (*Authenticator, error) {
 	a := &Authenticator{
-		trust:     &credential.Trust{Clients: cfg.ClientCA},
+		trust:     &Trust{Clients: cfg.ClientCA},
 		anonymous: anonymousRule(cfg),
 		metrics:   cfg.Metrics,
 		log:       cfg.Logger,
@@ -86,7 +85,7 @@ func New(cfg Config) (*Authenticator, error) {
 			zap.Stringer("certificate", shared.Subject), zap.Strings("allowed", a.trust.FrontProxy.AllowedNames))
 	}
 	if cfg.TokenFile != "" {
-		file, err := followed.Open(cfg.TokenFile, LoadTokenFile)
+		file, err := pki.OpenWatchedFile(cfg.TokenFile, LoadTokenFile)
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +111,7 @@ func anonymousRule(cfg Config) func() (said, enabled bool, paths []string) {
 	}
 }
 
-func frontProxy(h *RequestHeaderConfig) (*credential.FrontProxy, error) {
+func frontProxy(h *RequestHeaderConfig) (*FrontProxy, error) {
 	switch {
 	case h.ClientCA == nil:
 		return nil, errors.New("request headers are believed only from a verified front proxy; set --requestheader-client-ca-file")
@@ -125,10 +124,10 @@ func frontProxy(h *RequestHeaderConfig) (*credential.FrontProxy, error) {
 			return nil, errors.New("a request header name or prefix is empty; check the --requestheader flags")
 		}
 	}
-	return &credential.FrontProxy{
+	return &FrontProxy{
 		Bundle:       h.ClientCA,
 		AllowedNames: slices.Clone(h.AllowedNames),
-		Headers: credential.Headers{
+		Headers: Headers{
 			Username:    h.UsernameHeaders,
 			UID:         h.UIDHeaders,
 			Group:       h.GroupHeaders,
@@ -137,8 +136,8 @@ func frontProxy(h *RequestHeaderConfig) (*credential.FrontProxy, error) {
 	}, nil
 }
 
-// AuthenticateRequest returns who sent r, and removes the credentials and every identity header from it. It returns
-// false when r shows no credential and anonymous requests are not let in, and an error when a credential is bad; both
+// AuthenticateRequest returns the user of r, and removes the credentials and every identity header from it. It returns
+// false when r has no credential and anonymous requests are not allowed, and an error when a credential is bad; both
 // are a 401.
 func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	began := time.Now()
@@ -156,17 +155,17 @@ func (a *Authenticator) AuthenticateRequest(r *http.Request) (*authenticator.Res
 }
 
 func (a *Authenticator) authenticate(r *http.Request) (*authenticator.Response, bool, error) {
-	response, err := credential.Authenticate(r, a.trust, a.tokens)
+	response, err := Authenticate(r, a.trust, a.tokens)
 	switch {
 	case err == nil:
 		return response, true, nil
-	case !errors.Is(err, credential.ErrNone):
+	case !errors.Is(err, ErrNone):
 		return nil, false, fmt.Errorf("authenticate: %w", err)
 	case !a.anonymousAllowed(r):
 		return nil, false, nil
 	}
 	a.trust.Headers().Strip(r)
-	return &authenticator.Response{User: credential.Anonymous()}, true, nil
+	return &authenticator.Response{User: Anonymous()}, true, nil
 }
 
 func (a *Authenticator) anonymousAllowed(r *http.Request) bool {
@@ -174,20 +173,20 @@ func (a *Authenticator) anonymousAllowed(r *http.Request) bool {
 	return enabled && (len(paths) == 0 || slices.Contains(paths, r.URL.Path))
 }
 
-// AuthenticateToken returns whose token it is, for TokenReview. The audiences in ctx, if any, are the ones it must be
-// good for.
+// AuthenticateToken returns the user of a token, for TokenReview. The audiences in ctx, if any, are the ones it must be
+// valid for.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if len(token) > credential.MaxTokenBytes {
-		return nil, false, credential.ErrInvalidToken
+	if len(token) > MaxTokenBytes {
+		return nil, false, ErrInvalidToken
 	}
 	response, ok, err := a.tokens.AuthenticateToken(ctx, token)
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	return &authenticator.Response{Audiences: response.Audiences, User: credential.WithAuthenticated(response.User)}, true, nil
+	return &authenticator.Response{Audiences: response.Audiences, User: WithAuthenticated(response.User)}, true, nil
 }
 
-// Stale is why something that identities rest on is not what its file says, nil when all is well. It is for readyz.
+// Stale is why the configuration in force is not what its files say, nil when it is. It is for readyz.
 func (a *Authenticator) Stale() error {
 	err := a.trust.Check()
 	if a.static != nil {
@@ -196,7 +195,7 @@ func (a *Authenticator) Stale() error {
 	return err
 }
 
-// Run follows the token file until ctx ends.
+// Run reloads the token file when it changes, until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) error {
 	if a.static == nil {
 		<-ctx.Done()
@@ -205,8 +204,8 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return a.static.Run(ctx, a.log, func(error) {})
 }
 
-// tokenChain asks each member in turn. A member that recognises the token as its own and finds it bad ends the search:
-// what is a forged service account token cannot be somebody else's good one.
+// tokenChain asks each authenticator in turn. One that recognises the token as its own and finds it invalid ends the
+// search: a forged service account token cannot be a valid one of another kind.
 type tokenChain []authenticator.Token
 
 func (c tokenChain) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {

@@ -2,15 +2,11 @@ package authn
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io"
 	"net/http"
@@ -29,13 +25,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/auth/authtest"
-	"portico.dev/internal/auth/credential"
-	"portico.dev/internal/auth/satoken"
 	"portico.dev/internal/metrics"
 )
 
-// door is a TLS server that answers who it takes its caller for, and what is left of the request.
-type door struct {
+// testServer is a TLS server that answers with the user it authenticated, and what is left of the request.
+type testServer struct {
 	*authtest.Server
 	clients, proxies *authtest.CA
 	auth             *Authenticator
@@ -54,9 +48,9 @@ const tokens = `good-token,tina,u-1,"dev,ops"
 other-token,omar,u-2
 `
 
-func open(t *testing.T, change ...func(*Config, *door)) *door {
+func open(t *testing.T, change ...func(*Config, *testServer)) *testServer {
 	t.Helper()
-	d := &door{clients: authtest.NewCA(t, "client CA"), proxies: authtest.NewCA(t, "front-proxy CA")}
+	d := &testServer{clients: authtest.NewCA(t, "client CA"), proxies: authtest.NewCA(t, "front-proxy CA")}
 	cfg := Config{
 		ClientCA:  authtest.Bundle(t, d.clients.Cert),
 		TokenFile: tokenFileWith(t, tokens),
@@ -108,12 +102,12 @@ func tokenFileWith(t testing.TB, text string) string {
 	return name
 }
 
-func (d *door) knock(t *testing.T, cert *tls.Certificate, headers http.Header) answer {
+func (d *testServer) get(t *testing.T, cert *tls.Certificate, headers http.Header) answer {
 	t.Helper()
-	return knock(t, d.Client(t, cert), d.URL, headers)
+	return get(t, d.Client(t, cert), d.URL, headers)
 }
 
-func knock(t *testing.T, client *http.Client, url string, headers http.Header) answer {
+func get(t *testing.T, client *http.Client, url string, headers http.Header) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/api", nil)
 	if err != nil {
@@ -201,7 +195,7 @@ func TestWho(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := d.knock(t, tt.cert, tt.headers)
+			got := d.get(t, tt.cert, tt.headers)
 			if tt.wantErr != "" {
 				if !strings.Contains(got.Error, tt.wantErr) {
 					t.Fatalf("error %q, want one with %q", got.Error, tt.wantErr)
@@ -233,7 +227,7 @@ func numbered(n int) []string {
 
 func TestCredentialID(t *testing.T) {
 	d := open(t)
-	got := d.knock(t, d.clients.Client(t, "carol"), nil).Extra[user.CredentialIDKey]
+	got := d.get(t, d.clients.Client(t, "carol"), nil).Extra[user.CredentialIDKey]
 	if len(got) != 1 || len(got[0]) != len("X509SHA256=")+64 || !strings.HasPrefix(got[0], "X509SHA256=") {
 		t.Fatalf("credential id %q", got)
 	}
@@ -255,7 +249,7 @@ func TestB10UIDOfACertificate(t *testing.T) {
 		{name: "empty", uids: []string{""}, wantErr: "UID cannot be an empty string"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := d.knock(t, d.clients.Client(t, "carol", authtest.UIDs(c.uids...)), nil)
+			got := d.get(t, d.clients.Client(t, "carol", authtest.UIDs(c.uids...)), nil)
 			if c.wantErr != "" {
 				if !strings.Contains(got.Error, c.wantErr) {
 					t.Errorf("%+v; want %q", got, c.wantErr)
@@ -287,7 +281,7 @@ func TestWebsocketToken(t *testing.T) {
 }
 
 func TestAnonymousPaths(t *testing.T) {
-	d := open(t, func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez", "/version"} })
+	d := open(t, func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez", "/version"} })
 	for path, want := range map[string]bool{"/livez": true, "/version": true, "/livez/etcd": false, "/api": false, "/versions": false} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://door"+path, nil)
 		if err != nil {
@@ -304,13 +298,13 @@ func TestTrustIsOfTheMoment(t *testing.T) {
 	t.Run("A15 the client CA is replaced while a connection is open", func(t *testing.T) {
 		d := open(t)
 		client := d.Client(t, d.clients.Client(t, "carol"))
-		if got := knock(t, client, d.URL, nil); got.Name != "carol" {
+		if got := get(t, client, d.URL, nil); got.Name != "carol" {
 			t.Fatalf("before: %+v", got)
 		}
 		if err := d.auth.trust.Clients.Set(authtest.NewCA(t, "new").PEM()); err != nil {
 			t.Fatal(err)
 		}
-		if got := knock(t, client, d.URL, nil); !strings.Contains(got.Error, "unknown authority") {
+		if got := get(t, client, d.URL, nil); !strings.Contains(got.Error, "unknown authority") {
 			t.Fatalf("after: %+v", got)
 		}
 	})
@@ -318,12 +312,12 @@ func TestTrustIsOfTheMoment(t *testing.T) {
 		d := open(t)
 		end := time.Now().Add(1500 * time.Millisecond)
 		client := d.Client(t, d.clients.Client(t, "carol", func(c *x509.Certificate) { c.NotAfter = end }))
-		if got := knock(t, client, d.URL, nil); got.Name != "carol" {
+		if got := get(t, client, d.URL, nil); got.Name != "carol" {
 			t.Fatalf("before: %+v", got)
 		}
 		deadline := time.After(10 * time.Second)
 		for {
-			if got := knock(t, client, d.URL, nil); strings.Contains(got.Error, "expired") {
+			if got := get(t, client, d.URL, nil); strings.Contains(got.Error, "expired") {
 				return
 			}
 			select {
@@ -336,23 +330,28 @@ func TestTrustIsOfTheMoment(t *testing.T) {
 }
 
 func TestDangerousTrust(t *testing.T) {
-	shared := func(names ...string) func(*Config, *door) {
-		return func(c *Config, d *door) {
+	shared := func(names ...string) func(*Config, *testServer) {
+		return func(c *Config, d *testServer) {
 			c.RequestHeader.ClientCA = authtest.Bundle(t, d.clients.Cert)
 			c.RequestHeader.AllowedNames = names
 		}
 	}
-	cfg := func(change func(*Config, *door)) Config {
+	cfg := func(change func(*Config, *testServer)) Config {
 		var out Config
-		open(t, func(c *Config, d *door) { out = *c; h := *c.RequestHeader; out.RequestHeader = &h; change(&out, d) })
+		open(t, func(c *Config, d *testServer) {
+			out = *c
+			h := *c.RequestHeader
+			out.RequestHeader = &h
+			change(&out, d)
+		})
 		return out
 	}
-	refused := map[string]func(*Config, *door){
+	refused := map[string]func(*Config, *testServer){
 		"A12 one CA for clients and front proxies, any name": shared(),
-		"request headers without a CA":                       func(c *Config, _ *door) { c.RequestHeader.ClientCA = nil },
-		"request headers without a user header":              func(c *Config, _ *door) { c.RequestHeader.UsernameHeaders = nil },
-		"an empty extra prefix":                              func(c *Config, _ *door) { c.RequestHeader.ExtraHeaderPrefixes = []string{""} },
-		"a token file that is not there":                     func(c *Config, _ *door) { c.TokenFile = "/nowhere/tokens.csv" },
+		"request headers without a CA":                       func(c *Config, _ *testServer) { c.RequestHeader.ClientCA = nil },
+		"request headers without a user header":              func(c *Config, _ *testServer) { c.RequestHeader.UsernameHeaders = nil },
+		"an empty extra prefix":                              func(c *Config, _ *testServer) { c.RequestHeader.ExtraHeaderPrefixes = []string{""} },
+		"a token file that is not there":                     func(c *Config, _ *testServer) { c.TokenFile = "/nowhere/tokens.csv" },
 	}
 	for name, change := range refused {
 		t.Run(name, func(t *testing.T) {
@@ -364,27 +363,27 @@ func TestDangerousTrust(t *testing.T) {
 	t.Run("A12 one CA, front proxies listed by name", func(t *testing.T) {
 		d := open(t, shared("front-proxy"))
 		forged := http.Header{"X-Remote-User": {"root"}}
-		if got := d.knock(t, d.clients.Client(t, "carol"), forged); got.Name != "carol" {
+		if got := d.get(t, d.clients.Client(t, "carol"), forged); got.Name != "carol" {
 			t.Errorf("client: %+v", got)
 		}
-		if got := d.knock(t, d.clients.Client(t, "front-proxy"), forged); got.Name != "root" {
+		if got := d.get(t, d.clients.Client(t, "front-proxy"), forged); got.Name != "root" {
 			t.Errorf("front proxy: %+v", got)
 		}
-		if got := d.knock(t, d.clients.Client(t, "front-proxy"), nil); !strings.Contains(got.Error, "names nobody") {
+		if got := d.get(t, d.clients.Client(t, "front-proxy"), nil); !strings.Contains(got.Error, "names nobody") {
 			t.Errorf("A31 front proxy by itself: %+v", got)
 		}
 	})
 	t.Run("A12 a reload brings them together", func(t *testing.T) {
-		d := open(t, func(c *Config, _ *door) { c.RequestHeader.AllowedNames = nil })
+		d := open(t, func(c *Config, _ *testServer) { c.RequestHeader.AllowedNames = nil })
 		stated := http.Header{"X-Remote-User": {"alice"}}
-		if got := d.knock(t, d.proxies.Client(t, "any"), stated); got.Name != "alice" {
+		if got := d.get(t, d.proxies.Client(t, "any"), stated); got.Name != "alice" {
 			t.Fatalf("before: %+v", got)
 		}
 		if err := d.auth.trust.FrontProxy.Bundle.Set(append(d.proxies.PEM(), d.clients.PEM()...)); err != nil {
 			t.Fatal(err)
 		}
 		for name, ca := range map[string]*authtest.CA{"front proxy": d.proxies, "client": d.clients} {
-			if got := d.knock(t, ca.Client(t, "any"), stated); !strings.Contains(got.Error, "overlap") {
+			if got := d.get(t, ca.Client(t, "any"), stated); !strings.Contains(got.Error, "overlap") {
 				t.Errorf("%s after: %+v", name, got)
 			}
 		}
@@ -397,24 +396,24 @@ func TestDangerousTrust(t *testing.T) {
 // TestB9AnonymousWhereItIsAllowed: on listed paths and nowhere else, by flag or by a rule that may change; and never
 // instead of a bad credential.
 func TestB9AnonymousWhereItIsAllowed(t *testing.T) {
-	rule := func(said, enabled bool, paths ...string) func(*Config, *door) {
-		return func(c *Config, _ *door) {
+	rule := func(said, enabled bool, paths ...string) func(*Config, *testServer) {
+		return func(c *Config, _ *testServer) {
 			c.AnonymousRule = func() (bool, bool, []string) { return said, enabled, paths }
 		}
 	}
 	tests := []struct {
 		name   string
-		change func(*Config, *door)
+		change func(*Config, *testServer)
 		path   string
 		token  string
 		want   string
 	}{
-		{"everywhere", func(*Config, *door) {}, "/api", "", "system:anonymous"},
-		{"nowhere", func(c *Config, _ *door) { c.Anonymous = false }, "/livez", "", ""},
-		{"a listed path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/livez", "", "system:anonymous"},
-		{"below a listed path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/livez/etcd", "", ""},
-		{"another path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/api", "", ""},
-		{"a bad token on a listed path", func(c *Config, _ *door) { c.AnonymousPaths = []string{"/livez"} }, "/livez", "bad", ""},
+		{"everywhere", func(*Config, *testServer) {}, "/api", "", "system:anonymous"},
+		{"nowhere", func(c *Config, _ *testServer) { c.Anonymous = false }, "/livez", "", ""},
+		{"a listed path", func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez"} }, "/livez", "", "system:anonymous"},
+		{"below a listed path", func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez"} }, "/livez/etcd", "", ""},
+		{"another path", func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez"} }, "/api", "", ""},
+		{"a bad token on a listed path", func(c *Config, _ *testServer) { c.AnonymousPaths = []string{"/livez"} }, "/livez", "bad", ""},
 		{"the rule lists the path", rule(true, true, "/readyz"), "/readyz", "", "system:anonymous"},
 		{"the rule lists another", rule(true, true, "/readyz"), "/livez", "", ""},
 		{"the rule lets nobody in", rule(true, false), "/livez", "", ""},
@@ -458,8 +457,8 @@ func TestB8TokensAreKeptAsHashes(t *testing.T) {
 	}
 }
 
-// TestEachAuthenticatorInItsTurn: what one knows the next is not shown, and what one calls bad the next is not asked.
-func TestEachAuthenticatorInItsTurn(t *testing.T) {
+// TestAuthenticatorsAreAskedInOrder: what one knows the next is not shown, and what one calls bad the next is not asked.
+func TestAuthenticatorsAreAskedInOrder(t *testing.T) {
 	var last atomic.Int32
 	issuer := authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
 		if token == "of a dead issuer" {
@@ -471,7 +470,7 @@ func TestEachAuthenticatorInItsTurn(t *testing.T) {
 		last.Add(1)
 		return &authenticator.Response{User: &user.DefaultInfo{Name: "w"}}, token == "of the webhook", nil
 	})
-	d := open(t, func(c *Config, _ *door) { c.Tokens = []authenticator.Token{issuer, webhook} })
+	d := open(t, func(c *Config, _ *testServer) { c.Tokens = []authenticator.Token{issuer, webhook} })
 	for _, tt := range []struct {
 		token string
 		ok    bool
@@ -481,73 +480,6 @@ func TestEachAuthenticatorInItsTurn(t *testing.T) {
 			t.Errorf("%s: %t, the last one was asked %d times", tt.token, ok, last.Load())
 		}
 	}
-}
-
-// TestATokenOfASecretOfAnotherCluster: every cluster has the issuer of such tokens, so that only whoever has the key may call
-// one bad.
-func TestATokenOfASecretOfAnotherCluster(t *testing.T) {
-	ours, theirs := newSigner(t), newSigner(t)
-	accounts, err := satoken.New(satoken.Config{
-		Issuer: "https://front.example", VerifyKeyFiles: []string{publicKeyFile(t, ours)}, Lookup: satoken.Live{},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var asked atomic.Int32
-	webhook := authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
-		asked.Add(1)
-		return &authenticator.Response{User: &user.DefaultInfo{Name: "system:serviceaccount:ns:robot"}}, true, nil
-	})
-	d := open(t, func(c *Config, _ *door) { c.ServiceAccounts, c.Tokens = accounts, []authenticator.Token{webhook} })
-	signed := func(kid string, key *ecdsa.PrivateKey) string {
-		return authtest.Token(`{"alg":"ES256","kid":"`+kid+`"}`, `{"iss":"kubernetes/serviceaccount","sub":"system:serviceaccount:ns:robot"}`,
-			authtest.ES256(key))
-	}
-	t.Run("is shown to the webhook", func(t *testing.T) {
-		response, ok, err := d.auth.AuthenticateToken(t.Context(), signed(keyID(t, theirs), theirs))
-		if err != nil || !ok || response.User.GetName() != "system:serviceaccount:ns:robot" || asked.Load() != 1 {
-			t.Fatalf("%+v, %t, %v; asked %d times", response, ok, err, asked.Load())
-		}
-	})
-	t.Run("that claims to be of this one is not", func(t *testing.T) {
-		_, ok, err := d.auth.AuthenticateToken(t.Context(), signed(keyID(t, ours), theirs))
-		if ok || err == nil || asked.Load() != 1 {
-			t.Fatalf("%t, %v; asked %d times", ok, err, asked.Load())
-		}
-	})
-}
-
-func newSigner(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func publicDER(t *testing.T, key *ecdsa.PrivateKey) []byte {
-	t.Helper()
-	der, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
-}
-
-func publicKeyFile(t *testing.T, key *ecdsa.PrivateKey) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER(t, key)}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
-
-// keyID is as kube-controller-manager makes it.
-func keyID(t *testing.T, key *ecdsa.PrivateKey) string {
-	sum := sha256.Sum256(publicDER(t, key))
-	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 func TestAuthenticateToken(t *testing.T) {
@@ -562,7 +494,7 @@ func TestAuthenticateToken(t *testing.T) {
 		}
 		return nil, false, nil
 	})
-	d := open(t, func(c *Config, _ *door) { c.ServiceAccounts = accounts })
+	d := open(t, func(c *Config, _ *testServer) { c.ServiceAccounts = accounts })
 	t.Run("a static token", func(t *testing.T) {
 		ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{"x"})
 		response, ok, err := d.auth.AuthenticateToken(ctx, "good-token")
@@ -589,7 +521,7 @@ func TestAuthenticateToken(t *testing.T) {
 	})
 	t.Run("B7 one that is too long is shown to nobody", func(t *testing.T) {
 		before := asked.Load()
-		_, ok, err := d.auth.AuthenticateToken(t.Context(), strings.Repeat("x", credential.MaxTokenBytes+1))
+		_, ok, err := d.auth.AuthenticateToken(t.Context(), strings.Repeat("x", MaxTokenBytes+1))
 		if ok || err == nil || asked.Load() != before {
 			t.Fatalf("%t, %v", ok, err)
 		}

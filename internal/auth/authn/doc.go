@@ -1,6 +1,6 @@
-// Package authn is the front door's answer to "who?".
+// Package authn authenticates requests: it verifies each credential that a request presents (front-proxied identities,
+// client certificates, bearer tokens), and allows anonymous requests where they are configured.
 //
-// It joins what [credential] proves (front-proxied identities, client certificates) with the bearer tokens this house
-// knows (the token file, service accounts) and ends with anonymous. The essay is in the package documentation of
-// internal/auth.
+// Both the front door and the extension servers use its rules for credentials ([Authenticate], [Trust]);
+// [Authenticator] is the front door's. The security essay is in the package documentation of internal/auth.
 package authn

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/auth/followed"
+	"portico.dev/internal/pki"
 )
 
 const maxTokenFileBytes = 8 << 20
@@ -102,9 +102,9 @@ func (t StaticTokens) add(record []string) error {
 	return nil
 }
 
-// tokenFile is a token file that is followed.
+// tokenFile is a token file that is reloaded when it changes.
 type tokenFile struct {
-	*followed.File[StaticTokens]
+	*pki.WatchedFile[StaticTokens]
 }
 
 func (f tokenFile) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {

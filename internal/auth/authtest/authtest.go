@@ -145,7 +145,7 @@ func sign(t testing.TB, template, parent *x509.Certificate, key, signer *ecdsa.P
 	return cert
 }
 
-// Server is a TLS server as this house sets them up.
+// Server is a TLS server with the TLS configuration of pki.
 type Server struct {
 	URL string
 	// RootPEM is what its certificate chains to.

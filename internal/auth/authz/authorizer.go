@@ -10,16 +10,16 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
-	"portico.dev/internal/auth/followed"
 	"portico.dev/internal/auth/rbac"
+	"portico.dev/internal/pki"
 )
 
-// Authorizer answers "may they?" by asking the configured authorizers. It is safe for concurrent use.
+// Authorizer authorises requests by asking the configured authorizers. It is safe for concurrent use.
 type Authorizer struct {
 	// AuthorizerFunc is Authorize, for the methods by which the library asks about conditions.
 	authorizer.AuthorizerFunc
-	config Config
-	panel  *followed.File[*panel]
+	config  Config
+	current *pki.WatchedFile[*authorizerSet]
 }
 
 var (
@@ -35,13 +35,13 @@ func New(c Config) (*Authorizer, error) {
 	a := &Authorizer{config: c}
 	a.AuthorizerFunc = a.decide
 	var err error
-	if a.panel, err = followed.Open(c.File, a.load); err != nil {
+	if a.current, err = pki.OpenWatchedFile(c.File, a.load); err != nil {
 		return nil, err
 	}
 	return a, nil
 }
 
-func (a *Authorizer) load(file string) (*panel, error) {
+func (a *Authorizer) load(file string) (*authorizerSet, error) {
 	var config *apiserver.AuthorizationConfiguration
 	var err error
 	if file == "" {
@@ -52,7 +52,7 @@ func (a *Authorizer) load(file string) (*panel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorization configuration: %w", err)
 	}
-	p, err := newPanel(config, a.config)
+	p, err := newAuthorizerSet(config, a.config)
 	if err != nil {
 		return nil, fmt.Errorf("authorization configuration: %w", err)
 	}
@@ -66,27 +66,28 @@ func (a *Authorizer) decide(ctx context.Context, attributes authorizer.Attribute
 	if u == nil {
 		return authorizer.DecisionNoOpinion, "", errNoUser
 	}
-	if rbac.Master(u) {
+	if rbac.IsSystemMaster(u) {
 		return authorizer.DecisionAllow, "", nil
 	}
-	return a.panel.Current().Authorize(ctx, attributes)
+	return a.current.Current().Authorize(ctx, attributes)
 }
 
 // RulesFor implements [authorizer.RuleResolver]. A webhook cannot list what it allows, which makes the list incomplete.
 func (a *Authorizer) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
-	return a.panel.Current().rules.RulesFor(ctx, u, namespace)
+	return a.current.Current().rules.RulesFor(ctx, u, namespace)
 }
 
 // Stale is why the configuration file as it is now is not in force, nil when it is. It is for readyz.
-func (a *Authorizer) Stale() error { return a.panel.Stale() }
+func (a *Authorizer) Stale() error { return a.current.Stale() }
 
-// Run follows the configuration file until ctx ends, and lets go of connections to webhooks.
+// Run reloads the configuration file when it changes, until ctx ends, and closes connections to webhooks that are not
+// used any more.
 func (a *Authorizer) Run(ctx context.Context) error {
-	inForce := a.panel.Current()
+	inForce := a.current.Current()
 	defer func() { inForce.close() }()
-	return a.panel.Run(ctx, a.config.Logger, func(err error) {
+	return a.current.Run(ctx, a.config.Logger, func(err error) {
 		countReload(a.config.Metrics, err)
-		if next := a.panel.Current(); next != inForce {
+		if next := a.current.Current(); next != inForce {
 			inForce.close()
 			inForce = next
 			a.config.Logger.Info("authorizers", zap.Strings("order", inForce.names))

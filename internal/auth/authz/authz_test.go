@@ -19,7 +19,7 @@ const (
 	none  = authorizer.DecisionNoOpinion
 )
 
-func TestWhoDecides(t *testing.T) {
+func TestOrderOfAuthorizers(t *testing.T) {
 	allowing, denying, silent := serve(t, allows), serve(t, denies), serve(t, isSilent)
 	at := func(s *server) string { return kubeconfigOf(t, s.URL, s.RootPEM) }
 	for name, c := range map[string]struct {

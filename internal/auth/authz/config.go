@@ -26,8 +26,8 @@ const (
 
 var modes = []string{ModeAlwaysAllow, ModeAlwaysDeny, ModeRBAC, ModeWebhook}
 
-// absent are the modes of kube-apiserver that are not here, and what to do instead.
-var absent = map[string]string{
+// unsupportedModes are the modes of kube-apiserver that are not supported, and what to do instead.
+var unsupportedModes = map[string]string{
 	"Node": "no kubelets are served here; give nodes their rights with RBAC",
 	"ABAC": "write the policy as RBAC roles and bindings, or serve it with a webhook",
 }
@@ -41,7 +41,7 @@ const (
 	flagWebhookTimeout = 30 * time.Second
 )
 
-// Config says who decides. Either File or the other settings.
+// Config is the authorizers: either File or the other settings.
 type Config struct {
 	// Modes are authorizers in the order in which they are asked. Default RBAC alone.
 	Modes []string
@@ -99,7 +99,7 @@ func (c *Config) Validate() error {
 }
 
 func checkMode(mode string) error {
-	if instead, ok := absent[mode]; ok {
+	if instead, ok := unsupportedModes[mode]; ok {
 		return fmt.Errorf("%s is not among the authorizers of this server: %s", mode, instead)
 	}
 	if !slices.Contains(modes, mode) {

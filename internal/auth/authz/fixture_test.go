@@ -146,7 +146,7 @@ func open(t *testing.T, c Config) *Authorizer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { a.panel.Current().close() })
+	t.Cleanup(func() { a.current.Current().close() })
 	return a
 }
 

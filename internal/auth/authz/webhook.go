@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/cel"
 	library "k8s.io/apiserver/plugin/pkg/authorizer/webhook"
+	webhookmetrics "k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -21,20 +22,20 @@ import (
 	"portico.dev/internal/pki"
 )
 
-// complainEvery bounds the log of a webhook that fails with every request.
-const complainEvery = 10 * time.Second
+// failureLogInterval bounds the log of a webhook that fails with every request.
+const failureLogInterval = 10 * time.Second
 
-// webhook asks a server. The library does the asking: conditions, the cache of 8192 answers, retries, both versions of
-// SubjectAccessReview. What it goes by to get there, and how long it may take in all, is ours.
+// webhook asks a server. The library evaluates conditions, caches 8192 decisions, retries, and knows both versions of
+// SubjectAccessReview. The transport, and the time that it may take in all, are ours.
 type webhook struct {
 	authorizer.AuthorizerFunc
-	name      string
-	library   *library.WebhookAuthorizer
-	door      *door
-	timeout   time.Duration
-	metrics   *metrics.Authorization
-	complaint atomic.Int64 // when the log last heard of a failure
-	log       *zap.Logger
+	name       string
+	library    *library.WebhookAuthorizer
+	transport  *webhookTransport
+	timeout    time.Duration
+	metrics    *metrics.Authorization
+	lastLogged atomic.Int64 // when a failure was last logged
+	log        *zap.Logger
 }
 
 func newWebhook(name string, c *apiserver.WebhookConfiguration, compiler cel.Compiler, from Config) (*webhook, error) {
@@ -44,11 +45,11 @@ func newWebhook(name string, c *apiserver.WebhookConfiguration, compiler cel.Com
 	}
 	w := &webhook{name: name, timeout: c.Timeout.Duration, metrics: from.Metrics, log: from.Logger.With(zap.String("webhook", name))}
 	w.AuthorizerFunc = w.decide
-	if w.door, err = newDoor(config); err != nil {
+	if w.transport, err = newWebhookTransport(config); err != nil {
 		return nil, err
 	}
-	// What TLS there is, is in the door; the library refuses to be told about it twice.
-	config.TLSClientConfig, config.Transport, config.Timeout = rest.TLSClientConfig{}, w.door, w.timeout
+	// TLS is configured in the transport; the library refuses to be told about it twice.
+	config.TLSClientConfig, config.Transport, config.Timeout = rest.TLSClientConfig{}, w.transport, w.timeout
 	config.Proxy, config.QPS = nil, -1
 	failed := authorizer.DecisionNoOpinion
 	if c.FailurePolicy == apiserver.FailurePolicyDeny {
@@ -56,7 +57,7 @@ func newWebhook(name string, c *apiserver.WebhookConfiguration, compiler cel.Com
 	}
 	w.library, err = library.New(config, c.SubjectAccessReviewVersion,
 		cached(c.CacheAuthorizedRequests, c.AuthorizedTTL.Duration), cached(c.CacheUnauthorizedRequests, c.UnauthorizedTTL.Duration),
-		backoff(), failed, c.MatchConditions, name, meter{to: from.Metrics}, compiler)
+		backoff(), failed, c.MatchConditions, name, webhookMetrics{to: from.Metrics}, compiler)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func kubeconfig(file string) (*rest.Config, error) {
 	return config, nil
 }
 
-// clientTLS is pki's side of a kubeconfig.
+// clientTLS is a kubeconfig's TLS settings for pki.
 func clientTLS(config *rest.Config) (pki.ClientOptions, error) {
 	o := pki.ClientOptions{ServerName: config.ServerName, Insecure: config.Insecure}
 	if len(config.CAData) > 0 {
@@ -117,7 +118,7 @@ func (w *webhook) decide(ctx context.Context, a authorizer.Attributes) (authoriz
 		return decision, reason, nil
 	}
 	if ctx.Err() == nil { // or else the client has gone, which says nothing about the webhook
-		w.complain(err)
+		w.logFailure(err)
 	}
 	if decision == authorizer.DecisionNoOpinion {
 		result := "error"
@@ -126,19 +127,19 @@ func (w *webhook) decide(ctx context.Context, a authorizer.Attributes) (authoriz
 		}
 		w.metrics.WebhookFailOpen.WithLabelValues(w.name, result).Inc()
 	}
-	return decision, reason, w.told(err)
+	return decision, reason, w.clientError(err)
 }
 
-func (w *webhook) complain(err error) {
-	now, last := time.Now().UnixNano(), w.complaint.Load()
-	if now-last >= int64(complainEvery) && w.complaint.CompareAndSwap(last, now) {
+func (w *webhook) logFailure(err error) {
+	now, last := time.Now().UnixNano(), w.lastLogged.Load()
+	if now-last >= int64(failureLogInterval) && w.lastLogged.CompareAndSwap(last, now) {
 		w.log.Warn("an authorization webhook failed; further failures are counted, and told again in a while", zap.Error(err))
 	}
 }
 
-// told is what whoever asked may know: which webhook, and what kind of failure. Where it is and what it said are for the
-// log (attack rows A26 and C13).
-func (w *webhook) told(err error) error {
+// clientError is what the client may know: which webhook, and what kind of failure. Its address and its words are for
+// the log (attack rows A26 and C13).
+func (w *webhook) clientError(err error) error {
 	switch {
 	case errors.Is(err, errBusy):
 		return fmt.Errorf("authorization webhook %q has too many calls to answer; try again", w.name)
@@ -146,4 +147,57 @@ func (w *webhook) told(err error) error {
 		return fmt.Errorf("authorization webhook %q did not answer within %s", w.name, w.timeout)
 	}
 	return fmt.Errorf("authorization webhook %q failed", w.name)
+}
+
+// counted is ask with a count of its decisions. The series are looked up once, here, and not with every request.
+func counted(m *metrics.Authorization, kind, name string, ask authorizer.AuthorizerFunc) authorizer.AuthorizerFunc {
+	allowed, denied := m.Decisions.WithLabelValues(kind, name, "allowed"), m.Decisions.WithLabelValues(kind, name, "denied")
+	return func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		decision, reason, err := ask(ctx, a)
+		switch decision {
+		case authorizer.DecisionAllow:
+			allowed.Inc()
+		case authorizer.DecisionDeny:
+			denied.Inc()
+		}
+		return decision, reason, err
+	}
+}
+
+func countReload(m *metrics.Authorization, err error) {
+	status := "success"
+	if err != nil {
+		status = "failure"
+	}
+	m.Reloads.WithLabelValues(status).Inc()
+	m.ReloadTime.WithLabelValues(status).SetToCurrentTime()
+}
+
+// webhookMetrics counts what the library's webhook does. Its metrics by HTTP code are left out: upstream has dropped
+// the ones that they fed.
+type webhookMetrics struct {
+	webhookmetrics.NoopRequestMetrics
+	cel.NoopMatcherMetrics
+	to *metrics.Authorization
+}
+
+var _ webhookmetrics.AuthorizerMetrics = webhookMetrics{}
+
+func (m webhookMetrics) RecordWebhookEvaluation(_ context.Context, name, result string) {
+	m.to.WebhookCalls.WithLabelValues(name, result).Inc()
+}
+
+func (m webhookMetrics) RecordWebhookDuration(_ context.Context, name, result string, seconds float64) {
+	m.to.WebhookDuration.WithLabelValues(name, result).Observe(seconds)
+}
+
+// RecordWebhookFailOpen is empty: the library does not call it when the deadline that is ours has passed. See webhook.decide.
+func (webhookMetrics) RecordWebhookFailOpen(context.Context, string, string) {}
+
+func (m webhookMetrics) RecordAuthorizationMatchConditionEvaluationFailure(_ context.Context, kind, name string) {
+	m.to.ConditionErrors.WithLabelValues(kind, name).Inc()
+}
+
+func (m webhookMetrics) RecordAuthorizationMatchConditionExclusion(_ context.Context, kind, name string) {
+	m.to.ConditionExclusions.WithLabelValues(kind, name).Inc()
 }

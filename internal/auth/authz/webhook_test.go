@@ -128,7 +128,7 @@ func TestAHungWebhookCostsOnlyWhatIsAskedOfIt(t *testing.T) {
 	}
 	cancel()
 	waiting.Wait()
-	a.panel.Current().close()
+	a.current.Current().close()
 	if n := testutil.ToFloat64(c.Metrics.Decisions.WithLabelValues("RBAC", "rbac", "allowed")); n != 1 {
 		t.Errorf("%v decisions of RBAC are counted", n)
 	}

@@ -20,8 +20,8 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
 
-	"portico.dev/internal/auth/briefly"
-	"portico.dev/internal/auth/credential"
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/ttlcache"
 )
 
 // Config says which front door to ask, and what is decided without asking.
@@ -40,13 +40,13 @@ type Config struct {
 	// StartTimeout is how long Run waits for a front door that is not there yet, or has not published its ConfigMap.
 	// Default one minute.
 	StartTimeout time.Duration
-	// Logger is told of what is read and what fails. Default: silence.
+	// Logger logs what is read and what fails. May be nil.
 	Logger *zap.Logger
 }
 
 // Delegated answers for an extension server. It is safe for concurrent use.
 type Delegated struct {
-	front        *front
+	client       *apiClient
 	anonymous    bool
 	paths        []string
 	groups       []string
@@ -57,8 +57,8 @@ type Delegated struct {
 	problem atomic.Pointer[error]
 	ready   chan struct{}
 
-	tokens   *briefly.Memory[[sha256.Size]byte, recognised]
-	access   *briefly.Memory[[sha256.Size]byte, decision]
+	tokens   *ttlcache.Cache[[sha256.Size]byte, reviewedToken]
+	access   *ttlcache.Cache[[sha256.Size]byte, decision]
 	inFlight singleflight.Group
 }
 
@@ -69,20 +69,20 @@ const (
 
 // New returns a Delegated that refuses everything until Run has read the ConfigMap.
 func New(cfg Config) (*Delegated, error) {
-	f, err := newFront(cfg.Client)
+	f, err := newAPIClient(cfg.Client)
 	if err != nil {
 		return nil, err
 	}
 	d := &Delegated{
-		front:        f,
+		client:       f,
 		anonymous:    cfg.AnonymousAllowed,
 		paths:        cfg.AlwaysAllowPaths,
 		groups:       cfg.AlwaysAllowGroups,
 		startTimeout: cfg.StartTimeout,
 		log:          cfg.Logger,
 		ready:        make(chan struct{}),
-		tokens:       briefly.New[[sha256.Size]byte, recognised](rememberTokens),
-		access:       briefly.New[[sha256.Size]byte, decision](rememberAccess),
+		tokens:       ttlcache.New[[sha256.Size]byte, reviewedToken](rememberTokens),
+		access:       ttlcache.New[[sha256.Size]byte, decision](rememberAccess),
 	}
 	if d.paths == nil {
 		d.paths = []string{"/healthz", "/readyz", "/livez"}
@@ -129,20 +129,20 @@ func (d *Delegated) AuthenticateRequest(r *http.Request) (user.Info, error) {
 		return nil, errNotReady
 	}
 	claimed := p.trust.Headers().Claimed(r.Header)
-	response, err := credential.Authenticate(r, p.trust, authenticator.TokenFunc(d.reviewToken))
+	response, err := authn.Authenticate(r, p.trust, authenticator.TokenFunc(d.reviewToken))
 	switch {
 	case err == nil:
 		return response.User, nil
-	case !errors.Is(err, credential.ErrNone):
+	case !errors.Is(err, authn.ErrNone):
 		return nil, fmt.Errorf("authenticate: %w", err)
 	case claimed:
-		// Never anonymous: the sender believes that the headers count (attack row A13).
+		// Never anonymous: the sender expects that the headers count (attack row A13).
 		return nil, errors.New("identity headers came without the certificate of a front proxy")
 	case !d.anonymous:
 		return nil, err
 	}
 	p.trust.Headers().Strip(r)
-	return credential.Anonymous(), nil
+	return authn.Anonymous(), nil
 }
 
 // Authorize reports whether u may do what info says, and why or why not. An error means that the front door gave no
@@ -176,7 +176,7 @@ func (d *Delegated) alwaysAllowed(path string) bool {
 	return false
 }
 
-// decision is what the front door decided.
+// decision is the front door's answer to a SubjectAccessReview.
 type decision struct {
 	allowed bool
 	reason  string

@@ -14,10 +14,14 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"portico.dev/internal/auth/credential"
+	"portico.dev/internal/auth/authn"
 )
 
 const (
@@ -32,35 +36,35 @@ const (
 	maxRememberedBytes = 10_000
 )
 
-// recognised is what the front door said of a token.
-type recognised struct {
-	user      user.Info // nil: it is nobody's
+// reviewedToken is the front door's answer to a TokenReview.
+type reviewedToken struct {
+	user      user.Info // nil: the token is not valid
 	audiences []string
-	complaint string
+	reason    string
 }
 
-// reviewToken asks the front door whose token it is.
+// reviewToken asks the front door to verify a token.
 func (d *Delegated) reviewToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	wanted, hasWanted := authenticator.AudiencesFrom(ctx)
 	key := sha256.Sum256([]byte(token + "\x00" + strings.Join(wanted, "\x00")))
-	answer, known := d.tokens.Recall(key)
+	answer, known := d.tokens.Get(key)
 	if !known {
 		var err error
-		if answer, err = shared(ctx, d, "token", key, func(ctx context.Context) (recognised, error) {
+		if answer, err = doOnce(ctx, d, "token", key, func(ctx context.Context) (reviewedToken, error) {
 			return d.askToken(ctx, token, wanted, key)
 		}); err != nil {
 			return nil, false, fmt.Errorf("review token: %w", err)
 		}
 	}
 	switch {
-	case answer.complaint != "":
-		return nil, false, errors.New(answer.complaint)
+	case answer.reason != "":
+		return nil, false, errors.New(answer.reason)
 	case answer.user == nil:
-		return nil, false, credential.ErrInvalidToken
+		return nil, false, authn.ErrInvalidToken
 	}
 	response := &authenticator.Response{User: answer.user, Audiences: answer.audiences}
 	if hasWanted {
-		// A server that does not know about audiences returns none; the token may be for somebody else (B3).
+		// A server that does not know about audiences returns none; the token may be for another audience (B3).
 		if response.Audiences = wanted.Intersect(answer.audiences); len(response.Audiences) == 0 {
 			return nil, false, errors.New("the token is not for this server's audience")
 		}
@@ -68,18 +72,18 @@ func (d *Delegated) reviewToken(ctx context.Context, token string) (*authenticat
 	return response, true, nil
 }
 
-func (d *Delegated) askToken(ctx context.Context, token string, audiences []string, key [sha256.Size]byte) (recognised, error) {
+func (d *Delegated) askToken(ctx context.Context, token string, audiences []string, key [sha256.Size]byte) (reviewedToken, error) {
 	review := authenticationv1.TokenReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenReview"},
 		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
 	}
 	var reply authenticationv1.TokenReview
-	if err := d.front.ask(ctx, http.MethodPost, tokenReviews, nil, review, &reply); err != nil {
-		return recognised{}, err
+	if err := d.client.ask(ctx, http.MethodPost, tokenReviews, nil, review, &reply); err != nil {
+		return reviewedToken{}, err
 	}
 	if s := reply.Status; !s.Authenticated || s.User.Username == "" {
-		answer := recognised{complaint: s.Error}
-		d.tokens.Keep(key, answer, time.Now().Add(rememberBadToken))
+		answer := reviewedToken{reason: s.Error}
+		d.tokens.Add(key, answer, time.Now().Add(rememberBadToken))
 		return answer, nil
 	}
 	u := reply.Status.User
@@ -90,8 +94,8 @@ func (d *Delegated) askToken(ctx context.Context, token string, audiences []stri
 		}
 		info.Extra[k] = v
 	}
-	answer := recognised{user: info, audiences: reply.Status.Audiences}
-	d.tokens.Keep(key, answer, time.Now().Add(rememberGoodToken))
+	answer := reviewedToken{user: info, audiences: reply.Status.Audiences}
+	d.tokens.Add(key, answer, time.Now().Add(rememberGoodToken))
 	return answer, nil
 }
 
@@ -102,17 +106,17 @@ func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.Subje
 		return decision{}, fmt.Errorf("encode access review: %w", err)
 	}
 	key := sha256.Sum256(encoded)
-	if answer, ok := d.access.Recall(key); ok {
+	if answer, ok := d.access.Get(key); ok {
 		return answer, nil
 	}
-	return shared(ctx, d, "access", key, func(ctx context.Context) (decision, error) {
+	return doOnce(ctx, d, "access", key, func(ctx context.Context) (decision, error) {
 		review := authorizationv1.SubjectAccessReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
 			Spec:     spec,
 		}
 		var reply authorizationv1.SubjectAccessReview
 		query := url.Values{"timeout": {askTimeout.String()}}
-		if err := d.front.ask(ctx, http.MethodPost, accessReviews, query, review, &reply); err != nil {
+		if err := d.client.ask(ctx, http.MethodPost, accessReviews, query, review, &reply); err != nil {
 			return decision{}, fmt.Errorf("review access: %w", err)
 		}
 		answer, err := decided(reply.Status)
@@ -120,18 +124,100 @@ func (d *Delegated) reviewAccess(ctx context.Context, spec authorizationv1.Subje
 			return decision{}, err
 		}
 		if len(encoded) < maxRememberedBytes {
-			d.access.Keep(key, answer, time.Now().Add(rememberDecision))
+			d.access.Add(key, answer, time.Now().Add(rememberDecision))
 		}
 		return answer, nil
 	})
 }
 
-// shared lets requests that need the same answer at the same time ask once. The question outlives the request that
-// happened to be first, up to the bound that every question has, because others are waiting for it.
-func shared[V any](ctx context.Context, d *Delegated, kind string, key [sha256.Size]byte, ask func(context.Context) (V, error)) (V, error) {
+// doOnce lets requests that need the same answer at the same time ask once. The review outlives the request that
+// happened to be first, up to the timeout that every review has, because others are waiting for it.
+func doOnce[V any](ctx context.Context, d *Delegated, kind string, key [sha256.Size]byte, ask func(context.Context) (V, error)) (V, error) {
 	v, err, _ := d.inFlight.Do(kind+string(key[:]), func() (any, error) {
 		return ask(context.WithoutCancel(ctx))
 	})
 	answer, _ := v.(V)
 	return answer, err
+}
+
+// accessSpec is a request as a SubjectAccessReview.
+func accessSpec(u user.Info, info *apirequest.RequestInfo) authorizationv1.SubjectAccessReviewSpec {
+	spec := authorizationv1.SubjectAccessReviewSpec{User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	for k, v := range u.GetExtra() {
+		if spec.Extra == nil {
+			spec.Extra = make(map[string]authorizationv1.ExtraValue, len(u.GetExtra()))
+		}
+		spec.Extra[k] = v
+	}
+	if !info.IsResourceRequest {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: info.Path, Verb: info.Verb}
+		return spec
+	}
+	spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		Namespace:     info.Namespace,
+		Verb:          info.Verb,
+		Group:         info.APIGroup,
+		Version:       info.APIVersion,
+		Resource:      info.Resource,
+		Subresource:   info.Subresource,
+		Name:          info.Name,
+		FieldSelector: fieldAttributes(info.FieldSelector),
+		LabelSelector: labelAttributes(info.LabelSelector),
+	}
+	return spec
+}
+
+// fieldAttributes narrows the question by a selector. What does not parse or has no counterpart is left out: the
+// question is then about more than the request will read, so the answer errs on the side of refusing.
+func fieldAttributes(selector string) *authorizationv1.FieldSelectorAttributes {
+	parsed, err := fields.ParseSelector(selector)
+	if selector == "" || err != nil {
+		return nil
+	}
+	var out []metav1.FieldSelectorRequirement
+	for _, r := range parsed.Requirements() {
+		op := metav1.FieldSelectorOpIn
+		switch r.Operator {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+		case selection.NotEquals, selection.NotIn:
+			op = metav1.FieldSelectorOpNotIn
+		default:
+			continue
+		}
+		out = append(out, metav1.FieldSelectorRequirement{Key: r.Field, Operator: op, Values: []string{r.Value}})
+	}
+	if out == nil {
+		return nil
+	}
+	return &authorizationv1.FieldSelectorAttributes{Requirements: out}
+}
+
+// labelAttributes is fieldAttributes for labels.
+func labelAttributes(selector string) *authorizationv1.LabelSelectorAttributes {
+	parsed, err := labels.ParseToRequirements(selector)
+	if selector == "" || err != nil {
+		return nil
+	}
+	var out []metav1.LabelSelectorRequirement
+	for _, r := range parsed {
+		var op metav1.LabelSelectorOperator
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			op = metav1.LabelSelectorOpIn
+		case selection.NotEquals, selection.NotIn:
+			op = metav1.LabelSelectorOpNotIn
+		case selection.Exists:
+			op = metav1.LabelSelectorOpExists
+		case selection.DoesNotExist:
+			op = metav1.LabelSelectorOpDoesNotExist
+		default:
+			continue
+		}
+		// Sorted, so that two spellings of one selector are one question.
+		out = append(out, metav1.LabelSelectorRequirement{Key: r.Key(), Operator: op, Values: r.Values().List()})
+	}
+	if out == nil {
+		return nil
+	}
+	return &authorizationv1.LabelSelectorAttributes{Requirements: out}
 }

@@ -27,7 +27,7 @@ type Flags struct {
 	IssuerURL string
 	// ClientID is the audience that tokens must be for.
 	ClientID string
-	// CAFile verifies the issuer's server. Empty: the system's authorities. It is followed.
+	// CAFile verifies the issuer's server. Empty: the system's authorities. It is reloaded when it changes.
 	CAFile string
 	// UsernameClaim is the claim that names the user. Default sub.
 	UsernameClaim string
@@ -96,7 +96,7 @@ func (f Flags) configuration() (*apiserver.AuthenticationConfiguration, error) {
 }
 
 // readConfiguration reads an AuthenticationConfiguration of apiserver.config.k8s.io, strictly: a field that is
-// misspelt would otherwise be a rule that nobody applies.
+// misspelt would otherwise be ignored.
 func readConfiguration(file string) (*apiserver.AuthenticationConfiguration, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -118,7 +118,7 @@ func readConfiguration(file string) (*apiserver.AuthenticationConfiguration, err
 	return c, nil
 }
 
-// check reports everything that upstream would refuse, and bundles that are only half understood.
+// check reports everything that upstream would refuse, and CA bundles that are only partly parsed.
 func check(compiler authenticationcel.Compiler, c *apiserver.AuthenticationConfiguration, disallowed []string) error {
 	errs := []error{validation.ValidateAuthenticationConfiguration(compiler, c, disallowed).ToAggregate()}
 	for i, jwt := range c.JWT {

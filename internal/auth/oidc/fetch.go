@@ -24,7 +24,7 @@ const (
 	maxDocumentBytes = 1 << 20
 )
 
-// fetcher asks one issuer for its keys.
+// fetcher fetches the keys of one issuer.
 type fetcher struct {
 	issuer    string
 	discovery string
@@ -49,7 +49,7 @@ func newFetcher(issuer apiserver.Issuer) (*fetcher, error) {
 			TLSClientConfig: config, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment,
 			DialContext:         (&net.Dialer{Timeout: fetchTimeout / 2}).DialContext,
 			TLSHandshakeTimeout: fetchTimeout / 2, MaxResponseHeaderBytes: 64 << 10,
-			// Minutes pass between two questions; a connection that is not kept cannot be a dead one.
+			// Minutes pass between two fetches; a connection that is not kept cannot be a dead one.
 			DisableKeepAlives: true,
 		},
 		Timeout: fetchTimeout,
@@ -59,7 +59,7 @@ func newFetcher(issuer apiserver.Issuer) (*fetcher, error) {
 	return f, nil
 }
 
-// keys asks where the keys are, and for them.
+// keys fetches the discovery document, and then the keys.
 func (f *fetcher) keys(ctx context.Context) (keySet, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -114,9 +114,9 @@ func (f *fetcher) get(ctx context.Context, from string, into any) error {
 	return nil
 }
 
-// goNowhere is the transport of a client that must not be used: the library would follow references in claims.
-type goNowhere struct{}
+// refusingTransport is the transport of a client that must not be used: the library would follow references in claims.
+type refusingTransport struct{}
 
 var errReference = errors.New("references in tokens are not followed; have the issuer put the claim into the token itself")
 
-func (goNowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, errReference }
+func (refusingTransport) RoundTrip(*http.Request) (*http.Response, error) { return nil, errReference }

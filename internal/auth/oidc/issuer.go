@@ -20,8 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	oidclib "k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
-	"portico.dev/internal/auth/briefly"
-	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/ttlcache"
 	"portico.dev/internal/metrics"
 	"portico.dev/internal/request"
 )
@@ -30,20 +30,21 @@ const (
 	// rememberGood is how long claims are not evaluated again, as upstream has it, and never beyond the token's end.
 	rememberGood = 10 * time.Second
 	rememberBad  = 2 * time.Second
-	// rememberTokens bounds the memory of an issuer's tokens; each takes about a kilobyte.
+	// rememberTokens bounds the cache of an issuer's tokens; each takes about a kilobyte.
 	rememberTokens = 4096
 )
 
-// issuer recognises the tokens of one issuer.
+// issuer verifies the tokens of one issuer.
 type issuer struct {
 	config     apiserver.JWTAuthenticator
 	algorithms []string
 	keys       *keys
 	claims     authenticator.Token // the library, which reads the claims
-	seen       *briefly.Memory[[sha256.Size]byte, verdict]
+	seen       *ttlcache.Cache[[sha256.Size]byte, cachedResult]
 }
 
-type verdict struct {
+// cachedResult is what a token was found to be.
+type cachedResult struct {
 	user    user.Info
 	expires time.Time
 	err     error
@@ -56,22 +57,22 @@ func newIssuer(config apiserver.JWTAuthenticator, algorithms []string, compiler 
 	}
 	i := &issuer{
 		config: config, algorithms: algorithms, keys: newKeys(f, m, log),
-		seen: briefly.New[[sha256.Size]byte, verdict](rememberTokens),
+		seen: ttlcache.New[[sha256.Size]byte, cachedResult](rememberTokens),
 	}
 	known := config
 	known.Issuer.DiscoveryURL = "" // the library need not know where our keys come from
 	// The context is for what the library would fetch, and it fetches nothing.
 	i.claims, err = oidclib.New(context.Background(), oidclib.Options{
-		JWTAuthenticator: known, KeySet: i, Client: &http.Client{Transport: goNowhere{}, CheckRedirect: refuseRedirect},
+		JWTAuthenticator: known, KeySet: i, Client: &http.Client{Transport: refusingTransport{}, CheckRedirect: refuseRedirect},
 		Compiler: compiler, SupportedSigningAlgs: algorithms,
 	})
 	return i, err
 }
 
-// authenticate says whose token it is. It is asked only about tokens that name this issuer.
+// authenticate returns the user of a token. It is called only for tokens that name this issuer.
 func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, error) {
 	sum := sha256.Sum256([]byte(token))
-	if v, ok := i.seen.Recall(sum); ok {
+	if v, ok := i.seen.Get(sum); ok {
 		if v.err == nil {
 			request.NoteExpiry(ctx, v.expires)
 		}
@@ -85,11 +86,11 @@ func (i *issuer) authenticate(ctx context.Context, token string) (user.Info, err
 		if expires.Before(until) {
 			until = expires
 		}
-		i.seen.Keep(sum, verdict{user: u, expires: expires}, until)
+		i.seen.Add(sum, cachedResult{user: u, expires: expires}, until)
 		request.NoteExpiry(ctx, expires)
 	case ctx.Err() == nil && !errors.Is(err, errNoKeys) && !errors.Is(err, errUnknownKey):
-		// That the issuer could not be asked is no opinion about the token, and is not kept.
-		i.seen.Keep(sum, verdict{err: err}, now.Add(rememberBad))
+		// That the issuer did not answer says nothing about the token, and is not cached.
+		i.seen.Add(sum, cachedResult{err: err}, now.Add(rememberBad))
 	}
 	return u, err
 }
@@ -115,7 +116,7 @@ func (i *issuer) verify(ctx context.Context, token string) (user.Info, time.Time
 	return response.User, expires, nil
 }
 
-// signedKey is where the claims that were signed travel in the context, past the library to VerifySignature.
+// signedKey is the context key of the claims that were signed, which the library passes to VerifySignature.
 type signedKey struct{}
 
 // VerifySignature implements the key set that the library asks. It is asked after signed, whose errors would lose their
@@ -131,15 +132,15 @@ func (i *issuer) VerifySignature(ctx context.Context, _ string) ([]byte, error) 
 // checkTimes is stricter than the library, which gives nbf a minute and lets exp be a fraction. The signature is
 // verified after this, and over the same bytes.
 func (i *issuer) checkTimes(token string) (time.Time, error) {
-	_, body, err := jws.Split(token)
+	_, body, err := authn.SplitToken(token)
 	if err != nil {
 		return time.Time{}, err
 	}
 	var c struct {
-		Expires   jws.Seconds `json:"exp"`
-		NotBefore jws.Seconds `json:"nbf"`
+		Expires   authn.Seconds `json:"exp"`
+		NotBefore authn.Seconds `json:"nbf"`
 	}
-	if err := jws.Decode(body, &c, false); err != nil {
+	if err := authn.DecodeTokenPart(body, &c, false); err != nil {
 		return time.Time{}, err
 	}
 	now := time.Now()
@@ -148,15 +149,15 @@ func (i *issuer) checkTimes(token string) (time.Time, error) {
 		return time.Time{}, errors.New("it has no exp")
 	case !now.Before(c.Expires.Time()):
 		return time.Time{}, errors.New("it has expired")
-	case now.Add(jws.Leeway).Before(c.NotBefore.Time()):
+	case now.Add(authn.ClockSkew).Before(c.NotBefore.Time()):
 		return time.Time{}, errors.New("it is not valid yet")
 	}
 	return c.Expires.Time(), nil
 }
 
-// signed is the claims of a token whose signature is good.
+// signed is the claims of a token whose signature is valid.
 func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
-	head, body, err := jws.Split(token)
+	head, body, err := authn.SplitToken(token)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +166,7 @@ func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
 		ID        string          `json:"kid"`
 		Critical  json.RawMessage `json:"crit"`
 	}
-	if err := jws.Decode(head, &h, false); err != nil {
+	if err := authn.DecodeTokenPart(head, &h, false); err != nil {
 		return nil, err
 	}
 	switch {
@@ -196,5 +197,5 @@ func (i *issuer) signed(ctx context.Context, token string) ([]byte, error) {
 	return nil, errors.New("its signature is not valid")
 }
 
-// refuseRedirect says once more that the library's own client leads nowhere.
+// refuseRedirect refuses redirects of the library's own client, which has refusingTransport anyway.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

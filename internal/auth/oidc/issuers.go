@@ -13,44 +13,43 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	oidclib "k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
-	"portico.dev/internal/auth/credential"
-	"portico.dev/internal/auth/followed"
-	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/metrics"
+	"portico.dev/internal/pki"
 )
 
-// Config says which issuers are believed: by a file or by flags.
+// Config is the trusted issuers: by a file or by flags.
 type Config struct {
 	// File is an AuthenticationConfiguration, which Run follows. Empty: Flags count.
 	File string
 	// Flags are one issuer. They and File exclude each other.
 	Flags Flags
-	// Audiences are what this server answers to. A TokenReview for none of them gets no answer from here: an issuer's
+	// Audiences are those of this server. A TokenReview for none of them is not answered here: an issuer's
 	// tokens are for its clients, and say nothing of our audiences.
 	Audiences []string
-	// DisallowedIssuers are those whose tokens are recognised elsewhere: our own.
+	// DisallowedIssuers are those whose tokens are verified elsewhere: our own.
 	DisallowedIssuers []string
-	// AnonymousRefused is that a flag already lets nobody in without a credential, so that the file must not speak of it.
+	// AnonymousRefused is that a flag already disables anonymous requests, so that the file must not configure them.
 	AnonymousRefused bool
 	Metrics          *metrics.Auth
 	Logger           *zap.Logger
 }
 
-// Issuers recognises the tokens of issuers that may be changed while in use. It is safe for concurrent use.
+// Issuers verifies the tokens of issuers that may be changed while in use. It is safe for concurrent use.
 type Issuers struct {
 	cfg      Config
 	compiler func() authenticationcel.Compiler
-	follow   *followed.File[snapshot]
+	follow   *pki.WatchedFile[snapshot]
 	last     snapshot // what the file said before; only New and Run touch it
 }
 
-// snapshot is one version of the configuration, and what follows from it.
+// snapshot is one version of the configuration, compiled.
 type snapshot struct {
 	issuers   map[string]*issuer
 	anonymous *apiserver.AnonymousAuthConfig
 }
 
-// New reads the configuration, and asks no issuer anything.
+// New reads the configuration, and makes no request to any issuer.
 func New(cfg Config) (*Issuers, error) {
 	if cfg.File != "" && cfg.Flags.IssuerURL != "" {
 		return nil, errors.New("--authentication-config and --oidc-issuer-url exclude each other; move the issuer into the file")
@@ -64,7 +63,7 @@ func New(cfg Config) (*Issuers, error) {
 		read = cfg.Flags.CAFile
 	}
 	var err error
-	s.follow, err = followed.Open(read, func(string) (snapshot, error) { return s.load() })
+	s.follow, err = pki.OpenWatchedFile(read, func(string) (snapshot, error) { return s.load() })
 	return s, err
 }
 
@@ -84,7 +83,7 @@ func (s *Issuers) load() (snapshot, error) {
 	}
 	next := snapshot{issuers: make(map[string]*issuer, len(configuration.JWT)), anonymous: configuration.Anonymous}
 	for _, jwt := range configuration.JWT {
-		// An issuer that did not change keeps its keys and what it remembers.
+		// An issuer that did not change keeps its keys and its cache.
 		if before := s.last.issuers[jwt.Issuer.URL]; before != nil && reflect.DeepEqual(before.config, jwt) {
 			next.issuers[jwt.Issuer.URL] = before
 			continue
@@ -122,12 +121,12 @@ func (s *Issuers) origin() string {
 	return "authentication configuration " + s.cfg.File
 }
 
-// AuthenticateToken implements [authenticator.Token]. It returns false without an error for what is not a token of one
-// of these issuers, and an error for a token that claims to be and is not good, or cannot be told from a good one
-// because its issuer does not answer.
+// AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token that is of none of
+// these issuers, and an error for a token that names one and is invalid, or cannot be verified because its issuer does
+// not answer.
 func (s *Issuers) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	known := s.follow.Current().issuers
-	if len(known) == 0 || len(token) > credential.MaxTokenBytes {
+	if len(known) == 0 || len(token) > authn.MaxTokenBytes {
 		return nil, false, nil
 	}
 	i, err := named(known, token)
@@ -148,13 +147,13 @@ func (s *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 
 // named is the issuer that a token names, nil when it is none of ours.
 func named(known map[string]*issuer, token string) (*issuer, error) {
-	_, body, err := jws.Split(token)
+	_, body, err := authn.SplitToken(token)
 	if err != nil {
 		return nil, nil
 	}
-	url, err := jws.Issuer(body)
+	url, err := authn.TokenIssuer(body)
 	switch {
-	case errors.Is(err, jws.ErrMalformed):
+	case errors.Is(err, authn.ErrMalformedToken):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -164,8 +163,8 @@ func named(known map[string]*issuer, token string) (*issuer, error) {
 	return known[url], nil
 }
 
-// Anonymous is what the configuration says of requests without a credential: whether it says anything, whether they
-// are let in, and the only paths where they are, none meaning all.
+// Anonymous is the configuration of anonymous requests: whether there is any, whether they are allowed, and the only
+// paths where they are, none meaning all.
 func (s *Issuers) Anonymous() (said, enabled bool, paths []string) {
 	a := s.follow.Current().anonymous
 	if a == nil {
@@ -177,11 +176,11 @@ func (s *Issuers) Anonymous() (said, enabled bool, paths []string) {
 	return true, a.Enabled, paths
 }
 
-// Stale is why what is in force is not what the file says, nil when it is. That an issuer does not answer is not part
-// of it: a server that left its load balancer because of that would take its healthy issuers with it.
+// Stale is why what is in force is not what the file says, nil when it is. An issuer that does not answer is not part
+// of it: a server that became unready because of that would take its healthy issuers with it.
 func (s *Issuers) Stale() error { return s.follow.Stale() }
 
-// Run follows the configuration, and the keys of every issuer in it, until ctx ends.
+// Run reloads the configuration when it changes and fetches the keys of every issuer in it, until ctx ends.
 func (s *Issuers) Run(ctx context.Context) error {
 	running := map[*issuer]context.CancelFunc{}
 	var group sync.WaitGroup

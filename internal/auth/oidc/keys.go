@@ -3,9 +3,16 @@ package oidc
 import (
 	"context"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/big"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,12 +25,12 @@ import (
 const (
 	// refreshEvery is how long a key that its issuer has withdrawn still works.
 	refreshEvery = 5 * time.Minute
-	// refreshGap is the least time between two looks at an issuer, whatever tokens ask for: key ids cost nothing to make
+	// refreshGap is the least time between two fetches from an issuer, whatever tokens ask for: key ids cost nothing to make
 	// up. It is also how long the first token of a new key may be refused.
 	refreshGap = 5 * time.Second
 	// retryAtMost bounds the pause after an issuer that failed.
 	retryAtMost = time.Minute
-	// waitAtMost bounds how long a request waits for an issuer that is being asked.
+	// waitAtMost bounds how long a request waits for a fetch from an issuer.
 	waitAtMost = 5 * time.Second
 	// maxWaiting bounds how many requests wait for one issuer; more are refused at once.
 	maxWaiting = 64
@@ -34,7 +41,7 @@ var (
 	errUnknownKey = errors.New("no key of the issuer has its key id and algorithm")
 )
 
-// keys are what one issuer signs with, fetched by Run and asked for by anybody.
+// keys are the signing keys of one issuer, which Run fetches. They may be read by any goroutine.
 type keys struct {
 	fetch   func(context.Context) (keySet, error)
 	issuer  string
@@ -47,10 +54,10 @@ type keys struct {
 	waiting chan struct{}
 
 	mu sync.Mutex // guards what follows
-	// underway is whether the issuer is being asked now, and looked when it last was.
+	// underway is whether a fetch is running, and looked when the last one was.
 	underway bool
 	looked   time.Time
-	// settled is closed when the look that is under way, or else the next one, has ended.
+	// settled is closed when the running fetch, or else the next one, has ended.
 	settled chan struct{}
 }
 
@@ -61,19 +68,19 @@ func newKeys(f *fetcher, m *metrics.Auth, log *zap.Logger) *keys {
 	}
 }
 
-// find returns the keys that may have signed a token, looking at the issuer again when none is known.
+// find returns the keys that may have signed a token, and fetches again when none is known.
 func (k *keys) find(ctx context.Context, id, algorithm string) ([]crypto.PublicKey, error) {
 	if found := k.known(id, algorithm); len(found) > 0 {
 		return found, nil
 	}
-	if err := k.look(ctx); err != nil {
+	if err := k.fetchOnce(ctx); err != nil {
 		return nil, err
 	}
 	if found := k.known(id, algorithm); len(found) > 0 {
 		return found, nil
 	}
 	if k.current.Load() == nil {
-		return nil, k.trouble()
+		return nil, k.lastError()
 	}
 	return nil, errUnknownKey
 }
@@ -85,16 +92,16 @@ func (k *keys) known(id, algorithm string) []crypto.PublicKey {
 	return nil
 }
 
-// trouble is why there are no keys at all; it is not an opinion about any token.
-func (k *keys) trouble() error {
+// lastError is why there are no keys at all; it says nothing about any token.
+func (k *keys) lastError() error {
 	if p := k.problem.Load(); p != nil {
 		return fmt.Errorf("%w: %w", errNoKeys, *p)
 	}
 	return errNoKeys
 }
 
-// look waits for one look at the issuer, unless there has been one a moment ago.
-func (k *keys) look(ctx context.Context) error {
+// fetchOnce waits for one fetch, unless there has been one a moment ago.
+func (k *keys) fetchOnce(ctx context.Context) error {
 	k.mu.Lock()
 	settled, underway, recent := k.settled, k.underway, k.recent()
 	k.mu.Unlock()
@@ -125,7 +132,7 @@ func (k *keys) look(ctx context.Context) error {
 
 func (k *keys) recent() bool { return !k.looked.IsZero() && time.Since(k.looked) < refreshGap }
 
-// run looks at the issuer now, every few minutes, and when a token needs it, until ctx ends.
+// run fetches now, every few minutes, and when a token needs it, until ctx ends.
 func (k *keys) run(ctx context.Context) {
 	pause := time.Second
 	for {
@@ -136,14 +143,14 @@ func (k *keys) run(ctx context.Context) {
 		} else {
 			pause = time.Second
 		}
-		if !k.rest(ctx, next) {
+		if !k.nextRefresh(ctx, next) {
 			return
 		}
 	}
 }
 
-// rest waits for the next look, and reports whether there is to be one.
-func (k *keys) rest(ctx context.Context, next time.Duration) bool {
+// nextRefresh waits for the next fetch, and reports whether there is to be one.
+func (k *keys) nextRefresh(ctx context.Context, next time.Duration) bool {
 	timer := time.NewTimer(next)
 	defer timer.Stop()
 	for {
@@ -157,7 +164,7 @@ func (k *keys) rest(ctx context.Context, next time.Duration) bool {
 		k.mu.Lock()
 		recent := k.recent()
 		k.mu.Unlock()
-		if !recent { // whoever asked before a recent look has been told of it
+		if !recent { // earlier requests have the result of the recent fetch
 			return true
 		}
 	}
@@ -194,4 +201,127 @@ func (k *keys) note(ctx context.Context, set keySet, err error) {
 	if before == nil || (*before).Error() != err.Error() {
 		k.log.Warn("cannot get the keys of an issuer; the ones known before stay in use", zap.Bool("known", k.current.Load() != nil), zap.Error(err))
 	}
+}
+
+const (
+	minRSABits = 2048
+	maxRSABits = 8192 // verification is cubic in it, and the issuer chooses
+	// maxKeys bounds how many keys of an issuer are kept.
+	maxKeys = 64
+	// maxTried bounds how many keys one token is tried with: an id may be given to several, and a token may have none
+	// (attack row B2).
+	maxTried = 4
+)
+
+// jwks is a JSON Web Key Set.
+type jwks struct {
+	Keys []jwk `json:"keys"`
+}
+
+type jwk struct {
+	Type      string `json:"kty"`
+	Use       string `json:"use"`
+	ID        string `json:"kid"`
+	Algorithm string `json:"alg"`
+	Curve     string `json:"crv"`
+	N         string `json:"n"`
+	E         string `json:"e"`
+	X         string `json:"x"`
+	Y         string `json:"y"`
+}
+
+// key verifies signatures by any of its algorithms. They follow from its type and its curve, and from what the issuer
+// says of it; never from a token (attack row B1).
+type key struct {
+	id         string
+	algorithms []string
+	public     crypto.PublicKey
+}
+
+type keySet []key
+
+// set is the keys that can be used. Others are passed over: issuers publish keys for encryption in the same document.
+func (d jwks) set() keySet {
+	var set keySet
+	for _, j := range d.Keys {
+		if len(set) == maxKeys {
+			break
+		}
+		if k, ok := j.key(); ok {
+			set = append(set, k)
+		}
+	}
+	return set
+}
+
+// candidates are the keys that may have signed a token with this id and algorithm.
+func (s keySet) candidates(id, algorithm string) []crypto.PublicKey {
+	var found []crypto.PublicKey
+	for _, k := range s {
+		if (id == "" || k.id == id) && slices.Contains(k.algorithms, algorithm) && len(found) < maxTried {
+			found = append(found, k.public)
+		}
+	}
+	return found
+}
+
+func (j jwk) key() (key, bool) {
+	k := key{id: j.ID}
+	if j.Use != "" && j.Use != "sig" {
+		return k, false
+	}
+	var ok bool
+	switch j.Type {
+	case "RSA":
+		k.public, ok = j.rsa()
+		k.algorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}
+	case "EC":
+		var algorithm string
+		k.public, algorithm, ok = j.ecdsa()
+		k.algorithms = []string{algorithm}
+	}
+	if j.Algorithm != "" {
+		k.algorithms = slices.DeleteFunc(k.algorithms, func(a string) bool { return a != j.Algorithm })
+	}
+	return k, ok && len(k.algorithms) > 0
+}
+
+func (j jwk) rsa() (*rsa.PublicKey, bool) {
+	n, okN := number(j.N)
+	e, okE := number(j.E)
+	if !okN || !okE || n.BitLen() < minRSABits || n.BitLen() > maxRSABits || e.BitLen() > 31 || e.Cmp(big.NewInt(3)) < 0 || e.Bit(0) == 0 {
+		return nil, false
+	}
+	return &rsa.PublicKey{N: n, E: int(e.Int64())}, true
+}
+
+func (j jwk) ecdsa() (*ecdsa.PublicKey, string, bool) {
+	curves := map[string]struct {
+		curve     elliptic.Curve
+		algorithm string
+	}{"P-256": {elliptic.P256(), "ES256"}, "P-384": {elliptic.P384(), "ES384"}, "P-521": {elliptic.P521(), "ES512"}}
+	c, known := curves[j.Curve]
+	if !known {
+		return nil, "", false
+	}
+	size := (c.curve.Params().BitSize + 7) / 8
+	x, okX := number(j.X)
+	y, okY := number(j.Y)
+	if !okX || !okY || x.BitLen() > 8*size || y.BitLen() > 8*size {
+		return nil, "", false
+	}
+	point := make([]byte, 1+2*size) // SEC 1: 4, x, y
+	point[0] = 4
+	x.FillBytes(point[1 : 1+size])
+	y.FillBytes(point[1+size:])
+	public, err := ecdsa.ParseUncompressedPublicKey(c.curve, point) // refuses a point off the curve
+	return public, c.algorithm, err == nil
+}
+
+func number(s string) (*big.Int, bool) {
+	data, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "="))
+	if err != nil || len(data) == 0 || len(data) > maxRSABits/8+1 {
+		return nil, false
+	}
+	return new(big.Int).SetBytes(data), true
 }

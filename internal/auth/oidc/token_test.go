@@ -17,8 +17,8 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
+	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/authtest"
-	"portico.dev/internal/auth/credential"
 )
 
 // TestForgedTokens are the rows B1 to B7 for tokens that say they are of an issuer.
@@ -91,7 +91,7 @@ func TestForgedTokens(t *testing.T) {
 
 		{"B7 five parts", "a.b.c.d.e", foreign},
 		{"B7 a million dots", strings.Repeat(".", 1_000_000), foreign},
-		{"B7 16 KiB of dots", strings.Repeat(".", credential.MaxTokenBytes), foreign},
+		{"B7 16 KiB of dots", strings.Repeat(".", authn.MaxTokenBytes), foreign},
 		{"B7 nested a thousand deep", authtest.Token(goodES, body(`"1234"`, strings.Repeat("[", 1000)+strings.Repeat("]", 1000)), es), refused},
 	}
 	eventually(t, s, p.token(), good)

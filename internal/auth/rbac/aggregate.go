@@ -13,11 +13,11 @@ import (
 // their selectors match, however many steps away.
 //
 // In Kubernetes a controller writes the gathered rules into the role. Here the index gathers, so that a decision never
-// waits for a controller and does not depend on one: a role that is labelled takes effect with the same delivery that
-// brought it, and rules that somebody wrote by hand into an aggregated role mean nothing, which is what the controller
+// waits for a controller and does not depend on one: a role that is labelled takes effect with the same event that
+// brought it, and rules that were written by hand into an aggregated role mean nothing, which is what the controller
 // would make of them. If such a controller runs as well, both arrive at the same rules.
 //
-// Whoever asks what a role gives (an escalation check, above all) must ask this or [RBAC.RoleRules] and not the stored
+// Code that needs the rules of a role (an escalation check, above all) must use this or [RBAC.RoleRules] and not the stored
 // rules: those of an aggregated role are empty or out of date.
 func Aggregate(roles []*rbacv1.ClusterRole) map[string][]rbacv1.PolicyRule {
 	a := aggregation{
@@ -43,7 +43,7 @@ type aggregation struct {
 	rules    map[string][]rbacv1.PolicyRule
 }
 
-// gather walks from r along its selectors, in the order of a controller that writes each step down. Each role is visited
+// gather walks from r along its selectors, in the order of a controller that writes each step. Each role is visited
 // once: roles may select each other.
 func (a *aggregation) gather(r *rbacv1.ClusterRole) []rbacv1.PolicyRule {
 	if r.AggregationRule == nil {

@@ -14,7 +14,7 @@ import (
 // that manifests written for a cluster find what they refer to, and its components find their rights.
 func Bootstrap() Policy {
 	var p Policy
-	for _, part := range []Policy{everybody(), workload(), delegation(), components(), controllers()} {
+	for _, part := range []Policy{allUsers(), workload(), delegation(), components(), controllers()} {
 		p.ClusterRoles = append(p.ClusterRoles, part.ClusterRoles...)
 		p.ClusterRoleBindings = append(p.ClusterRoleBindings, part.ClusterRoleBindings...)
 		p.Roles = append(p.Roles, part.Roles...)
@@ -23,8 +23,8 @@ func Bootstrap() Policy {
 	return p
 }
 
-// everybody is what users have for being users: discovery, health, questions about themselves; and cluster-admin.
-func everybody() Policy {
+// allUsers is the rights of every user: discovery, health, reviews of themselves; and cluster-admin.
+func allUsers() Policy {
 	health := []string{"/livez", "/readyz", "/healthz"}
 	version := []string{"/version", "/version/"}
 	apis := []string{"/openapi", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*"}
@@ -54,7 +54,7 @@ func everybody() Policy {
 	}
 }
 
-// delegation is what an extension server and the front door need from each other.
+// delegation is the rights that an extension server and the front door need from each other.
 func delegation() Policy {
 	const reader = "extension-apiserver-authentication-reader"
 	return Policy{
@@ -83,7 +83,7 @@ var (
 	readWrite = append(append([]string(nil), read...), write...)
 )
 
-// ruleBuilder lets the policy be read as sentences: may(read...).on("", "pods").
+// ruleBuilder makes rules that read as sentences: may(read...).on("", "pods").
 type ruleBuilder struct{ r rbacv1.PolicyRule }
 
 func may(verbs ...string) ruleBuilder {

@@ -13,7 +13,7 @@ import (
 var componentRoles string
 
 // components are the rights of the programs of a cluster: kube-controller-manager, kube-scheduler, kube-proxy, DNS, kubelets.
-// None of them is part of this house. They find here what they find at a kube-apiserver, so that they run unchanged.
+// None of them is part of this server. They find the same rights as at a kube-apiserver, so that they run unchanged.
 func components() Policy {
 	return Policy{
 		ClusterRoles: rolesIn(componentRoles),
@@ -24,7 +24,7 @@ func components() Policy {
 			bind("system:kube-scheduler", username(user.KubeScheduler)),
 			bind("system:volume-scheduler", username(user.KubeScheduler)),
 			bind("system:node-proxier", username(user.KubeProxy)),
-			bind("system:node"), // nobody's: what kubelets may is for the administrator to decide, node by node
+			bind("system:node"), // bound to no subject: the rights of kubelets are for the administrator to decide, node by node
 		},
 		Roles: []*rbacv1.Role{
 			namespacedRole(metav1.NamespaceSystem, locking+"kube-controller-manager", lockingRules()...),
@@ -69,4 +69,30 @@ func bindRole(namespace, role string, subjects ...rbacv1.Subject) *rbacv1.RoleBi
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
 		Subjects:   subjects,
 	}
+}
+
+// events is the right to say what happened.
+var events = may("create", "patch", "update").in("", "events.k8s.io").resources("events")
+
+//go:embed bootstrap_controllers.txt
+var controllerRoles string
+
+// controllers are the rights of the controllers of kube-controller-manager, each bound to the service account of its name in
+// kube-system. Some of them run in this server; the others are there for a kube-controller-manager that runs in front of it
+// with --use-service-account-credentials.
+func controllers() Policy {
+	var p Policy
+	for _, role := range rolesIn(controllerRoles) {
+		name := role.Name
+		role.Name = controllerPrefix + name
+		p.ClusterRoles = append(p.ClusterRoles, role)
+		p.ClusterRoleBindings = append(p.ClusterRoleBindings, bind(role.Name, account(name)))
+	}
+	return p
+}
+
+const controllerPrefix = "system:controller:"
+
+func account(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: name}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // EnsureBootstrap brings the stored policy up to [Bootstrap]. What is missing is created; what is there gets the rules,
-// selectors and subjects that it lacks, and keeps what somebody added. An object that carries
+// selectors and subjects that it lacks, and keeps what was added. An object that carries
 // rbac.authorization.kubernetes.io/autoupdate: "false" is left as it is. The namespaces kube-system and kube-public must exist.
 //
 // Several replicas may do this at once.
@@ -43,8 +43,8 @@ func EnsureBootstrap(ctx context.Context, client clientset.Interface) error {
 	return g.Wait()
 }
 
-// ensureTogether is how many objects are looked at, at once. At a first start each is a write, and etcd writes to disk once
-// for all that come together.
+// ensureTogether is how many objects are checked at once. At a first start each is a write, and etcd syncs once for all
+// that come together.
 const ensureTogether = 16
 
 // objects is the part of a typed client that ensure needs.
@@ -62,11 +62,11 @@ type object[T any] interface {
 	DeepCopy() T
 }
 
-// extension makes next, a copy of what is stored, have what want has. It reports false when that takes another object,
-// because what differs cannot be changed.
+// extension gives next, a copy of what is stored, what want has. It reports false when that takes a new object, because
+// the difference is in immutable fields.
 type extension[T any] func(next, want T) (possible bool)
 
-// ensureAttempts bounds how often a racing replica may get in the way.
+// ensureAttempts bounds the retries after conflicts with another replica.
 const ensureAttempts = 8
 
 func ensure[T object[T]](ctx context.Context, kind string, api objects[T], want T, extend extension[T]) error {
@@ -140,7 +140,7 @@ func extendRoleBinding(next, want *rbacv1.RoleBinding) bool {
 	return next.RoleRef == want.RoleRef
 }
 
-// withRules adds the rules of want that have does not cover already, in whatever way it says so.
+// withRules adds the rules of want that the rules of have do not cover already.
 func withRules(have, want []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	for _, rule := range want {
 		if covered, _ := validation.Covers(have, []rbacv1.PolicyRule{rule}); !covered {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -22,14 +24,14 @@ type Policy struct {
 	Bindings []*Binding
 }
 
-// index is a Policy compiled for decisions. It never changes; a change makes another one.
+// index is a Policy compiled for decisions. It never changes; a change makes a new one.
 type index struct {
 	users  map[string]*subject // service accounts are here too, under their user names
 	groups map[string]*subject
 	roles  roles
 }
 
-// subject is what is bound to one user or group. There are as many as users, so that it has no more than what most need.
+// subject is what is bound to one user or group. There are as many as users, so it has no more than what most need.
 type subject struct {
 	cluster *scope
 	// Most have bindings in one namespace, and a map of one entry is larger than all else that is kept of them.
@@ -42,16 +44,16 @@ type subject struct {
 type grant struct {
 	role *role
 	by   source
-	said atomic.Pointer[string] // the reason, once somebody asked: most grants are never asked in the life of an index
+	said atomic.Pointer[string] // the reason, once it was needed: most grants never are in the life of an index
 }
 
-// source is the binding that a grant comes from, and whom it names there.
+// source is the binding that a grant comes from, and the subject that it names there.
 type source struct {
 	*Binding
 	subject *rbacv1.Subject
 }
 
-// reason is why a request that the role allows is allowed.
+// reason is the reason for an allowed request, in upstream's words.
 func (g *grant) reason() string {
 	if said := g.said.Load(); said != nil {
 		return *said
@@ -72,13 +74,13 @@ func (g *grant) reason() string {
 	return said
 }
 
-// role is a role that exists, compiled. It is shared by every binding of it.
+// role is a compiled role, shared by every binding of it.
 type role struct {
 	rules []rbacv1.PolicyRule
 	table table
 }
 
-// some is what a role's own table says instead of a grant: who was granted the role is known to who asks.
+// some is the grant in a role's own table, where only the caller knows the binding.
 var some = &grant{}
 
 func newIndex(p Policy) *index {
@@ -86,11 +88,11 @@ func newIndex(p Policy) *index {
 	for _, b := range p.bindings() {
 		x.bind(b)
 	}
-	x.arrange()
+	x.prepare()
 	return x
 }
 
-// bind grants a role, or remembers why there is none.
+// bind grants a role, or records that it does not exist.
 func (x *index) bind(b *Binding) {
 	found, missing := x.roles.find(b.namespace, b.ref.Value())
 	for i := range b.subjects {
@@ -116,7 +118,7 @@ func (x *index) bind(b *Binding) {
 	}
 }
 
-// subject returns where grants to s are kept, nil when s names nobody.
+// subject returns where grants to s are kept, nil when s names no subject.
 func (x *index) subject(s *rbacv1.Subject, namespace string) *subject {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -168,13 +170,13 @@ func (s *subject) scope(namespace string) *scope {
 	return sc
 }
 
-func (x *index) arrange() {
+func (x *index) prepare() {
 	for _, m := range []map[string]*subject{x.users, x.groups} {
 		for _, s := range m {
-			s.cluster.arrange(x.roles.targets)
-			s.only.arrange(x.roles.targets)
+			s.cluster.prepare(x.roles.targets)
+			s.only.prepare(x.roles.targets)
 			for _, sc := range s.namespaces {
-				sc.arrange(x.roles.targets)
+				sc.prepare(x.roles.targets)
 			}
 		}
 	}
@@ -194,7 +196,7 @@ func (s *subject) in(namespace string) *scope {
 	return s.namespaces[namespace]
 }
 
-// scopes are what counts for u in namespace: cluster-wide bindings first, as Kubernetes has it.
+// scopes are those that apply to u in namespace: cluster-wide bindings first, as in Kubernetes.
 func (x *index) scopes(u user.Info, namespace string) iter.Seq[*scope] {
 	return func(yield func(*scope) bool) {
 		for _, at := range [...]string{"", namespace} {
@@ -216,7 +218,7 @@ func (x *index) scopes(u user.Info, namespace string) iter.Seq[*scope] {
 // allowing is the first grant to u that allows q, nil when none does.
 func (x *index) allowing(u user.Info, namespace string, q *question) *grant {
 	if q.resource && q.n == 0 {
-		return nil // no rule of anybody speaks of it
+		return nil // no rule is about it
 	}
 	for sc := range x.scopes(u, namespace) {
 		if g := sc.allowing(q); g != nil {
@@ -235,4 +237,49 @@ func (x *index) missing(u user.Info, namespace string) []error {
 		}
 	}
 	return errs
+}
+
+// roles are the compiled roles of a policy, by role reference.
+type roles struct {
+	cluster    map[string]*role
+	namespaced map[[2]string]*role
+	targets    targets
+}
+
+func compileRoles(p Policy) roles {
+	all := roles{
+		cluster:    make(map[string]*role, len(p.ClusterRoles)),
+		namespaced: make(map[[2]string]*role, len(p.Roles)),
+		targets:    make(targets),
+	}
+	for name, rules := range Aggregate(p.ClusterRoles) {
+		all.cluster[name] = compile(rules, all.targets)
+	}
+	for _, r := range p.Roles {
+		all.namespaced[[2]string{r.Namespace, r.Name}] = compile(r.Rules, all.targets)
+	}
+	return all
+}
+
+func compile(rules []rbacv1.PolicyRule, known targets) *role {
+	r := &role{rules: rules}
+	r.table.add(rules, some, known)
+	return r
+}
+
+// find returns the role that a binding in namespace refers to. The errors read as those of Kubernetes.
+func (all roles) find(namespace string, to rbacv1.RoleRef) (*role, error) {
+	switch {
+	case to.Kind == "ClusterRole":
+		if found := all.cluster[to.Name]; found != nil {
+			return found, nil
+		}
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: "clusterrole"}, to.Name)
+	case to.Kind == "Role" && namespace != "":
+		if found := all.namespaced[[2]string{namespace, to.Name}]; found != nil {
+			return found, nil
+		}
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: "role"}, to.Name)
+	}
+	return nil, fmt.Errorf("unsupported role reference kind: %q", to.Kind)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// RBAC answers "may they?" by roles and bindings. It is safe for concurrent use.
+// RBAC authorises by roles and bindings. It is safe for concurrent use.
 type RBAC struct {
 	// AuthorizerFunc is Authorize, for the methods by which the library asks about conditions: RBAC has none.
 	authorizer.AuthorizerFunc
@@ -28,11 +29,10 @@ var (
 	_ authorizer.RuleResolver = (*RBAC)(nil)
 )
 
-// ErrNotReady is the answer before the rules are known. It is no decision: nothing may be concluded from it.
+// ErrNotReady is returned before the rules are known. It is no decision.
 var ErrNotReady = errors.New("the roles and bindings are not loaded yet")
 
-// New returns an RBAC that knows no rules until Run has loaded them. The group system:masters is allowed everything
-// from the start.
+// New returns an RBAC without rules; Run loads them. The group system:masters is allowed everything from the start.
 func New(log *zap.Logger) *RBAC {
 	r := &RBAC{log: log, ready: make(chan struct{})}
 	r.AuthorizerFunc = r.decide
@@ -47,7 +47,7 @@ func (r *RBAC) decide(_ context.Context, a authorizer.Attributes) (authorizer.De
 	if u == nil {
 		return authorizer.DecisionNoOpinion, "", errors.New("a request without a user cannot be authorized")
 	}
-	if Master(u) {
+	if IsSystemMaster(u) {
 		return authorizer.DecisionAllow, "", nil
 	}
 	x := r.current.Load()
@@ -64,8 +64,8 @@ func (r *RBAC) decide(_ context.Context, a authorizer.Attributes) (authorizer.De
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// PolicyRulesFor is every rule that u has in namespace, cluster-wide ones included. It is what escalation checks
-// compare with. The error collects the bound roles that do not exist; the rules are good all the same.
+// PolicyRulesFor is every rule that u has in namespace, cluster-wide ones included. Escalation checks compare with it.
+// The error collects the bound roles that do not exist; the rules are valid all the same.
 func (r *RBAC) PolicyRulesFor(u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
 	x := r.current.Load()
 	if x == nil {
@@ -84,8 +84,8 @@ func (r *RBAC) PolicyRulesFor(u user.Info, namespace string) ([]rbacv1.PolicyRul
 	return rules, utilerrors.NewAggregate(x.missing(u, namespace))
 }
 
-// RoleRules is what a role gives to whoever a binding in namespace (empty: a ClusterRoleBinding) gives it to, aggregated
-// rules included. The error is that of a role that does not exist.
+// RoleRules is the rules of a role, aggregated ones included, as a binding in namespace (empty: a ClusterRoleBinding)
+// grants it. The error is that of a role that does not exist.
 func (r *RBAC) RoleRules(_ context.Context, namespace string, to rbacv1.RoleRef) ([]rbacv1.PolicyRule, error) {
 	x := r.current.Load()
 	if x == nil {
@@ -116,7 +116,7 @@ func (r *RBAC) RulesFor(_ context.Context, u user.Info, namespace string) ([]aut
 	return resources, urls, false, err
 }
 
-// Load replaces the rules. Run calls it; so may a test or a tool that has a policy in hand.
+// Load replaces the rules. Run calls it; so may a test or a tool that has a policy.
 func (r *RBAC) Load(p Policy) {
 	start := time.Now()
 	first := r.current.Swap(newIndex(p)) == nil
@@ -127,4 +127,12 @@ func (r *RBAC) Load(p Policy) {
 	if first {
 		close(r.ready)
 	}
+}
+
+// IsSystemMaster reports whether u is in the group system:masters, which may do anything. The group is checked before
+// any rule and needs none: it is how an administrator gets in when roles are broken, and how this server fills the
+// index in the first place. No binding can take it away, and only a certificate, a token file or a front proxy can give
+// it.
+func IsSystemMaster(u user.Info) bool {
+	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }

@@ -13,12 +13,12 @@ import (
 )
 
 // Run compiles the rules that the informers hold, again whenever one changes, until ctx ends. The informers are
-// started by whoever owns their factory.
+// started by the owner of their factory.
 //
-// The informers may be given Lean to transform what they hold; where there are many bindings, they should be.
+// The informers may have TransformBinding as their transform; where there are many bindings, they should.
 //
 // Changes that come while it compiles are taken together in the next round, so a burst costs two rounds. There is no
-// delay before a round that follows a quiet time: a right that was taken away should be gone with the delivery that says so
+// delay before a round that follows a quiet time: a right that was revoked should be gone with the event that says so
 // (attack row B12). While changes never end, as when tens of thousands of bindings are made, a round is followed by a rest
 // of twice its length, or compiling would take a core for itself.
 func (r *RBAC) Run(ctx context.Context, informers rbacv1informers.Interface) error {
@@ -74,7 +74,7 @@ func (r *RBAC) Run(ctx context.Context, informers rbacv1informers.Interface) err
 }
 
 const (
-	// restFactor times as long as a round took, the next one waits.
+	// restFactor is how many times the length of a round the next one waits.
 	restFactor = 2
 	// maxRest bounds how old a decision can be.
 	maxRest = 500 * time.Millisecond
@@ -87,7 +87,7 @@ func list(informers rbacv1informers.Interface) (Policy, error) {
 	p.Roles, errs[1] = informers.Roles().Lister().List(labels.Everything())
 	for _, bindings := range []cache.SharedIndexInformer{informers.ClusterRoleBindings().Informer(), informers.RoleBindings().Informer()} {
 		for _, obj := range bindings.GetStore().List() {
-			if b, ok := Lean(obj).(*Binding); ok {
+			if b, ok := TransformBinding(obj).(*Binding); ok {
 				p.Bindings = append(p.Bindings, b)
 			}
 		}

@@ -15,7 +15,7 @@ import (
 
 func TestChangesTakeEffect(t *testing.T) {
 	for name, transform := range map[string]cache.TransformFunc{
-		"informers that hold bindings whole": nil, "informers that hold what is needed of them": func(obj any) (any, error) { return Lean(obj), nil },
+		"informers that hold bindings whole": nil, "informers that hold what is needed of them": func(obj any) (any, error) { return TransformBinding(obj), nil },
 	} {
 		t.Run(name, func(t *testing.T) { changesTakeEffect(t, transform) })
 	}

@@ -9,13 +9,13 @@ import (
 // scope is what is bound to a subject cluster-wide or in one namespace.
 type scope struct {
 	grants []*grant
-	rest   *rest // nil: one role is bound, and it exists
+	rest   *scopeExtra // nil: one role is bound, and it exists
 }
 
-// rest is what few scopes have.
-type rest struct {
-	// merged is all of the grants in one table. It exists where there are many, so that a group that everybody binds
-	// roles to costs no more to ask than another one.
+// scopeExtra is what few scopes have.
+type scopeExtra struct {
+	// merged is all of the grants in one table. It exists where there are many, so that a group with many bindings
+	// costs no more than another one.
 	merged *table
 	// mentions has, for each target, a bit for each grant whose role speaks of it. It exists where there are a few grants.
 	mentions map[targetID]uint16
@@ -23,19 +23,19 @@ type rest struct {
 	missing []error
 }
 
-// manyGrants is where looking at each of them begins to cost more than a table of them all. Fewer have a bit each in
-// rest.mentions.
+// manyGrants is from where a table of all grants is faster than each of them in turn. Fewer have a bit each in
+// scopeExtra.mentions.
 const manyGrants = 16
 
-// more is the rest of a scope that is being made.
-func (sc *scope) more() *rest {
+// more is the scopeExtra of a scope that is being made.
+func (sc *scope) more() *scopeExtra {
 	if sc.rest == nil {
-		sc.rest = &rest{}
+		sc.rest = &scopeExtra{}
 	}
 	return sc.rest
 }
 
-func (sc *scope) arrange(known targets) {
+func (sc *scope) prepare(known targets) {
 	if sc == nil {
 		return
 	}

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// table is rules arranged for look-up: those of one role, or of everything that is bound to somebody with many
-// bindings. It never changes once it is in an index.
+// table is rules indexed for look-up: those of one role, or of all bindings of a subject with many. It never changes
+// once it is in an index.
 type table struct {
 	resources map[targetID]verbs
 	exact     map[string]verbs // non-resource URLs, whole
@@ -23,10 +23,10 @@ type target struct {
 }
 
 // targetID is the number of a target in one index. Numbers are found once for a request, and then compared with what many
-// bindings say; that is what keeps a user with fifty groups cheap.
+// bindings say; this keeps a user with fifty groups cheap.
 type targetID int32
 
-// targets numbers every target that some rule speaks of.
+// targets numbers every target of any rule.
 type targets map[target]targetID
 
 func (ts targets) number(t target) targetID {
@@ -52,7 +52,7 @@ type prefix struct {
 	verbs verbs
 }
 
-// add arranges rules as given by g. What an earlier grant allows stays with it.
+// add indexes rules as given by g. What an earlier grant allows stays with it.
 func (t *table) add(rules []rbacv1.PolicyRule, g *grant, known targets) {
 	for i := range rules {
 		t.addRule(&rules[i], g, known)
@@ -142,7 +142,7 @@ func (n *names) allowing(name string) *grant {
 	return n.only[name]
 }
 
-// splitResource parts "pods/log". A name that ends in a slash has no subresource: it stays whole, so that a rule for
+// splitResource splits "pods/log". A name that ends in a slash has no subresource: it stays whole, so that a rule for
 // "pods/" never matches "pods".
 func splitResource(resource string) (name, subresource string) {
 	if name, sub, ok := strings.Cut(resource, "/"); ok && sub != "" {
@@ -151,12 +151,12 @@ func splitResource(resource string) (name, subresource string) {
 	return resource, ""
 }
 
-// question is the attributes of a request in the form that tables answer.
+// question is the attributes of a request in the form of the tables.
 type question struct {
 	resource   bool
 	verb, name string
 	path       string
-	// targets are what a rule that allows the request speaks of, in no particular order. Those that no rule speaks of are
+	// targets are the targets of rules that may allow the request, in no particular order. Those that no rule has are
 	// left out.
 	targets [6]targetID
 	n       int

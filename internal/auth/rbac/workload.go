@@ -7,11 +7,11 @@ import (
 
 const aggregateTo = "rbac.authorization.k8s.io/aggregate-to-"
 
-// workload is admin, edit and view: what people are given in a namespace. Each gathers what is labelled for it and the
-// one below it, so that an extension adds its resources to all three by labelling roles of its own.
+// workload is admin, edit and view, the roles for users of a namespace. Each aggregates the roles that are labelled for
+// it and the one below it, so that an extension adds its resources to all three by labelling roles of its own.
 //
-// The gathered rules are written into the three as well. No decision reads them there, but people do, and so does
-// whoever compares a role with the rights of the one who binds it.
+// The aggregated rules are written into the three as well. No decision reads them there, but people do, and so do
+// checks that compare a role with the rights of the user who binds it.
 func workload() Policy {
 	roles := []*rbacv1.ClusterRole{
 		aggregated("admin", ""),
@@ -44,7 +44,7 @@ func labelled(role *rbacv1.ClusterRole, into string) *rbacv1.ClusterRole {
 	return role
 }
 
-// adminRules are the right to hand out rights within the namespace.
+// adminRules are the right to grant rights within the namespace.
 func adminRules() []ruleBuilder {
 	return []ruleBuilder{
 		may("create").on("authorization.k8s.io", "localsubjectaccessreviews"),
@@ -52,9 +52,9 @@ func adminRules() []ruleBuilder {
 	}
 }
 
-// editRules are everything in the namespace but rights, quotas and limits. Whoever may run pods may act as any service
-// account of the namespace, so reading secrets and impersonating accounts adds nothing to it. Writing endpoints is
-// missing on purpose (CVE-2021-25740): it redirects other people's traffic.
+// editRules are everything in the namespace but rights, quotas and limits. A user who may run pods may act as any
+// service account of the namespace, so reading secrets and impersonating accounts adds nothing to it. Writing endpoints
+// is missing on purpose (CVE-2021-25740): it redirects other people's traffic.
 func editRules() []ruleBuilder {
 	return []ruleBuilder{
 		may(read...).on("", "pods/attach", "pods/proxy", "pods/exec", "pods/portforward", "secrets", "services/proxy"),
@@ -78,14 +78,14 @@ func editRules() []ruleBuilder {
 	}
 }
 
-// viewRules are reading what gives no further rights: no secrets, no tokens, no way into a pod.
+// viewRules are reading what gives no further rights: no secrets, no tokens, no access to pods.
 func viewRules() []ruleBuilder {
 	return []ruleBuilder{
 		may(read...).on("", "pods", "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts",
 			"services", "services/status", "endpoints", "persistentvolumeclaims", "persistentvolumeclaims/status", "configmaps"),
 		may(read...).on("", "limitranges", "resourcequotas", "bindings",
 			"pods/status", "resourcequotas/status", "namespaces/status", "replicationcontrollers/status", "pods/log"),
-		// In a namespace this is the one namespace: it says which ones somebody has access to.
+		// In a namespace this is the one namespace: it says which ones a user has access to.
 		may(read...).on("", "namespaces"),
 		may(read...).in("", "events.k8s.io").resources("events"),
 		may(read...).on("discovery.k8s.io", "endpointslices"),

@@ -15,60 +15,60 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"portico.dev/internal/auth/briefly"
-	"portico.dev/internal/auth/credential"
-	"portico.dev/internal/auth/jws"
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/ttlcache"
 	"portico.dev/internal/metrics"
 )
 
 const (
-	// reviewTimeout bounds a question with its retries; it is below the timeout of any client's request.
+	// reviewTimeout bounds a review with its retries; it is below the timeout of any client's request.
 	reviewTimeout = 10 * time.Second
-	// rememberBad is how long a token that the server does not know is refused from memory.
+	// rememberBad is how long a token that the server does not know is refused from the cache.
 	rememberBad = 2 * time.Second
-	// rememberTokens bounds the memory; each answer takes about a kilobyte.
+	// rememberTokens bounds the cache; each result takes about a kilobyte.
 	rememberTokens = 4096
-	// maxAsking bounds how many questions are under way at once.
+	// maxAsking bounds the reviews in flight.
 	maxAsking = 64
-	// rateless: the bounds here are the only ones.
-	rateless = -1
+	// noRateLimit: the bounds here are the only ones.
+	noRateLimit = -1
 )
 
 var errBusy = errors.New("too many tokens wait for the token review webhook")
 
-// Config says whom to ask.
+// Config is the webhook and how long its results are cached.
 type Config struct {
 	// File is a kubeconfig whose current context is the server; --authentication-token-webhook-config-file.
 	File string
 	// Version is the TokenReview that it speaks: v1 or v1beta1. Default v1beta1, as kube-apiserver has it.
 	Version string
-	// CacheTTL is how long an answer that knew the token is remembered, 0 not at all. A token that states its own end is
-	// never remembered beyond it.
+	// CacheTTL is how long a positive result is cached, 0 not at all. A token that states its own expiry is
+	// never cached beyond it.
 	CacheTTL time.Duration
-	// Audiences are assumed of a server that says nothing of audiences.
+	// Audiences are assumed for a server that returns none.
 	Audiences []string
 	Metrics   *metrics.Auth
 }
 
-// Webhook recognises whichever tokens the server does. It is safe for concurrent use.
+// Webhook verifies whichever tokens the server knows. It is safe for concurrent use.
 type Webhook struct {
 	cfg    Config
 	server authenticator.Token
-	seen   *briefly.Memory[[sha256.Size]byte, verdict]
+	seen   *ttlcache.Cache[[sha256.Size]byte, cachedResult]
 	asking singleflight.Group
 	slots  chan struct{}
-	// open ends with Run, and with it every question.
+	// open ends with Run, and with it every review.
 	open  context.Context
 	close context.CancelFunc
 }
 
-type verdict struct {
+// cachedResult is the result of a review.
+type cachedResult struct {
 	response *authenticator.Response
 	ok       bool
 	err      error
 }
 
-// New reads the kubeconfig. The server is not asked anything.
+// New reads the kubeconfig. No request is made.
 func New(cfg Config) (*Webhook, error) {
 	if cfg.Version == "" {
 		cfg.Version = "v1beta1"
@@ -84,7 +84,7 @@ func New(cfg Config) (*Webhook, error) {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: tokens are sent only to a server that proves who it is; "+
 			"make %s an https address and remove insecure-skip-tls-verify", client.Host)
 	}
-	client.QPS = rateless
+	client.QPS = noRateLimit
 	backoff := wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	server, err := webhook.New(client, cfg.Version, authenticator.Audiences(cfg.Audiences), backoff)
 	if err != nil {
@@ -92,13 +92,13 @@ func New(cfg Config) (*Webhook, error) {
 	}
 	w := &Webhook{
 		cfg: cfg, server: server, slots: make(chan struct{}, maxAsking),
-		seen: briefly.New[[sha256.Size]byte, verdict](rememberTokens),
+		seen: ttlcache.New[[sha256.Size]byte, cachedResult](rememberTokens),
 	}
 	w.open, w.close = context.WithCancel(context.Background())
 	return w, nil
 }
 
-// Run waits for ctx to end, and then for every question to.
+// Run waits for ctx to end, and then for every review to.
 func (w *Webhook) Run(ctx context.Context) error {
 	<-ctx.Done()
 	w.close()
@@ -109,65 +109,66 @@ func (w *Webhook) Run(ctx context.Context) error {
 }
 
 // AuthenticateToken implements [authenticator.Token]. It returns false without an error for a token that the server
-// does not know, and an error when it could not be asked or calls the token bad.
+// does not know, and an error when there was no review or the server calls the token invalid.
 func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if len(token) > credential.MaxTokenBytes {
-		return nil, false, credential.ErrInvalidToken
+	if len(token) > authn.MaxTokenBytes {
+		return nil, false, authn.ErrInvalidToken
 	}
 	audiences, limited := authenticator.AudiencesFrom(ctx)
-	sum := memoryKey(token, audiences, limited)
-	if v, ok := w.seen.Recall(sum); ok {
+	sum := cacheKey(token, audiences, limited)
+	if v, ok := w.seen.Get(sum); ok {
 		return v.response, v.ok, v.err
 	}
-	// The question outlives the request that asked first: others may be waiting for it, and the answer is kept.
+	// The review outlives the request that was first: others may be waiting for it, and its result is cached.
 	answered := w.asking.DoChan(string(sum[:]), func() (any, error) {
-		return w.ask(context.WithoutCancel(ctx), sum, token), nil
+		return w.review(context.WithoutCancel(ctx), sum, token), nil
 	})
 	select {
 	case <-ctx.Done():
 		return nil, false, fmt.Errorf("token review webhook: %w", ctx.Err())
 	case result := <-answered:
-		v := result.Val.(verdict)
+		v := result.Val.(cachedResult)
 		return v.response, v.ok, v.err
 	}
 }
 
-func (w *Webhook) ask(ctx context.Context, sum [sha256.Size]byte, token string) verdict {
+func (w *Webhook) review(ctx context.Context, sum [sha256.Size]byte, token string) cachedResult {
 	select {
 	case w.slots <- struct{}{}:
 		defer func() { <-w.slots }()
 	default:
 		w.cfg.Metrics.Reviewed("busy")
-		return verdict{err: errBusy}
+		return cachedResult{err: errBusy}
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	defer context.AfterFunc(w.open, cancel)()
 	response, ok, err := w.server.AuthenticateToken(ctx, token)
-	v := verdict{response: response, ok: ok}
+	v := cachedResult{response: response, ok: ok}
 	now := time.Now()
 	switch {
 	case err != nil:
-		// Not kept: the library does not tell a server that is away from one that calls the token bad.
+		// Not cached: the library does not distinguish a server that is away from one that calls the token invalid.
 		w.cfg.Metrics.Reviewed("error")
 		v.err = fmt.Errorf("token review webhook: %w", err)
 	case !ok:
 		w.cfg.Metrics.Reviewed("failure")
-		w.seen.Keep(sum, v, now.Add(rememberBad))
+		w.seen.Add(sum, v, now.Add(rememberBad))
 	case response.User.GetName() == "":
 		w.cfg.Metrics.Reviewed("error")
-		return verdict{err: errors.New("token review webhook: it answered with an empty user name")}
+		return cachedResult{err: errors.New("token review webhook: it answered with an empty user name")}
 	default:
 		w.cfg.Metrics.Reviewed("success")
-		if until := notBeyond(token, now.Add(w.cfg.CacheTTL)); until.After(now) {
-			w.seen.Keep(sum, v, until)
+		if until := notAfterExpiry(token, now.Add(w.cfg.CacheTTL)); until.After(now) {
+			w.seen.Add(sum, v, until)
 		}
 	}
 	return v
 }
 
-// memoryKey tells questions apart: the same token for other audiences is another question (attack row B12).
-func memoryKey(token string, audiences authenticator.Audiences, limited bool) [sha256.Size]byte {
+// cacheKey is the hash of a token and its audiences: the same token for other audiences is another review (attack row
+// B12).
+func cacheKey(token string, audiences authenticator.Audiences, limited bool) [sha256.Size]byte {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %t", len(token), limited)
 	h.Write([]byte(token))
@@ -177,17 +178,17 @@ func memoryKey(token string, audiences authenticator.Audiences, limited bool) [s
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// notBeyond is until, or the end that the token states of itself if that comes first. It is believed only to forget
-// earlier, which needs no signature.
-func notBeyond(token string, until time.Time) time.Time {
-	_, body, err := jws.Split(token)
+// notAfterExpiry is until, or the expiry that the token states of itself if that comes first. That is trusted only to
+// forget earlier, which needs no signature.
+func notAfterExpiry(token string, until time.Time) time.Time {
+	_, body, err := authn.SplitToken(token)
 	if err != nil {
 		return until
 	}
 	var c struct {
-		Expires jws.Seconds `json:"exp"`
+		Expires authn.Seconds `json:"exp"`
 	}
-	if jws.Decode(body, &c, false) != nil || c.Expires == 0 || c.Expires.Time().After(until) {
+	if authn.DecodeTokenPart(body, &c, false) != nil || c.Expires == 0 || c.Expires.Time().After(until) {
 		return until
 	}
 	return c.Expires.Time()

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"portico.dev/internal/auth/authn"
 	"portico.dev/internal/auth/authtest"
-	"portico.dev/internal/auth/credential"
 	"portico.dev/internal/metrics"
 )
 
@@ -121,7 +121,7 @@ func TestWhatTheServerSays(t *testing.T) {
 			"one that it calls bad":           {token: "bad", wantErr: "it was revoked"},
 			"it fails":                        {token: "fail", wantErr: "webhook"},
 			"a user without a name":           {token: "nameless", wantErr: "empty user name"},
-			"B7 a token that is far too long": {token: strings.Repeat("x", credential.MaxTokenBytes+1), wantErr: "invalid bearer token"},
+			"B7 a token that is far too long": {token: strings.Repeat("x", authn.MaxTokenBytes+1), wantErr: "invalid bearer token"},
 		} {
 			t.Run(version+" "+name, func(t *testing.T) {
 				response, ok, err := w.AuthenticateToken(t.Context(), tt.token)
@@ -135,7 +135,7 @@ func TestWhatTheServerSays(t *testing.T) {
 				case ok && (response.User.GetName() != tt.want || !reflect.DeepEqual(response.User.GetExtra(), map[string][]string{"a": {"b"}})):
 					t.Fatalf("%+v", response.User)
 				}
-				if len(tt.token) > credential.MaxTokenBytes {
+				if len(tt.token) > authn.MaxTokenBytes {
 					return // nobody was asked
 				}
 				if got := s.version.Load(); got != "authentication.k8s.io/"+version {
@@ -204,7 +204,7 @@ func TestB12WhatIsRemembered(t *testing.T) {
 	}
 	t.Run("never beyond its end", func(t *testing.T) {
 		now := time.Now()
-		if got := notBeyond(ending(30*time.Second), now.Add(time.Minute)); got.After(now.Add(30 * time.Second)) {
+		if got := notAfterExpiry(ending(30*time.Second), now.Add(time.Minute)); got.After(now.Add(30 * time.Second)) {
 			t.Fatalf("remembered for %s", got.Sub(now))
 		}
 	})

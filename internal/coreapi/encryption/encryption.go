@@ -103,7 +103,7 @@ func (e *Encryption) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return pki.Follow(ctx, e.log, []string{e.cfg.File}, func() (bool, error) {
+	return pki.WatchFiles(ctx, e.log, []string{e.cfg.File}, func() (bool, error) {
 		old, err := e.reload(ctx)
 		if err != nil {
 			e.problem.Store(&err)

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"portico.dev/internal/run/rota"
+	"portico.dev/internal/run"
 )
 
 const (
@@ -35,7 +35,7 @@ type Poll func(ctx context.Context) (changed bool, err error)
 // polls a backend costs a place in the timer queue.
 type poller struct {
 	newPoll func(b Backend) Poll
-	timers  *rota.Rota
+	timers  *run.TimerQueue
 
 	mu       sync.Mutex // protects backends
 	backends map[Backend]*polledBackend
@@ -44,7 +44,7 @@ type poller struct {
 // polledBackend is one backend's schedule.
 type polledBackend struct {
 	poll  Poll
-	timer *rota.Turn
+	timer *run.ScheduledTask
 
 	// failures and unchanged count polls in a row that failed, or found nothing new. Only the timer's callback uses them.
 	failures, unchanged int
@@ -57,7 +57,7 @@ type polledBackend struct {
 // newPoller returns a poller without backends. newPoll returns the Poll of one backend, which may keep state from one
 // poll to the next.
 func newPoller(newPoll func(b Backend) Poll) *poller {
-	return &poller{newPoll: newPoll, timers: rota.New(), backends: map[Backend]*polledBackend{}}
+	return &poller{newPoll: newPoll, timers: run.NewTimerQueue(), backends: map[Backend]*polledBackend{}}
 }
 
 // run polls until ctx ends, and returns when no poll is under way any more.
@@ -72,13 +72,13 @@ func (p *poller) keep(backends []Backend) {
 		keep[b] = true
 		if p.backends[b] == nil {
 			pb := &polledBackend{poll: p.newPoll(b)}
-			pb.timer = p.timers.Join(pb.run)
+			pb.timer = p.timers.Add(pb.run)
 			p.backends[b] = pb
 		}
 	}
 	for b, pb := range p.backends {
 		if !keep[b] {
-			pb.timer.Leave()
+			pb.timer.Remove()
 			delete(p.backends, b)
 		}
 	}
@@ -101,7 +101,7 @@ func (p *poller) advance(b Backend, resetFailures bool, gap time.Duration) {
 	pb.mu.Lock()
 	pb.resetFailures, pb.resetUnchanged = pb.resetFailures || resetFailures, true
 	pb.mu.Unlock()
-	pb.timer.Hurry(gap)
+	pb.timer.RunWithin(gap)
 }
 
 // run polls once and returns the pause before the next poll.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"portico.dev/internal/apiclient"
-	"portico.dev/internal/auth/briefly"
+	"portico.dev/internal/auth/ttlcache"
 )
 
 const (
@@ -45,7 +45,7 @@ type Objects struct {
 	config    ObjectsConfig
 	catalogue atomic.Pointer[Catalogue]
 	trouble   atomic.Pointer[error]
-	names     *briefly.Memory[objectSelection, []string]
+	names     *ttlcache.Cache[objectSelection, []string]
 	inFlight  singleflight.Group
 }
 
@@ -62,7 +62,7 @@ func NewObjects(c ObjectsConfig) *Objects {
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
 	}
-	o := &Objects{config: c, names: briefly.New[objectSelection, []string](rememberSelections)}
+	o := &Objects{config: c, names: ttlcache.New[objectSelection, []string](rememberSelections)}
 	o.catalogue.Store(WellKnown())
 	return o
 }
@@ -149,14 +149,14 @@ func resourcesOf(list apidiscoveryv2.APIGroupDiscoveryList) []Resource {
 // Names lists the objects that selector selects, in one namespace or, for resources that have none, everywhere.
 func (o *Objects) Names(ctx context.Context, r Resource, namespace string, selector labels.Selector) ([]string, error) {
 	key := objectSelection{r.GroupVersionResource, namespace, selector.String()}
-	if names, ok := o.names.Recall(key); ok {
+	if names, ok := o.names.Get(key); ok {
 		return names, nil
 	}
 	v, err, _ := o.inFlight.Do(fmt.Sprintf("%q", []string{r.String(), namespace, key.selector}), func() (any, error) {
 		// Others may wait for the answer: it outlives the request that happened to ask first, up to the client's bound.
 		names, err := o.list(context.WithoutCancel(ctx), r, namespace, key.selector)
 		if err == nil {
-			o.names.Keep(key, names, time.Now().Add(rememberNames))
+			o.names.Add(key, names, time.Now().Add(rememberNames))
 		}
 		return names, err
 	})

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"portico.dev/internal/apiclient"
-	"portico.dev/internal/auth/briefly"
+	"portico.dev/internal/auth/ttlcache"
 	"portico.dev/internal/extension"
 )
 
@@ -137,14 +137,14 @@ const (
 type reviews struct {
 	client *apiclient.Client
 	age    time.Duration
-	memory *briefly.Memory[[sha256.Size]byte, bool]
+	memory *ttlcache.Cache[[sha256.Size]byte, bool]
 	slots  *semaphore.Weighted
 }
 
 func newReviews(client *apiclient.Client, age time.Duration) *reviews {
 	return &reviews{
 		client: client, age: age,
-		memory: briefly.New[[sha256.Size]byte, bool](rememberReviews),
+		memory: ttlcache.New[[sha256.Size]byte, bool](rememberReviews),
 		slots:  semaphore.NewWeighted(concurrentReviews),
 	}
 }
@@ -156,13 +156,13 @@ func (r *reviews) remembered(ctx context.Context, who user.Info, verb, namespace
 	// authorization cannot tell them apart.
 	encoded, _ := json.Marshal(spec)
 	key := sha256.Sum256(encoded)
-	if allowed, ok := r.memory.Recall(key); ok {
+	if allowed, ok := r.memory.Get(key); ok {
 		return allowed, nil
 	}
 	asked := time.Now()
 	allowed, err := r.ask(ctx, spec)
 	if err == nil {
-		r.memory.Keep(key, allowed, asked.Add(r.age))
+		r.memory.Add(key, allowed, asked.Add(r.age))
 	}
 	return allowed, err
 }

@@ -1,14 +1,16 @@
 // Package tracing sends spans to an OTLP collector.
 //
 // It makes a provider of spans and nothing more: which requests begin one is decided in the chain (server), and which
-// attempts at a backend in the proxy. Nobody waits for the collector. Spans queue up to a bound, and beyond it they are
-// dropped, so that a collector that is slow or away costs the front door nothing but the spans.
+// attempts at a backend in the proxy. No request waits for the collector. Spans queue up to a bound, and beyond it they
+// are dropped, so that a collector that is slow or away costs the server nothing but the spans.
 package tracing
 
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
@@ -22,7 +24,7 @@ import (
 // Config is where spans go and how many there are.
 type Config struct {
 	// Endpoint is host:port of a collector that takes OTLP over gRPC without TLS, as kube-apiserver's: one on this
-	// machine. Empty: spans are made for nobody.
+	// machine. Empty: spans are not sent.
 	Endpoint string
 	// SamplingRatePerMillion is how many of a million requests begin a trace of their own. Default 0: only requests
 	// whose privileged caller traces them already.
@@ -31,7 +33,7 @@ type Config struct {
 	Service, Version string
 	// Interval is how long spans are gathered before they are sent. Default 5 s.
 	Interval time.Duration
-	// Logger hears of spans that could not be sent. Nil: nobody does.
+	// Logger gets errors about spans that could not be sent. May be nil.
 	Logger *zap.Logger
 }
 
@@ -52,7 +54,7 @@ type Provider struct {
 	spans    *sdktrace.TracerProvider
 }
 
-// New allocates a provider. It connects to nobody until Run.
+// New allocates a provider. It does not connect until Run.
 func New(c Config) *Provider {
 	if c.Interval <= 0 {
 		c.Interval = 5 * time.Second
@@ -86,7 +88,7 @@ func (p *Provider) Run(ctx context.Context) error {
 	if err := p.exporter.Start(ctx); err != nil {
 		return fmt.Errorf("exporter of spans to %s: %w", p.config.Endpoint, err)
 	}
-	p.spans.RegisterSpanProcessor(sdktrace.NewBatchSpanProcessor(outlet{p.exporter, p.config.Logger},
+	p.spans.RegisterSpanProcessor(sdktrace.NewBatchSpanProcessor(loggingExporter{p.exporter, p.config.Logger},
 		sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithBatchTimeout(p.config.Interval), sdktrace.WithExportTimeout(exportTimeout),
 	))
 	<-ctx.Done()
@@ -94,17 +96,17 @@ func (p *Provider) Run(ctx context.Context) error {
 	return nil
 }
 
-// outlet says in our own log what could not be sent. The library would say so on standard error, in its own words.
-type outlet struct {
+// loggingExporter logs what could not be sent. The library would write it to standard error, in its own words.
+type loggingExporter struct {
 	*otlptrace.Exporter
 	log *zap.Logger
 }
 
 // ExportSpans implements sdktrace.SpanExporter.
-func (o outlet) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+func (o loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	legible := make([]sdktrace.ReadOnlySpan, len(spans))
 	for i, s := range spans {
-		legible[i] = legibleSpan{s}
+		legible[i] = utf8Span{s}
 	}
 	if err := o.Exporter.ExportSpans(ctx, legible); err != nil {
 		o.log.Warn("spans were lost", zap.Int("spans", len(spans)), zap.Error(err))
@@ -112,12 +114,47 @@ func (o outlet) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) 
 	return nil
 }
 
-// stop sends what is left. A collector that is away has no say in whether we may stop: the exporter goes first, and ends
-// its attempts when the time is up, so that the queue empties into nothing. No error here is of use to anybody.
+// stop sends what is left. A collector that is away must not delay the stop: the exporter goes first, and ends its
+// attempts when the time is up, so that the queue empties into nothing. No error here is of use.
 func (p *Provider) stop() {
 	last, cancel := context.WithTimeout(context.Background(), lastFlush)
 	defer cancel()
 	_ = p.spans.ForceFlush(last)
 	_ = p.exporter.Shutdown(last)
 	_ = p.spans.Shutdown(context.Background())
+}
+
+// utf8Span is a span whose texts can be encoded. The library that serves the local groups puts the client's User-Agent
+// into spans as it came, and one byte in it that is no UTF-8 would cost every span of the same batch.
+type utf8Span struct{ sdktrace.ReadOnlySpan }
+
+// Attributes implements sdktrace.ReadOnlySpan.
+func (s utf8Span) Attributes() []attribute.KeyValue {
+	return validUTF8(s.ReadOnlySpan.Attributes())
+}
+
+// Events implements sdktrace.ReadOnlySpan.
+func (s utf8Span) Events() []sdktrace.Event {
+	events := append([]sdktrace.Event(nil), s.ReadOnlySpan.Events()...)
+	for i := range events {
+		events[i].Attributes = validUTF8(events[i].Attributes)
+	}
+	return events
+}
+
+// Status implements sdktrace.ReadOnlySpan.
+func (s utf8Span) Status() sdktrace.Status {
+	status := s.ReadOnlySpan.Status()
+	status.Description = strings.ToValidUTF8(status.Description, "\uFFFD")
+	return status
+}
+
+func validUTF8(attributes []attribute.KeyValue) []attribute.KeyValue {
+	all := append([]attribute.KeyValue(nil), attributes...)
+	for i, a := range all {
+		if text := a.Value.AsString(); a.Value.Type() == attribute.STRING && !utf8.ValidString(text) {
+			all[i].Value = attribute.StringValue(strings.ToValidUTF8(text, "\uFFFD"))
+		}
+	}
+	return all
 }

@@ -1,0 +1,74 @@
+package authz
+
+import (
+	"fmt"
+
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/cel"
+	"k8s.io/apiserver/pkg/authorization/union"
+)
+
+// authorizerSet is the authorizers of one configuration, in order. It never changes.
+type authorizerSet struct {
+	authorizer.Authorizer
+	rules    authorizer.RuleResolver
+	names    []string
+	webhooks []*webhook
+}
+
+func newAuthorizerSet(config *apiserver.AuthorizationConfiguration, c Config) (*authorizerSet, error) {
+	compiler, err := check(config)
+	if err != nil {
+		return nil, err
+	}
+	p := &authorizerSet{}
+	var members []union.NamedAuthorizer
+	var resolvers []authorizer.RuleResolver
+	for _, a := range config.Authorizers {
+		member, resolver, err := p.member(a, c, compiler)
+		if err != nil {
+			return nil, fmt.Errorf("authorizer %s: %w", a.Name, err)
+		}
+		members = append(members, union.NamedAuthorizer{
+			AuthorizerName: a.Name, Authorizer: counted(c.Metrics, string(a.Type), a.Name, member.Authorize),
+		})
+		resolvers = append(resolvers, resolver)
+		p.names = append(p.names, a.Name)
+	}
+	p.rules = union.NewRuleResolvers(resolvers...)
+	if len(members) == 1 {
+		p.Authorizer = members[0].Authorizer // without the union's allocations
+		return p, nil
+	}
+	p.Authorizer, err = union.New(members...)
+	return p, err
+}
+
+func (p *authorizerSet) member(a apiserver.AuthorizerConfiguration, c Config, compiler cel.Compiler) (authorizer.Authorizer, authorizer.RuleResolver, error) {
+	switch a.Type {
+	case ModeAlwaysAllow:
+		always := authorizerfactory.NewAlwaysAllowAuthorizer()
+		return always, always, nil
+	case ModeAlwaysDeny:
+		never := authorizerfactory.NewAlwaysDenyAuthorizer()
+		return never, never, nil
+	case ModeWebhook:
+		w, err := newWebhook(a.Name, a.Webhook, compiler, c)
+		if err != nil {
+			return nil, nil, err
+		}
+		p.webhooks = append(p.webhooks, w)
+		return w, w.library, nil
+	default:
+		return c.RBAC, c.RBAC, nil
+	}
+}
+
+// close closes idle connections. Calls in flight finish, and are the last that use theirs.
+func (p *authorizerSet) close() {
+	for _, w := range p.webhooks {
+		w.transport.close()
+	}
+}

@@ -1,0 +1,218 @@
+package delegated
+
+import (
+	"bytes"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/rest"
+
+	"portico.dev/internal/auth/authtest"
+)
+
+func TestMay(t *testing.T) {
+	f := openFrontDoor(t, newAuthorities(t).published())
+	f.access = func(spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+		switch spec.User {
+		case "alice":
+			return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "because"}
+		case "both":
+			return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true}
+		case "denied":
+			return authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "never"}
+		}
+		return authorizationv1.SubjectAccessReviewStatus{Reason: "no rule"}
+	}
+	d := start(t, f).d
+	nodes := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "list", APIGroup: "metrics.k8s.io", APIVersion: "v1", Resource: "nodes"}
+	path := func(p string) *apirequest.RequestInfo { return &apirequest.RequestInfo{Verb: "get", Path: p} }
+	tests := []struct {
+		name    string
+		user    *user.DefaultInfo
+		info    *apirequest.RequestInfo
+		allowed bool
+		reason  string
+		wantErr bool
+		asks    bool
+	}{
+		{name: "allowed", user: &user.DefaultInfo{Name: "alice"}, info: nodes, allowed: true, reason: "because", asks: true},
+		{name: "no opinion is no", user: &user.DefaultInfo{Name: "bob"}, info: nodes, reason: "no rule", asks: true},
+		{name: "denied", user: &user.DefaultInfo{Name: "denied"}, info: nodes, reason: "never", asks: true},
+		{name: "allowed and denied", user: &user.DefaultInfo{Name: "both"}, info: nodes, wantErr: true, asks: true},
+		{name: "system:masters is not asked about", user: &user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}, info: nodes, allowed: true},
+		{name: "system:masters by name is", user: &user.DefaultInfo{Name: "system:masters"}, info: nodes, reason: "no rule", asks: true},
+		{name: "health is not asked about", user: &user.DefaultInfo{Name: "system:anonymous"}, info: path("/livez"), allowed: true},
+		{name: "a path below health is", user: &user.DefaultInfo{Name: "system:anonymous"}, info: path("/livez/x"), reason: "no rule", asks: true},
+		{name: "metrics is", user: &user.DefaultInfo{Name: "system:anonymous"}, info: path("/metrics"), reason: "no rule", asks: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			before := f.count(accessReviews)
+			for range 3 {
+				allowed, reason, err := d.Authorize(t.Context(), tt.user, tt.info)
+				if allowed != tt.allowed || reason != tt.reason || (err != nil) != tt.wantErr {
+					t.Fatalf("%t, %q, %v", allowed, reason, err)
+				}
+			}
+			asked := f.count(accessReviews) - before
+			want := map[bool]int{true: 1, false: 0}[tt.asks]
+			if tt.wantErr {
+				want = 3 // an error is not remembered
+			}
+			if asked != want {
+				t.Fatalf("asked %d times in three requests, want %d", asked, want)
+			}
+		})
+	}
+	t.Run("a request without user or meaning", func(t *testing.T) {
+		for _, err := range []error{second(d.Authorize(t.Context(), nil, nodes)), second(d.Authorize(t.Context(), &user.DefaultInfo{}, nil))} {
+			if err == nil {
+				t.Error("allowed")
+			}
+		}
+	})
+}
+
+func second(_ bool, _ string, err error) error { return err }
+
+func TestQuestion(t *testing.T) {
+	u := &user.DefaultInfo{Name: "alice", UID: "u-7", Groups: []string{"dev"}, Extra: map[string][]string{"scope": {"a"}}}
+	got := accessSpec(u, &apirequest.RequestInfo{
+		IsResourceRequest: true, Verb: "list", APIGroup: "g", APIVersion: "v1", Namespace: "ns", Resource: "foos", Subresource: "s", Name: "x",
+		FieldSelector: "metadata.name=x,spec.a!=b", LabelSelector: "a in (c,b),!d,e",
+	})
+	want := authorizationv1.SubjectAccessReviewSpec{
+		User: "alice", UID: "u-7", Groups: []string{"dev"}, Extra: map[string]authorizationv1.ExtraValue{"scope": {"a"}},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "list", Group: "g", Version: "v1", Namespace: "ns", Resource: "foos", Subresource: "s", Name: "x",
+			FieldSelector: &authorizationv1.FieldSelectorAttributes{Requirements: []metav1.FieldSelectorRequirement{
+				{Key: "metadata.name", Operator: metav1.FieldSelectorOpIn, Values: []string{"x"}},
+				{Key: "spec.a", Operator: metav1.FieldSelectorOpNotIn, Values: []string{"b"}},
+			}},
+			LabelSelector: &authorizationv1.LabelSelectorAttributes{Requirements: []metav1.LabelSelectorRequirement{
+				{Key: "a", Operator: metav1.LabelSelectorOpIn, Values: []string{"b", "c"}},
+				{Key: "d", Operator: metav1.LabelSelectorOpDoesNotExist, Values: []string{}},
+				{Key: "e", Operator: metav1.LabelSelectorOpExists, Values: []string{}},
+			}},
+		},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("got  %+v\nwant %+v", got.ResourceAttributes, want.ResourceAttributes)
+	}
+	t.Run("selectors that do not parse widen the question", func(t *testing.T) {
+		got := accessSpec(u, &apirequest.RequestInfo{IsResourceRequest: true, FieldSelector: "a=b=c=!", LabelSelector: "!!!"})
+		if a := got.ResourceAttributes; a.FieldSelector != nil || a.LabelSelector != nil {
+			t.Fatalf("%+v", a)
+		}
+	})
+}
+
+func TestQuestionsThatAreTooLargeToRemember(t *testing.T) {
+	f := openFrontDoor(t, newAuthorities(t).published())
+	d := start(t, f).d
+	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "foos", Name: strings.Repeat("x", maxRememberedBytes)}
+	for range 2 {
+		if _, _, err := d.Authorize(t.Context(), &user.DefaultInfo{Name: "alice"}, info); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := f.count(accessReviews); n != 2 {
+		t.Fatalf("asked %d times, want 2", n)
+	}
+}
+
+func TestRequestsThatNeedTheSameAnswerAskOnce(t *testing.T) {
+	f := openFrontDoor(t, newAuthorities(t).published())
+	release := make(chan struct{})
+	f.access = func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+		<-release
+		return authorizationv1.SubjectAccessReviewStatus{Allowed: true}
+	}
+	d := start(t, f).d
+	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "foos"}
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			if ok, _, err := d.Authorize(t.Context(), &user.DefaultInfo{Name: "alice"}, info); !ok {
+				t.Errorf("%t, %v", ok, err)
+			}
+		})
+	}
+	eventually(t, "the question arrives", func() bool { return f.count(accessReviews) > 0 })
+	close(release)
+	group.Wait()
+	if n := f.count(accessReviews); n != 1 {
+		t.Fatalf("asked %d times", n)
+	}
+}
+
+func TestFrontDoorThatCannotAnswer(t *testing.T) {
+	info := &apirequest.RequestInfo{IsResourceRequest: true, Verb: "get", Resource: "foos"}
+	tests := []struct {
+		name     string
+		codes    []int // one for each attempt; then it answers
+		wantErr  bool
+		attempts int
+	}{
+		{"500 once", []int{500}, false, 2},
+		{"429 once", []int{429}, false, 2},
+		{"403 is an answer", []int{403, 403}, true, 1},
+		{"307 is not followed", []int{307, 307}, true, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := openFrontDoor(t, newAuthorities(t).published())
+			f.access = func(authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+				return authorizationv1.SubjectAccessReviewStatus{Allowed: true}
+			}
+			d := start(t, f).d
+			codes := slices.Clone(tt.codes)
+			f.set(func() {
+				f.refuse = func(r *http.Request) int {
+					if r.URL.Path != accessReviews || len(codes) == 0 {
+						return 0
+					}
+					code := codes[0]
+					codes = codes[1:]
+					return code
+				}
+			})
+			allowed, _, err := d.Authorize(t.Context(), &user.DefaultInfo{Name: "alice"}, info)
+			if (err != nil) != tt.wantErr || allowed == tt.wantErr {
+				t.Fatalf("%t, %v", allowed, err)
+			}
+			if n := f.count(accessReviews); n != tt.attempts {
+				t.Fatalf("%d attempts, want %d", n, tt.attempts)
+			}
+		})
+	}
+}
+
+func TestAnswerWithoutEnd(t *testing.T) {
+	endless := authtest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"kind":"SubjectAccessReview","status":{"allowed":true,"reason":"`))
+		for chunk := bytes.Repeat([]byte("x"), 64<<10); ; {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	}))
+	f, err := newAPIClient(&rest.Config{Host: endless.URL, TLSClientConfig: rest.TLSClientConfig{CAData: endless.RootPEM}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.client.Close)
+	var reply authorizationv1.SubjectAccessReview
+	err = f.ask(t.Context(), http.MethodPost, accessReviews, nil, reply, &reply)
+	if err == nil || !strings.Contains(err.Error(), "larger than") || reply.Status.Allowed {
+		t.Fatalf("A27 %v, allowed %t", err, reply.Status.Allowed)
+	}
+}

@@ -1,0 +1,294 @@
+package delegated
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/pki"
+)
+
+const (
+	configMapNamespace = "kube-system"
+	configMapName      = "extension-apiserver-authentication"
+	configMaps         = "/api/v1/namespaces/" + configMapNamespace + "/configmaps"
+
+	// Each watch lasts a minute and is followed by a read, so that whatever a watch missed is found by then.
+	pollInterval  = time.Minute
+	maxWatchBytes = 64 << 20
+	firstPause    = time.Second
+)
+
+// Run reads the ConfigMap and then follows it until ctx ends. It returns an error when the first read cannot succeed:
+// without it nothing can be trusted.
+func (d *Delegated) Run(ctx context.Context) error {
+	defer d.client.client.Close()
+	version, err := d.waitForConfigMap(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	close(d.ready)
+	patience := firstPause
+	for {
+		if err := d.watch(ctx, version); err != nil && ctx.Err() == nil {
+			d.log.Debug("watch of the authentication ConfigMap ended", zap.Error(err))
+			// Without the right to watch this settles at one read a minute.
+			patience = min(2*patience, pollInterval)
+		} else {
+			patience = firstPause
+		}
+		if pause(ctx, patience) != nil {
+			return nil
+		}
+		version = d.poll(ctx, version)
+	}
+}
+
+// waitForConfigMap waits for a front door that is still starting, but not for one that has answered for good.
+func (d *Delegated) waitForConfigMap(ctx context.Context) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, d.startTimeout)
+	defer cancel()
+	for {
+		cm, failed := d.get(ctx)
+		if failed == nil {
+			if err = d.apply(cm); err != nil {
+				return "", err
+			}
+			return cm.ResourceVersion, nil
+		}
+		if err == nil || ctx.Err() == nil { // an attempt that our own deadline broke off says less than the one before
+			err = failed
+		}
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || pause(ctx, firstPause) != nil {
+			return "", withHint(err)
+		}
+	}
+}
+
+// withHint adds the next step to what went wrong.
+func withHint(err error) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w\nallow it with: kubectl create rolebinding -n %s ROLEBINDING_NAME "+
+			"--role=extension-apiserver-authentication-reader --serviceaccount=YOUR_NAMESPACE:YOUR_ACCOUNT (or --user=YOUR_USER)",
+			err, configMapNamespace)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w; the front door does not accept the credentials of this kubeconfig", err)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w; the front door publishes it once it runs with --client-ca-file or --requestheader-client-ca-file", err)
+	}
+	return fmt.Errorf("%w; is the front door of this kubeconfig running?", err)
+}
+
+func (d *Delegated) get(ctx context.Context) (*corev1.ConfigMap, error) {
+	cm := &corev1.ConfigMap{}
+	if err := d.client.ask(ctx, http.MethodGet, configMaps+"/"+configMapName, nil, nil, cm); err != nil {
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", configMapNamespace, configMapName, err)
+	}
+	return cm, nil
+}
+
+// apply puts cm into force, or says why it must not be.
+func (d *Delegated) apply(cm *corev1.ConfigMap) error {
+	if now := d.current.Load(); now != nil && maps.Equal(now.data, cm.Data) {
+		d.problem.Store(nil)
+		return nil
+	}
+	p, err := parseConfigMap(cm)
+	if err != nil {
+		err = fmt.Errorf("ConfigMap %s/%s: %w", configMapNamespace, configMapName, err)
+		d.problem.Store(&err)
+		return err
+	}
+	d.current.Store(p)
+	d.problem.Store(nil)
+	if shared := p.trust.Shared(); shared != nil {
+		d.log.Warn("the client CA and the front-proxy CA overlap; only the listed names keep clients from posing as front proxies",
+			zap.Stringer("certificate", shared.Subject), zap.Strings("allowed", p.trust.FrontProxy.AllowedNames))
+	}
+	d.log.Info("authentication configuration of the front door in force",
+		zap.Bool("clientCA", p.trust.Clients != nil), zap.Bool("frontProxy", p.trust.FrontProxy != nil))
+	return nil
+}
+
+// update is apply for a server that has a configuration already: the last good one stays in force.
+func (d *Delegated) update(cm *corev1.ConfigMap) {
+	if err := d.apply(cm); err != nil {
+		d.log.Error("kept the last good authentication configuration", zap.Error(err))
+	}
+}
+
+func (d *Delegated) poll(ctx context.Context, version string) string {
+	cm, err := d.get(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			// Once is a front door that restarts. Again is worth a warning.
+			if before := d.problem.Swap(&err); before == nil {
+				d.log.Info("the front door's authentication configuration cannot be read; the last good one is in force", zap.Error(err))
+			} else {
+				d.log.Warn("kept the last good authentication configuration", zap.Error(err))
+			}
+		}
+		return version
+	}
+	d.update(cm)
+	return cm.ResourceVersion
+}
+
+type watchEvent struct {
+	Type   watch.EventType `json:"type"`
+	Object json.RawMessage `json:"object"`
+}
+
+// watch follows changes after version for a minute.
+func (d *Delegated) watch(ctx context.Context, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, pollInterval+askTimeout)
+	defer cancel()
+	response, err := d.client.stream(ctx, configMaps, url.Values{
+		"fieldSelector":   {"metadata.name=" + configMapName},
+		"watch":           {"true"},
+		"resourceVersion": {version},
+		"timeoutSeconds":  {strconv.Itoa(int(pollInterval.Seconds()))},
+	})
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	events := json.NewDecoder(io.LimitReader(response.Body, maxWatchBytes))
+	for {
+		var event watchEvent
+		if err := events.Decode(&event); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return fmt.Errorf("read watch: %w", err)
+		}
+		if err := d.handleEvent(event); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *Delegated) handleEvent(event watchEvent) error {
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		cm := &corev1.ConfigMap{}
+		if err := json.Unmarshal(event.Object, cm); err != nil {
+			return fmt.Errorf("decode watch event: %w", err)
+		}
+		d.update(cm)
+	case watch.Deleted:
+		// The front door rebuilds it when it has grown too large. Until then its content still holds.
+		d.log.Warn("the authentication ConfigMap was deleted; kept the last good one")
+	case watch.Error:
+		status := &metav1.Status{}
+		if err := json.Unmarshal(event.Object, status); err != nil {
+			return fmt.Errorf("decode watch error: %w", err)
+		}
+		return &apierrors.StatusError{ErrStatus: *status}
+	}
+	return nil
+}
+
+// The keys of the ConfigMap, as kube-apiserver writes it.
+const (
+	clientCAKey      = "client-ca-file"
+	proxyCAKey       = "requestheader-client-ca-file"
+	allowedNamesKey  = "requestheader-allowed-names"
+	userHeadersKey   = "requestheader-username-headers"
+	uidHeadersKey    = "requestheader-uid-headers"
+	groupHeadersKey  = "requestheader-group-headers"
+	extraPrefixesKey = "requestheader-extra-headers-prefix"
+)
+
+// published is the content of the ConfigMap, decoded and checked. It never changes.
+type published struct {
+	trust *authn.Trust
+	pool  *x509.CertPool // both authorities, for the handshake
+	// data is what it was made of, to tell a change from a repetition.
+	data map[string]string
+}
+
+// parseConfigMap decodes the ConfigMap, or says what is wrong with it.
+func parseConfigMap(cm *corev1.ConfigMap) (*published, error) {
+	p := &published{trust: &authn.Trust{}, pool: x509.NewCertPool(), data: cm.Data}
+	if text := cm.Data[clientCAKey]; text != "" {
+		bundle, err := pki.StaticBundle([]byte(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", clientCAKey, err)
+		}
+		p.trust.Clients = bundle
+		addAll(p.pool, bundle)
+	}
+	if text := cm.Data[proxyCAKey]; text != "" {
+		proxy, err := readFrontProxy(cm.Data)
+		if err != nil {
+			return nil, err
+		}
+		p.trust.FrontProxy = proxy
+		addAll(p.pool, proxy.Bundle)
+	}
+	if err := p.trust.Check(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func readFrontProxy(data map[string]string) (*authn.FrontProxy, error) {
+	bundle, err := pki.StaticBundle([]byte(data[proxyCAKey]))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", proxyCAKey, err)
+	}
+	proxy := &authn.FrontProxy{Bundle: bundle}
+	for _, list := range []struct {
+		key  string
+		into *[]string
+	}{
+		{allowedNamesKey, &proxy.AllowedNames},
+		{userHeadersKey, &proxy.Headers.Username},
+		{uidHeadersKey, &proxy.Headers.UID},
+		{groupHeadersKey, &proxy.Headers.Group},
+		{extraPrefixesKey, &proxy.Headers.ExtraPrefix},
+	} {
+		text, ok := data[list.key]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal([]byte(text), list.into); err != nil {
+			return nil, fmt.Errorf("%s: %w", list.key, err)
+		}
+		if slices.Contains(*list.into, "") {
+			// An empty extra prefix would turn every header into an identity, an empty name a certificate without one.
+			return nil, fmt.Errorf("%s: an entry is empty", list.key)
+		}
+	}
+	if len(proxy.Headers.Username) == 0 {
+		return nil, errors.New(userHeadersKey + ": names no header")
+	}
+	return proxy, nil
+}
+
+func addAll(pool *x509.CertPool, b *pki.Bundle) {
+	for _, c := range b.Certificates() {
+		pool.AddCert(c)
+	}
+}

@@ -1,0 +1,76 @@
+package rbac
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Whatever is left out of a binding, decisions and the words for them are the same.
+func TestLeanBindingSaysTheSame(t *testing.T) {
+	about := func(name, namespace string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{
+			Name: name, Namespace: namespace, UID: "u", ResourceVersion: "7", Generation: 3, CreationTimestamp: metav1.NewTime(time.Unix(1, 0)),
+			Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": strings.Repeat("d", 100)},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{}}},
+		}
+	}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "reader"}
+	policy := func() Policy {
+		return Policy{
+			ClusterRoles: []*rbacv1.ClusterRole{{ObjectMeta: about("reader", ""), Rules: []rbacv1.PolicyRule{{
+				Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"},
+			}}}},
+			ClusterRoleBindings: []*rbacv1.ClusterRoleBinding{{ObjectMeta: about("all", ""), RoleRef: ref, Subjects: []rbacv1.Subject{
+				{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "dev"},
+			}}},
+			RoleBindings: []*rbacv1.RoleBinding{{ObjectMeta: about("one", "n"), RoleRef: ref, Subjects: []rbacv1.Subject{
+				{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "alice"},
+				{Kind: rbacv1.ServiceAccountKind, Name: "robot", Namespace: "m"},
+			}}},
+		}
+	}
+	whole, lean := New(zap.NewNop()), New(zap.NewNop())
+	whole.Load(policy())
+	p := policy()
+	bindings := []*Binding{TransformBinding(p.ClusterRoleBindings[0]).(*Binding), TransformBinding(p.RoleBindings[0]).(*Binding)}
+	p.ClusterRoleBindings, p.RoleBindings, p.Bindings = nil, nil, bindings
+	lean.Load(p)
+	const byOne = `RBAC: allowed by RoleBinding "one/n" of ClusterRole "reader" to `
+	for _, c := range []struct {
+		who         *user.DefaultInfo
+		here, there string // why, in the namespace of the RoleBinding and in another; empty: not allowed
+	}{
+		{&user.DefaultInfo{Name: "alice"}, byOne + `User "alice"`, ""},
+		{
+			&user.DefaultInfo{Name: "bob", Groups: []string{"dev"}},
+			`RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "reader" to Group "dev"`,
+			`RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "reader" to Group "dev"`,
+		},
+		{&user.DefaultInfo{Name: "system:serviceaccount:m:robot"}, byOne + `ServiceAccount "robot/m"`, ""},
+		{&user.DefaultInfo{Name: "system:serviceaccount:n:robot"}, "", ""},
+	} {
+		for namespace, want := range map[string]string{"n": c.here, "other": c.there} {
+			a := authorizer.AttributesRecord{User: c.who, Verb: "get", Resource: "pods", Namespace: namespace, ResourceRequest: true}
+			for how, r := range map[string]*RBAC{"whole": whole, "lean": lean} {
+				decision, said, err := r.Authorize(t.Context(), a)
+				if said != want || err != nil || (decision == authorizer.DecisionAllow) != (want != "") {
+					t.Errorf("%s, %s in %s: %v %q %v, want %q", how, c.who.Name, namespace, decision, said, err, want)
+				}
+			}
+		}
+	}
+	if accessor, err := apimeta.Accessor(bindings[1]); err != nil || accessor.GetName() != "one" || accessor.GetNamespace() != "n" || accessor.GetResourceVersion() != "7" {
+		t.Errorf("informers would know it by %v, %v", accessor, err)
+	}
+	if role := p.ClusterRoles[0]; TransformBinding(role) != any(role) {
+		t.Error("a role is something else now")
+	}
+}

@@ -1,0 +1,93 @@
+package serviceaccount
+
+import (
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// jsonWebKey is one public key of RFC 7517.
+type jsonWebKey struct {
+	Use       string `json:"use"`
+	Type      string `json:"kty"`
+	ID        string `json:"kid"`
+	Curve     string `json:"crv,omitempty"`
+	Algorithm string `json:"alg"`
+	N         string `json:"n,omitempty"`
+	E         string `json:"e,omitempty"`
+	X         string `json:"x,omitempty"`
+	Y         string `json:"y,omitempty"`
+}
+
+// JWKS is the document of /openid/v1/jwks: every public key whose tokens are good, in a stable order.
+func (t *Tokens) JWKS() []byte {
+	doc := struct {
+		Keys []jsonWebKey `json:"keys"`
+	}{Keys: []jsonWebKey{}}
+	for _, k := range t.keys.sorted() {
+		doc.Keys = append(doc.Keys, k.jwk())
+	}
+	return encode(doc)
+}
+
+// OpenIDConfiguration is the document of /.well-known/openid-configuration. jwksURI is where clients find JWKS.
+func (t *Tokens) OpenIDConfiguration(jwksURI string) []byte {
+	var algorithms []string
+	for _, k := range t.keys.sorted() {
+		if alg := k.method.Alg(); !slices.Contains(algorithms, alg) {
+			algorithms = append(algorithms, alg)
+		}
+	}
+	return encode(struct {
+		Issuer        string   `json:"issuer"`
+		JWKSURI       string   `json:"jwks_uri"`
+		ResponseTypes []string `json:"response_types_supported"`
+		SubjectTypes  []string `json:"subject_types_supported"`
+		Algorithms    []string `json:"id_token_signing_alg_values_supported"`
+	}{t.issuer, jwksURI, []string{"id_token"}, []string{"public"}, algorithms})
+}
+
+// Issuer is the iss of every token.
+func (t *Tokens) Issuer() string { return t.issuer }
+
+// Audiences are what this server answers to.
+func (t *Tokens) Audiences() []string { return slices.Clone(t.audiences) }
+
+func (s keySet) sorted() []verifyKey {
+	keys := make([]verifyKey, 0, len(s))
+	for _, k := range s {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b verifyKey) int { return strings.Compare(a.id, b.id) })
+	return keys
+}
+
+func (k verifyKey) jwk() jsonWebKey {
+	w := jsonWebKey{Use: "sig", ID: k.id, Algorithm: k.method.Alg()}
+	b64 := base64.RawURLEncoding.EncodeToString
+	switch p := k.public.(type) {
+	case *rsa.PublicKey:
+		w.Type, w.N, w.E = "RSA", b64(p.N.Bytes()), b64(big.NewInt(int64(p.E)).Bytes())
+	case *ecdsa.PublicKey:
+		// An uncompressed point: one byte of form, then both coordinates in full length.
+		point, err := p.Bytes()
+		if err != nil {
+			panic(err) // only a point off the curve, which was refused when the key was read
+		}
+		half := (len(point) - 1) / 2
+		w.Type, w.Curve, w.X, w.Y = "EC", "P-256", b64(point[1:1+half]), b64(point[1+half:])
+	}
+	return w
+}
+
+func encode(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings and slices of strings
+	}
+	return data
+}

@@ -1,0 +1,62 @@
+package serviceaccount
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/zap"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"portico.dev/internal/auth/authn"
+	"portico.dev/internal/auth/authtest"
+)
+
+// Every cluster has the issuer of tokens of Secrets, so that only whoever has the key may call one bad: another token is
+// shown to the authenticators that follow.
+func TestATokenOfASecretOfAnotherCluster(t *testing.T) {
+	ours, theirs := keys().ec, keys().otherEC
+	accounts, err := New(Config{
+		Issuer: "https://front.example", VerifyKeyFiles: []string{publicFile(t, ours)}, Lookup: LiveLookup{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	webhook := authenticator.TokenFunc(func(context.Context, string) (*authenticator.Response, bool, error) {
+		asked.Add(1)
+		return &authenticator.Response{User: &user.DefaultInfo{Name: "system:serviceaccount:ns:robot"}}, true, nil
+	})
+	auth, err := authn.New(authn.Config{ServiceAccounts: accounts, Tokens: []authenticator.Token{webhook}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The key id is as kube-controller-manager makes it.
+	signed := func(named, key *ecdsa.PrivateKey) string {
+		der, err := x509.MarshalPKIXPublicKey(named.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(der)
+		kid := base64.RawURLEncoding.EncodeToString(sum[:])
+		return authtest.Token(`{"alg":"ES256","kid":"`+kid+`"}`, `{"iss":"kubernetes/serviceaccount","sub":"system:serviceaccount:ns:robot"}`,
+			authtest.ES256(key))
+	}
+	t.Run("is shown to the webhook", func(t *testing.T) {
+		response, ok, err := auth.AuthenticateToken(t.Context(), signed(theirs, theirs))
+		if err != nil || !ok || response.User.GetName() != "system:serviceaccount:ns:robot" || asked.Load() != 1 {
+			t.Fatalf("%+v, %t, %v; asked %d times", response, ok, err, asked.Load())
+		}
+	})
+	t.Run("that claims to be of this one is not", func(t *testing.T) {
+		_, ok, err := auth.AuthenticateToken(t.Context(), signed(ours, theirs))
+		if ok || err == nil || asked.Load() != 1 {
+			t.Fatalf("%t, %v; asked %d times", ok, err, asked.Load())
+		}
+	})
+}

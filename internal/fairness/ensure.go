@@ -1,0 +1,237 @@
+package fairness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
+	informers "k8s.io/client-go/informers/flowcontrol/v1"
+	client "k8s.io/client-go/kubernetes/typed/flowcontrol/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// ensureInterval is how often the objects are compared with what they should be. An object that was deleted comes back
+// at once; changes wait, so that replicas of two releases do not overwrite each other's in turn.
+const ensureInterval = time.Minute
+
+// startTimeout bounds how long the objects may take to be known, and all of them to be written.
+const startTimeout = 30 * time.Second
+
+// ensurer maintains the objects that upstream creates. It reads caches, and writes only what differs.
+type ensurer struct {
+	schemas *ensuredKind[*flowcontrolv1.FlowSchema]
+	levels  *ensuredKind[*flowcontrolv1.PriorityLevelConfiguration]
+	synced  []cache.DoneChecker
+	deleted chan struct{} // has one when an object was deleted
+}
+
+func newEnsurer(api client.FlowcontrolV1Interface, known informers.Interface) (*ensurer, error) {
+	e := &ensurer{deleted: make(chan struct{}, 1)}
+	e.schemas = &ensuredKind[*flowcontrolv1.FlowSchema]{
+		api: api.FlowSchemas(), list: known.FlowSchemas().Lister().List,
+		mandatory: bootstrap.MandatoryFlowSchemas, suggested: bootstrap.SuggestedFlowSchemas,
+		adopt: func(have, want *flowcontrolv1.FlowSchema) bool {
+			same := apiequality.Semantic.DeepEqual(have.Spec, want.Spec)
+			have.Spec = *want.Spec.DeepCopy()
+			return !same
+		},
+	}
+	e.levels = &ensuredKind[*flowcontrolv1.PriorityLevelConfiguration]{
+		api: api.PriorityLevelConfigurations(), list: known.PriorityLevelConfigurations().Lister().List,
+		mandatory: bootstrap.MandatoryPriorityLevelConfigurations, suggested: bootstrap.SuggestedPriorityLevelConfigurations,
+		adopt: adoptLevel,
+	}
+	for _, informer := range []cache.SharedIndexInformer{known.FlowSchemas().Informer(), known.PriorityLevelConfigurations().Informer()} {
+		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
+			select {
+			case e.deleted <- struct{}{}:
+			default:
+			}
+		}})
+		if err != nil {
+			return nil, err
+		}
+		e.synced = append(e.synced, informer.HasSyncedChecker())
+	}
+	return e, nil
+}
+
+// adoptLevel gives have the spec of want. The shares of the exempt level are an administrator's to tune: they say how
+// much of what it does not need others may borrow.
+func adoptLevel(have, want *flowcontrolv1.PriorityLevelConfiguration) bool {
+	spec := want.Spec.DeepCopy()
+	setDefaults(spec)
+	if want.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt && have.Spec.Exempt != nil {
+		spec.Exempt = have.Spec.Exempt.DeepCopy()
+	}
+	same := apiequality.Semantic.DeepEqual(have.Spec, *spec)
+	have.Spec = *spec
+	return !same
+}
+
+// setDefaults sets what the API sets when it is left out, so that a stored object compares equal.
+func setDefaults(spec *flowcontrolv1.PriorityLevelConfigurationSpec) {
+	if spec.Limited != nil && spec.Limited.LendablePercent == nil {
+		spec.Limited.LendablePercent = new(int32)
+	}
+}
+
+var errNoSync = errors.New("list the flowcontrol objects: no answer in time")
+
+// start returns when the objects are known and as they should be.
+func (e *ensurer) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if !cache.WaitFor(ctx, "", e.synced...) {
+		return errNoSync
+	}
+	return e.ensureUntilDone(ctx)
+}
+
+// retryAfter is how long a cache may take to show what another replica has just written.
+const retryAfter = 100 * time.Millisecond
+
+// ensureUntilDone tries until every object is as it should be, or ctx ends.
+func (e *ensurer) ensureUntilDone(ctx context.Context) error {
+	for {
+		err := e.ensureOnce(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(retryAfter):
+		}
+	}
+}
+
+func (e *ensurer) run(ctx context.Context, log *zap.Logger) {
+	tick := time.NewTicker(ensureInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-e.deleted:
+		}
+		bounded, cancel := context.WithTimeout(ctx, startTimeout)
+		err := e.ensureUntilDone(bounded)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			log.Warn("the flowcontrol objects are not as they should be; trying again", zap.Duration("in", ensureInterval), zap.Error(err))
+		}
+	}
+}
+
+// ensureOnce does levels first: a schema whose level is missing is said to dangle.
+func (e *ensurer) ensureOnce(ctx context.Context) error {
+	return errors.Join(e.levels.ensureOnce(ctx), e.schemas.ensureOnce(ctx))
+}
+
+// object is a pointer to one of the two kinds.
+type object[T any] interface {
+	metav1.Object
+	comparable
+	DeepCopy() T
+}
+
+// ensuredKind is the objects of one kind.
+type ensuredKind[T object[T]] struct {
+	api interface {
+		Create(ctx context.Context, object T, o metav1.CreateOptions) (T, error)
+		Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error)
+		Delete(ctx context.Context, name string, o metav1.DeleteOptions) error
+	}
+	list                 func(labels.Selector) ([]T, error)
+	mandatory, suggested []T
+	// adopt gives have the spec of want and reports whether it had another.
+	adopt func(have, want T) bool
+}
+
+func (k *ensuredKind[T]) ensureOnce(ctx context.Context) error {
+	found, err := k.list(labels.Everything())
+	if err != nil {
+		return err
+	}
+	others := make(map[string]T, len(found))
+	for _, o := range found {
+		others[o.GetName()] = o
+	}
+	var errs []error
+	for i, want := range append(append([]T(nil), k.mandatory...), k.suggested...) {
+		if err := k.ensure(ctx, others[want.GetName()], want, i < len(k.mandatory)); err != nil {
+			errs = append(errs, fmt.Errorf("keep %s: %w", want.GetName(), err))
+		}
+		delete(others, want.GetName())
+	}
+	for name, o := range others {
+		if err := k.deleteObsolete(ctx, o); err != nil {
+			errs = append(errs, fmt.Errorf("delete %s, which no release suggests any more: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ensure writes one object if it is missing or not as it should be. The annotation says whose a suggested one is: ours
+// while it is "true", an administrator's when it is "false". Without an annotation it is ours only if its spec has not
+// changed since it was created.
+func (k *ensuredKind[T]) ensure(ctx context.Context, have, want T, mandatory bool) error {
+	var none T
+	if have == none {
+		_, err := k.api.Create(ctx, want.DeepCopy(), metav1.CreateOptions{})
+		return err
+	}
+	next, ours := have.DeepCopy(), "true"
+	if said := have.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey]; !mandatory {
+		switch {
+		case said == "true" || said == "false":
+			ours = said
+		case have.GetGeneration() != 1:
+			ours = "false"
+		}
+	}
+	changed := ours == "true" && k.adopt(next, want)
+	if annotate(next, ours) || changed {
+		_, err := k.api.Update(ctx, next, metav1.UpdateOptions{})
+		return err
+	}
+	return nil
+}
+
+func annotate(o metav1.Object, ours string) (changed bool) {
+	annotations := o.GetAnnotations()
+	if annotations[flowcontrolv1.AutoUpdateAnnotationKey] == ours {
+		return false
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[flowcontrolv1.AutoUpdateAnnotationKey] = ours
+	o.SetAnnotations(annotations)
+	return true
+}
+
+// deleteObsolete deletes an object that an earlier release has created and that is still its own.
+func (k *ensuredKind[T]) deleteObsolete(ctx context.Context, o T) error {
+	if o.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] != "true" {
+		return nil
+	}
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	err := k.api.Delete(ctx, o.GetName(), metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,98 @@
+package fairness
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	fcmetrics "k8s.io/apiserver/pkg/util/flowcontrol/metrics"
+)
+
+// told is a gauge that remembers what it was set to.
+type told struct {
+	fcmetrics.RatioedGauge // of which nothing else is called
+
+	mu  sync.Mutex // guards all
+	all []float64
+}
+
+func (g *told) Set(x float64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all = append(g.all, x)
+}
+
+func TestGaugesAreUpdatedAtIntervals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var demand, seats, executing, waiting told
+		s := newGaugeUpdater(libraryGauges{
+			requests: fcmetrics.RatioedGaugePair{RequestsWaiting: &waiting, RequestsExecuting: &executing}, seats: &seats, demand: &demand,
+		})
+		change := func(n int) {
+			s.addDemand(n)
+			s.seats.Add(int64(n))
+			s.executing.Add(int64(n))
+			s.schedule(time.Now())
+		}
+		time.Sleep(time.Second) // of the bubble, as below
+		change(1)               // long after the last: told at once
+		for range 3 {
+			change(1)
+		}
+		change(-4)
+		change(2)
+		if !slices.Equal(demand.all, []float64{1}) {
+			t.Errorf("at once: %v", demand.all)
+		}
+		time.Sleep(updateInterval)
+		synctest.Wait()
+		if want := []float64{1, 4, 2}; !slices.Equal(demand.all, want) {
+			t.Errorf("the demand was told as %v, want %v with the greatest in between", demand.all, want)
+		}
+		if want := []float64{1, 2}; !slices.Equal(seats.all, want) || !slices.Equal(executing.all, want) || !slices.Equal(waiting.all, []float64{0, 0}) {
+			t.Errorf("seats %v, executing %v, waiting %v", seats.all, executing.all, waiting.all)
+		}
+		change(-2)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(demand.all); n != 5 || demand.all[n-1] != 0 { // 2 was the most since
+			t.Errorf("at the end: %v", demand.all)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(seats.all) != 3 {
+			t.Errorf("told again although nothing changed: %v", seats.all)
+		}
+	})
+}
+
+// Whatever is changed at once, the last word is the truth.
+func TestTheLastWordIsTheTruth(t *testing.T) {
+	var demand, seats, executing, waiting told
+	s := newGaugeUpdater(libraryGauges{
+		requests: fcmetrics.RatioedGaugePair{RequestsWaiting: &waiting, RequestsExecuting: &executing}, seats: &seats, demand: &demand,
+	})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 20_001 {
+				n := 1 - 2*(i%2) // the last one stays
+				s.addDemand(n)
+				s.seats.Add(int64(n))
+				s.schedule(time.Now())
+			}
+		})
+	}
+	all.Wait()
+	deadline := time.Now().Add(30 * time.Second)
+	for last := 0.0; last != 8; {
+		if time.Now().After(deadline) {
+			t.Fatalf("the last word is %v", last)
+		}
+		seats.mu.Lock()
+		last = seats.all[len(seats.all)-1]
+		seats.mu.Unlock()
+	}
+}

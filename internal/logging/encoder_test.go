@@ -1,0 +1,68 @@
+package logging
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+func TestE3OneLineForEachEntry(t *testing.T) {
+	const forged = "x\r\n12:00:00.000\tINFO\tforged\x1b[31m\x00\u0085\x7f"
+	long := strings.Repeat("y", 1<<20)
+	for _, format := range []string{"console", "json"} {
+		t.Run(format, func(t *testing.T) {
+			encoder, err := Options{Format: format}.encoder()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			log := zap.New(zapcore.NewCore(encoder, zapcore.AddSync(&out), zap.DebugLevel)).With(zap.String("with", forged))
+			log.Info(forged, zap.String("text", forged), zap.Error(errors.New(forged)), zap.Any("any", []string{forged}), zap.Stringer("stringer", stringer(forged)))
+			log.Info(long, zap.String("text", long), zap.Error(errors.New(long)), zap.Any("any", []string{long}), zap.Stringer("stringer", stringer(long)))
+			text := out.String()
+			if n := strings.Count(text, "\n"); n != 2 || !strings.HasSuffix(text, "\n") {
+				t.Errorf("%d lines", n)
+			}
+			if strings.ContainsAny(text, "\r\x00\x1b") {
+				t.Errorf("a control byte came through: %.500q", text)
+			}
+			if len(text) > 8*maxFieldBytes {
+				t.Errorf("%d bytes", len(text))
+			}
+		})
+	}
+}
+
+func TestFieldsOfTheCallerAreNotChanged(t *testing.T) {
+	long := strings.Repeat("y", maxFieldBytes+1)
+	fields := []zap.Field{zap.String("text", long), zap.Int("n", 1)}
+	encoder, err := Default().encoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := encoder.EncodeEntry(zapcore.Entry{Message: "m"}, fields)
+	if err != nil || strings.Contains(line.String(), long) || !strings.Contains(line.String(), `"n": 1`) {
+		t.Errorf("%v %s", err, line)
+	}
+	if fields[0].String != long {
+		t.Error("changed")
+	}
+}
+
+func TestWordsInOtherScriptsAreNotEscapedNorCutInHalf(t *testing.T) {
+	if got := escaped("héllo 世界"); got != "héllo 世界" {
+		t.Errorf("%q", got)
+	}
+	if got := bounded(strings.Repeat("世", maxFieldBytes)); strings.ContainsRune(got, '�') || len(got) > maxFieldBytes+3 {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+type stringer string
+
+func (s stringer) String() string { return fmt.Sprint(string(s)) }

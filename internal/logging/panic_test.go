@@ -1,0 +1,40 @@
+package logging
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap/zapcore"
+)
+
+func TestE1APanicIsToldWithoutItsValue(t *testing.T) {
+	var none map[string]int
+	for name, c := range map[string]struct {
+		panics     func()
+		kind, deep string
+	}{
+		"a text":                       {func() { panic("canary") }, "string", "TestE1APanicIsTold"},
+		"an error":                     {func() { panic(errors.New("canary")) }, "*errors.errorString", "TestE1APanicIsTold"},
+		"a fault that the runtime met": {func() { none["canary"] = 1 }, "assignment to entry in nil map", "TestE1APanicIsTold"},
+		"one of another goroutine":     {func() { panic("canary\ngoroutine 7 [running]:\nfar.away()") }, "string", "far.away()"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				o := zapcore.NewMapObjectEncoder()
+				for _, f := range PanicFields(recover()) {
+					f.AddTo(o)
+				}
+				kind, _ := o.Fields["panic"].(string)
+				stack, _ := o.Fields["stack"].(string)
+				if kind != c.kind && !strings.HasSuffix(kind, c.kind) || !strings.Contains(stack, c.deep) {
+					t.Errorf("%q at %s", kind, stack)
+				}
+				if strings.Contains(kind+stack, "canary") {
+					t.Errorf("the value is told: %q %s", kind, stack)
+				}
+			}()
+			c.panics()
+		})
+	}
+}

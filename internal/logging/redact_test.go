@@ -1,0 +1,46 @@
+package logging
+
+import (
+	"errors"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+func TestE1ErrorsThatQuoteABodyAreNotRepeated(t *testing.T) {
+	core, seen := observer.New(zap.InfoLevel)
+	log := zap.New(newRedactingCore(core))
+	log.Error("Unhandled Error", zap.Error(errors.New(quotingPrefix+": .immutable: expected boolean, got &{canary}")), zap.Int("n", 1))
+	log.Error(quotingPrefix + ": canary")
+	log.Error("another", zap.Error(errors.New("kept")))
+	log.Debug("too quiet")
+	var got []any
+	for _, e := range seen.All() {
+		got = append(got, e.Message, e.ContextMap()["error"])
+	}
+	told := quotingPrefix + "; what it was is told to the client alone"
+	want := []any{"Unhandled Error", told, told, nil, "another", "kept"}
+	if len(got) != len(want) {
+		t.Fatalf("%q", got)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("%q, want %q", got[i], want[i])
+		}
+	}
+	if seen.All()[0].ContextMap()["n"] != int64(1) {
+		t.Error("a field beside it was lost")
+	}
+}
+
+func TestMistakesOfClientsAreNotErrorsOfOurs(t *testing.T) {
+	for level, want := range map[zapcore.Level]int{zap.InfoLevel: 0, zap.DebugLevel: 1} {
+		core, seen := observer.New(level)
+		zap.New(newRedactingCore(core)).Error(clientMistakePrefix, zap.Error(errors.New("unable to parse requirement")))
+		if seen.Len() != want || want > 0 && seen.All()[0].Level != zap.DebugLevel {
+			t.Errorf("at level %s: %v", level, seen.All())
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package pki
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+)
+
+// Machines run out of inotify instances, and a front door that was told of files there must start all the same. A directory
+// that is not there cannot be watched either.
+func TestFilesThatCannotBeWatchedAreReadEveryMinute(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "not-there", "tls.crt")
+	synctest.Test(t, func(t *testing.T) {
+		core, logged := observer.New(zap.WarnLevel)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		var looked atomic.Int64
+		go func() {
+			done <- WatchFiles(ctx, zap.New(core), []string{file}, func() (bool, error) { looked.Add(1); return false, nil })
+		}()
+		time.Sleep(2*pollInterval + time.Second) // of the bubble's clock
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+		if got := looked.Load(); got != 3 { // once when it began, and at each of two minutes
+			t.Errorf("looked %d times, want 3", got)
+		}
+		if logged.Len() != 1 {
+			t.Errorf("said %v, want one warning", logged.All())
+		}
+	})
+}
+
+// What could not be watched at first is watched as soon as it can be.
+func TestGaugesAreUpdatedLater(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mounted-late")
+	s := fileWatcher{files: []string{filepath.Join(dir, "tls.crt")}, log: zap.NewNop()}
+	defer s.close()
+	if s.open(); s.events != nil {
+		t.Fatal("it watches a directory that is not there")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.open()
+	if err := os.WriteFile(s.files[0], []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-s.events:
+	case <-time.After(30 * time.Second):
+		t.Error("nothing was told")
+	}
+}

@@ -1,0 +1,183 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"portico.dev/internal/respond"
+)
+
+// conversion is what a client wants the backend's objects to be converted to, which the backend cannot do.
+type conversion struct {
+	table   bool   // a Table, or else PartialObjectMetadata
+	version string // of meta.k8s.io
+	include string // with the rows of a table: None, Metadata or Object
+}
+
+const (
+	includeNone   = "None"
+	includeObject = "Object"
+)
+
+// conversionFor is the conversion that is to be made here of the response, nil for none. Where there is one, header is
+// changed to ask the backend for plain JSON in full: what is converted has no byte in common with what a cache holds.
+func (x *exchange) conversionFor(header http.Header) *conversion {
+	t := &x.dest
+	if !t.ConvertTable && !t.ConvertMetadata || x.r.Method != http.MethodGet || x.info == nil || !x.info.IsResourceRequest {
+		return nil
+	}
+	s := x.negotiate(x.r.Header.Values("Accept"))
+	if s == nil {
+		return nil
+	}
+	if s.table {
+		s.include = x.r.URL.Query().Get("includeObject")
+	}
+	header["Accept"] = []string{"application/json"}
+	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range", "If-Range"} {
+		delete(header, name)
+	}
+	return s
+}
+
+// negotiate reads the clauses of Accept in the order of preference. The first that can be answered decides: by the
+// backend with its own format, or by a conversion.
+func (x *exchange) negotiate(accept []string) *conversion {
+	for _, c := range respond.ParseAccept(accept...) {
+		as := c.Params["as"]
+		switch {
+		case as == "":
+			return nil
+		case c.Params["g"] != "meta.k8s.io" || c.Params["v"] != "v1" && c.Params["v"] != "v1beta1":
+			continue
+		}
+		convert := x.dest.ConvertMetadata
+		if as == "Table" {
+			convert = x.dest.ConvertTable
+		}
+		switch {
+		case !convert:
+			return nil // the backend can do this one itself
+		case c.MediaType != "application/json":
+			continue // we make JSON
+		case as == "Table", as == "PartialObjectMetadata", as == "PartialObjectMetadataList":
+			return &conversion{table: as == "Table", version: c.Params["v"]}
+		}
+	}
+	return nil
+}
+
+// convertible reports whether a response can be converted: an error stays a Status, and a log stays text.
+func convertible(resp *http.Response) bool {
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return err == nil && media == "application/json" && resp.StatusCode == http.StatusOK && resp.Header.Get("Content-Encoding") == ""
+}
+
+const (
+	// maxConverted bounds a list that is converted, or one event of a watch: it has to be held whole.
+	maxConverted = 16 << 20
+	// maxConversions bounds the lists that are held at one time, over all backends.
+	maxConversions = 8
+)
+
+var (
+	errTooLarge = &responseError{
+		reason: "TooLargeToConvert", code: http.StatusOK,
+		text: "answered with more than 16 MiB, which is not converted; ask for it in parts (limit), or as plain JSON",
+	}
+	errNotAnObject = &responseError{
+		reason: "BackendProtocol", code: http.StatusOK,
+		text: "answered with JSON that is neither an object of the API nor a list of them",
+	}
+)
+
+// relayConverted answers with the converted response. Nothing is written before it is converted, so that a response
+// which cannot be converted becomes an error.
+func (x *exchange) relayConverted(resp *http.Response, conv *conversion, up *upstreamContext) error {
+	if x.info.Verb == "watch" {
+		x.relayEvents(resp, conv, up)
+		return nil
+	}
+	body, err := x.convertList(resp.Body, conv, up)
+	if err != nil {
+		return up.wrap(err)
+	}
+	x.writeConvertedHeader(resp)
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	up.headersWritten(x.proxy.config.BodyIdle)
+	x.w.WriteHeader(http.StatusOK)
+	if _, err := x.w.Write(body); err != nil {
+		x.abort(errors.Join(errWrite, err), up)
+	}
+	return nil
+}
+
+// writeConvertedHeader writes the header of a converted response, without what described the bytes of the backend's.
+func (x *exchange) writeConvertedHeader(resp *http.Response) {
+	h := x.w.Header()
+	x.copyHeaderTo(h, resp.Header)
+	for _, name := range []string{"Content-Length", "Etag", "Last-Modified", "Accept-Ranges", "Digest"} {
+		delete(h, name)
+	}
+	h.Set("Content-Type", "application/json")
+	h.Add("Vary", "Accept")
+}
+
+func (x *exchange) convertList(from io.Reader, conv *conversion, ctx context.Context) ([]byte, error) {
+	select {
+	case x.proxy.conversions <- struct{}{}:
+		defer func() { <-x.proxy.conversions }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	body, err := io.ReadAll(io.LimitReader(from, maxConverted+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(body) > maxConverted:
+		return nil, errTooLarge
+	}
+	return conv.convert(body)
+}
+
+// relayEvents converts a watch event by event, and flushes each.
+func (x *exchange) relayEvents(resp *http.Response, conv *conversion, up *upstreamContext) {
+	x.writeConvertedHeader(resp)
+	up.headersWritten(0)
+	x.w.WriteHeader(http.StatusOK)
+	flush := flusher(x.w)
+	flush()
+	limited := &io.LimitedReader{R: resp.Body}
+	in := json.NewDecoder(limited)
+	out := json.NewEncoder(x.w)
+	for first := true; ; first = false {
+		limited.N = maxConverted
+		var e event
+		err := in.Decode(&e)
+		if err == io.EOF && limited.N > 0 {
+			return
+		}
+		if err == nil {
+			e.Object, err = conv.event(e, first)
+		}
+		if err == nil {
+			err = out.Encode(e) // and a line feed
+		}
+		if err != nil {
+			x.abort(err, up)
+			return
+		}
+		flush()
+	}
+}
+
+// event is one of a watch.
+type event struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
+}

@@ -1,0 +1,354 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apiserver/pkg/authentication/user"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/pki"
+	"portico.dev/internal/request"
+	"portico.dev/internal/transport"
+)
+
+const (
+	serviceName = "metrics.kube-system.svc"
+	apiService  = "v1.metrics.example.com"
+	resource    = "/apis/metrics.example.com/v1/namespaces/ns1/nodes/a"
+)
+
+var alice = &user.DefaultInfo{Name: "alice", UID: "u-1", Groups: []string{"dev", "system:authenticated"}}
+
+// world is a front door with one backend, over real TLS on both sides.
+type world struct {
+	t      *testing.T
+	ca     *pki.Authority
+	set    *transport.Set
+	proxy  *Proxy
+	logs   *observer.ObservedLogs
+	front  string
+	target Destination
+
+	mu       sync.Mutex // guards what follows
+	user     user.Info
+	deadline time.Duration
+	prepare  func(http.ResponseWriter, *http.Request)
+}
+
+// newWorld starts a front door before a backend at the addresses.
+func newWorld(t *testing.T, config Config, options transport.Options) *world {
+	t.Helper()
+	ca, err := pki.NewAuthority("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, ca: ca, user: alice}
+	core, logs := observer.New(zapcore.DebugLevel)
+	w.logs = logs
+	config.Logger = zap.New(core)
+	options.AllowLoopback = true
+	if options.Engine == "" {
+		options.Engine = enginetest.Backend(t)
+	}
+	options.Certificate = w.pair(pki.Leaf{CommonName: "front-proxy-client", Client: true})
+	w.set = transport.New(options)
+	t.Cleanup(w.set.Close)
+	w.proxy = New(config)
+	w.front = w.serve(http.HandlerFunc(w.chain))
+	t.Cleanup(func() {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		w.proxy.Drain(now)
+	})
+	return w
+}
+
+// chain does what the chain before the proxy does, as far as the proxy can tell.
+func (w *world) chain(rw http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	who, deadline, prepare, target := w.user, w.deadline, w.prepare, w.target
+	w.mu.Unlock()
+	info, err := request.NewResolver().Info(r)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	ctx := apirequest.WithRequestInfo(r.Context(), info)
+	if who != nil {
+		ctx = apirequest.WithUser(ctx, who)
+	}
+	ctx = request.WithAuditID(ctx, "audit-1")
+	rw.Header().Set("Audit-Id", "audit-1")
+	rw.Header().Set("Cache-Control", "no-cache, private")
+	if deadline > 0 && !request.LongRunning(info) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(request.WithClient(ctx, ctx), deadline)
+		defer cancel()
+	}
+	if prepare != nil {
+		prepare(rw, r)
+	}
+	w.proxy.Serve(rw, r.WithContext(ctx), target)
+}
+
+func (w *world) pair(l pki.Leaf) *pki.KeyPair {
+	w.t.Helper()
+	cert, key, err := w.ca.Issue(l)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pair, err := pki.StaticKeyPair(cert, key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return pair
+}
+
+func (w *world) serving() *pki.KeyPair {
+	return w.pair(pki.Leaf{CommonName: serviceName, DNSNames: []string{serviceName, "localhost"}, Server: true})
+}
+
+// backend makes the backend at the addresses the target.
+func (w *world) backend(addresses ...string) *transport.Backend {
+	w.t.Helper()
+	spec := transport.Spec{Name: "kube-system/metrics:443", ServerName: serviceName, CABundle: w.ca.PEM()}
+	return w.register(spec, addresses...)
+}
+
+func (w *world) register(spec transport.Spec, addresses ...string) *transport.Backend {
+	w.t.Helper()
+	for _, a := range addresses {
+		spec.Endpoints = append(spec.Endpoints, transport.Endpoint{Address: a})
+	}
+	b, err := w.set.Backend(spec)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.target = Destination{Backend: b, APIService: apiService}
+	return b
+}
+
+// serve is an HTTPS server with HTTP/2.
+func (w *world) serve(h http.Handler) string {
+	w.t.Helper()
+	return w.serveProtos(h, "h2", "http/1.1")
+}
+
+func (w *world) serveProtos(h http.Handler, protos ...string) string {
+	w.t.Helper()
+	config := pki.ServerConfig(w.serving())
+	config.NextProtos = protos
+	address, stop := serveTLS(w.t, config, h)
+	w.t.Cleanup(stop)
+	return address
+}
+
+// serveTLS serves until stop is called, which waits.
+func serveTLS(t testing.TB, config *tls.Config, h http.Handler) (address string, stop func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetHTTP2(config.NextProtos[0] == "h2")
+	s := &http.Server{Handler: h, TLSConfig: config, Protocols: p, ErrorLog: log.New(io.Discard, "", 0)}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.ServeTLS(l, "", "") })
+	return l.Addr().String(), func() { _ = s.Close(); wg.Wait() }
+}
+
+// raw is a TLS server whose connections are handled by hand, and closed when handle returns or the test ends.
+func (w *world) raw(proto string, handle func(*tls.Conn)) string {
+	w.t.Helper()
+	config := pki.ServerConfig(w.serving())
+	config.NextProtos = []string{proto}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	stop, cancel := context.WithCancel(context.Background())
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer context.AfterFunc(stop, func() { _ = c.Close() })()
+				tc := tls.Server(c, config)
+				defer func() { _ = tc.Close() }()
+				if tc.HandshakeContext(stop) == nil {
+					handle(tc)
+				}
+			})
+		}
+	})
+	w.t.Cleanup(func() { _ = l.Close(); cancel(); wg.Wait() })
+	return l.Addr().String()
+}
+
+// client is a client of the front door.
+func (w *world) client(protos ...string) *http.Client {
+	w.t.Helper()
+	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "localhost", Roots: w.ca.PEM(), HTTP1Only: len(protos) > 0})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	t := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: len(protos) == 0, DisableCompression: true}
+	w.t.Cleanup(t.CloseIdleConnections)
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+func (w *world) request(method, path string, body io.Reader) *http.Request {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.t.Context(), method, "https://"+w.front+path, body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// answer is a response that was read to its end, or to the error.
+type answer struct {
+	*http.Response
+	body string
+	err  error
+}
+
+func (w *world) do(c *http.Client, r *http.Request) answer {
+	w.t.Helper()
+	resp, err := c.Do(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(resp.Body)
+	return answer{resp, string(body), err}
+}
+
+func (w *world) get(path string) answer {
+	w.t.Helper()
+	return w.do(w.client(), w.request(http.MethodGet, path, nil))
+}
+
+func (a answer) status(t *testing.T) metav1.Status {
+	t.Helper()
+	var s metav1.Status
+	if err := json.Unmarshal([]byte(a.body), &s); err != nil || s.Kind != "Status" {
+		t.Fatalf("%d is not a Status: %q (%v)", a.StatusCode, a.body, err)
+	}
+	return s
+}
+
+// dial is a raw HTTP/1.1 connection to the front door.
+func (w *world) dial() (*tls.Conn, *bufio.Reader) {
+	w.t.Helper()
+	config, err := pki.ClientConfig(pki.ClientOptions{ServerName: "localhost", Roots: w.ca.PEM(), HTTP1Only: true})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	d := tls.Dialer{Config: config}
+	c, err := d.DialContext(w.t.Context(), "tcp", w.front)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		w.t.Fatal(err)
+	}
+	return c.(*tls.Conn), bufio.NewReader(c)
+}
+
+func send(t *testing.T, c net.Conn, lines ...string) {
+	t.Helper()
+	if _, err := io.WriteString(c, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) deadAddress() string {
+	w.t.Helper()
+	// Where nobody else on this machine listens: the port is not given to another process.
+	l, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil { // not every system has more than one address of its own
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s still not: %s", within, what)
+		}
+		<-tick.C
+	}
+}
+
+// recorder is a backend that keeps what arrived.
+type recorder struct {
+	mu   sync.Mutex
+	seen []*http.Request
+}
+
+func (b *recorder) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	b.mu.Lock()
+	b.seen = append(b.seen, r)
+	b.mu.Unlock()
+	_, _ = io.WriteString(rw, "ok")
+}
+
+func (b *recorder) last(t *testing.T) *http.Request {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.seen) == 0 {
+		t.Fatal("nothing arrived")
+	}
+	return b.seen[len(b.seen)-1]
+}
+
+func (b *recorder) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.seen)
+}
+
+// expired serves with a certificate whose time is over: issued for a second, and waited for.
+func expired(w *world) string {
+	pair := w.pair(pki.Leaf{DNSNames: []string{serviceName}, Server: true, TTL: time.Second})
+	eventually(w.t, 5*time.Second, "expired", func() bool { return time.Now().After(pair.Leaf().NotAfter) })
+	address, stop := serveTLS(w.t, pki.ServerConfig(pair), nil)
+	w.t.Cleanup(stop)
+	return address
+}

@@ -1,0 +1,113 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"portico.dev/internal/request"
+)
+
+func TestUpstreamContext(t *testing.T) {
+	const second = time.Second
+	type setup struct {
+		deadline   time.Duration // of the request; 0: none
+		withClient bool          // whether the filter called WithClient
+		headers    time.Duration // when response headers are written; 0: never
+		idle       time.Duration // granted then
+		leaves     time.Duration // when the client leaves; 0: never
+	}
+	tests := []struct {
+		name string
+		setup
+		ends   time.Duration // 0: not within an hour
+		reason error
+	}{
+		{"no headers before the deadline", setup{deadline: 10 * second}, 10 * second, errHeaderTimeout},
+		{"no headers before the deadline, with the client known", setup{deadline: 10 * second, withClient: true}, 10 * second, errHeaderTimeout},
+		{"no deadline, no headers", setup{}, time.Minute, errHeaderTimeout},
+		{"headers in time", setup{deadline: 10 * second, headers: 9 * second}, 0, nil},
+		{"headers in time, with the client known", setup{deadline: 10 * second, withClient: true, headers: 9 * second}, 0, nil},
+		{"no deadline, headers", setup{headers: second}, 0, nil},
+		{"the client leaves before headers", setup{deadline: 10 * second, leaves: 3 * second}, 3 * second, errClientGone},
+		{"the client leaves a stream", setup{deadline: 10 * second, headers: second, leaves: 5 * second}, 5 * second, errClientGone},
+		{"the client leaves a stream that outlived the deadline", setup{deadline: 10 * second, withClient: true, headers: second, leaves: 500 * second}, 500 * second, errClientGone},
+		{"the client leaves a watch", setup{headers: second, leaves: 500 * second}, 500 * second, errClientGone},
+		{"a body of known length stops", setup{deadline: 10 * second, headers: second, idle: 30 * second}, 31 * second, errBodyIdle},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, leave := context.WithCancel(t.Context())
+				defer leave()
+				ctx := client
+				if test.deadline > 0 {
+					if test.withClient {
+						ctx = request.WithClient(ctx, ctx)
+					}
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, test.deadline)
+					defer cancel()
+				}
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://x/", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				x := &exchange{r: r}
+				l := x.beginUpstream(time.Minute)
+				defer l.release()
+				if test.headers > 0 {
+					defer time.AfterFunc(test.headers, func() { l.headersWritten(test.idle) }).Stop()
+				}
+				if test.leaves > 0 {
+					defer time.AfterFunc(test.leaves, leave).Stop()
+				}
+				if _, ok := l.Deadline(); ok || l.Err() != nil {
+					t.Error("it begins at its end")
+				}
+				ended := time.Duration(0)
+				select {
+				case <-l.Done():
+					ended = time.Since(start)
+				case <-time.After(time.Hour):
+				}
+				synctest.Wait()
+				if ended != test.ends {
+					t.Errorf("ended after %s, not %s", ended, test.ends)
+				}
+				if test.reason != nil && !errors.Is(l.wrap(context.Canceled), test.reason) {
+					t.Errorf("ended because %v", l.wrap(context.Canceled))
+				}
+			})
+		})
+	}
+}
+
+// Each step of a body of known length is granted a new idle period.
+func TestUpstreamContextExpiryMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &exchange{r: r}
+		l := x.beginUpstream(time.Minute)
+		defer l.release()
+		l.headersWritten(10 * time.Second)
+		for range 20 {
+			<-time.After(9 * time.Second)
+			l.progressed(10 * time.Second)
+		}
+		if l.Err() != nil {
+			t.Error("a moving body was cut")
+		}
+		<-time.After(11 * time.Second)
+		if l.Err() == nil {
+			t.Error("a silent body was not")
+		}
+	})
+}

@@ -1,0 +1,67 @@
+package request
+
+import (
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// FuzzFastInfo: what is read here is what the library reads.
+func FuzzFastInfo(f *testing.F) {
+	for _, path := range []string{
+		"/", "/api", "/api/v1", "/api/v1/", "/apis/g/v1", "/apis/g/v1/things", "/api/v1/pods/p/log", "/api/v1/pods/p/log/x/y",
+		"/api/v1/namespaces", "/api/v1/namespaces/n", "/api/v1/namespaces/n/status", "/api/v1/namespaces/n/finalize/x",
+		"/api/v1/namespaces/n/pods", "/api/v1/namespaces/n/pods/p/status", "/apis/g/v1/namespaces/n/things/t/proxy/a/b",
+		"/api/v1/watch/pods", "/api/v1/proxy/pods/p", "/api/v1/watch", "/api//pods/p", "//api/v1/pods", "/apis/g/v1/pods//x",
+		"/healthz/etcd/x", "/apiss/g/v1/x", "/api/v1/a/b/c/d/e/f/g/h", "/api/v1/namespaces//pods",
+	} {
+		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get", ""} {
+			for _, query := range []string{"", "watch=1", "fieldSelector=metadata.name%3Dx&labelSelector=a", "limit=x"} {
+				f.Add(method, path, query)
+			}
+		}
+	}
+	s := NewResolver()
+	f.Fuzz(func(t *testing.T, method, path, query string) {
+		r := &http.Request{Method: method, URL: &url.URL{Path: path, RawQuery: query}}
+		got := fastInfo(r)
+		if got == nil {
+			return
+		}
+		want, err := s.factory.NewRequestInfo(r)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, the library %+v, %v", got, want, err)
+		}
+	})
+}
+
+// The paths of everyday are read here.
+func TestFastInfoIsUsed(t *testing.T) {
+	for path, method := range map[string]string{
+		"/api/v1/namespaces/n/pods/p": "GET", "/apis/g/v1/things": "GET", "/apis/g/v1/namespaces/n/things": "POST", "/api/v1/pods": "DELETE",
+	} {
+		if fastInfo(&http.Request{Method: method, URL: &url.URL{Path: path}}) == nil {
+			t.Errorf("%s %s is left to the library", method, path)
+		}
+	}
+}
+
+// FuzzOrdinary: what gets no closer look would have passed it.
+func FuzzOrdinary(f *testing.F) {
+	for _, path := range []string{"/api/v1", "/a/./b", "/a/../b", "/a//b", "/.", "/a.b/c", "/a/", "/a%2e", "/a..b", "/..a"} {
+		f.Add(path)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		path = "/" + path
+		if !ordinary(path) {
+			return
+		}
+		for segment := range strings.SplitSeq(path[1:], "/") {
+			if err := checkSegment(segment); err != nil {
+				t.Errorf("%q: %v", path, err)
+			}
+		}
+	})
+}

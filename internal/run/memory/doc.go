@@ -1,0 +1,3 @@
+// Package memory bounds how much memory a process keeps: it returns start-up memory to the operating system, and gives
+// the heap more room while there is load.
+package memory

@@ -1,0 +1,59 @@
+package memory
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"portico.dev/internal/run/cgroup"
+)
+
+// ReleaseStartPages returns pages of the program itself to the operating system. Two thirds of those that are resident
+// were needed to start, and the kernel maps sixteen around each; those that are needed to serve come back from the page
+// cache when they are touched. Pages that have been written to since they were mapped (Anonymous), as a
+// position-independent program's relocations, would be lost, so such a mapping is left alone.
+func ReleaseStartPages() error {
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		return err
+	}
+	var from, to uintptr
+	ours := false
+	for lines := bufio.NewScanner(bytes.NewReader(smaps)); lines.Scan(); {
+		var begin, end, offset, inode uintptr
+		var mode, device, path string
+		if n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s %x %s %d %s", &begin, &end, &mode, &offset, &device, &inode, &path); n >= 6 {
+			from, to = begin, end
+			ours = path == program && (mode == "r-xp" || mode == "r--p")
+			continue
+		}
+		if !ours || lines.Text() != "Anonymous:             0 kB" {
+			continue
+		}
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
+			return errno
+		}
+	}
+	return nil
+}
+
+// available is how much memory this process may use: the machine's, or the least limit of its control groups.
+func available() uint64 {
+	var info unix.Sysinfo_t
+	machine := uint64(math.MaxInt64)
+	if err := unix.Sysinfo(&info); err == nil {
+		machine = uint64(info.Totalram) * uint64(info.Unit)
+	}
+	if group := cgroup.Find(); group != nil {
+		return min(machine, group.Limit)
+	}
+	return machine
+}

@@ -1,0 +1,298 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	apirequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"portico.dev/internal/apiservice"
+	"portico.dev/internal/coreapi"
+	"portico.dev/internal/engine/enginetest"
+	"portico.dev/internal/fairness"
+	"portico.dev/internal/proxy"
+	"portico.dev/internal/request"
+	"portico.dev/internal/store"
+	"portico.dev/internal/transport"
+)
+
+// useFairness seats requests to b by the objects of local groups over a store of their own, which b
+// serves too, beside the backends given by name as <name>.example.com/v1.
+func (b *bench) useFairness(t testing.TB, seats int, backends map[string]http.Handler) map[string]*transport.Backend {
+	t.Helper()
+	s, err := store.New(store.Config{DataDir: t.TempDir(), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runUntilEnd(t, s.Run, s.Ready())
+	anything := authorizerfactory.NewAlwaysAllowAuthorizer()
+	core, err := coreapi.New(coreapi.Config{Store: s, Authorizer: anything, RuleResolver: anything})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runUntilEnd(t, core.Run, core.Ready())
+	client, err := kubernetes.NewForConfig(core.ClientConfig(&user.DefaultInfo{Name: "admin"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.config.Fairness, err = fairness.New(fairness.Config{Client: client, Seats: seats}); err != nil {
+		t.Fatal(err)
+	}
+	runUntilEnd(t, b.config.Fairness.Run, b.config.Fairness.Ready())
+	eventually(t, "the default set is in use", func() bool { return b.enter(t.Context(), "jane").Level.Name == "global-default" })
+
+	set := transport.New(transport.Options{Engine: enginetest.Backend(t)})
+	t.Cleanup(set.Close)
+	reached := map[string]*transport.Backend{}
+	var routes []*apiservice.Route
+	for name, h := range backends {
+		reached[name] = backendOf(t, set, name, h)
+		routes = append(routes, &apiservice.Route{
+			GroupVersion: schema.GroupVersion{Group: name + ".example.com", Version: "v1"}, Name: "v1." + name + ".example.com",
+			Backend: reached[name], Condition: condition(apiregistrationv1.ConditionTrue, "Passed", ""),
+		})
+	}
+	table := apiservice.NewTable(routes, true)
+	b.handler = (&Router{
+		Routes: func() *apiservice.Table { return table }, Proxy: proxy.New(proxy.Config{}),
+		Local: ForLocal(nil, core.Handler()), LocalGroupVersions: func() sets.Set[schema.GroupVersion] { return core.GroupVersions() },
+	}).ServeHTTP
+	return reached
+}
+
+// enter takes a turn and leaves at once, unless it was the last that there is within the context.
+func (b *bench) enter(ctx context.Context, name string) *fairness.Reservation {
+	turn := b.take(ctx, name)
+	if turn.Admitted {
+		turn.Release()
+	}
+	return turn
+}
+
+func (b *bench) take(ctx context.Context, name string) *fairness.Reservation {
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/pods", nil)
+	info, err := request.NewResolver().Info(r)
+	if err != nil {
+		panic(err)
+	}
+	return b.config.Fairness.Reserve(r.WithContext(apirequest.WithRequestInfo(ctx, info)), info, testUser(name))
+}
+
+func testUser(name string) user.Info {
+	return &user.DefaultInfo{Name: name, Groups: []string{user.AllAuthenticated}}
+}
+
+func runUntilEnd(t testing.TB, run func(context.Context) error, ready <-chan struct{}) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ready:
+	case <-time.After(30 * time.Second):
+		t.Fatal("not ready")
+	}
+}
+
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+const janes = "Test-Group: " + user.AllAuthenticated
+
+// send asks without waiting for the answer.
+func send(ctx context.Context, chain http.Handler, target string) (*httptest.ResponseRecorder, <-chan struct{}) {
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	r.Header.Set("Test-User", "jane")
+	r.Header.Set("Test-Group", user.AllAuthenticated)
+	w, done := httptest.NewRecorder(), make(chan struct{})
+	go func() {
+		defer close(done)
+		chain.ServeHTTP(w, r)
+	}()
+	return w, done
+}
+
+// A backend hangs. Many more requests come for it than there are seats, and all reach it, since each gives its seat back
+// while it waits. At the backend's limit they are refused at once; who asks for something else does not notice.
+func TestHangingBackendKeepsNoSeat(t *testing.T) {
+	b := newBench("jane *")
+	var hung atomic.Int64
+	const seats, many = 12, 40
+	backends := b.useFairness(t, seats, map[string]http.Handler{
+		"well": nil,
+		"hung": http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			hung.Add(1)
+			<-r.Context().Done()
+		}),
+	})
+	chain := b.chain(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	for range many {
+		_, done := send(ctx, chain, "/apis/hung.example.com/v1/namespaces/n/foos/x")
+		defer func() { <-done }()
+	}
+	defer cancel()
+	eventually(t, "all of them are with the backend", func() bool { return hung.Load() == many })
+	takePlaces(t, backends["hung"]) // the others
+	for target, code := range map[string]int{
+		"/apis/hung.example.com/v1/namespaces/n/foos/x": http.StatusTooManyRequests,
+		"/apis/well.example.com/v1/namespaces/n/foos/x": http.StatusOK,
+		"/api/v1/namespaces/default/configmaps":         http.StatusOK,
+	} {
+		for range 2 * seats {
+			w, done := send(t.Context(), chain, target)
+			<-done
+			if w.Code != code {
+				t.Fatalf("%s: %d %s", target, w.Code, w.Body)
+			}
+		}
+	}
+	if hung.Load() != many {
+		t.Error("more requests reached the backend than it has places for")
+	}
+}
+
+// takePlaces takes all places of a backend that are free, for a user each, until the test ends.
+func takePlaces(t *testing.T, b *transport.Backend) {
+	t.Helper()
+	for i := 0; ; i++ {
+		p := new(transport.Slot)
+		if b.Admit(p, fmt.Sprint("user ", i)) != nil {
+			return
+		}
+		t.Cleanup(p.Release)
+	}
+}
+
+func TestWatchesKeepNoSeat(t *testing.T) {
+	b := newBench("jane *")
+	streams := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "{}\n")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	const seats = 12
+	b.useFairness(t, seats, map[string]http.Handler{"well": streams})
+	for kind, target := range map[string]string{
+		"local, with initial events":  "/api/v1/configmaps?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+		"local, from now on":          "/api/v1/configmaps?watch=1",
+		"of a backend":                "/apis/well.example.com/v1/foos?watch=1",
+		"that is refused: no such RV": "/api/v1/configmaps?watch=1&resourceVersion=never",
+	} {
+		t.Run(kind, func(t *testing.T) {
+			front := httptest.NewServer(b.chain(t))
+			defer front.Close()
+			for range 2 * seats {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, front.URL+target, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Test-User", "jane")
+				r.Header.Set("Test-Group", user.AllAuthenticated)
+				resp, err := front.Client().Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				if resp.StatusCode == http.StatusTooManyRequests || resp.Header.Get("X-Kubernetes-PF-FlowSchema-UID") == "" {
+					t.Fatalf("%s %v", resp.Status, resp.Header)
+				}
+			}
+		})
+	}
+}
+
+func TestFlowHeadersOfResponses(t *testing.T) {
+	b := newBench("jane get pods p", "jane create pods p")
+	b.config.RequestTimeout = 400 * time.Millisecond
+	b.useFairness(t, 12, nil)
+	for situation, test := range map[string]struct {
+		method, target string
+		code           int
+		told           bool
+	}{
+		"served":                 {http.MethodGet, "/api/v1/namespaces/n/pods/p", http.StatusNotFound, true},
+		"forbidden":              {http.MethodGet, "/api/v1/namespaces/n/secrets", http.StatusForbidden, true},
+		"an exec takes no turns": {http.MethodPost, "/api/v1/namespaces/n/pods/p/exec", http.StatusNotFound, false},
+	} {
+		t.Run(situation, func(t *testing.T) {
+			w := b.do(t, test.method, test.target, "Test-User: jane", janes)
+			schema, level := w.Header().Get("X-Kubernetes-PF-FlowSchema-UID"), w.Header().Get("X-Kubernetes-PF-PriorityLevel-UID")
+			if w.Code != test.code || (len(schema) == 36) != test.told || (len(level) == 36) != test.told {
+				t.Errorf("%d, schema %q, level %q: %s", w.Code, schema, level, w.Body)
+			}
+		})
+	}
+	t.Run("refused, since no turn came in time", func(t *testing.T) {
+		for taken := true; taken; {
+			ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+			turn := b.take(ctx, "joe")
+			cancel()
+			if taken = turn.Admitted; taken {
+				defer turn.Release()
+			}
+		}
+		w := b.do(t, http.MethodGet, "/api/v1/namespaces/n/pods/p", "Test-User: jane", janes)
+		status := statusOf(t, w)
+		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || status.Reason != "TooManyRequests" ||
+			status.Details.RetryAfterSeconds != 1 || len(w.Header().Get("X-Kubernetes-PF-FlowSchema-UID")) != 36 {
+			t.Errorf("%d %v %s", w.Code, w.Header(), strings.TrimSpace(w.Body.String()))
+		}
+		if w := b.do(t, http.MethodGet, "/api/v1/namespaces/n/pods/p", "Test-User: jane", "Test-Group: "+user.SystemPrivilegedGroup); w.Code == http.StatusTooManyRequests {
+			t.Error("an administrator was refused too")
+		}
+	})
+}
+
+// What fairness costs beside the bound in flight, in the chain.
+func BenchmarkFlowControl(b *testing.B) {
+	for name, seats := range map[string]int{"bound": 0, "turns": 600} {
+		b.Run(name, func(b *testing.B) {
+			b2 := newBench("jane *")
+			b2.config.Audit = nil
+			if seats > 0 {
+				b2.useFairness(b, seats, nil)
+			}
+			chain, err := NewChain(b2.config, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {}))
+			if err != nil {
+				b.Fatal(err)
+			}
+			r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/apis/up.example.com/v1/namespaces/n/foos/x", nil)
+			r.Header.Set("Test-User", "jane")
+			r.Header.Set("Test-Group", user.AllAuthenticated)
+			b.ReportAllocs()
+			for b.Loop() {
+				chain.ServeHTTP(httptest.NewRecorder(), r)
+			}
+		})
+	}
+}

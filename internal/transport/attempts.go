@@ -1,0 +1,428 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"portico.dev/internal/http2/client"
+)
+
+const (
+	// maxUnprocessed bounds attempts that provably did nothing. A backend that says GOAWAY after every few requests
+	// needs many; each is preceded by a pause that grows.
+	maxUnprocessed = 30
+	// maxLost bounds repetitions of requests that a backend may have worked on: GET and HEAD without a body.
+	maxLost = 2
+	// firstPause and lastPause bound the pause before a repetition on the same endpoint.
+	firstPause = 2 * time.Millisecond
+	lastPause  = 250 * time.Millisecond
+	// connectPatience is how long a request waits for a connection to one endpoint while another is untried. The dial
+	// goes on, and ejects the endpoint if it fails.
+	connectPatience = 500 * time.Millisecond
+)
+
+// attempts is one request and the attempts to send it, one after another, to endpoints of its backend.
+type attempts struct {
+	b         *Backend
+	pool      func(*endpoint) *connPool
+	request   *http.Request
+	body      *replay // nil without a body, and with a whole one
+	buffered  *client.Whole
+	observer  AttemptObserver
+	tried     []*endpoint
+	slow      *endpoint // the first that was passed over because it took long to connect
+	count     int
+	sent      bool // an attempt may have been acted upon
+	lostCount int
+	pause     time.Duration
+}
+
+func (b *Backend) roundTrip(r *http.Request, pool func(*endpoint) *connPool) (*http.Response, error) {
+	a := attempts{b: b, pool: pool, request: r, observer: observerOf(r.Context())}
+	b.budget.earn()
+	if fitsBuffer(r, b.set.options.MaxReplayBytes) && b.set.replays.take(r.ContentLength) {
+		defer b.set.replays.give(r.ContentLength)
+		return a.runBuffered()
+	}
+	if r.Body == nil || r.Body == http.NoBody {
+		return a.run()
+	}
+	a.body = newReplay(r.Body, r.ContentLength, b.set.options.MaxReplayBytes, &b.set.replays)
+	resp, err := a.run()
+	if err != nil {
+		a.body.abort()
+	} else {
+		a.body.commit()
+	}
+	return resp, err
+}
+
+// runBuffered is run for a request whose body is buffered first.
+func (a *attempts) runBuffered() (*http.Response, error) {
+	defer func() { _ = a.request.Body.Close() }() // it was read to its end, or is not needed
+	var err error
+	if a.buffered, err = bufferBody(a.request); err != nil {
+		return nil, &Error{Class: ClassRequest, Op: OpRoundTrip, Err: fmt.Errorf("%w: %w", ErrRequestBody, err)}
+	}
+	return a.run()
+}
+
+// run sends the request until there is a response, or an error that must not be retried.
+func (a *attempts) run() (*http.Response, error) {
+	ctx := a.request.Context()
+	for {
+		e := a.b.pick(*a.b.candidates.Load(), a.tried)
+		if e == nil {
+			return nil, &Error{Op: OpPick, Err: ErrNoEndpoints, Attempts: a.count}
+		}
+		request, err := a.prepare(e)
+		if err != nil {
+			e.health.abandoned()
+			return nil, a.fail(classify(ctx, err), e, err)
+		}
+		a.count++
+		request = a.notifyObserver(e, request)
+		start := time.Now()
+		if a.pool(e) == e.requests {
+			a.b.silence.requestSent(start)
+		}
+		resp, err := a.send(e, request)
+		if err == nil {
+			a.b.silence.responseReceived()
+			a.observer.Outcome(resp.StatusCode, nil)
+			now := time.Now()
+			e.health.answered(now)
+			a.b.metrics.Answered(resp.StatusCode, now.Sub(start))
+			if a.pool(e) == e.requests {
+				a.b.reportSuccess(now)
+			}
+			return resp, nil
+		}
+		a.observer.Outcome(0, err)
+		f := classify(ctx, err)
+		if why := a.body.sourceError(); why != nil { // whatever the connection made of it
+			f, err = failure{op: OpRoundTrip, class: ClassRequest}, fmt.Errorf("%w: %w", ErrRequestBody, why)
+		} else if f.class == ClassCanceled && a.body.waiting() {
+			f.class, err = ClassRequest, fmt.Errorf("%w did not come in time: %w", ErrRequestBody, err)
+		}
+		if f.class == ClassRequest && a.pool(e) == e.requests {
+			a.b.silence.requestWithdrawn(start)
+		}
+		a.sent = a.sent || !f.unprocessed
+		a.updateHealth(ctx, e, f, err)
+		if a.slow == nil && errors.Is(err, errSlow) {
+			a.slow = e
+		}
+		if f.headerTimeout {
+			err = fmt.Errorf("%w: %w", ErrHeaderTimeout, err)
+		}
+		if ctx.Err() != nil || !a.shouldRetry(e, f) {
+			return nil, a.fail(f, e, err)
+		}
+		if !a.backoff(ctx) {
+			return nil, a.fail(f, e, context.Cause(ctx))
+		}
+	}
+}
+
+func (a *attempts) fail(f failure, e *endpoint, err error) *Error {
+	return &Error{Class: f.class, Op: f.op, Endpoint: e.address, Sent: a.sent, Protocol: f.protocol, Attempts: a.count, Err: err}
+}
+
+// prepare makes the request of one attempt: the caller's own when nothing has to be changed, since attempts only read
+// it.
+func (a *attempts) prepare(e *endpoint) (*http.Request, error) {
+	if given := a.request; a.body == nil && a.buffered == nil && given.Host != "" && given.URL.Scheme == "https" && given.URL.Host != "" {
+		return given, nil
+	}
+	r := *a.request
+	url := *a.request.URL
+	url.Scheme, url.Host = "https", e.address
+	r.URL = &url
+	if r.Host == "" {
+		r.Host = a.b.key.serverName
+	}
+	if a.buffered != nil {
+		r.Body = a.buffered.Again()
+		r.GetBody = func() (io.ReadCloser, error) { return a.buffered.Again(), nil }
+	}
+	if a.body != nil {
+		body, err := a.body.newReader()
+		if err != nil {
+			return nil, err
+		}
+		// The HTTP/1.1 transport repeats a request by itself when its pooled connection turns out dead before a
+		// byte was written.
+		r.Body, r.GetBody = body, a.body.newReader
+	}
+	return &r, nil
+}
+
+// send sends r to e and counts it as in flight until the response body is closed.
+func (a *attempts) send(e *endpoint, r *http.Request) (*http.Response, error) {
+	pool := a.pool(e)
+	counted := pool == e.requests
+	if counted {
+		e.inFlight.Add(1)
+	}
+	var patience time.Duration
+	if len(a.tried)+1 < len(*a.b.candidates.Load()) {
+		patience = connectPatience
+	}
+	resp, c, err := pool.roundTrip(r, patience)
+	if err != nil {
+		if counted {
+			e.inFlight.Add(-1)
+		}
+		return nil, err
+	}
+	t := &responseBody{
+		ReadCloser: resp.Body, endpoint: e, pool: pool, conn: c, upload: uploadOf(r), counted: counted, ctx: r.Context(), requestBody: a.body,
+	}
+	if resp.Body == http.NoBody {
+		t.release()
+		return resp, nil
+	}
+	resp.Body = t
+	return resp, nil
+}
+
+// updateHealth records in the endpoint's health what a failed attempt showed.
+func (a *attempts) updateHealth(ctx context.Context, e *endpoint, f failure, err error) {
+	switch {
+	case ctx.Err() != nil:
+		e.health.abandoned()
+	case f.op != OpRoundTrip || f.class != ClassBackend: // the dial updated it
+		e.health.abandoned()
+	case f.connection:
+		e.failed(err, true)
+	case f.unprocessed: // refused or going away: neither is a failure
+		e.health.abandoned()
+	default:
+		e.failed(err, false)
+	}
+	if ctx.Err() == nil && !f.headerTimeout && f.class == ClassBackend && !noResponse(err) {
+		a.b.silence.responseReceived() // that it failed is an answer of a kind
+	}
+	if f.class == ClassBackend || f.class == ClassCanceled && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		a.b.metrics.Failed(f.op)
+	}
+}
+
+// shouldRetry decides whether to try once more, and with which endpoints.
+func (a *attempts) shouldRetry(e *endpoint, f failure) bool {
+	if a.count >= maxUnprocessed || f.class != ClassBackend {
+		return false
+	}
+	alone := len(*a.b.candidates.Load()) == 1
+	switch {
+	case f.op != OpRoundTrip:
+		// The same endpoint would fail the same way: once for each of them.
+		if contains(a.tried, e) || alone {
+			return false
+		}
+		a.tried = append(a.tried, e)
+		return len(a.tried) < len(*a.b.candidates.Load()) || a.retrySlowEndpoint()
+	case f.unprocessed && f.refused:
+		a.pause = max(2*a.pause, firstPause)
+		if alone {
+			a.tried = nil
+		} else {
+			a.tried = append(a.tried, e)
+		}
+		return a.b.budget.spend()
+	case f.unprocessed:
+		if a.count > 2 {
+			a.pause = max(2*a.pause, firstPause)
+		}
+		return true
+	case f.lost && a.idempotent() && a.lostCount < maxLost:
+		a.lostCount++
+		a.tried = append(a.tried, e)
+		return a.b.budget.spend()
+	}
+	return false
+}
+
+// retrySlowEndpoint allows the endpoint whose connection was slow to be picked again, unless it has failed or left
+// meanwhile: when every other endpoint was tried, its dial is worth waiting for.
+func (a *attempts) retrySlowEndpoint() bool {
+	e := a.slow
+	if e == nil {
+		return false
+	}
+	a.slow = nil
+	if well, _ := e.health.usable(time.Now()); !well {
+		return false
+	}
+	if !slices.ContainsFunc(*a.b.candidates.Load(), func(m candidate) bool { return m.endpoint == e }) {
+		return false
+	}
+	a.tried = slices.DeleteFunc(a.tried, func(o *endpoint) bool { return o == e })
+	return true
+}
+
+// idempotent reports whether sending the request twice is like sending it once. RFC 9110 says so of more methods, but a
+// DELETE that was done answers 404 the second time, and a client cannot tell the difference.
+func (a *attempts) idempotent() bool {
+	return a.body == nil && a.buffered == nil && (a.request.Method == http.MethodGet || a.request.Method == http.MethodHead)
+}
+
+// backoff waits before the next attempt. It returns false when the request ended meanwhile.
+func (a *attempts) backoff(ctx context.Context) bool {
+	if a.pause == 0 {
+		return ctx.Err() == nil
+	}
+	a.pause = min(a.pause, lastPause)
+	timer := time.NewTimer(a.pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// responseBody is the body of a response. The request counts as in flight until it is read to its end or closed.
+type responseBody struct {
+	io.ReadCloser
+	done        atomic.Bool
+	endpoint    *endpoint
+	pool        *connPool
+	conn        *http2Conn // nil over HTTP/1.1
+	upload      upload
+	counted     bool
+	ctx         context.Context // the request's
+	requestBody *replay         // the request's body, which may still be on its way; nil: there is none
+}
+
+func (b *responseBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.endpoint.backend.silence.responseReceived()
+	}
+	if err != nil {
+		err = b.classifyError(err)
+		b.release()
+	}
+	return n, err
+}
+
+// Ready reports whether a Read would not wait, as far as that is known.
+func (b *responseBody) Ready() bool {
+	known, ok := b.ReadCloser.(interface{ Ready() bool })
+	return ok && known.Ready()
+}
+
+// classifyError records in the endpoint's health that a connection broke under a body, unless the backend is not to
+// blame: its caller ended the request, or the request's own body failed, which ends an HTTP/1.1 connection and a stream
+// of HTTP/2. In the second case it returns an Error that says so.
+func (b *responseBody) classifyError(err error) error {
+	if err == io.EOF || b.done.Load() {
+		return err
+	}
+	f := classify(b.ctx, err)
+	if why := b.requestBody.sourceError(); why != nil && f.class != ClassCanceled {
+		f.class, err = ClassRequest, fmt.Errorf("%w: %w", ErrRequestBody, why)
+	}
+	switch {
+	case f.class == ClassRequest:
+		return &Error{Class: f.class, Op: OpRoundTrip, Endpoint: b.endpoint.address, Sent: true, Err: err}
+	case f.class == ClassBackend && f.lost && f.connection:
+		b.endpoint.failed(err, true)
+	}
+	return err
+}
+
+func (b *responseBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.release()
+	return err
+}
+
+func (b *responseBody) release() {
+	if !b.done.CompareAndSwap(false, true) {
+		return
+	}
+	if b.counted {
+		b.endpoint.inFlight.Add(-1)
+	}
+	if b.conn != nil {
+		b.pool.release(b.conn, b.upload)
+	}
+}
+
+// AttemptObserver is told of the attempts of one request, one after another, on the goroutine that sends the request. A
+// context that implements it observes the requests that are sent with it.
+type AttemptObserver interface {
+	// Attempt is told which endpoint is about to be tried, and how many attempts there are with this one. The header
+	// is what will be sent; where another one is to be sent with this attempt, a changed copy is returned, else nil.
+	Attempt(endpoint string, number int, header http.Header) http.Header
+	// Outcome is told the result of the attempt: the code of the response, or 0 and the error.
+	Outcome(code int, err error)
+}
+
+// noObserver is the observer of contexts that are none.
+type noObserver struct{}
+
+func (noObserver) Attempt(string, int, http.Header) http.Header { return nil }
+func (noObserver) Outcome(int, error)                           {}
+
+func observerOf(ctx context.Context) AttemptObserver {
+	if o, ok := ctx.(AttemptObserver); ok {
+		return o
+	}
+	return noObserver{}
+}
+
+// notifyObserver tells the observer of an attempt, and returns the request that is to be sent.
+func (a *attempts) notifyObserver(e *endpoint, r *http.Request) *http.Request {
+	header := a.observer.Attempt(e.address, a.count, r.Header)
+	if header == nil {
+		return r
+	}
+	changed := *r
+	changed.Header = header
+	return &changed
+}
+
+// retryRatio is how many repetitions the requests of a backend earn: at most a fifth more load, however bad its day.
+const retryRatio = 0.2
+
+// budget bounds repetitions of requests that a backend may already have worked on. Those that were provably never
+// looked at cost the backend nothing and are bounded by attempts alone.
+type budget struct {
+	mu     sync.Mutex
+	tokens float64
+	burst  float64
+}
+
+// newBudget starts full: a burst as large as what may be in flight at once, since one lost connection can take all of
+// it down in the same moment.
+func newBudget(burst int) *budget {
+	return &budget{tokens: float64(burst), burst: float64(burst)}
+}
+
+func (b *budget) earn() {
+	b.mu.Lock()
+	b.tokens = min(b.tokens+retryRatio, b.burst)
+	b.mu.Unlock()
+}
+
+func (b *budget) spend() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}

@@ -1,0 +1,163 @@
+package transport
+
+import (
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// pinged is a backend that counts the pings of each of its connections.
+type pinged struct {
+	mu    sync.Mutex
+	pings []int // of the connections, in the order in which they were made
+}
+
+func (p *pinged) handle(c *tls.Conn) {
+	f, ok := newFrames(c)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	me := len(p.pings)
+	p.pings = append(p.pings, 0)
+	p.mu.Unlock()
+	_ = f.WriteSettings()
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			return
+		}
+		switch fr := frame.(type) {
+		case *http2.PingFrame:
+			p.mu.Lock()
+			p.pings[me]++
+			p.mu.Unlock()
+			_ = f.WritePing(true, fr.Data)
+		case *http2.MetaHeadersFrame:
+			f.header(fr.StreamID, true, ":status", "200")
+		}
+	}
+}
+
+func (p *pinged) count(conn int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pings[conn]
+}
+
+func TestOneIdleConnectionOfAnEndpointIsPinged(t *testing.T) {
+	w := newWorld(t)
+	var p pinged
+	b := w.backend(w.set(func(o *Options) { o.PingAfter, o.PingTimeout = 20*time.Millisecond, 10*time.Second }), w.raw("h2", p.handle))
+	b.set.checker.every = 10 * time.Millisecond
+	if _, err := get(t, b); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "pings of the only one", func() bool { return p.count(0) > 3 })
+	if _, err := get(t, b.Probe()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "pings of the probes'", func() bool { return p.count(1) > 0 })
+	before := p.count(0)
+	eventually(t, 30*time.Second, "more pings of the probes'", func() bool { return p.count(1) > 20 })
+	if n := p.count(0) - before; n > 1 { // one may have been due
+		t.Errorf("the other was pinged %d times more", n)
+	}
+}
+
+func TestAnEndpointThatNoClientUsesIsPingedLessOften(t *testing.T) {
+	w := newWorld(t)
+	var p pinged
+	b := w.backend(w.set(func(o *Options) { o.PingAfter, o.PingTimeout = 20*time.Millisecond, time.Minute }), w.raw("h2", p.handle))
+	b.set.checker.every = 10 * time.Millisecond
+	if _, err := get(t, b.Probe()); err != nil {
+		t.Fatal(err)
+	}
+	pool := (*b.candidates.Load())[0].probes
+	allowed := func() int { // pings that could have been sent in the looks since the connection was made
+		b.set.checker.checking.Lock()
+		defer b.set.checker.checking.Unlock()
+		return pool.checks / unusedPingEvery
+	}
+	eventually(t, 30*time.Second, "pings", func() bool { return p.count(0) >= 10 })
+	if pings, most := p.count(0), allowed(); pings > most {
+		t.Errorf("%d pings, want %d at the most", pings, most)
+	}
+	if _, err := get(t, b); err != nil {
+		t.Fatal(err)
+	}
+	pings, most := p.count(0), allowed()
+	eventually(t, 30*time.Second, "more pings while clients have a connection", func() bool {
+		return p.count(0)-pings > allowed()-most+5
+	})
+}
+
+// The last client may have left for good, or come back in a moment: the connection for probes is all that tells.
+func TestASilentConnectionThatNoClientUsesIsFound(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(text("ok"))
+	l := w.link(s.address)
+	told := make(chan error, 8)
+	b := w.backend(w.set(func(o *Options) { o.OnFailure = func(_ *Backend, err error) { told <- err } }), l.address)
+	if _, err := get(t, b.Probe()); err != nil {
+		t.Fatal(err)
+	}
+	l.cut.Store(true)
+	select {
+	case err := <-told:
+		if !errors.Is(err, errPingsUnanswered) {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("it is not found")
+	}
+	if said := b.Silence(); said.Since.IsZero() || !said.Broken {
+		t.Errorf("%+v", said)
+	}
+}
+
+func TestIdleConnectionsBesideASilentOneAreClosed(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(text("ok"))
+	l := w.link(s.address)
+	told := make(chan struct{}, 8)
+	b := w.backend(w.set(func(o *Options) { o.OnFailure = func(*Backend, error) { told <- struct{}{} } }), l.address)
+	for _, pool := range []http.RoundTripper{b, b.Probe()} {
+		if _, err := get(t, pool); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := b.Report().Endpoints[0].Connections; n != 1 {
+		t.Fatalf("%d connections for requests", n)
+	}
+	l.cut.Store(true)
+	<-told
+	if n := b.Report().Endpoints[0].Connections; n != 0 {
+		t.Errorf("%d connections for requests are kept although the probes' fell silent", n)
+	}
+}
+
+func TestNobodyIsLookedAtWithoutConnections(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(text("ok"))
+	b := w.backend(w.set(func(o *Options) { o.IdleTimeout = 50 * time.Millisecond }), s.address)
+	for range 2 {
+		if _, err := get(t, b); err != nil {
+			t.Fatal(err)
+		}
+		rounds := &b.set.checker
+		eventually(t, 30*time.Second, "nobody is looked at", func() bool {
+			rounds.mu.Lock()
+			defer rounds.mu.Unlock()
+			return rounds.count == 0
+		})
+		if n := b.Report().Endpoints[0].Connections; n != 0 {
+			t.Errorf("%d connections are left", n)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package transport
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// streams are both ends of a TCP connection.
+func streams(t testing.TB) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	return near, far
+}
+
+// What the kernel holds counts although the reader has not been woken yet.
+func TestSocketConnSeesUnreadBytes(t *testing.T) {
+	for name, come := range map[string]func(net.Conn) error{
+		"bytes":   func(c net.Conn) error { _, err := c.Write([]byte("x")); return err },
+		"the end": net.Conn.Close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, far := streams(t)
+			k := newSocketConn(near)
+			if k.empty() {
+				t.Error("empty before anybody read")
+			}
+			k.idle.Store(true) // as if a reader slept
+			if !k.empty() {
+				t.Error("not empty and nothing came")
+			}
+			if err := come(far); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 30*time.Second, "it is seen", func() bool { return !k.empty() })
+		})
+	}
+}
+
+// A reader rests only where a record begins.
+func TestSocketConnTracksRecords(t *testing.T) {
+	record := append([]byte{23, 3, 3, 1, 2}, make([]byte, 258)...)
+	for cut := range len(record) + 1 {
+		var k socketConn
+		k.trackRecords(record)
+		k.trackRecords(record[:cut])
+		if rests := k.got == 0 && k.left == 0; rests != (cut == 0 || cut == len(record)) {
+			t.Fatalf("cut at %d: rests %v", cut, rests)
+		}
+		k.trackRecords(record[cut:])
+		if k.got != 0 || k.left != 0 {
+			t.Fatalf("cut at %d: %d, %d", cut, k.got, k.left)
+		}
+	}
+}
+
+func TestBytesThatNobodyAskedFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		conn *http1Conn
+		want error
+	}{
+		"before any request":  {&http1Conn{}, errUnrequested},
+		"between two of them": {&http1Conn{responded: true}, io.EOF}, // as if it had been closed while it was idle
+	} {
+		if good, err := c.conn.inspect([]byte("HTTP/1.1 200 OK\r\n")); good != 0 || err != c.want {
+			t.Errorf("%s: %d, %v", name, good, err)
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
+	"time"
+
+	"portico.dev/internal/engine"
+)
+
+// parkedFor is how long a connection that was made to learn the protocol may wait for its first request. A longer
+// wait would risk a request on a connection that the other side has given up.
+const parkedFor = time.Second
+
+// protocolTimeout is how long a server may take for what the protocol asks of it: an acknowledgement, the rest of a header block.
+const protocolTimeout = 10 * time.Second
+
+// protoHTTP2 is how TLS names HTTP/2.
+const protoHTTP2 = "h2"
+
+// dial starts a dial, or joins the one under way. Called with mu held.
+func (p *connPool) dial() *pendingDial {
+	if p.dialing != nil {
+		return p.dialing
+	}
+	d := &pendingDial{done: make(chan struct{})}
+	p.dialing = d
+	p.wg.Go(func() {
+		d.conn, d.err = p.dialOnce()
+		p.dialled(d.err)
+		p.mu.Lock()
+		p.dialing = nil
+		p.mu.Unlock()
+		close(d.done)
+	})
+	return d
+}
+
+// warm makes a connection in the background unless there is one. It reports whether there is one.
+func (p *connPool) warm() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.draining {
+		return false
+	}
+	if !p.http1Only && p.connected() {
+		return true
+	}
+	p.dial()
+	return false
+}
+
+// connected reports whether there is an HTTP/2 connection for further requests. Called with mu held.
+func (p *connPool) connected() bool {
+	return slices.ContainsFunc(p.conns, func(c *http2Conn) bool { return !c.retired && !c.Ended() })
+}
+
+// hasConnections reports whether there is a connection for further requests, idle or busy. Such a connection is pinged.
+func (p *connPool) hasConnections() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.connected()
+}
+
+// dialOnce makes one connection and learns which protocol the endpoint speaks. The dial belongs to the pool and not to
+// the request that caused it: other requests wait for it too, and the first may be cancelled.
+func (p *connPool) dialOnce() (*http2Conn, error) {
+	for {
+		identity := p.identity()
+		tc, raw, err := p.dialer.connect(p.ctx, false)
+		if err != nil {
+			return nil, err
+		}
+		if now := p.identity(); now != identity && !now.Equal(identity) {
+			_ = tc.Close() // made with a certificate that was replaced meanwhile
+			continue
+		}
+		if tc.ConnectionState().NegotiatedProtocol == protoHTTP2 {
+			return p.add(tc)
+		}
+		return nil, p.park(tc, raw)
+	}
+}
+
+// errNoSettings is a server that finished TLS and then did not speak HTTP/2.
+var errNoSettings = errors.New("no HTTP/2 settings after the TLS handshake")
+
+// errClosedAtOnce is a connection that the server closed before its first request.
+var errClosedAtOnce = errors.New("the server closed a new connection at once")
+
+// errNoStreams is a server that allows no request on its connections.
+var errNoStreams = errors.New("the server allows no concurrent streams")
+
+// add makes tc a connection of the pool once the server has sent its settings.
+func (p *connPool) add(tc *tls.Conn) (*http2Conn, error) {
+	c := &http2Conn{idleSince: time.Now()}
+	if !p.beginDial() {
+		_ = tc.Close() // it will not be used
+		return nil, &connectError{op: OpDial, err: ErrClosed}
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, p.options.TLSTimeout)
+	defer cancel()
+	var err error
+	c.ClientConn, err = engine.NewClientConn(ctx, p.options.Engine, tc, engine.ClientConfig{
+		MaxHeaderBytes: int(p.options.MaxHeaderBytes),
+		Every:          p.checker.every, PingAfter: p.options.PingAfter, PingTimeout: p.options.PingTimeout,
+		HeaderTimeout: p.options.HeaderTimeout, ProtocolTimeout: protocolTimeout,
+		Ended: func() {
+			defer p.wg.Done()
+			p.connEnded(c)
+		},
+	})
+	if err != nil {
+		return nil, &connectError{op: OpTLS, err: p.handshakeError(err)}
+	}
+	if c.Streams() == 0 {
+		c.Close()
+		return nil, &connectError{op: OpTLS, err: errNoStreams}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.draining {
+		c.Close() // it will not be used
+		return nil, &connectError{op: OpDial, err: ErrClosed}
+	}
+	c.joined = true
+	p.http1Only = false
+	p.unpark()
+	p.conns = append(p.conns, c)
+	if !p.checked {
+		p.checked = true
+		p.checker.add(p)
+	}
+	return c, nil
+}
+
+// beginDial makes close wait for a connection that is about to be made. It returns false when the pool is closed.
+func (p *connPool) beginDial() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.wg.Add(1)
+	return true
+}
+
+// handshakeError is why a connection did not come to speak HTTP/2.
+func (p *connPool) handshakeError(err error) error {
+	var e *engine.ClientError
+	switch {
+	case p.ctx.Err() != nil:
+		return ErrClosed
+	case errors.As(err, &e) && e.Fate == engine.Broken:
+		return err
+	}
+	return errNoSettings
+}
+
+// check checks every connection, and reports whether there are any.
+func (p *connPool) check(now time.Time) bool {
+	ping := p.pingDue() // before mu, for it asks other pools
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.removeEnded()
+	p.checked = len(p.conns) > 0
+	if !p.checked {
+		return false
+	}
+	for _, c := range p.conns {
+		if c.active == 0 && !c.retired && now.Sub(c.idleSince) >= p.options.IdleTimeout {
+			c.retired = true
+			c.Close()
+		}
+		c.Look(ping)
+	}
+	return true
+}
+
+// removeEnded is called with mu held.
+func (p *connPool) removeEnded() {
+	p.conns = slices.DeleteFunc(p.conns, func(c *http2Conn) bool { return c.Ended() })
+}
+
+// closeIdle closes idle connections, because another one to the endpoint does not answer pings.
+func (p *connPool) closeIdle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		if c.active == 0 {
+			c.retired = true
+			c.Close()
+		}
+	}
+}
+
+func (p *connPool) park(tc *tls.Conn, raw net.Conn) error {
+	c, err := p.adopt(tc, raw)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.http1Only = true
+	p.unpark()
+	p.parked = c
+	return nil
+}
+
+// unpark closes the parked connection, if any. Called with mu held.
+func (p *connPool) unpark() {
+	if c := p.parked; c != nil {
+		p.parked = nil
+		p.spawn(func() { _ = c.Close() })
+	}
+}
+
+// takeParked returns the parked connection if it is fresh.
+func (p *connPool) takeParked() *http1Conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.parked
+	if c == nil || time.Since(c.since) > parkedFor {
+		p.unpark()
+		return nil
+	}
+	p.parked = nil
+	return c
+}
+
+// dialHTTP1 makes connections for the HTTP/1.1 transport: the parked one first.
+func (p *connPool) dialHTTP1(ctx context.Context, _, _ string) (net.Conn, error) {
+	if c := p.takeParked(); c != nil {
+		return c, nil
+	}
+	tc, raw, err := p.dialer.connect(ctx, false)
+	p.dialled(err)
+	if err != nil {
+		return nil, err
+	}
+	if tc.ConnectionState().NegotiatedProtocol != protoHTTP2 {
+		return p.adopt(tc, raw)
+	}
+	if _, err := p.add(tc); err != nil {
+		return nil, err
+	}
+	return nil, errProtocolChanged
+}
+
+// errConnectionLost is an idle connection that the other side closed.
+var errConnectionLost = errors.New("an idle connection was lost")
+
+// idleLostInterval is the least time between two reports of idle connections that were lost in one pool. Some servers
+// close every connection after a request or a few seconds. If each of those led to a probe, the probe would lead to the
+// next.
+const idleLostInterval = time.Minute
+
+// connEnded is called when a connection is closed. An idle one that was not closed by this side is the first, and for
+// an idle backend the only, sign that the server is gone.
+func (p *connPool) connEnded(c *http2Conn) {
+	now := time.Now()
+	p.mu.Lock()
+	silent := c.joined && c.Silent()
+	var broke error
+	if c.joined && p.onViolation != nil {
+		broke = c.Violated()
+	}
+	wanted := p.draining || c.retired
+	// A server that falls silent is worth telling each time: that takes longer than a probe.
+	missed := c.joined && p.onIdleLost != nil && c.active == 0 && !wanted && (silent || p.idleLostAt.IsZero() || now.Sub(p.idleLostAt) >= idleLostInterval)
+	if missed {
+		p.idleLostAt = now
+	}
+	p.mu.Unlock()
+	if broke != nil {
+		p.onViolation(broke)
+	}
+	if silent && p.onSilent != nil {
+		p.onSilent()
+	}
+	switch {
+	case missed && silent:
+		p.onIdleLost(errPingsUnanswered)
+	case missed:
+		p.onIdleLost(errConnectionLost)
+	}
+}
