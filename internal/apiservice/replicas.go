@@ -174,10 +174,10 @@ func findCondition(conditions []apiregistrationv1.APIServiceCondition, t apiregi
 
 // Peers is how the replicas of this server exchange values.
 type Peers interface {
-	// Say publishes this replica's value for as long as the replica lives. It must not block, and must not write a value
+	// Publish publishes this replica's value for as long as the replica lives. It must not block, and must not write a value
 	// that is published already.
 	Publish(value []byte)
-	// Hear returns the values of the other live replicas, empty for those that have not published yet, and whether this
+	// Received returns the values of the other live replicas, empty for those that have not published yet, and whether this
 	// replica leads. Two replicas may believe to lead for a moment, so every write needs a resourceVersion as precondition.
 	Received() (others map[string][]byte, leads bool)
 	// Changed returns a channel that is closed when Hear may return something else.

@@ -158,7 +158,7 @@ func (r *Replicas) update(others map[string][]byte, leads bool) {
 func (r *Replicas) renewed(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.leads && time.Now().After(r.until) { // Hear said otherwise meanwhile
+	if r.leads && time.Now().After(r.until) { // Received said otherwise meanwhile
 		r.wake()
 	}
 	r.until = at.Add(r.lease)
