@@ -37,7 +37,11 @@ func (s subject) questions() []question {
 	add(question{Name: "create", Method: "POST", Path: s.At + "?fieldManager=kinds", Body: s.Object})
 	add(question{Name: "create again", Method: "POST", Path: s.At + "?fieldManager=kinds", Body: s.Object})
 	add(question{Name: "strict", Method: "PUT", Path: one + dry + "&fieldValidation=Strict", Body: with(s.Object, path{"unknown"}, "x")})
-	add(question{Name: "as a table", Method: "GET", Path: one, Accept: "application/json;as=Table;g=meta.k8s.io;v=v1"})
+	table := question{Name: "as a table", Method: "GET", Path: one, Accept: "application/json;as=Table;g=meta.k8s.io;v=v1"}
+	if s.Kind == "apiextensions.k8s.io.v1.CustomResourceDefinition" {
+		table.Await = map[string]string{"body.rows.0.cells.7": "true"} // Established, by a controller
+	}
+	add(table)
 	for _, m := range changed {
 		add(question{Name: "update with " + m.name, Method: "PUT", Path: one + dry, Body: m.object})
 	}

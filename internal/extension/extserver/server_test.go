@@ -70,7 +70,7 @@ func TestNodeMetrics(t *testing.T) {
 	if m.Name != "this-node" || m.Labels["zone"] != "attic" || m.Usage.Memory().Value() == 0 || m.Window.Duration <= 0 || time.Since(m.Timestamp.Time) > time.Minute {
 		t.Errorf("metrics: %s", body)
 	}
-	if !regexp.MustCompile(`"cpu":"\d+n"`).MatchString(body) || !regexp.MustCompile(`"memory":"\d+[KM]i"`).MatchString(body) {
+	if !regexp.MustCompile(`"cpu":"\d+[num]?"`).MatchString(body) || !regexp.MustCompile(`"memory":"\d+[KM]i"`).MatchString(body) {
 		t.Errorf("quantities are not written as metrics-server writes them: %s", body)
 	}
 
