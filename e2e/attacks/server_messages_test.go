@@ -149,7 +149,7 @@ func serverMessages() []*attackRow {
 			"X-Remote-User : root", ": empty", "X\x00: a", "X: a\x00b", "X: a\rb", "X: a\r\n folded", "Content-Length0"+strings.Repeat("a", 255)+": 1", strings.Repeat("a", 100_000)+": b", "X: "+strings.Repeat("b", 100_000),
 			strings.TrimSuffix(strings.Repeat("X: a\r\n", 2000), "\r\n"), "X", "(x): y", "X-Remote-User\t: root")),
 		fields(&row{class: "downgrade", name: "lengths and codings smuggled into HTTP/1.1", cves: []string{"CVE-2021-21409"}, sends: "over HTTP/2 bodies that are longer or shorter than their Content-Length, codings, and two lengths, to an extension server of HTTP/1.1", quick: true, hand: true,
-			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19EachByteInEachElement, handler.TestRequestsThatCannotBeSent"}, func(p *peer, path string) {
+			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19EachByteInEachElement, httpmsg.TestRequestsThatCannotBeSent"}, func(p *peer, path string) {
 			hidden := []byte("xGET " + path + "/smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
 			switch p.a.serial.Add(1) % 4 {
 			case 0:
@@ -163,7 +163,7 @@ func serverMessages() []*attackRow {
 			}
 		}),
 		fields(&row{class: "downgrade", name: "line ends in fields of HTTP/2", cves: []string{"CVE-2021-21409"}, sends: "CR LF and a request in the value, the name, the path, the method, the authority and the scheme, to an extension server of HTTP/1.1", quick: true,
-			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19EachByteInEachElement, handler.FuzzParseTarget"}, func(p *peer, path string) {
+			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19EachByteInEachElement, httpmsg.FuzzParseTarget"}, func(p *peer, path string) {
 			hidden := " HTTP/1.1\r\nHost: x\r\n\r\nGET " + path + "/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 			f := request("GET", path, "x", "y")
 			switch p.a.serial.Add(1) % 6 {
@@ -246,7 +246,7 @@ func serverMessages() []*attackRow {
 			}
 		}),
 		fields(&row{class: "targets", name: "paths without a leading slash over HTTP/2", cves: []string{"CVE-2026-33186"}, sends: ":path without a slash, empty, absolute",
-			bound: bound{Frames: taken, Outcomes: closedOrReset + "|answered: 301"}, proof: "http2.TestElementsThatCannotBe, handler.TestTargets"}, func(p *peer, path string) {
+			bound: bound{Frames: taken, Outcomes: closedOrReset + "|answered: 301"}, proof: "http2.TestElementsThatCannotBe, httpmsg.TestTargets"}, func(p *peer, path string) {
 			p.open(true, request("GET", []string{path[1:], "", "https://x" + path, "*", "/.." + path}[p.a.serial.Add(1)%5])...)
 		}),
 		text(&row{class: "targets", name: "several values of one header", cves: []string{"CVE-2026-26308"}, sends: "two hosts, two credentials, two of whom to impersonate", quick: true,

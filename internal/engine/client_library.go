@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 const (
@@ -335,7 +335,7 @@ func (c *libraryConn) unhold(h *heldBody) {
 
 // RoundTrip implements ClientConn.
 func (c *libraryConn) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := handler.CheckRequest(r); err != nil {
+	if err := httpmsg.CheckRequest(r); err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // the request's outcome is what is told
 		}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // libraryResponse is net/http's writer, with what the house asks of one besides: how much the client has taken, and an end to
@@ -152,7 +152,7 @@ func (w *libraryResponse) LongRunning() { w.lasting.Store(true) }
 
 // Identified is told by the handler whose request it is.
 func (w *libraryResponse) Identified(privileged bool) {
-	w.identity.Store(handler.IdentityOf(privileged))
+	w.identity.Store(httpmsg.IdentityOf(privileged))
 }
 
 // CloseNotify is asked for by name by k8s.io/apiserver/pkg/endpoints/responsewriter.

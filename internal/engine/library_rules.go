@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strconv"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // What net/http lets through and Portico's own servers refuse. It is looked at where net/http hands a request over, so that
@@ -63,7 +63,7 @@ func malformed(why string) *refusal { return &refusal{http.StatusBadRequest, why
 
 // refusalOf is the answer to what the table of package handler forbids.
 func refusalOf(err error) *refusal {
-	var wrong *handler.RequestError
+	var wrong *httpmsg.RequestError
 	if errors.As(err, &wrong) {
 		return &refusal{wrong.Status(), wrong.Why}
 	}
@@ -81,14 +81,14 @@ func (s *libraryServer) admit(c *libraryServerConn, r, came *http.Request) *refu
 			return &refusal{http.StatusRequestHeaderFieldsTooLarge, "the head of the request is too large"}
 		}
 	}
-	if err := handler.CheckMethod(r.Method); err != nil {
+	if err := httpmsg.CheckMethod(r.Method); err != nil {
 		return refusalOf(err)
 	}
-	if err := handler.CheckAuthority(r.Host); err != nil {
+	if err := httpmsg.CheckAuthority(r.Host); err != nil {
 		return refusalOf(err)
 	}
 	u := new(url.URL)
-	if err := handler.ParseTarget(r.Method, r.RequestURI, u); err != nil {
+	if err := httpmsg.ParseTarget(r.Method, r.RequestURI, u); err != nil {
 		return refusalOf(err)
 	}
 	r.URL = u
@@ -100,12 +100,12 @@ func (s *libraryServer) admit(c *libraryServerConn, r, came *http.Request) *refu
 		return refusalOf(err)
 	}
 	for name := range r.Trailer { // as announced
-		if !handler.MayBeTrailer(name) {
+		if !httpmsg.MayBeTrailer(name) {
 			return malformed("the request announces a trailer that must not be one")
 		}
 	}
-	if len(r.Trailer) > handler.MaxTrailers {
-		return malformed("the request announces more than " + strconv.Itoa(handler.MaxTrailers) + " trailers")
+	if len(r.Trailer) > httpmsg.MaxTrailers {
+		return malformed("the request announces more than " + strconv.Itoa(httpmsg.MaxTrailers) + " trailers")
 	}
 	if c.h2 {
 		if refused := checkLength(r); refused != nil {
@@ -142,16 +142,16 @@ func checkFields(fields http.Header, besides int) error {
 	for name, values := range fields {
 		count += len(values)
 		for i, value := range values {
-			values[i] = handler.TrimBlanks(value)
-			if err := handler.CheckField(name, values[i]); err != nil {
+			values[i] = httpmsg.TrimBlanks(value)
+			if err := httpmsg.CheckField(name, values[i]); err != nil {
 				return err
 			}
-			if err := handler.CheckLengths(name, values[i]); err != nil {
+			if err := httpmsg.CheckLengths(name, values[i]); err != nil {
 				return err
 			}
 		}
 	}
-	return handler.CheckCount(count)
+	return httpmsg.CheckCount(count)
 }
 
 // checkLength is for HTTP/2. What is no length, or two, could be one thing here and another behind us.

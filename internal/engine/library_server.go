@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // libraryServer is net/http for HTTP/1.1, and golang.org/x/net/http2 below it for HTTP/2: the version of go.mod, and not the copy
@@ -89,7 +89,7 @@ type libraryServerConn struct {
 	tls      *tls.ConnectionState
 	h2       bool
 	hijacked func()
-	identity atomic.Int32 // handler.Identity
+	identity atomic.Int32 // httpmsg.Identity
 
 	state   http.ConnState
 	running int           // handlers
@@ -274,7 +274,7 @@ func (s *libraryServer) serveRequest(to http.ResponseWriter, came *http.Request)
 	if !c.h2 {
 		_ = w.control.EnableFullDuplex() // the body may go on while it is answered, as over HTTP/2
 	}
-	if s.c.Refuse != nil && c.identity.Load() == handler.Ordinary && s.c.Refuse() {
+	if s.c.Refuse != nil && c.identity.Load() == httpmsg.Ordinary && s.c.Refuse() {
 		w.Header().Set("Retry-After", "1")
 		errShort.answer(w, !c.h2)
 		return
@@ -373,7 +373,7 @@ func (s *libraryServer) CloseIdle(n int) int {
 		if len(chosen) == n {
 			break
 		}
-		if c.silentLocked() && !c.retires && c.identity.Load() != handler.Privileged {
+		if c.silentLocked() && !c.retires && c.identity.Load() != httpmsg.Privileged {
 			c.retires = true
 			chosen = append(chosen, c)
 		}

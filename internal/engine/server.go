@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"portico.dev/internal/handler"
 	"portico.dev/internal/http1"
-	"portico.dev/internal/http2/serve"
+	"portico.dev/internal/http2/server"
+	"portico.dev/internal/httpmsg"
 )
 
 // Server serves connections whose TLS handshake is done. It is safe for concurrent use.
@@ -25,7 +25,7 @@ type Server interface {
 	// Hijacked connections are not waited for.
 	Shutdown(ctx context.Context) error
 	// CloseIdle ends up to n connections that have no request in hand, those that hold most memory first where they differ, and
-	// reports how many: over HTTP/2 by GOAWAY. Connections whose last user is privileged (handler.Identity) stay. It does not wait.
+	// reports how many: over HTTP/2 by GOAWAY. Connections whose last user is privileged (httpmsg.Identity) stay. It does not wait.
 	CloseIdle(n int) int
 	// CutLargest breaks off what clients who are not privileged have in hand, on the connections that hold most memory, until they
 	// held so many bytes, and reports on how many connections. It does not wait. A server that does not know what connections hold
@@ -52,7 +52,7 @@ type ServerConfig struct {
 	// StallTimeout is how long a client may leave an answer of HTTP/2 untaken by not opening its windows.
 	StallTimeout time.Duration
 	// Refuse reports whether requests are refused before anything is done for them, as memory is short. It is not asked of connections
-	// whose last user is privileged (handler.Identity). Nil: none is.
+	// whose last user is privileged (httpmsg.Identity). Nil: none is.
 	Refuse func() bool
 	// Logf hears of panics and of clients that break the protocol.
 	Logf func(format string, args ...any)
@@ -69,7 +69,7 @@ func NewServer(n Name, c ServerConfig) Server {
 // porticoServer is Portico's own HTTP/1.1 and HTTP/2.
 type porticoServer struct {
 	http1 *http1.Server
-	http2 *serve.Server
+	http2 *server.Server
 }
 
 func newPortico(c ServerConfig) *porticoServer {
@@ -78,7 +78,7 @@ func newPortico(c ServerConfig) *porticoServer {
 			Handler: c.Handler, MaxHeaderBytes: c.MaxHeaderBytes, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
 			Refuse: c.Refuse, Logf: c.Logf,
 		}),
-		http2: serve.New(serve.Config{
+		http2: server.New(server.Config{
 			Handler: c.Handler, MaxConcurrentStreams: c.MaxConcurrentStreams, MaxHeaderBytes: c.MaxHeaderBytes,
 			GreetTimeout: c.HeaderTimeout, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
 			PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, StallTimeout: c.StallTimeout, Refuse: c.Refuse, Logf: c.Logf,
@@ -111,7 +111,7 @@ func (s *porticoServer) CloseIdle(n int) int {
 
 func (s *porticoServer) CutLargest(bytes int64) (cut int) {
 	all := append(s.http1.Holders(), s.http2.Holders()...)
-	slices.SortFunc(all, func(a, b handler.Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	slices.SortFunc(all, func(a, b httpmsg.Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	for _, h := range all {
 		if bytes <= 0 {
 			break

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // tape is a connection of a client that says something, a few bytes at a time, and keeps what it is told.
@@ -78,7 +78,7 @@ func see(r *http.Request, reads bool) (seen, error) {
 // dropTrailers takes those away that must not be (RFC 9110, 6.5.1): ours drops them, and the library does not, or not all.
 func (s *seen) dropTrailers() {
 	for name := range s.Trailer {
-		if !handler.MayBeTrailer(name) {
+		if !httpmsg.MayBeTrailer(name) {
 			delete(s.Trailer, name)
 		}
 	}

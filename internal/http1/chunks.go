@@ -8,7 +8,7 @@ import (
 	"net/textproto"
 	"strings"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // chunks is where a chunked body is (RFC 9112, 7.1).
@@ -109,7 +109,7 @@ func (b *body) line() ([]byte, error) {
 // chunkSize is plain hexadecimal digits, and perhaps an extension, which means nothing here.
 func chunkSize(line []byte) (size int64, err error) {
 	digits, extension, _ := bytes.Cut(line, []byte(";"))
-	if len(digits) == 0 || len(digits) > 16 || !handler.ValidFieldValue(string(extension)) {
+	if len(digits) == 0 || len(digits) > 16 || !httpmsg.ValidFieldValue(string(extension)) {
 		return 0, errChunkSize
 	}
 	for _, c := range digits {
@@ -145,15 +145,15 @@ func (b *body) trailers() error {
 			break
 		}
 		ch.lines++
-		if ch.size += len(text); ch.size > b.x.conn.server.c.MaxHeaderBytes || ch.lines > handler.MaxTrailers {
+		if ch.size += len(text); ch.size > b.x.conn.server.c.MaxHeaderBytes || ch.lines > httpmsg.MaxTrailers {
 			return errExcess
 		}
 		name, value, ok := strings.Cut(text, ":")
-		value = handler.TrimBlanks(value)
-		if !ok || !handler.IsToken(name) || !handler.ValidFieldValue(value) || handler.CheckLengths(name, value) != nil {
+		value = httpmsg.TrimBlanks(value)
+		if !ok || !httpmsg.IsToken(name) || !httpmsg.ValidFieldValue(value) || httpmsg.CheckLengths(name, value) != nil {
 			return errBadTrailer
 		}
-		if name = textproto.CanonicalMIMEHeaderKey(name); handler.MayBeTrailer(name) {
+		if name = textproto.CanonicalMIMEHeaderKey(name); httpmsg.MayBeTrailer(name) {
 			if ch.came == nil {
 				ch.came = make(http.Header)
 			}

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 var errLeaving = errors.New("the server is leaving")
@@ -27,10 +27,10 @@ type conn struct {
 	server *Server
 	net    net.Conn
 	raw    net.Conn // below TLS
-	below  handler.Gatherer
+	below  httpmsg.Gatherer
 	tls    *tls.ConnectionState
 	remote string
-	home   handler.Home
+	home   httpmsg.Home
 	told   func() // that the connection is hijacked
 	stage  atomic.Int32
 	shed   shed
@@ -48,10 +48,10 @@ type conn struct {
 func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState, hijacked func()) *conn {
 	c := &conn{
 		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(), told: hijacked,
-		home: handler.Home{Local: nc.LocalAddr(), HTTP: s.c.HTTP},
+		home: httpmsg.Home{Local: nc.LocalAddr(), HTTP: s.c.HTTP},
 		in:   reader{from: nc, buf: make([]byte, roomForReading)},
 	}
-	c.below, _ = raw.(handler.Gatherer)
+	c.below, _ = raw.(httpmsg.Gatherer)
 	c.shed.rested.Store(time.Now().UnixNano())
 	return c
 }

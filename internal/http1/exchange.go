@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // exchange is a request and its answer: one allocation has all of it. Handlers may keep parts of it as long as they like,
@@ -14,7 +14,7 @@ type exchange struct {
 	conn *conn
 	req  http.Request
 	url  url.URL
-	life handler.Life
+	life httpmsg.Life
 	body body
 	res  response
 	heed heed

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // snapshot writes the head as the header is now, but for what depends on the body.
@@ -83,7 +83,7 @@ func (w *response) complete(out, p []byte, end bool) []byte {
 	if end && len(w.header) != w.names && w.lateTrailers() {
 		w.trailing = true
 	}
-	allowed := handler.BodyAllowed(w.status)
+	allowed := httpmsg.BodyAllowed(w.status)
 	coded := w.coding != ""
 	length := w.declared
 	if coded && w.coding != "identity" {
@@ -170,7 +170,7 @@ func (w *response) appendTrailers(b []byte) []byte {
 
 // appendFields leaves out names that are none, and line ends in values.
 func appendFields(b []byte, name string, values []string) []byte {
-	if !handler.IsToken(name) {
+	if !httpmsg.IsToken(name) {
 		return b
 	}
 	for _, v := range values {

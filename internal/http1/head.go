@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // keptEnds is how many line ends a connection keeps room for.
@@ -60,7 +60,7 @@ func (c *conn) head() (string, error) {
 // returns where the head ends, or 0 when there is more to come.
 func (c *conn) lines(line *int) (int, error) {
 	b := c.in.unused()
-	if len(b) > 0 && len(c.ends) == 0 && b[0] != '\r' && !handler.Method.Allows(b[0]) {
+	if len(b) > 0 && len(c.ends) == 0 && b[0] != '\r' && !httpmsg.Method.Allows(b[0]) {
 		return 0, malformed("the request does not begin with a method")
 	}
 	for {

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // refusal is a request that no handler sees. The connection ends with it.
@@ -20,7 +20,7 @@ func malformed(why string) error { return &refusal{http.StatusBadRequest, why} }
 
 // against is the refusal of what is against a rule for both versions of HTTP.
 func against(err error) error {
-	var rule *handler.RequestError
+	var rule *httpmsg.RequestError
 	if errors.As(err, &rule) {
 		return &refusal{rule.Status(), rule.Why}
 	}

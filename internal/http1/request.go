@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // special is what a head says to the server itself.
@@ -51,7 +51,7 @@ func (x *exchange) line(line string) error {
 	if !ok || !ok2 || target == "" {
 		return malformed("the request line is not a method, a target and a version")
 	}
-	if err := handler.CheckMethod(method); err != nil {
+	if err := httpmsg.CheckMethod(method); err != nil {
 		return against(err)
 	}
 	r := &x.req
@@ -78,7 +78,7 @@ const mostHint = 128
 
 // header makes the header of the lines after the first. All values are in one slice.
 func (x *exchange) header(head string, ends []int32, s *special) error {
-	if err := handler.CheckCount(len(ends) - 1); err != nil {
+	if err := httpmsg.CheckCount(len(ends) - 1); err != nil {
 		return against(err)
 	}
 	header := make(http.Header, min(len(ends)+9, mostHint))
@@ -91,14 +91,14 @@ func (x *exchange) header(head string, ends []int32, s *special) error {
 			return malformed("a header of the request is folded over two lines")
 		}
 		name, value, ok := strings.Cut(line, ":")
-		if !ok || !handler.IsToken(name) {
+		if !ok || !httpmsg.IsToken(name) {
 			return malformed("a header of the request has no name, or one that is none")
 		}
-		value = handler.TrimBlanks(value)
-		if !handler.ValidFieldValue(value) {
+		value = httpmsg.TrimBlanks(value)
+		if !httpmsg.ValidFieldValue(value) {
 			return malformed("a header of the request has a value with control characters")
 		}
-		if err := handler.CheckLengths(name, value); err != nil {
+		if err := httpmsg.CheckLengths(name, value); err != nil {
 			return against(err)
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)
@@ -151,11 +151,11 @@ func (x *exchange) target(s *special) error {
 	case s.hosts == 0 && r.ProtoMinor == 1:
 		return malformed("the request has no Host")
 	}
-	if err := handler.CheckAuthority(s.host); err != nil {
+	if err := httpmsg.CheckAuthority(s.host); err != nil {
 		return against(err)
 	}
 	r.URL = &x.url
-	if err := handler.ParseTarget(r.Method, r.RequestURI, &x.url); err != nil {
+	if err := httpmsg.ParseTarget(r.Method, r.RequestURI, &x.url); err != nil {
 		return against(err)
 	}
 	if r.Host = x.url.Host; r.Host == "" {
@@ -182,7 +182,7 @@ func (x *exchange) framing(s *special) error {
 		r.TransferEncoding, r.ContentLength = []string{"chunked"}, -1
 		x.body.chunks = &chunks{}
 	case s.lengths == 1:
-		n, ok := handler.ParseContentLength([]string{s.length})
+		n, ok := httpmsg.ParseContentLength([]string{s.length})
 		if !ok {
 			return malformed("the request has a Content-Length that is none")
 		}
@@ -241,14 +241,14 @@ func (x *exchange) announce() error {
 			if name == "" {
 				continue
 			}
-			if !handler.MayBeTrailer(name) {
+			if !httpmsg.MayBeTrailer(name) {
 				return malformed("the request announces a trailer that must not be one")
 			}
 			if r.Trailer == nil {
 				r.Trailer = make(http.Header)
 			}
-			if r.Trailer[name] = nil; len(r.Trailer) > handler.MaxTrailers { // CVE-2026-78659
-				return malformed("the request announces more than " + strconv.Itoa(handler.MaxTrailers) + " trailers")
+			if r.Trailer[name] = nil; len(r.Trailer) > httpmsg.MaxTrailers { // CVE-2026-78659
+				return malformed("the request announces more than " + strconv.Itoa(httpmsg.MaxTrailers) + " trailers")
 			}
 		}
 	}

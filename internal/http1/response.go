@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // errOver is what a handler meets that goes on after it has returned.
@@ -150,7 +150,7 @@ func (w *response) finish(left int64) (again, hijacked bool) {
 	w.over = true
 	w.closing = w.closing || left > mostLeft || left < 0 && !w.sent // how much it is nobody knows: say so while there is time
 	_ = w.emit(nil, true)                                           // err has it
-	short := w.declared >= 0 && w.wrote != w.declared && !w.head && handler.BodyAllowed(w.status)
+	short := w.declared >= 0 && w.wrote != w.declared && !w.head && httpmsg.BodyAllowed(w.status)
 	return w.err == nil && !w.closing && !short && w.status != http.StatusSwitchingProtocols, false
 }
 

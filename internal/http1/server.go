@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // Config is a server.
@@ -54,7 +54,7 @@ func (c Config) withDefaults() Config {
 // Server serves connections.
 type Server struct {
 	c       Config
-	clock   handler.Clock
+	clock   httpmsg.Clock
 	ears    ears
 	leaving atomic.Bool // set with mu held
 

@@ -7,14 +7,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
-// What is done when memory is short. Who decides is the server's user: see handler.Identity.
+// What is done when memory is short. Who decides is the server's user: see httpmsg.Identity.
 
 // shed is what a connection knows for it.
 type shed struct {
-	identity atomic.Int32 // handler.Identity
+	identity atomic.Int32 // httpmsg.Identity
 	header   atomic.Int64 // bytes of the head of the request in hand
 	handler  atomic.Int64 // bytes that its handler keeps, as it says
 	rested   atomic.Int64 // when the connection began to wait for a request; UnixNano
@@ -23,7 +23,7 @@ type shed struct {
 // Identified is told by the handler whose request it is.
 func (w *response) Identified(privileged bool) {
 	s := &w.x.conn.shed
-	if identity := handler.IdentityOf(privileged); s.identity.Load() != identity {
+	if identity := httpmsg.IdentityOf(privileged); s.identity.Load() != identity {
 		s.identity.Store(identity)
 	}
 }
@@ -37,7 +37,7 @@ var errShort = &refusal{http.StatusServiceUnavailable, "the server is short of m
 // refused reports whether the request whose head has come is refused. The first one of a connection is not: it shows whose it is.
 func (c *conn) refused() bool {
 	refuse := c.server.c.Refuse
-	return refuse != nil && c.shed.identity.Load() == handler.Ordinary && refuse()
+	return refuse != nil && c.shed.identity.Load() == httpmsg.Ordinary && refuse()
 }
 
 // restedLong is for how long a connection waits for a request before it counts as idle: a new one, or one that is just being used
@@ -52,7 +52,7 @@ func (s *Server) CloseIdle(n int) (closed int) {
 		if closed >= n {
 			break
 		}
-		if c.shed.identity.Load() != handler.Privileged && c.shed.rested.Load() <= before && c.stage.CompareAndSwap(idle, parted) {
+		if c.shed.identity.Load() != httpmsg.Privileged && c.shed.rested.Load() <= before && c.stage.CompareAndSwap(idle, parted) {
 			c.stopReading()
 			closed++
 		}
@@ -67,13 +67,13 @@ func (s *Server) all() []*conn {
 }
 
 // Holders are the connections that hold much.
-func (s *Server) Holders() (all []handler.Holder) {
+func (s *Server) Holders() (all []httpmsg.Holder) {
 	for _, c := range s.all() {
-		if c.shed.identity.Load() == handler.Privileged || c.stage.Load() != busy {
+		if c.shed.identity.Load() == httpmsg.Privileged || c.stage.Load() != busy {
 			continue
 		}
-		if n := handler.HeldByRequest + c.shed.header.Load() + c.shed.handler.Load(); n >= handler.LeastHeld {
-			all = append(all, handler.Holder{Bytes: n, Conn: c})
+		if n := httpmsg.HeldByRequest + c.shed.header.Load() + c.shed.handler.Load(); n >= httpmsg.LeastHeld {
+			all = append(all, httpmsg.Holder{Bytes: n, Conn: c})
 		}
 	}
 	return all

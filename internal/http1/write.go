@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"sync"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // What a handler writes is kept while it is little: the whole of a small answer is sent with its head.
@@ -33,7 +33,7 @@ func (w *response) giveBack() {
 	}
 	w.room = nil
 	r.out, r.body = r.out[:0], r.body[:0]
-	if cap(r.out) > 2*handler.MaxRecord {
+	if cap(r.out) > 2*httpmsg.MaxRecord {
 		r.out = nil
 	}
 	idleRooms.Put(r)
@@ -80,7 +80,7 @@ func (w *response) mayWrite(n int) error {
 	if err := w.begin(); err != nil || n == 0 {
 		return err
 	}
-	if !handler.BodyAllowed(w.status) {
+	if !httpmsg.BodyAllowed(w.status) {
 		return http.ErrBodyNotAllowed
 	}
 	w.wrote += int64(n)
@@ -126,7 +126,7 @@ func (w *response) write(first, p, last []byte) []byte {
 	if w.err != nil || size == 0 {
 		return first[:0]
 	}
-	const most = handler.MaxRecord
+	const most = httpmsg.MaxRecord
 	if size <= most {
 		first = append(append(first, p...), last...)
 		w.send(first)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-var runMutants = flag.Bool("mutants", false, "run the models of serve and client against mutants of the packages that they test")
+var runMutants = flag.Bool("mutants", false, "run the models of server and client against mutants of the packages that they test")
 
 // mutant is a defect.
 type mutant struct {
@@ -27,80 +27,80 @@ type edit struct{ file, old, new string }
 // mutants are the deadlocks and leaks that HTTP/2 implementations had, the Go library's among them.
 var mutants = []mutant{
 	{
-		"the server keeps the connection's window of a stream that breaks the protocol (golang/go#40423)", "serve",
-		[]edit{{"serve/frames.go", "case st == nil || fault != nil:\n\t\ttoConn", "case st == nil:\n\t\ttoConn"}},
+		"the server keeps the connection's window of a stream that breaks the protocol (golang/go#40423)", "server",
+		[]edit{{"server/frames.go", "case st == nil || fault != nil:\n\t\ttoConn", "case st == nil:\n\t\ttoConn"}},
 	},
 	{
-		"the server keeps the connection's window of DATA on streams that are over (golang/go#28204)", "serve",
-		[]edit{{"serve/frames.go", "case st == nil || fault != nil:\n\t\ttoConn", "case st == nil:\n\tcase fault != nil:\n\t\ttoConn"}},
+		"the server keeps the connection's window of DATA on streams that are over (golang/go#28204)", "server",
+		[]edit{{"server/frames.go", "case st == nil || fault != nil:\n\t\ttoConn", "case st == nil:\n\tcase fault != nil:\n\t\ttoConn"}},
 	},
 	{
-		"the server keeps the connection's window of bodies that handlers do not read (golang/go#28204)", "serve",
-		[]edit{{"serve/stream.go", "\t_ = st.body.Close()\n", ""}},
+		"the server keeps the connection's window of bodies that handlers do not read (golang/go#28204)", "server",
+		[]edit{{"server/stream.go", "\t_ = st.body.Close()\n", ""}},
 	},
 	{
-		"the server keeps the connection's window of bodies that were not read when the client left", "serve",
-		[]edit{{"wire/body.go", "\tb.wake()\n\tb.mu.Unlock()\n\tb.consumed(n)\n}\n\n// Buffered", "\tb.wake()\n\tb.mu.Unlock()\n}\n\n// Buffered"}},
+		"the server keeps the connection's window of bodies that were not read when the client left", "server",
+		[]edit{{"frame/body.go", "\tb.wake()\n\tb.mu.Unlock()\n\tb.consumed(n)\n}\n\n// Buffered", "\tb.wake()\n\tb.mu.Unlock()\n}\n\n// Buffered"}},
 	},
 	{
-		"the server keeps the connection's window of DATA for a body that the handler closed", "serve",
-		[]edit{{"serve/frames.go", "if err := c.credit(nil, unwanted); err != nil {\n\t\t\treturn err\n\t\t}\n", ""}},
+		"the server keeps the connection's window of DATA for a body that the handler closed", "server",
+		[]edit{{"server/frames.go", "if err := c.credit(nil, unwanted); err != nil {\n\t\t\treturn err\n\t\t}\n", ""}},
 	},
 	{
-		"the server keeps the connection's window of padding", "serve",
-		[]edit{{"serve/frames.go", "toConn, toStream = c.inflow.Give(size-len(p)), st.creditLocked(size-len(p))", "toStream = st.creditLocked(size - len(p))"}},
+		"the server keeps the connection's window of padding", "server",
+		[]edit{{"server/frames.go", "toConn, toStream = c.inflow.Give(size-len(p)), st.creditLocked(size-len(p))", "toStream = st.creditLocked(size - len(p))"}},
 	},
 	{
-		"the server gives no window of a stream back", "serve",
-		[]edit{{"serve/stream.go", "id, toStream = st.send.ID, st.creditLocked(n)", "id = st.send.ID"}},
+		"the server gives no window of a stream back", "server",
+		[]edit{{"server/stream.go", "id, toStream = st.send.ID, st.creditLocked(n)", "id = st.send.ID"}},
 	},
 	{
-		"a request that waits for a handler is forgotten when one is free", "serve",
-		[]edit{{"serve/stream.go", "\t\t\tw.next = next\n", "\t\t\t_ = next\n"}},
+		"a request that waits for a handler is forgotten when one is free", "server",
+		[]edit{{"server/stream.go", "\t\t\tw.next = next\n", "\t\t\t_ = next\n"}},
 	},
 	{
-		"handlers of streams that were reset do not count (CVE-2023-44487)", "serve",
-		[]edit{{"serve/message.go", "if c.busy >= c.server.c.MaxConcurrentStreams {", "if c.busy < 0 {"}},
+		"handlers of streams that were reset do not count (CVE-2023-44487)", "server",
+		[]edit{{"server/message.go", "if c.busy >= c.server.c.MaxConcurrentStreams {", "if c.busy < 0 {"}},
 	},
 	{
-		"a writer sleeps through WINDOW_UPDATE of its stream", "serve",
-		[]edit{{"wire/control.go", "\ts.credit += int64(increment)\n\tif s.waiting {", "\ts.credit += int64(increment)\n\tif false {"}},
+		"a writer sleeps through WINDOW_UPDATE of its stream", "server",
+		[]edit{{"frame/control.go", "\ts.credit += int64(increment)\n\tif s.waiting {", "\ts.credit += int64(increment)\n\tif false {"}},
 	},
 	{
-		"writers sleep through WINDOW_UPDATE of the connection", "serve",
-		[]edit{{"wire/control.go", "\to.widest = max(o.widest, o.window)\n\to.passOn()", "\to.widest = max(o.widest, o.window)"}},
+		"writers sleep through WINDOW_UPDATE of the connection", "server",
+		[]edit{{"frame/control.go", "\to.widest = max(o.widest, o.window)\n\to.passOn()", "\to.widest = max(o.widest, o.window)"}},
 	},
 	{
-		"writers sleep through SETTINGS_INITIAL_WINDOW_SIZE", "serve",
-		[]edit{{"wire/control.go", "\tif o.initial > before {\n\t\to.reopened()\n\t}\n", "\t_ = before\n"}},
+		"writers sleep through SETTINGS_INITIAL_WINDOW_SIZE", "server",
+		[]edit{{"frame/control.go", "\tif o.initial > before {\n\t\to.reopened()\n\t}\n", "\t_ = before\n"}},
 	},
 	{
-		"a writer sleeps through the end of its stream", "serve",
-		[]edit{{"wire/control.go", "\t\ts.err = why\n\t}\n\tif s.waiting {", "\t\ts.err = why\n\t}\n\tif false {"}},
+		"a writer sleeps through the end of its stream", "server",
+		[]edit{{"frame/control.go", "\t\ts.err = why\n\t}\n\tif s.waiting {", "\t\ts.err = why\n\t}\n\tif false {"}},
 	},
 	{
-		"the server writes more than the connection's window", "serve",
-		[]edit{{"wire/message.go", "\t\to.window -= int64(n)\n", ""}},
+		"the server writes more than the connection's window", "server",
+		[]edit{{"frame/message.go", "\t\to.window -= int64(n)\n", ""}},
 	},
 	{
-		"a window that is less than nothing is not seen", "serve",
-		[]edit{{"wire/message.go", "{ return o.initial + s.credit - s.sent }", "{ return max(1, o.initial+s.credit-s.sent) }"}},
+		"a window that is less than nothing is not seen", "server",
+		[]edit{{"frame/message.go", "{ return o.initial + s.credit - s.sent }", "{ return max(1, o.initial+s.credit-s.sent) }"}},
 	},
 	{
-		"whoever has sent what it could wakes none of the others that wait for the connection's window", "serve",
-		[]edit{{"wire/message.go", "\to.passOn()\n\treturn p\n", "\treturn p\n"}},
+		"whoever has sent what it could wakes none of the others that wait for the connection's window", "server",
+		[]edit{{"frame/message.go", "\to.passOn()\n\treturn p\n", "\treturn p\n"}},
 	},
 	{
-		"a stream that was woken for the connection's window and lacks its own keeps the turn", "serve",
-		[]edit{{"wire/message.go", "\t\to.starved = append(o.starved, s)\n\t\to.passOn() // it may have been woken for the connection's window\n", "\t\to.starved = append(o.starved, s)\n"}},
+		"a stream that was woken for the connection's window and lacks its own keeps the turn", "server",
+		[]edit{{"frame/message.go", "\t\to.starved = append(o.starved, s)\n\t\to.passOn() // it may have been woken for the connection's window\n", "\t\to.starved = append(o.starved, s)\n"}},
 	},
 	{
 		"whoever writes holds the connection's lock meanwhile (golang/go#32388)", "client",
-		[]edit{{"wire/out.go", "\t\to.mu.Unlock()\n\t\t_, err := o.conn.Write(*b)", "\t\t_, err := o.conn.Write(*b)\n\t\to.mu.Unlock()"}},
+		[]edit{{"frame/out.go", "\t\to.mu.Unlock()\n\t\t_, err := o.conn.Write(*b)", "\t\t_, err := o.conn.Write(*b)\n\t\to.mu.Unlock()"}},
 	},
 	{
-		"the goroutine that reads waits until its answers are written (golang/go#32388)", "serve",
-		[]edit{{"wire/out.go", "\to.writing = true\n\to.late.Go(func() {\n\t\to.mu.Lock()\n\t\t_ = o.drain() // fail was told\n\t})\n\to.mu.Unlock()",
+		"the goroutine that reads waits until its answers are written (golang/go#32388)", "server",
+		[]edit{{"frame/out.go", "\to.writing = true\n\to.late.Go(func() {\n\t\to.mu.Lock()\n\t\t_ = o.drain() // fail was told\n\t})\n\to.mu.Unlock()",
 			"\to.writing = true\n\t_ = o.drain()"}},
 	},
 	{
@@ -171,7 +171,7 @@ func (m *mutant) apply(t *testing.T) map[string][]byte {
 	return files
 }
 
-// The models of serve and client find what others' implementations got wrong. To run them takes minutes: it is for `make mutants`. That
+// The models of server and client find what others' implementations got wrong. To run them takes minutes: it is for `make mutants`. That
 // the mutants are still what they say is found at once.
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {

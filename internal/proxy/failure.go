@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/transport"
@@ -86,7 +86,7 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 		lied     *responseError
 		refused  *badRequestError
 		identity *identityError
-		unfit    *handler.RequestError
+		unfit    *httpmsg.RequestError
 		decided  *apierrors.StatusError
 	)
 	switch {

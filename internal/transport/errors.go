@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"portico.dev/internal/engine"
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // The steps at which a request can fail.
@@ -185,7 +185,7 @@ func classify(ctx context.Context, err error) failure {
 		f.class = ClassCanceled
 		return f
 	}
-	var unfit *handler.RequestError
+	var unfit *httpmsg.RequestError
 	if errors.As(err, &unfit) {
 		f.class, f.unprocessed = ClassRequest, true
 		return f

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"portico.dev/internal/engine"
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // errProtocolChanged is met by requests that chose HTTP/1.1 in the moment when the endpoint began to speak HTTP/2.
@@ -121,7 +121,7 @@ func (p *connPool) roundTrip(r *http.Request, patience time.Duration) (*http.Res
 	if res.http1 != nil {
 		// HTTP/2 connections check it themselves (engine.Unsendable). The library writes a blank in a path as it is, and says of a bad
 		// method what could as well be said of a connection.
-		if err := handler.CheckRequest(r); err != nil {
+		if err := httpmsg.CheckRequest(r); err != nil {
 			return nil, nil, err
 		}
 		resp, err := res.http1.RoundTrip(r)

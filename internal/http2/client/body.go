@@ -4,7 +4,7 @@ import (
 	"io"
 	"net/http"
 
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
 )
 
 // Read implements io.Reader for the response's body. Trailers are there when it returns io.EOF.
@@ -33,7 +33,7 @@ func (s *stream) Ready() bool {
 
 // Close gives up what was not read.
 func (s *stream) Close() error {
-	s.fail(closedBody, wire.Cancel)
+	s.fail(closedBody, frame.Cancel)
 	s.off()
 	return s.body.Close()
 }

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
 )
 
 // Config is how a connection is used. All fields must be set, but for Ended.
@@ -49,7 +49,7 @@ type Conn struct {
 	config  Config
 	nc      net.Conn
 	tls     *tls.ConnectionState // nil without TLS
-	out     *wire.Out
+	out     *frame.Out
 	allowed atomic.Int64 // streams at a time
 	looks   atomic.Int64
 	held    atomic.Int64  // streams whose head waits; written with mu held
@@ -85,15 +85,15 @@ func New(ctx context.Context, nc net.Conn, config Config) (*Conn, error) {
 		c.tls = &state
 	}
 	c.allowed.Store(defaultStreams)
-	c.out = wire.NewOut(nc, 1, func(err error) { c.fail(&Error{Lost, err}) })
+	c.out = frame.NewOut(nc, 1, func(err error) { c.fail(&Error{Lost, err}) })
 	c.reader.begin(c)
 	c.watch.begin(&c.config)
 	c.out.Greet()
 	_ = c.out.Settings(true,
-		wire.Setting{ID: wire.EnablePush, Value: 0},
-		wire.Setting{ID: wire.InitialWindowSize, Value: streamWindow},
-		wire.Setting{ID: wire.MaxHeaderListSize, Value: uint32(config.MaxHeaderBytes)}) // fail is told of errors
-	_ = c.out.Credit(0, connWindow-wire.InitialWindow) // as above
+		frame.Setting{ID: frame.EnablePush, Value: 0},
+		frame.Setting{ID: frame.InitialWindowSize, Value: streamWindow},
+		frame.Setting{ID: frame.MaxHeaderListSize, Value: uint32(config.MaxHeaderBytes)}) // fail is told of errors
+	_ = c.out.Credit(0, connWindow-frame.InitialWindow) // as above
 	go c.run()
 	select {
 	case <-c.settled:
@@ -117,7 +117,7 @@ func (c *Conn) run() {
 		_ = c.out.GoAway(0, code, "") // a courtesy
 		c.out.Flushed()
 	}
-	c.out.Close(wire.ErrClosed)
+	c.out.Close(frame.ErrClosed)
 	_ = c.nc.Close() // there is nobody to tell
 	c.out.Wait()
 	c.reader.close()
@@ -210,7 +210,7 @@ func (c *Conn) find(id uint32) (*stream, error) {
 		return s, nil
 	}
 	if id&1 == 0 || id > c.newest {
-		return nil, wire.ConnError{Code: wire.ProtocolError, Why: "a frame for a stream that was never begun"}
+		return nil, frame.ConnError{Code: frame.ProtocolError, Why: "a frame for a stream that was never begun"}
 	}
 	return nil, nil
 }

@@ -1,12 +1,12 @@
 package client
 
-import "portico.dev/internal/http2/wire"
+import "portico.dev/internal/http2/frame"
 
-func (r *reader) window(f *wire.Frame) error {
+func (r *reader) window(f *frame.Frame) error {
 	if len(f.Payload) != 4 {
-		return wire.ConnError{Code: wire.FrameSizeError, Why: "WINDOW_UPDATE of another size"}
+		return frame.ConnError{Code: frame.FrameSizeError, Why: "WINDOW_UPDATE of another size"}
 	}
-	increment := wire.Uint31(f.Payload)
+	increment := frame.Uint31(f.Payload)
 	if !r.updates.Explained(r.conn.out) {
 		if err := r.useless(1); err != nil {
 			return err
@@ -26,29 +26,29 @@ func (r *reader) window(f *wire.Frame) error {
 		return nil
 	}
 	if increment == 0 {
-		return wire.StreamError{Stream: f.Stream, Code: wire.ProtocolError, Why: "a window that is opened by nothing"}
+		return frame.StreamError{Stream: f.Stream, Code: frame.ProtocolError, Why: "a window that is opened by nothing"}
 	}
 	return r.conn.out.StreamWindow(&s.sender, increment)
 }
 
-func (r *reader) settings(f *wire.Frame) error {
+func (r *reader) settings(f *frame.Frame) error {
 	if err := r.useless(1 + len(f.Payload)/60); err != nil {
 		return err
 	}
-	if f.Has(wire.FlagAck) {
+	if f.Has(frame.FlagAck) {
 		if len(f.Payload) != 0 {
-			return wire.ConnError{Code: wire.FrameSizeError, Why: "an acknowledgement with settings"}
+			return frame.ConnError{Code: frame.FrameSizeError, Why: "an acknowledgement with settings"}
 		}
 		r.conn.acknowledged.Store(true)
 		return nil
 	}
 	c := r.conn
 	r.list = r.list[:0]
-	err := wire.ParseSettings(f, func(s wire.Setting) error {
+	err := frame.ParseSettings(f, func(s frame.Setting) error {
 		switch {
-		case s.ID == wire.EnablePush && s.Value != 0:
+		case s.ID == frame.EnablePush && s.Value != 0:
 			return protocolError("a server that wants to be pushed to")
-		case s.ID == wire.MaxConcurrentStreams:
+		case s.ID == frame.MaxConcurrentStreams:
 			c.allowed.Store(int64(min(s.Value, defaultStreams)))
 		}
 		r.list = append(r.list, s)
@@ -83,30 +83,30 @@ func (c *Conn) exceeded() error {
 	c.mu.Unlock()
 	for _, s := range streams {
 		if c.out.Exceeds(&s.sender) {
-			return wire.ConnError{Code: wire.FlowControlError, Why: "SETTINGS make the window of a stream too large"}
+			return frame.ConnError{Code: frame.FlowControlError, Why: "SETTINGS make the window of a stream too large"}
 		}
 	}
 	return nil
 }
 
-func (r *reader) ping(f *wire.Frame) error {
+func (r *reader) ping(f *frame.Frame) error {
 	if len(f.Payload) != 8 {
-		return wire.ConnError{Code: wire.FrameSizeError, Why: "PING of another size"}
+		return frame.ConnError{Code: frame.FrameSizeError, Why: "PING of another size"}
 	}
-	if err := r.useless(1); err != nil || f.Has(wire.FlagAck) { // that something was read is the answer
+	if err := r.useless(1); err != nil || f.Has(frame.FlagAck) { // that something was read is the answer
 		return err
 	}
 	return r.conn.out.Pong(f.Payload)
 }
 
-func (r *reader) goAway(f *wire.Frame) error {
+func (r *reader) goAway(f *frame.Frame) error {
 	if len(f.Payload) < 8 {
-		return wire.ConnError{Code: wire.FrameSizeError, Why: "GOAWAY that is too short"}
+		return frame.ConnError{Code: frame.FrameSizeError, Why: "GOAWAY that is too short"}
 	}
 	if err := r.useless(1); err != nil {
 		return err
 	}
-	r.conn.goAway(wire.Uint31(f.Payload))
+	r.conn.goAway(frame.Uint31(f.Payload))
 	return nil
 }
 

@@ -3,7 +3,7 @@ package client
 import (
 	"context"
 
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
 )
 
 // Ender is a context that can be waited for without the costs of context.AfterFunc.
@@ -33,4 +33,4 @@ func (s *stream) off() {
 	s.ender, s.unwatch = nil, nil
 }
 
-func (s *stream) leave() { s.fail(left(s.request.Context()), wire.Cancel) }
+func (s *stream) leave() { s.fail(left(s.request.Context()), frame.Cancel) }

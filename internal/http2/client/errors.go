@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
 )
 
 // Fate is how far a request got that has no answer, or none that is whole.
@@ -78,7 +78,7 @@ func left(ctx context.Context) *Error {
 // classify is what an error of the connection means for those on it.
 func classify(err error) *Error {
 	var known *Error
-	var broken wire.ConnError
+	var broken frame.ConnError
 	switch {
 	case errors.As(err, &known):
 		return known
@@ -90,6 +90,6 @@ func classify(err error) *Error {
 	return &Error{Lost, err}
 }
 
-func broken(code wire.Code, why string) *Error {
-	return &Error{Broken, wire.StreamError{Code: code, Why: why}}
+func broken(code frame.Code, why string) *Error {
+	return &Error{Broken, frame.StreamError{Code: code, Why: why}}
 }

@@ -5,13 +5,13 @@ import (
 	"strconv"
 	"strings"
 
-	"portico.dev/internal/handler"
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
+	"portico.dev/internal/httpmsg"
 )
 
 // head is a header block as it was read. It is used again for the next.
 type head struct {
-	decoder *wire.Decoder
+	decoder *frame.Decoder
 	each    func(name, value string) error
 	status  string
 	pseudo  bool // there was a pseudo field
@@ -20,8 +20,8 @@ type head struct {
 
 type field struct{ name, value string }
 
-func (h *head) begin(l wire.Limits) {
-	h.decoder, h.each = wire.NewDecoder(l), h.field
+func (h *head) begin(l frame.Limits) {
+	h.decoder, h.each = frame.NewDecoder(l), h.field
 }
 
 const keptFields = 64
@@ -40,15 +40,15 @@ func (h *head) reset() {
 
 func (h *head) field(name, value string) error {
 	if name[0] != ':' {
-		name = wire.Canonical(name)
-		if handler.AboutConnection(name) {
+		name = frame.Canonical(name)
+		if httpmsg.AboutConnection(name) {
 			return nil // whoever passes the response on over HTTP/1.1 would take it for its own (RFC 9113, 8.2.2)
 		}
 		h.fields = append(h.fields, field{name, value})
 		return nil
 	}
 	if name != ":status" || h.pseudo || len(h.fields) > 0 {
-		return wire.StreamError{Code: wire.ProtocolError, Why: "pseudo fields that no response has"}
+		return frame.StreamError{Code: frame.ProtocolError, Why: "pseudo fields that no response has"}
 	}
 	h.pseudo, h.status = true, value
 	return nil
@@ -99,7 +99,7 @@ func (h *head) fill(s *stream, code int, end bool) *Error {
 		return err
 	}
 	if code == http.StatusNoContent && length > 0 {
-		return broken(wire.ProtocolError, "a length of an answer that has no body")
+		return broken(frame.ProtocolError, "a length of an answer that has no body")
 	}
 	s.rest = length
 	resp.ContentLength = length
@@ -108,7 +108,7 @@ func (h *head) fill(s *stream, code int, end bool) *Error {
 	case bodiless:
 		s.rest = 0
 	case end && length > 0:
-		return broken(wire.ProtocolError, "a response that ends before its length")
+		return broken(frame.ProtocolError, "a response that ends before its length")
 	}
 	if end && length < 0 && s.request.Method != http.MethodHead {
 		resp.ContentLength = 0
@@ -130,7 +130,7 @@ func promised(values []string) http.Header {
 	made := make(http.Header)
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
-			if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); handler.MayBeTrailer(name) {
+			if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); httpmsg.MayBeTrailer(name) {
 				made[name] = nil
 			}
 		}
@@ -140,9 +140,9 @@ func promised(values []string) http.Header {
 
 // contentLength is -1 when there is none.
 func contentLength(h http.Header) (int64, *Error) {
-	n, ok := handler.ParseContentLength(h["Content-Length"])
+	n, ok := httpmsg.ParseContentLength(h["Content-Length"])
 	if !ok {
-		return 0, broken(wire.ProtocolError, "a length that is none, or two of them")
+		return 0, broken(frame.ProtocolError, "a length that is none, or two of them")
 	}
 	return n, nil
 }

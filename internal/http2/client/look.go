@@ -3,7 +3,7 @@ package client
 import (
 	"time"
 
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
 )
 
 // watch is what Look knows from the look before.
@@ -69,12 +69,12 @@ func (c *Conn) Look(idle bool) {
 // late gives the connection up when something is missing that the protocol asks for.
 func (c *Conn) late() bool {
 	now, most := c.looks.Load(), int64(c.watch.protocol)
-	var why wire.ConnError
+	var why frame.ConnError
 	switch began := c.blockSince.Load(); {
 	case began > 0 && now-began >= most:
-		why = wire.ConnError{Code: wire.EnhanceYourCalm, Why: "the header block does not end"}
+		why = frame.ConnError{Code: frame.EnhanceYourCalm, Why: "the header block does not end"}
 	case now > most && !c.acknowledged.Load():
-		why = wire.ConnError{Code: wire.SettingsTimeout, Why: "SETTINGS are not acknowledged"}
+		why = frame.ConnError{Code: frame.SettingsTimeout, Why: "SETTINGS are not acknowledged"}
 	default:
 		return false
 	}
@@ -111,7 +111,7 @@ func (c *Conn) tooLate() {
 	}
 	c.mu.Unlock()
 	for _, s := range late {
-		s.fail(&Error{Late, errLate}, wire.Cancel)
+		s.fail(&Error{Late, errLate}, frame.Cancel)
 	}
 }
 

@@ -4,23 +4,23 @@ import (
 	"errors"
 	"fmt"
 
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
 )
 
 // reader is the reading goroutine's own.
 type reader struct {
 	conn   *Conn
-	in     *wire.Reader
-	block  *wire.Block
-	inflow wire.Inflow // the connection's
+	in     *frame.Reader
+	block  *frame.Block
+	inflow frame.Inflow // the connection's
 	head   head
-	now    wire.Frame
+	now    frame.Frame
 	spoke  bool // SETTINGS came
-	list   []wire.Setting
+	list   []frame.Setting
 
 	spare   int   // how much that carries nothing may still come
 	look    int64 // the look at which spare was added to
-	updates wire.Updates
+	updates frame.Updates
 }
 
 // What carries nothing is bounded: PING, SETTINGS, acknowledgements, PRIORITY, empty DATA, updates of windows beyond what our
@@ -39,10 +39,10 @@ const (
 )
 
 func (r *reader) begin(c *Conn) {
-	r.conn, r.in, r.spare = c, wire.NewReader(r), maxSpare
-	r.block = wire.NewBlock(wire.BlockLimit(c.config.MaxHeaderBytes))
-	r.inflow = wire.NewInflow(connWindow)
-	r.head.begin(wire.Limits{Bytes: c.config.MaxHeaderBytes, Fields: maxFields})
+	r.conn, r.in, r.spare = c, frame.NewReader(r), maxSpare
+	r.block = frame.NewBlock(frame.BlockLimit(c.config.MaxHeaderBytes))
+	r.inflow = frame.NewInflow(connWindow)
+	r.head.begin(frame.Limits{Bytes: c.config.MaxHeaderBytes, Fields: maxFields})
 }
 
 // Read is where in reads from.
@@ -70,7 +70,7 @@ func (r *reader) run() (err error) {
 
 // survive takes an error that is about one stream.
 func (r *reader) survive(err error) error {
-	var only wire.StreamError
+	var only frame.StreamError
 	if errors.As(err, &only) {
 		return r.reset(only)
 	}
@@ -78,7 +78,7 @@ func (r *reader) survive(err error) error {
 }
 
 // reset gives up one stream, because of what came on it.
-func (r *reader) reset(why wire.StreamError) error {
+func (r *reader) reset(why frame.StreamError) error {
 	s, err := r.conn.find(why.Stream)
 	if err != nil || s == nil {
 		return err
@@ -88,18 +88,18 @@ func (r *reader) reset(why wire.StreamError) error {
 }
 
 // codeOf is the code of an error of the connection.
-func codeOf(err error) (code wire.Code, ok bool) {
+func codeOf(err error) (code frame.Code, ok bool) {
 	if err == nil {
 		return 0, false
 	}
-	var broken wire.ConnError
+	var broken frame.ConnError
 	ok = errors.As(err, &broken)
 	return broken.Code, ok
 }
 
 // onStream says of which stream an error is.
 func onStream(err error, id uint32) error {
-	var only wire.StreamError
+	var only frame.StreamError
 	if errors.As(err, &only) {
 		only.Stream = id
 		return only
@@ -108,42 +108,42 @@ func onStream(err error, id uint32) error {
 }
 
 func protocolError(format string, args ...any) error {
-	return wire.ConnError{Code: wire.ProtocolError, Why: fmt.Sprintf(format, args...)}
+	return frame.ConnError{Code: frame.ProtocolError, Why: fmt.Sprintf(format, args...)}
 }
 
-func (r *reader) frame(f *wire.Frame) error {
-	if !r.spoke && (f.Type != wire.Settings || f.Has(wire.FlagAck)) {
+func (r *reader) frame(f *frame.Frame) error {
+	if !r.spoke && (f.Type != frame.Settings || f.Has(frame.FlagAck)) {
 		return protocolError("the first frame is not SETTINGS")
 	}
-	if open := r.block.Open(); open != 0 && (f.Type != wire.Continuation || f.Stream != open) {
+	if open := r.block.Open(); open != 0 && (f.Type != frame.Continuation || f.Stream != open) {
 		return protocolError("a header block is interrupted")
 	}
 	switch f.Type {
-	case wire.Data, wire.Headers, wire.RSTStream, wire.Priority, wire.Continuation:
+	case frame.Data, frame.Headers, frame.RSTStream, frame.Priority, frame.Continuation:
 		if f.Stream == 0 {
 			return protocolError("a frame of type %d without a stream", f.Type)
 		}
-	case wire.Settings, wire.Ping, wire.GoAway:
+	case frame.Settings, frame.Ping, frame.GoAway:
 		if f.Stream != 0 {
 			return protocolError("a frame of type %d on a stream", f.Type)
 		}
 	}
 	switch f.Type {
-	case wire.Data:
+	case frame.Data:
 		return r.data(f)
-	case wire.Headers, wire.Continuation:
+	case frame.Headers, frame.Continuation:
 		return r.headers(f)
-	case wire.RSTStream:
+	case frame.RSTStream:
 		return r.rst(f)
-	case wire.WindowUpdate:
+	case frame.WindowUpdate:
 		return r.window(f)
-	case wire.Settings:
+	case frame.Settings:
 		return r.settings(f)
-	case wire.Ping:
+	case frame.Ping:
 		return r.ping(f)
-	case wire.GoAway:
+	case frame.GoAway:
 		return r.goAway(f)
-	case wire.PushPromise:
+	case frame.PushPromise:
 		return protocolError("PUSH_PROMISE, which was not allowed")
 	}
 	return r.useless(1) // PRIORITY, and what does not exist yet
@@ -159,7 +159,7 @@ func (r *reader) useless(cost int) error {
 		r.earn(spareOfCancelled * int(min(r.conn.cancelled.Swap(0), maxSpare)))
 	}
 	if r.spare < cost {
-		return wire.ConnError{Code: wire.EnhanceYourCalm, Why: "a flood of frames that carry nothing"}
+		return frame.ConnError{Code: frame.EnhanceYourCalm, Why: "a flood of frames that carry nothing"}
 	}
 	r.spare -= cost
 	return nil
@@ -167,10 +167,10 @@ func (r *reader) useless(cost int) error {
 
 func (r *reader) earn(n int) { r.spare = min(maxSpare, r.spare+n) }
 
-func (r *reader) data(f *wire.Frame) error {
+func (r *reader) data(f *frame.Frame) error {
 	n := len(f.Payload)
 	if !r.inflow.Take(n) {
-		return wire.ConnError{Code: wire.FlowControlError, Why: "more DATA than the connection's window"}
+		return frame.ConnError{Code: frame.FlowControlError, Why: "more DATA than the connection's window"}
 	}
 	if increment := r.inflow.Give(n); increment > 0 {
 		if err := r.conn.out.Credit(0, increment); err != nil {
@@ -185,7 +185,7 @@ func (r *reader) data(f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
-	end := f.Has(wire.FlagEndStream)
+	end := f.Has(frame.FlagEndStream)
 	if s == nil || len(p) == 0 && !end {
 		if err := r.useless(1); err != nil || s == nil {
 			return err
@@ -194,8 +194,8 @@ func (r *reader) data(f *wire.Frame) error {
 	return s.data(p, n, end)
 }
 
-func (r *reader) headers(f *wire.Frame) error {
-	if f.Type == wire.Continuation && r.block.Open() == 0 {
+func (r *reader) headers(f *frame.Frame) error {
+	if f.Type == frame.Continuation && r.block.Open() == 0 {
 		return protocolError("CONTINUATION of nothing")
 	}
 	block, end, err := r.block.Add(f)
@@ -217,7 +217,7 @@ func (r *reader) headers(f *wire.Frame) error {
 	if err != nil {
 		return err
 	}
-	if failed == error(wire.ErrBlockTooLarge) {
+	if failed == error(frame.ErrBlockTooLarge) {
 		if err := r.useless(costOfOversized); err != nil {
 			return err
 		}
@@ -236,9 +236,9 @@ func (r *reader) headers(f *wire.Frame) error {
 	return err
 }
 
-func (r *reader) rst(f *wire.Frame) error {
+func (r *reader) rst(f *frame.Frame) error {
 	if len(f.Payload) != 4 {
-		return wire.ConnError{Code: wire.FrameSizeError, Why: "RST_STREAM of another size"}
+		return frame.ConnError{Code: frame.FrameSizeError, Why: "RST_STREAM of another size"}
 	}
 	s, err := r.conn.find(f.Stream)
 	if err != nil {
@@ -247,6 +247,6 @@ func (r *reader) rst(f *wire.Frame) error {
 	if s == nil {
 		return r.useless(1)
 	}
-	s.wasReset(wire.Code(wire.Uint32(f.Payload)))
+	s.wasReset(frame.Code(frame.Uint32(f.Payload)))
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"portico.dev/internal/handler"
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
+	"portico.dev/internal/httpmsg"
 )
 
 // Whole is a request body that is all there. It can be sent any number of times.
@@ -58,7 +58,7 @@ func dropped(name string) bool {
 // prepare finds what cannot be sent before anything is.
 func (s *stream) prepare() error {
 	r := s.request
-	if err := handler.CheckRequest(r); err != nil {
+	if err := httpmsg.CheckRequest(r); err != nil {
 		return err
 	}
 	if s.authority = r.Host; s.authority == "" {
@@ -106,7 +106,7 @@ func (s *stream) prepareTrailers() error {
 
 // aboutConnections refuses the fields that HTTP/2 has no place for (RFC 9113, 8.2.2).
 func aboutConnections(name string, values []string) error {
-	lower, ok := wire.Lower(name)
+	lower, ok := frame.Lower(name)
 	switch {
 	case !ok:
 		return fmt.Errorf("%q is no header name", name)
@@ -129,8 +129,8 @@ func method(r *http.Request) string {
 	return r.Method
 }
 
-// WriteFields implements wire.Fields.
-func (s *stream) WriteFields(e *wire.Encoder) {
+// WriteFields implements frame.Fields.
+func (s *stream) WriteFields(e *frame.Encoder) {
 	r := s.request
 	e.Field(":authority", s.authority)
 	e.Field(":method", method(r))
@@ -141,7 +141,7 @@ func (s *stream) WriteFields(e *wire.Encoder) {
 	}
 	agent := false
 	for name, values := range r.Header {
-		lower, _ := wire.Lower(name)
+		lower, _ := frame.Lower(name)
 		switch {
 		case dropped(lower):
 		case lower == "user-agent":

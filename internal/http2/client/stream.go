@@ -7,8 +7,8 @@ import (
 	"strings"
 	"sync"
 
-	"portico.dev/internal/handler"
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
+	"portico.dev/internal/httpmsg"
 )
 
 // stream is one request and its response: everything of it, in one piece of memory. It is the response's body too.
@@ -16,8 +16,8 @@ type stream struct {
 	conn     *Conn
 	request  *http.Request
 	response http.Response
-	sender   wire.Sender
-	body     wire.Body      // of the response, as it arrived
+	sender   frame.Sender
+	body     frame.Body     // of the response, as it arrived
 	answered sync.WaitGroup // until there is a response or an error
 
 	// Of the request, set before it is sent.
@@ -39,18 +39,18 @@ type stream struct {
 	over    bool   // nothing more comes
 	sent    bool   // the request is, to its end
 	err     *Error // why there is no response
-	inflow  wire.Inflow
+	inflow  frame.Inflow
 	waited  int         // quarters of the header timeout
 	trailer http.Header // of the response
 }
 
 // noReset is for streams of which the server knows the end.
-const noReset = wire.Code(1 << 31)
+const noReset = frame.Code(1 << 31)
 
 // RoundTrip sends r and waits for the head of the response. Errors are *Error. A body that is Whole goes along at once, any
 // other as it comes and as windows let it.
 func (c *Conn) RoundTrip(r *http.Request) (*http.Response, error) {
-	s := &stream{conn: c, request: r, rest: -1, inflow: wire.NewInflow(streamWindow)}
+	s := &stream{conn: c, request: r, rest: -1, inflow: frame.NewInflow(streamWindow)}
 	if err := s.prepare(); err != nil {
 		closeBody(r)
 		return nil, &Error{Unsendable, err}
@@ -109,14 +109,14 @@ func (s *stream) unsent(err error) bool {
 	if begun { // then the connection is lost, and everything on it told
 		return false
 	}
-	if err == wire.ErrNoMoreStreams {
-		c.goAway(wire.MaxStreamID)
+	if err == frame.ErrNoMoreStreams {
+		c.goAway(frame.MaxStreamID)
 	}
 	s.fail(&Error{Unsent, err}, noReset)
 	return true
 }
 
-// Opened implements wire.Opening.
+// Opened implements frame.Opening.
 func (s *stream) Opened(id uint32) error {
 	c := s.conn
 	c.mu.Lock()
@@ -139,7 +139,7 @@ func (s *stream) Opened(id uint32) error {
 }
 
 // fail ends the stream, unless it is over.
-func (s *stream) fail(why *Error, reset wire.Code) {
+func (s *stream) fail(why *Error, reset frame.Code) {
 	first, ok := s.finish(why)
 	if !ok {
 		return
@@ -184,15 +184,15 @@ func (s *stream) finish(why *Error) (first, ok bool) {
 }
 
 // wasReset is told of RST_STREAM.
-func (s *stream) wasReset(code wire.Code) {
+func (s *stream) wasReset(code frame.Code) {
 	fate := Reset
 	switch {
-	case code == wire.RefusedStream && !s.heads:
+	case code == frame.RefusedStream && !s.heads:
 		fate = Refused
-	case code == wire.ProtocolError:
+	case code == frame.ProtocolError:
 		fate = Rejected
 	}
-	s.fail(&Error{fate, wire.StreamError{Stream: s.id, Code: code, Why: "received from the server"}}, noReset)
+	s.fail(&Error{fate, frame.StreamError{Stream: s.id, Code: code, Why: "received from the server"}}, noReset)
 }
 
 // headers is told of a header block.
@@ -206,7 +206,7 @@ func (s *stream) headers(h *head, end bool) error {
 	}
 	s.heads = true
 	if why := h.fill(s, code, end); why != nil {
-		s.fail(why, wire.ProtocolError)
+		s.fail(why, frame.ProtocolError)
 		return nil
 	}
 	if end {
@@ -220,7 +220,7 @@ func (s *stream) headers(h *head, end bool) error {
 	}
 	s.tell()
 	if useless {
-		s.fail(closedBody, wire.Cancel)
+		s.fail(closedBody, frame.Cancel)
 	}
 	return nil
 }
@@ -249,7 +249,7 @@ func (s *stream) provisional(h *head, code int, end bool) error {
 }
 
 func (s *stream) violates(why string) error {
-	return wire.StreamError{Stream: s.id, Code: wire.ProtocolError, Why: why}
+	return frame.StreamError{Stream: s.id, Code: frame.ProtocolError, Why: why}
 }
 
 func (s *stream) trailing(h *head, end bool) error {
@@ -259,11 +259,11 @@ func (s *stream) trailing(h *head, end bool) error {
 	if s.rest > 0 {
 		return s.violates("a response that ends before its length")
 	}
-	if len(h.fields) > handler.MaxTrailers {
+	if len(h.fields) > httpmsg.MaxTrailers {
 		return s.violates("too many trailers")
 	}
 	s.trailer = h.header()
-	maps.DeleteFunc(s.trailer, func(name string, _ []string) bool { return !handler.MayBeTrailer(name) })
+	maps.DeleteFunc(s.trailer, func(name string, _ []string) bool { return !httpmsg.MayBeTrailer(name) })
 	s.complete(nil)
 	return nil
 }
@@ -319,7 +319,7 @@ func (s *stream) data(p []byte, size int, end bool) error {
 	c.mu.Unlock()
 	switch {
 	case !within:
-		return wire.StreamError{Stream: s.id, Code: wire.FlowControlError, Why: "more DATA than the window"}
+		return frame.StreamError{Stream: s.id, Code: frame.FlowControlError, Why: "more DATA than the window"}
 	case !s.heads:
 		return s.violates("DATA before HEADERS")
 	case s.rest >= 0:
@@ -350,7 +350,7 @@ func (s *stream) complete(last []byte) {
 		return
 	}
 	if out := s.conn.out; !out.Abort(&s.sender, errAnswered) { // first, as in fail
-		_ = out.Reset(s.id, wire.NoError) // the rest of the request is of no use; RFC 9113, 8.1
+		_ = out.Reset(s.id, frame.NoError) // the rest of the request is of no use; RFC 9113, 8.1
 	}
 	s.body.Add(last, io.EOF)
 	if first {
@@ -358,7 +358,7 @@ func (s *stream) complete(last []byte) {
 	}
 }
 
-// Consumed implements wire.Consumer.
+// Consumed implements frame.Consumer.
 func (s *stream) Consumed(n int) {
 	c := s.conn
 	c.mu.Lock()

@@ -5,26 +5,26 @@ import (
 	"net/http"
 	"sync"
 
-	"portico.dev/internal/handler"
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
+	"portico.dev/internal/httpmsg"
 )
 
 // trailerFields are the request's trailers.
 type trailerFields http.Header
 
-// WriteFields implements wire.Fields.
-func (t trailerFields) WriteFields(e *wire.Encoder) {
+// WriteFields implements frame.Fields.
+func (t trailerFields) WriteFields(e *frame.Encoder) {
 	for name, values := range t {
-		lower, ok := wire.Lower(name)
+		lower, ok := frame.Lower(name)
 		for _, v := range values {
-			if ok && handler.ValidFieldValue(v) {
+			if ok && httpmsg.ValidFieldValue(v) {
 				e.Field(lower, v)
 			}
 		}
 	}
 }
 
-var uploads = sync.Pool{New: func() any { b := make([]byte, wire.MaxFrame); return &b }}
+var uploads = sync.Pool{New: func() any { b := make([]byte, frame.MaxFrame); return &b }}
 
 // upload sends a body as it comes.
 func (s *stream) upload() {
@@ -46,7 +46,7 @@ func (s *stream) upload() {
 			err = errBodyTooShort
 		}
 		if err != nil && err != io.EOF {
-			s.fail(&Error{Unread, err}, wire.Cancel)
+			s.fail(&Error{Unread, err}, frame.Cancel)
 			return
 		}
 		end := err == io.EOF && s.trailers == ""

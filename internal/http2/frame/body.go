@@ -1,0 +1,172 @@
+package frame
+
+import (
+	"errors"
+	"io"
+	"sync"
+)
+
+// ErrBodyClosed is what reading a Body meets after Close.
+var ErrBodyClosed = errors.New("the body is closed")
+
+// Consumer hears of bytes that were taken out of a Body, to allow the other side as many more.
+type Consumer interface {
+	Consumed(n int)
+}
+
+// Body is the bytes of a message that arrived and wait to be read. Windows bound them. The zero value is ready.
+type Body struct {
+	// Consumer is told what was read or thrown away. It is called without locks, on the goroutine that did so.
+	Consumer Consumer
+
+	mu     sync.Mutex // guards what follows
+	come   sync.Cond
+	chunks []chunk
+	inline [2]chunk // where chunks begins
+	size   int
+	err    error // after the bytes; nil: more will come
+	closed bool
+}
+
+type chunk struct {
+	room     *[]byte
+	from, to int
+}
+
+var (
+	smallChunks = sync.Pool{New: func() any { b := make([]byte, 2<<10); return &b }}
+	largeChunks = sync.Pool{New: func() any { b := make([]byte, MaxFrame); return &b }}
+)
+
+func newChunk(n int) chunk {
+	if n <= 2<<10 {
+		return chunk{room: smallChunks.Get().(*[]byte)}
+	}
+	return chunk{room: largeChunks.Get().(*[]byte)}
+}
+
+func (c *chunk) free() {
+	if len(*c.room) == MaxFrame {
+		largeChunks.Put(c.room)
+	} else {
+		smallChunks.Put(c.room)
+	}
+}
+
+// Add copies p, and ends the body with err unless that is nil. It reports how many bytes nobody will read.
+func (b *Body) Add(p []byte, err error) (unwanted int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.err != nil {
+		return len(p)
+	}
+	b.size += len(p)
+	for len(p) > 0 {
+		if last := len(b.chunks) - 1; last < 0 || b.chunks[last].to == len(*b.chunks[last].room) {
+			if b.chunks == nil {
+				b.chunks = b.inline[:0]
+			}
+			b.chunks = append(b.chunks, newChunk(len(p)))
+		}
+		c := &b.chunks[len(b.chunks)-1]
+		n := copy((*c.room)[c.to:], p)
+		c.to += n
+		p = p[n:]
+	}
+	b.err = err
+	b.wake()
+	return 0
+}
+
+// End ends the body after what arrived: io.EOF, or why it is cut short. Only the first end counts.
+func (b *Body) End(err error) { b.Add(nil, err) }
+
+func (b *Body) wake() {
+	if b.come.L != nil { // somebody has waited
+		b.come.Broadcast()
+	}
+}
+
+// Fail ends the body now: what arrived is not read any more.
+func (b *Body) Fail(err error) {
+	b.mu.Lock()
+	n := b.dropLocked()
+	if b.err == nil || b.err == io.EOF && n > 0 {
+		b.err = err
+	}
+	b.wake()
+	b.mu.Unlock()
+	b.consumed(n)
+}
+
+// Buffered is how many bytes a Read finds, and whether the end is known.
+func (b *Body) Buffered() (n int, ended bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.size, b.err != nil
+}
+
+// Read waits for bytes, or the end, which may come with the last of them.
+func (b *Body) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	b.mu.Lock()
+	for b.size == 0 && b.err == nil && !b.closed {
+		if b.come.L == nil {
+			b.come.L = &b.mu
+		}
+		b.come.Wait()
+	}
+	if b.closed {
+		b.mu.Unlock()
+		return 0, ErrBodyClosed
+	}
+	n := 0
+	for n < len(p) && b.size > 0 {
+		c := &b.chunks[0]
+		m := copy(p[n:], (*c.room)[c.from:c.to])
+		c.from += m
+		n += m
+		b.size -= m
+		if c.from == c.to {
+			c.free()
+			b.chunks[0] = chunk{}
+			b.chunks = b.chunks[1:]
+		}
+	}
+	var err error
+	if b.size == 0 {
+		b.chunks = nil
+		err = b.err
+	}
+	b.mu.Unlock()
+	b.consumed(n)
+	return n, err
+}
+
+// Close throws away what nobody reads.
+func (b *Body) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	n := b.dropLocked()
+	b.wake()
+	b.mu.Unlock()
+	b.consumed(n)
+	return nil
+}
+
+func (b *Body) dropLocked() int {
+	for i := range b.chunks {
+		b.chunks[i].free()
+	}
+	n := b.size
+	b.chunks, b.size = nil, 0
+	return n
+}
+
+func (b *Body) consumed(n int) {
+	if n > 0 && b.Consumer != nil {
+		b.Consumer.Consumed(n)
+	}
+}

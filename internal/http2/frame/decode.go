@@ -1,0 +1,225 @@
+package frame
+
+import "portico.dev/internal/httpmsg"
+
+// Limits of a header block.
+type Limits struct {
+	// Bytes bounds the fields as RFC 9113, 6.5.2 counts them (32 more for each).
+	Bytes int
+	// Fields bounds their number.
+	Fields int
+}
+
+// Decoder reads header blocks (RFC 7541). A block that is too large is read to its end all the same, as the table must follow,
+// unless it is so large that the connection had better end. A single string may be as long as the block, which Block bounds.
+//
+// Between two blocks it keeps the table and nothing else: 4 KiB of strings, as RFC 7541, 4.1 counts, and 32 bytes for each entry.
+type Decoder struct {
+	limits Limits
+	each   func(name, value string) error
+	table  table
+
+	bytes, fields int
+	err           error
+}
+
+// NewDecoder reads blocks within limits.
+func NewDecoder(l Limits) *Decoder { return &Decoder{limits: l, table: table{limit: maxTable}} }
+
+// ErrBlockTooLarge is a header block beyond Limits. It is the message's fault and not the connection's.
+var ErrBlockTooLarge = StreamError{Code: EnhanceYourCalm, Why: "the header block is larger than allowed"}
+
+// ErrBlockBomb is a header block that is large beyond any mistake. What is left of it is not read, so that the connection ends.
+var ErrBlockBomb = ConnError{EnhanceYourCalm, "the header block is many times larger than allowed"}
+
+// bombAt is how many times Limits a block may be before it is given up. References of a byte each can stand for a field of 4 KiB.
+const bombAt = 4
+
+func undecodable(why string) error { return ConnError{CompressionError, why} }
+
+// Decode calls each for the fields of a whole block. Errors are a ConnError for what does not decode or is ErrBlockBomb, and
+// otherwise ErrBlockTooLarge, the first error of each, or a StreamError for what no field may be.
+func (d *Decoder) Decode(block []byte, each func(name, value string) error) error {
+	d.each, d.bytes, d.fields, d.err = each, 0, 0, nil
+	err := d.decode(block)
+	d.each = nil
+	if err != nil {
+		return err
+	}
+	return d.err
+}
+
+func (d *Decoder) decode(p []byte) error {
+	for begun := false; len(p) > 0; {
+		first := p[0]
+		var f entry
+		var err error
+		switch {
+		case first >= 0x80: // an indexed field
+			var i uint64
+			if i, p, err = readNumber(p, 7); err == nil {
+				f, err = d.table.indexed(i)
+			}
+		case first >= 0x40: // a literal that goes into the table
+			if f, p, err = d.literal(p, 6); err == nil {
+				d.table.add(f)
+			}
+		case first >= 0x20:
+			if p, err = d.resize(p, begun); err != nil {
+				return err
+			}
+			continue
+		default: // one that does not
+			f, p, err = d.literal(p, 4)
+		}
+		if err != nil {
+			return err
+		}
+		begun = true
+		d.field(f.name, f.value)
+		if d.bytes > bombAt*d.limits.Bytes { // which counts 32 for each field
+			return ErrBlockBomb
+		}
+	}
+	return nil
+}
+
+// resize follows a change of the table's size (RFC 7541, 6.3), which stands before all fields (4.2). Of a table that has nothing
+// it is taken anywhere, as by the library: it changes nothing.
+func (d *Decoder) resize(p []byte, begun bool) ([]byte, error) {
+	size, rest, err := readNumber(p, 5)
+	switch {
+	case err != nil:
+		return nil, err
+	case begun && d.table.count > 0:
+		return nil, undecodable("a change of the table's size after a field")
+	case size > maxTable:
+		return nil, undecodable("a table larger than allowed")
+	}
+	d.table.limit = uint32(size)
+	d.table.evict(d.table.limit)
+	return rest, nil
+}
+
+func (d *Decoder) literal(p []byte, bits uint) (f entry, rest []byte, err error) {
+	i, p, err := readNumber(p, bits)
+	if err != nil {
+		return f, nil, err
+	}
+	if i == 0 {
+		if f.name, p, err = readText(p, true); err != nil {
+			return f, nil, err
+		}
+	} else {
+		known, err := d.table.indexed(i)
+		if err != nil {
+			return f, nil, err
+		}
+		f.name = known.name
+	}
+	f.value, p, err = readText(p, false)
+	return f, p, err
+}
+
+func (d *Decoder) field(name, value string) {
+	d.bytes += len(name) + len(value) + 32
+	d.fields++
+	switch {
+	case d.err != nil:
+	case d.bytes > d.limits.Bytes || d.fields > d.limits.Fields:
+		d.err = ErrBlockTooLarge
+	case !validName(name):
+		d.err = StreamError{Code: ProtocolError, Why: "a header name that is none"}
+	case name[0] != ':' && !httpmsg.ValidFieldValue(value): // of pseudo fields each has a table of its own
+		d.err = StreamError{Code: ProtocolError, Why: "a header value that is none"}
+	default:
+		d.err = d.each(name, value)
+	}
+}
+
+// validName reports whether a name is a token in lower case, or that of a pseudo field.
+func validName(name string) bool {
+	if len(name) > 1 && name[0] == ':' {
+		name = name[1:]
+	}
+	for i := range len(name) {
+		c := name[i]
+		if c >= 'a' && c <= 'z' || c == '-' {
+			continue
+		}
+		if c >= 'A' && c <= 'Z' || !httpmsg.FieldName.Allows(c) {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// Block puts a header block together from HEADERS and CONTINUATION frames.
+type Block struct {
+	limit  int // of its bytes, compressed
+	kept   []byte
+	frames int
+	stream uint32
+	end    bool
+}
+
+// mostFrames is of how many frames a block of limit bytes may be: there are peers that make short ones.
+func mostFrames(limit int) int { return 16 + limit/512 }
+
+// NewBlock takes blocks of up to limit bytes.
+func NewBlock(limit int) *Block { return &Block{limit: limit} }
+
+// BlockLimit is how many bytes a block may have, compressed, whose fields may have so many: twice as many, so that one that is
+// too large by little is a mistake of its message and not of its connection.
+func BlockLimit(fields int) int { return 2 * fields }
+
+// Open is the stream whose block is not whole, or 0. Nothing but its CONTINUATION may come meanwhile.
+func (b *Block) Open() uint32 { return b.stream }
+
+// ErrBlockFlood is a header block that does not end (CVE-2023-45288).
+var ErrBlockFlood = ConnError{EnhanceYourCalm, "the header block does not end"}
+
+// Add takes a HEADERS or CONTINUATION frame. done is the whole block and end whether its stream ends with it, and is valid
+// until the next frame is read.
+func (b *Block) Add(f *Frame) (done []byte, end bool, err error) {
+	p, err := b.fragment(f)
+	if err != nil {
+		return nil, false, err
+	}
+	if f.Type == Headers {
+		b.end = f.Has(FlagEndStream)
+		if f.Has(FlagEndHeaders) {
+			return p, b.end, nil // nearly always: nothing is copied
+		}
+		b.stream, b.kept, b.frames = f.Stream, b.kept[:0], 0
+	}
+	b.frames++
+	forever := len(p) == 0 && f.Type == Continuation && !f.Has(FlagEndHeaders) // empty ones could come so
+	if forever || len(b.kept)+len(p) > b.limit || b.frames > mostFrames(b.limit) {
+		return nil, false, ErrBlockFlood
+	}
+	b.kept = append(b.kept, p...)
+	if !f.Has(FlagEndHeaders) {
+		return nil, false, nil
+	}
+	done = b.kept
+	b.stream, b.kept = 0, nil
+	return done, b.end, nil
+}
+
+func (b *Block) fragment(f *Frame) ([]byte, error) {
+	if f.Type == Continuation {
+		return f.Payload, nil
+	}
+	p, err := f.Unpad()
+	if err != nil || !f.Has(FlagPriority) {
+		return p, err
+	}
+	if len(p) < 5 {
+		return nil, ConnError{FrameSizeError, "no room for the priority that is announced"}
+	}
+	if Uint31(p) == f.Stream {
+		return nil, ConnError{ProtocolError, "a stream that depends on itself"}
+	}
+	return p[5:], nil
+}

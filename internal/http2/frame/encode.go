@@ -1,0 +1,178 @@
+package frame
+
+import "hash/maphash"
+
+// Encoder writes header blocks (RFC 7541). It belongs to an Out, and its lock.
+//
+// Nearly every field of nearly every message was sent before, with the same value: one look at a small table finds it.
+// Strings are written as they are, since Huffman's code saves less on the way than it costs at both ends.
+type Encoder struct {
+	block []byte
+
+	seed    maphash.Seed
+	ring    []entry // grows with what is kept: most idle connections have few entries
+	newest  uint32  // entries are numbered from 1; ring has number n at n%len(ring)
+	count   uint32  // entries that are kept: the newest ones
+	size    uint32  // theirs, as RFC 7541, 4.1 counts
+	limit   uint32
+	least   uint32   // the smallest limit since the last block, which must be told as well
+	changed bool     // the limit is to be told
+	pairs   []uint32 // by hash, as long as ring
+	names   []uint32
+}
+
+type entry struct{ name, value string }
+
+func (e *entry) size() uint32 { return uint32(len(e.name) + len(e.value) + 32) }
+
+const (
+	maxTable  = 4096
+	firstRing = 16      // and doubled up to maxTable/32, which holds whatever the table may
+	keptBlock = 4 << 10 // for the next one; most have some hundred bytes
+)
+
+// NewEncoder has the table size that every peer must allow.
+func NewEncoder() *Encoder {
+	return &Encoder{seed: maphash.MakeSeed(), limit: maxTable, least: maxTable}
+}
+
+func (e *Encoder) begin() {
+	e.block = e.block[:0]
+	if e.ring == nil {
+		e.grow()
+	}
+	if !e.changed {
+		return
+	}
+	if e.least < e.limit {
+		e.number(0x20, 5, e.least)
+	}
+	e.number(0x20, 5, e.limit)
+	e.changed, e.least = false, e.limit
+}
+
+// wrote has the block be somebody else's memory when it is large: a connection may live for days after it.
+func (e *Encoder) wrote() {
+	if cap(e.block) > keptBlock {
+		e.block = nil
+	}
+}
+
+// Field writes a field whose name is in lower case.
+func (e *Encoder) Field(name, value string) {
+	h := maphash.String(e.seed, name)
+	both := e.both(h, value)
+	n := e.pairs[both%e.room()]
+	if f := e.at(n); f != nil && f.value == value && f.name == name {
+		e.number(0x80, 7, e.index(n))
+		return
+	}
+	if i, ok := staticPairs[[2]string{name, value}]; ok {
+		e.number(0x80, 7, i)
+		return
+	}
+	if uint32(len(name)+len(value)+32) > e.limit/2 {
+		e.literal(0x00, 4, h, name, value) // it would push everything else out
+		return
+	}
+	e.literal(0x40, 6, h, name, value)
+	e.add(entry{name, value})
+	e.pairs[both%e.room()], e.names[h%e.room()] = e.newest, e.newest
+}
+
+func (e *Encoder) room() uint64 { return uint64(len(e.ring)) }
+
+// both is the hash of a name, of which h is the hash, and a value.
+func (e *Encoder) both(h uint64, value string) uint64 { return h ^ maphash.String(e.seed, value)*3 }
+
+// grow doubles the room for entries.
+func (e *Encoder) grow() {
+	old := e.ring
+	size := max(firstRing, 2*uint32(len(old)))
+	e.ring, e.pairs, e.names = make([]entry, size), make([]uint32, size), make([]uint32, size)
+	for n := e.newest - e.count + 1; n <= e.newest && e.count > 0; n++ {
+		f := old[n%uint32(len(old))]
+		e.ring[n%size] = f
+		h := maphash.String(e.seed, f.name)
+		e.pairs[e.both(h, f.value)%e.room()], e.names[h%e.room()] = n, n
+	}
+}
+
+// Once writes a field whose value will not come again, or must not be kept by compression (RFC 7541, 7.1.3).
+func (e *Encoder) Once(name, value string) {
+	e.literal(0x10, 4, maphash.String(e.seed, name), name, value)
+}
+
+func (e *Encoder) literal(kind byte, bits int, hash uint64, name, value string) {
+	index, ok := staticNames[name]
+	if !ok {
+		n := e.names[hash%e.room()]
+		if f := e.at(n); f != nil && f.name == name {
+			index = e.index(n)
+		}
+	}
+	e.number(kind, bits, index)
+	if index == 0 {
+		e.text(name)
+	}
+	e.text(value)
+}
+
+// at is entry n, or nil if it is not kept.
+func (e *Encoder) at(n uint32) *entry {
+	if n == 0 || e.newest-n >= e.count {
+		return nil
+	}
+	return &e.ring[n%uint32(len(e.ring))]
+}
+
+func (e *Encoder) index(n uint32) uint32 { return uint32(len(staticFields)) + 1 + e.newest - n }
+
+func (e *Encoder) add(f entry) {
+	e.evict(e.limit - f.size())
+	if e.count == uint32(len(e.ring)) {
+		e.grow()
+	}
+	e.newest++
+	if e.newest == 0 { // after four thousand million entries; 0 means none
+		e.newest, e.count, e.size = 0, 0, 0
+	}
+	e.ring[e.newest%uint32(len(e.ring))] = f
+	e.count++
+	e.size += f.size()
+}
+
+// evict makes the table no larger than size.
+func (e *Encoder) evict(size uint32) {
+	for e.size > size {
+		oldest := &e.ring[(e.newest-e.count+1)%uint32(len(e.ring))]
+		e.size -= oldest.size()
+		*oldest = entry{}
+		e.count--
+	}
+}
+
+func (e *Encoder) number(kind byte, bits int, n uint32) {
+	most := uint32(1)<<bits - 1
+	if n < most {
+		e.block = append(e.block, kind|byte(n))
+		return
+	}
+	e.block = append(e.block, kind|byte(most))
+	for n -= most; n >= 0x80; n >>= 7 {
+		e.block = append(e.block, byte(n)|0x80)
+	}
+	e.block = append(e.block, byte(n))
+}
+
+func (e *Encoder) text(s string) {
+	e.number(0, 7, uint32(len(s)))
+	e.block = append(e.block, s...)
+}
+
+// SetTableSize is told what the other side allows.
+func (e *Encoder) SetTableSize(n uint32) {
+	n = min(n, maxTable)
+	e.limit, e.least, e.changed = n, min(e.least, n), true
+	e.evict(n)
+}

@@ -1,0 +1,288 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"portico.dev/internal/http2/frame"
+	"portico.dev/internal/httpmsg"
+)
+
+type pair struct{ name, value string }
+
+// Pseudo fields, as bits.
+const (
+	hasMethod = 1 << iota
+	hasScheme
+	hasAuthority
+	hasPath
+)
+
+// head is the header block in hand. It belongs to the goroutine that reads.
+type head struct {
+	pseudo                          int
+	method, scheme, authority, path string
+	fields                          []pair
+	special                         bool // one of the fields needs a look
+}
+
+const keptFields = 64
+
+func (h *head) reset() {
+	clear(h.fields)
+	kept := h.fields[:0]
+	if cap(kept) > keptFields {
+		kept = nil
+	}
+	*h = head{fields: kept}
+}
+
+func malformed(why string) error { return frame.StreamError{Code: frame.ProtocolError, Why: why} }
+
+// add is called for each field of a block.
+func (h *head) add(name, value string) error {
+	if name[0] != ':' {
+		h.special = h.special || special(name)
+		h.fields = append(h.fields, pair{name, httpmsg.TrimBlanks(value)})
+		return nil
+	}
+	if len(h.fields) > 0 {
+		return malformed("a pseudo field after others")
+	}
+	var bit int
+	var to *string
+	switch name {
+	case ":method":
+		bit, to = hasMethod, &h.method
+	case ":scheme":
+		bit, to = hasScheme, &h.scheme
+	case ":authority":
+		bit, to = hasAuthority, &h.authority
+	case ":path":
+		bit, to = hasPath, &h.path
+	default:
+		return malformed("an unknown pseudo field")
+	}
+	if h.pseudo&bit != 0 {
+		return malformed("a pseudo field twice")
+	}
+	h.pseudo |= bit
+	*to = value
+	return nil
+}
+
+// special reports whether a field may mean something to this server.
+func special(name string) bool {
+	switch name {
+	case "connection", "content-length", "cookie", "expect", "keep-alive", "proxy-connection", "te", "trailer",
+		"transfer-encoding", "upgrade":
+		return true
+	}
+	return false
+}
+
+// valid is RFC 9113, 8.3.1, as net/http has it.
+func (h *head) valid() error {
+	switch {
+	case h.method == "CONNECT":
+		if h.path != "" || h.scheme != "" || h.authority == "" {
+			return malformed("a CONNECT with more, or less, than an authority")
+		}
+	case h.method == "" || h.path == "" || h.scheme != "https" && h.scheme != "http":
+		return malformed("a request without its method, scheme or path")
+	}
+	return nil
+}
+
+// lengths is nil when no field is too long.
+func (h *head) lengths() error {
+	for i := range h.fields {
+		if err := httpmsg.CheckLengths(h.fields[i].name, h.fields[i].value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// header makes the header of the fields. All values are in one slice.
+func (h *head) header() http.Header {
+	header := make(http.Header, len(h.fields)+10) // whoever carries the request on adds as many, and to grow costs more
+	values := make([]string, len(h.fields))
+	for i, f := range h.fields {
+		name := frame.Canonical(f.name)
+		if others := header[name]; others != nil {
+			header[name] = append(others, f.value)
+			continue
+		}
+		values[i] = f.value
+		header[name] = values[i : i+1 : i+1]
+	}
+	return header
+}
+
+// request makes the stream of the block in hand. large is whether a part of the block was too much.
+func (c *conn) request(id uint32, end, large bool) (*stream, error) {
+	h := &c.head
+	if large {
+		return c.oversized(id, end), nil
+	}
+	if err := h.valid(); err != nil {
+		return nil, err
+	}
+	header := h.header()
+	if h.authority == "" {
+		h.authority = header.Get("Host")
+	}
+	if strings.IndexByte(h.authority, '@') >= 0 {
+		return nil, malformed("an authority with a user")
+	}
+	st := &stream{conn: c, inflow: frame.NewInflow(int64(c.server.c.StreamWindow)), declared: -1, received: end, counted: true}
+	st.send.ID = id
+	st.holding.header = h.size()
+	st.life.Begin(&c.home)
+	st.res.st = st
+	st.req.Method, st.req.Proto, st.req.ProtoMajor = h.method, "HTTP/2.0", 2
+	st.req.Header, st.req.Host, st.req.RemoteAddr = header, h.authority, c.remote
+	err := st.address(h)
+	if err == nil {
+		err = h.lengths()
+	}
+	if err != nil {
+		var wrong *httpmsg.RequestError
+		if !errors.As(err, &wrong) {
+			return nil, err
+		}
+		st.serving = badRequest(wrong) // RFC 9113, 8.2.1 prefers an answer to a reset
+	}
+	st.req.TLS = c.tls // whatever the client calls its scheme
+	st.req.Body = http.NoBody
+	if !end {
+		st.body.st, st.body.Consumer = st, st
+		st.req.Body, st.req.ContentLength = &st.body, -1
+	}
+	st.res.head = h.method == http.MethodHead
+	if h.special {
+		if err := st.specials(end); err != nil {
+			return nil, err
+		}
+	}
+	st.req = *st.req.WithContext(&st.life)
+	return st, nil
+}
+
+// oversized makes the stream of a block that was too large, of which nothing is believed: it is answered 431.
+func (c *conn) oversized(id uint32, end bool) *stream {
+	st := &stream{conn: c, inflow: frame.NewInflow(int64(c.server.c.StreamWindow)), declared: -1, received: end, counted: true}
+	st.send.ID = id
+	st.life.Begin(&c.home)
+	st.res.st, st.res.head = st, c.head.method == http.MethodHead
+	st.req.Body = http.NoBody
+	st.body.st, st.body.Consumer = st, st
+	st.serving = http.HandlerFunc(tooLarge)
+	return st
+}
+
+// specials does what headers ask of the server, and takes those away that are no one else's.
+func (st *stream) specials(end bool) error {
+	header := st.req.Header
+	for name := range header {
+		if httpmsg.AboutConnection(name) {
+			st.serving = refuse("request header " + strconv.Quote(name) + " is not valid in HTTP/2")
+		}
+	}
+	if te := header["Te"]; len(te) > 1 || len(te) == 1 && te[0] != "trailers" && te[0] != "" {
+		st.serving = refuse(`request header "TE" may only be "trailers" in HTTP/2`)
+	}
+	if expect, ok := header["Expect"]; ok && httpguts.HeaderValuesContainsToken(expect, "100-continue") {
+		delete(header, "Expect")
+		st.body.expects = !end
+	}
+	if cookies := header["Cookie"]; len(cookies) > 1 {
+		header["Cookie"] = []string{strings.Join(cookies, "; ")}
+	}
+	if announced, ok := header["Trailer"]; ok {
+		if wrong := st.announce(announced); wrong != nil {
+			st.serving = badRequest(wrong)
+		}
+		st.body.announced = st.req.Trailer
+		delete(header, "Trailer")
+	}
+	return st.length(header["Content-Length"], end)
+}
+
+// announce makes room for the trailers that are announced. It returns what is wrong with them: each takes far more memory than its
+// name is long (CVE-2026-78659), and some must not be trailers.
+func (st *stream) announce(values []string) *httpmsg.RequestError {
+	for _, v := range values {
+		for name := range strings.SplitSeq(v, ",") {
+			if name = textproto.TrimString(name); name == "" {
+				continue
+			}
+			if name = textproto.CanonicalMIMEHeaderKey(name); !httpguts.ValidHeaderFieldName(name) || !httpmsg.MayBeTrailer(name) {
+				return &httpmsg.RequestError{Element: "trailers", Why: "the request announces a trailer that must not be one"}
+			}
+			if st.req.Trailer == nil {
+				st.req.Trailer = make(http.Header)
+			}
+			if st.req.Trailer[name] = nil; len(st.req.Trailer) > httpmsg.MaxTrailers {
+				return &httpmsg.RequestError{
+					Element: "trailers", Why: "the request announces more than " + strconv.Itoa(httpmsg.MaxTrailers) + " trailers",
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// length is what Content-Length says. What is no length, or two, could be one thing here and another behind us.
+func (st *stream) length(values []string, end bool) error {
+	n, ok := httpmsg.ParseContentLength(values)
+	switch {
+	case !ok:
+		return malformed("a Content-Length that is none, or two of them")
+	case n < 0:
+		return nil
+	case end && n != 0:
+		return malformed("a Content-Length without a body")
+	}
+	st.declared = n
+	if !end {
+		st.req.ContentLength = n
+	}
+	return nil
+}
+
+func refuse(why string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusBadRequest, "text/plain; charset=utf-8", why+"\n")
+	})
+}
+
+// badRequest answers with a Status: what is wrong is for whoever wrote the client.
+func badRequest(why *httpmsg.RequestError) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reason := ""
+		if why.Status() == http.StatusBadRequest {
+			reason = `,"reason":"BadRequest"`
+		}
+		answer(w, why.Status(), "application/json", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`+
+			strconv.Quote(why.Why)+reason+`,"code":`+strconv.Itoa(why.Status())+`}`)
+	})
+}
+
+func tooLarge(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusRequestHeaderFieldsTooLarge, "text/html; charset=utf-8", "<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")
+}
+
+// answer is for requests that reach no handler of ours.
+func answer(w http.ResponseWriter, code int, media, text string) {
+	w.Header().Set("Content-Type", media)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text)) // whoever sends such a request need not hear of it
+}

@@ -1,0 +1,133 @@
+package server
+
+import (
+	"sync"
+	"time"
+)
+
+// workersStay is how long a worker waits for a request, or up to twice as long.
+const workersStay = 5 * time.Second
+
+// pool is the workers that wait for a request. Streams bound those that do not wait.
+type pool struct {
+	most int
+
+	mu     sync.Mutex // guards what follows
+	idle   []*worker  // the last one is warmest
+	round  int
+	timer  *time.Timer // ends a round; nil: nobody waits
+	closed bool
+}
+
+// worker runs handlers, one after the other. What it lends to a stream comes back empty.
+type worker struct {
+	pool   *pool
+	work   chan *stream
+	round  int     // since when it waits
+	next   *stream // what it runs, or does next
+	fields []field
+}
+
+// run has a worker run the handler of st.
+func (p *pool) run(st *stream) {
+	p.mu.Lock()
+	if last := len(p.idle) - 1; last >= 0 {
+		w := p.idle[last]
+		p.idle[last] = nil
+		p.idle = p.idle[:last]
+		p.mu.Unlock()
+		w.work <- st // it has room
+		return
+	}
+	p.mu.Unlock()
+	w := &worker{pool: p, work: make(chan *stream, 1), next: st}
+	go w.loop()
+}
+
+func (w *worker) loop() {
+	defer func() {
+		if st := w.next; st != nil { // a handler ended its goroutine
+			w.pool.run(st)
+		}
+	}()
+	for w.next != nil {
+		st := w.next
+		w.next = nil
+		st.run(w)
+		if w.next == nil && w.pool.park(w) {
+			w.next = w.wait(false)
+		}
+	}
+}
+
+// wait waits for a stream; nil ends the worker. The room on its stack is what a proxied request needs: the collector makes
+// stacks smaller of which less than a quarter is used, and the next request would have to grow it again, frame by frame.
+//
+//go:noinline
+func (w *worker) wait(fill bool) *stream {
+	if fill { // never: the room of the frame is what counts
+		var room [stackRoom]byte
+		for i := range room {
+			room[i] = byte(i) ^ byte(w.round)
+			w.round += int(room[i/2])
+		}
+	}
+	return <-w.work
+}
+
+// stackRoom is more than a quarter of 32 KiB.
+const stackRoom = 9 << 10
+
+// park has w wait for a request, unless enough do.
+func (p *pool) park(w *worker) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || len(p.idle) >= p.most {
+		return false
+	}
+	w.round = p.round
+	p.idle = append(p.idle, w)
+	if p.timer == nil {
+		p.timer = time.AfterFunc(workersStay, p.turn)
+	}
+	return true
+}
+
+// turn ends a round, and the workers that waited all through it.
+func (p *pool) turn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for n < len(p.idle) && p.idle[n].round < p.round { // whoever waits longest is first
+		n++
+	}
+	p.dismiss(n)
+	p.round++
+	if len(p.idle) == 0 {
+		p.timer = nil
+		return
+	}
+	p.timer.Reset(workersStay)
+}
+
+// dismiss ends the n workers that wait longest. Called with mu held.
+func (p *pool) dismiss(n int) {
+	for _, w := range p.idle[:n] {
+		w.work <- nil
+	}
+	rest := copy(p.idle, p.idle[n:])
+	clear(p.idle[rest:])
+	p.idle = p.idle[:rest]
+}
+
+// close ends the workers that wait, and the others when their handlers have ended.
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.dismiss(len(p.idle))
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+}
