@@ -4,7 +4,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -182,4 +184,93 @@ func (c *conn) resumeReading() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stopped = false
+}
+
+// To close with something unread resets the connection: a client that sends all before it reads, as most do, would have an
+// error in the middle of its upload instead of the answer that says why nobody wants it. So what still comes is read and
+// dropped.
+const (
+	// partingSilence is when a client is taken to have said all, or to have gone.
+	partingSilence = time.Second
+	// partingTime and partingBytes are what is spent on it: an upload of etcd's largest object over a slow line, and no
+	// more than a few tens of milliseconds of decrypting.
+	partingTime  = 10 * time.Second
+	partingBytes = 64 << 20
+)
+
+// part ends the connection so that the client can read the last answer. Shutdown leaves it one more silence's time, Close
+// none.
+func (c *conn) part() {
+	if half, ok := c.net.(interface{ CloseWrite() error }); ok && half.CloseWrite() != nil {
+		return
+	}
+	hurried := false
+	last := time.Now().Add(partingTime)
+	for heard := 0; heard < partingBytes; {
+		n := len(c.in.unused())
+		heard += n
+		c.in.use(n)
+		until := time.Now().Add(partingSilence)
+		if c.server.leaving.Load() && !hurried {
+			hurried, last = true, until
+		}
+		if until.After(last) {
+			until = last
+		}
+		c.readUntil(until)
+		if c.in.fill() != nil {
+			return
+		}
+	}
+}
+
+// refusal is a request that no handler sees. The connection ends with it.
+type refusal struct {
+	code int
+	why  string
+}
+
+func (r *refusal) Error() string { return r.why }
+
+func malformed(why string) error { return &refusal{http.StatusBadRequest, why} }
+
+// against is the refusal of what is against a rule for both versions of HTTP.
+func against(err error) error {
+	var rule *httpmsg.RequestError
+	if errors.As(err, &rule) {
+		return &refusal{rule.Status(), rule.Why}
+	}
+	return malformed(err.Error())
+}
+
+// reasons are those of metav1.Status.
+var reasons = map[int]string{http.StatusBadRequest: "BadRequest", http.StatusServiceUnavailable: "ServiceUnavailable"}
+
+// refuse answers a request whose head is no good, and has the client read the answer. Of other errors it says nothing: the
+// client is gone, or was too slow.
+func (c *conn) refuse(err error) {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return
+	}
+	b := make([]byte, 0, 512)
+	b = append(b, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`...)
+	b = strconv.AppendQuote(b, r.why)
+	if reason := reasons[r.code]; reason != "" {
+		b = append(append(append(b, `,"reason":"`...), reason...), '"')
+	}
+	if r.code == http.StatusServiceUnavailable {
+		b = append(b, `,"details":{"retryAfterSeconds":1}`...)
+	}
+	b = append(strconv.AppendInt(append(b, `,"code":`...), int64(r.code), 10), '}')
+	answer := appendStatusLine(make([]byte, 0, 1024), true, r.code)
+	answer = append(append(answer, "Date: "...), c.server.clock.Date()...)
+	if r.code == http.StatusServiceUnavailable {
+		answer = append(answer, "\r\nRetry-After: 1"...)
+	}
+	answer = append(answer, "\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "...)
+	answer = append(strconv.AppendInt(answer, int64(len(b)), 10), "\r\n\r\n"...)
+	if _, err := c.net.Write(append(answer, b...)); err == nil {
+		c.part()
+	}
 }

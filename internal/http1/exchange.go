@@ -3,6 +3,7 @@ package http1
 import (
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"portico.dev/internal/httpmsg"
@@ -108,4 +109,121 @@ func (x *exchange) clean() {
 	if f := x.req.MultipartForm; f != nil {
 		_ = f.RemoveAll()
 	}
+}
+
+// A handler that runs for long should hear when its client is gone, and only who reads the connection hears that. Most
+// handlers are done before it could matter, so that listening begins late: for all that run longer than a while.
+
+// ears know which handlers run, in the order in which they began. One timer is enough for all.
+type ears struct {
+	after time.Duration
+
+	mu          sync.Mutex // guards what follows, and heed
+	first, last *exchange
+	round       uint32 // of looking
+	timer       *time.Timer
+	waiting     bool // for the timer
+}
+
+// heed is what ears know of a request.
+type heed struct {
+	previous, next *exchange
+	round          uint32 // in which it came
+	queued, over   bool
+	ended          chan struct{} // closed when listening has ended; nil: it has not begun
+}
+
+// add has x listened for, unless its handler has returned. Its body is read.
+func (e *ears) add(x *exchange) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if x.heed.over || x.heed.queued || x.heed.ended != nil {
+		return
+	}
+	x.heed.queued, x.heed.round, x.heed.previous = true, e.round, e.last
+	if e.last != nil {
+		e.last.heed.next = x
+	} else {
+		e.first = x
+	}
+	e.last = x
+	if !e.waiting {
+		e.wait()
+	}
+}
+
+func (e *ears) wait() {
+	e.waiting = true
+	if e.timer == nil {
+		e.timer = time.AfterFunc(e.after, e.look)
+	} else {
+		e.timer.Reset(e.after)
+	}
+}
+
+// remove has x not be listened for any more. When listening has begun, what it returns is closed when it has ended.
+func (e *ears) remove(x *exchange) <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x.heed.over = true
+	e.drop(x)
+	return x.heed.ended
+}
+
+// drop is called with mu held.
+func (e *ears) drop(x *exchange) {
+	h := &x.heed
+	if !h.queued {
+		return
+	}
+	if h.previous != nil {
+		h.previous.heed.next = h.next
+	} else {
+		e.first = h.next
+	}
+	if h.next != nil {
+		h.next.heed.previous = h.previous
+	} else {
+		e.last = h.previous
+	}
+	h.queued, h.previous, h.next = false, nil, nil
+}
+
+// look begins to listen for those that were there when it looked last.
+func (e *ears) look() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for x := e.first; x != nil && x.heed.round != e.round; x = e.first {
+		e.drop(x)
+		x.heed.ended = make(chan struct{})
+		go x.listen() // whoever takes x out waits for it
+	}
+	e.round++
+	if e.waiting = e.first != nil; e.waiting {
+		e.wait()
+	}
+}
+
+// listen hears of the client's end. What it hears else is the beginning of the next request: it is kept, and nothing more
+// is heard of the client until this one is answered.
+func (x *exchange) listen() {
+	defer close(x.heed.ended)
+	c := x.conn
+	if !c.readUntil(time.Time{}) {
+		return
+	}
+	if err := c.in.fill(); err != nil && c.in.err != nil {
+		x.life.End()
+	}
+}
+
+// deafen ends listening. Afterwards the reader is the caller's.
+func (x *exchange) deafen() {
+	ended := x.conn.server.ears.remove(x)
+	if ended == nil {
+		return
+	}
+	x.conn.stopReading()
+	<-ended
+	x.conn.resumeReading()
 }

@@ -60,60 +60,60 @@ var mutants = []mutant{
 	},
 	{
 		"handlers of streams that were reset do not count (CVE-2023-44487)", "server",
-		[]edit{{"server/message.go", "if c.busy >= c.server.c.MaxConcurrentStreams {", "if c.busy < 0 {"}},
+		[]edit{{"server/frames.go", "if c.busy >= c.server.c.MaxConcurrentStreams {", "if c.busy < 0 {"}},
 	},
 	{
 		"a writer sleeps through WINDOW_UPDATE of its stream", "server",
-		[]edit{{"frame/control.go", "\ts.credit += int64(increment)\n\tif s.waiting {", "\ts.credit += int64(increment)\n\tif false {"}},
+		[]edit{{"frame/writer.go", "\ts.credit += int64(increment)\n\tif s.waiting {", "\ts.credit += int64(increment)\n\tif false {"}},
 	},
 	{
 		"writers sleep through WINDOW_UPDATE of the connection", "server",
-		[]edit{{"frame/control.go", "\to.widest = max(o.widest, o.window)\n\to.passOn()", "\to.widest = max(o.widest, o.window)"}},
+		[]edit{{"frame/writer.go", "\to.widest = max(o.widest, o.window)\n\to.passOn()", "\to.widest = max(o.widest, o.window)"}},
 	},
 	{
 		"writers sleep through SETTINGS_INITIAL_WINDOW_SIZE", "server",
-		[]edit{{"frame/control.go", "\tif o.initial > before {\n\t\to.reopened()\n\t}\n", "\t_ = before\n"}},
+		[]edit{{"frame/writer.go", "\tif o.initial > before {\n\t\to.reopened()\n\t}\n", "\t_ = before\n"}},
 	},
 	{
 		"a writer sleeps through the end of its stream", "server",
-		[]edit{{"frame/control.go", "\t\ts.err = why\n\t}\n\tif s.waiting {", "\t\ts.err = why\n\t}\n\tif false {"}},
+		[]edit{{"frame/writer.go", "\t\ts.err = why\n\t}\n\tif s.waiting {", "\t\ts.err = why\n\t}\n\tif false {"}},
 	},
 	{
 		"the server writes more than the connection's window", "server",
-		[]edit{{"frame/message.go", "\t\to.window -= int64(n)\n", ""}},
+		[]edit{{"frame/flow.go", "\t\to.window -= int64(n)\n", ""}},
 	},
 	{
 		"a window that is less than nothing is not seen", "server",
-		[]edit{{"frame/message.go", "{ return o.initial + s.credit - s.sent }", "{ return max(1, o.initial+s.credit-s.sent) }"}},
+		[]edit{{"frame/flow.go", "{ return o.initial + s.credit - s.sent }", "{ return max(1, o.initial+s.credit-s.sent) }"}},
 	},
 	{
 		"whoever has sent what it could wakes none of the others that wait for the connection's window", "server",
-		[]edit{{"frame/message.go", "\to.passOn()\n\treturn p\n", "\treturn p\n"}},
+		[]edit{{"frame/flow.go", "\to.passOn()\n\treturn p\n", "\treturn p\n"}},
 	},
 	{
 		"a stream that was woken for the connection's window and lacks its own keeps the turn", "server",
-		[]edit{{"frame/message.go", "\t\to.starved = append(o.starved, s)\n\t\to.passOn() // it may have been woken for the connection's window\n", "\t\to.starved = append(o.starved, s)\n"}},
+		[]edit{{"frame/flow.go", "\t\to.starved = append(o.starved, s)\n\t\to.passOn() // it may have been woken for the connection's window\n", "\t\to.starved = append(o.starved, s)\n"}},
 	},
 	{
 		"whoever writes holds the connection's lock meanwhile (golang/go#32388)", "client",
-		[]edit{{"frame/out.go", "\t\to.mu.Unlock()\n\t\t_, err := o.conn.Write(*b)", "\t\t_, err := o.conn.Write(*b)\n\t\to.mu.Unlock()"}},
+		[]edit{{"frame/writer.go", "\t\to.mu.Unlock()\n\t\t_, err := o.conn.Write(*b)", "\t\t_, err := o.conn.Write(*b)\n\t\to.mu.Unlock()"}},
 	},
 	{
 		"the goroutine that reads waits until its answers are written (golang/go#32388)", "server",
-		[]edit{{"frame/out.go", "\to.writing = true\n\to.late.Go(func() {\n\t\to.mu.Lock()\n\t\t_ = o.drain() // fail was told\n\t})\n\to.mu.Unlock()",
+		[]edit{{"frame/writer.go", "\to.writing = true\n\to.late.Go(func() {\n\t\to.mu.Lock()\n\t\t_ = o.drain() // fail was told\n\t})\n\to.mu.Unlock()",
 			"\to.writing = true\n\t_ = o.drain()"}},
 	},
 	{
 		"the client gives the connection's window back as responses are read: one that nobody reads stops all (golang/go#16510)", "client",
 		[]edit{{"client/stream.go", "\tif !s.over {\n\t\tincrement = s.inflow.Give(n)\n\t}\n\tc.mu.Unlock()",
 			"\tif !s.over {\n\t\tincrement = s.inflow.Give(n)\n\t}\n\tback := c.reader.inflow.Give(n)\n\tc.mu.Unlock()\n\tif back > 0 {\n\t\t_ = c.out.Credit(0, back)\n\t}"}, {
-			"client/read.go", "\tif increment := r.inflow.Give(n); increment > 0 {",
+			"client/frames.go", "\tif increment := r.inflow.Give(n); increment > 0 {",
 			"\tgiven := n\n\tif s, _ := r.conn.find(f.Stream); s != nil {\n\t\tgiven = 0\n\t}\n\tif increment := r.inflow.Give(given); increment > 0 {",
 		}},
 	},
 	{
 		"the client keeps the connection's window of responses that were given up (golang/go#40423)", "client",
-		[]edit{{"client/read.go", "\tif increment := r.inflow.Give(n); increment > 0 {",
+		[]edit{{"client/frames.go", "\tif increment := r.inflow.Give(n); increment > 0 {",
 			"\tif s, _ := r.conn.find(f.Stream); s == nil {\n\t\tn = 0\n\t}\n\tif increment := r.inflow.Give(n); increment > 0 {"}},
 	},
 	{
@@ -130,7 +130,7 @@ var mutants = []mutant{
 	},
 	{
 		"requests beyond GOAWAY's last stream are reported as lost", "client",
-		[]edit{{"client/control.go", "why := &Error{Unprocessed, errGoAway}", "why := &Error{Lost, errGoAway}"}},
+		[]edit{{"client/frames.go", "why := &Error{Unprocessed, errGoAway}", "why := &Error{Lost, errGoAway}"}},
 	},
 	{
 		"a request that was not sent is reported as one that may have been", "client",
@@ -146,7 +146,7 @@ var mutants = []mutant{
 	},
 	{
 		"requests that GOAWAY leaves are waited for", "client",
-		[]edit{{"client/control.go", "\tfor _, s := range passed {\n\t\ts.fail(why, noReset)\n\t}\n", "\t_, _ = passed, why\n"}},
+		[]edit{{"client/frames.go", "\tfor _, s := range passed {\n\t\ts.fail(why, noReset)\n\t}\n", "\t_, _ = passed, why\n"}},
 	},
 	{
 		"a connection that takes no more stays after its last request", "client",

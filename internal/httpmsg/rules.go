@@ -1,3 +1,5 @@
+// Package handler is what the servers of HTTP/1.1 and of HTTP/2 have in common: what a handler meets must not depend on how
+// its request came. What the elements of a request may contain (rules.go) holds for the clients too, which send it on.
 package httpmsg
 
 import (
@@ -452,5 +454,26 @@ func FoldsTo(name, prefix string) bool {
 			return false
 		}
 	}
+	return true
+}
+
+// plainTarget is ParseTarget for a path with nothing special in it, and any query: nearly all are so, and the library costs
+// more.
+func plainTarget(target string, u *url.URL) bool {
+	if target == "" || target[0] != '/' {
+		return false
+	}
+	path, query, asked := strings.Cut(target, "?")
+	for i := range len(path) {
+		c := path[i]
+		plain := c >= 'a' && c <= 'z' || c >= '-' && c <= '9' || c >= 'A' && c <= 'Z' || c == '_' || c == '~'
+		if !plain {
+			return false
+		}
+	}
+	if CheckQuery(query) != nil {
+		return false
+	}
+	u.Path, u.RawQuery, u.ForceQuery = path, query, asked && query == ""
 	return true
 }

@@ -1,6 +1,12 @@
+// Package wire is what both sides of an HTTP/2 connection have in common: frames in (Reader), frames out (Out), header blocks
+// (Decoder, Encoder), flow control (Inflow, Sender) and the bytes of a message that wait to be read (Body).
+//
+// A Reader, a Decoder and a Block belong to the one goroutine that reads the connection. An Out is used by all.
 package frame
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // Preface is what a client sends first (RFC 9113, 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

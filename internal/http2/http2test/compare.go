@@ -2,6 +2,7 @@ package http2test
 
 import (
 	"fmt"
+	"runtime/metrics"
 	"slices"
 	"strings"
 
@@ -152,4 +153,14 @@ func part(apart map[uint32]bool, o, l []Event) {
 // left reports whether a side is leaving the connection, or has left. Who leaves in peace takes its own time.
 func left(events []Event) bool {
 	return slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Closed || e.Kind == GoAway })
+}
+
+// MostAllocated bounds what one run of a connection may allocate in all, for an input of some bytes: it bounds what can be held at a time.
+func MostAllocated(input int) uint64 { return 24<<20 + 2000*uint64(input) }
+
+// Allocated is how many bytes were allocated since the process began.
+func Allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }

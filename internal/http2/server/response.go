@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"portico.dev/internal/http2/frame"
+	"portico.dev/internal/httpmsg"
 )
 
 // errOver is what a handler meets that goes on after it has returned.
@@ -194,3 +197,183 @@ func (w *response) promote() bool {
 	}
 	return false
 }
+
+// What a handler writes is kept while it is little: the whole of a small answer is sent with its header.
+
+// Write implements http.ResponseWriter.
+func (w *response) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.mayWrite(len(p)); err != nil {
+		return 0, err
+	}
+	if w.buffered()+len(p) <= bufferSize {
+		w.keep(p)
+		return len(p), nil
+	}
+	if w.buffer != nil { // full frames are better than many
+		n := bufferSize - len(*w.buffer)
+		w.keep(p[:n])
+		if err := w.flush(); err != nil {
+			return 0, err
+		}
+		if rest := p[n:]; len(rest) <= bufferSize/2 {
+			w.keep(rest)
+			return len(p), nil
+		}
+		if err := w.write(p[n:], false); err != nil {
+			return n, err
+		}
+		return len(p), nil
+	}
+	if err := w.write(p, false); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// WriteString implements io.StringWriter.
+func (w *response) WriteString(s string) (int, error) {
+	w.mu.Lock()
+	if w.buffered()+len(s) > bufferSize {
+		w.mu.Unlock()
+		return w.Write([]byte(s))
+	}
+	defer w.mu.Unlock()
+	if err := w.mayWrite(len(s)); err != nil {
+		return 0, err
+	}
+	b := w.room()
+	*b = append(*b, s...)
+	return len(s), nil
+}
+
+// buffers are for what is not sent yet. A response has one only while there is something in it: watches are many, and wait.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
+
+const bufferSize = 4 << 10
+
+func (w *response) room() *[]byte {
+	if w.buffer == nil {
+		w.buffer = buffers.Get().(*[]byte)
+	}
+	return w.buffer
+}
+
+func (w *response) keep(p []byte) {
+	if len(p) > 0 {
+		b := w.room()
+		*b = append(*b, p...)
+	}
+}
+
+func (w *response) buffered() int {
+	if w.buffer == nil {
+		return 0
+	}
+	return len(*w.buffer)
+}
+
+// empty sends what is not sent yet.
+func (w *response) empty(end bool) error {
+	if w.buffer == nil {
+		return w.write(nil, end)
+	}
+	b := w.buffer
+	w.buffer = nil
+	err := w.write(*b, end)
+	*b = (*b)[:0]
+	buffers.Put(b)
+	return err
+}
+
+func (w *response) mayWrite(n int) error {
+	if w.worker == nil {
+		return errOver
+	}
+	if w.status == 0 {
+		w.writeHeader(http.StatusOK)
+	}
+	if !httpmsg.BodyAllowed(w.status) {
+		return http.ErrBodyNotAllowed
+	}
+	w.wrote += int64(n)
+	if w.declared >= 0 && w.wrote > w.declared {
+		return http.ErrContentLength
+	}
+	return nil
+}
+
+// deadlines are those that a handler gives its request (http.ResponseController).
+type deadlines struct {
+	mu          sync.Mutex // guards what follows
+	over        bool
+	read, write *time.Timer
+}
+
+func (d *deadlines) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+	for _, t := range []*time.Timer{d.read, d.write} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// set has f called at a time, unless it is zero. A deadline that has passed stays.
+func (d *deadlines) set(timer **time.Timer, at time.Time, f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over || *timer != nil && !(*timer).Stop() {
+		return
+	}
+	*timer = nil
+	if !at.IsZero() {
+		*timer = time.AfterFunc(time.Until(at), f)
+	}
+}
+
+// SetReadDeadline is for http.ResponseController: from then on nothing of the body is read.
+func (w *response) SetReadDeadline(at time.Time) error {
+	st := w.stream()
+	if !at.IsZero() && !at.After(time.Now()) {
+		st.readExpired()
+		return nil
+	}
+	st.limits.set(&st.limits.read, at, st.readExpired)
+	return nil
+}
+
+// SetWriteDeadline is for http.ResponseController: at that time the stream is reset.
+func (w *response) SetWriteDeadline(at time.Time) error {
+	st := w.stream()
+	if !at.IsZero() && !at.After(time.Now()) {
+		st.writeExpired()
+		return nil
+	}
+	st.limits.set(&st.limits.write, at, st.writeExpired)
+	return nil
+}
+
+// LongRunning says that the client may leave the answer untaken for as long as it likes: it is a watch, or the like.
+func (w *response) LongRunning() {
+	c := w.stream().conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.st.lasting = true
+}
+
+// Taken is how many bytes of the body the client has let be sent.
+func (w *response) Taken() int64 {
+	n, _ := w.out().Progress(&w.st.send)
+	return n
+}
+
+// EnableFullDuplex is for http.ResponseController: HTTP/2 is.
+func (w *response) EnableFullDuplex() error { return nil }
+
+func (st *stream) readExpired() { st.body.Fail(os.ErrDeadlineExceeded) }
+
+func (st *stream) writeExpired() { st.kill(frame.InternalError, os.ErrDeadlineExceeded) }

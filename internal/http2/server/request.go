@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/textproto"
 	"strconv"
@@ -285,4 +286,79 @@ func answer(w http.ResponseWriter, code int, media, text string) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
 	_, _ = w.Write([]byte(text)) // whoever sends such a request need not hear of it
+}
+
+// address fills in what the request is for. A *httpmsg.RequestError is for the client to read.
+func (st *stream) address(h *head) error {
+	st.req.URL, st.req.RequestURI = &st.url, h.path
+	target := h.path
+	switch {
+	case h.method == http.MethodConnect:
+		target, st.req.RequestURI = h.authority, h.authority
+	case target[0] != '/' && target != "*":
+		return malformed("a path that is none")
+	}
+	if err := httpmsg.CheckMethod(h.method); err != nil {
+		return err
+	}
+	if err := httpmsg.CheckAuthority(h.authority); err != nil {
+		return err
+	}
+	for _, host := range st.req.Header["Host"] {
+		if err := httpmsg.CheckAuthority(host); err != nil {
+			return err
+		}
+		if !httpmsg.SameAuthority(host, h.authority) { // RFC 9113, 8.3.1
+			return &httpmsg.RequestError{Element: "authority", Why: "the request has a Host that is another one than its authority"}
+		}
+	}
+	return httpmsg.ParseTarget(h.method, target, &st.url)
+}
+
+// body is a request's.
+type body struct {
+	frame.Body
+	st *stream
+	// expects is set while the client waits for 100 (Continue).
+	expects bool
+	// announced are the trailers that the request has when the body was read to its end, and came what came of them.
+	announced, came http.Header
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	if b.expects {
+		b.expects = false
+		b.st.res.goOn()
+	}
+	n, err := b.Body.Read(p)
+	if err == io.EOF && b.came != nil {
+		for name, values := range b.came {
+			if _, ok := b.announced[name]; ok {
+				b.announced[name] = values
+			}
+		}
+		b.came = nil
+	}
+	return n, err
+}
+
+// trailers takes the trailers of the request, of which those count that it announced.
+func (b *body) trailers(fields []pair) error {
+	if len(fields) > httpmsg.MaxTrailers {
+		return frame.StreamError{Code: frame.ProtocolError, Why: "too many trailers"}
+	}
+	if b.announced == nil {
+		return nil
+	}
+	came := make(http.Header, len(fields))
+	for _, f := range fields {
+		name := frame.Canonical(f.name)
+		if !httpmsg.MayBeTrailer(name) {
+			continue
+		}
+		came[name] = append(came[name], f.value)
+	}
+	b.came = came
+	return nil
 }
