@@ -15,22 +15,22 @@ type ClientConn interface {
 	// response's body but io.EOF. Only the kinds Unsent, Unprocessed, Refused and Unsendable are proofs that nobody worked on the
 	// request; an engine that does not know returns another one.
 	RoundTrip(*http.Request) (*http.Response, error)
-	// Streams is how many requests the server allows at a time.
-	Streams() int
+	// MaxStreams is how many requests the server allows at a time.
+	MaxStreams() int
 	// Available reports whether the connection takes further requests, if it has streams left.
 	Available() bool
-	// Ended reports whether the connection ended.
-	Ended() bool
-	// Silent reports whether the connection ended because pings were not answered.
-	Silent() bool
-	// Violated is how the server broke the protocol, if that is why the connection ended.
-	Violated() error
+	// Closed reports whether the connection ended.
+	Closed() bool
+	// PingTimedOut reports whether the connection ended because pings were not answered.
+	PingTimedOut() bool
+	// ProtocolError is how the server broke the protocol, if that is why the connection ended.
+	ProtocolError() error
 	// Window is how much may be sent of request bodies on this connection at the moment, and how much that was at the most, as far
 	// as the engine knows.
 	Window() (now, most int64)
-	// Look looks for what did not come in time. It is to be called every ClientConfig.Every, by one goroutine at a time. Looks are
+	// Check looks for what did not come in time. It is to be called every ClientConfig.Every, by one goroutine at a time. Looks are
 	// counted, not time. idle has a connection without requests pinged too.
-	Look(idle bool)
+	Check(idle bool)
 	// Close ends the connection, and all requests on it.
 	Close()
 }
@@ -43,22 +43,22 @@ type ClientConfig = client.Config
 type ClientError = client.Error
 
 // ErrorKind is how far the request of a ClientError got.
-type ErrorKind = client.Fate
+type ErrorKind = client.ErrorKind
 
 // The kinds of errors.
 const (
-	Lost        = client.Lost        // the connection ended; the server may have worked on the request
-	Silent      = client.Silent      // the connection was given up because pings were not answered
-	Reset       = client.Reset       // the server gave the stream up
-	Rejected    = client.Rejected    // the server reset the stream with PROTOCOL_ERROR: to it the request is malformed
-	Broken      = client.Broken      // the server broke the protocol
-	Late        = client.Late        // no response headers in time
-	Unsent      = client.Unsent      // nothing was sent: the connection takes no more requests
-	Unprocessed = client.Unprocessed // the server's GOAWAY says that it did not look at the request
-	Refused     = client.Refused     // REFUSED_STREAM: the server did not look at the request
-	Left        = client.Left        // the request's context ended, or the response's body was closed by its reader
-	Unread      = client.Unread      // the request's own body failed
-	Unsendable  = client.Unsendable  // HTTP/2 cannot carry the request; nothing was sent
+	Lost              = client.Lost              // the connection ended; the server may have worked on the request
+	PingTimeout       = client.PingTimeout       // the connection was given up because pings were not answered
+	Reset             = client.Reset             // the server gave the stream up
+	Rejected          = client.Rejected          // the server reset the stream with PROTOCOL_ERROR: to it the request is malformed
+	ProtocolViolation = client.ProtocolViolation // the server broke the protocol
+	HeaderTimeout     = client.HeaderTimeout     // no response headers in time
+	Unsent            = client.Unsent            // nothing was sent: the connection takes no more requests
+	Unprocessed       = client.Unprocessed       // the server's GOAWAY says that it did not look at the request
+	Refused           = client.Refused           // REFUSED_STREAM: the server did not look at the request
+	Canceled          = client.Canceled          // the request's context ended, or the response's body was closed by its reader
+	BodyError         = client.BodyError         // the request's own body failed
+	InvalidRequest    = client.InvalidRequest    // HTTP/2 cannot carry the request; nothing was sent
 )
 
 // NewClientConn begins to speak HTTP/2 on a TLS connection whose server is verified, and returns when the server's SETTINGS

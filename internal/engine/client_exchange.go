@@ -58,7 +58,7 @@ func contextError(ctx context.Context) *ClientError {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
 		err = errors.Join(err, cause)
 	}
-	return &ClientError{Fate: Left, Err: err}
+	return &ClientError{Kind: Canceled, Err: err}
 }
 
 // exchange is one request on the library's connection, and its response.
@@ -117,7 +117,7 @@ func (e *exchange) response(resp *http.Response) (*http.Response, error) {
 	if code := resp.StatusCode; code < 200 || code > 999 || len(resp.Status) < 4 || resp.Status[3] != ' ' {
 		_ = resp.Body.Close() // the response is none
 		e.finish()
-		return nil, &ClientError{Fate: Broken, Err: errStatus}
+		return nil, &ClientError{Kind: ProtocolViolation, Err: errStatus}
 	}
 	if e.request.Method == http.MethodHead {
 		_ = resp.Body.Close() // it has none
@@ -139,7 +139,7 @@ func (e *exchange) response(resp *http.Response) (*http.Response, error) {
 // failure is what an error of the library's means for the request.
 func (e *exchange) failure(err error) *ClientError {
 	if why := e.upload.broke(); why != nil {
-		return &ClientError{Fate: Unread, Err: why}
+		return &ClientError{Kind: BodyError, Err: why}
 	}
 	if ctx := e.request.Context(); ctx.Err() != nil {
 		return contextError(ctx)
@@ -151,7 +151,7 @@ func (e *exchange) failure(err error) *ClientError {
 		}
 		kind = Lost
 	}
-	return &ClientError{Fate: kind, Err: err}
+	return &ClientError{Kind: kind, Err: err}
 }
 
 // kindOf is how far the request got, as far as the error says so by itself.
@@ -161,14 +161,14 @@ func (e *exchange) kindOf(err error) (kind ErrorKind, known bool) {
 	var conn http2.ConnectionError
 	switch {
 	case errors.As(err, &ours):
-		return ours.Fate, true
+		return ours.Kind, true
 	case errors.As(err, &stream):
 		return e.kindOfStream(stream), true
 	case errors.As(err, &conn), errors.Is(err, http2.ErrFrameTooLarge):
 		e.conn.broke(err)
-		return Broken, true
-	case errors.Is(err, io.ErrUnexpectedEOF) && e.headed && !e.conn.Ended():
-		return Broken, true // the stream ended before the response's length
+		return ProtocolViolation, true
+	case errors.Is(err, io.ErrUnexpectedEOF) && e.headed && !e.conn.Closed():
+		return ProtocolViolation, true // the stream ended before the response's length
 	}
 	switch text := err.Error(); {
 	case text == textUnusable, text == textNotEstablished:
@@ -176,15 +176,15 @@ func (e *exchange) kindOf(err error) (kind ErrorKind, known bool) {
 	case text == textGoAway, strings.HasPrefix(text, textGoAwayCode):
 		return Unprocessed, true
 	case text == textHeaderTimeout:
-		return Late, true
+		return HeaderTimeout, true
 	case strings.HasPrefix(text, textInvalid), text == "http2: "+textHeaderList:
-		return Unsendable, true
+		return InvalidRequest, true
 	case text == textHeaderList: // of the trailers
-		return Unread, true
+		return BodyError, true
 	case strings.HasPrefix(text, textTooLong), strings.HasPrefix(text, textClosing):
-		return Broken, true
+		return ProtocolViolation, true
 	case text == textClosedBody:
-		return Left, true
+		return Canceled, true
 	}
 	return Lost, false
 }
@@ -192,7 +192,7 @@ func (e *exchange) kindOf(err error) (kind ErrorKind, known bool) {
 func (e *exchange) kindOfStream(err http2.StreamError) ErrorKind {
 	switch {
 	case err.Cause == nil || err.Cause.Error() != textFromPeer:
-		return Broken // the library reset the stream
+		return ProtocolViolation // the library reset the stream
 	case err.Code == http2.ErrCodeRefusedStream && !e.headed:
 		return Refused
 	case err.Code == http2.ErrCodeProtocol:
@@ -232,7 +232,7 @@ type readResult struct {
 
 func newRequestBody(c *libraryConn, r *http.Request) *requestBody {
 	b := &requestBody{conn: c, source: r.Body, rest: -1, closed: make(chan struct{})}
-	_, b.whole = r.Body.(*client.Whole)
+	_, b.whole = r.Body.(*client.BytesBody)
 	if r.ContentLength > 0 {
 		b.rest = r.ContentLength
 	}
@@ -337,7 +337,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	case b.bodiless && n > 0:
 		b.finish()
 		_ = b.source.Close() // the response is none
-		return 0, &ClientError{Fate: Broken, Err: errNoContent}
+		return 0, &ClientError{Kind: ProtocolViolation, Err: errNoContent}
 	case b.bodiless && err == io.ErrUnexpectedEOF:
 		err = io.EOF // the length is that of what it would have had
 	case err == nil:
@@ -347,10 +347,10 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 	case b.closed.Load():
-		err = &ClientError{Fate: Left, Err: errClosedBody}
+		err = &ClientError{Kind: Canceled, Err: errClosedBody}
 	default:
 		why := b.failure(err)
-		if why.Fate == Broken && err == io.ErrUnexpectedEOF {
+		if why.Kind == ProtocolViolation && err == io.ErrUnexpectedEOF {
 			why.Err = errLength
 		}
 		err = why

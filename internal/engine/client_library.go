@@ -72,7 +72,7 @@ func newLibraryConn(ctx context.Context, tc *tls.Conn, config ClientConfig) (Cli
 	c := &libraryConn{
 		config: config, nc: tc,
 		settled: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}), looked: make(chan struct{}, 1),
-		pingAfter: countLooks(config.PingAfter, config.Every), pingFor: countLooks(config.PingTimeout, config.Every),
+		pingAfter: countLooks(config.PingAfter, config.CheckInterval), pingFor: countLooks(config.PingTimeout, config.CheckInterval),
 		held: map[*heldBody]struct{}{}, uploads: map[*requestBody]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -82,7 +82,7 @@ func newLibraryConn(ctx context.Context, tc *tls.Conn, config ClientConfig) (Cli
 		c.conn, err = t.NewClientConn(below)
 	}
 	if err != nil {
-		c.fail(&ClientError{Fate: Lost, Err: err})
+		c.fail(&ClientError{Kind: Lost, Err: err})
 		_ = below.Close() // the first error is the one to tell
 	}
 	go c.watch()
@@ -138,7 +138,7 @@ func (o *observedConn) Read(p []byte) (int, error) {
 		if err == io.EOF {
 			why = errServerClosed
 		}
-		o.owner.fail(&ClientError{Fate: Lost, Err: why})
+		o.owner.fail(&ClientError{Kind: Lost, Err: why})
 	}
 	return n, err
 }
@@ -201,17 +201,17 @@ func (c *libraryConn) bury() {
 	switch {
 	case known:
 	case violated == nil && (unsent || c.conn.State().Closing):
-		c.fail(&ClientError{Fate: Lost, Err: errClientClosed})
+		c.fail(&ClientError{Kind: Lost, Err: errClientClosed})
 	default:
 		if violated == nil {
 			violated = errProtocol
 		}
-		c.fail(&ClientError{Fate: Broken, Err: violated})
+		c.fail(&ClientError{Kind: ProtocolViolation, Err: violated})
 	}
 	c.cancel()
 	c.tasks.Wait()
-	if c.config.Ended != nil {
-		c.config.Ended()
+	if c.config.OnClose != nil {
+		c.config.OnClose()
 	}
 }
 
@@ -227,7 +227,7 @@ func (c *libraryConn) fail(why *ClientError) {
 	if !first {
 		return
 	}
-	if why.Fate == Silent {
+	if why.Kind == PingTimeout {
 		c.cut() // there is nobody to say good-bye to
 		return
 	}
@@ -242,18 +242,18 @@ func (c *libraryConn) why() *ClientError {
 	return c.err
 }
 
-func (c *libraryConn) Streams() int    { return int(c.streams.Load()) }
-func (c *libraryConn) Available() bool { return !c.Ended() && c.conn.CanTakeNewRequest() }
-func (c *libraryConn) Ended() bool     { return c.ended.Load() }
-func (c *libraryConn) Close()          { c.fail(&ClientError{Fate: Lost, Err: errClientClosed}) }
+func (c *libraryConn) MaxStreams() int { return int(c.streams.Load()) }
+func (c *libraryConn) Available() bool { return !c.Closed() && c.conn.CanTakeNewRequest() }
+func (c *libraryConn) Closed() bool    { return c.ended.Load() }
+func (c *libraryConn) Close()          { c.fail(&ClientError{Kind: Lost, Err: errClientClosed}) }
 
-func (c *libraryConn) Silent() bool {
+func (c *libraryConn) PingTimedOut() bool {
 	why := c.why()
-	return why != nil && why.Fate == Silent
+	return why != nil && why.Kind == PingTimeout
 }
 
-func (c *libraryConn) Violated() error {
-	if why := c.why(); why != nil && why.Fate == Broken {
+func (c *libraryConn) ProtocolError() error {
+	if why := c.why(); why != nil && why.Kind == ProtocolViolation {
 		return why
 	}
 	return nil
@@ -272,7 +272,7 @@ func (c *libraryConn) Window() (now, most int64) {
 	return openWindow, openWindow
 }
 
-func (c *libraryConn) Look(idle bool) {
+func (c *libraryConn) Check(idle bool) {
 	c.release()
 	select {
 	case c.looked <- struct{}{}:
@@ -285,7 +285,7 @@ func (c *libraryConn) Look(idle bool) {
 	c.still++
 	if c.asked > 0 {
 		if c.asked++; c.asked > c.pingFor {
-			c.fail(&ClientError{Fate: Silent, Err: errUnansweredPing})
+			c.fail(&ClientError{Kind: PingTimeout, Err: errUnansweredPing})
 		}
 		return
 	}
@@ -297,7 +297,7 @@ func (c *libraryConn) Look(idle bool) {
 
 // ping sends a ping, unless one is on its way. That anything is read is the answer.
 func (c *libraryConn) ping() {
-	if c.Ended() || !c.pinging.CompareAndSwap(false, true) {
+	if c.Closed() || !c.pinging.CompareAndSwap(false, true) {
 		return
 	}
 	c.mu.Lock()
@@ -339,7 +339,7 @@ func (c *libraryConn) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			_ = r.Body.Close() // the request's outcome is what is told
 		}
-		return nil, &ClientError{Fate: Unsendable, Err: err}
+		return nil, &ClientError{Kind: InvalidRequest, Err: err}
 	}
 	e := &exchange{conn: c, request: r}
 	c.active.Add(1)

@@ -145,14 +145,14 @@ func (w *libraryResponse) SetWriteDeadline(at time.Time) error {
 func (w *libraryResponse) EnableFullDuplex() error { return nil }
 
 // Taken is how many bytes net/http has taken, which are a few KiB more than the client has.
-func (w *libraryResponse) Taken() int64 { return w.taken.Load() }
+func (w *libraryResponse) BytesWritten() int64 { return w.taken.Load() }
 
 // LongRunning says that the client may leave the answer untaken for as long as it likes: it is a watch, or the like.
 func (w *libraryResponse) LongRunning() { w.lasting.Store(true) }
 
 // Identified is told by the handler whose request it is.
-func (w *libraryResponse) Identified(privileged bool) {
-	w.identity.Store(httpmsg.IdentityOf(privileged))
+func (w *libraryResponse) Authenticated(privileged bool) {
+	w.identity.Store(httpmsg.ClassOf(privileged))
 }
 
 // CloseNotify is asked for by name by k8s.io/apiserver/pkg/endpoints/responsewriter.

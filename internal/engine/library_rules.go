@@ -65,7 +65,7 @@ func malformed(why string) *refusal { return &refusal{http.StatusBadRequest, why
 func refusalOf(err error) *refusal {
 	var wrong *httpmsg.RequestError
 	if errors.As(err, &wrong) {
-		return &refusal{wrong.Status(), wrong.Why}
+		return &refusal{wrong.Status(), wrong.Reason}
 	}
 	return malformed(err.Error())
 }
@@ -100,7 +100,7 @@ func (s *libraryServer) admit(c *libraryServerConn, r, came *http.Request) *refu
 		return refusalOf(err)
 	}
 	for name := range r.Trailer { // as announced
-		if !httpmsg.MayBeTrailer(name) {
+		if !httpmsg.ValidTrailer(name) {
 			return malformed("the request announces a trailer that must not be one")
 		}
 	}

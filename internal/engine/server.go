@@ -80,7 +80,7 @@ func newPortico(c ServerConfig) *porticoServer {
 		}),
 		http2: server.New(server.Config{
 			Handler: c.Handler, MaxConcurrentStreams: c.MaxConcurrentStreams, MaxHeaderBytes: c.MaxHeaderBytes,
-			GreetTimeout: c.HeaderTimeout, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
+			PrefaceTimeout: c.HeaderTimeout, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
 			PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, StallTimeout: c.StallTimeout, Refuse: c.Refuse, Logf: c.Logf,
 		}),
 	}
@@ -110,8 +110,8 @@ func (s *porticoServer) CloseIdle(n int) int {
 }
 
 func (s *porticoServer) CutLargest(bytes int64) (cut int) {
-	all := append(s.http1.Holders(), s.http2.Holders()...)
-	slices.SortFunc(all, func(a, b httpmsg.Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	all := append(s.http1.LargeConns(), s.http2.LargeConns()...)
+	slices.SortFunc(all, func(a, b httpmsg.ConnMemory) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	for _, h := range all {
 		if bytes <= 0 {
 			break

@@ -336,9 +336,9 @@ func TestBatteryHijackOfAConnectionThatIsListenedTo(t *testing.T) {
 	a := parties[1].open(t, rules{tls: true, listen: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		x := w.(*response).x
 		for listening := false; !listening; runtime.Gosched() {
-			x.conn.server.ears.mu.Lock()
+			x.conn.server.disconnects.mu.Lock()
 			listening = x.heed.ended != nil
-			x.conn.server.ears.mu.Unlock()
+			x.conn.server.disconnects.mu.Unlock()
 		}
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {

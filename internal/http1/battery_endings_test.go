@@ -53,7 +53,7 @@ func TestBatteryTheClientLeaves(t *testing.T) {
 				h := func(_ http.ResponseWriter, r *http.Request) {
 					began <- struct{}{}
 					_, err := io.Copy(io.Discard, r.Body)
-					if _, ok := r.Context().(*httpmsg.Life); ok && r.Context().Err() == nil {
+					if _, ok := r.Context().(*httpmsg.Context); ok && r.Context().Err() == nil {
 						t.Error("its context has not ended")
 					}
 					heard <- err

@@ -38,11 +38,11 @@ func (*tape) SetWriteDeadline(time.Time) error { return nil }
 
 // play has a server of ours hear raw, and returns what it says.
 func play(raw []byte, step int, h http.HandlerFunc) string {
-	s := New(Config{ListenAfter: time.Hour, Handler: h})
+	s := New(Config{DisconnectCheckDelay: time.Hour, Handler: h})
 	conn := &tape{said: bytes.NewReader(raw), step: step}
 	s.serve(conn, conn, nil, nil)
-	if s.ears.timer != nil {
-		s.ears.timer.Stop()
+	if s.disconnects.timer != nil {
+		s.disconnects.timer.Stop()
 	}
 	return conn.heard.String()
 }
@@ -78,7 +78,7 @@ func see(r *http.Request, reads bool) (seen, error) {
 // dropTrailers takes those away that must not be (RFC 9110, 6.5.1): ours drops them, and the library does not, or not all.
 func (s *seen) dropTrailers() {
 	for name := range s.Trailer {
-		if !httpmsg.MayBeTrailer(name) {
+		if !httpmsg.ValidTrailer(name) {
 			delete(s.Trailer, name)
 		}
 	}

@@ -261,7 +261,7 @@ func runLibrary(h http.Handler, r rules, said io.Writer) (func(net.Conn), func(c
 
 func runOurs(h http.Handler, r rules, said io.Writer) (func(net.Conn), func(context.Context) error, func()) {
 	s := New(Config{
-		Handler: h, HTTP: &http.Server{}, MaxHeaderBytes: r.bytes, HeaderTimeout: r.head, IdleTimeout: r.idle, ListenAfter: r.listen,
+		Handler: h, BaseServer: &http.Server{}, MaxHeaderBytes: r.bytes, HeaderTimeout: r.head, IdleTimeout: r.idle, DisconnectCheckDelay: r.listen,
 		Logf: log.New(said, "", 0).Printf,
 	})
 	serve := func(c net.Conn) {

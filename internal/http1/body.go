@@ -15,8 +15,8 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// errNothing is what is left of the body of a request without one.
-var errNothing = errors.New("the request has no body")
+// errNoBody is what is left of the body of a request without one.
+var errNoBody = errors.New("the request has no body")
 
 // body is a request's, as it comes from the connection.
 type body struct {
@@ -25,21 +25,21 @@ type body struct {
 	expects atomic.Bool
 	closed  atomic.Bool // by the handler
 
-	mu     sync.Mutex // guards what follows, and the connection's reader
-	chunks *chunks    // nil: it has a length
-	left   int64      // of it, or of the chunk in hand
-	err    error      // what came of it; io.EOF: it is read
-	over   bool       // the handler has returned
+	mu       sync.Mutex    // guards what follows, and the connection's reader
+	chunks   *chunkedState // nil: it has a length
+	left     int64         // of it, or of the chunk in hand
+	err      error         // what came of it; io.EOF: it is read
+	detached bool          // the handler has returned
 }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	if b.expects.Load() && !b.closed.Load() {
-		b.x.res.goOn() // before mu is held: Hijack has the response's, and wants ours
+		b.x.res.sendContinue() // before mu is held: Hijack has the response's, and wants ours
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over || b.closed.Load() {
+	if b.detached || b.closed.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	return b.read(p)
@@ -58,7 +58,7 @@ func (b *body) read(p []byte) (n int, err error) {
 	}
 	if b.chunks != nil {
 		n, err = b.readChunked(p)
-	} else if n, err = b.take(p); err == nil && b.left == 0 {
+	} else if n, err = b.readRemaining(p); err == nil && b.left == 0 {
 		err = io.EOF
 	}
 	if err == nil || isTimeout(err) { // there may be another deadline
@@ -68,59 +68,59 @@ func (b *body) read(p []byte) (n int, err error) {
 		if err = b.x.conn.in.err; err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
-		b.x.life.End() // the client is gone
+		b.x.ctx.End() // the client is gone
 	}
 	b.err = err
 	if err == io.EOF {
-		b.x.conn.bodyEnds(b.x)
-		b.x.conn.server.ears.add(b.x)
+		b.x.conn.endBodyRead(b.x)
+		b.x.conn.server.disconnects.add(b.x)
 	}
 	return n, err
 }
 
-// take reads what is left of the body, or of a chunk.
-func (b *body) take(p []byte) (int, error) {
+// readRemaining reads what is left of the body, or of a chunk.
+func (b *body) readRemaining(p []byte) (int, error) {
 	if int64(len(p)) > b.left {
 		p = p[:b.left]
 	}
 	c := b.x.conn
 	if len(c.in.unused()) == 0 {
 		if len(p) >= len(c.in.buf) {
-			if !c.bodyComes(b.x) {
+			if !c.startBodyRead(b.x) {
 				return 0, os.ErrDeadlineExceeded
 			}
-			n, err := c.in.read(p)
+			n, err := c.in.readDirect(p)
 			b.left -= int64(n)
-			return n, gone(err)
+			return n, unexpectedEOF(err)
 		}
-		if err := b.more(); err != nil {
+		if err := b.fill(); err != nil {
 			return 0, err
 		}
 	}
 	n := copy(p, c.in.unused())
-	c.in.use(n)
+	c.in.consume(n)
 	b.left -= int64(n)
 	return n, nil
 }
 
-// more waits for more of the body.
-func (b *body) more() error {
+// fill waits for more of the body.
+func (b *body) fill() error {
 	c := b.x.conn
-	if !c.bodyComes(b.x) {
+	if !c.startBodyRead(b.x) {
 		return os.ErrDeadlineExceeded
 	}
-	return gone(c.in.fill())
+	return unexpectedEOF(c.in.fill())
 }
 
-func gone(err error) error {
+func unexpectedEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
 	}
 	return err
 }
 
-// leave has nobody read the body any more. It reports how much of it is left: less than nothing is that it is not known.
-func (b *body) leave() int64 {
+// detach has nobody read the body any more. It reports how much of it is left: less than nothing is that it is not known.
+func (b *body) detach() int64 {
 	if b.x == nil {
 		return 0
 	}
@@ -130,7 +130,7 @@ func (b *body) leave() int64 {
 		defer b.x.conn.resumeReading()
 	}
 	defer b.mu.Unlock()
-	b.over = true
+	b.detached = true
 	switch {
 	case b.err == io.EOF:
 		return 0
@@ -140,19 +140,19 @@ func (b *body) leave() int64 {
 	return b.left
 }
 
-// mostLeft is how much of a body that no handler wanted is read for the sake of the next request.
-const mostLeft = 256 << 10
+// maxDrain is how much of a body that no handler wanted is read for the sake of the next request.
+const maxDrain = 256 << 10
 
-// chunkPatience is how long an answer waits for chunks that its handler did not want: how many there are decides what it says.
-const chunkPatience = 500 * time.Millisecond
+// chunkDrainTimeout is how long an answer waits for chunks that its handler did not want: how many there are decides what it says.
+const chunkDrainTimeout = 500 * time.Millisecond
 
-// finish reads what is left of the body, for so long, and reports whether that is all. It is called after leave, and so without mu: a
+// drain reads what is left of the body, for so long, and reports whether that is all. It is called after leave, and so without mu: a
 // goroutine that the handler left behind must not wait for mu as long as that takes, to learn that the body is nobody's any more.
-func (b *body) finish(limit time.Duration) bool {
+func (b *body) drain(limit time.Duration) bool {
 	c := b.x.conn
-	c.bodyUntil(b.x, time.Now().Add(limit))
-	room := make([]byte, roomForReading)
-	for n := 0; n <= mostLeft; {
+	c.setBodyDeadline(b.x, time.Now().Add(limit))
+	room := make([]byte, readBufferSize)
+	for n := 0; n <= maxDrain; {
 		m, err := b.read(room)
 		if err != nil {
 			return err == io.EOF
@@ -162,58 +162,58 @@ func (b *body) finish(limit time.Duration) bool {
 	return false
 }
 
-// bodyComes has the deadline be the body's. It reports false when nothing may be read.
-func (c *conn) bodyComes(x *exchange) bool {
+// startBodyRead has the deadline be the body's. It reports false when nothing may be read.
+func (c *conn) startBodyRead(x *exchange) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stopped || c.hijacked {
+	if c.readStopped || c.hijacked {
 		return false
 	}
-	x.coming = true
-	c.applyLocked(x.readBy)
+	x.bodyReading = true
+	c.setDeadlineLocked(x.bodyDeadline)
 	return true
 }
 
-// bodyEnds has the handler's deadline mean nothing to the connection any more.
-func (c *conn) bodyEnds(x *exchange) {
+// endBodyRead has the handler's deadline mean nothing to the connection any more.
+func (c *conn) endBodyRead(x *exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	x.coming = false
+	x.bodyReading = false
 }
 
-// bodyUntil has reading the body fail from then on.
-func (c *conn) bodyUntil(x *exchange, at time.Time) {
+// setBodyDeadline has reading the body fail from then on.
+func (c *conn) setBodyDeadline(x *exchange, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bodyUntilLocked(x, at)
+	c.setBodyDeadlineLocked(x, at)
 }
 
-func (c *conn) bodyUntilLocked(x *exchange, at time.Time) {
-	x.readBy = at
-	if x.coming && !c.stopped {
-		c.applyLocked(at)
+func (c *conn) setBodyDeadlineLocked(x *exchange, at time.Time) {
+	x.bodyDeadline = at
+	if x.bodyReading && !c.readStopped {
+		c.setDeadlineLocked(at)
 	}
 }
 
-func (c *conn) applyLocked(at time.Time) {
-	if !c.due.Equal(at) {
-		c.due = at
+func (c *conn) setDeadlineLocked(at time.Time) {
+	if !c.readDeadline.Equal(at) {
+		c.readDeadline = at
 		_ = c.net.SetReadDeadline(at)
 	}
 }
 
-// chunks is where a chunked body is (RFC 9112, 7.1).
-type chunks struct {
-	within bool // the end of a chunk is still to come
-	last   bool // that was the last one: trailers come
-	came   http.Header
-	size   int // of the trailers
-	lines  int // and how many they are
+// chunkedState is where a chunked body is (RFC 9112, 7.1).
+type chunkedState struct {
+	inChunk      bool // the end of a chunk is still to come
+	lastSeen     bool // that was the last one: trailers come
+	trailer      http.Header
+	trailerBytes int // of the trailers
+	trailerLines int // and how many they are
 	// excess is how much came that was no data (CVE-2023-39326), less what is due to each chunk.
 	excess int64
 }
 
-const mostExcess = 16 << 10
+const maxExcess = 16 << 10
 
 var (
 	errChunkLine  = errors.New("a line between chunks ends without CR, or is too long")
@@ -229,7 +229,7 @@ func (b *body) readChunked(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	return b.take(p)
+	return b.readRemaining(p)
 }
 
 // nextChunk reads what is between two chunks. After the last one it returns io.EOF.
@@ -237,48 +237,48 @@ func (b *body) readChunked(p []byte) (int, error) {
 // A deadline may strike anywhere in it, and it goes on there when it is called again.
 func (b *body) nextChunk() error {
 	in := &b.x.conn.in
-	if b.chunks.last {
-		return b.trailers()
+	if b.chunks.lastSeen {
+		return b.readTrailers()
 	}
-	if b.chunks.within {
+	if b.chunks.inChunk {
 		for len(in.unused()) < 2 {
-			if err := b.more(); err != nil {
+			if err := b.fill(); err != nil {
 				return err
 			}
 		}
 		if end := in.unused(); end[0] != '\r' || end[1] != '\n' {
 			return errChunkEnd
 		}
-		in.use(2)
-		b.chunks.within = false
+		in.consume(2)
+		b.chunks.inChunk = false
 	}
-	line, err := b.line()
+	line, err := b.readLine()
 	if err != nil {
 		return err
 	}
-	size, err := chunkSize(line)
+	size, err := parseChunkSize(line)
 	if err != nil {
 		return err
 	}
 	excess := b.chunks.excess + int64(len(line)) + 2
-	in.use(len(line) + 2)
+	in.consume(len(line) + 2)
 	if size == 0 {
-		b.chunks.last = true
-		return b.trailers()
+		b.chunks.lastSeen = true
+		return b.readTrailers()
 	}
 	// One byte in a chunk may be fair; sixteen more for each, and twice the data, is what net/http bears.
-	if b.chunks.excess = excess - 16 - 2*min(size, mostExcess); b.chunks.excess < 0 {
+	if b.chunks.excess = excess - 16 - 2*min(size, maxExcess); b.chunks.excess < 0 {
 		b.chunks.excess = 0
 	}
-	if b.chunks.excess > mostExcess {
+	if b.chunks.excess > maxExcess {
 		return errExcess
 	}
-	b.left, b.chunks.within = size, true
+	b.left, b.chunks.inChunk = size, true
 	return nil
 }
 
-// line waits for a line, and returns it without its end. It is to be used before anything else is read.
-func (b *body) line() ([]byte, error) {
+// readLine waits for a line, and returns it without its end. It is to be used before anything else is read.
+func (b *body) readLine() ([]byte, error) {
 	in := &b.x.conn.in
 	for from := 0; ; {
 		have := in.unused()
@@ -288,17 +288,17 @@ func (b *body) line() ([]byte, error) {
 			}
 			return nil, errChunkLine
 		}
-		if from = len(have); from >= roomForReading {
+		if from = len(have); from >= readBufferSize {
 			return nil, errChunkLine
 		}
-		if err := b.more(); err != nil {
+		if err := b.fill(); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// chunkSize is plain hexadecimal digits, and perhaps an extension, which means nothing here.
-func chunkSize(line []byte) (size int64, err error) {
+// parseChunkSize is plain hexadecimal digits, and perhaps an extension, which means nothing here.
+func parseChunkSize(line []byte) (size int64, err error) {
 	digits, extension, _ := bytes.Cut(line, []byte(";"))
 	if len(digits) == 0 || len(digits) > 16 || !httpmsg.ValidFieldValue(string(extension)) {
 		return 0, errChunkSize
@@ -322,21 +322,21 @@ func chunkSize(line []byte) (size int64, err error) {
 	return size, nil
 }
 
-// trailers reads what comes after the last chunk, and then returns io.EOF. Names that must not be there are dropped.
-func (b *body) trailers() error {
+// readTrailers reads what comes after the last chunk, and then returns io.EOF. Names that must not be there are dropped.
+func (b *body) readTrailers() error {
 	ch := b.chunks
 	for {
-		line, err := b.line()
+		line, err := b.readLine()
 		if err != nil {
 			return err
 		}
 		text := string(line)
-		b.x.conn.in.use(len(line) + 2)
+		b.x.conn.in.consume(len(line) + 2)
 		if text == "" {
 			break
 		}
-		ch.lines++
-		if ch.size += len(text); ch.size > b.x.conn.server.c.MaxHeaderBytes || ch.lines > httpmsg.MaxTrailers {
+		ch.trailerLines++
+		if ch.trailerBytes += len(text); ch.trailerBytes > b.x.conn.server.c.MaxHeaderBytes || ch.trailerLines > httpmsg.MaxTrailers {
 			return errExcess
 		}
 		name, value, ok := strings.Cut(text, ":")
@@ -344,19 +344,19 @@ func (b *body) trailers() error {
 		if !ok || !httpmsg.IsToken(name) || !httpmsg.ValidFieldValue(value) || httpmsg.CheckLengths(name, value) != nil {
 			return errBadTrailer
 		}
-		if name = textproto.CanonicalMIMEHeaderKey(name); httpmsg.MayBeTrailer(name) {
-			if ch.came == nil {
-				ch.came = make(http.Header)
+		if name = textproto.CanonicalMIMEHeaderKey(name); httpmsg.ValidTrailer(name) {
+			if ch.trailer == nil {
+				ch.trailer = make(http.Header)
 			}
-			ch.came[name] = append(ch.came[name], value)
+			ch.trailer[name] = append(ch.trailer[name], value)
 		}
 	}
-	if ch.came != nil && !b.over {
+	if ch.trailer != nil && !b.detached {
 		r := &b.x.req
 		if r.Trailer == nil {
-			r.Trailer = ch.came
+			r.Trailer = ch.trailer
 		} else {
-			for name, values := range ch.came {
+			for name, values := range ch.trailer {
 				r.Trailer[name] = values
 			}
 		}

@@ -15,16 +15,16 @@ type exchange struct {
 	conn *conn
 	req  http.Request
 	url  url.URL
-	life httpmsg.Life
+	ctx  httpmsg.Context
 	body body
 	res  response
 	heed heed
 
 	// Guarded by the connection's mu.
-	readBy  time.Time // the handler's deadline for the body; zero: none
-	coming  bool      // the body is being read from the connection
-	limited bool      // the handler set a deadline for writing
-	over    bool      // the handler has returned
+	bodyDeadline     time.Time // the handler's deadline for the body; zero: none
+	bodyReading      bool      // the body is being read from the connection
+	writeDeadlineSet bool      // the handler set a deadline for writing
+	returned         bool      // the handler has returned
 }
 
 // serve runs the handler, and reports whether the connection goes on.
@@ -32,12 +32,12 @@ func (x *exchange) serve() (again bool) {
 	returned := false
 	defer func() {
 		if !returned {
-			x.broke(recover())
+			x.panicked(recover())
 		}
 	}()
 	x.res.x = x
 	if x.body.err != nil {
-		x.conn.server.ears.add(x)
+		x.conn.server.disconnects.add(x)
 	}
 	x.conn.server.c.Handler.ServeHTTP(&x.res, &x.req)
 	again = x.finish()
@@ -45,63 +45,63 @@ func (x *exchange) serve() (again bool) {
 	return again
 }
 
-// broke is told of a panic in the handler; nil is a goroutine that is ended by runtime.Goexit.
-func (x *exchange) broke(p any) {
+// panicked is told of a panic in the handler; nil is a goroutine that is ended by runtime.Goexit.
+func (x *exchange) panicked(p any) {
 	c := x.conn
-	x.life.End()
+	x.ctx.End()
 	if p != nil && p != http.ErrAbortHandler {
-		c.panicked(p)
+		c.logPanic(p)
 	}
-	if !x.res.leave() {
-		c.cut()
+	if !x.res.abandon() {
+		c.closeNow()
 	}
-	x.body.leave()
+	x.body.detach()
 	x.deafen()
-	x.clean()
+	x.cleanup()
 }
 
 // finish sends what is left of the answer, and makes the connection ready for the next request, if there can be one.
 func (x *exchange) finish() (again bool) {
 	c := x.conn
-	x.life.End()
-	left := x.body.leave()
-	if left < 0 && x.res.undecided() && x.body.finish(chunkPatience) {
+	x.ctx.End()
+	left := x.body.detach()
+	if left < 0 && x.res.canClose() && x.body.drain(chunkDrainTimeout) {
 		left = 0
 	}
 	again, hijacked := x.res.finish(left)
 	x.deafen()
-	x.clean()
+	x.cleanup()
 	switch {
 	case hijacked:
 		return false
 	case x.res.err != nil:
-		c.cut()
+		c.closeNow()
 		return false
-	case again && left != 0 && !x.body.finish(c.server.c.HeaderTimeout):
+	case again && left != 0 && !x.body.drain(c.server.c.HeaderTimeout):
 		again = false
 	}
-	if c.server.leaving.Load() {
+	if c.server.shuttingDown.Load() {
 		again = false
 	}
 	if again {
 		if len(c.in.unused()) == 0 {
-			c.spare()
-			c.rest()
+			c.releaseBuffers()
+			c.setIdleDeadline()
 		}
 		return true
 	}
 	if left != 0 || len(c.in.unused()) > 0 {
-		c.part()
+		c.lingeringClose()
 	}
 	return false
 }
 
-// clean takes back what the handler did to the connection.
-func (x *exchange) clean() {
+// cleanup takes back what the handler did to the connection.
+func (x *exchange) cleanup() {
 	c := x.conn
 	c.mu.Lock()
-	x.over = true
-	limited := x.limited && !c.hijacked
+	x.returned = true
+	limited := x.writeDeadlineSet && !c.hijacked
 	c.mu.Unlock()
 	if limited {
 		_ = c.net.SetWriteDeadline(time.Time{})
@@ -209,17 +209,17 @@ func (e *ears) look() {
 func (x *exchange) listen() {
 	defer close(x.heed.ended)
 	c := x.conn
-	if !c.readUntil(time.Time{}) {
+	if !c.setReadDeadline(time.Time{}) {
 		return
 	}
 	if err := c.in.fill(); err != nil && c.in.err != nil {
-		x.life.End()
+		x.ctx.End()
 	}
 }
 
 // deafen ends listening. Afterwards the reader is the caller's.
 func (x *exchange) deafen() {
-	ended := x.conn.server.ears.remove(x)
+	ended := x.conn.server.disconnects.remove(x)
 	if ended == nil {
 		return
 	}

@@ -12,47 +12,47 @@ import (
 
 // What is done when memory is short. Who decides is the server's user: see httpmsg.Identity.
 
-// shed is what a connection knows for it.
-type shed struct {
-	identity atomic.Int32 // httpmsg.Identity
-	header   atomic.Int64 // bytes of the head of the request in hand
-	handler  atomic.Int64 // bytes that its handler keeps, as it says
-	rested   atomic.Int64 // when the connection began to wait for a request; UnixNano
+// memoryUse is what a connection knows for it.
+type memoryUse struct {
+	class     atomic.Int32 // httpmsg.Identity
+	header    atomic.Int64 // bytes of the head of the request in hand
+	handler   atomic.Int64 // bytes that its handler keeps, as it says
+	idleSince atomic.Int64 // when the connection began to wait for a request; UnixNano
 }
 
-// Identified is told by the handler whose request it is.
-func (w *response) Identified(privileged bool) {
-	s := &w.x.conn.shed
-	if identity := httpmsg.IdentityOf(privileged); s.identity.Load() != identity {
-		s.identity.Store(identity)
+// Authenticated is told by the handler whose request it is.
+func (w *response) Authenticated(privileged bool) {
+	s := &w.x.conn.memory
+	if identity := httpmsg.ClassOf(privileged); s.class.Load() != identity {
+		s.class.Store(identity)
 	}
 }
 
-// Holds is told by the handler that it keeps n more bytes because of the request.
-func (w *response) Holds(n int64) { w.x.conn.shed.handler.Add(n) }
+// ChargeMemory is told by the handler that it keeps n more bytes because of the request.
+func (w *response) ChargeMemory(n int64) { w.x.conn.memory.handler.Add(n) }
 
-// errShort is the answer to a request that is refused before anything is done for it.
-var errShort = &refusal{http.StatusServiceUnavailable, "the server is short of memory; please try again later"}
+// errLowMemory is the answer to a request that is refused before anything is done for it.
+var errLowMemory = &refusal{http.StatusServiceUnavailable, "the server is short of memory; please try again later"}
 
-// refused reports whether the request whose head has come is refused. The first one of a connection is not: it shows whose it is.
-func (c *conn) refused() bool {
+// shouldRefuse reports whether the request whose head has come is refused. The first one of a connection is not: it shows whose it is.
+func (c *conn) shouldRefuse() bool {
 	refuse := c.server.c.Refuse
-	return refuse != nil && c.shed.identity.Load() == httpmsg.Ordinary && refuse()
+	return refuse != nil && c.memory.class.Load() == httpmsg.Ordinary && refuse()
 }
 
-// restedLong is for how long a connection waits for a request before it counts as idle: a new one, or one that is just being used
+// minIdle is for how long a connection waits for a request before it counts as idle: a new one, or one that is just being used
 // again, would break with a request on its way.
-const restedLong = 500 * time.Millisecond
+const minIdle = 500 * time.Millisecond
 
 // CloseIdle closes up to n connections that wait for a request, and returns how many. Connections whose last user is privileged
 // stay.
 func (s *Server) CloseIdle(n int) (closed int) {
-	before := time.Now().Add(-restedLong).UnixNano()
-	for _, c := range s.all() {
+	before := time.Now().Add(-minIdle).UnixNano()
+	for _, c := range s.allConns() {
 		if closed >= n {
 			break
 		}
-		if c.shed.identity.Load() != httpmsg.Privileged && c.shed.rested.Load() <= before && c.stage.CompareAndSwap(idle, parted) {
+		if c.memory.class.Load() != httpmsg.Privileged && c.memory.idleSince.Load() <= before && c.stage.CompareAndSwap(idle, closingIdle) {
 			c.stopReading()
 			closed++
 		}
@@ -60,20 +60,20 @@ func (s *Server) CloseIdle(n int) (closed int) {
 	return closed
 }
 
-func (s *Server) all() []*conn {
+func (s *Server) allConns() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// Holders are the connections that hold much.
-func (s *Server) Holders() (all []httpmsg.Holder) {
-	for _, c := range s.all() {
-		if c.shed.identity.Load() == httpmsg.Privileged || c.stage.Load() != busy {
+// LargeConns are the connections that hold much.
+func (s *Server) LargeConns() (all []httpmsg.ConnMemory) {
+	for _, c := range s.allConns() {
+		if c.memory.class.Load() == httpmsg.Privileged || c.stage.Load() != handling {
 			continue
 		}
-		if n := httpmsg.HeldByRequest + c.shed.header.Load() + c.shed.handler.Load(); n >= httpmsg.LeastHeld {
-			all = append(all, httpmsg.Holder{Bytes: n, Conn: c})
+		if n := httpmsg.RequestOverhead + c.memory.header.Load() + c.memory.handler.Load(); n >= httpmsg.MinConnMemory {
+			all = append(all, httpmsg.ConnMemory{Bytes: n, Conn: c})
 		}
 	}
 	return all
@@ -84,6 +84,6 @@ func (c *conn) Cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.hijacked {
-		c.cut()
+		c.closeNow()
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// roomForReading is what a connection that waits keeps. A larger head has a larger buffer for as long as it is read.
-const roomForReading = 4 << 10
+// readBufferSize is what a connection that waits keeps. A larger head has a larger buffer for as long as it is read.
+const readBufferSize = 4 << 10
 
-// errFull is that there is no room for more.
-var errFull = errors.New("the buffer is full")
+// errBufferFull is that there is no room for more.
+var errBufferFull = errors.New("the buffer is full")
 
 // reader is what was read of a connection and not used yet.
 type reader struct {
@@ -27,8 +27,8 @@ type reader struct {
 
 func (b *reader) unused() []byte { return b.buf[b.r:b.w] }
 
-// use has n bytes used.
-func (b *reader) use(n int) {
+// consume has n bytes used.
+func (b *reader) consume(n int) {
 	b.r += n
 	if b.r == b.w {
 		b.r, b.w = 0, 0
@@ -45,15 +45,15 @@ func (b *reader) fill() error {
 		b.r, b.w = 0, b.w-b.r
 	}
 	if b.w == len(b.buf) {
-		return errFull
+		return errBufferFull
 	}
-	n, err := b.read(b.buf[b.w:])
+	n, err := b.readDirect(b.buf[b.w:])
 	b.w += n
 	return err
 }
 
-// read reads once more, past the buffer. What it returns is either something or an error.
-func (b *reader) read(p []byte) (int, error) {
+// readDirect reads once more, past the buffer. What it returns is either something or an error.
+func (b *reader) readDirect(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
@@ -85,10 +85,10 @@ func (b *reader) grow(most int) bool {
 
 // shrink undoes grow, if what is not used yet allows it.
 func (b *reader) shrink() {
-	if len(b.buf) <= roomForReading || b.w-b.r > roomForReading {
+	if len(b.buf) <= readBufferSize || b.w-b.r > readBufferSize {
 		return
 	}
-	smaller := make([]byte, roomForReading)
+	smaller := make([]byte, readBufferSize)
 	b.w = copy(smaller, b.buf[b.r:b.w])
 	b.buf, b.r = smaller, 0
 }
@@ -96,26 +96,26 @@ func (b *reader) shrink() {
 // isTimeout is about deadlines of ours. A client that has died is a timeout too, of another kind (ETIMEDOUT): that is the end.
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// keptEnds is how many line ends a connection keeps room for.
-const keptEnds = 64
+// keptLineEnds is how many line ends a connection keeps room for.
+const keptLineEnds = 64
 
-// head reads the head of the next request: its text, and in c.ends where its lines end.
-func (c *conn) head() (string, error) {
-	if err := c.await(); err != nil {
+// readHead reads the head of the next request: its text, and in c.ends where its lines end.
+func (c *conn) readHead() (string, error) {
+	if err := c.waitForRequest(); err != nil {
 		return "", err
 	}
-	c.stage.Store(heading)
-	c.ends = c.ends[:0]
+	c.stage.Store(readingHead)
+	c.lineEnds = c.lineEnds[:0]
 	slow, blank := false, false
 	for line := 0; ; {
-		n, err := c.lines(&line)
+		n, err := c.scanLines(&line)
 		if err != nil {
 			return "", err
 		}
-		if n > 0 && len(c.ends) > 0 {
+		if n > 0 && len(c.lineEnds) > 0 {
 			text := string(c.in.unused()[:n])
-			c.in.use(n)
-			c.stage.Store(busy)
+			c.in.consume(n)
+			c.stage.Store(handling)
 			return text, nil
 		}
 		if n > 0 { // an empty line before a request, which old clients send after a body
@@ -123,7 +123,7 @@ func (c *conn) head() (string, error) {
 				return "", malformed("empty lines before the request")
 			}
 			blank, line = true, 0
-			c.in.use(n)
+			c.in.consume(n)
 			if len(c.in.unused()) > 0 {
 				continue
 			}
@@ -133,9 +133,9 @@ func (c *conn) head() (string, error) {
 		}
 		if !slow {
 			slow = true
-			c.readUntil(time.Now().Add(c.server.c.HeaderTimeout))
-			if c.server.leaving.Load() { // closeIdle may have come too early
-				c.readUntil(time.Now().Add(partingSilence))
+			c.setReadDeadline(time.Now().Add(c.server.c.HeaderTimeout))
+			if c.server.shuttingDown.Load() { // closeIdle may have come too early
+				c.setReadDeadline(time.Now().Add(lingerIdle))
 			}
 		}
 		if err := c.in.fill(); err != nil {
@@ -144,11 +144,11 @@ func (c *conn) head() (string, error) {
 	}
 }
 
-// lines looks for the lines of a head from *line on, which is where the first one begins that is not known to be whole. It
+// scanLines looks for the lines of a head from *line on, which is where the first one begins that is not known to be whole. It
 // returns where the head ends, or 0 when there is more to come.
-func (c *conn) lines(line *int) (int, error) {
+func (c *conn) scanLines(line *int) (int, error) {
 	b := c.in.unused()
-	if len(b) > 0 && len(c.ends) == 0 && b[0] != '\r' && !httpmsg.Method.Allows(b[0]) {
+	if len(b) > 0 && len(c.lineEnds) == 0 && b[0] != '\r' && !httpmsg.Method.Allows(b[0]) {
 		return 0, malformed("the request does not begin with a method")
 	}
 	for {
@@ -169,7 +169,7 @@ func (c *conn) lines(line *int) (int, error) {
 		if n == 1 {
 			return end + 2, nil
 		}
-		c.ends = append(c.ends, int32(end))
+		c.lineEnds = append(c.lineEnds, int32(end))
 		*line = end + 2
 	}
 }

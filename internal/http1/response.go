@@ -14,40 +14,40 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// errOver is what a handler meets that goes on after it has returned.
-var errOver = errors.New("the handler has returned")
+// errHandlerReturned is what a handler meets that goes on after it has returned.
+var errHandlerReturned = errors.New("the handler has returned")
 
 // response is the http.ResponseWriter of a request.
 type response struct {
-	x      *exchange
-	head   bool // the request is HEAD
-	old    bool // it is of HTTP/1.0
-	keep   bool // and wants the connection to be kept
-	header http.Header
-	// answered is set when the answer has begun: whoever still waits for 100 (Continue) waits in vain.
-	answered atomic.Bool
-	taken    atomic.Int64 // bytes that were written to the connection
+	x         *exchange
+	head      bool // the request is HEAD
+	http10    bool // it is of HTTP/1.0
+	keepAlive bool // and wants the connection to be kept
+	header    http.Header
+	// headerWritten is set when the answer has begun: whoever still waits for 100 (Continue) waits in vain.
+	headerWritten atomic.Bool
+	bytesWritten  atomic.Int64 // bytes that were written to the connection
 
-	mu       sync.Mutex // guards what follows: handlers may write on several goroutines, and even too late
-	room     *room      // what is not sent yet; nil: nothing
-	status   int        // 0: WriteHeader was not called
-	sent     bool       // the head is sent
-	over     bool       // the handler has returned
+	mu       sync.Mutex  // guards what follows: handlers may write on several goroutines, and even too late
+	buffers  *outBuffers // what is not sent yet; nil: nothing
+	status   int         // 0: WriteHeader was not called
+	sent     bool        // the head is sent
+	returned bool        // the handler has returned
 	hijacked bool
 	err      error // what went wrong with writing
 
-	declared int64 // Content-Length; -1: none
-	unsized  bool  // the handler wants none
-	wrote    int64
-	names    int      // in the header, when the head was made
-	coding   string   // Transfer-Encoding, as the handler has it
-	options  []string // Connection, as the handler has it
-	dated    bool     // the handler said when
-	typed    bool     // and what, or encodes it
-	trailing bool     // and that trailers follow
-	chunked  bool     // so is the body
-	closing  bool     // the connection ends with the answer
-	trailers []string
+	declared         int64 // Content-Length; -1: none
+	noLength         bool  // the handler wants none
+	wrote            int64
+	headerNames      int      // in the header, when the head was made
+	coding           string   // Transfer-Encoding, as the handler has it
+	connectionHeader []string // Connection, as the handler has it
+	hasDate          bool     // the handler said when
+	hasType          bool     // and what, or encodes it
+	hasTrailers      bool     // and that trailers follow
+	chunked          bool     // so is the body
+	closing          bool     // the connection ends with the answer
+	trailers         []string
 }
 
 // Header implements http.ResponseWriter.
@@ -66,27 +66,27 @@ func (w *response) WriteHeader(code int) {
 }
 
 func (w *response) writeHeader(code int) {
-	if w.status != 0 || w.over || w.hijacked {
+	if w.status != 0 || w.returned || w.hijacked {
 		return
 	}
 	if code < 100 || code > 999 {
 		panic(fmt.Sprintf("invalid WriteHeader code %v", code)) // as net/http
 	}
 	if code < 200 && code != http.StatusSwitchingProtocols {
-		w.interim(code)
+		w.writeInformational(code)
 		return
 	}
-	w.answered.Store(true)
+	w.headerWritten.Store(true)
 	w.status = code
 	w.snapshot()
 }
 
-// interim sends what comes before the answer. HTTP/1.0 has no such thing.
-func (w *response) interim(code int) {
+// writeInformational sends what comes before the answer. HTTP/1.0 has no such thing.
+func (w *response) writeInformational(code int) {
 	if code == http.StatusContinue {
 		w.x.body.expects.Store(false)
 	}
-	if w.old {
+	if w.http10 {
 		return
 	}
 	b := appendStatusLine(make([]byte, 0, 512), true, code)
@@ -97,19 +97,19 @@ func (w *response) interim(code int) {
 		}
 		b = appendFields(b, name, values)
 	}
-	w.write(append(b, "\r\n"...), nil, nil) // the next write finds it
+	w.writeRecords(append(b, "\r\n"...), nil, nil) // the next write finds it
 }
 
-// goOn tells a client that it may send the body, unless it is being answered.
-func (w *response) goOn() {
-	if w.answered.Load() {
+// sendContinue tells a client that it may send the body, unless it is being answered.
+func (w *response) sendContinue() {
+	if w.headerWritten.Load() {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.x.body.expects.Load() && w.status == 0 && !w.over && !w.hijacked {
+	if w.x.body.expects.Load() && w.status == 0 && !w.returned && !w.hijacked {
 		w.x.body.expects.Store(false)
-		w.write([]byte("HTTP/1.1 100 Continue\r\n\r\n"), nil, nil) // the next write finds it
+		w.writeRecords([]byte("HTTP/1.1 100 Continue\r\n\r\n"), nil, nil) // the next write finds it
 	}
 }
 
@@ -120,19 +120,19 @@ func (w *response) Flush() { _ = w.FlushError() }
 func (w *response) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.begin(); err != nil {
+	if err := w.ensureHeader(); err != nil {
 		return err
 	}
-	return w.emit(nil, false)
+	return w.flush(nil, false)
 }
 
-// begin has the answer begin, unless it has, or is not the handler's any more.
-func (w *response) begin() error {
+// ensureHeader has the answer begin, unless it has, or is not the handler's any more.
+func (w *response) ensureHeader() error {
 	switch {
 	case w.hijacked:
 		return http.ErrHijacked
-	case w.over:
-		return errOver
+	case w.returned:
+		return errHandlerReturned
 	case w.status == 0:
 		w.writeHeader(http.StatusOK)
 	}
@@ -145,78 +145,78 @@ func (w *response) finish(left int64) (again, hijacked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.hijacked {
-		w.over = true
+		w.returned = true
 		return false, true
 	}
 	if w.status == 0 {
 		w.writeHeader(http.StatusOK)
 	}
-	w.over = true
-	w.closing = w.closing || left > mostLeft || left < 0 && !w.sent // how much it is nobody knows: say so while there is time
-	_ = w.emit(nil, true)                                           // err has it
+	w.returned = true
+	w.closing = w.closing || left > maxDrain || left < 0 && !w.sent // how much it is nobody knows: say so while there is time
+	_ = w.flush(nil, true)                                          // err has it
 	short := w.declared >= 0 && w.wrote != w.declared && !w.head && httpmsg.BodyAllowed(w.status)
 	return w.err == nil && !w.closing && !short && w.status != http.StatusSwitchingProtocols, false
 }
 
-// undecided reports whether the answer can still say that it is the last.
-func (w *response) undecided() bool {
+// canClose reports whether the answer can still say that it is the last.
+func (w *response) canClose() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.sent && !w.hijacked && !w.closing && !w.x.body.expects.Load()
 }
 
-// leave drops what is not sent, after a panic. It reports whether the connection is somebody else's.
-func (w *response) leave() (hijacked bool) {
+// abandon drops what is not sent, after a panic. It reports whether the connection is somebody else's.
+func (w *response) abandon() (hijacked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.over = true
-	w.giveBack()
+	w.returned = true
+	w.releaseBuffers()
 	return w.hijacked
 }
 
 // What a handler writes is kept while it is little: the whole of a small answer is sent with its head.
-const keptBytes = 4 << 10
+const bufferedBytes = 4 << 10
 
-// room is for what is not sent yet. A response has one only while there is something in it: watches are many, and wait.
-type room struct {
+// outBuffers is for what is not sent yet. A response has one only while there is something in it: watches are many, and wait.
+type outBuffers struct {
 	out  []byte // the head, and what goes out next
 	body []byte
 }
 
-var idleRooms = sync.Pool{New: func() any { return &room{body: make([]byte, 0, keptBytes)} }}
+var outBufferPool = sync.Pool{New: func() any { return &outBuffers{body: make([]byte, 0, bufferedBytes)} }}
 
-func (w *response) rooms() *room {
-	if w.room == nil {
-		w.room = idleRooms.Get().(*room)
+func (w *response) getBuffers() *outBuffers {
+	if w.buffers == nil {
+		w.buffers = outBufferPool.Get().(*outBuffers)
 	}
-	return w.room
+	return w.buffers
 }
 
-func (w *response) giveBack() {
-	r := w.room
+func (w *response) releaseBuffers() {
+	r := w.buffers
 	if r == nil {
 		return
 	}
-	w.room = nil
+	w.buffers = nil
 	r.out, r.body = r.out[:0], r.body[:0]
-	if cap(r.out) > 2*httpmsg.MaxRecord {
+	if cap(r.out) > 2*httpmsg.MaxTLSRecord {
 		r.out = nil
 	}
-	idleRooms.Put(r)
+	outBufferPool.Put(r)
 }
 
 // Write implements http.ResponseWriter.
 func (w *response) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.mayWrite(len(p)); err != nil || len(p) == 0 {
+	if err := w.checkWrite(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
-	if r := w.rooms(); len(r.body)+len(p) <= keptBytes {
+	if r := w.getBuffers(); len(r.body)+len(p) <= bufferedBytes {
 		r.body = append(r.body, p...)
 		return len(p), nil
 	}
-	if err := w.emit(p, false); err != nil {
+	if err := w.flush(p, false); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -224,26 +224,26 @@ func (w *response) Write(p []byte) (int, error) {
 
 // WriteString implements io.StringWriter.
 func (w *response) WriteString(s string) (int, error) {
-	if len(s) > keptBytes {
+	if len(s) > bufferedBytes {
 		return w.Write([]byte(s))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.mayWrite(len(s)); err != nil || s == "" {
+	if err := w.checkWrite(len(s)); err != nil || s == "" {
 		return 0, err
 	}
-	if r := w.rooms(); len(r.body)+len(s) > keptBytes {
-		if err := w.emit(nil, false); err != nil {
+	if r := w.getBuffers(); len(r.body)+len(s) > bufferedBytes {
+		if err := w.flush(nil, false); err != nil {
 			return 0, err
 		}
 	}
-	r := w.rooms()
+	r := w.getBuffers()
 	r.body = append(r.body, s...)
 	return len(s), nil
 }
 
-func (w *response) mayWrite(n int) error {
-	if err := w.begin(); err != nil || n == 0 {
+func (w *response) checkWrite(n int) error {
+	if err := w.ensureHeader(); err != nil || n == 0 {
 		return err
 	}
 	if !httpmsg.BodyAllowed(w.status) {
@@ -256,17 +256,17 @@ func (w *response) mayWrite(n int) error {
 	return w.err
 }
 
-// emit sends what is not sent yet, and p. end is whether the handler has returned.
-func (w *response) emit(p []byte, end bool) error {
-	defer w.giveBack()
-	r := w.rooms()
+// flush sends what is not sent yet, and p. end is whether the handler has returned.
+func (w *response) flush(p []byte, end bool) error {
+	defer w.releaseBuffers()
+	r := w.getBuffers()
 	if !w.sent {
 		w.sent = true
 		all := r.body
 		if len(all) == 0 {
 			all = p
 		}
-		r.out = w.complete(r.out, all, end)
+		r.out = w.finishHeader(r.out, all, end)
 	}
 	kept := r.body
 	if w.head {
@@ -282,25 +282,25 @@ func (w *response) emit(p []byte, end bool) error {
 	if end && w.chunked {
 		after = w.appendTrailers(after)
 	}
-	r.out = w.write(r.out, p, after)
+	r.out = w.writeRecords(r.out, p, after)
 	return w.err
 }
 
-// write sends three pieces as one, in records that are full. first may be written over: it is returned, with its room.
-func (w *response) write(first, p, last []byte) []byte {
+// writeRecords sends three pieces as one, in records that are full. first may be written over: it is returned, with its room.
+func (w *response) writeRecords(first, p, last []byte) []byte {
 	size := len(first) + len(p) + len(last)
 	if w.err != nil || size == 0 {
 		return first[:0]
 	}
-	const most = httpmsg.MaxRecord
+	const most = httpmsg.MaxTLSRecord
 	if size <= most {
 		first = append(append(first, p...), last...)
 		w.send(first)
 		return first[:0]
 	}
-	below := w.x.conn.below
+	below := w.x.conn.batch
 	if below != nil {
-		below.Gather()
+		below.BeginBatch()
 	}
 	if n := min(most-len(first), len(p)); n > 0 {
 		first, p = append(first, p[:n]...), p[n:]
@@ -315,7 +315,7 @@ func (w *response) write(first, p, last []byte) []byte {
 		w.send(first)
 	}
 	if below != nil {
-		w.fail(below.Release())
+		w.fail(below.EndBatch())
 	}
 	return first[:0]
 }
@@ -323,7 +323,7 @@ func (w *response) write(first, p, last []byte) []byte {
 func (w *response) send(p []byte) {
 	if w.err == nil {
 		n, err := w.x.conn.net.Write(p)
-		w.taken.Add(int64(n))
+		w.bytesWritten.Add(int64(n))
 		w.fail(err)
 	}
 }
@@ -332,7 +332,7 @@ func (w *response) send(p []byte) {
 func (w *response) fail(err error) {
 	if err != nil && w.err == nil {
 		w.err = err
-		w.x.life.End()
+		w.x.ctx.End()
 	}
 }
 
@@ -341,10 +341,10 @@ func (w *response) SetReadDeadline(at time.Time) error {
 	c := w.x.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.x.over {
-		return errOver
+	if w.x.returned {
+		return errHandlerReturned
 	}
-	c.bodyUntilLocked(w.x, at)
+	c.setBodyDeadlineLocked(w.x, at)
 	return nil
 }
 
@@ -353,15 +353,15 @@ func (w *response) SetWriteDeadline(at time.Time) error {
 	c := w.x.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w.x.over {
-		return errOver
+	if w.x.returned {
+		return errHandlerReturned
 	}
-	w.x.limited = true
+	w.x.writeDeadlineSet = true
 	return c.net.SetWriteDeadline(at)
 }
 
-// Taken is how many bytes the client, or the kernel on its behalf, has taken.
-func (w *response) Taken() int64 { return w.taken.Load() }
+// BytesWritten is how many bytes the client, or the kernel on its behalf, has taken.
+func (w *response) BytesWritten() int64 { return w.bytesWritten.Load() }
 
 // EnableFullDuplex is for http.ResponseController: an answer may always be written while the body comes.
 func (w *response) EnableFullDuplex() error { return nil }
@@ -369,7 +369,7 @@ func (w *response) EnableFullDuplex() error { return nil }
 // CloseNotify implements http.CloseNotifier.
 func (w *response) CloseNotify() <-chan bool {
 	told := make(chan bool, 1)
-	w.x.life.AfterFunc(func() { told <- true })
+	w.x.ctx.AfterFunc(func() { told <- true })
 	return told
 }
 
@@ -381,52 +381,52 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	switch {
 	case w.hijacked:
 		return nil, nil, http.ErrHijacked
-	case w.over:
-		return nil, nil, errOver
+	case w.returned:
+		return nil, nil, errHandlerReturned
 	}
 	if w.status != 0 {
-		if err := w.emit(nil, false); err != nil {
+		if err := w.flush(nil, false); err != nil {
 			return nil, nil, err
 		}
 	}
 	w.hijacked = true
-	x.body.leave()
+	x.body.detach()
 	x.deafen()
 	c.mu.Lock()
-	c.hijacked, x.coming = true, false
+	c.hijacked, x.bodyReading = true, false
 	c.mu.Unlock()
 	if err := c.net.SetDeadline(time.Time{}); err != nil {
 		return nil, nil, err
 	}
 	rest := append([]byte(nil), c.in.unused()...)
 	c.in = reader{}
-	in := bufio.NewReaderSize(&following{c.net, rest}, max(roomForReading, len(rest)))
+	in := bufio.NewReaderSize(&prefixConn{c.net, rest}, max(readBufferSize, len(rest)))
 	if len(rest) > 0 {
 		if _, err := in.Peek(len(rest)); err != nil { // so that it is seen to be there
 			return nil, nil, err
 		}
 	}
-	c.server.forget(c)
-	if c.told != nil {
-		c.told()
+	c.server.remove(c)
+	if c.onHijack != nil {
+		c.onHijack()
 	}
 	return c.net, bufio.NewReadWriter(in, bufio.NewWriter(c.net)), nil
 }
 
-// following reads what was read already, and then the connection.
-type following struct {
+// prefixConn reads what was read already, and then the connection.
+type prefixConn struct {
 	net.Conn
-	first []byte
+	prefix []byte
 }
 
 // Read implements io.Reader.
-func (f *following) Read(p []byte) (int, error) {
-	if len(f.first) == 0 {
+func (f *prefixConn) Read(p []byte) (int, error) {
+	if len(f.prefix) == 0 {
 		return f.Conn.Read(p)
 	}
-	n := copy(p, f.first)
-	if f.first = f.first[n:]; len(f.first) == 0 {
-		f.first = nil
+	n := copy(p, f.prefix)
+	if f.prefix = f.prefix[n:]; len(f.prefix) == 0 {
+		f.prefix = nil
 	}
 	return n, nil
 }

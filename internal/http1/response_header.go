@@ -14,13 +14,13 @@ import (
 
 // snapshot writes the head as the header is now, but for what depends on the body.
 func (w *response) snapshot() {
-	w.declared, w.names = -1, len(w.header)
-	r := w.rooms()
-	out := appendStatusLine(r.out, !w.old, w.status)
+	w.declared, w.headerNames = -1, len(w.header)
+	r := w.getBuffers()
+	out := appendStatusLine(r.out, !w.http10, w.status)
 	for name, values := range w.header {
 		switch name {
 		case "Connection":
-			w.options = values
+			w.connectionHeader = values
 			continue
 		case "Transfer-Encoding":
 			if len(values) > 0 {
@@ -28,21 +28,21 @@ func (w *response) snapshot() {
 			}
 			continue
 		case "Content-Length":
-			w.length(values)
+			w.parseLength(values)
 			continue
 		case "Date":
-			w.dated = true
+			w.hasDate = true
 		case "Content-Type":
-			if w.typed = true; w.status == http.StatusNotModified {
+			if w.hasType = true; w.status == http.StatusNotModified {
 				continue
 			}
 		case "Content-Encoding":
-			w.typed = w.typed || len(values) > 0 && values[0] != ""
+			w.hasType = w.hasType || len(values) > 0 && values[0] != ""
 		case "Trailer":
-			w.declareAll(values)
+			w.declareTrailers(values)
 		}
 		if strings.HasPrefix(name, http.TrailerPrefix) {
-			w.trailing = true
+			w.hasTrailers = true
 			continue
 		}
 		out = appendFields(out, name, values)
@@ -50,38 +50,38 @@ func (w *response) snapshot() {
 	r.out = out
 }
 
-// length is the Content-Length that the handler gives, if it is one.
-func (w *response) length(values []string) {
-	if w.unsized = len(values) == 0; !w.unsized {
+// parseLength is the Content-Length that the handler gives, if it is one.
+func (w *response) parseLength(values []string) {
+	if w.noLength = len(values) == 0; !w.noLength {
 		if n, err := strconv.ParseUint(values[0], 10, 63); err == nil {
 			w.declared = int64(n)
 		}
 	}
 }
 
-// declareAll notes trailers.
-func (w *response) declareAll(values []string) {
-	w.trailing = true
+// declareTrailers notes trailers.
+func (w *response) declareTrailers(values []string) {
+	w.hasTrailers = true
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
 			if name = textproto.TrimString(name); name != "" {
-				w.declare(name)
+				w.declareTrailer(name)
 			}
 		}
 	}
 }
 
-func (w *response) declare(name string) {
+func (w *response) declareTrailer(name string) {
 	name = http.CanonicalHeaderKey(name)
 	if httpguts.ValidTrailerHeader(name) && !slices.Contains(w.trailers, name) {
 		w.trailers = append(w.trailers, name)
 	}
 }
 
-// complete ends the head with what the handler left to the server. p is how the body begins, and all of it when end is set.
-func (w *response) complete(out, p []byte, end bool) []byte {
-	if end && len(w.header) != w.names && w.lateTrailers() {
-		w.trailing = true
+// finishHeader ends the head with what the handler left to the server. p is how the body begins, and all of it when end is set.
+func (w *response) finishHeader(out, p []byte, end bool) []byte {
+	if end && len(w.header) != w.headerNames && w.collectPrefixedTrailers() {
+		w.hasTrailers = true
 	}
 	allowed := httpmsg.BodyAllowed(w.status)
 	coded := w.coding != ""
@@ -89,28 +89,28 @@ func (w *response) complete(out, p []byte, end bool) []byte {
 	if coded && w.coding != "identity" {
 		length = -1
 	}
-	if end && length < 0 && !w.unsized && !w.trailing && !coded && allowed && (len(p) > 0 || !w.head) {
+	if end && length < 0 && !w.noLength && !w.hasTrailers && !coded && allowed && (len(p) > 0 || !w.head) {
 		length = int64(len(p))
 	}
-	if allowed && !w.typed && !coded && len(p) > 0 {
+	if allowed && !w.hasType && !coded && len(p) > 0 {
 		out = append(append(append(out, "Content-Type: "...), http.DetectContentType(p)...), "\r\n"...)
 	}
 	if length >= 0 && allowed {
 		out = append(strconv.AppendInt(append(out, "Content-Length: "...), length, 10), "\r\n"...)
 	}
-	if !w.dated {
+	if !w.hasDate {
 		out = append(append(append(out, "Date: "...), w.x.conn.server.clock.Date()...), "\r\n"...)
 	}
 	delimited := length >= 0 || w.head || !allowed
 	if !delimited {
-		out = w.delimit(out)
+		out = w.appendTransferEncoding(out)
 	}
-	return append(w.connection(out, delimited), "\r\n"...)
+	return append(w.appendConnection(out, delimited), "\r\n"...)
 }
 
-// delimit chooses how the client learns where the body ends, which has no length.
-func (w *response) delimit(out []byte) []byte {
-	if w.old || w.coding == "identity" {
+// appendTransferEncoding chooses how the client learns where the body ends, which has no length.
+func (w *response) appendTransferEncoding(out []byte) []byte {
+	if w.http10 || w.coding == "identity" {
 		w.closing = true
 		return out
 	}
@@ -121,34 +121,34 @@ func (w *response) delimit(out []byte) []byte {
 	return append(out, "Transfer-Encoding: chunked\r\n"...)
 }
 
-// connection says what becomes of the connection. delimited is whether the client sees the end of the body.
-func (w *response) connection(out []byte, delimited bool) []byte {
+// appendConnection says what becomes of the connection. delimited is whether the client sees the end of the body.
+func (w *response) appendConnection(out []byte, delimited bool) []byte {
 	x := w.x
 	first := ""
-	if len(w.options) > 0 {
-		first = w.options[0]
+	if len(w.connectionHeader) > 0 {
+		first = w.connectionHeader[0]
 	}
-	w.closing = w.closing || first == "close" || x.body.expects.Load() || x.conn.server.leaving.Load() ||
-		w.keep && !delimited
+	w.closing = w.closing || first == "close" || x.body.expects.Load() || x.conn.server.shuttingDown.Load() ||
+		w.keepAlive && !delimited
 	switch {
-	case w.status == http.StatusSwitchingProtocols && httpguts.HeaderValuesContainsToken(w.options, "upgrade"):
-	case w.closing && !w.old && !httpguts.HeaderValuesContainsToken([]string{first}, "close"):
+	case w.status == http.StatusSwitchingProtocols && httpguts.HeaderValuesContainsToken(w.connectionHeader, "upgrade"):
+	case w.closing && !w.http10 && !httpguts.HeaderValuesContainsToken([]string{first}, "close"):
 		return append(out, "Connection: close\r\n"...)
-	case w.closing && w.old && first != "close":
+	case w.closing && w.http10 && first != "close":
 		return out
-	case w.keep && w.options == nil:
+	case w.keepAlive && w.connectionHeader == nil:
 		return append(out, "Connection: keep-alive\r\n"...)
 	}
-	return appendFields(out, "Connection", w.options)
+	return appendFields(out, "Connection", w.connectionHeader)
 }
 
-// lateTrailers notes the trailers that the handler put into the header with http.TrailerPrefix, and reports whether there
+// collectPrefixedTrailers notes the trailers that the handler put into the header with http.TrailerPrefix, and reports whether there
 // are any.
-func (w *response) lateTrailers() (any bool) {
+func (w *response) collectPrefixedTrailers() (any bool) {
 	for name, values := range w.header {
 		if late, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
 			any = true
-			w.declare(late)
+			w.declareTrailer(late)
 			w.header[http.CanonicalHeaderKey(late)] = values
 		}
 	}
@@ -158,8 +158,8 @@ func (w *response) lateTrailers() (any bool) {
 // appendTrailers is the end of a chunked body.
 func (w *response) appendTrailers(b []byte) []byte {
 	b = append(b, "0\r\n"...)
-	if w.trailing || len(w.header) != w.names {
-		w.lateTrailers()
+	if w.hasTrailers || len(w.header) != w.headerNames {
+		w.collectPrefixedTrailers()
 		slices.Sort(w.trailers)
 		for _, name := range w.trailers {
 			b = appendFields(b, name, w.header[name])

@@ -29,8 +29,8 @@ import (
 type Config struct {
 	// Handler serves the requests.
 	Handler http.Handler
-	// HTTP is what requests find under http.ServerContextKey. Default nil: nothing.
-	HTTP *http.Server
+	// BaseServer is what requests find under http.ServerContextKey. Default nil: nothing.
+	BaseServer *http.Server
 	// MaxHeaderBytes bounds a request's head, the request line included. A larger one is answered 431. Default 64 KiB.
 	MaxHeaderBytes int
 	// HeaderTimeout is how long a head may take once it has begun, and the first one from the start; and how long the rest
@@ -38,8 +38,8 @@ type Config struct {
 	HeaderTimeout time.Duration
 	// IdleTimeout is how long a connection is kept between requests, or up to an eighth less. Default 90 s.
 	IdleTimeout time.Duration
-	// ListenAfter is how long a handler runs, or twice as long, before it hears of its client's end. Default 50 ms.
-	ListenAfter time.Duration
+	// DisconnectCheckDelay is how long a handler runs, or twice as long, before it hears of its client's end. Default 50 ms.
+	DisconnectCheckDelay time.Duration
 	// Refuse reports whether requests are refused before anything is done for them, as memory is short. It is not asked of connections
 	// whose last user is privileged. Nil: none is.
 	Refuse func() bool
@@ -58,26 +58,26 @@ func (c Config) withDefaults() Config {
 	}
 	orTime(&c.HeaderTimeout, 10*time.Second)
 	orTime(&c.IdleTimeout, 90*time.Second)
-	orTime(&c.ListenAfter, 50*time.Millisecond)
+	orTime(&c.DisconnectCheckDelay, 50*time.Millisecond)
 	return c
 }
 
 // Server serves connections.
 type Server struct {
-	c       Config
-	clock   httpmsg.Clock
-	ears    ears
-	leaving atomic.Bool // set with mu held
+	c            Config
+	clock        httpmsg.Clock
+	disconnects  ears
+	shuttingDown atomic.Bool // set with mu held
 
 	mu    sync.Mutex // guards what follows
 	conns map[*conn]struct{}
-	empty chan struct{} // closed when leaving and no connection is left
+	idle  chan struct{} // closed when leaving and no connection is left
 }
 
 // New allocates a server.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	return &Server{c: c, ears: ears{after: c.ListenAfter}, conns: map[*conn]struct{}{}, empty: make(chan struct{})}
+	return &Server{c: c, disconnects: ears{after: c.DisconnectCheckDelay}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
 }
 
 // Serve serves a connection whose handshake is done. It returns when the connection and its handler have ended. When a
@@ -95,11 +95,11 @@ func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState, hijacked fu
 		_ = nc.Close()
 		return
 	}
-	defer c.end() // deferred: a handler may end this goroutine
+	defer c.close() // deferred: a handler may end this goroutine
 	defer func() {
 		if p := recover(); p != nil { // ours, not a handler's: one request must not be the end of all
-			c.panicked(p)
-			c.cut()
+			c.logPanic(p)
+			c.closeNow()
 		}
 	}()
 	c.run()
@@ -108,32 +108,32 @@ func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState, hijacked fu
 func (s *Server) add(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leaving.Load() {
+	if s.shuttingDown.Load() {
 		return false
 	}
 	s.conns[c] = struct{}{}
 	return true
 }
 
-// forget has the server know a connection no more.
-func (s *Server) forget(c *conn) {
+// remove has the server know a connection no more.
+func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.conns[c]; !ok {
 		return
 	}
 	delete(s.conns, c)
-	if s.leaving.Load() && len(s.conns) == 0 {
-		close(s.empty)
+	if s.shuttingDown.Load() && len(s.conns) == 0 {
+		close(s.idle)
 	}
 }
 
-// leave has no connection come in any more, and returns those that are there.
-func (s *Server) leave() []*conn {
+// beginShutdown has no connection come in any more, and returns those that are there.
+func (s *Server) beginShutdown() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.leaving.Swap(true) && len(s.conns) == 0 {
-		close(s.empty)
+	if !s.shuttingDown.Swap(true) && len(s.conns) == 0 {
+		close(s.idle)
 	}
 	all := slices.Collect(maps.Keys(s.conns))
 	return all
@@ -142,11 +142,11 @@ func (s *Server) leave() []*conn {
 // Shutdown closes the connections that wait for a request, and a second later those that wait for the rest of a head, has
 // the others close with the answer in hand, and waits for them. New ones are closed. Those that were hijacked are others' business.
 func (s *Server) Shutdown(ctx context.Context) error {
-	for _, c := range s.leave() {
+	for _, c := range s.beginShutdown() {
 		c.closeIdle()
 	}
 	select {
-	case <-s.empty:
+	case <-s.idle:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -155,8 +155,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // Close cuts all connections off. It does not wait: Shutdown does.
 func (s *Server) Close() {
-	for _, c := range s.leave() {
-		c.cut()
+	for _, c := range s.beginShutdown() {
+		c.closeNow()
 	}
 }
 

@@ -127,7 +127,7 @@ func runLibrary(t *testing.T, l net.Listener, config *tls.Config, h http.Handler
 func runOurs(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, o options) func(context.Context) error {
 	s := server.New(server.Config{
 		Handler: h, MaxConcurrentStreams: o.streams, MaxHeaderBytes: o.headers, StreamWindow: o.window, ConnWindow: o.window,
-		IdleTimeout: o.idle, GreetTimeout: time.Minute, HeaderTimeout: time.Minute, PingAfter: time.Minute, PingTimeout: time.Minute,
+		IdleTimeout: o.idle, PrefaceTimeout: time.Minute, HeaderTimeout: time.Minute, PingAfter: time.Minute, PingTimeout: time.Minute,
 		GoAwayGrace: 150 * time.Millisecond,
 	})
 	return listen(t, l, config, s)
@@ -191,7 +191,7 @@ func startSlow(t *testing.T, h http.Handler) *testServer {
 	t.Helper()
 	slow := side{ours, func(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, _ options) func(context.Context) error {
 		return listen(t, l, config, server.New(server.Config{
-			Handler: h, GreetTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: time.Minute,
+			Handler: h, PrefaceTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: time.Minute,
 			PingAfter: 200 * time.Millisecond, PingTimeout: 200 * time.Millisecond,
 		}))
 	}}

@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Home is what requests of a connection find in their contexts.
-type Home struct {
-	Local net.Addr     // under http.LocalAddrContextKey
-	HTTP  *http.Server // under http.ServerContextKey. Nil: nothing
+// ConnInfo is what requests of a connection find in their contexts.
+type ConnInfo struct {
+	LocalAddr net.Addr     // under http.LocalAddrContextKey
+	Server    *http.Server // under http.ServerContextKey. Nil: nothing
 }
 
-// Life is the context of a request. It ends when the client does not want the answer any more, and when the handler has
+// Context is the context of a request. It ends when the client does not want the answer any more, and when the handler has
 // returned.
 //
 // It is a type of our own because most requests end without anybody having waited for it: then nothing is made for it. Its
 // zero value is a life, of nowhere.
-type Life struct {
-	home *Home
-	over atomic.Bool
+type Context struct {
+	conn  *ConnInfo
+	ended atomic.Bool
 
 	mu     sync.Mutex // guards what follows
 	done   chan struct{}
@@ -37,27 +37,27 @@ type wish struct {
 	granted        bool // or withdrawn
 }
 
-var _ context.Context = (*Life)(nil)
+var _ context.Context = (*Context)(nil)
 
-// Begin says where l is lived. It is called before anything else.
-func (l *Life) Begin(h *Home) { l.home = h }
+// SetConn says where l is lived. It is called before anything else.
+func (l *Context) SetConn(h *ConnInfo) { l.conn = h }
 
-// Over reports whether l has ended.
-func (l *Life) Over() bool { return l.over.Load() }
+// Ended reports whether l has ended.
+func (l *Context) Ended() bool { return l.ended.Load() }
 
 // Deadline implements context.Context.
-func (l *Life) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (l *Context) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Err implements context.Context.
-func (l *Life) Err() error {
-	if l.over.Load() {
+func (l *Context) Err() error {
+	if l.ended.Load() {
 		return context.Canceled
 	}
 	return nil
 }
 
 // Done implements context.Context.
-func (l *Life) Done() <-chan struct{} {
+func (l *Context) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done == nil {
@@ -70,16 +70,16 @@ func (l *Life) Done() <-chan struct{} {
 }
 
 // Value implements context.Context.
-func (l *Life) Value(key any) any {
-	if l.home == nil {
+func (l *Context) Value(key any) any {
+	if l.conn == nil {
 		return nil
 	}
 	switch key {
 	case http.LocalAddrContextKey:
-		return l.home.Local
+		return l.conn.LocalAddr
 	case http.ServerContextKey:
-		if l.home.HTTP != nil {
-			return l.home.HTTP
+		if l.conn.Server != nil {
+			return l.conn.Server
 		}
 	}
 	return nil
@@ -87,7 +87,7 @@ func (l *Life) Value(key any) any {
 
 // AfterFunc has f called on a goroutine of its own when the life ends. Package context asks for it, and then needs no
 // goroutine that waits.
-func (l *Life) AfterFunc(f func()) (stop func() bool) {
+func (l *Context) AfterFunc(f func()) (stop func() bool) {
 	w := &wish{f: f}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *Life) AfterFunc(f func()) (stop func() bool) {
 	return func() bool { return l.withdraw(w) }
 }
 
-func (l *Life) withdraw(w *wish) bool {
+func (l *Context) withdraw(w *wish) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.granted {
@@ -122,8 +122,8 @@ func (l *Life) withdraw(w *wish) bool {
 }
 
 // End ends l. It may be called again.
-func (l *Life) End() {
-	if l.over.Load() {
+func (l *Context) End() {
+	if l.ended.Load() {
 		return
 	}
 	l.mu.Lock()
@@ -132,7 +132,7 @@ func (l *Life) End() {
 		return
 	}
 	l.closed = true
-	l.over.Store(true) // first: whoever finds the channel closed must find an error, or package context panics
+	l.ended.Store(true) // first: whoever finds the channel closed must find an error, or package context panics
 	if l.done != nil {
 		close(l.done)
 	}

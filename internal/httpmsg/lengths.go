@@ -28,16 +28,16 @@ const (
 	MaxTrailers = 64
 )
 
-// bound is a row about a length or a number.
-type bound struct {
+// limit is a row about a length or a number.
+type limit struct {
 	element string
-	most    int
+	max     int
 	unit    string
 	code    int // the answer to what is beyond it
 	source  string
 }
 
-var bounds = []bound{
+var limits = []limit{
 	{Method.name, MaxMethod, "bytes", http.StatusNotImplemented, "RFC 9112, 3: a method longer than any that the server implements is answered 501. The longest that is registered has 17"},
 	{"target", MaxTarget, "bytes", http.StatusRequestURITooLong, "RFC 9112, 3: 414; at least 8000 are to be taken. RFC 9110, 4.1 and 15.5.15"},
 	{Authority.name, MaxAuthority, "bytes", http.StatusBadRequest, "RFC 1035, 2.3.4: 255 octets on the wire of DNS are 253 of text; a colon and five digits more (RFC 3986, 3.2.2 and 3.2.3)"},
@@ -48,20 +48,20 @@ var bounds = []bound{
 	{"trailers", MaxTrailers, "fields", 0, "RFC 9110, 6.5; RFC 9112, 7.1.2. The body fails (HTTP/1.1), or the stream (HTTP/2)"},
 }
 
-// tooLong is the error of an element that is.
-func tooLong(element string) *RequestError {
-	i := slices.IndexFunc(bounds, func(b bound) bool { return b.element == element })
-	b := &bounds[i]
-	return &RequestError{Element: element, Code: b.code, Why: fmt.Sprintf("the %s of the request is longer than %d %s", element, b.most, b.unit)}
+// tooLongError is the error of an element that is.
+func tooLongError(element string) *RequestError {
+	i := slices.IndexFunc(limits, func(b limit) bool { return b.element == element })
+	b := &limits[i]
+	return &RequestError{Element: element, Code: b.code, Reason: fmt.Sprintf("the %s of the request is longer than %d %s", element, b.max, b.unit)}
 }
 
 // CheckLengths is nil for a field that is not too long. It is for who has checked its bytes.
 func CheckLengths(name, value string) error {
 	switch {
 	case len(name) > MaxFieldName:
-		return tooLong(FieldName.name)
+		return tooLongError(FieldName.name)
 	case len(value) > MaxFieldValue:
-		return tooLong(FieldValue.name)
+		return tooLongError(FieldValue.name)
 	}
 	return nil
 }
@@ -69,13 +69,13 @@ func CheckLengths(name, value string) error {
 // CheckCount is nil for a number of fields that may be received.
 func CheckCount(n int) error {
 	if n > MaxFields {
-		return &RequestError{Element: "fields", Code: http.StatusRequestHeaderFieldsTooLarge, Why: fmt.Sprintf("the request has more than %d header fields", MaxFields)}
+		return &RequestError{Element: "fields", Code: http.StatusRequestHeaderFieldsTooLarge, Reason: fmt.Sprintf("the request has more than %d header fields", MaxFields)}
 	}
 	return nil
 }
 
 // lengthRules are what Content-Length may say.
-var lengthRules = []row{
+var lengthRules = []rule{
 	{"digits only: no sign, no blank, no fraction, no list", "RFC 9110, 8.6: 1*DIGIT"},
 	{"no more than 9223372036854775807", "RFC 9110, 8.6: a recipient must guard against overflows"},
 	{"once, also when the values agree", "RFC 9110, 8.6: a recipient may refuse; RFC 9112, 6.3"},
@@ -103,8 +103,8 @@ func ParseContentLength(values []string) (n int64, ok bool) {
 	return n, true
 }
 
-// notTrailers are the names that no trailer has, as FoldName reads them. One that ends with a dash stands for all that begin so.
-var notTrailers = []struct {
+// forbiddenTrailers are the names that no trailer has, as FoldName reads them. One that ends with a dash stands for all that begin so.
+var forbiddenTrailers = []struct {
 	names  []string
 	source string
 }{
@@ -117,11 +117,11 @@ var notTrailers = []struct {
 	{[]string{"x-remote-", "impersonate-"}, "identities: attack rows A1 to A8"},
 }
 
-// MayBeTrailer reports whether a field may come after a body. Others are dropped where they come, and not sent.
-func MayBeTrailer(name string) bool {
-	for i := range notTrailers {
-		for _, no := range notTrailers[i].names {
-			if (len(name) == len(no) || no[len(no)-1] == '-') && FoldsTo(name, no) {
+// ValidTrailer reports whether a field may come after a body. Others are dropped where they come, and not sent.
+func ValidTrailer(name string) bool {
+	for i := range forbiddenTrailers {
+		for _, no := range forbiddenTrailers[i].names {
+			if (len(name) == len(no) || no[len(no)-1] == '-') && HasFoldedPrefix(name, no) {
 				return false
 			}
 		}
@@ -129,16 +129,16 @@ func MayBeTrailer(name string) bool {
 	return IsToken(name)
 }
 
-// aboutConnections are the fields that HTTP/2 has no place for, and what is done about them.
-var aboutConnections = []row{
+// connectionHeaders are the fields that HTTP/2 has no place for, and what is done about them.
+var connectionHeaders = []rule{
 	{"connection, keep-alive, proxy-connection, transfer-encoding, upgrade", "RFC 9113, 8.2.2: 400 in a request; dropped from the answer of a backend; never written"},
 	{`te other than "trailers"`, "RFC 9113, 8.2.2: 400 in a request"},
 	{"a pseudo field in trailers", "RFC 9113, 8.1: the stream is reset"},
 	{"host that is another than :authority", "RFC 9113, 8.3.1: 400; the default port is none"},
 }
 
-// AboutConnection reports whether a name, as net/http writes it, is that of a field that HTTP/2 has no place for.
-func AboutConnection(name string) bool {
+// IsConnectionHeader reports whether a name, as net/http writes it, is that of a field that HTTP/2 has no place for.
+func IsConnectionHeader(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
 		return true
@@ -166,12 +166,12 @@ func PrintRules(w io.Writer) error {
 	b.WriteString("\n## Lengths and numbers\n\n")
 	line("element", "at most", "beyond it", "source")
 	line("---", "---", "---", "---")
-	for _, r := range bounds {
+	for _, r := range limits {
 		answer := "fails"
 		if r.code != 0 {
 			answer = strconv.Itoa(r.code)
 		}
-		line(r.element, fmt.Sprintf("%d %s", r.most, r.unit), answer, r.source)
+		line(r.element, fmt.Sprintf("%d %s", r.max, r.unit), answer, r.source)
 	}
 	line("the whole head", "65536 bytes", "431", "RFC 6585, 5; RFC 9113, 6.5.2. Over HTTP/1.1 with the request line; over HTTP/2 as that section counts, and 320 more. "+
 		"Up to twice as many bytes compressed, and four times unpacked, cost the stream; beyond them, and beyond ten such heads at once and one a second, the connection")
@@ -184,7 +184,7 @@ func PrintRules(w io.Writer) error {
 	b.WriteString("\n## What no trailer is\n\nIn any spelling that a backend may fold onto it. Such a trailer is dropped where it comes; one that is announced is answered 400.\n\n")
 	line("names", "source")
 	line("---", "---")
-	for _, r := range notTrailers {
+	for _, r := range forbiddenTrailers {
 		names := slices.Clone(r.names)
 		for i, n := range names {
 			if strings.HasSuffix(n, "-") {
@@ -196,7 +196,7 @@ func PrintRules(w io.Writer) error {
 	b.WriteString("\n## What HTTP/2 has no place for\n\n")
 	line("field", "source")
 	line("---", "---")
-	for _, r := range aboutConnections {
+	for _, r := range connectionHeaders {
 		line(r.bytes, r.source)
 	}
 	_, err := io.WriteString(w, b.String())

@@ -10,7 +10,7 @@ import (
 // Whoever finds the end finds the reason: package context panics otherwise, and takes the process with it.
 func TestALifeThatHasEndedHasAnError(t *testing.T) {
 	for range 20_000 {
-		l := &Life{}
+		l := &Context{}
 		var looking atomic.Bool
 		found := make(chan error)
 		go func() {

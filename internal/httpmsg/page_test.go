@@ -63,12 +63,12 @@ func TestA39ContentLength(t *testing.T) {
 func TestA39Trailers(t *testing.T) {
 	for _, name := range []string{"Content-Length", "transfer_encoding", "Host", "If-Match", "Cookie", "Set-Cookie", "X-Remote-User", "X.Remote_Group",
 		"Impersonate-User", "X-Forwarded-For", "TE", "", "a b"} {
-		if MayBeTrailer(name) {
+		if ValidTrailer(name) {
 			t.Errorf("%q may be a trailer", name)
 		}
 	}
 	for _, name := range []string{"X-Sum", "Grpc-Status", "Etag", "Server-Timing", "X-Remote", "Iffy"} {
-		if !MayBeTrailer(name) {
+		if !ValidTrailer(name) {
 			t.Errorf("%q may not be a trailer", name)
 		}
 	}

@@ -23,12 +23,12 @@ import (
 // Element is a part of a request that its sender writes.
 type Element struct {
 	name    string
-	rows    []row
+	rows    []rule
 	allowed [256]bool
 }
 
-// row is a rule: bytes that are allowed, and where that is said.
-type row struct{ bytes, source string }
+// rule is a rule: bytes that are allowed, and where that is said.
+type rule struct{ bytes, source string }
 
 const (
 	letters    = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -40,44 +40,44 @@ const (
 
 var (
 	// Method is a token, whose case matters.
-	Method = newElement("method", row{"!#$%&'*+-.^_`|~" + digits + letters, "RFC 9110, 9.1 and 5.6.2: tchar"})
+	Method = newElement("method", rule{"!#$%&'*+-.^_`|~" + digits + letters, "RFC 9110, 9.1 and 5.6.2: tchar"})
 
 	// FieldName is a token. HTTP/2 writes it in lower case (RFC 9113, 8.2.1), which is checked where HTTP/2 is read.
-	FieldName = newElement("field name", row{"!#$%&'*+-.^_`|~" + digits + letters, "RFC 9110, 5.1 and 5.6.2: tchar"})
+	FieldName = newElement("field name", rule{"!#$%&'*+-.^_`|~" + digits + letters, "RFC 9110, 5.1 and 5.6.2: tchar"})
 
 	// FieldValue is without the blanks and tabs at its ends, which are no part of it: both servers take them off.
 	FieldValue = newElement("field value",
-		row{byteRange(0x21, 0x7e), "RFC 9110, 5.5: VCHAR"},
-		row{byteRange(0x80, 0xff), "RFC 9110, 5.5: obs-text, opaque and passed on as it is"},
-		row{" \t", "RFC 9110, 5.5: SP and HTAB between other bytes"})
+		rule{byteRange(0x21, 0x7e), "RFC 9110, 5.5: VCHAR"},
+		rule{byteRange(0x80, 0xff), "RFC 9110, 5.5: obs-text, opaque and passed on as it is"},
+		rule{" \t", "RFC 9110, 5.5: SP and HTAB between other bytes"})
 
 	// Path is the path of a target, which begins with a slash.
 	Path = newElement("path",
-		row{"/", "RFC 3986, 3.3: between segments"},
-		row{unreserved, "RFC 3986, 3.3 pchar, 2.3: unreserved"},
-		row{subDelims, "RFC 3986, 3.3 pchar, 2.2: sub-delims"},
-		row{":@", "RFC 3986, 3.3: pchar"},
-		row{"%", "RFC 3986, 2.1: before two hexadecimal digits, which is checked too"},
-		row{unwise, "RFC 2396, 2.4.3: unwise; clients send them unescaped (WHATWG URL, 1.3) and every reader takes them as they are"})
+		rule{"/", "RFC 3986, 3.3: between segments"},
+		rule{unreserved, "RFC 3986, 3.3 pchar, 2.3: unreserved"},
+		rule{subDelims, "RFC 3986, 3.3 pchar, 2.2: sub-delims"},
+		rule{":@", "RFC 3986, 3.3: pchar"},
+		rule{"%", "RFC 3986, 2.1: before two hexadecimal digits, which is checked too"},
+		rule{unwise, "RFC 2396, 2.4.3: unwise; clients send them unescaped (WHATWG URL, 1.3) and every reader takes them as they are"})
 
 	// Query is what follows the first question mark of a target.
 	Query = newElement("query",
-		row{"/?", "RFC 3986, 3.4"},
-		row{unreserved, "RFC 3986, 3.4 pchar, 2.3: unreserved"},
-		row{subDelims, "RFC 3986, 3.4 pchar, 2.2: sub-delims"},
-		row{":@", "RFC 3986, 3.4: pchar"},
-		row{"%", "RFC 3986, 2.1: before two hexadecimal digits, which is checked too"},
-		row{unwise + `\`, "RFC 2396, 2.4.3: unwise; as in a path. A backslash is a slash to some readers of paths, and to none of queries"},
-		row{`"<>`, "RFC 2396, 2.4.3: delims; command-line clients send them unescaped, and they delimit nothing in a request"})
+		rule{"/?", "RFC 3986, 3.4"},
+		rule{unreserved, "RFC 3986, 3.4 pchar, 2.3: unreserved"},
+		rule{subDelims, "RFC 3986, 3.4 pchar, 2.2: sub-delims"},
+		rule{":@", "RFC 3986, 3.4: pchar"},
+		rule{"%", "RFC 3986, 2.1: before two hexadecimal digits, which is checked too"},
+		rule{unwise + `\`, "RFC 2396, 2.4.3: unwise; as in a path. A backslash is a slash to some readers of paths, and to none of queries"},
+		rule{`"<>`, "RFC 2396, 2.4.3: delims; command-line clients send them unescaped, and they delimit nothing in a request"})
 
 	// Authority is the host of a request and its port: Host, :authority, or the target of CONNECT.
 	Authority = newElement("authority",
-		row{unreserved, "RFC 3986, 3.2.2: reg-name; RFC 1035, 2.3.1. Its sub-delims and escapes are in no name of DNS, and are a list to readers of X-Forwarded-Host"},
-		row{":", "RFC 3986, 3.2.3: before the port, and in an IPv6 address"},
-		row{"[]", "RFC 3986, 3.2.2: about an IPv6 address"})
+		rule{unreserved, "RFC 3986, 3.2.2: reg-name; RFC 1035, 2.3.1. Its sub-delims and escapes are in no name of DNS, and are a list to readers of X-Forwarded-Host"},
+		rule{":", "RFC 3986, 3.2.3: before the port, and in an IPv6 address"},
+		rule{"[]", "RFC 3986, 3.2.2: about an IPv6 address"})
 )
 
-func newElement(name string, rows ...row) *Element {
+func newElement(name string, rows ...rule) *Element {
 	e := &Element{name: name, rows: rows}
 	for _, r := range rows {
 		for i := range len(r.bytes) {
@@ -105,8 +105,8 @@ func (e *Element) Allows(c byte) bool { return e.allowed[c] }
 type RequestError struct {
 	// Element is which part of the request it is about.
 	Element string
-	// Why is a sentence for the sender. It holds no byte of the request that cannot be printed.
-	Why string
+	// Reason is a sentence for the sender. It holds no byte of the request that cannot be printed.
+	Reason string
 	// Code is what a server answers, unless it is 0: 400.
 	Code int
 }
@@ -119,31 +119,31 @@ func (e *RequestError) Status() int {
 	return e.Code
 }
 
-func (e *RequestError) Error() string { return e.Why }
+func (e *RequestError) Error() string { return e.Reason }
 
-func (e *Element) wrong(format string, args ...any) *RequestError {
-	return &RequestError{Element: e.name, Why: "the " + e.name + " of the request " + fmt.Sprintf(format, args...)}
+func (e *Element) errorf(format string, args ...any) *RequestError {
+	return &RequestError{Element: e.name, Reason: "the " + e.name + " of the request " + fmt.Sprintf(format, args...)}
 }
 
-// bytes is nil when all bytes of s are in the table.
-func (e *Element) bytes(s string) error {
+// checkBytes is nil when all bytes of s are in the table.
+func (e *Element) checkBytes(s string) error {
 	for i := range len(s) {
 		if !e.allowed[s[i]] {
-			return e.wrong("has the byte 0x%02x at offset %d, which it cannot have", s[i], i)
+			return e.errorf("has the byte 0x%02x at offset %d, which it cannot have", s[i], i)
 		}
 	}
 	return nil
 }
 
-// escaped is bytes for elements with percent-encoding.
-func (e *Element) escaped(s string) error {
+// checkEscaped is bytes for elements with percent-encoding.
+func (e *Element) checkEscaped(s string) error {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
 		case !e.allowed[c]:
-			return e.wrong("has the byte 0x%02x at offset %d, which must be escaped as %%%02X", c, i, c)
+			return e.errorf("has the byte 0x%02x at offset %d, which must be escaped as %%%02X", c, i, c)
 		case c != '%':
 		case len(s)-i < 3 || !isHex(s[i+1]) || !isHex(s[i+2]):
-			return e.wrong("has a percent sign at offset %d that begins no escape; a percent sign itself is %%25", i)
+			return e.errorf("has a percent sign at offset %d that begins no escape; a percent sign itself is %%25", i)
 		default:
 			i += 2
 		}
@@ -158,12 +158,12 @@ func isHex(c byte) bool {
 // CheckMethod is nil for what may be a method. As are all errors of this file, its is a *RequestError.
 func CheckMethod(s string) error {
 	if s == "" {
-		return Method.wrong("is empty")
+		return Method.errorf("is empty")
 	}
 	if len(s) > MaxMethod {
-		return tooLong(Method.name)
+		return tooLongError(Method.name)
 	}
-	return Method.bytes(s)
+	return Method.checkBytes(s)
 }
 
 // IsToken reports whether s may be a field's name.
@@ -179,13 +179,13 @@ func IsToken(s string) bool {
 // CheckField is nil for what may be a field of a request.
 func CheckField(name, value string) error {
 	if !IsToken(name) {
-		return FieldName.wrong("%q is not a token", name)
+		return FieldName.errorf("%q is not a token", name)
 	}
 	if !ValidFieldValue(value) {
-		return FieldValue.wrong("%s has a control byte", name)
+		return FieldValue.errorf("%s has a control byte", name)
 	}
 	if value != TrimBlanks(value) {
-		return FieldValue.wrong("%s begins or ends with a blank", name)
+		return FieldValue.errorf("%s begins or ends with a blank", name)
 	}
 	return CheckLengths(name, value)
 }
@@ -200,7 +200,7 @@ func ValidFieldValue(v string) bool {
 		x := binary.LittleEndian.Uint64(word[:])
 		del := x ^ 0x7f*ones
 		// Marked are bytes below 0x20 and 0x7f, and by a borrow perhaps others.
-		if ((x-0x20*ones)&^x|(del-ones)&^del)&high != 0 && FieldValue.bytes(v[i:i+8]) != nil {
+		if ((x-0x20*ones)&^x|(del-ones)&^del)&high != 0 && FieldValue.checkBytes(v[i:i+8]) != nil {
 			return false
 		}
 	}
@@ -226,35 +226,35 @@ func TrimBlanks(s string) string {
 // CheckAuthority is nil for a host with or without a port, and for nothing at all, which a request without a host says
 // (RFC 9112, 3.2). A user before the host is refused (RFC 9110, 4.2.4; RFC 9113, 8.3.1).
 func CheckAuthority(s string) error {
-	if err := Authority.bytes(s); err != nil || s == "" {
+	if err := Authority.checkBytes(s); err != nil || s == "" {
 		return err
 	}
 	if len(s) > MaxAuthority {
-		return tooLong(Authority.name)
+		return tooLongError(Authority.name)
 	}
 	host, port := s, ""
 	if s[0] == '[' {
 		end := strings.IndexByte(s, ']')
 		if end < 0 {
-			return Authority.wrong("has a bracket that does not close")
+			return Authority.errorf("has a bracket that does not close")
 		}
 		if a, err := netip.ParseAddr(s[1:end]); err != nil || !a.Is6() {
-			return Authority.wrong("has brackets about what is no IPv6 address")
+			return Authority.errorf("has brackets about what is no IPv6 address")
 		}
 		if host, port = s[:end+1], s[end+1:]; port != "" && port[0] != ':' {
-			return Authority.wrong("has more than a port after its address")
+			return Authority.errorf("has more than a port after its address")
 		}
 	} else if i := strings.IndexByte(s, ':'); i >= 0 {
 		host, port = s[:i], s[i:]
 	}
 	if host == "" || s[0] != '[' && strings.ContainsAny(host, "[]") {
-		return Authority.wrong("has no host, or one that is none")
+		return Authority.errorf("has no host, or one that is none")
 	}
 	if port == "" || port == ":" {
 		return nil
 	}
 	if len(port) > len(":65535") || strings.Trim(port[1:], digits) != "" {
-		return Authority.wrong("has a port that is no number of up to five digits")
+		return Authority.errorf("has a port that is no number of up to five digits")
 	}
 	return nil
 }
@@ -262,37 +262,37 @@ func CheckAuthority(s string) error {
 // CheckPath is nil for the path of a target.
 func CheckPath(s string) error {
 	if s == "" || s[0] != '/' {
-		return Path.wrong("does not begin with a slash")
+		return Path.errorf("does not begin with a slash")
 	}
-	return Path.escaped(s)
+	return Path.checkEscaped(s)
 }
 
 // CheckQuery is nil for the query of a target, without its question mark.
-func CheckQuery(s string) error { return Query.escaped(s) }
+func CheckQuery(s string) error { return Query.checkEscaped(s) }
 
 // ParseTarget takes the target of a request apart (RFC 9112, 3.2; RFC 9113, 8.3.1 and 8.5): a path, an authority with its
 // port for CONNECT, an asterisk for OPTIONS, and otherwise the URL of a host.
 func ParseTarget(method, target string, u *url.URL) error {
 	switch {
 	case len(target) > MaxTarget:
-		return tooLong("target")
+		return tooLongError("target")
 	case method == http.MethodConnect:
 		if err := CheckAuthority(target); err != nil {
 			return err
 		}
 		if i := strings.LastIndexByte(target, ':'); i < 0 || i == len(target)-1 || target[len(target)-1] == ']' {
-			return Authority.wrong("has no port, which CONNECT needs")
+			return Authority.errorf("has no port, which CONNECT needs")
 		}
 		u.Host = target
 		return nil
 	case target == "*":
 		if method != http.MethodOptions {
-			return Path.wrong("is an asterisk, which only OPTIONS may have")
+			return Path.errorf("is an asterisk, which only OPTIONS may have")
 		}
 		u.Path = "*"
 		return nil
 	}
-	if plainTarget(target, u) {
+	if parseSimpleTarget(target, u) {
 		return nil
 	}
 	if err := checkTarget(target); err != nil {
@@ -300,7 +300,7 @@ func ParseTarget(method, target string, u *url.URL) error {
 	}
 	parsed, err := url.ParseRequestURI(target)
 	if err != nil {
-		return Path.wrong("cannot be read")
+		return Path.errorf("cannot be read")
 	}
 	*u = *parsed
 	return nil
@@ -311,7 +311,7 @@ func checkTarget(target string) error {
 	if target == "" || target[0] != '/' {
 		scheme, rest, ok := strings.Cut(target, "://")
 		if !ok || !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https") {
-			return Path.wrong("does not begin with a slash")
+			return Path.errorf("does not begin with a slash")
 		}
 		end := strings.IndexAny(rest, "/?")
 		if end < 0 {
@@ -321,7 +321,7 @@ func checkTarget(target string) error {
 			return err
 		}
 		if end == 0 {
-			return Authority.wrong("is empty")
+			return Authority.errorf("is empty")
 		}
 		if target = rest[end:]; target == "" || target[0] == '?' {
 			target = "/" + target
@@ -337,10 +337,10 @@ func checkTarget(target string) error {
 // CheckRequest is nil for a request that both versions of HTTP can carry. It is for who is about to send it.
 func CheckRequest(r *http.Request) error {
 	if r.URL == nil {
-		return Path.wrong("is missing: there is no URL")
+		return Path.errorf("is missing: there is no URL")
 	}
 	if r.Method == http.MethodConnect {
-		return Method.wrong("is CONNECT, which is not sent")
+		return Method.errorf("is CONNECT, which is not sent")
 	}
 	if r.Method != "" { // GET
 		if err := CheckMethod(r.Method); err != nil {
@@ -353,7 +353,7 @@ func CheckRequest(r *http.Request) error {
 	}
 	ascii, err := httpguts.PunycodeHostPort(host)
 	if err != nil {
-		return Authority.wrong("is no name")
+		return Authority.errorf("is no name")
 	}
 	if err := CheckAuthority(ascii); err != nil {
 		return err
@@ -364,7 +364,7 @@ func CheckRequest(r *http.Request) error {
 	fields := 0
 	for name, values := range r.Header {
 		if fields += len(values); fields > MaxFieldsSent {
-			return &RequestError{Element: "fields", Code: http.StatusRequestHeaderFieldsTooLarge, Why: fmt.Sprintf("the request has more than %d header fields", MaxFieldsSent)}
+			return &RequestError{Element: "fields", Code: http.StatusRequestHeaderFieldsTooLarge, Reason: fmt.Sprintf("the request has more than %d header fields", MaxFieldsSent)}
 		}
 		for _, value := range values {
 			if err := CheckField(name, value); err != nil {
@@ -372,7 +372,7 @@ func CheckRequest(r *http.Request) error {
 			}
 		}
 		if len(values) == 0 && !IsToken(name) {
-			return FieldName.wrong("%q is not a token", name)
+			return FieldName.errorf("%q is not a token", name)
 		}
 	}
 	return checkTrailers(r.Trailer)
@@ -380,11 +380,11 @@ func CheckRequest(r *http.Request) error {
 
 func checkTrailers(h http.Header) error {
 	if len(h) > MaxTrailers {
-		return tooLong("trailers")
+		return tooLongError("trailers")
 	}
 	for name := range h {
-		if !MayBeTrailer(name) {
-			return &RequestError{Element: "trailers", Why: fmt.Sprintf("the request has a trailer %q, which must not be one", name)}
+		if !ValidTrailer(name) {
+			return &RequestError{Element: "trailers", Reason: fmt.Sprintf("the request has a trailer %q, which must not be one", name)}
 		}
 	}
 	return nil
@@ -404,33 +404,33 @@ func checkURL(r *http.Request) error {
 	}
 	if path == "*" {
 		if r.Method != http.MethodOptions {
-			return Path.wrong("is an asterisk, which only OPTIONS may have")
+			return Path.errorf("is an asterisk, which only OPTIONS may have")
 		}
 	} else if err := checkTargetPath(path); err != nil {
 		return err
 	}
 	if len(path)+len("?")+len(u.RawQuery) > MaxTarget {
-		return tooLong("target")
+		return tooLongError("target")
 	}
 	return CheckQuery(u.RawQuery)
 }
 
 func checkTargetPath(path string) error {
 	if path[0] == '/' {
-		return Path.escaped(path)
+		return Path.checkEscaped(path)
 	}
 	if strings.IndexByte(path, '?') >= 0 {
-		return Path.wrong("has a question mark")
+		return Path.errorf("has a question mark")
 	}
 	return checkTarget(path)
 }
 
-// FoldName is a byte of a field's name as the most careless of backends reads it. CGI (RFC 3875, 4.1.18) and what came of it
+// FoldByte is a byte of a field's name as the most careless of backends reads it. CGI (RFC 3875, 4.1.18) and what came of it
 // make names of variables from them: the case goes, and of what is no letter and no digit nothing is left but that it is
 // there (CVE-2025-64484 and its family; attack row A8).
-func FoldName(c byte) byte { return folded[c] }
+func FoldByte(c byte) byte { return foldTable[c] }
 
-var folded = func() (t [256]byte) {
+var foldTable = func() (t [256]byte) {
 	for c := range t {
 		switch c := byte(c); {
 		case 'A' <= c && c <= 'Z':
@@ -444,22 +444,22 @@ var folded = func() (t [256]byte) {
 	return t
 }()
 
-// FoldsTo reports whether a name begins, when folded, with a prefix, when folded. It allocates nothing.
-func FoldsTo(name, prefix string) bool {
+// HasFoldedPrefix reports whether a name begins, when folded, with a prefix, when folded. It allocates nothing.
+func HasFoldedPrefix(name, prefix string) bool {
 	if len(name) < len(prefix) {
 		return false
 	}
 	for i := range len(prefix) {
-		if folded[name[i]] != folded[prefix[i]] {
+		if foldTable[name[i]] != foldTable[prefix[i]] {
 			return false
 		}
 	}
 	return true
 }
 
-// plainTarget is ParseTarget for a path with nothing special in it, and any query: nearly all are so, and the library costs
+// parseSimpleTarget is ParseTarget for a path with nothing special in it, and any query: nearly all are so, and the library costs
 // more.
-func plainTarget(target string, u *url.URL) bool {
+func parseSimpleTarget(target string, u *url.URL) bool {
 	if target == "" || target[0] != '/' {
 		return false
 	}

@@ -10,9 +10,9 @@ import (
 )
 
 // Clock is the date as headers have it, made once a second.
-type Clock struct{ last atomic.Pointer[dated] }
+type Clock struct{ last atomic.Pointer[cachedDate] }
 
-type dated struct {
+type cachedDate struct {
 	second int64
 	text   string
 }
@@ -24,7 +24,7 @@ func (c *Clock) Date() string {
 	if d := c.last.Load(); d != nil && d.second == second {
 		return d.text
 	}
-	d := &dated{second, now.UTC().Format(http.TimeFormat)}
+	d := &cachedDate{second, now.UTC().Format(http.TimeFormat)}
 	c.last.Store(d)
 	return d.text
 }
@@ -32,68 +32,68 @@ func (c *Clock) Date() string {
 // BodyAllowed reports whether an answer with a status may have a body.
 func BodyAllowed(status int) bool { return status >= 200 && status != 204 && status != 304 }
 
-// Gatherer is what may lie below TLS: from Gather to Release, what is written waits to be written together.
-type Gatherer interface {
-	Gather()
-	Release() error
+// BatchWriter is what may lie below TLS: from Gather to Release, what is written waits to be written together.
+type BatchWriter interface {
+	BeginBatch()
+	EndBatch() error
 }
 
-// MaxRecord is what TLS puts into one record.
-const MaxRecord = 16 << 10
+// MaxTLSRecord is what TLS puts into one record.
+const MaxTLSRecord = 16 << 10
 
-// Gathering is nc as something to write to. The records of a large write are written together, when raw, which lies below,
+// BatchRecords is nc as something to write to. The records of a large write are written together, when raw, which lies below,
 // is a Gatherer.
-func Gathering(nc, raw net.Conn) io.Writer {
-	if below, ok := raw.(Gatherer); ok {
-		return gathering{nc, below}
+func BatchRecords(nc, raw net.Conn) io.Writer {
+	if below, ok := raw.(BatchWriter); ok {
+		return recordWriter{nc, below}
 	}
 	return nc
 }
 
-type gathering struct {
+type recordWriter struct {
 	io.Writer
-	below Gatherer
+	batch BatchWriter
 }
 
 // Write implements io.Writer.
-func (g gathering) Write(p []byte) (int, error) {
-	if len(p) <= MaxRecord {
+func (g recordWriter) Write(p []byte) (int, error) {
+	if len(p) <= MaxTLSRecord {
 		return g.Writer.Write(p)
 	}
-	g.below.Gather()
+	g.batch.BeginBatch()
 	n, err := g.Writer.Write(p)
-	return n, errors.Join(err, g.below.Release())
+	return n, errors.Join(err, g.batch.EndBatch())
 }
 
 // What servers are asked when memory is short: which connections to close, and whose requests to refuse.
 
-// Identity is what is known of those who use a connection. Servers learn it from handlers, which authenticate each request and tell
+// ClientClass is what is known of those who use a connection. Servers learn it from handlers, which authenticate each request and tell
 // their http.ResponseWriter, when it has the method:
 //
-//	Identified(privileged bool)
+//	Authenticated(privileged bool)
 //
 // A handler that keeps much in memory because of its request says so, and takes it back, by another method:
 //
-//	Holds(n int64)
-type Identity = int32
+//	ChargeMemory(n int64)
+type ClientClass = int32
 
 // The identities of a connection. It is that of its last request that was authenticated.
 const (
-	Unidentified Identity = iota
+	Unauthenticated ClientClass = iota
 	Ordinary
 	Privileged // its requests are refused last
 )
 
-// IdentityOf is the identity of a privileged user, or of any other.
-func IdentityOf(privileged bool) Identity {
+// ClassOf is the identity of a privileged user, or of any other.
+func ClassOf(privileged bool) ClientClass {
 	if privileged {
 		return Privileged
 	}
 	return Ordinary
 }
 
-// Holder is a connection.
-type Holder struct {
+// ConnMemory is a connection.
+type ConnMemory struct {
 	// Bytes is how much memory it holds, as far as its server knows.
 	Bytes int64
 	Conn  interface {
@@ -102,8 +102,8 @@ type Holder struct {
 	}
 }
 
-// LeastHeld is how much a connection holds that is worth cutting: less does not help, and might be anybody's.
-const LeastHeld = 64 << 10
+// MinConnMemory is how much a connection holds that is worth cutting: less does not help, and might be anybody's.
+const MinConnMemory = 64 << 10
 
-// HeldByRequest is what a request holds beside what can be counted: its handler's stack, and what it is made of.
-const HeldByRequest = 16 << 10
+// RequestOverhead is what a request holds beside what can be counted: its handler's stack, and what it is made of.
+const RequestOverhead = 16 << 10

@@ -15,10 +15,10 @@ type taking struct {
 	done  sync.WaitGroup
 }
 
-func (a *taking) take(i *Intake, size int, all ...int) {
+func (a *taking) take(i *ReadLimiter, size int, all ...int) {
 	for _, one := range all {
 		a.done.Go(func() {
-			i.Take(size)
+			i.Wait(size)
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.taken = append(a.taken, one)
@@ -39,14 +39,14 @@ func (a *taking) is(t *testing.T, when string, want ...int) {
 }
 
 func TestIntakeTakesEverythingUntilItIsBounded(t *testing.T) {
-	var none *Intake
-	none.Take(1 << 40)
-	new(Intake).Take(1 << 40)
+	var none *ReadLimiter
+	none.Wait(1 << 40)
+	new(ReadLimiter).Wait(1 << 40)
 }
 
 func TestIntakeTakesInOrderWhatHasRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var i Intake
+		var i ReadLimiter
 		var a taking
 		i.refill(100)
 		a.take(&i, 60, 1, 2, 3, 4, 5)
@@ -55,7 +55,7 @@ func TestIntakeTakesInOrderWhatHasRoom(t *testing.T) {
 		a.is(t, "after a reading", 1, 2, 3, 4)
 		a.take(&i, 10, 6)
 		a.is(t, "behind one that waits", 1, 2, 3, 4)
-		i.open()
+		i.disable()
 		a.is(t, "when there is enough memory", 1, 2, 3, 4, 5, 6)
 		a.take(&i, 1000, 7, 8)
 		a.is(t, "afterwards", 1, 2, 3, 4, 5, 6, 7, 8)
@@ -66,11 +66,11 @@ func TestIntakeTakesInOrderWhatHasRoom(t *testing.T) {
 // Nobody waits for ever for a reading that does not come, or behind others.
 func TestIntakeWaitsNoLongerThanASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var i Intake
+		var i ReadLimiter
 		var a taking
 		i.refill(1)
 		a.take(&i, 10, 1, 2)
-		time.Sleep(longestWait - time.Nanosecond)
+		time.Sleep(maxWait - time.Nanosecond)
 		a.is(t, "before", 1)
 		time.Sleep(2 * time.Nanosecond)
 		a.is(t, "after", 1, 2)
@@ -88,25 +88,25 @@ func TestIntakeFollowsTheReadings(t *testing.T) {
 		room              int64  // -1: without bound
 	}{
 		"little is in use":                   {100, 499, -1},
-		"half of it":                         {100, 500, 1000 / intakeParts},
-		"the collector does not keep up":     {100, 1000, 1000 / shortParts},
-		"critical":                           {880, 880, 1000 / shortParts},
-		"load is shed, and there is garbage": {760, 900, 1000 / intakeParts},
+		"half of it":                         {100, 500, 1000 / readParts},
+		"the collector does not keep up":     {100, 1000, 1000 / lowReadParts},
+		"critical":                           {880, 880, 1000 / lowReadParts},
+		"load is shed, and there is garbage": {760, 900, 1000 / readParts},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var i *Intake
+			var i *ReadLimiter
 			watched(t, func(w *world, m *Monitor) {
-				i = m.Intake()
+				i = m.ReadLimiter()
 				w.set(test.certain, test.possible)
-				pass(2 * relaxed)
+				pass(2 * slowInterval)
 				i.mu.Lock()
-				counting, room := i.counting.Load(), i.room
+				counting, room := i.enabled.Load(), i.budget
 				i.mu.Unlock()
 				if counting != (test.room >= 0) || counting && room != test.room {
 					t.Errorf("counting %t, room %d; want %d", counting, room, test.room)
 				}
 			})
-			if i.counting.Load() {
+			if i.enabled.Load() {
 				t.Error("it is still bounded when nobody takes readings any more")
 			}
 		})

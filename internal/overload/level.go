@@ -57,62 +57,62 @@ var thresholds = [...]struct{ from, to, possible uint64 }{
 	Exhausted: {98, 90, 130},
 }
 
-// calm is for how long memory must be below a level's end before the level does.
-const calm = time.Second
+// stepDownDelay is for how long memory must be below a level's end before the level does.
+const stepDownDelay = time.Second
 
-// ladder is where the level comes from.
-type ladder struct {
-	limit uint64
-	level Level
-	below time.Time // since when memory is below the end of the level; zero: it is not
+// levelTracker is where the level comes from.
+type levelTracker struct {
+	limit      uint64
+	level      Level
+	belowSince time.Time // since when memory is below the end of the level; zero: it is not
 }
 
-// step says which level follows from a reading. It goes up at once, and down one level after the other.
-func (l *ladder) step(r Reading, now time.Time) Level {
+// update says which level follows from a reading. It goes up at once, and down one level after the other.
+func (l *levelTracker) update(r Reading, now time.Time) Level {
 	highest := Normal
 	for level := Shedding; level <= Exhausted; level++ {
-		if t := thresholds[level]; l.beyond(r.Certain, t.from) || l.beyond(r.Possible, t.possible) {
+		if t := thresholds[level]; l.beyond(r.InUse, t.from) || l.beyond(r.Allocated, t.possible) {
 			highest = level
 		}
 	}
 	switch {
 	case highest > l.level:
-		l.level, l.below = highest, time.Time{}
-	case l.level == Normal || l.beyond(r.Certain, thresholds[l.level].to) || highest == l.level:
-		l.below = time.Time{}
-	case l.below.IsZero():
-		l.below = now
-	case now.Sub(l.below) >= calm:
-		l.level, l.below = l.level-1, time.Time{}
+		l.level, l.belowSince = highest, time.Time{}
+	case l.level == Normal || l.beyond(r.InUse, thresholds[l.level].to) || highest == l.level:
+		l.belowSince = time.Time{}
+	case l.belowSince.IsZero():
+		l.belowSince = now
+	case now.Sub(l.belowSince) >= stepDownDelay:
+		l.level, l.belowSince = l.level-1, time.Time{}
 	}
 	return l.level
 }
 
-func (l *ladder) beyond(used, percent uint64) bool { return used >= l.limit/100*percent }
+func (l *levelTracker) beyond(used, percent uint64) bool { return used >= l.limit/100*percent }
 
 // excess is how much must be let go so that a level below Critical follows, as far as a reading says.
-func (l *ladder) excess(r Reading) int64 {
-	used := r.Certain
-	if l.beyond(r.Possible, thresholds[Critical].possible) {
-		used = max(used, r.Possible)
+func (l *levelTracker) excess(r Reading) int64 {
+	used := r.InUse
+	if l.beyond(r.Allocated, thresholds[Critical].possible) {
+		used = max(used, r.Allocated)
 	}
 	return int64(used) - int64(l.limit/100*thresholds[Critical].to)
 }
 
-// Client says how long a user's requests are served while memory runs out.
-type Client int
+// UserClass says how long a user's requests are served while memory runs out.
+type UserClass int
 
 const (
 	// Ordinary clients are refused first.
-	Ordinary Client = iota
+	Ordinary UserClass = iota
 	// System clients are nodes, and the controllers of the control plane: while they are refused, nodes count as dead.
 	System
 	// Admin is system:masters: whoever mends things.
 	Admin
 )
 
-// ClientOf is what a user is. Who acts as somebody else counts by their own name.
-func ClientOf(u user.Info) Client {
+// UserClassOf is what a user is. Who acts as somebody else counts by their own name.
+func UserClassOf(u user.Info) UserClass {
 	if u == nil {
 		return Ordinary
 	}
@@ -135,7 +135,7 @@ func ClientOf(u user.Info) Client {
 var controllers = serviceaccount.ServiceAccountGroupPrefix + "kube-system"
 
 // Serves reports whether a client's requests are served.
-func (l Level) Serves(c Client) bool {
+func (l Level) Serves(c UserClass) bool {
 	switch c {
 	case Admin:
 		return true

@@ -20,9 +20,9 @@ type Limit struct {
 	group *cgroup.Memory // nil: there is none
 }
 
-// collectors is the part of a hard limit that is given to the heap and what belongs to it, in percent. The rest is for what Go does
+// heapPercent is the part of a hard limit that is given to the heap and what belongs to it, in percent. The rest is for what Go does
 // not count: the kernel's memory and the mapped pages of etcd's file.
-const collectors = 90
+const heapPercent = 90
 
 // leastLimit is a bound of sense: a front door that does nothing needs nearly as much.
 const leastLimit = 128 << 20
@@ -66,10 +66,10 @@ func find(setting string, group *cgroup.Memory, collector int64) (Limit, error) 
 		}
 	}
 	if given > 0 {
-		atMost(given/100*collectors, "--memory-limit")
+		atMost(given/100*heapPercent, "--memory-limit")
 	}
 	if group != nil {
-		atMost(group.Limit/100*collectors, "the control group")
+		atMost(group.Limit/100*heapPercent, "the control group")
 	}
 	if collector > 0 && collector < math.MaxInt64 {
 		atMost(uint64(collector), "GOMEMLIMIT")
@@ -77,9 +77,9 @@ func find(setting string, group *cgroup.Memory, collector int64) (Limit, error) 
 	return l, nil
 }
 
-// GuideCollector has the garbage collector work harder before the limit is reached, unless GOMEMLIMIT already says when. It is for
+// SetMemoryLimit has the garbage collector work harder before the limit is reached, unless GOMEMLIMIT already says when. It is for
 // the program, not for packages: there is one collector. What it returns undoes it.
-func (l Limit) GuideCollector() (undo func()) {
+func (l Limit) SetMemoryLimit() (undo func()) {
 	before := debug.SetMemoryLimit(-1)
 	if l.Bytes == 0 || before < math.MaxInt64 {
 		return func() {}

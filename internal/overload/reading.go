@@ -7,8 +7,8 @@ import (
 
 // Reading is how much memory is in use.
 type Reading struct {
-	// Certain is in use. Possible is that and what was allocated since the last collection, of which a part is garbage.
-	Certain, Possible uint64
+	// InUse is in use. Possible is that and what was allocated since the last collection, of which a part is garbage.
+	InUse, Allocated uint64
 	// Cycles counts collections.
 	Cycles uint64
 }
@@ -56,7 +56,7 @@ func (r *reader) read() Reading {
 			r.outside = less(used, total)
 		}
 	}
-	return Reading{Certain: certain + r.outside, Possible: possible + r.outside, Cycles: at(sampleCycles)}
+	return Reading{InUse: certain + r.outside, Allocated: possible + r.outside, Cycles: at(sampleCycles)}
 }
 
 // less is a-b, or 0: the numbers are not of one moment.

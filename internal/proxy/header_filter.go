@@ -16,7 +16,7 @@ const longestFolded = 48
 // fold appends the beginning of a name, folded, to b.
 func fold(b []byte, name string) []byte {
 	for i := range min(len(name), longestFolded) {
-		b = append(b, httpmsg.FoldName(name[i]))
+		b = append(b, httpmsg.FoldByte(name[i]))
 	}
 	return b
 }
@@ -98,12 +98,12 @@ func (p *Proxy) identifies(name string, folded []byte) bool {
 		return true
 	}
 	for _, configured := range p.config.IdentityHeaders {
-		if len(name) == len(configured) && httpmsg.FoldsTo(name, configured) {
+		if len(name) == len(configured) && httpmsg.HasFoldedPrefix(name, configured) {
 			return true
 		}
 	}
 	for _, prefix := range p.config.IdentityHeaderPrefixes {
-		if httpmsg.FoldsTo(name, prefix) {
+		if httpmsg.HasFoldedPrefix(name, prefix) {
 			return true
 		}
 	}

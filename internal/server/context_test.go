@@ -53,8 +53,8 @@ func TestRequestContextHasItsDeadlineWhetherOrNotSomebodyWaits(t *testing.T) {
 // Contexts that are made from a requestContext cost no goroutine that waits: a watch lives in two or three of them.
 func TestContextsOfARequestContextCostNoGoroutine(t *testing.T) {
 	for _, timed := range []bool{false, true} {
-		var life httpmsg.Life
-		life.Begin(&httpmsg.Home{})
+		var life httpmsg.Context
+		life.SetConn(&httpmsg.ConnInfo{})
 		s, _ := requestContextOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(&life))
 		if timed {
 			s.SetDeadline(time.Now().Add(time.Hour))

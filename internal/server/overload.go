@@ -25,9 +25,9 @@ func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler)
 		}
 		shed := m.Shed.WithLabelValues("memory")
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who := overload.ClientOf(recordFrom(r.Context()).user)
-			if c, ok := connectionOf(w).(interface{ Identified(privileged bool) }); ok {
-				c.Identified(who != overload.Ordinary)
+			who := overload.UserClassOf(recordFrom(r.Context()).user)
+			if c, ok := connectionOf(w).(interface{ Authenticated(privileged bool) }); ok {
+				c.Authenticated(who != overload.Ordinary)
 			}
 			level := o.Level()
 			if level.Serves(who) || alwaysAnswered(r) {
@@ -91,11 +91,11 @@ func (s *Server) handshakes() *handshakes {
 	if s.c.OverloadMetrics != nil {
 		cut = s.c.OverloadMetrics.Closed.WithLabelValues("handshake").Inc
 	}
-	return newHandshakes(s.c.Memory, level, cut, s.c.Overload.Intake())
+	return newHandshakes(s.c.Memory, level, cut, s.c.Overload.ReadLimiter())
 }
 
-// relief lets go of memory by closing connections.
-type relief struct {
+// connCloser lets go of memory by closing connections.
+type connCloser struct {
 	clients engine.Server
 	metrics *metrics.Overload
 	closed  time.Time // when idle connections were closed last
@@ -108,7 +108,7 @@ const (
 )
 
 // CloseIdle implements overload.Reliever.
-func (s *relief) CloseIdle() {
+func (s *connCloser) CloseIdle() {
 	now := time.Now()
 	if now.Sub(s.closed) < idleEvery {
 		return
@@ -118,99 +118,99 @@ func (s *relief) CloseIdle() {
 }
 
 // CutLargest implements overload.Reliever.
-func (s *relief) CutLargest(n int64) {
+func (s *connCloser) CutLargest(n int64) {
 	s.metrics.Closed.WithLabelValues("largest").Add(float64(s.clients.CutLargest(n)))
 }
 
-// Bodies bounds what the requests of ordinary users together hold of bodies that are read whole into memory, which only the local
+// BodyMemory bounds what the requests of ordinary users together hold of bodies that are read whole into memory, which only the local
 // groups do. No user can have all of that.
-type Bodies struct {
+type BodyMemory struct {
 	limit   int64
 	metrics *metrics.Overload
 	used    transport.Shares
 }
 
 const (
-	// mostBodies bounds it however much memory there is, and leastBodies is what a body of the largest size needs.
-	mostBodies, leastBodies = 512 << 20, 32 << 20
-	// smallBody is not counted: seats bound small bodies.
-	smallBody = 64 << 10
+	// maxBodyMemory bounds it however much memory there is, and leastBodies is what a body of the largest size needs.
+	maxBodyMemory, minBodyMemory = 512 << 20, 32 << 20
+	// uncountedBody is not counted: seats bound small bodies.
+	uncountedBody = 64 << 10
 	// bodyFactor is what a byte of a body costs: itself, its copy while the room for it grows, and the object that it becomes.
 	bodyFactor = 3
 )
 
-// NewBodies bounds them to a part of the memory that there is.
-func NewBodies(l overload.Limit, m *metrics.Overload) *Bodies {
-	return &Bodies{limit: max(l.Share(mostBodies, 6), leastBodies), metrics: m}
+// NewBodyMemory bounds them to a part of the memory that there is.
+func NewBodyMemory(l overload.Limit, m *metrics.Overload) *BodyMemory {
+	return &BodyMemory{limit: max(l.Share(maxBodyMemory, 6), minBodyMemory), metrics: m}
 }
 
-// holder returns what a request will hold, or nil when that is not counted.
-func (b *Bodies) holder(w http.ResponseWriter, r *http.Request) *held {
-	if b == nil || r.Body == nil || r.Body == http.NoBody || r.ContentLength >= 0 && r.ContentLength <= smallBody {
+// charge returns what a request will hold, or nil when that is not counted.
+func (b *BodyMemory) charge(w http.ResponseWriter, r *http.Request) *bodyCharge {
+	if b == nil || r.Body == nil || r.Body == http.NoBody || r.ContentLength >= 0 && r.ContentLength <= uncountedBody {
 		return nil
 	}
 	s, ok := requestContextFrom(r.Context())
-	if !ok || overload.ClientOf(s.record.user) != overload.Ordinary {
+	if !ok || overload.UserClassOf(s.record.user) != overload.Ordinary {
 		return nil
 	}
-	h := &held{of: b, user: s.who()}
-	h.holder, _ = connectionOf(w).(interface{ Holds(n int64) })
+	h := &bodyCharge{memory: b, user: s.who()}
+	h.conn, _ = connectionOf(w).(interface{ ChargeMemory(n int64) })
 	return h
 }
 
-// held is what a request holds of it.
-type held struct {
-	of      *Bodies
+// bodyCharge is what a request holds of it.
+type bodyCharge struct {
+	memory  *BodyMemory
 	user    string
-	holder  interface{ Holds(n int64) } // nil: nobody is told
+	conn    interface{ ChargeMemory(n int64) } // nil: nobody is told
 	read    int64
 	mu      sync.Mutex // guards what follows: a handler may have returned while its body is being read
 	charged int64
-	over    bool
+	ended   bool
 }
 
 // add counts n bytes that were read, and reports whether there is room for them.
-func (h *held) add(n int) bool {
+func (h *bodyCharge) add(n int) bool {
 	h.read += int64(n)
-	if h.read <= smallBody {
+	if h.read <= uncountedBody {
 		return true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	more := bodyFactor*h.read - h.charged
-	if more <= 0 || h.over {
+	if more <= 0 || h.ended {
 		return true
 	}
-	more += smallBody // ahead, so that not every read asks
-	if ok, _ := h.of.used.Take(h.user, more, h.of.limit); !ok {
-		h.of.metrics.Shed.WithLabelValues("bodies").Inc()
+	more += uncountedBody // ahead, so that not every read asks
+	if ok, _ := h.memory.used.Take(h.user, more, h.memory.limit); !ok {
+		h.memory.metrics.Shed.WithLabelValues("bodies").Inc()
 		return false
 	}
 	h.charge(more)
 	return true
 }
 
-// end gives everything back: the request is over.
-func (h *held) end() {
+// release gives everything back: the request is over.
+func (h *bodyCharge) release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.over = true
+	h.ended = true
 	if h.charged > 0 {
-		h.of.used.Give(h.user, h.charged)
+		h.memory.used.Give(h.user, h.charged)
 		h.charge(-h.charged)
 	}
 }
 
 // charge is called with mu held.
-func (h *held) charge(n int64) {
+func (h *bodyCharge) charge(n int64) {
 	h.charged += n
-	if h.holder != nil {
-		h.holder.Holds(n)
+	if h.conn != nil {
+		h.conn.ChargeMemory(n)
 	}
 }
 
-// errManyBodies is what reading a body meets when others have the memory for it.
-func errManyBodies() error {
+// errBodyMemory is what reading a body meets when others have the memory for it.
+func errBodyMemory() error {
 	refusal := apierrors.NewServiceUnavailable("large bodies of other requests are being read, and there is no memory for this one; please send it again later")
 	refusal.ErrStatus.Details = retryAfter(1)
 	return refusal

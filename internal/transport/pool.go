@@ -207,7 +207,7 @@ func (p *connPool) dialResult(d *pendingDial) error {
 		return d.err
 	}
 	p.mu.Lock()
-	stillborn := !d.conn.used && d.conn.Ended()
+	stillborn := !d.conn.used && d.conn.Closed()
 	p.mu.Unlock()
 	if !stillborn {
 		return nil
@@ -254,7 +254,7 @@ func (p *connPool) leastLoaded(u upload) (best *http2Conn, full int) {
 	ended := false
 	for _, c := range p.conns {
 		switch {
-		case c.Ended():
+		case c.Closed():
 			ended = true
 		case c.retired:
 		case !c.Available():
@@ -262,7 +262,7 @@ func (p *connPool) leastLoaded(u upload) (best *http2Conn, full int) {
 				c.retired = true
 				c.Close()
 			}
-		case c.active >= c.Streams():
+		case c.active >= c.MaxStreams():
 			full++
 		case best == nil || c.betterThan(best, u):
 			best = c
@@ -360,7 +360,7 @@ func (p *connPool) drained() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.conns {
-		if c.active > 0 && !c.Ended() {
+		if c.active > 0 && !c.Closed() {
 			return false
 		}
 	}

@@ -182,13 +182,13 @@ func (n Headers) trimmed() Headers {
 func (n Headers) names(header string) bool {
 	for _, list := range [...][]string{n.Username, n.UID, n.Group} {
 		for _, name := range list {
-			if len(header) == len(name) && httpmsg.FoldsTo(header, name) {
+			if len(header) == len(name) && httpmsg.HasFoldedPrefix(header, name) {
 				return true
 			}
 		}
 	}
 	for _, prefix := range n.ExtraPrefix {
-		if httpmsg.FoldsTo(header, prefix) {
+		if httpmsg.HasFoldedPrefix(header, prefix) {
 			return true
 		}
 	}

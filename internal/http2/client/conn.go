@@ -37,8 +37,8 @@ import (
 type Config struct {
 	// MaxHeaderBytes bounds the headers of a response, as RFC 9113 counts them.
 	MaxHeaderBytes int
-	// Every is the time between two Looks, by which the following are made into numbers of looks.
-	Every time.Duration
+	// CheckInterval is the time between two Looks, by which the following are made into numbers of looks.
+	CheckInterval time.Duration
 	// PingAfter is how long nothing may be read before the server is pinged, and PingTimeout how long it may then stay
 	// silent.
 	PingAfter, PingTimeout time.Duration
@@ -47,8 +47,8 @@ type Config struct {
 	// ProtocolTimeout is how long the server may take to acknowledge our SETTINGS, and to complete a header block that it has
 	// begun: nothing else can come meanwhile.
 	ProtocolTimeout time.Duration
-	// Ended, if set, is called once, when the connection is closed, on its own goroutine. It must not wait.
-	Ended func()
+	// OnClose, if set, is called once, when the connection is closed, on its own goroutine. It must not wait.
+	OnClose func()
 }
 
 const (
@@ -57,8 +57,8 @@ const (
 	// connWindow is no bound of what is kept, since it is given back as bytes arrive: a response that nobody reads uses up
 	// its stream's window and nothing else.
 	connWindow = 8 << 20
-	// defaultStreams is how many streams we put on a connection whose server sets no limit, or a higher one.
-	defaultStreams = 1000
+	// maxStreamsPerConn is how many streams we put on a connection whose server sets no limit, or a higher one.
+	maxStreamsPerConn = 1000
 	// maxFields bounds the number of fields in a header block.
 	maxFields = 4 << 10
 	// closeTimeout bounds the polite end of a connection whose other side may be gone.
@@ -67,61 +67,61 @@ const (
 
 // Conn is a connection to a server. Its methods may be called at any time, by anybody.
 type Conn struct {
-	config  Config
-	nc      net.Conn
-	tls     *tls.ConnectionState // nil without TLS
-	out     *frame.Out
-	allowed atomic.Int64 // streams at a time
-	looks   atomic.Int64
-	held    atomic.Int64  // streams whose head waits; written with mu held
-	reads   atomic.Uint64 // counts those that brought something
-	full    atomic.Bool   // takes no more; written with mu held
-	ended   atomic.Bool   // likewise
+	config     Config
+	nc         net.Conn
+	tls        *tls.ConnectionState // nil without TLS
+	w          *frame.Writer
+	maxStreams atomic.Int64 // streams at a time
+	checks     atomic.Int64
+	heldCount  atomic.Int64  // streams whose head waits; written with mu held
+	reads      atomic.Uint64 // counts those that brought something
+	draining   atomic.Bool   // takes no more; written with mu held
+	closed     atomic.Bool   // likewise
 	// acknowledged is set when the server has acknowledged our SETTINGS; blockSince is the look at which a header block was found
 	// open, and one more, or 0; cancelled counts requests that we gave up, until the reader takes them.
-	acknowledged atomic.Bool
-	blockSince   atomic.Int64
-	cancelled    atomic.Int64
+	acknowledged     atomic.Bool
+	headerBlockSince atomic.Int64
+	cancelled        atomic.Int64
 
-	settled chan struct{} // closed when the server's first SETTINGS came
-	done    chan struct{} // closed when everything is over
+	settingsReceived chan struct{} // closed when the server's first SETTINGS came
+	done             chan struct{} // closed when everything is over
 
 	mu      sync.Mutex // guards what follows
 	streams map[uint32]*stream
 	newest  uint32 // stream
 	err     *Error // why it ended; nil while it lives
 
-	reader reader
-	watch  watch
+	reader   reader
+	timeouts timeouts
 }
 
 // New begins to speak HTTP/2 on nc, and returns when the server's SETTINGS arrived. It closes nc when it fails, which is
 // also when ctx ends. Errors are *Error.
 func New(ctx context.Context, nc net.Conn, config Config) (*Conn, error) {
 	c := &Conn{
-		config: config, nc: nc, streams: make(map[uint32]*stream), settled: make(chan struct{}), done: make(chan struct{}),
+		config: config, nc: nc, streams: make(map[uint32]*stream), settingsReceived: make(chan struct{}), done: make(chan struct{}),
 	}
 	if with, ok := nc.(*tls.Conn); ok {
 		state := with.ConnectionState()
 		c.tls = &state
 	}
-	c.allowed.Store(defaultStreams)
-	c.out = frame.NewOut(nc, 1, func(err error) { c.fail(&Error{Lost, err}) })
-	c.reader.begin(c)
-	c.watch.begin(&c.config)
-	c.out.Greet()
-	_ = c.out.Settings(true,
+	c.maxStreams.Store(maxStreamsPerConn)
+	c.w = frame.NewWriter(nc, 1, func(err error) { c.fail(&Error{Lost, err}) })
+	c.reader.init(c)
+	c.timeouts.begin(&c.config)
+	c.w.WritePreface()
+	_ = c.w.WriteSettings(true,
 		frame.Setting{ID: frame.EnablePush, Value: 0},
 		frame.Setting{ID: frame.InitialWindowSize, Value: streamWindow},
 		frame.Setting{ID: frame.MaxHeaderListSize, Value: uint32(config.MaxHeaderBytes)}) // fail is told of errors
-	_ = c.out.Credit(0, connWindow-frame.InitialWindow) // as above
+	_ = c.w.WriteWindowUpdate(0, connWindow-frame.InitialWindow) // as above
 	go c.run()
 	select {
-	case <-c.settled:
+	case <-c.settingsReceived:
 		return c, nil
 	case <-c.done:
 	case <-ctx.Done():
-		c.fail(left(ctx))
+		c.fail(canceledError(ctx))
 		<-c.done
 	}
 	return nil, c.err
@@ -132,23 +132,23 @@ func (c *Conn) run() {
 	defer close(c.done)
 	err := c.reader.run()
 	c.fail(classify(err))
-	force := time.AfterFunc(closeTimeout, c.cut)
+	force := time.AfterFunc(closeTimeout, c.closeNow)
 	defer force.Stop()
-	if code, ok := codeOf(c.why()); ok {
-		_ = c.out.GoAway(0, code, "") // a courtesy
-		c.out.Flushed()
+	if code, ok := codeOf(c.closeError()); ok {
+		_ = c.w.WriteGoAway(0, code, "") // a courtesy
+		c.w.WaitFlushed()
 	}
-	c.out.Close(frame.ErrClosed)
+	c.w.Close(frame.ErrClosed)
 	_ = c.nc.Close() // there is nobody to tell
-	c.out.Wait()
+	c.w.Wait()
 	c.reader.close()
-	if c.config.Ended != nil {
-		c.config.Ended()
+	if c.config.OnClose != nil {
+		c.config.OnClose()
 	}
 }
 
-// cut closes the connection without a word.
-func (c *Conn) cut() {
+// closeNow closes the connection without a word.
+func (c *Conn) closeNow() {
 	if with, ok := c.nc.(*tls.Conn); ok {
 		_ = with.NetConn().Close() // whoever reads or writes hears of it
 		return
@@ -164,13 +164,13 @@ func (c *Conn) fail(why *Error) {
 		return
 	}
 	c.err = why
-	c.full.Store(true)
-	c.ended.Store(true)
+	c.draining.Store(true)
+	c.closed.Store(true)
 	streams := c.streams
 	c.streams = nil
 	c.mu.Unlock()
-	if why.Fate == Silent {
-		c.cut() // there is nobody to say good-bye to
+	if why.Kind == PingTimeout {
+		c.closeNow() // there is nobody to say good-bye to
 	} else {
 		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // the reader ends, and buries
 	}
@@ -179,8 +179,8 @@ func (c *Conn) fail(why *Error) {
 	}
 }
 
-// why is why the connection ended.
-func (c *Conn) why() error {
+// closeError is why the connection ended.
+func (c *Conn) closeError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
@@ -189,9 +189,9 @@ func (c *Conn) why() error {
 	return c.err
 }
 
-// Violated is how the server broke the protocol, if that is why the connection ended.
-func (c *Conn) Violated() error {
-	err := c.why()
+// ProtocolError is how the server broke the protocol, if that is why the connection ended.
+func (c *Conn) ProtocolError() error {
+	err := c.closeError()
 	if _, ok := codeOf(err); !ok {
 		return nil
 	}
@@ -199,23 +199,23 @@ func (c *Conn) Violated() error {
 }
 
 // Window is how much may be sent of bodies on this connection at the moment, and how much that was at the most.
-func (c *Conn) Window() (now, most int64) { return c.out.ConnWindow() }
+func (c *Conn) Window() (now, most int64) { return c.w.ConnWindow() }
 
 // Available reports whether the connection takes further requests, if it has streams left.
-func (c *Conn) Available() bool { return !c.full.Load() }
+func (c *Conn) Available() bool { return !c.draining.Load() }
 
-// Ended reports whether the connection ended.
-func (c *Conn) Ended() bool { return c.ended.Load() }
+// Closed reports whether the connection ended.
+func (c *Conn) Closed() bool { return c.closed.Load() }
 
-// Silent reports whether the connection ended because pings were not answered.
-func (c *Conn) Silent() bool {
+// PingTimedOut reports whether the connection ended because pings were not answered.
+func (c *Conn) PingTimedOut() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err != nil && c.err.Fate == Silent
+	return c.err != nil && c.err.Kind == PingTimeout
 }
 
-// Streams is how many requests the server allows at a time.
-func (c *Conn) Streams() int { return int(c.allowed.Load()) }
+// MaxStreams is how many requests the server allows at a time.
+func (c *Conn) MaxStreams() int { return int(c.maxStreams.Load()) }
 
 // Close ends the connection, and all requests on it, without waiting.
 func (c *Conn) Close() { c.fail(&Error{Lost, errClosed}) }
@@ -223,20 +223,20 @@ func (c *Conn) Close() { c.fail(&Error{Lost, errClosed}) }
 // Wait returns when the connection is closed and nothing reads from it or writes to it.
 func (c *Conn) Wait() { <-c.done }
 
-// find is the stream that a frame is about, or nil when it is over. A stream that was never begun is an error.
-func (c *Conn) find(id uint32) (*stream, error) {
+// lookup is the stream that a frame is about, or nil when it is over. A stream that was never begun is an error.
+func (c *Conn) lookup(id uint32) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.streams[id]; s != nil {
 		return s, nil
 	}
 	if id&1 == 0 || id > c.newest {
-		return nil, frame.ConnError{Code: frame.ProtocolError, Why: "a frame for a stream that was never begun"}
+		return nil, frame.ConnError{Code: frame.ProtocolError, Reason: "a frame for a stream that was never begun"}
 	}
 	return nil, nil
 }
 
-// spent reports whether nothing is left to wait for. Called with mu held.
-func (c *Conn) spent() bool { return c.full.Load() && len(c.streams) == 0 && c.err == nil }
+// drained reports whether nothing is left to wait for. Called with mu held.
+func (c *Conn) drained() bool { return c.draining.Load() && len(c.streams) == 0 && c.err == nil }
 
 var _ http.RoundTripper = (*Conn)(nil)

@@ -36,12 +36,12 @@ func dialOurs(c net.Conn) (*clientUnderTest, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fuzzTimeout)
 	defer cancel()
 	conn, err := New(ctx, c, Config{
-		MaxHeaderBytes: 64 << 10, Every: time.Second, PingAfter: time.Hour, PingTimeout: time.Hour, HeaderTimeout: time.Hour, ProtocolTimeout: time.Hour,
+		MaxHeaderBytes: 64 << 10, CheckInterval: time.Second, PingAfter: time.Hour, PingTimeout: time.Hour, HeaderTimeout: time.Hour, ProtocolTimeout: time.Hour,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &clientUnderTest{conn, func() { conn.Look(false) }, func() { conn.Close(); conn.Wait() }}, nil
+	return &clientUnderTest{conn, func() { conn.Check(false) }, func() { conn.Close(); conn.Wait() }}, nil
 }
 
 func dialLibrary(c net.Conn) (*clientUnderTest, error) {
@@ -152,7 +152,7 @@ func sorted(h http.Header) string {
 func mayBe(trailer http.Header) http.Header {
 	all := http.Header{}
 	for name, values := range trailer {
-		if httpmsg.MayBeTrailer(name) {
+		if httpmsg.ValidTrailer(name) {
 			all[name] = values
 		}
 	}

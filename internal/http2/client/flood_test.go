@@ -105,7 +105,7 @@ func TestD16FloodsOfServers(t *testing.T) {
 				}
 				_ = p.nc.SetReadDeadline(time.Now().Add(10 * time.Second))
 			})
-			c := connect(t, address, func(c *Config) { c.Every, c.PingAfter = 250*time.Millisecond, time.Hour })
+			c := connect(t, address, func(c *Config) { c.CheckInterval, c.PingAfter = 250*time.Millisecond, time.Hour })
 			upload := send(c, newRequest(t, http.MethodGet, "/", nil))
 			<-begun
 			more := func(n int) bool {
@@ -119,7 +119,7 @@ func TestD16FloodsOfServers(t *testing.T) {
 			portion := 1
 			for deadline := time.Now().Add(5 * time.Second); more(portion) && test.looks > 0 && time.Now().Before(deadline); portion++ {
 				for range test.looks {
-					c.Look(false)
+					c.Check(false)
 				}
 			}
 			close(portions)
@@ -131,7 +131,7 @@ func TestD16FloodsOfServers(t *testing.T) {
 			}
 			<-upload.done
 			var broken frame.ConnError
-			if c.err.Fate != Broken || !errors.As(c.err, &broken) || broken.Code != test.code {
+			if c.err.Kind != ProtocolViolation || !errors.As(c.err, &broken) || broken.Code != test.code {
 				t.Errorf("it ended by %v", c.err)
 			}
 			t.Logf("after %d portions: %v", portion, c.err)

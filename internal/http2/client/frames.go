@@ -9,40 +9,40 @@ import (
 
 // reader is the reading goroutine's own.
 type reader struct {
-	conn   *Conn
-	in     *frame.Reader
-	block  *frame.Block
-	inflow frame.Inflow // the connection's
-	head   head
-	now    frame.Frame
-	spoke  bool // SETTINGS came
-	list   []frame.Setting
+	conn         *Conn
+	in           *frame.Reader
+	block        *frame.BlockAssembler
+	recvWindow   frame.RecvWindow // the connection's
+	head         headerBlock
+	now          frame.Frame
+	settingsRead bool // SETTINGS came
+	settingsBuf  []frame.Setting
 
-	spare   int   // how much that carries nothing may still come
-	look    int64 // the look at which spare was added to
-	updates frame.Updates
+	allowance      int   // how much that carries nothing may still come
+	allowanceCheck int64 // the look at which spare was added to
+	updates        frame.UpdateCounter
 }
 
 // What carries nothing is bounded: PING, SETTINGS, acknowledgements, PRIORITY, empty DATA, updates of windows beyond what our
 // DATA explains, what nobody knows, and what is about streams that are over. maxSpare of them may come at once, and
 // sparePerLook with each look, which is a thousand a second.
 const (
-	maxSpare     = 5000
-	sparePerLook = maxSpare / 20
-	// spareOfResponse may come with each response besides: windows of a request that was answered before it was read.
-	spareOfResponse = 8
-	// spareOfCancelled may come for each request that we give up: what was on its way.
-	spareOfCancelled = 64
+	maxAllowance      = 5000
+	allowancePerCheck = maxAllowance / 20
+	// allowancePerResponse may come with each response besides: windows of a request that was answered before it was read.
+	allowancePerResponse = 8
+	// allowancePerCancel may come for each request that we give up: what was on its way.
+	allowancePerCancel = 64
 	// costOfOversized has a connection end after some header blocks that are too large: they cost as much to read as hundreds of
 	// frames.
 	costOfOversized = 500
 )
 
-func (r *reader) begin(c *Conn) {
-	r.conn, r.in, r.spare = c, frame.NewReader(r), maxSpare
-	r.block = frame.NewBlock(frame.BlockLimit(c.config.MaxHeaderBytes))
-	r.inflow = frame.NewInflow(connWindow)
-	r.head.begin(frame.Limits{Bytes: c.config.MaxHeaderBytes, Fields: maxFields})
+func (r *reader) init(c *Conn) {
+	r.conn, r.in, r.allowance = c, frame.NewReader(r), maxAllowance
+	r.block = frame.NewBlockAssembler(frame.CompressedLimit(c.config.MaxHeaderBytes))
+	r.recvWindow = frame.NewRecvWindow(connWindow)
+	r.head.init(frame.BlockLimits{MaxBytes: c.config.MaxHeaderBytes, MaxFields: maxFields})
 }
 
 // Read is where in reads from.
@@ -62,14 +62,14 @@ func (r *reader) run() (err error) {
 			err = r.frame(&r.now)
 		}
 		if err != nil {
-			err = r.survive(err)
+			err = r.streamErrors(err)
 		}
 	}
 	return err
 }
 
-// survive takes an error that is about one stream.
-func (r *reader) survive(err error) error {
+// streamErrors takes an error that is about one stream.
+func (r *reader) streamErrors(err error) error {
 	var only frame.StreamError
 	if errors.As(err, &only) {
 		return r.reset(only)
@@ -79,11 +79,11 @@ func (r *reader) survive(err error) error {
 
 // reset gives up one stream, because of what came on it.
 func (r *reader) reset(why frame.StreamError) error {
-	s, err := r.conn.find(why.Stream)
+	s, err := r.conn.lookup(why.Stream)
 	if err != nil || s == nil {
 		return err
 	}
-	s.fail(&Error{Broken, why}, why.Code)
+	s.fail(&Error{ProtocolViolation, why}, why.Code)
 	return nil
 }
 
@@ -97,8 +97,8 @@ func codeOf(err error) (code frame.Code, ok bool) {
 	return broken.Code, ok
 }
 
-// onStream says of which stream an error is.
-func onStream(err error, id uint32) error {
+// withStream says of which stream an error is.
+func withStream(err error, id uint32) error {
 	var only frame.StreamError
 	if errors.As(err, &only) {
 		only.Stream = id
@@ -108,14 +108,14 @@ func onStream(err error, id uint32) error {
 }
 
 func protocolError(format string, args ...any) error {
-	return frame.ConnError{Code: frame.ProtocolError, Why: fmt.Sprintf(format, args...)}
+	return frame.ConnError{Code: frame.ProtocolError, Reason: fmt.Sprintf(format, args...)}
 }
 
 func (r *reader) frame(f *frame.Frame) error {
-	if !r.spoke && (f.Type != frame.Settings || f.Has(frame.FlagAck)) {
+	if !r.settingsRead && (f.Type != frame.Settings || f.Has(frame.FlagAck)) {
 		return protocolError("the first frame is not SETTINGS")
 	}
-	if open := r.block.Open(); open != 0 && (f.Type != frame.Continuation || f.Stream != open) {
+	if open := r.block.OpenStream(); open != 0 && (f.Type != frame.Continuation || f.Stream != open) {
 		return protocolError("a header block is interrupted")
 	}
 	switch f.Type {
@@ -134,9 +134,9 @@ func (r *reader) frame(f *frame.Frame) error {
 	case frame.Headers, frame.Continuation:
 		return r.headers(f)
 	case frame.RSTStream:
-		return r.rst(f)
+		return r.rstStream(f)
 	case frame.WindowUpdate:
-		return r.window(f)
+		return r.windowUpdate(f)
 	case frame.Settings:
 		return r.settings(f)
 	case frame.Ping:
@@ -146,34 +146,34 @@ func (r *reader) frame(f *frame.Frame) error {
 	case frame.PushPromise:
 		return protocolError("PUSH_PROMISE, which was not allowed")
 	}
-	return r.useless(1) // PRIORITY, and what does not exist yet
+	return r.takeAllowance(1) // PRIORITY, and what does not exist yet
 }
 
-// useless counts a frame that carries nothing. Too many are a flood.
-func (r *reader) useless(cost int) error {
-	if now := r.conn.looks.Load(); now != r.look {
-		r.earn(sparePerLook * int(min(now-r.look, maxSpare)))
-		r.look = now
+// takeAllowance counts a frame that carries nothing. Too many are a flood.
+func (r *reader) takeAllowance(cost int) error {
+	if now := r.conn.checks.Load(); now != r.allowanceCheck {
+		r.addAllowance(allowancePerCheck * int(min(now-r.allowanceCheck, maxAllowance)))
+		r.allowanceCheck = now
 	}
-	if r.spare < cost {
-		r.earn(spareOfCancelled * int(min(r.conn.cancelled.Swap(0), maxSpare)))
+	if r.allowance < cost {
+		r.addAllowance(allowancePerCancel * int(min(r.conn.cancelled.Swap(0), maxAllowance)))
 	}
-	if r.spare < cost {
-		return frame.ConnError{Code: frame.EnhanceYourCalm, Why: "a flood of frames that carry nothing"}
+	if r.allowance < cost {
+		return frame.ConnError{Code: frame.EnhanceYourCalm, Reason: "a flood of frames that carry nothing"}
 	}
-	r.spare -= cost
+	r.allowance -= cost
 	return nil
 }
 
-func (r *reader) earn(n int) { r.spare = min(maxSpare, r.spare+n) }
+func (r *reader) addAllowance(n int) { r.allowance = min(maxAllowance, r.allowance+n) }
 
 func (r *reader) data(f *frame.Frame) error {
 	n := len(f.Payload)
-	if !r.inflow.Take(n) {
-		return frame.ConnError{Code: frame.FlowControlError, Why: "more DATA than the connection's window"}
+	if !r.recvWindow.Take(n) {
+		return frame.ConnError{Code: frame.FlowControlError, Reason: "more DATA than the connection's window"}
 	}
-	if increment := r.inflow.Give(n); increment > 0 {
-		if err := r.conn.out.Credit(0, increment); err != nil {
+	if increment := r.recvWindow.Return(n); increment > 0 {
+		if err := r.conn.w.WriteWindowUpdate(0, increment); err != nil {
 			return err
 		}
 	}
@@ -181,13 +181,13 @@ func (r *reader) data(f *frame.Frame) error {
 	if err != nil {
 		return err
 	}
-	s, err := r.conn.find(f.Stream)
+	s, err := r.conn.lookup(f.Stream)
 	if err != nil {
 		return err
 	}
 	end := f.Has(frame.FlagEndStream)
 	if s == nil || len(p) == 0 && !end {
-		if err := r.useless(1); err != nil || s == nil {
+		if err := r.takeAllowance(1); err != nil || s == nil {
 			return err
 		}
 	}
@@ -195,69 +195,69 @@ func (r *reader) data(f *frame.Frame) error {
 }
 
 func (r *reader) headers(f *frame.Frame) error {
-	if f.Type == frame.Continuation && r.block.Open() == 0 {
+	if f.Type == frame.Continuation && r.block.OpenStream() == 0 {
 		return protocolError("CONTINUATION of nothing")
 	}
 	block, end, err := r.block.Add(f)
 	if err != nil {
 		return err
 	}
-	if r.block.Open() != 0 {
-		r.conn.blockBegan()
+	if r.block.OpenStream() != 0 {
+		r.conn.headerBlockStarted()
 		return nil
 	}
-	r.conn.blockSince.Store(0)
+	r.conn.headerBlockSince.Store(0)
 	// A block is read even if nobody wants it: it changes the table.
-	failed := r.head.read(block)
+	failed := r.head.decode(block)
 	defer r.head.reset()
 	if _, fatal := codeOf(failed); fatal {
 		return failed
 	}
-	s, err := r.conn.find(f.Stream)
+	s, err := r.conn.lookup(f.Stream)
 	if err != nil {
 		return err
 	}
 	if failed == error(frame.ErrBlockTooLarge) {
-		if err := r.useless(costOfOversized); err != nil {
+		if err := r.takeAllowance(costOfOversized); err != nil {
 			return err
 		}
 	}
 	if s == nil {
-		return r.useless(1 + len(block)>>10)
+		return r.takeAllowance(1 + len(block)>>10)
 	}
 	if failed != nil {
-		return onStream(failed, f.Stream)
+		return withStream(failed, f.Stream)
 	}
-	before := s.heads
+	before := s.headersReceived
 	err = s.headers(&r.head, end)
-	if s.heads && !before {
-		r.earn(spareOfResponse)
+	if s.headersReceived && !before {
+		r.addAllowance(allowancePerResponse)
 	}
 	return err
 }
 
-func (r *reader) rst(f *frame.Frame) error {
+func (r *reader) rstStream(f *frame.Frame) error {
 	if len(f.Payload) != 4 {
-		return frame.ConnError{Code: frame.FrameSizeError, Why: "RST_STREAM of another size"}
+		return frame.ConnError{Code: frame.FrameSizeError, Reason: "RST_STREAM of another size"}
 	}
-	s, err := r.conn.find(f.Stream)
+	s, err := r.conn.lookup(f.Stream)
 	if err != nil {
 		return err
 	}
 	if s == nil {
-		return r.useless(1)
+		return r.takeAllowance(1)
 	}
-	s.wasReset(frame.Code(frame.Uint32(f.Payload)))
+	s.serverReset(frame.Code(frame.Uint32(f.Payload)))
 	return nil
 }
 
-func (r *reader) window(f *frame.Frame) error {
+func (r *reader) windowUpdate(f *frame.Frame) error {
 	if len(f.Payload) != 4 {
-		return frame.ConnError{Code: frame.FrameSizeError, Why: "WINDOW_UPDATE of another size"}
+		return frame.ConnError{Code: frame.FrameSizeError, Reason: "WINDOW_UPDATE of another size"}
 	}
 	increment := frame.Uint31(f.Payload)
-	if !r.updates.Explained(r.conn.out) {
-		if err := r.useless(1); err != nil {
+	if !r.updates.Explained(r.conn.w) {
+		if err := r.takeAllowance(1); err != nil {
 			return err
 		}
 	}
@@ -265,9 +265,9 @@ func (r *reader) window(f *frame.Frame) error {
 		if increment == 0 {
 			return protocolError("a window that is opened by nothing")
 		}
-		return r.conn.out.Window(increment)
+		return r.conn.w.AddConnWindow(increment)
 	}
-	s, err := r.conn.find(f.Stream)
+	s, err := r.conn.lookup(f.Stream)
 	if err != nil {
 		return err
 	}
@@ -275,55 +275,55 @@ func (r *reader) window(f *frame.Frame) error {
 		return nil
 	}
 	if increment == 0 {
-		return frame.StreamError{Stream: f.Stream, Code: frame.ProtocolError, Why: "a window that is opened by nothing"}
+		return frame.StreamError{Stream: f.Stream, Code: frame.ProtocolError, Reason: "a window that is opened by nothing"}
 	}
-	return r.conn.out.StreamWindow(&s.sender, increment)
+	return r.conn.w.AddStreamWindow(&s.send, increment)
 }
 
 func (r *reader) settings(f *frame.Frame) error {
-	if err := r.useless(1 + len(f.Payload)/60); err != nil {
+	if err := r.takeAllowance(1 + len(f.Payload)/60); err != nil {
 		return err
 	}
 	if f.Has(frame.FlagAck) {
 		if len(f.Payload) != 0 {
-			return frame.ConnError{Code: frame.FrameSizeError, Why: "an acknowledgement with settings"}
+			return frame.ConnError{Code: frame.FrameSizeError, Reason: "an acknowledgement with settings"}
 		}
 		r.conn.acknowledged.Store(true)
 		return nil
 	}
 	c := r.conn
-	r.list = r.list[:0]
+	r.settingsBuf = r.settingsBuf[:0]
 	err := frame.ParseSettings(f, func(s frame.Setting) error {
 		switch {
 		case s.ID == frame.EnablePush && s.Value != 0:
 			return protocolError("a server that wants to be pushed to")
 		case s.ID == frame.MaxConcurrentStreams:
-			c.allowed.Store(int64(min(s.Value, defaultStreams)))
+			c.maxStreams.Store(int64(min(s.Value, maxStreamsPerConn)))
 		}
-		r.list = append(r.list, s)
+		r.settingsBuf = append(r.settingsBuf, s)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := c.out.Settled(r.list); err != nil {
+	if err := c.w.AckSettings(r.settingsBuf); err != nil {
 		return err
 	}
-	if err := c.exceeded(); err != nil {
+	if err := c.checkWindows(); err != nil {
 		return err
 	}
-	if len(r.list) > 16 {
-		r.list = nil
+	if len(r.settingsBuf) > 16 {
+		r.settingsBuf = nil
 	}
-	if !r.spoke {
-		r.spoke = true
-		close(c.settled)
+	if !r.settingsRead {
+		r.settingsRead = true
+		close(c.settingsReceived)
 	}
 	return nil
 }
 
-// exceeded finds the streams whose window SETTINGS made too large (RFC 9113, 6.9.2).
-func (c *Conn) exceeded() error {
+// checkWindows finds the streams whose window SETTINGS made too large (RFC 9113, 6.9.2).
+func (c *Conn) checkWindows() error {
 	c.mu.Lock()
 	streams := make([]*stream, 0, len(c.streams))
 	for _, s := range c.streams {
@@ -331,8 +331,8 @@ func (c *Conn) exceeded() error {
 	}
 	c.mu.Unlock()
 	for _, s := range streams {
-		if c.out.Exceeds(&s.sender) {
-			return frame.ConnError{Code: frame.FlowControlError, Why: "SETTINGS make the window of a stream too large"}
+		if c.w.WindowOverflows(&s.send) {
+			return frame.ConnError{Code: frame.FlowControlError, Reason: "SETTINGS make the window of a stream too large"}
 		}
 	}
 	return nil
@@ -340,19 +340,19 @@ func (c *Conn) exceeded() error {
 
 func (r *reader) ping(f *frame.Frame) error {
 	if len(f.Payload) != 8 {
-		return frame.ConnError{Code: frame.FrameSizeError, Why: "PING of another size"}
+		return frame.ConnError{Code: frame.FrameSizeError, Reason: "PING of another size"}
 	}
-	if err := r.useless(1); err != nil || f.Has(frame.FlagAck) { // that something was read is the answer
+	if err := r.takeAllowance(1); err != nil || f.Has(frame.FlagAck) { // that something was read is the answer
 		return err
 	}
-	return r.conn.out.Pong(f.Payload)
+	return r.conn.w.WritePingAck(f.Payload)
 }
 
 func (r *reader) goAway(f *frame.Frame) error {
 	if len(f.Payload) < 8 {
-		return frame.ConnError{Code: frame.FrameSizeError, Why: "GOAWAY that is too short"}
+		return frame.ConnError{Code: frame.FrameSizeError, Reason: "GOAWAY that is too short"}
 	}
-	if err := r.useless(1); err != nil {
+	if err := r.takeAllowance(1); err != nil {
 		return err
 	}
 	r.conn.goAway(frame.Uint31(f.Payload))
@@ -363,13 +363,13 @@ func (r *reader) goAway(f *frame.Frame) error {
 func (c *Conn) goAway(last uint32) {
 	var passed []*stream
 	c.mu.Lock()
-	c.full.Store(true)
+	c.draining.Store(true)
 	for id, s := range c.streams {
 		if id > last {
 			passed = append(passed, s)
 		}
 	}
-	spent := c.spent()
+	spent := c.drained()
 	c.mu.Unlock()
 	why := &Error{Unprocessed, errGoAway}
 	for _, s := range passed {

@@ -62,7 +62,7 @@ func hearAll(t *testing.T, said [][]byte, kind uint8, stays bool) {
 		}
 	})
 	c, err := New(context.Background(), ours, Config{
-		MaxHeaderBytes: 64 << 10, Every: time.Second, PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
+		MaxHeaderBytes: 64 << 10, CheckInterval: time.Second, PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
 		HeaderTimeout: time.Minute, ProtocolTimeout: 10 * time.Second,
 	})
 	if err != nil {
@@ -73,7 +73,7 @@ func hearAll(t *testing.T, said [][]byte, kind uint8, stays bool) {
 		for ticks := time.NewTicker(time.Second); ; {
 			select {
 			case <-ticks.C:
-				c.Look(true)
+				c.Check(true)
 			case <-over:
 				ticks.Stop()
 				return

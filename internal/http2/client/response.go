@@ -10,28 +10,28 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// head is a header block as it was read. It is used again for the next.
-type head struct {
-	decoder *frame.Decoder
-	each    func(name, value string) error
-	status  string
-	pseudo  bool // there was a pseudo field
-	fields  []field
+// headerBlock is a header block as it was read. It is used again for the next.
+type headerBlock struct {
+	decoder   *frame.Decoder
+	addField  func(name, value string) error
+	status    string
+	hasPseudo bool // there was a pseudo field
+	fields    []headerField
 }
 
-type field struct{ name, value string }
+type headerField struct{ name, value string }
 
-func (h *head) begin(l frame.Limits) {
-	h.decoder, h.each = frame.NewDecoder(l), h.field
+func (h *headerBlock) init(l frame.BlockLimits) {
+	h.decoder, h.addField = frame.NewDecoder(l), h.field
 }
 
 const keptFields = 64
 
-func (h *head) read(block []byte) error { return h.decoder.Decode(block, h.each) }
+func (h *headerBlock) decode(block []byte) error { return h.decoder.Decode(block, h.addField) }
 
 // reset is for when a block was used: an idle connection keeps none of it.
-func (h *head) reset() {
-	h.status, h.pseudo = "", false
+func (h *headerBlock) reset() {
+	h.status, h.hasPseudo = "", false
 	if cap(h.fields) > keptFields {
 		h.fields = nil
 	}
@@ -39,24 +39,24 @@ func (h *head) reset() {
 	h.fields = h.fields[:0]
 }
 
-func (h *head) field(name, value string) error {
+func (h *headerBlock) field(name, value string) error {
 	if name[0] != ':' {
-		name = frame.Canonical(name)
-		if httpmsg.AboutConnection(name) {
+		name = frame.CanonicalName(name)
+		if httpmsg.IsConnectionHeader(name) {
 			return nil // whoever passes the response on over HTTP/1.1 would take it for its own (RFC 9113, 8.2.2)
 		}
-		h.fields = append(h.fields, field{name, value})
+		h.fields = append(h.fields, headerField{name, value})
 		return nil
 	}
-	if name != ":status" || h.pseudo || len(h.fields) > 0 {
-		return frame.StreamError{Code: frame.ProtocolError, Why: "pseudo fields that no response has"}
+	if name != ":status" || h.hasPseudo || len(h.fields) > 0 {
+		return frame.StreamError{Code: frame.ProtocolError, Reason: "pseudo fields that no response has"}
 	}
-	h.pseudo, h.status = true, value
+	h.hasPseudo, h.status = true, value
 	return nil
 }
 
-// code is the status, or 0 for what is none.
-func (h *head) code() int {
+// statusCode is the status, or 0 for what is none.
+func (h *headerBlock) statusCode() int {
 	if len(h.status) != 3 {
 		return 0
 	}
@@ -74,7 +74,7 @@ func (h *head) code() int {
 }
 
 // header makes the fields a http.Header.
-func (h *head) header() http.Header {
+func (h *headerBlock) header() http.Header {
 	made := make(http.Header, len(h.fields))
 	values := make([]string, len(h.fields)) // one array for all: most names have one value
 	for i := range h.fields {
@@ -89,8 +89,8 @@ func (h *head) header() http.Header {
 	return made
 }
 
-// fill makes the block the head of s's response. The error is for the stream.
-func (h *head) fill(s *stream, code int, end bool) *Error {
+// fillResponse makes the block the head of s's response. The error is for the stream.
+func (h *headerBlock) fillResponse(s *stream, code int, end bool) *Error {
 	resp := &s.response
 	resp.StatusCode, resp.Status = code, statusText(code, h.status)
 	resp.Proto, resp.ProtoMajor = "HTTP/2.0", 2
@@ -100,23 +100,23 @@ func (h *head) fill(s *stream, code int, end bool) *Error {
 		return err
 	}
 	if code == http.StatusNoContent && length > 0 {
-		return broken(frame.ProtocolError, "a length of an answer that has no body")
+		return violation(frame.ProtocolError, "a length of an answer that has no body")
 	}
-	s.rest = length
+	s.remaining = length
 	resp.ContentLength = length
 	bodiless := s.request.Method == http.MethodHead || code == http.StatusNoContent || code == http.StatusNotModified
 	switch {
 	case bodiless:
-		s.rest = 0
+		s.remaining = 0
 	case end && length > 0:
-		return broken(frame.ProtocolError, "a response that ends before its length")
+		return violation(frame.ProtocolError, "a response that ends before its length")
 	}
 	if end && length < 0 && s.request.Method != http.MethodHead {
 		resp.ContentLength = 0
 	}
 	if named, ok := resp.Header["Trailer"]; ok {
 		delete(resp.Header, "Trailer")
-		resp.Trailer = promised(named)
+		resp.Trailer = declaredTrailers(named)
 	}
 	if end || s.request.Method == http.MethodHead {
 		resp.Body = http.NoBody
@@ -126,12 +126,12 @@ func (h *head) fill(s *stream, code int, end bool) *Error {
 	return nil
 }
 
-// promised are the names that a Trailer header names.
-func promised(values []string) http.Header {
+// declaredTrailers are the names that a Trailer header names.
+func declaredTrailers(values []string) http.Header {
 	made := make(http.Header)
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
-			if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); httpmsg.MayBeTrailer(name) {
+			if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); httpmsg.ValidTrailer(name) {
 				made[name] = nil
 			}
 		}
@@ -143,7 +143,7 @@ func promised(values []string) http.Header {
 func contentLength(h http.Header) (int64, *Error) {
 	n, ok := httpmsg.ParseContentLength(h["Content-Length"])
 	if !ok {
-		return 0, broken(frame.ProtocolError, "a length that is none, or two of them")
+		return 0, violation(frame.ProtocolError, "a length that is none, or two of them")
 	}
 	return n, nil
 }
@@ -171,7 +171,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	if err == nil {
 		return n, nil
 	}
-	s.off()
+	s.unwatchContext()
 	if err == io.EOF && s.trailer != nil {
 		if s.response.Trailer == nil {
 			s.response.Trailer = make(http.Header, len(s.trailer))
@@ -192,6 +192,6 @@ func (s *stream) Ready() bool {
 // Close gives up what was not read.
 func (s *stream) Close() error {
 	s.fail(closedBody, frame.Cancel)
-	s.off()
+	s.unwatchContext()
 	return s.body.Close()
 }

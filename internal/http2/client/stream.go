@@ -17,7 +17,7 @@ type stream struct {
 	conn     *Conn
 	request  *http.Request
 	response http.Response
-	sender   frame.Sender
+	send     frame.SendStream
 	body     frame.Body     // of the response, as it arrived
 	answered sync.WaitGroup // until there is a response or an error
 
@@ -25,24 +25,24 @@ type stream struct {
 	authority, path string
 	trailers        string // the names of its trailers
 	length          int64  // of its body, -1 when unknown
-	ender           Ender
-	unwatch         func() bool
+	notifier        EndNotifier
+	stopAfterFunc   func() bool
 
 	// The reading goroutine's.
-	heads   bool // the response has its head
-	interim int
-	rest    int64 // of the body, what has not come; -1: unknown
+	headersReceived bool // the response has its head
+	informational   int
+	remaining       int64 // of the body, what has not come; -1: unknown
 
 	// Guarded by conn.mu.
-	id      uint32 // 0: not begun
-	told    bool   // there is a response or an error
-	held    bool   // there is the head of a response, which waits for the rest
-	over    bool   // nothing more comes
-	sent    bool   // the request is, to its end
-	err     *Error // why there is no response
-	inflow  frame.Inflow
-	waited  int         // quarters of the header timeout
-	trailer http.Header // of the response
+	id          uint32 // 0: not begun
+	returned    bool   // there is a response or an error
+	held        bool   // there is the head of a response, which waits for the rest
+	ended       bool   // nothing more comes
+	sent        bool   // the request is, to its end
+	err         *Error // why there is no response
+	recvWindow  frame.RecvWindow
+	headerWaits int         // quarters of the header timeout
+	trailer     http.Header // of the response
 }
 
 // noReset is for streams of which the server knows the end.
@@ -51,55 +51,55 @@ const noReset = frame.Code(1 << 31)
 // RoundTrip sends r and waits for the head of the response. Errors are *Error. A body that is Whole goes along at once, any
 // other as it comes and as windows let it.
 func (c *Conn) RoundTrip(r *http.Request) (*http.Response, error) {
-	s := &stream{conn: c, request: r, rest: -1, inflow: frame.NewInflow(streamWindow)}
+	s := &stream{conn: c, request: r, remaining: -1, recvWindow: frame.NewRecvWindow(streamWindow)}
 	if err := s.prepare(); err != nil {
 		closeBody(r)
-		return nil, &Error{Unsendable, err}
+		return nil, &Error{InvalidRequest, err}
 	}
 	s.body.Consumer = s
 	s.answered.Add(1)
-	c.out.Expect(1)
-	s.watch(r.Context())
+	c.w.AddActive(1)
+	s.watchContext(r.Context())
 	s.open()
 	s.answered.Wait()
-	c.out.Expect(-1)
+	c.w.AddActive(-1)
 	if err := s.err; err != nil {
-		s.off()
+		s.unwatchContext()
 		return nil, err
 	}
 	if s.response.Body == http.NoBody {
-		s.off()
+		s.unwatchContext()
 	}
 	return &s.response, nil
 }
 
 // open begins the stream. What comes of it is told by way of answered.
 func (s *stream) open() {
-	r, out := s.request, s.conn.out
+	r, out := s.request, s.conn.w
 	if s.length == 0 {
 		closeBody(r)
-		_, err := out.Begin(&s.sender, s, nil, true)
-		s.unsent(err)
+		_, err := out.OpenStreamNoWait(&s.send, s, nil, true)
+		s.openFailed(err)
 		return
 	}
-	whole, _ := r.Body.(*Whole)
+	whole, _ := r.Body.(*BytesBody)
 	if whole == nil {
-		_, err := out.Begin(&s.sender, s, nil, false)
-		if s.unsent(err) {
+		_, err := out.OpenStreamNoWait(&s.send, s, nil, false)
+		if s.openFailed(err) {
 			closeBody(r)
 			return
 		}
 		go s.upload()
 		return
 	}
-	n, err := out.Begin(&s.sender, s, whole.data, true)
-	if !s.unsent(err) && n < len(whole.data) {
-		go func() { _ = out.Data(&s.sender, whole.data[n:], true) }() // whoever ended the stream knows why
+	n, err := out.OpenStreamNoWait(&s.send, s, whole.data, true)
+	if !s.openFailed(err) && n < len(whole.data) {
+		go func() { _ = out.WriteData(&s.send, whole.data[n:], true) }() // whoever ended the stream knows why
 	}
 }
 
-// unsent has a request end that was not begun.
-func (s *stream) unsent(err error) bool {
+// openFailed has a request end that was not begun.
+func (s *stream) openFailed(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -123,17 +123,17 @@ func (s *stream) Opened(id uint32) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case s.over:
+	case s.ended:
 		return s.err
 	case c.err != nil:
 		return c.err
-	case c.full.Load():
+	case c.draining.Load():
 		return errDraining
-	case len(c.streams) >= int(c.allowed.Load()): // whoever chose this connection did so before the server said so
-		return errCrowded
+	case len(c.streams) >= int(c.maxStreams.Load()): // whoever chose this connection did so before the server said so
+		return errTooManyStreams
 	}
 	s.id, c.newest = id, id
-	_, whole := s.request.Body.(*Whole)
+	_, whole := s.request.Body.(*BytesBody)
 	s.sent = whole || s.length == 0
 	c.streams[id] = s
 	return nil
@@ -141,18 +141,18 @@ func (s *stream) Opened(id uint32) error {
 
 // fail ends the stream, unless it is over.
 func (s *stream) fail(why *Error, reset frame.Code) {
-	first, ok := s.finish(why)
+	first, ok := s.markEnded(why)
 	if !ok {
 		return
 	}
 	// The server is told first: whoever hears of the end may begin another request, and the server would count both.
-	out := s.conn.out
-	out.Abort(&s.sender, why)
+	out := s.conn.w
+	out.Abort(&s.send, why)
 	if s.id != 0 && reset != noReset {
 		s.conn.cancelled.Add(1)
-		_ = out.Reset(s.id, reset) // the connection's failure is told elsewhere
+		_ = out.WriteRSTStream(s.id, reset) // the connection's failure is told elsewhere
 	}
-	if why.Fate == Left {
+	if why.Kind == Canceled {
 		s.body.Fail(why)
 	} else {
 		s.body.End(why) // what arrived before is the caller's
@@ -162,21 +162,21 @@ func (s *stream) fail(why *Error, reset frame.Code) {
 	}
 }
 
-// finish makes the stream one that is over. ok is false when it was, and first whether the caller is still to be told.
-func (s *stream) finish(why *Error) (first, ok bool) {
+// markEnded makes the stream one that is over. ok is false when it was, and first whether the caller is still to be told.
+func (s *stream) markEnded(why *Error) (first, ok bool) {
 	c := s.conn
 	c.mu.Lock()
-	if s.over {
+	if s.ended {
 		c.mu.Unlock()
 		return false, false
 	}
-	s.over = true
+	s.ended = true
 	delete(c.streams, s.id)
-	s.unhold()
-	if first = !s.told; first {
-		s.told, s.err = true, why
+	s.unholdLocked()
+	if first = !s.returned; first {
+		s.returned, s.err = true, why
 	}
-	spent := c.spent()
+	spent := c.drained()
 	c.mu.Unlock()
 	if spent {
 		c.Close()
@@ -184,29 +184,29 @@ func (s *stream) finish(why *Error) (first, ok bool) {
 	return first, true
 }
 
-// wasReset is told of RST_STREAM.
-func (s *stream) wasReset(code frame.Code) {
-	fate := Reset
+// serverReset is told of RST_STREAM.
+func (s *stream) serverReset(code frame.Code) {
+	kind := Reset
 	switch {
-	case code == frame.RefusedStream && !s.heads:
-		fate = Refused
+	case code == frame.RefusedStream && !s.headersReceived:
+		kind = Refused
 	case code == frame.ProtocolError:
-		fate = Rejected
+		kind = Rejected
 	}
-	s.fail(&Error{fate, frame.StreamError{Stream: s.id, Code: code, Why: "received from the server"}}, noReset)
+	s.fail(&Error{kind, frame.StreamError{Stream: s.id, Code: code, Reason: "received from the server"}}, noReset)
 }
 
 // headers is told of a header block.
-func (s *stream) headers(h *head, end bool) error {
-	if s.heads {
-		return s.trailing(h, end)
+func (s *stream) headers(h *headerBlock, end bool) error {
+	if s.headersReceived {
+		return s.trailersReceived(h, end)
 	}
-	code := h.code()
+	code := h.statusCode()
 	if code < 200 {
-		return s.provisional(h, code, end)
+		return s.informationalHeaders(h, code, end)
 	}
-	s.heads = true
-	if why := h.fill(s, code, end); why != nil {
+	s.headersReceived = true
+	if why := h.fillResponse(s, code, end); why != nil {
 		s.fail(why, frame.ProtocolError)
 		return nil
 	}
@@ -215,11 +215,11 @@ func (s *stream) headers(h *head, end bool) error {
 		return nil
 	}
 	useless := s.response.Body == http.NoBody // an answer to HEAD has nothing else that is of use
-	if s.short() && !useless {
-		s.hold()
+	if s.shortResponse() && !useless {
+		s.holdHeaders()
 		return nil
 	}
-	s.tell()
+	s.release()
 	if useless {
 		s.fail(closedBody, frame.Cancel)
 	}
@@ -229,42 +229,42 @@ func (s *stream) headers(h *head, end bool) error {
 // maxInterim bounds the interim responses before the real one.
 const maxInterim = 10
 
-func (s *stream) provisional(h *head, code int, end bool) error {
-	s.interim++
+func (s *stream) informationalHeaders(h *headerBlock, code int, end bool) error {
+	s.informational++
 	switch {
 	case code == 0:
-		return s.violates("no status, or one that is none")
+		return s.protocolError("no status, or one that is none")
 	case code == http.StatusSwitchingProtocols:
-		return s.violates("it switched protocols, which HTTP/2 does not know")
+		return s.protocolError("it switched protocols, which HTTP/2 does not know")
 	case end:
-		return s.violates("it ended with an interim response")
-	case s.interim > maxInterim:
-		return s.violates("too many interim responses")
+		return s.protocolError("it ended with an interim response")
+	case s.informational > maxInterim:
+		return s.protocolError("too many interim responses")
 	}
 	for _, f := range h.fields {
 		if f.name == "Content-Length" && strings.Trim(f.value, "0") != "" {
-			return s.violates("a length of an answer that has no body")
+			return s.protocolError("a length of an answer that has no body")
 		}
 	}
 	return nil
 }
 
-func (s *stream) violates(why string) error {
-	return frame.StreamError{Stream: s.id, Code: frame.ProtocolError, Why: why}
+func (s *stream) protocolError(why string) error {
+	return frame.StreamError{Stream: s.id, Code: frame.ProtocolError, Reason: why}
 }
 
-func (s *stream) trailing(h *head, end bool) error {
-	if !end || h.pseudo {
-		return s.violates("trailers that do not end the stream, or with pseudo fields")
+func (s *stream) trailersReceived(h *headerBlock, end bool) error {
+	if !end || h.hasPseudo {
+		return s.protocolError("trailers that do not end the stream, or with pseudo fields")
 	}
-	if s.rest > 0 {
-		return s.violates("a response that ends before its length")
+	if s.remaining > 0 {
+		return s.protocolError("a response that ends before its length")
 	}
 	if len(h.fields) > httpmsg.MaxTrailers {
-		return s.violates("too many trailers")
+		return s.protocolError("too many trailers")
 	}
 	s.trailer = h.header()
-	maps.DeleteFunc(s.trailer, func(name string, _ []string) bool { return !httpmsg.MayBeTrailer(name) })
+	maps.DeleteFunc(s.trailer, func(name string, _ []string) bool { return !httpmsg.ValidTrailer(name) })
 	s.complete(nil)
 	return nil
 }
@@ -273,35 +273,35 @@ func (s *stream) trailing(h *head, end bool) error {
 // once, and a server that dies in between has failed to answer, and did not cut an answer short that is on its way already.
 const maxHeld = 16 << 10
 
-// short reports, when the head is there, whether the response is short enough to wait for the rest.
-func (s *stream) short() bool { return s.rest >= 0 && s.rest <= maxHeld }
+// shortResponse reports, when the head is there, whether the response is short enough to wait for the rest.
+func (s *stream) shortResponse() bool { return s.remaining >= 0 && s.remaining <= maxHeld }
 
-// hold has the head of the response wait: until the rest is there, until the next Look at the most.
-func (s *stream) hold() {
+// holdHeaders has the head of the response wait: until the rest is there, until the next Look at the most.
+func (s *stream) holdHeaders() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !s.over {
+	if !s.ended {
 		s.held = true
-		c.held.Add(1)
+		c.heldCount.Add(1)
 	}
 }
 
-// unhold is called with conn.mu held.
-func (s *stream) unhold() {
+// unholdLocked is called with conn.mu held.
+func (s *stream) unholdLocked() {
 	if s.held {
 		s.held = false
-		s.conn.held.Add(-1)
+		s.conn.heldCount.Add(-1)
 	}
 }
 
-// tell has the caller go on: the head of the response is there.
-func (s *stream) tell() {
+// release has the caller go on: the head of the response is there.
+func (s *stream) release() {
 	c := s.conn
 	c.mu.Lock()
-	told := s.told
-	s.told = true
-	s.unhold()
+	told := s.returned
+	s.returned = true
+	s.unholdLocked()
 	c.mu.Unlock()
 	if !told {
 		s.answered.Done()
@@ -312,23 +312,23 @@ func (s *stream) tell() {
 func (s *stream) data(p []byte, size int, end bool) error {
 	c := s.conn
 	c.mu.Lock()
-	within := s.inflow.Take(size)
+	within := s.recvWindow.Take(size)
 	var increment uint32
 	if padding := size - len(p); padding > 0 {
-		increment = s.inflow.Give(padding)
+		increment = s.recvWindow.Return(padding)
 	}
 	c.mu.Unlock()
 	switch {
 	case !within:
-		return frame.StreamError{Stream: s.id, Code: frame.FlowControlError, Why: "more DATA than the window"}
-	case !s.heads:
-		return s.violates("DATA before HEADERS")
-	case s.rest >= 0:
-		if s.rest -= int64(len(p)); s.rest < 0 {
-			return s.violates("a body longer than its length")
+		return frame.StreamError{Stream: s.id, Code: frame.FlowControlError, Reason: "more DATA than the window"}
+	case !s.headersReceived:
+		return s.protocolError("DATA before HEADERS")
+	case s.remaining >= 0:
+		if s.remaining -= int64(len(p)); s.remaining < 0 {
+			return s.protocolError("a body longer than its length")
 		}
-		if end && s.rest > 0 {
-			return s.violates("a response that ends before its length")
+		if end && s.remaining > 0 {
+			return s.protocolError("a response that ends before its length")
 		}
 	}
 	if end {
@@ -339,19 +339,19 @@ func (s *stream) data(p []byte, size int, end bool) error {
 		s.body.Add(p, nil)
 	}
 	if increment > 0 {
-		return c.out.Credit(s.id, increment)
+		return c.w.WriteWindowUpdate(s.id, increment)
 	}
 	return nil
 }
 
 // complete ends the stream with the whole response.
 func (s *stream) complete(last []byte) {
-	first, ok := s.finish(nil)
+	first, ok := s.markEnded(nil)
 	if !ok {
 		return
 	}
-	if out := s.conn.out; !out.Abort(&s.sender, errAnswered) { // first, as in fail
-		_ = out.Reset(s.id, frame.NoError) // the rest of the request is of no use; RFC 9113, 8.1
+	if out := s.conn.w; !out.Abort(&s.send, errBodyNotWanted) { // first, as in fail
+		_ = out.WriteRSTStream(s.id, frame.NoError) // the rest of the request is of no use; RFC 9113, 8.1
 	}
 	s.body.Add(last, io.EOF)
 	if first {
@@ -364,40 +364,40 @@ func (s *stream) Consumed(n int) {
 	c := s.conn
 	c.mu.Lock()
 	var increment uint32
-	if !s.over {
-		increment = s.inflow.Give(n)
+	if !s.ended {
+		increment = s.recvWindow.Return(n)
 	}
 	c.mu.Unlock()
 	if increment > 0 {
-		_ = c.out.Credit(s.id, increment) // the connection's failure is told elsewhere
+		_ = c.w.WriteWindowUpdate(s.id, increment) // the connection's failure is told elsewhere
 	}
 }
 
-// Ender is a context that can be waited for without the costs of context.AfterFunc.
-type Ender interface {
+// EndNotifier is a context that can be waited for without the costs of context.AfterFunc.
+type EndNotifier interface {
 	// OnEnd has f called when the context ends, or soon after. There is one f at a time.
 	OnEnd(f func())
 	// OffEnd takes f back, and reports whether it was not called.
 	OffEnd() bool
 }
 
-// watch has the stream end with its context.
-func (s *stream) watch(ctx context.Context) {
-	if s.ender, _ = ctx.(Ender); s.ender != nil {
-		s.ender.OnEnd(s.leave)
+// watchContext has the stream end with its context.
+func (s *stream) watchContext(ctx context.Context) {
+	if s.notifier, _ = ctx.(EndNotifier); s.notifier != nil {
+		s.notifier.OnEnd(s.canceled)
 		return
 	}
-	s.unwatch = context.AfterFunc(ctx, s.leave)
+	s.stopAfterFunc = context.AfterFunc(ctx, s.canceled)
 }
 
-// off ends what watch began. It is for the goroutine of the caller.
-func (s *stream) off() {
-	if s.ender != nil {
-		s.ender.OffEnd()
-	} else if s.unwatch != nil {
-		s.unwatch()
+// unwatchContext ends what watch began. It is for the goroutine of the caller.
+func (s *stream) unwatchContext() {
+	if s.notifier != nil {
+		s.notifier.OffEnd()
+	} else if s.stopAfterFunc != nil {
+		s.stopAfterFunc()
 	}
-	s.ender, s.unwatch = nil, nil
+	s.notifier, s.stopAfterFunc = nil, nil
 }
 
-func (s *stream) leave() { s.fail(left(s.request.Context()), frame.Cancel) }
+func (s *stream) canceled() { s.fail(canceledError(s.request.Context()), frame.Cancel) }

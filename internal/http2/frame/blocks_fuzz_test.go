@@ -78,7 +78,7 @@ func FuzzBlocks(f *testing.F) {
 	f.Add([]byte("\x02\xa0\x05hello\x60\x00\x03abc\x60\x00\x01\x00\x3d"), uint16(100), uint8(3))
 	f.Add([]byte("\x0a\xa0\x01a\xf7\x00\x01b\xf7\x01\xe8\xe8\xe8\xe8\xe8"), uint16(1000), uint8(200))
 	f.Fuzz(func(t *testing.T, data []byte, most uint16, fields uint8) {
-		limits := frame.Limits{Bytes: int(most) + 1, Fields: int(fields) + 1}
+		limits := frame.BlockLimits{MaxBytes: int(most) + 1, MaxFields: int(fields) + 1}
 		d := frame.NewDecoder(limits)
 		var want []string
 		var size int
@@ -98,11 +98,11 @@ func FuzzBlocks(f *testing.F) {
 				refused = theirs.Close()
 			}
 			got, err := decode(d, block)
-			large := size > limits.Bytes || len(want)/2 > limits.Fields
+			large := size > limits.MaxBytes || len(want)/2 > limits.MaxFields
 			if code, connection := code(err); connection {
 				// The decoder bounds a string as it is coded too, and Huffman makes some strings longer.
-				long := slices.ContainsFunc(want, func(s string) bool { return max(len(s), int(hpack.HuffmanEncodeLength(s))) > limits.Bytes })
-				bomb := size > 4*limits.Bytes || len(want)/2 > 4*limits.Fields
+				long := slices.ContainsFunc(want, func(s string) bool { return max(len(s), int(hpack.HuffmanEncodeLength(s))) > limits.MaxBytes })
+				bomb := size > 4*limits.MaxBytes || len(want)/2 > 4*limits.MaxFields
 				if errors.Is(err, frame.ErrBlockBomb) && !bomb || code == frame.CompressionError && refused == nil && !long {
 					t.Fatalf("%x: %v, and the library takes %q", block, err, want)
 				}

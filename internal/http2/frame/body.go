@@ -19,17 +19,17 @@ type Body struct {
 	// Consumer is told what was read or thrown away. It is called without locks, on the goroutine that did so.
 	Consumer Consumer
 
-	mu     sync.Mutex // guards what follows
-	come   sync.Cond
-	chunks []chunk
-	inline [2]chunk // where chunks begins
-	size   int
-	err    error // after the bytes; nil: more will come
-	closed bool
+	mu      sync.Mutex // guards what follows
+	changed sync.Cond
+	chunks  []chunk
+	inline  [2]chunk // where chunks begins
+	size    int
+	err     error // after the bytes; nil: more will come
+	closed  bool
 }
 
 type chunk struct {
-	room     *[]byte
+	buf      *[]byte
 	from, to int
 }
 
@@ -40,16 +40,16 @@ var (
 
 func newChunk(n int) chunk {
 	if n <= 2<<10 {
-		return chunk{room: smallChunks.Get().(*[]byte)}
+		return chunk{buf: smallChunks.Get().(*[]byte)}
 	}
-	return chunk{room: largeChunks.Get().(*[]byte)}
+	return chunk{buf: largeChunks.Get().(*[]byte)}
 }
 
 func (c *chunk) free() {
-	if len(*c.room) == MaxFrame {
-		largeChunks.Put(c.room)
+	if len(*c.buf) == MaxFrame {
+		largeChunks.Put(c.buf)
 	} else {
-		smallChunks.Put(c.room)
+		smallChunks.Put(c.buf)
 	}
 }
 
@@ -62,41 +62,41 @@ func (b *Body) Add(p []byte, err error) (unwanted int) {
 	}
 	b.size += len(p)
 	for len(p) > 0 {
-		if last := len(b.chunks) - 1; last < 0 || b.chunks[last].to == len(*b.chunks[last].room) {
+		if last := len(b.chunks) - 1; last < 0 || b.chunks[last].to == len(*b.chunks[last].buf) {
 			if b.chunks == nil {
 				b.chunks = b.inline[:0]
 			}
 			b.chunks = append(b.chunks, newChunk(len(p)))
 		}
 		c := &b.chunks[len(b.chunks)-1]
-		n := copy((*c.room)[c.to:], p)
+		n := copy((*c.buf)[c.to:], p)
 		c.to += n
 		p = p[n:]
 	}
 	b.err = err
-	b.wake()
+	b.notify()
 	return 0
 }
 
 // End ends the body after what arrived: io.EOF, or why it is cut short. Only the first end counts.
 func (b *Body) End(err error) { b.Add(nil, err) }
 
-func (b *Body) wake() {
-	if b.come.L != nil { // somebody has waited
-		b.come.Broadcast()
+func (b *Body) notify() {
+	if b.changed.L != nil { // somebody has waited
+		b.changed.Broadcast()
 	}
 }
 
 // Fail ends the body now: what arrived is not read any more.
 func (b *Body) Fail(err error) {
 	b.mu.Lock()
-	n := b.dropLocked()
+	n := b.discardLocked()
 	if b.err == nil || b.err == io.EOF && n > 0 {
 		b.err = err
 	}
-	b.wake()
+	b.notify()
 	b.mu.Unlock()
-	b.consumed(n)
+	b.reportConsumed(n)
 }
 
 // Buffered is how many bytes a Read finds, and whether the end is known.
@@ -113,10 +113,10 @@ func (b *Body) Read(p []byte) (int, error) {
 	}
 	b.mu.Lock()
 	for b.size == 0 && b.err == nil && !b.closed {
-		if b.come.L == nil {
-			b.come.L = &b.mu
+		if b.changed.L == nil {
+			b.changed.L = &b.mu
 		}
-		b.come.Wait()
+		b.changed.Wait()
 	}
 	if b.closed {
 		b.mu.Unlock()
@@ -125,7 +125,7 @@ func (b *Body) Read(p []byte) (int, error) {
 	n := 0
 	for n < len(p) && b.size > 0 {
 		c := &b.chunks[0]
-		m := copy(p[n:], (*c.room)[c.from:c.to])
+		m := copy(p[n:], (*c.buf)[c.from:c.to])
 		c.from += m
 		n += m
 		b.size -= m
@@ -141,7 +141,7 @@ func (b *Body) Read(p []byte) (int, error) {
 		err = b.err
 	}
 	b.mu.Unlock()
-	b.consumed(n)
+	b.reportConsumed(n)
 	return n, err
 }
 
@@ -149,14 +149,14 @@ func (b *Body) Read(p []byte) (int, error) {
 func (b *Body) Close() error {
 	b.mu.Lock()
 	b.closed = true
-	n := b.dropLocked()
-	b.wake()
+	n := b.discardLocked()
+	b.notify()
 	b.mu.Unlock()
-	b.consumed(n)
+	b.reportConsumed(n)
 	return nil
 }
 
-func (b *Body) dropLocked() int {
+func (b *Body) discardLocked() int {
 	for i := range b.chunks {
 		b.chunks[i].free()
 	}
@@ -165,7 +165,7 @@ func (b *Body) dropLocked() int {
 	return n
 }
 
-func (b *Body) consumed(n int) {
+func (b *Body) reportConsumed(n int) {
 	if n > 0 && b.Consumer != nil {
 		b.Consumer.Consumed(n)
 	}

@@ -160,7 +160,7 @@ func TestBodyCountsEveryByteOnce(t *testing.T) {
 }
 
 func TestInflow(t *testing.T) {
-	f := frame.NewInflow(1000)
+	f := frame.NewRecvWindow(1000)
 	for _, step := range []struct {
 		name       string
 		take, give int
@@ -178,14 +178,14 @@ func TestInflow(t *testing.T) {
 		{name: "to the byte", take: 1},
 	} {
 		if step.give > 0 {
-			if n := f.Give(step.give); n != step.notice {
+			if n := f.Return(step.give); n != step.notice {
 				t.Errorf("%s: %d is announced, want %d", step.name, n, step.notice)
 			}
 		} else if ok := f.Take(step.take); ok != step.ok {
 			t.Errorf("%s: %v", step.name, ok)
 		}
 	}
-	if tiny := frame.NewInflow(1); !tiny.Take(1) || tiny.Give(1) != 1 {
+	if tiny := frame.NewRecvWindow(1); !tiny.Take(1) || tiny.Return(1) != 1 {
 		t.Error("a window of 1 is never opened again")
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// Limits of a header block.
-type Limits struct {
-	// Bytes bounds the fields as RFC 9113, 6.5.2 counts them (32 more for each).
-	Bytes int
-	// Fields bounds their number.
-	Fields int
+// BlockLimits of a header block.
+type BlockLimits struct {
+	// MaxBytes bounds the fields as RFC 9113, 6.5.2 counts them (32 more for each).
+	MaxBytes int
+	// MaxFields bounds their number.
+	MaxFields int
 }
 
 // Decoder reads header blocks (RFC 7541). A block that is too large is read to its end all the same, as the table must follow,
@@ -19,34 +19,36 @@ type Limits struct {
 //
 // Between two blocks it keeps the table and nothing else: 4 KiB of strings, as RFC 7541, 4.1 counts, and 32 bytes for each entry.
 type Decoder struct {
-	limits Limits
-	each   func(name, value string) error
-	table  table
+	limits BlockLimits
+	emit   func(name, value string) error
+	table  dynamicTable
 
 	bytes, fields int
 	err           error
 }
 
 // NewDecoder reads blocks within limits.
-func NewDecoder(l Limits) *Decoder { return &Decoder{limits: l, table: table{limit: maxTable}} }
+func NewDecoder(l BlockLimits) *Decoder {
+	return &Decoder{limits: l, table: dynamicTable{limit: maxTableSize}}
+}
 
 // ErrBlockTooLarge is a header block beyond Limits. It is the message's fault and not the connection's.
-var ErrBlockTooLarge = StreamError{Code: EnhanceYourCalm, Why: "the header block is larger than allowed"}
+var ErrBlockTooLarge = StreamError{Code: EnhanceYourCalm, Reason: "the header block is larger than allowed"}
 
 // ErrBlockBomb is a header block that is large beyond any mistake. What is left of it is not read, so that the connection ends.
 var ErrBlockBomb = ConnError{EnhanceYourCalm, "the header block is many times larger than allowed"}
 
-// bombAt is how many times Limits a block may be before it is given up. References of a byte each can stand for a field of 4 KiB.
-const bombAt = 4
+// bombFactor is how many times Limits a block may be before it is given up. References of a byte each can stand for a field of 4 KiB.
+const bombFactor = 4
 
-func undecodable(why string) error { return ConnError{CompressionError, why} }
+func decodeError(why string) error { return ConnError{CompressionError, why} }
 
 // Decode calls each for the fields of a whole block. Errors are a ConnError for what does not decode or is ErrBlockBomb, and
 // otherwise ErrBlockTooLarge, the first error of each, or a StreamError for what no field may be.
 func (d *Decoder) Decode(block []byte, each func(name, value string) error) error {
-	d.each, d.bytes, d.fields, d.err = each, 0, 0, nil
+	d.emit, d.bytes, d.fields, d.err = each, 0, 0, nil
 	err := d.decode(block)
-	d.each = nil
+	d.emit = nil
 	if err != nil {
 		return err
 	}
@@ -56,12 +58,12 @@ func (d *Decoder) Decode(block []byte, each func(name, value string) error) erro
 func (d *Decoder) decode(p []byte) error {
 	for begun := false; len(p) > 0; {
 		first := p[0]
-		var f entry
+		var f headerField
 		var err error
 		switch {
 		case first >= 0x80: // an indexed field
 			var i uint64
-			if i, p, err = readNumber(p, 7); err == nil {
+			if i, p, err = readInteger(p, 7); err == nil {
 				f, err = d.table.indexed(i)
 			}
 		case first >= 0x40: // a literal that goes into the table
@@ -81,7 +83,7 @@ func (d *Decoder) decode(p []byte) error {
 		}
 		begun = true
 		d.field(f.name, f.value)
-		if d.bytes > bombAt*d.limits.Bytes { // which counts 32 for each field
+		if d.bytes > bombFactor*d.limits.MaxBytes { // which counts 32 for each field
 			return ErrBlockBomb
 		}
 	}
@@ -91,27 +93,27 @@ func (d *Decoder) decode(p []byte) error {
 // resize follows a change of the table's size (RFC 7541, 6.3), which stands before all fields (4.2). Of a table that has nothing
 // it is taken anywhere, as by the library: it changes nothing.
 func (d *Decoder) resize(p []byte, begun bool) ([]byte, error) {
-	size, rest, err := readNumber(p, 5)
+	size, rest, err := readInteger(p, 5)
 	switch {
 	case err != nil:
 		return nil, err
 	case begun && d.table.count > 0:
-		return nil, undecodable("a change of the table's size after a field")
-	case size > maxTable:
-		return nil, undecodable("a table larger than allowed")
+		return nil, decodeError("a change of the table's size after a field")
+	case size > maxTableSize:
+		return nil, decodeError("a table larger than allowed")
 	}
 	d.table.limit = uint32(size)
 	d.table.evict(d.table.limit)
 	return rest, nil
 }
 
-func (d *Decoder) literal(p []byte, bits uint) (f entry, rest []byte, err error) {
-	i, p, err := readNumber(p, bits)
+func (d *Decoder) literal(p []byte, bits uint) (f headerField, rest []byte, err error) {
+	i, p, err := readInteger(p, bits)
 	if err != nil {
 		return f, nil, err
 	}
 	if i == 0 {
-		if f.name, p, err = readText(p, true); err != nil {
+		if f.name, p, err = readString(p, true); err != nil {
 			return f, nil, err
 		}
 	} else {
@@ -121,7 +123,7 @@ func (d *Decoder) literal(p []byte, bits uint) (f entry, rest []byte, err error)
 		}
 		f.name = known.name
 	}
-	f.value, p, err = readText(p, false)
+	f.value, p, err = readString(p, false)
 	return f, p, err
 }
 
@@ -130,14 +132,14 @@ func (d *Decoder) field(name, value string) {
 	d.fields++
 	switch {
 	case d.err != nil:
-	case d.bytes > d.limits.Bytes || d.fields > d.limits.Fields:
+	case d.bytes > d.limits.MaxBytes || d.fields > d.limits.MaxFields:
 		d.err = ErrBlockTooLarge
 	case !validName(name):
-		d.err = StreamError{Code: ProtocolError, Why: "a header name that is none"}
+		d.err = StreamError{Code: ProtocolError, Reason: "a header name that is none"}
 	case name[0] != ':' && !httpmsg.ValidFieldValue(value): // of pseudo fields each has a table of its own
-		d.err = StreamError{Code: ProtocolError, Why: "a header value that is none"}
+		d.err = StreamError{Code: ProtocolError, Reason: "a header value that is none"}
 	default:
-		d.err = d.each(name, value)
+		d.err = d.emit(name, value)
 	}
 }
 
@@ -158,34 +160,34 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// Block puts a header block together from HEADERS and CONTINUATION frames.
-type Block struct {
+// BlockAssembler puts a header block together from HEADERS and CONTINUATION frames.
+type BlockAssembler struct {
 	limit  int // of its bytes, compressed
-	kept   []byte
+	buf    []byte
 	frames int
 	stream uint32
 	end    bool
 }
 
-// mostFrames is of how many frames a block of limit bytes may be: there are peers that make short ones.
-func mostFrames(limit int) int { return 16 + limit/512 }
+// maxBlockFrames is of how many frames a block of limit bytes may be: there are peers that make short ones.
+func maxBlockFrames(limit int) int { return 16 + limit/512 }
 
-// NewBlock takes blocks of up to limit bytes.
-func NewBlock(limit int) *Block { return &Block{limit: limit} }
+// NewBlockAssembler takes blocks of up to limit bytes.
+func NewBlockAssembler(limit int) *BlockAssembler { return &BlockAssembler{limit: limit} }
 
-// BlockLimit is how many bytes a block may have, compressed, whose fields may have so many: twice as many, so that one that is
+// CompressedLimit is how many bytes a block may have, compressed, whose fields may have so many: twice as many, so that one that is
 // too large by little is a mistake of its message and not of its connection.
-func BlockLimit(fields int) int { return 2 * fields }
+func CompressedLimit(fields int) int { return 2 * fields }
 
-// Open is the stream whose block is not whole, or 0. Nothing but its CONTINUATION may come meanwhile.
-func (b *Block) Open() uint32 { return b.stream }
+// OpenStream is the stream whose block is not whole, or 0. Nothing but its CONTINUATION may come meanwhile.
+func (b *BlockAssembler) OpenStream() uint32 { return b.stream }
 
 // ErrBlockFlood is a header block that does not end (CVE-2023-45288).
 var ErrBlockFlood = ConnError{EnhanceYourCalm, "the header block does not end"}
 
 // Add takes a HEADERS or CONTINUATION frame. done is the whole block and end whether its stream ends with it, and is valid
 // until the next frame is read.
-func (b *Block) Add(f *Frame) (done []byte, end bool, err error) {
+func (b *BlockAssembler) Add(f *Frame) (done []byte, end bool, err error) {
 	p, err := b.fragment(f)
 	if err != nil {
 		return nil, false, err
@@ -195,23 +197,23 @@ func (b *Block) Add(f *Frame) (done []byte, end bool, err error) {
 		if f.Has(FlagEndHeaders) {
 			return p, b.end, nil // nearly always: nothing is copied
 		}
-		b.stream, b.kept, b.frames = f.Stream, b.kept[:0], 0
+		b.stream, b.buf, b.frames = f.Stream, b.buf[:0], 0
 	}
 	b.frames++
 	forever := len(p) == 0 && f.Type == Continuation && !f.Has(FlagEndHeaders) // empty ones could come so
-	if forever || len(b.kept)+len(p) > b.limit || b.frames > mostFrames(b.limit) {
+	if forever || len(b.buf)+len(p) > b.limit || b.frames > maxBlockFrames(b.limit) {
 		return nil, false, ErrBlockFlood
 	}
-	b.kept = append(b.kept, p...)
+	b.buf = append(b.buf, p...)
 	if !f.Has(FlagEndHeaders) {
 		return nil, false, nil
 	}
-	done = b.kept
-	b.stream, b.kept = 0, nil
+	done = b.buf
+	b.stream, b.buf = 0, nil
 	return done, b.end, nil
 }
 
-func (b *Block) fragment(f *Frame) ([]byte, error) {
+func (b *BlockAssembler) fragment(f *Frame) ([]byte, error) {
 	if f.Type == Continuation {
 		return f.Payload, nil
 	}
@@ -228,31 +230,31 @@ func (b *Block) fragment(f *Frame) ([]byte, error) {
 	return p[5:], nil
 }
 
-// table is the dynamic table of a Decoder (RFC 7541, 2.3.2). It has no maps, since nothing is looked for in it.
-type table struct {
-	ring   []entry // grows with what is kept, as that of an Encoder
-	newest uint32  // entries are numbered; ring has number n at n%len(ring)
+// dynamicTable is the dynamic table of a Decoder (RFC 7541, 2.3.2). It has no maps, since nothing is looked for in it.
+type dynamicTable struct {
+	ring   []headerField // grows with what is kept, as that of an Encoder
+	newest uint32        // entries are numbered; ring has number n at n%len(ring)
 	count  uint32
 	size   uint32 // of the entries, as RFC 7541, 4.1 counts
 	limit  uint32
 }
 
 // indexed is the field that an index stands for: those of the static table begin at 1.
-func (t *table) indexed(i uint64) (entry, error) {
+func (t *dynamicTable) indexed(i uint64) (headerField, error) {
 	switch {
 	case i == 0:
-		return entry{}, undecodable("index 0")
+		return headerField{}, decodeError("index 0")
 	case i <= uint64(len(staticFields)):
 		f := &staticFields[i-1]
-		return entry{f[0], f[1]}, nil
+		return headerField{f[0], f[1]}, nil
 	case i-uint64(len(staticFields)) > uint64(t.count):
-		return entry{}, undecodable("an index beyond the table")
+		return headerField{}, decodeError("an index beyond the table")
 	}
 	return t.ring[(t.newest-uint32(i-uint64(len(staticFields)))+1)%uint32(len(t.ring))], nil
 }
 
 // add keeps an entry. One that is larger than the table empties it (RFC 7541, 4.4).
-func (t *table) add(f entry) {
+func (t *dynamicTable) add(f headerField) {
 	size := f.size()
 	if size > t.limit {
 		t.evict(0)
@@ -269,9 +271,9 @@ func (t *table) add(f entry) {
 }
 
 // grow doubles the room. It is a power of two, so that numbers may overflow.
-func (t *table) grow() {
+func (t *dynamicTable) grow() {
 	old := t.ring
-	t.ring = make([]entry, max(firstRing, 2*len(old)))
+	t.ring = make([]headerField, max(initialRing, 2*len(old)))
 	for i := range t.count {
 		n := t.newest - i
 		t.ring[n%uint32(len(t.ring))] = old[n%uint32(len(old))]
@@ -279,21 +281,21 @@ func (t *table) grow() {
 }
 
 // evict makes the table no larger than size.
-func (t *table) evict(size uint32) {
+func (t *dynamicTable) evict(size uint32) {
 	for t.size > size {
 		oldest := &t.ring[(t.newest-t.count+1)%uint32(len(t.ring))]
 		t.size -= oldest.size()
-		*oldest = entry{}
+		*oldest = headerField{}
 		t.count--
 	}
 }
 
-var errCutShort = undecodable("the header block is cut short")
+var errTruncated = decodeError("the header block is cut short")
 
-// readNumber reads an integer with a prefix of so many bits (RFC 7541, 5.1).
-func readNumber(p []byte, bits uint) (n uint64, rest []byte, err error) {
+// readInteger reads an integer with a prefix of so many bits (RFC 7541, 5.1).
+func readInteger(p []byte, bits uint) (n uint64, rest []byte, err error) {
 	if len(p) == 0 {
-		return 0, nil, errCutShort
+		return 0, nil, errTruncated
 	}
 	most := uint64(1)<<bits - 1
 	if n = uint64(p[0]) & most; n < most {
@@ -305,29 +307,29 @@ func readNumber(p []byte, bits uint) (n uint64, rest []byte, err error) {
 			return n, p[i+1:], nil
 		}
 		if shift >= 56 {
-			return 0, nil, undecodable("an integer without end")
+			return 0, nil, decodeError("an integer without end")
 		}
 	}
-	return 0, nil, errCutShort
+	return 0, nil, errTruncated
 }
 
-// readText reads a string (RFC 7541, 5.2). Names that many messages have are not made anew.
-func readText(p []byte, name bool) (s string, rest []byte, err error) {
+// readString reads a string (RFC 7541, 5.2). Names that many messages have are not made anew.
+func readString(p []byte, name bool) (s string, rest []byte, err error) {
 	if len(p) == 0 {
-		return "", nil, errCutShort
+		return "", nil, errTruncated
 	}
 	packed := p[0] >= 0x80
-	n, p, err := readNumber(p, 7)
+	n, p, err := readInteger(p, 7)
 	if err != nil {
 		return "", nil, err
 	}
 	if n > uint64(len(p)) {
-		return "", nil, errCutShort
+		return "", nil, errTruncated
 	}
 	text := p[:n]
 	if packed {
 		if s, err = hpack.HuffmanDecodeToString(text); err != nil {
-			return "", nil, undecodable(err.Error())
+			return "", nil, decodeError(err.Error())
 		}
 		return s, p[n:], nil
 	}

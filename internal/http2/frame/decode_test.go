@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-var someLimits = frame.Limits{Bytes: 4096, Fields: 20}
+var someLimits = frame.BlockLimits{MaxBytes: 4096, MaxFields: 20}
 
 // encode is a block of these fields by the library.
 func encode(fields ...string) []byte {
@@ -147,7 +147,7 @@ func TestD15BlocksThatAreTooLargeAreReadToTheirEnd(t *testing.T) {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
 	d := frame.NewDecoder(someLimits)
-	for i := range 3 * someLimits.Bytes / 1000 {
+	for i := range 3 * someLimits.MaxBytes / 1000 {
 		_ = e.WriteField(hpack.HeaderField{Name: "x-filler", Value: strings.Repeat(string(rune('a'+i%20)), 900), Sensitive: true})
 	}
 	_ = e.WriteField(hpack.HeaderField{Name: "x-last", Value: "seen"})
@@ -177,7 +177,7 @@ func BenchmarkDecodeOversized(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				d := frame.NewDecoder(frame.Limits{Bytes: limit, Fields: limit / 32})
+				d := frame.NewDecoder(frame.BlockLimits{MaxBytes: limit, MaxFields: limit / 32})
 				if err := d.Decode(block, func(string, string) error { return nil }); err == nil {
 					b.Fatal("it was taken")
 				}
@@ -192,7 +192,7 @@ func FuzzDecoder(f *testing.F) {
 	f.Add([]byte{0x3f, 0xe1, 0x1f, 0x82}, []byte{0x82, 0x20})
 	f.Add([]byte{0xff, 0x80, 0x01}, []byte{})
 	f.Fuzz(func(t *testing.T, one, two []byte) {
-		d := frame.NewDecoder(frame.Limits{Bytes: 1 << 20, Fields: 1 << 20})
+		d := frame.NewDecoder(frame.BlockLimits{MaxBytes: 1 << 20, MaxFields: 1 << 20})
 		var want []string
 		theirs := hpack.NewDecoder(4096, func(f hpack.HeaderField) { want = append(want, f.Name, f.Value) })
 		theirs.SetMaxStringLength(1 << 20)
@@ -267,20 +267,20 @@ func TestBlockPutsABlockTogether(t *testing.T) {
 		}, code: frame.EnhanceYourCalm},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			b := frame.NewBlock(100)
+			b := frame.NewBlockAssembler(100)
 			for i, f := range test.frames {
 				block, ends, err := b.Add(f)
 				if i < len(test.frames)-1 {
-					if err != nil || block != nil || b.Open() != f.Stream {
-						t.Fatalf("frame %d: %q, %v, open is %d", i, block, err, b.Open())
+					if err != nil || block != nil || b.OpenStream() != f.Stream {
+						t.Fatalf("frame %d: %q, %v, open is %d", i, block, err, b.OpenStream())
 					}
 					continue
 				}
 				if c, _ := code(err); c != test.code || (err == nil) != (test.code == frame.NoError) {
 					t.Fatalf("%v, want %v", err, test.code)
 				}
-				if err == nil && (string(block) != test.want || ends != test.end || b.Open() != 0) {
-					t.Errorf("%q, end %v, open %d", block, ends, b.Open())
+				if err == nil && (string(block) != test.want || ends != test.end || b.OpenStream() != 0) {
+					t.Errorf("%q, end %v, open %d", block, ends, b.OpenStream())
 				}
 			}
 		})
@@ -291,7 +291,7 @@ func TestBlockPutsABlockTogether(t *testing.T) {
 func TestBlockEndsAFlood(t *testing.T) {
 	for name, size := range map[string]int{"full frames": 16384, "frames of a byte": 1, "empty frames": 0} {
 		t.Run(name, func(t *testing.T) {
-			b := frame.NewBlock(64 << 10)
+			b := frame.NewBlockAssembler(64 << 10)
 			_, _, err := b.Add(newFrame(frame.Headers, 0, 1, []byte{0x82}))
 			n := 0
 			for ; err == nil; n++ {
@@ -334,7 +334,7 @@ func FuzzBlock(f *testing.F) {
 		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
-		b, r := frame.NewBlock(1<<20), frame.NewReader(&sent)
+		b, r := frame.NewBlockAssembler(1<<20), frame.NewReader(&sent)
 		defer r.Close()
 		for {
 			f, err := r.Next()
@@ -345,7 +345,7 @@ func FuzzBlock(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if b.Open() != 0 {
+			if b.OpenStream() != 0 {
 				continue
 			}
 			if !bytes.Equal(got, block) || ends != end {

@@ -9,31 +9,31 @@ import "hash/maphash"
 type Encoder struct {
 	block []byte
 
-	seed    maphash.Seed
-	ring    []entry // grows with what is kept: most idle connections have few entries
-	newest  uint32  // entries are numbered from 1; ring has number n at n%len(ring)
-	count   uint32  // entries that are kept: the newest ones
-	size    uint32  // theirs, as RFC 7541, 4.1 counts
-	limit   uint32
-	least   uint32   // the smallest limit since the last block, which must be told as well
-	changed bool     // the limit is to be told
-	pairs   []uint32 // by hash, as long as ring
-	names   []uint32
+	seed     maphash.Seed
+	ring     []headerField // grows with what is kept: most idle connections have few entries
+	newest   uint32        // entries are numbered from 1; ring has number n at n%len(ring)
+	count    uint32        // entries that are kept: the newest ones
+	size     uint32        // theirs, as RFC 7541, 4.1 counts
+	limit    uint32
+	minLimit uint32   // the smallest limit since the last block, which must be told as well
+	changed  bool     // the limit is to be told
+	byField  []uint32 // by hash, as long as ring
+	byName   []uint32
 }
 
-type entry struct{ name, value string }
+type headerField struct{ name, value string }
 
-func (e *entry) size() uint32 { return uint32(len(e.name) + len(e.value) + 32) }
+func (e *headerField) size() uint32 { return uint32(len(e.name) + len(e.value) + 32) }
 
 const (
-	maxTable  = 4096
-	firstRing = 16      // and doubled up to maxTable/32, which holds whatever the table may
-	keptBlock = 4 << 10 // for the next one; most have some hundred bytes
+	maxTableSize = 4096
+	initialRing  = 16      // and doubled up to maxTable/32, which holds whatever the table may
+	maxKeptBlock = 4 << 10 // for the next one; most have some hundred bytes
 )
 
 // NewEncoder has the table size that every peer must allow.
 func NewEncoder() *Encoder {
-	return &Encoder{seed: maphash.MakeSeed(), limit: maxTable, least: maxTable}
+	return &Encoder{seed: maphash.MakeSeed(), limit: maxTableSize, minLimit: maxTableSize}
 }
 
 func (e *Encoder) begin() {
@@ -44,31 +44,31 @@ func (e *Encoder) begin() {
 	if !e.changed {
 		return
 	}
-	if e.least < e.limit {
-		e.number(0x20, 5, e.least)
+	if e.minLimit < e.limit {
+		e.integer(0x20, 5, e.minLimit)
 	}
-	e.number(0x20, 5, e.limit)
-	e.changed, e.least = false, e.limit
+	e.integer(0x20, 5, e.limit)
+	e.changed, e.minLimit = false, e.limit
 }
 
-// wrote has the block be somebody else's memory when it is large: a connection may live for days after it.
-func (e *Encoder) wrote() {
-	if cap(e.block) > keptBlock {
+// blockWritten has the block be somebody else's memory when it is large: a connection may live for days after it.
+func (e *Encoder) blockWritten() {
+	if cap(e.block) > maxKeptBlock {
 		e.block = nil
 	}
 }
 
-// Field writes a field whose name is in lower case.
-func (e *Encoder) Field(name, value string) {
+// WriteField writes a field whose name is in lower case.
+func (e *Encoder) WriteField(name, value string) {
 	h := maphash.String(e.seed, name)
-	both := e.both(h, value)
-	n := e.pairs[both%e.room()]
+	both := e.fieldHash(h, value)
+	n := e.byField[both%e.hashSize()]
 	if f := e.at(n); f != nil && f.value == value && f.name == name {
-		e.number(0x80, 7, e.index(n))
+		e.integer(0x80, 7, e.index(n))
 		return
 	}
 	if i, ok := staticPairs[[2]string{name, value}]; ok {
-		e.number(0x80, 7, i)
+		e.integer(0x80, 7, i)
 		return
 	}
 	if uint32(len(name)+len(value)+32) > e.limit/2 {
@@ -76,50 +76,52 @@ func (e *Encoder) Field(name, value string) {
 		return
 	}
 	e.literal(0x40, 6, h, name, value)
-	e.add(entry{name, value})
-	e.pairs[both%e.room()], e.names[h%e.room()] = e.newest, e.newest
+	e.add(headerField{name, value})
+	e.byField[both%e.hashSize()], e.byName[h%e.hashSize()] = e.newest, e.newest
 }
 
-func (e *Encoder) room() uint64 { return uint64(len(e.ring)) }
+func (e *Encoder) hashSize() uint64 { return uint64(len(e.ring)) }
 
-// both is the hash of a name, of which h is the hash, and a value.
-func (e *Encoder) both(h uint64, value string) uint64 { return h ^ maphash.String(e.seed, value)*3 }
+// fieldHash is the hash of a name, of which h is the hash, and a value.
+func (e *Encoder) fieldHash(h uint64, value string) uint64 {
+	return h ^ maphash.String(e.seed, value)*3
+}
 
 // grow doubles the room for entries.
 func (e *Encoder) grow() {
 	old := e.ring
-	size := max(firstRing, 2*uint32(len(old)))
-	e.ring, e.pairs, e.names = make([]entry, size), make([]uint32, size), make([]uint32, size)
+	size := max(initialRing, 2*uint32(len(old)))
+	e.ring, e.byField, e.byName = make([]headerField, size), make([]uint32, size), make([]uint32, size)
 	for n := e.newest - e.count + 1; n <= e.newest && e.count > 0; n++ {
 		f := old[n%uint32(len(old))]
 		e.ring[n%size] = f
 		h := maphash.String(e.seed, f.name)
-		e.pairs[e.both(h, f.value)%e.room()], e.names[h%e.room()] = n, n
+		e.byField[e.fieldHash(h, f.value)%e.hashSize()], e.byName[h%e.hashSize()] = n, n
 	}
 }
 
-// Once writes a field whose value will not come again, or must not be kept by compression (RFC 7541, 7.1.3).
-func (e *Encoder) Once(name, value string) {
+// WriteNeverIndexed writes a field whose value will not come again, or must not be kept by compression (RFC 7541, 7.1.3).
+func (e *Encoder) WriteNeverIndexed(name, value string) {
 	e.literal(0x10, 4, maphash.String(e.seed, name), name, value)
 }
 
 func (e *Encoder) literal(kind byte, bits int, hash uint64, name, value string) {
 	index, ok := staticNames[name]
 	if !ok {
-		n := e.names[hash%e.room()]
+		n := e.byName[hash%e.hashSize()]
 		if f := e.at(n); f != nil && f.name == name {
 			index = e.index(n)
 		}
 	}
-	e.number(kind, bits, index)
+	e.integer(kind, bits, index)
 	if index == 0 {
-		e.text(name)
+		e.string(name)
 	}
-	e.text(value)
+	e.string(value)
 }
 
 // at is entry n, or nil if it is not kept.
-func (e *Encoder) at(n uint32) *entry {
+func (e *Encoder) at(n uint32) *headerField {
 	if n == 0 || e.newest-n >= e.count {
 		return nil
 	}
@@ -128,7 +130,7 @@ func (e *Encoder) at(n uint32) *entry {
 
 func (e *Encoder) index(n uint32) uint32 { return uint32(len(staticFields)) + 1 + e.newest - n }
 
-func (e *Encoder) add(f entry) {
+func (e *Encoder) add(f headerField) {
 	e.evict(e.limit - f.size())
 	if e.count == uint32(len(e.ring)) {
 		e.grow()
@@ -147,12 +149,12 @@ func (e *Encoder) evict(size uint32) {
 	for e.size > size {
 		oldest := &e.ring[(e.newest-e.count+1)%uint32(len(e.ring))]
 		e.size -= oldest.size()
-		*oldest = entry{}
+		*oldest = headerField{}
 		e.count--
 	}
 }
 
-func (e *Encoder) number(kind byte, bits int, n uint32) {
+func (e *Encoder) integer(kind byte, bits int, n uint32) {
 	most := uint32(1)<<bits - 1
 	if n < most {
 		e.block = append(e.block, kind|byte(n))
@@ -165,14 +167,14 @@ func (e *Encoder) number(kind byte, bits int, n uint32) {
 	e.block = append(e.block, byte(n))
 }
 
-func (e *Encoder) text(s string) {
-	e.number(0, 7, uint32(len(s)))
+func (e *Encoder) string(s string) {
+	e.integer(0, 7, uint32(len(s)))
 	e.block = append(e.block, s...)
 }
 
 // SetTableSize is told what the other side allows.
 func (e *Encoder) SetTableSize(n uint32) {
-	n = min(n, maxTable)
-	e.limit, e.least, e.changed = n, min(e.least, n), true
+	n = min(n, maxTableSize)
+	e.limit, e.minLimit, e.changed = n, min(e.minLimit, n), true
 	e.evict(n)
 }

@@ -44,9 +44,9 @@ func FuzzEncoder(f *testing.F) {
 					field.Name, field.Value = "content-type", fmt.Sprint("text/", r.IntN(3))
 				}
 				if field.Sensitive = r.IntN(5) == 0; field.Sensitive {
-					e.Once(field.Name, field.Value)
+					e.WriteNeverIndexed(field.Name, field.Value)
 				} else {
-					e.Field(field.Name, field.Value)
+					e.WriteField(field.Name, field.Value)
 				}
 				want = append(want, field)
 			}
@@ -66,21 +66,21 @@ func FuzzEncoder(f *testing.F) {
 func TestEncoderSendsAFieldOnce(t *testing.T) {
 	e := NewEncoder()
 	e.begin()
-	e.Field("x-some-name", "some value")
+	e.WriteField("x-some-name", "some value")
 	first := len(e.block)
 	e.begin()
-	e.Field("x-some-name", "some value")
+	e.WriteField("x-some-name", "some value")
 	if len(e.block) != 1 || first < 20 {
 		t.Errorf("%d bytes, and then %d", first, len(e.block))
 	}
 	e.begin()
-	e.Field(":status", "200")
+	e.WriteField(":status", "200")
 	if len(e.block) != 1 {
 		t.Errorf("%d bytes for a field of the static table", len(e.block))
 	}
 	newest := e.newest
-	e.Once("audit-id", "1")
-	e.Field("x-long", strings.Repeat("x", 3000))
+	e.WriteNeverIndexed("audit-id", "1")
+	e.WriteField("x-long", strings.Repeat("x", 3000))
 	if e.newest != newest {
 		t.Error("a field that will not come again, or is very long, is kept")
 	}
@@ -96,7 +96,7 @@ func TestEncoderWraps(t *testing.T) {
 		for i := range 10 {
 			e.begin()
 			got = got[:0]
-			e.Field("x", fmt.Sprint(i))
+			e.WriteField("x", fmt.Sprint(i))
 			if _, err := d.Write(e.block); err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +127,7 @@ func FuzzNames(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		lower, ok := Lower(name)
+		lower, ok := LowerName(name)
 		if want := httpguts.ValidHeaderFieldName(name); ok != want {
 			t.Fatalf("%q: valid %v, want %v", name, ok, want)
 		}
@@ -137,7 +137,7 @@ func FuzzNames(f *testing.F) {
 		if want := strings.ToLower(name); lower != want {
 			t.Errorf("%q: %q, want %q", name, lower, want)
 		}
-		if got, want := Canonical(lower), textproto.CanonicalMIMEHeaderKey(name); got != want {
+		if got, want := CanonicalName(lower), textproto.CanonicalMIMEHeaderKey(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	})

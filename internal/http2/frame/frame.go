@@ -102,23 +102,23 @@ func (c Code) String() string {
 
 // ConnError ends a connection.
 type ConnError struct {
-	Code Code
-	Why  string
+	Code   Code
+	Reason string
 }
 
-func (e ConnError) Error() string { return "connection error " + e.Code.String() + ": " + e.Why }
+func (e ConnError) Error() string { return "connection error " + e.Code.String() + ": " + e.Reason }
 
 // StreamError ends a stream and nothing else.
 type StreamError struct {
 	Stream uint32
 	Code   Code
-	Why    string
+	Reason string
 	// Received is whether the other side ended the stream.
 	Received bool
 }
 
 func (e StreamError) Error() string {
-	return fmt.Sprintf("stream error %s on stream %d: %s", e.Code, e.Stream, e.Why)
+	return fmt.Sprintf("stream error %s on stream %d: %s", e.Code, e.Stream, e.Reason)
 }
 
 // Frame is one that was read. Payload is the Reader's, until its next frame.

@@ -8,35 +8,35 @@ import (
 
 type manyFields struct{ n, length int }
 
-// WriteFields implements Fields.
-func (m manyFields) WriteFields(e *Encoder) {
+// EncodeHeaders implements Fields.
+func (m manyFields) EncodeHeaders(e *Encoder) {
 	for range m.n {
-		e.Once("x-long", strings.Repeat("v", m.length))
+		e.WriteNeverIndexed("x-long", strings.Repeat("v", m.length))
 	}
 }
 
 // A40: what a connection keeps of header blocks while it waits is its tables, however large the blocks were.
 func TestA40LargeHeadersAreNotKept(t *testing.T) {
-	o := NewOut(io.Discard, 0, func(error) {})
-	s := &Sender{ID: 1}
-	if err := o.Message(s, manyFields{15, 1000}, nil, false); err != nil {
+	o := NewWriter(io.Discard, 0, func(error) {})
+	s := &SendStream{ID: 1}
+	if err := o.WriteHeaders(s, manyFields{15, 1000}, nil, false); err != nil {
 		t.Fatal(err)
 	}
-	if kept := cap(o.encoder.block); kept > keptBlock {
+	if kept := cap(o.encoder.block); kept > maxKeptBlock {
 		t.Errorf("%d bytes of a block that was written", kept)
 	}
 	var all []byte
 	for i := range byte(200) { // the smallest entries that there are, and more than the table takes
 		all = append(all, 0x40, 1, 'a', 1, '0'+i%70)
 	}
-	d := NewDecoder(Limits{Bytes: 64 << 10, Fields: 500})
+	d := NewDecoder(BlockLimits{MaxBytes: 64 << 10, MaxFields: 500})
 	if err := d.Decode(all, func(string, string) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if d.table.size > maxTable || len(d.table.ring) > maxTable/32 || d.each != nil {
+	if d.table.size > maxTableSize || len(d.table.ring) > maxTableSize/32 || d.emit != nil {
 		t.Errorf("%d bytes in %d entries", d.table.size, len(d.table.ring))
 	}
-	if _, _, err := NewBlock(64).Add(&Frame{Type: Headers, Stream: 1, Payload: make([]byte, 65)}); err != ErrBlockFlood {
+	if _, _, err := NewBlockAssembler(64).Add(&Frame{Type: Headers, Stream: 1, Payload: make([]byte, 65)}); err != ErrBlockFlood {
 		t.Errorf("%v", err)
 	}
 }

@@ -20,10 +20,10 @@ import (
 type account struct {
 	t      *testing.T
 	random *rand.Rand
-	out    *frame.Out
+	out    *frame.Writer
 
 	mu         sync.Mutex // guards what follows
-	senders    map[uint32]*frame.Sender
+	senders    map[uint32]*frame.SendStream
 	connection int64
 	initial    int64
 	credit     map[uint32]int64 // beyond the initial window
@@ -37,28 +37,28 @@ type account struct {
 func (a *account) read(conn io.Reader, streams int) {
 	r := frame.NewReader(conn)
 	defer r.Close()
-	block, decoder := frame.NewBlock(1<<20), frame.NewDecoder(frame.Limits{Bytes: 1 << 20, Fields: 100})
+	block, decoder := frame.NewBlockAssembler(1<<20), frame.NewDecoder(frame.BlockLimits{MaxBytes: 1 << 20, MaxFields: 100})
 	for ends := 0; ends < streams; {
 		f, err := r.Next()
 		if err != nil {
 			a.t.Errorf("reading: %v", err)
 			return
 		}
-		if open := block.Open(); open != 0 && (f.Type != frame.Continuation || f.Stream != open) {
+		if open := block.OpenStream(); open != 0 && (f.Type != frame.Continuation || f.Stream != open) {
 			a.t.Errorf("frame %d of stream %d within the header block of %d", f.Type, f.Stream, open)
 			return
 		}
 		switch f.Type {
 		case frame.Headers, frame.Continuation:
 			b, end, err := block.Add(&f)
-			if err == nil && block.Open() == 0 {
+			if err == nil && block.OpenStream() == 0 {
 				err = decoder.Decode(b, func(name, value string) error { return nil })
 			}
 			if err != nil {
 				a.t.Error(err)
 				return
 			}
-			if end && block.Open() == 0 {
+			if end && block.OpenStream() == 0 {
 				a.end(f.Stream)
 				ends++
 			}
@@ -117,9 +117,9 @@ func (a *account) disturb() {
 		a.mu.Lock()
 		a.announced = append(a.announced, n)
 		a.mu.Unlock()
-		a.must(a.out.Settled(initialWindow(uint32(n))))
+		a.must(a.out.AckSettings(initialWindow(uint32(n))))
 	case 1:
-		a.must(a.out.Pong(make([]byte, 8)))
+		a.must(a.out.WritePingAck(make([]byte, 8)))
 	default:
 		a.give()
 	}
@@ -129,7 +129,7 @@ func (a *account) disturb() {
 func (a *account) give() {
 	amount := func() int64 { return []int64{1, 10, 5000, 60_000, 200_000}[a.random.IntN(5)] }
 	type gift struct {
-		s *frame.Sender
+		s *frame.SendStream
 		n int64
 	}
 	var gifts []gift
@@ -147,10 +147,10 @@ func (a *account) give() {
 	}
 	a.mu.Unlock()
 	for _, g := range gifts {
-		a.must(a.out.StreamWindow(g.s, uint32(g.n)))
+		a.must(a.out.AddStreamWindow(g.s, uint32(g.n)))
 	}
 	if n > 0 {
-		a.must(a.out.Window(uint32(n)))
+		a.must(a.out.AddConnWindow(uint32(n)))
 	}
 }
 
@@ -180,16 +180,16 @@ func runModel(t *testing.T, seed uint64) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
-	o := frame.NewOut(ours, 0, neverFails(t))
+	o := frame.NewWriter(ours, 0, neverFails(t))
 	a := &account{
-		t: t, random: rand.New(rand.NewPCG(seed, 1)), out: o, senders: map[uint32]*frame.Sender{},
+		t: t, random: rand.New(rand.NewPCG(seed, 1)), out: o, senders: map[uint32]*frame.SendStream{},
 		connection: frame.InitialWindow, initial: frame.InitialWindow,
 		credit: map[uint32]int64{}, got: map[uint32]hash.Hash{}, received: map[uint32]int64{}, ended: map[uint32]int{},
 	}
 	sent := make([]hash.Hash, streams)
 	for i := range streams {
 		id := uint32(2*i + 1)
-		a.senders[id], a.got[id], sent[i] = &frame.Sender{ID: id}, sha256.New(), sha256.New()
+		a.senders[id], a.got[id], sent[i] = &frame.SendStream{ID: id}, sha256.New(), sha256.New()
 	}
 	stop := make(chan struct{})
 	var ticking, all sync.WaitGroup
@@ -237,7 +237,7 @@ func runModel(t *testing.T, seed uint64) {
 // nudge gives a little to everybody who has nothing left.
 func (a *account) nudge() {
 	a.mu.Lock()
-	var hungry []*frame.Sender
+	var hungry []*frame.SendStream
 	for id, s := range a.senders {
 		if a.ended[id] == 0 && a.initial+a.credit[id]-a.received[id] <= 0 && len(a.announced) == 0 {
 			a.credit[id] += 3000
@@ -251,15 +251,15 @@ func (a *account) nudge() {
 	}
 	a.mu.Unlock()
 	for _, s := range hungry {
-		a.must(a.out.StreamWindow(s, 3000))
+		a.must(a.out.AddStreamWindow(s, 3000))
 	}
 	if n > 0 {
-		a.must(a.out.Window(n))
+		a.must(a.out.AddConnWindow(n))
 	}
 }
 
 // send is one stream: a head, data in pieces, and one of the ways to end.
-func send(o *frame.Out, s *frame.Sender, sum hash.Hash, random *rand.Rand) error {
+func send(o *frame.Writer, s *frame.SendStream, sum hash.Hash, random *rand.Rand) error {
 	head := fields{":status", "200", "x", string(bytes.Repeat([]byte{'x'}, random.IntN(30_000)))}
 	piece := func(n int) []byte {
 		p := make([]byte, n)
@@ -269,19 +269,19 @@ func send(o *frame.Out, s *frame.Sender, sum hash.Hash, random *rand.Rand) error
 		sum.Write(p)
 		return p
 	}
-	o.Expect(1)
-	defer o.Expect(-1)
-	errs := []error{o.Message(s, head, piece(random.IntN(3000)), false)}
+	o.AddActive(1)
+	defer o.AddActive(-1)
+	errs := []error{o.WriteHeaders(s, head, piece(random.IntN(3000)), false)}
 	for range random.IntN(10) {
-		errs = append(errs, o.Data(s, piece(random.IntN(40_000)), false))
+		errs = append(errs, o.WriteData(s, piece(random.IntN(40_000)), false))
 	}
 	switch random.IntN(3) {
 	case 0:
-		errs = append(errs, o.Data(s, piece(random.IntN(100)), true))
+		errs = append(errs, o.WriteData(s, piece(random.IntN(100)), true))
 	case 1:
-		errs = append(errs, o.Data(s, nil, true))
+		errs = append(errs, o.WriteData(s, nil, true))
 	case 2:
-		errs = append(errs, o.Message(s, fields{"trailer", "x"}, nil, true))
+		errs = append(errs, o.WriteHeaders(s, fields{"trailer", "x"}, nil, true))
 	}
 	return errors.Join(errs...)
 }

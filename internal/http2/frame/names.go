@@ -22,34 +22,34 @@ var commonNames = []string{
 }
 
 // knownNames has the names of the wire, each as itself.
-var canonicalOf, lowerOf, knownNames = func() (canonical, lower, known map[string]string) {
+var canonicalNames, lowerNames, knownNames = func() (canonical, lower, known map[string]string) {
 	canonical, lower, known = make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames))
 	for _, name := range commonNames {
-		l := lowered(name)
+		l := asciiLower(name)
 		canonical[l], lower[name], known[l] = name, l, l
 	}
 	return canonical, lower, known
 }()
 
-// Canonical is a name of the wire as net/http writes it.
-func Canonical(lower string) string {
-	if name, ok := canonicalOf[lower]; ok {
+// CanonicalName is a name of the wire as net/http writes it.
+func CanonicalName(lower string) string {
+	if name, ok := canonicalNames[lower]; ok {
 		return name
 	}
 	return textproto.CanonicalMIMEHeaderKey(lower)
 }
 
-// Lower is a name of net/http as the wire has it. It is false for what is no header name.
-func Lower(name string) (string, bool) {
-	if l, ok := lowerOf[name]; ok {
+// LowerName is a name of net/http as the wire has it. It is false for what is no header name.
+func LowerName(name string) (string, bool) {
+	if l, ok := lowerNames[name]; ok {
 		return l, true
 	}
-	l := lowered(name)
+	l := asciiLower(name)
 	return l, validName(l) && l[0] != ':'
 }
 
-// lowered is strings.ToLower for ASCII, and nothing else: the letters that only look like ASCII must stay what they are.
-func lowered(name string) string {
+// asciiLower is strings.ToLower for ASCII, and nothing else: the letters that only look like ASCII must stay what they are.
+func asciiLower(name string) string {
 	for i := range len(name) {
 		if c := name[i]; c >= 'A' && c <= 'Z' {
 			b := []byte(name)

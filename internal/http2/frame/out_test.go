@@ -20,9 +20,9 @@ import (
 // fields is a head, by name and value.
 type fields []string
 
-func (f fields) WriteFields(e *frame.Encoder) {
+func (f fields) EncodeHeaders(e *frame.Encoder) {
 	for i := 0; i+1 < len(f); i += 2 {
-		e.Field(f[i], f[i+1])
+		e.WriteField(f[i], f[i+1])
 	}
 }
 
@@ -105,32 +105,32 @@ func initialWindow(n uint32) []frame.Setting {
 
 // What goes out is what the windows allow, to the byte.
 func TestOutKeepsToTheWindows(t *testing.T) {
-	type out = frame.Out
+	type out = frame.Writer
 	for _, test := range []struct {
 		name  string
 		size  int // of the body
-		steps []func(*out, *frame.Sender) error
+		steps []func(*out, *frame.SendStream) error
 		want  []string // what came out at the start, and after each step
 	}{
 		{"within the windows", 20000, nil, []string{"DATA 1 16384, DATA 1 3616 end"}},
 		{"as much as the windows", 65535, nil, []string{"DATA 1 16384, DATA 1 16384, DATA 1 16384, DATA 1 16383 end"}},
-		{"one byte at a time", 65538, []func(*out, *frame.Sender) error{
-			func(o *out, s *frame.Sender) error { return o.StreamWindow(s, 1) },
-			func(o *out, s *frame.Sender) error { return o.Window(1) },
-			func(o *out, s *frame.Sender) error { return o.Window(100) },
-			func(o *out, s *frame.Sender) error { return o.StreamWindow(s, 1) },
-			func(o *out, s *frame.Sender) error { return o.StreamWindow(s, 100) },
+		{"one byte at a time", 65538, []func(*out, *frame.SendStream) error{
+			func(o *out, s *frame.SendStream) error { return o.AddStreamWindow(s, 1) },
+			func(o *out, s *frame.SendStream) error { return o.AddConnWindow(1) },
+			func(o *out, s *frame.SendStream) error { return o.AddConnWindow(100) },
+			func(o *out, s *frame.SendStream) error { return o.AddStreamWindow(s, 1) },
+			func(o *out, s *frame.SendStream) error { return o.AddStreamWindow(s, 100) },
 		}, []string{"DATA 1 16384, DATA 1 16384, DATA 1 16384, DATA 1 16383", "", "DATA 1 1", "", "DATA 1 1", "DATA 1 1 end"}},
-		{"the initial window shrinks below nothing, and opens", 65636, []func(*out, *frame.Sender) error{
-			func(o *out, s *frame.Sender) error { return o.Window(1 << 20) },
-			func(o *out, s *frame.Sender) error { return o.Settled(initialWindow(10_000)) },
-			func(o *out, s *frame.Sender) error { return o.StreamWindow(s, 55_535) },
-			func(o *out, s *frame.Sender) error { return o.StreamWindow(s, 1) },
-			func(o *out, s *frame.Sender) error { return o.Settled(initialWindow(10_010)) },
-			func(o *out, s *frame.Sender) error { return o.Settled(initialWindow(0)) },
-			func(o *out, s *frame.Sender) error { return o.StreamWindow(s, 10_009) },
-			func(o *out, s *frame.Sender) error { return o.StreamWindow(s, 2) },
-			func(o *out, s *frame.Sender) error { return o.Settled(initialWindow(1 << 20)) },
+		{"the initial window shrinks below nothing, and opens", 65636, []func(*out, *frame.SendStream) error{
+			func(o *out, s *frame.SendStream) error { return o.AddConnWindow(1 << 20) },
+			func(o *out, s *frame.SendStream) error { return o.AckSettings(initialWindow(10_000)) },
+			func(o *out, s *frame.SendStream) error { return o.AddStreamWindow(s, 55_535) },
+			func(o *out, s *frame.SendStream) error { return o.AddStreamWindow(s, 1) },
+			func(o *out, s *frame.SendStream) error { return o.AckSettings(initialWindow(10_010)) },
+			func(o *out, s *frame.SendStream) error { return o.AckSettings(initialWindow(0)) },
+			func(o *out, s *frame.SendStream) error { return o.AddStreamWindow(s, 10_009) },
+			func(o *out, s *frame.SendStream) error { return o.AddStreamWindow(s, 2) },
+			func(o *out, s *frame.SendStream) error { return o.AckSettings(initialWindow(1 << 20)) },
 		}, []string{
 			"DATA 1 16384, DATA 1 16384, DATA 1 16384, DATA 1 16383", "", "SETTINGS 0 ack", "", "DATA 1 1", "SETTINGS 0 ack, DATA 1 10",
 			"SETTINGS 0 ack", "", "DATA 1 1", "SETTINGS 0 ack, DATA 1 89 end",
@@ -139,11 +139,11 @@ func TestOutKeepsToTheWindows(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var conn open
-				o := frame.NewOut(&conn, 0, neverFails(t))
-				s := &frame.Sender{ID: 1}
+				o := frame.NewWriter(&conn, 0, neverFails(t))
+				s := &frame.SendStream{ID: 1}
 				var all sync.WaitGroup
 				all.Go(func() {
-					if err := o.Data(s, pattern(test.size), true); err != nil {
+					if err := o.WriteData(s, pattern(test.size), true); err != nil {
 						t.Error(err)
 					}
 				})
@@ -168,15 +168,17 @@ func TestOutKeepsToTheWindows(t *testing.T) {
 // The end of a stream needs no window, even where that is less than nothing.
 func TestOutEndsAStreamWithoutAWindow(t *testing.T) {
 	for name, initial := range map[string]uint32{"the window is used up": 1000, "the window is below nothing": 10} {
-		for way, end := range map[string]func(*frame.Out, *frame.Sender) error{
-			"DATA 1 0 end":  func(o *frame.Out, s *frame.Sender) error { return o.Data(s, nil, true) },
-			"HEADERS 1 end": func(o *frame.Out, s *frame.Sender) error { return o.Message(s, fields{"a", "b"}, nil, true) },
+		for way, end := range map[string]func(*frame.Writer, *frame.SendStream) error{
+			"DATA 1 0 end": func(o *frame.Writer, s *frame.SendStream) error { return o.WriteData(s, nil, true) },
+			"HEADERS 1 end": func(o *frame.Writer, s *frame.SendStream) error {
+				return o.WriteHeaders(s, fields{"a", "b"}, nil, true)
+			},
 		} {
 			t.Run(name+", "+way, func(t *testing.T) {
 				var conn open
-				o := frame.NewOut(&conn, 0, neverFails(t))
-				s := &frame.Sender{ID: 1}
-				if err := errors.Join(o.Data(s, make([]byte, 1000), false), o.Settled(initialWindow(initial))); err != nil {
+				o := frame.NewWriter(&conn, 0, neverFails(t))
+				s := &frame.SendStream{ID: 1}
+				if err := errors.Join(o.WriteData(s, make([]byte, 1000), false), o.AckSettings(initialWindow(initial))); err != nil {
 					t.Fatal(err)
 				}
 				o.Wait()
@@ -196,22 +198,22 @@ func TestOutEndsAStreamWithoutAWindow(t *testing.T) {
 }
 
 func TestOutRefusesWindowsThatAreTooLarge(t *testing.T) {
-	o := frame.NewOut(io.Discard, 0, neverFails(t))
-	s := &frame.Sender{ID: 5}
-	if err := errors.Join(o.Window(frame.MaxWindow-frame.InitialWindow), o.StreamWindow(s, frame.MaxWindow-frame.InitialWindow)); err != nil {
+	o := frame.NewWriter(io.Discard, 0, neverFails(t))
+	s := &frame.SendStream{ID: 5}
+	if err := errors.Join(o.AddConnWindow(frame.MaxWindow-frame.InitialWindow), o.AddStreamWindow(s, frame.MaxWindow-frame.InitialWindow)); err != nil {
 		t.Fatal(err)
 	}
-	if c, connection := code(o.Window(1)); c != frame.FlowControlError || !connection {
+	if c, connection := code(o.AddConnWindow(1)); c != frame.FlowControlError || !connection {
 		t.Errorf("the connection's: %v", c)
 	}
-	err := o.StreamWindow(s, 1)
+	err := o.AddStreamWindow(s, 1)
 	if c, connection := code(err); c != frame.FlowControlError || connection || err.(frame.StreamError).Stream != 5 {
 		t.Errorf("the stream's: %v", err)
 	}
-	if err := o.Data(s, make([]byte, 10), false); err != nil {
+	if err := o.WriteData(s, make([]byte, 10), false); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(o.Window(10), o.StreamWindow(s, 10)); err != nil {
+	if err := errors.Join(o.AddConnWindow(10), o.AddStreamWindow(s, 10)); err != nil {
 		t.Errorf("as large as they may be: %v", err)
 	}
 }
@@ -220,24 +222,24 @@ func TestOutRefusesWindowsThatAreTooLarge(t *testing.T) {
 func TestOutKeepsBlocksWhole(t *testing.T) {
 	const streams, rounds = 16, 20
 	var conn open
-	o := frame.NewOut(&conn, 1, neverFails(t))
-	_ = o.Settled([]frame.Setting{{ID: frame.InitialWindowSize, Value: frame.MaxWindow}})
-	_ = o.Window(frame.MaxWindow - frame.InitialWindow)
-	o.Expect(streams)
+	o := frame.NewWriter(&conn, 1, neverFails(t))
+	_ = o.AckSettings([]frame.Setting{{ID: frame.InitialWindowSize, Value: frame.MaxWindow}})
+	_ = o.AddConnWindow(frame.MaxWindow - frame.InitialWindow)
+	o.AddActive(streams)
 	var all sync.WaitGroup
 	for i := range streams {
 		all.Go(func() {
-			s := &frame.Sender{ID: uint32(2*i + 1)}
+			s := &frame.SendStream{ID: uint32(2*i + 1)}
 			head := fields{":status", "200", "x", strings.Repeat(string(rune('a'+i)), 40_000), "y", fmt.Sprint(i)}
 			for round := range rounds {
-				if err := o.Message(s, head, pattern(100*i), false); err != nil {
+				if err := o.WriteHeaders(s, head, pattern(100*i), false); err != nil {
 					t.Error(err)
 				}
 				if round%4 == 0 {
-					_ = o.Pong(make([]byte, 8))
+					_ = o.WritePingAck(make([]byte, 8))
 				}
 			}
-			if err := o.Message(s, fields{"trailer", fmt.Sprint(i)}, nil, true); err != nil {
+			if err := o.WriteHeaders(s, fields{"trailer", fmt.Sprint(i)}, nil, true); err != nil {
 				t.Error(err)
 			}
 		})
@@ -285,11 +287,11 @@ func TestOutKeepsBlocksWhole(t *testing.T) {
 func TestOutWritesOnceForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
-		o := frame.NewOut(g, 1, neverFails(t))
+		o := frame.NewWriter(g, 1, neverFails(t))
 		var all sync.WaitGroup
 		say := func(i int) {
 			all.Go(func() {
-				if err := o.Message(&frame.Sender{ID: uint32(i)}, fields{"a", "b"}, []byte("x"), true); err != nil {
+				if err := o.WriteHeaders(&frame.SendStream{ID: uint32(i)}, fields{"a", "b"}, []byte("x"), true); err != nil {
 					t.Error(err)
 				}
 			})
@@ -312,11 +314,11 @@ func TestOutWritesOnceForMany(t *testing.T) {
 func TestOutLetsTheOthersGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
-		o := frame.NewOut(g, 0, neverFails(t))
-		o.Expect(2)
+		o := frame.NewWriter(g, 0, neverFails(t))
+		o.AddActive(2)
 		var all sync.WaitGroup
 		for _, id := range []uint32{1, 3} {
-			all.Go(func() { _ = o.Message(&frame.Sender{ID: id}, fields{"a", "b"}, nil, true) })
+			all.Go(func() { _ = o.WriteHeaders(&frame.SendStream{ID: id}, fields{"a", "b"}, nil, true) })
 		}
 		g.let()
 		all.Wait()
@@ -328,16 +330,16 @@ func TestOutLetsTheOthersGoFirst(t *testing.T) {
 
 // Answers that are asked for do not wait, and are bounded.
 func TestOutEndsAFloodOfAnswers(t *testing.T) {
-	for name, answer := range map[string]func(*frame.Out) error{
-		"PING":          func(o *frame.Out) error { return o.Pong(make([]byte, 8)) },
-		"SETTINGS":      func(o *frame.Out) error { return o.Settled(nil) },
-		"RST_STREAM":    func(o *frame.Out) error { return o.Reset(1, frame.RefusedStream) },
-		"WINDOW_UPDATE": func(o *frame.Out) error { return o.Credit(0, 1) },
+	for name, answer := range map[string]func(*frame.Writer) error{
+		"PING":          func(o *frame.Writer) error { return o.WritePingAck(make([]byte, 8)) },
+		"SETTINGS":      func(o *frame.Writer) error { return o.AckSettings(nil) },
+		"RST_STREAM":    func(o *frame.Writer) error { return o.WriteRSTStream(1, frame.RefusedStream) },
+		"WINDOW_UPDATE": func(o *frame.Writer) error { return o.WriteWindowUpdate(0, 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate()
-				o := frame.NewOut(g, 0, func(error) {})
+				o := frame.NewWriter(g, 0, func(error) {})
 				_ = answer(o)
 				synctest.Wait() // it is being written, and stays so
 				n := 1
@@ -364,12 +366,12 @@ func TestOutEndsAFloodOfAnswers(t *testing.T) {
 func TestOutHasMessagesWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
-		o := frame.NewOut(g, 0, neverFails(t))
-		_ = o.Window(frame.MaxWindow - frame.InitialWindow)
+		o := frame.NewWriter(g, 0, neverFails(t))
+		_ = o.AddConnWindow(frame.MaxWindow - frame.InitialWindow)
 		var all sync.WaitGroup
 		for i := range 30 {
 			all.Go(func() {
-				if err := o.Message(&frame.Sender{ID: uint32(2*i + 1)}, fields{"a", "b"}, pattern(60_000), true); err != nil {
+				if err := o.WriteHeaders(&frame.SendStream{ID: uint32(2*i + 1)}, fields{"a", "b"}, pattern(60_000), true); err != nil {
 					t.Error(err)
 				}
 			})
@@ -393,12 +395,12 @@ func TestOutWakesEverybodyWhoWaits(t *testing.T) {
 	why := errors.New("why")
 	for _, test := range []struct {
 		name string
-		end  func(*frame.Out, *gate, []*frame.Sender)
+		end  func(*frame.Writer, *gate, []*frame.SendStream)
 		stay int // how many go on waiting
 	}{
-		{"Close", func(o *frame.Out, _ *gate, _ []*frame.Sender) { o.Close(why) }, 0},
-		{"an error of a write", func(_ *frame.Out, g *gate, _ []*frame.Sender) { g.pass <- why }, 0},
-		{"Abort of each", func(o *frame.Out, _ *gate, list []*frame.Sender) {
+		{"Close", func(o *frame.Writer, _ *gate, _ []*frame.SendStream) { o.Close(why) }, 0},
+		{"an error of a write", func(_ *frame.Writer, g *gate, _ []*frame.SendStream) { g.pass <- why }, 0},
+		{"Abort of each", func(o *frame.Writer, _ *gate, list []*frame.SendStream) {
 			for _, s := range list {
 				o.Abort(s, why)
 			}
@@ -408,13 +410,13 @@ func TestOutWakesEverybodyWhoWaits(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate()
 				failures := 0
-				o := frame.NewOut(g, 1, func(error) { failures++ })
-				starved := &frame.Sender{ID: 1}
-				var list []*frame.Sender
+				o := frame.NewWriter(g, 1, func(error) { failures++ })
+				starved := &frame.SendStream{ID: 1}
+				var list []*frame.SendStream
 				var mu sync.Mutex
 				var got []error
 				var all sync.WaitGroup
-				run := func(s *frame.Sender, do func() error) {
+				run := func(s *frame.SendStream, do func() error) {
 					list = append(list, s)
 					all.Go(func() {
 						err := do()
@@ -423,20 +425,20 @@ func TestOutWakesEverybodyWhoWaits(t *testing.T) {
 						got = append(got, err)
 					})
 				}
-				run(starved, func() error { return o.Data(starved, make([]byte, 70_000), true) })
+				run(starved, func() error { return o.WriteData(starved, make([]byte, 70_000), true) })
 				g.let()
-				_ = o.Window(1 << 20)
-				_ = o.Pong(make([]byte, 8)) // is written, and stays so
+				_ = o.AddConnWindow(1 << 20)
+				_ = o.WritePingAck(make([]byte, 8)) // is written, and stays so
 				synctest.Wait()
-				filler := &frame.Sender{ID: 3}
-				if err := o.Data(filler, make([]byte, 65_535), false); err != nil {
+				filler := &frame.SendStream{ID: 3}
+				if err := o.WriteData(filler, make([]byte, 65_535), false); err != nil {
 					t.Fatal(err)
 				}
 				for i := range 3 {
-					s := &frame.Sender{ID: uint32(5 + 2*i)}
-					run(s, func() error { return o.Message(s, fields{"a", "b"}, nil, true) })
-					s2 := &frame.Sender{ID: uint32(15 + 2*i)}
-					run(s2, func() error { return o.Data(s2, []byte("x"), true) })
+					s := &frame.SendStream{ID: uint32(5 + 2*i)}
+					run(s, func() error { return o.WriteHeaders(s, fields{"a", "b"}, nil, true) })
+					s2 := &frame.SendStream{ID: uint32(15 + 2*i)}
+					run(s2, func() error { return o.WriteData(s2, []byte("x"), true) })
 				}
 				synctest.Wait()
 				if len(got) != 0 {
@@ -464,7 +466,7 @@ func TestOutWakesEverybodyWhoWaits(t *testing.T) {
 				if test.name == "an error of a write" && failures != 1 {
 					t.Errorf("fail was told %d times", failures)
 				}
-				if err := o.Data(&frame.Sender{ID: 99}, []byte("x"), true); err == nil {
+				if err := o.WriteData(&frame.SendStream{ID: 99}, []byte("x"), true); err == nil {
 					t.Error("and later ones hear nothing")
 				}
 			})
@@ -482,14 +484,14 @@ func (o opening) Opened(id uint32) error { return o.opened(id) }
 
 func TestOutOpensStreamsInTheirOrder(t *testing.T) {
 	var conn open
-	o := frame.NewOut(&conn, 1, neverFails(t))
-	o.Expect(8)
+	o := frame.NewWriter(&conn, 1, neverFails(t))
+	o.AddActive(8)
 	refused := errors.New("refused")
 	var all sync.WaitGroup
 	for i := range 200 {
 		all.Go(func() {
-			s := &frame.Sender{}
-			err := o.Open(s, opening{fields{":method", "GET"}, func(id uint32) error {
+			s := &frame.SendStream{}
+			err := o.OpenStream(s, opening{fields{":method", "GET"}, func(id uint32) error {
 				if i%5 == 0 {
 					return refused
 				}
@@ -510,11 +512,11 @@ func TestOutOpensStreamsInTheirOrder(t *testing.T) {
 	if len(list) != 160 {
 		t.Errorf("%d streams", len(list))
 	}
-	last := frame.NewOut(io.Discard, frame.MaxStreamID, neverFails(t))
-	if err := last.Open(&frame.Sender{}, opening{nil, func(uint32) error { return nil }}, nil, true); err != nil {
+	last := frame.NewWriter(io.Discard, frame.MaxStreamID, neverFails(t))
+	if err := last.OpenStream(&frame.SendStream{}, opening{nil, func(uint32) error { return nil }}, nil, true); err != nil {
 		t.Error(err)
 	}
-	if err := last.Open(&frame.Sender{}, opening{nil, func(uint32) error { return nil }}, nil, true); !errors.Is(err, frame.ErrNoMoreStreams) {
+	if err := last.OpenStream(&frame.SendStream{}, opening{nil, func(uint32) error { return nil }}, nil, true); !errors.Is(err, frame.ErrNoMoreStreams) {
 		t.Errorf("beyond the last: %v", err)
 	}
 }
@@ -535,13 +537,13 @@ func TestOutBeginsWithoutWaiting(t *testing.T) {
 		t.Run(fmt.Sprintf("%d bytes, a window of %d", test.body, test.window), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var conn open
-				o := frame.NewOut(&conn, 1, neverFails(t))
-				_ = o.Settled(initialWindow(uint32(test.window)))
-				o.Flushed()
+				o := frame.NewWriter(&conn, 1, neverFails(t))
+				_ = o.AckSettings(initialWindow(uint32(test.window)))
+				o.WaitFlushed()
 				conn.Reset()
-				s := &frame.Sender{}
+				s := &frame.SendStream{}
 				body := pattern(test.body)
-				n, err := o.Begin(s, opening{fields{"a", "b"}, func(uint32) error { return nil }}, body, true)
+				n, err := o.OpenStreamNoWait(s, opening{fields{"a", "b"}, func(uint32) error { return nil }}, body, true)
 				if err != nil || n != min(test.body, test.window) {
 					t.Fatalf("%d, %v", n, err)
 				}
@@ -556,13 +558,13 @@ func TestOutBeginsWithoutWaiting(t *testing.T) {
 				}
 				conn.Reset()
 				var all sync.WaitGroup
-				all.Go(func() { _ = o.Data(s, body[n:], true) })
+				all.Go(func() { _ = o.WriteData(s, body[n:], true) })
 				synctest.Wait()
-				if err := o.StreamWindow(s, 100); err != nil {
+				if err := o.AddStreamWindow(s, 100); err != nil {
 					t.Fatal(err)
 				}
 				all.Wait()
-				o.Flushed()
+				o.WaitFlushed()
 				if got := strings.Join(told(t, conn.Bytes()), ", "); got != test.rest || !o.Ended(s) {
 					t.Errorf("%q, want %q", got, test.rest)
 				}

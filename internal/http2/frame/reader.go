@@ -8,24 +8,24 @@ import (
 
 // Reader reads the frames of a connection. It belongs to one goroutine.
 type Reader struct {
-	// Await is told of a frame whose payload is not all there yet. Nil: nobody is.
-	Await func(Type)
+	// OnPartial is told of a frame whose payload is not all there yet. Nil: nobody is.
+	OnPartial func(Type)
 
-	conn io.Reader
-	idle [idleRoom]byte // where the first bytes are awaited: most connections wait most of the time
-	lent *[]byte        // room of readRooms or frameRooms; nil: idle suffices
-	from int            // what was read and not yet given away is room()[from:to]
-	to   int
+	conn   io.Reader
+	inline [inlineSize]byte // where the first bytes are awaited: most connections wait most of the time
+	pooled *[]byte          // room of readRooms or frameRooms; nil: idle suffices
+	start  int              // what was read and not yet given away is room()[from:to]
+	end    int
 }
 
 const (
-	idleRoom = 256
-	readRoom = 4 << 10
+	inlineSize = 256
+	smallSize  = 4 << 10
 )
 
 var (
-	readRooms  = sync.Pool{New: func() any { b := make([]byte, readRoom); return &b }}
-	frameRooms = sync.Pool{New: func() any { b := make([]byte, HeaderLen+MaxFrame); return &b }} // for any frame that we take
+	smallBuffers = sync.Pool{New: func() any { b := make([]byte, smallSize); return &b }}
+	frameBuffers = sync.Pool{New: func() any { b := make([]byte, HeaderLen+MaxFrame); return &b }} // for any frame that we take
 )
 
 // NewReader reads from conn.
@@ -36,63 +36,63 @@ var ErrFrameTooLarge = ConnError{FrameSizeError, "the frame is longer than allow
 
 // Buffered reports whether bytes were read that are no whole frame's yet, or a frame's that was not given away: what
 // follows will not have to wait, or not for long.
-func (r *Reader) Buffered() int { return r.to - r.from }
+func (r *Reader) Buffered() int { return r.end - r.start }
 
 // Skip reads n bytes that are no frame, for the client's preface.
 func (r *Reader) Skip(n int) ([]byte, error) {
-	if err := r.need(n); err != nil {
+	if err := r.fill(n); err != nil {
 		return nil, err
 	}
-	b := r.room()[r.from : r.from+n]
-	r.from += n
+	b := r.buf()[r.start : r.start+n]
+	r.start += n
 	return b, nil
 }
 
 // Next is the next frame. An end between two frames is io.EOF.
 func (r *Reader) Next() (Frame, error) {
-	if err := r.need(HeaderLen); err != nil {
+	if err := r.fill(HeaderLen); err != nil {
 		return Frame{}, err
 	}
-	h := r.room()[r.from:]
+	h := r.buf()[r.start:]
 	length := int(h[0])<<16 | int(h[1])<<8 | int(h[2])
 	f := Frame{Type: Type(h[3]), Flags: h[4], Stream: Uint31(h[5:])}
 	if length > MaxFrame {
 		return f, ErrFrameTooLarge
 	}
-	if r.Await != nil && r.to-r.from < HeaderLen+length {
-		r.Await(f.Type)
+	if r.OnPartial != nil && r.end-r.start < HeaderLen+length {
+		r.OnPartial(f.Type)
 	}
-	if err := r.need(HeaderLen + length); err != nil {
+	if err := r.fill(HeaderLen + length); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return f, err
 	}
-	f.Payload = r.room()[r.from+HeaderLen : r.from+HeaderLen+length]
-	r.from += HeaderLen + length
+	f.Payload = r.buf()[r.start+HeaderLen : r.start+HeaderLen+length]
+	r.start += HeaderLen + length
 	return f, nil
 }
 
-func (r *Reader) room() []byte {
-	if r.lent != nil {
-		return *r.lent
+func (r *Reader) buf() []byte {
+	if r.pooled != nil {
+		return *r.pooled
 	}
-	return r.idle[:]
+	return r.inline[:]
 }
 
-// need reads until n bytes are there.
-func (r *Reader) need(n int) error {
-	if r.to-r.from >= n {
+// fill reads until n bytes are there.
+func (r *Reader) fill(n int) error {
+	if r.end-r.start >= n {
 		return nil
 	}
-	r.arrange(n)
-	for b := r.room(); r.to-r.from < n; {
-		got, err := r.conn.Read(b[r.to:])
-		r.to += got
-		if err == nil || r.to-r.from >= n {
+	r.makeSpace(n)
+	for b := r.buf(); r.end-r.start < n; {
+		got, err := r.conn.Read(b[r.end:])
+		r.end += got
+		if err == nil || r.end-r.start >= n {
 			continue
 		}
-		if errors.Is(err, io.EOF) && r.to > r.from {
+		if errors.Is(err, io.EOF) && r.end > r.start {
 			err = io.ErrUnexpectedEOF
 		}
 		return err
@@ -100,44 +100,44 @@ func (r *Reader) need(n int) error {
 	return nil
 }
 
-// arrange makes room for n bytes in all, and what is there its beginning. With nothing there, and little wanted, it is the
+// makeSpace makes room for n bytes in all, and what is there its beginning. With nothing there, and little wanted, it is the
 // room that costs nothing.
-func (r *Reader) arrange(n int) {
-	rest := r.room()[r.from:r.to]
-	switch old := r.lent; {
-	case len(rest) == 0 && n <= idleRoom:
-		r.lent = nil
-		giveRoom(old)
-	case n <= len(r.room()):
-		copy(r.room(), rest)
+func (r *Reader) makeSpace(n int) {
+	rest := r.buf()[r.start:r.end]
+	switch old := r.pooled; {
+	case len(rest) == 0 && n <= inlineSize:
+		r.pooled = nil
+		putBuffer(old)
+	case n <= len(r.buf()):
+		copy(r.buf(), rest)
 	default:
-		if r.lent = takeRoom(n); len(rest) > 0 {
-			copy(*r.lent, rest)
+		if r.pooled = getBuffer(n); len(rest) > 0 {
+			copy(*r.pooled, rest)
 		}
-		giveRoom(old)
+		putBuffer(old)
 	}
-	r.from, r.to = 0, len(rest)
+	r.start, r.end = 0, len(rest)
 }
 
-func takeRoom(n int) *[]byte {
-	if n <= readRoom {
-		return readRooms.Get().(*[]byte)
+func getBuffer(n int) *[]byte {
+	if n <= smallSize {
+		return smallBuffers.Get().(*[]byte)
 	}
-	return frameRooms.Get().(*[]byte)
+	return frameBuffers.Get().(*[]byte)
 }
 
-func giveRoom(room *[]byte) {
+func putBuffer(room *[]byte) {
 	switch {
 	case room == nil:
-	case len(*room) == readRoom:
-		readRooms.Put(room)
+	case len(*room) == smallSize:
+		smallBuffers.Put(room)
 	default:
-		frameRooms.Put(room)
+		frameBuffers.Put(room)
 	}
 }
 
 // Close gives the room back. Nothing may be read after it.
 func (r *Reader) Close() {
-	giveRoom(r.lent)
-	r.lent, r.from, r.to = nil, 0, 0
+	putBuffer(r.pooled)
+	r.pooled, r.start, r.end = nil, 0, 0
 }

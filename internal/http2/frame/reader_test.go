@@ -176,7 +176,7 @@ func TestReaderTellsOfFramesThatAreNotThere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			told := 0
 			r := frame.NewReader(test.read)
-			r.Await = func(k frame.Type) {
+			r.OnPartial = func(k frame.Type) {
 				if told++; k != frame.Headers {
 					t.Errorf("of type %d", k)
 				}

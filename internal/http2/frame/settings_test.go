@@ -14,11 +14,11 @@ func TestSettingsWakeStreamsOnce(t *testing.T) {
 		all[most-1].Value = last
 		return all
 	}
-	o := NewOut(discard{}, 0, func(error) {})
+	o := NewWriter(discard{}, 0, func(error) {})
 	defer o.Wait()
-	var waiting []*Sender
+	var waiting []*SendStream
 	for i := range 100 {
-		s := &Sender{ID: uint32(2*i + 1), sent: InitialWindow, waiting: true, wake: make(chan struct{}, 1)}
+		s := &SendStream{ID: uint32(2*i + 1), sent: InitialWindow, waiting: true, wake: make(chan struct{}, 1)}
 		waiting = append(waiting, s)
 	}
 	woken := func() (n int) {
@@ -29,10 +29,10 @@ func TestSettingsWakeStreamsOnce(t *testing.T) {
 		}
 		return n
 	}
-	o.starved = append(o.starved, waiting...)
+	o.streamBlocked = append(o.streamBlocked, waiting...)
 	for _, last := range []uint32{InitialWindow, 0, InitialWindow, InitialWindow + 1} {
-		before := o.initial
-		if err := o.Settled(list(last)); err != nil {
+		before := o.initialWindow
+		if err := o.AckSettings(list(last)); err != nil {
 			t.Fatal(err)
 		}
 		if n := woken(); n > 0 && last <= InitialWindow {

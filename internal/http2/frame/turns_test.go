@@ -16,7 +16,7 @@ func TestA37WhoWaitsForTheWindowHasItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams, piece = 100, 300
 		here, there := net.Pipe()
-		out := frame.NewOut(here, 0, func(error) {})
+		out := frame.NewWriter(here, 0, func(error) {})
 		came := make(chan uint32, 1000)
 		go func() {
 			defer close(came)
@@ -30,22 +30,22 @@ func TestA37WhoWaitsForTheWindowHasItsTurn(t *testing.T) {
 				}
 			}
 		}()
-		first := &frame.Sender{ID: 1}
-		if err := out.Data(first, make([]byte, frame.InitialWindow), false); err != nil { // there is no window left
+		first := &frame.SendStream{ID: 1}
+		if err := out.WriteData(first, make([]byte, frame.InitialWindow), false); err != nil { // there is no window left
 			t.Fatal(err)
 		}
 		var all sync.WaitGroup
-		senders := make([]*frame.Sender, streams)
+		senders := make([]*frame.SendStream, streams)
 		for i := range senders {
-			senders[i] = &frame.Sender{ID: uint32(2*i + 3)}
-			all.Go(func() { _ = out.Data(senders[i], make([]byte, 10*piece), true) })
+			senders[i] = &frame.SendStream{ID: uint32(2*i + 3)}
+			all.Go(func() { _ = out.WriteData(senders[i], make([]byte, 10*piece), true) })
 			synctest.Wait() // in this order
 		}
 		for len(came) > 0 {
 			<-came
 		}
 		for turn := range 3 * streams {
-			if err := out.Window(piece); err != nil {
+			if err := out.AddConnWindow(piece); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -58,7 +58,7 @@ func TestA37WhoWaitsForTheWindowHasItsTurn(t *testing.T) {
 		}
 		// One that is given up keeps nobody else's turn, and a large update is enough for all.
 		out.Abort(senders[0], io.ErrUnexpectedEOF)
-		if err := out.Window(1 << 20); err != nil {
+		if err := out.AddConnWindow(1 << 20); err != nil {
 			t.Fatal(err)
 		}
 		all.Wait()
@@ -77,18 +77,18 @@ func TestA37WhoWaitsForTheWindowHasItsTurn(t *testing.T) {
 
 // A36: who downloads for long saves up no updates of windows for a flood.
 func TestA36UpdatesAreNotSavedUp(t *testing.T) {
-	out := frame.NewOut(io.Discard, 0, func(error) {})
-	var updates frame.Updates
-	s := &frame.Sender{ID: 1}
+	out := frame.NewWriter(io.Discard, 0, func(error) {})
+	var updates frame.UpdateCounter
+	s := &frame.SendStream{ID: 1}
 	mebibyte := make([]byte, 1<<20)
-	if err := out.Window(frame.MaxWindow - frame.InitialWindow); err != nil {
+	if err := out.AddConnWindow(frame.MaxWindow - frame.InitialWindow); err != nil {
 		t.Fatal(err)
 	}
-	if err := out.StreamWindow(s, frame.MaxWindow-frame.InitialWindow); err != nil {
+	if err := out.AddStreamWindow(s, frame.MaxWindow-frame.InitialWindow); err != nil {
 		t.Fatal(err)
 	}
 	for range 1024 {
-		if err := out.Data(s, mebibyte, false); err != nil {
+		if err := out.WriteData(s, mebibyte, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,19 +103,19 @@ func TestA36UpdatesAreNotSavedUp(t *testing.T) {
 
 // BenchmarkWindowWhileStreamsStarve is what an update of a byte costs while a hundred streams wait for the connection's window.
 func BenchmarkWindowWhileStreamsStarve(b *testing.B) {
-	out := frame.NewOut(io.Discard, 0, func(error) {})
+	out := frame.NewWriter(io.Discard, 0, func(error) {})
 	var all sync.WaitGroup
 	for i := range 101 {
-		s := &frame.Sender{ID: uint32(2*i + 1)}
-		_ = out.StreamWindow(s, 1<<30)
+		s := &frame.SendStream{ID: uint32(2*i + 1)}
+		_ = out.AddStreamWindow(s, 1<<30)
 		body := make([]byte, 1<<20)
-		all.Go(func() { _ = out.Data(s, body, true) })
+		all.Go(func() { _ = out.WriteData(s, body, true) })
 	}
 	for now, _ := out.ConnWindow(); now > 0; now, _ = out.ConnWindow() {
 		runtime.Gosched()
 	}
 	for b.Loop() {
-		_ = out.Window(1)
+		_ = out.AddConnWindow(1)
 		for now, _ := out.ConnWindow(); now > 0; now, _ = out.ConnWindow() {
 			runtime.Gosched()
 		}

@@ -179,7 +179,7 @@ func TestRequests(t *testing.T) {
 	seen := make(chan *http.Request, 1)
 	read := make(chan string, 1)
 	httpServer := &http.Server{ReadHeaderTimeout: time.Second}
-	s := start(t, Config{HTTP: httpServer, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := start(t, Config{BaseServer: httpServer, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if r.Context().Value(http.ServerContextKey) != httpServer || r.Context().Value(http.LocalAddrContextKey).(net.Addr).String() == "" {
 			t.Error("the context lacks values")

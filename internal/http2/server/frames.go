@@ -9,11 +9,11 @@ import (
 
 // What the frames of a client do. All of it is the reader's.
 
-func broken(code frame.Code, why string) error { return frame.ConnError{Code: code, Why: why} }
+func connError(code frame.Code, why string) error { return frame.ConnError{Code: code, Reason: why} }
 
 func (c *conn) frame(f *frame.Frame) error {
-	if open := c.block.Open(); open != 0 && (f.Type != frame.Continuation || f.Stream != open) {
-		return broken(frame.ProtocolError, "something else within a header block")
+	if open := c.block.OpenStream(); open != 0 && (f.Type != frame.Continuation || f.Stream != open) {
+		return connError(frame.ProtocolError, "something else within a header block")
 	}
 	switch f.Type {
 	case frame.Headers, frame.Continuation:
@@ -29,18 +29,18 @@ func (c *conn) frame(f *frame.Frame) error {
 	case frame.Ping:
 		return c.ping(f)
 	case frame.GoAway:
-		return c.goneAway(f)
+		return c.recvGoAway(f)
 	case frame.Priority:
 		return c.priority(f)
 	case frame.PushPromise:
-		return broken(frame.ProtocolError, "a client that pushes")
+		return connError(frame.ProtocolError, "a client that pushes")
 	}
-	return c.bounds.said(1)
+	return c.rate.takeControl(1)
 }
 
 func (c *conn) data(f *frame.Frame) error {
 	if f.Stream == 0 {
-		return broken(frame.ProtocolError, "DATA on no stream")
+		return connError(frame.ProtocolError, "DATA on no stream")
 	}
 	p, err := f.Unpad()
 	if err != nil {
@@ -48,27 +48,27 @@ func (c *conn) data(f *frame.Frame) error {
 	}
 	size, end := len(f.Payload), f.Has(frame.FlagEndStream)
 	if len(p) == 0 && !end {
-		if err := c.bounds.said(1); err != nil {
+		if err := c.rate.takeControl(1); err != nil {
 			return err
 		}
 	}
 	c.mu.Lock()
-	if !c.inflow.Take(size) {
+	if !c.recvWindow.Take(size) {
 		c.mu.Unlock()
-		return broken(frame.FlowControlError, "more DATA than the connection's window")
+		return connError(frame.FlowControlError, "more DATA than the connection's window")
 	}
-	st, breaks := c.streams[f.Stream], c.breaks
-	fault := c.arrivedLocked(st, f.Stream, size, len(p), end)
+	st, breaks := c.streams[f.Stream], c.resetCount
+	fault := c.dataErrorLocked(st, f.Stream, size, len(p), end)
 	var toConn, toStream uint32
 	switch {
 	case st == nil || fault != nil:
-		toConn = c.inflow.Give(size)
+		toConn = c.recvWindow.Return(size)
 	case size > len(p): // padding is read by nobody
-		toConn, toStream = c.inflow.Give(size-len(p)), st.creditLocked(size-len(p))
+		toConn, toStream = c.recvWindow.Return(size-len(p)), st.returnWindowLocked(size-len(p))
 	}
 	c.mu.Unlock()
 	if toConn > 0 || toStream > 0 {
-		if err := c.out.Credits(f.Stream, toStream, toConn); err != nil {
+		if err := c.w.WriteWindowUpdates(f.Stream, toStream, toConn); err != nil {
 			return err
 		}
 	}
@@ -76,45 +76,45 @@ func (c *conn) data(f *frame.Frame) error {
 		return fault
 	}
 	if st == nil {
-		return c.bounds.stray(breaks)
+		return c.rate.takeStray(breaks)
 	}
 	var ended error
 	if end {
 		ended = io.EOF
 	}
 	if unwanted := st.body.Add(p, ended); unwanted > 0 {
-		if err := c.credit(nil, unwanted); err != nil {
+		if err := c.returnWindow(nil, unwanted); err != nil {
 			return err
 		}
-		return c.bounds.stray(breaks)
+		return c.rate.takeStray(breaks)
 	}
 	return nil
 }
 
-// arrivedLocked says what is wrong with DATA of which size bytes count and n are the body's.
-func (c *conn) arrivedLocked(st *stream, id uint32, size, n int, end bool) error {
+// dataErrorLocked says what is wrong with DATA of which size bytes count and n are the body's.
+func (c *conn) dataErrorLocked(st *stream, id uint32, size, n int, end bool) error {
 	switch {
-	case st == nil && c.beyondLocked(id):
+	case st == nil && c.beyondLastLocked(id):
 		return nil
-	case st == nil && (id > c.last || id%2 == 0):
-		return broken(frame.ProtocolError, "DATA on a stream that has not begun")
-	case st == nil && c.brokenLocked(id):
+	case st == nil && (id > c.lastID || id%2 == 0):
+		return connError(frame.ProtocolError, "DATA on a stream that has not begun")
+	case st == nil && c.wasResetLocked(id):
 		return nil
 	case st == nil || st.received:
-		return frame.StreamError{Stream: id, Code: frame.StreamClosed, Why: "DATA on a stream that has ended"}
-	case !st.inflow.Take(size):
-		return frame.StreamError{Stream: id, Code: frame.FlowControlError, Why: "more DATA than the stream's window"}
+		return frame.StreamError{Stream: id, Code: frame.StreamClosed, Reason: "DATA on a stream that has ended"}
+	case !st.recvWindow.Take(size):
+		return frame.StreamError{Stream: id, Code: frame.FlowControlError, Reason: "more DATA than the stream's window"}
 	}
-	return st.receiveLocked(n, end)
+	return st.addReceivedLocked(n, end)
 }
 
-// beyondLocked reports whether a stream is one that the client was told is not served.
-func (c *conn) beyondLocked(id uint32) bool {
-	return c.bye.stage >= byeFinal && id > c.bye.last && id%2 == 1
+// beyondLastLocked reports whether a stream is one that the client was told is not served.
+func (c *conn) beyondLastLocked(id uint32) bool {
+	return c.goaway.stage >= goAwayFinal && id > c.goaway.lastID && id%2 == 1
 }
 
-func (c *conn) brokenLocked(id uint32) bool {
-	for _, other := range c.broken {
+func (c *conn) wasResetLocked(id uint32) bool {
+	for _, other := range c.resetStreams {
 		if other == id {
 			return true
 		}
@@ -124,94 +124,94 @@ func (c *conn) brokenLocked(id uint32) bool {
 
 func (c *conn) windowUpdate(f *frame.Frame) error {
 	if len(f.Payload) != 4 {
-		return broken(frame.FrameSizeError, "a WINDOW_UPDATE that is not 4 bytes")
+		return connError(frame.FrameSizeError, "a WINDOW_UPDATE that is not 4 bytes")
 	}
 	increment := frame.Uint31(f.Payload)
-	if !c.updates.Explained(c.out) {
-		if err := c.bounds.said(1); err != nil {
+	if !c.updates.Explained(c.w) {
+		if err := c.rate.takeControl(1); err != nil {
 			return err
 		}
 	}
 	if f.Stream == 0 {
 		if increment == 0 {
-			return broken(frame.ProtocolError, "a WINDOW_UPDATE of nothing")
+			return connError(frame.ProtocolError, "a WINDOW_UPDATE of nothing")
 		}
-		return c.out.Window(increment)
+		return c.w.AddConnWindow(increment)
 	}
-	st, err := c.known(f.Stream, "WINDOW_UPDATE")
+	st, err := c.lookup(f.Stream, "WINDOW_UPDATE")
 	if err != nil {
 		return err
 	}
 	if increment == 0 {
-		return frame.StreamError{Stream: f.Stream, Code: frame.ProtocolError, Why: "a WINDOW_UPDATE of nothing"}
+		return frame.StreamError{Stream: f.Stream, Code: frame.ProtocolError, Reason: "a WINDOW_UPDATE of nothing"}
 	}
 	if st == nil {
 		return nil
 	}
-	return c.out.StreamWindow(&st.send, increment)
+	return c.w.AddStreamWindow(&st.send, increment)
 }
 
-// known is a stream that has begun, or nil when it has ended since.
-func (c *conn) known(id uint32, what string) (*stream, error) {
+// lookup is a stream that has begun, or nil when it has ended since.
+func (c *conn) lookup(id uint32, what string) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if st := c.streams[id]; st != nil {
 		return st, nil
 	}
-	if id%2 == 0 || id > c.last && !c.beyondLocked(id) {
-		return nil, broken(frame.ProtocolError, what+" on a stream that has not begun")
+	if id%2 == 0 || id > c.lastID && !c.beyondLastLocked(id) {
+		return nil, connError(frame.ProtocolError, what+" on a stream that has not begun")
 	}
 	return nil, nil
 }
 
 func (c *conn) resetStream(f *frame.Frame) error {
 	if len(f.Payload) != 4 {
-		return broken(frame.FrameSizeError, "an RST_STREAM that is not 4 bytes")
+		return connError(frame.FrameSizeError, "an RST_STREAM that is not 4 bytes")
 	}
 	if f.Stream == 0 {
-		return broken(frame.ProtocolError, "RST_STREAM on no stream")
+		return connError(frame.ProtocolError, "RST_STREAM on no stream")
 	}
-	st, err := c.known(f.Stream, "RST_STREAM")
+	st, err := c.lookup(f.Stream, "RST_STREAM")
 	if err != nil {
 		return err
 	}
 	if st == nil {
-		return c.bounds.said(1)
+		return c.rate.takeControl(1)
 	}
-	c.forget(st, false)
-	st.abort(resetError{frame.Code(frame.Uint32(f.Payload))})
-	return c.bounds.reset()
+	c.removeStream(st, false)
+	st.abort(clientResetError{frame.Code(frame.Uint32(f.Payload))})
+	return c.rate.takeReset()
 }
 
 func (c *conn) settings(f *frame.Frame) error {
 	if f.Stream != 0 {
-		return broken(frame.ProtocolError, "SETTINGS on a stream")
+		return connError(frame.ProtocolError, "SETTINGS on a stream")
 	}
 	if f.Has(frame.FlagAck) {
 		if len(f.Payload) > 0 {
-			return broken(frame.FrameSizeError, "an acknowledgement of SETTINGS that is not empty")
+			return connError(frame.FrameSizeError, "an acknowledgement of SETTINGS that is not empty")
 		}
-		return c.bounds.said(1)
+		return c.rate.takeControl(1)
 	}
-	if err := c.bounds.said(1 + len(f.Payload)/60); err != nil {
+	if err := c.rate.takeControl(1 + len(f.Payload)/60); err != nil {
 		return err
 	}
-	c.told = c.told[:0]
+	c.settingsBuf = c.settingsBuf[:0]
 	err := frame.ParseSettings(f, func(s frame.Setting) error {
-		c.told = append(c.told, s)
+		c.settingsBuf = append(c.settingsBuf, s)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := c.out.Settled(c.told); err != nil {
+	if err := c.w.AckSettings(c.settingsBuf); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, st := range c.streams {
-		if c.out.Exceeds(&st.send) {
-			return broken(frame.FlowControlError, "INITIAL_WINDOW_SIZE makes a stream's window too large")
+		if c.w.WindowOverflows(&st.send) {
+			return connError(frame.FlowControlError, "INITIAL_WINDOW_SIZE makes a stream's window too large")
 		}
 	}
 	return nil
@@ -219,46 +219,46 @@ func (c *conn) settings(f *frame.Frame) error {
 
 func (c *conn) ping(f *frame.Frame) error {
 	if len(f.Payload) != 8 {
-		return broken(frame.FrameSizeError, "a PING that is not 8 bytes")
+		return connError(frame.FrameSizeError, "a PING that is not 8 bytes")
 	}
 	if f.Stream != 0 {
-		return broken(frame.ProtocolError, "PING on a stream")
+		return connError(frame.ProtocolError, "PING on a stream")
 	}
-	if err := c.bounds.said(1); err != nil {
+	if err := c.rate.takeControl(1); err != nil {
 		return err
 	}
 	if !f.Has(frame.FlagAck) {
-		return c.out.Pong(f.Payload)
+		return c.w.WritePingAck(f.Payload)
 	}
-	if [8]byte(f.Payload) == farewell {
-		c.lastCall()
+	if [8]byte(f.Payload) == goAwayPingData {
+		c.sendLastGoAway()
 	}
 	return nil
 }
 
-func (c *conn) goneAway(f *frame.Frame) error {
+func (c *conn) recvGoAway(f *frame.Frame) error {
 	if f.Stream != 0 {
-		return broken(frame.ProtocolError, "GOAWAY on a stream")
+		return connError(frame.ProtocolError, "GOAWAY on a stream")
 	}
 	if len(f.Payload) < 8 {
-		return broken(frame.FrameSizeError, "a GOAWAY that is less than 8 bytes")
+		return connError(frame.FrameSizeError, "a GOAWAY that is less than 8 bytes")
 	}
 	c.goAway()
-	return c.bounds.said(1)
+	return c.rate.takeControl(1)
 }
 
 func (c *conn) priority(f *frame.Frame) error {
 	if f.Stream == 0 {
-		return broken(frame.ProtocolError, "PRIORITY on no stream")
+		return connError(frame.ProtocolError, "PRIORITY on no stream")
 	}
-	if err := c.bounds.said(1); err != nil {
+	if err := c.rate.takeControl(1); err != nil {
 		return err
 	}
 	if len(f.Payload) != 5 {
-		return frame.StreamError{Stream: f.Stream, Code: frame.FrameSizeError, Why: "a PRIORITY that is not 5 bytes"}
+		return frame.StreamError{Stream: f.Stream, Code: frame.FrameSizeError, Reason: "a PRIORITY that is not 5 bytes"}
 	}
 	if frame.Uint31(f.Payload) == f.Stream {
-		return frame.StreamError{Stream: f.Stream, Code: frame.ProtocolError, Why: "a stream that depends on itself"}
+		return frame.StreamError{Stream: f.Stream, Code: frame.ProtocolError, Reason: "a stream that depends on itself"}
 	}
 	return nil
 }
@@ -266,80 +266,80 @@ func (c *conn) priority(f *frame.Frame) error {
 // Requests and their trailers, as they come in header blocks. All of it is the reader's.
 
 func (c *conn) headers(f *frame.Frame) error {
-	if f.Type == frame.Continuation && c.block.Open() == 0 {
-		return broken(frame.ProtocolError, "CONTINUATION of nothing")
+	if f.Type == frame.Continuation && c.block.OpenStream() == 0 {
+		return connError(frame.ProtocolError, "CONTINUATION of nothing")
 	}
 	if f.Stream%2 == 0 {
-		return broken(frame.ProtocolError, "HEADERS on a stream that is not a client's")
+		return connError(frame.ProtocolError, "HEADERS on a stream that is not a client's")
 	}
 	block, end, err := c.block.Add(f)
 	if err != nil {
 		return err
 	}
-	if c.block.Open() != 0 {
-		c.headerBegan()
+	if c.block.OpenStream() != 0 {
+		c.headerStarted()
 		return nil
 	}
-	if c.slow {
+	if c.partialBlock {
 		c.headerEnded()
 	}
 	defer c.head.reset() // an idle connection keeps none of it
-	err = c.decoder.Decode(block, c.each)
+	err = c.decoder.Decode(block, c.addField)
 	if broken, ok := err.(frame.ConnError); ok {
 		return broken
 	}
 	if err == error(frame.ErrBlockTooLarge) {
-		if err := c.bounds.said(costOfOversized); err != nil {
+		if err := c.rate.takeControl(costOfOversized); err != nil {
 			return err
 		}
 	}
-	return c.message(f.Stream, end, err)
+	return c.headersComplete(f.Stream, end, err)
 }
 
-// message is a whole header block, and err what was wrong with it.
-func (c *conn) message(id uint32, end bool, err error) error {
+// headersComplete is a whole header block, and err what was wrong with it.
+func (c *conn) headersComplete(id uint32, end bool, err error) error {
 	c.mu.Lock()
 	st := c.streams[id]
-	known := id <= c.last
-	beyond := c.beyondLocked(id)
-	expected := st == nil && known && c.brokenLocked(id)
+	known := id <= c.lastID
+	beyond := c.beyondLastLocked(id)
+	expected := st == nil && known && c.wasResetLocked(id)
 	if !known && !beyond {
-		c.last = id
+		c.lastID = id
 	}
-	crowded := c.crowdedLocked()
+	crowded := c.atStreamLimitLocked()
 	c.mu.Unlock()
 	switch {
 	case beyond || expected:
-		return c.bounds.said(1)
+		return c.rate.takeControl(1)
 	case st != nil:
 		return c.trailers(st, end, err)
 	case known:
-		return broken(frame.ProtocolError, "HEADERS on a stream that has ended")
+		return connError(frame.ProtocolError, "HEADERS on a stream that has ended")
 	case crowded:
-		return frame.StreamError{Stream: id, Code: frame.RefusedStream, Why: "too many streams"}
-	case c.refused():
-		return frame.StreamError{Stream: id, Code: frame.RefusedStream, Why: "memory is short"}
+		return frame.StreamError{Stream: id, Code: frame.RefusedStream, Reason: "too many streams"}
+	case c.shouldRefuse():
+		return frame.StreamError{Stream: id, Code: frame.RefusedStream, Reason: "memory is short"}
 	}
 	if err != nil && err != error(frame.ErrBlockTooLarge) {
 		return streamFault(id, err)
 	}
-	st, err = c.request(id, end, err != nil)
+	st, err = c.newRequest(id, end, err != nil)
 	if err != nil {
 		return streamFault(id, err)
 	}
-	return c.begin(st)
+	return c.startHandler(st)
 }
 
-// crowdedLocked reports whether the client has begun as many streams as it may. Those whose handlers have returned are not
+// atStreamLimitLocked reports whether the client has begun as many streams as it may. Those whose handlers have returned are not
 // counted any more, but go on being open while their ends wait for windows.
-func (c *conn) crowdedLocked() bool {
+func (c *conn) atStreamLimitLocked() bool {
 	most := c.server.c.MaxConcurrentStreams
 	if c.open >= most || len(c.streams) < most {
 		return c.open >= most
 	}
 	n := 0
 	for _, st := range c.streams {
-		if !c.out.Ended(&st.send) {
+		if !c.w.Ended(&st.send) {
 			n++
 		}
 	}
@@ -350,30 +350,30 @@ func (c *conn) crowdedLocked() bool {
 func streamFault(id uint32, err error) error {
 	fault, ok := err.(frame.StreamError)
 	if !ok {
-		fault = frame.StreamError{Code: frame.ProtocolError, Why: err.Error()}
+		fault = frame.StreamError{Code: frame.ProtocolError, Reason: err.Error()}
 	}
 	fault.Stream = id
 	return fault
 }
 
-// begin has the handler of st run, as soon as one may.
-func (c *conn) begin(st *stream) error {
+// startHandler has the handler of st run, as soon as one may.
+func (c *conn) startHandler(st *stream) error {
 	c.mu.Lock()
-	if c.bye.stage >= byeBroken {
+	if c.goaway.stage >= goAwayError {
 		c.mu.Unlock()
-		return errGone
+		return errClientGone
 	}
 	c.streams[st.send.ID] = st
 	c.open++
-	if c.busy >= c.server.c.MaxConcurrentStreams { // of streams that were reset
-		c.waiting = append(slices.DeleteFunc(c.waiting, func(other *stream) bool { return c.streams[other.send.ID] != other }), st)
+	if c.handling >= c.server.c.MaxConcurrentStreams { // of streams that were reset
+		c.queued = append(slices.DeleteFunc(c.queued, func(other *stream) bool { return c.streams[other.send.ID] != other }), st)
 		c.mu.Unlock()
 		return nil
 	}
-	c.busy++
+	c.handling++
 	c.running.Add(1)
 	c.mu.Unlock()
-	c.out.Expect(1)
+	c.w.AddActive(1)
 	c.server.pool.run(st)
 	return nil
 }
@@ -385,19 +385,19 @@ func (c *conn) trailers(st *stream, end bool, err error) error {
 	c.mu.Unlock()
 	switch {
 	case closed:
-		return frame.StreamError{Stream: id, Code: frame.StreamClosed, Why: "HEADERS after the end of the request"}
+		return frame.StreamError{Stream: id, Code: frame.StreamClosed, Reason: "HEADERS after the end of the request"}
 	case err != nil:
 		return streamFault(id, err)
 	case !end:
-		return frame.StreamError{Stream: id, Code: frame.ProtocolError, Why: "trailers that do not end the request"}
+		return frame.StreamError{Stream: id, Code: frame.ProtocolError, Reason: "trailers that do not end the request"}
 	case c.head.pseudo != 0:
-		return frame.StreamError{Stream: id, Code: frame.ProtocolError, Why: "a pseudo field in trailers"}
+		return frame.StreamError{Stream: id, Code: frame.ProtocolError, Reason: "a pseudo field in trailers"}
 	}
-	if err := st.body.trailers(c.head.fields); err != nil {
+	if err := st.body.setTrailers(c.head.fields); err != nil {
 		return streamFault(id, err)
 	}
 	c.mu.Lock()
-	err = st.receiveLocked(0, true)
+	err = st.addReceivedLocked(0, true)
 	c.mu.Unlock()
 	if err == nil {
 		st.body.End(io.EOF)

@@ -14,7 +14,7 @@ import (
 // Workers that wait are used again, the last one first; there are no more of them than allowed, and they end.
 func TestWorkersWaitAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pool{most: 3}
+		p := &workerPool{maxIdle: 3}
 		begun, finish := make(chan *worker, 10), make(chan struct{})
 		before := runtime.NumGoroutine()
 		for range 5 {
@@ -33,7 +33,7 @@ func TestWorkersWaitAndEnd(t *testing.T) {
 		if n := runtime.NumGoroutine() - before; n != 3 {
 			t.Errorf("%d workers wait", n)
 		}
-		<-time.After(workersStay / 2)
+		<-time.After(workerIdleTime / 2)
 		p.mu.Lock() // which timers take too
 		last := p.idle[2]
 		p.mu.Unlock()
@@ -44,7 +44,7 @@ func TestWorkersWaitAndEnd(t *testing.T) {
 			t.Error("the worker that came last was not taken first")
 		}
 		p.mu.Unlock()
-		<-time.After(2 * workersStay)
+		<-time.After(2 * workerIdleTime)
 		synctest.Wait()
 		if n := runtime.NumGoroutine() - before; n != 0 {
 			t.Errorf("%d workers still wait", n)
@@ -95,10 +95,10 @@ func TestNothingIsLeftOnAWorker(t *testing.T) {
 	res.Body.Close()
 	w := <-late
 	w.WriteHeader(500)
-	if _, err := w.Write([]byte("x")); err != errOver {
+	if _, err := w.Write([]byte("x")); err != errHandlerReturned {
 		t.Errorf("a late write: %v", err)
 	}
-	if err := http.NewResponseController(w).Flush(); err != errOver {
+	if err := http.NewResponseController(w).Flush(); err != errHandlerReturned {
 		t.Errorf("a late flush: %v", err)
 	}
 }

@@ -246,15 +246,15 @@ func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
 // What time ends.
 func TestSlowAndSilentClients(t *testing.T) {
 	const moment = 200 * time.Millisecond
-	quick := Config{GreetTimeout: time.Hour, HeaderTimeout: time.Hour, IdleTimeout: time.Hour, PingAfter: time.Hour, PingTimeout: time.Hour, GoAwayGrace: moment}
+	quick := Config{PrefaceTimeout: time.Hour, HeaderTimeout: time.Hour, IdleTimeout: time.Hour, PingAfter: time.Hour, PingTimeout: time.Hour, GoAwayGrace: moment}
 	for _, test := range []struct {
 		name   string
 		change func(*Config)
 		do     func(*served, *testing.T) *peer
 		code   http2.ErrCode
 	}{
-		{"no preface", func(c *Config) { c.GreetTimeout = moment }, func(s *served, t *testing.T) *peer { return s.silent(t) }, 999},
-		{"no SETTINGS", func(c *Config) { c.GreetTimeout = moment }, func(s *served, t *testing.T) *peer {
+		{"no preface", func(c *Config) { c.PrefaceTimeout = moment }, func(s *served, t *testing.T) *peer { return s.silent(t) }, 999},
+		{"no SETTINGS", func(c *Config) { c.PrefaceTimeout = moment }, func(s *served, t *testing.T) *peer {
 			p := s.silent(t)
 			p.do(io.WriteString(p.conn, http2.ClientPreface))
 			return p

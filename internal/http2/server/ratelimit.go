@@ -6,81 +6,81 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// bucket holds what a client may do too often. It asks for the time only when it is empty.
-type bucket struct {
-	left, most, perSecond int
-	filled                time.Time
+// tokenBucket holds what a client may do too often. It asks for the time only when it is empty.
+type tokenBucket struct {
+	tokens, burst, perSecond int
+	filled                   time.Time
 }
 
 // take reports whether n may be taken.
-func (b *bucket) take(n int) bool {
-	if b.left >= n {
-		b.left -= n
+func (b *tokenBucket) take(n int) bool {
+	if b.tokens >= n {
+		b.tokens -= n
 		return true
 	}
 	now := time.Now()
-	b.left = min(b.most, b.left+int(min(now.Sub(b.filled).Seconds(), 3600)*float64(b.perSecond)))
+	b.tokens = min(b.burst, b.tokens+int(min(now.Sub(b.filled).Seconds(), 3600)*float64(b.perSecond)))
 	b.filled = now
-	if b.left < n {
+	if b.tokens < n {
 		return false
 	}
-	b.left -= n
+	b.tokens -= n
 	return true
 }
 
-// bounds belong to the goroutine that reads.
-type bounds struct {
-	resets bucket // streams that ended before they were answered (CVE-2023-44487, CVE-2025-8671)
-	talk   bucket // frames that ask for an answer, or mean nothing
+// rateLimits belong to the goroutine that reads.
+type rateLimits struct {
+	resets  tokenBucket // streams that ended before they were answered (CVE-2023-44487, CVE-2025-8671)
+	control tokenBucket // frames that ask for an answer, or mean nothing
 
-	late, breaks int // DATA that may have been on its way to streams that we broke, and how many those were
+	allowedStray, seenResets int // DATA that may have been on its way to streams that we broke, and how many those were
 }
 
-func newBounds(streams int) bounds {
+func newRateLimits(streams int) rateLimits {
 	now := time.Now()
 	resets, talk := 10*streams, 10_000
-	return bounds{
-		resets: bucket{left: resets, most: resets, perSecond: streams, filled: now},
-		talk:   bucket{left: talk, most: talk, perSecond: 1000, filled: now},
+	return rateLimits{
+		resets:  tokenBucket{tokens: resets, burst: resets, perSecond: streams, filled: now},
+		control: tokenBucket{tokens: talk, burst: talk, perSecond: 1000, filled: now},
 	}
 }
 
 var (
-	errTooManyResets = frame.ConnError{Code: frame.EnhanceYourCalm, Why: "too many streams are reset"}
-	errTooMuchTalk   = frame.ConnError{Code: frame.EnhanceYourCalm, Why: "too many frames that carry nothing, or headers that are too large"}
+	errTooManyResets        = frame.ConnError{Code: frame.EnhanceYourCalm, Reason: "too many streams are reset"}
+	errTooManyControlFrames = frame.ConnError{Code: frame.EnhanceYourCalm, Reason: "too many frames that carry nothing, or headers that are too large"}
 )
 
-func (b *bounds) reset() error {
+func (b *rateLimits) takeReset() error {
 	if b.resets.take(1) {
 		return nil
 	}
 	return errTooManyResets
 }
 
-// lateOfBroken is how many frames may come free for each stream that we broke: a window of a MiB in whole frames.
+// strayPerReset is how many frames may come free for each stream that we broke: a window of a MiB in whole frames.
 const (
-	lateOfBroken = 64
-	mostLate     = recently * lateOfBroken
+	strayPerReset = 64
+	maxStray      = maxResetStreams * strayPerReset
 )
 
-// stray counts a frame of DATA that nobody reads. breaks is how many streams we have broken.
-func (b *bounds) stray(breaks int) error {
-	b.late = min(mostLate, b.late+lateOfBroken*min(breaks-b.breaks, recently))
-	b.breaks = breaks
-	if b.late > 0 {
-		b.late--
+// takeStray counts a frame of DATA that nobody reads. breaks is how many streams we have broken.
+func (b *rateLimits) takeStray(breaks int) error {
+	b.allowedStray = min(maxStray, b.allowedStray+strayPerReset*min(breaks-b.seenResets, maxResetStreams))
+	b.seenResets = breaks
+	if b.allowedStray > 0 {
+		b.allowedStray--
 		return nil
 	}
-	return b.said(1)
+	return b.takeControl(1)
 }
 
 // costOfOversized has a connection end after ten header blocks that are too large, or a little more than one a second: each costs
 // as much to read as a hundred requests, and no credential.
 const costOfOversized = 1000
 
-func (b *bounds) said(cost int) error {
-	if b.talk.take(cost) {
+func (b *rateLimits) takeControl(cost int) error {
+	if b.control.take(cost) {
 		return nil
 	}
-	return errTooMuchTalk
+	return errTooManyControlFrames
 }

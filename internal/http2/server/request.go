@@ -14,7 +14,7 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-type pair struct{ name, value string }
+type headerField struct{ name, value string }
 
 // Pseudo fields, as bits.
 const (
@@ -24,32 +24,32 @@ const (
 	hasPath
 )
 
-// head is the header block in hand. It belongs to the goroutine that reads.
-type head struct {
+// headerBlock is the header block in hand. It belongs to the goroutine that reads.
+type headerBlock struct {
 	pseudo                          int
 	method, scheme, authority, path string
-	fields                          []pair
-	special                         bool // one of the fields needs a look
+	fields                          []headerField
+	hasSpecial                      bool // one of the fields needs a look
 }
 
 const keptFields = 64
 
-func (h *head) reset() {
+func (h *headerBlock) reset() {
 	clear(h.fields)
 	kept := h.fields[:0]
 	if cap(kept) > keptFields {
 		kept = nil
 	}
-	*h = head{fields: kept}
+	*h = headerBlock{fields: kept}
 }
 
-func malformed(why string) error { return frame.StreamError{Code: frame.ProtocolError, Why: why} }
+func malformed(why string) error { return frame.StreamError{Code: frame.ProtocolError, Reason: why} }
 
 // add is called for each field of a block.
-func (h *head) add(name, value string) error {
+func (h *headerBlock) add(name, value string) error {
 	if name[0] != ':' {
-		h.special = h.special || special(name)
-		h.fields = append(h.fields, pair{name, httpmsg.TrimBlanks(value)})
+		h.hasSpecial = h.hasSpecial || isSpecial(name)
+		h.fields = append(h.fields, headerField{name, httpmsg.TrimBlanks(value)})
 		return nil
 	}
 	if len(h.fields) > 0 {
@@ -77,8 +77,8 @@ func (h *head) add(name, value string) error {
 	return nil
 }
 
-// special reports whether a field may mean something to this server.
-func special(name string) bool {
+// isSpecial reports whether a field may mean something to this server.
+func isSpecial(name string) bool {
 	switch name {
 	case "connection", "content-length", "cookie", "expect", "keep-alive", "proxy-connection", "te", "trailer",
 		"transfer-encoding", "upgrade":
@@ -87,8 +87,8 @@ func special(name string) bool {
 	return false
 }
 
-// valid is RFC 9113, 8.3.1, as net/http has it.
-func (h *head) valid() error {
+// validate is RFC 9113, 8.3.1, as net/http has it.
+func (h *headerBlock) validate() error {
 	switch {
 	case h.method == "CONNECT":
 		if h.path != "" || h.scheme != "" || h.authority == "" {
@@ -100,8 +100,8 @@ func (h *head) valid() error {
 	return nil
 }
 
-// lengths is nil when no field is too long.
-func (h *head) lengths() error {
+// checkLengths is nil when no field is too long.
+func (h *headerBlock) checkLengths() error {
 	for i := range h.fields {
 		if err := httpmsg.CheckLengths(h.fields[i].name, h.fields[i].value); err != nil {
 			return err
@@ -111,11 +111,11 @@ func (h *head) lengths() error {
 }
 
 // header makes the header of the fields. All values are in one slice.
-func (h *head) header() http.Header {
+func (h *headerBlock) header() http.Header {
 	header := make(http.Header, len(h.fields)+10) // whoever carries the request on adds as many, and to grow costs more
 	values := make([]string, len(h.fields))
 	for i, f := range h.fields {
-		name := frame.Canonical(f.name)
+		name := frame.CanonicalName(f.name)
 		if others := header[name]; others != nil {
 			header[name] = append(others, f.value)
 			continue
@@ -126,13 +126,13 @@ func (h *head) header() http.Header {
 	return header
 }
 
-// request makes the stream of the block in hand. large is whether a part of the block was too much.
-func (c *conn) request(id uint32, end, large bool) (*stream, error) {
+// newRequest makes the stream of the block in hand. large is whether a part of the block was too much.
+func (c *conn) newRequest(id uint32, end, large bool) (*stream, error) {
 	h := &c.head
 	if large {
-		return c.oversized(id, end), nil
+		return c.newOversizedRequest(id, end), nil
 	}
-	if err := h.valid(); err != nil {
+	if err := h.validate(); err != nil {
 		return nil, err
 	}
 	header := h.header()
@@ -142,23 +142,23 @@ func (c *conn) request(id uint32, end, large bool) (*stream, error) {
 	if strings.IndexByte(h.authority, '@') >= 0 {
 		return nil, malformed("an authority with a user")
 	}
-	st := &stream{conn: c, inflow: frame.NewInflow(int64(c.server.c.StreamWindow)), declared: -1, received: end, counted: true}
+	st := &stream{conn: c, recvWindow: frame.NewRecvWindow(int64(c.server.c.StreamWindow)), contentLength: -1, received: end, counted: true}
 	st.send.ID = id
-	st.holding.header = h.size()
-	st.life.Begin(&c.home)
+	st.memory.header = h.size()
+	st.ctx.SetConn(&c.info)
 	st.res.st = st
 	st.req.Method, st.req.Proto, st.req.ProtoMajor = h.method, "HTTP/2.0", 2
 	st.req.Header, st.req.Host, st.req.RemoteAddr = header, h.authority, c.remote
-	err := st.address(h)
+	err := st.setTarget(h)
 	if err == nil {
-		err = h.lengths()
+		err = h.checkLengths()
 	}
 	if err != nil {
 		var wrong *httpmsg.RequestError
 		if !errors.As(err, &wrong) {
 			return nil, err
 		}
-		st.serving = badRequest(wrong) // RFC 9113, 8.2.1 prefers an answer to a reset
+		st.handler = badRequest(wrong) // RFC 9113, 8.2.1 prefers an answer to a reset
 	}
 	st.req.TLS = c.tls // whatever the client calls its scheme
 	st.req.Body = http.NoBody
@@ -167,37 +167,37 @@ func (c *conn) request(id uint32, end, large bool) (*stream, error) {
 		st.req.Body, st.req.ContentLength = &st.body, -1
 	}
 	st.res.head = h.method == http.MethodHead
-	if h.special {
-		if err := st.specials(end); err != nil {
+	if h.hasSpecial {
+		if err := st.applyHeaders(end); err != nil {
 			return nil, err
 		}
 	}
-	st.req = *st.req.WithContext(&st.life)
+	st.req = *st.req.WithContext(&st.ctx)
 	return st, nil
 }
 
-// oversized makes the stream of a block that was too large, of which nothing is believed: it is answered 431.
-func (c *conn) oversized(id uint32, end bool) *stream {
-	st := &stream{conn: c, inflow: frame.NewInflow(int64(c.server.c.StreamWindow)), declared: -1, received: end, counted: true}
+// newOversizedRequest makes the stream of a block that was too large, of which nothing is believed: it is answered 431.
+func (c *conn) newOversizedRequest(id uint32, end bool) *stream {
+	st := &stream{conn: c, recvWindow: frame.NewRecvWindow(int64(c.server.c.StreamWindow)), contentLength: -1, received: end, counted: true}
 	st.send.ID = id
-	st.life.Begin(&c.home)
+	st.ctx.SetConn(&c.info)
 	st.res.st, st.res.head = st, c.head.method == http.MethodHead
 	st.req.Body = http.NoBody
 	st.body.st, st.body.Consumer = st, st
-	st.serving = http.HandlerFunc(tooLarge)
+	st.handler = http.HandlerFunc(tooLarge)
 	return st
 }
 
-// specials does what headers ask of the server, and takes those away that are no one else's.
-func (st *stream) specials(end bool) error {
+// applyHeaders does what headers ask of the server, and takes those away that are no one else's.
+func (st *stream) applyHeaders(end bool) error {
 	header := st.req.Header
 	for name := range header {
-		if httpmsg.AboutConnection(name) {
-			st.serving = refuse("request header " + strconv.Quote(name) + " is not valid in HTTP/2")
+		if httpmsg.IsConnectionHeader(name) {
+			st.handler = refuse("request header " + strconv.Quote(name) + " is not valid in HTTP/2")
 		}
 	}
 	if te := header["Te"]; len(te) > 1 || len(te) == 1 && te[0] != "trailers" && te[0] != "" {
-		st.serving = refuse(`request header "TE" may only be "trailers" in HTTP/2`)
+		st.handler = refuse(`request header "TE" may only be "trailers" in HTTP/2`)
 	}
 	if expect, ok := header["Expect"]; ok && httpguts.HeaderValuesContainsToken(expect, "100-continue") {
 		delete(header, "Expect")
@@ -207,32 +207,32 @@ func (st *stream) specials(end bool) error {
 		header["Cookie"] = []string{strings.Join(cookies, "; ")}
 	}
 	if announced, ok := header["Trailer"]; ok {
-		if wrong := st.announce(announced); wrong != nil {
-			st.serving = badRequest(wrong)
+		if wrong := st.declareTrailers(announced); wrong != nil {
+			st.handler = badRequest(wrong)
 		}
-		st.body.announced = st.req.Trailer
+		st.body.declared = st.req.Trailer
 		delete(header, "Trailer")
 	}
-	return st.length(header["Content-Length"], end)
+	return st.setContentLength(header["Content-Length"], end)
 }
 
-// announce makes room for the trailers that are announced. It returns what is wrong with them: each takes far more memory than its
+// declareTrailers makes room for the trailers that are announced. It returns what is wrong with them: each takes far more memory than its
 // name is long (CVE-2026-78659), and some must not be trailers.
-func (st *stream) announce(values []string) *httpmsg.RequestError {
+func (st *stream) declareTrailers(values []string) *httpmsg.RequestError {
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
 			if name = textproto.TrimString(name); name == "" {
 				continue
 			}
-			if name = textproto.CanonicalMIMEHeaderKey(name); !httpguts.ValidHeaderFieldName(name) || !httpmsg.MayBeTrailer(name) {
-				return &httpmsg.RequestError{Element: "trailers", Why: "the request announces a trailer that must not be one"}
+			if name = textproto.CanonicalMIMEHeaderKey(name); !httpguts.ValidHeaderFieldName(name) || !httpmsg.ValidTrailer(name) {
+				return &httpmsg.RequestError{Element: "trailers", Reason: "the request announces a trailer that must not be one"}
 			}
 			if st.req.Trailer == nil {
 				st.req.Trailer = make(http.Header)
 			}
 			if st.req.Trailer[name] = nil; len(st.req.Trailer) > httpmsg.MaxTrailers {
 				return &httpmsg.RequestError{
-					Element: "trailers", Why: "the request announces more than " + strconv.Itoa(httpmsg.MaxTrailers) + " trailers",
+					Element: "trailers", Reason: "the request announces more than " + strconv.Itoa(httpmsg.MaxTrailers) + " trailers",
 				}
 			}
 		}
@@ -240,8 +240,8 @@ func (st *stream) announce(values []string) *httpmsg.RequestError {
 	return nil
 }
 
-// length is what Content-Length says. What is no length, or two, could be one thing here and another behind us.
-func (st *stream) length(values []string, end bool) error {
+// setContentLength is what Content-Length says. What is no length, or two, could be one thing here and another behind us.
+func (st *stream) setContentLength(values []string, end bool) error {
 	n, ok := httpmsg.ParseContentLength(values)
 	switch {
 	case !ok:
@@ -251,7 +251,7 @@ func (st *stream) length(values []string, end bool) error {
 	case end && n != 0:
 		return malformed("a Content-Length without a body")
 	}
-	st.declared = n
+	st.contentLength = n
 	if !end {
 		st.req.ContentLength = n
 	}
@@ -272,7 +272,7 @@ func badRequest(why *httpmsg.RequestError) http.Handler {
 			reason = `,"reason":"BadRequest"`
 		}
 		answer(w, why.Status(), "application/json", `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`+
-			strconv.Quote(why.Why)+reason+`,"code":`+strconv.Itoa(why.Status())+`}`)
+			strconv.Quote(why.Reason)+reason+`,"code":`+strconv.Itoa(why.Status())+`}`)
 	})
 }
 
@@ -288,8 +288,8 @@ func answer(w http.ResponseWriter, code int, media, text string) {
 	_, _ = w.Write([]byte(text)) // whoever sends such a request need not hear of it
 }
 
-// address fills in what the request is for. A *httpmsg.RequestError is for the client to read.
-func (st *stream) address(h *head) error {
+// setTarget fills in what the request is for. A *httpmsg.RequestError is for the client to read.
+func (st *stream) setTarget(h *headerBlock) error {
 	st.req.URL, st.req.RequestURI = &st.url, h.path
 	target := h.path
 	switch {
@@ -309,7 +309,7 @@ func (st *stream) address(h *head) error {
 			return err
 		}
 		if !httpmsg.SameAuthority(host, h.authority) { // RFC 9113, 8.3.1
-			return &httpmsg.RequestError{Element: "authority", Why: "the request has a Host that is another one than its authority"}
+			return &httpmsg.RequestError{Element: "authority", Reason: "the request has a Host that is another one than its authority"}
 		}
 	}
 	return httpmsg.ParseTarget(h.method, target, &st.url)
@@ -321,44 +321,44 @@ type body struct {
 	st *stream
 	// expects is set while the client waits for 100 (Continue).
 	expects bool
-	// announced are the trailers that the request has when the body was read to its end, and came what came of them.
-	announced, came http.Header
+	// declared are the trailers that the request has when the body was read to its end, and came what came of them.
+	declared, received http.Header
 }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	if b.expects {
 		b.expects = false
-		b.st.res.goOn()
+		b.st.res.sendContinue()
 	}
 	n, err := b.Body.Read(p)
-	if err == io.EOF && b.came != nil {
-		for name, values := range b.came {
-			if _, ok := b.announced[name]; ok {
-				b.announced[name] = values
+	if err == io.EOF && b.received != nil {
+		for name, values := range b.received {
+			if _, ok := b.declared[name]; ok {
+				b.declared[name] = values
 			}
 		}
-		b.came = nil
+		b.received = nil
 	}
 	return n, err
 }
 
-// trailers takes the trailers of the request, of which those count that it announced.
-func (b *body) trailers(fields []pair) error {
+// setTrailers takes the trailers of the request, of which those count that it announced.
+func (b *body) setTrailers(fields []headerField) error {
 	if len(fields) > httpmsg.MaxTrailers {
-		return frame.StreamError{Code: frame.ProtocolError, Why: "too many trailers"}
+		return frame.StreamError{Code: frame.ProtocolError, Reason: "too many trailers"}
 	}
-	if b.announced == nil {
+	if b.declared == nil {
 		return nil
 	}
 	came := make(http.Header, len(fields))
 	for _, f := range fields {
-		name := frame.Canonical(f.name)
-		if !httpmsg.MayBeTrailer(name) {
+		name := frame.CanonicalName(f.name)
+		if !httpmsg.ValidTrailer(name) {
 			continue
 		}
 		came[name] = append(came[name], f.value)
 	}
-	b.came = came
+	b.received = came
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// errOver is what a handler meets that goes on after it has returned.
-var errOver = errors.New("the handler has returned")
+// errHandlerReturned is what a handler meets that goes on after it has returned.
+var errHandlerReturned = errors.New("the handler has returned")
 
 // response is the http.ResponseWriter of a stream.
 type response struct {
@@ -22,23 +22,23 @@ type response struct {
 	head   bool // the request is HEAD
 	header http.Header
 
-	mu     sync.Mutex // guards what follows: handlers may write on several goroutines, and even too late
-	worker *worker    // lends fields; nil: the handler has returned
-	buffer *[]byte    // what is not sent yet; nil: nothing
-	fields []field    // the header as it was at WriteHeader
-	status int        // 0: WriteHeader was not called
-	sent   bool       // the header is sent
-	ended  bool       // so is the end of the stream
+	mu     sync.Mutex      // guards what follows: handlers may write on several goroutines, and even too late
+	worker *worker         // lends fields; nil: the handler has returned
+	buffer *[]byte         // what is not sent yet; nil: nothing
+	fields []responseField // the header as it was at WriteHeader
+	status int             // 0: WriteHeader was not called
+	sent   bool            // the header is sent
+	ended  bool            // so is the end of the stream
 
-	declared int64 // Content-Length; -1: none
-	wrote    int64
-	length   string // Content-Length, as it is sent
-	media    string // Content-Type that was found by looking at the body
-	unsized  bool   // the handler wants none
-	dated    bool   // the handler said when
-	typed    bool   // and what, or encodes it
-	closing  bool   // this was meant to be the last request
-	trailers []string
+	declared     int64 // Content-Length; -1: none
+	wrote        int64
+	length       string // Content-Length, as it is sent
+	detectedType string // Content-Type that was found by looking at the body
+	noLength     bool   // the handler wants none
+	hasDate      bool   // the handler said when
+	hasType      bool   // and what, or encodes it
+	closeConn    bool   // this was meant to be the last request
+	trailers     []string
 }
 
 // Header implements http.ResponseWriter.
@@ -68,23 +68,23 @@ func (w *response) writeHeader(code int) {
 	switch {
 	case code == http.StatusSwitchingProtocols: // there is no such thing (RFC 9113, 8.6)
 	case code < 200:
-		_ = w.out().Message(&w.st.send, &interim{code, w.header}, nil, false) // the next write finds it
+		_ = w.frames().WriteHeaders(&w.st.send, &informational{code, w.header}, nil, false) // the next write finds it
 	default:
 		w.status = code
 		w.snapshot()
 	}
 }
 
-func (w *response) out() *frame.Out { return w.st.conn.out }
+func (w *response) frames() *frame.Writer { return w.st.conn.w }
 
-// goOn tells a client that it may send the body, unless it is being answered.
-func (w *response) goOn() {
+// sendContinue tells a client that it may send the body, unless it is being answered.
+func (w *response) sendContinue() {
 	if !w.mu.TryLock() {
 		return
 	}
 	defer w.mu.Unlock()
 	if w.status == 0 {
-		_ = w.out().Message(&w.st.send, &interim{code: http.StatusContinue}, nil, false) // the next write finds it
+		_ = w.frames().WriteHeaders(&w.st.send, &informational{code: http.StatusContinue}, nil, false) // the next write finds it
 	}
 }
 
@@ -96,7 +96,7 @@ func (w *response) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.worker == nil {
-		return errOver
+		return errHandlerReturned
 	}
 	if w.status == 0 {
 		w.writeHeader(http.StatusOK)
@@ -104,15 +104,15 @@ func (w *response) FlushError() error {
 	return w.flush()
 }
 
-func (w *response) flush() error { return w.empty(false) }
+func (w *response) flush() error { return w.flushBuffer(false) }
 
 // write sends p, after the header when that is not sent yet. end is whether the handler has returned.
 func (w *response) write(p []byte, end bool) error {
-	trailing := end && w.promote()
+	trailing := end && w.collectTrailers()
 	if !w.sent {
 		w.sent = true
-		w.complete(p, end)
-		if w.closing {
+		w.finishHeader(p, end)
+		if w.closeConn {
 			w.st.conn.goAway()
 		}
 		if w.head {
@@ -120,22 +120,22 @@ func (w *response) write(p []byte, end bool) error {
 		}
 		w.ended = w.head || end && !trailing
 		if w.ended && !end {
-			w.st.conn.sending(w.st)
+			w.st.conn.endSent(w.st)
 		}
-		if err := w.out().Message(&w.st.send, (*opening)(w), p, w.ended); err != nil {
+		if err := w.frames().WriteHeaders(&w.st.send, (*responseHeader)(w), p, w.ended); err != nil {
 			return err
 		}
 	} else if !w.ended && (len(p) > 0 || end && !trailing) {
 		w.ended = end && !trailing
-		if err := w.out().Data(&w.st.send, p, w.ended); err != nil {
+		if err := w.frames().WriteData(&w.st.send, p, w.ended); err != nil {
 			return err
 		}
 	} else if !end {
-		return w.out().Failed(&w.st.send)
+		return w.frames().StreamErr(&w.st.send)
 	}
 	if trailing && !w.ended {
 		w.ended = true
-		return w.out().Message(&w.st.send, (*closing)(w), nil, true)
+		return w.frames().WriteHeaders(&w.st.send, (*responseTrailers)(w), nil, true)
 	}
 	return nil
 }
@@ -147,11 +147,11 @@ func (w *response) finish() error {
 	if w.status == 0 {
 		w.writeHeader(http.StatusOK)
 	}
-	return w.empty(true)
+	return w.flushBuffer(true)
 }
 
-// leave gives back what the worker lends.
-func (w *response) leave() {
+// release gives back what the worker lends.
+func (w *response) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.fields)
@@ -169,7 +169,7 @@ func (w *response) leave() {
 // CloseNotify implements http.CloseNotifier.
 func (w *response) CloseNotify() <-chan bool {
 	told := make(chan bool, 1)
-	w.st.life.AfterFunc(func() { told <- true })
+	w.st.ctx.AfterFunc(func() { told <- true })
 	return told
 }
 
@@ -182,11 +182,11 @@ var (
 	_ http.Pusher         = (*response)(nil)
 )
 
-// promote makes trailers of what the handler put into the header for them, and reports whether there are any.
-func (w *response) promote() bool {
+// collectTrailers makes trailers of what the handler put into the header for them, and reports whether there are any.
+func (w *response) collectTrailers() bool {
 	for name, values := range w.header {
 		if late, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			w.declare(late)
+			w.declareTrailer(late)
 			w.header[http.CanonicalHeaderKey(late)] = values
 		}
 	}
@@ -204,21 +204,21 @@ func (w *response) promote() bool {
 func (w *response) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.mayWrite(len(p)); err != nil {
+	if err := w.checkWrite(len(p)); err != nil {
 		return 0, err
 	}
 	if w.buffered()+len(p) <= bufferSize {
-		w.keep(p)
+		w.bufferBytes(p)
 		return len(p), nil
 	}
 	if w.buffer != nil { // full frames are better than many
 		n := bufferSize - len(*w.buffer)
-		w.keep(p[:n])
+		w.bufferBytes(p[:n])
 		if err := w.flush(); err != nil {
 			return 0, err
 		}
 		if rest := p[n:]; len(rest) <= bufferSize/2 {
-			w.keep(rest)
+			w.bufferBytes(rest)
 			return len(p), nil
 		}
 		if err := w.write(p[n:], false); err != nil {
@@ -240,10 +240,10 @@ func (w *response) WriteString(s string) (int, error) {
 		return w.Write([]byte(s))
 	}
 	defer w.mu.Unlock()
-	if err := w.mayWrite(len(s)); err != nil {
+	if err := w.checkWrite(len(s)); err != nil {
 		return 0, err
 	}
-	b := w.room()
+	b := w.getBuffer()
 	*b = append(*b, s...)
 	return len(s), nil
 }
@@ -253,16 +253,16 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); retu
 
 const bufferSize = 4 << 10
 
-func (w *response) room() *[]byte {
+func (w *response) getBuffer() *[]byte {
 	if w.buffer == nil {
 		w.buffer = buffers.Get().(*[]byte)
 	}
 	return w.buffer
 }
 
-func (w *response) keep(p []byte) {
+func (w *response) bufferBytes(p []byte) {
 	if len(p) > 0 {
-		b := w.room()
+		b := w.getBuffer()
 		*b = append(*b, p...)
 	}
 }
@@ -274,8 +274,8 @@ func (w *response) buffered() int {
 	return len(*w.buffer)
 }
 
-// empty sends what is not sent yet.
-func (w *response) empty(end bool) error {
+// flushBuffer sends what is not sent yet.
+func (w *response) flushBuffer(end bool) error {
 	if w.buffer == nil {
 		return w.write(nil, end)
 	}
@@ -287,9 +287,9 @@ func (w *response) empty(end bool) error {
 	return err
 }
 
-func (w *response) mayWrite(n int) error {
+func (w *response) checkWrite(n int) error {
 	if w.worker == nil {
-		return errOver
+		return errHandlerReturned
 	}
 	if w.status == 0 {
 		w.writeHeader(http.StatusOK)
@@ -307,14 +307,14 @@ func (w *response) mayWrite(n int) error {
 // deadlines are those that a handler gives its request (http.ResponseController).
 type deadlines struct {
 	mu          sync.Mutex // guards what follows
-	over        bool
+	stopped     bool
 	read, write *time.Timer
 }
 
 func (d *deadlines) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.over = true
+	d.stopped = true
 	for _, t := range []*time.Timer{d.read, d.write} {
 		if t != nil {
 			t.Stop()
@@ -326,7 +326,7 @@ func (d *deadlines) stop() {
 func (d *deadlines) set(timer **time.Timer, at time.Time, f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.over || *timer != nil && !(*timer).Stop() {
+	if d.stopped || *timer != nil && !(*timer).Stop() {
 		return
 	}
 	*timer = nil
@@ -342,7 +342,7 @@ func (w *response) SetReadDeadline(at time.Time) error {
 		st.readExpired()
 		return nil
 	}
-	st.limits.set(&st.limits.read, at, st.readExpired)
+	st.deadlines.set(&st.deadlines.read, at, st.readExpired)
 	return nil
 }
 
@@ -353,7 +353,7 @@ func (w *response) SetWriteDeadline(at time.Time) error {
 		st.writeExpired()
 		return nil
 	}
-	st.limits.set(&st.limits.write, at, st.writeExpired)
+	st.deadlines.set(&st.deadlines.write, at, st.writeExpired)
 	return nil
 }
 
@@ -362,12 +362,12 @@ func (w *response) LongRunning() {
 	c := w.stream().conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w.st.lasting = true
+	w.st.longRunning = true
 }
 
-// Taken is how many bytes of the body the client has let be sent.
-func (w *response) Taken() int64 {
-	n, _ := w.out().Progress(&w.st.send)
+// BytesWritten is how many bytes of the body the client has let be sent.
+func (w *response) BytesWritten() int64 {
+	n, _ := w.frames().Progress(&w.st.send)
 	return n
 }
 
@@ -376,4 +376,4 @@ func (w *response) EnableFullDuplex() error { return nil }
 
 func (st *stream) readExpired() { st.body.Fail(os.ErrDeadlineExceeded) }
 
-func (st *stream) writeExpired() { st.kill(frame.InternalError, os.ErrDeadlineExceeded) }
+func (st *stream) writeExpired() { st.reset(frame.InternalError, os.ErrDeadlineExceeded) }

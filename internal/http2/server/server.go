@@ -32,8 +32,8 @@ import (
 type Config struct {
 	// Handler serves the requests.
 	Handler http.Handler
-	// HTTP is what requests find under http.ServerContextKey. Default nil: nothing.
-	HTTP *http.Server
+	// BaseServer is what requests find under http.ServerContextKey. Default nil: nothing.
+	BaseServer *http.Server
 	// MaxConcurrentStreams bounds the streams of a connection, and the handlers that run for it. Default 100.
 	MaxConcurrentStreams int
 	// MaxHeaderBytes bounds the names and values of a request's header. A larger one is answered 431. Default 64 KiB.
@@ -41,8 +41,8 @@ type Config struct {
 	// StreamWindow and ConnWindow are how many bytes of bodies a client may send before handlers read them. Bodies that nobody reads
 	// stop the others of their connection when they fill the latter. Default 256 KiB and 1 MiB: three of them do not.
 	StreamWindow, ConnWindow int
-	// GreetTimeout is how long a client may take to say what it must say first. Default 10 s.
-	GreetTimeout time.Duration
+	// PrefaceTimeout is how long a client may take to say what it must say first. Default 10 s.
+	PrefaceTimeout time.Duration
 	// HeaderTimeout is how long a header may take to come once it has begun. Default 10 s.
 	HeaderTimeout time.Duration
 	// IdleTimeout is how long a connection without streams is kept, or a little longer. Default 90 s.
@@ -82,7 +82,7 @@ func (c Config) withDefaults() Config {
 	or(&c.StreamWindow, 256<<10)
 	or(&c.ConnWindow, 1<<20)
 	or(&c.MaxIdleWorkers, 256)
-	orTime(&c.GreetTimeout, 10*time.Second)
+	orTime(&c.PrefaceTimeout, 10*time.Second)
 	orTime(&c.HeaderTimeout, 10*time.Second)
 	orTime(&c.IdleTimeout, 90*time.Second)
 	orTime(&c.PingAfter, 30*time.Second)
@@ -95,19 +95,19 @@ func (c Config) withDefaults() Config {
 // Server serves connections.
 type Server struct {
 	c     Config
-	pool  pool
+	pool  workerPool
 	clock httpmsg.Clock
 
-	mu      sync.Mutex // guards what follows
-	conns   map[*conn]struct{}
-	leaving bool
-	empty   chan struct{} // closed when leaving and no connection is left
+	mu           sync.Mutex // guards what follows
+	conns        map[*conn]struct{}
+	shuttingDown bool
+	idle         chan struct{} // closed when leaving and no connection is left
 }
 
 // New allocates a server.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	return &Server{c: c, pool: pool{most: c.MaxIdleWorkers}, conns: map[*conn]struct{}{}, empty: make(chan struct{})}
+	return &Server{c: c, pool: workerPool{maxIdle: c.MaxIdleWorkers}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
 }
 
 // Serve serves a connection whose handshake is done and chose "h2". It returns when the connection and all its handlers
@@ -121,9 +121,9 @@ func (s *Server) Serve(c *tls.Conn) {
 func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState) {
 	c := newConn(s, nc, raw, state)
 	s.mu.Lock()
-	if s.leaving {
+	if s.shuttingDown {
 		s.mu.Unlock()
-		c.turnAway()
+		c.rejectConn()
 		return
 	}
 	s.conns[c] = struct{}{}
@@ -133,8 +133,8 @@ func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState) {
 
 	s.mu.Lock()
 	delete(s.conns, c)
-	if s.leaving && len(s.conns) == 0 {
-		close(s.empty)
+	if s.shuttingDown && len(s.conns) == 0 {
+		close(s.idle)
 	}
 	s.mu.Unlock()
 }
@@ -142,10 +142,10 @@ func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState) {
 // GoAway tells all clients to go elsewhere, and returns when they have had the time to hear of it: what they send from then
 // on, they know is not served here. No connection is served any more that was not before: it is told so.
 func (s *Server) GoAway(ctx context.Context) error {
-	for _, c := range s.leave() {
+	for _, c := range s.goAwayAll() {
 		select {
-		case <-c.toldAll:
-		case <-c.gone:
+		case <-c.lastStreamSent:
+		case <-c.closed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -155,9 +155,9 @@ func (s *Server) GoAway(ctx context.Context) error {
 
 // Shutdown tells all clients to go elsewhere, and waits for their streams and connections to end.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.leave()
+	s.goAwayAll()
 	select {
-	case <-s.empty:
+	case <-s.idle:
 		s.pool.close()
 		return nil
 	case <-ctx.Done():
@@ -165,14 +165,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// leave has every connection say GOAWAY.
-func (s *Server) leave() []*conn {
+// goAwayAll has every connection say GOAWAY.
+func (s *Server) goAwayAll() []*conn {
 	s.mu.Lock()
 	all := slices.Collect(maps.Keys(s.conns))
-	if !s.leaving {
-		s.leaving = true
+	if !s.shuttingDown {
+		s.shuttingDown = true
 		if len(all) == 0 {
-			close(s.empty)
+			close(s.idle)
 		}
 	}
 	s.mu.Unlock()
@@ -185,14 +185,14 @@ func (s *Server) leave() []*conn {
 // Close cuts all connections off. It does not wait: Shutdown does.
 func (s *Server) Close() {
 	s.mu.Lock()
-	if !s.leaving {
-		s.leaving = true
+	if !s.shuttingDown {
+		s.shuttingDown = true
 		if len(s.conns) == 0 {
-			close(s.empty)
+			close(s.idle)
 		}
 	}
 	for c := range s.conns {
-		c.cut()
+		c.closeNow()
 	}
 	s.mu.Unlock()
 	s.pool.close()

@@ -13,137 +13,137 @@ import (
 // stream is a request and its answer: one allocation has all of it. Handlers may keep parts of it as long as they like, so
 // that it is not used again.
 type stream struct {
-	conn    *conn
-	req     http.Request
-	url     url.URL
-	life    httpmsg.Life
-	body    body
-	res     response
-	send    frame.Sender
-	limits  deadlines
-	serving http.Handler // nil: the server's
-	holding holding
+	conn      *conn
+	req       http.Request
+	url       url.URL
+	ctx       httpmsg.Context
+	body      body
+	res       response
+	send      frame.SendStream
+	deadlines deadlines
+	handler   http.Handler // nil: the server's
+	memory    streamMemory
 
 	// Guarded by the connection's mu.
-	inflow   frame.Inflow
-	declared int64 // how long the body says that it is; -1: it does not
-	got      int64
-	received bool // the client has ended its side
-	counted  bool // among the open ones
-	lasting  bool // its answer may wait for the client for as long as it takes
-	stall    stall
+	recvWindow    frame.RecvWindow
+	contentLength int64 // how long the body says that it is; -1: it does not
+	bodyReceived  int64
+	received      bool // the client has ended its side
+	counted       bool // among the open ones
+	longRunning   bool // its answer may wait for the client for as long as it takes
+	stall         stall
 }
 
-// resetError is the end of a stream that the client wanted.
-type resetError struct{ code frame.Code }
+// clientResetError is the end of a stream that the client wanted.
+type clientResetError struct{ code frame.Code }
 
-func (e resetError) Error() string { return "the client reset the stream: " + e.code.String() }
+func (e clientResetError) Error() string { return "the client reset the stream: " + e.code.String() }
 
-var errPanicked = errors.New("the handler panicked")
+var errHandlerPanic = errors.New("the handler panicked")
 
-// receiveLocked counts n bytes of the body, and its end.
-func (st *stream) receiveLocked(n int, end bool) error {
-	st.got += int64(n)
-	if st.declared >= 0 && (st.got > st.declared || end && st.got != st.declared) {
-		return frame.StreamError{Stream: st.send.ID, Code: frame.ProtocolError, Why: "the body is not as long as Content-Length says"}
+// addReceivedLocked counts n bytes of the body, and its end.
+func (st *stream) addReceivedLocked(n int, end bool) error {
+	st.bodyReceived += int64(n)
+	if st.contentLength >= 0 && (st.bodyReceived > st.contentLength || end && st.bodyReceived != st.contentLength) {
+		return frame.StreamError{Stream: st.send.ID, Code: frame.ProtocolError, Reason: "the body is not as long as Content-Length says"}
 	}
 	st.received = st.received || end
 	return nil
 }
 
-func (st *stream) creditLocked(n int) uint32 {
+func (st *stream) returnWindowLocked(n int) uint32 {
 	if st.received {
 		return 0 // nothing more comes
 	}
-	return st.inflow.Give(n)
+	return st.recvWindow.Return(n)
 }
 
 // Consumed implements frame.Consumer.
-func (st *stream) Consumed(n int) { _ = st.conn.credit(st, n) } // what went wrong, the reader finds
+func (st *stream) Consumed(n int) { _ = st.conn.returnWindow(st, n) } // what went wrong, the reader finds
 
-// credit allows the client n more bytes, for the connection and, unless st is nil or has ended, for st.
-func (c *conn) credit(st *stream, n int) error {
+// returnWindow allows the client n more bytes, for the connection and, unless st is nil or has ended, for st.
+func (c *conn) returnWindow(st *stream, n int) error {
 	var id, toStream uint32
 	c.mu.Lock()
-	toConn := c.inflow.Give(n)
+	toConn := c.recvWindow.Return(n)
 	if st != nil && c.streams[st.send.ID] == st {
-		id, toStream = st.send.ID, st.creditLocked(n)
+		id, toStream = st.send.ID, st.returnWindowLocked(n)
 	}
 	c.mu.Unlock()
 	if toConn == 0 && toStream == 0 {
 		return nil
 	}
-	return c.out.Credits(id, toStream, toConn)
+	return c.w.WriteWindowUpdates(id, toStream, toConn)
 }
 
 // abort ends what the handler does with the stream, and tells nobody.
 func (st *stream) abort(why error) (sent bool) {
-	sent = st.conn.out.Abort(&st.send, why)
+	sent = st.conn.w.Abort(&st.send, why)
 	st.body.Fail(why)
-	st.life.End()
+	st.ctx.End()
 	return sent
 }
 
-// forget has the connection know the stream no more. It reports whether it knew it. ours is whether we break it.
-func (c *conn) forget(st *stream, ours bool) bool {
+// removeStream has the connection know the stream no more. It reports whether it knew it. ours is whether we break it.
+func (c *conn) removeStream(st *stream, ours bool) bool {
 	c.mu.Lock()
-	c.uncount(st)
+	c.uncountLocked(st)
 	known := c.streams[st.send.ID] == st
 	if known {
 		delete(c.streams, st.send.ID)
 		if ours {
-			c.noteBroken(st.send.ID)
+			c.noteResetLocked(st.send.ID)
 		}
 	}
-	emptied := known && c.emptied()
+	emptied := known && c.drained()
 	c.mu.Unlock()
 	if emptied {
-		c.part()
+		c.closeAfterLast()
 	}
 	return known
 }
 
-// uncount and noteBroken are called with mu held.
-func (c *conn) uncount(st *stream) {
+// uncountLocked and noteBroken are called with mu held.
+func (c *conn) uncountLocked(st *stream) {
 	if st.counted {
 		st.counted = false
 		c.open--
 	}
 }
 
-func (c *conn) noteBroken(id uint32) {
-	c.broken[c.breaks%recently] = id
-	c.breaks++
+func (c *conn) noteResetLocked(id uint32) {
+	c.resetStreams[c.resetCount%maxResetStreams] = id
+	c.resetCount++
 }
 
-// breakStream ends a stream that breaks the protocol, and nothing else.
-func (c *conn) breakStream(why frame.StreamError) error {
+// streamError ends a stream that breaks the protocol, and nothing else.
+func (c *conn) streamError(why frame.StreamError) error {
 	c.mu.Lock()
 	st := c.streams[why.Stream]
-	begun := why.Stream <= c.last
+	begun := why.Stream <= c.lastID
 	c.mu.Unlock()
 	switch {
 	case st != nil:
-		c.forget(st, true)
+		c.removeStream(st, true)
 		st.abort(why)
 	case begun:
 		c.mu.Lock()
-		c.noteBroken(why.Stream)
+		c.noteResetLocked(why.Stream)
 		c.mu.Unlock()
 	}
 	if begun {
-		if err := c.out.Reset(why.Stream, why.Code); err != nil {
+		if err := c.w.WriteRSTStream(why.Stream, why.Code); err != nil {
 			return err
 		}
 	}
-	return c.bounds.reset()
+	return c.rate.takeReset()
 }
 
-// kill resets a stream because of something on our side.
-func (st *stream) kill(code frame.Code, why error) {
-	known := st.conn.forget(st, true) // first: a handler that fails to write forgets the stream too, and resets nothing
+// reset resets a stream because of something on our side.
+func (st *stream) reset(code frame.Code, why error) {
+	known := st.conn.removeStream(st, true) // first: a handler that fails to write forgets the stream too, and resets nothing
 	if sent := st.abort(why); known && !sent {
-		_ = st.conn.out.Reset(st.send.ID, code)
+		_ = st.conn.w.WriteRSTStream(st.send.ID, code)
 	}
 }
 
@@ -156,10 +156,10 @@ func (st *stream) run(w *worker) {
 		if !returned {
 			st.panicked(recover())
 		}
-		st.done(w)
+		st.release(w)
 	}()
-	if !st.life.Over() {
-		h := st.serving
+	if !st.ctx.Ended() {
+		h := st.handler
 		if h == nil {
 			h = st.conn.server.c.Handler
 		}
@@ -171,8 +171,8 @@ func (st *stream) run(w *worker) {
 
 // panicked is told of a panic in the handler; nil is a goroutine that was ended by runtime.Goexit.
 func (st *stream) panicked(p any) {
-	st.life.End()
-	st.kill(frame.InternalError, errPanicked)
+	st.ctx.End()
+	st.reset(frame.InternalError, errHandlerPanic)
 	if p != nil && p != http.ErrAbortHandler {
 		stack := make([]byte, 64<<10)
 		stack = stack[:runtime.Stack(stack, false)]
@@ -182,52 +182,52 @@ func (st *stream) panicked(p any) {
 
 // finish sends what is left of the answer.
 func (st *stream) finish() {
-	st.life.End()
+	st.ctx.End()
 	c := st.conn
 	c.mu.Lock()
-	c.uncount(st) // the client may begin another one as soon as it sees the end of this one
+	c.uncountLocked(st) // the client may begin another one as soon as it sees the end of this one
 	c.mu.Unlock()
 	err := st.res.finish()
 	c.mu.Lock()
 	unread := err == nil && !st.received && c.streams[st.send.ID] == st
 	c.mu.Unlock()
-	c.forget(st, unread)
+	c.removeStream(st, unread)
 	if unread { // RFC 9113, 8.1: the client need not send the rest
-		_ = c.out.Reset(st.send.ID, frame.NoError)
+		_ = c.w.WriteRSTStream(st.send.ID, frame.NoError)
 	}
 }
 
-// done gives back what the stream had, and has w run the next one that waits.
-func (st *stream) done(w *worker) {
-	st.limits.stop()
-	st.res.leave()
+// release gives back what the stream had, and has w run the next one that waits.
+func (st *stream) release(w *worker) {
+	st.deadlines.stop()
+	st.res.release()
 	_ = st.body.Close()
 	if f := st.req.MultipartForm; f != nil {
 		_ = f.RemoveAll()
 	}
 	c := st.conn
 	c.mu.Lock()
-	for len(c.waiting) > 0 && w.next == nil {
-		next := c.waiting[0]
-		c.waiting = c.waiting[1:]
+	for len(c.queued) > 0 && w.next == nil {
+		next := c.queued[0]
+		c.queued = c.queued[1:]
 		if c.streams[next.send.ID] == next {
 			w.next = next
 		}
 	}
 	if w.next == nil {
-		c.busy--
-		c.waiting = nil
+		c.handling--
+		c.queued = nil
 	}
 	c.mu.Unlock()
 	if w.next == nil {
-		c.out.Expect(-1)
+		c.w.AddActive(-1)
 		c.running.Done()
 	}
 }
 
-// sending has the client begin another stream: the end of st is about to be sent, while its handler still runs.
-func (c *conn) sending(st *stream) {
+// endSent has the client begin another stream: the end of st is about to be sent, while its handler still runs.
+func (c *conn) endSent(st *stream) {
 	c.mu.Lock()
-	c.uncount(st)
+	c.uncountLocked(st)
 	c.mu.Unlock()
 }

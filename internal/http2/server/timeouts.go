@@ -7,51 +7,51 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// watch is what time does to a connection. It looks now and then, and not at each request.
-type watch struct {
-	timer   *time.Timer
-	stopped bool
-	looking chan struct{} // closed when the look in hand has ended; nil: there is none
+// timeouts is what time does to a connection. It looks now and then, and not at each request.
+type timeouts struct {
+	timer    *time.Timer
+	stopped  bool
+	checking chan struct{} // closed when the look in hand has ended; nil: there is none
 
-	born    time.Time
-	greeted bool
-	header  time.Time // since when a header block is not whole; zero: none is begun
-	quiet   time.Time // the last look that found a frame
-	asked   time.Time // when a PING was sent that nothing came after; zero: none is
-	idle    time.Time // the last look that found a stream, or a new one gone
-	last    uint32    // the newest stream then
+	opened      time.Time
+	prefaceRead bool
+	headerSince time.Time // since when a header block is not whole; zero: none is begun
+	lastFrame   time.Time // the last look that found a frame
+	pingSent    time.Time // when a PING was sent that nothing came after; zero: none is
+	idleSince   time.Time // the last look that found a stream, or a new one gone
+	lastID      uint32    // the newest stream then
 }
 
-// ask and farewell are what PINGs of ours carry.
+// pingData and farewell are what PINGs of ours carry.
 var (
-	ask      = [8]byte{'p', 'o', 'r', 't', 'i', 'c', 'o', '?'}
-	farewell = [8]byte{'p', 'o', 'r', 't', 'i', 'c', 'o', '!'}
+	pingData       = [8]byte{'p', 'o', 'r', 't', 'i', 'c', 'o', '?'}
+	goAwayPingData = [8]byte{'p', 'o', 'r', 't', 'i', 'c', 'o', '!'}
 )
 
-// look does what is due and sets the timer for the next look.
-func (c *conn) look() {
+// checkTimeouts does what is due and sets the timer for the next look.
+func (c *conn) checkTimeouts() {
 	c.mu.Lock()
-	w := &c.watch
+	w := &c.timeouts
 	if w.stopped {
 		c.mu.Unlock()
 		return
 	}
 	now := time.Now()
 	if w.timer == nil {
-		w.born, w.quiet, w.idle = now, now, now
-		w.timer = time.AfterFunc(time.Hour, c.look)
+		w.opened, w.lastFrame, w.idleSince = now, now, now
+		w.timer = time.AfterFunc(time.Hour, c.checkTimeouts)
 	}
-	act := c.due(now)
+	act := c.dueAction(now)
 	stalled := c.stalledLocked(now)
-	w.timer.Reset(c.nextLook(now))
+	w.timer.Reset(c.nextCheck(now))
 	looking := make(chan struct{})
-	w.looking = looking
+	w.checking = looking
 	c.mu.Unlock()
 	if act != nil {
 		act()
 	}
 	for _, st := range stalled {
-		st.kill(frame.Cancel, errStalled)
+		st.reset(frame.Cancel, errStalled)
 	}
 	close(looking)
 }
@@ -64,17 +64,17 @@ type stall struct {
 
 var errStalled = errors.New("the client did not take the answer")
 
-// leastTaken is how much of an answer a client must take within StallTimeout.
-const leastTaken = 4 << 10
+// minProgress is how much of an answer a client must take within StallTimeout.
+const minProgress = 4 << 10
 
 // stalledLocked are the streams whose clients have left their answers untaken for too long.
 func (c *conn) stalledLocked(now time.Time) (all []*stream) {
 	for _, st := range c.streams {
-		sent, blocked := c.out.Progress(&st.send)
+		sent, blocked := c.w.Progress(&st.send)
 		switch {
-		case !blocked || st.lasting:
+		case !blocked || st.longRunning:
 			st.stall = stall{}
-		case st.stall.since.IsZero() || sent-st.stall.sent >= leastTaken:
+		case st.stall.since.IsZero() || sent-st.stall.sent >= minProgress:
 			st.stall = stall{now, sent}
 		case now.Sub(st.stall.since) >= c.server.c.StallTimeout:
 			all = append(all, st)
@@ -83,88 +83,88 @@ func (c *conn) stalledLocked(now time.Time) (all []*stream) {
 	return all
 }
 
-// due is what is to be done now, or nil. Called with mu held.
-func (c *conn) due(now time.Time) func() {
-	w, s := &c.watch, &c.server.c
+// dueAction is what is to be done now, or nil. Called with mu held.
+func (c *conn) dueAction(now time.Time) func() {
+	w, s := &c.timeouts, &c.server.c
 	switch {
-	case !w.greeted:
-		if now.Sub(w.born) >= s.GreetTimeout {
-			return c.cut
+	case !w.prefaceRead:
+		if now.Sub(w.opened) >= s.PrefaceTimeout {
+			return c.closeNow
 		}
 		return nil
-	case !w.header.IsZero() && now.Sub(w.header) >= s.HeaderTimeout:
-		return c.cut
+	case !w.headerSince.IsZero() && now.Sub(w.headerSince) >= s.HeaderTimeout:
+		return c.closeNow
 	}
-	if len(c.streams) > 0 || c.last != w.last {
-		w.idle, w.last = now, c.last
+	if len(c.streams) > 0 || c.lastID != w.lastID {
+		w.idleSince, w.lastID = now, c.lastID
 	}
-	if c.heard.Swap(false) {
-		w.quiet, w.asked = now, time.Time{}
+	if c.frameSeen.Swap(false) {
+		w.lastFrame, w.pingSent = now, time.Time{}
 	}
 	switch {
-	case !w.asked.IsZero() && now.Sub(w.asked) >= s.PingTimeout:
-		return c.cut
-	case now.Sub(w.idle) >= s.IdleTimeout:
+	case !w.pingSent.IsZero() && now.Sub(w.pingSent) >= s.PingTimeout:
+		return c.closeNow
+	case now.Sub(w.idleSince) >= s.IdleTimeout:
 		return c.goAway
-	case w.asked.IsZero() && now.Sub(w.quiet) >= s.PingAfter:
-		w.asked = now
-		return func() { _ = c.out.Probe(ask) }
+	case w.pingSent.IsZero() && now.Sub(w.lastFrame) >= s.PingAfter:
+		w.pingSent = now
+		return func() { _ = c.w.WritePingNoWait(pingData) }
 	}
 	return nil
 }
 
-// nextLook is when to look again. Called with mu held.
-func (c *conn) nextLook(now time.Time) time.Duration {
-	w, s := &c.watch, &c.server.c
-	if !w.greeted {
-		return max(w.born.Add(s.GreetTimeout).Sub(now), time.Millisecond)
+// nextCheck is when to look again. Called with mu held.
+func (c *conn) nextCheck(now time.Time) time.Duration {
+	w, s := &c.timeouts, &c.server.c
+	if !w.prefaceRead {
+		return max(w.opened.Add(s.PrefaceTimeout).Sub(now), time.Millisecond)
 	}
 	next := min(s.PingAfter/2, s.IdleTimeout/4, s.StallTimeout/3)
-	if !w.asked.IsZero() {
-		next = min(next, w.asked.Add(s.PingTimeout).Sub(now))
+	if !w.pingSent.IsZero() {
+		next = min(next, w.pingSent.Add(s.PingTimeout).Sub(now))
 	}
-	if !w.header.IsZero() {
-		next = min(next, w.header.Add(s.HeaderTimeout).Sub(now))
+	if !w.headerSince.IsZero() {
+		next = min(next, w.headerSince.Add(s.HeaderTimeout).Sub(now))
 	}
 	return max(next, time.Millisecond)
 }
 
-// headerBegan is told, by the reader, of a header block that is not whole.
-func (c *conn) headerBegan() {
-	if c.slow {
+// headerStarted is told, by the reader, of a header block that is not whole.
+func (c *conn) headerStarted() {
+	if c.partialBlock {
 		return
 	}
-	c.slow = true
+	c.partialBlock = true
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := &c.watch; !w.stopped {
-		w.header = time.Now()
-		w.timer.Reset(min(c.server.c.HeaderTimeout, c.nextLook(w.header)))
+	if w := &c.timeouts; !w.stopped {
+		w.headerSince = time.Now()
+		w.timer.Reset(min(c.server.c.HeaderTimeout, c.nextCheck(w.headerSince)))
 	}
 }
 
 // headerEnded is told of its end.
 func (c *conn) headerEnded() {
-	c.slow = false
+	c.partialBlock = false
 	c.mu.Lock()
-	c.watch.header = time.Time{}
+	c.timeouts.headerSince = time.Time{}
 	c.mu.Unlock()
 }
 
-// waits is told by frame.Reader that the rest of a frame is not there yet.
-func (c *conn) waits(t frame.Type) {
+// onPartialFrame is told by frame.Reader that the rest of a frame is not there yet.
+func (c *conn) onPartialFrame(t frame.Type) {
 	if t == frame.Headers || t == frame.Continuation {
-		c.headerBegan()
+		c.headerStarted()
 	}
 }
 
-func (c *conn) stopWatch() {
+func (c *conn) stopTimeouts() {
 	c.mu.Lock()
-	w := &c.watch
+	w := &c.timeouts
 	w.stopped = true
 	w.timer.Stop()
-	c.bye.stop()
-	looking := w.looking
+	c.goaway.stop()
+	looking := w.checking
 	c.mu.Unlock()
 	<-looking
 }

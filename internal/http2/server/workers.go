@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// workersStay is how long a worker waits for a request, or up to twice as long.
-const workersStay = 5 * time.Second
+// workerIdleTime is how long a worker waits for a request, or up to twice as long.
+const workerIdleTime = 5 * time.Second
 
-// pool is the workers that wait for a request. Streams bound those that do not wait.
-type pool struct {
-	most int
+// workerPool is the workers that wait for a request. Streams bound those that do not wait.
+type workerPool struct {
+	maxIdle int
 
 	mu     sync.Mutex // guards what follows
 	idle   []*worker  // the last one is warmest
@@ -21,15 +21,15 @@ type pool struct {
 
 // worker runs handlers, one after the other. What it lends to a stream comes back empty.
 type worker struct {
-	pool   *pool
+	pool   *workerPool
 	work   chan *stream
 	round  int     // since when it waits
 	next   *stream // what it runs, or does next
-	fields []field
+	fields []responseField
 }
 
 // run has a worker run the handler of st.
-func (p *pool) run(st *stream) {
+func (p *workerPool) run(st *stream) {
 	p.mu.Lock()
 	if last := len(p.idle) - 1; last >= 0 {
 		w := p.idle[last]
@@ -79,22 +79,22 @@ func (w *worker) wait(fill bool) *stream {
 const stackRoom = 9 << 10
 
 // park has w wait for a request, unless enough do.
-func (p *pool) park(w *worker) bool {
+func (p *workerPool) park(w *worker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.idle) >= p.most {
+	if p.closed || len(p.idle) >= p.maxIdle {
 		return false
 	}
 	w.round = p.round
 	p.idle = append(p.idle, w)
 	if p.timer == nil {
-		p.timer = time.AfterFunc(workersStay, p.turn)
+		p.timer = time.AfterFunc(workerIdleTime, p.endRound)
 	}
 	return true
 }
 
-// turn ends a round, and the workers that waited all through it.
-func (p *pool) turn() {
+// endRound ends a round, and the workers that waited all through it.
+func (p *workerPool) endRound() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
@@ -107,11 +107,11 @@ func (p *pool) turn() {
 		p.timer = nil
 		return
 	}
-	p.timer.Reset(workersStay)
+	p.timer.Reset(workerIdleTime)
 }
 
 // dismiss ends the n workers that wait longest. Called with mu held.
-func (p *pool) dismiss(n int) {
+func (p *workerPool) dismiss(n int) {
 	for _, w := range p.idle[:n] {
 		w.work <- nil
 	}
@@ -121,7 +121,7 @@ func (p *pool) dismiss(n int) {
 }
 
 // close ends the workers that wait, and the others when their handlers have ended.
-func (p *pool) close() {
+func (p *workerPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closed = true
