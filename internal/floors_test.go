@@ -25,6 +25,8 @@ var floors = map[string]int{
 // doors are the ways between rooms of one floor, each with its reason.
 var doors = map[string]string{
 	"http1 -> httpmsg":     "rules, contexts and dates are the same for both versions of HTTP",
+	"http1 -> run":         "the list of requests whose clients are watched",
+	"httpmsg -> run":       "the list of what is called at a request's end",
 	"http2 -> httpmsg":     "the same",
 	"engine -> http1":      "one of the implementations of HTTP between which it chooses",
 	"engine -> http2":      "the same",

@@ -337,7 +337,7 @@ func TestBatteryHijackOfAConnectionThatIsListenedTo(t *testing.T) {
 		x := w.(*response).x
 		for listening := false; !listening; runtime.Gosched() {
 			x.conn.server.disconnects.mu.Lock()
-			listening = x.heed.ended != nil
+			listening = x.watch.ended != nil
 			x.conn.server.disconnects.mu.Unlock()
 		}
 		conn, rw, err := http.NewResponseController(w).Hijack()

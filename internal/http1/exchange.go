@@ -7,18 +7,19 @@ import (
 	"time"
 
 	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/run"
 )
 
 // exchange is a request and its answer: one allocation has all of it. Handlers may keep parts of it as long as they like,
 // so that it is not used again.
 type exchange struct {
-	conn *conn
-	req  http.Request
-	url  url.URL
-	ctx  httpmsg.Context
-	body body
-	res  response
-	heed heed
+	conn  *conn
+	req   http.Request
+	url   url.URL
+	ctx   httpmsg.Context
+	body  body
+	res   response
+	watch disconnectWatch
 
 	// Guarded by the connection's mu.
 	bodyDeadline     time.Time // the handler's deadline for the body; zero: none
@@ -56,7 +57,7 @@ func (x *exchange) panicked(p any) {
 		c.closeNow()
 	}
 	x.body.detach()
-	x.deafen()
+	x.stopWatching()
 	x.cleanup()
 }
 
@@ -69,7 +70,7 @@ func (x *exchange) finish() (again bool) {
 		left = 0
 	}
 	again, hijacked := x.res.finish(left)
-	x.deafen()
+	x.stopWatching()
 	x.cleanup()
 	switch {
 	case hijacked:
@@ -111,103 +112,81 @@ func (x *exchange) cleanup() {
 	}
 }
 
-// A handler that runs for long should hear when its client is gone, and only who reads the connection hears that. Most
-// handlers are done before it could matter, so that listening begins late: for all that run longer than a while.
+// A handler that runs for long should learn that its client is gone, and only a goroutine that reads the connection does. Most
+// handlers return before that could matter, so a read is started late: for those that run longer than a while.
 
-// ears know which handlers run, in the order in which they began. One timer is enough for all.
-type ears struct {
-	after time.Duration
+// disconnectWatcher has the handlers that run, in the order in which they started. One timer is enough for all. Its order is
+// that of arrival and needs no time of each, unlike a run.DelayQueue: every request passes here.
+type disconnectWatcher struct {
+	delay time.Duration
 
-	mu          sync.Mutex // guards what follows, and heed
-	first, last *exchange
-	round       uint32 // of looking
-	timer       *time.Timer
-	waiting     bool // for the timer
+	mu      sync.Mutex // guards what follows, and each disconnectWatch
+	waiting run.List[*exchange]
+	round   uint32 // counts calls of check
+	timer   *time.Timer
+	armed   bool // timer is set
 }
 
-// heed is what ears know of a request.
-type heed struct {
-	previous, next *exchange
-	round          uint32 // in which it came
-	queued, over   bool
-	ended          chan struct{} // closed when listening has ended; nil: it has not begun
+// disconnectWatch is what a disconnectWatcher knows of a request.
+type disconnectWatch struct {
+	node    run.Node[*exchange]
+	round   uint32 // in which it was added
+	stopped bool
+	ended   chan struct{} // closed when the read has ended; nil: none has started
 }
 
-// add has x listened for, unless its handler has returned. Its body is read.
-func (e *ears) add(x *exchange) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if x.heed.over || x.heed.queued || x.heed.ended != nil {
+// add has the connection of x, whose body has been read, watched after a while, unless its handler has returned.
+func (d *disconnectWatcher) add(x *exchange) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := &x.watch; w.stopped || w.node.Listed() || w.ended != nil {
 		return
 	}
-	x.heed.queued, x.heed.round, x.heed.previous = true, e.round, e.last
-	if e.last != nil {
-		e.last.heed.next = x
+	x.watch.round, x.watch.node.Value = d.round, x
+	d.waiting.Append(&x.watch.node)
+	if !d.armed {
+		d.arm()
+	}
+}
+
+// arm is called with mu held.
+func (d *disconnectWatcher) arm() {
+	d.armed = true
+	if d.timer == nil {
+		d.timer = time.AfterFunc(d.delay, d.check)
 	} else {
-		e.first = x
-	}
-	e.last = x
-	if !e.waiting {
-		e.wait()
+		d.timer.Reset(d.delay)
 	}
 }
 
-func (e *ears) wait() {
-	e.waiting = true
-	if e.timer == nil {
-		e.timer = time.AfterFunc(e.after, e.look)
-	} else {
-		e.timer.Reset(e.after)
+// remove ends the watching of x. If a read has started, the channel is closed when it has ended.
+func (d *disconnectWatcher) remove(x *exchange) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x.watch.stopped = true
+	d.waiting.Remove(&x.watch.node)
+	return x.watch.ended
+}
+
+// check starts a read for each request that was there at the last check.
+func (d *disconnectWatcher) check() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for n := d.waiting.First(); n != nil && n.Value.watch.round != d.round; n = d.waiting.First() {
+		d.waiting.Remove(n)
+		n.Value.watch.ended = make(chan struct{})
+		go n.Value.readForDisconnect() // whoever removes x waits for it
+	}
+	d.round++
+	if d.armed = d.waiting.First() != nil; d.armed {
+		d.arm()
 	}
 }
 
-// remove has x not be listened for any more. When listening has begun, what it returns is closed when it has ended.
-func (e *ears) remove(x *exchange) <-chan struct{} {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	x.heed.over = true
-	e.drop(x)
-	return x.heed.ended
-}
-
-// drop is called with mu held.
-func (e *ears) drop(x *exchange) {
-	h := &x.heed
-	if !h.queued {
-		return
-	}
-	if h.previous != nil {
-		h.previous.heed.next = h.next
-	} else {
-		e.first = h.next
-	}
-	if h.next != nil {
-		h.next.heed.previous = h.previous
-	} else {
-		e.last = h.previous
-	}
-	h.queued, h.previous, h.next = false, nil, nil
-}
-
-// look begins to listen for those that were there when it looked last.
-func (e *ears) look() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for x := e.first; x != nil && x.heed.round != e.round; x = e.first {
-		e.drop(x)
-		x.heed.ended = make(chan struct{})
-		go x.listen() // whoever takes x out waits for it
-	}
-	e.round++
-	if e.waiting = e.first != nil; e.waiting {
-		e.wait()
-	}
-}
-
-// listen hears of the client's end. What it hears else is the beginning of the next request: it is kept, and nothing more
-// is heard of the client until this one is answered.
-func (x *exchange) listen() {
-	defer close(x.heed.ended)
+// readForDisconnect reads once, and ends the request's context if the client is gone. What it reads otherwise is the beginning
+// of the next request, which is kept; the client is then not watched any more until this request is answered.
+func (x *exchange) readForDisconnect() {
+	defer close(x.watch.ended)
 	c := x.conn
 	if !c.setReadDeadline(time.Time{}) {
 		return
@@ -217,8 +196,8 @@ func (x *exchange) listen() {
 	}
 }
 
-// deafen ends listening. Afterwards the reader is the caller's.
-func (x *exchange) deafen() {
+// stopWatching ends the watching of x. Afterwards the reader is the caller's.
+func (x *exchange) stopWatching() {
 	ended := x.conn.server.disconnects.remove(x)
 	if ended == nil {
 		return

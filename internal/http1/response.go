@@ -391,7 +391,7 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	w.hijacked = true
 	x.body.detach()
-	x.deafen()
+	x.stopWatching()
 	c.mu.Lock()
 	c.hijacked, x.bodyReading = true, false
 	c.mu.Unlock()

@@ -66,7 +66,7 @@ func (c Config) withDefaults() Config {
 type Server struct {
 	c            Config
 	clock        httpmsg.Clock
-	disconnects  ears
+	disconnects  disconnectWatcher
 	shuttingDown atomic.Bool // set with mu held
 
 	mu    sync.Mutex // guards what follows
@@ -77,7 +77,7 @@ type Server struct {
 // New allocates a server.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	return &Server{c: c, disconnects: ears{after: c.DisconnectCheckDelay}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
+	return &Server{c: c, disconnects: disconnectWatcher{delay: c.DisconnectCheckDelay}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
 }
 
 // Serve serves a connection whose handshake is done. It returns when the connection and its handler have ended. When a

@@ -68,11 +68,11 @@ var mutants = []mutant{
 	},
 	{
 		"writers sleep through WINDOW_UPDATE of the connection", "server",
-		[]edit{{"frame/writer.go", "\to.maxSeenWindow = max(o.maxSeenWindow, o.window)\n\to.wakeNext()", "\to.maxSeenWindow = max(o.maxSeenWindow, o.window)"}},
+		[]edit{{"frame/writer.go", "\tw.maxSeenWindow = max(w.maxSeenWindow, w.window)\n\tw.wakeNext()", "\tw.maxSeenWindow = max(w.maxSeenWindow, w.window)"}},
 	},
 	{
 		"writers sleep through SETTINGS_INITIAL_WINDOW_SIZE", "server",
-		[]edit{{"frame/writer.go", "\tif o.initialWindow > before {\n\t\to.initialWindowGrew()\n\t}\n", "\t_ = before\n"}},
+		[]edit{{"frame/writer.go", "\tif w.initialWindow > before {\n\t\tw.initialWindowGrew()\n\t}\n", "\t_ = before\n"}},
 	},
 	{
 		"a writer sleeps through the end of its stream", "server",
@@ -80,28 +80,28 @@ var mutants = []mutant{
 	},
 	{
 		"the server writes more than the connection's window", "server",
-		[]edit{{"frame/flow.go", "\t\to.window -= int64(n)\n", ""}},
+		[]edit{{"frame/flow.go", "\t\tw.window -= int64(n)\n", ""}},
 	},
 	{
 		"a window that is less than nothing is not seen", "server",
-		[]edit{{"frame/flow.go", "{ return o.initialWindow + s.updates - s.sent }", "{ return max(1, o.initialWindow+s.updates-s.sent) }"}},
+		[]edit{{"frame/flow.go", "{ return w.initialWindow + s.updates - s.sent }", "{ return max(1, w.initialWindow+s.updates-s.sent) }"}},
 	},
 	{
 		"whoever has sent what it could wakes none of the others that wait for the connection's window", "server",
-		[]edit{{"frame/flow.go", "\to.wakeNext()\n\treturn p\n", "\treturn p\n"}},
+		[]edit{{"frame/flow.go", "\tw.wakeNext()\n\treturn p\n", "\treturn p\n"}},
 	},
 	{
 		"a stream that was woken for the connection's window and lacks its own keeps the turn", "server",
-		[]edit{{"frame/flow.go", "\t\to.streamBlocked = append(o.streamBlocked, s)\n\t\to.wakeNext() // it may have been woken for the connection's window\n", "\t\to.streamBlocked = append(o.streamBlocked, s)\n"}},
+		[]edit{{"frame/flow.go", "\t\tw.streamBlocked = append(w.streamBlocked, s)\n\t\tw.wakeNext() // s may have been woken for the connection's window\n", "\t\tw.streamBlocked = append(w.streamBlocked, s)\n"}},
 	},
 	{
 		"whoever writes holds the connection's lock meanwhile (golang/go#32388)", "client",
-		[]edit{{"frame/writer.go", "\t\to.mu.Unlock()\n\t\t_, err := o.conn.Write(*b)", "\t\t_, err := o.conn.Write(*b)\n\t\to.mu.Unlock()"}},
+		[]edit{{"frame/writer.go", "\t\tw.mu.Unlock()\n\t\t_, err := w.conn.Write(*b)", "\t\t_, err := w.conn.Write(*b)\n\t\tw.mu.Unlock()"}},
 	},
 	{
 		"the goroutine that reads waits until its answers are written (golang/go#32388)", "server",
-		[]edit{{"frame/writer.go", "\to.writing = true\n\to.background.Go(func() {\n\t\to.mu.Lock()\n\t\t_ = o.drain() // fail was told\n\t})\n\to.mu.Unlock()",
-			"\to.writing = true\n\t_ = o.drain()"}},
+		[]edit{{"frame/writer.go", "\tw.background.Go(func() {\n\t\tw.mu.Lock()\n\t\tdefer w.mu.Unlock()\n\t\t_ = w.drain() // fail was called\n\t})\n",
+			"\t_ = w.drain()\n"}},
 	},
 	{
 		"the client gives the connection's window back as responses are read: one that nobody reads stops all (golang/go#16510)", "client",

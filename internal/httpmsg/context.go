@@ -7,138 +7,114 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"portico.dev/internal/run"
 )
 
-// ConnInfo is what requests of a connection find in their contexts.
+// ConnInfo is what the contexts of all requests of a connection have as values.
 type ConnInfo struct {
 	LocalAddr net.Addr     // under http.LocalAddrContextKey
 	Server    *http.Server // under http.ServerContextKey. Nil: nothing
 }
 
-// Context is the context of a request. It ends when the client does not want the answer any more, and when the handler has
-// returned.
+// Context is the context that the server gives a request, as net/http's does. It ends when the client has left or does not
+// want the response any more, and when the handler has returned. What the chain finds out about a request is in
+// request.Context, whose parent this is, or the library's.
 //
-// It is a type of our own because most requests end without anybody having waited for it: then nothing is made for it. Its
-// zero value is a life, of nowhere.
+// It is a type of our own because nobody waits for most requests: nothing is allocated for them. The zero value is ready for use.
 type Context struct {
 	conn  *ConnInfo
 	ended atomic.Bool
 
-	mu     sync.Mutex // guards what follows
-	done   chan struct{}
-	closed bool  // done is, or would be
-	first  *wish // what happens at the end
-}
-
-// wish is what happens when a life ends. It stands in a list.
-type wish struct {
-	f              func()
-	previous, next *wish
-	granted        bool // or withdrawn
+	mu         sync.Mutex // guards what follows
+	done       chan struct{}
+	closed     bool             // done is, or would be
+	afterFuncs run.List[func()] // called at the end
 }
 
 var _ context.Context = (*Context)(nil)
 
-// SetConn says where l is lived. It is called before anything else.
-func (l *Context) SetConn(h *ConnInfo) { l.conn = h }
+// SetConn sets the connection of the request, before anything else is called.
+func (c *Context) SetConn(i *ConnInfo) { c.conn = i }
 
-// Ended reports whether l has ended.
-func (l *Context) Ended() bool { return l.ended.Load() }
+// Ended reports whether c has ended.
+func (c *Context) Ended() bool { return c.ended.Load() }
 
 // Deadline implements context.Context.
-func (l *Context) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (c *Context) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Err implements context.Context.
-func (l *Context) Err() error {
-	if l.ended.Load() {
+func (c *Context) Err() error {
+	if c.ended.Load() {
 		return context.Canceled
 	}
 	return nil
 }
 
 // Done implements context.Context.
-func (l *Context) Done() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.done == nil {
-		l.done = make(chan struct{})
-		if l.closed {
-			close(l.done)
+func (c *Context) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if c.closed {
+			close(c.done)
 		}
 	}
-	return l.done
+	return c.done
 }
 
 // Value implements context.Context.
-func (l *Context) Value(key any) any {
-	if l.conn == nil {
+func (c *Context) Value(key any) any {
+	if c.conn == nil {
 		return nil
 	}
 	switch key {
 	case http.LocalAddrContextKey:
-		return l.conn.LocalAddr
+		return c.conn.LocalAddr
 	case http.ServerContextKey:
-		if l.conn.Server != nil {
-			return l.conn.Server
+		if c.conn.Server != nil {
+			return c.conn.Server
 		}
 	}
 	return nil
 }
 
-// AfterFunc has f called on a goroutine of its own when the life ends. Package context asks for it, and then needs no
-// goroutine that waits.
-func (l *Context) AfterFunc(f func()) (stop func() bool) {
-	w := &wish{f: f}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		w.granted = true
+// AfterFunc calls f on a goroutine of its own when c ends. Package context asks for this method: without it, each context that
+// is made from c would cost a goroutine that waits.
+func (c *Context) AfterFunc(f func()) (stop func() bool) {
+	n := &run.Node[func()]{Value: f}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
 		go f()
 	} else {
-		if l.first != nil {
-			l.first.previous, w.next = w, l.first
-		}
-		l.first = w
+		c.afterFuncs.Append(n)
 	}
-	return func() bool { return l.withdraw(w) }
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.afterFuncs.Remove(n)
+	}
 }
 
-func (l *Context) withdraw(w *wish) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w.granted {
-		return false
-	}
-	w.granted = true
-	if w.previous != nil {
-		w.previous.next = w.next
-	} else {
-		l.first = w.next
-	}
-	if w.next != nil {
-		w.next.previous = w.previous
-	}
-	return true
-}
-
-// End ends l. It may be called again.
-func (l *Context) End() {
-	if l.ended.Load() {
+// End ends c. It may be called again.
+func (c *Context) End() {
+	if c.ended.Load() {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
 		return
 	}
-	l.closed = true
-	l.ended.Store(true) // first: whoever finds the channel closed must find an error, or package context panics
-	if l.done != nil {
-		close(l.done)
+	c.closed = true
+	c.ended.Store(true) // first: whoever finds the channel closed must find an error, or package context panics
+	if c.done != nil {
+		close(c.done)
 	}
-	for w := l.first; w != nil; w = w.next {
-		w.granted = true
-		go w.f()
+	for n := c.afterFuncs.First(); n != nil; n = c.afterFuncs.First() {
+		c.afterFuncs.Remove(n)
+		go n.Value()
 	}
-	l.first = nil
 }

@@ -78,13 +78,13 @@ func (s *stream) open() {
 	r, out := s.request, s.conn.w
 	if s.length == 0 {
 		closeBody(r)
-		_, err := out.OpenStreamNoWait(&s.send, s, nil, true)
+		_, err := out.OpenStream(&s.send, s, nil, true)
 		s.openFailed(err)
 		return
 	}
 	whole, _ := r.Body.(*BytesBody)
 	if whole == nil {
-		_, err := out.OpenStreamNoWait(&s.send, s, nil, false)
+		_, err := out.OpenStream(&s.send, s, nil, false)
 		if s.openFailed(err) {
 			closeBody(r)
 			return
@@ -92,7 +92,7 @@ func (s *stream) open() {
 		go s.upload()
 		return
 	}
-	n, err := out.OpenStreamNoWait(&s.send, s, whole.data, true)
+	n, err := out.OpenStream(&s.send, s, whole.data, true)
 	if !s.openFailed(err) && n < len(whole.data) {
 		go func() { _ = out.WriteData(&s.send, whole.data[n:], true) }() // whoever ended the stream knows why
 	}

@@ -1,15 +1,12 @@
 package frame
 
-import (
-	"slices"
-)
+import "slices"
 
-// RecvWindow is a window of the receiving side: how much the other side may still send, and how much of what was consumed it
-// has not been told of. It is guarded by its owner.
+// RecvWindow is a flow-control window of the receiving side. Its owner guards it.
 type RecvWindow struct {
-	available int64
-	consumed  int64
-	threshold int64 // how much is owed before it is worth a frame
+	available int64 // the peer may still send
+	consumed  int64 // was read here, and no WINDOW_UPDATE has said so yet
+	threshold int64 // of consumed, from which a WINDOW_UPDATE is sent
 }
 
 // NewRecvWindow is a window of size.
@@ -17,7 +14,7 @@ func NewRecvWindow(size int64) RecvWindow {
 	return RecvWindow{available: size, threshold: max(1, size/4)}
 }
 
-// Take counts n bytes that arrived. False: the other side sent more than it may.
+// Take counts n bytes that arrived. It is false when the peer sent more than it may.
 func (f *RecvWindow) Take(n int) bool {
 	if int64(n) > f.available {
 		return false
@@ -26,7 +23,7 @@ func (f *RecvWindow) Take(n int) bool {
 	return true
 }
 
-// Return counts n bytes that were consumed. The result, unless 0, is for a WINDOW_UPDATE frame that must be sent now.
+// Return counts n bytes that were consumed. A result other than 0 is the increment of a WINDOW_UPDATE that must be sent now.
 func (f *RecvWindow) Return(n int) uint32 {
 	f.consumed += int64(n)
 	if f.consumed < f.threshold {
@@ -38,151 +35,134 @@ func (f *RecvWindow) Return(n int) uint32 {
 	return uint32(increment)
 }
 
-// SendStream is the sending half of a stream. Its fields are guarded by the Out.
+// SendStream is the sending half of a stream. The Writer guards its fields.
 type SendStream struct {
-	// ID is the stream's; the client's Out gives it in Open.
+	// ID is the stream id. The client's Writer sets it when it opens the stream.
 	ID      uint32
-	updates int64 // by WINDOW_UPDATE, beyond the initial window
+	updates int64 // sum of WINDOW_UPDATEs
 	sent    int64
-	waiting bool // it is in one of the Out's lists
-	queued  bool // and that is the queue; or it was, and is to have its place again
-	blocked bool // somebody has more to send than windows let them
-	wake    chan struct{}
-	err     error // why nothing more is sent
-	ended   bool  // END_STREAM was sent
+	waiting bool          // in streamBlocked or connBlocked
+	queued  bool          // in connBlocked, or it was and keeps its place if it has to wait again
+	blocked bool          // there is more to send than windows allow
+	wake    chan struct{} // made when it first waits
+	err     error         // why nothing more is sent
+	ended   bool          // END_STREAM was written
 }
 
-// HeaderBlock writes the fields of a header block, pseudo fields first.
+// HeaderBlock writes the fields of a header block, pseudo-header fields first.
 type HeaderBlock interface {
 	EncodeHeaders(*Encoder)
 }
 
-// NewStream is a stream that a client begins.
+// NewStream is a stream that a client opens.
 type NewStream interface {
 	HeaderBlock
-	// Opened is told the stream's id before anything of it is written, under the Out's lock: it must not wait, nor use the
-	// Out. An error begins no stream.
+	// Opened is called with the stream id before anything of the stream is written, with the Writer's lock held: it must not
+	// wait, nor use the Writer. After an error no stream is opened.
 	Opened(id uint32) error
 }
 
-// OpenStream begins a stream: HEADERS, and DATA as far as windows let it be; what is left of body is sent as windows open.
-func (o *Writer) OpenStream(s *SendStream, h NewStream, body []byte, end bool) error {
-	o.mu.Lock()
-	if err := o.assignID(s, h); err != nil {
-		o.mu.Unlock()
-		return err
+// OpenStream opens a stream with HEADERS, and with DATA as far as windows allow. It reports how much of body was sent; the
+// rest is for WriteData.
+func (w *Writer) OpenStream(s *SendStream, h NewStream, body []byte, end bool) (sent int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.assignID(s, h); err != nil {
+		return 0, err
 	}
-	return o.message(s, h, body, end)
+	w.headers(s, h, end && len(body) == 0)
+	if len(body) > 0 {
+		sent = len(body) - len(w.data(s, body, end))
+		s.ended = end && sent == len(body)
+	}
+	return sent, w.flush()
 }
 
-// assignID gives s its id, after there is room. Called with mu held.
-func (o *Writer) assignID(s *SendStream, h NewStream) error {
-	if err := o.waitSpace(s); err != nil {
+// assignID gives s its id, when there is space. mu is held.
+func (w *Writer) assignID(s *SendStream, h NewStream) error {
+	if err := w.waitSpace(s); err != nil {
 		return err
 	}
-	id := o.nextID
+	id := w.nextID
 	if id > MaxStreamID {
 		return ErrNoMoreStreams
 	}
 	if err := h.Opened(id); err != nil {
 		return err
 	}
-	o.nextID += 2
+	w.nextID += 2
 	s.ID = id
 	return nil
 }
 
-// OpenStreamNoWait is Open that waits for no window: it reports how much of body they let be sent. The rest is for Data.
-func (o *Writer) OpenStreamNoWait(s *SendStream, h NewStream, body []byte, end bool) (sent int, err error) {
-	o.mu.Lock()
-	if err := o.assignID(s, h); err != nil {
-		o.mu.Unlock()
-		return 0, err
-	}
-	o.encoder.begin()
-	h.EncodeHeaders(o.encoder)
-	o.headerBlock(s.ID, o.encoder.block, end && len(body) == 0)
-	if len(body) > 0 {
-		sent = len(body) - len(o.dataFramesOf(s, body, end))
-	}
-	s.ended = end && sent == len(body)
-	return sent, o.flush()
-}
-
-// ErrNoMoreStreams is a connection that has used up its stream ids.
+// ErrNoMoreStreams is returned on a connection that has used up its stream ids.
 var ErrNoMoreStreams = ConnError{NoError, "the connection has used up its streams"}
 
-// WriteHeaders sends HEADERS, for a message's head or its trailers, and DATA. end ends the stream.
-func (o *Writer) WriteHeaders(s *SendStream, h HeaderBlock, body []byte, end bool) error {
-	o.mu.Lock()
-	if err := o.waitSpace(s); err != nil {
-		o.mu.Unlock()
+// WriteHeaders sends HEADERS, of a header or of trailers, and DATA. end ends the stream. It waits for windows.
+func (w *Writer) WriteHeaders(s *SendStream, h HeaderBlock, body []byte, end bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.waitSpace(s); err != nil {
 		return err
 	}
-	return o.message(s, h, body, end)
-}
-
-// message is called with mu held, which it releases.
-func (o *Writer) message(s *SendStream, h HeaderBlock, body []byte, end bool) error {
-	o.encoder.begin()
-	h.EncodeHeaders(o.encoder)
-	o.headerBlock(s.ID, o.encoder.block, end && len(body) == 0)
+	w.headers(s, h, end && len(body) == 0)
 	if len(body) > 0 {
-		return o.data(s, body, end)
+		return w.writeData(s, body, end)
 	}
-	s.ended = s.ended || end
-	return o.flush()
+	return w.flush()
 }
 
-// headerBlock appends a header block as HEADERS and as many CONTINUATIONs as it needs. Called with mu held.
-func (o *Writer) headerBlock(stream uint32, b []byte, end bool) {
+// headers appends a header block as HEADERS and as many CONTINUATIONs as it needs. mu is held.
+func (w *Writer) headers(s *SendStream, h HeaderBlock, end bool) {
+	w.encoder.begin()
+	h.EncodeHeaders(w.encoder)
 	t, flags := Headers, uint8(0)
 	if end {
-		flags = FlagEndStream
+		flags, s.ended = FlagEndStream, true
 	}
-	for {
-		n := min(len(b), o.maxFrame)
+	for b := w.encoder.block; ; {
+		n := min(len(b), w.maxFrame)
 		if n == len(b) {
 			flags |= FlagEndHeaders
 		}
-		o.header(t, flags, stream, n)
-		o.put(b[:n]...)
+		w.header(t, flags, s.ID, n)
+		w.put(b[:n]...)
 		if b = b[n:]; len(b) == 0 {
-			o.encoder.blockWritten()
+			w.encoder.blockWritten()
 			return
 		}
 		t, flags = Continuation, 0
 	}
 }
 
-// WriteData sends p, and waits for windows. end ends the stream.
-func (o *Writer) WriteData(s *SendStream, p []byte, end bool) error {
-	o.mu.Lock()
-	return o.data(s, p, end)
+// WriteData sends DATA, and waits for windows. end ends the stream.
+func (w *Writer) WriteData(s *SendStream, p []byte, end bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.writeData(s, p, end)
 }
 
-// data is called with mu held, which it releases.
-func (o *Writer) data(s *SendStream, p []byte, end bool) error {
+// writeData is WriteData. mu is held, and released while it waits or writes.
+func (w *Writer) writeData(s *SendStream, p []byte, end bool) error {
 	for {
-		if err := o.waitSpace(s); err != nil {
-			o.wakeNext()
-			o.mu.Unlock()
+		if err := w.waitSpace(s); err != nil {
+			w.wakeNext()
 			return err
 		}
-		if p = o.dataFramesOf(s, p, end); len(p) == 0 {
+		if p = w.data(s, p, end); len(p) == 0 {
 			s.ended = s.ended || end
-			return o.flush()
+			return w.flush()
 		}
-		if err := o.waitForWindow(s); err != nil {
+		if err := w.waitForWindow(s); err != nil {
 			return err
 		}
 	}
 }
 
-// dataFramesOf appends p as far as windows and the room let it be, and returns what is left. Called with mu held.
-func (o *Writer) dataFramesOf(s *SendStream, p []byte, end bool) []byte {
+// data appends p as DATA frames as far as windows and space allow, and returns the rest. mu is held.
+func (w *Writer) data(s *SendStream, p []byte, end bool) []byte {
 	for {
-		n := int(max(0, min(int64(len(p)), o.sendable(s), int64(o.maxFrame)))) // a window may be less than nothing
+		n := int(max(0, min(int64(len(p)), w.sendable(s), int64(w.maxFrame)))) // a window may be negative
 		if n == 0 && len(p) > 0 {
 			break
 		}
@@ -191,113 +171,115 @@ func (o *Writer) dataFramesOf(s *SendStream, p []byte, end bool) []byte {
 			flags = FlagEndStream
 		}
 		if n > 0 || end {
-			o.header(Data, flags, s.ID, n)
-			o.put(p[:n]...)
+			w.header(Data, flags, s.ID, n)
+			w.put(p[:n]...)
 			if n == len(p) || n >= minCountedData {
-				o.dataFrames++
+				w.dataFrames++
 			}
-			o.dataBytes += uint64(n)
+			w.dataBytes += uint64(n)
 		}
 		s.sent += int64(n)
-		o.window -= int64(n)
-		if p = p[n:]; len(p) == 0 || o.buffered() >= maxBuffered {
+		w.window -= int64(n)
+		if p = p[n:]; len(p) == 0 || w.buffered() >= maxBuffered {
 			break
 		}
 	}
-	o.wakeNext()
+	w.wakeNext()
 	return p
 }
 
-// minCountedData is how small a window may make a frame of DATA for which updates are expected: those that let a few bytes be sent
-// would otherwise pay for each other (Answerable).
+// minCountedData is the least size of a DATA frame, if a window made it small, for which WINDOW_UPDATEs are expected. Otherwise
+// updates of a few bytes each would pay for each other (AllowedUpdates).
 const minCountedData = 32
 
-func (o *Writer) sendable(s *SendStream) int64 { return min(o.window, o.streamWindow(s)) }
+// sendable is how much s may send now. mu is held.
+func (w *Writer) sendable(s *SendStream) int64 { return min(w.window, w.streamWindow(s)) }
 
-// streamWindow is the window of s itself.
-func (o *Writer) streamWindow(s *SendStream) int64 { return o.initialWindow + s.updates - s.sent }
+// streamWindow is the window of s itself. mu is held.
+func (w *Writer) streamWindow(s *SendStream) int64 { return w.initialWindow + s.updates - s.sent }
 
-// waitSpace waits until what waits is little. Called with mu held.
-func (o *Writer) waitSpace(s *SendStream) error {
-	for o.err == nil && s.err == nil && o.buffered() >= maxBuffered && o.writing {
-		o.spaceFreed.Wait()
+// waitSpace waits until less than maxBuffered is buffered. mu is held, and released while it waits.
+func (w *Writer) waitSpace(s *SendStream) error {
+	for w.err == nil && s.err == nil && w.buffered() >= maxBuffered && w.writing {
+		w.spaceFreed.Wait()
 	}
-	if o.err != nil {
-		return o.err
+	if w.err != nil {
+		return w.err
 	}
 	return s.err
 }
 
-// waitForWindow writes what waits, and then waits until s may send. Called with mu held, which it holds when it returns nil.
-func (o *Writer) waitForWindow(s *SendStream) error {
-	if err := o.flush(); err != nil {
+// waitForWindow flushes, and then waits until s may send. mu is held, and released while it waits or writes.
+func (w *Writer) waitForWindow(s *SendStream) error {
+	if err := w.flush(); err != nil {
 		return err
 	}
-	o.mu.Lock()
 	s.blocked = true
-	for first := true; o.err == nil && s.err == nil && o.sendable(s) <= 0; first = false {
+	for first := true; w.err == nil && s.err == nil && w.sendable(s) <= 0; first = false {
 		if s.wake == nil {
 			s.wake = make(chan struct{}, 1)
 		}
-		o.enqueue(s, first)
-		o.mu.Unlock()
+		w.enqueue(s, first)
+		w.mu.Unlock()
 		<-s.wake
-		o.mu.Lock()
-		o.dequeue(s)
+		w.mu.Lock()
+		w.dequeue(s)
 	}
 	s.blocked = false
-	return nil // what happened is found by waitRoom
+	return nil // waitSpace finds the errors
 }
 
-// An update of the connection's window wakes one of those who wait for it, and whoever has sent what it could wakes the next one if
-// something is left: what a frame costs does not depend on how many wait, and they have their turns in the order in which they came.
+// An update of the connection's window wakes one of the streams that wait for it. A stream that has sent what it could wakes the
+// next one if some of the window is left. So the cost of a frame does not depend on how many streams wait, and they are served
+// in the order in which they came.
 
-// enqueue has s wait: in the queue when the connection's window is what it lacks. Who was woken and came too late is the first again.
-func (o *Writer) enqueue(s *SendStream, first bool) {
+// enqueue makes s wait: for the connection's window if that is what it lacks, otherwise for its own. A stream that was woken too
+// late goes to the front. mu is held.
+func (w *Writer) enqueue(s *SendStream, first bool) {
 	s.waiting = true
 	switch {
-	case o.streamWindow(s) <= 0:
+	case w.streamWindow(s) <= 0:
 		s.queued = false
-		o.streamBlocked = append(o.streamBlocked, s)
-		o.wakeNext() // it may have been woken for the connection's window
+		w.streamBlocked = append(w.streamBlocked, s)
+		w.wakeNext() // s may have been woken for the connection's window
 	case first || !s.queued:
 		s.queued = true
-		o.connBlocked = append(o.connBlocked, s)
+		w.connBlocked = append(w.connBlocked, s)
 	default:
-		o.connBlocked = slices.Insert(o.connBlocked, 0, s)
+		w.connBlocked = slices.Insert(w.connBlocked, 0, s)
 	}
 }
 
-// wakeNext wakes the first of those who wait for the connection's window, if there is any left. Called with mu held.
-func (o *Writer) wakeNext() {
-	if len(o.connBlocked) == 0 || o.window <= 0 {
+// wakeNext wakes the first of the streams that wait for the connection's window, if some of it is left. mu is held.
+func (w *Writer) wakeNext() {
+	if len(w.connBlocked) == 0 || w.window <= 0 {
 		return
 	}
-	s := o.connBlocked[0]
-	o.connBlocked = slices.Delete(o.connBlocked, 0, 1)
+	s := w.connBlocked[0]
+	w.connBlocked = slices.Delete(w.connBlocked, 0, 1)
 	s.wakeUp()
 }
 
-// windowOpened is told that the window of s itself has become larger, of those that wait.
-func (o *Writer) windowOpened(s *SendStream) {
-	if s.queued || o.streamWindow(s) <= 0 {
+// windowOpened is called when the window of s, which waits, has grown. mu is held.
+func (w *Writer) windowOpened(s *SendStream) {
+	if s.queued || w.streamWindow(s) <= 0 {
 		return
 	}
-	o.streamBlocked = slices.DeleteFunc(o.streamBlocked, func(other *SendStream) bool { return other == s })
-	if o.window > 0 {
+	w.streamBlocked = slices.DeleteFunc(w.streamBlocked, func(other *SendStream) bool { return other == s })
+	if w.window > 0 {
 		s.wakeUp()
 		return
 	}
 	s.queued = true
-	o.connBlocked = append(o.connBlocked, s)
+	w.connBlocked = append(w.connBlocked, s)
 }
 
-// dequeue has s wait for nothing.
-func (o *Writer) dequeue(s *SendStream) {
+// dequeue removes s from both lists. mu is held.
+func (w *Writer) dequeue(s *SendStream) {
 	if !s.waiting {
 		return
 	}
 	s.waiting = false
 	is := func(other *SendStream) bool { return other == s }
-	o.streamBlocked, o.connBlocked = slices.DeleteFunc(o.streamBlocked, is), slices.DeleteFunc(o.connBlocked, is)
+	w.streamBlocked, w.connBlocked = slices.DeleteFunc(w.streamBlocked, is), slices.DeleteFunc(w.connBlocked, is)
 }

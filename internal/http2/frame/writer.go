@@ -10,169 +10,171 @@ import (
 )
 
 const (
-	// maxBuffered is how much may wait to be written before messages wait too.
+	// maxBuffered is how many bytes may be buffered before HEADERS and DATA wait for space.
 	maxBuffered = 64 << 10
-	// maxReplies is how many frames that the other side asks for (acknowledgements) may wait, since they do not wait for room,
-	// before the connection ends: it does not read them. Headers of any size may wait with them.
+	// maxReplies is how many frames that the peer asked for (acknowledgements, resets) may be buffered, since they do not wait for
+	// space. With more the connection ends: the peer does not read them. Headers of any size may be buffered with them.
 	maxReplies = 16 << 10
-	// maxPooledBuffer bounds the rooms that are used again.
+	// maxPooledBuffer bounds the buffers that are used again.
 	maxPooledBuffer = 128 << 10
 )
 
-// ErrFlood is a connection whose other side asks for answers and does not read them.
+// ErrFlood ends a connection whose peer asks for replies and does not read them.
 var ErrFlood = ConnError{EnhanceYourCalm, "answers that were asked for are not read"}
 
-// ErrClosed is what writing meets after Close.
+// ErrClosed is returned by writes after Close.
 var ErrClosed = errors.New("the connection is closed")
 
 var bufferPool = sync.Pool{New: func() any { b := make([]byte, 0, 8<<10); return &b }}
 
-// Writer writes the frames of a connection. Whoever has something to send appends it, and writes it together with what others
-// append meanwhile, unless somebody is writing already, who then takes it along. Nobody hands anything to a goroutine whose
-// only task is to write.
+// Writer writes the frames of a connection. A goroutine that sends something appends it to a buffer and writes the buffer
+// itself, unless another goroutine is writing already: that one then writes it too. No goroutine exists only to write.
+//
+// The methods that return without waiting for the peer (WritePingNoWait, WriteRSTStream, WriteWindowUpdate, ...) are for the
+// goroutine that reads: if both ends waited for each other to read, neither would.
 type Writer struct {
 	conn io.Writer
-	// fail is told, once, of the first error of a write.
+	// fail is called once, with the first error of a write.
 	fail func(error)
 
 	mu            sync.Mutex // guards what follows
-	spaceFreed    sync.Cond  // there is room again, or there never will be
-	buf           *[]byte    // what waits; nil: nothing
-	replies       int        // frames in it that the other side asked for
-	writing       bool
+	spaceFreed    sync.Cond  // the buffer was written, or never will be
+	buf           *[]byte    // frames to be written; nil: none
+	replies       int        // frames in buf that the peer asked for
+	writing       bool       // a goroutine is in drain
 	err           error
 	encoder       *Encoder
-	window        int64 // the connection's
-	maxSeenWindow int64 // it has been
+	window        int64 // the connection's send window
+	maxSeenWindow int64 // the largest value of window so far
 	initialWindow int64 // of streams
 	maxFrame      int
-	streamBlocked []*SendStream // wait for a window of their own
-	connBlocked   []*SendStream // wait for the connection's, in this order
-	dataFrames    uint64        // DATA frames that were appended, but for those that a window made small
-	// dataBytes is how many bytes of bodies were.
-	dataBytes  uint64
-	nextID     uint32 // the id of the client's next stream
-	background sync.WaitGroup
+	streamBlocked []*SendStream // wait for their own window
+	connBlocked   []*SendStream // wait for the connection's window, first come first served
+	dataFrames    uint64        // DATA frames appended, without those that a tiny window made small (AllowedUpdates)
+	dataBytes     uint64        // bytes of DATA appended
+	nextID        uint32        // the next stream id of a client
+	background    sync.WaitGroup
 
-	activeStreams atomic.Int32 // see Expect
+	activeStreams atomic.Int32 // see AddActive
 }
 
-// NewWriter writes to conn. first is the id of the first stream that Open makes, 0 on a server.
+// NewWriter writes to conn. first is the first stream id of a client, 0 on a server.
 func NewWriter(conn io.Writer, first uint32, fail func(error)) *Writer {
-	o := &Writer{
-		conn: conn, fail: fail, encoder: NewEncoder(), window: InitialWindow, maxSeenWindow: InitialWindow, initialWindow: InitialWindow, maxFrame: MaxFrame, nextID: first,
+	w := &Writer{
+		conn: conn, fail: fail, encoder: NewEncoder(), maxFrame: MaxFrame, nextID: first,
+		window: InitialWindow, maxSeenWindow: InitialWindow, initialWindow: InitialWindow,
 	}
-	o.spaceFreed.L = &o.mu
-	return o
+	w.spaceFreed.L = &w.mu
+	return w
 }
 
-// AddActive adds n to the count of streams whose messages are being made. With more than one of them a writer lets the others
-// go first, so that one system call carries what several have to say.
-func (o *Writer) AddActive(n int) { o.activeStreams.Add(int32(n)) }
+// AddActive adds n to the number of streams that are about to write. With more than one of them a writer yields first, so
+// that one system call carries the frames of several streams.
+func (w *Writer) AddActive(n int) { w.activeStreams.Add(int32(n)) }
 
-// put appends. Called with mu held.
-func (o *Writer) put(p ...byte) { *o.buffer() = append(*o.buffer(), p...) }
+// Methods whose comment says "mu is held" are called with mu held and return with it held. Some release it while they wait,
+// as sync.Cond.Wait does.
 
-func (o *Writer) buffer() *[]byte {
-	if o.buf == nil {
-		o.buf = bufferPool.Get().(*[]byte)
+// put appends bytes. mu is held.
+func (w *Writer) put(p ...byte) { *w.buffer() = append(*w.buffer(), p...) }
+
+func (w *Writer) buffer() *[]byte {
+	if w.buf == nil {
+		w.buf = bufferPool.Get().(*[]byte)
 	}
-	return o.buf
+	return w.buf
 }
 
-func (o *Writer) buffered() int {
-	if o.buf == nil {
+func (w *Writer) buffered() int {
+	if w.buf == nil {
 		return 0
 	}
-	return len(*o.buf)
+	return len(*w.buf)
 }
 
-// flush writes what waits, or leaves it to whoever is writing. Called with mu held, which it releases.
-func (o *Writer) flush() error {
-	if o.writing || o.buffered() == 0 || o.err != nil {
-		err := o.err
-		o.mu.Unlock()
-		return err
+// flush writes what is buffered, or leaves it to the goroutine that is writing. mu is held, and released while it writes.
+func (w *Writer) flush() error {
+	if w.writing || w.buffered() == 0 || w.err != nil {
+		return w.err
 	}
-	o.writing = true
-	if o.activeStreams.Load() > 1 {
-		o.mu.Unlock()
+	w.writing = true
+	if w.activeStreams.Load() > 1 {
+		w.mu.Unlock()
 		runtime.Gosched()
-		o.mu.Lock()
+		w.mu.Lock()
 	}
-	return o.drain()
+	return w.drain()
 }
 
-// drain writes until nothing waits. Called with mu held and writing set; it releases both.
-func (o *Writer) drain() error {
-	var failed error
-	for o.buffered() > 0 && o.err == nil {
-		b := o.buf
-		o.buf, o.replies = nil, 0
-		o.mu.Unlock()
-		_, err := o.conn.Write(*b)
+// drain writes until nothing is buffered, and resets writing, which its caller set. mu is held, and released while it writes.
+func (w *Writer) drain() error {
+	failed := false
+	for w.buffered() > 0 && w.err == nil {
+		b := w.buf
+		w.buf, w.replies = nil, 0
+		w.mu.Unlock()
+		_, err := w.conn.Write(*b)
 		if cap(*b) <= maxPooledBuffer {
 			*b = (*b)[:0]
 			bufferPool.Put(b)
 		}
-		o.mu.Lock()
-		if err != nil && o.err == nil {
-			o.err, failed = err, err
-			o.wakeAll()
+		w.mu.Lock()
+		if err != nil && w.err == nil {
+			w.err, failed = err, true
+			w.wakeAll()
 		}
-		o.spaceFreed.Broadcast()
+		w.spaceFreed.Broadcast()
 	}
-	o.writing = false
-	o.spaceFreed.Broadcast()
-	err := o.err
-	o.mu.Unlock()
-	if failed != nil {
-		o.fail(failed)
+	w.writing = false
+	w.spaceFreed.Broadcast()
+	err := w.err
+	if failed {
+		w.mu.Unlock()
+		w.fail(err)
+		w.mu.Lock()
 	}
 	return err
 }
 
-// later is flush for the goroutine that reads, which must not wait for the other side to read: both could wait for each
-// other. Called with mu held, which it releases.
-func (o *Writer) later() {
-	if o.writing || o.buffered() == 0 || o.err != nil {
-		o.mu.Unlock()
+// flushInBackground is flush for the goroutine that reads, which must not wait for the peer to read. mu is held.
+func (w *Writer) flushInBackground() {
+	if w.writing || w.buffered() == 0 || w.err != nil {
 		return
 	}
-	o.writing = true
-	o.background.Go(func() {
-		o.mu.Lock()
-		_ = o.drain() // fail was told
+	w.writing = true
+	w.background.Go(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		_ = w.drain() // fail was called
 	})
-	o.mu.Unlock()
 }
 
-// Close has everybody who waits return with why, and what is not written stay unwritten.
-func (o *Writer) Close(why error) {
-	o.mu.Lock()
-	if o.err == nil {
-		o.err = why
+// Close makes every waiting call return with why. What is still buffered is not written.
+func (w *Writer) Close(why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = why
 	}
-	o.wakeAll()
-	o.spaceFreed.Broadcast()
-	o.mu.Unlock()
+	w.wakeAll()
+	w.spaceFreed.Broadcast()
 }
 
 // WaitFlushed returns when everything is written, or nothing more can be.
-func (o *Writer) WaitFlushed() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for o.err == nil && (o.writing || o.buffered() > 0) {
-		o.spaceFreed.Wait()
+func (w *Writer) WaitFlushed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.err == nil && (w.writing || w.buffered() > 0) {
+		w.spaceFreed.Wait()
 	}
 }
 
-// Wait returns, after Close and when the connection is closed, when nothing is being written on the connection's own account.
-func (o *Writer) Wait() { o.background.Wait() }
+// Wait returns when no background write is in progress. It is called after Close and after the connection was closed.
+func (w *Writer) Wait() { w.background.Wait() }
 
-// wakeAll has all who wait for windows find that there is an error.
-func (o *Writer) wakeAll() {
-	for _, list := range []*[]*SendStream{&o.streamBlocked, &o.connBlocked} {
+// wakeAll wakes all streams that wait for a window, because there is an error. mu is held.
+func (w *Writer) wakeAll() {
+	for _, list := range []*[]*SendStream{&w.streamBlocked, &w.connBlocked} {
 		for _, s := range *list {
 			s.wakeUp()
 		}
@@ -189,232 +191,235 @@ func (s *SendStream) wakeUp() {
 	}
 }
 
-// header appends a frame's header. Called with mu held.
-func (o *Writer) header(t Type, flags uint8, stream uint32, length int) {
-	o.put(byte(length>>16), byte(length>>8), byte(length), byte(t), flags,
+// header appends a frame's header. mu is held.
+func (w *Writer) header(t Type, flags uint8, stream uint32, length int) {
+	w.put(byte(length>>16), byte(length>>8), byte(length), byte(t), flags,
 		byte(stream>>24), byte(stream>>16), byte(stream>>8), byte(stream))
 }
 
-func (o *Writer) put32(v uint32) { o.put(byte(v>>24), byte(v>>16), byte(v>>8), byte(v)) }
+func (w *Writer) put32(v uint32) { w.put(byte(v>>24), byte(v>>16), byte(v>>8), byte(v)) }
 
-// Frames that are no message.
-
-// WriteSettings sends ours. It is not flushed when more follows at once.
-func (o *Writer) WriteSettings(more bool, list ...Setting) error {
-	o.mu.Lock()
-	o.header(Settings, 0, 0, 6*len(list))
+// WriteSettings sends SETTINGS. With more it stays in the buffer, because another frame follows at once.
+func (w *Writer) WriteSettings(more bool, list ...Setting) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.header(Settings, 0, 0, 6*len(list))
 	for _, s := range list {
-		o.put(byte(s.ID>>8), byte(s.ID))
-		o.put32(s.Value)
+		w.put(byte(s.ID>>8), byte(s.ID))
+		w.put32(s.Value)
 	}
 	if more {
-		o.mu.Unlock()
 		return nil
 	}
-	return o.flush()
+	return w.flush()
 }
 
-// WritePreface sends the client's preface, unflushed.
-func (o *Writer) WritePreface() {
-	o.mu.Lock()
-	o.put([]byte(Preface)...)
-	o.mu.Unlock()
+// WritePreface appends the client's preface, without a flush.
+func (w *Writer) WritePreface() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.put([]byte(Preface)...)
 }
 
 // WritePing sends a PING.
-func (o *Writer) WritePing(data [8]byte) error {
-	o.mu.Lock()
-	o.header(Ping, 0, 0, 8)
-	o.put(data[:]...)
-	return o.flush()
+func (w *Writer) WritePing(data [8]byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.header(Ping, 0, 0, 8)
+	w.put(data[:]...)
+	return w.flush()
 }
 
-// WritePingNoWait is Ping that does not wait.
-func (o *Writer) WritePingNoWait(data [8]byte) error {
-	o.mu.Lock()
-	o.header(Ping, 0, 0, 8)
-	o.put(data[:]...)
-	return o.answered()
+// WritePingNoWait is WritePing that does not wait for the peer.
+func (w *Writer) WritePingNoWait(data [8]byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.header(Ping, 0, 0, 8)
+	w.put(data[:]...)
+	return w.reply()
 }
 
-// AckSettings acknowledges settings and applies them. It is for the goroutine that reads. Streams that wait for a window are woken
-// once, however often the list changes it, and only by one that has grown (CVE-2026-78669).
-func (o *Writer) AckSettings(list []Setting) error {
-	o.mu.Lock()
-	before := o.initialWindow
+// AckSettings applies the peer's settings and acknowledges them. Streams that wait for a window are woken once, however often
+// the list changes the initial window, and only if it has grown (CVE-2026-78669).
+func (w *Writer) AckSettings(list []Setting) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.initialWindow
 	for _, s := range list {
 		switch s.ID {
 		case HeaderTableSize:
-			o.encoder.SetTableSize(s.Value)
+			w.encoder.SetTableSize(s.Value)
 		case InitialWindowSize:
-			o.initialWindow = int64(s.Value)
+			w.initialWindow = int64(s.Value)
 		case MaxFrameSize:
-			o.maxFrame = min(int(s.Value), MaxFrame)
+			w.maxFrame = min(int(s.Value), MaxFrame)
 		}
 	}
-	if o.initialWindow > before {
-		o.initialWindowGrew()
+	if w.initialWindow > before {
+		w.initialWindowGrew()
 	}
-	o.header(Settings, FlagAck, 0, 0)
-	return o.answered()
+	w.header(Settings, FlagAck, 0, 0)
+	return w.reply()
 }
 
-// initialWindowGrew is told that the initial window is another one.
-func (o *Writer) initialWindowGrew() {
-	all := slices.Clone(o.streamBlocked)
-	for _, s := range all {
-		o.windowOpened(s)
+// initialWindowGrew wakes the streams that may send now. mu is held.
+func (w *Writer) initialWindowGrew() {
+	for _, s := range slices.Clone(w.streamBlocked) {
+		w.windowOpened(s)
 	}
 }
 
-// WritePingAck answers a PING. It is for the goroutine that reads.
-func (o *Writer) WritePingAck(data []byte) error {
-	o.mu.Lock()
-	o.header(Ping, FlagAck, 0, 8)
-	o.put(data[:8]...)
-	return o.answered()
+// WritePingAck answers a PING.
+func (w *Writer) WritePingAck(data []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.header(Ping, FlagAck, 0, 8)
+	w.put(data[:8]...)
+	return w.reply()
 }
 
-// WriteRSTStream ends a stream. It does not wait.
-func (o *Writer) WriteRSTStream(stream uint32, code Code) error {
-	o.mu.Lock()
-	o.header(RSTStream, 0, stream, 4)
-	o.put32(uint32(code))
-	return o.answered()
+// WriteRSTStream resets a stream.
+func (w *Writer) WriteRSTStream(stream uint32, code Code) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.header(RSTStream, 0, stream, 4)
+	w.put32(uint32(code))
+	return w.reply()
 }
 
-// WriteWindowUpdate allows the other side to send more, on the connection when stream is 0. It does not wait.
-func (o *Writer) WriteWindowUpdate(stream, increment uint32) error {
-	o.mu.Lock()
-	o.windowUpdate(stream, increment)
-	return o.answered()
+// WriteWindowUpdate allows the peer to send more, on the connection when stream is 0.
+func (w *Writer) WriteWindowUpdate(stream, increment uint32) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.windowUpdate(stream, increment)
+	return w.reply()
 }
 
-// WriteWindowUpdates is Credit for a stream and its connection; 0 is none.
-func (o *Writer) WriteWindowUpdates(stream, increment, connection uint32) error {
-	o.mu.Lock()
+// WriteWindowUpdates is WriteWindowUpdate for a stream and its connection. An increment of 0 sends nothing.
+func (w *Writer) WriteWindowUpdates(stream, increment, connection uint32) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if increment > 0 {
-		o.windowUpdate(stream, increment)
+		w.windowUpdate(stream, increment)
 	}
 	if connection > 0 {
-		o.windowUpdate(0, connection)
+		w.windowUpdate(0, connection)
 	}
-	return o.answered()
+	return w.reply()
 }
 
-func (o *Writer) windowUpdate(stream, increment uint32) {
-	o.header(WindowUpdate, 0, stream, 4)
-	o.put32(increment)
+func (w *Writer) windowUpdate(stream, increment uint32) {
+	w.header(WindowUpdate, 0, stream, 4)
+	w.put32(increment)
 }
 
-// WriteGoAway says which stream was the last. It does not wait.
-func (o *Writer) WriteGoAway(last uint32, code Code, why string) error {
-	o.mu.Lock()
-	o.header(GoAway, 0, 0, 8+len(why))
-	o.put32(last)
-	o.put32(uint32(code))
-	o.put([]byte(why)...)
-	return o.answered()
+// WriteGoAway sends GOAWAY with the last stream that is processed.
+func (w *Writer) WriteGoAway(last uint32, code Code, why string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.header(GoAway, 0, 0, 8+len(why))
+	w.put32(last)
+	w.put32(uint32(code))
+	w.put([]byte(why)...)
+	return w.reply()
 }
 
-// answered flushes without waiting, and finds a flood. Called with mu held, which it releases.
-func (o *Writer) answered() error {
-	if err := o.err; err != nil {
-		o.mu.Unlock()
-		return err
+// reply flushes in the background, and finds a peer that does not read replies. mu is held.
+func (w *Writer) reply() error {
+	if w.err != nil {
+		return w.err
 	}
-	if o.replies++; o.replies > maxReplies {
-		o.mu.Unlock()
+	if w.replies++; w.replies > maxReplies {
 		return ErrFlood
 	}
-	o.later()
+	w.flushInBackground()
 	return nil
 }
 
-// AddConnWindow counts a WINDOW_UPDATE of the connection.
-func (o *Writer) AddConnWindow(increment uint32) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.window+int64(increment) > MaxWindow {
+// AddConnWindow applies a WINDOW_UPDATE for the connection.
+func (w *Writer) AddConnWindow(increment uint32) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.window+int64(increment) > MaxWindow {
 		return ConnError{FlowControlError, "the connection's window is too large"}
 	}
-	o.window += int64(increment)
-	o.maxSeenWindow = max(o.maxSeenWindow, o.window)
-	o.wakeNext()
+	w.window += int64(increment)
+	w.maxSeenWindow = max(w.maxSeenWindow, w.window)
+	w.wakeNext()
 	return nil
 }
 
-// ConnWindow is how much the connection's window lets be sent now, and did at the most.
-func (o *Writer) ConnWindow() (now, widest int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.window, o.maxSeenWindow
+// ConnWindow is the connection's send window now, and the largest that it was.
+func (w *Writer) ConnWindow() (now, widest int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.window, w.maxSeenWindow
 }
 
-// AddStreamWindow counts a WINDOW_UPDATE of a stream.
-func (o *Writer) AddStreamWindow(s *SendStream, increment uint32) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.initialWindow+s.updates-s.sent+int64(increment) > MaxWindow {
+// AddStreamWindow applies a WINDOW_UPDATE for a stream.
+func (w *Writer) AddStreamWindow(s *SendStream, increment uint32) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.initialWindow+s.updates-s.sent+int64(increment) > MaxWindow {
 		return StreamError{Stream: s.ID, Code: FlowControlError, Reason: "the stream's window is too large"}
 	}
 	s.updates += int64(increment)
 	if s.waiting {
-		o.windowOpened(s)
+		w.windowOpened(s)
 	}
 	return nil
 }
 
-// WindowOverflows reports whether a change of the initial window has made the one of s too large.
-func (o *Writer) WindowOverflows(s *SendStream) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.initialWindow+s.updates-s.sent > MaxWindow
+// WindowOverflows reports whether a new initial window made the window of s too large.
+func (w *Writer) WindowOverflows(s *SendStream) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.initialWindow+s.updates-s.sent > MaxWindow
 }
 
 // StreamErr is why s cannot send any more, or nil.
-func (o *Writer) StreamErr(s *SendStream) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (w *Writer) StreamErr(s *SendStream) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if s.err != nil {
 		return s.err
 	}
-	return o.err
+	return w.err
 }
 
-// Ended reports whether the end of s is sent, or about to be.
-func (o *Writer) Ended(s *SendStream) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// Ended reports whether END_STREAM of s is written or buffered.
+func (w *Writer) Ended(s *SendStream) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return s.ended
 }
 
-// Progress is how many bytes of bodies s has sent, and whether it waits for a window to send more.
-func (o *Writer) Progress(s *SendStream) (sent int64, blocked bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// Progress is how many bytes of DATA s has sent, and whether it waits for a window to send more.
+func (w *Writer) Progress(s *SendStream) (sent int64, blocked bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return s.sent, s.blocked
 }
 
-// AllowedUpdates is how many WINDOW_UPDATEs the other side may have sent for the DATA that was, or is about to be: two for each frame,
-// and, for those who read frames piece by piece, one for each KiB. The Go library sends one for each 4 KiB, and for the connection.
-// Frames that a window of less than 32 bytes made small do not count.
-func (o *Writer) AllowedUpdates() uint64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return 2*o.dataFrames + o.dataBytes>>10
+// AllowedUpdates is how many WINDOW_UPDATEs the peer may have sent for the DATA that was sent or is buffered: two for each
+// frame, and one for each KiB, for peers that read frames piece by piece (the Go library sends one for each 4 KiB, and one for
+// the connection). Frames that a window of less than 32 bytes made small do not count.
+func (w *Writer) AllowedUpdates() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return 2*w.dataFrames + w.dataBytes>>10
 }
 
-// UpdateCounter counts the WINDOW_UPDATEs of the other side against what explains them.
+// UpdateCounter finds a flood of WINDOW_UPDATEs: more of them than the DATA that was sent explains.
 type UpdateCounter struct{ received uint64 }
 
-// maxSavedUpdates is how many of them may come late. Whoever downloads for hours saves up no more of them: so many explain that 256 MiB
-// were sent and are read only now, a KiB at a time.
+// maxSavedUpdates is how many of them may come late: enough for 256 MiB that were sent earlier and are read only now, a KiB
+// at a time. A download of hours saves up no more than that.
 const maxSavedUpdates = 256 << 10
 
-// Explained counts one, and reports whether the DATA that o sent explains it.
-func (u *UpdateCounter) Explained(o *Writer) bool {
-	most := o.AllowedUpdates()
+// Explained counts a WINDOW_UPDATE, and reports whether the DATA that w sent explains it.
+func (u *UpdateCounter) Explained(w *Writer) bool {
+	most := w.AllowedUpdates()
 	if most > maxSavedUpdates {
 		u.received = max(u.received, most-maxSavedUpdates)
 	}
@@ -422,17 +427,17 @@ func (u *UpdateCounter) Explained(o *Writer) bool {
 	return u.received <= most
 }
 
-// Abort has everything that s sends, or waits to send, end with why. It reports whether END_STREAM was sent before.
-func (o *Writer) Abort(s *SendStream, why error) (ended bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// Abort makes writes of s, and those that wait, fail with why. It reports whether END_STREAM was sent before.
+func (w *Writer) Abort(s *SendStream, why error) (ended bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if s.err == nil {
 		s.err = why
 	}
 	if s.waiting {
-		o.dequeue(s)
+		w.dequeue(s)
 		s.wakeUp()
 	}
-	o.spaceFreed.Broadcast() // it may wait for room
+	w.spaceFreed.Broadcast() // it may wait for room
 	return s.ended
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,10 +16,12 @@ func TestWorkersWaitAndEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &workerPool{maxIdle: 3}
 		begun, finish := make(chan *worker, 10), make(chan struct{})
-		before := runtime.NumGoroutine()
+		var alive atomic.Int64
 		for range 5 {
 			w := &worker{pool: p, work: make(chan *stream, 1)}
+			alive.Add(1)
 			go func() {
+				defer alive.Add(-1)
 				begun <- w
 				<-finish
 				if p.park(w) {
@@ -30,7 +32,7 @@ func TestWorkersWaitAndEnd(t *testing.T) {
 		synctest.Wait()
 		close(finish)
 		synctest.Wait()
-		if n := runtime.NumGoroutine() - before; n != 3 {
+		if n := alive.Load(); n != 3 {
 			t.Errorf("%d workers wait", n)
 		}
 		<-time.After(workerIdleTime / 2)
@@ -46,7 +48,7 @@ func TestWorkersWaitAndEnd(t *testing.T) {
 		p.mu.Unlock()
 		<-time.After(2 * workerIdleTime)
 		synctest.Wait()
-		if n := runtime.NumGoroutine() - before; n != 0 {
+		if n := alive.Load(); n != 0 {
 			t.Errorf("%d workers still wait", n)
 		}
 		p.mu.Lock()

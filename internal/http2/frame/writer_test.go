@@ -491,7 +491,7 @@ func TestOutOpensStreamsInTheirOrder(t *testing.T) {
 	for i := range 200 {
 		all.Go(func() {
 			s := &frame.SendStream{}
-			err := o.OpenStream(s, opening{fields{":method", "GET"}, func(id uint32) error {
+			_, err := o.OpenStream(s, opening{fields{":method", "GET"}, func(id uint32) error {
 				if i%5 == 0 {
 					return refused
 				}
@@ -513,10 +513,10 @@ func TestOutOpensStreamsInTheirOrder(t *testing.T) {
 		t.Errorf("%d streams", len(list))
 	}
 	last := frame.NewWriter(io.Discard, frame.MaxStreamID, neverFails(t))
-	if err := last.OpenStream(&frame.SendStream{}, opening{nil, func(uint32) error { return nil }}, nil, true); err != nil {
+	if _, err := last.OpenStream(&frame.SendStream{}, opening{nil, func(uint32) error { return nil }}, nil, true); err != nil {
 		t.Error(err)
 	}
-	if err := last.OpenStream(&frame.SendStream{}, opening{nil, func(uint32) error { return nil }}, nil, true); !errors.Is(err, frame.ErrNoMoreStreams) {
+	if _, err := last.OpenStream(&frame.SendStream{}, opening{nil, func(uint32) error { return nil }}, nil, true); !errors.Is(err, frame.ErrNoMoreStreams) {
 		t.Errorf("beyond the last: %v", err)
 	}
 }
@@ -543,7 +543,7 @@ func TestOutBeginsWithoutWaiting(t *testing.T) {
 				conn.Reset()
 				s := &frame.SendStream{}
 				body := pattern(test.body)
-				n, err := o.OpenStreamNoWait(s, opening{fields{"a", "b"}, func(uint32) error { return nil }}, body, true)
+				n, err := o.OpenStream(s, opening{fields{"a", "b"}, func(uint32) error { return nil }}, body, true)
 				if err != nil || n != min(test.body, test.window) {
 					t.Fatalf("%d, %v", n, err)
 				}

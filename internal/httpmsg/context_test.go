@@ -8,7 +8,7 @@ import (
 )
 
 // Whoever finds the end finds the reason: package context panics otherwise, and takes the process with it.
-func TestALifeThatHasEndedHasAnError(t *testing.T) {
+func TestAContextThatHasEndedHasAnError(t *testing.T) {
 	for range 20_000 {
 		l := &Context{}
 		var looking atomic.Bool
