@@ -15,27 +15,27 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// errNoBody is what is left of the body of a request without one.
+// errNoBody is the error of body for requests without one.
 var errNoBody = errors.New("the request has no body")
 
-// body is a request's, as it comes from the connection.
+// body is the body of a request.
 type body struct {
 	x *exchange
-	// expects is set until the client, which waits for 100 (Continue), is sent it: before, nobody knows what it sends next.
+	// expects is set until 100 (Continue) is sent to a client that waits for it.
 	expects atomic.Bool
 	closed  atomic.Bool // by the handler
 
 	mu       sync.Mutex    // guards what follows, and the connection's reader
-	chunks   *chunkedState // nil: it has a length
-	left     int64         // of it, or of the chunk in hand
-	err      error         // what came of it; io.EOF: it is read
+	chunks   *chunkedState // nil: the body has a length
+	left     int64         // bytes of the body, or of the present chunk
+	err      error         // io.EOF: the body was read to its end
 	detached bool          // the handler has returned
 }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	if b.expects.Load() && !b.closed.Load() {
-		b.x.res.sendContinue() // before mu is held: Hijack has the response's, and wants ours
+		b.x.res.sendContinue() // before mu is locked: Hijack holds the response's lock and needs this one
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,13 +45,13 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.read(p)
 }
 
-// Close implements io.Closer. What is left is read when the answer is sent.
+// Close implements io.Closer. The rest is read when the response was sent.
 func (b *body) Close() error {
 	b.closed.Store(true)
 	return nil
 }
 
-// read is called with mu held, or after leave, as what follows is.
+// read is called with mu held, or after detach. So are the functions below.
 func (b *body) read(p []byte) (n int, err error) {
 	if b.err != nil || len(p) == 0 {
 		return 0, b.err
@@ -61,14 +61,14 @@ func (b *body) read(p []byte) (n int, err error) {
 	} else if n, err = b.readRemaining(p); err == nil && b.left == 0 {
 		err = io.EOF
 	}
-	if err == nil || isTimeout(err) { // there may be another deadline
+	if err == nil || isTimeout(err) { // another deadline may follow
 		return n, err
 	}
 	if err != io.EOF && b.x.conn.in.err != nil {
 		if err = b.x.conn.in.err; err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
-		b.x.ctx.End() // the client is gone
+		b.x.ctx.End() // the client has disconnected
 	}
 	b.err = err
 	if err == io.EOF {
@@ -78,7 +78,7 @@ func (b *body) read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readRemaining reads what is left of the body, or of a chunk.
+// readRemaining reads from the body, or from the present chunk.
 func (b *body) readRemaining(p []byte) (int, error) {
 	if int64(len(p)) > b.left {
 		p = p[:b.left]
@@ -103,7 +103,7 @@ func (b *body) readRemaining(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill waits for more of the body.
+// fill waits for more bytes of the body.
 func (b *body) fill() error {
 	c := b.x.conn
 	if !c.startBodyRead(b.x) {
@@ -119,12 +119,12 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// detach has nobody read the body any more. It reports how much of it is left: less than nothing is that it is not known.
+// detach ends reads by the handler. It returns how much of the body is left; negative means unknown.
 func (b *body) detach() int64 {
 	if b.x == nil {
 		return 0
 	}
-	if !b.mu.TryLock() { // somebody may wait for what the client does not send
+	if !b.mu.TryLock() { // a handler's goroutine may wait for bytes that the client does not send
 		b.x.conn.stopReading()
 		b.mu.Lock()
 		defer b.x.conn.resumeReading()
@@ -140,14 +140,15 @@ func (b *body) detach() int64 {
 	return b.left
 }
 
-// maxDrain is how much of a body that no handler wanted is read for the sake of the next request.
+// maxDrain is how much of a body that no handler read is read to keep the connection.
 const maxDrain = 256 << 10
 
-// chunkDrainTimeout is how long an answer waits for chunks that its handler did not want: how many there are decides what it says.
+// chunkDrainTimeout is how long a response waits for chunks that its handler did not read: whether the connection can be
+// kept depends on how many there are.
 const chunkDrainTimeout = 500 * time.Millisecond
 
-// drain reads what is left of the body, for so long, and reports whether that is all. It is called after leave, and so without mu: a
-// goroutine that the handler left behind must not wait for mu as long as that takes, to learn that the body is nobody's any more.
+// drain reads the rest of the body within a time limit, and reports whether it reached its end. It is called after detach,
+// without mu: a goroutine that the handler left behind must not wait that long to learn that it may not read any more.
 func (b *body) drain(limit time.Duration) bool {
 	c := b.x.conn
 	c.setBodyDeadline(b.x, time.Now().Add(limit))
@@ -162,7 +163,7 @@ func (b *body) drain(limit time.Duration) bool {
 	return false
 }
 
-// startBodyRead has the deadline be the body's. It reports false when nothing may be read.
+// startBodyRead makes the body's deadline that of the connection. It is false when reads are stopped.
 func (c *conn) startBodyRead(x *exchange) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,14 +175,14 @@ func (c *conn) startBodyRead(x *exchange) bool {
 	return true
 }
 
-// endBodyRead has the handler's deadline mean nothing to the connection any more.
+// endBodyRead separates the handler's deadline from the connection.
 func (c *conn) endBodyRead(x *exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x.bodyReading = false
 }
 
-// setBodyDeadline has reading the body fail from then on.
+// setBodyDeadline sets the deadline for reading the body.
 func (c *conn) setBodyDeadline(x *exchange, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,14 +203,14 @@ func (c *conn) setDeadlineLocked(at time.Time) {
 	}
 }
 
-// chunkedState is where a chunked body is (RFC 9112, 7.1).
+// chunkedState is the state of a chunked body (RFC 9112, 7.1).
 type chunkedState struct {
-	inChunk      bool // the end of a chunk is still to come
-	lastSeen     bool // that was the last one: trailers come
+	inChunk      bool // the CRLF after a chunk was not read yet
+	lastSeen     bool // the last chunk was read; trailers follow
 	trailer      http.Header
-	trailerBytes int // of the trailers
-	trailerLines int // and how many they are
-	// excess is how much came that was no data (CVE-2023-39326), less what is due to each chunk.
+	trailerBytes int
+	trailerLines int
+	// excess is how many bytes were no data (CVE-2023-39326), less what is allowed for each chunk.
 	excess int64
 }
 
@@ -232,9 +233,8 @@ func (b *body) readChunked(p []byte) (int, error) {
 	return b.readRemaining(p)
 }
 
-// nextChunk reads what is between two chunks. After the last one it returns io.EOF.
-//
-// A deadline may strike anywhere in it, and it goes on there when it is called again.
+// nextChunk reads what is between two chunks. After the last one it returns io.EOF. A deadline may pass anywhere in it: the
+// next call continues there.
 func (b *body) nextChunk() error {
 	in := &b.x.conn.in
 	if b.chunks.lastSeen {
@@ -266,7 +266,7 @@ func (b *body) nextChunk() error {
 		b.chunks.lastSeen = true
 		return b.readTrailers()
 	}
-	// One byte in a chunk may be fair; sixteen more for each, and twice the data, is what net/http bears.
+	// Chunks of one byte may be legitimate. Sixteen bytes for each chunk, and twice the data, is what net/http allows.
 	if b.chunks.excess = excess - 16 - 2*min(size, maxExcess); b.chunks.excess < 0 {
 		b.chunks.excess = 0
 	}
@@ -277,7 +277,7 @@ func (b *body) nextChunk() error {
 	return nil
 }
 
-// readLine waits for a line, and returns it without its end. It is to be used before anything else is read.
+// readLine waits for a line, and returns it without its end. It is valid until the next read.
 func (b *body) readLine() ([]byte, error) {
 	in := &b.x.conn.in
 	for from := 0; ; {
@@ -297,7 +297,7 @@ func (b *body) readLine() ([]byte, error) {
 	}
 }
 
-// parseChunkSize is plain hexadecimal digits, and perhaps an extension, which means nothing here.
+// parseChunkSize parses hexadecimal digits. An extension is ignored.
 func parseChunkSize(line []byte) (size int64, err error) {
 	digits, extension, _ := bytes.Cut(line, []byte(";"))
 	if len(digits) == 0 || len(digits) > 16 || !httpmsg.ValidFieldValue(string(extension)) {
@@ -322,7 +322,7 @@ func parseChunkSize(line []byte) (size int64, err error) {
 	return size, nil
 }
 
-// readTrailers reads what comes after the last chunk, and then returns io.EOF. Names that must not be there are dropped.
+// readTrailers reads what follows the last chunk, and then returns io.EOF. Forbidden trailers are dropped.
 func (b *body) readTrailers() error {
 	ch := b.chunks
 	for {

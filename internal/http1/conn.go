@@ -16,15 +16,15 @@ import (
 
 var errShuttingDown = errors.New("the server is leaving")
 
-// The stages of a connection.
+// The states of a connection.
 const (
-	idle        = iota // it waits for a request
-	readingHead        // the head of one has begun
-	handling           // and is there
-	closingIdle        // it is to be closed, since it was idle
+	idle        = iota // waits for a request
+	readingHead        // has read the beginning of a header
+	handling           // handles a request
+	closingIdle        // will be closed, because it was idle
 )
 
-// conn is a connection of a client. One goroutine has it, in run.
+// conn is a client's connection. One goroutine serves it, in run.
 type conn struct {
 	server   *Server
 	net      net.Conn
@@ -33,17 +33,17 @@ type conn struct {
 	tls      *tls.ConnectionState
 	remote   string
 	info     httpmsg.ConnInfo
-	onHijack func() // that the connection is hijacked
+	onHijack func() // called when the connection is hijacked
 	stage    atomic.Int32
 	memory   memoryUse
 
-	// in and ends are run's, but for while a handler runs: then in is the body's, and when that is read, the listener's.
+	// The reader belongs to run. While a handler runs it belongs to the body, and after the body to readForDisconnect.
 	in       reader
-	lineEnds []int32 // of the lines of the head in hand
+	lineEnds []int32 // of the present header
 
 	mu           sync.Mutex // guards what follows
-	readDeadline time.Time  // until when reading may take; zero: for ever
-	readStopped  bool       // nothing may be read, and due is over
+	readDeadline time.Time  // zero: none
+	readStopped  bool       // reads fail, and readDeadline has passed
 	hijacked     bool
 }
 
@@ -64,11 +64,11 @@ func (c *conn) logPanic(p any) {
 	c.server.logf("http: panic serving %v: %v\n%s", c.remote, p, stack)
 }
 
-// closeNow ends the connection at once.
+// closeNow closes the connection without TLS's closing message.
 func (c *conn) closeNow() { _ = c.raw.Close() }
 
-// closeIdle has the connection close if it waits for a request, or soon if it waits for the rest of a head. It does not wait
-// for that: a client that takes nothing makes closing last.
+// closeIdle closes the connection soon if it is idle or its header is incomplete. It does not wait, because closing may
+// take long when a client reads nothing.
 func (c *conn) closeIdle() {
 	if c.stage.CompareAndSwap(idle, closingIdle) {
 		c.stopReading()
@@ -84,7 +84,7 @@ func (c *conn) run() {
 	}
 }
 
-// serveRequest serves a request, and reports whether there may be another one.
+// serveRequest serves a request, and reports whether another one may follow.
 func (c *conn) serveRequest() bool {
 	head, err := c.readHead()
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *conn) serveRequest() bool {
 	return x.serve()
 }
 
-// releaseBuffers gives back what only a large head needs.
+// releaseBuffers releases memory that only a large header needs.
 func (c *conn) releaseBuffers() {
 	c.in.shrink()
 	if cap(c.lineEnds) > keptLineEnds {
@@ -114,7 +114,7 @@ func (c *conn) releaseBuffers() {
 	}
 }
 
-// close ends the connection for good, unless somebody else has it now.
+// close closes the connection, unless it was hijacked.
 func (c *conn) close() {
 	c.mu.Lock()
 	hijacked := c.hijacked
@@ -125,13 +125,13 @@ func (c *conn) close() {
 	c.server.remove(c)
 }
 
-// waitForRequest waits until something is there to read: the beginning of a request.
+// waitForRequest waits for the first bytes of a request.
 func (c *conn) waitForRequest() error {
 	if len(c.in.unused()) > 0 {
 		return nil
 	}
 	c.stage.Store(idle)
-	if c.server.shuttingDown.Load() { // closeIdle may have come too early
+	if c.server.shuttingDown.Load() { // closeIdle may have been called before
 		return errShuttingDown
 	}
 	err := c.in.fill()
@@ -141,7 +141,7 @@ func (c *conn) waitForRequest() error {
 	return err
 }
 
-// setIdleDeadline sets the deadline of a connection that waits. The one in force is good enough while it is nearly as far away.
+// setIdleDeadline sets the deadline of an idle connection. A deadline nearly as far away is kept: to set one costs time.
 func (c *conn) setIdleDeadline() {
 	now := time.Now()
 	limit := c.server.c.IdleTimeout
@@ -155,7 +155,7 @@ func (c *conn) setIdleDeadline() {
 	}
 }
 
-// setReadDeadline has reading fail from then on; zero is never. It reports false when nothing may be read at all.
+// setReadDeadline sets the read deadline; zero means none. It is false when reads are stopped.
 func (c *conn) setReadDeadline(at time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -166,10 +166,10 @@ func (c *conn) setReadDeadline(at time.Time) bool {
 	return true
 }
 
-// pastDeadline is a deadline that has passed.
+// pastDeadline makes reads fail at once.
 var pastDeadline = time.Unix(1, 0)
 
-// stopReading has whoever reads stop, and nobody begin, until resumeReading. A connection that was hijacked is left alone.
+// stopReading makes reads fail until resumeReading. Hijacked connections are left alone.
 func (c *conn) stopReading() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -186,20 +186,20 @@ func (c *conn) resumeReading() {
 	c.readStopped = false
 }
 
-// To close with something unread resets the connection: a client that sends all before it reads, as most do, would have an
-// error in the middle of its upload instead of the answer that says why nobody wants it. So what still comes is read and
-// dropped.
+// A connection that is closed with unread bytes is reset. A client that sends its whole request before it reads, as most
+// do, would then see an error in the middle of its upload instead of the response that says why. So what still arrives is
+// read and dropped.
 const (
-	// lingerIdle is when a client is taken to have said all, or to have gone.
+	// lingerIdle is after how long without bytes the client is assumed to have sent everything, or to have gone.
 	lingerIdle = time.Second
-	// lingerTimeout and partingBytes are what is spent on it: an upload of etcd's largest object over a slow line, and no
-	// more than a few tens of milliseconds of decrypting.
+	// lingerTimeout and lingerBytes bound the whole: enough for an upload of etcd's largest object over a slow line, and no
+	// more than some tens of milliseconds of decryption.
 	lingerTimeout = 10 * time.Second
 	lingerBytes   = 64 << 20
 )
 
-// lingeringClose ends the connection so that the client can read the last answer. Shutdown leaves it one more silence's time, Close
-// none.
+// lingeringClose ends the connection so that the client can read the last response. Shutdown leaves it another lingerIdle,
+// Close no time.
 func (c *conn) lingeringClose() {
 	if half, ok := c.net.(interface{ CloseWrite() error }); ok && half.CloseWrite() != nil {
 		return
@@ -234,7 +234,7 @@ func (r *refusal) Error() string { return r.why }
 
 func malformed(why string) error { return &refusal{http.StatusBadRequest, why} }
 
-// ruleRefusal is the refusal of what is against a rule for both versions of HTTP.
+// ruleRefusal is the refusal of a request that breaks a rule of httpmsg.
 func ruleRefusal(err error) error {
 	var rule *httpmsg.RequestError
 	if errors.As(err, &rule) {
@@ -243,11 +243,11 @@ func ruleRefusal(err error) error {
 	return malformed(err.Error())
 }
 
-// statusReasons are those of metav1.Status.
+// statusReasons are reasons of metav1.Status.
 var statusReasons = map[int]string{http.StatusBadRequest: "BadRequest", http.StatusServiceUnavailable: "ServiceUnavailable"}
 
-// refuse answers a request whose head is no good, and has the client read the answer. Of other errors it says nothing: the
-// client is gone, or was too slow.
+// refuse answers a request that was not accepted, and lets the client read the response. For errors other than refusals
+// there is no response: the client is gone, or was too slow.
 func (c *conn) refuse(err error) {
 	var r *refusal
 	if !errors.As(err, &r) {

@@ -10,8 +10,7 @@ import (
 	"portico.dev/internal/run"
 )
 
-// exchange is a request and its answer: one allocation has all of it. Handlers may keep parts of it as long as they like,
-// so that it is not used again.
+// exchange is a request and its response, in one allocation. It is not used again, because handlers may keep parts of it.
 type exchange struct {
 	conn  *conn
 	req   http.Request
@@ -22,13 +21,13 @@ type exchange struct {
 	watch disconnectWatch
 
 	// Guarded by the connection's mu.
-	bodyDeadline     time.Time // the handler's deadline for the body; zero: none
+	bodyDeadline     time.Time // set by the handler; zero: none
 	bodyReading      bool      // the body is being read from the connection
-	writeDeadlineSet bool      // the handler set a deadline for writing
-	returned         bool      // the handler has returned
+	writeDeadlineSet bool      // by the handler
+	returned         bool      // from the handler
 }
 
-// serve runs the handler, and reports whether the connection goes on.
+// serve runs the handler, and reports whether the connection stays open.
 func (x *exchange) serve() (again bool) {
 	returned := false
 	defer func() {
@@ -46,7 +45,7 @@ func (x *exchange) serve() (again bool) {
 	return again
 }
 
-// panicked is told of a panic in the handler; nil is a goroutine that is ended by runtime.Goexit.
+// panicked is called after a panic of the handler. p is nil if runtime.Goexit ended the goroutine.
 func (x *exchange) panicked(p any) {
 	c := x.conn
 	x.ctx.End()
@@ -61,7 +60,7 @@ func (x *exchange) panicked(p any) {
 	x.cleanup()
 }
 
-// finish sends what is left of the answer, and makes the connection ready for the next request, if there can be one.
+// finish sends the rest of the response, and prepares the connection for the next request if there can be one.
 func (x *exchange) finish() (again bool) {
 	c := x.conn
 	x.ctx.End()
@@ -97,7 +96,7 @@ func (x *exchange) finish() (again bool) {
 	return false
 }
 
-// cleanup takes back what the handler did to the connection.
+// cleanup undoes what the handler did to the connection.
 func (x *exchange) cleanup() {
 	c := x.conn
 	c.mu.Lock()
@@ -112,11 +111,11 @@ func (x *exchange) cleanup() {
 	}
 }
 
-// A handler that runs for long should learn that its client is gone, and only a goroutine that reads the connection does. Most
-// handlers return before that could matter, so a read is started late: for those that run longer than a while.
+// A handler that runs for long should learn that its client has disconnected, and only a goroutine that reads the
+// connection finds out. Most handlers return before it matters, so a read is only started for those that run for a while.
 
-// disconnectWatcher has the handlers that run, in the order in which they started. One timer is enough for all. Its order is
-// that of arrival and needs no time of each, unlike a run.DelayQueue: every request passes here.
+// disconnectWatcher starts these reads. It has the running handlers in the order in which they started, and one timer for
+// all. Every request passes here, so it counts rounds instead of asking for the time, as run.DelayQueue does.
 type disconnectWatcher struct {
 	delay time.Duration
 
@@ -127,7 +126,7 @@ type disconnectWatcher struct {
 	armed   bool // timer is set
 }
 
-// disconnectWatch is what a disconnectWatcher knows of a request.
+// disconnectWatch is what a disconnectWatcher knows about a request.
 type disconnectWatch struct {
 	node    run.Node[*exchange]
 	round   uint32 // in which it was added
@@ -135,7 +134,7 @@ type disconnectWatch struct {
 	ended   chan struct{} // closed when the read has ended; nil: none has started
 }
 
-// add has the connection of x, whose body has been read, watched after a while, unless its handler has returned.
+// add has x watched after a while, unless its handler has returned. The body of x was read.
 func (d *disconnectWatcher) add(x *exchange) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -159,7 +158,7 @@ func (d *disconnectWatcher) arm() {
 	}
 }
 
-// remove ends the watching of x. If a read has started, the channel is closed when it has ended.
+// remove stops watching x. If a read has started, the returned channel is closed when it has ended.
 func (d *disconnectWatcher) remove(x *exchange) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,8 +182,8 @@ func (d *disconnectWatcher) check() {
 	}
 }
 
-// readForDisconnect reads once, and ends the request's context if the client is gone. What it reads otherwise is the beginning
-// of the next request, which is kept; the client is then not watched any more until this request is answered.
+// readForDisconnect reads once, and ends the request's context if the client has disconnected. If the next request has
+// begun instead, its first bytes are kept, and the client is not watched any more until this request is answered.
 func (x *exchange) readForDisconnect() {
 	defer close(x.watch.ended)
 	c := x.conn
@@ -196,7 +195,7 @@ func (x *exchange) readForDisconnect() {
 	}
 }
 
-// stopWatching ends the watching of x. Afterwards the reader is the caller's.
+// stopWatching stops watching the client. Afterwards the caller may use the reader.
 func (x *exchange) stopWatching() {
 	ended := x.conn.server.disconnects.remove(x)
 	if ended == nil {

@@ -10,17 +10,17 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// What is done when memory is short. Who decides is the server's user: see httpmsg.Identity.
+// Overload protection; see httpmsg.ClientClass. The server's user decides when.
 
-// memoryUse is what a connection knows for it.
+// memoryUse is what is known about the memory of a connection.
 type memoryUse struct {
-	class     atomic.Int32 // httpmsg.Identity
-	header    atomic.Int64 // bytes of the head of the request in hand
-	handler   atomic.Int64 // bytes that its handler keeps, as it says
-	idleSince atomic.Int64 // when the connection began to wait for a request; UnixNano
+	class     atomic.Int32 // httpmsg.ClientClass
+	header    atomic.Int64 // bytes of the header of the present request
+	handler   atomic.Int64 // bytes that its handler reported
+	idleSince atomic.Int64 // when the connection became idle; UnixNano
 }
 
-// Authenticated is told by the handler whose request it is.
+// Authenticated is called by the handler that authenticated the request.
 func (w *response) Authenticated(privileged bool) {
 	s := &w.x.conn.memory
 	if identity := httpmsg.ClassOf(privileged); s.class.Load() != identity {
@@ -28,24 +28,24 @@ func (w *response) Authenticated(privileged bool) {
 	}
 }
 
-// ChargeMemory is told by the handler that it keeps n more bytes because of the request.
+// ChargeMemory is called by a handler that holds n more bytes for the request.
 func (w *response) ChargeMemory(n int64) { w.x.conn.memory.handler.Add(n) }
 
-// errLowMemory is the answer to a request that is refused before anything is done for it.
+// errLowMemory is the response to a request that is refused before any work is done for it.
 var errLowMemory = &refusal{http.StatusServiceUnavailable, "the server is short of memory; please try again later"}
 
-// shouldRefuse reports whether the request whose head has come is refused. The first one of a connection is not: it shows whose it is.
+// shouldRefuse reports whether a request whose header was read is refused. The first one of a connection is not: its user
+// is unknown.
 func (c *conn) shouldRefuse() bool {
 	refuse := c.server.c.Refuse
 	return refuse != nil && c.memory.class.Load() == httpmsg.Ordinary && refuse()
 }
 
-// minIdle is for how long a connection waits for a request before it counts as idle: a new one, or one that is just being used
-// again, would break with a request on its way.
+// minIdle is how long a connection without a request must wait before it counts as idle. On a newer one a request may be on
+// its way, which would fail.
 const minIdle = 500 * time.Millisecond
 
-// CloseIdle closes up to n connections that wait for a request, and returns how many. Connections whose last user is privileged
-// stay.
+// CloseIdle closes up to n idle connections, and returns how many. Connections whose last user is privileged stay.
 func (s *Server) CloseIdle(n int) (closed int) {
 	before := time.Now().Add(-minIdle).UnixNano()
 	for _, c := range s.allConns() {
@@ -66,7 +66,7 @@ func (s *Server) allConns() []*conn {
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// LargeConns are the connections that hold much.
+// LargeConns are the connections that hold much memory.
 func (s *Server) LargeConns() (all []httpmsg.ConnMemory) {
 	for _, c := range s.allConns() {
 		if c.memory.class.Load() == httpmsg.Privileged || c.stage.Load() != handling {
@@ -79,7 +79,7 @@ func (s *Server) LargeConns() (all []httpmsg.ConnMemory) {
 	return all
 }
 
-// Cut ends the connection, and the request in hand with it, unless that was hijacked.
+// Cut closes the connection and ends its request, unless it was hijacked.
 func (c *conn) Cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,23 +11,23 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// readBufferSize is what a connection that waits keeps. A larger head has a larger buffer for as long as it is read.
+// readBufferSize is the read buffer of an idle connection. A larger header has a larger one while it is read.
 const readBufferSize = 4 << 10
 
-// errBufferFull is that there is no room for more.
+// errBufferFull is returned when the buffer is full.
 var errBufferFull = errors.New("the buffer is full")
 
-// reader is what was read of a connection and not used yet.
+// reader buffers what was read from the connection.
 type reader struct {
 	from io.Reader
 	buf  []byte
-	r, w int   // what is not used yet is between them
-	err  error // the end, for good
+	r, w int   // buf[r:w] is unread
+	err  error // permanent
 }
 
 func (b *reader) unused() []byte { return b.buf[b.r:b.w] }
 
-// consume has n bytes used.
+// consume consumes n unread bytes.
 func (b *reader) consume(n int) {
 	b.r += n
 	if b.r == b.w {
@@ -35,7 +35,7 @@ func (b *reader) consume(n int) {
 	}
 }
 
-// fill reads once more. A deadline that has passed is no end: the next call may find more.
+// fill reads once. A passed deadline is not permanent: the next call may read more.
 func (b *reader) fill() error {
 	if b.err != nil {
 		return b.err
@@ -52,7 +52,7 @@ func (b *reader) fill() error {
 	return err
 }
 
-// readDirect reads once more, past the buffer. What it returns is either something or an error.
+// readDirect reads once into p, past the buffer. It returns either bytes or an error.
 func (b *reader) readDirect(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
@@ -72,7 +72,7 @@ func (b *reader) readDirect(p []byte) (int, error) {
 	return 0, io.ErrNoProgress
 }
 
-// grow makes room for more, and reports false when there is as much as there may be.
+// grow doubles the buffer. It is false when it has its largest size.
 func (b *reader) grow(most int) bool {
 	if len(b.buf) >= most {
 		return false
@@ -83,7 +83,7 @@ func (b *reader) grow(most int) bool {
 	return true
 }
 
-// shrink undoes grow, if what is not used yet allows it.
+// shrink undoes grow, if the unread bytes allow that.
 func (b *reader) shrink() {
 	if len(b.buf) <= readBufferSize || b.w-b.r > readBufferSize {
 		return
@@ -93,13 +93,14 @@ func (b *reader) shrink() {
 	b.buf, b.r = smaller, 0
 }
 
-// isTimeout is about deadlines of ours. A client that has died is a timeout too, of another kind (ETIMEDOUT): that is the end.
+// isTimeout reports whether a deadline of ours has passed. The timeout of a dead client (ETIMEDOUT) is another error, and
+// permanent.
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// keptLineEnds is how many line ends a connection keeps room for.
+// keptLineEnds bounds the capacity of lineEnds that a connection keeps.
 const keptLineEnds = 64
 
-// readHead reads the head of the next request: its text, and in c.ends where its lines end.
+// readHead reads the header of the next request: it returns its text, and sets c.lineEnds.
 func (c *conn) readHead() (string, error) {
 	if err := c.waitForRequest(); err != nil {
 		return "", err
@@ -118,7 +119,7 @@ func (c *conn) readHead() (string, error) {
 			c.stage.Store(handling)
 			return text, nil
 		}
-		if n > 0 { // an empty line before a request, which old clients send after a body
+		if n > 0 { // an empty line before a request: old clients send one after a body
 			if blank {
 				return "", malformed("empty lines before the request")
 			}
@@ -134,7 +135,7 @@ func (c *conn) readHead() (string, error) {
 		if !slow {
 			slow = true
 			c.setReadDeadline(time.Now().Add(c.server.c.HeaderTimeout))
-			if c.server.shuttingDown.Load() { // closeIdle may have come too early
+			if c.server.shuttingDown.Load() { // closeIdle may have been called before
 				c.setReadDeadline(time.Now().Add(lingerIdle))
 			}
 		}
@@ -144,8 +145,8 @@ func (c *conn) readHead() (string, error) {
 	}
 }
 
-// scanLines looks for the lines of a head from *line on, which is where the first one begins that is not known to be whole. It
-// returns where the head ends, or 0 when there is more to come.
+// scanLines finds the lines of a header. *line is where the first line begins whose end was not found yet. It returns the
+// length of the header, or 0 if it is incomplete.
 func (c *conn) scanLines(line *int) (int, error) {
 	b := c.in.unused()
 	if len(b) > 0 && len(c.lineEnds) == 0 && b[0] != '\r' && !httpmsg.Method.Allows(b[0]) {
@@ -159,7 +160,7 @@ func (c *conn) scanLines(line *int) (int, error) {
 			}
 			return 0, nil
 		}
-		end := *line + n - 1 // of the line; the CR is there
+		end := *line + n - 1 // of the line, where CR must be
 		if n == 0 || b[end] != '\r' {
 			return 0, malformed("a line of the request ends without CR")
 		}

@@ -11,14 +11,14 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// requestHeaders is what a head says to the server itself.
+// requestHeaders are the headers that concern the server itself.
 type requestHeaders struct {
 	hosts, lengths, codings             int
 	host, length, coding                string
 	connection, expect, trailer, pragma bool
 }
 
-// parse makes the request of a head, whose lines end at ends.
+// parse parses a header whose lines end at ends.
 func (x *exchange) parse(head string, ends []int32) error {
 	first := int(ends[0])
 	if err := x.parseRequestLine(head[:first]); err != nil {
@@ -44,7 +44,7 @@ func (x *exchange) parse(head string, ends []int32) error {
 	return nil
 }
 
-// parseRequestLine takes the request line apart.
+// parseRequestLine parses the request line.
 func (x *exchange) parseRequestLine(parseRequestLine string) error {
 	method, rest, ok := strings.Cut(parseRequestLine, " ")
 	target, version, ok2 := strings.Cut(rest, " ")
@@ -72,11 +72,11 @@ func (x *exchange) parseRequestLine(parseRequestLine string) error {
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-// maxHeaderHint is how many names a header is made for at once. Whoever carries the request on adds some ten, and to grow costs
-// more; but a head may have thousands of lines, all of one name.
+// maxHeaderHint bounds the size with which the header map is made. A proxy adds about ten names, and growing costs more;
+// but a header may have thousands of lines with one name.
 const maxHeaderHint = 128
 
-// parseHeader makes the header of the lines after the first. All values are in one slice.
+// parseHeader parses the lines after the first one. All values share one slice.
 func (x *exchange) parseHeader(head string, ends []int32, s *requestHeaders) error {
 	if err := httpmsg.CheckCount(len(ends) - 1); err != nil {
 		return ruleRefusal(err)
@@ -116,7 +116,7 @@ func (x *exchange) parseHeader(head string, ends []int32, s *requestHeaders) err
 	return nil
 }
 
-// record looks at a field, and reports whether it is nobody else's.
+// record notes a field, and reports whether handlers do not see it.
 func (s *requestHeaders) record(name, value string) bool {
 	switch name {
 	case "Host":
@@ -142,7 +142,7 @@ func (s *requestHeaders) record(name, value string) bool {
 	return false
 }
 
-// parseTarget is what the request is for, and at which host.
+// parseTarget parses the target and the host.
 func (x *exchange) parseTarget(s *requestHeaders) error {
 	r := &x.req
 	switch {
@@ -164,7 +164,7 @@ func (x *exchange) parseTarget(s *requestHeaders) error {
 	return nil
 }
 
-// parseFraming is where the body ends: CVE-2025-22871, attack row A19.
+// parseFraming determines where the body ends: CVE-2025-22871, attack row A19.
 func (x *exchange) parseFraming(s *requestHeaders) error {
 	r := &x.req
 	r.Body = http.NoBody
@@ -198,12 +198,12 @@ func (x *exchange) parseFraming(s *requestHeaders) error {
 	return nil
 }
 
-// isChunked knows ASCII only: there is a sign that looks like no k, and is one to Unicode.
+// isChunked compares ASCII only: Unicode folds the Kelvin sign to k.
 func isChunked(coding string) bool {
 	return len(coding) == len("chunked") && strings.EqualFold(coding, "chunked")
 }
 
-// parseConnectionHeaders are what else the client asks of the server.
+// parseConnectionHeaders parses what else the client asks of the server.
 func (x *exchange) parseConnectionHeaders(s *requestHeaders) error {
 	r := &x.req
 	x.res.http10 = r.ProtoMinor == 0
@@ -213,7 +213,7 @@ func (x *exchange) parseConnectionHeaders(s *requestHeaders) error {
 		x.res.keepAlive = x.res.http10 && httpguts.HeaderValuesContainsToken(tokens, "keep-alive")
 		r.Close = x.res.http10 && !x.res.keepAlive || httpguts.HeaderValuesContainsToken(tokens, "close")
 	}
-	// What follows a CONNECT may be meant for a tunnel: its sender need not wait for the answer that there is none.
+	// What follows a CONNECT may be meant for a tunnel, so the client need not wait for the response that refuses it.
 	x.res.closing = r.Close || r.Method == http.MethodConnect
 	if s.expect {
 		switch expect := r.Header["Expect"][0]; {
@@ -232,7 +232,7 @@ func (x *exchange) parseConnectionHeaders(s *requestHeaders) error {
 	return nil
 }
 
-// declareTrailers makes room for the trailers that the head announces.
+// declareTrailers adds the trailers that the header declares to the request.
 func (x *exchange) declareTrailers() error {
 	r := &x.req
 	for _, v := range r.Header["Trailer"] {

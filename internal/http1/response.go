@@ -14,39 +14,39 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// errHandlerReturned is what a handler meets that goes on after it has returned.
+// errHandlerReturned is returned to handlers that write after they returned.
 var errHandlerReturned = errors.New("the handler has returned")
 
 // response is the http.ResponseWriter of a request.
 type response struct {
 	x         *exchange
 	head      bool // the request is HEAD
-	http10    bool // it is of HTTP/1.0
-	keepAlive bool // and wants the connection to be kept
+	http10    bool // the request is HTTP/1.0
+	keepAlive bool // it is, and asks to keep the connection
 	header    http.Header
-	// headerWritten is set when the answer has begun: whoever still waits for 100 (Continue) waits in vain.
+	// headerWritten is set when the response has begun: no 100 (Continue) can follow.
 	headerWritten atomic.Bool
-	bytesWritten  atomic.Int64 // bytes that were written to the connection
+	bytesWritten  atomic.Int64 // to the connection
 
-	mu       sync.Mutex  // guards what follows: handlers may write on several goroutines, and even too late
-	buffers  *outBuffers // what is not sent yet; nil: nothing
+	mu       sync.Mutex  // guards what follows: handlers may write from several goroutines, and even too late
+	buffers  *outBuffers // nil: nothing is buffered
 	status   int         // 0: WriteHeader was not called
-	sent     bool        // the head is sent
-	returned bool        // the handler has returned
+	sent     bool        // the header was sent
+	returned bool        // from the handler
 	hijacked bool
-	err      error // what went wrong with writing
+	err      error // the first error of a write
 
 	declared         int64 // Content-Length; -1: none
-	noLength         bool  // the handler wants none
+	noLength         bool  // the handler set it to nothing
 	wrote            int64
-	headerNames      int      // in the header, when the head was made
-	coding           string   // Transfer-Encoding, as the handler has it
-	connectionHeader []string // Connection, as the handler has it
-	hasDate          bool     // the handler said when
-	hasType          bool     // and what, or encodes it
-	hasTrailers      bool     // and that trailers follow
-	chunked          bool     // so is the body
-	closing          bool     // the connection ends with the answer
+	headerNames      int      // number of names in the header when it was written
+	coding           string   // Transfer-Encoding, as set by the handler
+	connectionHeader []string // Connection, as set by the handler
+	hasDate          bool     // the handler set Date
+	hasType          bool     // the handler set Content-Type or Content-Encoding
+	hasTrailers      bool     // the handler declared trailers
+	chunked          bool     // the body is chunked
+	closing          bool     // the connection ends after the response
 	trailers         []string
 }
 
@@ -81,7 +81,7 @@ func (w *response) writeHeader(code int) {
 	w.snapshot()
 }
 
-// writeInformational sends what comes before the answer. HTTP/1.0 has no such thing.
+// writeInformational sends a 1xx response. HTTP/1.0 has none.
 func (w *response) writeInformational(code int) {
 	if code == http.StatusContinue {
 		w.x.body.expects.Store(false)
@@ -93,14 +93,14 @@ func (w *response) writeInformational(code int) {
 	for name, values := range w.header {
 		switch name {
 		case "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade", "Trailer":
-			continue // they are about the answer, or the connection
+			continue // they concern the final response, or the connection
 		}
 		b = appendFields(b, name, values)
 	}
-	w.writeRecords(append(b, "\r\n"...), nil, nil) // the next write finds it
+	w.writeRecords(append(b, "\r\n"...), nil, nil) // the next write returns the error
 }
 
-// sendContinue tells a client that it may send the body, unless it is being answered.
+// sendContinue sends 100 (Continue), unless the response has begun.
 func (w *response) sendContinue() {
 	if w.headerWritten.Load() {
 		return
@@ -109,14 +109,14 @@ func (w *response) sendContinue() {
 	defer w.mu.Unlock()
 	if w.x.body.expects.Load() && w.status == 0 && !w.returned && !w.hijacked {
 		w.x.body.expects.Store(false)
-		w.writeRecords([]byte("HTTP/1.1 100 Continue\r\n\r\n"), nil, nil) // the next write finds it
+		w.writeRecords([]byte("HTTP/1.1 100 Continue\r\n\r\n"), nil, nil) // the next write returns the error
 	}
 }
 
 // Flush implements http.Flusher.
 func (w *response) Flush() { _ = w.FlushError() }
 
-// FlushError is for http.ResponseController.
+// FlushError implements http.ResponseController's flush.
 func (w *response) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,7 +126,7 @@ func (w *response) FlushError() error {
 	return w.flush(nil, false)
 }
 
-// ensureHeader has the answer begin, unless it has, or is not the handler's any more.
+// ensureHeader writes the header with status 200 if the handler has not written one.
 func (w *response) ensureHeader() error {
 	switch {
 	case w.hijacked:
@@ -139,8 +139,8 @@ func (w *response) ensureHeader() error {
 	return nil
 }
 
-// finish sends what is left of the answer. left is how much is left of the request's body. It reports whether the
-// connection can have another request.
+// finish sends the rest of the response. left is how much of the request's body is left. It reports whether another request
+// can follow.
 func (w *response) finish(left int64) (again, hijacked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,20 +152,20 @@ func (w *response) finish(left int64) (again, hijacked bool) {
 		w.writeHeader(http.StatusOK)
 	}
 	w.returned = true
-	w.closing = w.closing || left > maxDrain || left < 0 && !w.sent // how much it is nobody knows: say so while there is time
-	_ = w.flush(nil, true)                                          // err has it
+	w.closing = w.closing || left > maxDrain || left < 0 && !w.sent // if it is unknown, say so while there is time
+	_ = w.flush(nil, true)                                          // in w.err
 	short := w.declared >= 0 && w.wrote != w.declared && !w.head && httpmsg.BodyAllowed(w.status)
 	return w.err == nil && !w.closing && !short && w.status != http.StatusSwitchingProtocols, false
 }
 
-// canClose reports whether the answer can still say that it is the last.
+// canClose reports whether the response can still say that it is the last one.
 func (w *response) canClose() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.sent && !w.hijacked && !w.closing && !w.x.body.expects.Load()
 }
 
-// abandon drops what is not sent, after a panic. It reports whether the connection is somebody else's.
+// abandon drops what is buffered, after a panic. It reports whether the connection was hijacked.
 func (w *response) abandon() (hijacked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -174,12 +174,12 @@ func (w *response) abandon() (hijacked bool) {
 	return w.hijacked
 }
 
-// What a handler writes is kept while it is little: the whole of a small answer is sent with its head.
+// What a handler writes is buffered up to bufferedBytes, so that a small response is sent together with its header.
 const bufferedBytes = 4 << 10
 
-// outBuffers is for what is not sent yet. A response has one only while there is something in it: watches are many, and wait.
+// outBuffers are a response's buffers. It only has them while they hold something, because watches are many and wait.
 type outBuffers struct {
-	out  []byte // the head, and what goes out next
+	out  []byte // the header, and what is sent next
 	body []byte
 }
 
@@ -256,7 +256,7 @@ func (w *response) checkWrite(n int) error {
 	return w.err
 }
 
-// flush sends what is not sent yet, and p. end is whether the handler has returned.
+// flush sends what is buffered, and p. end is set when the handler has returned.
 func (w *response) flush(p []byte, end bool) error {
 	defer w.releaseBuffers()
 	r := w.getBuffers()
@@ -286,7 +286,7 @@ func (w *response) flush(p []byte, end bool) error {
 	return w.err
 }
 
-// writeRecords sends three pieces as one, in records that are full. first may be written over: it is returned, with its room.
+// writeRecords sends three pieces as one, in full TLS records. first may be overwritten: it is returned, with its capacity.
 func (w *response) writeRecords(first, p, last []byte) []byte {
 	size := len(first) + len(p) + len(last)
 	if w.err != nil || size == 0 {
@@ -307,7 +307,7 @@ func (w *response) writeRecords(first, p, last []byte) []byte {
 	}
 	w.send(first)
 	for n := len(p) - len(p)%most; n > 0; n = len(p) - len(p)%most {
-		n = min(n, 4*most) // so that Taken follows
+		n = min(n, 4*most) // so that BytesWritten follows
 		w.send(p[:n])
 		p = p[n:]
 	}
@@ -328,7 +328,7 @@ func (w *response) send(p []byte) {
 	}
 }
 
-// fail notes that the client cannot be written to any more.
+// fail records that the client cannot be written to any more.
 func (w *response) fail(err error) {
 	if err != nil && w.err == nil {
 		w.err = err
@@ -336,7 +336,7 @@ func (w *response) fail(err error) {
 	}
 }
 
-// SetReadDeadline is for http.ResponseController: from then on nothing of the body comes any more.
+// SetReadDeadline is for http.ResponseController: reads of the body fail after it.
 func (w *response) SetReadDeadline(at time.Time) error {
 	c := w.x.conn
 	c.mu.Lock()
@@ -348,7 +348,7 @@ func (w *response) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is for http.ResponseController: a write that waits then fails, and the connection is lost.
+// SetWriteDeadline is for http.ResponseController: a write fails after it, and the connection is closed.
 func (w *response) SetWriteDeadline(at time.Time) error {
 	c := w.x.conn
 	c.mu.Lock()
@@ -360,10 +360,10 @@ func (w *response) SetWriteDeadline(at time.Time) error {
 	return c.net.SetWriteDeadline(at)
 }
 
-// BytesWritten is how many bytes the client, or the kernel on its behalf, has taken.
+// BytesWritten is how many bytes the client, or the kernel, has accepted.
 func (w *response) BytesWritten() int64 { return w.bytesWritten.Load() }
 
-// EnableFullDuplex is for http.ResponseController: an answer may always be written while the body comes.
+// EnableFullDuplex is for http.ResponseController: responses may always be written before the body was read.
 func (w *response) EnableFullDuplex() error { return nil }
 
 // CloseNotify implements http.CloseNotifier.
@@ -373,7 +373,7 @@ func (w *response) CloseNotify() <-chan bool {
 	return told
 }
 
-// Hijack implements http.Hijacker. What was read and not used is in the reader.
+// Hijack implements http.Hijacker. The returned reader has what was read from the connection and not used.
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -402,7 +402,7 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c.in = reader{}
 	in := bufio.NewReaderSize(&prefixConn{c.net, rest}, max(readBufferSize, len(rest)))
 	if len(rest) > 0 {
-		if _, err := in.Peek(len(rest)); err != nil { // so that it is seen to be there
+		if _, err := in.Peek(len(rest)); err != nil { // so that Buffered reports it
 			return nil, nil, err
 		}
 	}
@@ -413,7 +413,7 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c.net, bufio.NewReadWriter(in, bufio.NewWriter(c.net)), nil
 }
 
-// prefixConn reads what was read already, and then the connection.
+// prefixConn reads the prefix, and then the connection.
 type prefixConn struct {
 	net.Conn
 	prefix []byte

@@ -12,7 +12,7 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// snapshot writes the head as the header is now, but for what depends on the body.
+// snapshot writes the header as it is now, except for what depends on the body.
 func (w *response) snapshot() {
 	w.declared, w.headerNames = -1, len(w.header)
 	r := w.getBuffers()
@@ -50,7 +50,7 @@ func (w *response) snapshot() {
 	r.out = out
 }
 
-// parseLength is the Content-Length that the handler gives, if it is one.
+// parseLength parses the handler's Content-Length, if it is valid.
 func (w *response) parseLength(values []string) {
 	if w.noLength = len(values) == 0; !w.noLength {
 		if n, err := strconv.ParseUint(values[0], 10, 63); err == nil {
@@ -59,7 +59,7 @@ func (w *response) parseLength(values []string) {
 	}
 }
 
-// declareTrailers notes trailers.
+// declareTrailers declares trailers.
 func (w *response) declareTrailers(values []string) {
 	w.hasTrailers = true
 	for _, v := range values {
@@ -78,7 +78,7 @@ func (w *response) declareTrailer(name string) {
 	}
 }
 
-// finishHeader ends the head with what the handler left to the server. p is how the body begins, and all of it when end is set.
+// finishHeader adds what the handler left to the server. p is the beginning of the body, and all of it when end is set.
 func (w *response) finishHeader(out, p []byte, end bool) []byte {
 	if end && len(w.header) != w.headerNames && w.collectPrefixedTrailers() {
 		w.hasTrailers = true
@@ -108,7 +108,7 @@ func (w *response) finishHeader(out, p []byte, end bool) []byte {
 	return append(w.appendConnection(out, delimited), "\r\n"...)
 }
 
-// appendTransferEncoding chooses how the client learns where the body ends, which has no length.
+// appendTransferEncoding chooses how the end of a body without a length is found.
 func (w *response) appendTransferEncoding(out []byte) []byte {
 	if w.http10 || w.coding == "identity" {
 		w.closing = true
@@ -121,7 +121,8 @@ func (w *response) appendTransferEncoding(out []byte) []byte {
 	return append(out, "Transfer-Encoding: chunked\r\n"...)
 }
 
-// appendConnection says what becomes of the connection. delimited is whether the client sees the end of the body.
+// appendConnection writes the Connection header. delimited is whether the client finds the end of the body without the
+// connection's end.
 func (w *response) appendConnection(out []byte, delimited bool) []byte {
 	x := w.x
 	first := ""
@@ -142,8 +143,8 @@ func (w *response) appendConnection(out []byte, delimited bool) []byte {
 	return appendFields(out, "Connection", w.connectionHeader)
 }
 
-// collectPrefixedTrailers notes the trailers that the handler put into the header with http.TrailerPrefix, and reports whether there
-// are any.
+// collectPrefixedTrailers declares the trailers that the handler set with http.TrailerPrefix, and reports whether there are
+// any.
 func (w *response) collectPrefixedTrailers() (any bool) {
 	for name, values := range w.header {
 		if late, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
@@ -168,7 +169,7 @@ func (w *response) appendTrailers(b []byte) []byte {
 	return append(b, "\r\n"...)
 }
 
-// appendFields leaves out names that are none, and line ends in values.
+// appendFields omits invalid names, and replaces line ends in values.
 func appendFields(b []byte, name string, values []string) []byte {
 	if !httpmsg.IsToken(name) {
 		return b

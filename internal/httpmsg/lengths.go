@@ -9,31 +9,31 @@ import (
 	"strings"
 )
 
-// How long the elements of a message may be, and how many there may be of them, beside the bytes that they are made of
-// (rules.go). The same bounds hold for both versions of HTTP, so that what one server takes can be sent on by the client of the other.
+// The lengths and numbers of the parts of a message. The same limits hold for both versions of HTTP, so that one client can
+// send on what the other version's server accepted.
 const (
-	// MaxMethod bounds the bytes of a method.
+	// MaxMethod bounds a method, in bytes.
 	MaxMethod = 32
-	// MaxTarget bounds those of a target: its path and its query.
+	// MaxTarget bounds a target: path and query, in bytes.
 	MaxTarget = 32 << 10
-	// MaxAuthority bounds those of a host and its port.
+	// MaxAuthority bounds a host with its port, in bytes.
 	MaxAuthority = 253 + len(":65535")
-	// MaxFieldName and MaxFieldValue bound those of one field. A value may be nearly as long as a whole head.
+	// MaxFieldName and MaxFieldValue bound one field, in bytes. A value may be nearly as long as a whole header.
 	MaxFieldName, MaxFieldValue = 256, 62 << 10
-	// MaxFields bounds the fields of a request that is received, each crumb of a cookie being one.
+	// MaxFields bounds the fields of a received request. Each crumb of a cookie counts as one.
 	MaxFields = 500
-	// MaxFieldsSent bounds those of one that is sent: what a front proxy adds to it comes on top, a field for each group.
+	// MaxFieldsSent bounds the fields of a request that is sent: a front proxy adds some, one for each group of the user.
 	MaxFieldsSent = 2 * MaxFields
 	// MaxTrailers bounds the trailers of a message.
 	MaxTrailers = 64
 )
 
-// limit is a row about a length or a number.
+// limit is a rule about a length or a number.
 type limit struct {
 	element string
 	max     int
 	unit    string
-	code    int // the answer to what is beyond it
+	code    int // the status for what exceeds it
 	source  string
 }
 
@@ -48,14 +48,14 @@ var limits = []limit{
 	{"trailers", MaxTrailers, "fields", 0, "RFC 9110, 6.5; RFC 9112, 7.1.2. The body fails (HTTP/1.1), or the stream (HTTP/2)"},
 }
 
-// tooLongError is the error of an element that is.
+// tooLongError is the error for an element that is too long.
 func tooLongError(element string) *RequestError {
 	i := slices.IndexFunc(limits, func(b limit) bool { return b.element == element })
 	b := &limits[i]
 	return &RequestError{Element: element, Code: b.code, Reason: fmt.Sprintf("the %s of the request is longer than %d %s", element, b.max, b.unit)}
 }
 
-// CheckLengths is nil for a field that is not too long. It is for who has checked its bytes.
+// CheckLengths is nil for a field that is not too long. Its bytes are checked elsewhere.
 func CheckLengths(name, value string) error {
 	switch {
 	case len(name) > MaxFieldName:
@@ -66,7 +66,7 @@ func CheckLengths(name, value string) error {
 	return nil
 }
 
-// CheckCount is nil for a number of fields that may be received.
+// CheckCount is nil for a number of fields that a received request may have.
 func CheckCount(n int) error {
 	if n > MaxFields {
 		return &RequestError{Element: "fields", Code: http.StatusRequestHeaderFieldsTooLarge, Reason: fmt.Sprintf("the request has more than %d header fields", MaxFields)}
@@ -74,7 +74,7 @@ func CheckCount(n int) error {
 	return nil
 }
 
-// lengthRules are what Content-Length may say.
+// lengthRules are the rules for Content-Length.
 var lengthRules = []rule{
 	{"digits only: no sign, no blank, no fraction, no list", "RFC 9110, 8.6: 1*DIGIT"},
 	{"no more than 9223372036854775807", "RFC 9110, 8.6: a recipient must guard against overflows"},
@@ -84,7 +84,7 @@ var lengthRules = []rule{
 	{"never written in an answer of 1xx, 204 or 304, and refused in one of 1xx or 204 unless it is 0", "RFC 9110, 8.6 and 6.4.1; RFC 9112, 6.1"},
 }
 
-// ParseContentLength is the length of a body, or -1 when there is no Content-Length. It is false for what is none, and for two.
+// ParseContentLength is the length of a body, or -1 without Content-Length. ok is false for invalid and for several values.
 func ParseContentLength(values []string) (n int64, ok bool) {
 	if len(values) == 0 {
 		return -1, true
@@ -103,7 +103,8 @@ func ParseContentLength(values []string) (n int64, ok bool) {
 	return n, true
 }
 
-// forbiddenTrailers are the names that no trailer has, as FoldName reads them. One that ends with a dash stands for all that begin so.
+// forbiddenTrailers are the names that no trailer may have, compared with FoldByte. A name that ends with a dash is a
+// prefix.
 var forbiddenTrailers = []struct {
 	names  []string
 	source string
@@ -117,7 +118,7 @@ var forbiddenTrailers = []struct {
 	{[]string{"x-remote-", "impersonate-"}, "identities: attack rows A1 to A8"},
 }
 
-// ValidTrailer reports whether a field may come after a body. Others are dropped where they come, and not sent.
+// ValidTrailer reports whether a field may be a trailer. Other trailers are dropped when received, and not sent.
 func ValidTrailer(name string) bool {
 	for i := range forbiddenTrailers {
 		for _, no := range forbiddenTrailers[i].names {
@@ -129,7 +130,7 @@ func ValidTrailer(name string) bool {
 	return IsToken(name)
 }
 
-// connectionHeaders are the fields that HTTP/2 has no place for, and what is done about them.
+// connectionHeaders are the fields that HTTP/2 does not have, and what is done about them.
 var connectionHeaders = []rule{
 	{"connection, keep-alive, proxy-connection, transfer-encoding, upgrade", "RFC 9113, 8.2.2: 400 in a request; dropped from the answer of a backend; never written"},
 	{`te other than "trailers"`, "RFC 9113, 8.2.2: 400 in a request"},
@@ -137,7 +138,7 @@ var connectionHeaders = []rule{
 	{"host that is another than :authority", "RFC 9113, 8.3.1: 400; the default port is none"},
 }
 
-// IsConnectionHeader reports whether a name, as net/http writes it, is that of a field that HTTP/2 has no place for.
+// IsConnectionHeader reports whether a canonical name is that of a field that HTTP/2 does not have.
 func IsConnectionHeader(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
@@ -146,12 +147,12 @@ func IsConnectionHeader(name string) bool {
 	return false
 }
 
-// SameAuthority reports whether two authorities of https are the same: case and the default port do not matter.
+// SameAuthority reports whether two authorities of https are equal, without regard to case and the default port.
 func SameAuthority(a, b string) bool {
 	return strings.EqualFold(strings.TrimSuffix(a, ":443"), strings.TrimSuffix(b, ":443"))
 }
 
-// PrintRules writes the tables, which docs/http-rules.md shows.
+// PrintRules writes the tables that docs/http-rules.md shows.
 func PrintRules(w io.Writer) error {
 	var b strings.Builder
 	line := func(cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
@@ -203,7 +204,7 @@ func PrintRules(w io.Writer) error {
 	return err
 }
 
-// printable is bytes as a page shows them: runs of more than two by their ends.
+// printable is a set of bytes as documentation shows it: runs of more than two by their ends.
 func printable(bytes string) string {
 	sorted := []byte(bytes)
 	slices.Sort(sorted)

@@ -12,7 +12,7 @@ var update = flag.Bool("update", false, "write docs/http-rules.md")
 const pageHead = `# What a request may be made of
 
 These are the rules for both versions of HTTP, for requests that the front door receives and for those that it sends to backends. They
-are printed from ` + "`internal/handler`" + ` by ` + "`go test ./internal/handler -run TestPageOfRules -update`" + `, and a test checks that this page is
+are printed from ` + "`internal/httpmsg`" + ` by ` + "`go test ./internal/httpmsg -run TestPageOfRules -update`" + `, and a test checks that this page is
 current. What is against a rule about bytes is answered 400, and over HTTP/2 the stream is reset where a name or a value of a field is
 none; it reaches no backend.
 
@@ -35,7 +35,7 @@ func TestPageOfRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, b.Bytes()) {
-		t.Error("docs/http-rules.md is not what the rules are: go test ./internal/handler -run TestPageOfRules -update")
+		t.Error("docs/http-rules.md is not what the rules are: go test ./internal/httpmsg -run TestPageOfRules -update")
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package handler is what the servers of HTTP/1.1 and of HTTP/2 have in common: what a handler meets must not depend on how
-// its request came. What the elements of a request may contain (rules.go) holds for the clients too, which send it on.
+// Package httpmsg is what HTTP/1.1 and HTTP/2 have in common. What a handler sees must not depend on the version of HTTP.
+// The rules for the parts of a request hold for clients too, which send requests on.
 package httpmsg
 
 import (
@@ -13,21 +13,21 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// What the elements of a request may contain. Both servers refuse what is not in these tables (400), and both clients refuse
-// to send it: what one protocol carries as a value is structure in the other. A blank in the :path of HTTP/2 ends the target
-// of an HTTP/1.1 request line, and what follows it would be read as the version.
+// The bytes that the parts of a request may contain. Both servers refuse what is not in these tables (400), and both
+// clients refuse to send it: what is a value in one protocol is structure in the other. A space in the :path of HTTP/2
+// would end the target of an HTTP/1.1 request line, and what follows it would be read as the version.
 //
-// Each element has rows, each with the section that it comes from, and a table of 256 entries that is made of them. Where a
-// row departs from the grammar it says why.
+// Each part has rules, each with the section that it comes from, and a table of 256 entries made from them. A rule that
+// departs from the grammar says why.
 
-// Element is a part of a request that its sender writes.
+// Element is a part of a request.
 type Element struct {
 	name    string
 	rows    []rule
 	allowed [256]bool
 }
 
-// rule is a rule: bytes that are allowed, and where that is said.
+// rule is a set of bytes that are allowed, and where that is specified.
 type rule struct{ bytes, source string }
 
 const (
@@ -39,19 +39,19 @@ const (
 )
 
 var (
-	// Method is a token, whose case matters.
+	// Method is a case-sensitive token.
 	Method = newElement("method", rule{"!#$%&'*+-.^_`|~" + digits + letters, "RFC 9110, 9.1 and 5.6.2: tchar"})
 
-	// FieldName is a token. HTTP/2 writes it in lower case (RFC 9113, 8.2.1), which is checked where HTTP/2 is read.
+	// FieldName is a token. In HTTP/2 it is in lower case (RFC 9113, 8.2.1), which the HTTP/2 decoder checks.
 	FieldName = newElement("field name", rule{"!#$%&'*+-.^_`|~" + digits + letters, "RFC 9110, 5.1 and 5.6.2: tchar"})
 
-	// FieldValue is without the blanks and tabs at its ends, which are no part of it: both servers take them off.
+	// FieldValue is a value without the blanks and tabs at its ends, which both servers remove.
 	FieldValue = newElement("field value",
 		rule{byteRange(0x21, 0x7e), "RFC 9110, 5.5: VCHAR"},
 		rule{byteRange(0x80, 0xff), "RFC 9110, 5.5: obs-text, opaque and passed on as it is"},
 		rule{" \t", "RFC 9110, 5.5: SP and HTAB between other bytes"})
 
-	// Path is the path of a target, which begins with a slash.
+	// Path is the path of a target. It begins with a slash.
 	Path = newElement("path",
 		rule{"/", "RFC 3986, 3.3: between segments"},
 		rule{unreserved, "RFC 3986, 3.3 pchar, 2.3: unreserved"},
@@ -95,23 +95,23 @@ func byteRange(first, last byte) string {
 	return string(b)
 }
 
-// String is what e is called in errors.
+// String is the name of e in errors.
 func (e *Element) String() string { return e.name }
 
-// Allows reports whether e may have the byte c.
+// Allows reports whether e may contain the byte c.
 func (e *Element) Allows(c byte) bool { return e.allowed[c] }
 
-// RequestError is a request that HTTP cannot carry, or can carry in one of its versions only. It is its sender's mistake.
+// RequestError is a request that HTTP, or one of its versions, cannot carry. Its sender is at fault.
 type RequestError struct {
-	// Element is which part of the request it is about.
+	// Element is the part of the request that is wrong.
 	Element string
-	// Reason is a sentence for the sender. It holds no byte of the request that cannot be printed.
+	// Reason is a sentence for the sender. It holds no unprintable byte of the request.
 	Reason string
-	// Code is what a server answers, unless it is 0: 400.
+	// Code is the status that a server answers. 0 means 400.
 	Code int
 }
 
-// Status is what a server answers.
+// Status is the status that a server answers.
 func (e *RequestError) Status() int {
 	if e.Code == 0 {
 		return http.StatusBadRequest
@@ -125,7 +125,7 @@ func (e *Element) errorf(format string, args ...any) *RequestError {
 	return &RequestError{Element: e.name, Reason: "the " + e.name + " of the request " + fmt.Sprintf(format, args...)}
 }
 
-// checkBytes is nil when all bytes of s are in the table.
+// checkBytes is nil if e may contain all bytes of s.
 func (e *Element) checkBytes(s string) error {
 	for i := range len(s) {
 		if !e.allowed[s[i]] {
@@ -135,7 +135,7 @@ func (e *Element) checkBytes(s string) error {
 	return nil
 }
 
-// checkEscaped is bytes for elements with percent-encoding.
+// checkEscaped is checkBytes for elements with percent-encoding.
 func (e *Element) checkEscaped(s string) error {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
@@ -155,7 +155,7 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// CheckMethod is nil for what may be a method. As are all errors of this file, its is a *RequestError.
+// CheckMethod is nil for a valid method. All errors of this file are *RequestError.
 func CheckMethod(s string) error {
 	if s == "" {
 		return Method.errorf("is empty")
@@ -166,7 +166,7 @@ func CheckMethod(s string) error {
 	return Method.checkBytes(s)
 }
 
-// IsToken reports whether s may be a field's name.
+// IsToken reports whether s is a valid field name.
 func IsToken(s string) bool {
 	for i := range len(s) {
 		if !FieldName.allowed[s[i]] {
@@ -176,7 +176,7 @@ func IsToken(s string) bool {
 	return s != ""
 }
 
-// CheckField is nil for what may be a field of a request.
+// CheckField is nil for a field that a request may have.
 func CheckField(name, value string) error {
 	if !IsToken(name) {
 		return FieldName.errorf("%q is not a token", name)
@@ -190,7 +190,8 @@ func CheckField(name, value string) error {
 	return CheckLengths(name, value)
 }
 
-// ValidFieldValue reports whether v may be a field's value. Credentials are long, and it looks at eight bytes at a time.
+// ValidFieldValue reports whether v is a valid field value. It looks at eight bytes at a time, because credentials are
+// long.
 func ValidFieldValue(v string) bool {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	i := 0
@@ -212,7 +213,7 @@ func ValidFieldValue(v string) bool {
 	return true
 }
 
-// TrimBlanks takes blanks and tabs off the ends of a value, and nothing else: a CR is no blank, whatever others think.
+// TrimBlanks removes blanks and tabs from the ends of a value, and nothing else: a CR is no blank, as some readers think.
 func TrimBlanks(s string) string {
 	for s != "" && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]
@@ -223,8 +224,8 @@ func TrimBlanks(s string) string {
 	return s
 }
 
-// CheckAuthority is nil for a host with or without a port, and for nothing at all, which a request without a host says
-// (RFC 9112, 3.2). A user before the host is refused (RFC 9110, 4.2.4; RFC 9113, 8.3.1).
+// CheckAuthority is nil for a host with or without a port, and for an empty string, which a request without a host has (RFC
+// 9112, 3.2). A user before the host is refused (RFC 9110, 4.2.4; RFC 9113, 8.3.1).
 func CheckAuthority(s string) error {
 	if err := Authority.checkBytes(s); err != nil || s == "" {
 		return err
@@ -259,7 +260,7 @@ func CheckAuthority(s string) error {
 	return nil
 }
 
-// CheckPath is nil for the path of a target.
+// CheckPath is nil for a valid path of a target.
 func CheckPath(s string) error {
 	if s == "" || s[0] != '/' {
 		return Path.errorf("does not begin with a slash")
@@ -267,11 +268,11 @@ func CheckPath(s string) error {
 	return Path.checkEscaped(s)
 }
 
-// CheckQuery is nil for the query of a target, without its question mark.
+// CheckQuery is nil for a valid query of a target, without its question mark.
 func CheckQuery(s string) error { return Query.checkEscaped(s) }
 
-// ParseTarget takes the target of a request apart (RFC 9112, 3.2; RFC 9113, 8.3.1 and 8.5): a path, an authority with its
-// port for CONNECT, an asterisk for OPTIONS, and otherwise the URL of a host.
+// ParseTarget parses the target of a request (RFC 9112, 3.2; RFC 9113, 8.3.1 and 8.5): an authority with its port for
+// CONNECT, an asterisk for OPTIONS, otherwise a path or the URL of a host.
 func ParseTarget(method, target string, u *url.URL) error {
 	switch {
 	case len(target) > MaxTarget:
@@ -306,7 +307,7 @@ func ParseTarget(method, target string, u *url.URL) error {
 	return nil
 }
 
-// checkTarget is for a path with its query, after the scheme and the host of a URL if it has them.
+// checkTarget checks a path with its query, which may follow a scheme and a host.
 func checkTarget(target string) error {
 	if target == "" || target[0] != '/' {
 		scheme, rest, ok := strings.Cut(target, "://")
@@ -334,7 +335,7 @@ func checkTarget(target string) error {
 	return CheckQuery(query)
 }
 
-// CheckRequest is nil for a request that both versions of HTTP can carry. It is for who is about to send it.
+// CheckRequest is nil for a request that both versions of HTTP can carry. Clients call it before they send a request.
 func CheckRequest(r *http.Request) error {
 	if r.URL == nil {
 		return Path.errorf("is missing: there is no URL")
@@ -390,7 +391,7 @@ func checkTrailers(h http.Header) error {
 	return nil
 }
 
-// checkURL looks at the target as it will be written, without making a string of it.
+// checkURL checks the target as it will be written, without building a string.
 func checkURL(r *http.Request) error {
 	u := r.URL
 	path := u.Opaque
@@ -425,9 +426,9 @@ func checkTargetPath(path string) error {
 	return checkTarget(path)
 }
 
-// FoldByte is a byte of a field's name as the most careless of backends reads it. CGI (RFC 3875, 4.1.18) and what came of it
-// make names of variables from them: the case goes, and of what is no letter and no digit nothing is left but that it is
-// there (CVE-2025-64484 and its family; attack row A8).
+// FoldByte is a byte of a field name as the most careless backends read it. CGI (RFC 3875, 4.1.18) and its successors turn
+// names into variable names: letters lose their case, and all bytes other than letters and digits become the same byte
+// (CVE-2025-64484 and its family; attack row A8).
 func FoldByte(c byte) byte { return foldTable[c] }
 
 var foldTable = func() (t [256]byte) {
@@ -444,7 +445,7 @@ var foldTable = func() (t [256]byte) {
 	return t
 }()
 
-// HasFoldedPrefix reports whether a name begins, when folded, with a prefix, when folded. It allocates nothing.
+// HasFoldedPrefix reports whether the folded name begins with the folded prefix. It allocates nothing.
 func HasFoldedPrefix(name, prefix string) bool {
 	if len(name) < len(prefix) {
 		return false
@@ -457,8 +458,8 @@ func HasFoldedPrefix(name, prefix string) bool {
 	return true
 }
 
-// parseSimpleTarget is ParseTarget for a path with nothing special in it, and any query: nearly all are so, and the library costs
-// more.
+// parseSimpleTarget is ParseTarget for a path of plain characters with any query, which nearly all are. url.ParseRequestURI
+// costs more.
 func parseSimpleTarget(target string, u *url.URL) bool {
 	if target == "" || target[0] != '/' {
 		return false

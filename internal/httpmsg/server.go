@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Clock is the date as headers have it, made once a second.
+// Clock formats the Date header once a second.
 type Clock struct{ last atomic.Pointer[cachedDate] }
 
 type cachedDate struct {
@@ -17,7 +17,7 @@ type cachedDate struct {
 	text   string
 }
 
-// Date is the value of the header Date.
+// Date is the value of the Date header.
 func (c *Clock) Date() string {
 	now := time.Now()
 	second := now.Unix()
@@ -29,20 +29,21 @@ func (c *Clock) Date() string {
 	return d.text
 }
 
-// BodyAllowed reports whether an answer with a status may have a body.
+// BodyAllowed reports whether a response with a status may have a body.
 func BodyAllowed(status int) bool { return status >= 200 && status != 204 && status != 304 }
 
-// BatchWriter is what may lie below TLS: from Gather to Release, what is written waits to be written together.
+// BatchWriter is implemented by connections below TLS that can hold writes back: what is written between BeginBatch and
+// EndBatch is written together.
 type BatchWriter interface {
 	BeginBatch()
 	EndBatch() error
 }
 
-// MaxTLSRecord is what TLS puts into one record.
+// MaxTLSRecord is how much TLS puts into one record.
 const MaxTLSRecord = 16 << 10
 
-// BatchRecords is nc as something to write to. The records of a large write are written together, when raw, which lies below,
-// is a Gatherer.
+// BatchRecords is nc as a writer. If raw, the connection below TLS, is a BatchWriter, the records of a large write are
+// written together.
 func BatchRecords(nc, raw net.Conn) io.Writer {
 	if below, ok := raw.(BatchWriter); ok {
 		return recordWriter{nc, below}
@@ -65,26 +66,26 @@ func (g recordWriter) Write(p []byte) (int, error) {
 	return n, errors.Join(err, g.batch.EndBatch())
 }
 
-// What servers are asked when memory is short: which connections to close, and whose requests to refuse.
+// The overload protection of servers: which connections are closed and whose requests are refused when memory is short.
 
-// ClientClass is what is known of those who use a connection. Servers learn it from handlers, which authenticate each request and tell
-// their http.ResponseWriter, when it has the method:
+// ClientClass is the class of the users of a connection. Handlers authenticate each request and tell the server through a
+// method that its http.ResponseWriter may have:
 //
 //	Authenticated(privileged bool)
 //
-// A handler that keeps much in memory because of its request says so, and takes it back, by another method:
+// A handler that holds memory for its request reports that by another method, and later takes it back:
 //
 //	ChargeMemory(n int64)
 type ClientClass = int32
 
-// The identities of a connection. It is that of its last request that was authenticated.
+// The classes. A connection has that of its last authenticated request.
 const (
 	Unauthenticated ClientClass = iota
 	Ordinary
-	Privileged // its requests are refused last
+	Privileged // refused last
 )
 
-// ClassOf is the identity of a privileged user, or of any other.
+// ClassOf is the class of an authenticated user.
 func ClassOf(privileged bool) ClientClass {
 	if privileged {
 		return Privileged
@@ -92,18 +93,18 @@ func ClassOf(privileged bool) ClientClass {
 	return Ordinary
 }
 
-// ConnMemory is a connection.
+// ConnMemory is a connection and the memory that it holds.
 type ConnMemory struct {
-	// Bytes is how much memory it holds, as far as its server knows.
+	// Bytes is as much of that as the server knows.
 	Bytes int64
 	Conn  interface {
-		// Cut ends what it does for users who are not privileged. It does not wait.
+		// Cut ends the connection's work for users who are not privileged. It does not wait.
 		Cut()
 	}
 }
 
-// MinConnMemory is how much a connection holds that is worth cutting: less does not help, and might be anybody's.
+// MinConnMemory is how much a connection must hold to be cut. To cut less would not help and might hit anybody.
 const MinConnMemory = 64 << 10
 
-// RequestOverhead is what a request holds beside what can be counted: its handler's stack, and what it is made of.
+// RequestOverhead is what a request holds beside what is counted: its handler's stack and its own structures.
 const RequestOverhead = 16 << 10

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"runtime"
 	"sync"
 	"time"
 )
@@ -55,28 +56,25 @@ func (w *worker) loop() {
 		w.next = nil
 		st.run(w)
 		if w.next == nil && w.pool.park(w) {
-			w.next = w.wait(false)
+			w.next = w.wait()
 		}
 	}
 }
 
-// wait waits for a stream; nil ends the worker. The room on its stack is what a proxied request needs: the collector makes
-// stacks smaller of which less than a quarter is used, and the next request would have to grow it again, frame by frame.
+// stackReserve is more than a quarter of 32 KiB, the stack that a proxied request needs.
+const stackReserve = 9 << 10
+
+// wait waits for a stream; nil ends the worker. The array in its frame keeps the stack large: the garbage collector halves
+// stacks of which less than a quarter is in use, and the next request would have to grow it again. Without it a proxied GET
+// costs a tenth more CPU time (BenchmarkProxiedPath, 32 at once: 94 us instead of 84 us, for 5 MB of memory).
 //
 //go:noinline
-func (w *worker) wait(fill bool) *stream {
-	if fill { // never: the room of the frame is what counts
-		var room [stackRoom]byte
-		for i := range room {
-			room[i] = byte(i) ^ byte(w.round)
-			w.round += int(room[i/2])
-		}
-	}
-	return <-w.work
+func (w *worker) wait() *stream {
+	var reserve [stackReserve]byte
+	st := <-w.work
+	runtime.KeepAlive(&reserve)
+	return st
 }
-
-// stackRoom is more than a quarter of 32 KiB.
-const stackRoom = 9 << 10
 
 // park has w wait for a request, unless enough do.
 func (p *workerPool) park(w *worker) bool {
