@@ -8,37 +8,37 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// ErrorKind is how far a request got that has no answer, or none that is whole.
+// ErrorKind says how far a request got that has no complete response.
 type ErrorKind int
 
 const (
-	// Lost is a connection that ended. The server may have worked on the request.
+	// Lost: the connection ended. The server may have processed the request.
 	Lost ErrorKind = iota
-	// PingTimeout is a connection that was given up because pings were not answered.
+	// PingTimeout: the connection was closed because pings were not answered.
 	PingTimeout
-	// Reset is a stream that the server gave up.
+	// Reset: the server reset the stream.
 	Reset
-	// ProtocolViolation is a server that broke the protocol.
+	// ProtocolViolation: the server violated the protocol.
 	ProtocolViolation
-	// HeaderTimeout is a response whose headers did not come in time.
+	// HeaderTimeout: the header of the response did not arrive in time.
 	HeaderTimeout
-	// Unsent is a request of which nothing was sent: the connection takes no more.
+	// Unsent: nothing was sent, because the connection accepts no more requests.
 	Unsent
-	// Unprocessed is a request that the server did not look at, as its GOAWAY said.
+	// Unprocessed: the server's GOAWAY says that it did not process the request.
 	Unprocessed
-	// Refused is a request that the server did not look at and asks to be sent again: REFUSED_STREAM.
+	// Refused: the server reset the stream with REFUSED_STREAM. It did not process the request.
 	Refused
-	// Canceled is a request whose context ended, or whose body was closed by its reader.
+	// Canceled: the request's context ended, or the caller closed the response's body.
 	Canceled
-	// BodyError is a request whose own body failed.
+	// BodyError: reading the request's body failed.
 	BodyError
-	// InvalidRequest is a request that HTTP/2 cannot carry. Nothing of it was sent.
+	// InvalidRequest: HTTP/2 cannot carry the request. Nothing was sent.
 	InvalidRequest
-	// Rejected is a stream that the server reset with PROTOCOL_ERROR: to it the request is malformed, and so it will be the next time.
+	// Rejected: the server reset the stream with PROTOCOL_ERROR. The request is malformed to it, and will be again.
 	Rejected
 )
 
-// Error is why a request has no answer, or none that is whole.
+// Error is why a request has no complete response.
 type Error struct {
 	Kind ErrorKind
 	Err  error
@@ -60,7 +60,7 @@ var (
 	errBodyTooShort   = errors.New("the body is shorter than its length")
 )
 
-// closedBody is what reading a response meets that was closed.
+// closedBody is the error of reads after Close.
 var closedBody = &Error{Canceled, errClosedBody}
 
 // canceledError is the error of a request whose context ended.
@@ -75,7 +75,7 @@ func canceledError(ctx context.Context) *Error {
 	return &Error{Canceled, err}
 }
 
-// classify is what an error of the connection means for those on it.
+// classify is the error of all requests on a connection that ended with err.
 func classify(err error) *Error {
 	var known *Error
 	var broken frame.ConnError

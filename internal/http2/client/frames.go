@@ -7,7 +7,7 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// reader is the reading goroutine's own.
+// reader is the state of the goroutine that reads.
 type reader struct {
 	conn         *Conn
 	in           *frame.Reader
@@ -15,26 +15,27 @@ type reader struct {
 	recvWindow   frame.RecvWindow // the connection's
 	head         headerBlock
 	now          frame.Frame
-	settingsRead bool // SETTINGS came
+	settingsRead bool // the server's first SETTINGS arrived
 	settingsBuf  []frame.Setting
 
-	allowance      int   // how much that carries nothing may still come
-	allowanceCheck int64 // the look at which spare was added to
+	allowance      int   // how many more frames without use may arrive
+	allowanceCheck int64 // the check in which it was last increased
 	updates        frame.UpdateCounter
 }
 
-// What carries nothing is bounded: PING, SETTINGS, acknowledgements, PRIORITY, empty DATA, updates of windows beyond what our
-// DATA explains, what nobody knows, and what is about streams that are over. maxSpare of them may come at once, and
-// sparePerLook with each look, which is a thousand a second.
+// Frames without use are limited: PING, SETTINGS, acknowledgements, PRIORITY, empty DATA, WINDOW_UPDATEs that the DATA that
+// we sent does not explain, unknown frames, and frames for streams that have ended. maxAllowance of them may arrive at
+// once, and allowancePerCheck in each check interval, which is a thousand a second.
 const (
 	maxAllowance      = 5000
 	allowancePerCheck = maxAllowance / 20
-	// allowancePerResponse may come with each response besides: windows of a request that was answered before it was read.
+	// allowancePerResponse is added with each response: a server that answered before it read the request still sends
+	// WINDOW_UPDATEs.
 	allowancePerResponse = 8
-	// allowancePerCancel may come for each request that we give up: what was on its way.
+	// allowancePerCancel is added for each request that we reset, for frames that were on their way.
 	allowancePerCancel = 64
-	// costOfOversized has a connection end after some header blocks that are too large: they cost as much to read as hundreds of
-	// frames.
+	// costOfOversized ends a connection after several header blocks that are too large. Each costs as much to decode as
+	// hundreds of frames.
 	costOfOversized = 500
 )
 
@@ -45,7 +46,7 @@ func (r *reader) init(c *Conn) {
 	r.head.init(frame.BlockLimits{MaxBytes: c.config.MaxHeaderBytes, MaxFields: maxFields})
 }
 
-// Read is where in reads from.
+// Read is the io.Reader of in. It counts reads.
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.conn.nc.Read(p)
 	if n > 0 {
@@ -68,7 +69,7 @@ func (r *reader) run() (err error) {
 	return err
 }
 
-// streamErrors takes an error that is about one stream.
+// streamErrors handles errors that end one stream.
 func (r *reader) streamErrors(err error) error {
 	var only frame.StreamError
 	if errors.As(err, &only) {
@@ -77,7 +78,7 @@ func (r *reader) streamErrors(err error) error {
 	return err
 }
 
-// reset gives up one stream, because of what came on it.
+// reset resets a stream because of what the server sent on it.
 func (r *reader) reset(why frame.StreamError) error {
 	s, err := r.conn.lookup(why.Stream)
 	if err != nil || s == nil {
@@ -87,7 +88,7 @@ func (r *reader) reset(why frame.StreamError) error {
 	return nil
 }
 
-// codeOf is the code of an error of the connection.
+// codeOf is the code of an error that ends the connection.
 func codeOf(err error) (code frame.Code, ok bool) {
 	if err == nil {
 		return 0, false
@@ -97,7 +98,7 @@ func codeOf(err error) (code frame.Code, ok bool) {
 	return broken.Code, ok
 }
 
-// withStream says of which stream an error is.
+// withStream adds the stream id to a stream error.
 func withStream(err error, id uint32) error {
 	var only frame.StreamError
 	if errors.As(err, &only) {
@@ -146,10 +147,10 @@ func (r *reader) frame(f *frame.Frame) error {
 	case frame.PushPromise:
 		return protocolError("PUSH_PROMISE, which was not allowed")
 	}
-	return r.takeAllowance(1) // PRIORITY, and what does not exist yet
+	return r.takeAllowance(1) // PRIORITY, and unknown frames
 }
 
-// takeAllowance counts a frame that carries nothing. Too many are a flood.
+// takeAllowance counts a frame without use. Too many end the connection.
 func (r *reader) takeAllowance(cost int) error {
 	if now := r.conn.checks.Load(); now != r.allowanceCheck {
 		r.addAllowance(allowancePerCheck * int(min(now-r.allowanceCheck, maxAllowance)))
@@ -207,7 +208,7 @@ func (r *reader) headers(f *frame.Frame) error {
 		return nil
 	}
 	r.conn.headerBlockSince.Store(0)
-	// A block is read even if nobody wants it: it changes the table.
+	// Every block is decoded, because it changes the dynamic table.
 	failed := r.head.decode(block)
 	defer r.head.reset()
 	if _, fatal := codeOf(failed); fatal {
@@ -322,7 +323,7 @@ func (r *reader) settings(f *frame.Frame) error {
 	return nil
 }
 
-// checkWindows finds the streams whose window SETTINGS made too large (RFC 9113, 6.9.2).
+// checkWindows finds streams whose window became too large with the server's SETTINGS (RFC 9113, 6.9.2).
 func (c *Conn) checkWindows() error {
 	c.mu.Lock()
 	streams := make([]*stream, 0, len(c.streams))
@@ -342,7 +343,7 @@ func (r *reader) ping(f *frame.Frame) error {
 	if len(f.Payload) != 8 {
 		return frame.ConnError{Code: frame.FrameSizeError, Reason: "PING of another size"}
 	}
-	if err := r.takeAllowance(1); err != nil || f.Has(frame.FlagAck) { // that something was read is the answer
+	if err := r.takeAllowance(1); err != nil || f.Has(frame.FlagAck) { // the read itself is what Check looks for
 		return err
 	}
 	return r.conn.w.WritePingAck(f.Payload)
@@ -359,7 +360,7 @@ func (r *reader) goAway(f *frame.Frame) error {
 	return nil
 }
 
-// goAway takes no more streams. Those above last were not looked at.
+// goAway accepts no more streams. The server did not process those above last.
 func (c *Conn) goAway(last uint32) {
 	var passed []*stream
 	c.mu.Lock()

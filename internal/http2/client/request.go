@@ -16,7 +16,7 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// BytesBody is a request body that is all there. It can be sent any number of times.
+// BytesBody is a request body in memory. It can be sent any number of times.
 type BytesBody struct {
 	data   []byte
 	offset int
@@ -28,7 +28,7 @@ func NewBytesBody(data []byte) *BytesBody { return &BytesBody{data: data} }
 // Clone is the same body, unread.
 func (w *BytesBody) Clone() *BytesBody { return &BytesBody{data: w.data} }
 
-// Read implements io.Reader, for whoever does not know Whole.
+// Read implements io.Reader, for clients that do not know BytesBody.
 func (w *BytesBody) Read(p []byte) (int, error) {
 	if w.offset == len(w.data) {
 		return 0, io.EOF
@@ -43,11 +43,11 @@ func (w *BytesBody) Close() error { return nil }
 
 func closeBody(r *http.Request) {
 	if r.Body != nil {
-		_ = r.Body.Close() // the request's outcome is what is told
+		_ = r.Body.Close() // the request's error is returned, not this one
 	}
 }
 
-// isFramingHeader are the fields that say how a message is framed, or are about a connection (RFC 9113, 8.2.2).
+// isFramingHeader reports whether a field concerns framing or connections (RFC 9113, 8.2.2).
 func isFramingHeader(name string) bool {
 	switch name {
 	case "host", "content-length", "connection", "proxy-connection", "transfer-encoding", "upgrade", "keep-alive", "trailer":
@@ -56,7 +56,7 @@ func isFramingHeader(name string) bool {
 	return false
 }
 
-// prepare finds what cannot be sent before anything is.
+// prepare checks everything before anything is sent.
 func (s *stream) prepare() error {
 	r := s.request
 	if err := httpmsg.CheckRequest(r); err != nil {
@@ -65,9 +65,9 @@ func (s *stream) prepare() error {
 	if s.authority = r.Host; s.authority == "" {
 		s.authority = r.URL.Host
 	}
-	s.authority, _ = httpguts.PunycodeHostPort(s.authority) // that it can be was found out
+	s.authority, _ = httpguts.PunycodeHostPort(s.authority) // CheckRequest has done it before
 	s.path = r.URL.RequestURI()
-	if s.path[0] != '/' && s.path != "*" { // a URL that is opaque, with its host
+	if s.path[0] != '/' && s.path != "*" { // an opaque URL with its host
 		if s.path = strings.TrimPrefix(s.path, r.URL.Scheme+"://"+s.authority); s.path == "" || s.path[0] != '/' {
 			return errors.New("the URL is of another host than the request")
 		}
@@ -105,7 +105,7 @@ func (s *stream) prepareTrailers() error {
 	return nil
 }
 
-// checkConnectionHeader refuses the fields that HTTP/2 has no place for (RFC 9113, 8.2.2).
+// checkConnectionHeader refuses fields that HTTP/2 does not have (RFC 9113, 8.2.2).
 func checkConnectionHeader(name string, values []string) error {
 	lower, ok := frame.LowerName(name)
 	switch {
@@ -130,12 +130,12 @@ func method(r *http.Request) string {
 	return r.Method
 }
 
-// EncodeHeaders implements frame.Fields.
+// EncodeHeaders implements frame.HeaderBlock.
 func (s *stream) EncodeHeaders(e *frame.Encoder) {
 	r := s.request
 	e.WriteField(":authority", s.authority)
 	e.WriteField(":method", method(r))
-	e.WriteNeverIndexed(":path", s.path) // most paths name an object, and would push out what comes again
+	e.WriteNeverIndexed(":path", s.path) // most paths name an object, and would evict fields that occur again
 	e.WriteField(":scheme", "https")
 	if s.trailers != "" {
 		e.WriteField("trailer", s.trailers)
@@ -175,7 +175,7 @@ func (s *stream) EncodeHeaders(e *frame.Encoder) {
 	}
 }
 
-// neverIndexed are the fields whose value does not come again, or must not be kept by compression.
+// neverIndexed reports whether the values of a field do not occur again, or must not be indexed.
 func neverIndexed(name string) bool {
 	switch name {
 	case "audit-id", "traceparent", "x-request-id", "authorization", "if-none-match":
@@ -184,7 +184,7 @@ func neverIndexed(name string) bool {
 	return false
 }
 
-// sendsZeroLength reports the methods of which a length of 0 is worth saying.
+// sendsZeroLength reports whether requests of a method have a Content-Length of 0.
 func sendsZeroLength(method string) bool {
 	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
 }
@@ -192,7 +192,7 @@ func sendsZeroLength(method string) bool {
 // trailerFields are the request's trailers.
 type trailerFields http.Header
 
-// EncodeHeaders implements frame.Fields.
+// EncodeHeaders implements frame.HeaderBlock.
 func (t trailerFields) EncodeHeaders(e *frame.Encoder) {
 	for name, values := range t {
 		lower, ok := frame.LowerName(name)
@@ -206,7 +206,7 @@ func (t trailerFields) EncodeHeaders(e *frame.Encoder) {
 
 var uploadBuffers = sync.Pool{New: func() any { b := make([]byte, frame.MaxFrame); return &b }}
 
-// upload sends a body as it comes.
+// upload sends a body while it is read.
 func (s *stream) upload() {
 	defer s.requestSent()
 	r, out := s.request, s.conn.w
@@ -217,7 +217,7 @@ func (s *stream) upload() {
 	for {
 		n, err := r.Body.Read(*room)
 		if rest >= 0 {
-			n = int(min(int64(n), rest)) // more than was announced would be a broken message
+			n = int(min(int64(n), rest)) // more than was declared would be a malformed message
 			if rest -= int64(n); rest == 0 && err == nil && s.trailers == "" {
 				err = io.EOF
 			}
@@ -232,7 +232,7 @@ func (s *stream) upload() {
 		end := err == io.EOF && s.trailers == ""
 		if n > 0 || end {
 			if out.WriteData(&s.send, (*room)[:n], end) != nil {
-				return // whoever ended the stream knows why
+				return // the reason is known where the stream was ended
 			}
 		}
 		if err == nil {

@@ -10,12 +10,12 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// headerBlock is a header block as it was read. It is used again for the next.
+// headerBlock is a decoded header block. It is reused for the next one.
 type headerBlock struct {
 	decoder   *frame.Decoder
 	addField  func(name, value string) error
 	status    string
-	hasPseudo bool // there was a pseudo field
+	hasPseudo bool // there was a pseudo-header field
 	fields    []headerField
 }
 
@@ -29,7 +29,7 @@ const keptFields = 64
 
 func (h *headerBlock) decode(block []byte) error { return h.decoder.Decode(block, h.addField) }
 
-// reset is for when a block was used: an idle connection keeps none of it.
+// reset is called after a block was used: an idle connection keeps nothing of it.
 func (h *headerBlock) reset() {
 	h.status, h.hasPseudo = "", false
 	if cap(h.fields) > keptFields {
@@ -43,7 +43,7 @@ func (h *headerBlock) field(name, value string) error {
 	if name[0] != ':' {
 		name = frame.CanonicalName(name)
 		if httpmsg.IsConnectionHeader(name) {
-			return nil // whoever passes the response on over HTTP/1.1 would take it for its own (RFC 9113, 8.2.2)
+			return nil // an HTTP/1.1 client of ours would take it for a header of its own connection (RFC 9113, 8.2.2)
 		}
 		h.fields = append(h.fields, headerField{name, value})
 		return nil
@@ -55,7 +55,7 @@ func (h *headerBlock) field(name, value string) error {
 	return nil
 }
 
-// statusCode is the status, or 0 for what is none.
+// statusCode is the status, or 0 if it is invalid.
 func (h *headerBlock) statusCode() int {
 	if len(h.status) != 3 {
 		return 0
@@ -73,7 +73,7 @@ func (h *headerBlock) statusCode() int {
 	return code
 }
 
-// header makes the fields a http.Header.
+// header makes a http.Header.
 func (h *headerBlock) header() http.Header {
 	made := make(http.Header, len(h.fields))
 	values := make([]string, len(h.fields)) // one array for all: most names have one value
@@ -89,7 +89,7 @@ func (h *headerBlock) header() http.Header {
 	return made
 }
 
-// fillResponse makes the block the head of s's response. The error is for the stream.
+// fillResponse fills in the response of s. The error ends the stream.
 func (h *headerBlock) fillResponse(s *stream, code int, end bool) *Error {
 	resp := &s.response
 	resp.StatusCode, resp.Status = code, statusText(code, h.status)
@@ -126,7 +126,7 @@ func (h *headerBlock) fillResponse(s *stream, code int, end bool) *Error {
 	return nil
 }
 
-// declaredTrailers are the names that a Trailer header names.
+// declaredTrailers are the names in a Trailer header.
 func declaredTrailers(values []string) http.Header {
 	made := make(http.Header)
 	for _, v := range values {
@@ -139,7 +139,7 @@ func declaredTrailers(values []string) http.Header {
 	return made
 }
 
-// contentLength is -1 when there is none.
+// contentLength is the Content-Length, or -1.
 func contentLength(h http.Header) (int64, *Error) {
 	n, ok := httpmsg.ParseContentLength(h["Content-Length"])
 	if !ok {
@@ -148,7 +148,7 @@ func contentLength(h http.Header) (int64, *Error) {
 	return n, nil
 }
 
-// statusTexts has the status lines of all codes that have a name.
+// statusTexts has the status lines of all registered codes.
 var statusTexts = func() (texts [512]string) {
 	for code := range texts {
 		if text := http.StatusText(code); text != "" {
@@ -165,7 +165,7 @@ func statusText(code int, status string) string {
 	return status + " " + http.StatusText(code)
 }
 
-// Read implements io.Reader for the response's body. Trailers are there when it returns io.EOF.
+// Read implements io.Reader for the response's body. Trailers are set when it returns io.EOF.
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.body.Read(p)
 	if err == nil {
@@ -183,13 +183,13 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Ready reports whether a Read would not wait.
+// Ready reports whether Read would return at once.
 func (s *stream) Ready() bool {
 	n, ended := s.body.Buffered()
 	return n > 0 || ended
 }
 
-// Close gives up what was not read.
+// Close discards what was not read.
 func (s *stream) Close() error {
 	s.fail(closedBody, frame.Cancel)
 	s.unwatchContext()

@@ -12,44 +12,44 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// stream is one request and its response: everything of it, in one piece of memory. It is the response's body too.
+// stream is a request and its response, in one allocation. It is the response's body too.
 type stream struct {
 	conn     *Conn
 	request  *http.Request
 	response http.Response
 	send     frame.SendStream
-	body     frame.Body     // of the response, as it arrived
+	body     frame.Body     // of the response
 	answered sync.WaitGroup // until there is a response or an error
 
 	// Of the request, set before it is sent.
 	authority, path string
-	trailers        string // the names of its trailers
-	length          int64  // of its body, -1 when unknown
+	trailers        string // names
+	length          int64  // of the body; -1: unknown
 	notifier        EndNotifier
 	stopAfterFunc   func() bool
 
-	// The reading goroutine's.
-	headersReceived bool // the response has its head
+	// Used by the goroutine that reads.
+	headersReceived bool // of the final response
 	informational   int
-	remaining       int64 // of the body, what has not come; -1: unknown
+	remaining       int64 // of the body; -1: unknown
 
 	// Guarded by conn.mu.
-	id          uint32 // 0: not begun
-	returned    bool   // there is a response or an error
-	held        bool   // there is the head of a response, which waits for the rest
-	ended       bool   // nothing more comes
-	sent        bool   // the request is, to its end
+	id          uint32 // 0: not opened
+	returned    bool   // RoundTrip has a response or an error
+	held        bool   // the header waits for the rest of the response
+	ended       bool   // nothing more arrives
+	sent        bool   // the request was sent completely
 	err         *Error // why there is no response
 	recvWindow  frame.RecvWindow
-	headerWaits int         // quarters of the header timeout
+	headerWaits int         // quarters of HeaderTimeout
 	trailer     http.Header // of the response
 }
 
-// noReset is for streams of which the server knows the end.
+// noReset is for streams that the server knows to have ended.
 const noReset = frame.Code(1 << 31)
 
-// RoundTrip sends r and waits for the head of the response. Errors are *Error. A body that is Whole goes along at once, any
-// other as it comes and as windows let it.
+// RoundTrip sends r and waits for the header of the response. Errors are *Error. A BytesBody is sent at once, other bodies
+// while they are read, both as far as windows allow.
 func (c *Conn) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := &stream{conn: c, request: r, remaining: -1, recvWindow: frame.NewRecvWindow(streamWindow)}
 	if err := s.prepare(); err != nil {
@@ -73,7 +73,7 @@ func (c *Conn) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &s.response, nil
 }
 
-// open begins the stream. What comes of it is told by way of answered.
+// open opens the stream. The result is reported through answered.
 func (s *stream) open() {
 	r, out := s.request, s.conn.w
 	if s.length == 0 {
@@ -94,11 +94,11 @@ func (s *stream) open() {
 	}
 	n, err := out.OpenStream(&s.send, s, whole.data, true)
 	if !s.openFailed(err) && n < len(whole.data) {
-		go func() { _ = out.WriteData(&s.send, whole.data[n:], true) }() // whoever ended the stream knows why
+		go func() { _ = out.WriteData(&s.send, whole.data[n:], true) }() // the reason is known where the stream was ended
 	}
 }
 
-// openFailed has a request end that was not begun.
+// openFailed ends a request whose stream was not opened.
 func (s *stream) openFailed(err error) bool {
 	if err == nil {
 		return false
@@ -107,7 +107,7 @@ func (s *stream) openFailed(err error) bool {
 	c.mu.Lock()
 	begun := s.id != 0
 	c.mu.Unlock()
-	if begun { // then the connection is lost, and everything on it told
+	if begun { // then the connection has ended, with all its streams
 		return false
 	}
 	if err == frame.ErrNoMoreStreams {
@@ -117,7 +117,7 @@ func (s *stream) openFailed(err error) bool {
 	return true
 }
 
-// Opened implements frame.Opening.
+// Opened implements frame.NewStream.
 func (s *stream) Opened(id uint32) error {
 	c := s.conn
 	c.mu.Lock()
@@ -129,7 +129,7 @@ func (s *stream) Opened(id uint32) error {
 		return c.err
 	case c.draining.Load():
 		return errDraining
-	case len(c.streams) >= int(c.maxStreams.Load()): // whoever chose this connection did so before the server said so
+	case len(c.streams) >= int(c.maxStreams.Load()): // the limit was lowered after this connection was chosen
 		return errTooManyStreams
 	}
 	s.id, c.newest = id, id
@@ -139,30 +139,31 @@ func (s *stream) Opened(id uint32) error {
 	return nil
 }
 
-// fail ends the stream, unless it is over.
+// fail ends the stream, unless it has ended.
 func (s *stream) fail(why *Error, reset frame.Code) {
 	first, ok := s.markEnded(why)
 	if !ok {
 		return
 	}
-	// The server is told first: whoever hears of the end may begin another request, and the server would count both.
+	// The reset is sent first: the caller may start another request when it sees the error, and the server would count
+	// both.
 	out := s.conn.w
 	out.Abort(&s.send, why)
 	if s.id != 0 && reset != noReset {
 		s.conn.cancelled.Add(1)
-		_ = out.WriteRSTStream(s.id, reset) // the connection's failure is told elsewhere
+		_ = out.WriteRSTStream(s.id, reset) // if it fails, the connection ends
 	}
 	if why.Kind == Canceled {
 		s.body.Fail(why)
 	} else {
-		s.body.End(why) // what arrived before is the caller's
+		s.body.End(why) // the caller may read what arrived before
 	}
 	if first {
 		s.answered.Done()
 	}
 }
 
-// markEnded makes the stream one that is over. ok is false when it was, and first whether the caller is still to be told.
+// markEnded marks the stream as ended. ok is false if it was, and first is set if the caller has no result yet.
 func (s *stream) markEnded(why *Error) (first, ok bool) {
 	c := s.conn
 	c.mu.Lock()
@@ -184,7 +185,7 @@ func (s *stream) markEnded(why *Error) (first, ok bool) {
 	return first, true
 }
 
-// serverReset is told of RST_STREAM.
+// serverReset is called for RST_STREAM.
 func (s *stream) serverReset(code frame.Code) {
 	kind := Reset
 	switch {
@@ -196,7 +197,7 @@ func (s *stream) serverReset(code frame.Code) {
 	s.fail(&Error{kind, frame.StreamError{Stream: s.id, Code: code, Reason: "received from the server"}}, noReset)
 }
 
-// headers is told of a header block.
+// headers is called for a header block.
 func (s *stream) headers(h *headerBlock, end bool) error {
 	if s.headersReceived {
 		return s.trailersReceived(h, end)
@@ -214,7 +215,7 @@ func (s *stream) headers(h *headerBlock, end bool) error {
 		s.complete(nil)
 		return nil
 	}
-	useless := s.response.Body == http.NoBody // an answer to HEAD has nothing else that is of use
+	useless := s.response.Body == http.NoBody // nothing else of a response to HEAD is of use
 	if s.shortResponse() && !useless {
 		s.holdHeaders()
 		return nil
@@ -226,7 +227,7 @@ func (s *stream) headers(h *headerBlock, end bool) error {
 	return nil
 }
 
-// maxInterim bounds the interim responses before the real one.
+// maxInterim bounds the 1xx responses to a request.
 const maxInterim = 10
 
 func (s *stream) informationalHeaders(h *headerBlock, code int, end bool) error {
@@ -269,14 +270,14 @@ func (s *stream) trailersReceived(h *headerBlock, end bool) error {
 	return nil
 }
 
-// maxHeld is the longest response whose head waits for the rest. Most of them come in the same breath: whoever waits is woken
-// once, and a server that dies in between has failed to answer, and did not cut an answer short that is on its way already.
+// maxHeld is the longest response whose header is held until the rest has arrived. Most of them arrive at once, so the
+// caller is woken once. If the server dies in between, no response has begun, and the request can be repeated.
 const maxHeld = 16 << 10
 
-// shortResponse reports, when the head is there, whether the response is short enough to wait for the rest.
+// shortResponse reports, when the header has arrived, whether it is to be held.
 func (s *stream) shortResponse() bool { return s.remaining >= 0 && s.remaining <= maxHeld }
 
-// holdHeaders has the head of the response wait: until the rest is there, until the next Look at the most.
+// holdHeaders holds the header of the response until the rest has arrived, or until the next Check.
 func (s *stream) holdHeaders() {
 	c := s.conn
 	c.mu.Lock()
@@ -295,7 +296,7 @@ func (s *stream) unholdLocked() {
 	}
 }
 
-// release has the caller go on: the head of the response is there.
+// release returns the response to the caller.
 func (s *stream) release() {
 	c := s.conn
 	c.mu.Lock()
@@ -308,7 +309,7 @@ func (s *stream) release() {
 	}
 }
 
-// data is told of DATA, of size bytes with its padding.
+// data is called for DATA. size is the length with padding.
 func (s *stream) data(p []byte, size int, end bool) error {
 	c := s.conn
 	c.mu.Lock()
@@ -344,14 +345,14 @@ func (s *stream) data(p []byte, size int, end bool) error {
 	return nil
 }
 
-// complete ends the stream with the whole response.
+// complete ends the stream with the complete response.
 func (s *stream) complete(last []byte) {
 	first, ok := s.markEnded(nil)
 	if !ok {
 		return
 	}
 	if out := s.conn.w; !out.Abort(&s.send, errBodyNotWanted) { // first, as in fail
-		_ = out.WriteRSTStream(s.id, frame.NoError) // the rest of the request is of no use; RFC 9113, 8.1
+		_ = out.WriteRSTStream(s.id, frame.NoError) // the rest of the request is not wanted; RFC 9113, 8.1
 	}
 	s.body.Add(last, io.EOF)
 	if first {
@@ -369,19 +370,19 @@ func (s *stream) Consumed(n int) {
 	}
 	c.mu.Unlock()
 	if increment > 0 {
-		_ = c.w.WriteWindowUpdate(s.id, increment) // the connection's failure is told elsewhere
+		_ = c.w.WriteWindowUpdate(s.id, increment) // if it fails, the connection ends
 	}
 }
 
-// EndNotifier is a context that can be waited for without the costs of context.AfterFunc.
+// EndNotifier is implemented by contexts that call a function at their end more cheaply than context.AfterFunc does.
 type EndNotifier interface {
-	// OnEnd has f called when the context ends, or soon after. There is one f at a time.
+	// OnEnd calls f when the context ends, or soon after. There is one f at a time.
 	OnEnd(f func())
-	// OffEnd takes f back, and reports whether it was not called.
+	// OffEnd removes f, and reports whether it was not called.
 	OffEnd() bool
 }
 
-// watchContext has the stream end with its context.
+// watchContext ends the stream when its context ends.
 func (s *stream) watchContext(ctx context.Context) {
 	if s.notifier, _ = ctx.(EndNotifier); s.notifier != nil {
 		s.notifier.OnEnd(s.canceled)
@@ -390,7 +391,7 @@ func (s *stream) watchContext(ctx context.Context) {
 	s.stopAfterFunc = context.AfterFunc(ctx, s.canceled)
 }
 
-// unwatchContext ends what watch began. It is for the goroutine of the caller.
+// unwatchContext undoes watchContext. The caller's goroutine calls it.
 func (s *stream) unwatchContext() {
 	if s.notifier != nil {
 		s.notifier.OffEnd()

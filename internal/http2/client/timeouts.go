@@ -6,13 +6,13 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// timeouts is what Look knows from the look before.
+// timeouts is what Check knows from the check before.
 type timeouts struct {
-	pingAfter, pingTimeout, headerTimeout, protocolTimeout int // looks
+	pingAfter, pingTimeout, headerTimeout, protocolTimeout int // in checks
 
-	lastReads        uint64 // reads at the last look
-	idleChecks       int    // looks in a row that found no more
-	pingChecks       int    // looks since a ping was sent, with the one that sent it; 0: none was
+	lastReads        uint64 // reads at the last check
+	idleChecks       int    // consecutive checks without a read
+	pingChecks       int    // checks since a ping was sent, counting that one; 0: none was
 	sinceHeaderCheck int
 }
 
@@ -23,12 +23,12 @@ func (w *timeouts) begin(c *Config) {
 
 func checksIn(d, every time.Duration) int { return max(1, int((d+every-1)/every)) }
 
-// Check looks for what did not come in time. It is to be called every Config.Every, by one goroutine at a time, and does
-// not wait. idle has a connection without requests pinged too.
+// Check finds timeouts. One goroutine calls it every Config.CheckInterval; it does not wait. With idle, connections without
+// requests are pinged too.
 //
-// Looks are counted and not time: when this process does not get to run for a second (an overloaded machine, a virtual
-// machine that was paused), the clock goes on, answers lie unread in the sockets, and by the clock every connection would
-// be given up at the same time, with the requests on it. A look that comes late is one look all the same.
+// Timeouts are counted in checks because this process may not run for a second (an overloaded machine, a paused virtual
+// machine). Responses then lie unread in the sockets, and by the clock all connections would time out at once, with their
+// requests. A check that comes late is still one check.
 func (c *Conn) Check(idle bool) {
 	w := &c.timeouts
 	c.checks.Add(1)
@@ -59,14 +59,14 @@ func (c *Conn) Check(idle bool) {
 	switch busy := c.hasStreams(); {
 	case busy:
 		w.pingChecks = 1
-		_ = c.w.WritePingNoWait([8]byte{}) // the connection's failure is told elsewhere
+		_ = c.w.WritePingNoWait([8]byte{}) // if it fails, the connection ends
 	case idle:
 		w.pingChecks = 1
-		_ = c.w.WritePing([8]byte{}) // as above; nothing else is on its way, so that there is nothing to wait for
+		_ = c.w.WritePing([8]byte{}) // as above; nothing else is being sent, so it does not wait for long
 	}
 }
 
-// checkProtocolTimeouts gives the connection up when something is missing that the protocol asks for.
+// checkProtocolTimeouts closes the connection if something is missing that the protocol requires.
 func (c *Conn) checkProtocolTimeouts() bool {
 	now, most := c.checks.Load(), int64(c.timeouts.protocolTimeout)
 	var why frame.ConnError
@@ -82,7 +82,7 @@ func (c *Conn) checkProtocolTimeouts() bool {
 	return true
 }
 
-// headerBlockStarted is told, by the reader, of a header block that is not whole.
+// headerBlockStarted is called when a header block is incomplete.
 func (c *Conn) headerBlockStarted() {
 	if c.headerBlockSince.Load() == 0 {
 		c.headerBlockSince.Store(c.checks.Load() + 1)
@@ -95,10 +95,10 @@ func (c *Conn) hasStreams() bool {
 	return len(c.streams) > 0
 }
 
-// headerChecks is how often tooLate must find a stream waiting: the first time may come as soon as it has begun.
+// headerChecks is how often checkHeaderTimeouts must find a stream waiting. The first time may be right after it began.
 const headerChecks = 5
 
-// checkHeaderTimeouts gives up the streams that have waited for their headers.
+// checkHeaderTimeouts fails the streams that have waited too long for their header.
 func (c *Conn) checkHeaderTimeouts() {
 	var late []*stream
 	c.mu.Lock()
@@ -115,7 +115,7 @@ func (c *Conn) checkHeaderTimeouts() {
 	}
 }
 
-// releaseHeld has the heads go on that wait for the rest of a short response: it is slow.
+// releaseHeld releases held headers: the rest of the response is slow.
 func (c *Conn) releaseHeld() {
 	var slow []*stream
 	c.mu.Lock()

@@ -6,25 +6,26 @@ import (
 	"sync"
 )
 
-// ErrBodyClosed is what reading a Body meets after Close.
+// ErrBodyClosed is returned by reads after Close.
 var ErrBodyClosed = errors.New("the body is closed")
 
-// Consumer hears of bytes that were taken out of a Body, to allow the other side as many more.
+// Consumer is told how many bytes were taken out of a Body, so that the peer may send as many more.
 type Consumer interface {
 	Consumed(n int)
 }
 
-// Body is the bytes of a message that arrived and wait to be read. Windows bound them. The zero value is ready.
+// Body holds the bytes of a message that arrived and were not read yet. Flow control bounds them. The zero value is ready
+// for use.
 type Body struct {
-	// Consumer is told what was read or thrown away. It is called without locks, on the goroutine that did so.
+	// Consumer is called for bytes that were read or discarded, without locks, on the goroutine that did so.
 	Consumer Consumer
 
 	mu      sync.Mutex // guards what follows
 	changed sync.Cond
 	chunks  []chunk
-	inline  [2]chunk // where chunks begins
+	inline  [2]chunk // the first backing array of chunks
 	size    int
-	err     error // after the bytes; nil: more will come
+	err     error // returned after the bytes; nil: more will arrive
 	closed  bool
 }
 
@@ -53,7 +54,7 @@ func (c *chunk) free() {
 	}
 }
 
-// Add copies p, and ends the body with err unless that is nil. It reports how many bytes nobody will read.
+// Add copies p, and ends the body with err unless that is nil. It returns how many bytes nobody will read.
 func (b *Body) Add(p []byte, err error) (unwanted int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,16 +79,16 @@ func (b *Body) Add(p []byte, err error) (unwanted int) {
 	return 0
 }
 
-// End ends the body after what arrived: io.EOF, or why it is cut short. Only the first end counts.
+// End ends the body after what arrived, with io.EOF or the reason why it is incomplete. Only the first end counts.
 func (b *Body) End(err error) { b.Add(nil, err) }
 
 func (b *Body) notify() {
-	if b.changed.L != nil { // somebody has waited
+	if b.changed.L != nil { // a reader has waited
 		b.changed.Broadcast()
 	}
 }
 
-// Fail ends the body now: what arrived is not read any more.
+// Fail ends the body and discards what arrived.
 func (b *Body) Fail(err error) {
 	b.mu.Lock()
 	n := b.discardLocked()
@@ -99,14 +100,14 @@ func (b *Body) Fail(err error) {
 	b.reportConsumed(n)
 }
 
-// Buffered is how many bytes a Read finds, and whether the end is known.
+// Buffered is how many bytes Read finds, and whether the body has ended.
 func (b *Body) Buffered() (n int, ended bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.size, b.err != nil
 }
 
-// Read waits for bytes, or the end, which may come with the last of them.
+// Read waits for bytes or the end of the body. The last bytes and the end may be returned together.
 func (b *Body) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -145,7 +146,7 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close throws away what nobody reads.
+// Close discards what was not read.
 func (b *Body) Close() error {
 	b.mu.Lock()
 	b.closed = true

@@ -6,18 +6,19 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// BlockLimits of a header block.
+// BlockLimits are the limits of a header block.
 type BlockLimits struct {
-	// MaxBytes bounds the fields as RFC 9113, 6.5.2 counts them (32 more for each).
+	// MaxBytes bounds the fields as RFC 9113, 6.5.2 counts them: 32 bytes more for each.
 	MaxBytes int
-	// MaxFields bounds their number.
+	// MaxFields bounds the number of fields.
 	MaxFields int
 }
 
-// Decoder reads header blocks (RFC 7541). A block that is too large is read to its end all the same, as the table must follow,
-// unless it is so large that the connection had better end. A single string may be as long as the block, which Block bounds.
+// Decoder decodes header blocks (RFC 7541). A block beyond its limits is decoded to its end, because the dynamic table must
+// follow, unless it is so large that the connection should end. A single string may be as long as the block, which
+// BlockAssembler bounds.
 //
-// Between two blocks it keeps the table and nothing else: 4 KiB of strings, as RFC 7541, 4.1 counts, and 32 bytes for each entry.
+// Between two blocks it only keeps the table: 4 KiB of strings, as RFC 7541, 4.1 counts, and 32 bytes for each entry.
 type Decoder struct {
 	limits BlockLimits
 	emit   func(name, value string) error
@@ -27,24 +28,24 @@ type Decoder struct {
 	err           error
 }
 
-// NewDecoder reads blocks within limits.
+// NewDecoder decodes blocks within limits.
 func NewDecoder(l BlockLimits) *Decoder {
 	return &Decoder{limits: l, table: dynamicTable{limit: maxTableSize}}
 }
 
-// ErrBlockTooLarge is a header block beyond Limits. It is the message's fault and not the connection's.
+// ErrBlockTooLarge is a header block beyond its limits. It ends the stream, not the connection.
 var ErrBlockTooLarge = StreamError{Code: EnhanceYourCalm, Reason: "the header block is larger than allowed"}
 
-// ErrBlockBomb is a header block that is large beyond any mistake. What is left of it is not read, so that the connection ends.
+// ErrBlockBomb is a header block that is many times too large. It is not decoded to its end, so the connection ends.
 var ErrBlockBomb = ConnError{EnhanceYourCalm, "the header block is many times larger than allowed"}
 
-// bombFactor is how many times Limits a block may be before it is given up. References of a byte each can stand for a field of 4 KiB.
+// bombFactor is how many times larger than MaxBytes a block may be. One byte can refer to a field of 4 KiB.
 const bombFactor = 4
 
 func decodeError(why string) error { return ConnError{CompressionError, why} }
 
-// Decode calls each for the fields of a whole block. Errors are a ConnError for what does not decode or is ErrBlockBomb, and
-// otherwise ErrBlockTooLarge, the first error of each, or a StreamError for what no field may be.
+// Decode calls each for the fields of a complete block. It returns a ConnError if the block cannot be decoded or is
+// ErrBlockBomb; otherwise ErrBlockTooLarge, the first error of each, or a StreamError for an invalid field.
 func (d *Decoder) Decode(block []byte, each func(name, value string) error) error {
 	d.emit, d.bytes, d.fields, d.err = each, 0, 0, nil
 	err := d.decode(block)
@@ -66,7 +67,7 @@ func (d *Decoder) decode(p []byte) error {
 			if i, p, err = readInteger(p, 7); err == nil {
 				f, err = d.table.indexed(i)
 			}
-		case first >= 0x40: // a literal that goes into the table
+		case first >= 0x40: // a literal that is added to the table
 			if f, p, err = d.literal(p, 6); err == nil {
 				d.table.add(f)
 			}
@@ -75,7 +76,7 @@ func (d *Decoder) decode(p []byte) error {
 				return err
 			}
 			continue
-		default: // one that does not
+		default: // a literal that is not
 			f, p, err = d.literal(p, 4)
 		}
 		if err != nil {
@@ -83,15 +84,15 @@ func (d *Decoder) decode(p []byte) error {
 		}
 		begun = true
 		d.field(f.name, f.value)
-		if d.bytes > bombFactor*d.limits.MaxBytes { // which counts 32 for each field
+		if d.bytes > bombFactor*d.limits.MaxBytes { // bytes counts 32 more for each field
 			return ErrBlockBomb
 		}
 	}
 	return nil
 }
 
-// resize follows a change of the table's size (RFC 7541, 6.3), which stands before all fields (4.2). Of a table that has nothing
-// it is taken anywhere, as by the library: it changes nothing.
+// resize applies a change of the table's size (RFC 7541, 6.3), which must come before all fields (4.2). For an empty table
+// it is accepted anywhere, as by the library: it changes nothing.
 func (d *Decoder) resize(p []byte, begun bool) ([]byte, error) {
 	size, rest, err := readInteger(p, 5)
 	switch {
@@ -136,14 +137,14 @@ func (d *Decoder) field(name, value string) {
 		d.err = ErrBlockTooLarge
 	case !validName(name):
 		d.err = StreamError{Code: ProtocolError, Reason: "a header name that is none"}
-	case name[0] != ':' && !httpmsg.ValidFieldValue(value): // of pseudo fields each has a table of its own
+	case name[0] != ':' && !httpmsg.ValidFieldValue(value): // each pseudo-header field has rules of its own
 		d.err = StreamError{Code: ProtocolError, Reason: "a header value that is none"}
 	default:
 		d.err = d.emit(name, value)
 	}
 }
 
-// validName reports whether a name is a token in lower case, or that of a pseudo field.
+// validName reports whether a name is a token in lower case, or the name of a pseudo-header field.
 func validName(name string) bool {
 	if len(name) > 1 && name[0] == ':' {
 		name = name[1:]
@@ -160,33 +161,33 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// BlockAssembler puts a header block together from HEADERS and CONTINUATION frames.
+// BlockAssembler joins HEADERS and CONTINUATION frames to a header block.
 type BlockAssembler struct {
-	limit  int // of its bytes, compressed
+	limit  int // in bytes, compressed
 	buf    []byte
 	frames int
 	stream uint32
 	end    bool
 }
 
-// maxBlockFrames is of how many frames a block of limit bytes may be: there are peers that make short ones.
+// maxBlockFrames is how many frames a block of limit bytes may have. Some peers send short ones.
 func maxBlockFrames(limit int) int { return 16 + limit/512 }
 
-// NewBlockAssembler takes blocks of up to limit bytes.
+// NewBlockAssembler accepts blocks of up to limit bytes.
 func NewBlockAssembler(limit int) *BlockAssembler { return &BlockAssembler{limit: limit} }
 
-// CompressedLimit is how many bytes a block may have, compressed, whose fields may have so many: twice as many, so that one that is
-// too large by little is a mistake of its message and not of its connection.
+// CompressedLimit is the limit for a compressed block whose fields may have so many bytes: twice as many, so that a block
+// that is slightly too large ends its stream and not the connection.
 func CompressedLimit(fields int) int { return 2 * fields }
 
-// OpenStream is the stream whose block is not whole, or 0. Nothing but its CONTINUATION may come meanwhile.
+// OpenStream is the stream of the incomplete block, or 0. Only its CONTINUATION may follow.
 func (b *BlockAssembler) OpenStream() uint32 { return b.stream }
 
-// ErrBlockFlood is a header block that does not end (CVE-2023-45288).
+// ErrBlockFlood is a header block without an end (CVE-2023-45288).
 var ErrBlockFlood = ConnError{EnhanceYourCalm, "the header block does not end"}
 
-// Add takes a HEADERS or CONTINUATION frame. done is the whole block and end whether its stream ends with it, and is valid
-// until the next frame is read.
+// Add adds a HEADERS or CONTINUATION frame. done is the complete block, or nil, and valid until the next frame is read; end
+// is whether the stream ends with it.
 func (b *BlockAssembler) Add(f *Frame) (done []byte, end bool, err error) {
 	p, err := b.fragment(f)
 	if err != nil {
@@ -200,7 +201,7 @@ func (b *BlockAssembler) Add(f *Frame) (done []byte, end bool, err error) {
 		b.stream, b.buf, b.frames = f.Stream, b.buf[:0], 0
 	}
 	b.frames++
-	forever := len(p) == 0 && f.Type == Continuation && !f.Has(FlagEndHeaders) // empty ones could come so
+	forever := len(p) == 0 && f.Type == Continuation && !f.Has(FlagEndHeaders) // without END_HEADERS: a flood of empty frames
 	if forever || len(b.buf)+len(p) > b.limit || b.frames > maxBlockFrames(b.limit) {
 		return nil, false, ErrBlockFlood
 	}
@@ -230,16 +231,16 @@ func (b *BlockAssembler) fragment(f *Frame) ([]byte, error) {
 	return p[5:], nil
 }
 
-// dynamicTable is the dynamic table of a Decoder (RFC 7541, 2.3.2). It has no maps, since nothing is looked for in it.
+// dynamicTable is the dynamic table of a Decoder (RFC 7541, 2.3.2). Nothing is searched in it, so it has no maps.
 type dynamicTable struct {
-	ring   []headerField // grows with what is kept, as that of an Encoder
-	newest uint32        // entries are numbered; ring has number n at n%len(ring)
+	ring   []headerField // grows with the number of entries
+	newest uint32        // entries are numbered; entry n is ring[n%len(ring)]
 	count  uint32
-	size   uint32 // of the entries, as RFC 7541, 4.1 counts
+	size   uint32 // of the entries, as in RFC 7541, 4.1
 	limit  uint32
 }
 
-// indexed is the field that an index stands for: those of the static table begin at 1.
+// indexed is the field of an index. Those of the static table begin at 1.
 func (t *dynamicTable) indexed(i uint64) (headerField, error) {
 	switch {
 	case i == 0:
@@ -253,7 +254,7 @@ func (t *dynamicTable) indexed(i uint64) (headerField, error) {
 	return t.ring[(t.newest-uint32(i-uint64(len(staticFields)))+1)%uint32(len(t.ring))], nil
 }
 
-// add keeps an entry. One that is larger than the table empties it (RFC 7541, 4.4).
+// add adds an entry. One that is larger than the table empties it (RFC 7541, 4.4).
 func (t *dynamicTable) add(f headerField) {
 	size := f.size()
 	if size > t.limit {
@@ -270,7 +271,7 @@ func (t *dynamicTable) add(f headerField) {
 	t.size += size
 }
 
-// grow doubles the room. It is a power of two, so that numbers may overflow.
+// grow doubles the ring. Its length is a power of two, so that entry numbers may overflow.
 func (t *dynamicTable) grow() {
 	old := t.ring
 	t.ring = make([]headerField, max(initialRing, 2*len(old)))
@@ -280,7 +281,7 @@ func (t *dynamicTable) grow() {
 	}
 }
 
-// evict makes the table no larger than size.
+// evict removes entries until the table is no larger than size.
 func (t *dynamicTable) evict(size uint32) {
 	for t.size > size {
 		oldest := &t.ring[(t.newest-t.count+1)%uint32(len(t.ring))]
@@ -313,7 +314,7 @@ func readInteger(p []byte, bits uint) (n uint64, rest []byte, err error) {
 	return 0, nil, errTruncated
 }
 
-// readString reads a string (RFC 7541, 5.2). Names that many messages have are not made anew.
+// readString reads a string (RFC 7541, 5.2). For common names it allocates nothing.
 func readString(p []byte, name bool) (s string, rest []byte, err error) {
 	if len(p) == 0 {
 		return "", nil, errTruncated

@@ -2,22 +2,22 @@ package frame
 
 import "hash/maphash"
 
-// Encoder writes header blocks (RFC 7541). It belongs to an Out, and its lock.
+// Encoder encodes header blocks (RFC 7541). It belongs to a Writer, and its lock.
 //
-// Nearly every field of nearly every message was sent before, with the same value: one look at a small table finds it.
-// Strings are written as they are, since Huffman's code saves less on the way than it costs at both ends.
+// Nearly all fields of nearly all messages were sent before with the same value, so a small hash table finds them. Strings
+// are not Huffman-coded: that saves less on the wire than it costs at both ends.
 type Encoder struct {
 	block []byte
 
 	seed     maphash.Seed
-	ring     []headerField // grows with what is kept: most idle connections have few entries
-	newest   uint32        // entries are numbered from 1; ring has number n at n%len(ring)
-	count    uint32        // entries that are kept: the newest ones
-	size     uint32        // theirs, as RFC 7541, 4.1 counts
+	ring     []headerField // grows with the number of entries: most idle connections have few
+	newest   uint32        // entries are numbered from 1; entry n is ring[n%len(ring)]
+	count    uint32        // of the entries
+	size     uint32        // of the entries, as in RFC 7541, 4.1
 	limit    uint32
-	minLimit uint32   // the smallest limit since the last block, which must be told as well
-	changed  bool     // the limit is to be told
-	byField  []uint32 // by hash, as long as ring
+	minLimit uint32   // the smallest limit since the last block, which must be sent too
+	changed  bool     // the limit must be sent
+	byField  []uint32 // entry numbers by hash, as long as ring
 	byName   []uint32
 }
 
@@ -27,8 +27,8 @@ func (e *headerField) size() uint32 { return uint32(len(e.name) + len(e.value) +
 
 const (
 	maxTableSize = 4096
-	initialRing  = 16      // and doubled up to maxTable/32, which holds whatever the table may
-	maxKeptBlock = 4 << 10 // for the next one; most have some hundred bytes
+	initialRing  = 16      // doubled up to maxTableSize/32, which is enough for every table
+	maxKeptBlock = 4 << 10 // for the next block; most have some hundred bytes
 )
 
 // NewEncoder has the table size that every peer must allow.
@@ -51,7 +51,7 @@ func (e *Encoder) begin() {
 	e.changed, e.minLimit = false, e.limit
 }
 
-// blockWritten has the block be somebody else's memory when it is large: a connection may live for days after it.
+// blockWritten releases a large block, because a connection may live for days after it.
 func (e *Encoder) blockWritten() {
 	if cap(e.block) > maxKeptBlock {
 		e.block = nil
@@ -72,7 +72,7 @@ func (e *Encoder) WriteField(name, value string) {
 		return
 	}
 	if uint32(len(name)+len(value)+32) > e.limit/2 {
-		e.literal(0x00, 4, h, name, value) // it would push everything else out
+		e.literal(0x00, 4, h, name, value) // it would evict everything else
 		return
 	}
 	e.literal(0x40, 6, h, name, value)
@@ -82,12 +82,12 @@ func (e *Encoder) WriteField(name, value string) {
 
 func (e *Encoder) hashSize() uint64 { return uint64(len(e.ring)) }
 
-// fieldHash is the hash of a name, of which h is the hash, and a value.
+// fieldHash is the hash of a field. h is the hash of its name.
 func (e *Encoder) fieldHash(h uint64, value string) uint64 {
 	return h ^ maphash.String(e.seed, value)*3
 }
 
-// grow doubles the room for entries.
+// grow doubles the ring.
 func (e *Encoder) grow() {
 	old := e.ring
 	size := max(initialRing, 2*uint32(len(old)))
@@ -100,7 +100,7 @@ func (e *Encoder) grow() {
 	}
 }
 
-// WriteNeverIndexed writes a field whose value will not come again, or must not be kept by compression (RFC 7541, 7.1.3).
+// WriteNeverIndexed writes a field whose value will not occur again, or must not be indexed (RFC 7541, 7.1.3).
 func (e *Encoder) WriteNeverIndexed(name, value string) {
 	e.literal(0x10, 4, maphash.String(e.seed, name), name, value)
 }
@@ -120,7 +120,7 @@ func (e *Encoder) literal(kind byte, bits int, hash uint64, name, value string) 
 	e.string(value)
 }
 
-// at is entry n, or nil if it is not kept.
+// at is entry n, or nil if it was evicted.
 func (e *Encoder) at(n uint32) *headerField {
 	if n == 0 || e.newest-n >= e.count {
 		return nil
@@ -136,7 +136,7 @@ func (e *Encoder) add(f headerField) {
 		e.grow()
 	}
 	e.newest++
-	if e.newest == 0 { // after four thousand million entries; 0 means none
+	if e.newest == 0 { // after 2^32 entries; 0 means none
 		e.newest, e.count, e.size = 0, 0, 0
 	}
 	e.ring[e.newest%uint32(len(e.ring))] = f
@@ -144,7 +144,7 @@ func (e *Encoder) add(f headerField) {
 	e.size += f.size()
 }
 
-// evict makes the table no larger than size.
+// evict removes entries until the table is no larger than size.
 func (e *Encoder) evict(size uint32) {
 	for e.size > size {
 		oldest := &e.ring[(e.newest-e.count+1)%uint32(len(e.ring))]
@@ -172,7 +172,7 @@ func (e *Encoder) string(s string) {
 	e.block = append(e.block, s...)
 }
 
-// SetTableSize is told what the other side allows.
+// SetTableSize sets the table size that the peer allows.
 func (e *Encoder) SetTableSize(n uint32) {
 	n = min(n, maxTableSize)
 	e.limit, e.minLimit, e.changed = n, min(e.minLimit, n), true

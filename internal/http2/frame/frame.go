@@ -1,7 +1,9 @@
-// Package wire is what both sides of an HTTP/2 connection have in common: frames in (Reader), frames out (Out), header blocks
-// (Decoder, Encoder), flow control (Inflow, Sender) and the bytes of a message that wait to be read (Body).
+// Package frame is what both ends of an HTTP/2 connection have in common: reading frames (Reader), writing them (Writer),
+// header blocks (Decoder, Encoder, BlockAssembler), flow control (RecvWindow, SendStream) and received message bodies
+// (Body).
 //
-// A Reader, a Decoder and a Block belong to the one goroutine that reads the connection. An Out is used by all.
+// A Reader, a Decoder and a BlockAssembler belong to the goroutine that reads the connection. A Writer is used by all
+// goroutines.
 package frame
 
 import (
@@ -14,7 +16,7 @@ const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 // Sizes of RFC 9113.
 const (
 	HeaderLen     = 9
-	MaxFrame      = 16 << 10 // what we take, and what we send unless a peer takes less than it must
+	MaxFrame      = 16 << 10 // that we accept, and that we send unless the peer allows less
 	InitialWindow = 64<<10 - 1
 	MaxWindow     = 1<<31 - 1
 	MaxStreamID   = 1<<31 - 1
@@ -46,7 +48,7 @@ const (
 	FlagPriority   = 0x20
 )
 
-// SettingID is the name of a setting.
+// SettingID identifies a setting.
 type SettingID uint16
 
 // The settings of RFC 9113, 6.5.2, RFC 8441 and RFC 9218.
@@ -61,7 +63,7 @@ const (
 	NoPriorities         SettingID = 9
 )
 
-// Setting is one of a SETTINGS frame.
+// Setting is a setting in a SETTINGS frame.
 type Setting struct {
 	ID    SettingID
 	Value uint32
@@ -70,7 +72,7 @@ type Setting struct {
 // Code is an error code of RFC 9113, 7.
 type Code uint32
 
-// The codes.
+// The error codes.
 const (
 	NoError            Code = 0
 	ProtocolError      Code = 1
@@ -100,7 +102,7 @@ func (c Code) String() string {
 	return fmt.Sprintf("unknown error code %d", uint32(c))
 }
 
-// ConnError ends a connection.
+// ConnError is an error that ends the connection.
 type ConnError struct {
 	Code   Code
 	Reason string
@@ -108,12 +110,12 @@ type ConnError struct {
 
 func (e ConnError) Error() string { return "connection error " + e.Code.String() + ": " + e.Reason }
 
-// StreamError ends a stream and nothing else.
+// StreamError is an error that ends one stream.
 type StreamError struct {
 	Stream uint32
 	Code   Code
 	Reason string
-	// Received is whether the other side ended the stream.
+	// Received is set if the peer reset the stream.
 	Received bool
 }
 
@@ -121,7 +123,7 @@ func (e StreamError) Error() string {
 	return fmt.Sprintf("stream error %s on stream %d: %s", e.Code, e.Stream, e.Reason)
 }
 
-// Frame is one that was read. Payload is the Reader's, until its next frame.
+// Frame is a frame that was read. Payload is valid until the Reader's next frame.
 type Frame struct {
 	Type    Type
 	Flags   uint8
@@ -148,7 +150,7 @@ func (f *Frame) Unpad() ([]byte, error) {
 	return p[1 : len(p)-pad], nil
 }
 
-// Uint31 reads the 31 bits of a stream id or a window increment.
+// Uint31 reads a stream id or a window increment.
 func Uint31(p []byte) uint32 { return Uint32(p) & MaxWindow }
 
 // Uint32 reads four bytes.
@@ -156,7 +158,7 @@ func Uint32(p []byte) uint32 {
 	return uint32(p[0])<<24 | uint32(p[1])<<16 | uint32(p[2])<<8 | uint32(p[3])
 }
 
-// ParseSettings calls each for the settings of a SETTINGS frame without ACK.
+// ParseSettings calls each for every setting of a SETTINGS frame without ACK.
 func ParseSettings(f *Frame, each func(Setting) error) error {
 	if len(f.Payload)%6 != 0 {
 		return ConnError{FrameSizeError, "a SETTINGS frame whose length is no multiple of 6"}

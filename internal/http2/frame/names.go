@@ -4,7 +4,7 @@ import (
 	"net/textproto"
 )
 
-// commonNames are the header names that the proxied path meets, as net/http writes them.
+// commonNames are header names that are common on the proxied path, in canonical form.
 var commonNames = []string{
 	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Accept-Ranges", "Access-Control-Allow-Credentials",
 	"Access-Control-Allow-Headers", "Access-Control-Allow-Methods", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers",
@@ -21,7 +21,8 @@ var commonNames = []string{
 	"X-Remote-User", "X-Request-Id",
 }
 
-// knownNames has the names of the wire, each as itself.
+// canonicalNames and lowerNames map commonNames between their forms. knownNames has the lower-case names, so that decoding
+// them allocates nothing.
 var canonicalNames, lowerNames, knownNames = func() (canonical, lower, known map[string]string) {
 	canonical, lower, known = make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames))
 	for _, name := range commonNames {
@@ -31,7 +32,7 @@ var canonicalNames, lowerNames, knownNames = func() (canonical, lower, known map
 	return canonical, lower, known
 }()
 
-// CanonicalName is a name of the wire as net/http writes it.
+// CanonicalName is the canonical form of a lower-case name.
 func CanonicalName(lower string) string {
 	if name, ok := canonicalNames[lower]; ok {
 		return name
@@ -39,7 +40,7 @@ func CanonicalName(lower string) string {
 	return textproto.CanonicalMIMEHeaderKey(lower)
 }
 
-// LowerName is a name of net/http as the wire has it. It is false for what is no header name.
+// LowerName is the lower-case form of a header name. ok is false if it is not a valid header name.
 func LowerName(name string) (string, bool) {
 	if l, ok := lowerNames[name]; ok {
 		return l, true
@@ -48,7 +49,7 @@ func LowerName(name string) (string, bool) {
 	return l, validName(l) && l[0] != ':'
 }
 
-// asciiLower is strings.ToLower for ASCII, and nothing else: the letters that only look like ASCII must stay what they are.
+// asciiLower is strings.ToLower for ASCII only: letters that Unicode folds to ASCII must stay what they are.
 func asciiLower(name string) string {
 	for i := range len(name) {
 		if c := name[i]; c >= 'A' && c <= 'Z' {
@@ -64,7 +65,7 @@ func asciiLower(name string) string {
 	return name
 }
 
-// staticFields is the table of RFC 7541, appendix A; its indices begin at 1.
+// staticFields is the static table of RFC 7541, appendix A. Its indices begin at 1.
 var staticFields = [...][2]string{
 	{":authority", ""}, {":method", "GET"}, {":method", "POST"}, {":path", "/"}, {":path", "/index.html"}, {":scheme", "http"},
 	{":scheme", "https"}, {":status", "200"}, {":status", "204"}, {":status", "206"}, {":status", "304"}, {":status", "400"},
@@ -79,7 +80,7 @@ var staticFields = [...][2]string{
 	{"via", ""}, {"www-authenticate", ""},
 }
 
-// staticNames has the first index of each name, staticPairs those of names with values.
+// staticNames has the first index of each name, staticPairs the indices of fields with values.
 var staticNames, staticPairs = func() (map[string]uint32, map[[2]string]uint32) {
 	names, pairs := make(map[string]uint32), make(map[[2]string]uint32)
 	for i, f := range staticFields {

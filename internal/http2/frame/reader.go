@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// Reader reads the frames of a connection. It belongs to one goroutine.
+// Reader reads the frames of a connection. One goroutine uses it.
 type Reader struct {
-	// OnPartial is told of a frame whose payload is not all there yet. Nil: nobody is.
+	// OnPartial is called for a frame whose payload has not arrived completely. Nil: nothing is called.
 	OnPartial func(Type)
 
 	conn   io.Reader
-	inline [inlineSize]byte // where the first bytes are awaited: most connections wait most of the time
-	pooled *[]byte          // room of readRooms or frameRooms; nil: idle suffices
-	start  int              // what was read and not yet given away is room()[from:to]
+	inline [inlineSize]byte // the buffer while the connection is idle, as most are most of the time
+	pooled *[]byte          // from smallBuffers or frameBuffers; nil: inline is used
+	start  int              // buf()[start:end] was read from conn and not returned yet
 	end    int
 }
 
@@ -25,20 +25,20 @@ const (
 
 var (
 	smallBuffers = sync.Pool{New: func() any { b := make([]byte, smallSize); return &b }}
-	frameBuffers = sync.Pool{New: func() any { b := make([]byte, HeaderLen+MaxFrame); return &b }} // for any frame that we take
+	frameBuffers = sync.Pool{New: func() any { b := make([]byte, HeaderLen+MaxFrame); return &b }} // for any frame that we accept
 )
 
 // NewReader reads from conn.
 func NewReader(conn io.Reader) *Reader { return &Reader{conn: conn} }
 
-// ErrFrameTooLarge is a frame longer than we said that we take.
+// ErrFrameTooLarge is a frame longer than we accept.
 var ErrFrameTooLarge = ConnError{FrameSizeError, "the frame is longer than allowed"}
 
-// Buffered reports whether bytes were read that are no whole frame's yet, or a frame's that was not given away: what
-// follows will not have to wait, or not for long.
+// Buffered is how many bytes were read that belong to frames that were not returned yet. The rest of those frames should
+// arrive soon.
 func (r *Reader) Buffered() int { return r.end - r.start }
 
-// Skip reads n bytes that are no frame, for the client's preface.
+// Skip reads n bytes that are no frame: the client's preface.
 func (r *Reader) Skip(n int) ([]byte, error) {
 	if err := r.fill(n); err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (r *Reader) Skip(n int) ([]byte, error) {
 	return b, nil
 }
 
-// Next is the next frame. An end between two frames is io.EOF.
+// Next returns the next frame. Between two frames the end of the connection is io.EOF.
 func (r *Reader) Next() (Frame, error) {
 	if err := r.fill(HeaderLen); err != nil {
 		return Frame{}, err
@@ -80,7 +80,7 @@ func (r *Reader) buf() []byte {
 	return r.inline[:]
 }
 
-// fill reads until n bytes are there.
+// fill reads until n bytes are buffered.
 func (r *Reader) fill(n int) error {
 	if r.end-r.start >= n {
 		return nil
@@ -100,8 +100,8 @@ func (r *Reader) fill(n int) error {
 	return nil
 }
 
-// makeSpace makes room for n bytes in all, and what is there its beginning. With nothing there, and little wanted, it is the
-// room that costs nothing.
+// makeSpace moves the buffered bytes to the beginning of a buffer for n bytes. If nothing is buffered and n is small, that
+// is the inline buffer.
 func (r *Reader) makeSpace(n int) {
 	rest := r.buf()[r.start:r.end]
 	switch old := r.pooled; {
@@ -136,7 +136,7 @@ func putBuffer(room *[]byte) {
 	}
 }
 
-// Close gives the room back. Nothing may be read after it.
+// Close returns the buffer to its pool. Nothing may be read after it.
 func (r *Reader) Close() {
 	putBuffer(r.pooled)
 	r.pooled, r.start, r.end = nil, 0, 0

@@ -17,7 +17,7 @@ var (
 	errShutdown   = errors.New("the connection is at its end")
 )
 
-// conn is a connection of a client. One goroutine reads it, in run; what is said to be the reader's, only it touches.
+// conn is a client's connection. One goroutine reads it, in run.
 type conn struct {
 	server *Server
 	net    net.Conn
@@ -27,42 +27,42 @@ type conn struct {
 	info   httpmsg.ConnInfo
 	w      *frame.Writer
 
-	// The reader's.
+	// Used by the goroutine that reads only.
 	r            *frame.Reader
 	block        *frame.BlockAssembler
 	decoder      *frame.Decoder
 	head         headerBlock
-	addField     func(name, value string) error // head.add, made once
+	addField     func(name, value string) error // headerBlock.add as a value
 	rate         rateLimits
-	settingsBuf  []frame.Setting // room for the settings of a frame
-	partialBlock bool            // the header block in hand did not come at once
+	settingsBuf  []frame.Setting // settings of the present frame
+	partialBlock bool            // the present header block did not arrive at once
 	updates      frame.UpdateCounter
 
 	memory    memoryUse
-	frameSeen atomic.Bool    // a frame came since watch looked
+	frameSeen atomic.Bool    // since the last checkTimeouts
 	running   sync.WaitGroup // handlers
 
 	mu           sync.Mutex // guards what follows
 	streams      map[uint32]*stream
 	lastID       uint32 // the newest stream
-	open         int    // streams as the client counts them
+	open         int    // streams that the client may count as open
 	handling     int    // handlers that run
 	queued       []*stream
 	recvWindow   frame.RecvWindow
-	resetStreams [maxResetStreams]uint32 // streams that we reset last: frames may still be on their way
+	resetStreams [maxResetStreams]uint32 // the last streams that we reset: frames for them may still arrive
 	resetCount   int
 	timeouts     timeouts
 	goaway       goAwayState
 
-	lastStreamSent chan struct{} // closed when the client knows which stream is the last
+	lastStreamSent chan struct{} // closed when the client was told the last stream id
 	closed         chan struct{} // closed when nothing is read any more
 }
 
-// maxResetStreams is of how many streams we know that it was us who reset them.
+// maxResetStreams is how many of the streams that we reset are remembered.
 const maxResetStreams = 128
 
 func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState) *conn {
-	limit := s.c.MaxHeaderBytes + 320 // as net/http: room for what RFC 9113 counts of ten fields
+	limit := s.c.MaxHeaderBytes + 320 // as net/http: room for ten fields as RFC 9113 counts them
 	c := &conn{
 		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(),
 		info:           httpmsg.ConnInfo{LocalAddr: nc.LocalAddr(), Server: s.c.BaseServer},
@@ -80,7 +80,7 @@ func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState) *conn {
 	return c
 }
 
-// closeNow ends the connection at once.
+// closeNow closes the connection without TLS's closing message.
 func (c *conn) closeNow() { _ = c.raw.Close() }
 
 func (c *conn) run() {
@@ -97,7 +97,7 @@ func (c *conn) run() {
 	c.close()
 }
 
-// handshake says what a server says first, and hears what a client does.
+// handshake sends the server's SETTINGS, and reads the client's preface and SETTINGS.
 func (c *conn) handshake() error {
 	s := &c.server.c
 	err := c.w.WriteSettings(true,
@@ -137,7 +137,7 @@ func (c *conn) handshake() error {
 	return nil
 }
 
-// readFrame reads a frame and does what it says.
+// readFrame reads and processes a frame.
 func (c *conn) readFrame() error {
 	f, err := c.r.Next()
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *conn) readFrame() error {
 	return err
 }
 
-// connectionError tells the client what it did wrong, and gives it the time to read that.
+// connectionError sends GOAWAY with an error, and gives the client time to read it.
 func (c *conn) connectionError(why frame.ConnError) {
 	c.mu.Lock()
 	last := c.lastID
@@ -168,8 +168,8 @@ func (c *conn) connectionError(why frame.ConnError) {
 	c.drain()
 }
 
-// drain reads what nobody wants, until the client ends the connection or the deadline comes: to close with something
-// unread resets the connection, and the client might never see what it was told.
+// drain reads and drops bytes until the client closes the connection or a deadline passes. A connection that is closed with
+// unread bytes is reset, and the client might not see the GOAWAY.
 func (c *conn) drain() {
 	room := make([]byte, 4<<10)
 	for heard := 0; heard < maxDrain; {
@@ -182,10 +182,10 @@ func (c *conn) drain() {
 	c.w.WaitFlushed()
 }
 
-// maxDrain is how much of that is borne.
+// maxDrain bounds the bytes that are read for that.
 const maxDrain = 4 << 20
 
-// close ends everything that the connection has, and returns when nothing of it runs any more.
+// close ends all streams, and returns when no goroutine of the connection is left.
 func (c *conn) close() {
 	c.mu.Lock()
 	parted := c.goaway.stage == goAwayDrained
@@ -217,21 +217,22 @@ func (c *conn) streamsLocked() []*stream {
 	return all
 }
 
-// The stages of leaving (RFC 9113, 6.8). The client first hears that there is an end, and may still begin streams, as some
-// are on their way; when it has confirmed, or some time has passed, it is told which stream is the last.
+// The states of a graceful shutdown (RFC 9113, 6.8). The first GOAWAY is a warning: the client may still open streams,
+// because some are on their way. When the client has confirmed it, or some time has passed, the second one has the last
+// stream id.
 const (
 	goAwayNone = iota
 	goAwayWarned
 	goAwayFinal
-	goAwayDrained // no streams are left
-	goAwayError   // the client broke the protocol
+	goAwayDrained // no stream is left
+	goAwayError   // the client violated the protocol
 	goAwayClosed
 )
 
 type goAwayState struct {
 	stage  int
-	lastID uint32      // no stream beyond it is served, from byeFinal on
-	timer  *time.Timer // ends byeTold
+	lastID uint32      // no later stream is processed, from goAwayFinal on
+	timer  *time.Timer // ends goAwayWarned
 }
 
 func (b *goAwayState) stop() {
@@ -240,7 +241,7 @@ func (b *goAwayState) stop() {
 	}
 }
 
-// goAway begins to leave. It does not wait.
+// goAway begins a graceful shutdown. It does not wait.
 func (c *conn) goAway() {
 	c.mu.Lock()
 	if c.goaway.stage != goAwayNone {
@@ -254,7 +255,7 @@ func (c *conn) goAway() {
 	_ = c.w.WritePingNoWait(goAwayPingData)
 }
 
-// sendLastGoAway says which stream is the last.
+// sendLastGoAway sends the GOAWAY with the last stream id.
 func (c *conn) sendLastGoAway() {
 	c.mu.Lock()
 	if c.goaway.stage != goAwayWarned {
@@ -272,7 +273,7 @@ func (c *conn) sendLastGoAway() {
 	}
 }
 
-// closeAfterLast ends the connection, after its last stream: the client is given the time to do so itself.
+// closeAfterLast closes the connection after its last stream. The client has some time to do it first.
 func (c *conn) closeAfterLast() {
 	c.mu.Lock()
 	if c.goaway.stage != goAwayFinal {
@@ -284,10 +285,11 @@ func (c *conn) closeAfterLast() {
 	_ = c.net.SetReadDeadline(time.Now().Add(c.server.c.GoAwayGrace))
 }
 
-// drained reports whether the last stream that is served has ended. Called with mu held.
+// drained reports whether the last stream has ended. mu is held.
 func (c *conn) drained() bool { return c.goaway.stage == goAwayFinal && len(c.streams) == 0 }
 
-// rejectConn tells a client that came too late that nothing of what it sends is served: it may send it elsewhere, writes too.
+// rejectConn tells a client that connected too late that none of its requests is processed: it may send all of them
+// elsewhere.
 func (c *conn) rejectConn() {
 	_ = c.net.SetDeadline(time.Now().Add(c.server.c.GoAwayGrace))
 	if c.w.WriteSettings(true) == nil && c.w.WriteGoAway(0, frame.NoError, "") == nil {

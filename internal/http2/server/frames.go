@@ -7,7 +7,7 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// What the frames of a client do. All of it is the reader's.
+// The processing of received frames, on the goroutine that reads.
 
 func connError(code frame.Code, why string) error { return frame.ConnError{Code: code, Reason: why} }
 
@@ -63,7 +63,7 @@ func (c *conn) data(f *frame.Frame) error {
 	switch {
 	case st == nil || fault != nil:
 		toConn = c.recvWindow.Return(size)
-	case size > len(p): // padding is read by nobody
+	case size > len(p): // nobody reads padding
 		toConn, toStream = c.recvWindow.Return(size-len(p)), st.returnWindowLocked(size-len(p))
 	}
 	c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *conn) data(f *frame.Frame) error {
 	return nil
 }
 
-// dataErrorLocked says what is wrong with DATA of which size bytes count and n are the body's.
+// dataErrorLocked is the error of a DATA frame with size bytes, of which n are the body's.
 func (c *conn) dataErrorLocked(st *stream, id uint32, size, n int, end bool) error {
 	switch {
 	case st == nil && c.beyondLastLocked(id):
@@ -108,7 +108,7 @@ func (c *conn) dataErrorLocked(st *stream, id uint32, size, n int, end bool) err
 	return st.addReceivedLocked(n, end)
 }
 
-// beyondLastLocked reports whether a stream is one that the client was told is not served.
+// beyondLastLocked reports whether a stream is later than the last one that GOAWAY named.
 func (c *conn) beyondLastLocked(id uint32) bool {
 	return c.goaway.stage >= goAwayFinal && id > c.goaway.lastID && id%2 == 1
 }
@@ -151,7 +151,7 @@ func (c *conn) windowUpdate(f *frame.Frame) error {
 	return c.w.AddStreamWindow(&st.send, increment)
 }
 
-// lookup is a stream that has begun, or nil when it has ended since.
+// lookup is a stream that was opened, or nil if it has ended.
 func (c *conn) lookup(id uint32, what string) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -263,7 +263,7 @@ func (c *conn) priority(f *frame.Frame) error {
 	return nil
 }
 
-// Requests and their trailers, as they come in header blocks. All of it is the reader's.
+// Header blocks: requests and their trailers.
 
 func (c *conn) headers(f *frame.Frame) error {
 	if f.Type == frame.Continuation && c.block.OpenStream() == 0 {
@@ -283,7 +283,7 @@ func (c *conn) headers(f *frame.Frame) error {
 	if c.partialBlock {
 		c.headerEnded()
 	}
-	defer c.head.reset() // an idle connection keeps none of it
+	defer c.head.reset() // an idle connection keeps nothing of it
 	err = c.decoder.Decode(block, c.addField)
 	if broken, ok := err.(frame.ConnError); ok {
 		return broken
@@ -296,7 +296,7 @@ func (c *conn) headers(f *frame.Frame) error {
 	return c.headersComplete(f.Stream, end, err)
 }
 
-// headersComplete is a whole header block, and err what was wrong with it.
+// headersComplete processes a complete header block. err is what was wrong with it.
 func (c *conn) headersComplete(id uint32, end bool, err error) error {
 	c.mu.Lock()
 	st := c.streams[id]
@@ -330,8 +330,8 @@ func (c *conn) headersComplete(id uint32, end bool, err error) error {
 	return c.startHandler(st)
 }
 
-// atStreamLimitLocked reports whether the client has begun as many streams as it may. Those whose handlers have returned are not
-// counted any more, but go on being open while their ends wait for windows.
+// atStreamLimitLocked reports whether the client has as many streams as it may. A stream whose handler has returned is
+// still open while its end waits for a window.
 func (c *conn) atStreamLimitLocked() bool {
 	most := c.server.c.MaxConcurrentStreams
 	if c.open >= most || len(c.streams) < most {
@@ -346,7 +346,7 @@ func (c *conn) atStreamLimitLocked() bool {
 	return n >= most
 }
 
-// streamFault is err as the fault of stream id.
+// streamFault is err as the error of a stream.
 func streamFault(id uint32, err error) error {
 	fault, ok := err.(frame.StreamError)
 	if !ok {
@@ -356,7 +356,7 @@ func streamFault(id uint32, err error) error {
 	return fault
 }
 
-// startHandler has the handler of st run, as soon as one may.
+// startHandler runs the handler of st, or queues st.
 func (c *conn) startHandler(st *stream) error {
 	c.mu.Lock()
 	if c.goaway.stage >= goAwayError {
@@ -365,7 +365,7 @@ func (c *conn) startHandler(st *stream) error {
 	}
 	c.streams[st.send.ID] = st
 	c.open++
-	if c.handling >= c.server.c.MaxConcurrentStreams { // of streams that were reset
+	if c.handling >= c.server.c.MaxConcurrentStreams { // by streams that were reset
 		c.queued = append(slices.DeleteFunc(c.queued, func(other *stream) bool { return c.streams[other.send.ID] != other }), st)
 		c.mu.Unlock()
 		return nil

@@ -11,23 +11,23 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// What is done when memory is short. Who decides is the server's user: see httpmsg.Identity.
+// Overload protection; see httpmsg.ClientClass. The server's user decides when.
 
-// memoryUse is what a connection knows for it.
+// memoryUse is what is known about the users of a connection.
 type memoryUse struct {
-	class atomic.Int32 // httpmsg.Identity
+	class atomic.Int32 // httpmsg.ClientClass
 }
 
-// streamMemory is what a stream does.
+// streamMemory is the memory that a stream holds.
 type streamMemory struct {
-	handler    atomic.Int64 // bytes that the handler keeps, as it says
-	header     int          // bytes of names and values
+	handler    atomic.Int64 // bytes that the handler reported
+	header     int          // bytes of the header
 	privileged bool         // guarded by the connection's mu
 }
 
 var errLowMemory = errors.New("memory is short, and the connection held much of it")
 
-// Authenticated is told by the handler whose request it is.
+// Authenticated is called by the handler that authenticated the request.
 func (w *response) Authenticated(privileged bool) {
 	st := w.stream()
 	c := st.conn
@@ -41,11 +41,11 @@ func (w *response) Authenticated(privileged bool) {
 	}
 }
 
-// ChargeMemory is told by the handler that it keeps n more bytes because of the request.
+// ChargeMemory is called by a handler that holds n more bytes for the request.
 func (w *response) ChargeMemory(n int64) { w.stream().memory.handler.Add(n) }
 
-// shouldRefuse reports whether a new stream is refused before anything is done for it. A connection of which nobody knows whose it is
-// may have one stream: that is how it becomes known.
+// shouldRefuse reports whether a new stream is refused before any work is done for it. A connection whose user is unknown
+// may have one stream: with it the user becomes known.
 func (c *conn) shouldRefuse() bool {
 	refuse := c.server.c.Refuse
 	if refuse == nil {
@@ -65,7 +65,7 @@ func (c *conn) shouldRefuse() bool {
 	return refuse()
 }
 
-// size is how many bytes the names and values of the header have.
+// size is the length of all names and values.
 func (h *headerBlock) size() (n int) {
 	for _, f := range h.fields {
 		n += len(f.name) + len(f.value)
@@ -73,8 +73,8 @@ func (h *headerBlock) size() (n int) {
 	return n
 }
 
-// CloseIdle tells the clients of up to n connections without streams to go elsewhere, and returns how many. Connections whose last
-// user is privileged stay.
+// CloseIdle sends GOAWAY on up to n connections without streams, and returns on how many. Connections whose last user is
+// privileged stay.
 func (s *Server) CloseIdle(n int) (closed int) {
 	for _, c := range s.allConns() {
 		if closed >= n {
@@ -100,7 +100,7 @@ func (c *conn) idle() bool {
 	return len(c.streams) == 0 && c.goaway.stage == goAwayNone && c.timeouts.prefaceRead
 }
 
-// LargeConns are the connections that hold much.
+// LargeConns are the connections that hold much memory.
 func (s *Server) LargeConns() (all []httpmsg.ConnMemory) {
 	for _, c := range s.allConns() {
 		if n := c.memoryUse(); n >= httpmsg.MinConnMemory {
@@ -124,7 +124,8 @@ func (c *conn) memoryUse() (n int64) {
 	return n
 }
 
-// Cut resets the streams of users who are not privileged, and ends the connection with GOAWAY unless a privileged one uses it.
+// Cut resets the streams of users who are not privileged, and closes the connection with GOAWAY unless a privileged user
+// uses it.
 func (c *conn) Cut() {
 	c.mu.Lock()
 	spared := c.memory.class.Load() == httpmsg.Privileged
@@ -147,6 +148,6 @@ func (c *conn) Cut() {
 	if over {
 		return
 	}
-	_ = c.w.WriteGoAway(last, frame.EnhanceYourCalm, errLowMemory.Error()) // the deadline ends what cannot be told
+	_ = c.w.WriteGoAway(last, frame.EnhanceYourCalm, errLowMemory.Error()) // if it cannot be sent, the deadline ends the connection
 	_ = c.net.SetReadDeadline(time.Now().Add(c.server.c.GoAwayGrace))
 }

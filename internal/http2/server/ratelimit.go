@@ -6,13 +6,13 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// tokenBucket holds what a client may do too often. It asks for the time only when it is empty.
+// tokenBucket limits what a client may do. It asks for the time only when it is empty.
 type tokenBucket struct {
 	tokens, burst, perSecond int
 	filled                   time.Time
 }
 
-// take reports whether n may be taken.
+// take takes n tokens, and reports whether there were so many.
 func (b *tokenBucket) take(n int) bool {
 	if b.tokens >= n {
 		b.tokens -= n
@@ -28,12 +28,12 @@ func (b *tokenBucket) take(n int) bool {
 	return true
 }
 
-// rateLimits belong to the goroutine that reads.
+// rateLimits are used by the goroutine that reads.
 type rateLimits struct {
-	resets  tokenBucket // streams that ended before they were answered (CVE-2023-44487, CVE-2025-8671)
-	control tokenBucket // frames that ask for an answer, or mean nothing
+	resets  tokenBucket // streams that ended before their response (CVE-2023-44487, CVE-2025-8671)
+	control tokenBucket // frames that ask for a reply, or carry nothing
 
-	allowedStray, seenResets int // DATA that may have been on its way to streams that we broke, and how many those were
+	allowedStray, seenResets int // DATA frames that may have been on their way to streams that we reset, and how many those were
 }
 
 func newRateLimits(streams int) rateLimits {
@@ -57,13 +57,13 @@ func (b *rateLimits) takeReset() error {
 	return errTooManyResets
 }
 
-// strayPerReset is how many frames may come free for each stream that we broke: a window of a MiB in whole frames.
+// strayPerReset is how many DATA frames are free for each stream that we reset: a window of a MiB in full frames.
 const (
 	strayPerReset = 64
 	maxStray      = maxResetStreams * strayPerReset
 )
 
-// takeStray counts a frame of DATA that nobody reads. breaks is how many streams we have broken.
+// takeStray counts a DATA frame that nobody reads. resets is how many streams we have reset.
 func (b *rateLimits) takeStray(breaks int) error {
 	b.allowedStray = min(maxStray, b.allowedStray+strayPerReset*min(breaks-b.seenResets, maxResetStreams))
 	b.seenResets = breaks
@@ -74,8 +74,8 @@ func (b *rateLimits) takeStray(breaks int) error {
 	return b.takeControl(1)
 }
 
-// costOfOversized has a connection end after ten header blocks that are too large, or a little more than one a second: each costs
-// as much to read as a hundred requests, and no credential.
+// costOfOversized ends a connection after ten header blocks that are too large, or slightly more than one a second. Each
+// costs as much to decode as a hundred requests, and needs no credential.
 const costOfOversized = 1000
 
 func (b *rateLimits) takeControl(cost int) error {

@@ -16,7 +16,7 @@ import (
 
 type headerField struct{ name, value string }
 
-// Pseudo fields, as bits.
+// Pseudo-header fields, as bits.
 const (
 	hasMethod = 1 << iota
 	hasScheme
@@ -24,12 +24,12 @@ const (
 	hasPath
 )
 
-// headerBlock is the header block in hand. It belongs to the goroutine that reads.
+// headerBlock is the present header block. The goroutine that reads uses it.
 type headerBlock struct {
 	pseudo                          int
 	method, scheme, authority, path string
 	fields                          []headerField
-	hasSpecial                      bool // one of the fields needs a look
+	hasSpecial                      bool // isSpecial of any field
 }
 
 const keptFields = 64
@@ -77,7 +77,7 @@ func (h *headerBlock) add(name, value string) error {
 	return nil
 }
 
-// isSpecial reports whether a field may mean something to this server.
+// isSpecial reports whether a field concerns the server itself.
 func isSpecial(name string) bool {
 	switch name {
 	case "connection", "content-length", "cookie", "expect", "keep-alive", "proxy-connection", "te", "trailer",
@@ -87,7 +87,7 @@ func isSpecial(name string) bool {
 	return false
 }
 
-// validate is RFC 9113, 8.3.1, as net/http has it.
+// validate is RFC 9113, 8.3.1, as net/http applies it.
 func (h *headerBlock) validate() error {
 	switch {
 	case h.method == "CONNECT":
@@ -100,7 +100,7 @@ func (h *headerBlock) validate() error {
 	return nil
 }
 
-// checkLengths is nil when no field is too long.
+// checkLengths is nil if no field is too long.
 func (h *headerBlock) checkLengths() error {
 	for i := range h.fields {
 		if err := httpmsg.CheckLengths(h.fields[i].name, h.fields[i].value); err != nil {
@@ -110,9 +110,9 @@ func (h *headerBlock) checkLengths() error {
 	return nil
 }
 
-// header makes the header of the fields. All values are in one slice.
+// header makes a http.Header. All values share one slice.
 func (h *headerBlock) header() http.Header {
-	header := make(http.Header, len(h.fields)+10) // whoever carries the request on adds as many, and to grow costs more
+	header := make(http.Header, len(h.fields)+10) // a proxy adds about ten, and growing costs more
 	values := make([]string, len(h.fields))
 	for i, f := range h.fields {
 		name := frame.CanonicalName(f.name)
@@ -126,7 +126,7 @@ func (h *headerBlock) header() http.Header {
 	return header
 }
 
-// newRequest makes the stream of the block in hand. large is whether a part of the block was too much.
+// newRequest makes the stream of the present header block. large is whether a part of it exceeded the limits.
 func (c *conn) newRequest(id uint32, end, large bool) (*stream, error) {
 	h := &c.head
 	if large {
@@ -160,7 +160,7 @@ func (c *conn) newRequest(id uint32, end, large bool) (*stream, error) {
 		}
 		st.handler = badRequest(wrong) // RFC 9113, 8.2.1 prefers an answer to a reset
 	}
-	st.req.TLS = c.tls // whatever the client calls its scheme
+	st.req.TLS = c.tls // whatever the client's :scheme
 	st.req.Body = http.NoBody
 	if !end {
 		st.body.st, st.body.Consumer = st, st
@@ -176,7 +176,7 @@ func (c *conn) newRequest(id uint32, end, large bool) (*stream, error) {
 	return st, nil
 }
 
-// newOversizedRequest makes the stream of a block that was too large, of which nothing is believed: it is answered 431.
+// newOversizedRequest makes the stream of a header block that was too large. Its fields are ignored and it is answered 431.
 func (c *conn) newOversizedRequest(id uint32, end bool) *stream {
 	st := &stream{conn: c, recvWindow: frame.NewRecvWindow(int64(c.server.c.StreamWindow)), contentLength: -1, received: end, counted: true}
 	st.send.ID = id
@@ -188,7 +188,7 @@ func (c *conn) newOversizedRequest(id uint32, end bool) *stream {
 	return st
 }
 
-// applyHeaders does what headers ask of the server, and takes those away that are no one else's.
+// applyHeaders applies the headers that concern the server, and removes those that handlers do not see.
 func (st *stream) applyHeaders(end bool) error {
 	header := st.req.Header
 	for name := range header {
@@ -216,8 +216,8 @@ func (st *stream) applyHeaders(end bool) error {
 	return st.setContentLength(header["Content-Length"], end)
 }
 
-// declareTrailers makes room for the trailers that are announced. It returns what is wrong with them: each takes far more memory than its
-// name is long (CVE-2026-78659), and some must not be trailers.
+// declareTrailers adds the declared trailers to the request, or returns what is wrong with them: each takes far more memory
+// than its name is long (CVE-2026-78659), and some are forbidden.
 func (st *stream) declareTrailers(values []string) *httpmsg.RequestError {
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
@@ -240,7 +240,7 @@ func (st *stream) declareTrailers(values []string) *httpmsg.RequestError {
 	return nil
 }
 
-// setContentLength is what Content-Length says. What is no length, or two, could be one thing here and another behind us.
+// setContentLength parses Content-Length. Invalid and repeated values could be read differently by a backend.
 func (st *stream) setContentLength(values []string, end bool) error {
 	n, ok := httpmsg.ParseContentLength(values)
 	switch {
@@ -264,7 +264,7 @@ func refuse(why string) http.Handler {
 	})
 }
 
-// badRequest answers with a Status: what is wrong is for whoever wrote the client.
+// badRequest answers with a Status that says what is wrong.
 func badRequest(why *httpmsg.RequestError) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		reason := ""
@@ -280,15 +280,15 @@ func tooLarge(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusRequestHeaderFieldsTooLarge, "text/html; charset=utf-8", "<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")
 }
 
-// answer is for requests that reach no handler of ours.
+// answer answers requests that reach no handler.
 func answer(w http.ResponseWriter, code int, media, text string) {
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text)) // whoever sends such a request need not hear of it
+	_, _ = w.Write([]byte(text)) // the client may be gone
 }
 
-// setTarget fills in what the request is for. A *httpmsg.RequestError is for the client to read.
+// setTarget parses the target. A *httpmsg.RequestError is answered.
 func (st *stream) setTarget(h *headerBlock) error {
 	st.req.URL, st.req.RequestURI = &st.url, h.path
 	target := h.path
@@ -315,13 +315,14 @@ func (st *stream) setTarget(h *headerBlock) error {
 	return httpmsg.ParseTarget(h.method, target, &st.url)
 }
 
-// body is a request's.
+// body is the body of a request.
 type body struct {
 	frame.Body
 	st *stream
 	// expects is set while the client waits for 100 (Continue).
 	expects bool
-	// declared are the trailers that the request has when the body was read to its end, and came what came of them.
+	// declared are the request's trailers, which are set when the body was read to its end, and received those that
+	// arrived.
 	declared, received http.Header
 }
 
@@ -343,7 +344,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// setTrailers takes the trailers of the request, of which those count that it announced.
+// setTrailers stores the received trailers. Those that were not declared are dropped.
 func (b *body) setTrailers(fields []headerField) error {
 	if len(fields) > httpmsg.MaxTrailers {
 		return frame.StreamError{Code: frame.ProtocolError, Reason: "too many trailers"}

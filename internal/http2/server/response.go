@@ -13,7 +13,7 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// errHandlerReturned is what a handler meets that goes on after it has returned.
+// errHandlerReturned is returned to handlers that write after they returned.
 var errHandlerReturned = errors.New("the handler has returned")
 
 // response is the http.ResponseWriter of a stream.
@@ -22,22 +22,22 @@ type response struct {
 	head   bool // the request is HEAD
 	header http.Header
 
-	mu     sync.Mutex      // guards what follows: handlers may write on several goroutines, and even too late
-	worker *worker         // lends fields; nil: the handler has returned
-	buffer *[]byte         // what is not sent yet; nil: nothing
-	fields []responseField // the header as it was at WriteHeader
+	mu     sync.Mutex      // guards what follows: handlers may write from several goroutines, and even too late
+	worker *worker         // owns fields; nil: the handler has returned
+	buffer *[]byte         // nil: nothing is buffered
+	fields []responseField // the header at the time of WriteHeader
 	status int             // 0: WriteHeader was not called
-	sent   bool            // the header is sent
-	ended  bool            // so is the end of the stream
+	sent   bool            // the header was sent
+	ended  bool            // END_STREAM was sent
 
 	declared     int64 // Content-Length; -1: none
 	wrote        int64
 	length       string // Content-Length, as it is sent
-	detectedType string // Content-Type that was found by looking at the body
-	noLength     bool   // the handler wants none
-	hasDate      bool   // the handler said when
-	hasType      bool   // and what, or encodes it
-	closeConn    bool   // this was meant to be the last request
+	detectedType string // Content-Type, detected from the body
+	noLength     bool   // the handler set Content-Length to nothing
+	hasDate      bool   // the handler set Date
+	hasType      bool   // the handler set Content-Type or Content-Encoding
+	closeConn    bool   // the handler set Connection: close
 	trailers     []string
 }
 
@@ -66,9 +66,9 @@ func (w *response) writeHeader(code int) {
 		panic(fmt.Sprintf("invalid WriteHeader code %v", code)) // as net/http
 	}
 	switch {
-	case code == http.StatusSwitchingProtocols: // there is no such thing (RFC 9113, 8.6)
+	case code == http.StatusSwitchingProtocols: // HTTP/2 has none (RFC 9113, 8.6)
 	case code < 200:
-		_ = w.frames().WriteHeaders(&w.st.send, &informational{code, w.header}, nil, false) // the next write finds it
+		_ = w.frames().WriteHeaders(&w.st.send, &informational{code, w.header}, nil, false) // the next write returns the error
 	default:
 		w.status = code
 		w.snapshot()
@@ -77,21 +77,21 @@ func (w *response) writeHeader(code int) {
 
 func (w *response) frames() *frame.Writer { return w.st.conn.w }
 
-// sendContinue tells a client that it may send the body, unless it is being answered.
+// sendContinue sends 100 (Continue), unless the response has begun.
 func (w *response) sendContinue() {
 	if !w.mu.TryLock() {
 		return
 	}
 	defer w.mu.Unlock()
 	if w.status == 0 {
-		_ = w.frames().WriteHeaders(&w.st.send, &informational{code: http.StatusContinue}, nil, false) // the next write finds it
+		_ = w.frames().WriteHeaders(&w.st.send, &informational{code: http.StatusContinue}, nil, false) // the next write returns the error
 	}
 }
 
 // Flush implements http.Flusher.
 func (w *response) Flush() { _ = w.FlushError() }
 
-// FlushError is for http.ResponseController.
+// FlushError implements http.ResponseController's flush.
 func (w *response) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +106,7 @@ func (w *response) FlushError() error {
 
 func (w *response) flush() error { return w.flushBuffer(false) }
 
-// write sends p, after the header when that is not sent yet. end is whether the handler has returned.
+// write sends p, after the header if that was not sent yet. end is set when the handler has returned.
 func (w *response) write(p []byte, end bool) error {
 	trailing := end && w.collectTrailers()
 	if !w.sent {
@@ -140,7 +140,7 @@ func (w *response) write(p []byte, end bool) error {
 	return nil
 }
 
-// finish sends what is left when the handler has returned.
+// finish sends the rest of the response when the handler has returned.
 func (w *response) finish() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +150,7 @@ func (w *response) finish() error {
 	return w.flushBuffer(true)
 }
 
-// release gives back what the worker lends.
+// release returns what belongs to the worker.
 func (w *response) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,7 +173,7 @@ func (w *response) CloseNotify() <-chan bool {
 	return told
 }
 
-// Push implements http.Pusher: no client takes it any more.
+// Push implements http.Pusher. Clients do not support it any more.
 func (w *response) Push(string, *http.PushOptions) error { return http.ErrNotSupported }
 
 var (
@@ -182,7 +182,8 @@ var (
 	_ http.Pusher         = (*response)(nil)
 )
 
-// collectTrailers makes trailers of what the handler put into the header for them, and reports whether there are any.
+// collectTrailers declares the trailers that the handler set with http.TrailerPrefix, and reports whether there are any
+// trailers.
 func (w *response) collectTrailers() bool {
 	for name, values := range w.header {
 		if late, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
@@ -198,7 +199,7 @@ func (w *response) collectTrailers() bool {
 	return false
 }
 
-// What a handler writes is kept while it is little: the whole of a small answer is sent with its header.
+// What a handler writes is buffered up to bufferSize, so that a small response is sent together with its header.
 
 // Write implements http.ResponseWriter.
 func (w *response) Write(p []byte) (int, error) {
@@ -248,7 +249,7 @@ func (w *response) WriteString(s string) (int, error) {
 	return len(s), nil
 }
 
-// buffers are for what is not sent yet. A response has one only while there is something in it: watches are many, and wait.
+// buffers are for responses that hold something unsent. Others have none, because watches are many and wait.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, bufferSize); return &b }}
 
 const bufferSize = 4 << 10
@@ -274,7 +275,7 @@ func (w *response) buffered() int {
 	return len(*w.buffer)
 }
 
-// flushBuffer sends what is not sent yet.
+// flushBuffer sends what is buffered.
 func (w *response) flushBuffer(end bool) error {
 	if w.buffer == nil {
 		return w.write(nil, end)
@@ -304,7 +305,7 @@ func (w *response) checkWrite(n int) error {
 	return nil
 }
 
-// deadlines are those that a handler gives its request (http.ResponseController).
+// deadlines are those that a handler sets (http.ResponseController).
 type deadlines struct {
 	mu          sync.Mutex // guards what follows
 	stopped     bool
@@ -322,7 +323,7 @@ func (d *deadlines) stop() {
 	}
 }
 
-// set has f called at a time, unless it is zero. A deadline that has passed stays.
+// set calls f at a time, unless it is zero. A deadline that has passed cannot be changed.
 func (d *deadlines) set(timer **time.Timer, at time.Time, f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -335,7 +336,7 @@ func (d *deadlines) set(timer **time.Timer, at time.Time, f func()) {
 	}
 }
 
-// SetReadDeadline is for http.ResponseController: from then on nothing of the body is read.
+// SetReadDeadline is for http.ResponseController: reads of the body fail after it.
 func (w *response) SetReadDeadline(at time.Time) error {
 	st := w.stream()
 	if !at.IsZero() && !at.After(time.Now()) {
@@ -346,7 +347,7 @@ func (w *response) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is for http.ResponseController: at that time the stream is reset.
+// SetWriteDeadline is for http.ResponseController: the stream is reset after it.
 func (w *response) SetWriteDeadline(at time.Time) error {
 	st := w.stream()
 	if !at.IsZero() && !at.After(time.Now()) {
@@ -357,7 +358,7 @@ func (w *response) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// LongRunning says that the client may leave the answer untaken for as long as it likes: it is a watch, or the like.
+// LongRunning exempts the response from StallTimeout: it is a watch, for example.
 func (w *response) LongRunning() {
 	c := w.stream().conn
 	c.mu.Lock()
@@ -365,13 +366,13 @@ func (w *response) LongRunning() {
 	w.st.longRunning = true
 }
 
-// BytesWritten is how many bytes of the body the client has let be sent.
+// BytesWritten is how many bytes of the body were sent.
 func (w *response) BytesWritten() int64 {
 	n, _ := w.frames().Progress(&w.st.send)
 	return n
 }
 
-// EnableFullDuplex is for http.ResponseController: HTTP/2 is.
+// EnableFullDuplex is for http.ResponseController: HTTP/2 always is.
 func (w *response) EnableFullDuplex() error { return nil }
 
 func (st *stream) readExpired() { st.body.Fail(os.ErrDeadlineExceeded) }

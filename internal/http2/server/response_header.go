@@ -13,13 +13,13 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// responseField is one of a response's header. once is whether its value will not come again.
+// responseField is a header field of a response.
 type responseField struct {
 	name, value string
 	neverIndex  bool
 }
 
-// snapshot keeps the header as it is now, as it will be sent.
+// snapshot keeps the header as it is now, in the form in which it is sent.
 func (w *response) snapshot() {
 	w.declared = -1
 	for name, values := range w.header {
@@ -27,7 +27,7 @@ func (w *response) snapshot() {
 		case "Connection":
 			w.closeConn = len(values) > 0 && values[0] == "close"
 			continue
-		case "Keep-Alive", "Proxy-Connection", "Upgrade": // they are no one's in HTTP/2
+		case "Keep-Alive", "Proxy-Connection", "Upgrade": // HTTP/2 has none of them
 			continue
 		case "Content-Length":
 			w.noLength = len(values) == 0
@@ -70,7 +70,7 @@ func appendFields(fields []responseField, name string, values []string) []respon
 	return fields
 }
 
-// neverIndexed reports whether the values of a field hardly ever come again.
+// neverIndexed reports whether the values of a field rarely occur again.
 func neverIndexed(name string) bool {
 	switch name {
 	case "audit-id", "date", "content-length", "etag", "last-modified", "traceparent", "set-cookie":
@@ -79,7 +79,7 @@ func neverIndexed(name string) bool {
 	return false
 }
 
-// declareTrailer notes a trailer.
+// declareTrailer declares a trailer.
 func (w *response) declareTrailer(name string) {
 	name = http.CanonicalHeaderKey(name)
 	if httpguts.ValidTrailerHeader(name) && !slices.Contains(w.trailers, name) {
@@ -87,7 +87,7 @@ func (w *response) declareTrailer(name string) {
 	}
 }
 
-// finishHeader adds to the header what the handler left to the server. p is how the body begins, and all of it when end is set.
+// finishHeader adds what the handler left to the server. p is the beginning of the body, and all of it when end is set.
 func (w *response) finishHeader(p []byte, end bool) {
 	if !httpmsg.BodyAllowed(w.status) {
 		return
@@ -100,10 +100,10 @@ func (w *response) finishHeader(p []byte, end bool) {
 	}
 }
 
-// responseHeader is a response's header.
+// responseHeader is the header of a response.
 type responseHeader response
 
-// EncodeHeaders implements frame.Fields.
+// EncodeHeaders implements frame.HeaderBlock.
 func (w *responseHeader) EncodeHeaders(e *frame.Encoder) {
 	e.WriteField(":status", statusText(w.status))
 	for i := range w.fields {
@@ -124,10 +124,10 @@ func (w *responseHeader) EncodeHeaders(e *frame.Encoder) {
 	}
 }
 
-// responseTrailers is a response's trailers.
+// responseTrailers are the trailers of a response.
 type responseTrailers response
 
-// EncodeHeaders implements frame.Fields.
+// EncodeHeaders implements frame.HeaderBlock.
 func (w *responseTrailers) EncodeHeaders(e *frame.Encoder) {
 	slices.Sort(w.trailers)
 	for _, name := range w.trailers {
@@ -137,13 +137,13 @@ func (w *responseTrailers) EncodeHeaders(e *frame.Encoder) {
 	}
 }
 
-// informational is the header of a response before the real one.
+// informational is the header of a 1xx response.
 type informational struct {
 	code   int
 	header http.Header
 }
 
-// EncodeHeaders implements frame.Fields.
+// EncodeHeaders implements frame.HeaderBlock.
 func (i *informational) EncodeHeaders(e *frame.Encoder) {
 	e.WriteField(":status", statusText(i.code))
 	for name, values := range i.header {

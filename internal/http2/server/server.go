@@ -1,18 +1,19 @@
-// Package serve is the HTTP/2 side that clients meet: what net/http's server is, for connections that are through TLS.
+// Package server is an HTTP/2 server for connections whose TLS handshake is done, as net/http's is.
 //
-// One goroutine reads each connection and never waits for anything else: not for a handler, and not for the other side to
-// take what is written. Handlers run on workers, goroutines that are used again, so that a request costs neither a start
-// nor the growth of a stack. A handler writes its own frames (wire.Out).
+// One goroutine reads each connection, and waits for nothing else: not for a handler, and not for the client to read what
+// is written. Handlers run on workers, which are goroutines that are reused, so that a request costs neither the start of a
+// goroutine nor the growth of its stack. A handler writes its own frames (frame.Writer).
 //
-// What a handler sees is what net/http shows it. Where this server differs, it refuses more: a body that is not as long as
-// its Content-Length says is a broken stream, and so is a second, different length.
+// A handler sees what net/http would show it. Where this server differs it is stricter: a body that is not as long as its
+// Content-Length is a stream error, and so is a second Content-Length.
 //
 // # What a client can make us keep
 //
-// Streams count until their handlers have ended, reset or not (CVE-2023-44487), and resets that a client provokes count as
-// its own (CVE-2025-8671). Header blocks are bounded compressed and unpacked, and in time. What asks for an answer, or
-// means nothing, may come so often and no more (bounds.go); a header block that is too large counts as a thousand of these.
-// Windows bound bodies. An answer that the client does not take ends (watch.go), unless its handler says that it is long-running.
+// A stream counts until its handler has returned, even if it was reset (CVE-2023-44487), and resets that a client provokes
+// count as its own (CVE-2025-8671). Header blocks are bounded compressed, decoded, and in time. Frames that ask for a
+// reply, or carry nothing, are rate-limited (ratelimit.go); a header block that is too large counts as a thousand of them.
+// Flow control bounds bodies. A response that the client does not read is reset (timeouts.go), unless its handler says that
+// it is long-running.
 package server
 
 import (
@@ -28,41 +29,41 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// Config is a server.
+// Config configures a Server.
 type Config struct {
 	// Handler serves the requests.
 	Handler http.Handler
-	// BaseServer is what requests find under http.ServerContextKey. Default nil: nothing.
+	// BaseServer is the value of http.ServerContextKey. Default nil: none.
 	BaseServer *http.Server
-	// MaxConcurrentStreams bounds the streams of a connection, and the handlers that run for it. Default 100.
+	// MaxConcurrentStreams bounds the streams of a connection, and its running handlers. Default 100.
 	MaxConcurrentStreams int
-	// MaxHeaderBytes bounds the names and values of a request's header. A larger one is answered 431. Default 64 KiB.
+	// MaxHeaderBytes bounds the header fields of a request. A larger header is answered 431. Default 64 KiB.
 	MaxHeaderBytes int
-	// StreamWindow and ConnWindow are how many bytes of bodies a client may send before handlers read them. Bodies that nobody reads
-	// stop the others of their connection when they fill the latter. Default 256 KiB and 1 MiB: three of them do not.
+	// StreamWindow and ConnWindow are how many bytes of bodies a client may send before handlers read them. Unread bodies
+	// that fill ConnWindow block all others of their connection. Default 256 KiB and 1 MiB: three unread bodies do not.
 	StreamWindow, ConnWindow int
-	// PrefaceTimeout is how long a client may take to say what it must say first. Default 10 s.
+	// PrefaceTimeout is how long the client's preface and first SETTINGS may take. Default 10 s.
 	PrefaceTimeout time.Duration
-	// HeaderTimeout is how long a header may take to come once it has begun. Default 10 s.
+	// HeaderTimeout is how long a header may take once it has begun. Default 10 s.
 	HeaderTimeout time.Duration
-	// IdleTimeout is how long a connection without streams is kept, or a little longer. Default 90 s.
+	// IdleTimeout is how long a connection without streams is kept, or slightly longer. Default 90 s.
 	IdleTimeout time.Duration
-	// PingAfter is how long nothing may be heard from a client, or half as long again, before it is asked whether it is
-	// there; it then has PingTimeout to answer. Default 30 s and 15 s.
+	// PingAfter is how long, or up to half as long again, a connection may be silent before it is pinged. The client then
+	// has PingTimeout to answer. Default 30 s and 15 s.
 	PingAfter, PingTimeout time.Duration
-	// StallTimeout is how long a client may leave an answer untaken, or up to half as long again: within it, it must let at
-	// least 4 KiB be sent, or all that is left. Otherwise the stream is reset, and the connection goes on. What a handler says
-	// is long-running (LongRunning) is let be. Default 30 s.
+	// StallTimeout is how long, or up to half as long again, a client may leave a response unread: within it, its windows
+	// must allow at least 4 KiB to be sent, or all that is left. Otherwise the stream is reset. Long-running responses
+	// (LongRunning) are exempt. Default 30 s.
 	StallTimeout time.Duration
-	// GoAwayGrace is how long a client that is told to go elsewhere may begin streams, unless it confirms sooner that it
-	// has heard; and how long it may take to close the connection after its last stream. Default 1 s.
+	// GoAwayGrace is how long a client may open streams after the first GOAWAY, unless it confirms sooner that it has seen
+	// it; and how long it may take to close the connection after its last stream. Default 1 s.
 	GoAwayGrace time.Duration
-	// MaxIdleWorkers bounds the workers that wait for a request. Each keeps a stack of some 32 KiB. Default 256.
+	// MaxIdleWorkers bounds the idle workers. Each keeps a stack of some 32 KiB. Default 256.
 	MaxIdleWorkers int
-	// Refuse reports whether requests are refused before anything is done for them, as memory is short. It is not asked of connections
-	// whose last user is privileged. Nil: none is.
+	// Refuse reports whether requests are refused before any work is done for them, because memory is short. It is not
+	// called for connections whose last user is privileged. Nil: none is refused.
 	Refuse func() bool
-	// Logf hears of panics and of clients that break the protocol. Nil: nobody does.
+	// Logf logs panics and clients that violate the protocol. Nil: they are not logged.
 	Logf func(format string, args ...any)
 }
 
@@ -92,7 +93,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Server serves connections.
+// Server serves connections. It is safe for concurrent use.
 type Server struct {
 	c     Config
 	pool  workerPool
@@ -101,23 +102,23 @@ type Server struct {
 	mu           sync.Mutex // guards what follows
 	conns        map[*conn]struct{}
 	shuttingDown bool
-	idle         chan struct{} // closed when leaving and no connection is left
+	idle         chan struct{} // closed when shutting down and no connection is left
 }
 
-// New allocates a server.
+// New allocates a Server.
 func New(c Config) *Server {
 	c = c.withDefaults()
 	return &Server{c: c, pool: workerPool{maxIdle: c.MaxIdleWorkers}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
 }
 
-// Serve serves a connection whose handshake is done and chose "h2". It returns when the connection and all its handlers
-// have ended.
+// Serve serves a connection whose TLS handshake is done and negotiated "h2". It returns when the connection and all its
+// handlers have ended.
 func (s *Server) Serve(c *tls.Conn) {
 	state := c.ConnectionState()
 	s.serve(c, c.NetConn(), &state)
 }
 
-// serve is Serve for any connection. raw is what lies below it.
+// serve is Serve for any connection. raw is the connection below TLS.
 func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState) {
 	c := newConn(s, nc, raw, state)
 	s.mu.Lock()
@@ -139,8 +140,8 @@ func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState) {
 	s.mu.Unlock()
 }
 
-// GoAway tells all clients to go elsewhere, and returns when they have had the time to hear of it: what they send from then
-// on, they know is not served here. No connection is served any more that was not before: it is told so.
+// GoAway sends GOAWAY to all clients, and returns when they have had the time to see it: they know that later requests are
+// not processed. New connections are rejected with GOAWAY.
 func (s *Server) GoAway(ctx context.Context) error {
 	for _, c := range s.goAwayAll() {
 		select {
@@ -153,7 +154,7 @@ func (s *Server) GoAway(ctx context.Context) error {
 	return nil
 }
 
-// Shutdown tells all clients to go elsewhere, and waits for their streams and connections to end.
+// Shutdown sends GOAWAY to all clients, and waits for their streams and connections to end.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.goAwayAll()
 	select {
@@ -165,7 +166,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// goAwayAll has every connection say GOAWAY.
+// goAwayAll sends GOAWAY on every connection.
 func (s *Server) goAwayAll() []*conn {
 	s.mu.Lock()
 	all := slices.Collect(maps.Keys(s.conns))
@@ -182,7 +183,7 @@ func (s *Server) goAwayAll() []*conn {
 	return all
 }
 
-// Close cuts all connections off. It does not wait: Shutdown does.
+// Close closes all connections. It does not wait; Shutdown does.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if !s.shuttingDown {

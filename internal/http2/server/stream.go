@@ -10,8 +10,7 @@ import (
 	"portico.dev/internal/httpmsg"
 )
 
-// stream is a request and its answer: one allocation has all of it. Handlers may keep parts of it as long as they like, so
-// that it is not used again.
+// stream is a request and its response, in one allocation. It is not reused, because handlers may keep parts of it.
 type stream struct {
 	conn      *conn
 	req       http.Request
@@ -21,20 +20,20 @@ type stream struct {
 	res       response
 	send      frame.SendStream
 	deadlines deadlines
-	handler   http.Handler // nil: the server's
+	handler   http.Handler // nil: Config.Handler
 	memory    streamMemory
 
 	// Guarded by the connection's mu.
 	recvWindow    frame.RecvWindow
-	contentLength int64 // how long the body says that it is; -1: it does not
+	contentLength int64 // -1: unknown
 	bodyReceived  int64
 	received      bool // the client has ended its side
-	counted       bool // among the open ones
-	longRunning   bool // its answer may wait for the client for as long as it takes
+	counted       bool // in conn.open
+	longRunning   bool // the response may wait for the client for as long as it takes
 	stall         stall
 }
 
-// clientResetError is the end of a stream that the client wanted.
+// clientResetError is the error of a stream that the client reset.
 type clientResetError struct{ code frame.Code }
 
 func (e clientResetError) Error() string { return "the client reset the stream: " + e.code.String() }
@@ -53,15 +52,15 @@ func (st *stream) addReceivedLocked(n int, end bool) error {
 
 func (st *stream) returnWindowLocked(n int) uint32 {
 	if st.received {
-		return 0 // nothing more comes
+		return 0 // nothing more will arrive
 	}
 	return st.recvWindow.Return(n)
 }
 
 // Consumed implements frame.Consumer.
-func (st *stream) Consumed(n int) { _ = st.conn.returnWindow(st, n) } // what went wrong, the reader finds
+func (st *stream) Consumed(n int) { _ = st.conn.returnWindow(st, n) } // the goroutine that reads finds the error
 
-// returnWindow allows the client n more bytes, for the connection and, unless st is nil or has ended, for st.
+// returnWindow lets the client send n more bytes on the connection and, unless st is nil or has ended, on st.
 func (c *conn) returnWindow(st *stream, n int) error {
 	var id, toStream uint32
 	c.mu.Lock()
@@ -76,7 +75,7 @@ func (c *conn) returnWindow(st *stream, n int) error {
 	return c.w.WriteWindowUpdates(id, toStream, toConn)
 }
 
-// abort ends what the handler does with the stream, and tells nobody.
+// abort ends the handler's use of the stream. It sends nothing.
 func (st *stream) abort(why error) (sent bool) {
 	sent = st.conn.w.Abort(&st.send, why)
 	st.body.Fail(why)
@@ -84,7 +83,7 @@ func (st *stream) abort(why error) (sent bool) {
 	return sent
 }
 
-// removeStream has the connection know the stream no more. It reports whether it knew it. ours is whether we break it.
+// removeStream removes a stream, and reports whether it was there. ours is whether we reset it.
 func (c *conn) removeStream(st *stream, ours bool) bool {
 	c.mu.Lock()
 	c.uncountLocked(st)
@@ -103,7 +102,7 @@ func (c *conn) removeStream(st *stream, ours bool) bool {
 	return known
 }
 
-// uncountLocked and noteBroken are called with mu held.
+// uncountLocked and noteResetLocked are called with mu held.
 func (c *conn) uncountLocked(st *stream) {
 	if st.counted {
 		st.counted = false
@@ -116,7 +115,7 @@ func (c *conn) noteResetLocked(id uint32) {
 	c.resetCount++
 }
 
-// streamError ends a stream that breaks the protocol, and nothing else.
+// streamError resets a stream that violates the protocol.
 func (c *conn) streamError(why frame.StreamError) error {
 	c.mu.Lock()
 	st := c.streams[why.Stream]
@@ -139,9 +138,9 @@ func (c *conn) streamError(why frame.StreamError) error {
 	return c.rate.takeReset()
 }
 
-// reset resets a stream because of something on our side.
+// reset resets a stream for a reason of ours.
 func (st *stream) reset(code frame.Code, why error) {
-	known := st.conn.removeStream(st, true) // first: a handler that fails to write forgets the stream too, and resets nothing
+	known := st.conn.removeStream(st, true) // first: a handler whose write fails removes the stream too, and sends no reset
 	if sent := st.abort(why); known && !sent {
 		_ = st.conn.w.WriteRSTStream(st.send.ID, code)
 	}
@@ -169,7 +168,7 @@ func (st *stream) run(w *worker) {
 	returned = true
 }
 
-// panicked is told of a panic in the handler; nil is a goroutine that was ended by runtime.Goexit.
+// panicked is called after a panic of the handler. p is nil if runtime.Goexit ended the goroutine.
 func (st *stream) panicked(p any) {
 	st.ctx.End()
 	st.reset(frame.InternalError, errHandlerPanic)
@@ -180,12 +179,12 @@ func (st *stream) panicked(p any) {
 	}
 }
 
-// finish sends what is left of the answer.
+// finish sends the rest of the response.
 func (st *stream) finish() {
 	st.ctx.End()
 	c := st.conn
 	c.mu.Lock()
-	c.uncountLocked(st) // the client may begin another one as soon as it sees the end of this one
+	c.uncountLocked(st) // the client may open another stream as soon as it sees the end of this one
 	c.mu.Unlock()
 	err := st.res.finish()
 	c.mu.Lock()
@@ -197,7 +196,7 @@ func (st *stream) finish() {
 	}
 }
 
-// release gives back what the stream had, and has w run the next one that waits.
+// release releases what the stream holds, and gives w the next stream that waits.
 func (st *stream) release(w *worker) {
 	st.deadlines.stop()
 	st.res.release()
@@ -225,7 +224,7 @@ func (st *stream) release(w *worker) {
 	}
 }
 
-// endSent has the client begin another stream: the end of st is about to be sent, while its handler still runs.
+// endSent is called when END_STREAM is about to be sent while the handler still runs: the client may open another stream.
 func (c *conn) endSent(st *stream) {
 	c.mu.Lock()
 	c.uncountLocked(st)

@@ -7,28 +7,28 @@ import (
 	"portico.dev/internal/http2/frame"
 )
 
-// timeouts is what time does to a connection. It looks now and then, and not at each request.
+// timeouts is the state of a connection's timeouts. They are checked now and then, and not with each request.
 type timeouts struct {
 	timer    *time.Timer
 	stopped  bool
-	checking chan struct{} // closed when the look in hand has ended; nil: there is none
+	checking chan struct{} // closed when the present check has ended; nil: there was none
 
 	opened      time.Time
 	prefaceRead bool
-	headerSince time.Time // since when a header block is not whole; zero: none is begun
-	lastFrame   time.Time // the last look that found a frame
-	pingSent    time.Time // when a PING was sent that nothing came after; zero: none is
-	idleSince   time.Time // the last look that found a stream, or a new one gone
+	headerSince time.Time // since when a header block is incomplete; zero: none is
+	lastFrame   time.Time // the last check that found a frame
+	pingSent    time.Time // the PING that nothing was received after; zero: none
+	idleSince   time.Time // the last check that found a stream, or a new lastID
 	lastID      uint32    // the newest stream then
 }
 
-// pingData and farewell are what PINGs of ours carry.
+// pingData and goAwayPingData are the payloads of our PINGs.
 var (
 	pingData       = [8]byte{'p', 'o', 'r', 't', 'i', 'c', 'o', '?'}
 	goAwayPingData = [8]byte{'p', 'o', 'r', 't', 'i', 'c', 'o', '!'}
 )
 
-// checkTimeouts does what is due and sets the timer for the next look.
+// checkTimeouts does what is due, and sets the timer.
 func (c *conn) checkTimeouts() {
 	c.mu.Lock()
 	w := &c.timeouts
@@ -56,18 +56,18 @@ func (c *conn) checkTimeouts() {
 	close(looking)
 }
 
-// stall is what looks know of an answer that waits for its client's windows.
+// stall is a response that waits for its client's windows.
 type stall struct {
 	since time.Time // zero: it does not wait
-	sent  int64     // then
+	sent  int64     // bytes sent at that time
 }
 
 var errStalled = errors.New("the client did not take the answer")
 
-// minProgress is how much of an answer a client must take within StallTimeout.
+// minProgress is how much of a response a client must accept within StallTimeout.
 const minProgress = 4 << 10
 
-// stalledLocked are the streams whose clients have left their answers untaken for too long.
+// stalledLocked returns the streams whose clients have not read for too long.
 func (c *conn) stalledLocked(now time.Time) (all []*stream) {
 	for _, st := range c.streams {
 		sent, blocked := c.w.Progress(&st.send)
@@ -83,7 +83,7 @@ func (c *conn) stalledLocked(now time.Time) (all []*stream) {
 	return all
 }
 
-// dueAction is what is to be done now, or nil. Called with mu held.
+// dueAction is what is to be done now, or nil. mu is held.
 func (c *conn) dueAction(now time.Time) func() {
 	w, s := &c.timeouts, &c.server.c
 	switch {
@@ -113,7 +113,7 @@ func (c *conn) dueAction(now time.Time) func() {
 	return nil
 }
 
-// nextCheck is when to look again. Called with mu held.
+// nextCheck is the time until the next check. mu is held.
 func (c *conn) nextCheck(now time.Time) time.Duration {
 	w, s := &c.timeouts, &c.server.c
 	if !w.prefaceRead {
@@ -129,7 +129,7 @@ func (c *conn) nextCheck(now time.Time) time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// headerStarted is told, by the reader, of a header block that is not whole.
+// headerStarted is called when a header block is incomplete.
 func (c *conn) headerStarted() {
 	if c.partialBlock {
 		return
@@ -143,7 +143,7 @@ func (c *conn) headerStarted() {
 	}
 }
 
-// headerEnded is told of its end.
+// headerEnded is called when it is complete.
 func (c *conn) headerEnded() {
 	c.partialBlock = false
 	c.mu.Lock()
@@ -151,7 +151,7 @@ func (c *conn) headerEnded() {
 	c.mu.Unlock()
 }
 
-// onPartialFrame is told by frame.Reader that the rest of a frame is not there yet.
+// onPartialFrame is called by frame.Reader when the rest of a frame has not arrived.
 func (c *conn) onPartialFrame(t frame.Type) {
 	if t == frame.Headers || t == frame.Continuation {
 		c.headerStarted()

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// workerIdleTime is how long a worker waits for a request, or up to twice as long.
+// workerIdleTime is how long, or up to twice as long, a worker waits for a request.
 const workerIdleTime = 5 * time.Second
 
-// workerPool is the workers that wait for a request. Streams bound those that do not wait.
+// workerPool has the idle workers. The number of streams bounds the others.
 type workerPool struct {
 	maxIdle int
 
 	mu     sync.Mutex // guards what follows
-	idle   []*worker  // the last one is warmest
+	idle   []*worker  // the most recently used is last
 	round  int
-	timer  *time.Timer // ends a round; nil: nobody waits
+	timer  *time.Timer // ends a round; nil: no worker waits
 	closed bool
 }
 
-// worker runs handlers, one after the other. What it lends to a stream comes back empty.
+// worker runs handlers, one after the other. fields is lent to the response that it writes.
 type worker struct {
 	pool   *workerPool
 	work   chan *stream
-	round  int     // since when it waits
-	next   *stream // what it runs, or does next
+	round  int     // in which it became idle
+	next   *stream // runs now, or next
 	fields []responseField
 }
 
-// run has a worker run the handler of st.
+// run runs the handler of st on a worker.
 func (p *workerPool) run(st *stream) {
 	p.mu.Lock()
 	if last := len(p.idle) - 1; last >= 0 {
@@ -37,7 +37,7 @@ func (p *workerPool) run(st *stream) {
 		p.idle[last] = nil
 		p.idle = p.idle[:last]
 		p.mu.Unlock()
-		w.work <- st // it has room
+		w.work <- st // does not block
 		return
 	}
 	p.mu.Unlock()
@@ -47,7 +47,7 @@ func (p *workerPool) run(st *stream) {
 
 func (w *worker) loop() {
 	defer func() {
-		if st := w.next; st != nil { // a handler ended its goroutine
+		if st := w.next; st != nil { // a handler ended the goroutine (runtime.Goexit)
 			w.pool.run(st)
 		}
 	}()
@@ -76,7 +76,7 @@ func (w *worker) wait() *stream {
 	return st
 }
 
-// park has w wait for a request, unless enough do.
+// park makes w idle, unless enough workers are.
 func (p *workerPool) park(w *worker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,12 +91,12 @@ func (p *workerPool) park(w *worker) bool {
 	return true
 }
 
-// endRound ends a round, and the workers that waited all through it.
+// endRound ends the workers that were idle for a whole round, and begins the next.
 func (p *workerPool) endRound() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for n < len(p.idle) && p.idle[n].round < p.round { // whoever waits longest is first
+	for n < len(p.idle) && p.idle[n].round < p.round { // the longest idle are first
 		n++
 	}
 	p.dismiss(n)
@@ -108,7 +108,7 @@ func (p *workerPool) endRound() {
 	p.timer.Reset(workerIdleTime)
 }
 
-// dismiss ends the n workers that wait longest. Called with mu held.
+// dismiss ends the n workers that have been idle for longest. mu is held.
 func (p *workerPool) dismiss(n int) {
 	for _, w := range p.idle[:n] {
 		w.work <- nil
@@ -118,7 +118,7 @@ func (p *workerPool) dismiss(n int) {
 	p.idle = p.idle[:rest]
 }
 
-// close ends the workers that wait, and the others when their handlers have ended.
+// close ends the idle workers now, and the others when their handlers have returned.
 func (p *workerPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
