@@ -12,28 +12,28 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// ConnCloser lets go of memory. It is called by the Monitor, one call at a time, and must not wait for clients.
+// ConnCloser frees memory by closing connections. The Monitor makes one call at a time. Calls must not wait for clients.
 type ConnCloser interface {
 	// CloseIdle is called at every reading while load is shed.
 	CloseIdle()
-	// CutLargest is called at Critical and beyond, and then no more until a collection has shown what came of it. It closes the
-	// connections that hold most until they held n bytes.
+	// CutLargest is called at Critical and Exhausted, and not again before a collection has shown its effect. It closes the
+	// connections that hold most memory until they held n bytes.
 	CutLargest(n int64)
 }
 
-// Config is a Monitor.
+// Config configures a Monitor.
 type Config struct {
 	Limit   Limit
 	Metrics *metrics.Overload
 	Logger  *zap.Logger
 }
 
-// Monitor knows how short memory is. Its methods are safe for concurrent use.
+// Monitor determines the Level. It is safe for concurrent use.
 type Monitor struct {
 	c           Config
 	level       atomic.Int32
 	read        func() Reading
-	collect     func() // a collection; it returns when that has ended
+	collect     func() // runs a garbage collection to its end
 	readLimiter ReadLimiter
 
 	mu      sync.Mutex // guards what follows
@@ -41,24 +41,24 @@ type Monitor struct {
 }
 
 const (
-	// slowInterval and attentive are the times between readings, below and beyond half of the limit.
+	// slowInterval and fastInterval are the times between readings, below and above half of the limit.
 	slowInterval, fastInterval = 100 * time.Millisecond, 20 * time.Millisecond
-	// minGCInterval is the least time between collections that are asked for.
+	// minGCInterval is the least time between collections that the Monitor asks for.
 	minGCInterval = 500 * time.Millisecond
 )
 
-// New allocates a Monitor of a limit that is not 0.
+// New allocates a Monitor. The limit must not be 0.
 func New(c Config) *Monitor {
 	return &Monitor{c: c, read: newReader(c.Limit).read, collect: runtime.GC}
 }
 
-// ReadWith has readings come from somewhere else. It is for tests, before Run.
+// ReadWith replaces the source of readings, before Run, in tests.
 func (m *Monitor) ReadWith(read func() Reading) { m.read = read }
 
-// Level is how short memory is now.
+// Level is the present level.
 func (m *Monitor) Level() Level { return Level(m.level.Load()) }
 
-// ReadLimiter is what connections ask before they pass on what came.
+// ReadLimiter is what connections ask when they have read.
 func (m *Monitor) ReadLimiter() *ReadLimiter {
 	if m == nil {
 		return nil
@@ -66,7 +66,7 @@ func (m *Monitor) ReadLimiter() *ReadLimiter {
 	return &m.readLimiter
 }
 
-// Register has r let go of memory from now on, until detach is called, which waits for a call in hand.
+// Register adds r until detach is called, which waits for a running call.
 func (m *Monitor) Register(r ConnCloser) (detach func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +83,7 @@ func (m *Monitor) Register(r ConnCloser) (detach func()) {
 	}
 }
 
-// Run reads until ctx ends. Afterwards the level is Normal.
+// Run takes readings until ctx ends. Afterwards the level is Normal.
 func (m *Monitor) Run(ctx context.Context) error {
 	m.c.Metrics.Limit.Set(float64(m.c.Limit.Bytes))
 	m.c.Logger.Info("load is shed when memory runs short", zap.Uint64("limit", m.c.Limit.Bytes), zap.String("from", m.c.Limit.Source))
@@ -103,19 +103,19 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-// monitorRun is what Run knows.
+// monitorRun is the state of Run.
 type monitorRun struct {
 	*Monitor
 	ladder      levelTracker
-	cycles      uint64    // collections at the last reading
-	collected   time.Time // when they became more, or one was asked for
+	cycles      uint64    // at the last reading
+	collected   time.Time // when cycles increased, or a collection was started
 	collecting  atomic.Bool
 	collections sync.WaitGroup
-	cutAt       uint64    // collections when connections were cut
+	cutAt       uint64    // cycles when connections were cut
 	cut         time.Time // zero: none were
 }
 
-// check takes a reading and does what follows. It returns when to take the next one.
+// check takes a reading and acts on it. It returns the time until the next one.
 func (w *monitorRun) check(now time.Time) time.Duration {
 	r := w.read()
 	before := w.ladder.level
@@ -148,7 +148,7 @@ func (w *monitorRun) check(now time.Time) time.Duration {
 	return fastInterval
 }
 
-// collectNow has what is garbage become known, unless that has just been done.
+// collectNow starts a collection, unless there has just been one.
 func (w *monitorRun) collectNow(now time.Time) {
 	if now.Sub(w.collected) < minGCInterval || w.collecting.Swap(true) {
 		return
@@ -160,7 +160,7 @@ func (w *monitorRun) collectNow(now time.Time) {
 	})
 }
 
-// gcsToSettle is after how many collections it is known what came of cutting connections: one may have begun before.
+// gcsToSettle is after how many collections the effect of cutting connections is known. The first may have begun before.
 const gcsToSettle = 2
 
 func (w *monitorRun) relieve(level Level, r Reading, now time.Time) {

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Reading is how much memory is in use.
+// Reading is a measurement of the memory in use.
 type Reading struct {
-	// InUse is in use. Possible is that and what was allocated since the last collection, of which a part is garbage.
+	// InUse is certainly in use. Allocated adds what was allocated since the last collection, of which a part is garbage.
 	InUse, Allocated uint64
 	// Cycles counts collections.
 	Cycles uint64
 }
 
-// groupEvery is how often the control group is read: its statistics are not free.
+// groupEvery is how often the control group is read, which is not free.
 const groupEvery = 100 * time.Millisecond
 
-// reader reads from the runtime and from the control group.
+// reader reads the runtime's metrics and the control group.
 type reader struct {
 	limit   Limit
 	samples []metrics.Sample
-	outside uint64 // what the group uses beyond this process's own
+	outside uint64 // what the group uses beyond this process
 	looked  time.Time
 }
 
@@ -59,5 +59,5 @@ func (r *reader) read() Reading {
 	return Reading{InUse: certain + r.outside, Allocated: possible + r.outside, Cycles: at(sampleCycles)}
 }
 
-// less is a-b, or 0: the numbers are not of one moment.
+// less is a-b, or 0: the values are not of one moment.
 func less(a, b uint64) uint64 { return a - min(a, b) }

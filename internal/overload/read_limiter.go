@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// ReadLimiter bounds what connections may bring between two readings, so that it cannot outrun the Monitor, which may be late on a busy
-// machine, nor the collector. Below half of the limit nothing is counted. The zero value counts nothing until a Monitor has it do so.
-// A nil Intake takes everything. It is safe for concurrent use.
+// ReadLimiter bounds what connections may read between two readings of the Monitor, so that memory grows neither faster
+// than a Monitor that is late on a busy machine, nor than the collector. Below half of the limit it is disabled, and so is
+// the zero value until a Monitor uses it. A nil ReadLimiter never waits. It is safe for concurrent use.
 type ReadLimiter struct {
 	enabled atomic.Bool
 
 	mu      sync.Mutex // guards what follows
 	budget  int64      // bytes until the next reading
-	waiting list.List  // of *arrival, in their order
+	waiting list.List  // of *waitingRead, first come first served
 }
 
-// waitingRead is something that came and has no room yet.
+// waitingRead is a read that waits for budget.
 type waitingRead struct {
 	n        int64
 	admitted chan struct{}
 }
 
 const (
-	// readParts is the part of the limit that may come in between two readings, and shortParts while the collector does not keep up
-	// or the level is Critical: some 60 MB/s of 350 MiB.
+	// readParts is the part of the limit that may be read between two readings, and lowReadParts the part while the
+	// collector does not keep up or the level is Critical: some 60 MB/s with 350 MiB.
 	readParts, lowReadParts = 32, 256
-	// maxWait is how long something waits at most: it is taken then.
+	// maxWait is after how long a read proceeds in any case.
 	maxWait = time.Second
 )
 
-// Wait returns when there is room for n bytes that have come, after a second at most.
+// Wait waits until the budget allows n bytes that were read, or maxWait has passed.
 func (i *ReadLimiter) Wait(n int) {
 	if i == nil || !i.enabled.Load() {
 		return
@@ -57,7 +57,7 @@ func (i *ReadLimiter) Wait(n int) {
 	}
 }
 
-// refill makes room for n bytes until it is called again, first for what waits.
+// refill sets the budget until the next call, and admits waiting reads first.
 func (i *ReadLimiter) refill(n int64) {
 	i.enabled.Store(true)
 	i.mu.Lock()
@@ -70,7 +70,7 @@ func (i *ReadLimiter) refill(n int64) {
 	}
 }
 
-// disable has everything taken that waits, and all that comes until refill is called.
+// disable admits all waiting reads, and all reads until refill is called.
 func (i *ReadLimiter) disable() {
 	if !i.enabled.Swap(false) {
 		return
