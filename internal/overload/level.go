@@ -50,8 +50,8 @@ const (
 // String is the name of the level in logs.
 func (l Level) String() string { return [...]string{"normal", "shedding", "critical", "exhausted"}[l] }
 
-// thresholds are percentages of the limit. A level begins at from and ends below to, so that it does not flap. possible is
-// for Reading.Allocated.
+// thresholds are percentages of the limit. A level begins at from and ends below to, so that it does not flap. allocated
+// is for Reading.Allocated.
 var thresholds = [...]struct{ from, to, allocated uint64 }{
 	Shedding:  {75, 65, 105},
 	Critical:  {87, 78, 115},

@@ -24,8 +24,8 @@ type Limit struct {
 // kernel's memory and the mapped pages of etcd's file.
 const heapPercent = 90
 
-// leastLimit is the smallest reasonable limit: an idle front door needs nearly as much.
-const leastLimit = 128 << 20
+// minLimit is the smallest reasonable limit: an idle front door needs nearly as much.
+const minLimit = 128 << 20
 
 // CheckSetting reports what is wrong with a value of --memory-limit: empty, 0, or a quantity such as 2Gi.
 func CheckSetting(setting string) error {
@@ -42,7 +42,7 @@ func parse(setting string) (uint64, error) {
 		return 0, fmt.Errorf("%q is not a number of bytes such as 2Gi; 0 turns shedding off", setting)
 	}
 	n := q.Value()
-	if n != 0 && n < leastLimit {
+	if n != 0 && n < minLimit {
 		return 0, fmt.Errorf("%q is too little: a server without clients needs 128Mi; 0 turns shedding off", setting)
 	}
 	return uint64(n), nil

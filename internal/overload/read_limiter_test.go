@@ -38,13 +38,13 @@ func (a *taking) is(t *testing.T, when string, want ...int) {
 	}
 }
 
-func TestIntakeTakesEverythingUntilItIsBounded(t *testing.T) {
+func TestReadLimiterTakesEverythingUntilItIsBounded(t *testing.T) {
 	var none *ReadLimiter
 	none.Wait(1 << 40)
 	new(ReadLimiter).Wait(1 << 40)
 }
 
-func TestIntakeTakesInOrderWhatHasRoom(t *testing.T) {
+func TestReadLimiterTakesInOrderWhatHasRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var i ReadLimiter
 		var a taking
@@ -64,7 +64,7 @@ func TestIntakeTakesInOrderWhatHasRoom(t *testing.T) {
 }
 
 // Nobody waits for ever for a reading that does not come, or behind others.
-func TestIntakeWaitsNoLongerThanASecond(t *testing.T) {
+func TestReadLimiterWaitsNoLongerThanASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var i ReadLimiter
 		var a taking
@@ -82,7 +82,7 @@ func TestIntakeWaitsNoLongerThanASecond(t *testing.T) {
 }
 
 // How much may come in follows the readings.
-func TestIntakeFollowsTheReadings(t *testing.T) {
+func TestReadLimiterFollowsTheReadings(t *testing.T) {
 	for name, test := range map[string]struct {
 		certain, possible uint64 // of 1000
 		room              int64  // -1: without bound

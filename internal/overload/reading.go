@@ -48,15 +48,15 @@ func (r *reader) read() Reading {
 	metrics.Read(r.samples)
 	at := func(i int) uint64 { return r.samples[i].Value.Uint64() }
 	total := less(at(sampleTotal), at(sampleReleased))
-	possible := less(total, at(sampleFree))
-	certain := less(possible, less(at(sampleObjects), at(sampleLive)))
+	allocated := less(total, at(sampleFree))
+	inUse := less(allocated, less(at(sampleObjects), at(sampleLive)))
 	if now := time.Now(); r.limit.group != nil && now.Sub(r.looked) >= groupEvery {
 		r.looked = now
 		if used, ok := r.limit.group.Used(); ok {
 			r.outside = less(used, total)
 		}
 	}
-	return Reading{InUse: certain + r.outside, Allocated: possible + r.outside, Cycles: at(sampleCycles)}
+	return Reading{InUse: inUse + r.outside, Allocated: allocated + r.outside, Cycles: at(sampleCycles)}
 }
 
 // less is a-b, or 0: the values are not of one moment.

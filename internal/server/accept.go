@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// acceptor gets connections through TLS, because only then is it known which protocol they speak, and has them served.
+// acceptor does the TLS handshake of connections, which negotiates their protocol, and has them served.
 type acceptor struct {
 	listener   net.Listener
 	config     *tls.Config
 	limits     limits
 	handshakes *handshakes
-	// serve serves a connection to its end. hijacked is called when it becomes one of another protocol.
+	// serve serves a connection to its end. hijacked is called when a handler takes the connection over.
 	serve       func(c *tls.Conn, hijacked func())
 	ctx         context.Context // ends with Close
 	close       func()
@@ -31,19 +31,19 @@ func newAcceptor(l net.Listener, config *tls.Config, m limits, bound *handshakes
 	a.ctx = living
 	a.close = sync.OnceFunc(func() {
 		end()
-		_ = l.Close() // Run has its error, or there is none
+		_ = l.Close() // Run returns the error, if there is one
 		a.handshaking.Wait()
 	})
 	return a
 }
 
-// Close takes no more connections, and returns when every handshake has ended. Connections go on.
+// Close stops accepting, and returns when every handshake has ended. It leaves connections open.
 func (a *acceptor) Close() { a.close() }
 
-// Wait returns when every connection has ended, which is for others to bring about, or ctx has.
+// Wait returns when every connection has ended, or ctx has. It closes none.
 func (a *acceptor) Wait(ctx context.Context) error {
 	ended := make(chan struct{})
-	go func() { // outlives ctx when a handler does
+	go func() { // outlives ctx if a handler does
 		a.conns.Wait()
 		close(ended)
 	}()
@@ -75,7 +75,7 @@ func (a *acceptor) Run() error {
 		if !tooManyFiles(err) {
 			return err
 		}
-		// Out of file descriptors: others will close theirs. Attack row D9.
+		// Out of file descriptors: wait until others are closed. Attack row D9.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		timer := time.NewTimer(pause)
 		select {
@@ -98,15 +98,15 @@ func (a *acceptor) handshake(begun *handshake) {
 		_ = begun.conn.Close()
 		return
 	}
-	// A goroutine of its own, with a stack that no handshake has made large.
+	// On a goroutine of its own: a handshake has grown the stack of this one.
 	a.conns.Go(func() { a.serve(conn, func() { below.hijacked.Store(true) }) })
 }
 
-// plainHTTPAnswer is net/http's.
+// plainHTTPAnswer is the same as net/http's.
 const plainHTTPAnswer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
-// answerPlainHTTP tells a client that sent HTTP where TLS was expected, as net/http does. Nothing of the request is read. The answer
-// fits into the socket's buffer; the deadline is for a connection that has none.
+// answerPlainHTTP answers a client that sent HTTP instead of TLS, as net/http does. Nothing of the request is read. The
+// answer fits into the socket's buffer; the deadline is for connections without one.
 func answerPlainHTTP(c net.Conn, err error) {
 	var header tls.RecordHeaderError
 	if !errors.As(err, &header) || header.Conn == nil {

@@ -13,38 +13,40 @@ import (
 	"portico.dev/internal/overload"
 )
 
-// handshakes bounds those of TLS that are in hand: each holds some memory (handshakeBytes), for as long as its client likes to take (limits.handshake).
-// When there are too many, one of the address that has the most of them ends: the oldest that waits for its client, or the newest if
-// all wait for the server. So a client whose address has few of them gets through, whatever others do. And only so many are at the
-// part that costs time, from the ClientHello to the answer, so that a burst is worked off in its order and not all at once.
+// handshakes bounds concurrent TLS handshakes. Each holds some memory (handshakeBytes) for as long as its client takes, up
+// to limits.handshake. When there are too many, one of the network with most of them is closed: the oldest that waits for
+// its client, or the newest if all wait for the server. So a client whose network has few of them gets through, whatever
+// others do. The expensive part, from the ClientHello to the answer, has slots, so that a burst is processed in order and
+// not all at once.
 type handshakes struct {
 	max         int
 	level       func() overload.Level
-	onClosed    func()        // counts one that ended
-	slots       chan struct{} // has room for those that may be at the expensive part
+	onClosed    func()        // counts a closed handshake
+	slots       chan struct{} // capacity: handshakes in the expensive part
 	readLimiter *overload.ReadLimiter
 
 	mu         sync.Mutex  // guards what follows
-	active     linked.List // of *handshake, the oldest first
+	active     linked.List // of *handshake, oldest first
 	perNetwork map[netip.Addr]int
 }
 
-// handshake is one that is in hand.
+// handshake is a handshake in progress.
 type handshake struct {
 	conn net.Conn
 	from netip.Addr
-	// queued is set while it waits for the server, and not for its client.
+	// queued is set while it waits for the server and not for its client.
 	queued  atomic.Bool
 	removed bool // guarded by handshakes.mu
 }
 
 const (
-	// maxHandshakes may be in hand, or fewer when memory is limited: one for each handshakeShare bytes, and leastHandshakes.
+	// maxHandshakes bounds them. With a memory limit there is one for each handshakeShare bytes, and at least
+	// minHandshakes.
 	maxHandshakes, minHandshakes = 1024, 64
 	handshakeShare               = 512 << 10
-	// handshakeBytes is about what one holds, and leaves behind as garbage.
+	// handshakeBytes is about how much memory one holds, and leaves as garbage.
 	handshakeBytes = 48 << 10
-	// handshakesPerCPU is how many may be at the expensive part for each processor.
+	// handshakesPerCPU is how many may be in the expensive part for each CPU.
 	handshakesPerCPU = 2
 )
 
@@ -55,7 +57,7 @@ func newHandshakes(memory overload.Limit, level func() overload.Level, cut func(
 	}
 }
 
-// begin counts a handshake that begins, and ends others if there are too many, or this one. leave is called when it has ended.
+// begin adds a handshake, and closes others if there are too many, or this one. leave is called when it has ended.
 func (h *handshakes) begin(c net.Conn) (begun *handshake, leave func()) {
 	most := h.max
 	if h.level() >= overload.Critical {
@@ -79,7 +81,7 @@ func (h *handshakes) begin(c net.Conn) (begun *handshake, leave func()) {
 	}
 }
 
-// remove does nothing when e was removed before.
+// remove does nothing if e was removed before.
 func (h *handshakes) remove(e *linked.Element) {
 	one := e.Value.(*handshake)
 	if one.removed {
@@ -92,7 +94,7 @@ func (h *handshakes) remove(e *linked.Element) {
 	}
 }
 
-// victim is the one that ends next.
+// victim is the handshake that is closed next.
 func (h *handshakes) victim() *linked.Element {
 	var from netip.Addr
 	most := 0
@@ -115,7 +117,7 @@ func (h *handshakes) victim() *linked.Element {
 	return newest
 }
 
-// network is what one client can choose addresses from: an address of IPv4, a /64 of IPv6.
+// network is the network from which one client can choose addresses: an IPv4 address, or an IPv6 /64.
 func network(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -132,7 +134,7 @@ func network(a net.Addr) netip.Addr {
 	return prefix.Addr()
 }
 
-// config has the expensive part of each handshake wait for its turn. Connections are stallConns.
+// config makes the expensive part of each handshake wait for a slot. Connections must be stallConns.
 func (h *handshakes) config(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	chosen := c.GetConfigForClient
@@ -148,7 +150,7 @@ func (h *handshakes) config(c *tls.Config) *tls.Config {
 	return c
 }
 
-// acquireSlot waits for room in working, which the next Read gives back: then it is the client's turn. rest gives it back as well.
+// acquireSlot waits for a slot. The next Read releases it, because then the client is to answer; so does releaseSlot.
 func (c *stallConn) acquireSlot(ctx context.Context, working chan struct{}) error {
 	c.handshake.queued.Store(true)
 	c.readLimiter.Wait(handshakeBytes)

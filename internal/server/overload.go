@@ -15,9 +15,9 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// overloadFilter refuses requests while memory is short, of ordinary users first, before anything is done for them but to
-// authenticate them and to write down that they were refused. It also tells the connection whose it is, so that the engine need not
-// ask again. Without a monitor it is not there.
+// overloadFilter refuses requests while memory is short, those of ordinary users first, before any work but authentication
+// and audit is done for them. It also tells the connection the class of its user, so that the engine need not ask. Without
+// a monitor there is no filter.
 func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if o == nil {
@@ -47,12 +47,13 @@ func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler)
 	}
 }
 
-// connectionOf is the engine's writer below that of the chain.
+// connectionOf is the engine's writer, below that of the chain.
 func connectionOf(w http.ResponseWriter) http.ResponseWriter {
 	return responseOf(w).ResponseWriter
 }
 
-// alwaysAnswered is what says how the server is: a probe that is refused has it restarted, and metrics show why.
+// alwaysAnswered reports whether a request asks for the state of the server: a failing probe would restart it, and metrics
+// explain what is wrong.
 func alwaysAnswered(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
@@ -65,7 +66,7 @@ func alwaysAnswered(r *http.Request) bool {
 	return false
 }
 
-// refuse is what engines ask before they do anything for a request of somebody who is not privileged. Nil: they need not ask.
+// refuse is what engines call before any work is done for a request of an ordinary user. Nil: nothing is refused.
 func (s *Server) refuse() func() bool {
 	o := s.c.Overload
 	if o == nil {
@@ -81,7 +82,7 @@ func (s *Server) refuse() func() bool {
 	}
 }
 
-// handshakes bounds the handshakes of the server's clients, whether memory is limited or not.
+// handshakes bounds the handshakes of the server's clients, with or without a memory limit.
 func (s *Server) handshakes() *handshakes {
 	level := func() overload.Level { return overload.Normal }
 	if s.c.Overload != nil {
@@ -94,20 +95,21 @@ func (s *Server) handshakes() *handshakes {
 	return newHandshakes(s.c.Memory, level, cut, s.c.Overload.ReadLimiter())
 }
 
-// connCloser lets go of memory by closing connections.
+// connCloser frees memory by closing connections.
 type connCloser struct {
 	clients engine.Server
 	metrics *metrics.Overload
-	closed  time.Time // when idle connections were closed last
+	closed  time.Time // when idle connections were last closed
 }
 
-// idleAtOnce and idleEvery have ten thousand idle connections closed within a second or two, without a burst of closing messages.
+// idleAtOnce and idleEvery close ten thousand idle connections within one or two seconds, without a burst of closing
+// messages.
 const (
 	idleAtOnce = 512
 	idleEvery  = 100 * time.Millisecond
 )
 
-// CloseIdle implements overload.Reliever.
+// CloseIdle implements overload.ConnCloser.
 func (s *connCloser) CloseIdle() {
 	now := time.Now()
 	if now.Sub(s.closed) < idleEvery {
@@ -117,13 +119,13 @@ func (s *connCloser) CloseIdle() {
 	s.metrics.Closed.WithLabelValues("idle").Add(float64(s.clients.CloseIdle(idleAtOnce)))
 }
 
-// CutLargest implements overload.Reliever.
+// CutLargest implements overload.ConnCloser.
 func (s *connCloser) CutLargest(n int64) {
 	s.metrics.Closed.WithLabelValues("largest").Add(float64(s.clients.CutLargest(n)))
 }
 
-// BodyMemory bounds what the requests of ordinary users together hold of bodies that are read whole into memory, which only the local
-// groups do. No user can have all of that.
+// BodyMemory bounds the memory of request bodies of ordinary users that are read completely into memory, which only the
+// local groups do. No user can have all of it.
 type BodyMemory struct {
 	limit   int64
 	metrics *metrics.Overload
@@ -131,20 +133,20 @@ type BodyMemory struct {
 }
 
 const (
-	// maxBodyMemory bounds it however much memory there is, and leastBodies is what a body of the largest size needs.
+	// maxBodyMemory bounds it on machines with much memory. minBodyMemory is enough for one body of the largest size.
 	maxBodyMemory, minBodyMemory = 512 << 20, 32 << 20
-	// uncountedBody is not counted: seats bound small bodies.
+	// uncountedBody is the size up to which bodies are not counted: seats bound small bodies.
 	uncountedBody = 64 << 10
-	// bodyFactor is what a byte of a body costs: itself, its copy while the room for it grows, and the object that it becomes.
+	// bodyFactor is what a byte of a body costs: itself, its copy while the buffer grows, and the decoded object.
 	bodyFactor = 3
 )
 
-// NewBodyMemory bounds them to a part of the memory that there is.
+// NewBodyMemory bounds them to a part of the memory limit.
 func NewBodyMemory(l overload.Limit, m *metrics.Overload) *BodyMemory {
 	return &BodyMemory{limit: max(l.Share(maxBodyMemory, 6), minBodyMemory), metrics: m}
 }
 
-// charge returns what a request will hold, or nil when that is not counted.
+// charge returns what accounts for the body of a request, or nil if it is not counted.
 func (b *BodyMemory) charge(w http.ResponseWriter, r *http.Request) *bodyCharge {
 	if b == nil || r.Body == nil || r.Body == http.NoBody || r.ContentLength >= 0 && r.ContentLength <= uncountedBody {
 		return nil
@@ -158,18 +160,18 @@ func (b *BodyMemory) charge(w http.ResponseWriter, r *http.Request) *bodyCharge 
 	return h
 }
 
-// bodyCharge is what a request holds of it.
+// bodyCharge accounts for the body of one request.
 type bodyCharge struct {
 	memory  *BodyMemory
 	user    string
-	conn    interface{ ChargeMemory(n int64) } // nil: nobody is told
+	conn    interface{ ChargeMemory(n int64) } // nil: not reported
 	read    int64
-	mu      sync.Mutex // guards what follows: a handler may have returned while its body is being read
+	mu      sync.Mutex // guards what follows: the handler may have returned while its body is read
 	charged int64
 	ended   bool
 }
 
-// add counts n bytes that were read, and reports whether there is room for them.
+// add counts n bytes that were read, and reports whether there is memory for them.
 func (h *bodyCharge) add(n int) bool {
 	h.read += int64(n)
 	if h.read <= uncountedBody {
@@ -181,7 +183,7 @@ func (h *bodyCharge) add(n int) bool {
 	if more <= 0 || h.ended {
 		return true
 	}
-	more += uncountedBody // ahead, so that not every read asks
+	more += uncountedBody // in advance, so that not every read asks
 	if ok, _ := h.memory.used.Take(h.user, more, h.memory.limit); !ok {
 		h.memory.metrics.Shed.WithLabelValues("bodies").Inc()
 		return false
@@ -190,7 +192,7 @@ func (h *bodyCharge) add(n int) bool {
 	return true
 }
 
-// release gives everything back: the request is over.
+// release returns everything when the request has ended.
 func (h *bodyCharge) release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -209,7 +211,7 @@ func (h *bodyCharge) charge(n int64) {
 	}
 }
 
-// errBodyMemory is what reading a body meets when others have the memory for it.
+// errBodyMemory is returned by reads of a body when other bodies use the memory.
 func errBodyMemory() error {
 	refusal := apierrors.NewServiceUnavailable("large bodies of other requests are being read, and there is no memory for this one; please send it again later")
 	refusal.ErrStatus.Details = retryAfter(1)

@@ -9,28 +9,28 @@ import (
 	"portico.dev/internal/overload"
 )
 
-// stallConn is a connection whose writes may wait for the other side to read, but not for ever (attack row D5). It lies
-// below TLS. The library's own bound sets two timers for each write; this one sets a timer now and then, so that a write
-// may take between 7/8 of the limit and all of it.
+// stallConn is a connection below TLS whose writes time out when the client does not read (attack row D5). net/http would
+// set two timers for each write. This one sets a deadline now and then, so a write may take between 7/8 of the limit and
+// all of it.
 type stallConn struct {
 	net.Conn
 	limit time.Duration // 0: none
-	// hijacked is set when the connection may become one of another protocol, in which a pause is no failure.
+	// hijacked is set when the connection was hijacked: in its new protocol a pause is no error.
 	hijacked atomic.Bool
-	// deadlineSet is set while somebody else has given the connection a deadline.
+	// deadlineSet is set while somebody else has set a deadline on the connection.
 	deadlineSet atomic.Bool
 	created     time.Time
-	// slot is what the next Read gives back: see handshakes. handshake is there until the connection's has ended.
+	// slot is released by the next Read (see handshakes). handshake is set until the connection's handshake has ended.
 	slot        atomic.Pointer[chan struct{}]
 	handshake   *handshake
-	readLimiter *overload.ReadLimiter // is asked before what was read is passed on; nil: nobody is
-	limitSetAt  atomic.Int64          // when the deadline in force was set, after made; 0: none is
+	readLimiter *overload.ReadLimiter // asked after each read; nil: none
+	limitSetAt  atomic.Int64          // when the present deadline was set, after created; 0: none is
 
-	mu    sync.Mutex // guards what follows, and keeps what is written in its order
-	batch *[]byte    // records that wait to be written together; nil: each is written at once
+	mu    sync.Mutex // guards what follows, and the order of writes
+	batch *[]byte    // records that are to be written together; nil: each is written at once
 }
 
-// maxBatch is two of TLS's records. More at a time would ask too much of slow clients.
+// maxBatch is two TLS records. More at a time would ask too much of slow clients.
 const maxBatch = 34 << 10
 
 var batchPool = sync.Pool{New: func() any { b := make([]byte, 0, maxBatch); return &b }}
@@ -39,14 +39,14 @@ func newStallConn(c net.Conn, limit time.Duration) *stallConn {
 	return &stallConn{Conn: c, limit: limit, created: time.Now()}
 }
 
-// BeginBatch has what is written wait for more, until Release: TLS writes each of its records by itself.
+// BeginBatch holds writes back until EndBatch: TLS writes each record separately.
 func (c *stallConn) BeginBatch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.batch = batchPool.Get().(*[]byte)
 }
 
-// EndBatch writes what waits.
+// EndBatch writes what was held back.
 func (c *stallConn) EndBatch() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
