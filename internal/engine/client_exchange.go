@@ -139,7 +139,7 @@ func (e *exchange) response(resp *http.Response) (*http.Response, error) {
 
 // failure translates an error of the library.
 func (e *exchange) failure(err error) *ClientError {
-	if why := e.upload.broke(); why != nil {
+	if why := e.upload.sourceError(); why != nil {
 		return &ClientError{Kind: BodyError, Err: why}
 	}
 	if ctx := e.request.Context(); ctx.Err() != nil {
@@ -166,7 +166,7 @@ func (e *exchange) kindOf(err error) (kind ErrorKind, known bool) {
 	case errors.As(err, &stream):
 		return e.kindOfStream(stream), true
 	case errors.As(err, &conn), errors.Is(err, http2.ErrFrameTooLarge):
-		e.conn.broke(err)
+		e.conn.recordViolation(err)
 		return ProtocolViolation, true
 	case errors.Is(err, io.ErrUnexpectedEOF) && e.headersReceived && !e.conn.Closed():
 		return ProtocolViolation, true // the stream ended before the response's length
@@ -202,28 +202,28 @@ func (e *exchange) kindOfStream(err http2.StreamError) ErrorKind {
 	return Reset
 }
 
-// broke records how the server violated the protocol.
-func (c *libraryConn) broke(err error) {
+// recordViolation records how the server violated the protocol.
+func (c *libraryConn) recordViolation(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.violated == nil {
-		c.violated = fmt.Errorf("the server broke the protocol of HTTP/2: %w", err)
+	if c.violation == nil {
+		c.violation = fmt.Errorf("the server broke the protocol of HTTP/2: %w", err)
 	}
 }
 
 // requestBody is a request's body for the library: no longer than its declared length, and ended when it is not wanted any
 // more. The library waits for a read of it even when the stream has ended.
 type requestBody struct {
-	conn   *libraryConn
-	source io.ReadCloser
-	rest   int64 // -1: unknown
-	whole  bool  // reads do not wait
-	closed chan struct{}
-	once   sync.Once
-	room   []byte
-	came   chan readResult
-	given  atomic.Int64 // when bytes were given that were not sent yet, in Unix nanoseconds; 0: none
-	failed atomic.Pointer[error]
+	conn     *libraryConn
+	source   io.ReadCloser
+	rest     int64 // -1: unknown
+	inMemory bool  // reads do not wait
+	closed   chan struct{}
+	once     sync.Once
+	room     []byte
+	came     chan readResult
+	given    atomic.Int64 // when bytes were given that were not sent yet, in Unix nanoseconds; 0: none
+	failed   atomic.Pointer[error]
 }
 
 type readResult struct {
@@ -233,7 +233,7 @@ type readResult struct {
 
 func newRequestBody(c *libraryConn, r *http.Request) *requestBody {
 	b := &requestBody{conn: c, source: r.Body, rest: -1, closed: make(chan struct{})}
-	_, b.whole = r.Body.(*client.BytesBody)
+	_, b.inMemory = r.Body.(*client.BytesBody)
 	if r.ContentLength > 0 {
 		b.rest = r.ContentLength
 	}
@@ -272,7 +272,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 
 // read reads the source while the body is wanted.
 func (b *requestBody) read(p []byte) (int, error) {
-	if b.whole {
+	if b.inMemory {
 		return b.source.Read(p)
 	}
 	if b.came == nil {
@@ -313,8 +313,8 @@ func (b *requestBody) stalled() bool {
 	return given != 0 && time.Since(time.Unix(0, given)) >= stalledAfter
 }
 
-// broke is the error of the source, or nil.
-func (b *requestBody) broke() error {
+// sourceError is the error of the source, or nil.
+func (b *requestBody) sourceError() error {
 	if b == nil {
 		return nil
 	}
@@ -369,12 +369,12 @@ func (b *responseBody) Close() error {
 
 // heldBody is a short response that is read before its header is returned.
 type heldBody struct {
-	body     *responseBody
-	response *http.Response // the library's
-	shown    *http.Response // the caller's
-	released chan struct{}  // closed when the caller gets what has arrived
-	finished chan struct{}  // closed when everything has arrived
-	more     chan struct{}  // capacity 1: something arrived
+	body           *responseBody
+	response       *http.Response // the library's
+	callerResponse *http.Response // the caller's
+	released       chan struct{}  // closed when the caller gets what has arrived
+	finished       chan struct{}  // closed when everything has arrived
+	arrived        chan struct{}  // capacity 1: something arrived
 
 	mu   sync.Mutex // guards what follows
 	data []byte
@@ -385,8 +385,8 @@ type heldBody struct {
 func hold(resp *http.Response, body *responseBody) (*http.Response, error) {
 	shown := *resp
 	h := &heldBody{
-		body: body, response: resp, shown: &shown,
-		released: make(chan struct{}), finished: make(chan struct{}), more: make(chan struct{}, 1),
+		body: body, response: resp, callerResponse: &shown,
+		released: make(chan struct{}), finished: make(chan struct{}), arrived: make(chan struct{}, 1),
 		data: make([]byte, 0, resp.ContentLength+1),
 	}
 	if resp.Trailer != nil { // the library writes into it
@@ -418,7 +418,7 @@ func (h *heldBody) fill() {
 		h.err = err
 		h.mu.Unlock()
 		select {
-		case h.more <- struct{}{}:
+		case h.arrived <- struct{}{}:
 		default: // told, and not looked yet
 		}
 		if err != nil {
@@ -442,17 +442,17 @@ func (h *heldBody) Read(p []byte) (int, error) {
 		case err != nil:
 			return 0, err
 		}
-		<-h.more
+		<-h.arrived
 	}
 }
 
 // trailers copies the trailers that the library has read.
 func (h *heldBody) trailers() {
 	for name, values := range h.response.Trailer {
-		if h.shown.Trailer == nil {
-			h.shown.Trailer = make(http.Header)
+		if h.callerResponse.Trailer == nil {
+			h.callerResponse.Trailer = make(http.Header)
 		}
-		h.shown.Trailer[name] = values
+		h.callerResponse.Trailer[name] = values
 	}
 }
 

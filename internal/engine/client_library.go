@@ -40,13 +40,13 @@ type libraryConn struct {
 	nc     *tls.Conn
 	conn   *http2.ClientConn
 
-	settled chan struct{} // closed when we have acknowledged the server's SETTINGS
-	gone    chan struct{} // closed when the library has closed the connection
-	done    chan struct{} // closed when no goroutine of the connection is left
-	looked  chan struct{} // capacity 1: the state of the connection is to be queried
-	tasks   sync.WaitGroup
-	ctx     context.Context // of pings; ends with the connection
-	cancel  context.CancelFunc
+	settingsAcknowledged chan struct{} // closed when we have acknowledged the server's SETTINGS
+	libraryClosed        chan struct{} // closed when the library has closed the connection
+	done                 chan struct{} // closed when no goroutine of the connection is left
+	refreshNow           chan struct{} // capacity 1: the state of the connection is to be queried
+	tasks                sync.WaitGroup
+	ctx                  context.Context // of pings; ends with the connection
+	cancel               context.CancelFunc
 
 	reads   atomic.Uint64 // reads that returned bytes
 	writes  atomic.Uint64
@@ -56,23 +56,23 @@ type libraryConn struct {
 	pinging atomic.Bool
 
 	// Used by Check.
-	pingAfter, pingFor int    // in checks
-	seen               uint64 // reads at the last check
-	still, asked       int    // checks without a read, and since a ping was sent
+	pingAfter, pingTimeout int    // in checks
+	lastReads              uint64 // reads at the last check
+	idleChecks, pingChecks int    // checks without a read, and since a ping was sent
 
-	mu       sync.Mutex // guards what follows
-	err      *ClientError
-	violated error // how the server violated the protocol, as a request's error said
-	unsent   bool  // a write failed
-	held     map[*heldBody]struct{}
-	uploads  map[*requestBody]struct{}
+	mu          sync.Mutex // guards what follows
+	err         *ClientError
+	violation   error // how the server violated the protocol, as a request's error said
+	writeFailed bool  // a write failed
+	held        map[*heldBody]struct{}
+	uploads     map[*requestBody]struct{}
 }
 
 func newLibraryConn(ctx context.Context, tc *tls.Conn, config ClientConfig) (ClientConn, error) {
 	c := &libraryConn{
 		config: config, nc: tc,
-		settled: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}), looked: make(chan struct{}, 1),
-		pingAfter: countLooks(config.PingAfter, config.CheckInterval), pingFor: countLooks(config.PingTimeout, config.CheckInterval),
+		settingsAcknowledged: make(chan struct{}), libraryClosed: make(chan struct{}), done: make(chan struct{}), refreshNow: make(chan struct{}, 1),
+		pingAfter: checksIn(config.PingAfter, config.CheckInterval), pingTimeout: checksIn(config.PingTimeout, config.CheckInterval),
 		held: map[*heldBody]struct{}{}, uploads: map[*requestBody]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -87,7 +87,7 @@ func newLibraryConn(ctx context.Context, tc *tls.Conn, config ClientConfig) (Cli
 	}
 	go c.watch()
 	select {
-	case <-c.settled:
+	case <-c.settingsAcknowledged:
 		c.refresh()
 		return c, nil
 	case <-c.done:
@@ -98,7 +98,7 @@ func newLibraryConn(ctx context.Context, tc *tls.Conn, config ClientConfig) (Cli
 	return nil, c.closeError()
 }
 
-func countLooks(d, every time.Duration) int { return max(1, int((d+every-1)/every)) }
+func checksIn(d, every time.Duration) int { return max(1, int((d+every-1)/every)) }
 
 // newLibraryTransport configures the library. Check finds dead connections, not ReadIdleTimeout: that measures time, and a
 // process that did not run for a while would close all its connections at once.
@@ -147,12 +147,12 @@ func (o *observedConn) Read(p []byte) (int, error) {
 // before.
 func (o *observedConn) Write(p []byte) (int, error) {
 	if o.owner.writes.Add(1) == 2 {
-		close(o.owner.settled)
+		close(o.owner.settingsAcknowledged)
 	}
 	n, err := o.Conn.Write(p)
 	if err != nil {
 		o.owner.mu.Lock()
-		o.owner.unsent = true
+		o.owner.writeFailed = true
 		o.owner.mu.Unlock()
 	}
 	return n, err
@@ -164,7 +164,7 @@ func (o *observedConn) Close() (err error) {
 		force := time.AfterFunc(libraryCloseTimeout, o.owner.closeNow)
 		defer force.Stop()
 		err = o.Conn.Close()
-		close(o.owner.gone)
+		close(o.owner.libraryClosed)
 	})
 	return err
 }
@@ -177,10 +177,10 @@ func (c *libraryConn) watch() {
 	defer close(c.done)
 	for {
 		select {
-		case <-c.looked:
+		case <-c.refreshNow:
 			c.refresh()
-		case <-c.gone:
-			c.bury()
+		case <-c.libraryClosed:
+			c.findCloseReason()
 			return
 		}
 	}
@@ -192,11 +192,11 @@ func (c *libraryConn) refresh() {
 	}
 }
 
-// bury finds out why the library closed the connection: after a GOAWAY and the last request, because it cannot write, or
+// findCloseReason finds out why the library closed the connection: after a GOAWAY and the last request, because it cannot write, or
 // because the server violated the protocol, which only waiting requests are told.
-func (c *libraryConn) bury() {
+func (c *libraryConn) findCloseReason() {
 	c.mu.Lock()
-	known, violated, unsent := c.err != nil, c.violated, c.unsent
+	known, violated, unsent := c.err != nil, c.violation, c.writeFailed
 	c.mu.Unlock()
 	switch {
 	case known:
@@ -275,22 +275,22 @@ func (c *libraryConn) Window() (now, most int64) {
 func (c *libraryConn) Check(idle bool) {
 	c.release()
 	select {
-	case c.looked <- struct{}{}:
+	case c.refreshNow <- struct{}{}:
 	default: // asked, and not answered yet
 	}
-	if now := c.reads.Load(); now != c.seen {
-		c.seen, c.still, c.asked = now, 0, 0
+	if now := c.reads.Load(); now != c.lastReads {
+		c.lastReads, c.idleChecks, c.pingChecks = now, 0, 0
 		return
 	}
-	c.still++
-	if c.asked > 0 {
-		if c.asked++; c.asked > c.pingFor {
+	c.idleChecks++
+	if c.pingChecks > 0 {
+		if c.pingChecks++; c.pingChecks > c.pingTimeout {
 			c.fail(&ClientError{Kind: PingTimeout, Err: errUnansweredPing})
 		}
 		return
 	}
-	if c.still >= c.pingAfter && (idle || c.active.Load() > 0) {
-		c.asked = 1
+	if c.idleChecks >= c.pingAfter && (idle || c.active.Load() > 0) {
+		c.pingChecks = 1
 		c.ping()
 	}
 }

@@ -110,7 +110,7 @@ func (s *libraryServer) Serve(nc *tls.Conn, hijacked func()) {
 		ended: make(chan struct{}), idle: make(chan struct{}),
 	}
 	if !s.add(c) {
-		turnAway(c)
+		rejectConn(c)
 		return
 	}
 	defer s.remove(c)
@@ -121,7 +121,7 @@ func (s *libraryServer) Serve(nc *tls.Conn, hijacked func()) {
 	l := &oneConn{conn: nc, closed: make(chan struct{}), ended: c.ended}
 	_ = server.Serve(l) // returns when l has no more connections
 	if !l.accepted {    // GoAway was called before
-		turnAway(c)
+		rejectConn(c)
 		return
 	}
 	<-c.ended
@@ -160,9 +160,9 @@ func (s *libraryServer) removeLocked(c *libraryServerConn) {
 	}
 }
 
-// turnAway tells a client that connected too late that none of its requests is processed: it may send all of them
+// rejectConn tells a client that connected too late that none of its requests is processed: it may send all of them
 // elsewhere.
-func turnAway(c *libraryServerConn) {
+func rejectConn(c *libraryServerConn) {
 	defer func() { _ = c.net.NetConn().Close() }()
 	_ = c.net.SetDeadline(time.Now().Add(libraryCloseGrace))
 	if !c.h2 {

@@ -134,7 +134,7 @@ func (w *monitorRun) check(now time.Time) time.Duration {
 		w.collectNow(now)
 	}
 	if level > Normal {
-		w.relieve(level, r, now)
+		w.freeMemory(level, r, now)
 	}
 	if !w.ladder.beyond(r.Allocated, 50) {
 		w.readLimiter.disable()
@@ -163,7 +163,7 @@ func (w *monitorRun) collectNow(now time.Time) {
 // gcsToSettle is after how many collections the effect of cutting connections is known. The first may have begun before.
 const gcsToSettle = 2
 
-func (w *monitorRun) relieve(level Level, r Reading, now time.Time) {
+func (w *monitorRun) freeMemory(level Level, r Reading, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, reliever := range w.closers {

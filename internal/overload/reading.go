@@ -47,17 +47,17 @@ func newReader(l Limit) *reader {
 func (r *reader) read() Reading {
 	metrics.Read(r.samples)
 	at := func(i int) uint64 { return r.samples[i].Value.Uint64() }
-	total := less(at(sampleTotal), at(sampleReleased))
-	allocated := less(total, at(sampleFree))
-	inUse := less(allocated, less(at(sampleObjects), at(sampleLive)))
+	total := subtract(at(sampleTotal), at(sampleReleased))
+	allocated := subtract(total, at(sampleFree))
+	inUse := subtract(allocated, subtract(at(sampleObjects), at(sampleLive)))
 	if now := time.Now(); r.limit.group != nil && now.Sub(r.looked) >= groupEvery {
 		r.looked = now
 		if used, ok := r.limit.group.Used(); ok {
-			r.outside = less(used, total)
+			r.outside = subtract(used, total)
 		}
 	}
 	return Reading{InUse: inUse + r.outside, Allocated: allocated + r.outside, Cycles: at(sampleCycles)}
 }
 
-// less is a-b, or 0: the values are not of one moment.
-func less(a, b uint64) uint64 { return a - min(a, b) }
+// subtract is a-b, or 0: the values are not of one moment.
+func subtract(a, b uint64) uint64 { return a - min(a, b) }

@@ -155,8 +155,8 @@ func left(events []Event) bool {
 	return slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Closed || e.Kind == GoAway })
 }
 
-// MostAllocated bounds what one run of a connection may allocate in all, for an input of some bytes: it bounds what can be held at a time.
-func MostAllocated(input int) uint64 { return 24<<20 + 2000*uint64(input) }
+// MaxAllocated bounds what one run of a connection may allocate in all, for an input of some bytes: it bounds what can be held at a time.
+func MaxAllocated(input int) uint64 { return 24<<20 + 2000*uint64(input) }
 
 // Allocated is how many bytes were allocated since the process began.
 func Allocated() uint64 {

@@ -1,4 +1,4 @@
-// Package framefuzz turns the input of a fuzz test into HTTP/2 frames that get past a frame reader, and records what the other
+// Package http2test turns the input of a fuzz test into HTTP/2 frames that get past a frame reader, and records what the other
 // side does about each. Only tests use it.
 package http2test
 
@@ -31,10 +31,10 @@ const (
 )
 
 const (
-	// mostSteps bounds what is made of one input.
-	mostSteps = 48
-	// mostFrames bounds the frames of a header block: it is more than any side takes of a block within its limits.
-	mostFrames = 1000
+	// maxSteps bounds what is made of one input.
+	maxSteps = 48
+	// maxFrames bounds the frames of a header block: it is more than any side takes of a block within its limits.
+	maxFrames = 1000
 )
 
 // FromClient makes the frames of a client out of data, after its preface and its first SETTINGS.
@@ -71,7 +71,7 @@ func generate(data []byte, side int) (steps []Step) {
 	if side == server {
 		g.newest = 3
 	}
-	for len(g.in) > 0 && len(steps) < mostSteps {
+	for len(g.in) > 0 && len(steps) < maxSteps {
 		g.out.Reset()
 		g.what = g.what[:0]
 		g.step()
@@ -86,7 +86,7 @@ func generate(data []byte, side int) (steps []Step) {
 func verbatim(data []byte) (steps []Step) {
 	var fields []string
 	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { fields = append(fields, describe(f)) })
-	for len(data) >= 9 && len(steps) < mostSteps {
+	for len(data) >= 9 && len(steps) < maxSteps {
 		n := min(9+(int(data[0])<<16|int(data[1])<<8|int(data[2])), len(data))
 		s := step(data[:n])
 		if block, ok := blockOf(&s); ok {
@@ -257,7 +257,7 @@ func (g *generator) headers(several bool) {
 		return
 	}
 	kind := http2.FrameHeaders
-	size := max(int(g.next())*64, len(block)/mostFrames) + 1
+	size := max(int(g.next())*64, len(block)/maxFrames) + 1
 	for ; ; frame, kind = 0, http2.FrameContinuation {
 		n := min(size, len(block), 1<<14)
 		if n == len(block) {

@@ -41,7 +41,7 @@ func FuzzFrames(f *testing.F) {
 		for _, p := range said {
 			total += len(p)
 		}
-		if got := http2test.Allocated() - before; got > http2test.MostAllocated(total) {
+		if got := http2test.Allocated() - before; got > http2test.MaxAllocated(total) {
 			t.Errorf("%d bytes were allocated for %d", got, total)
 		}
 	})

@@ -279,7 +279,7 @@ var malformedRequests = []struct{ name, raw, ours, library, why string }{
 	{"HTTP/1.0 that wants to keep and to close", "GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n", "fine", "fine, probe", "close is the safer of the two"},
 }
 
-func TestBatteryRequestsThatAreNotFine(t *testing.T) {
+func TestBothServersRequestsThatAreNotFine(t *testing.T) {
 	both := map[string]*arena{}
 	for _, p := range parties {
 		both[p.name] = p.open(t, rules{}, probed(heard))

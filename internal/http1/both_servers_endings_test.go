@@ -34,7 +34,7 @@ func write(t *testing.T, c net.Conn, s string) {
 }
 
 // A handler that runs hears that its client has left.
-func TestBatteryTheClientLeaves(t *testing.T) {
+func TestBothServersTheClientLeaves(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		raw     string
@@ -90,7 +90,7 @@ func TestBatteryTheClientLeaves(t *testing.T) {
 }
 
 // Whoever goes on sending is served when the handler is done, however long it took.
-func TestBatteryTheClientGoesOn(t *testing.T) {
+func TestBothServersTheClientGoesOn(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	onBoth(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
 		began <- struct{}{}
@@ -125,7 +125,7 @@ func TestBatteryTheClientGoesOn(t *testing.T) {
 }
 
 // Connections that take too long end, and nothing is answered.
-func TestBatterySlowClients(t *testing.T) {
+func TestBothServersSlowClients(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		rules rules
@@ -193,7 +193,7 @@ func untilItEnds(c net.Conn, drips bool) (string, error) {
 }
 
 // Deadlines that handlers set hold for their request, and for no other.
-func TestBatteryDeadlinesOfHandlers(t *testing.T) {
+func TestBothServersDeadlinesOfHandlers(t *testing.T) {
 	t.Run("of a body that comes slowly", func(t *testing.T) {
 		onBoth(t, rules{tls: true}, func(w http.ResponseWriter, r *http.Request) {
 			if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
@@ -264,7 +264,7 @@ func TestBatteryDeadlinesOfHandlers(t *testing.T) {
 	})
 }
 
-func TestBatteryShutdown(t *testing.T) {
+func TestBothServersShutdown(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	h := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/busy" {
@@ -367,7 +367,7 @@ func answer(t *testing.T, b *bufio.Reader, last bool) {
 	}
 }
 
-func TestBatteryClose(t *testing.T) {
+func TestBothServersClose(t *testing.T) {
 	began, heard := make(chan struct{}), make(chan struct{}, 2)
 	onBoth(t, rules{tls: true}, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/busy" {

@@ -22,7 +22,7 @@ func inChunks(n, size int) string {
 }
 
 // What handlers do with bodies other than to read them. Answers are those of verdict.
-func TestBatteryBodiesThatAreNotRead(t *testing.T) {
+func TestBothServersBodiesThatAreNotRead(t *testing.T) {
 	ignore := func(w http.ResponseWriter, _ *http.Request) { say(w, "ignored") }
 	flushed := func(w http.ResponseWriter, _ *http.Request) { say(w, "ignored"); flush(w) }
 	some := func(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +100,7 @@ func TestBatteryBodiesThatAreNotRead(t *testing.T) {
 }
 
 // What a handler keeps is of no use when it has returned.
-func TestBatteryAfterTheHandler(t *testing.T) {
+func TestBothServersAfterTheHandler(t *testing.T) {
 	type kept struct {
 		w http.ResponseWriter
 		r *http.Request
@@ -141,7 +141,7 @@ func TestBatteryAfterTheHandler(t *testing.T) {
 	})
 }
 
-func TestBatteryHijack(t *testing.T) {
+func TestBothServersHijack(t *testing.T) {
 	const answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
 	take := func(t *testing.T, w http.ResponseWriter) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -231,7 +231,7 @@ func TestBatteryHijack(t *testing.T) {
 }
 
 // What came while the server listened for the client's end is not lost, and whoever has the connection then has it alone.
-func TestBatteryHijackAfterAWhile(t *testing.T) {
+func TestBothServersHijackAfterAWhile(t *testing.T) {
 	began, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
 	onBoth(t, rules{listen: time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
 		began <- struct{}{}
@@ -271,7 +271,7 @@ func TestBatteryHijackAfterAWhile(t *testing.T) {
 }
 
 // Many clients send all that they have before they read: an answer that comes early must reach them.
-func TestBatteryAnEarlyAnswer(t *testing.T) {
+func TestBothServersAnEarlyAnswer(t *testing.T) {
 	a := parties[1].open(t, rules{tls: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		say(w, "too large")
@@ -293,7 +293,7 @@ func TestBatteryAnEarlyAnswer(t *testing.T) {
 }
 
 // A goroutine that a handler leaves behind, reading a body that does not come, keeps nobody from the answer.
-func TestBatteryABodyThatIsStillRead(t *testing.T) {
+func TestBothServersABodyThatIsStillRead(t *testing.T) {
 	left := make(chan error, 1)
 	reading := make(chan struct{})
 	a := parties[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
@@ -331,7 +331,7 @@ func TestBatteryABodyThatIsStillRead(t *testing.T) {
 }
 
 // Whoever listens for the client's end has stopped when the connection is somebody else's.
-func TestBatteryHijackOfAConnectionThatIsListenedTo(t *testing.T) {
+func TestBothServersHijackOfAConnectionThatIsListenedTo(t *testing.T) {
 	returned := make(chan struct{})
 	a := parties[1].open(t, rules{tls: true, listen: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		x := w.(*response).x

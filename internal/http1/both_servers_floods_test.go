@@ -12,7 +12,7 @@ import (
 )
 
 // Ten thousand requests at once, of a client that reads only when it has sent all.
-func TestBatteryTenThousandPipelined(t *testing.T) {
+func TestBothServersTenThousandPipelined(t *testing.T) {
 	const many = 10_000
 	a := parties[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) { say(w, r.URL.Path) }))
 	conn := a.dial(t)
@@ -35,7 +35,7 @@ func TestBatteryTenThousandPipelined(t *testing.T) {
 	}
 }
 
-func TestBatteryTinyChunks(t *testing.T) {
+func TestBothServersTinyChunks(t *testing.T) {
 	const many = 100_000
 	onBoth(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -51,7 +51,7 @@ func TestBatteryTinyChunks(t *testing.T) {
 	})
 }
 
-func TestBatteryManySmallWrites(t *testing.T) {
+func TestBothServersManySmallWrites(t *testing.T) {
 	const many = 3000
 	onBoth(t, rules{tls: true}, probed(func(w http.ResponseWriter, _ *http.Request) {
 		for range many {
@@ -66,7 +66,7 @@ func TestBatteryManySmallWrites(t *testing.T) {
 }
 
 // Three hundred clients at once: what each gets is its own, and nothing is left of them.
-func TestBatteryThreeHundredClients(t *testing.T) {
+func TestBothServersThreeHundredClients(t *testing.T) {
 	const clients, each = 300, 6
 	h := func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
