@@ -14,7 +14,7 @@ import (
 
 // floors is the plan of the house: a room may use the rooms below it. ARCHITECTURE.md says what each is for.
 var floors = map[string]int{
-	"http1": 0, "http2": 0, "handler": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0, "apiclient": 0,
+	"http1": 0, "http2": 0, "httpmsg": 0, "request": 0, "respond": 0, "run": 0, "metrics": 0, "version": 0, "logging": 0, "clients": 0, "apiclient": 0,
 	"engine": 0,
 	"pki":    1, "transport": 1, "store": 1, "audit": 1, "overload": 1,
 	"auth": 2, "coreapi": 2, "apiservice": 2, "proxy": 2, "discovery": 2, "openapi": 2, "fairness": 2, "lifecycle": 2,
@@ -24,11 +24,13 @@ var floors = map[string]int{
 
 // doors are the ways between rooms of one floor, each with its reason.
 var doors = map[string]string{
-	"http1 -> handler":     "what a handler meets is one thing, whichever way its request came",
-	"http2 -> handler":     "the same",
+	"http1 -> httpmsg":     "rules, contexts and dates are the same for both versions of HTTP",
+	"http1 -> run":         "the list of requests whose clients are watched",
+	"httpmsg -> run":       "the list of what is called at a request's end",
+	"http2 -> httpmsg":     "the same",
 	"engine -> http1":      "one of the implementations of HTTP between which it chooses",
 	"engine -> http2":      "the same",
-	"engine -> handler":    "the library's requests are held to the same table",
+	"engine -> httpmsg":    "the library's requests are held to the same table",
 	"transport -> pki":     "every tls.Config is made in pki",
 	"store -> pki":         "every tls.Config is made in pki",
 	"openapi -> discovery": "discovery/remote is how documents are fetched from a backend, whatever they say",

@@ -26,7 +26,7 @@ func settling(ctx context.Context, log *zap.Logger, memoryLimit string, serve fu
 	if err != nil {
 		return err
 	}
-	defer limit.GuideCollector()()
+	defer limit.SetMemoryLimit()()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
 	release := func() {

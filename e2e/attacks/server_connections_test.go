@@ -92,7 +92,7 @@ func serverConnections() []*attackRow {
 		{name: "KeyUpdate flood", cves: slow, sends: "KeyUpdate of TLS 1.3 that asks for one back, in records written by hand", quick: true,
 			do: keyUpdates, bound: bound{Frames: 100_000, Outcomes: "ended: .*"}, proof: "crypto/tls bounds them: CVE-2026-32283"},
 		{name: "idle connections of HTTP/1.1", cves: slow, sends: "10,000 connections with one request each, that stay (in the reduced set 300)",
-			proof: "http1.TestBatteryThreeHundredClients, server.TestD9FileDescriptorsRunOut", do: idle("http/1.1", 10_000), most: 45 * time.Second, bound: bound{CPU: 8, Memory: 900, Heap: 300, P99: time.Second, Outcomes: "held|no connection: .*"}},
+			proof: "http1.TestBothServersThreeHundredClients, server.TestD9FileDescriptorsRunOut", do: idle("http/1.1", 10_000), most: 45 * time.Second, bound: bound{CPU: 8, Memory: 900, Heap: 300, P99: time.Second, Outcomes: "held|no connection: .*"}},
 		{name: "idle connections of HTTP/2", cves: slow, sends: "2,000 connections with one request each, that stay",
 			proof: "http2.TestIdleConnectionsEnd", do: idle("h2", 2000), most: 15 * time.Second, bound: bound{CPU: 8, Heap: 80, P99: time.Second, Outcomes: "held|answered: 200|no connection: .*"}},
 		{name: "idle connections that have had large headers", cves: slow, sends: "500 connections with one request of 60 KB of headers each, that stay", quick: true,

@@ -107,7 +107,7 @@ func serverMessages() []*attackRow {
 	const closedOrReset = calm + "|reset: .*|answered: (400|431|403|404|405|501)|ended: GOAWAY (PROTOCOL_ERROR|COMPRESSION_ERROR)"
 	rows := []*row{
 		text(&row{class: "framing", name: "CL with TE", sends: "POSTs with a Content-Length and a Transfer-Encoding in either order, twice, and spelled in other ways, and a request behind the shorter end", quick: true, hand: true,
-			bound: bound{Outcomes: ended}, proof: "server.TestNothingIsSmuggled, http1.TestBatteryRequestsThatAreNotFine"}, func(path, smuggled string) []string {
+			bound: bound{Outcomes: ended}, proof: "server.TestNothingIsSmuggled, http1.TestBothServersRequestsThatAreNotFine"}, func(path, smuggled string) []string {
 			var all []string
 			for _, lines := range [][]string{
 				{"Content-Length: 6", "Transfer-Encoding: chunked"}, {"Transfer-Encoding: chunked", "Content-Length: 6"}, {"Content-Length: 6", "Content-Length: 5"},
@@ -119,7 +119,7 @@ func serverMessages() []*attackRow {
 			return all
 		}),
 		text(&row{class: "framing", name: "bare LF", cves: []string{"CVE-2025-22871"}, sends: "heads and chunks whose lines end in LF alone", quick: true,
-			bound: bound{Outcomes: ended}, proof: "server.TestNothingIsSmuggled, http1.TestBatteryRequestsThatAreNotFine"}, func(path, smuggled string) []string {
+			bound: bound{Outcomes: ended}, proof: "server.TestNothingIsSmuggled, http1.TestBothServersRequestsThatAreNotFine"}, func(path, smuggled string) []string {
 			chunky := message("POST", path, "Transfer-Encoding: chunked")
 			return []string{
 				strings.ReplaceAll(message("GET", path), "\r\n", "\n") + smuggled, chunky + "1\nx\r\n0\r\n\r\n" + smuggled, chunky + "1\r\nx\n0\r\n\r\n" + smuggled,
@@ -127,17 +127,17 @@ func serverMessages() []*attackRow {
 			}
 		}),
 		text(&row{class: "framing", name: "chunk extensions", cves: []string{"CVE-2025-55315", "CVE-2025-58056", "CVE-2026-33870"}, sends: "chunk extensions with line ends, quotes and CR in them, and a request behind", quick: true,
-			bound: bound{Outcomes: ended}, proof: "http1.TestBatteryRequestsThatAreNotFine, http1.TestBatteryTinyChunks"}, func(path, smuggled string) []string {
+			bound: bound{Outcomes: ended}, proof: "http1.TestBothServersRequestsThatAreNotFine, http1.TestBothServersTinyChunks"}, func(path, smuggled string) []string {
 			chunky := message("POST", path, "Transfer-Encoding: chunked")
 			return []string{
 				chunky + "1;a\rb\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "1;a=\"\r\n\"\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "1;\n\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "1 ;\x00\r\nx\r\n0\r\n\r\n" + smuggled,
 				chunky + "-1\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "10000000000000001\r\nx\r\n0\r\n\r\n" + smuggled, chunky + "1\r\nxx\r\n0\r\n\r\n" + smuggled,
 			}
 		}),
-		text(&row{class: "framing", name: "chunk extensions without end", sends: "a body of chunks of one byte with 30 bytes said about each", bound: bound{CPU: 8, Outcomes: ended + "|answered: .*"}, proof: "http1.TestBatteryTinyChunks"},
+		text(&row{class: "framing", name: "chunk extensions without end", sends: "a body of chunks of one byte with 30 bytes said about each", bound: bound{CPU: 8, Outcomes: ended + "|answered: .*"}, proof: "http1.TestBothServersTinyChunks"},
 			chunked(strings.Repeat("1;"+strings.Repeat("x", 30)+"\r\nx\r\n", 20_000)+"0\r\n\r\n")),
 		text(&row{class: "framing", name: "0.CL and Expect", cves: []string{"CVE-2026-2835"}, sends: "Expect in several spellings with a body that is a request, HTTP/1.0 with a coding, a GET with a length in a name that is folded", quick: true,
-			bound: bound{Outcomes: ended + "|answered: (100 )?20[01]( 40[0-9])?(, closed)?|answered: (417|400)( 40[0-9])?(, closed)?|answered: nothing(, closed)?|answered: 100 400.*"}, proof: "http1.TestBatteryExpecting, proxy.TestA20ExpectContinue"}, func(path, smuggled string) []string {
+			bound: bound{Outcomes: ended + "|answered: (100 )?20[01]( 40[0-9])?(, closed)?|answered: (417|400)( 40[0-9])?(, closed)?|answered: nothing(, closed)?|answered: 100 400.*"}, proof: "http1.TestBothServersExpecting, proxy.TestA20ExpectContinue"}, func(path, smuggled string) []string {
 			n := fmt.Sprint("Content-Length: ", len(smuggled))
 			return []string{
 				message("POST", path, "Expect: 100-continue", n) + smuggled, message("GET", path, "Expect: y 100-continue", n) + smuggled, message("POST", path, "Expect: 100-continue", "Expect: z", n) + smuggled,
@@ -145,11 +145,11 @@ func serverMessages() []*attackRow {
 			}
 		}),
 		text(&row{class: "names", name: "names of fields", cves: []string{"CVE-2019-16276", "CVE-2021-40346", "CVE-2023-25725"}, sends: "blanks before the colon, empty names, NUL, CR and folded lines, names of 300 bytes that hold a length, 2,000 fields, names and values of 100 KB", quick: true,
-			bound: bound{Outcomes: ended + "|answered: (200|400|431)( 40[0-9])?.*"}, proof: "http1.TestBatteryRequestsThatAreNotFine, server.TestRawRequests"}, head(
+			bound: bound{Outcomes: ended + "|answered: (200|400|431)( 40[0-9])?.*"}, proof: "http1.TestBothServersRequestsThatAreNotFine, server.TestRawRequests"}, head(
 			"X-Remote-User : root", ": empty", "X\x00: a", "X: a\x00b", "X: a\rb", "X: a\r\n folded", "Content-Length0"+strings.Repeat("a", 255)+": 1", strings.Repeat("a", 100_000)+": b", "X: "+strings.Repeat("b", 100_000),
 			strings.TrimSuffix(strings.Repeat("X: a\r\n", 2000), "\r\n"), "X", "(x): y", "X-Remote-User\t: root")),
 		fields(&row{class: "downgrade", name: "lengths and codings smuggled into HTTP/1.1", cves: []string{"CVE-2021-21409"}, sends: "over HTTP/2 bodies that are longer or shorter than their Content-Length, codings, and two lengths, to an extension server of HTTP/1.1", quick: true, hand: true,
-			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19EachByteInEachElement, handler.TestRequestsThatCannotBeSent"}, func(p *peer, path string) {
+			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19EachByteInEachElement, httpmsg.TestRequestsThatCannotBeSent"}, func(p *peer, path string) {
 			hidden := []byte("xGET " + path + "/smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
 			switch p.a.serial.Add(1) % 4 {
 			case 0:
@@ -163,7 +163,7 @@ func serverMessages() []*attackRow {
 			}
 		}),
 		fields(&row{class: "downgrade", name: "line ends in fields of HTTP/2", cves: []string{"CVE-2021-21409"}, sends: "CR LF and a request in the value, the name, the path, the method, the authority and the scheme, to an extension server of HTTP/1.1", quick: true,
-			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19EachByteInEachElement, handler.FuzzParseTarget"}, func(p *peer, path string) {
+			bound: bound{Frames: taken, Outcomes: closedOrReset}, proof: "server.TestA19EachByteInEachElement, httpmsg.FuzzParseTarget"}, func(p *peer, path string) {
 			hidden := " HTTP/1.1\r\nHost: x\r\n\r\nGET " + path + "/smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 			f := request("GET", path, "x", "y")
 			switch p.a.serial.Add(1) % 6 {
@@ -187,7 +187,7 @@ func serverMessages() []*attackRow {
 			return []string{message("GET", path, "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==") + smuggled}
 		}),
 		text(&row{class: "upgrade", name: "upgrades with a body", cves: []string{"CVE-2026-58055"}, sends: "upgrades with a Content-Length and a coding, whose bodies are a request",
-			bound: bound{Outcomes: "answered: (200|201|400|403|426|502|501)( (400|403|404))?(, closed)?|answered: nothing(, closed)?"}, proof: "proxy.TestA1A4UpgradeRefused, http1.TestBatteryRequestsThatAreNotFine"}, func(path, smuggled string) []string {
+			bound: bound{Outcomes: "answered: (200|201|400|403|426|502|501)( (400|403|404))?(, closed)?|answered: nothing(, closed)?"}, proof: "proxy.TestA1A4UpgradeRefused, http1.TestBothServersRequestsThatAreNotFine"}, func(path, smuggled string) []string {
 			upgrade := []string{"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="}
 			return []string{
 				message("GET", path, append(upgrade, fmt.Sprint("Content-Length: ", len(smuggled)))...) + smuggled,
@@ -246,7 +246,7 @@ func serverMessages() []*attackRow {
 			}
 		}),
 		fields(&row{class: "targets", name: "paths without a leading slash over HTTP/2", cves: []string{"CVE-2026-33186"}, sends: ":path without a slash, empty, absolute",
-			bound: bound{Frames: taken, Outcomes: closedOrReset + "|answered: 301"}, proof: "http2.TestElementsThatCannotBe, handler.TestTargets"}, func(p *peer, path string) {
+			bound: bound{Frames: taken, Outcomes: closedOrReset + "|answered: 301"}, proof: "http2.TestElementsThatCannotBe, httpmsg.TestTargets"}, func(p *peer, path string) {
 			p.open(true, request("GET", []string{path[1:], "", "https://x" + path, "*", "/.." + path}[p.a.serial.Add(1)%5])...)
 		}),
 		text(&row{class: "targets", name: "several values of one header", cves: []string{"CVE-2026-26308"}, sends: "two hosts, two credentials, two of whom to impersonate", quick: true,

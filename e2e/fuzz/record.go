@@ -19,7 +19,7 @@ import (
 	"sync"
 	"time"
 
-	"portico.dev/internal/http2/framefuzz"
+	"portico.dev/internal/http2/http2test"
 )
 
 // Seeds of real traffic: kubectl and curl are run against a server of the library's that answers like an API server, over HTTP/1.1 and
@@ -71,10 +71,10 @@ func recordSeeds(ctx context.Context) error {
 			if !ok {
 				return fmt.Errorf("%s: it did not speak HTTP/2", s.name)
 			}
-			verbatim := append([]byte{framefuzz.Verbatim}, frames...)
-			answers := append([]byte{framefuzz.Verbatim}, said...)
-			seeds["internal/http2/serve/testdata/fuzz/FuzzServerDifferential/"+s.name] = seed(verbatim, "bool(false)")
-			seeds["internal/http2/serve/testdata/fuzz/FuzzFrames/"+s.name] = seed(verbatim, "bool(true)", "bool(false)")
+			verbatim := append([]byte{http2test.Verbatim}, frames...)
+			answers := append([]byte{http2test.Verbatim}, said...)
+			seeds["internal/http2/server/testdata/fuzz/FuzzServerDifferential/"+s.name] = seed(verbatim, "bool(false)")
+			seeds["internal/http2/server/testdata/fuzz/FuzzFrames/"+s.name] = seed(verbatim, "bool(true)", "bool(false)")
 			seeds["internal/http2/client/testdata/fuzz/FuzzClientDifferential/"+s.name] = seed(answers, "byte('\\x00')")
 			seeds["internal/http2/client/testdata/fuzz/FuzzFrames/"+s.name] = seed(answers, "byte('\\x00')", "bool(true)", "bool(true)")
 		}

@@ -40,7 +40,7 @@ func (h *parts) wireFront() error {
 	h.router = &server.Router{
 		Routes:             h.apiservices.Table,
 		LocalGroupVersions: h.core.GroupVersions,
-		Local:              server.ForLocal(server.NewBodies(h.memory, h.metrics.Overload), h.core.Handler()),
+		Local:              server.ForLocal(server.NewBodyMemory(h.memory, h.metrics.Overload), h.core.Handler()),
 		Proxy:              h.proxy,
 		Unknown:            func(route *apiservice.Route) { h.backendEvents.DocumentsMayDiffer(route.Backend) },
 		Discovery:          h.discovery,

@@ -8,62 +8,59 @@ import (
 	"portico.dev/internal/http2/client"
 )
 
-// ClientConn is one HTTP/2 connection to a backend. Its methods may be called at any time, by anybody, and none but RoundTrip
-// waits for anything.
+// ClientConn is an HTTP/2 connection to a backend. It is safe for concurrent use. Only RoundTrip waits.
 type ClientConn interface {
-	// RoundTrip sends a request and waits for the head of the response. Errors are *ClientError, as are those of reading the
-	// response's body but io.EOF. Only the kinds Unsent, Unprocessed, Refused and Unsendable are proofs that nobody worked on the
-	// request; an engine that does not know returns another one.
+	// RoundTrip sends a request and waits for the header of the response. Errors are *ClientError, and so are those of
+	// reading the response's body, except io.EOF. Only the kinds Unsent, Unprocessed, Refused and InvalidRequest prove that
+	// the backend did not process the request; an engine that does not know returns another one.
 	RoundTrip(*http.Request) (*http.Response, error)
-	// Streams is how many requests the server allows at a time.
-	Streams() int
-	// Available reports whether the connection takes further requests, if it has streams left.
+	// MaxStreams is how many concurrent requests the server allows.
+	MaxStreams() int
+	// Available reports whether the connection accepts further requests, within MaxStreams.
 	Available() bool
-	// Ended reports whether the connection ended.
-	Ended() bool
-	// Silent reports whether the connection ended because pings were not answered.
-	Silent() bool
-	// Violated is how the server broke the protocol, if that is why the connection ended.
-	Violated() error
-	// Window is how much may be sent of request bodies on this connection at the moment, and how much that was at the most, as far
-	// as the engine knows.
+	// Closed reports whether the connection has ended.
+	Closed() bool
+	// PingTimedOut reports whether the connection ended because pings were not answered.
+	PingTimedOut() bool
+	// ProtocolError is how the server violated the protocol, if that ended the connection.
+	ProtocolError() error
+	// Window is the connection's send window now, and the largest that it was, as far as the engine knows.
 	Window() (now, most int64)
-	// Look looks for what did not come in time. It is to be called every ClientConfig.Every, by one goroutine at a time. Looks are
-	// counted, not time. idle has a connection without requests pinged too.
-	Look(idle bool)
-	// Close ends the connection, and all requests on it.
+	// Check finds timeouts. One goroutine calls it every ClientConfig.CheckInterval: timeouts are counted in checks. With
+	// idle, connections without requests are pinged too.
+	Check(idle bool)
+	// Close ends the connection and all its requests.
 	Close()
 }
 
-// ClientConfig is what every ClientConn is held to.
+// ClientConfig configures a ClientConn of any engine.
 type ClientConfig = client.Config
 
-// ClientError is why a request has no response, or none that is whole. It is Portico's own type, so that what its connections
-// return needs no translation.
+// ClientError is why a request has no complete response. It is the type of package client, so that its errors need no
+// translation.
 type ClientError = client.Error
 
-// ErrorKind is how far the request of a ClientError got.
-type ErrorKind = client.Fate
+// ErrorKind says how far a request got that has no complete response.
+type ErrorKind = client.ErrorKind
 
 // The kinds of errors.
 const (
-	Lost        = client.Lost        // the connection ended; the server may have worked on the request
-	Silent      = client.Silent      // the connection was given up because pings were not answered
-	Reset       = client.Reset       // the server gave the stream up
-	Rejected    = client.Rejected    // the server reset the stream with PROTOCOL_ERROR: to it the request is malformed
-	Broken      = client.Broken      // the server broke the protocol
-	Late        = client.Late        // no response headers in time
-	Unsent      = client.Unsent      // nothing was sent: the connection takes no more requests
-	Unprocessed = client.Unprocessed // the server's GOAWAY says that it did not look at the request
-	Refused     = client.Refused     // REFUSED_STREAM: the server did not look at the request
-	Left        = client.Left        // the request's context ended, or the response's body was closed by its reader
-	Unread      = client.Unread      // the request's own body failed
-	Unsendable  = client.Unsendable  // HTTP/2 cannot carry the request; nothing was sent
+	Lost              = client.Lost              // the connection ended; the server may have worked on the request
+	PingTimeout       = client.PingTimeout       // the connection was closed because pings were not answered
+	Reset             = client.Reset             // the server reset the stream
+	Rejected          = client.Rejected          // the server reset the stream with PROTOCOL_ERROR: the request is malformed to it
+	ProtocolViolation = client.ProtocolViolation // the server violated the protocol
+	HeaderTimeout     = client.HeaderTimeout     // the header of the response did not arrive in time
+	Unsent            = client.Unsent            // nothing was sent: the connection accepts no more requests
+	Unprocessed       = client.Unprocessed       // the server's GOAWAY says that it did not process the request
+	Refused           = client.Refused           // REFUSED_STREAM: the server did not process the request
+	Canceled          = client.Canceled          // the request's context ended, or the caller closed the response's body
+	BodyError         = client.BodyError         // reading the request's body failed
+	InvalidRequest    = client.InvalidRequest    // HTTP/2 cannot carry the request; nothing was sent
 )
 
-// NewClientConn begins to speak HTTP/2 on a TLS connection whose server is verified, and returns when the server's SETTINGS
-// arrived. It closes the connection when it fails, which is also when ctx ends. Errors are *ClientError. It is the one place
-// where the choice between the engines is made.
+// NewClientConn starts HTTP/2 on a TLS connection whose server is verified, and returns when the server's SETTINGS arrived.
+// It closes the connection if it fails, or if ctx ends before. Errors are *ClientError.
 func NewClientConn(ctx context.Context, n Name, tc *tls.Conn, config ClientConfig) (ClientConn, error) {
 	if n == Library {
 		return newLibraryConn(ctx, tc, config)
@@ -75,6 +72,6 @@ func NewClientConn(ctx context.Context, n Name, tc *tls.Conn, config ClientConfi
 	return c, nil
 }
 
-// ScansHTTP1 reports whether responses over HTTP/1.1 are to be looked at by Portico's own parser before the library reads them.
-// The library's client reads HTTP/1.1 with either engine.
+// ScansHTTP1 reports whether our own parser checks HTTP/1.1 responses before the library reads them. With either engine the
+// HTTP/1.1 client is the library's.
 func (n Name) ScansHTTP1() bool { return n != Library }

@@ -18,15 +18,15 @@ import (
 	"portico.dev/internal/http2/client"
 )
 
-// Texts of the library's errors that have no type. TestTheLibrarysTexts fails when a version changes them; one that is not
-// recognised counts as Lost, which no request is repeated for that is not safe to repeat.
+// Texts of the library's errors that have no type. TestTheLibrarysTexts fails when a new version changes them. An error
+// that is not recognised counts as Lost, after which only idempotent requests are repeated.
 const (
 	textUnusable       = "http2: client conn not usable"
 	textNotEstablished = "http2: client conn could not be established"
 	textGoAway         = "http2: Transport received Server's graceful shutdown GOAWAY"
-	textGoAwayCode     = "http2: Transport received GOAWAY from server" // of the first stream, which its last stream is below
+	textGoAwayCode     = "http2: Transport received GOAWAY from server" // if it names no stream of ours
 	textHeaderTimeout  = "http2: timeout awaiting response headers"
-	textInvalid        = "http2: invalid " // of what is looked at before anything is sent
+	textInvalid        = "http2: invalid " // found before anything is sent
 	textHeaderList     = "request header list larger than peer's advertised limit"
 	textFromPeer       = "received from peer"
 	textTooLong        = "net/http: server replied with more than declared Content-Length"
@@ -35,9 +35,10 @@ const (
 )
 
 const (
-	// maxInterim bounds the interim responses before the real one.
+	// maxInterim bounds the 1xx responses to a request.
 	maxInterim = 10
-	// maxHeld is the longest response whose head waits for the rest: until it is there, the request can be repeated.
+	// maxHeld is the longest response whose header is held until the rest has arrived: until then the request can be
+	// repeated.
 	maxHeld = 16 << 10
 )
 
@@ -52,28 +53,28 @@ var (
 	errUploadOver   = errors.New("the rest of the request body is not wanted")
 )
 
-// contextError is the error of a request whose context ended.
-func contextError(ctx context.Context) *ClientError {
+// canceledError is the error of a request whose context ended.
+func canceledError(ctx context.Context) *ClientError {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
 		err = errors.Join(err, cause)
 	}
-	return &ClientError{Fate: Left, Err: err}
+	return &ClientError{Kind: Canceled, Err: err}
 }
 
-// exchange is one request on the library's connection, and its response.
+// exchange is a request on the library's connection, and its response.
 type exchange struct {
-	conn    *libraryConn
-	request *http.Request
-	upload  *requestBody // nil without a body
-	interim int
-	headed  bool // the head of the response is there
-	over    sync.Once
+	conn            *libraryConn
+	request         *http.Request
+	upload          *requestBody // nil without a body
+	informational   int
+	headersReceived bool // of the final response
+	over            sync.Once
 }
 
-// outgoing is the request as the library gets it.
-func (e *exchange) outgoing() *http.Request {
-	trace := &httptrace.ClientTrace{Got1xxResponse: e.provisional}
+// libraryRequest is the request for the library.
+func (e *exchange) libraryRequest() *http.Request {
+	trace := &httptrace.ClientTrace{Got1xxResponse: e.informationalHeaders}
 	given := e.request
 	if given.Body != nil && given.Body != http.NoBody {
 		e.upload = newRequestBody(e.conn, given)
@@ -84,43 +85,43 @@ func (e *exchange) outgoing() *http.Request {
 	if e.upload != nil {
 		r.Body = e.upload
 	} else if given.Body != nil {
-		_ = given.Body.Close() // there is nothing in it
+		_ = given.Body.Close() // it is empty
 	}
 	if values := r.Header["Connection"]; len(values) == 1 && strings.EqualFold(values[0], "close") {
-		r.Header = r.Header.Clone() // it is not sent, and would have the library close a connection that others use
+		r.Header = r.Header.Clone() // it is not sent, and the library would close a connection that others use
 		delete(r.Header, "Connection")
 	}
 	return r
 }
 
-// provisional is told of an interim response.
-func (e *exchange) provisional(code int, _ textproto.MIMEHeader) error {
-	e.interim++
+// informationalHeaders is called for a 1xx response.
+func (e *exchange) informationalHeaders(code int, _ textproto.MIMEHeader) error {
+	e.informational++
 	switch {
 	case code == http.StatusSwitchingProtocols:
 		return errSwitched
-	case e.interim > maxInterim:
+	case e.informational > maxInterim:
 		return errInterim
 	}
 	return nil
 }
 
-// finish is told, once or more often, that nothing more comes.
+// finish is called, at least once, when nothing more arrives.
 func (e *exchange) finish() {
 	e.over.Do(func() { e.conn.active.Add(-1) })
 }
 
-// response is what the caller gets of the library's response.
+// response makes the caller's response of the library's.
 func (e *exchange) response(resp *http.Response) (*http.Response, error) {
-	e.headed = true
+	e.headersReceived = true
 	resp.Request = e.request
 	if code := resp.StatusCode; code < 200 || code > 999 || len(resp.Status) < 4 || resp.Status[3] != ' ' {
-		_ = resp.Body.Close() // the response is none
+		_ = resp.Body.Close() // the response is invalid
 		e.finish()
-		return nil, &ClientError{Fate: Broken, Err: errStatus}
+		return nil, &ClientError{Kind: ProtocolViolation, Err: errStatus}
 	}
 	if e.request.Method == http.MethodHead {
-		_ = resp.Body.Close() // it has none
+		_ = resp.Body.Close() // there is none
 		resp.Body = http.NoBody
 		e.finish()
 		return resp, nil
@@ -136,39 +137,39 @@ func (e *exchange) response(resp *http.Response) (*http.Response, error) {
 	return hold(resp, body)
 }
 
-// failure is what an error of the library's means for the request.
+// failure translates an error of the library.
 func (e *exchange) failure(err error) *ClientError {
-	if why := e.upload.broke(); why != nil {
-		return &ClientError{Fate: Unread, Err: why}
+	if why := e.upload.sourceError(); why != nil {
+		return &ClientError{Kind: BodyError, Err: why}
 	}
 	if ctx := e.request.Context(); ctx.Err() != nil {
-		return contextError(ctx)
+		return canceledError(ctx)
 	}
 	kind, known := e.kindOf(err)
 	if !known {
-		if why := e.conn.why(); why != nil {
+		if why := e.conn.closeError(); why != nil {
 			return why
 		}
 		kind = Lost
 	}
-	return &ClientError{Fate: kind, Err: err}
+	return &ClientError{Kind: kind, Err: err}
 }
 
-// kindOf is how far the request got, as far as the error says so by itself.
+// kindOf is the kind of an error, if the error alone shows it.
 func (e *exchange) kindOf(err error) (kind ErrorKind, known bool) {
 	var ours *ClientError
 	var stream http2.StreamError
 	var conn http2.ConnectionError
 	switch {
 	case errors.As(err, &ours):
-		return ours.Fate, true
+		return ours.Kind, true
 	case errors.As(err, &stream):
 		return e.kindOfStream(stream), true
 	case errors.As(err, &conn), errors.Is(err, http2.ErrFrameTooLarge):
-		e.conn.broke(err)
-		return Broken, true
-	case errors.Is(err, io.ErrUnexpectedEOF) && e.headed && !e.conn.Ended():
-		return Broken, true // the stream ended before the response's length
+		e.conn.recordViolation(err)
+		return ProtocolViolation, true
+	case errors.Is(err, io.ErrUnexpectedEOF) && e.headersReceived && !e.conn.Closed():
+		return ProtocolViolation, true // the stream ended before the response's length
 	}
 	switch text := err.Error(); {
 	case text == textUnusable, text == textNotEstablished:
@@ -176,15 +177,15 @@ func (e *exchange) kindOf(err error) (kind ErrorKind, known bool) {
 	case text == textGoAway, strings.HasPrefix(text, textGoAwayCode):
 		return Unprocessed, true
 	case text == textHeaderTimeout:
-		return Late, true
+		return HeaderTimeout, true
 	case strings.HasPrefix(text, textInvalid), text == "http2: "+textHeaderList:
-		return Unsendable, true
-	case text == textHeaderList: // of the trailers
-		return Unread, true
+		return InvalidRequest, true
+	case text == textHeaderList: // the request's trailers are too large
+		return BodyError, true
 	case strings.HasPrefix(text, textTooLong), strings.HasPrefix(text, textClosing):
-		return Broken, true
+		return ProtocolViolation, true
 	case text == textClosedBody:
-		return Left, true
+		return Canceled, true
 	}
 	return Lost, false
 }
@@ -192,8 +193,8 @@ func (e *exchange) kindOf(err error) (kind ErrorKind, known bool) {
 func (e *exchange) kindOfStream(err http2.StreamError) ErrorKind {
 	switch {
 	case err.Cause == nil || err.Cause.Error() != textFromPeer:
-		return Broken // the library reset the stream
-	case err.Code == http2.ErrCodeRefusedStream && !e.headed:
+		return ProtocolViolation // the library reset the stream
+	case err.Code == http2.ErrCodeRefusedStream && !e.headersReceived:
 		return Refused
 	case err.Code == http2.ErrCodeProtocol:
 		return Rejected
@@ -201,28 +202,28 @@ func (e *exchange) kindOfStream(err http2.StreamError) ErrorKind {
 	return Reset
 }
 
-// broke remembers how the server broke the protocol.
-func (c *libraryConn) broke(err error) {
+// recordViolation records how the server violated the protocol.
+func (c *libraryConn) recordViolation(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.violated == nil {
-		c.violated = fmt.Errorf("the server broke the protocol of HTTP/2: %w", err)
+	if c.violation == nil {
+		c.violation = fmt.Errorf("the server broke the protocol of HTTP/2: %w", err)
 	}
 }
 
-// requestBody is a request's body as the library reads it: no more than the request's length, and never longer than the library
-// wants it. The library waits for a read of it even when the stream is over.
+// requestBody is a request's body for the library: no longer than its declared length, and ended when it is not wanted any
+// more. The library waits for a read of it even when the stream has ended.
 type requestBody struct {
-	conn   *libraryConn
-	source io.ReadCloser
-	rest   int64 // -1: unknown
-	whole  bool  // reading does not wait
-	closed chan struct{}
-	once   sync.Once
-	room   []byte
-	came   chan readResult
-	given  atomic.Int64 // when a part was given that is not sent, Unix nanoseconds; 0: none is
-	failed atomic.Pointer[error]
+	conn     *libraryConn
+	source   io.ReadCloser
+	rest     int64 // -1: unknown
+	inMemory bool  // reads do not wait
+	closed   chan struct{}
+	once     sync.Once
+	room     []byte
+	came     chan readResult
+	given    atomic.Int64 // when bytes were given that were not sent yet, in Unix nanoseconds; 0: none
+	failed   atomic.Pointer[error]
 }
 
 type readResult struct {
@@ -232,7 +233,7 @@ type readResult struct {
 
 func newRequestBody(c *libraryConn, r *http.Request) *requestBody {
 	b := &requestBody{conn: c, source: r.Body, rest: -1, closed: make(chan struct{})}
-	_, b.whole = r.Body.(*client.Whole)
+	_, b.inMemory = r.Body.(*client.BytesBody)
 	if r.ContentLength > 0 {
 		b.rest = r.ContentLength
 	}
@@ -242,7 +243,7 @@ func newRequestBody(c *libraryConn, r *http.Request) *requestBody {
 	return b
 }
 
-// Read implements io.Reader. That it is called says that what was given before is sent.
+// Read implements io.Reader. A call means that the bytes given before were sent.
 func (b *requestBody) Read(p []byte) (int, error) {
 	b.given.Store(0)
 	if b.rest == 0 {
@@ -269,9 +270,9 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read reads the source, for as long as the body is wanted.
+// read reads the source while the body is wanted.
 func (b *requestBody) read(p []byte) (int, error) {
-	if b.whole {
+	if b.inMemory {
 		return b.source.Read(p)
 	}
 	if b.came == nil {
@@ -306,14 +307,14 @@ func (b *requestBody) Close() (err error) {
 
 func (b *requestBody) wasSent() { b.given.Store(0) }
 
-// stalled reports whether a part waits to be sent.
+// stalled reports whether bytes wait to be sent.
 func (b *requestBody) stalled() bool {
 	given := b.given.Load()
 	return given != 0 && time.Since(time.Unix(0, given)) >= stalledAfter
 }
 
-// broke is why the source failed, nil when it did not.
-func (b *requestBody) broke() error {
+// sourceError is the error of the source, or nil.
+func (b *requestBody) sourceError() error {
 	if b == nil {
 		return nil
 	}
@@ -323,7 +324,7 @@ func (b *requestBody) broke() error {
 	return nil
 }
 
-// responseBody is the library's with errors that say what they mean.
+// responseBody is the library's body with errors of this package.
 type responseBody struct {
 	*exchange
 	source   io.ReadCloser
@@ -336,10 +337,10 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	switch {
 	case b.bodiless && n > 0:
 		b.finish()
-		_ = b.source.Close() // the response is none
-		return 0, &ClientError{Fate: Broken, Err: errNoContent}
+		_ = b.source.Close() // the response is invalid
+		return 0, &ClientError{Kind: ProtocolViolation, Err: errNoContent}
 	case b.bodiless && err == io.ErrUnexpectedEOF:
-		err = io.EOF // the length is that of what it would have had
+		err = io.EOF // Content-Length is that of the content that it would have had
 	case err == nil:
 		return n, nil
 	}
@@ -347,10 +348,10 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 	case b.closed.Load():
-		err = &ClientError{Fate: Left, Err: errClosedBody}
+		err = &ClientError{Kind: Canceled, Err: errClosedBody}
 	default:
 		why := b.failure(err)
-		if why.Fate == Broken && err == io.ErrUnexpectedEOF {
+		if why.Kind == ProtocolViolation && err == io.ErrUnexpectedEOF {
 			why.Err = errLength
 		}
 		err = why
@@ -358,7 +359,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close gives up what was not read. What the library says of it is the request's context, if anything.
+// Close discards what was not read. The library's error is the context's, if any.
 func (b *responseBody) Close() error {
 	b.closed.Store(true)
 	_ = b.source.Close() // as above
@@ -366,26 +367,26 @@ func (b *responseBody) Close() error {
 	return nil
 }
 
-// heldBody is a short response that is read before its head is passed on.
+// heldBody is a short response that is read before its header is returned.
 type heldBody struct {
-	body     *responseBody
-	response *http.Response // the library's
-	shown    *http.Response // the caller's
-	released chan struct{}  // closed when the caller is to have what is there
-	finished chan struct{}  // closed when all is there
-	more     chan struct{}  // holds one: something came
+	body           *responseBody
+	response       *http.Response // the library's
+	callerResponse *http.Response // the caller's
+	released       chan struct{}  // closed when the caller gets what has arrived
+	finished       chan struct{}  // closed when everything has arrived
+	arrived        chan struct{}  // capacity 1: something arrived
 
 	mu   sync.Mutex // guards what follows
 	data []byte
-	err  error // what comes after data
+	err  error // returned after data
 }
 
-// hold waits for the rest of a short response, until the next Look at the most. Before, its failure is the request's.
+// hold waits for the rest of a short response, until the next Check at the most. A failure before that fails the request.
 func hold(resp *http.Response, body *responseBody) (*http.Response, error) {
 	shown := *resp
 	h := &heldBody{
-		body: body, response: resp, shown: &shown,
-		released: make(chan struct{}), finished: make(chan struct{}), more: make(chan struct{}, 1),
+		body: body, response: resp, callerResponse: &shown,
+		released: make(chan struct{}), finished: make(chan struct{}), arrived: make(chan struct{}, 1),
 		data: make([]byte, 0, resp.ContentLength+1),
 	}
 	if resp.Trailer != nil { // the library writes into it
@@ -398,7 +399,7 @@ func hold(resp *http.Response, body *responseBody) (*http.Response, error) {
 	case <-h.finished:
 		body.conn.unhold(h)
 		if h.err != io.EOF {
-			_ = body.Close() // the response is none
+			_ = body.Close() // the response is invalid
 			return nil, h.err
 		}
 	case <-h.released:
@@ -417,7 +418,7 @@ func (h *heldBody) fill() {
 		h.err = err
 		h.mu.Unlock()
 		select {
-		case h.more <- struct{}{}:
+		case h.arrived <- struct{}{}:
 		default: // told, and not looked yet
 		}
 		if err != nil {
@@ -441,21 +442,21 @@ func (h *heldBody) Read(p []byte) (int, error) {
 		case err != nil:
 			return 0, err
 		}
-		<-h.more
+		<-h.arrived
 	}
 }
 
-// trailers passes on what the library read of them.
+// trailers copies the trailers that the library has read.
 func (h *heldBody) trailers() {
 	for name, values := range h.response.Trailer {
-		if h.shown.Trailer == nil {
-			h.shown.Trailer = make(http.Header)
+		if h.callerResponse.Trailer == nil {
+			h.callerResponse.Trailer = make(http.Header)
 		}
-		h.shown.Trailer[name] = values
+		h.callerResponse.Trailer[name] = values
 	}
 }
 
-// Ready reports whether a Read would not wait.
+// Ready reports whether Read would return at once.
 func (h *heldBody) Ready() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

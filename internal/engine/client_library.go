@@ -14,65 +14,65 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 const (
-	// libraryStreamWindow is how much of a response may wait for its reader.
+	// libraryStreamWindow is how much of a response may wait to be read.
 	libraryStreamWindow = 512 << 10
-	// libraryConnWindow is what all responses of a connection may keep together: more than libraryStreamWindow for each of
-	// libraryStreams, since the library gives it back only as bytes are read.
+	// libraryConnWindow is how much all responses of a connection may hold: more than libraryStreamWindow for each of
+	// libraryStreams, because the library returns it only as bytes are read.
 	libraryConnWindow = 1 << 30
-	// libraryStreams is how many requests there are on a connection whose server sets no limit, or a higher one.
+	// libraryStreams bounds the requests on a connection whose server sets no limit, or a higher one.
 	libraryStreams = 1000
-	// libraryCloseTimeout bounds the polite end of a connection whose other side may be gone.
+	// libraryCloseTimeout bounds the closing messages to a server that may be gone.
 	libraryCloseTimeout = 250 * time.Millisecond
-	// openWindow is said of windows of which nothing is known.
+	// openWindow is reported for windows of which nothing is known.
 	openWindow = 1 << 20
 	// stalledAfter is how long a part of a request body may take to be sent before the window counts as closed.
 	stalledAfter = 20 * time.Millisecond
 )
 
-// libraryConn is a connection of golang.org/x/net/http2. What the library does not tell is learnt from the calls that it makes
-// of the connection below it, and of the bodies; no byte of the protocol is read here.
+// libraryConn is a connection of golang.org/x/net/http2. What the library does not report is observed from its calls to the
+// connection below it, and to bodies. The protocol is not read here.
 type libraryConn struct {
 	config ClientConfig
 	nc     *tls.Conn
 	conn   *http2.ClientConn
 
-	settled chan struct{} // closed when the server's SETTINGS are acknowledged
-	gone    chan struct{} // closed when the library has closed the connection
-	done    chan struct{} // closed when everything is over
-	looked  chan struct{} // holds one: the state of the connection is to be asked for
-	tasks   sync.WaitGroup
-	ctx     context.Context // of pings; ends with the connection
-	cancel  context.CancelFunc
+	settingsAcknowledged chan struct{} // closed when we have acknowledged the server's SETTINGS
+	libraryClosed        chan struct{} // closed when the library has closed the connection
+	done                 chan struct{} // closed when no goroutine of the connection is left
+	refreshNow           chan struct{} // capacity 1: the state of the connection is to be queried
+	tasks                sync.WaitGroup
+	ctx                  context.Context // of pings; ends with the connection
+	cancel               context.CancelFunc
 
-	reads   atomic.Uint64 // those that brought something
+	reads   atomic.Uint64 // reads that returned bytes
 	writes  atomic.Uint64
 	streams atomic.Int64 // that the server allows
 	active  atomic.Int64 // requests
 	ended   atomic.Bool
 	pinging atomic.Bool
 
-	// Look's own.
-	pingAfter, pingFor int    // looks
-	seen               uint64 // reads at the look before
-	still, asked       int    // looks without a read, and since a ping was sent
+	// Used by Check.
+	pingAfter, pingTimeout int    // in checks
+	lastReads              uint64 // reads at the last check
+	idleChecks, pingChecks int    // checks without a read, and since a ping was sent
 
-	mu       sync.Mutex // guards what follows
-	err      *ClientError
-	violated error // what a request was told of a server that broke the protocol
-	unsent   bool  // a write failed
-	held     map[*heldBody]struct{}
-	uploads  map[*requestBody]struct{}
+	mu          sync.Mutex // guards what follows
+	err         *ClientError
+	violation   error // how the server violated the protocol, as a request's error said
+	writeFailed bool  // a write failed
+	held        map[*heldBody]struct{}
+	uploads     map[*requestBody]struct{}
 }
 
 func newLibraryConn(ctx context.Context, tc *tls.Conn, config ClientConfig) (ClientConn, error) {
 	c := &libraryConn{
 		config: config, nc: tc,
-		settled: make(chan struct{}), gone: make(chan struct{}), done: make(chan struct{}), looked: make(chan struct{}, 1),
-		pingAfter: countLooks(config.PingAfter, config.Every), pingFor: countLooks(config.PingTimeout, config.Every),
+		settingsAcknowledged: make(chan struct{}), libraryClosed: make(chan struct{}), done: make(chan struct{}), refreshNow: make(chan struct{}, 1),
+		pingAfter: checksIn(config.PingAfter, config.CheckInterval), pingTimeout: checksIn(config.PingTimeout, config.CheckInterval),
 		held: map[*heldBody]struct{}{}, uploads: map[*requestBody]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -82,29 +82,29 @@ func newLibraryConn(ctx context.Context, tc *tls.Conn, config ClientConfig) (Cli
 		c.conn, err = t.NewClientConn(below)
 	}
 	if err != nil {
-		c.fail(&ClientError{Fate: Lost, Err: err})
-		_ = below.Close() // the first error is the one to tell
+		c.fail(&ClientError{Kind: Lost, Err: err})
+		_ = below.Close() // the first error is returned
 	}
 	go c.watch()
 	select {
-	case <-c.settled:
+	case <-c.settingsAcknowledged:
 		c.refresh()
 		return c, nil
 	case <-c.done:
 	case <-ctx.Done():
-		c.fail(contextError(ctx))
+		c.fail(canceledError(ctx))
 		<-c.done
 	}
-	return nil, c.why()
+	return nil, c.closeError()
 }
 
-func countLooks(d, every time.Duration) int { return max(1, int((d+every-1)/every)) }
+func checksIn(d, every time.Duration) int { return max(1, int((d+every-1)/every)) }
 
-// newLibraryTransport is the library's configuration. Silence is found by Look and not by its ReadIdleTimeout: the library counts
-// time, and a process that did not get to run would give all its connections up at once.
+// newLibraryTransport configures the library. Check finds dead connections, not ReadIdleTimeout: that measures time, and a
+// process that did not run for a while would close all its connections at once.
 func newLibraryTransport(config ClientConfig) (*http2.Transport, error) {
 	t, err := http2.ConfigureTransports(&http.Transport{
-		Proxy:                 nil, // the environment of this process has no say in where clients' requests go
+		Proxy:                 nil, // requests of clients must not follow the environment of this process
 		DisableCompression:    true,
 		ResponseHeaderTimeout: config.HeaderTimeout,
 		HTTP2: &http.HTTP2Config{
@@ -115,13 +115,13 @@ func newLibraryTransport(config ClientConfig) (*http2.Transport, error) {
 		return nil, err
 	}
 	t.MaxHeaderListSize = uint32(config.MaxHeaderBytes)
-	t.StrictMaxConcurrentStreams = true // a request more than the server allows waits, where it would fail otherwise
+	t.StrictMaxConcurrentStreams = true // a request beyond the server's limit waits instead of failing
 	t.WriteByteTimeout = config.ProtocolTimeout
 	t.PingTimeout = config.PingTimeout
 	return t, nil
 }
 
-// observedConn is the connection as the library has it.
+// observedConn is the connection that the library uses.
 type observedConn struct {
 	*tls.Conn
 	owner  *libraryConn
@@ -138,21 +138,21 @@ func (o *observedConn) Read(p []byte) (int, error) {
 		if err == io.EOF {
 			why = errServerClosed
 		}
-		o.owner.fail(&ClientError{Fate: Lost, Err: why})
+		o.owner.fail(&ClientError{Kind: Lost, Err: why})
 	}
 	return n, err
 }
 
-// Write is called first with the connection preface, and for the second time with the acknowledgement of the server's SETTINGS:
-// no request is sent before.
+// Write is first called with the preface, and then with the acknowledgement of the server's SETTINGS. No request is sent
+// before.
 func (o *observedConn) Write(p []byte) (int, error) {
 	if o.owner.writes.Add(1) == 2 {
-		close(o.owner.settled)
+		close(o.owner.settingsAcknowledged)
 	}
 	n, err := o.Conn.Write(p)
 	if err != nil {
 		o.owner.mu.Lock()
-		o.owner.unsent = true
+		o.owner.writeFailed = true
 		o.owner.mu.Unlock()
 	}
 	return n, err
@@ -161,26 +161,26 @@ func (o *observedConn) Write(p []byte) (int, error) {
 func (o *observedConn) Close() (err error) {
 	o.closed.Do(func() {
 		o.owner.ended.Store(true)
-		force := time.AfterFunc(libraryCloseTimeout, o.owner.cut)
+		force := time.AfterFunc(libraryCloseTimeout, o.owner.closeNow)
 		defer force.Stop()
 		err = o.Conn.Close()
-		close(o.owner.gone)
+		close(o.owner.libraryClosed)
 	})
 	return err
 }
 
-// cut closes the connection without a word.
-func (c *libraryConn) cut() { _ = c.nc.NetConn().Close() } // whoever reads or writes hears of it
+// closeNow closes the connection without TLS's closing message.
+func (c *libraryConn) closeNow() { _ = c.nc.NetConn().Close() } // ends reads and writes too
 
-// watch asks the library for the state of the connection, which may wait for a write, until the connection has ended.
+// watch queries the library's state of the connection, which may wait for a write, until the connection has ended.
 func (c *libraryConn) watch() {
 	defer close(c.done)
 	for {
 		select {
-		case <-c.looked:
+		case <-c.refreshNow:
 			c.refresh()
-		case <-c.gone:
-			c.bury()
+		case <-c.libraryClosed:
+			c.findCloseReason()
 			return
 		}
 	}
@@ -192,30 +192,30 @@ func (c *libraryConn) refresh() {
 	}
 }
 
-// bury says why the connection ended when the library has closed it by itself: after a GOAWAY and the last request, or since it
-// cannot write, or since the server broke the protocol. Only those who wait for a response are told how.
-func (c *libraryConn) bury() {
+// findCloseReason finds out why the library closed the connection: after a GOAWAY and the last request, because it cannot write, or
+// because the server violated the protocol, which only waiting requests are told.
+func (c *libraryConn) findCloseReason() {
 	c.mu.Lock()
-	known, violated, unsent := c.err != nil, c.violated, c.unsent
+	known, violated, unsent := c.err != nil, c.violation, c.writeFailed
 	c.mu.Unlock()
 	switch {
 	case known:
 	case violated == nil && (unsent || c.conn.State().Closing):
-		c.fail(&ClientError{Fate: Lost, Err: errClientClosed})
+		c.fail(&ClientError{Kind: Lost, Err: errClientClosed})
 	default:
 		if violated == nil {
 			violated = errProtocol
 		}
-		c.fail(&ClientError{Fate: Broken, Err: violated})
+		c.fail(&ClientError{Kind: ProtocolViolation, Err: violated})
 	}
 	c.cancel()
 	c.tasks.Wait()
-	if c.config.Ended != nil {
-		c.config.Ended()
+	if c.config.OnClose != nil {
+		c.config.OnClose()
 	}
 }
 
-// fail ends the connection and all that is under way on it, without waiting. Only the first reason counts.
+// fail ends the connection and all its requests without waiting. Only the first reason counts.
 func (c *libraryConn) fail(why *ClientError) {
 	c.mu.Lock()
 	first := c.err == nil
@@ -227,40 +227,40 @@ func (c *libraryConn) fail(why *ClientError) {
 	if !first {
 		return
 	}
-	if why.Fate == Silent {
-		c.cut() // there is nobody to say good-bye to
+	if why.Kind == PingTimeout {
+		c.closeNow() // the server would not read a closing message
 		return
 	}
-	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // the library's reader ends, and with it everything
-	force := time.AfterFunc(libraryCloseTimeout, c.cut)
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // ends the library's reader, and everything with it
+	force := time.AfterFunc(libraryCloseTimeout, c.closeNow)
 	context.AfterFunc(c.ctx, func() { force.Stop() })
 }
 
-func (c *libraryConn) why() *ClientError {
+func (c *libraryConn) closeError() *ClientError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-func (c *libraryConn) Streams() int    { return int(c.streams.Load()) }
-func (c *libraryConn) Available() bool { return !c.Ended() && c.conn.CanTakeNewRequest() }
-func (c *libraryConn) Ended() bool     { return c.ended.Load() }
-func (c *libraryConn) Close()          { c.fail(&ClientError{Fate: Lost, Err: errClientClosed}) }
+func (c *libraryConn) MaxStreams() int { return int(c.streams.Load()) }
+func (c *libraryConn) Available() bool { return !c.Closed() && c.conn.CanTakeNewRequest() }
+func (c *libraryConn) Closed() bool    { return c.ended.Load() }
+func (c *libraryConn) Close()          { c.fail(&ClientError{Kind: Lost, Err: errClientClosed}) }
 
-func (c *libraryConn) Silent() bool {
-	why := c.why()
-	return why != nil && why.Fate == Silent
+func (c *libraryConn) PingTimedOut() bool {
+	why := c.closeError()
+	return why != nil && why.Kind == PingTimeout
 }
 
-func (c *libraryConn) Violated() error {
-	if why := c.why(); why != nil && why.Fate == Broken {
+func (c *libraryConn) ProtocolError() error {
+	if why := c.closeError(); why != nil && why.Kind == ProtocolViolation {
 		return why
 	}
 	return nil
 }
 
-// Window is an estimate: the library does not tell its windows. They count as closed while a part of a body that was taken to be
-// sent is not.
+// Window is an estimate: the library does not report its windows. They count as closed while a part of a body was not sent
+// for stalledAfter.
 func (c *libraryConn) Window() (now, most int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -272,32 +272,32 @@ func (c *libraryConn) Window() (now, most int64) {
 	return openWindow, openWindow
 }
 
-func (c *libraryConn) Look(idle bool) {
+func (c *libraryConn) Check(idle bool) {
 	c.release()
 	select {
-	case c.looked <- struct{}{}:
+	case c.refreshNow <- struct{}{}:
 	default: // asked, and not answered yet
 	}
-	if now := c.reads.Load(); now != c.seen {
-		c.seen, c.still, c.asked = now, 0, 0
+	if now := c.reads.Load(); now != c.lastReads {
+		c.lastReads, c.idleChecks, c.pingChecks = now, 0, 0
 		return
 	}
-	c.still++
-	if c.asked > 0 {
-		if c.asked++; c.asked > c.pingFor {
-			c.fail(&ClientError{Fate: Silent, Err: errUnansweredPing})
+	c.idleChecks++
+	if c.pingChecks > 0 {
+		if c.pingChecks++; c.pingChecks > c.pingTimeout {
+			c.fail(&ClientError{Kind: PingTimeout, Err: errUnansweredPing})
 		}
 		return
 	}
-	if c.still >= c.pingAfter && (idle || c.active.Load() > 0) {
-		c.asked = 1
+	if c.idleChecks >= c.pingAfter && (idle || c.active.Load() > 0) {
+		c.pingChecks = 1
 		c.ping()
 	}
 }
 
-// ping sends a ping, unless one is on its way. That anything is read is the answer.
+// ping sends a ping, unless one is unanswered. Any read counts as the answer.
 func (c *libraryConn) ping() {
-	if c.Ended() || !c.pinging.CompareAndSwap(false, true) {
+	if c.Closed() || !c.pinging.CompareAndSwap(false, true) {
 		return
 	}
 	c.mu.Lock()
@@ -307,11 +307,11 @@ func (c *libraryConn) ping() {
 	}
 	c.tasks.Go(func() {
 		defer c.pinging.Store(false)
-		_ = c.conn.Ping(c.ctx) // the connection's failure is told elsewhere
+		_ = c.conn.Ping(c.ctx) // if it fails, the connection ends
 	})
 }
 
-// release has the heads of responses go on that wait for the rest: it is slow.
+// release releases held responses: the rest of them is slow.
 func (c *libraryConn) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -335,15 +335,15 @@ func (c *libraryConn) unhold(h *heldBody) {
 
 // RoundTrip implements ClientConn.
 func (c *libraryConn) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := handler.CheckRequest(r); err != nil {
+	if err := httpmsg.CheckRequest(r); err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // the request's outcome is what is told
+			_ = r.Body.Close() // the request's error is returned, not this one
 		}
-		return nil, &ClientError{Fate: Unsendable, Err: err}
+		return nil, &ClientError{Kind: InvalidRequest, Err: err}
 	}
 	e := &exchange{conn: c, request: r}
 	c.active.Add(1)
-	resp, err := c.conn.RoundTrip(e.outgoing())
+	resp, err := c.conn.RoundTrip(e.libraryRequest())
 	if err != nil {
 		e.finish()
 		return nil, e.failure(err)

@@ -134,7 +134,7 @@ func settled(script func(*peer), settings ...http2.Setting) func(*peer) {
 
 func config() engine.ClientConfig {
 	return engine.ClientConfig{
-		MaxHeaderBytes: 64 << 10, Every: 20 * time.Millisecond, PingAfter: time.Hour, PingTimeout: time.Hour,
+		MaxHeaderBytes: 64 << 10, CheckInterval: 20 * time.Millisecond, PingAfter: time.Hour, PingTimeout: time.Hour,
 		HeaderTimeout: patience, ProtocolTimeout: patience,
 	}
 }
@@ -149,7 +149,7 @@ func onBoth(t *testing.T, script func(*peer), change func(*engine.ClientConfig),
 				change(&c)
 			}
 			over := make(chan struct{})
-			c.Ended = func() { close(over) }
+			c.OnClose = func() { close(over) }
 			conn, err := engine.NewClientConn(t.Context(), n, speaks(t, script), c)
 			if err != nil {
 				t.Fatal(err)
@@ -157,12 +157,12 @@ func onBoth(t *testing.T, script func(*peer), change func(*engine.ClientConfig),
 			stop := make(chan struct{})
 			var looking sync.WaitGroup
 			looking.Go(func() {
-				tick := time.NewTicker(c.Every)
+				tick := time.NewTicker(c.CheckInterval)
 				defer tick.Stop()
 				for {
 					select {
 					case <-tick.C:
-						conn.Look(true)
+						conn.Check(true)
 					case <-stop:
 						return
 					}
@@ -210,7 +210,7 @@ func kindOf(err error) engine.ErrorKind {
 	case err == nil:
 		return none
 	case errors.As(err, &e):
-		return e.Fate
+		return e.Kind
 	}
 	return -2
 }
@@ -296,29 +296,29 @@ func TestA42HowFarARequestGot(t *testing.T) {
 			_ = p.WriteData(id, false, []byte("some"))
 			_ = p.nc.Close()
 		}},
-		{name: "no status", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, "x", "y") }},
-		{name: "a status that is no number", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "abc") }},
-		{name: "a status of four digits", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "2000") }},
-		{name: "a status of two digits", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "20") }},
-		{name: "two statuses", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", ":status", "200") }},
-		{name: "a pseudo field of requests", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", ":path", "/") }},
-		{name: "a name in upper case", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "X-A", "y") }},
-		{name: "a value that splits", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "x", "a\r\nb: c") }},
-		{name: "protocols switched", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, false, ":status", "101") }},
-		{name: "an interim response that ends", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "103") }},
-		{name: "a flood of interim responses", kind: engine.Broken, say: func(p *peer, id uint32) {
+		{name: "no status", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, true, "x", "y") }},
+		{name: "a status that is no number", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "abc") }},
+		{name: "a status of four digits", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "2000") }},
+		{name: "a status of two digits", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "20") }},
+		{name: "two statuses", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", ":status", "200") }},
+		{name: "a pseudo field of requests", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", ":path", "/") }},
+		{name: "a name in upper case", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "X-A", "y") }},
+		{name: "a value that splits", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "x", "a\r\nb: c") }},
+		{name: "protocols switched", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, false, ":status", "101") }},
+		{name: "an interim response that ends", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "103") }},
+		{name: "a flood of interim responses", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) {
 			for range 1000 {
 				p.headers(id, false, ":status", "103")
 			}
 		}},
-		{name: "headers larger than allowed, as compression hides", kind: engine.Broken, say: func(p *peer, id uint32) {
+		{name: "headers larger than allowed, as compression hides", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) {
 			fields := []string{":status", "200"}
 			for range 40 {
 				fields = append(fields, "x", strings.Repeat("y", 2000))
 			}
 			p.headers(id, true, fields...)
 		}},
-		{name: "a flood of CONTINUATION", kind: engine.Broken, say: func(p *peer, id uint32) {
+		{name: "a flood of CONTINUATION", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) {
 			_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}})
 			for range 100_000 {
 				if p.WriteContinuation(id, false, append([]byte{0x00, 1, 'x', 0x7f, 0xe9, 0x06}, make([]byte, 1000)...)) != nil {
@@ -326,7 +326,7 @@ func TestA42HowFarARequestGot(t *testing.T) {
 				}
 			}
 		}},
-		{name: "a flood of empty CONTINUATION", kind: engine.Broken, row: "floods of frames that carry nothing", say: func(p *peer, id uint32) {
+		{name: "a flood of empty CONTINUATION", kind: engine.ProtocolViolation, row: "floods of frames that carry nothing", say: func(p *peer, id uint32) {
 			_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0x88}})
 			for range 100_000 {
 				if p.WriteContinuation(id, false, nil) != nil {
@@ -334,60 +334,60 @@ func TestA42HowFarARequestGot(t *testing.T) {
 				}
 			}
 		}},
-		{name: "a body longer than its length", kind: engine.Broken, say: func(p *peer, id uint32) {
+		{name: "a body longer than its length", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) {
 			begin(p, id, "content-length", "1")
 			_ = p.WriteData(id, true, []byte("xx"))
 		}},
-		{name: "a body shorter than its length", kind: engine.Broken, say: func(p *peer, id uint32) {
+		{name: "a body shorter than its length", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) {
 			begin(p, id, "content-length", "3")
 			_ = p.WriteData(id, true, []byte("xx"))
 		}},
-		{name: "no body where a length was said", kind: engine.Broken, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "content-length", "3") }},
-		{name: "two lengths", kind: engine.Broken, row: "Content-Length fields that contradict each other", say: func(p *peer, id uint32) {
+		{name: "no body where a length was said", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { p.headers(id, true, ":status", "200", "content-length", "3") }},
+		{name: "two lengths", kind: engine.ProtocolViolation, row: "Content-Length fields that contradict each other", say: func(p *peer, id uint32) {
 			begin(p, id, "content-length", "1", "content-length", "2")
 			_ = p.WriteData(id, true, []byte("xx"))
 		}},
-		{name: "a length with a sign", kind: engine.Broken, row: "Content-Length fields that contradict each other", say: func(p *peer, id uint32) {
+		{name: "a length with a sign", kind: engine.ProtocolViolation, row: "Content-Length fields that contradict each other", say: func(p *peer, id uint32) {
 			begin(p, id, "content-length", "+2")
 			_ = p.WriteData(id, true, []byte("xx"))
 		}},
-		{name: "a body of 204", kind: engine.Broken, say: func(p *peer, id uint32) {
+		{name: "a body of 204", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) {
 			p.headers(id, false, ":status", "204")
 			_ = p.WriteData(id, true, []byte("x"))
 		}},
-		{name: "DATA before HEADERS", kind: engine.Broken, say: func(p *peer, id uint32) { _ = p.WriteData(id, true, []byte("x")) }},
-		{name: "trailers that end nothing", kind: engine.Broken, say: func(p *peer, id uint32) {
+		{name: "DATA before HEADERS", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { _ = p.WriteData(id, true, []byte("x")) }},
+		{name: "trailers that end nothing", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) {
 			begin(p, id, "content-length", "3")
 			p.headers(id, false, "x", "y")
 		}},
-		{name: "DATA of a stream that nobody opened", kind: engine.Broken, say: func(p *peer, id uint32) { _ = p.WriteData(id+100, true, []byte("x")) }},
-		{name: "HEADERS of a stream that nobody opened", kind: engine.Broken, row: "frames on streams that nobody opened", say: func(p *peer, id uint32) { begin(p, id+100) }},
-		{name: "RST_STREAM of a stream that nobody opened", kind: engine.Broken, row: "frames on streams that nobody opened", say: func(p *peer, id uint32) {
+		{name: "DATA of a stream that nobody opened", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { _ = p.WriteData(id+100, true, []byte("x")) }},
+		{name: "HEADERS of a stream that nobody opened", kind: engine.ProtocolViolation, row: "frames on streams that nobody opened", say: func(p *peer, id uint32) { begin(p, id+100) }},
+		{name: "RST_STREAM of a stream that nobody opened", kind: engine.ProtocolViolation, row: "frames on streams that nobody opened", say: func(p *peer, id uint32) {
 			_ = p.WriteRSTStream(id+2, http2.ErrCodeCancel)
 		}},
-		{name: "WINDOW_UPDATE of a stream that nobody opened", kind: engine.Broken, row: "frames on streams that nobody opened", say: func(p *peer, id uint32) {
+		{name: "WINDOW_UPDATE of a stream that nobody opened", kind: engine.ProtocolViolation, row: "frames on streams that nobody opened", say: func(p *peer, id uint32) {
 			_ = p.WriteWindowUpdate(id+2, 1)
 		}},
-		{name: "a push", kind: engine.Broken, say: func(p *peer, id uint32) {
+		{name: "a push", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) {
 			_ = p.WritePushPromise(http2.PushPromiseParam{StreamID: id, PromiseID: 2, BlockFragment: []byte{0x82}, EndHeaders: true})
 		}},
-		{name: "frames of size 0 in later SETTINGS", kind: engine.Broken, say: func(p *peer, _ uint32) {
+		{name: "frames of size 0 in later SETTINGS", kind: engine.ProtocolViolation, say: func(p *peer, _ uint32) {
 			_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 0})
 		}},
-		{name: "a window beyond the limit in later SETTINGS", kind: engine.Broken, say: func(p *peer, _ uint32) {
+		{name: "a window beyond the limit in later SETTINGS", kind: engine.ProtocolViolation, say: func(p *peer, _ uint32) {
 			_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 + 5})
 		}},
-		{name: "a server that wants to be pushed to", kind: engine.Broken, row: "SETTINGS of clients", say: func(p *peer, _ uint32) {
+		{name: "a server that wants to be pushed to", kind: engine.ProtocolViolation, row: "SETTINGS of clients", say: func(p *peer, _ uint32) {
 			_ = p.WriteSettings(http2.Setting{ID: http2.SettingEnablePush, Val: 1})
 		}},
-		{name: "a frame that is too large", kind: engine.Broken, say: func(p *peer, id uint32) {
+		{name: "a frame that is too large", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) {
 			_ = p.WriteRawFrame(http2.FrameData, 0, id, make([]byte, 1<<14+1))
 		}},
-		{name: "a block that does not decode", kind: engine.Broken, say: func(p *peer, id uint32) {
+		{name: "a block that does not decode", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) {
 			_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, EndHeaders: true})
 		}},
-		{name: "the connection's window beyond the limit", kind: engine.Broken, say: func(p *peer, _ uint32) { _ = p.WriteWindowUpdate(0, 1<<31-1) }},
-		{name: "a stream's window opened by nothing", kind: engine.Broken, say: func(p *peer, id uint32) { _ = p.WriteWindowUpdate(id, 0) }},
+		{name: "the connection's window beyond the limit", kind: engine.ProtocolViolation, say: func(p *peer, _ uint32) { _ = p.WriteWindowUpdate(0, 1<<31-1) }},
+		{name: "a stream's window opened by nothing", kind: engine.ProtocolViolation, say: func(p *peer, id uint32) { _ = p.WriteWindowUpdate(id, 0) }},
 	}
 	for code := range http2.ErrCode(0x10) {
 		kind := engine.Reset
@@ -470,8 +470,8 @@ func TestGoAwayEndsAConnectionWithItsLastRequest(t *testing.T) {
 			t.Errorf("the one that was: %q, %v", r.body, r.err)
 		}
 		c.Close()
-		if c.Violated() != nil || c.Silent() {
-			t.Errorf("it counts as broken: %v", c.Violated())
+		if c.ProtocolError() != nil || c.PingTimedOut() {
+			t.Errorf("it counts as broken: %v", c.ProtocolError())
 		}
 	})
 }
@@ -484,13 +484,13 @@ func TestTheServersLimit(t *testing.T) {
 		p.drain()
 	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 7})
 	onBoth(t, script, func(c *engine.ClientConfig) { c.PingAfter = 100 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
-		if got := c.Streams(); got != 7 {
+		if got := c.MaxStreams(); got != 7 {
 			t.Errorf("%d streams", got)
 		}
-		eventually(t, "more are allowed", func() bool { return c.Streams() == 1000 })
+		eventually(t, "more are allowed", func() bool { return c.MaxStreams() == 1000 })
 	})
 	onBoth(t, settled((*peer).drain, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0}), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
-		if got := c.Streams(); got != 0 {
+		if got := c.MaxStreams(); got != 0 {
 			t.Errorf("%d streams, where none is allowed", got)
 		}
 	})
@@ -502,14 +502,14 @@ func TestServersThatDoNotSpeak(t *testing.T) {
 		script func(*peer)
 		kind   engine.ErrorKind
 	}{
-		"nothing":                      {(*peer).drain, engine.Left},
+		"nothing":                      {(*peer).drain, engine.Canceled},
 		"the end":                      {func(*peer) {}, engine.Lost},
-		"PING before SETTINGS":         {func(p *peer) { _ = p.WritePing(false, [8]byte{}); p.drain() }, engine.Broken},
-		"frames of size 0":             {settled((*peer).drain, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 0}), engine.Broken},
-		"a window beyond the limit":    {settled((*peer).drain, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 + 5}), engine.Broken},
-		"HTTP/1.1 instead of HTTP/2":   {func(p *peer) { _, _ = io.WriteString(p.nc, "HTTP/1.1 400 Bad Request\r\n\r\n"); p.drain() }, engine.Broken},
-		"SETTINGS that do not end":     {func(p *peer) { _, _ = p.nc.Write([]byte{0, 0, 6, 4, 0}); p.drain() }, engine.Left},
-		"SETTINGS of no possible size": {func(p *peer) { _ = p.WriteRawFrame(http2.FrameSettings, 0, 0, make([]byte, 5)); p.drain() }, engine.Broken},
+		"PING before SETTINGS":         {func(p *peer) { _ = p.WritePing(false, [8]byte{}); p.drain() }, engine.ProtocolViolation},
+		"frames of size 0":             {settled((*peer).drain, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 0}), engine.ProtocolViolation},
+		"a window beyond the limit":    {settled((*peer).drain, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 + 5}), engine.ProtocolViolation},
+		"HTTP/1.1 instead of HTTP/2":   {func(p *peer) { _, _ = io.WriteString(p.nc, "HTTP/1.1 400 Bad Request\r\n\r\n"); p.drain() }, engine.ProtocolViolation},
+		"SETTINGS that do not end":     {func(p *peer) { _, _ = p.nc.Write([]byte{0, 0, 6, 4, 0}); p.drain() }, engine.Canceled},
+		"SETTINGS of no possible size": {func(p *peer) { _ = p.WriteRawFrame(http2.FrameSettings, 0, 0, make([]byte, 5)); p.drain() }, engine.ProtocolViolation},
 	} {
 		for _, n := range engine.Names() {
 			t.Run(name+"/"+string(n), func(t *testing.T) {
@@ -518,7 +518,7 @@ func TestServersThatDoNotSpeak(t *testing.T) {
 				tc := speaks(t, test.script)
 				c := config()
 				var ended atomic.Int64
-				c.Ended = func() { ended.Add(1) }
+				c.OnClose = func() { ended.Add(1) }
 				conn, err := engine.NewClientConn(ctx, n, tc, c)
 				if conn != nil || kindOf(err) != test.kind {
 					t.Errorf("%v, kind %d: %v", conn, kindOf(err), err)
@@ -537,10 +537,10 @@ func TestServersThatDoNotSpeak(t *testing.T) {
 func TestAServerThatHangs(t *testing.T) {
 	script := settled(func(p *peer) { p.drain() })
 	onBoth(t, script, func(c *engine.ClientConfig) { c.HeaderTimeout = 200 * time.Millisecond }, func(t *testing.T, n engine.Name, c engine.ClientConn) {
-		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.Late {
+		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.HeaderTimeout {
 			t.Error(err)
 		}
-		if c.Ended() {
+		if c.Closed() {
 			t.Error("the connection ended with the request")
 		}
 	})
@@ -557,10 +557,10 @@ func TestAServerThatFallsSilent(t *testing.T) {
 	})
 	quick := func(c *engine.ClientConfig) { c.PingAfter, c.PingTimeout = 100*time.Millisecond, 200*time.Millisecond }
 	onBoth(t, silent, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
-		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.Silent {
+		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.PingTimeout {
 			t.Error(err)
 		}
-		if !c.Silent() || !c.Ended() || c.Violated() != nil {
+		if !c.PingTimedOut() || !c.Closed() || c.ProtocolError() != nil {
 			t.Error("the connection does not say that it fell silent")
 		}
 		if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.Unsent {
@@ -581,7 +581,7 @@ func TestAServerThatFallsSilent(t *testing.T) {
 	onBoth(t, answering, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		pings.Store(0)
 		eventually(t, "some pings", func() bool { return pings.Load() > 3 })
-		if c.Ended() {
+		if c.Closed() {
 			t.Error("given up although pings are answered")
 		}
 	})
@@ -591,12 +591,12 @@ func TestAServerThatFallsSilent(t *testing.T) {
 func TestViolationsOfAnIdleServer(t *testing.T) {
 	script := settled(func(p *peer) { _ = p.WriteData(101, true, []byte("x")); p.drain() })
 	onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
-		eventually(t, "it ended", c.Ended)
-		eventually(t, "it is known why", func() bool { return c.Violated() != nil })
+		eventually(t, "it ended", c.Closed)
+		eventually(t, "it is known why", func() bool { return c.ProtocolError() != nil })
 	})
 	onBoth(t, settled(func(p *peer) { _ = p.nc.Close() }), nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
-		eventually(t, "it ended", c.Ended)
-		if err := c.Violated(); err != nil {
+		eventually(t, "it ended", c.Closed)
+		if err := c.ProtocolError(); err != nil {
 			t.Errorf("to leave is no violation: %v", err)
 		}
 	})
@@ -613,7 +613,7 @@ func TestFloodsEndTheConnection(t *testing.T) {
 	})
 	onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 		enginetest.NotOnLibrary(t, n, "floods of frames that carry nothing")
-		eventually(t, "it ended", func() bool { return c.Violated() != nil })
+		eventually(t, "it ended", func() bool { return c.ProtocolError() != nil })
 	})
 }
 
@@ -630,7 +630,7 @@ func TestWhatTheProtocolAsksOfAServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, script, quick, func(t *testing.T, n engine.Name, c engine.ClientConn) {
 				enginetest.NotOnLibrary(t, n, "deadlines for what the protocol asks of the server")
-				if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.Broken {
+				if _, err := c.RoundTrip(newRequest(t, http.MethodGet, nil)); kindOf(err) != engine.ProtocolViolation {
 					t.Error(err)
 				}
 			})
@@ -668,21 +668,21 @@ func TestMistakesOfTheSender(t *testing.T) {
 		change func(*http.Request)
 		kind   engine.ErrorKind
 	}{
-		"a body that fails":                   {body: failing{}, length: -1, kind: engine.Unread},
-		"a body that fails later":             {body: io.MultiReader(strings.NewReader("some"), failing{}), length: 100, kind: engine.Unread},
-		"a body that is shorter than it says": {body: strings.NewReader("some"), length: 100, kind: engine.Unread},
-		"a blank in the path":                 {change: func(r *http.Request) { r.URL.Opaque = "/x y" }, kind: engine.Unsendable},
-		"a line end in a value":               {change: func(r *http.Request) { r.Header["A"] = []string{"b\r\nc"} }, kind: engine.Unsendable},
-		"a name that is no token":             {change: func(r *http.Request) { r.Header["a b"] = []string{"c"} }, kind: engine.Unsendable},
-		"an upgrade":                          {change: func(r *http.Request) { r.Header["Upgrade"] = []string{"websocket"} }, kind: engine.Unsendable},
-		"an option of the connection":         {change: func(r *http.Request) { r.Header["Connection"] = []string{"x-remote-user"} }, kind: engine.Unsendable},
-		"a trailer that frames":               {change: func(r *http.Request) { r.Trailer = http.Header{"Content-Length": {"1"}} }, kind: engine.Unsendable},
-		"CONNECT":                             {change: func(r *http.Request) { r.Method = http.MethodConnect }, kind: engine.Unsendable},
+		"a body that fails":                   {body: failing{}, length: -1, kind: engine.BodyError},
+		"a body that fails later":             {body: io.MultiReader(strings.NewReader("some"), failing{}), length: 100, kind: engine.BodyError},
+		"a body that is shorter than it says": {body: strings.NewReader("some"), length: 100, kind: engine.BodyError},
+		"a blank in the path":                 {change: func(r *http.Request) { r.URL.Opaque = "/x y" }, kind: engine.InvalidRequest},
+		"a line end in a value":               {change: func(r *http.Request) { r.Header["A"] = []string{"b\r\nc"} }, kind: engine.InvalidRequest},
+		"a name that is no token":             {change: func(r *http.Request) { r.Header["a b"] = []string{"c"} }, kind: engine.InvalidRequest},
+		"an upgrade":                          {change: func(r *http.Request) { r.Header["Upgrade"] = []string{"websocket"} }, kind: engine.InvalidRequest},
+		"an option of the connection":         {change: func(r *http.Request) { r.Header["Connection"] = []string{"x-remote-user"} }, kind: engine.InvalidRequest},
+		"a trailer that frames":               {change: func(r *http.Request) { r.Trailer = http.Header{"Content-Length": {"1"}} }, kind: engine.InvalidRequest},
+		"CONNECT":                             {change: func(r *http.Request) { r.Method = http.MethodConnect }, kind: engine.InvalidRequest},
 		"a sender that leaves": {change: func(r *http.Request) {
 			ctx, cancel := context.WithCancel(r.Context())
 			time.AfterFunc(50*time.Millisecond, cancel)
 			*r = *r.WithContext(ctx)
-		}, kind: engine.Left},
+		}, kind: engine.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onBoth(t, script, nil, func(t *testing.T, n engine.Name, c engine.ClientConn) {
@@ -704,7 +704,7 @@ func TestMistakesOfTheSender(t *testing.T) {
 				case <-time.After(patience):
 					t.Error("the body is not closed")
 				}
-				if c.Ended() || !c.Available() {
+				if c.Closed() || !c.Available() {
 					t.Error("the connection suffered")
 				}
 			})
@@ -764,7 +764,7 @@ func TestAWindowThatIsUsedUp(t *testing.T) {
 		}()
 		eventually(t, "the window is used up", func() bool { now, most := c.Window(); return now < min(1, most/2) })
 		cancel()
-		if err := <-done; kindOf(err) != engine.Left {
+		if err := <-done; kindOf(err) != engine.Canceled {
 			t.Error(err)
 		}
 	})
@@ -794,7 +794,7 @@ func TestTheLibrarysTexts(t *testing.T) {
 			r := newRequest(t, http.MethodGet, nil)
 			r.Header.Set("X", strings.Repeat("x", 200))
 			_, err := c.RoundTrip(r)
-			return kindOf(err) == engine.Unsendable
+			return kindOf(err) == engine.InvalidRequest
 		})
 	})
 }

@@ -8,45 +8,45 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
-// libraryResponse is net/http's writer, with what the house asks of one besides: how much the client has taken, and an end to
-// answers that it does not take. net/http lets an answer wait for a client's HTTP/2 windows for as long as the client likes.
+// libraryResponse is net/http's writer with what Portico's own have besides: how much the client has read, and a timeout
+// for responses that it does not read. net/http lets a response wait for a client's HTTP/2 windows without a limit.
 //
-// net/http's writers must not be touched when the handler has returned: those of HTTP/2 panic. Timers of the house may come
-// late, and get an error here.
+// net/http's writers must not be used after the handler has returned: those of HTTP/2 panic. Our timers may fire late, and
+// get an error here.
 type libraryResponse struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	h2      bool
 	stall   time.Duration // 0: none
-	// identity is that of the connection's last user.
-	identity *atomic.Int32
+	// class is httpmsg.ClientClass of the connection's last user.
+	class *atomic.Int32
 
-	taken   atomic.Int64
-	lasting atomic.Bool
+	bytesWritten atomic.Int64
+	longRunning  atomic.Bool
 
-	mu      sync.Mutex // guards what follows, and is held while deadlines are set
-	over    bool
-	limited bool        // the handler has set a deadline for writing
-	waits   bool        // a write is waiting
-	timer   *time.Timer // ends it
+	mu          sync.Mutex // guards what follows, and is held while deadlines are set
+	over        bool
+	deadlineSet bool        // by the handler
+	writing     bool        // a write is waiting
+	timer       *time.Timer // ends it
 }
 
-// libraryPiece is how much is given to net/http at a time. A client must take as much within the stall timeout.
-const libraryPiece = 16 << 10
+// libraryWriteSize is how much is given to net/http at a time. A client must read as much within the stall timeout.
+const libraryWriteSize = 16 << 10
 
 // Write implements http.ResponseWriter.
 func (w *libraryResponse) Write(p []byte) (int, error) {
 	written := 0
 	for {
-		piece := p[written:min(len(p), written+libraryPiece)]
-		w.waiting(true)
+		piece := p[written:min(len(p), written+libraryWriteSize)]
+		w.setWriting(true)
 		n, err := w.ResponseWriter.Write(piece)
-		w.waiting(false)
+		w.setWriting(false)
 		written += n
-		w.taken.Add(int64(n))
+		w.bytesWritten.Add(int64(n))
 		if err != nil || written == len(p) {
 			return written, err
 		}
@@ -55,25 +55,25 @@ func (w *libraryResponse) Write(p []byte) (int, error) {
 
 // FlushError is for http.ResponseController.
 func (w *libraryResponse) FlushError() error {
-	if w.isOver() {
+	if w.isDetached() {
 		return errOver
 	}
-	w.waiting(true)
-	defer w.waiting(false)
+	w.setWriting(true)
+	defer w.setWriting(false)
 	return w.control.Flush()
 }
 
 // Flush implements http.Flusher.
 func (w *libraryResponse) Flush() { _ = w.FlushError() }
 
-// waiting is told that a write begins, and that it has ended.
-func (w *libraryResponse) waiting(begun bool) {
-	if !w.h2 || w.stall <= 0 || w.lasting.Load() && begun {
+// setWriting is called when a write begins and ends.
+func (w *libraryResponse) setWriting(begun bool) {
+	if !w.h2 || w.stall <= 0 || w.longRunning.Load() && begun {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waits = begun
+	w.writing = begun
 	switch {
 	case !begun:
 		if w.timer != nil {
@@ -90,22 +90,23 @@ func (w *libraryResponse) waiting(begun bool) {
 func (w *libraryResponse) stalled() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.waits && !w.over && !w.lasting.Load() {
+	if w.writing && !w.over && !w.longRunning.Load() {
 		_ = w.control.SetWriteDeadline(time.Unix(1, 0))
 	}
 }
 
-// finishing is called when the handler has returned: what net/http still has of the answer may wait for the client too.
-func (w *libraryResponse) finishing() {
+// handlerReturned is called when the handler has returned: what net/http has buffered of the response may wait for the
+// client too.
+func (w *libraryResponse) handlerReturned() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.h2 && w.stall > 0 && !w.limited && !w.lasting.Load() && w.taken.Load() > 0 {
+	if w.h2 && w.stall > 0 && !w.deadlineSet && !w.longRunning.Load() && w.bytesWritten.Load() > 0 {
 		_ = w.control.SetWriteDeadline(time.Now().Add(w.stall))
 	}
 }
 
-// leave has nobody touch net/http's writer any more.
-func (w *libraryResponse) leave() {
+// detach ends all use of net/http's writer.
+func (w *libraryResponse) detach() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true
@@ -114,7 +115,7 @@ func (w *libraryResponse) leave() {
 	}
 }
 
-func (w *libraryResponse) isOver() bool {
+func (w *libraryResponse) isDetached() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.over
@@ -137,25 +138,25 @@ func (w *libraryResponse) SetWriteDeadline(at time.Time) error {
 	if w.over {
 		return errOver
 	}
-	w.limited = true
+	w.deadlineSet = true
 	return w.control.SetWriteDeadline(at)
 }
 
 // EnableFullDuplex is for http.ResponseController: it is enabled.
 func (w *libraryResponse) EnableFullDuplex() error { return nil }
 
-// Taken is how many bytes net/http has taken, which are a few KiB more than the client has.
-func (w *libraryResponse) Taken() int64 { return w.taken.Load() }
+// BytesWritten is how many bytes net/http has accepted, a few KiB more than the client.
+func (w *libraryResponse) BytesWritten() int64 { return w.bytesWritten.Load() }
 
-// LongRunning says that the client may leave the answer untaken for as long as it likes: it is a watch, or the like.
-func (w *libraryResponse) LongRunning() { w.lasting.Store(true) }
+// LongRunning exempts the response from the stall timeout: it is a watch, for example.
+func (w *libraryResponse) LongRunning() { w.longRunning.Store(true) }
 
-// Identified is told by the handler whose request it is.
-func (w *libraryResponse) Identified(privileged bool) {
-	w.identity.Store(handler.IdentityOf(privileged))
+// Authenticated is called by the handler that authenticated the request.
+func (w *libraryResponse) Authenticated(privileged bool) {
+	w.class.Store(httpmsg.ClassOf(privileged))
 }
 
-// CloseNotify is asked for by name by k8s.io/apiserver/pkg/endpoints/responsewriter.
+// CloseNotify is looked up by name by k8s.io/apiserver/pkg/endpoints/responsewriter.
 func (w *libraryResponse) CloseNotify() <-chan bool {
 	if n, ok := w.ResponseWriter.(interface{ CloseNotify() <-chan bool }); ok {
 		return n.CloseNotify()

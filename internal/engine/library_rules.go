@@ -8,10 +8,10 @@ import (
 	"net/url"
 	"strconv"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
-// What net/http lets through and Portico's own servers refuse. It is looked at where net/http hands a request over, so that
+// What net/http accepts and Portico's own servers refuse. Requests are checked when net/http passes them to a handler, so
 // only what can be seen there is refused: docs/http-engines.md lists what cannot.
 
 // refusal is a request that the handler does not see.
@@ -20,7 +20,7 @@ type refusal struct {
 	why  string
 }
 
-// answer tells the client. end is whether the connection ends with it.
+// answer sends the response. end is whether the connection ends with it.
 func (f *refusal) answer(w http.ResponseWriter, end bool) {
 	status := struct {
 		Kind       string          `json:"kind"`
@@ -40,7 +40,7 @@ func (f *refusal) answer(w http.ResponseWriter, end bool) {
 	}
 	b, err := json.Marshal(status)
 	if err != nil {
-		panic(err) // of strings and numbers
+		panic(err) // strings and numbers cannot fail
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -49,63 +49,63 @@ func (f *refusal) answer(w http.ResponseWriter, end bool) {
 		h.Set("Connection", "close")
 	}
 	w.WriteHeader(f.code)
-	_, _ = w.Write(b) // whoever sends such a request need not hear of it
+	_, _ = w.Write(b) // the client may be gone
 }
 
 type refusalDetails struct {
 	RetryAfterSeconds int `json:"retryAfterSeconds"`
 }
 
-// errShort is the answer to a request that is refused before anything is done for it.
-var errShort = &refusal{http.StatusServiceUnavailable, "the server is short of memory; please try again later"}
+// errLowMemory is the response to a request that is refused before any work is done for it.
+var errLowMemory = &refusal{http.StatusServiceUnavailable, "the server is short of memory; please try again later"}
 
 func malformed(why string) *refusal { return &refusal{http.StatusBadRequest, why} }
 
-// refusalOf is the answer to what the table of package handler forbids.
-func refusalOf(err error) *refusal {
-	var wrong *handler.RequestError
+// ruleRefusal is the response to what the rules of httpmsg forbid.
+func ruleRefusal(err error) *refusal {
+	var wrong *httpmsg.RequestError
 	if errors.As(err, &wrong) {
-		return &refusal{wrong.Status(), wrong.Why}
+		return &refusal{wrong.Status(), wrong.Reason}
 	}
 	return malformed(err.Error())
 }
 
-// admit holds a request to the table of package handler, and makes of it what Portico's own servers would: the same request
-// must not mean two things because of a flag. came is net/http's own request, of which r is a copy.
-func (s *libraryServer) admit(c *libraryServerConn, r, came *http.Request) *refusal {
+// checkRequest applies the rules of httpmsg, and turns a request into what Portico's own servers would make of it: it must
+// not mean two things depending on a flag. came is net/http's own request, of which r is a copy.
+func (s *libraryServer) checkRequest(c *libraryServerConn, r, came *http.Request) *refusal {
 	if !c.h2 {
 		if r.Proto != "HTTP/1.1" && r.Proto != "HTTP/1.0" {
 			return &refusal{http.StatusHTTPVersionNotSupported, "the version of HTTP is not supported: " + r.Proto}
 		}
-		if headBytes(r) > s.c.MaxHeaderBytes {
+		if headerBytes(r) > s.c.MaxHeaderBytes {
 			return &refusal{http.StatusRequestHeaderFieldsTooLarge, "the head of the request is too large"}
 		}
 	}
-	if err := handler.CheckMethod(r.Method); err != nil {
-		return refusalOf(err)
+	if err := httpmsg.CheckMethod(r.Method); err != nil {
+		return ruleRefusal(err)
 	}
-	if err := handler.CheckAuthority(r.Host); err != nil {
-		return refusalOf(err)
+	if err := httpmsg.CheckAuthority(r.Host); err != nil {
+		return ruleRefusal(err)
 	}
 	u := new(url.URL)
-	if err := handler.ParseTarget(r.Method, r.RequestURI, u); err != nil {
-		return refusalOf(err)
+	if err := httpmsg.ParseTarget(r.Method, r.RequestURI, u); err != nil {
+		return ruleRefusal(err)
 	}
 	r.URL = u
-	host := 0 // net/http takes the field away, over HTTP/1.1
+	host := 0 // net/http removes the field over HTTP/1.1
 	if !c.h2 && r.Host != "" {
 		host = 1
 	}
 	if err := checkFields(r.Header, host); err != nil {
-		return refusalOf(err)
+		return ruleRefusal(err)
 	}
-	for name := range r.Trailer { // as announced
-		if !handler.MayBeTrailer(name) {
+	for name := range r.Trailer { // as declared
+		if !httpmsg.ValidTrailer(name) {
 			return malformed("the request announces a trailer that must not be one")
 		}
 	}
-	if len(r.Trailer) > handler.MaxTrailers {
-		return malformed("the request announces more than " + strconv.Itoa(handler.MaxTrailers) + " trailers")
+	if len(r.Trailer) > httpmsg.MaxTrailers {
+		return malformed("the request announces more than " + strconv.Itoa(httpmsg.MaxTrailers) + " trailers")
 	}
 	if c.h2 {
 		if refused := checkLength(r); refused != nil {
@@ -114,15 +114,15 @@ func (s *libraryServer) admit(c *libraryServerConn, r, came *http.Request) *refu
 	}
 	switch {
 	case r.ContentLength == 0:
-		r.Body = http.NoBody // as HTTP/1.1 has it; net/http's HTTP/2 has a body of nothing
+		r.Body = http.NoBody // as over HTTP/1.1; net/http's HTTP/2 has an empty body
 	case r.Body != nil && r.Body != http.NoBody:
 		r.Body = &libraryBody{ReadCloser: r.Body, r: r, came: came}
 	}
 	return nil
 }
 
-// headBytes is how long the head was, but for blanks: net/http lets 4 KiB more than its limit come.
-func headBytes(r *http.Request) int {
+// headerBytes is the length of the header without blanks: net/http accepts 4 KiB more than its limit.
+func headerBytes(r *http.Request) int {
 	n := len(r.Method) + len(r.RequestURI) + len(r.Proto) + len("  \r\n\r\n")
 	if r.Host != "" {
 		n += len("Host: \r\n") + len(r.Host)
@@ -135,26 +135,26 @@ func headBytes(r *http.Request) int {
 	return n
 }
 
-// checkFields takes blanks off the ends of values, which net/http leaves there over HTTP/2.
-// besides is how many fields there were that are not among them.
+// checkFields removes blanks at the ends of values, which net/http keeps over HTTP/2. besides is how many fields were
+// removed before.
 func checkFields(fields http.Header, besides int) error {
 	count := besides
 	for name, values := range fields {
 		count += len(values)
 		for i, value := range values {
-			values[i] = handler.TrimBlanks(value)
-			if err := handler.CheckField(name, values[i]); err != nil {
+			values[i] = httpmsg.TrimBlanks(value)
+			if err := httpmsg.CheckField(name, values[i]); err != nil {
 				return err
 			}
-			if err := handler.CheckLengths(name, values[i]); err != nil {
+			if err := httpmsg.CheckLengths(name, values[i]); err != nil {
 				return err
 			}
 		}
 	}
-	return handler.CheckCount(count)
+	return httpmsg.CheckCount(count)
 }
 
-// checkLength is for HTTP/2. What is no length, or two, could be one thing here and another behind us.
+// checkLength is for HTTP/2. Invalid and repeated values could be read differently by a backend.
 func checkLength(r *http.Request) *refusal {
 	lengths := r.Header["Content-Length"]
 	if len(lengths) == 0 {
@@ -175,7 +175,7 @@ func checkLength(r *http.Request) *refusal {
 	return nil
 }
 
-// libraryBody is the body of a request, whose end is none when its trailers are wrong.
+// libraryBody is the body of a request. It fails at its end if its trailers are invalid.
 type libraryBody struct {
 	io.ReadCloser
 	r, came *http.Request

@@ -15,36 +15,37 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
-// libraryServer is net/http for HTTP/1.1, and golang.org/x/net/http2 below it for HTTP/2: the version of go.mod, and not the copy
-// within net/http, which changes only with Go. Two servers of net/http are behind it, one for each version, since a server can only
-// begin to leave as a whole, and clients of HTTP/2 hear of it first (GoAway).
+// libraryServer is net/http for HTTP/1.1, and golang.org/x/net/http2 for HTTP/2: the version of go.mod, and not the copy
+// within net/http, which only changes with Go. It has two servers of net/http, one for each version, because a server can
+// only be shut down as a whole, and HTTP/2 clients are told first (GoAway).
 //
-// net/http starts a goroutine for each connection and for each request of HTTP/2, and tells nobody when they have ended. So
-// connections and requests are counted here (libraryServerConn), and Serve returns when nothing of its connection runs any more.
-// docs/http-engines.md lists what net/http cannot be brought to do.
+// net/http starts a goroutine for each connection and for each HTTP/2 request, and does not report when they have ended. So
+// they are counted here (libraryServerConn), and Serve returns when nothing of its connection runs any more.
+// docs/http-engines.md lists what net/http cannot do.
 type libraryServer struct {
 	c            ServerConfig
 	http1, http2 *http.Server
 
-	mu      sync.Mutex // guards what follows, and the libraryServerConn of each connection
-	conns   map[net.Conn]*libraryServerConn
-	leaving bool          // Shutdown or Close was called
-	goneFor bool          // GoAway was: no connection of HTTP/2 begins any more
-	empty   chan struct{} // closed when leaving and no connection is left
-	wait    sync.WaitGroup
+	mu           sync.Mutex // guards what follows, and the libraryServerConn of each connection
+	conns        map[net.Conn]*libraryServerConn
+	shuttingDown bool          // Shutdown or Close was called
+	noNewHTTP2   bool          // GoAway was called: no new HTTP/2 connections
+	idle         chan struct{} // closed when shutting down and no connection is left
+	wait         sync.WaitGroup
 }
 
 // libraryMaxFrame is the largest frame that clients may send. The library's own default is 1 MiB for each connection.
 const libraryMaxFrame = 16 << 10
 
-// libraryPatience is how long connections that have not begun a request, or have ended their last one, are given in a shutdown.
-const libraryPatience = time.Second
+// libraryCloseGrace is how long a shutdown waits for connections that have not begun a request, or have ended their last
+// one.
+const libraryCloseGrace = time.Second
 
 func newLibrary(c ServerConfig) *libraryServer {
-	s := &libraryServer{c: c, conns: map[net.Conn]*libraryServerConn{}, empty: make(chan struct{})}
+	s := &libraryServer{c: c, conns: map[net.Conn]*libraryServerConn{}, idle: make(chan struct{})}
 	s.http1, s.http2 = s.server(), s.server()
 	s.http1.Protocols = new(http.Protocols)
 	s.http1.Protocols.SetHTTP1(true)
@@ -58,7 +59,7 @@ func newLibrary(c ServerConfig) *libraryServer {
 	}
 	//lint:ignore SA1019 http.Server.Protocols chooses the copy within net/http
 	if err := http2.ConfigureServer(s.http2, nil); err != nil {
-		panic(err) // of TLS settings, of which there are none
+		panic(err) // only TLS settings can fail, and there are none
 	}
 	return s
 }
@@ -72,7 +73,7 @@ func (s *libraryServer) server() *http.Server {
 	}
 }
 
-// logLines gives the lines of a log.Logger to a Logf.
+// logLines passes the lines of a log.Logger to a Logf.
 type logLines func(format string, args ...any)
 
 // Write implements io.Writer.
@@ -89,14 +90,14 @@ type libraryServerConn struct {
 	tls      *tls.ConnectionState
 	h2       bool
 	hijacked func()
-	identity atomic.Int32 // handler.Identity
+	class    atomic.Int32 // httpmsg.ClientClass
 
-	state   http.ConnState
-	running int           // handlers
-	over    bool          // no handler may begin
-	retires bool          // CloseIdle has told its client to go
-	ended   chan struct{} // closed when state is StateClosed or StateHijacked
-	idle    chan struct{} // closed when over and no handler runs
+	state      http.ConnState
+	handlers   int           // handlers
+	closing    bool          // no handler may start
+	goAwaySent bool          // CloseIdle has sent GOAWAY
+	ended      chan struct{} // closed when state is StateClosed or StateHijacked
+	idle       chan struct{} // closed when closing and no handler runs
 }
 
 type libraryConnKey struct{}
@@ -109,24 +110,24 @@ func (s *libraryServer) Serve(nc *tls.Conn, hijacked func()) {
 		ended: make(chan struct{}), idle: make(chan struct{}),
 	}
 	if !s.add(c) {
-		turnAway(c)
+		rejectConn(c)
 		return
 	}
-	defer s.forget(c)
+	defer s.remove(c)
 	server := s.http1
 	if c.h2 {
 		server = s.http2
 	}
 	l := &oneConn{conn: nc, closed: make(chan struct{}), ended: c.ended}
-	_ = server.Serve(l) // its error is that l has no more connections
-	if !l.taken {       // GoAway was sooner
-		turnAway(c)
+	_ = server.Serve(l) // returns when l has no more connections
+	if !l.accepted {    // GoAway was called before
+		rejectConn(c)
 		return
 	}
 	<-c.ended
 	s.mu.Lock()
-	c.over = true
-	if c.running == 0 {
+	c.closing = true
+	if c.handlers == 0 {
 		close(c.idle)
 	}
 	s.mu.Unlock()
@@ -136,33 +137,34 @@ func (s *libraryServer) Serve(nc *tls.Conn, hijacked func()) {
 func (s *libraryServer) add(c *libraryServerConn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leaving || c.h2 && s.goneFor {
+	if s.shuttingDown || c.h2 && s.noNewHTTP2 {
 		return false
 	}
 	s.conns[c.net] = c
 	return true
 }
 
-func (s *libraryServer) forget(c *libraryServerConn) {
+func (s *libraryServer) remove(c *libraryServerConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forgetLocked(c)
+	s.removeLocked(c)
 }
 
-func (s *libraryServer) forgetLocked(c *libraryServerConn) {
+func (s *libraryServer) removeLocked(c *libraryServerConn) {
 	if _, ok := s.conns[c.net]; !ok {
 		return
 	}
 	delete(s.conns, c.net)
-	if s.leaving && len(s.conns) == 0 {
-		close(s.empty)
+	if s.shuttingDown && len(s.conns) == 0 {
+		close(s.idle)
 	}
 }
 
-// turnAway tells a client that came too late that nothing of what it sends is served: it may send it elsewhere, writes too.
-func turnAway(c *libraryServerConn) {
+// rejectConn tells a client that connected too late that none of its requests is processed: it may send all of them
+// elsewhere.
+func rejectConn(c *libraryServerConn) {
 	defer func() { _ = c.net.NetConn().Close() }()
-	_ = c.net.SetDeadline(time.Now().Add(libraryPatience))
+	_ = c.net.SetDeadline(time.Now().Add(libraryCloseGrace))
 	if !c.h2 {
 		_ = c.net.Close()
 		return
@@ -170,27 +172,27 @@ func turnAway(c *libraryServerConn) {
 	if _, err := c.net.Write(append([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}, goAwayFrame(0)...)); err != nil { // SETTINGS, empty
 		return
 	}
-	_, _ = io.CopyN(io.Discard, c.net, 1<<20) // so that what it has sent does not reset the connection before it reads that
+	_, _ = io.CopyN(io.Discard, c.net, 1<<20) // unread bytes would reset the connection before the client reads the GOAWAY
 }
 
-// goAwayFrame says that no stream after last is served, and that nothing is wrong.
+// goAwayFrame is a GOAWAY with NO_ERROR.
 func goAwayFrame(last uint32) []byte {
 	return []byte{0, 0, 8, 7, 0, 0, 0, 0, 0, byte(last >> 24), byte(last >> 16), byte(last >> 8), byte(last), 0, 0, 0, 0}
 }
 
 // oneConn is a listener with one connection.
 type oneConn struct {
-	conn   net.Conn
-	taken  bool
-	once   sync.Once
-	closed chan struct{}
-	ended  <-chan struct{} // when the connection has
+	conn     net.Conn
+	accepted bool
+	once     sync.Once
+	closed   chan struct{}
+	ended    <-chan struct{} // closed when the connection has ended
 }
 
 // Accept implements net.Listener. net/http calls it from one goroutine.
 func (l *oneConn) Accept() (net.Conn, error) {
-	if !l.taken {
-		l.taken = true
+	if !l.accepted {
+		l.accepted = true
 		return l.conn, nil
 	}
 	select {
@@ -215,7 +217,7 @@ func (s *libraryServer) connContext(ctx context.Context, nc net.Conn) context.Co
 	return context.WithValue(ctx, libraryConnKey{}, s.conns[nc])
 }
 
-// connState is told by net/http what becomes of a connection.
+// connState is called by net/http.
 func (s *libraryServer) connState(nc net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,35 +229,35 @@ func (s *libraryServer) connState(nc net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateHijacked:
 		close(c.ended)
-		s.forgetLocked(c) // others' business
+		s.removeLocked(c) // the handler's side closes it
 		c.hijacked()
 	case http.StateClosed:
 		close(c.ended)
 	}
 }
 
-// begin counts a handler. It reports false when the connection has ended: net/http may start a goroutine for a request that
-// nobody waits for any more.
+// begin counts a handler. It is false when the connection has ended: net/http may start a goroutine for a request that
+// nobody waits for.
 func (s *libraryServer) begin(c *libraryServerConn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.over {
+	if c.closing {
 		return false
 	}
-	c.running++
+	c.handlers++
 	return true
 }
 
 func (s *libraryServer) done(c *libraryServerConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.running--; c.over && c.running == 0 {
+	if c.handlers--; c.closing && c.handlers == 0 {
 		close(c.idle)
 	}
 }
 
-// serveRequest stands between net/http and the handler. net/http goes on with its own request, whose body has a type that means
-// something to it: the handler gets a copy.
+// serveRequest calls the handler. The handler gets a copy of the request: net/http goes on with its own, and its body has a
+// type that net/http looks at.
 func (s *libraryServer) serveRequest(to http.ResponseWriter, came *http.Request) {
 	c := came.Context().Value(libraryConnKey{}).(*libraryServerConn)
 	if !s.begin(c) {
@@ -268,94 +270,94 @@ func (s *libraryServer) serveRequest(to http.ResponseWriter, came *http.Request)
 			_ = f.RemoveAll()
 		}
 	}()
-	r.TLS = c.tls // whatever a client of HTTP/2 calls its scheme
-	w := &libraryResponse{ResponseWriter: to, control: http.NewResponseController(to), h2: c.h2, stall: s.c.StallTimeout, identity: &c.identity}
-	defer w.leave()
+	r.TLS = c.tls // whatever the client's :scheme
+	w := &libraryResponse{ResponseWriter: to, control: http.NewResponseController(to), h2: c.h2, stall: s.c.StallTimeout, class: &c.class}
+	defer w.detach()
 	if !c.h2 {
-		_ = w.control.EnableFullDuplex() // the body may go on while it is answered, as over HTTP/2
+		_ = w.control.EnableFullDuplex() // the body may continue after the response has begun, as over HTTP/2
 	}
-	if s.c.Refuse != nil && c.identity.Load() == handler.Ordinary && s.c.Refuse() {
+	if s.c.Refuse != nil && c.class.Load() == httpmsg.Ordinary && s.c.Refuse() {
 		w.Header().Set("Retry-After", "1")
-		errShort.answer(w, !c.h2)
+		errLowMemory.answer(w, !c.h2)
 		return
 	}
-	if refused := s.admit(c, r, came); refused != nil {
+	if refused := s.checkRequest(c, r, came); refused != nil {
 		refused.answer(w, !c.h2)
 		return
 	}
 	s.c.Handler.ServeHTTP(w, r)
-	w.finishing()
+	w.handlerReturned()
 }
 
-// GoAway implements Server. The library's GOAWAY names the last stream that it has seen, so that its clients know at once
-// which of their requests are not served: there is nothing to wait for.
+// GoAway implements Server. The library's GOAWAY names the last stream that it has seen, so clients know at once which
+// requests are not processed, and nothing is waited for.
 func (s *libraryServer) GoAway(context.Context) error {
 	s.mu.Lock()
-	s.goneFor = true
+	s.noNewHTTP2 = true
 	s.mu.Unlock()
-	s.sayGoAway()
+	s.sendGoAway()
 	return nil
 }
 
-// sayGoAway has net/http tell the clients of HTTP/2, and does not wait for them to go: Shutdown does.
-func (s *libraryServer) sayGoAway() {
+// sendGoAway makes net/http send GOAWAY. It does not wait for clients; Shutdown does.
+func (s *libraryServer) sendGoAway() {
 	past, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = s.http2.Shutdown(past) // its error is that past has ended
+	_ = s.http2.Shutdown(past) // it returns the context's error
 }
 
 // Shutdown implements Server.
 func (s *libraryServer) Shutdown(ctx context.Context) error {
-	s.leave()
-	s.wait.Go(func() { // to close a connection may wait for its client
-		s.sayGoAway()
-		s.http1.SetKeepAlivesEnabled(false) // closes those that are idle, and the others with the answer in hand
+	s.beginShutdown()
+	s.wait.Go(func() { // closing a connection may wait for its client
+		s.sendGoAway()
+		s.http1.SetKeepAlivesEnabled(false) // closes idle connections, and the others after their response
 	})
-	look := time.NewTicker(libraryPatience)
+	look := time.NewTicker(libraryCloseGrace)
 	defer look.Stop()
 	for looks := 1; ; looks++ {
 		select {
-		case <-s.empty:
+		case <-s.idle:
 			s.wait.Wait()
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-look.C:
-			s.cutSilent(looks > 1)
+			s.closeIdleConns(looks > 1)
 		}
 	}
 }
 
-// leave has no connection come in any more.
-func (s *libraryServer) leave() {
+// beginShutdown refuses new connections.
+func (s *libraryServer) beginShutdown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.leaving && len(s.conns) == 0 {
-		close(s.empty)
+	if !s.shuttingDown && len(s.conns) == 0 {
+		close(s.idle)
 	}
-	s.leaving, s.goneFor = true, true
+	s.shuttingDown, s.noNewHTTP2 = true, true
 }
 
-// cutSilent ends the connections without a request in hand that net/http has not closed: it waits for 5 seconds for those on
-// which nothing has come yet. Those of HTTP/2 have a little longer, since net/http closes them a second after the GOAWAY.
-func (s *libraryServer) cutSilent(h2 bool) {
+// closeIdleConns closes connections without requests that net/http has not closed: it waits 5 seconds for those on which
+// nothing has arrived. HTTP/2 connections have slightly longer, because net/http closes them a second after the GOAWAY.
+func (s *libraryServer) closeIdleConns(h2 bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
-		if c.silentLocked() && (h2 || !c.h2) {
+		if c.idleLocked() && (h2 || !c.h2) {
 			_ = c.net.NetConn().Close()
 		}
 	}
 }
 
-// silentLocked reports whether there is no request in hand.
-func (c *libraryServerConn) silentLocked() bool {
-	return c.running == 0 && (c.state == http.StateNew || c.state == http.StateIdle)
+// idleLocked reports whether the connection has no request.
+func (c *libraryServerConn) idleLocked() bool {
+	return c.handlers == 0 && (c.state == http.StateNew || c.state == http.StateIdle)
 }
 
 // Close implements Server.
 func (s *libraryServer) Close() {
-	s.leave()
+	s.beginShutdown()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
@@ -363,9 +365,9 @@ func (s *libraryServer) Close() {
 	}
 }
 
-// CloseIdle ends up to n connections that have no request in hand, and returns how many. net/http offers no way to end one
-// connection of HTTP/2, so that its client is told by a GOAWAY of ours, which names no stream: what the client has sent by then
-// it cannot know to be served or not. The connection is closed a second later, or as soon after that as it is idle.
+// CloseIdle closes up to n connections without requests, and returns how many. net/http cannot close a single HTTP/2
+// connection, so we send a GOAWAY of our own, which names no stream: the client cannot know whether requests that it has
+// just sent are processed. The connection is closed a second later, or when it becomes idle after that.
 func (s *libraryServer) CloseIdle(n int) int {
 	s.mu.Lock()
 	var chosen []*libraryServerConn
@@ -373,28 +375,28 @@ func (s *libraryServer) CloseIdle(n int) int {
 		if len(chosen) == n {
 			break
 		}
-		if c.silentLocked() && !c.retires && c.identity.Load() != handler.Privileged {
-			c.retires = true
+		if c.idleLocked() && !c.goAwaySent && c.class.Load() != httpmsg.Privileged {
+			c.goAwaySent = true
 			chosen = append(chosen, c)
 		}
 	}
 	s.mu.Unlock()
 	for _, c := range chosen {
-		s.wait.Go(func() { s.retire(c) })
+		s.wait.Go(func() { s.closeIdleHTTP2(c) })
 	}
 	return len(chosen)
 }
 
-// CutLargest does nothing: net/http does not tell what connections hold.
+// CutLargest does nothing: net/http does not report what connections hold.
 func (s *libraryServer) CutLargest(int64) int { return 0 }
 
-func (s *libraryServer) retire(c *libraryServerConn) {
+func (s *libraryServer) closeIdleHTTP2(c *libraryServerConn) {
 	if !c.h2 {
 		_ = c.net.Close()
 		return
 	}
-	_, _ = c.net.Write(goAwayFrame(1<<31 - 1)) // net/http writes nothing while there is no stream, but for whole small frames
-	look := time.NewTicker(libraryPatience)
+	_, _ = c.net.Write(goAwayFrame(1<<31 - 1)) // while there is no stream, net/http writes nothing but whole small frames
+	look := time.NewTicker(libraryCloseGrace)
 	defer look.Stop()
 	for {
 		select {
@@ -403,7 +405,7 @@ func (s *libraryServer) retire(c *libraryServerConn) {
 		case <-look.C:
 		}
 		s.mu.Lock()
-		silent := c.silentLocked()
+		silent := c.idleLocked()
 		s.mu.Unlock()
 		if silent {
 			_ = c.net.NetConn().Close()

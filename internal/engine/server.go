@@ -9,56 +9,59 @@ import (
 	"slices"
 	"time"
 
-	"portico.dev/internal/handler"
 	"portico.dev/internal/http1"
-	"portico.dev/internal/http2/serve"
+	"portico.dev/internal/http2/server"
+	"portico.dev/internal/httpmsg"
 )
 
 // Server serves connections whose TLS handshake is done. It is safe for concurrent use.
 type Server interface {
-	// Serve serves a connection by the protocol that was negotiated, and returns when the connection and its handlers have ended.
-	// When a handler hijacks the connection, hijacked is called before Hijack returns, and whoever has the connection ends it.
+	// Serve serves a connection with the negotiated protocol, and returns when the connection and its handlers have ended.
+	// If a handler hijacks the connection, hijacked is called before Hijack returns, and the handler's side closes the
+	// connection.
 	Serve(c *tls.Conn, hijacked func())
-	// GoAway tells the clients of HTTP/2 to open another connection, and returns when they have had the time to hear of it.
+	// GoAway sends GOAWAY on HTTP/2 connections, and returns when clients have had the time to see it.
 	GoAway(ctx context.Context) error
-	// Shutdown closes idle connections, has the others end with the requests in hand, and waits for them until ctx ends.
-	// Hijacked connections are not waited for.
+	// Shutdown closes idle connections, closes others after their present requests, and waits for them until ctx ends. It
+	// does not wait for hijacked connections.
 	Shutdown(ctx context.Context) error
-	// CloseIdle ends up to n connections that have no request in hand, those that hold most memory first where they differ, and
-	// reports how many: over HTTP/2 by GOAWAY. Connections whose last user is privileged (handler.Identity) stay. It does not wait.
+	// CloseIdle closes up to n connections without requests, those that hold most memory first where they differ, and
+	// returns how many. Over HTTP/2 it sends GOAWAY. Connections whose last user is privileged (httpmsg.ClientClass) stay.
+	// It does not wait.
 	CloseIdle(n int) int
-	// CutLargest breaks off what clients who are not privileged have in hand, on the connections that hold most memory, until they
-	// held so many bytes, and reports on how many connections. It does not wait. A server that does not know what connections hold
-	// may do nothing.
+	// CutLargest ends the requests of users who are not privileged on the connections that hold most memory, until they
+	// held so many bytes, and returns on how many connections. It does not wait. A server that does not know what
+	// connections hold may do nothing.
 	CutLargest(bytes int64) int
-	// Close cuts all connections off, and does not wait.
+	// Close closes all connections. It does not wait.
 	Close()
 }
 
-// ServerConfig is what every Server is held to.
+// ServerConfig configures a Server of any engine.
 type ServerConfig struct {
 	// Handler serves the requests.
 	Handler http.Handler
-	// MaxConcurrentStreams bounds the requests in hand on a connection of HTTP/2.
+	// MaxConcurrentStreams bounds the concurrent requests of an HTTP/2 connection.
 	MaxConcurrentStreams int
-	// MaxHeaderBytes bounds a request's head. A larger one is answered 431.
+	// MaxHeaderBytes bounds the header of a request. A larger one is answered 431.
 	MaxHeaderBytes int
-	// HeaderTimeout is how long a head may take to come, and the preface of HTTP/2.
+	// HeaderTimeout is how long a header may take, and the preface of HTTP/2.
 	HeaderTimeout time.Duration
 	// IdleTimeout is how long a connection without a request is kept.
 	IdleTimeout time.Duration
-	// PingAfter is how long a connection of HTTP/2 may be silent before it is pinged, and PingTimeout how long the answer may take.
+	// PingAfter is how long an HTTP/2 connection may be silent before it is pinged, and PingTimeout how long the answer may
+	// take.
 	PingAfter, PingTimeout time.Duration
-	// StallTimeout is how long a client may leave an answer of HTTP/2 untaken by not opening its windows.
+	// StallTimeout is how long an HTTP/2 client may leave a response unread by not opening its windows.
 	StallTimeout time.Duration
-	// Refuse reports whether requests are refused before anything is done for them, as memory is short. It is not asked of connections
-	// whose last user is privileged (handler.Identity). Nil: none is.
+	// Refuse reports whether requests are refused before any work is done for them, because memory is short. It is not
+	// called for connections whose last user is privileged (httpmsg.ClientClass). Nil: none is refused.
 	Refuse func() bool
-	// Logf hears of panics and of clients that break the protocol.
+	// Logf logs panics and clients that violate the protocol.
 	Logf func(format string, args ...any)
 }
 
-// NewServer makes a Server. It is the one place where the choice is made.
+// NewServer makes a Server of an engine.
 func NewServer(n Name, c ServerConfig) Server {
 	if n == Library {
 		return newLibrary(c)
@@ -66,10 +69,10 @@ func NewServer(n Name, c ServerConfig) Server {
 	return newPortico(c)
 }
 
-// porticoServer is Portico's own HTTP/1.1 and HTTP/2.
+// porticoServer is Portico's HTTP/1.1 and HTTP/2 server.
 type porticoServer struct {
 	http1 *http1.Server
-	http2 *serve.Server
+	http2 *server.Server
 }
 
 func newPortico(c ServerConfig) *porticoServer {
@@ -78,9 +81,9 @@ func newPortico(c ServerConfig) *porticoServer {
 			Handler: c.Handler, MaxHeaderBytes: c.MaxHeaderBytes, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
 			Refuse: c.Refuse, Logf: c.Logf,
 		}),
-		http2: serve.New(serve.Config{
+		http2: server.New(server.Config{
 			Handler: c.Handler, MaxConcurrentStreams: c.MaxConcurrentStreams, MaxHeaderBytes: c.MaxHeaderBytes,
-			GreetTimeout: c.HeaderTimeout, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
+			PrefaceTimeout: c.HeaderTimeout, HeaderTimeout: c.HeaderTimeout, IdleTimeout: c.IdleTimeout,
 			PingAfter: c.PingAfter, PingTimeout: c.PingTimeout, StallTimeout: c.StallTimeout, Refuse: c.Refuse, Logf: c.Logf,
 		}),
 	}
@@ -103,15 +106,15 @@ func (s *porticoServer) Shutdown(ctx context.Context) error {
 	return errors.Join(<-first, err)
 }
 
-// CloseIdle begins with HTTP/2, whose idle connections hold more: header tables, and rooms for frames.
+// CloseIdle begins with HTTP/2, whose idle connections hold more: header tables, and buffers for frames.
 func (s *porticoServer) CloseIdle(n int) int {
 	closed := s.http2.CloseIdle(n)
 	return closed + s.http1.CloseIdle(n-closed)
 }
 
 func (s *porticoServer) CutLargest(bytes int64) (cut int) {
-	all := append(s.http1.Holders(), s.http2.Holders()...)
-	slices.SortFunc(all, func(a, b handler.Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	all := append(s.http1.LargeConns(), s.http2.LargeConns()...)
+	slices.SortFunc(all, func(a, b httpmsg.ConnMemory) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	for _, h := range all {
 		if bytes <= 0 {
 			break

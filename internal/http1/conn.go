@@ -4,182 +4,273 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
-var errLeaving = errors.New("the server is leaving")
+var errShuttingDown = errors.New("the server is leaving")
 
-// The stages of a connection.
+// The states of a connection.
 const (
-	idle    = iota // it waits for a request
-	heading        // the head of one has begun
-	busy           // and is there
-	parted         // it is to be closed, since it was idle
+	idle        = iota // waits for a request
+	readingHead        // has read the beginning of a header
+	handling           // handles a request
+	closingIdle        // will be closed, because it was idle
 )
 
-// conn is a connection of a client. One goroutine has it, in run.
+// conn is a client's connection. One goroutine serves it, in run.
 type conn struct {
-	server *Server
-	net    net.Conn
-	raw    net.Conn // below TLS
-	below  handler.Gatherer
-	tls    *tls.ConnectionState
-	remote string
-	home   handler.Home
-	told   func() // that the connection is hijacked
-	stage  atomic.Int32
-	shed   shed
+	server   *Server
+	net      net.Conn
+	raw      net.Conn // below TLS
+	batch    httpmsg.BatchWriter
+	tls      *tls.ConnectionState
+	remote   string
+	info     httpmsg.ConnInfo
+	onHijack func() // called when the connection is hijacked
+	stage    atomic.Int32
+	memory   memoryUse
 
-	// in and ends are run's, but for while a handler runs: then in is the body's, and when that is read, the listener's.
-	in   reader
-	ends []int32 // of the lines of the head in hand
+	// The reader belongs to run. While a handler runs it belongs to the body, and after the body to readForDisconnect.
+	in       reader
+	lineEnds []int32 // of the present header
 
-	mu       sync.Mutex // guards what follows
-	due      time.Time  // until when reading may take; zero: for ever
-	stopped  bool       // nothing may be read, and due is over
-	hijacked bool
+	mu           sync.Mutex // guards what follows
+	readDeadline time.Time  // zero: none
+	readStopped  bool       // reads fail, and readDeadline has passed
+	hijacked     bool
 }
 
 func newConn(s *Server, nc, raw net.Conn, state *tls.ConnectionState, hijacked func()) *conn {
 	c := &conn{
-		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(), told: hijacked,
-		home: handler.Home{Local: nc.LocalAddr(), HTTP: s.c.HTTP},
-		in:   reader{from: nc, buf: make([]byte, roomForReading)},
+		server: s, net: nc, raw: raw, tls: state, remote: nc.RemoteAddr().String(), onHijack: hijacked,
+		info: httpmsg.ConnInfo{LocalAddr: nc.LocalAddr(), Server: s.c.BaseServer},
+		in:   reader{from: nc, buf: make([]byte, readBufferSize)},
 	}
-	c.below, _ = raw.(handler.Gatherer)
-	c.shed.rested.Store(time.Now().UnixNano())
+	c.batch, _ = raw.(httpmsg.BatchWriter)
+	c.memory.idleSince.Store(time.Now().UnixNano())
 	return c
 }
 
-func (c *conn) panicked(p any) {
+func (c *conn) logPanic(p any) {
 	stack := make([]byte, 64<<10)
 	stack = stack[:runtime.Stack(stack, false)]
 	c.server.logf("http: panic serving %v: %v\n%s", c.remote, p, stack)
 }
 
-// cut ends the connection at once.
-func (c *conn) cut() { _ = c.raw.Close() }
+// closeNow closes the connection without TLS's closing message.
+func (c *conn) closeNow() { _ = c.raw.Close() }
 
-// closeIdle has the connection close if it waits for a request, or soon if it waits for the rest of a head. It does not wait
-// for that: a client that takes nothing makes closing last.
+// closeIdle closes the connection soon if it is idle or its header is incomplete. It does not wait, because closing may
+// take long when a client reads nothing.
 func (c *conn) closeIdle() {
-	if c.stage.CompareAndSwap(idle, parted) {
+	if c.stage.CompareAndSwap(idle, closingIdle) {
 		c.stopReading()
-	} else if c.stage.Load() == heading {
-		c.readUntil(time.Now().Add(partingSilence))
+	} else if c.stage.Load() == readingHead {
+		c.setReadDeadline(time.Now().Add(lingerIdle))
 	}
 }
 
 func (c *conn) run() {
-	c.readUntil(time.Now().Add(c.server.c.HeaderTimeout))
+	c.setReadDeadline(time.Now().Add(c.server.c.HeaderTimeout))
 	for again := true; again; {
-		again = c.one()
+		again = c.serveRequest()
 	}
 }
 
-// one serves a request, and reports whether there may be another one.
-func (c *conn) one() bool {
-	head, err := c.head()
+// serveRequest serves a request, and reports whether another one may follow.
+func (c *conn) serveRequest() bool {
+	head, err := c.readHead()
 	if err != nil {
 		c.refuse(err)
 		return false
 	}
-	if c.refused() {
-		c.refuse(errShort)
+	if c.shouldRefuse() {
+		c.refuse(errLowMemory)
 		return false
 	}
-	c.shed.header.Store(int64(len(head)))
-	c.shed.handler.Store(0)
+	c.memory.header.Store(int64(len(head)))
+	c.memory.handler.Store(0)
 	x := &exchange{conn: c}
-	if err := x.read(head, c.ends); err != nil {
+	if err := x.parse(head, c.lineEnds); err != nil {
 		c.refuse(err)
 		return false
 	}
-	c.spare()
+	c.releaseBuffers()
 	return x.serve()
 }
 
-// spare gives back what only a large head needs.
-func (c *conn) spare() {
+// releaseBuffers releases memory that only a large header needs.
+func (c *conn) releaseBuffers() {
 	c.in.shrink()
-	if cap(c.ends) > keptEnds {
-		c.ends = nil
+	if cap(c.lineEnds) > keptLineEnds {
+		c.lineEnds = nil
 	}
 }
 
-// end ends the connection for good, unless somebody else has it now.
-func (c *conn) end() {
+// close closes the connection, unless it was hijacked.
+func (c *conn) close() {
 	c.mu.Lock()
 	hijacked := c.hijacked
 	c.mu.Unlock()
 	if !hijacked {
 		_ = c.net.Close()
 	}
-	c.server.forget(c)
+	c.server.remove(c)
 }
 
-// await waits until something is there to read: the beginning of a request.
-func (c *conn) await() error {
+// waitForRequest waits for the first bytes of a request.
+func (c *conn) waitForRequest() error {
 	if len(c.in.unused()) > 0 {
 		return nil
 	}
 	c.stage.Store(idle)
-	if c.server.leaving.Load() { // closeIdle may have come too early
-		return errLeaving
+	if c.server.shuttingDown.Load() { // closeIdle may have been called before
+		return errShuttingDown
 	}
 	err := c.in.fill()
-	if !c.stage.CompareAndSwap(idle, heading) {
-		return errLeaving
+	if !c.stage.CompareAndSwap(idle, readingHead) {
+		return errShuttingDown
 	}
 	return err
 }
 
-// rest sets the deadline of a connection that waits. The one in force is good enough while it is nearly as far away.
-func (c *conn) rest() {
+// setIdleDeadline sets the deadline of an idle connection. A deadline nearly as far away is kept: to set one costs time.
+func (c *conn) setIdleDeadline() {
 	now := time.Now()
 	limit := c.server.c.IdleTimeout
-	c.shed.rested.Store(now.UnixNano())
+	c.memory.idleSince.Store(now.UnixNano())
 	c.mu.Lock()
-	left := c.due.Sub(now)
-	good := !c.due.IsZero() && left <= limit && left >= limit-limit/8
+	left := c.readDeadline.Sub(now)
+	good := !c.readDeadline.IsZero() && left <= limit && left >= limit-limit/8
 	c.mu.Unlock()
 	if !good {
-		c.readUntil(now.Add(limit))
+		c.setReadDeadline(now.Add(limit))
 	}
 }
 
-// readUntil has reading fail from then on; zero is never. It reports false when nothing may be read at all.
-func (c *conn) readUntil(at time.Time) bool {
+// setReadDeadline sets the read deadline; zero means none. It is false when reads are stopped.
+func (c *conn) setReadDeadline(at time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stopped || c.hijacked {
+	if c.readStopped || c.hijacked {
 		return false
 	}
-	c.applyLocked(at)
+	c.setDeadlineLocked(at)
 	return true
 }
 
-// longAgo is a deadline that has passed.
-var longAgo = time.Unix(1, 0)
+// pastDeadline makes reads fail at once.
+var pastDeadline = time.Unix(1, 0)
 
-// stopReading has whoever reads stop, and nobody begin, until resumeReading. A connection that was hijacked is left alone.
+// stopReading makes reads fail until resumeReading. Hijacked connections are left alone.
 func (c *conn) stopReading() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.hijacked {
 		return
 	}
-	c.stopped, c.due = true, longAgo
-	_ = c.net.SetReadDeadline(longAgo)
+	c.readStopped, c.readDeadline = true, pastDeadline
+	_ = c.net.SetReadDeadline(pastDeadline)
 }
 
 func (c *conn) resumeReading() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stopped = false
+	c.readStopped = false
+}
+
+// A connection that is closed with unread bytes is reset. A client that sends its whole request before it reads, as most
+// do, would then see an error in the middle of its upload instead of the response that says why. So what still arrives is
+// read and dropped.
+const (
+	// lingerIdle is after how long without bytes the client is assumed to have sent everything, or to have gone.
+	lingerIdle = time.Second
+	// lingerTimeout and lingerBytes bound the whole: enough for an upload of etcd's largest object over a slow line, and no
+	// more than some tens of milliseconds of decryption.
+	lingerTimeout = 10 * time.Second
+	lingerBytes   = 64 << 20
+)
+
+// lingeringClose ends the connection so that the client can read the last response. Shutdown leaves it another lingerIdle,
+// Close no time.
+func (c *conn) lingeringClose() {
+	if half, ok := c.net.(interface{ CloseWrite() error }); ok && half.CloseWrite() != nil {
+		return
+	}
+	hurried := false
+	last := time.Now().Add(lingerTimeout)
+	for heard := 0; heard < lingerBytes; {
+		n := len(c.in.unused())
+		heard += n
+		c.in.consume(n)
+		until := time.Now().Add(lingerIdle)
+		if c.server.shuttingDown.Load() && !hurried {
+			hurried, last = true, until
+		}
+		if until.After(last) {
+			until = last
+		}
+		c.setReadDeadline(until)
+		if c.in.fill() != nil {
+			return
+		}
+	}
+}
+
+// refusal is a request that no handler sees. The connection ends with it.
+type refusal struct {
+	code int
+	why  string
+}
+
+func (r *refusal) Error() string { return r.why }
+
+func malformed(why string) error { return &refusal{http.StatusBadRequest, why} }
+
+// ruleRefusal is the refusal of a request that breaks a rule of httpmsg.
+func ruleRefusal(err error) error {
+	var rule *httpmsg.RequestError
+	if errors.As(err, &rule) {
+		return &refusal{rule.Status(), rule.Reason}
+	}
+	return malformed(err.Error())
+}
+
+// statusReasons are reasons of metav1.Status.
+var statusReasons = map[int]string{http.StatusBadRequest: "BadRequest", http.StatusServiceUnavailable: "ServiceUnavailable"}
+
+// refuse answers a request that was not accepted, and lets the client read the response. For errors other than refusals
+// there is no response: the client is gone, or was too slow.
+func (c *conn) refuse(err error) {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return
+	}
+	b := make([]byte, 0, 512)
+	b = append(b, `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":`...)
+	b = strconv.AppendQuote(b, r.why)
+	if reason := statusReasons[r.code]; reason != "" {
+		b = append(append(append(b, `,"reason":"`...), reason...), '"')
+	}
+	if r.code == http.StatusServiceUnavailable {
+		b = append(b, `,"details":{"retryAfterSeconds":1}`...)
+	}
+	b = append(strconv.AppendInt(append(b, `,"code":`...), int64(r.code), 10), '}')
+	answer := appendStatusLine(make([]byte, 0, 1024), true, r.code)
+	answer = append(append(answer, "Date: "...), c.server.clock.Date()...)
+	if r.code == http.StatusServiceUnavailable {
+		answer = append(answer, "\r\nRetry-After: 1"...)
+	}
+	answer = append(answer, "\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "...)
+	answer = append(strconv.AppendInt(answer, int64(len(b)), 10), "\r\n\r\n"...)
+	if _, err := c.net.Write(append(answer, b...)); err == nil {
+		c.lingeringClose()
+	}
 }

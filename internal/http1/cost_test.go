@@ -37,7 +37,7 @@ func (c *counted) SetReadDeadline(at time.Time) error {
 // One reading, one writing, no deadline and no goroutine: that is what a request may cost.
 func TestWhatARequestAsksOfTheConnection(t *testing.T) {
 	goroutines := 1 << 30 // the least that a handler saw: the runtime has some of its own now and then
-	s := New(Config{Logf: t.Logf, ListenAfter: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := New(Config{Logf: t.Logf, DisconnectCheckDelay: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		goroutines = min(goroutines, runtime.NumGoroutine())
 		benchHandler(1<<10).ServeHTTP(w, r)
 	})})
@@ -83,7 +83,7 @@ func TestAConnectionThatWaitsKeepsLittle(t *testing.T) {
 	p.answer("GET")
 	p.say("G") // whoever reads this has ended everything before
 	c := <-conns
-	for deadline := time.Now().Add(30 * time.Second); request.Value() != nil || c.stage.Load() != heading; {
+	for deadline := time.Now().Add(30 * time.Second); request.Value() != nil || c.stage.Load() != readingHead; {
 		if time.Now().After(deadline) {
 			t.Fatal("the request is still there")
 		}
@@ -91,14 +91,14 @@ func TestAConnectionThatWaitsKeepsLittle(t *testing.T) {
 	}
 	_ = p.Close()
 	at30(t, s.ended)
-	if cap(c.in.buf) > roomForReading || cap(c.ends) > keptEnds {
-		t.Errorf("%d bytes, %d lines are kept", cap(c.in.buf), cap(c.ends))
+	if cap(c.in.buf) > readBufferSize || cap(c.lineEnds) > keptLineEnds {
+		t.Errorf("%d bytes, %d lines are kept", cap(c.in.buf), cap(c.lineEnds))
 	}
 }
 
 // TestAllocations bounds what a GET with ten headers and an answer of 1 KB allocates, the handler's two included.
 func TestAllocations(t *testing.T) {
-	s := start(t, Config{Handler: benchHandler(1 << 10), ListenAfter: time.Hour})
+	s := start(t, Config{Handler: benchHandler(1 << 10), DisconnectCheckDelay: time.Hour})
 	c, err := tls.Dial("tcp", s.address, &tls.Config{RootCAs: s.roots, ServerName: "example.com"})
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // begun and stopped at the wrong moment, an answer would be another one's, or none.
 func TestManyAtOnce(t *testing.T) {
 	var served atomic.Int64
-	s := start(t, Config{ListenAfter: time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := start(t, Config{DisconnectCheckDelay: time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := served.Add(1)
 		if n%3 == 0 { // the answer begins before the body is read
 			_, _ = io.WriteString(w, r.URL.Path)

@@ -107,7 +107,7 @@ func TestHijack(t *testing.T) {
 	server := New(Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*response).x
 		for x.conn.net.(*counted).reads.Load() < 2 { // then somebody listens, and must be stopped
-			x.conn.server.ears.look()
+			x.conn.server.disconnects.check()
 			runtime.Gosched()
 		}
 		conn, rw, err := http.NewResponseController(w).Hijack()
@@ -124,7 +124,7 @@ func TestHijack(t *testing.T) {
 		got <- taken{conn, rw}
 		<-left
 		over <- r.Context().Err()
-	}), ListenAfter: time.Hour, Logf: t.Logf})
+	}), DisconnectCheckDelay: time.Hour, Logf: t.Logf})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -183,18 +183,18 @@ func TestHijack(t *testing.T) {
 
 // listened reports whether somebody listens for x's client.
 func listened(x *exchange) bool {
-	e := &x.conn.server.ears
+	e := &x.conn.server.disconnects
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return x.heed.ended != nil
+	return x.watch.ended != nil
 }
 
 func TestNobodyListensWhileABodyIsToBeRead(t *testing.T) {
-	s := start(t, Config{ListenAfter: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := start(t, Config{DisconnectCheckDelay: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x := w.(*response).x
 		look := func() bool {
-			x.conn.server.ears.look()
-			x.conn.server.ears.look()
+			x.conn.server.disconnects.check()
+			x.conn.server.disconnects.check()
 			return listened(x)
 		}
 		if r.Method == http.MethodPost && look() {

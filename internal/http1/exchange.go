@@ -3,40 +3,41 @@ package http1
 import (
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
+	"portico.dev/internal/run"
 )
 
-// exchange is a request and its answer: one allocation has all of it. Handlers may keep parts of it as long as they like,
-// so that it is not used again.
+// exchange is a request and its response, in one allocation. It is not used again, because handlers may keep parts of it.
 type exchange struct {
-	conn *conn
-	req  http.Request
-	url  url.URL
-	life handler.Life
-	body body
-	res  response
-	heed heed
+	conn  *conn
+	req   http.Request
+	url   url.URL
+	ctx   httpmsg.Context
+	body  body
+	res   response
+	watch disconnectWatch
 
 	// Guarded by the connection's mu.
-	readBy  time.Time // the handler's deadline for the body; zero: none
-	coming  bool      // the body is being read from the connection
-	limited bool      // the handler set a deadline for writing
-	over    bool      // the handler has returned
+	bodyDeadline     time.Time // set by the handler; zero: none
+	bodyReading      bool      // the body is being read from the connection
+	writeDeadlineSet bool      // by the handler
+	returned         bool      // from the handler
 }
 
-// serve runs the handler, and reports whether the connection goes on.
+// serve runs the handler, and reports whether the connection stays open.
 func (x *exchange) serve() (again bool) {
 	returned := false
 	defer func() {
 		if !returned {
-			x.broke(recover())
+			x.panicked(recover())
 		}
 	}()
 	x.res.x = x
 	if x.body.err != nil {
-		x.conn.server.ears.add(x)
+		x.conn.server.disconnects.add(x)
 	}
 	x.conn.server.c.Handler.ServeHTTP(&x.res, &x.req)
 	again = x.finish()
@@ -44,63 +45,63 @@ func (x *exchange) serve() (again bool) {
 	return again
 }
 
-// broke is told of a panic in the handler; nil is a goroutine that is ended by runtime.Goexit.
-func (x *exchange) broke(p any) {
+// panicked is called after a panic of the handler. p is nil if runtime.Goexit ended the goroutine.
+func (x *exchange) panicked(p any) {
 	c := x.conn
-	x.life.End()
+	x.ctx.End()
 	if p != nil && p != http.ErrAbortHandler {
-		c.panicked(p)
+		c.logPanic(p)
 	}
-	if !x.res.leave() {
-		c.cut()
+	if !x.res.abandon() {
+		c.closeNow()
 	}
-	x.body.leave()
-	x.deafen()
-	x.clean()
+	x.body.detach()
+	x.stopWatching()
+	x.cleanup()
 }
 
-// finish sends what is left of the answer, and makes the connection ready for the next request, if there can be one.
+// finish sends the rest of the response, and prepares the connection for the next request if there can be one.
 func (x *exchange) finish() (again bool) {
 	c := x.conn
-	x.life.End()
-	left := x.body.leave()
-	if left < 0 && x.res.undecided() && x.body.finish(chunkPatience) {
+	x.ctx.End()
+	left := x.body.detach()
+	if left < 0 && x.res.canClose() && x.body.drain(chunkDrainTimeout) {
 		left = 0
 	}
 	again, hijacked := x.res.finish(left)
-	x.deafen()
-	x.clean()
+	x.stopWatching()
+	x.cleanup()
 	switch {
 	case hijacked:
 		return false
 	case x.res.err != nil:
-		c.cut()
+		c.closeNow()
 		return false
-	case again && left != 0 && !x.body.finish(c.server.c.HeaderTimeout):
+	case again && left != 0 && !x.body.drain(c.server.c.HeaderTimeout):
 		again = false
 	}
-	if c.server.leaving.Load() {
+	if c.server.shuttingDown.Load() {
 		again = false
 	}
 	if again {
 		if len(c.in.unused()) == 0 {
-			c.spare()
-			c.rest()
+			c.releaseBuffers()
+			c.setIdleDeadline()
 		}
 		return true
 	}
 	if left != 0 || len(c.in.unused()) > 0 {
-		c.part()
+		c.lingeringClose()
 	}
 	return false
 }
 
-// clean takes back what the handler did to the connection.
-func (x *exchange) clean() {
+// cleanup undoes what the handler did to the connection.
+func (x *exchange) cleanup() {
 	c := x.conn
 	c.mu.Lock()
-	x.over = true
-	limited := x.limited && !c.hijacked
+	x.returned = true
+	limited := x.writeDeadlineSet && !c.hijacked
 	c.mu.Unlock()
 	if limited {
 		_ = c.net.SetWriteDeadline(time.Time{})
@@ -108,4 +109,99 @@ func (x *exchange) clean() {
 	if f := x.req.MultipartForm; f != nil {
 		_ = f.RemoveAll()
 	}
+}
+
+// A handler that runs for long should learn that its client has disconnected, and only a goroutine that reads the
+// connection finds out. Most handlers return before it matters, so a read is only started for those that run for a while.
+
+// disconnectWatcher starts these reads. It has the running handlers in the order in which they started, and one timer for
+// all. Every request passes here, so it counts rounds instead of asking for the time, as run.DelayQueue does.
+type disconnectWatcher struct {
+	delay time.Duration
+
+	mu      sync.Mutex // guards what follows, and each disconnectWatch
+	waiting run.List[*exchange]
+	round   uint32 // counts calls of check
+	timer   *time.Timer
+	armed   bool // timer is set
+}
+
+// disconnectWatch is what a disconnectWatcher knows about a request.
+type disconnectWatch struct {
+	node    run.Node[*exchange]
+	round   uint32 // in which it was added
+	stopped bool
+	ended   chan struct{} // closed when the read has ended; nil: none has started
+}
+
+// add has x watched after a while, unless its handler has returned. The body of x was read.
+func (d *disconnectWatcher) add(x *exchange) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := &x.watch; w.stopped || w.node.Listed() || w.ended != nil {
+		return
+	}
+	x.watch.round, x.watch.node.Value = d.round, x
+	d.waiting.Append(&x.watch.node)
+	if !d.armed {
+		d.arm()
+	}
+}
+
+// arm is called with mu held.
+func (d *disconnectWatcher) arm() {
+	d.armed = true
+	if d.timer == nil {
+		d.timer = time.AfterFunc(d.delay, d.check)
+	} else {
+		d.timer.Reset(d.delay)
+	}
+}
+
+// remove stops watching x. If a read has started, the returned channel is closed when it has ended.
+func (d *disconnectWatcher) remove(x *exchange) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x.watch.stopped = true
+	d.waiting.Remove(&x.watch.node)
+	return x.watch.ended
+}
+
+// check starts a read for each request that was there at the last check.
+func (d *disconnectWatcher) check() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for n := d.waiting.First(); n != nil && n.Value.watch.round != d.round; n = d.waiting.First() {
+		d.waiting.Remove(n)
+		n.Value.watch.ended = make(chan struct{})
+		go n.Value.readForDisconnect() // whoever removes x waits for it
+	}
+	d.round++
+	if d.armed = d.waiting.First() != nil; d.armed {
+		d.arm()
+	}
+}
+
+// readForDisconnect reads once, and ends the request's context if the client has disconnected. If the next request has
+// begun instead, its first bytes are kept, and the client is not watched any more until this request is answered.
+func (x *exchange) readForDisconnect() {
+	defer close(x.watch.ended)
+	c := x.conn
+	if !c.setReadDeadline(time.Time{}) {
+		return
+	}
+	if err := c.in.fill(); err != nil && c.in.err != nil {
+		x.ctx.End()
+	}
+}
+
+// stopWatching stops watching the client. Afterwards the caller may use the reader.
+func (x *exchange) stopWatching() {
+	ended := x.conn.server.disconnects.remove(x)
+	if ended == nil {
+		return
+	}
+	x.conn.stopReading()
+	<-ended
+	x.conn.resumeReading()
 }

@@ -125,7 +125,7 @@ func TestShutdownWaitsForHalfAHeadForASecond(t *testing.T) {
 			t.Error(err)
 		}
 		<-ended
-		if took := time.Since(began); took != partingSilence {
+		if took := time.Since(began); took != lingerIdle {
 			t.Errorf("after %v", took)
 		}
 	})
@@ -164,7 +164,7 @@ func TestPartingEnds(t *testing.T) {
 		size  int
 		want  time.Duration
 	}{
-		{"a client that goes on slowly", 300 * time.Millisecond, 1, partingTime},
+		{"a client that goes on slowly", 300 * time.Millisecond, 1, lingerTimeout},
 		{"a client that goes on for ever", 0, 1 << 20, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestPartingEnds(t *testing.T) {
 				if took := time.Since(began); took < c.want || took > c.want+c.every {
 					t.Errorf("after %v", took)
 				}
-				if sent > partingBytes+c.size {
+				if sent > lingerBytes+c.size {
 					t.Errorf("%d bytes were taken", sent)
 				}
 			})
@@ -207,7 +207,7 @@ func TestShutdownHurriesParting(t *testing.T) {
 			}
 			time.Sleep(time.Second / 3)
 		}
-		if took := <-over; took > 2*partingSilence {
+		if took := <-over; took > 2*lingerIdle {
 			t.Errorf("after %v", took)
 		}
 	})

@@ -1,36 +1,41 @@
 package http1
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"net/http"
 	"os"
+	"time"
+
+	"portico.dev/internal/httpmsg"
 )
 
-// roomForReading is what a connection that waits keeps. A larger head has a larger buffer for as long as it is read.
-const roomForReading = 4 << 10
+// readBufferSize is the read buffer of an idle connection. A larger header has a larger one while it is read.
+const readBufferSize = 4 << 10
 
-// errFull is that there is no room for more.
-var errFull = errors.New("the buffer is full")
+// errBufferFull is returned when the buffer is full.
+var errBufferFull = errors.New("the buffer is full")
 
-// reader is what was read of a connection and not used yet.
+// reader buffers what was read from the connection.
 type reader struct {
 	from io.Reader
 	buf  []byte
-	r, w int   // what is not used yet is between them
-	err  error // the end, for good
+	r, w int   // buf[r:w] is unread
+	err  error // permanent
 }
 
 func (b *reader) unused() []byte { return b.buf[b.r:b.w] }
 
-// use has n bytes used.
-func (b *reader) use(n int) {
+// consume consumes n unread bytes.
+func (b *reader) consume(n int) {
 	b.r += n
 	if b.r == b.w {
 		b.r, b.w = 0, 0
 	}
 }
 
-// fill reads once more. A deadline that has passed is no end: the next call may find more.
+// fill reads once. A passed deadline is not permanent: the next call may read more.
 func (b *reader) fill() error {
 	if b.err != nil {
 		return b.err
@@ -40,15 +45,15 @@ func (b *reader) fill() error {
 		b.r, b.w = 0, b.w-b.r
 	}
 	if b.w == len(b.buf) {
-		return errFull
+		return errBufferFull
 	}
-	n, err := b.read(b.buf[b.w:])
+	n, err := b.readDirect(b.buf[b.w:])
 	b.w += n
 	return err
 }
 
-// read reads once more, past the buffer. What it returns is either something or an error.
-func (b *reader) read(p []byte) (int, error) {
+// readDirect reads once into p, past the buffer. It returns either bytes or an error.
+func (b *reader) readDirect(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
@@ -67,7 +72,7 @@ func (b *reader) read(p []byte) (int, error) {
 	return 0, io.ErrNoProgress
 }
 
-// grow makes room for more, and reports false when there is as much as there may be.
+// grow doubles the buffer. It is false when it has its largest size.
 func (b *reader) grow(most int) bool {
 	if len(b.buf) >= most {
 		return false
@@ -78,15 +83,94 @@ func (b *reader) grow(most int) bool {
 	return true
 }
 
-// shrink undoes grow, if what is not used yet allows it.
+// shrink undoes grow, if the unread bytes allow that.
 func (b *reader) shrink() {
-	if len(b.buf) <= roomForReading || b.w-b.r > roomForReading {
+	if len(b.buf) <= readBufferSize || b.w-b.r > readBufferSize {
 		return
 	}
-	smaller := make([]byte, roomForReading)
+	smaller := make([]byte, readBufferSize)
 	b.w = copy(smaller, b.buf[b.r:b.w])
 	b.buf, b.r = smaller, 0
 }
 
-// isTimeout is about deadlines of ours. A client that has died is a timeout too, of another kind (ETIMEDOUT): that is the end.
+// isTimeout reports whether a deadline of ours has passed. The timeout of a dead client (ETIMEDOUT) is another error, and
+// permanent.
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// keptLineEnds bounds the capacity of lineEnds that a connection keeps.
+const keptLineEnds = 64
+
+// readHead reads the header of the next request: it returns its text, and sets c.lineEnds.
+func (c *conn) readHead() (string, error) {
+	if err := c.waitForRequest(); err != nil {
+		return "", err
+	}
+	c.stage.Store(readingHead)
+	c.lineEnds = c.lineEnds[:0]
+	slow, blank := false, false
+	for line := 0; ; {
+		n, err := c.scanLines(&line)
+		if err != nil {
+			return "", err
+		}
+		if n > 0 && len(c.lineEnds) > 0 {
+			text := string(c.in.unused()[:n])
+			c.in.consume(n)
+			c.stage.Store(handling)
+			return text, nil
+		}
+		if n > 0 { // an empty line before a request: old clients send one after a body
+			if blank {
+				return "", malformed("empty lines before the request")
+			}
+			blank, line = true, 0
+			c.in.consume(n)
+			if len(c.in.unused()) > 0 {
+				continue
+			}
+		}
+		if len(c.in.unused()) == len(c.in.buf) && !c.in.grow(c.server.c.MaxHeaderBytes) {
+			return "", &refusal{http.StatusRequestHeaderFieldsTooLarge, "the head of the request is too large"}
+		}
+		if !slow {
+			slow = true
+			c.setReadDeadline(time.Now().Add(c.server.c.HeaderTimeout))
+			if c.server.shuttingDown.Load() { // closeIdle may have been called before
+				c.setReadDeadline(time.Now().Add(lingerIdle))
+			}
+		}
+		if err := c.in.fill(); err != nil {
+			return "", err
+		}
+	}
+}
+
+// scanLines finds the lines of a header. *line is where the first line begins whose end was not found yet. It returns the
+// length of the header, or 0 if it is incomplete.
+func (c *conn) scanLines(line *int) (int, error) {
+	b := c.in.unused()
+	if len(b) > 0 && len(c.lineEnds) == 0 && b[0] != '\r' && !httpmsg.Method.Allows(b[0]) {
+		return 0, malformed("the request does not begin with a method")
+	}
+	for {
+		n := bytes.IndexByte(b[*line:], '\n')
+		if n < 0 {
+			if *line >= c.server.c.MaxHeaderBytes {
+				return 0, &refusal{http.StatusRequestHeaderFieldsTooLarge, "the head of the request is too large"}
+			}
+			return 0, nil
+		}
+		end := *line + n - 1 // of the line, where CR must be
+		if n == 0 || b[end] != '\r' {
+			return 0, malformed("a line of the request ends without CR")
+		}
+		if end+2 > c.server.c.MaxHeaderBytes {
+			return 0, &refusal{http.StatusRequestHeaderFieldsTooLarge, "the head of the request is too large"}
+		}
+		if n == 1 {
+			return end + 2, nil
+		}
+		c.lineEnds = append(c.lineEnds, int32(end))
+		*line = end + 2
+	}
+}

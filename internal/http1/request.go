@@ -8,51 +8,51 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
-// special is what a head says to the server itself.
-type special struct {
+// requestHeaders are the headers that concern the server itself.
+type requestHeaders struct {
 	hosts, lengths, codings             int
 	host, length, coding                string
 	connection, expect, trailer, pragma bool
 }
 
-// read makes the request of a head, whose lines end at ends.
-func (x *exchange) read(head string, ends []int32) error {
+// parse parses a header whose lines end at ends.
+func (x *exchange) parse(head string, ends []int32) error {
 	first := int(ends[0])
-	if err := x.line(head[:first]); err != nil {
+	if err := x.parseRequestLine(head[:first]); err != nil {
 		return err
 	}
-	var s special
-	if err := x.header(head, ends, &s); err != nil {
+	var s requestHeaders
+	if err := x.parseHeader(head, ends, &s); err != nil {
 		return err
 	}
-	if err := x.target(&s); err != nil {
+	if err := x.parseTarget(&s); err != nil {
 		return err
 	}
-	if err := x.framing(&s); err != nil {
+	if err := x.parseFraming(&s); err != nil {
 		return err
 	}
-	if err := x.wishes(&s); err != nil {
+	if err := x.parseConnectionHeaders(&s); err != nil {
 		return err
 	}
 	c, r := x.conn, &x.req
 	r.RemoteAddr, r.TLS = c.remote, c.tls
-	x.life.Begin(&c.home)
-	x.req = *r.WithContext(&x.life)
+	x.ctx.SetConn(&c.info)
+	x.req = *r.WithContext(&x.ctx)
 	return nil
 }
 
-// line takes the request line apart.
-func (x *exchange) line(line string) error {
-	method, rest, ok := strings.Cut(line, " ")
+// parseRequestLine parses the request line.
+func (x *exchange) parseRequestLine(parseRequestLine string) error {
+	method, rest, ok := strings.Cut(parseRequestLine, " ")
 	target, version, ok2 := strings.Cut(rest, " ")
 	if !ok || !ok2 || target == "" {
 		return malformed("the request line is not a method, a target and a version")
 	}
-	if err := handler.CheckMethod(method); err != nil {
-		return against(err)
+	if err := httpmsg.CheckMethod(method); err != nil {
+		return ruleRefusal(err)
 	}
 	r := &x.req
 	switch {
@@ -72,16 +72,16 @@ func (x *exchange) line(line string) error {
 
 func digit(c byte) bool { return c >= '0' && c <= '9' }
 
-// mostHint is how many names a header is made for at once. Whoever carries the request on adds some ten, and to grow costs
-// more; but a head may have thousands of lines, all of one name.
-const mostHint = 128
+// maxHeaderHint bounds the size with which the header map is made. A proxy adds about ten names, and growing costs more;
+// but a header may have thousands of lines with one name.
+const maxHeaderHint = 128
 
-// header makes the header of the lines after the first. All values are in one slice.
-func (x *exchange) header(head string, ends []int32, s *special) error {
-	if err := handler.CheckCount(len(ends) - 1); err != nil {
-		return against(err)
+// parseHeader parses the lines after the first one. All values share one slice.
+func (x *exchange) parseHeader(head string, ends []int32, s *requestHeaders) error {
+	if err := httpmsg.CheckCount(len(ends) - 1); err != nil {
+		return ruleRefusal(err)
 	}
-	header := make(http.Header, min(len(ends)+9, mostHint))
+	header := make(http.Header, min(len(ends)+9, maxHeaderHint))
 	values := make([]string, len(ends)-1)
 	from := int(ends[0]) + 2
 	for i, end := range ends[1:] {
@@ -91,18 +91,18 @@ func (x *exchange) header(head string, ends []int32, s *special) error {
 			return malformed("a header of the request is folded over two lines")
 		}
 		name, value, ok := strings.Cut(line, ":")
-		if !ok || !handler.IsToken(name) {
+		if !ok || !httpmsg.IsToken(name) {
 			return malformed("a header of the request has no name, or one that is none")
 		}
-		value = handler.TrimBlanks(value)
-		if !handler.ValidFieldValue(value) {
+		value = httpmsg.TrimBlanks(value)
+		if !httpmsg.ValidFieldValue(value) {
 			return malformed("a header of the request has a value with control characters")
 		}
-		if err := handler.CheckLengths(name, value); err != nil {
-			return against(err)
+		if err := httpmsg.CheckLengths(name, value); err != nil {
+			return ruleRefusal(err)
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)
-		if s.take(name, value) {
+		if s.record(name, value) {
 			continue
 		}
 		if others, ok := header[name]; ok {
@@ -116,8 +116,8 @@ func (x *exchange) header(head string, ends []int32, s *special) error {
 	return nil
 }
 
-// take looks at a field, and reports whether it is nobody else's.
-func (s *special) take(name, value string) bool {
+// record notes a field, and reports whether handlers do not see it.
+func (s *requestHeaders) record(name, value string) bool {
 	switch name {
 	case "Host":
 		s.hosts++
@@ -142,8 +142,8 @@ func (s *special) take(name, value string) bool {
 	return false
 }
 
-// target is what the request is for, and at which host.
-func (x *exchange) target(s *special) error {
+// parseTarget parses the target and the host.
+func (x *exchange) parseTarget(s *requestHeaders) error {
 	r := &x.req
 	switch {
 	case s.hosts > 1:
@@ -151,12 +151,12 @@ func (x *exchange) target(s *special) error {
 	case s.hosts == 0 && r.ProtoMinor == 1:
 		return malformed("the request has no Host")
 	}
-	if err := handler.CheckAuthority(s.host); err != nil {
-		return against(err)
+	if err := httpmsg.CheckAuthority(s.host); err != nil {
+		return ruleRefusal(err)
 	}
 	r.URL = &x.url
-	if err := handler.ParseTarget(r.Method, r.RequestURI, &x.url); err != nil {
-		return against(err)
+	if err := httpmsg.ParseTarget(r.Method, r.RequestURI, &x.url); err != nil {
+		return ruleRefusal(err)
 	}
 	if r.Host = x.url.Host; r.Host == "" {
 		r.Host = s.host
@@ -164,11 +164,11 @@ func (x *exchange) target(s *special) error {
 	return nil
 }
 
-// framing is where the body ends: CVE-2025-22871, attack row A19.
-func (x *exchange) framing(s *special) error {
+// parseFraming determines where the body ends: CVE-2025-22871, attack row A19.
+func (x *exchange) parseFraming(s *requestHeaders) error {
 	r := &x.req
 	r.Body = http.NoBody
-	x.body.err = errNothing
+	x.body.err = errNoBody
 	switch {
 	case s.codings > 0 && s.lengths > 0:
 		return malformed("the request has both a Content-Length and a Transfer-Encoding")
@@ -180,9 +180,9 @@ func (x *exchange) framing(s *special) error {
 		return malformed("the request has more than one Content-Length")
 	case s.codings == 1:
 		r.TransferEncoding, r.ContentLength = []string{"chunked"}, -1
-		x.body.chunks = &chunks{}
+		x.body.chunks = &chunkedState{}
 	case s.lengths == 1:
-		n, ok := handler.ParseContentLength([]string{s.length})
+		n, ok := httpmsg.ParseContentLength([]string{s.length})
 		if !ok {
 			return malformed("the request has a Content-Length that is none")
 		}
@@ -198,27 +198,27 @@ func (x *exchange) framing(s *special) error {
 	return nil
 }
 
-// isChunked knows ASCII only: there is a sign that looks like no k, and is one to Unicode.
+// isChunked compares ASCII only: Unicode folds the Kelvin sign to k.
 func isChunked(coding string) bool {
 	return len(coding) == len("chunked") && strings.EqualFold(coding, "chunked")
 }
 
-// wishes are what else the client asks of the server.
-func (x *exchange) wishes(s *special) error {
+// parseConnectionHeaders parses what else the client asks of the server.
+func (x *exchange) parseConnectionHeaders(s *requestHeaders) error {
 	r := &x.req
-	x.res.old = r.ProtoMinor == 0
-	r.Close = x.res.old
+	x.res.http10 = r.ProtoMinor == 0
+	r.Close = x.res.http10
 	if s.connection {
 		tokens := r.Header["Connection"]
-		x.res.keep = x.res.old && httpguts.HeaderValuesContainsToken(tokens, "keep-alive")
-		r.Close = x.res.old && !x.res.keep || httpguts.HeaderValuesContainsToken(tokens, "close")
+		x.res.keepAlive = x.res.http10 && httpguts.HeaderValuesContainsToken(tokens, "keep-alive")
+		r.Close = x.res.http10 && !x.res.keepAlive || httpguts.HeaderValuesContainsToken(tokens, "close")
 	}
-	// What follows a CONNECT may be meant for a tunnel: its sender need not wait for the answer that there is none.
+	// What follows a CONNECT may be meant for a tunnel, so the client need not wait for the response that refuses it.
 	x.res.closing = r.Close || r.Method == http.MethodConnect
 	if s.expect {
 		switch expect := r.Header["Expect"][0]; {
 		case httpguts.HeaderValuesContainsToken([]string{expect}, "100-continue"):
-			x.body.expects.Store(!x.res.old && x.body.err == nil)
+			x.body.expects.Store(!x.res.http10 && x.body.err == nil)
 		case expect != "":
 			return &refusal{http.StatusExpectationFailed, "the request expects what this server does not do"}
 		}
@@ -227,13 +227,13 @@ func (x *exchange) wishes(s *special) error {
 		r.Header["Cache-Control"] = []string{"no-cache"}
 	}
 	if s.trailer && x.body.chunks != nil {
-		return x.announce()
+		return x.declareTrailers()
 	}
 	return nil
 }
 
-// announce makes room for the trailers that the head announces.
-func (x *exchange) announce() error {
+// declareTrailers adds the trailers that the header declares to the request.
+func (x *exchange) declareTrailers() error {
 	r := &x.req
 	for _, v := range r.Header["Trailer"] {
 		for name := range strings.SplitSeq(v, ",") {
@@ -241,14 +241,14 @@ func (x *exchange) announce() error {
 			if name == "" {
 				continue
 			}
-			if !handler.MayBeTrailer(name) {
+			if !httpmsg.ValidTrailer(name) {
 				return malformed("the request announces a trailer that must not be one")
 			}
 			if r.Trailer == nil {
 				r.Trailer = make(http.Header)
 			}
-			if r.Trailer[name] = nil; len(r.Trailer) > handler.MaxTrailers { // CVE-2026-78659
-				return malformed("the request announces more than " + strconv.Itoa(handler.MaxTrailers) + " trailers")
+			if r.Trailer[name] = nil; len(r.Trailer) > httpmsg.MaxTrailers { // CVE-2026-78659
+				return malformed("the request announces more than " + strconv.Itoa(httpmsg.MaxTrailers) + " trailers")
 			}
 		}
 	}

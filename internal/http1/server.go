@@ -1,3 +1,14 @@
+// Package http1 is an HTTP/1.1 server for connections whose TLS handshake is done, as net/http's is.
+//
+// One goroutine serves a connection: it reads the header of a request, runs the handler, writes the response and reads the
+// next header. Nothing else runs for it, and no deadline is set, without a reason: a header or a body that does not arrive
+// at once, or a handler that runs so long that it should learn when its client disconnects (exchange.go).
+//
+// # Strict parsing
+//
+// What could be read in two ways is refused (400, and the connection ends), because a proxy before us or a backend behind
+// us may read it the other way (CVE-2025-22871 and similar): lines end with CRLF and nothing else, no line is folded, and a
+// body has one length or one transfer coding. Otherwise a handler sees what net/http would show it.
 package http1
 
 import (
@@ -11,28 +22,29 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
-// Config is a server.
+// Config configures a Server.
 type Config struct {
 	// Handler serves the requests.
 	Handler http.Handler
-	// HTTP is what requests find under http.ServerContextKey. Default nil: nothing.
-	HTTP *http.Server
-	// MaxHeaderBytes bounds a request's head, the request line included. A larger one is answered 431. Default 64 KiB.
+	// BaseServer is the value of http.ServerContextKey. Default nil: none.
+	BaseServer *http.Server
+	// MaxHeaderBytes bounds a request's header with its request line. A larger one is answered 431. Default 64 KiB.
 	MaxHeaderBytes int
-	// HeaderTimeout is how long a head may take once it has begun, and the first one from the start; and how long the rest
-	// of a body may take that no handler wanted. Default 10 s.
+	// HeaderTimeout is how long a header may take once it has begun, the first one from the start of the connection; and
+	// how long the rest of a body may take that no handler read. Default 10 s.
 	HeaderTimeout time.Duration
 	// IdleTimeout is how long a connection is kept between requests, or up to an eighth less. Default 90 s.
 	IdleTimeout time.Duration
-	// ListenAfter is how long a handler runs, or twice as long, before it hears of its client's end. Default 50 ms.
-	ListenAfter time.Duration
-	// Refuse reports whether requests are refused before anything is done for them, as memory is short. It is not asked of connections
-	// whose last user is privileged. Nil: none is.
+	// DisconnectCheckDelay is after how long, or twice as long, a running handler learns that its client has disconnected.
+	// Default 50 ms.
+	DisconnectCheckDelay time.Duration
+	// Refuse reports whether requests are refused before any work is done for them, because memory is short. It is not
+	// called for connections whose last user is privileged. Nil: none is refused.
 	Refuse func() bool
-	// Logf hears of panics. Nil: nobody does.
+	// Logf logs panics. Nil: they are not logged.
 	Logf func(format string, args ...any)
 }
 
@@ -47,48 +59,48 @@ func (c Config) withDefaults() Config {
 	}
 	orTime(&c.HeaderTimeout, 10*time.Second)
 	orTime(&c.IdleTimeout, 90*time.Second)
-	orTime(&c.ListenAfter, 50*time.Millisecond)
+	orTime(&c.DisconnectCheckDelay, 50*time.Millisecond)
 	return c
 }
 
-// Server serves connections.
+// Server serves connections. It is safe for concurrent use.
 type Server struct {
-	c       Config
-	clock   handler.Clock
-	ears    ears
-	leaving atomic.Bool // set with mu held
+	c            Config
+	clock        httpmsg.Clock
+	disconnects  disconnectWatcher
+	shuttingDown atomic.Bool // set with mu held
 
 	mu    sync.Mutex // guards what follows
 	conns map[*conn]struct{}
-	empty chan struct{} // closed when leaving and no connection is left
+	idle  chan struct{} // closed when shutting down and no connection is left
 }
 
-// New allocates a server.
+// New allocates a Server.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	return &Server{c: c, ears: ears{after: c.ListenAfter}, conns: map[*conn]struct{}{}, empty: make(chan struct{})}
+	return &Server{c: c, disconnects: disconnectWatcher{delay: c.DisconnectCheckDelay}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
 }
 
-// Serve serves a connection whose handshake is done. It returns when the connection and its handler have ended. When a
-// handler hijacks the connection, hijacked is called, before Hijack returns, and Serve returns with the handler: whoever
-// has the connection ends it.
+// Serve serves a connection whose TLS handshake is done. It returns when the connection and its handler have ended. If a
+// handler hijacks the connection, hijacked is called before Hijack returns, Serve returns when the handler does, and the
+// handler's side closes the connection.
 func (s *Server) Serve(c *tls.Conn, hijacked func()) {
 	state := c.ConnectionState()
 	s.serve(c, c.NetConn(), &state, hijacked)
 }
 
-// serve is Serve for any connection. raw is what lies below it.
+// serve is Serve for any connection. raw is the connection below TLS.
 func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState, hijacked func()) {
 	c := newConn(s, nc, raw, state, hijacked)
 	if !s.add(c) {
 		_ = nc.Close()
 		return
 	}
-	defer c.end() // deferred: a handler may end this goroutine
+	defer c.close() // deferred: a handler may end this goroutine
 	defer func() {
-		if p := recover(); p != nil { // ours, not a handler's: one request must not be the end of all
-			c.panicked(p)
-			c.cut()
+		if p := recover(); p != nil { // a bug of ours, not of a handler: one request must not end the process
+			c.logPanic(p)
+			c.closeNow()
 		}
 	}()
 	c.run()
@@ -97,55 +109,55 @@ func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState, hijacked fu
 func (s *Server) add(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.leaving.Load() {
+	if s.shuttingDown.Load() {
 		return false
 	}
 	s.conns[c] = struct{}{}
 	return true
 }
 
-// forget has the server know a connection no more.
-func (s *Server) forget(c *conn) {
+// remove removes a connection.
+func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.conns[c]; !ok {
 		return
 	}
 	delete(s.conns, c)
-	if s.leaving.Load() && len(s.conns) == 0 {
-		close(s.empty)
+	if s.shuttingDown.Load() && len(s.conns) == 0 {
+		close(s.idle)
 	}
 }
 
-// leave has no connection come in any more, and returns those that are there.
-func (s *Server) leave() []*conn {
+// beginShutdown refuses new connections, and returns the present ones.
+func (s *Server) beginShutdown() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.leaving.Swap(true) && len(s.conns) == 0 {
-		close(s.empty)
+	if !s.shuttingDown.Swap(true) && len(s.conns) == 0 {
+		close(s.idle)
 	}
 	all := slices.Collect(maps.Keys(s.conns))
 	return all
 }
 
-// Shutdown closes the connections that wait for a request, and a second later those that wait for the rest of a head, has
-// the others close with the answer in hand, and waits for them. New ones are closed. Those that were hijacked are others' business.
+// Shutdown closes idle connections, and a second later those with an incomplete header. Others are closed after their
+// present response, which it waits for. New connections are closed. Hijacked connections are not waited for.
 func (s *Server) Shutdown(ctx context.Context) error {
-	for _, c := range s.leave() {
+	for _, c := range s.beginShutdown() {
 		c.closeIdle()
 	}
 	select {
-	case <-s.empty:
+	case <-s.idle:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Close cuts all connections off. It does not wait: Shutdown does.
+// Close closes all connections. It does not wait; Shutdown does.
 func (s *Server) Close() {
-	for _, c := range s.leave() {
-		c.cut()
+	for _, c := range s.beginShutdown() {
+		c.closeNow()
 	}
 }
 

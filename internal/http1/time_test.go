@@ -263,7 +263,7 @@ func TestABodyThatNobodyWants(t *testing.T) {
 			inTime(t, func(http.ResponseWriter, *http.Request) {}, func(_ *Server, p *peer, _ <-chan struct{}) {
 				p.say("POST /b HTTP/1.1\r\nHost: x\r\n" + c.head + "\r\n\r\n")
 				if c.took == 0 {
-					time.Sleep(chunkPatience / 2)
+					time.Sleep(chunkDrainTimeout / 2)
 					p.say("\r\n0\r\n\r\n")
 				}
 				res, _ := p.answer("POST")

@@ -174,7 +174,7 @@ func dialOurs(t *testing.T, address string) http.RoundTripper {
 	const every = 50 * time.Millisecond
 	c, err := client.New(ctx, nc, client.Config{
 		ProtocolTimeout: patience,
-		MaxHeaderBytes:  64 << 10, Every: every, PingAfter: time.Second, PingTimeout: time.Second, HeaderTimeout: 2 * time.Second,
+		MaxHeaderBytes:  64 << 10, CheckInterval: every, PingAfter: time.Second, PingTimeout: time.Second, HeaderTimeout: 2 * time.Second,
 	})
 	if err != nil {
 		return broken{err}
@@ -189,7 +189,7 @@ func dialOurs(t *testing.T, address string) http.RoundTripper {
 			case <-stop:
 				return
 			case <-tick.C:
-				c.Look(false)
+				c.Check(false)
 			}
 		}
 	})
@@ -208,7 +208,7 @@ func fate(err error) string {
 	if !errors.As(err, &e) {
 		return "error"
 	}
-	return []string{"lost", "silent", "reset", "broken", "late", "unsent", "unprocessed", "refused", "left", "unread", "unsendable", "rejected"}[e.Fate]
+	return []string{"lost", "silent", "reset", "broken", "late", "unsent", "unprocessed", "refused", "left", "unread", "unsendable", "rejected"}[e.Kind]
 }
 
 // asked is what became of a request, in words.

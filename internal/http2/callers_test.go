@@ -82,7 +82,7 @@ func TestUploadsThroughSmallWindows(t *testing.T) {
 	kinds := map[string]func() io.Reader{
 		"in memory":         func() io.Reader { return bytes.NewReader(data) },
 		"of unknown length": func() io.Reader { return io.MultiReader(bytes.NewReader(data)) },
-		"whole":             func() io.Reader { return client.NewWhole(data) },
+		"whole":             func() io.Reader { return client.NewBytesBody(data) },
 	}
 	for _, c := range callers {
 		for kind, body := range kinds {
@@ -269,7 +269,7 @@ func TestTheServersLimitOfStreams(t *testing.T) {
 	if !ok {
 		t.Fatal("no connection")
 	}
-	if n := c.Streams(); n != 3 {
+	if n := c.MaxStreams(); n != 3 {
 		t.Errorf("%d streams are allowed, want 3", n)
 	}
 	for range 4 {
@@ -277,7 +277,7 @@ func TestTheServersLimitOfStreams(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	if n := c.Streams(); n != 1 {
+	if n := c.MaxStreams(); n != 1 {
 		t.Errorf("%d streams are allowed, want 1", n)
 	}
 }

@@ -32,7 +32,7 @@ func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}
-	onBothSides(t, options{streams: limit}, handler, func(t *testing.T, s *server, side string) {
+	onBothSides(t, options{streams: limit}, handler, func(t *testing.T, s *testServer, side string) {
 		now.Store(0)
 		most.Store(0)
 		p := s.greet(t)
@@ -75,7 +75,7 @@ func TestStreamsBeyondTheLimitAreRefused(t *testing.T) {
 // Streams count until they have ended for the client too: those whose last bytes wait for a window are open.
 func TestStreamsThatWaitForAWindowAreOpen(t *testing.T) {
 	const limit = 5
-	onBothSides(t, options{streams: limit}, download, func(t *testing.T, s *server, side string) {
+	onBothSides(t, options{streams: limit}, download, func(t *testing.T, s *testServer, side string) {
 		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		p.event()              // SETTINGS
 		for i := range limit { // of which the handlers have returned, but for what waits
@@ -99,7 +99,7 @@ func TestStreamsThatWaitForAWindowAreOpen(t *testing.T) {
 
 // A client that gives small windows back, for each DATA frame and for the connection, is slow and not hostile.
 func TestSmallWindowsAreNoFlood(t *testing.T) {
-	onBothSides(t, options{}, download, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{}, download, func(t *testing.T, s *testServer, _ string) {
 		const size = 1_000_000
 		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 50})
 		if a := p.await(p.get("/?" + fmt.Sprint(size))); len(a.body) != size || !a.ended {
@@ -117,7 +117,7 @@ func TestShutdownLosesNoRequest(t *testing.T) {
 		}
 		fmt.Fprint(w, n)
 	}
-	onBothSides(t, options{}, handler, func(t *testing.T, s *server, side string) {
+	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, side string) {
 		var all sync.WaitGroup
 		var good, refused atomic.Int64
 		halfway := make(chan struct{})
@@ -181,7 +181,7 @@ func TestGoAwayByHand(t *testing.T) {
 			<-release
 		}
 	}
-	onBothSides(t, options{}, handler, func(t *testing.T, s *server, side string) {
+	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, side string) {
 		p := s.greet(t)
 		id := p.get("/wait")
 		p.verdict()
@@ -225,7 +225,7 @@ func TestGoAwayByHand(t *testing.T) {
 }
 
 func TestIdleConnectionsEnd(t *testing.T) {
-	onBothSides(t, options{idle: 300 * time.Millisecond}, waits, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{idle: 300 * time.Millisecond}, waits, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		if got := p.verdict(); got != "served" {
 			t.Fatal(got)

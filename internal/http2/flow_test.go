@@ -81,7 +81,7 @@ func TestDownloadsKeepToTheWindows(t *testing.T) {
 		{"both", 10, 30, []step{{nil, 10}, {connection(1000), 0}, {stream(10), 10}, {setting(20), 10}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			onBothSides(t, options{}, download, func(t *testing.T, s *server, _ string) {
+			onBothSides(t, options{}, download, func(t *testing.T, s *testServer, _ string) {
 				p := s.greet(t, window(test.window))
 				p.deaf = true
 				p.get("/?" + fmt.Sprint(test.size))
@@ -104,7 +104,7 @@ func TestDownloadsKeepToTheWindows(t *testing.T) {
 
 // A stream whose window is shut keeps no other waiting.
 func TestAStreamThatMayNotSendKeepsNoOtherWaiting(t *testing.T) {
-	onBothSides(t, options{}, download, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{}, download, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
 		p.deaf = true
 		for range 20 {
@@ -131,7 +131,7 @@ func TestUploadsKeepToTheWindows(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}
-	onBothSides(t, options{window: window}, handler, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{window: window}, handler, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		id := p.open(false, request("POST", "/")...)
 		chunk := make([]byte, 10_000)
@@ -184,7 +184,7 @@ func TestTheConnectionsWindowComesBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onBothSides(t, options{window: 65_535}, handler, func(t *testing.T, s *server, _ string) {
+			onBothSides(t, options{window: 65_535}, handler, func(t *testing.T, s *testServer, _ string) {
 				p := s.greet(t)
 				p.counting()
 				for i := range 20 {
@@ -200,7 +200,7 @@ func TestTheConnectionsWindowComesBack(t *testing.T) {
 
 // A client that reads an answer piece by piece opens its windows many times for each frame, and is no flood.
 func TestD16AClientThatReadsLittleByLittleIsNoFlood(t *testing.T) {
-	onBothSides(t, options{}, download, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{}, download, func(t *testing.T, s *testServer, _ string) {
 		res, err := s.client(t).Get("https://" + s.address + "/?50000000")
 		if err != nil {
 			t.Fatal(err)

@@ -46,7 +46,7 @@ func TestTheEndOfAClientEndsTheRequest(t *testing.T) {
 				}
 				results <- nil
 			}
-			onBothSides(t, options{}, handler, func(t *testing.T, s *server, _ string) {
+			onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, _ string) {
 				p := s.greet(t)
 				id := p.open(false, request("POST", "/")...)
 				p.awaitUntil(id, func(a *answer) bool { return a.header != nil })
@@ -71,7 +71,7 @@ func TestWritersAreSetFree(t *testing.T) {
 		_, err := w.Write(make([]byte, 1<<20))
 		done <- err
 	}
-	onBothSides(t, options{}, handler, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		p.deaf = true
 		for range 3 {
@@ -138,7 +138,7 @@ func TestDeadlinesOfHandlers(t *testing.T) {
 		}, []string{"<nil>"}, "200"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			onBothSides(t, options{}, test.handler, func(t *testing.T, s *server, _ string) {
+			onBothSides(t, options{}, test.handler, func(t *testing.T, s *testServer, _ string) {
 				p := s.greet(t)
 				p.deaf = true
 				a := p.await(p.open(false, request("POST", "/")...))

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-var runMutants = flag.Bool("mutants", false, "run the models of serve and client against mutants of the packages that they test")
+var runMutants = flag.Bool("mutants", false, "run the models of server and client against mutants of the packages that they test")
 
 // mutant is a defect.
 type mutant struct {
@@ -27,110 +27,110 @@ type edit struct{ file, old, new string }
 // mutants are the deadlocks and leaks that HTTP/2 implementations had, the Go library's among them.
 var mutants = []mutant{
 	{
-		"the server keeps the connection's window of a stream that breaks the protocol (golang/go#40423)", "serve",
-		[]edit{{"serve/frames.go", "case st == nil || fault != nil:\n\t\ttoConn", "case st == nil:\n\t\ttoConn"}},
+		"the server keeps the connection's window of a stream that breaks the protocol (golang/go#40423)", "server",
+		[]edit{{"server/frames.go", "case st == nil || fault != nil:\n\t\ttoConn", "case st == nil:\n\t\ttoConn"}},
 	},
 	{
-		"the server keeps the connection's window of DATA on streams that are over (golang/go#28204)", "serve",
-		[]edit{{"serve/frames.go", "case st == nil || fault != nil:\n\t\ttoConn", "case st == nil:\n\tcase fault != nil:\n\t\ttoConn"}},
+		"the server keeps the connection's window of DATA on streams that are over (golang/go#28204)", "server",
+		[]edit{{"server/frames.go", "case st == nil || fault != nil:\n\t\ttoConn", "case st == nil:\n\tcase fault != nil:\n\t\ttoConn"}},
 	},
 	{
-		"the server keeps the connection's window of bodies that handlers do not read (golang/go#28204)", "serve",
-		[]edit{{"serve/stream.go", "\t_ = st.body.Close()\n", ""}},
+		"the server keeps the connection's window of bodies that handlers do not read (golang/go#28204)", "server",
+		[]edit{{"server/stream.go", "\t_ = st.body.Close()\n", ""}},
 	},
 	{
-		"the server keeps the connection's window of bodies that were not read when the client left", "serve",
-		[]edit{{"wire/body.go", "\tb.wake()\n\tb.mu.Unlock()\n\tb.consumed(n)\n}\n\n// Buffered", "\tb.wake()\n\tb.mu.Unlock()\n}\n\n// Buffered"}},
+		"the server keeps the connection's window of bodies that were not read when the client left", "server",
+		[]edit{{"frame/body.go", "\tb.notify()\n\tb.mu.Unlock()\n\tb.reportConsumed(n)\n}\n\n// Buffered", "\tb.notify()\n\tb.mu.Unlock()\n}\n\n// Buffered"}},
 	},
 	{
-		"the server keeps the connection's window of DATA for a body that the handler closed", "serve",
-		[]edit{{"serve/frames.go", "if err := c.credit(nil, unwanted); err != nil {\n\t\t\treturn err\n\t\t}\n", ""}},
+		"the server keeps the connection's window of DATA for a body that the handler closed", "server",
+		[]edit{{"server/frames.go", "if err := c.returnWindow(nil, unwanted); err != nil {\n\t\t\treturn err\n\t\t}\n", ""}},
 	},
 	{
-		"the server keeps the connection's window of padding", "serve",
-		[]edit{{"serve/frames.go", "toConn, toStream = c.inflow.Give(size-len(p)), st.creditLocked(size-len(p))", "toStream = st.creditLocked(size - len(p))"}},
+		"the server keeps the connection's window of padding", "server",
+		[]edit{{"server/frames.go", "toConn, toStream = c.recvWindow.Return(size-len(p)), st.returnWindowLocked(size-len(p))", "toStream = st.returnWindowLocked(size - len(p))"}},
 	},
 	{
-		"the server gives no window of a stream back", "serve",
-		[]edit{{"serve/stream.go", "id, toStream = st.send.ID, st.creditLocked(n)", "id = st.send.ID"}},
+		"the server gives no window of a stream back", "server",
+		[]edit{{"server/stream.go", "id, toStream = st.send.ID, st.returnWindowLocked(n)", "id = st.send.ID"}},
 	},
 	{
-		"a request that waits for a handler is forgotten when one is free", "serve",
-		[]edit{{"serve/stream.go", "\t\t\tw.next = next\n", "\t\t\t_ = next\n"}},
+		"a request that waits for a handler is forgotten when one is free", "server",
+		[]edit{{"server/stream.go", "\t\t\tw.next = next\n", "\t\t\t_ = next\n"}},
 	},
 	{
-		"handlers of streams that were reset do not count (CVE-2023-44487)", "serve",
-		[]edit{{"serve/message.go", "if c.busy >= c.server.c.MaxConcurrentStreams {", "if c.busy < 0 {"}},
+		"handlers of streams that were reset do not count (CVE-2023-44487)", "server",
+		[]edit{{"server/frames.go", "if c.handling >= c.server.c.MaxConcurrentStreams {", "if c.handling < 0 {"}},
 	},
 	{
-		"a writer sleeps through WINDOW_UPDATE of its stream", "serve",
-		[]edit{{"wire/control.go", "\ts.credit += int64(increment)\n\tif s.waiting {", "\ts.credit += int64(increment)\n\tif false {"}},
+		"a writer sleeps through WINDOW_UPDATE of its stream", "server",
+		[]edit{{"frame/writer.go", "\ts.updates += int64(increment)\n\tif s.waiting {", "\ts.updates += int64(increment)\n\tif false {"}},
 	},
 	{
-		"writers sleep through WINDOW_UPDATE of the connection", "serve",
-		[]edit{{"wire/control.go", "\to.widest = max(o.widest, o.window)\n\to.passOn()", "\to.widest = max(o.widest, o.window)"}},
+		"writers sleep through WINDOW_UPDATE of the connection", "server",
+		[]edit{{"frame/writer.go", "\tw.maxSeenWindow = max(w.maxSeenWindow, w.window)\n\tw.wakeNext()", "\tw.maxSeenWindow = max(w.maxSeenWindow, w.window)"}},
 	},
 	{
-		"writers sleep through SETTINGS_INITIAL_WINDOW_SIZE", "serve",
-		[]edit{{"wire/control.go", "\tif o.initial > before {\n\t\to.reopened()\n\t}\n", "\t_ = before\n"}},
+		"writers sleep through SETTINGS_INITIAL_WINDOW_SIZE", "server",
+		[]edit{{"frame/writer.go", "\tif w.initialWindow > before {\n\t\tw.initialWindowGrew()\n\t}\n", "\t_ = before\n"}},
 	},
 	{
-		"a writer sleeps through the end of its stream", "serve",
-		[]edit{{"wire/control.go", "\t\ts.err = why\n\t}\n\tif s.waiting {", "\t\ts.err = why\n\t}\n\tif false {"}},
+		"a writer sleeps through the end of its stream", "server",
+		[]edit{{"frame/writer.go", "\t\ts.err = why\n\t}\n\tif s.waiting {", "\t\ts.err = why\n\t}\n\tif false {"}},
 	},
 	{
-		"the server writes more than the connection's window", "serve",
-		[]edit{{"wire/message.go", "\t\to.window -= int64(n)\n", ""}},
+		"the server writes more than the connection's window", "server",
+		[]edit{{"frame/flow.go", "\t\tw.window -= int64(n)\n", ""}},
 	},
 	{
-		"a window that is less than nothing is not seen", "serve",
-		[]edit{{"wire/message.go", "{ return o.initial + s.credit - s.sent }", "{ return max(1, o.initial+s.credit-s.sent) }"}},
+		"a window that is less than nothing is not seen", "server",
+		[]edit{{"frame/flow.go", "{ return w.initialWindow + s.updates - s.sent }", "{ return max(1, w.initialWindow+s.updates-s.sent) }"}},
 	},
 	{
-		"whoever has sent what it could wakes none of the others that wait for the connection's window", "serve",
-		[]edit{{"wire/message.go", "\to.passOn()\n\treturn p\n", "\treturn p\n"}},
+		"whoever has sent what it could wakes none of the others that wait for the connection's window", "server",
+		[]edit{{"frame/flow.go", "\tw.wakeNext()\n\treturn p\n", "\treturn p\n"}},
 	},
 	{
-		"a stream that was woken for the connection's window and lacks its own keeps the turn", "serve",
-		[]edit{{"wire/message.go", "\t\to.starved = append(o.starved, s)\n\t\to.passOn() // it may have been woken for the connection's window\n", "\t\to.starved = append(o.starved, s)\n"}},
+		"a stream that was woken for the connection's window and lacks its own keeps the turn", "server",
+		[]edit{{"frame/flow.go", "\t\tw.streamBlocked = append(w.streamBlocked, s)\n\t\tw.wakeNext() // s may have been woken for the connection's window\n", "\t\tw.streamBlocked = append(w.streamBlocked, s)\n"}},
 	},
 	{
 		"whoever writes holds the connection's lock meanwhile (golang/go#32388)", "client",
-		[]edit{{"wire/out.go", "\t\to.mu.Unlock()\n\t\t_, err := o.conn.Write(*b)", "\t\t_, err := o.conn.Write(*b)\n\t\to.mu.Unlock()"}},
+		[]edit{{"frame/writer.go", "\t\tw.mu.Unlock()\n\t\t_, err := w.conn.Write(*b)", "\t\t_, err := w.conn.Write(*b)\n\t\tw.mu.Unlock()"}},
 	},
 	{
-		"the goroutine that reads waits until its answers are written (golang/go#32388)", "serve",
-		[]edit{{"wire/out.go", "\to.writing = true\n\to.late.Go(func() {\n\t\to.mu.Lock()\n\t\t_ = o.drain() // fail was told\n\t})\n\to.mu.Unlock()",
-			"\to.writing = true\n\t_ = o.drain()"}},
+		"the goroutine that reads waits until its answers are written (golang/go#32388)", "server",
+		[]edit{{"frame/writer.go", "\tw.background.Go(func() {\n\t\tw.mu.Lock()\n\t\tdefer w.mu.Unlock()\n\t\t_ = w.drain() // fail was called\n\t})\n",
+			"\t_ = w.drain()\n"}},
 	},
 	{
 		"the client gives the connection's window back as responses are read: one that nobody reads stops all (golang/go#16510)", "client",
-		[]edit{{"client/stream.go", "\tif !s.over {\n\t\tincrement = s.inflow.Give(n)\n\t}\n\tc.mu.Unlock()",
-			"\tif !s.over {\n\t\tincrement = s.inflow.Give(n)\n\t}\n\tback := c.reader.inflow.Give(n)\n\tc.mu.Unlock()\n\tif back > 0 {\n\t\t_ = c.out.Credit(0, back)\n\t}"}, {
-			"client/read.go", "\tif increment := r.inflow.Give(n); increment > 0 {",
-			"\tgiven := n\n\tif s, _ := r.conn.find(f.Stream); s != nil {\n\t\tgiven = 0\n\t}\n\tif increment := r.inflow.Give(given); increment > 0 {",
+		[]edit{{"client/stream.go", "\tif !s.ended {\n\t\tincrement = s.recvWindow.Return(n)\n\t}\n\tc.mu.Unlock()",
+			"\tif !s.ended {\n\t\tincrement = s.recvWindow.Return(n)\n\t}\n\tback := c.reader.recvWindow.Return(n)\n\tc.mu.Unlock()\n\tif back > 0 {\n\t\t_ = c.w.WriteWindowUpdate(0, back)\n\t}"}, {
+			"client/frames.go", "\tif increment := r.recvWindow.Return(n); increment > 0 {",
+			"\tgiven := n\n\tif s, _ := r.conn.lookup(f.Stream); s != nil {\n\t\tgiven = 0\n\t}\n\tif increment := r.recvWindow.Return(given); increment > 0 {",
 		}},
 	},
 	{
 		"the client keeps the connection's window of responses that were given up (golang/go#40423)", "client",
-		[]edit{{"client/read.go", "\tif increment := r.inflow.Give(n); increment > 0 {",
-			"\tif s, _ := r.conn.find(f.Stream); s == nil {\n\t\tn = 0\n\t}\n\tif increment := r.inflow.Give(n); increment > 0 {"}},
+		[]edit{{"client/frames.go", "\tif increment := r.recvWindow.Return(n); increment > 0 {",
+			"\tif s, _ := r.conn.lookup(f.Stream); s == nil {\n\t\tn = 0\n\t}\n\tif increment := r.recvWindow.Return(n); increment > 0 {"}},
 	},
 	{
 		"the client keeps the windows of streams", "client",
-		[]edit{{"client/stream.go", "\t\tincrement = s.inflow.Give(n)\n\t}\n\tc.mu.Unlock()\n\tif increment > 0 {\n\t\t_ =", "\t\tincrement = 0\n\t}\n\tc.mu.Unlock()\n\tif increment > 0 {\n\t\t_ ="}},
+		[]edit{{"client/stream.go", "\t\tincrement = s.recvWindow.Return(n)\n\t}\n\tc.mu.Unlock()\n\tif increment > 0 {\n\t\t_ =", "\t\tincrement = 0\n\t}\n\tc.mu.Unlock()\n\tif increment > 0 {\n\t\t_ ="}},
 	},
 	{
 		"a request that was answered early goes on being sent", "client",
-		[]edit{{"client/stream.go", "!out.Abort(&s.sender, errAnswered)", "!out.Ended(&s.sender)"}},
+		[]edit{{"client/stream.go", "!out.Abort(&s.send, errBodyNotWanted)", "!out.Ended(&s.send)"}},
 	},
 	{
 		"a request that is given up is not reset", "client",
-		[]edit{{"client/stream.go", "\t\t_ = out.Reset(s.id, reset) //", "\t\t_ = s.id //"}},
+		[]edit{{"client/stream.go", "\t\t_ = out.WriteRSTStream(s.id, reset) //", "\t\t_ = s.id //"}},
 	},
 	{
 		"requests beyond GOAWAY's last stream are reported as lost", "client",
-		[]edit{{"client/control.go", "why := &Error{Unprocessed, errGoAway}", "why := &Error{Lost, errGoAway}"}},
+		[]edit{{"client/frames.go", "why := &Error{Unprocessed, errGoAway}", "why := &Error{Lost, errGoAway}"}},
 	},
 	{
 		"a request that was not sent is reported as one that may have been", "client",
@@ -138,19 +138,19 @@ var mutants = []mutant{
 	},
 	{
 		"a refused request is reported as one that may have been processed", "client",
-		[]edit{{"client/stream.go", "fate = Refused", "fate = Reset"}},
+		[]edit{{"client/stream.go", "kind = Refused", "kind = Reset"}},
 	},
 	{
 		"a limit of streams that was lowered is exceeded by requests that chose their connection before", "client",
-		[]edit{{"client/stream.go", "\tcase len(c.streams) >= int(c.allowed.Load()):", "\tcase false:"}},
+		[]edit{{"client/stream.go", "\tcase len(c.streams) >= int(c.maxStreams.Load()):", "\tcase false:"}},
 	},
 	{
 		"requests that GOAWAY leaves are waited for", "client",
-		[]edit{{"client/control.go", "\tfor _, s := range passed {\n\t\ts.fail(why, noReset)\n\t}\n", "\t_, _ = passed, why\n"}},
+		[]edit{{"client/frames.go", "\tfor _, s := range passed {\n\t\ts.fail(why, noReset)\n\t}\n", "\t_, _ = passed, why\n"}},
 	},
 	{
 		"a connection that takes no more stays after its last request", "client",
-		[]edit{{"client/conn.go", "return c.full.Load() && len(c.streams) == 0 && c.err == nil", "return false"}},
+		[]edit{{"client/conn.go", "return c.draining.Load() && len(c.streams) == 0 && c.err == nil", "return false"}},
 	},
 }
 
@@ -171,7 +171,7 @@ func (m *mutant) apply(t *testing.T) map[string][]byte {
 	return files
 }
 
-// The models of serve and client find what others' implementations got wrong. To run them takes minutes: it is for `make mutants`. That
+// The models of server and client find what others' implementations got wrong. To run them takes minutes: it is for `make mutants`. That
 // the mutants are still what they say is found at once.
 func TestMutants(t *testing.T) {
 	for _, m := range mutants {

@@ -46,7 +46,7 @@ func (p *peer) WriteDataPadded(id uint32, end bool, data, pad []byte) error {
 }
 
 // dial connects, and says nothing.
-func (s *server) dial(t *testing.T) *peer {
+func (s *testServer) dial(t *testing.T) *peer {
 	t.Helper()
 	conn, err := tls.Dial("tcp", s.address, s.tls)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *server) dial(t *testing.T) *peer {
 }
 
 // greet connects and says what a client says first.
-func (s *server) greet(t *testing.T, settings ...http2.Setting) *peer {
+func (s *testServer) greet(t *testing.T, settings ...http2.Setting) *peer {
 	t.Helper()
 	p := s.dial(t)
 	if _, err := io.WriteString(p.conn, http2.ClientPreface); err != nil {

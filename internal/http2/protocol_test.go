@@ -238,7 +238,7 @@ func TestRulesOfTheProtocol(t *testing.T) {
 		}, []string{served}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			onBothSides(t, options{}, waits, func(t *testing.T, s *server, side string) {
+			onBothSides(t, options{}, waits, func(t *testing.T, s *testServer, side string) {
 				var p *peer
 				if test.do == nil {
 					p = s.dial(t)

@@ -108,7 +108,7 @@ func TestRequestsAreWhatWasSent(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := make(chan string, 1)
-			onBothSides(t, options{}, func(_ http.ResponseWriter, r *http.Request) { got <- seen(r) }, func(t *testing.T, s *server, on string) {
+			onBothSides(t, options{}, func(_ http.ResponseWriter, r *http.Request) { got <- seen(r) }, func(t *testing.T, s *testServer, on string) {
 				want := test.want
 				if on == library && test.library != "" {
 					want = test.library
@@ -218,7 +218,7 @@ func TestExpectContinue(t *testing.T) {
 			fmt.Fprintf(w, "%s %v", body, err)
 		}
 	}
-	onBothSides(t, options{}, handler, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		id := p.open(false, request("POST", "/read", "expect", "100-continue")...)
 		a := p.awaitUntil(id, func(a *answer) bool { return len(a.interim) > 0 })
@@ -242,7 +242,7 @@ func TestUploads(t *testing.T) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprintf(w, "%d %v", n, err)
 	}
-	onBothSides(t, options{window: 70_000}, handler, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{window: 70_000}, handler, func(t *testing.T, s *testServer, _ string) {
 		c := s.client(t)
 		results := make(chan string)
 		for i := range 8 {

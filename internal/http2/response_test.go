@@ -195,7 +195,7 @@ func TestResponsesAreWhatTheHandlerSaid(t *testing.T) {
 		}, ` |  | RST INTERNAL_ERROR`, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			onBothSides(t, options{}, test.handler, func(t *testing.T, s *server, side string) {
+			onBothSides(t, options{}, test.handler, func(t *testing.T, s *testServer, side string) {
 				p := s.greet(t)
 				want := test.want
 				if side != ours && test.library != "" {
@@ -225,7 +225,7 @@ func TestFlushedBytesArriveAtOnce(t *testing.T) {
 			}
 		}
 	}
-	onBothSides(t, options{}, handler, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		id := p.get("/")
 		for i := range 5 {
@@ -248,7 +248,7 @@ func TestLargeHeadersAreSent(t *testing.T) {
 			w.Header().Set(fmt.Sprint("X-", i), strings.Repeat("x", 10_000))
 		}
 	}
-	onBothSides(t, options{}, handler, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		left := map[uint32]bool{}
 		for range 3 {

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"portico.dev/internal/engine"
-	"portico.dev/internal/http2/serve"
+	"portico.dev/internal/http2/server"
 )
 
 func TestMain(m *testing.M) {
@@ -49,8 +49,8 @@ func (o options) filled() options {
 	return o
 }
 
-// server is one under test.
-type server struct {
+// testServer is the server under test.
+type testServer struct {
 	address  string
 	tls      *tls.Config // a client's
 	shutdown func(context.Context) error
@@ -72,7 +72,7 @@ const (
 var sides = []side{{library, runLibrary}, {ours, runOurs}, {fallback, runFallback}}
 
 // onBothSides runs a test against both servers.
-func onBothSides(t *testing.T, o options, h http.HandlerFunc, test func(t *testing.T, s *server, side string)) {
+func onBothSides(t *testing.T, o options, h http.HandlerFunc, test func(t *testing.T, s *testServer, side string)) {
 	t.Helper()
 	for _, side := range sides {
 		if side.name == fallback && o.window != 0 {
@@ -92,7 +92,7 @@ var certificate = sync.OnceValues(func() (tls.Certificate, *x509.CertPool) {
 	return s.TLS.Certificates[0], roots
 })
 
-func (s side) start(t *testing.T, o options, h http.Handler) *server {
+func (s side) start(t *testing.T, o options, h http.Handler) *testServer {
 	t.Helper()
 	cert, roots := certificate()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,7 +100,7 @@ func (s side) start(t *testing.T, o options, h http.Handler) *server {
 		t.Fatal(err)
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}}
-	return &server{
+	return &testServer{
 		address:  l.Addr().String(),
 		tls:      &tls.Config{RootCAs: roots, ServerName: "example.com", NextProtos: []string{"h2"}},
 		shutdown: s.run(t, l, config, h, o.filled()),
@@ -125,9 +125,9 @@ func runLibrary(t *testing.T, l net.Listener, config *tls.Config, h http.Handler
 }
 
 func runOurs(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, o options) func(context.Context) error {
-	s := serve.New(serve.Config{
+	s := server.New(server.Config{
 		Handler: h, MaxConcurrentStreams: o.streams, MaxHeaderBytes: o.headers, StreamWindow: o.window, ConnWindow: o.window,
-		IdleTimeout: o.idle, GreetTimeout: time.Minute, HeaderTimeout: time.Minute, PingAfter: time.Minute, PingTimeout: time.Minute,
+		IdleTimeout: o.idle, PrefaceTimeout: time.Minute, HeaderTimeout: time.Minute, PingAfter: time.Minute, PingTimeout: time.Minute,
 		GoAwayGrace: 150 * time.Millisecond,
 	})
 	return listen(t, l, config, s)
@@ -177,7 +177,7 @@ func listen(t *testing.T, l net.Listener, config *tls.Config, s interface {
 }
 
 // client is the library's, with the connections of its own.
-func (s *server) client(t *testing.T) *http.Client {
+func (s *testServer) client(t *testing.T) *http.Client {
 	tr := &http.Transport{TLSClientConfig: s.tls.Clone(), ForceAttemptHTTP2: true, DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{
@@ -187,11 +187,11 @@ func (s *server) client(t *testing.T) *http.Client {
 }
 
 // startSlow is our server that gives clients little time.
-func startSlow(t *testing.T, h http.Handler) *server {
+func startSlow(t *testing.T, h http.Handler) *testServer {
 	t.Helper()
 	slow := side{ours, func(t *testing.T, l net.Listener, config *tls.Config, h http.Handler, _ options) func(context.Context) error {
-		return listen(t, l, config, serve.New(serve.Config{
-			Handler: h, GreetTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: time.Minute,
+		return listen(t, l, config, server.New(server.Config{
+			Handler: h, PrefaceTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: time.Minute,
 			PingAfter: 200 * time.Millisecond, PingTimeout: 200 * time.Millisecond,
 		}))
 	}}

@@ -17,7 +17,7 @@ func TestALengthThatTheHandlerDoesNotWant(t *testing.T) {
 		w.Header()["Content-Length"] = nil
 		_, _ = io.WriteString(w, "OK")
 	}
-	onBothSides(t, options{}, handler, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		want := `200 | content-type=text/plain; charset=utf-8 date=now | "OK"`
 		if got := p.await(p.open(true, request("GET", "/")...)).told(); got != want {
@@ -39,7 +39,7 @@ func TestWhatWasWrittenIsTheHandlersAgain(t *testing.T) {
 			clear(p)
 		}
 	}
-	onBothSides(t, options{}, handler, func(t *testing.T, s *server, _ string) {
+	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, _ string) {
 		p := s.greet(t)
 		var want strings.Builder
 		for i := range writes {
@@ -54,7 +54,7 @@ func TestWhatWasWrittenIsTheHandlersAgain(t *testing.T) {
 // A block that is wrong in its first frame is read to its end, since it changes the table: TestServerContinuationAfterInvalidHeader.
 func TestABlockThatIsWrongFromItsFirstFrame(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Header.Get("X-Late")) }
-	onBothSides(t, options{}, handler, func(t *testing.T, s *server, side string) {
+	onBothSides(t, options{}, handler, func(t *testing.T, s *testServer, side string) {
 		p := s.greet(t)
 		id := p.id()
 		first := append(p.encode(":method", "GET", ":scheme", "https", ":path", "/"), 0, 3, 'B', 'A', 'D', 0) // a name in capitals

@@ -12,84 +12,84 @@ import (
 	"portico.dev/internal/metrics"
 )
 
-// Reliever lets go of memory. It is called by the Monitor, one call at a time, and must not wait for clients.
-type Reliever interface {
+// ConnCloser frees memory by closing connections. The Monitor makes one call at a time. Calls must not wait for clients.
+type ConnCloser interface {
 	// CloseIdle is called at every reading while load is shed.
 	CloseIdle()
-	// CutLargest is called at Critical and beyond, and then no more until a collection has shown what came of it. It closes the
-	// connections that hold most until they held n bytes.
+	// CutLargest is called at Critical and Exhausted, and not again before a collection has shown its effect. It closes the
+	// connections that hold most memory until they held n bytes.
 	CutLargest(n int64)
 }
 
-// Config is a Monitor.
+// Config configures a Monitor.
 type Config struct {
 	Limit   Limit
 	Metrics *metrics.Overload
 	Logger  *zap.Logger
 }
 
-// Monitor knows how short memory is. Its methods are safe for concurrent use.
+// Monitor determines the Level. It is safe for concurrent use.
 type Monitor struct {
-	c       Config
-	level   atomic.Int32
-	read    func() Reading
-	collect func() // a collection; it returns when that has ended
-	intake  Intake
+	c           Config
+	level       atomic.Int32
+	read        func() Reading
+	collect     func() // runs a garbage collection to its end
+	readLimiter ReadLimiter
 
-	mu        sync.Mutex // guards what follows
-	relievers []Reliever
+	mu      sync.Mutex // guards what follows
+	closers []ConnCloser
 }
 
 const (
-	// relaxed and attentive are the times between readings, below and beyond half of the limit.
-	relaxed, attentive = 100 * time.Millisecond, 20 * time.Millisecond
-	// collectEvery is the least time between collections that are asked for.
-	collectEvery = 500 * time.Millisecond
+	// slowInterval and fastInterval are the times between readings, below and above half of the limit.
+	slowInterval, fastInterval = 100 * time.Millisecond, 20 * time.Millisecond
+	// minGCInterval is the least time between collections that the Monitor asks for.
+	minGCInterval = 500 * time.Millisecond
 )
 
-// New allocates a Monitor of a limit that is not 0.
+// New allocates a Monitor. The limit must not be 0.
 func New(c Config) *Monitor {
 	return &Monitor{c: c, read: newReader(c.Limit).read, collect: runtime.GC}
 }
 
-// ReadWith has readings come from somewhere else. It is for tests, before Run.
+// ReadWith replaces the source of readings, before Run, in tests.
 func (m *Monitor) ReadWith(read func() Reading) { m.read = read }
 
-// Level is how short memory is now.
+// Level is the present level.
 func (m *Monitor) Level() Level { return Level(m.level.Load()) }
 
-// Intake is what connections ask before they pass on what came.
-func (m *Monitor) Intake() *Intake {
+// ReadLimiter is what connections ask when they have read.
+func (m *Monitor) ReadLimiter() *ReadLimiter {
 	if m == nil {
 		return nil
 	}
-	return &m.intake
+	return &m.readLimiter
 }
 
-// Attach has r let go of memory from now on, until detach is called, which waits for a call in hand.
-func (m *Monitor) Attach(r Reliever) (detach func()) {
+// Register adds r until detach is called, which waits for a running call.
+func (m *Monitor) Register(r ConnCloser) (detach func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.relievers = append(m.relievers, r)
+	m.closers = append(m.closers, r)
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		for i, other := range m.relievers {
+		for i, other := range m.closers {
 			if other == r {
-				m.relievers = append(m.relievers[:i:i], m.relievers[i+1:]...)
+				m.closers = append(m.closers[:i:i], m.closers[i+1:]...)
 				return
 			}
 		}
 	}
 }
 
-// Run reads until ctx ends. Afterwards the level is Normal.
+// Run takes readings until ctx ends. Afterwards the level is Normal.
 func (m *Monitor) Run(ctx context.Context) error {
 	m.c.Metrics.Limit.Set(float64(m.c.Limit.Bytes))
 	m.c.Logger.Info("load is shed when memory runs short", zap.Uint64("limit", m.c.Limit.Bytes), zap.String("from", m.c.Limit.Source))
-	w := watch{Monitor: m, ladder: ladder{limit: m.c.Limit.Bytes}}
+	w := monitorRun{Monitor: m, ladder: levelTracker{limit: m.c.Limit.Bytes}}
 	defer m.level.Store(int32(Normal))
-	defer m.intake.open()
+	defer m.readLimiter.disable()
 	defer w.collections.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -99,58 +99,58 @@ func (m *Monitor) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		timer.Reset(w.look(time.Now()))
+		timer.Reset(w.check(time.Now()))
 	}
 }
 
-// watch is what Run knows.
-type watch struct {
+// monitorRun is the state of Run.
+type monitorRun struct {
 	*Monitor
-	ladder      ladder
-	cycles      uint64    // collections at the last reading
-	collected   time.Time // when they became more, or one was asked for
+	ladder      levelTracker
+	cycles      uint64    // at the last reading
+	collected   time.Time // when cycles increased, or a collection was started
 	collecting  atomic.Bool
 	collections sync.WaitGroup
-	cutAt       uint64    // collections when connections were cut
+	cutAt       uint64    // cycles when connections were cut
 	cut         time.Time // zero: none were
 }
 
-// look takes a reading and does what follows. It returns when to take the next one.
-func (w *watch) look(now time.Time) time.Duration {
+// check takes a reading and acts on it. It returns the time until the next one.
+func (w *monitorRun) check(now time.Time) time.Duration {
 	r := w.read()
 	before := w.ladder.level
-	level := w.ladder.step(r, now)
+	level := w.ladder.update(r, now)
 	w.level.Store(int32(level))
-	w.c.Metrics.Used.Set(float64(r.Certain))
+	w.c.Metrics.Used.Set(float64(r.InUse))
 	w.c.Metrics.Level.Set(float64(level))
 	if level != before {
 		w.c.Logger.Warn("memory", zap.Stringer("level", level), zap.Stringer("before", before),
-			zap.Uint64("used", r.Certain), zap.Uint64("allocated", r.Possible), zap.Uint64("limit", w.ladder.limit))
+			zap.Uint64("used", r.InUse), zap.Uint64("allocated", r.Allocated), zap.Uint64("limit", w.ladder.limit))
 	}
 	if r.Cycles != w.cycles {
 		w.cycles, w.collected = r.Cycles, now
 	}
-	if level > Normal || w.ladder.beyond(r.Possible, thresholds[Shedding].from) {
+	if level > Normal || w.ladder.beyond(r.Allocated, thresholds[Shedding].from) {
 		w.collectNow(now)
 	}
 	if level > Normal {
-		w.relieve(level, r, now)
+		w.freeMemory(level, r, now)
 	}
-	if !w.ladder.beyond(r.Possible, 50) {
-		w.intake.open()
-		return relaxed
+	if !w.ladder.beyond(r.Allocated, 50) {
+		w.readLimiter.disable()
+		return slowInterval
 	}
-	parts := uint64(intakeParts)
-	if level >= Critical || w.ladder.beyond(r.Possible, 100) {
-		parts = shortParts
+	parts := uint64(readParts)
+	if level >= Critical || w.ladder.beyond(r.Allocated, 100) {
+		parts = lowReadParts
 	}
-	w.intake.refill(int64(w.ladder.limit / parts))
-	return attentive
+	w.readLimiter.refill(int64(w.ladder.limit / parts))
+	return fastInterval
 }
 
-// collectNow has what is garbage become known, unless that has just been done.
-func (w *watch) collectNow(now time.Time) {
-	if now.Sub(w.collected) < collectEvery || w.collecting.Swap(true) {
+// collectNow starts a collection, unless there has just been one.
+func (w *monitorRun) collectNow(now time.Time) {
+	if now.Sub(w.collected) < minGCInterval || w.collecting.Swap(true) {
 		return
 	}
 	w.collected = now
@@ -160,16 +160,16 @@ func (w *watch) collectNow(now time.Time) {
 	})
 }
 
-// shown is after how many collections it is known what came of cutting connections: one may have begun before.
-const shown = 2
+// gcsToSettle is after how many collections the effect of cutting connections is known. The first may have begun before.
+const gcsToSettle = 2
 
-func (w *watch) relieve(level Level, r Reading, now time.Time) {
+func (w *monitorRun) freeMemory(level Level, r Reading, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, reliever := range w.relievers {
+	for _, reliever := range w.closers {
 		reliever.CloseIdle()
 	}
-	if level < Critical || !w.cut.IsZero() && r.Cycles < w.cutAt+shown && now.Sub(w.cut) < 2*collectEvery {
+	if level < Critical || !w.cut.IsZero() && r.Cycles < w.cutAt+gcsToSettle && now.Sub(w.cut) < 2*minGCInterval {
 		return
 	}
 	excess := w.ladder.excess(r)
@@ -177,7 +177,7 @@ func (w *watch) relieve(level Level, r Reading, now time.Time) {
 		return
 	}
 	w.cut, w.cutAt = now, r.Cycles
-	for _, reliever := range w.relievers {
+	for _, reliever := range w.closers {
 		reliever.CutLargest(excess)
 	}
 }

@@ -41,19 +41,19 @@ func TestLevels(t *testing.T) {
 		"a collector that cannot keep up": {{10, 105, 0, Shedding}, {10, 115, 0, Critical}, {10, 130, 0, Exhausted}},
 		"down one after the other, slowly": {
 			{100, 100, 0, Exhausted},
-			{10, 10, 0, Exhausted}, {10, 10, calm, Critical},
-			{10, 10, 0, Critical}, {10, 10, calm / 2, Critical}, {10, 10, calm / 2, Shedding},
-			{10, 10, 0, Shedding}, {10, 10, calm, Normal}, {10, 10, calm, Normal},
+			{10, 10, 0, Exhausted}, {10, 10, stepDownDelay, Critical},
+			{10, 10, 0, Critical}, {10, 10, stepDownDelay / 2, Critical}, {10, 10, stepDownDelay / 2, Shedding},
+			{10, 10, 0, Shedding}, {10, 10, stepDownDelay, Normal}, {10, 10, stepDownDelay, Normal},
 		},
-		"a little less is no end":     {{75, 75, 0, Shedding}, {65, 65, time.Hour, Shedding}, {64, 64, 0, Shedding}, {64, 64, calm, Normal}},
-		"less for a moment is no end": {{80, 80, 0, Shedding}, {60, 60, 0, Shedding}, {70, 70, calm, Shedding}, {60, 60, calm, Shedding}, {60, 60, calm, Normal}},
-		"up again on the way down":    {{90, 90, 0, Critical}, {77, 77, 0, Critical}, {77, 77, calm, Shedding}, {90, 90, 0, Critical}},
+		"a little less is no end":     {{75, 75, 0, Shedding}, {65, 65, time.Hour, Shedding}, {64, 64, 0, Shedding}, {64, 64, stepDownDelay, Normal}},
+		"less for a moment is no end": {{80, 80, 0, Shedding}, {60, 60, 0, Shedding}, {70, 70, stepDownDelay, Shedding}, {60, 60, stepDownDelay, Shedding}, {60, 60, stepDownDelay, Normal}},
+		"up again on the way down":    {{90, 90, 0, Critical}, {77, 77, 0, Critical}, {77, 77, stepDownDelay, Shedding}, {90, 90, 0, Critical}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, now := ladder{limit: 1000}, time.Unix(1, 0)
+			l, now := levelTracker{limit: 1000}, time.Unix(1, 0)
 			for i, s := range steps {
 				now = now.Add(s.after)
-				if got := l.step(Reading{Certain: 10 * s.certain, Possible: 10 * s.possible}, now); got != s.want {
+				if got := l.update(Reading{InUse: 10 * s.certain, Allocated: 10 * s.possible}, now); got != s.want {
 					t.Fatalf("step %d: %s, want %s", i, got, s.want)
 				}
 			}
@@ -74,7 +74,7 @@ type world struct {
 func (w *world) set(certain, possible uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reading.Certain, w.reading.Possible = certain, possible
+	w.reading.InUse, w.reading.Allocated = certain, possible
 }
 
 func (w *world) read() Reading {
@@ -120,7 +120,7 @@ func watched(t *testing.T, f func(w *world, m *Monitor)) {
 		w := &world{}
 		m := New(Config{Limit: Limit{Bytes: 1000}, Metrics: metrics.NewOverload(prometheus.NewRegistry()), Logger: zap.NewNop()})
 		m.read, m.collect = w.read, w.collect
-		detach := m.Attach(w)
+		detach := m.Register(w)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- m.Run(ctx) }()
@@ -156,7 +156,7 @@ func TestAShortageIsSeenSoonAndEnds(t *testing.T) {
 	watched(t, func(w *world, m *Monitor) {
 		pass(time.Second)
 		w.set(800, 850)
-		pass(relaxed)
+		pass(slowInterval)
 		if m.Level() != Shedding {
 			t.Fatal(m.Level())
 		}
@@ -164,12 +164,12 @@ func TestAShortageIsSeenSoonAndEnds(t *testing.T) {
 			t.Errorf("%d times idle, cuts %v", idle, cuts)
 		}
 		w.set(950, 960)
-		pass(attentive)
+		pass(fastInterval)
 		if _, _, cuts := w.did(); m.Level() != Critical || !slices.Equal(cuts, []int64{950 - 780}) {
 			t.Fatalf("%s, cuts %v", m.Level(), cuts)
 		}
 		w.set(100, 200)
-		pass(3*calm + relaxed)
+		pass(3*stepDownDelay + slowInterval)
 		if m.Level() != Normal {
 			t.Fatal(m.Level())
 		}
@@ -210,11 +210,11 @@ func TestACollectionThatTakesLongIsTheOnlyOne(t *testing.T) {
 func TestConnectionsAreNotCutAgainBeforeItIsKnownWhatCameOfIt(t *testing.T) {
 	watched(t, func(w *world, m *Monitor) {
 		w.set(950, 950)
-		pass(collectEvery)
+		pass(minGCInterval)
 		if _, _, cuts := w.did(); len(cuts) != 1 {
 			t.Fatalf("cuts %v", cuts)
 		}
-		pass(20 * collectEvery)
+		pass(20 * minGCInterval)
 		if collections, _, cuts := w.did(); len(cuts) < 5 || len(cuts) > collections*3/4 {
 			t.Errorf("cuts %v within %d collections", cuts, collections)
 		}
@@ -224,7 +224,7 @@ func TestConnectionsAreNotCutAgainBeforeItIsKnownWhatCameOfIt(t *testing.T) {
 func TestWhoIsDetachedIsNotCalled(t *testing.T) {
 	watched(t, func(w *world, m *Monitor) {
 		other := &world{}
-		detach := m.Attach(other)
+		detach := m.Register(other)
 		w.set(850, 850)
 		pass(time.Second)
 		detach()
@@ -239,7 +239,7 @@ func TestWhoIsDetachedIsNotCalled(t *testing.T) {
 func TestWhoIsServed(t *testing.T) {
 	for name, c := range map[string]struct {
 		user *user.DefaultInfo
-		want Client
+		want UserClass
 	}{
 		"an administrator":                      {&user.DefaultInfo{Name: "root", Groups: []string{"system:masters"}}, Admin},
 		"a node":                                {&user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes"}}, System},
@@ -254,11 +254,11 @@ func TestWhoIsServed(t *testing.T) {
 		"a namespace that begins like theirs":   {&user.DefaultInfo{Name: "system:serviceaccount:kube-system2:x", Groups: []string{"system:serviceaccounts:kube-system2"}}, Ordinary},
 		"an administrator who is called a node": {&user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes", "system:masters"}}, Admin},
 	} {
-		if got := ClientOf(c.user); got != c.want {
+		if got := UserClassOf(c.user); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
-	if ClientOf(nil) != Ordinary {
+	if UserClassOf(nil) != Ordinary {
 		t.Error("no user is somebody")
 	}
 	for level, want := range map[Level][3]bool{
@@ -310,16 +310,16 @@ func TestTheLeastLimitCounts(t *testing.T) {
 func TestTheCollectorIsGuidedUnlessItIsTold(t *testing.T) {
 	before := debug.SetMemoryLimit(math.MaxInt64)
 	defer debug.SetMemoryLimit(before)
-	undo := Limit{Bytes: 1 << 40}.GuideCollector()
+	undo := Limit{Bytes: 1 << 40}.SetMemoryLimit()
 	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
 		t.Errorf("the collector's limit is %d", got)
 	}
-	Limit{Bytes: 1 << 41}.GuideCollector()()
+	Limit{Bytes: 1 << 41}.SetMemoryLimit()()
 	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
 		t.Errorf("a limit that was there became %d", got)
 	}
 	undo()
-	Limit{}.GuideCollector()()
+	Limit{}.SetMemoryLimit()()
 	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
 		t.Errorf("the collector's limit is %d afterwards", got)
 	}
@@ -336,19 +336,19 @@ func TestReadings(t *testing.T) {
 	for i := 0; i < size; i += 4096 {
 		kept[i] = 1
 	}
-	if now := r.read(); now.Possible < empty.Possible+size/2 {
-		t.Errorf("%d are allocated after %d", now.Possible, empty.Possible)
+	if now := r.read(); now.Allocated < empty.Allocated+size/2 {
+		t.Errorf("%d are allocated after %d", now.Allocated, empty.Allocated)
 	}
 	runtime.GC()
 	full := r.read()
-	if full.Certain < empty.Certain+size/2 || full.Cycles <= empty.Cycles {
-		t.Errorf("%d in use after %d, %d collections after %d", full.Certain, empty.Certain, full.Cycles, empty.Cycles)
+	if full.InUse < empty.InUse+size/2 || full.Cycles <= empty.Cycles {
+		t.Errorf("%d in use after %d, %d collections after %d", full.InUse, empty.InUse, full.Cycles, empty.Cycles)
 	}
 	runtime.KeepAlive(kept)
 	kept = nil
 	runtime.GC()
-	if now := r.read(); now.Certain > full.Certain-size/2 {
-		t.Errorf("%d in use after %d: garbage counts", now.Certain, full.Certain)
+	if now := r.read(); now.InUse > full.InUse-size/2 {
+		t.Errorf("%d in use after %d: garbage counts", now.InUse, full.InUse)
 	}
 
 	dir := t.TempDir()
@@ -359,7 +359,7 @@ func TestReadings(t *testing.T) {
 	}
 	group := cgroup.FindIn(dir, "0::/\n")
 	r = newReader(Limit{Bytes: 1 << 40, group: group})
-	if now := r.read(); now.Certain < 6_900_000_000_000 || now.Certain > 7_000_000_000_000 {
-		t.Errorf("%d in use", now.Certain)
+	if now := r.read(); now.InUse < 6_900_000_000_000 || now.InUse > 7_000_000_000_000 {
+		t.Errorf("%d in use", now.InUse)
 	}
 }

@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Reading is how much memory is in use.
+// Reading is a measurement of the memory in use.
 type Reading struct {
-	// Certain is in use. Possible is that and what was allocated since the last collection, of which a part is garbage.
-	Certain, Possible uint64
+	// InUse is certainly in use. Allocated adds what was allocated since the last collection, of which a part is garbage.
+	InUse, Allocated uint64
 	// Cycles counts collections.
 	Cycles uint64
 }
 
-// groupEvery is how often the control group is read: its statistics are not free.
+// groupEvery is how often the control group is read, which is not free.
 const groupEvery = 100 * time.Millisecond
 
-// reader reads from the runtime and from the control group.
+// reader reads the runtime's metrics and the control group.
 type reader struct {
 	limit   Limit
 	samples []metrics.Sample
-	outside uint64 // what the group uses beyond this process's own
+	outside uint64 // what the group uses beyond this process
 	looked  time.Time
 }
 
@@ -47,17 +47,17 @@ func newReader(l Limit) *reader {
 func (r *reader) read() Reading {
 	metrics.Read(r.samples)
 	at := func(i int) uint64 { return r.samples[i].Value.Uint64() }
-	total := less(at(sampleTotal), at(sampleReleased))
-	possible := less(total, at(sampleFree))
-	certain := less(possible, less(at(sampleObjects), at(sampleLive)))
+	total := subtract(at(sampleTotal), at(sampleReleased))
+	allocated := subtract(total, at(sampleFree))
+	inUse := subtract(allocated, subtract(at(sampleObjects), at(sampleLive)))
 	if now := time.Now(); r.limit.group != nil && now.Sub(r.looked) >= groupEvery {
 		r.looked = now
 		if used, ok := r.limit.group.Used(); ok {
-			r.outside = less(used, total)
+			r.outside = subtract(used, total)
 		}
 	}
-	return Reading{Certain: certain + r.outside, Possible: possible + r.outside, Cycles: at(sampleCycles)}
+	return Reading{InUse: inUse + r.outside, Allocated: allocated + r.outside, Cycles: at(sampleCycles)}
 }
 
-// less is a-b, or 0: the numbers are not of one moment.
-func less(a, b uint64) uint64 { return a - min(a, b) }
+// subtract is a-b, or 0: the values are not of one moment.
+func subtract(a, b uint64) uint64 { return a - min(a, b) }

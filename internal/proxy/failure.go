@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/request"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/transport"
@@ -86,7 +86,7 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 		lied     *responseError
 		refused  *badRequestError
 		identity *identityError
-		unfit    *handler.RequestError
+		unfit    *httpmsg.RequestError
 		decided  *apierrors.StatusError
 	)
 	switch {
@@ -95,7 +95,7 @@ func (x *exchange) statusOf(err error) *apierrors.StatusError {
 	case errors.Is(err, errHeaderTimeout) && errors.Is(err, transport.ErrRequestBody):
 		return x.status(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "RequestBody", "the body of the request did not come in time", 0)
 	case errors.As(err, &unfit):
-		return apierrors.NewBadRequest(unfit.Why)
+		return apierrors.NewBadRequest(unfit.Reason)
 	case errors.Is(err, errHeaderTimeout), errors.Is(err, transport.ErrHeaderTimeout):
 		return x.status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Timeout", "it did not answer in time", 0)
 	case errors.As(err, &limit) && limit.Share:

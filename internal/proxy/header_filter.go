@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"strings"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
-// What is compared here is folded first (handler.FoldName): X.Remote_User is X-Remote-User to some servers. A name that is no
+// What is compared here is folded first (httpmsg.FoldName): X.Remote_User is X-Remote-User to some servers. A name that is no
 // token is never valid, and passes in neither direction.
 
 // longestFolded is how much of a name is looked at: more than any name or prefix below has.
@@ -16,7 +16,7 @@ const longestFolded = 48
 // fold appends the beginning of a name, folded, to b.
 func fold(b []byte, name string) []byte {
 	for i := range min(len(name), longestFolded) {
-		b = append(b, handler.FoldName(name[i]))
+		b = append(b, httpmsg.FoldByte(name[i]))
 	}
 	return b
 }
@@ -52,7 +52,7 @@ func (p *Proxy) withheldFromBackend(name string) bool {
 	if commonHeaders[name] {
 		return false
 	}
-	if !handler.IsToken(name) {
+	if !httpmsg.IsToken(name) {
 		return true
 	}
 	var room [longestFolded]byte
@@ -84,7 +84,7 @@ func (p *Proxy) withheldFromClient(name string) bool {
 	if commonResponseHeaders[name] {
 		return false
 	}
-	if !handler.IsToken(name) {
+	if !httpmsg.IsToken(name) {
 		return true
 	}
 	var room [longestFolded]byte
@@ -98,12 +98,12 @@ func (p *Proxy) identifies(name string, folded []byte) bool {
 		return true
 	}
 	for _, configured := range p.config.IdentityHeaders {
-		if len(name) == len(configured) && handler.FoldsTo(name, configured) {
+		if len(name) == len(configured) && httpmsg.HasFoldedPrefix(name, configured) {
 			return true
 		}
 	}
 	for _, prefix := range p.config.IdentityHeaderPrefixes {
-		if handler.FoldsTo(name, prefix) {
+		if httpmsg.HasFoldedPrefix(name, prefix) {
 			return true
 		}
 	}

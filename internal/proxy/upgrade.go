@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 const (
@@ -69,7 +69,7 @@ func (x *exchange) upgrade(header http.Header, protocol string) error {
 	}
 	out, up := x.upstreamRequest(header, x.proxy.config.UpgradeTimeout), &x.upstream
 	defer up.release()
-	if err := handler.CheckRequest(out); err != nil {
+	if err := httpmsg.CheckRequest(out); err != nil {
 		return err
 	}
 	conn, err := x.dest.Backend.DialUpgrade(up)

@@ -14,31 +14,26 @@ type DelayQueue[T any] struct {
 	// Expire is called without locks held. An item that is removed at the same moment may still expire.
 	Expire func(T)
 
-	mu          sync.Mutex // guards what follows, and the items
-	first, last *Delayed[T]
-	timer       *time.Timer
-	armed       bool // timer is set
+	mu    sync.Mutex // guards what follows, and the items
+	items List[delayedValue[T]]
+	timer *time.Timer
+	armed bool // timer is set
 }
 
 // Delayed is an item of a DelayQueue. The zero value is in no queue.
-type Delayed[T any] struct {
-	value          T
-	queued         bool
-	expires        time.Time
-	previous, next *Delayed[T]
+type Delayed[T any] struct{ node Node[delayedValue[T]] }
+
+type delayedValue[T any] struct {
+	value   T
+	expires time.Time
 }
 
 // Add adds an item, which is in no queue, at the present time.
 func (q *DelayQueue[T]) Add(d *Delayed[T], value T, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	*d = Delayed[T]{value: value, queued: true, expires: now.Add(q.Delay), previous: q.last}
-	if q.last != nil {
-		q.last.next = d
-	} else {
-		q.first = d
-	}
-	q.last = d
+	d.node.Value = delayedValue[T]{value, now.Add(q.Delay)}
+	q.items.Append(&d.node)
 	if !q.armed {
 		q.arm(q.Delay + q.Slack)
 	}
@@ -48,31 +43,20 @@ func (q *DelayQueue[T]) Add(d *Delayed[T], value T, now time.Time) {
 func (q *DelayQueue[T]) Remove(d *Delayed[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if d.queued {
-		q.unlink(d)
-	}
+	q.remove(&d.node)
 }
 
 // Empty reports whether no item waits.
 func (q *DelayQueue[T]) Empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.first == nil
+	return q.items.First() == nil
 }
 
-// unlink is called with mu held.
-func (q *DelayQueue[T]) unlink(d *Delayed[T]) {
-	if d.previous != nil {
-		d.previous.next = d.next
-	} else {
-		q.first = d.next
-	}
-	if d.next != nil {
-		d.next.previous = d.previous
-	} else {
-		q.last = d.previous
-	}
-	*d = Delayed[T]{}
+// remove is called with mu held. An item that is in no queue keeps nothing alive.
+func (q *DelayQueue[T]) remove(n *Node[delayedValue[T]]) {
+	q.items.Remove(n)
+	n.Value = delayedValue[T]{}
 }
 
 // arm is called with mu held.
@@ -100,16 +84,16 @@ func (q *DelayQueue[T]) expire() {
 func (q *DelayQueue[T]) take(now time.Time) (value T, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	d := q.first
-	if d == nil {
+	n := q.items.First()
+	if n == nil {
 		q.armed = false
 		return value, false
 	}
-	if now.Before(d.expires) {
-		q.arm(time.Until(d.expires) + q.Slack)
+	if now.Before(n.Value.expires) {
+		q.arm(time.Until(n.Value.expires) + q.Slack)
 		return value, false
 	}
-	value = d.value
-	q.unlink(d)
+	value = n.Value.value
+	q.remove(n)
 	return value, true
 }

@@ -47,7 +47,7 @@ func TestDelayQueueExpiresInTheOrderOfArrival(t *testing.T) {
 		expect("30 ms, and the third was removed", "0", "1")
 		time.Sleep(time.Second)
 		expect("all that were not removed", "0", "1", "3", "4")
-		if !q.Empty() || q.last != nil || q.armed {
+		if !q.Empty() || q.items.last != nil || q.armed {
 			t.Error("something still waits")
 		}
 		q.Add(&all[0], "again", time.Now())

@@ -11,40 +11,40 @@ import (
 	"time"
 )
 
-// acceptor gets connections through TLS, because only then is it known which protocol they speak, and has them served.
+// acceptor does the TLS handshake of connections, which negotiates their protocol, and has them served.
 type acceptor struct {
-	listener net.Listener
-	config   *tls.Config
-	limits   limits
-	bound    *handshakes
-	// serve serves a connection to its end. hijacked is called when it becomes one of another protocol.
-	serve  func(c *tls.Conn, hijacked func())
-	living context.Context // ends with Close
-	close  func()
-	wait   sync.WaitGroup // handshakes
-	served sync.WaitGroup // connections
+	listener   net.Listener
+	config     *tls.Config
+	limits     limits
+	handshakes *handshakes
+	// serve serves a connection to its end. hijacked is called when a handler takes the connection over.
+	serve       func(c *tls.Conn, hijacked func())
+	ctx         context.Context // ends with Close
+	close       func()
+	handshaking sync.WaitGroup // handshakes
+	conns       sync.WaitGroup // connections
 }
 
 func newAcceptor(l net.Listener, config *tls.Config, m limits, bound *handshakes, serve func(*tls.Conn, func())) *acceptor {
-	a := &acceptor{listener: l, config: bound.config(config), limits: m, bound: bound, serve: serve}
+	a := &acceptor{listener: l, config: bound.config(config), limits: m, handshakes: bound, serve: serve}
 	living, end := context.WithCancel(context.Background())
-	a.living = living
+	a.ctx = living
 	a.close = sync.OnceFunc(func() {
 		end()
-		_ = l.Close() // Run has its error, or there is none
-		a.wait.Wait()
+		_ = l.Close() // Run returns the error, if there is one
+		a.handshaking.Wait()
 	})
 	return a
 }
 
-// Close takes no more connections, and returns when every handshake has ended. Connections go on.
+// Close stops accepting, and returns when every handshake has ended. It leaves connections open.
 func (a *acceptor) Close() { a.close() }
 
-// Ended returns when every connection has ended, which is for others to bring about, or ctx has.
-func (a *acceptor) Ended(ctx context.Context) error {
+// Wait returns when every connection has ended, or ctx has. It closes none.
+func (a *acceptor) Wait(ctx context.Context) error {
 	ended := make(chan struct{})
-	go func() { // outlives ctx when a handler does
-		a.served.Wait()
+	go func() { // outlives ctx if a handler does
+		a.conns.Wait()
 		close(ended)
 	}()
 	select {
@@ -62,24 +62,24 @@ func (a *acceptor) Run() error {
 		conn, err := a.listener.Accept()
 		if err == nil {
 			pause = 0
-			begun, leave := a.bound.enter(conn)
-			a.wait.Go(func() {
+			begun, leave := a.handshakes.begin(conn)
+			a.handshaking.Go(func() {
 				defer leave()
 				a.handshake(begun)
 			})
 			continue
 		}
-		if a.living.Err() != nil {
+		if a.ctx.Err() != nil {
 			return nil
 		}
 		if !tooManyFiles(err) {
 			return err
 		}
-		// Out of file descriptors: others will close theirs. Attack row D9.
+		// Out of file descriptors: wait until others are closed. Attack row D9.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		timer := time.NewTimer(pause)
 		select {
-		case <-a.living.Done():
+		case <-a.ctx.Done():
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -87,26 +87,26 @@ func (a *acceptor) Run() error {
 }
 
 func (a *acceptor) handshake(begun *handshake) {
-	ctx, cancel := context.WithTimeout(a.living, a.limits.handshake)
+	ctx, cancel := context.WithTimeout(a.ctx, a.limits.handshake)
 	defer cancel()
 	below := newStallConn(begun.conn, a.limits.stall)
-	below.handshake, below.intake = begun, a.bound.intake
-	defer below.rest()
+	below.handshake, below.readLimiter = begun, a.handshakes.readLimiter
+	defer below.releaseSlot()
 	conn := tls.Server(below, a.config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		answerPlainHTTP(begun.conn, err)
 		_ = begun.conn.Close()
 		return
 	}
-	// A goroutine of its own, with a stack that no handshake has made large.
-	a.served.Go(func() { a.serve(conn, func() { below.patient.Store(true) }) })
+	// On a goroutine of its own: a handshake has grown the stack of this one.
+	a.conns.Go(func() { a.serve(conn, func() { below.hijacked.Store(true) }) })
 }
 
-// plainHTTPAnswer is net/http's.
+// plainHTTPAnswer is the same as net/http's.
 const plainHTTPAnswer = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
-// answerPlainHTTP tells a client that sent HTTP where TLS was expected, as net/http does. Nothing of the request is read. The answer
-// fits into the socket's buffer; the deadline is for a connection that has none.
+// answerPlainHTTP answers a client that sent HTTP instead of TLS, as net/http does. Nothing of the request is read. The
+// answer fits into the socket's buffer; the deadline is for connections without one.
 func answerPlainHTTP(c net.Conn, err error) {
 	var header tls.RecordHeaderError
 	if !errors.As(err, &header) || header.Conn == nil {

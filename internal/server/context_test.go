@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/request"
 )
 
@@ -53,8 +53,8 @@ func TestRequestContextHasItsDeadlineWhetherOrNotSomebodyWaits(t *testing.T) {
 // Contexts that are made from a requestContext cost no goroutine that waits: a watch lives in two or three of them.
 func TestContextsOfARequestContextCostNoGoroutine(t *testing.T) {
 	for _, timed := range []bool{false, true} {
-		var life handler.Life
-		life.Begin(&handler.Home{})
+		var life httpmsg.Context
+		life.SetConn(&httpmsg.ConnInfo{})
 		s, _ := requestContextOf(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(&life))
 		if timed {
 			s.SetDeadline(time.Now().Add(time.Hour))

@@ -21,7 +21,7 @@ import (
 
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/request"
@@ -299,9 +299,9 @@ func TestA19EachByteInEachElement(t *testing.T) {
 					may                               bool // arrive
 				}{
 					{"method", "GE" + string([]byte{byte(c)}) + "T", foo, "h", "x", "y", token},
-					{"path", "GET", foo + x, "h", "x", "y", visible && handler.CheckPath(pathOf(foo+x)) == nil},
-					{"query", "GET", foo + "?" + x, "h", "x", "y", visible && handler.CheckQuery(x) == nil},
-					{"authority", "GET", foo, x, "x", "y", visible && handler.CheckAuthority(x) == nil},
+					{"path", "GET", foo + x, "h", "x", "y", visible && httpmsg.CheckPath(pathOf(foo+x)) == nil},
+					{"query", "GET", foo + "?" + x, "h", "x", "y", visible && httpmsg.CheckQuery(x) == nil},
+					{"authority", "GET", foo, x, "x", "y", visible && httpmsg.CheckAuthority(x) == nil},
 					{"name", "GET", foo, "h", x, "y", token && (overHTTP1 || c < 'A' || c > 'Z') || overHTTP1 && c == ':'},
 					{"value", "GET", foo, "h", "x", x, c >= ' ' && c != 0x7f || c == '\t'},
 				} {

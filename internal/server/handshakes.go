@@ -13,64 +13,66 @@ import (
 	"portico.dev/internal/overload"
 )
 
-// handshakes bounds those of TLS that are in hand: each holds some memory (handshakeBytes), for as long as its client likes to take (limits.handshake).
-// When there are too many, one of the address that has the most of them ends: the oldest that waits for its client, or the newest if
-// all wait for the server. So a client whose address has few of them gets through, whatever others do. And only so many are at the
-// part that costs time, from the ClientHello to the answer, so that a burst is worked off in its order and not all at once.
+// handshakes bounds concurrent TLS handshakes. Each holds some memory (handshakeBytes) for as long as its client takes, up
+// to limits.handshake. When there are too many, one of the network with most of them is closed: the oldest that waits for
+// its client, or the newest if all wait for the server. So a client whose network has few of them gets through, whatever
+// others do. The expensive part, from the ClientHello to the answer, has slots, so that a burst is processed in order and
+// not all at once.
 type handshakes struct {
-	most    int
-	level   func() overload.Level
-	cut     func()        // counts one that ended
-	working chan struct{} // has room for those that may be at the expensive part
-	intake  *overload.Intake
+	max         int
+	level       func() overload.Level
+	onClosed    func()        // counts a closed handshake
+	slots       chan struct{} // capacity: handshakes in the expensive part
+	readLimiter *overload.ReadLimiter
 
-	mu    sync.Mutex  // guards what follows
-	inTLS linked.List // of *handshake, the oldest first
-	from  map[netip.Addr]int
+	mu         sync.Mutex  // guards what follows
+	active     linked.List // of *handshake, oldest first
+	perNetwork map[netip.Addr]int
 }
 
-// handshake is one that is in hand.
+// handshake is a handshake in progress.
 type handshake struct {
 	conn net.Conn
 	from netip.Addr
-	// queued is set while it waits for the server, and not for its client.
+	// queued is set while it waits for the server and not for its client.
 	queued  atomic.Bool
 	removed bool // guarded by handshakes.mu
 }
 
 const (
-	// mostHandshakes may be in hand, or fewer when memory is limited: one for each handshakeShare bytes, and leastHandshakes.
-	mostHandshakes, leastHandshakes = 1024, 64
-	handshakeShare                  = 512 << 10
-	// handshakeBytes is about what one holds, and leaves behind as garbage.
+	// maxHandshakes bounds them. With a memory limit there is one for each handshakeShare bytes, and at least
+	// minHandshakes.
+	maxHandshakes, minHandshakes = 1024, 64
+	handshakeShare               = 512 << 10
+	// handshakeBytes is about how much memory one holds, and leaves as garbage.
 	handshakeBytes = 48 << 10
-	// handshakesEach is how many may be at the expensive part for each processor.
-	handshakesEach = 2
+	// handshakesPerCPU is how many may be in the expensive part for each CPU.
+	handshakesPerCPU = 2
 )
 
-func newHandshakes(memory overload.Limit, level func() overload.Level, cut func(), intake *overload.Intake) *handshakes {
+func newHandshakes(memory overload.Limit, level func() overload.Level, cut func(), intake *overload.ReadLimiter) *handshakes {
 	return &handshakes{
-		most: int(max(memory.Share(mostHandshakes*handshakeShare, 1)/handshakeShare, leastHandshakes)), level: level, cut: cut,
-		working: make(chan struct{}, handshakesEach*runtime.GOMAXPROCS(0)), from: map[netip.Addr]int{}, intake: intake,
+		max: int(max(memory.Share(maxHandshakes*handshakeShare, 1)/handshakeShare, minHandshakes)), level: level, onClosed: cut,
+		slots: make(chan struct{}, handshakesPerCPU*runtime.GOMAXPROCS(0)), perNetwork: map[netip.Addr]int{}, readLimiter: intake,
 	}
 }
 
-// enter counts a handshake that begins, and ends others if there are too many, or this one. leave is called when it has ended.
-func (h *handshakes) enter(c net.Conn) (begun *handshake, leave func()) {
-	most := h.most
+// begin adds a handshake, and closes others if there are too many, or this one. leave is called when it has ended.
+func (h *handshakes) begin(c net.Conn) (begun *handshake, leave func()) {
+	most := h.max
 	if h.level() >= overload.Critical {
-		most = leastHandshakes
+		most = minHandshakes
 	}
 	begun = &handshake{conn: c, from: network(c.RemoteAddr())}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at := h.inTLS.PushBack(begun)
-	h.from[begun.from]++
-	for h.inTLS.Len() > most {
-		last := h.expendable()
+	at := h.active.PushBack(begun)
+	h.perNetwork[begun.from]++
+	for h.active.Len() > most {
+		last := h.victim()
 		h.remove(last)
 		_ = last.Value.(*handshake).conn.Close()
-		h.cut()
+		h.onClosed()
 	}
 	return begun, func() {
 		h.mu.Lock()
@@ -79,30 +81,30 @@ func (h *handshakes) enter(c net.Conn) (begun *handshake, leave func()) {
 	}
 }
 
-// remove does nothing when e was removed before.
+// remove does nothing if e was removed before.
 func (h *handshakes) remove(e *linked.Element) {
 	one := e.Value.(*handshake)
 	if one.removed {
 		return
 	}
 	one.removed = true
-	h.inTLS.Remove(e)
-	if h.from[one.from]--; h.from[one.from] == 0 {
-		delete(h.from, one.from)
+	h.active.Remove(e)
+	if h.perNetwork[one.from]--; h.perNetwork[one.from] == 0 {
+		delete(h.perNetwork, one.from)
 	}
 }
 
-// expendable is the one that ends next.
-func (h *handshakes) expendable() *linked.Element {
+// victim is the handshake that is closed next.
+func (h *handshakes) victim() *linked.Element {
 	var from netip.Addr
 	most := 0
-	for e := h.inTLS.Front(); e != nil; e = e.Next() {
-		if one := e.Value.(*handshake); h.from[one.from] > most {
-			from, most = one.from, h.from[one.from]
+	for e := h.active.Front(); e != nil; e = e.Next() {
+		if one := e.Value.(*handshake); h.perNetwork[one.from] > most {
+			from, most = one.from, h.perNetwork[one.from]
 		}
 	}
 	var newest *linked.Element
-	for e := h.inTLS.Front(); e != nil; e = e.Next() {
+	for e := h.active.Front(); e != nil; e = e.Next() {
 		one := e.Value.(*handshake)
 		if one.from != from {
 			continue
@@ -115,7 +117,7 @@ func (h *handshakes) expendable() *linked.Element {
 	return newest
 }
 
-// network is what one client can choose addresses from: an address of IPv4, a /64 of IPv6.
+// network is the network from which one client can choose addresses: an IPv4 address, or an IPv6 /64.
 func network(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -132,12 +134,12 @@ func network(a net.Addr) netip.Addr {
 	return prefix.Addr()
 }
 
-// config has the expensive part of each handshake wait for its turn. Connections are stallConns.
+// config makes the expensive part of each handshake wait for a slot. Connections must be stallConns.
 func (h *handshakes) config(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	chosen := c.GetConfigForClient
 	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		if err := hello.Conn.(*stallConn).work(hello.Context(), h.working); err != nil {
+		if err := hello.Conn.(*stallConn).acquireSlot(hello.Context(), h.slots); err != nil {
 			return nil, err
 		}
 		if chosen != nil {
@@ -148,21 +150,21 @@ func (h *handshakes) config(c *tls.Config) *tls.Config {
 	return c
 }
 
-// work waits for room in working, which the next Read gives back: then it is the client's turn. rest gives it back as well.
-func (c *stallConn) work(ctx context.Context, working chan struct{}) error {
+// acquireSlot waits for a slot. The next Read releases it, because then the client is to answer; so does releaseSlot.
+func (c *stallConn) acquireSlot(ctx context.Context, working chan struct{}) error {
 	c.handshake.queued.Store(true)
-	c.intake.Take(handshakeBytes)
+	c.readLimiter.Wait(handshakeBytes)
 	select {
 	case working <- struct{}{}:
-		c.working.Store(&working)
+		c.slot.Store(&working)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (c *stallConn) rest() {
-	if working := c.working.Swap(nil); working != nil {
+func (c *stallConn) releaseSlot() {
+	if working := c.slot.Swap(nil); working != nil {
 		c.handshake.queued.Store(false)
 		<-*working
 	}
@@ -170,12 +172,12 @@ func (c *stallConn) rest() {
 
 // Read implements net.Conn.
 func (c *stallConn) Read(p []byte) (int, error) {
-	if c.working.Load() != nil {
-		c.rest()
+	if c.slot.Load() != nil {
+		c.releaseSlot()
 	}
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		c.intake.Take(n)
+		c.readLimiter.Wait(n)
 	}
 	return n, err
 }

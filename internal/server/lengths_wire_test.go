@@ -20,7 +20,7 @@ import (
 	"portico.dev/internal/apiservice"
 	"portico.dev/internal/engine"
 	"portico.dev/internal/engine/enginetest"
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 	"portico.dev/internal/proxy"
 	"portico.dev/internal/transport"
 )
@@ -174,20 +174,20 @@ func TestA39EachLengthAtItsBound(t *testing.T) {
 				r    sent
 				want string // "200": it arrives
 			}{
-				{"the longest target", one(foo+"?"+long(handler.MaxTarget-len(foo)-1), "h", "X", "y"), "200"},
-				{"a longer target", one(foo+"?"+long(handler.MaxTarget-len(foo)), "h", "X", "y"), "414"},
-				{"the longest authority", one(foo, host(handler.MaxAuthority), "X", "y"), "200"},
-				{"a longer authority", one(foo, host(handler.MaxAuthority+1), "X", "y"), "400"},
-				{"the longest name", one(foo, "h", long(handler.MaxFieldName), "y"), "200"},
-				{"a longer name", one(foo, "h", long(handler.MaxFieldName+1), "y"), "431"},
-				{"the longest value", one(foo, "h", "X", long(handler.MaxFieldValue)), "200"},
-				{"a longer value", one(foo, "h", "X", long(handler.MaxFieldValue+1)), "431"},
-				{"as many fields as may be", many(handler.MaxFields), "200"},
-				{"one more field", many(handler.MaxFields + 1), "431"},
-				{"a longer method", sent{long(handler.MaxMethod + 1), foo, "h", [][2]string{user}}, "501"},
+				{"the longest target", one(foo+"?"+long(httpmsg.MaxTarget-len(foo)-1), "h", "X", "y"), "200"},
+				{"a longer target", one(foo+"?"+long(httpmsg.MaxTarget-len(foo)), "h", "X", "y"), "414"},
+				{"the longest authority", one(foo, host(httpmsg.MaxAuthority), "X", "y"), "200"},
+				{"a longer authority", one(foo, host(httpmsg.MaxAuthority+1), "X", "y"), "400"},
+				{"the longest name", one(foo, "h", long(httpmsg.MaxFieldName), "y"), "200"},
+				{"a longer name", one(foo, "h", long(httpmsg.MaxFieldName+1), "y"), "431"},
+				{"the longest value", one(foo, "h", "X", long(httpmsg.MaxFieldValue)), "200"},
+				{"a longer value", one(foo, "h", "X", long(httpmsg.MaxFieldValue+1)), "431"},
+				{"as many fields as may be", many(httpmsg.MaxFields), "200"},
+				{"one more field", many(httpmsg.MaxFields + 1), "431"},
+				{"a longer method", sent{long(httpmsg.MaxMethod + 1), foo, "h", [][2]string{user}}, "501"},
 				{"crumbs of a cookie", func() sent {
 					r := one(foo, "h", "Cookie", "a=b")
-					for range handler.MaxFields {
+					for range httpmsg.MaxFields {
 						r.fields = append(r.fields, [2]string{"Cookie", "a=b"})
 					}
 					return r

@@ -90,7 +90,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	a := newAcceptor(s.c.Listener, s.c.TLS, s.limits, s.handshakes(), clients.Serve)
 	if s.c.Overload != nil {
-		defer s.c.Overload.Attach(&relief{clients: clients, metrics: s.c.OverloadMetrics})()
+		defer s.c.Overload.Register(&connCloser{clients: clients, metrics: s.c.OverloadMetrics})()
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- a.Run() }()
@@ -105,7 +105,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.shutdown(a, clients)
 	ending, cancel := context.WithTimeout(context.Background(), handlerGrace)
 	defer cancel()
-	if a.Ended(ending) != nil {
+	if a.Wait(ending) != nil {
 		s.c.Logger.Warn("handlers of requests that were cut off still run", zap.Duration("for", handlerGrace))
 	}
 	return <-failed

@@ -24,13 +24,13 @@ import (
 // ForLocal gives a request's context what the library that serves the local groups looks for there: an audit context
 // (without one every patch panics), a warning recorder and latency trackers. Proxied requests do without. Its body must
 // come in time, and within bodies; nil is no bound.
-func ForLocal(bodies *Bodies, next http.Handler) http.Handler {
+func ForLocal(bodies *BodyMemory, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s, r := requestContextOf(r)
 		s.local = newLocalRequest(w, r)
-		h := bodies.holder(w, r)
+		h := bodies.charge(w, r)
 		if h != nil {
-			defer h.end()
+			defer h.release()
 		}
 		limitLocalBody(w, r, h)
 		next.ServeHTTP(w, r)
@@ -188,12 +188,12 @@ func (o *auditContextHolder) Value(any) any { return o.events }
 // would answer others with 500 and log each. Errors of a proxied request's body are the proxy's to report.
 type localBody struct {
 	io.ReadCloser
-	held *held // nil: it is not counted
+	held *bodyCharge // nil: it is not counted
 }
 
 // limitLocalBody also ends reading the body at the request's deadline. A context ends no read that waits for bytes, and
 // one client could keep every seat of its priority level with bodies that do not come.
-func limitLocalBody(w http.ResponseWriter, r *http.Request, h *held) {
+func limitLocalBody(w http.ResponseWriter, r *http.Request, h *bodyCharge) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return
 	}
@@ -213,7 +213,7 @@ func limitLocalBody(w http.ResponseWriter, r *http.Request, h *held) {
 func (b localBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.held != nil && !b.held.add(n) {
-		return 0, errManyBodies()
+		return 0, errBodyMemory()
 	}
 	switch {
 	case err == nil || err == io.EOF:

@@ -15,9 +15,9 @@ import (
 	"portico.dev/internal/transport"
 )
 
-// overloadFilter refuses requests while memory is short, of ordinary users first, before anything is done for them but to
-// authenticate them and to write down that they were refused. It also tells the connection whose it is, so that the engine need not
-// ask again. Without a monitor it is not there.
+// overloadFilter refuses requests while memory is short, those of ordinary users first, before any work but authentication
+// and audit is done for them. It also tells the connection the class of its user, so that the engine need not ask. Without
+// a monitor there is no filter.
 func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		if o == nil {
@@ -25,9 +25,9 @@ func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler)
 		}
 		shed := m.Shed.WithLabelValues("memory")
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who := overload.ClientOf(recordFrom(r.Context()).user)
-			if c, ok := connectionOf(w).(interface{ Identified(privileged bool) }); ok {
-				c.Identified(who != overload.Ordinary)
+			who := overload.UserClassOf(recordFrom(r.Context()).user)
+			if c, ok := connectionOf(w).(interface{ Authenticated(privileged bool) }); ok {
+				c.Authenticated(who != overload.Ordinary)
 			}
 			level := o.Level()
 			if level.Serves(who) || alwaysAnswered(r) {
@@ -47,12 +47,13 @@ func overloadFilter(o *overload.Monitor, m *metrics.Overload) func(http.Handler)
 	}
 }
 
-// connectionOf is the engine's writer below that of the chain.
+// connectionOf is the engine's writer, below that of the chain.
 func connectionOf(w http.ResponseWriter) http.ResponseWriter {
 	return responseOf(w).ResponseWriter
 }
 
-// alwaysAnswered is what says how the server is: a probe that is refused has it restarted, and metrics show why.
+// alwaysAnswered reports whether a request asks for the state of the server: a failing probe would restart it, and metrics
+// explain what is wrong.
 func alwaysAnswered(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
@@ -65,7 +66,7 @@ func alwaysAnswered(r *http.Request) bool {
 	return false
 }
 
-// refuse is what engines ask before they do anything for a request of somebody who is not privileged. Nil: they need not ask.
+// refuse is what engines call before any work is done for a request of an ordinary user. Nil: nothing is refused.
 func (s *Server) refuse() func() bool {
 	o := s.c.Overload
 	if o == nil {
@@ -81,7 +82,7 @@ func (s *Server) refuse() func() bool {
 	}
 }
 
-// handshakes bounds the handshakes of the server's clients, whether memory is limited or not.
+// handshakes bounds the handshakes of the server's clients, with or without a memory limit.
 func (s *Server) handshakes() *handshakes {
 	level := func() overload.Level { return overload.Normal }
 	if s.c.Overload != nil {
@@ -91,24 +92,25 @@ func (s *Server) handshakes() *handshakes {
 	if s.c.OverloadMetrics != nil {
 		cut = s.c.OverloadMetrics.Closed.WithLabelValues("handshake").Inc
 	}
-	return newHandshakes(s.c.Memory, level, cut, s.c.Overload.Intake())
+	return newHandshakes(s.c.Memory, level, cut, s.c.Overload.ReadLimiter())
 }
 
-// relief lets go of memory by closing connections.
-type relief struct {
+// connCloser frees memory by closing connections.
+type connCloser struct {
 	clients engine.Server
 	metrics *metrics.Overload
-	closed  time.Time // when idle connections were closed last
+	closed  time.Time // when idle connections were last closed
 }
 
-// idleAtOnce and idleEvery have ten thousand idle connections closed within a second or two, without a burst of closing messages.
+// idleAtOnce and idleEvery close ten thousand idle connections within one or two seconds, without a burst of closing
+// messages.
 const (
 	idleAtOnce = 512
 	idleEvery  = 100 * time.Millisecond
 )
 
-// CloseIdle implements overload.Reliever.
-func (s *relief) CloseIdle() {
+// CloseIdle implements overload.ConnCloser.
+func (s *connCloser) CloseIdle() {
 	now := time.Now()
 	if now.Sub(s.closed) < idleEvery {
 		return
@@ -117,100 +119,100 @@ func (s *relief) CloseIdle() {
 	s.metrics.Closed.WithLabelValues("idle").Add(float64(s.clients.CloseIdle(idleAtOnce)))
 }
 
-// CutLargest implements overload.Reliever.
-func (s *relief) CutLargest(n int64) {
+// CutLargest implements overload.ConnCloser.
+func (s *connCloser) CutLargest(n int64) {
 	s.metrics.Closed.WithLabelValues("largest").Add(float64(s.clients.CutLargest(n)))
 }
 
-// Bodies bounds what the requests of ordinary users together hold of bodies that are read whole into memory, which only the local
-// groups do. No user can have all of that.
-type Bodies struct {
+// BodyMemory bounds the memory of request bodies of ordinary users that are read completely into memory, which only the
+// local groups do. No user can have all of it.
+type BodyMemory struct {
 	limit   int64
 	metrics *metrics.Overload
 	used    transport.Shares
 }
 
 const (
-	// mostBodies bounds it however much memory there is, and leastBodies is what a body of the largest size needs.
-	mostBodies, leastBodies = 512 << 20, 32 << 20
-	// smallBody is not counted: seats bound small bodies.
-	smallBody = 64 << 10
-	// bodyFactor is what a byte of a body costs: itself, its copy while the room for it grows, and the object that it becomes.
+	// maxBodyMemory bounds it on machines with much memory. minBodyMemory is enough for one body of the largest size.
+	maxBodyMemory, minBodyMemory = 512 << 20, 32 << 20
+	// uncountedBody is the size up to which bodies are not counted: seats bound small bodies.
+	uncountedBody = 64 << 10
+	// bodyFactor is what a byte of a body costs: itself, its copy while the buffer grows, and the decoded object.
 	bodyFactor = 3
 )
 
-// NewBodies bounds them to a part of the memory that there is.
-func NewBodies(l overload.Limit, m *metrics.Overload) *Bodies {
-	return &Bodies{limit: max(l.Share(mostBodies, 6), leastBodies), metrics: m}
+// NewBodyMemory bounds them to a part of the memory limit.
+func NewBodyMemory(l overload.Limit, m *metrics.Overload) *BodyMemory {
+	return &BodyMemory{limit: max(l.Share(maxBodyMemory, 6), minBodyMemory), metrics: m}
 }
 
-// holder returns what a request will hold, or nil when that is not counted.
-func (b *Bodies) holder(w http.ResponseWriter, r *http.Request) *held {
-	if b == nil || r.Body == nil || r.Body == http.NoBody || r.ContentLength >= 0 && r.ContentLength <= smallBody {
+// charge returns what accounts for the body of a request, or nil if it is not counted.
+func (b *BodyMemory) charge(w http.ResponseWriter, r *http.Request) *bodyCharge {
+	if b == nil || r.Body == nil || r.Body == http.NoBody || r.ContentLength >= 0 && r.ContentLength <= uncountedBody {
 		return nil
 	}
 	s, ok := requestContextFrom(r.Context())
-	if !ok || overload.ClientOf(s.record.user) != overload.Ordinary {
+	if !ok || overload.UserClassOf(s.record.user) != overload.Ordinary {
 		return nil
 	}
-	h := &held{of: b, user: s.who()}
-	h.holder, _ = connectionOf(w).(interface{ Holds(n int64) })
+	h := &bodyCharge{memory: b, user: s.who()}
+	h.conn, _ = connectionOf(w).(interface{ ChargeMemory(n int64) })
 	return h
 }
 
-// held is what a request holds of it.
-type held struct {
-	of      *Bodies
+// bodyCharge accounts for the body of one request.
+type bodyCharge struct {
+	memory  *BodyMemory
 	user    string
-	holder  interface{ Holds(n int64) } // nil: nobody is told
+	conn    interface{ ChargeMemory(n int64) } // nil: not reported
 	read    int64
-	mu      sync.Mutex // guards what follows: a handler may have returned while its body is being read
+	mu      sync.Mutex // guards what follows: the handler may have returned while its body is read
 	charged int64
-	over    bool
+	ended   bool
 }
 
-// add counts n bytes that were read, and reports whether there is room for them.
-func (h *held) add(n int) bool {
+// add counts n bytes that were read, and reports whether there is memory for them.
+func (h *bodyCharge) add(n int) bool {
 	h.read += int64(n)
-	if h.read <= smallBody {
+	if h.read <= uncountedBody {
 		return true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	more := bodyFactor*h.read - h.charged
-	if more <= 0 || h.over {
+	if more <= 0 || h.ended {
 		return true
 	}
-	more += smallBody // ahead, so that not every read asks
-	if ok, _ := h.of.used.Take(h.user, more, h.of.limit); !ok {
-		h.of.metrics.Shed.WithLabelValues("bodies").Inc()
+	more += uncountedBody // in advance, so that not every read asks
+	if ok, _ := h.memory.used.Take(h.user, more, h.memory.limit); !ok {
+		h.memory.metrics.Shed.WithLabelValues("bodies").Inc()
 		return false
 	}
 	h.charge(more)
 	return true
 }
 
-// end gives everything back: the request is over.
-func (h *held) end() {
+// release returns everything when the request has ended.
+func (h *bodyCharge) release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.over = true
+	h.ended = true
 	if h.charged > 0 {
-		h.of.used.Give(h.user, h.charged)
+		h.memory.used.Give(h.user, h.charged)
 		h.charge(-h.charged)
 	}
 }
 
 // charge is called with mu held.
-func (h *held) charge(n int64) {
+func (h *bodyCharge) charge(n int64) {
 	h.charged += n
-	if h.holder != nil {
-		h.holder.Holds(n)
+	if h.conn != nil {
+		h.conn.ChargeMemory(n)
 	}
 }
 
-// errManyBodies is what reading a body meets when others have the memory for it.
-func errManyBodies() error {
+// errBodyMemory is returned by reads of a body when other bodies use the memory.
+func errBodyMemory() error {
 	refusal := apierrors.NewServiceUnavailable("large bodies of other requests are being read, and there is no memory for this one; please send it again later")
 	refusal.ErrStatus.Details = retryAfter(1)
 	return refusal

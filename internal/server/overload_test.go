@@ -47,7 +47,7 @@ func newShortage(t *testing.T) *shortage {
 	s.monitor.ReadWith(func() overload.Reading {
 		mu.Lock()
 		defer mu.Unlock()
-		return overload.Reading{Certain: 10 * percent, Possible: 10 * percent}
+		return overload.Reading{InUse: 10 * percent, Allocated: 10 * percent}
 	})
 	s.used = func(p uint64) {
 		mu.Lock()
@@ -343,8 +343,8 @@ func TestD18TheLargestHolderIsCut(t *testing.T) {
 		started, ended := make(chan string, 8), make(chan string, 8)
 		s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
 			user := r.Header.Get("Test-Size")
-			if h, ok := connectionOf(w).(interface{ Holds(n int64) }); ok && user == "large" {
-				h.Holds(1 << 20)
+			if h, ok := connectionOf(w).(interface{ ChargeMemory(n int64) }); ok && user == "large" {
+				h.ChargeMemory(1 << 20)
 			}
 			w.(http.Flusher).Flush()
 			started <- user
@@ -387,8 +387,8 @@ func TestD18StreamsOfThePrivilegedAreSpared(t *testing.T) {
 	started, ended := make(chan string, 8), make(chan string, 8)
 	s, l := listenShort(t, func(w http.ResponseWriter, r *http.Request) {
 		user := r.Header.Get("Test-User")
-		if h, ok := connectionOf(w).(interface{ Holds(n int64) }); ok {
-			h.Holds(1 << 20)
+		if h, ok := connectionOf(w).(interface{ ChargeMemory(n int64) }); ok {
+			h.ChargeMemory(1 << 20)
 		}
 		started <- user
 		<-r.Context().Done()
@@ -434,7 +434,7 @@ func TestD19BodiesThatAreReadWholeAreBounded(t *testing.T) {
 	b := newBench("alice *", "bob *", "admin *")
 	s := newShortage(t)
 	s.chain(b)
-	bodies := NewBodies(overload.Limit{Bytes: 1}, s.metrics) // the least
+	bodies := NewBodyMemory(overload.Limit{Bytes: 1}, s.metrics) // the least
 	const size = 3 << 20
 	read, release := make(chan struct{}, 64), make(chan struct{})
 	b.handler = ForLocal(bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -471,13 +471,13 @@ func TestD19BodiesThatAreReadWholeAreBounded(t *testing.T) {
 			}
 			break
 		}
-		if fits < 1 || fits > leastBodies/(bodyFactor*size) {
+		if fits < 1 || fits > minBodyMemory/(bodyFactor*size) {
 			t.Errorf("HTTP/2 %t: %d bodies are held at once", h2, fits)
 		}
 		for _, other := range []struct {
 			user string
 			n    int
-		}{{"alice", smallBody}, {"admin", size}, {"bob", 512 << 10}} {
+		}{{"alice", uncountedBody}, {"admin", size}, {"bob", 512 << 10}} {
 			go post(other.user, other.n)
 			select {
 			case <-read:
@@ -515,7 +515,7 @@ func TestD19HandshakesInHandAreBounded(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	for range 3 * leastHandshakes {
+	for range 3 * minHandshakes {
 		c, err := net.Dial("tcp", l.address)
 		if err != nil {
 			t.Fatal(err)
@@ -525,17 +525,17 @@ func TestD19HandshakesInHandAreBounded(t *testing.T) {
 	}
 	answered(t, l)
 	soon(t, "the end of the oldest", func() bool {
-		return testutil.ToFloat64(m.Closed.WithLabelValues("handshake")) >= 2*leastHandshakes
+		return testutil.ToFloat64(m.Closed.WithLabelValues("handshake")) >= 2*minHandshakes
 	})
 	ended := 0
-	for _, c := range mute[:2*leastHandshakes] {
+	for _, c := range mute[:2*minHandshakes] {
 		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if _, err := io.Copy(io.Discard, c); !errors.Is(err, os.ErrDeadlineExceeded) {
 			ended++
 		}
 	}
-	if ended < 2*leastHandshakes {
-		t.Errorf("%d of the oldest %d have ended", ended, 2*leastHandshakes)
+	if ended < 2*minHandshakes {
+		t.Errorf("%d of the oldest %d have ended", ended, 2*minHandshakes)
 	}
 }
 
@@ -551,7 +551,7 @@ func TestD19HandshakesOfOneAddressEndFirst(t *testing.T) {
 	defer slow.Close()
 	hello := l.clientHello(t)
 	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
-	for range 4 * leastHandshakes {
+	for range 4 * minHandshakes {
 		c, err := elsewhere.Dial("tcp", l.address)
 		if err != nil {
 			t.Fatal(err)
@@ -562,7 +562,7 @@ func TestD19HandshakesOfOneAddressEndFirst(t *testing.T) {
 		}
 	}
 	soon(t, "the end of the others", func() bool {
-		return testutil.ToFloat64(m.Closed.WithLabelValues("handshake")) >= 3*leastHandshakes
+		return testutil.ToFloat64(m.Closed.WithLabelValues("handshake")) >= 3*minHandshakes
 	})
 	_ = slow.SetDeadline(time.Now().Add(10 * time.Second))
 	if err := tls.Client(slow, &tls.Config{ServerName: "127.0.0.1", RootCAs: l.roots}).Handshake(); err != nil {

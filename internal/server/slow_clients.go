@@ -217,16 +217,16 @@ func (c *requestContext) who() string {
 
 // takenBytes is how much the client has read, as far as the writer knows.
 func (w *response) takenBytes() int64 {
-	if t, ok := w.ResponseWriter.(interface{ Taken() int64 }); ok {
-		return t.Taken()
+	if t, ok := w.ResponseWriter.(interface{ BytesWritten() int64 }); ok {
+		return t.BytesWritten()
 	}
 	return 0
 }
 
 // chargeMemory tells the engine that n more bytes are held because of the request.
 func (w *response) chargeMemory(n int64) {
-	if h, ok := w.ResponseWriter.(interface{ Holds(n int64) }); ok {
-		h.Holds(n)
+	if h, ok := w.ResponseWriter.(interface{ ChargeMemory(n int64) }); ok {
+		h.ChargeMemory(n)
 	}
 }
 

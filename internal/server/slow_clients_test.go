@@ -40,7 +40,7 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (w *slowWriter) Taken() int64 {
+func (w *slowWriter) BytesWritten() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.taken

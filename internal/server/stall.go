@@ -9,50 +9,50 @@ import (
 	"portico.dev/internal/overload"
 )
 
-// stallConn is a connection whose writes may wait for the other side to read, but not for ever (attack row D5). It lies
-// below TLS. The library's own bound sets two timers for each write; this one sets a timer now and then, so that a write
-// may take between 7/8 of the limit and all of it.
+// stallConn is a connection below TLS whose writes time out when the client does not read (attack row D5). net/http would
+// set two timers for each write. This one sets a deadline now and then, so a write may take between 7/8 of the limit and
+// all of it.
 type stallConn struct {
 	net.Conn
 	limit time.Duration // 0: none
-	// patient is set when the connection may become one of another protocol, in which a pause is no failure.
-	patient atomic.Bool
-	// held is set while somebody else has given the connection a deadline.
-	held atomic.Bool
-	made time.Time
-	// working is what the next Read gives back: see handshakes. handshake is there until the connection's has ended.
-	working   atomic.Pointer[chan struct{}]
-	handshake *handshake
-	intake    *overload.Intake // is asked before what was read is passed on; nil: nobody is
-	from      atomic.Int64     // when the deadline in force was set, after made; 0: none is
+	// hijacked is set when the connection was hijacked: in its new protocol a pause is no error.
+	hijacked atomic.Bool
+	// deadlineSet is set while somebody else has set a deadline on the connection.
+	deadlineSet atomic.Bool
+	created     time.Time
+	// slot is released by the next Read (see handshakes). handshake is set until the connection's handshake has ended.
+	slot        atomic.Pointer[chan struct{}]
+	handshake   *handshake
+	readLimiter *overload.ReadLimiter // asked after each read; nil: none
+	limitSetAt  atomic.Int64          // when the present deadline was set, after created; 0: none is
 
-	mu       sync.Mutex // guards what follows, and keeps what is written in its order
-	gathered *[]byte    // records that wait to be written together; nil: each is written at once
+	mu    sync.Mutex // guards what follows, and the order of writes
+	batch *[]byte    // records that are to be written together; nil: each is written at once
 }
 
-// gatherRoom is two of TLS's records. More at a time would ask too much of slow clients.
-const gatherRoom = 34 << 10
+// maxBatch is two TLS records. More at a time would ask too much of slow clients.
+const maxBatch = 34 << 10
 
-var gatherRooms = sync.Pool{New: func() any { b := make([]byte, 0, gatherRoom); return &b }}
+var batchPool = sync.Pool{New: func() any { b := make([]byte, 0, maxBatch); return &b }}
 
 func newStallConn(c net.Conn, limit time.Duration) *stallConn {
-	return &stallConn{Conn: c, limit: limit, made: time.Now()}
+	return &stallConn{Conn: c, limit: limit, created: time.Now()}
 }
 
-// Gather has what is written wait for more, until Release: TLS writes each of its records by itself.
-func (c *stallConn) Gather() {
+// BeginBatch holds writes back until EndBatch: TLS writes each record separately.
+func (c *stallConn) BeginBatch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gathered = gatherRooms.Get().(*[]byte)
+	c.batch = batchPool.Get().(*[]byte)
 }
 
-// Release writes what waits.
-func (c *stallConn) Release() error {
+// EndBatch writes what was held back.
+func (c *stallConn) EndBatch() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.flush()
-	gatherRooms.Put(c.gathered)
-	c.gathered = nil
+	batchPool.Put(c.batch)
+	c.batch = nil
 	return err
 }
 
@@ -60,33 +60,33 @@ func (c *stallConn) Release() error {
 func (c *stallConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.gathered == nil {
+	if c.batch == nil {
 		return c.write(p)
 	}
-	if len(*c.gathered)+len(p) > gatherRoom {
+	if len(*c.batch)+len(p) > maxBatch {
 		if err := c.flush(); err != nil {
 			return 0, err
 		}
 	}
-	*c.gathered = append(*c.gathered, p...)
+	*c.batch = append(*c.batch, p...)
 	return len(p), nil
 }
 
 func (c *stallConn) flush() error {
-	if len(*c.gathered) == 0 {
+	if len(*c.batch) == 0 {
 		return nil
 	}
-	_, err := c.write(*c.gathered)
-	*c.gathered = (*c.gathered)[:0]
+	_, err := c.write(*c.batch)
+	*c.batch = (*c.batch)[:0]
 	return err
 }
 
 func (c *stallConn) write(p []byte) (int, error) {
-	if c.limit > 0 && !c.patient.Load() && !c.held.Load() {
+	if c.limit > 0 && !c.hijacked.Load() && !c.deadlineSet.Load() {
 		now := time.Now()
-		age, from := now.Sub(c.made), time.Duration(c.from.Load())
+		age, from := now.Sub(c.created), time.Duration(c.limitSetAt.Load())
 		if from == 0 || age-from > c.limit/8 {
-			c.from.Store(int64(age))
+			c.limitSetAt.Store(int64(age))
 			if err := c.Conn.SetWriteDeadline(now.Add(c.limit)); err != nil {
 				return 0, err
 			}
@@ -97,17 +97,17 @@ func (c *stallConn) write(p []byte) (int, error) {
 
 // SetWriteDeadline implements net.Conn.
 func (c *stallConn) SetWriteDeadline(at time.Time) error {
-	c.hold(at)
+	c.noteDeadline(at)
 	return c.Conn.SetWriteDeadline(at)
 }
 
 // SetDeadline implements net.Conn.
 func (c *stallConn) SetDeadline(at time.Time) error {
-	c.hold(at)
+	c.noteDeadline(at)
 	return c.Conn.SetDeadline(at)
 }
 
-func (c *stallConn) hold(at time.Time) {
-	c.held.Store(!at.IsZero())
-	c.from.Store(0)
+func (c *stallConn) noteDeadline(at time.Time) {
+	c.deadlineSet.Store(!at.IsZero())
+	c.limitSetAt.Store(0)
 }

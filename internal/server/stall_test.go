@@ -28,7 +28,7 @@ func TestStalledWrites(t *testing.T) {
 			_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 			_ = c.SetDeadline(time.Time{})
 		}, limit, limit},
-		"a connection that may pause": {func(c *stallConn, _ net.Conn) { c.patient.Store(true) }, time.Hour, time.Hour},
+		"a connection that may pause": {func(c *stallConn, _ net.Conn) { c.hijacked.Store(true) }, time.Hour, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,13 +64,13 @@ func exchangeByte(c net.Conn, peer net.Conn) {
 func TestRecordsAreGathered(t *testing.T) {
 	c := &counted{}
 	s := newStallConn(c, 0)
-	s.Gather()
+	s.BeginBatch()
 	for range 5 {
 		if n, err := s.Write(make([]byte, 16<<10)); n != 16<<10 || err != nil {
 			t.Fatal(n, err)
 		}
 	}
-	if err := s.Release(); err != nil {
+	if err := s.EndBatch(); err != nil {
 		t.Fatal(err)
 	}
 	if want := []int{32 << 10, 32 << 10, 16 << 10}; !slices.Equal(c.writes, want) {
@@ -81,9 +81,9 @@ func TestRecordsAreGathered(t *testing.T) {
 		t.Error("what comes afterwards waits")
 	}
 	c.err = net.ErrClosed
-	s.Gather()
+	s.BeginBatch()
 	_, _ = s.Write([]byte("x"))
-	if err := s.Release(); !errors.Is(err, net.ErrClosed) {
+	if err := s.EndBatch(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a write that failed: %v", err)
 	}
 }

@@ -34,7 +34,7 @@ type attempts struct {
 	pool      func(*endpoint) *connPool
 	request   *http.Request
 	body      *replay // nil without a body, and with a whole one
-	buffered  *client.Whole
+	buffered  *client.BytesBody
 	observer  AttemptObserver
 	tried     []*endpoint
 	slow      *endpoint // the first that was passed over because it took long to connect
@@ -150,8 +150,8 @@ func (a *attempts) prepare(e *endpoint) (*http.Request, error) {
 		r.Host = a.b.key.serverName
 	}
 	if a.buffered != nil {
-		r.Body = a.buffered.Again()
-		r.GetBody = func() (io.ReadCloser, error) { return a.buffered.Again(), nil }
+		r.Body = a.buffered.Clone()
+		r.GetBody = func() (io.ReadCloser, error) { return a.buffered.Clone(), nil }
 	}
 	if a.body != nil {
 		body, err := a.body.newReader()

@@ -21,18 +21,18 @@ func fitsBuffer(r *http.Request, limit int64) bool {
 type buffered interface{ Buffered() (n int, ended bool) }
 
 // bufferBody reads the body of r, for as long as its context lets it.
-func bufferBody(r *http.Request) (*client.Whole, error) {
+func bufferBody(r *http.Request) (*client.BytesBody, error) {
 	data := make([]byte, r.ContentLength)
 	if b, ok := r.Body.(buffered); ok {
 		if n, ended := b.Buffered(); ended || n >= len(data) {
 			_, err := io.ReadFull(r.Body, data)
-			return client.NewWhole(data), err
+			return client.NewBytesBody(data), err
 		}
 	}
 	if err := runUntilDone(r.Context(), func() error { _, err := io.ReadFull(r.Body, data); return err }); err != nil {
 		return nil, err
 	}
-	return client.NewWhole(data), nil
+	return client.NewBytesBody(data), nil
 }
 
 // runUntilDone runs f, and leaves it alone when ctx ends. A client's body that does not come ends when its request has
@@ -50,7 +50,7 @@ func runUntilDone(ctx context.Context, f func() error) error {
 }
 
 func afterFunc(ctx context.Context, f func()) (off func() bool) {
-	if e, ok := ctx.(client.Ender); ok {
+	if e, ok := ctx.(client.EndNotifier); ok {
 		e.OnEnd(f)
 		return e.OffEnd
 	}

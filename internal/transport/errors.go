@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"portico.dev/internal/engine"
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // The steps at which a request can fail.
@@ -185,14 +185,14 @@ func classify(ctx context.Context, err error) failure {
 		f.class = ClassCanceled
 		return f
 	}
-	var unfit *handler.RequestError
+	var unfit *httpmsg.RequestError
 	if errors.As(err, &unfit) {
 		f.class, f.unprocessed = ClassRequest, true
 		return f
 	}
 	var known *engine.ClientError
 	if errors.As(err, &known) {
-		return f.withKind(known.Fate)
+		return f.withKind(known.Kind)
 	}
 	var wrong malformedError
 	text := err.Error()
@@ -220,24 +220,24 @@ func classOf(ctx context.Context) Class {
 // withKind is f with what an error of HTTP/2 says.
 func (f failure) withKind(known engine.ErrorKind) failure {
 	switch known {
-	case engine.Lost, engine.Silent:
+	case engine.Lost, engine.PingTimeout:
 		f.lost, f.connection = true, true
 	case engine.Reset:
 		f.lost = true
 	case engine.Rejected: // any endpoint would say so, and each would have a failure counted against it
-	case engine.Broken:
+	case engine.ProtocolViolation:
 		f.protocol = true
-	case engine.Late:
+	case engine.HeaderTimeout:
 		f.headerTimeout = true
 	case engine.Unsent, engine.Unprocessed:
 		f.unprocessed = true
 	case engine.Refused:
 		f.unprocessed, f.refused = true, true
-	case engine.Unsendable:
+	case engine.InvalidRequest:
 		f.unprocessed, f.class = true, ClassRequest
-	case engine.Unread:
+	case engine.BodyError:
 		f.class = ClassRequest
-	case engine.Left:
+	case engine.Canceled:
 		f.class = ClassCanceled
 	}
 	return f

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // http1Conn is an HTTP/1.1 connection that the pool tracks until it is closed, by the library or by the pool.
@@ -170,15 +170,15 @@ func checkLibraryResponse(r *http.Request, resp *http.Response) error {
 		return errSwitched
 	case resp.StatusCode < 100 || resp.StatusCode > 999:
 		return errStatusLine
-	case !handler.ValidFieldValue(resp.Status):
+	case !httpmsg.ValidFieldValue(resp.Status):
 		return errControl
 	}
 	for name, values := range resp.Header {
-		if !handler.IsToken(name) {
+		if !httpmsg.IsToken(name) {
 			return errName
 		}
 		for _, v := range values {
-			if !handler.ValidFieldValue(v) {
+			if !httpmsg.ValidFieldValue(v) {
 				return errControl
 			}
 		}

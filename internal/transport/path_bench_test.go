@@ -278,7 +278,7 @@ func report(b *testing.B, before used, n int) {
 func (y *benchEnvironment) request(b *testing.B, method, path, body string) *http.Request {
 	var from io.Reader
 	if body != "" {
-		from = client.NewWhole([]byte(body))
+		from = client.NewBytesBody([]byte(body))
 	}
 	r, err := http.NewRequestWithContext(b.Context(), method, "https://"+y.address+path, from)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"portico.dev/internal/engine"
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // errProtocolChanged is met by requests that chose HTTP/1.1 in the moment when the endpoint began to speak HTTP/2.
@@ -121,7 +121,7 @@ func (p *connPool) roundTrip(r *http.Request, patience time.Duration) (*http.Res
 	if res.http1 != nil {
 		// HTTP/2 connections check it themselves (engine.Unsendable). The library writes a blank in a path as it is, and says of a bad
 		// method what could as well be said of a connection.
-		if err := handler.CheckRequest(r); err != nil {
+		if err := httpmsg.CheckRequest(r); err != nil {
 			return nil, nil, err
 		}
 		resp, err := res.http1.RoundTrip(r)
@@ -207,7 +207,7 @@ func (p *connPool) dialResult(d *pendingDial) error {
 		return d.err
 	}
 	p.mu.Lock()
-	stillborn := !d.conn.used && d.conn.Ended()
+	stillborn := !d.conn.used && d.conn.Closed()
 	p.mu.Unlock()
 	if !stillborn {
 		return nil
@@ -254,7 +254,7 @@ func (p *connPool) leastLoaded(u upload) (best *http2Conn, full int) {
 	ended := false
 	for _, c := range p.conns {
 		switch {
-		case c.Ended():
+		case c.Closed():
 			ended = true
 		case c.retired:
 		case !c.Available():
@@ -262,7 +262,7 @@ func (p *connPool) leastLoaded(u upload) (best *http2Conn, full int) {
 				c.retired = true
 				c.Close()
 			}
-		case c.active >= c.Streams():
+		case c.active >= c.MaxStreams():
 			full++
 		case best == nil || c.betterThan(best, u):
 			best = c
@@ -360,7 +360,7 @@ func (p *connPool) drained() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.conns {
-		if c.active > 0 && !c.Ended() {
+		if c.active > 0 && !c.Closed() {
 			return false
 		}
 	}

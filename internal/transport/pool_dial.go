@@ -55,7 +55,7 @@ func (p *connPool) warm() bool {
 
 // connected reports whether there is an HTTP/2 connection for further requests. Called with mu held.
 func (p *connPool) connected() bool {
-	return slices.ContainsFunc(p.conns, func(c *http2Conn) bool { return !c.retired && !c.Ended() })
+	return slices.ContainsFunc(p.conns, func(c *http2Conn) bool { return !c.retired && !c.Closed() })
 }
 
 // hasConnections reports whether there is a connection for further requests, idle or busy. Such a connection is pinged.
@@ -106,9 +106,9 @@ func (p *connPool) add(tc *tls.Conn) (*http2Conn, error) {
 	var err error
 	c.ClientConn, err = engine.NewClientConn(ctx, p.options.Engine, tc, engine.ClientConfig{
 		MaxHeaderBytes: int(p.options.MaxHeaderBytes),
-		Every:          p.checker.every, PingAfter: p.options.PingAfter, PingTimeout: p.options.PingTimeout,
+		CheckInterval:  p.checker.every, PingAfter: p.options.PingAfter, PingTimeout: p.options.PingTimeout,
 		HeaderTimeout: p.options.HeaderTimeout, ProtocolTimeout: protocolTimeout,
-		Ended: func() {
+		OnClose: func() {
 			defer p.wg.Done()
 			p.connEnded(c)
 		},
@@ -116,7 +116,7 @@ func (p *connPool) add(tc *tls.Conn) (*http2Conn, error) {
 	if err != nil {
 		return nil, &connectError{op: OpTLS, err: p.handshakeError(err)}
 	}
-	if c.Streams() == 0 {
+	if c.MaxStreams() == 0 {
 		c.Close()
 		return nil, &connectError{op: OpTLS, err: errNoStreams}
 	}
@@ -154,7 +154,7 @@ func (p *connPool) handshakeError(err error) error {
 	switch {
 	case p.ctx.Err() != nil:
 		return ErrClosed
-	case errors.As(err, &e) && e.Fate == engine.Broken:
+	case errors.As(err, &e) && e.Kind == engine.ProtocolViolation:
 		return err
 	}
 	return errNoSettings
@@ -175,14 +175,14 @@ func (p *connPool) check(now time.Time) bool {
 			c.retired = true
 			c.Close()
 		}
-		c.Look(ping)
+		c.Check(ping)
 	}
 	return true
 }
 
 // removeEnded is called with mu held.
 func (p *connPool) removeEnded() {
-	p.conns = slices.DeleteFunc(p.conns, func(c *http2Conn) bool { return c.Ended() })
+	p.conns = slices.DeleteFunc(p.conns, func(c *http2Conn) bool { return c.Closed() })
 }
 
 // closeIdle closes idle connections, because another one to the endpoint does not answer pings.
@@ -263,10 +263,10 @@ const idleLostInterval = time.Minute
 func (p *connPool) connEnded(c *http2Conn) {
 	now := time.Now()
 	p.mu.Lock()
-	silent := c.joined && c.Silent()
+	silent := c.joined && c.PingTimedOut()
 	var broke error
 	if c.joined && p.onViolation != nil {
-		broke = c.Violated()
+		broke = c.ProtocolError()
 	}
 	wanted := p.draining || c.retired
 	// A server that falls silent is worth telling each time: that takes longer than a probe.

@@ -28,7 +28,7 @@ func uploadOf(r *http.Request) upload {
 	if r.Body == nil || r.Body == http.NoBody {
 		return upload{}
 	}
-	if _, whole := r.Body.(*client.Whole); whole || r.ContentLength > 0 && r.ContentLength < longUpload {
+	if _, whole := r.Body.(*client.BytesBody); whole || r.ContentLength > 0 && r.ContentLength < longUpload {
 		return upload{need: max(1, r.ContentLength)}
 	}
 	return upload{need: longUpload, long: true}
@@ -68,7 +68,7 @@ func (c *http2Conn) uploadFit(u upload) int {
 // betterThan reports whether a request does better on c than on other, which is older. Requests without a body stay
 // together, so that connections that were made for uploads become idle.
 func (c *http2Conn) betterThan(other *http2Conn, u upload) bool {
-	if u.need == 0 && 2*other.active < other.Streams() {
+	if u.need == 0 && 2*other.active < other.MaxStreams() {
 		return false
 	}
 	if mine, theirs := c.uploadFit(u), other.uploadFit(u); mine != theirs {
@@ -88,7 +88,7 @@ func (p *connPool) wantsAnotherConn(c *http2Conn, u upload) bool {
 	}
 	live := 0
 	for _, c := range p.conns {
-		if !c.retired && !c.Ended() && c.Available() {
+		if !c.retired && !c.Closed() && c.Available() {
 			live++
 		}
 	}

@@ -82,7 +82,7 @@ func (p *connPool) fillReport(r *EndpointReport) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.conns {
-		if !c.Ended() {
+		if !c.Closed() {
 			r.Connections++
 		}
 	}

@@ -104,7 +104,7 @@ func (s *silence) check() {
 func noResponse(err error) bool {
 	var timeout net.Error
 	var known *engine.ClientError
-	if errors.As(err, &known) && known.Fate == engine.Silent {
+	if errors.As(err, &known) && known.Kind == engine.PingTimeout {
 		return true
 	}
 	return errors.Is(err, errPingsUnanswered) || errors.Is(err, errNoSettings) || errors.Is(err, errSlow) ||

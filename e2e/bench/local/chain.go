@@ -134,7 +134,7 @@ func (h *chainServer) openChain(dir string, core *coreapi.Server, may *authz.Aut
 	if err != nil {
 		return err
 	}
-	served := server.ForLocal(server.NewBodies(overload.Limit{}, metrics.NewOverload(reg)), core.Handler())
+	served := server.ForLocal(server.NewBodyMemory(overload.Limit{}, metrics.NewOverload(reg)), core.Handler())
 	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	requests := metrics.NewRequests(reg)
 	chain := func(local http.Handler) (http.Handler, error) {

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"portico.dev/internal/handler"
+	"portico.dev/internal/httpmsg"
 )
 
 // maxIdentityBytes bounds the identity headers of one request (attack row A11).
@@ -151,13 +151,13 @@ func (n Headers) checkSize(h http.Header) error {
 }
 
 // Strip removes every identity header from a request, in any spelling, and from its trailers. Names are folded as the most
-// careless of backends fold them (handler.FoldName): servers exist that read X_Remote.User as X-Remote-User (attack row A8:
+// careless of backends fold them (httpmsg.FoldName): servers exist that read X_Remote.User as X-Remote-User (attack row A8:
 // CVE-2025-64484 and others). What is no token is no name, and goes too.
 func (n Headers) Strip(r *http.Request) {
 	n = n.trimmed()
 	for _, h := range []http.Header{r.Header, r.Trailer} {
 		for name := range h {
-			if !handler.IsToken(name) || wellKnown.names(name) || n.names(name) {
+			if !httpmsg.IsToken(name) || wellKnown.names(name) || n.names(name) {
 				delete(h, name)
 			}
 		}
@@ -182,13 +182,13 @@ func (n Headers) trimmed() Headers {
 func (n Headers) names(header string) bool {
 	for _, list := range [...][]string{n.Username, n.UID, n.Group} {
 		for _, name := range list {
-			if len(header) == len(name) && handler.FoldsTo(header, name) {
+			if len(header) == len(name) && httpmsg.HasFoldedPrefix(header, name) {
 				return true
 			}
 		}
 	}
 	for _, prefix := range n.ExtraPrefix {
-		if handler.FoldsTo(header, prefix) {
+		if httpmsg.HasFoldedPrefix(header, prefix) {
 			return true
 		}
 	}

@@ -1,3 +1,24 @@
+// Package client is an HTTP/2 client for backends. A Conn is one connection, on a TLS session that its creator has
+// verified.
+//
+// One goroutine reads a connection. The goroutine of a request writes its own HEADERS and a body that is in memory, and
+// then waits; a body that is long, or arrives slowly, has a goroutine until it is sent or not wanted any more. No other
+// goroutines and no timers are started: the owner of a Conn calls Check regularly, and timeouts are counted in checks. A
+// process that did not run for a second has checked once.
+//
+// # What is promised
+//
+//   - A request fails with an *Error whose Kind says how far it got. Unsent, Unprocessed and Refused prove that the server did
+//     not process it (RFC 9113, 8.7).
+//   - The end of a request's context ends it at once, except while the kernel accepts no bytes of the connection: a writer then
+//     waits until pings time out.
+//   - The header of a response of up to 16 KiB is held until the rest has arrived, until the next Check at the most. If the
+//     connection fails before, the request has failed and no response has begun.
+//   - The memory of a response is bounded by its stream's window, the number of streams by the server's SETTINGS. The
+//     connection's window is returned as bytes arrive, so that a response that nobody reads does not block others.
+//   - Frames without use are limited, at once and over time (frames.go), and so is the time that the server takes for what the
+//     protocol requires (timeouts.go).
+//   - A server that violates the protocol loses the stream or the connection, as RFC 9113 says.
 package client
 
 import (
@@ -9,133 +30,132 @@ import (
 	"sync/atomic"
 	"time"
 
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
 )
 
-// Config is how a connection is used. All fields must be set, but for Ended.
+// Config configures a Conn. All fields but OnClose must be set.
 type Config struct {
-	// MaxHeaderBytes bounds the headers of a response, as RFC 9113 counts them.
+	// MaxHeaderBytes bounds the header of a response, as RFC 9113 counts it.
 	MaxHeaderBytes int
-	// Every is the time between two Looks, by which the following are made into numbers of looks.
-	Every time.Duration
-	// PingAfter is how long nothing may be read before the server is pinged, and PingTimeout how long it may then stay
-	// silent.
+	// CheckInterval is the time between two calls of Check. The timeouts below are converted to numbers of checks with it.
+	CheckInterval time.Duration
+	// PingAfter is how long the server may be silent before it is pinged, and PingTimeout how long it then has to answer.
 	PingAfter, PingTimeout time.Duration
-	// HeaderTimeout bounds the time from a request to the headers of its response. It may be exceeded by a quarter.
+	// HeaderTimeout bounds the time from a request to the header of its response. It may be exceeded by a quarter.
 	HeaderTimeout time.Duration
-	// ProtocolTimeout is how long the server may take to acknowledge our SETTINGS, and to complete a header block that it has
-	// begun: nothing else can come meanwhile.
+	// ProtocolTimeout is how long the server may take to acknowledge our SETTINGS, and to complete a header block: nothing
+	// else can arrive meanwhile.
 	ProtocolTimeout time.Duration
-	// Ended, if set, is called once, when the connection is closed, on its own goroutine. It must not wait.
-	Ended func()
+	// OnClose, if set, is called once, on its own goroutine, when the connection is closed. It must not wait.
+	OnClose func()
 }
 
 const (
-	// streamWindow is how much of a response may wait for its reader.
+	// streamWindow is how much of a response may wait to be read.
 	streamWindow = 512 << 10
-	// connWindow is no bound of what is kept, since it is given back as bytes arrive: a response that nobody reads uses up
-	// its stream's window and nothing else.
+	// connWindow does not bound memory, because it is returned as bytes arrive: a response that nobody reads only uses up
+	// its stream's window.
 	connWindow = 8 << 20
-	// defaultStreams is how many streams we put on a connection whose server sets no limit, or a higher one.
-	defaultStreams = 1000
+	// maxStreamsPerConn bounds the streams on a connection whose server sets no limit, or a higher one.
+	maxStreamsPerConn = 1000
 	// maxFields bounds the number of fields in a header block.
 	maxFields = 4 << 10
-	// closeTimeout bounds the polite end of a connection whose other side may be gone.
+	// closeTimeout bounds the closing messages to a server that may be gone.
 	closeTimeout = 250 * time.Millisecond
 )
 
-// Conn is a connection to a server. Its methods may be called at any time, by anybody.
+// Conn is a connection to a server. It is safe for concurrent use.
 type Conn struct {
-	config  Config
-	nc      net.Conn
-	tls     *tls.ConnectionState // nil without TLS
-	out     *wire.Out
-	allowed atomic.Int64 // streams at a time
-	looks   atomic.Int64
-	held    atomic.Int64  // streams whose head waits; written with mu held
-	reads   atomic.Uint64 // counts those that brought something
-	full    atomic.Bool   // takes no more; written with mu held
-	ended   atomic.Bool   // likewise
-	// acknowledged is set when the server has acknowledged our SETTINGS; blockSince is the look at which a header block was found
-	// open, and one more, or 0; cancelled counts requests that we gave up, until the reader takes them.
-	acknowledged atomic.Bool
-	blockSince   atomic.Int64
-	cancelled    atomic.Int64
+	config     Config
+	nc         net.Conn
+	tls        *tls.ConnectionState // nil without TLS
+	w          *frame.Writer
+	maxStreams atomic.Int64 // concurrent streams
+	checks     atomic.Int64
+	heldCount  atomic.Int64  // streams whose header is held; written with mu held
+	reads      atomic.Uint64 // reads that returned bytes
+	draining   atomic.Bool   // accepts no more requests; written with mu held
+	closed     atomic.Bool   // likewise
+	// acknowledged is set when the server has acknowledged our SETTINGS. headerBlockSince is the check in which a header
+	// block was found incomplete, plus 1, or 0. cancelled counts requests that we reset, until the reader takes the number.
+	acknowledged     atomic.Bool
+	headerBlockSince atomic.Int64
+	cancelled        atomic.Int64
 
-	settled chan struct{} // closed when the server's first SETTINGS came
-	done    chan struct{} // closed when everything is over
+	settingsReceived chan struct{} // closed when the server's first SETTINGS came
+	done             chan struct{} // closed when the connection is closed
 
 	mu      sync.Mutex // guards what follows
 	streams map[uint32]*stream
-	newest  uint32 // stream
-	err     *Error // why it ended; nil while it lives
+	newest  uint32 // stream id
+	err     *Error // why the connection ended; nil while it is open
 
-	reader reader
-	watch  watch
+	reader   reader
+	timeouts timeouts
 }
 
-// New begins to speak HTTP/2 on nc, and returns when the server's SETTINGS arrived. It closes nc when it fails, which is
-// also when ctx ends. Errors are *Error.
+// New starts HTTP/2 on nc, and returns when the server's SETTINGS arrived. It closes nc if it fails, or if ctx ends before.
+// Errors are *Error.
 func New(ctx context.Context, nc net.Conn, config Config) (*Conn, error) {
 	c := &Conn{
-		config: config, nc: nc, streams: make(map[uint32]*stream), settled: make(chan struct{}), done: make(chan struct{}),
+		config: config, nc: nc, streams: make(map[uint32]*stream), settingsReceived: make(chan struct{}), done: make(chan struct{}),
 	}
 	if with, ok := nc.(*tls.Conn); ok {
 		state := with.ConnectionState()
 		c.tls = &state
 	}
-	c.allowed.Store(defaultStreams)
-	c.out = wire.NewOut(nc, 1, func(err error) { c.fail(&Error{Lost, err}) })
-	c.reader.begin(c)
-	c.watch.begin(&c.config)
-	c.out.Greet()
-	_ = c.out.Settings(true,
-		wire.Setting{ID: wire.EnablePush, Value: 0},
-		wire.Setting{ID: wire.InitialWindowSize, Value: streamWindow},
-		wire.Setting{ID: wire.MaxHeaderListSize, Value: uint32(config.MaxHeaderBytes)}) // fail is told of errors
-	_ = c.out.Credit(0, connWindow-wire.InitialWindow) // as above
+	c.maxStreams.Store(maxStreamsPerConn)
+	c.w = frame.NewWriter(nc, 1, func(err error) { c.fail(&Error{Lost, err}) })
+	c.reader.init(c)
+	c.timeouts.begin(&c.config)
+	c.w.WritePreface()
+	_ = c.w.WriteSettings(true,
+		frame.Setting{ID: frame.EnablePush, Value: 0},
+		frame.Setting{ID: frame.InitialWindowSize, Value: streamWindow},
+		frame.Setting{ID: frame.MaxHeaderListSize, Value: uint32(config.MaxHeaderBytes)}) // fail is called for errors
+	_ = c.w.WriteWindowUpdate(0, connWindow-frame.InitialWindow) // as above
 	go c.run()
 	select {
-	case <-c.settled:
+	case <-c.settingsReceived:
 		return c, nil
 	case <-c.done:
 	case <-ctx.Done():
-		c.fail(left(ctx))
+		c.fail(canceledError(ctx))
 		<-c.done
 	}
 	return nil, c.err
 }
 
-// run reads until the connection ends, and buries it.
+// run reads until the connection ends, and closes it.
 func (c *Conn) run() {
 	defer close(c.done)
 	err := c.reader.run()
 	c.fail(classify(err))
-	force := time.AfterFunc(closeTimeout, c.cut)
+	force := time.AfterFunc(closeTimeout, c.closeNow)
 	defer force.Stop()
-	if code, ok := codeOf(c.why()); ok {
-		_ = c.out.GoAway(0, code, "") // a courtesy
-		c.out.Flushed()
+	if code, ok := codeOf(c.closeError()); ok {
+		_ = c.w.WriteGoAway(0, code, "") // the server may not read it
+		c.w.WaitFlushed()
 	}
-	c.out.Close(wire.ErrClosed)
-	_ = c.nc.Close() // there is nobody to tell
-	c.out.Wait()
+	c.w.Close(frame.ErrClosed)
+	_ = c.nc.Close() // it is closed anyway
+	c.w.Wait()
 	c.reader.close()
-	if c.config.Ended != nil {
-		c.config.Ended()
+	if c.config.OnClose != nil {
+		c.config.OnClose()
 	}
 }
 
-// cut closes the connection without a word.
-func (c *Conn) cut() {
+// closeNow closes the connection without TLS's closing message.
+func (c *Conn) closeNow() {
 	if with, ok := c.nc.(*tls.Conn); ok {
-		_ = with.NetConn().Close() // whoever reads or writes hears of it
+		_ = with.NetConn().Close() // ends reads and writes too
 		return
 	}
 	_ = c.nc.Close() // as above
 }
 
-// fail ends the connection and all that is under way on it. Only the first reason counts.
+// fail ends the connection and all its requests. Only the first reason counts.
 func (c *Conn) fail(why *Error) {
 	c.mu.Lock()
 	if c.err != nil {
@@ -143,23 +163,23 @@ func (c *Conn) fail(why *Error) {
 		return
 	}
 	c.err = why
-	c.full.Store(true)
-	c.ended.Store(true)
+	c.draining.Store(true)
+	c.closed.Store(true)
 	streams := c.streams
 	c.streams = nil
 	c.mu.Unlock()
-	if why.Fate == Silent {
-		c.cut() // there is nobody to say good-bye to
+	if why.Kind == PingTimeout {
+		c.closeNow() // the server would not read a closing message
 	} else {
-		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // the reader ends, and buries
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // makes run return from its read
 	}
 	for _, s := range streams {
 		s.fail(why, noReset)
 	}
 }
 
-// why is why the connection ended.
-func (c *Conn) why() error {
+// closeError is why the connection ended.
+func (c *Conn) closeError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
@@ -168,54 +188,54 @@ func (c *Conn) why() error {
 	return c.err
 }
 
-// Violated is how the server broke the protocol, if that is why the connection ended.
-func (c *Conn) Violated() error {
-	err := c.why()
+// ProtocolError is how the server violated the protocol, if that ended the connection.
+func (c *Conn) ProtocolError() error {
+	err := c.closeError()
 	if _, ok := codeOf(err); !ok {
 		return nil
 	}
 	return err
 }
 
-// Window is how much may be sent of bodies on this connection at the moment, and how much that was at the most.
-func (c *Conn) Window() (now, most int64) { return c.out.ConnWindow() }
+// Window is the connection's send window now, and the largest that it was.
+func (c *Conn) Window() (now, most int64) { return c.w.ConnWindow() }
 
-// Available reports whether the connection takes further requests, if it has streams left.
-func (c *Conn) Available() bool { return !c.full.Load() }
+// Available reports whether the connection accepts further requests, within MaxStreams.
+func (c *Conn) Available() bool { return !c.draining.Load() }
 
-// Ended reports whether the connection ended.
-func (c *Conn) Ended() bool { return c.ended.Load() }
+// Closed reports whether the connection has ended.
+func (c *Conn) Closed() bool { return c.closed.Load() }
 
-// Silent reports whether the connection ended because pings were not answered.
-func (c *Conn) Silent() bool {
+// PingTimedOut reports whether the connection ended because pings were not answered.
+func (c *Conn) PingTimedOut() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err != nil && c.err.Fate == Silent
+	return c.err != nil && c.err.Kind == PingTimeout
 }
 
-// Streams is how many requests the server allows at a time.
-func (c *Conn) Streams() int { return int(c.allowed.Load()) }
+// MaxStreams is how many concurrent requests the server allows.
+func (c *Conn) MaxStreams() int { return int(c.maxStreams.Load()) }
 
-// Close ends the connection, and all requests on it, without waiting.
+// Close ends the connection and all its requests. It does not wait.
 func (c *Conn) Close() { c.fail(&Error{Lost, errClosed}) }
 
-// Wait returns when the connection is closed and nothing reads from it or writes to it.
+// Wait returns when the connection is closed and no goroutine uses it.
 func (c *Conn) Wait() { <-c.done }
 
-// find is the stream that a frame is about, or nil when it is over. A stream that was never begun is an error.
-func (c *Conn) find(id uint32) (*stream, error) {
+// lookup is the stream of a frame, or nil if it has ended. A stream that was never opened is an error.
+func (c *Conn) lookup(id uint32) (*stream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.streams[id]; s != nil {
 		return s, nil
 	}
 	if id&1 == 0 || id > c.newest {
-		return nil, wire.ConnError{Code: wire.ProtocolError, Why: "a frame for a stream that was never begun"}
+		return nil, frame.ConnError{Code: frame.ProtocolError, Reason: "a frame for a stream that was never begun"}
 	}
 	return nil, nil
 }
 
-// spent reports whether nothing is left to wait for. Called with mu held.
-func (c *Conn) spent() bool { return c.full.Load() && len(c.streams) == 0 && c.err == nil }
+// drained reports whether the connection accepts no more requests and has none. mu is held.
+func (c *Conn) drained() bool { return c.draining.Load() && len(c.streams) == 0 && c.err == nil }
 
 var _ http.RoundTripper = (*Conn)(nil)

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/http2"
 
-	"portico.dev/internal/handler"
-	"portico.dev/internal/http2/framefuzz"
+	"portico.dev/internal/http2/http2test"
+	"portico.dev/internal/httpmsg"
 )
 
 // fuzzTimeout is more than a client may take to close a connection that it has given up, and less than it waits for anything.
@@ -36,12 +36,12 @@ func dialOurs(c net.Conn) (*clientUnderTest, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fuzzTimeout)
 	defer cancel()
 	conn, err := New(ctx, c, Config{
-		MaxHeaderBytes: 64 << 10, Every: time.Second, PingAfter: time.Hour, PingTimeout: time.Hour, HeaderTimeout: time.Hour, ProtocolTimeout: time.Hour,
+		MaxHeaderBytes: 64 << 10, CheckInterval: time.Second, PingAfter: time.Hour, PingTimeout: time.Hour, HeaderTimeout: time.Hour, ProtocolTimeout: time.Hour,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &clientUnderTest{conn, func() { conn.Look(false) }, func() { conn.Close(); conn.Wait() }}, nil
+	return &clientUnderTest{conn, func() { conn.Check(false) }, func() { conn.Close(); conn.Wait() }}, nil
 }
 
 func dialLibrary(c net.Conn) (*clientUnderTest, error) {
@@ -59,9 +59,9 @@ func dialLibrary(c net.Conn) (*clientUnderTest, error) {
 var methods = [...][2]string{{"GET", "GET"}, {"GET", "POST"}, {"POST", "HEAD"}, {"HEAD", "GET"}}
 
 // runClient has a client make two requests, and says steps to it, one at a time. It is called in a bubble.
-func runClient(steps []framefuzz.Step, kind uint8, dial func(net.Conn) (*clientUnderTest, error)) (events [][]framefuzz.Event) {
+func runClient(steps []http2test.Step, kind uint8, dial func(net.Conn) (*clientUnderTest, error)) (events [][]http2test.Event) {
 	ours, theirs := net.Pipe()
-	var record framefuzz.Record
+	var record http2test.Record
 	var all sync.WaitGroup
 	all.Go(func() {
 		if _, err := io.CopyN(io.Discard, theirs, int64(len(http2.ClientPreface))); err == nil {
@@ -79,16 +79,16 @@ func runClient(steps []framefuzz.Step, kind uint8, dial func(net.Conn) (*clientU
 		panic(err) // SETTINGS came
 	}
 	synctest.Wait()
-	results := make([]framefuzz.Event, 2)
+	results := make([]http2test.Event, 2)
 	for i, method := range methods[kind%byte(len(methods))] {
 		all.Go(func() {
-			results[i] = framefuzz.Event{Stream: uint32(2*i + 1), Kind: framefuzz.Answer, Text: ask(c, method)}
+			results[i] = http2test.Event{Stream: uint32(2*i + 1), Kind: http2test.Answer, Text: ask(c, method)}
 		})
 		synctest.Wait()
 	}
-	dataless := func() []framefuzz.Event { // what is sent of requests is not what this is about
-		return slices.DeleteFunc(record.Take(), func(e framefuzz.Event) bool {
-			return e.Kind == framefuzz.Headers || e.Kind == framefuzz.Data || e.Kind == framefuzz.End
+	dataless := func() []http2test.Event { // what is sent of requests is not what this is about
+		return slices.DeleteFunc(record.Take(), func(e http2test.Event) bool {
+			return e.Kind == http2test.Headers || e.Kind == http2test.Data || e.Kind == http2test.End
 		})
 	}
 	events = append(events, dataless())
@@ -122,12 +122,12 @@ func ask(c http.RoundTripper, method string) string {
 	}
 	res, err := c.RoundTrip(r)
 	if err != nil {
-		return framefuzz.Failed
+		return http2test.Failed
 	}
 	text, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil {
-		return framefuzz.Failed
+		return http2test.Failed
 	}
 	return fmt.Sprintf("%d length %d header %s body %q trailer %s", res.StatusCode, res.ContentLength, sorted(res.Header), text, sorted(mayBe(res.Trailer)))
 }
@@ -152,7 +152,7 @@ func sorted(h http.Header) string {
 func mayBe(trailer http.Header) http.Header {
 	all := http.Header{}
 	for name, values := range trailer {
-		if handler.MayBeTrailer(name) {
+		if httpmsg.ValidTrailer(name) {
 			all[name] = values
 		}
 	}
@@ -160,91 +160,91 @@ func mayBe(trailer http.Header) http.Header {
 }
 
 // clientDifferences are those that are meant to be.
-var clientDifferences = []framefuzz.Difference{
+var clientDifferences = []http2test.Difference{
 	{Name: "the connection is given up with another code", Why: "the library's GOAWAY mostly stays in its buffer",
-		Is: func(c *framefuzz.Compared) bool { return framefuzz.Ends(c.Ours) && framefuzz.Ends(c.Theirs) }},
+		Is: func(c *http2test.Compared) bool { return http2test.Ends(c.Ours) && http2test.Ends(c.Theirs) }},
 	{Name: "a stream is reset with another code", Why: "more than one thing is wrong with the frame",
-		Is: func(c *framefuzz.Compared) bool { return framefuzz.Resets(c.Ours) && framefuzz.Resets(c.Theirs) }},
+		Is: func(c *http2test.Compared) bool { return http2test.Resets(c.Ours) && http2test.Resets(c.Theirs) }},
 	{Name: "a header block in too many frames", Why: "CVE-2023-45288: their number is bounded (wire.Block), to the library their bytes are",
-		Is: func(c *framefuzz.Compared) bool {
-			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && framefuzz.Ends(c.Ours, http2.ErrCodeEnhanceYourCalm)
+		Is: func(c *http2test.Compared) bool {
+			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && http2test.Ends(c.Ours, http2.ErrCodeEnhanceYourCalm)
 		}},
 	{Name: "a frame that is not whole", Why: "ours reads all of it before it looks at it",
-		Is: func(c *framefuzz.Compared) bool {
+		Is: func(c *http2test.Compared) bool {
 			return c.Ours == "" && len(c.Bytes) >= 9 && len(c.Bytes) < 9+c.Length
 		}},
 	{Name: "padding as long as HEADERS, or something wrong in HEADERS of a stream that was never begun", Why: "RFC 9113, 5.1 and 6.2 ask for an error of the connection",
-		Is: func(c *framefuzz.Compared) bool {
-			return c.Is(http2.FrameHeaders) && framefuzz.Ends(c.Ours) && framefuzz.Resets(c.Theirs, http2.ErrCodeProtocol)
+		Is: func(c *http2test.Compared) bool {
+			return c.Is(http2.FrameHeaders) && http2test.Ends(c.Ours) && http2test.Resets(c.Theirs, http2.ErrCodeProtocol)
 		}},
 	{Name: "a frame of a stream that was never begun", Why: "RFC 9113, 5.1 asks for an error of the connection; the library takes the stream for one that has ended",
-		Is: func(c *framefuzz.Compared) bool {
-			return framefuzz.Ends(c.Ours, http2.ErrCodeProtocol, http2.ErrCodeFrameSize) && c.Stream != 1 && c.Stream != 3 && c.Theirs == ""
+		Is: func(c *http2test.Compared) bool {
+			return http2test.Ends(c.Ours, http2.ErrCodeProtocol, http2.ErrCodeFrameSize) && c.Stream != 1 && c.Stream != 3 && c.Theirs == ""
 		}},
-	{Name: "a status that is not three digits", Why: "RFC 9110, 15", Is: func(c *framefuzz.Compared) bool {
-		return c.Is(http2.FrameHeaders) && framefuzz.Resets(c.Ours, http2.ErrCodeProtocol) && strings.Contains(c.What, `":status"=`) && !strings.Contains(c.Theirs, "RST")
+	{Name: "a status that is not three digits", Why: "RFC 9110, 15", Is: func(c *http2test.Compared) bool {
+		return c.Is(http2.FrameHeaders) && http2test.Resets(c.Ours, http2.ErrCodeProtocol) && strings.Contains(c.What, `":status"=`) && !strings.Contains(c.Theirs, "RST")
 	}},
-	{Name: "a status that is not three digits, told at the end", Why: "the same, where the connection ended with it", Is: func(c *framefuzz.Compared) bool {
+	{Name: "a status that is not three digits, told at the end", Why: "the same, where the connection ended with it", Is: func(c *http2test.Compared) bool {
 		_, answer, _ := strings.Cut(c.Theirs, " answer ")
 		status, _, _ := strings.Cut(answer, " ")
-		return strings.HasSuffix(c.Ours, " answer "+framefuzz.Failed) && answer != framefuzz.Failed && status != "" && len(status) != 3
+		return strings.HasSuffix(c.Ours, " answer "+http2test.Failed) && answer != http2test.Failed && status != "" && len(status) != 3
 	}},
-	{Name: "an answer to HEAD that goes on", Why: "nothing of it is of use", Is: func(c *framefuzz.Compared) bool {
-		return framefuzz.Resets(c.Ours, http2.ErrCodeCancel) && c.Theirs == ""
+	{Name: "an answer to HEAD that goes on", Why: "nothing of it is of use", Is: func(c *http2test.Compared) bool {
+		return http2test.Resets(c.Ours, http2.ErrCodeCancel) && c.Theirs == ""
 	}},
 	{Name: "PRIORITY of another length", Why: "what servers say of priorities is not looked at",
-		Is: func(c *framefuzz.Compared) bool { return c.Is(http2.FramePriority) && c.Ours == "" }},
+		Is: func(c *http2test.Compared) bool { return c.Is(http2.FramePriority) && c.Ours == "" }},
 	{Name: "PRIORITY_UPDATE", Why: "RFC 9218 is not spoken here: what nobody knows is ignored",
-		Is: func(c *framefuzz.Compared) bool { return c.Type == 0x10 && c.Ours == "" }},
+		Is: func(c *http2test.Compared) bool { return c.Type == 0x10 && c.Ours == "" }},
 	{Name: "GOAWAY with nothing left to wait for", Why: "ours closes the connection, the library leaves that to the server",
-		Is: func(c *framefuzz.Compared) bool { return c.Ours == "0 closed" && !strings.Contains(c.Theirs, "GOAWAY") }},
+		Is: func(c *http2test.Compared) bool { return c.Ours == "0 closed" && !strings.Contains(c.Theirs, "GOAWAY") }},
 	{Name: "GOAWAY that leaves a stream out", Why: "the server does not know it: ours resets nothing",
-		Is: func(c *framefuzz.Compared) bool {
+		Is: func(c *http2test.Compared) bool {
 			return c.Is(http2.FrameGoAway) && c.Ours == "" && strings.Contains(c.Theirs, "RST CANCEL")
 		}},
 	{Name: "one setting twice in a frame", Why: "RFC 9113, 6.5.3 has the values processed in order",
-		Is: func(c *framefuzz.Compared) bool {
-			return c.Is(http2.FrameSettings) && c.Ours == "" && framefuzz.Ends(c.Theirs) && framefuzz.Twice(c.Bytes[9:])
+		Is: func(c *http2test.Compared) bool {
+			return c.Is(http2.FrameSettings) && c.Ours == "" && http2test.Ends(c.Theirs) && http2test.Twice(c.Bytes[9:])
 		}},
 	{Name: "NO_RFC7540_PRIORITIES that is neither 0 nor 1", Why: "RFC 9218, 2.1",
-		Is: func(c *framefuzz.Compared) bool {
-			return c.Is(http2.FrameSettings) && framefuzz.Ends(c.Ours, http2.ErrCodeProtocol) && strings.Contains(c.What, "NO_RFC7540_PRIORITIES=")
+		Is: func(c *http2test.Compared) bool {
+			return c.Is(http2.FrameSettings) && http2test.Ends(c.Ours, http2.ErrCodeProtocol) && strings.Contains(c.What, "NO_RFC7540_PRIORITIES=")
 		}},
 	{Name: "a body that is not what its head says", Why: "shorter or longer than its length, or of 204 or 304: ours resets the stream, the library passes over it",
-		Is: func(c *framefuzz.Compared) bool {
+		Is: func(c *http2test.Compared) bool {
 			body := c.Is(http2.FrameData) || c.Is(http2.FrameHeaders) && !strings.Contains(c.What, ":status")
-			return body && framefuzz.Resets(c.Ours, http2.ErrCodeProtocol)
+			return body && http2test.Resets(c.Ours, http2.ErrCodeProtocol)
 		}},
 	{Name: "HEADERS that depend on themselves", Why: "RFC 7540, 5.3.1 leaves the connection to us; the library reads no priority",
-		Is: func(c *framefuzz.Compared) bool {
-			return c.Is(http2.FrameHeaders) && framefuzz.Ends(c.Ours, http2.ErrCodeProtocol) && c.Flags&0x20 != 0
+		Is: func(c *http2test.Compared) bool {
+			return c.Is(http2.FrameHeaders) && http2test.Ends(c.Ours, http2.ErrCodeProtocol) && c.Flags&0x20 != 0
 		}},
 	{Name: "SETTINGS that make the window of a stream too large", Why: "RFC 9113, 6.9.2 asks for an error; the library does not look",
-		Is: func(c *framefuzz.Compared) bool {
-			return c.Is(http2.FrameSettings) && framefuzz.Ends(c.Ours, http2.ErrCodeFlowControl)
+		Is: func(c *http2test.Compared) bool {
+			return c.Is(http2.FrameSettings) && http2test.Ends(c.Ours, http2.ErrCodeFlowControl)
 		}},
 	{Name: "a block in parts of a stream that cannot be", Why: "ours does not wait for the rest of it",
-		Is: func(c *framefuzz.Compared) bool {
-			return c.Is(http2.FrameHeaders) && c.Flags&4 == 0 && framefuzz.Ends(c.Ours) && c.Theirs == ""
+		Is: func(c *http2test.Compared) bool {
+			return c.Is(http2.FrameHeaders) && c.Flags&4 == 0 && http2test.Ends(c.Ours) && c.Theirs == ""
 		}},
 	{Name: "a block in parts", Why: "the library looks at its parts at once, and ends the connection for what is wrong with a stream",
-		Is: func(c *framefuzz.Compared) bool {
-			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && c.Flags&4 == 0 && !framefuzz.Ends(c.Ours) && framefuzz.Ends(c.Theirs)
+		Is: func(c *http2test.Compared) bool {
+			return (c.Is(http2.FrameHeaders) || c.Is(http2.FrameContinuation)) && c.Flags&4 == 0 && !http2test.Ends(c.Ours) && http2test.Ends(c.Theirs)
 		}},
 	{Name: "a length with 204 or 304", Why: "there is no body that could be shorter (RFC 9110, 8.6 and 15.4.5)",
-		Is: func(c *framefuzz.Compared) bool {
-			return (strings.Contains(c.Ours, "answer 204 ") || strings.Contains(c.Ours, "answer 304 ")) && strings.Contains(c.Theirs, framefuzz.Failed)
+		Is: func(c *http2test.Compared) bool {
+			return (strings.Contains(c.Ours, "answer 204 ") || strings.Contains(c.Ours, "answer 304 ")) && strings.Contains(c.Theirs, http2test.Failed)
 		}},
 	{Name: "the connection after PROTOCOL_ERROR on a stream", Why: "the library uses it no more, and closes it when nothing is left; here others use it",
-		Is: func(c *framefuzz.Compared) bool {
-			return strings.Contains(c.Theirs, "0 closed") && !framefuzz.Ends(c.Ours) && (c.Spoilt || c.Is(http2.FrameRSTStream) || strings.Contains(c.Ours, "RST "))
+		Is: func(c *http2test.Compared) bool {
+			return strings.Contains(c.Theirs, "0 closed") && !http2test.Ends(c.Ours) && (c.Spoilt || c.Is(http2.FrameRSTStream) || strings.Contains(c.Ours, "RST "))
 		}},
 	{Name: "a frame of a stream that has ended", Why: "ours looks at frames before it looks for their stream",
-		Is: func(c *framefuzz.Compared) bool {
-			return (c.Again || c.Ended) && framefuzz.Ends(c.Ours) && c.Theirs == ""
+		Is: func(c *http2test.Compared) bool {
+			return (c.Again || c.Ended) && http2test.Ends(c.Ours) && c.Theirs == ""
 		}},
 	{Name: "a frame on a stream on which they parted", Why: "what it is to each depends on what came before",
-		Is: func(c *framefuzz.Compared) bool { return c.Parted }},
+		Is: func(c *http2test.Compared) bool { return c.Parted }},
 }
 
 // FuzzClientDifferential holds our client to x/net's: the same frames of a server, the same answers, resets and ends, or a
@@ -253,15 +253,15 @@ func FuzzClientDifferential(f *testing.F) {
 	old := log.Writer()
 	log.SetOutput(io.Discard) // the library's client tells of each frame that it does not like
 	f.Cleanup(func() { log.SetOutput(old) })
-	for i, seed := range append(framefuzz.ServerSeeds(), framefuzz.ServerAttacks()...) {
+	for i, seed := range append(http2test.ServerSeeds(), http2test.ServerAttacks()...) {
 		f.Add(seed, uint8(i))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
-		steps := framefuzz.FromServer(data)
-		var ours, theirs [][]framefuzz.Event
+		steps := http2test.FromServer(data)
+		var ours, theirs [][]http2test.Event
 		synctest.Test(t, func(*testing.T) { ours = runClient(steps, kind, dialOurs) })
 		synctest.Test(t, func(*testing.T) { theirs = runClient(steps, kind, dialLibrary) })
-		if unnamed := framefuzz.Compare(steps, ours, theirs, clientDifferences); unnamed != "" {
+		if unnamed := http2test.Compare(steps, ours, theirs, clientDifferences); unnamed != "" {
 			for i, step := range steps {
 				t.Logf("%d: %.300s", i+1, step.What)
 			}

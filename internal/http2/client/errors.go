@@ -5,42 +5,42 @@ import (
 	"errors"
 	"io"
 
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
 )
 
-// Fate is how far a request got that has no answer, or none that is whole.
-type Fate int
+// ErrorKind says how far a request got that has no complete response.
+type ErrorKind int
 
 const (
-	// Lost is a connection that ended. The server may have worked on the request.
-	Lost Fate = iota
-	// Silent is a connection that was given up because pings were not answered.
-	Silent
-	// Reset is a stream that the server gave up.
+	// Lost: the connection ended. The server may have processed the request.
+	Lost ErrorKind = iota
+	// PingTimeout: the connection was closed because pings were not answered.
+	PingTimeout
+	// Reset: the server reset the stream.
 	Reset
-	// Broken is a server that broke the protocol.
-	Broken
-	// Late is a response whose headers did not come in time.
-	Late
-	// Unsent is a request of which nothing was sent: the connection takes no more.
+	// ProtocolViolation: the server violated the protocol.
+	ProtocolViolation
+	// HeaderTimeout: the header of the response did not arrive in time.
+	HeaderTimeout
+	// Unsent: nothing was sent, because the connection accepts no more requests.
 	Unsent
-	// Unprocessed is a request that the server did not look at, as its GOAWAY said.
+	// Unprocessed: the server's GOAWAY says that it did not process the request.
 	Unprocessed
-	// Refused is a request that the server did not look at and asks to be sent again: REFUSED_STREAM.
+	// Refused: the server reset the stream with REFUSED_STREAM. It did not process the request.
 	Refused
-	// Left is a request whose context ended, or whose body was closed by its reader.
-	Left
-	// Unread is a request whose own body failed.
-	Unread
-	// Unsendable is a request that HTTP/2 cannot carry. Nothing of it was sent.
-	Unsendable
-	// Rejected is a stream that the server reset with PROTOCOL_ERROR: to it the request is malformed, and so it will be the next time.
+	// Canceled: the request's context ended, or the caller closed the response's body.
+	Canceled
+	// BodyError: reading the request's body failed.
+	BodyError
+	// InvalidRequest: HTTP/2 cannot carry the request. Nothing was sent.
+	InvalidRequest
+	// Rejected: the server reset the stream with PROTOCOL_ERROR. The request is malformed to it, and will be again.
 	Rejected
 )
 
-// Error is why a request has no answer, or none that is whole.
+// Error is why a request has no complete response.
 type Error struct {
-	Fate Fate
+	Kind ErrorKind
 	Err  error
 }
 
@@ -48,23 +48,23 @@ func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
 var (
-	errClosed       = errors.New("the connection is closed")
-	errEnd          = errors.New("the server closed the connection")
-	errDraining     = errors.New("the server takes no more requests on this connection")
-	errCrowded      = errors.New("the server allows no more requests at a time on this connection")
-	errGoAway       = errors.New("the server went away before it looked at the request")
-	errFellSilent   = errors.New("the connection fell silent: pings are not answered")
-	errLate         = errors.New("timeout awaiting response headers")
-	errClosedBody   = errors.New("the response body was closed")
-	errAnswered     = errors.New("the server answered without the rest of the body")
-	errBodyTooShort = errors.New("the body is shorter than its length")
+	errClosed         = errors.New("the connection is closed")
+	errServerClosed   = errors.New("the server closed the connection")
+	errDraining       = errors.New("the server takes no more requests on this connection")
+	errTooManyStreams = errors.New("the server allows no more requests at a time on this connection")
+	errGoAway         = errors.New("the server went away before it looked at the request")
+	errPingTimeout    = errors.New("the connection fell silent: pings are not answered")
+	errHeaderTimeout  = errors.New("timeout awaiting response headers")
+	errClosedBody     = errors.New("the response body was closed")
+	errBodyNotWanted  = errors.New("the server answered without the rest of the body")
+	errBodyTooShort   = errors.New("the body is shorter than its length")
 )
 
-// closedBody is what reading a response meets that was closed.
-var closedBody = &Error{Left, errClosedBody}
+// closedBody is the error of reads after Close.
+var closedBody = &Error{Canceled, errClosedBody}
 
-// left is the error of a request whose context ended.
-func left(ctx context.Context) *Error {
+// canceledError is the error of a request whose context ended.
+func canceledError(ctx context.Context) *Error {
 	err := ctx.Err()
 	if err == nil {
 		err = context.Canceled
@@ -72,24 +72,24 @@ func left(ctx context.Context) *Error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
 		err = errors.Join(err, cause)
 	}
-	return &Error{Left, err}
+	return &Error{Canceled, err}
 }
 
-// classify is what an error of the connection means for those on it.
+// classify is the error of all requests on a connection that ended with err.
 func classify(err error) *Error {
 	var known *Error
-	var broken wire.ConnError
+	var broken frame.ConnError
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &broken):
-		return &Error{Broken, err}
+		return &Error{ProtocolViolation, err}
 	case err == io.EOF:
-		err = errEnd
+		err = errServerClosed
 	}
 	return &Error{Lost, err}
 }
 
-func broken(code wire.Code, why string) *Error {
-	return &Error{Broken, wire.StreamError{Code: code, Why: why}}
+func violation(code frame.Code, why string) *Error {
+	return &Error{ProtocolViolation, frame.StreamError{Code: code, Reason: why}}
 }

@@ -10,14 +10,14 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
 )
 
 // Whatever a server floods a connection with, little of it is looked at, and the connection ends with an error that says so.
 // Floods of frames that come all at once are as many as a bound allows many times over; those that are spread over time come in
 // portions, with looks between them.
 func TestD16FloodsOfServers(t *testing.T) {
-	const calm = wire.EnhanceYourCalm
+	const calm = frame.EnhanceYourCalm
 	always := func(write func(p *peer, id uint32) error, n int) func(*peer, uint32, int) {
 		return func(p *peer, id uint32, _ int) {
 			for range n {
@@ -42,7 +42,7 @@ func TestD16FloodsOfServers(t *testing.T) {
 		begin func(p *peer, id uint32)
 		flood func(p *peer, id uint32, portion int)
 		looks int // between portions; 0: there is one portion
-		code  wire.Code
+		code  frame.Code
 		mute  bool // the server does not acknowledge SETTINGS
 	}{
 		{name: "PING", flood: always(ping, all), code: calm},
@@ -51,7 +51,7 @@ func TestD16FloodsOfServers(t *testing.T) {
 		{name: "SETTINGS", flood: always(raw(http2.FrameSettings, 0, ""), all), code: calm},
 		{name: "SETTINGS that are large", flood: always(raw(http2.FrameSettings, 0, strings.Repeat("\x00\x04\x00\x00\xff\xff", 2700)), 1000), code: calm},
 		{name: "acknowledgements of SETTINGS", flood: always(raw(http2.FrameSettings, http2.FlagSettingsAck, ""), all), code: calm},
-		{name: "no acknowledgement of SETTINGS", flood: func(*peer, uint32, int) {}, looks: 1, code: wire.SettingsTimeout, mute: true},
+		{name: "no acknowledgement of SETTINGS", flood: func(*peer, uint32, int) {}, looks: 1, code: frame.SettingsTimeout, mute: true},
 		{name: "PRIORITY", flood: always(func(p *peer, id uint32) error {
 			return p.WriteRawFrame(http2.FramePriority, 0, id, []byte{0, 0, 0, 0, 16})
 		}, all), code: calm},
@@ -105,7 +105,7 @@ func TestD16FloodsOfServers(t *testing.T) {
 				}
 				_ = p.nc.SetReadDeadline(time.Now().Add(10 * time.Second))
 			})
-			c := connect(t, address, func(c *Config) { c.Every, c.PingAfter = 250*time.Millisecond, time.Hour })
+			c := connect(t, address, func(c *Config) { c.CheckInterval, c.PingAfter = 250*time.Millisecond, time.Hour })
 			upload := send(c, newRequest(t, http.MethodGet, "/", nil))
 			<-begun
 			more := func(n int) bool {
@@ -119,7 +119,7 @@ func TestD16FloodsOfServers(t *testing.T) {
 			portion := 1
 			for deadline := time.Now().Add(5 * time.Second); more(portion) && test.looks > 0 && time.Now().Before(deadline); portion++ {
 				for range test.looks {
-					c.Look(false)
+					c.Check(false)
 				}
 			}
 			close(portions)
@@ -130,8 +130,8 @@ func TestD16FloodsOfServers(t *testing.T) {
 				t.Error("the connection goes on")
 			}
 			<-upload.done
-			var broken wire.ConnError
-			if c.err.Fate != Broken || !errors.As(c.err, &broken) || broken.Code != test.code {
+			var broken frame.ConnError
+			if c.err.Kind != ProtocolViolation || !errors.As(c.err, &broken) || broken.Code != test.code {
 				t.Errorf("it ended by %v", c.err)
 			}
 			t.Logf("after %d portions: %v", portion, c.err)

@@ -11,13 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"portico.dev/internal/http2/framefuzz"
+	"portico.dev/internal/http2/http2test"
 )
 
 // FuzzFrames has a server say anything to a client that has made two requests: the client does not panic, keeps no goroutine, takes a
 // bounded amount of memory, and every request ends, with the connection or by the looks of its owner when the server says no more.
 func FuzzFrames(f *testing.F) {
-	for i, seed := range append(framefuzz.ServerSeeds(), framefuzz.ServerAttacks()...) {
+	for i, seed := range append(http2test.ServerSeeds(), http2test.ServerAttacks()...) {
 		f.Add(seed, uint8(i), true, i%2 == 0)
 	}
 	f.Add([]byte("\x00\x00\x01\x01\x05\x00\x00\x00\x01\x88"), uint8(0), false, true)
@@ -26,17 +26,17 @@ func FuzzFrames(f *testing.F) {
 		said := [][]byte{input}
 		if made {
 			said = said[:0]
-			for _, step := range framefuzz.FromServer(input) {
+			for _, step := range http2test.FromServer(input) {
 				said = append(said, step.Bytes)
 			}
 		}
-		before := framefuzz.Allocated()
+		before := http2test.Allocated()
 		synctest.Test(t, func(t *testing.T) { hearAll(t, said, kind, stays) })
 		total := 0
 		for _, p := range said {
 			total += len(p)
 		}
-		if got := framefuzz.Allocated() - before; got > framefuzz.MostAllocated(total) {
+		if got := http2test.Allocated() - before; got > http2test.MaxAllocated(total) {
 			t.Errorf("%d bytes were allocated for %d", got, total)
 		}
 	})
@@ -62,7 +62,7 @@ func hearAll(t *testing.T, said [][]byte, kind uint8, stays bool) {
 		}
 	})
 	c, err := New(context.Background(), ours, Config{
-		MaxHeaderBytes: 64 << 10, Every: time.Second, PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
+		MaxHeaderBytes: 64 << 10, CheckInterval: time.Second, PingAfter: 30 * time.Second, PingTimeout: 15 * time.Second,
 		HeaderTimeout: time.Minute, ProtocolTimeout: 10 * time.Second,
 	})
 	if err != nil {
@@ -73,7 +73,7 @@ func hearAll(t *testing.T, said [][]byte, kind uint8, stays bool) {
 		for ticks := time.NewTicker(time.Second); ; {
 			select {
 			case <-ticks.C:
-				c.Look(true)
+				c.Check(true)
 			case <-over:
 				ticks.Stop()
 				return

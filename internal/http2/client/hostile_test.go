@@ -187,8 +187,8 @@ func TestAServerThatBreaksTheProtocol(t *testing.T) {
 				_, err = io.Copy(io.Discard, onlyReader{resp.Body})
 				_ = resp.Body.Close()
 			}
-			if fate := fateOf(err); fate != Broken && method == http.MethodGet {
-				t.Errorf("fate %d: %v", fate, err)
+			if kind := fateOf(err); kind != ProtocolViolation && method == http.MethodGet {
+				t.Errorf("kind %d: %v", kind, err)
 			}
 			if code != test.code {
 				t.Errorf("given up with %s, want %s", code, test.code)

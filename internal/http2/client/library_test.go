@@ -17,7 +17,7 @@ import (
 // config is one that gives up soon, if somebody looks.
 func config() Config {
 	return Config{
-		MaxHeaderBytes: 64 << 10, Every: 10 * time.Millisecond, PingAfter: 20 * time.Millisecond, PingTimeout: 30 * time.Second,
+		MaxHeaderBytes: 64 << 10, CheckInterval: 10 * time.Millisecond, PingAfter: 20 * time.Millisecond, PingTimeout: 30 * time.Second,
 		HeaderTimeout: 30 * time.Second, ProtocolTimeout: 10 * time.Second,
 	}
 }
@@ -138,8 +138,8 @@ func TestRequestsAndResponsesAreWhole(t *testing.T) {
 		want   string
 	}{
 		{"none", nil, "0", ""},
-		{"whole", NewWhole([]byte("whole")), "5", "whole"},
-		{"whole and larger than any window", NewWhole([]byte(large)), fmt.Sprint(len(large)), large},
+		{"whole", NewBytesBody([]byte("whole")), "5", "whole"},
+		{"whole and larger than any window", NewBytesBody([]byte(large)), fmt.Sprint(len(large)), large},
 		{"of known length", strings.NewReader("known"), "5", "known"},
 		{"of known length and large", strings.NewReader(large), fmt.Sprint(len(large)), large},
 		{"of unknown length", io.MultiReader(strings.NewReader("un"), strings.NewReader("known")), "-1", "unknown"},
@@ -191,7 +191,7 @@ func TestRequestsAndResponsesAreWhole(t *testing.T) {
 			wg.Go(func() {
 				for j := range 50 {
 					want := bytes.Repeat([]byte{byte(i)}, i*j*8)
-					resp, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", NewWhole(want)))
+					resp, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", NewBytesBody(want)))
 					if err != nil {
 						t.Error(err)
 						return
@@ -240,7 +240,7 @@ func TestTheEndOfAContextEndsARequest(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 		var e *Error
-		if !errors.As(err, &e) || e.Fate != Left || !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
+		if !errors.As(err, &e) || e.Kind != Canceled || !errors.Is(err, why) || !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", path, err)
 		}
 		leave(nil)

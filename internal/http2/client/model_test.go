@@ -102,7 +102,7 @@ type modelCall struct {
 	over    bool                   // the stream is: both sides know, or will
 	ours    bool                   // by the server's END_STREAM or RST_STREAM
 	expects map[http2.ErrCode]bool // RST_STREAMs that may come; false: or not
-	fate    Fate                   // how it fails; none: it does not
+	kind    ErrorKind              // how it fails; none: it does not
 	told    bool                   // RoundTrip must have returned
 
 	mu       sync.Mutex // guards what follows
@@ -116,7 +116,7 @@ type modelCall struct {
 	closed   bool
 }
 
-const none = Fate(-1)
+const none = ErrorKind(-1)
 
 // modelBody is a request's body, of which the model says when there is more.
 type modelBody struct {
@@ -208,7 +208,7 @@ func newModel(rt *rapid.T) *model {
 	const never = 1000 * time.Hour
 	var err error
 	m.client, err = New(context.Background(), ours, Config{
-		MaxHeaderBytes: 64 << 10, Every: time.Second, PingAfter: never, PingTimeout: never, HeaderTimeout: never, ProtocolTimeout: never,
+		MaxHeaderBytes: 64 << 10, CheckInterval: time.Second, PingAfter: never, PingTimeout: never, HeaderTimeout: never, ProtocolTimeout: never,
 	})
 	if err != nil {
 		rt.Fatalf("no connection: %v", err)
@@ -222,7 +222,7 @@ func newModel(rt *rapid.T) *model {
 
 func (m *model) must(err error) {
 	if err != nil {
-		m.Fatalf("the client ended the connection: %v, %v", err, m.client.why())
+		m.Fatalf("the client ended the connection: %v, %v", err, m.client.closeError())
 	}
 }
 
@@ -393,9 +393,9 @@ func (m *model) active() (n int) {
 	return n
 }
 
-// fail has c end with fate, and be reset with code unless the server knows of its end.
-func (m *model) fail(c *modelCall, fate Fate, code http2.ErrCode) {
-	c.over, c.fate, c.told, c.held = true, fate, true, false
+// fail has c end with kind, and be reset with code unless the server knows of its end.
+func (m *model) fail(c *modelCall, kind ErrorKind, code http2.ErrCode) {
+	c.over, c.kind, c.told, c.held = true, kind, true, false
 	if code != http2.ErrCodeNo {
 		m.expect(c, code)
 	}
@@ -422,13 +422,13 @@ func (m *model) complete(c *modelCall) {
 // check compares the client with the model, when nothing moves.
 func (m *model) check() {
 	// Whoever chooses a connection asks this, and must not wait for who writes to it (golang/go#32388).
-	if got := m.client.Streams(); got != m.streams {
+	if got := m.client.MaxStreams(); got != m.streams {
 		m.Fatalf("%d streams are allowed and not %d", got, m.streams)
 	}
 	m.client.Window()
-	ended := m.client.Ended()
+	ended := m.client.Closed()
 	if spent := m.goneAway && m.active() == 0; ended != spent || m.client.Available() == m.goneAway {
-		m.Fatalf("the connection has ended: %v, and takes requests: %v, after %v", ended, m.client.Available(), m.client.why())
+		m.Fatalf("the connection has ended: %v, and takes requests: %v, after %v", ended, m.client.Available(), m.client.closeError())
 	}
 	for _, c := range m.calls {
 		m.checkCall(c)
@@ -448,15 +448,15 @@ func (m *model) check() {
 func (m *model) checkCall(c *modelCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	fate := fateOf(c.err)
+	kind := fateOf(c.err)
 	switch {
 	case c.wrong != "":
 		m.Fatalf("request %d: %s", c.index, c.wrong)
 	case c.returned != c.told:
 		m.Fatalf("request %d: returned %v and not %v: %v", c.index, c.returned, c.told, c.err)
-	case c.err != nil && (c.fate != fate || c.fate == none):
-		m.Fatalf("request %d: fate %d and not %d: %v", c.index, fate, c.fate, c.err)
-	case c.id != 0 && fate == Unsent:
+	case c.err != nil && (c.kind != kind || c.kind == none):
+		m.Fatalf("request %d: kind %d and not %d: %v", c.index, kind, c.kind, c.err)
+	case c.id != 0 && kind == Unsent:
 		m.Fatalf("request %d was sent, and is reported as one that was not", c.index)
 	case c.returned && c.err == nil && !c.headers:
 		m.Fatalf("request %d has a response that nobody sent", c.index)
@@ -464,10 +464,10 @@ func (m *model) checkCall(c *modelCall) {
 		m.Fatalf("request %d: the reader waits in %s after %d of %d bytes, over: %v", c.index, c.doing, c.read, c.sent, c.over)
 	case c.readErr != nil && !c.over:
 		m.Fatalf("request %d: reading: %v", c.index, c.readErr)
-	case c.readErr == io.EOF && (c.fate != none || c.read != c.sent):
+	case c.readErr == io.EOF && (c.kind != none || c.read != c.sent):
 		m.Fatalf("request %d: the response ends well after %d of %d bytes", c.index, c.read, c.sent)
 	}
-	if m.paused || m.client.Ended() {
+	if m.paused || m.client.Closed() {
 		return
 	}
 	for code, must := range c.expects {
@@ -583,7 +583,7 @@ func (m *model) step(what string) {
 	case "resume":
 		m.setPaused(false)
 	case "look":
-		m.client.Look(false)
+		m.client.Check(false)
 		for _, c := range m.calls {
 			if c.held {
 				c.held, c.told = false, true
@@ -636,14 +636,14 @@ func (m *model) call() {
 		return
 	}
 	full := m.active() >= m.streams
-	c := &modelCall{index: len(m.calls), left: streamWindow, length: -1, fate: none, commands: make(chan func(), 1)}
+	c := &modelCall{index: len(m.calls), left: streamWindow, length: -1, kind: none, commands: make(chan func(), 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	var body io.Reader
 	switch rapid.SampledFrom([]string{"none", "whole", "streamed"}).Draw(m.T, "body") {
 	case "whole":
 		c.whole = rapid.Int64Range(1, 200_000).Draw(m.T, "length")
-		body = NewWhole(fill(c.index, 0, int(c.whole)))
+		body = NewBytesBody(fill(c.index, 0, int(c.whole)))
 	case "streamed":
 		c.body = &modelBody{index: c.index}
 		c.body.come.L = &c.body.mu
@@ -654,7 +654,7 @@ func (m *model) call() {
 	c.request = r
 	m.calls = append(m.calls, c)
 	if m.goneAway || full {
-		c.over, c.fate, c.told = true, Unsent, true
+		c.over, c.kind, c.told = true, Unsent, true
 	}
 	go func() {
 		response, err := m.client.RoundTrip(r)
@@ -687,7 +687,7 @@ func (m *model) feed() {
 		c.body.add(n, io.EOF)
 	case "error":
 		if offered, _, _ := c.body.offered(); c.got == offered && !m.paused { // it is met at once
-			m.fail(c, Unread, http2.ErrCodeCancel)
+			m.fail(c, BodyError, http2.ErrCodeCancel)
 			c.body.add(0, errModelBody)
 		}
 	}
@@ -695,7 +695,7 @@ func (m *model) feed() {
 
 // leave has c end because its caller wants it to.
 func (m *model) leave(c *modelCall) {
-	m.fail(c, Left, http2.ErrCodeNo)
+	m.fail(c, Canceled, http2.ErrCodeNo)
 	if c.id != 0 {
 		m.expect(c, http2.ErrCodeCancel)
 	}
@@ -793,11 +793,11 @@ func (m *model) reset() {
 		return
 	}
 	code := rapid.SampledFrom([]http2.ErrCode{http2.ErrCodeCancel, http2.ErrCodeRefusedStream, http2.ErrCodeInternal}).Draw(m.T, "code")
-	fate := Reset
+	kind := Reset
 	if code == http2.ErrCodeRefusedStream && !c.headers {
-		fate = Refused
+		kind = Refused
 	}
-	m.fail(c, fate, http2.ErrCodeNo)
+	m.fail(c, kind, http2.ErrCodeNo)
 	c.ours = true
 	m.must(m.framer.WriteRSTStream(c.id, code))
 }
@@ -879,7 +879,7 @@ func (m *model) violate() {
 		}
 		m.write(c, false, "x", "y")
 	}
-	m.fail(c, Broken, code)
+	m.fail(c, ProtocolViolation, code)
 }
 
 // finish looks whether the connection's window comes back whole, though responses are not read, and ends everything.
@@ -891,7 +891,7 @@ func (m *model) finish() {
 		m.probe()
 	}
 	m.window += 100 << 20
-	if !m.client.Ended() {
+	if !m.client.Closed() {
 		m.must(m.framer.WriteWindowUpdate(0, 100<<20))
 		m.settle()
 		m.check()
@@ -922,8 +922,8 @@ func (m *model) finish() {
 	m.client.mu.Lock()
 	left := len(m.client.streams)
 	m.client.mu.Unlock()
-	if left > 0 || m.client.held.Load() != 0 {
-		m.Fatalf("%d streams are left, and %d heads are held", left, m.client.held.Load())
+	if left > 0 || m.client.heldCount.Load() != 0 {
+		m.Fatalf("%d streams are left, and %d heads are held", left, m.client.heldCount.Load())
 	}
 }
 

@@ -124,11 +124,11 @@ func (p *peer) headers(stream uint32, end bool, fields ...string) {
 	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.block(fields...), EndHeaders: true, EndStream: end})
 }
 
-// fateOf is the fate of an error, -1 of none.
-func fateOf(err error) Fate {
+// fateOf is the kind of an error, -1 of none.
+func fateOf(err error) ErrorKind {
 	var e *Error
 	if errors.As(err, &e) {
-		return e.Fate
+		return e.Kind
 	}
 	return -1
 }
@@ -139,12 +139,12 @@ func look(t *testing.T, c *Conn, idle bool) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		tick := time.NewTicker(c.config.Every)
+		tick := time.NewTicker(c.config.CheckInterval)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				c.Look(idle)
+				c.Check(idle)
 			case <-stop:
 				return
 			}

@@ -41,14 +41,14 @@ func TestGoAwaySaysWhichRequestsWereNotLookedAt(t *testing.T) {
 		_ = p.WriteData(first, true, []byte("whole"))
 		p.drain() // the client closes when nothing is left
 	}))
-	one := send(c, newRequest(t, http.MethodPost, "/", NewWhole([]byte("1"))))
+	one := send(c, newRequest(t, http.MethodPost, "/", NewBytesBody([]byte("1"))))
 	wait(t, "the first is sent", func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.streams) == 1 })
-	two := send(c, newRequest(t, http.MethodPost, "/", NewWhole([]byte("2"))))
+	two := send(c, newRequest(t, http.MethodPost, "/", NewBytesBody([]byte("2"))))
 	<-two.done
 	if fateOf(two.err) != Unprocessed {
 		t.Errorf("the second: %v", two.err)
 	}
-	if c.Available() || c.Ended() {
+	if c.Available() || c.Closed() {
 		t.Error("the connection takes more, or is gone")
 	}
 	if _, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", nil)); fateOf(err) != Unsent {
@@ -79,7 +79,7 @@ func TestStreamsThatTheServerGivesUp(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		say  func(p *peer, id uint32)
-		fate Fate // -1: a whole answer
+		kind ErrorKind // -1: a whole answer
 		body string
 	}{
 		{"refused", func(p *peer, id uint32) { _ = p.WriteRSTStream(id, http2.ErrCodeRefusedStream) }, Refused, ""},
@@ -120,7 +120,7 @@ func TestStreamsThatTheServerGivesUp(t *testing.T) {
 			if err == nil {
 				body, err = io.ReadAll(resp.Body)
 			}
-			if fateOf(err) != test.fate || string(body) != test.body {
+			if fateOf(err) != test.kind || string(body) != test.body {
 				t.Errorf("%q, %v", body, err)
 			}
 			c.Close()
@@ -135,7 +135,7 @@ func TestLateHeaders(t *testing.T) {
 		code, _ := p.verdict()
 		given <- code
 		p.drain()
-	}), func(c *Config) { c.Every, c.HeaderTimeout = 5*time.Millisecond, 40*time.Millisecond })
+	}), func(c *Config) { c.CheckInterval, c.HeaderTimeout = 5*time.Millisecond, 40*time.Millisecond })
 	look(t, c, true)
 	// What is being sent is not late.
 	reader, writer := io.Pipe()
@@ -145,7 +145,7 @@ func TestLateHeaders(t *testing.T) {
 	time.AfterFunc(200*time.Millisecond, func() { _ = writer.Close() })
 	start := time.Now()
 	<-upload.done
-	if fateOf(upload.err) != Late {
+	if fateOf(upload.err) != HeaderTimeout {
 		t.Error(upload.err)
 	}
 	if took := time.Since(start); took < 200*time.Millisecond {
@@ -165,31 +165,31 @@ func TestASilentConnectionIsGivenUpAfterLooksAndNotAfterTime(t *testing.T) {
 			}
 		}
 	}), func(c *Config) {
-		c.Every, c.PingAfter, c.PingTimeout = 250*time.Millisecond, 500*time.Millisecond, time.Second
+		c.CheckInterval, c.PingAfter, c.PingTimeout = 250*time.Millisecond, 500*time.Millisecond, time.Second
 		c.ProtocolTimeout = time.Hour // this server acknowledges nothing
 	})
 	for range 3 { // what is left of the beginning
-		c.Look(false)
+		c.Check(false)
 	}
 	for range 100 {
-		c.Look(false) // nothing to ask for: no request waits
+		c.Check(false) // nothing to ask for: no request waits
 	}
-	if c.Ended() {
+	if c.Closed() {
 		t.Fatal("an idle connection that nobody asks about was given up")
 	}
 	answer <- true
 	before := c.reads.Load()
-	c.Look(true) // sends a ping
+	c.Check(true) // sends a ping
 	wait(t, "the ping is answered", func() bool { return c.reads.Load() > before })
-	c.Look(true)
+	c.Check(true)
 	answer <- false
 	for i := range 6 {
-		if c.Ended() {
+		if c.Closed() {
 			t.Fatalf("given up after %d looks", i)
 		}
-		c.Look(true)
+		c.Check(true)
 	}
-	if !c.Ended() || !c.Silent() {
+	if !c.Closed() || !c.PingTimedOut() {
 		t.Error("not given up")
 	}
 	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); fateOf(err) != Unsent {
@@ -201,7 +201,7 @@ func TestASilentConnectionIsGivenUpAfterLooksAndNotAfterTime(t *testing.T) {
 func TestARequestOnASilentConnectionFails(t *testing.T) {
 	c := connect(t, serve(t, nil, func(p *peer) { p.drain() }), func(c *Config) { c.PingTimeout = 100 * time.Millisecond })
 	look(t, c, false)
-	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); fateOf(err) != Silent || !c.Silent() {
+	if _, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil)); fateOf(err) != PingTimeout || !c.PingTimedOut() {
 		t.Error(err)
 	}
 }
@@ -213,11 +213,11 @@ func TestTheServerSaysHowManyStreams(t *testing.T) {
 		_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1 << 31})
 		p.drain()
 	}))
-	if n := c.Streams(); n != 7 {
+	if n := c.MaxStreams(); n != 7 {
 		t.Errorf("%d streams", n)
 	}
 	close(changed)
-	wait(t, "more are allowed", func() bool { return c.Streams() == defaultStreams })
+	wait(t, "more are allowed", func() bool { return c.MaxStreams() == maxStreamsPerConn })
 }
 
 func TestNobodySpeaks(t *testing.T) {
@@ -242,8 +242,8 @@ func TestNobodySpeaks(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			_, err = New(ctx, nc, config())
-			if fate, spoke := fateOf(err), name != "nothing" && name != "the end"; fate == -1 || (fate == Broken) != spoke {
-				t.Errorf("fate %d: %v", fate, err)
+			if kind, spoke := fateOf(err), name != "nothing" && name != "the end"; kind == -1 || (kind == ProtocolViolation) != spoke {
+				t.Errorf("kind %d: %v", kind, err)
 			}
 			if _, err := nc.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("the connection is not closed: %v", err)
@@ -256,7 +256,7 @@ func TestWindows(t *testing.T) {
 	t.Run("a body waits for those of the server", func(t *testing.T) {
 		body := bytes.Repeat([]byte("0123456789"), 3000)
 		for name, r := range map[string]*http.Request{
-			"whole":    newRequest(t, http.MethodPost, "/", NewWhole(body)),
+			"whole":    newRequest(t, http.MethodPost, "/", NewBytesBody(body)),
 			"streamed": newRequest(t, http.MethodPost, "/", bytes.NewReader(body)),
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -301,7 +301,7 @@ func TestWindows(t *testing.T) {
 			given <- code
 			p.drain()
 		}))
-		resp, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", NewWhole(make([]byte, 30_000))))
+		resp, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", NewBytesBody(make([]byte, 30_000))))
 		if err != nil || readAll(t, resp) != "no" {
 			t.Error(err)
 		}
@@ -378,7 +378,7 @@ func TestABodyThatFails(t *testing.T) {
 	}))
 	body := &brokenBody{make(chan struct{})}
 	_, err := c.RoundTrip(newRequest(t, http.MethodPost, "/", body))
-	if fateOf(err) != Unread || !errors.Is(err, errBroken) {
+	if fateOf(err) != BodyError || !errors.Is(err, errBroken) {
 		t.Error(err)
 	}
 	<-body.closed
@@ -405,12 +405,12 @@ func TestWhatCannotBeSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRequest(t, http.MethodGet, "/", nil)
 			change(r)
-			if _, err := c.RoundTrip(r); fateOf(err) != Unsendable {
+			if _, err := c.RoundTrip(r); fateOf(err) != InvalidRequest {
 				t.Errorf("%v", err)
 			}
 		})
 	}
-	if c.Ended() {
+	if c.Closed() {
 		t.Error("the connection suffered")
 	}
 }
@@ -500,7 +500,7 @@ func TestAContextThatTellsOfItsEnd(t *testing.T) {
 	e.mu.Unlock()
 	end()
 	<-s.done
-	if fateOf(s.err) != Left || !errors.Is(s.err, context.Canceled) {
+	if fateOf(s.err) != Canceled || !errors.Is(s.err, context.Canceled) {
 		t.Error(s.err)
 	}
 }
@@ -510,7 +510,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	c := connect(t, serve(t, nil, func(p *peer) {
 		p.headers(p.request(), false, ":status", "200")
 		p.drain()
-	}), func(c *Config) { c.Ended = func() { close(ended) } })
+	}), func(c *Config) { c.OnClose = func() { close(ended) } })
 	resp, err := c.RoundTrip(newRequest(t, http.MethodGet, "/", nil))
 	if err != nil {
 		t.Fatal(err)
@@ -540,15 +540,15 @@ func TestSlowShortResponse(t *testing.T) {
 		p.drain()
 	}))
 	s := send(c, newRequest(t, http.MethodGet, "/", nil))
-	wait(t, "the head is there", func() bool { return c.held.Load() == 1 })
+	wait(t, "the head is there", func() bool { return c.heldCount.Load() == 1 })
 	select {
 	case <-s.done:
 		t.Fatal("the head did not wait")
 	default:
 	}
-	c.Look(false)
+	c.Check(false)
 	<-s.done
-	if s.err != nil || s.resp.ContentLength != 4 || c.held.Load() != 0 {
+	if s.err != nil || s.resp.ContentLength != 4 || c.heldCount.Load() != 0 {
 		t.Fatalf("%+v, %v", s.resp, s.err)
 	}
 	close(rest)

@@ -8,46 +8,47 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/net/http/httpguts"
 
-	"portico.dev/internal/handler"
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
+	"portico.dev/internal/httpmsg"
 )
 
-// Whole is a request body that is all there. It can be sent any number of times.
-type Whole struct {
-	data []byte
-	at   int
+// BytesBody is a request body in memory. It can be sent any number of times.
+type BytesBody struct {
+	data   []byte
+	offset int
 }
 
-// NewWhole is a body of these bytes, which must not change.
-func NewWhole(data []byte) *Whole { return &Whole{data: data} }
+// NewBytesBody is a body of these bytes, which must not change.
+func NewBytesBody(data []byte) *BytesBody { return &BytesBody{data: data} }
 
-// Again is the same body, unread.
-func (w *Whole) Again() *Whole { return &Whole{data: w.data} }
+// Clone is the same body, unread.
+func (w *BytesBody) Clone() *BytesBody { return &BytesBody{data: w.data} }
 
-// Read implements io.Reader, for whoever does not know Whole.
-func (w *Whole) Read(p []byte) (int, error) {
-	if w.at == len(w.data) {
+// Read implements io.Reader, for clients that do not know BytesBody.
+func (w *BytesBody) Read(p []byte) (int, error) {
+	if w.offset == len(w.data) {
 		return 0, io.EOF
 	}
-	n := copy(p, w.data[w.at:])
-	w.at += n
+	n := copy(p, w.data[w.offset:])
+	w.offset += n
 	return n, nil
 }
 
 // Close does nothing.
-func (w *Whole) Close() error { return nil }
+func (w *BytesBody) Close() error { return nil }
 
 func closeBody(r *http.Request) {
 	if r.Body != nil {
-		_ = r.Body.Close() // the request's outcome is what is told
+		_ = r.Body.Close() // the request's error is returned, not this one
 	}
 }
 
-// dropped are the fields that say how a message is framed, or are about a connection (RFC 9113, 8.2.2).
-func dropped(name string) bool {
+// isFramingHeader reports whether a field concerns framing or connections (RFC 9113, 8.2.2).
+func isFramingHeader(name string) bool {
 	switch name {
 	case "host", "content-length", "connection", "proxy-connection", "transfer-encoding", "upgrade", "keep-alive", "trailer":
 		return true
@@ -55,24 +56,24 @@ func dropped(name string) bool {
 	return false
 }
 
-// prepare finds what cannot be sent before anything is.
+// prepare checks everything before anything is sent.
 func (s *stream) prepare() error {
 	r := s.request
-	if err := handler.CheckRequest(r); err != nil {
+	if err := httpmsg.CheckRequest(r); err != nil {
 		return err
 	}
 	if s.authority = r.Host; s.authority == "" {
 		s.authority = r.URL.Host
 	}
-	s.authority, _ = httpguts.PunycodeHostPort(s.authority) // that it can be was found out
+	s.authority, _ = httpguts.PunycodeHostPort(s.authority) // CheckRequest has done it before
 	s.path = r.URL.RequestURI()
-	if s.path[0] != '/' && s.path != "*" { // a URL that is opaque, with its host
+	if s.path[0] != '/' && s.path != "*" { // an opaque URL with its host
 		if s.path = strings.TrimPrefix(s.path, r.URL.Scheme+"://"+s.authority); s.path == "" || s.path[0] != '/' {
 			return errors.New("the URL is of another host than the request")
 		}
 	}
 	for name, values := range r.Header {
-		if err := aboutConnections(name, values); err != nil {
+		if err := checkConnectionHeader(name, values); err != nil {
 			return err
 		}
 	}
@@ -84,7 +85,7 @@ func (s *stream) prepare() error {
 	default:
 		s.length = -1
 	}
-	if w, ok := r.Body.(*Whole); ok {
+	if w, ok := r.Body.(*BytesBody); ok {
 		s.length = int64(len(w.data))
 	}
 	return s.prepareTrailers()
@@ -104,9 +105,9 @@ func (s *stream) prepareTrailers() error {
 	return nil
 }
 
-// aboutConnections refuses the fields that HTTP/2 has no place for (RFC 9113, 8.2.2).
-func aboutConnections(name string, values []string) error {
-	lower, ok := wire.Lower(name)
+// checkConnectionHeader refuses fields that HTTP/2 does not have (RFC 9113, 8.2.2).
+func checkConnectionHeader(name string, values []string) error {
+	lower, ok := frame.LowerName(name)
 	switch {
 	case !ok:
 		return fmt.Errorf("%q is no header name", name)
@@ -129,53 +130,53 @@ func method(r *http.Request) string {
 	return r.Method
 }
 
-// WriteFields implements wire.Fields.
-func (s *stream) WriteFields(e *wire.Encoder) {
+// EncodeHeaders implements frame.HeaderBlock.
+func (s *stream) EncodeHeaders(e *frame.Encoder) {
 	r := s.request
-	e.Field(":authority", s.authority)
-	e.Field(":method", method(r))
-	e.Once(":path", s.path) // most paths name an object, and would push out what comes again
-	e.Field(":scheme", "https")
+	e.WriteField(":authority", s.authority)
+	e.WriteField(":method", method(r))
+	e.WriteNeverIndexed(":path", s.path) // most paths name an object, and would evict fields that occur again
+	e.WriteField(":scheme", "https")
 	if s.trailers != "" {
-		e.Field("trailer", s.trailers)
+		e.WriteField("trailer", s.trailers)
 	}
 	agent := false
 	for name, values := range r.Header {
-		lower, _ := wire.Lower(name)
+		lower, _ := frame.LowerName(name)
 		switch {
-		case dropped(lower):
+		case isFramingHeader(lower):
 		case lower == "user-agent":
 			if agent = true; len(values) > 0 && values[0] != "" {
-				e.Field(lower, values[0])
+				e.WriteField(lower, values[0])
 			}
 		case lower == "cookie":
 			for _, v := range values {
 				for crumb := range strings.SplitSeq(v, ";") {
 					if crumb = strings.TrimLeft(crumb, " "); crumb != "" {
-						e.Once(lower, crumb)
+						e.WriteNeverIndexed(lower, crumb)
 					}
 				}
 			}
-		case unique(lower):
+		case neverIndexed(lower):
 			for _, v := range values {
-				e.Once(lower, v)
+				e.WriteNeverIndexed(lower, v)
 			}
 		default:
 			for _, v := range values {
-				e.Field(lower, v)
+				e.WriteField(lower, v)
 			}
 		}
 	}
-	if n := s.length; n > 0 || n == 0 && writes(r.Method) {
-		e.Once("content-length", strconv.FormatInt(n, 10))
+	if n := s.length; n > 0 || n == 0 && sendsZeroLength(r.Method) {
+		e.WriteNeverIndexed("content-length", strconv.FormatInt(n, 10))
 	}
 	if !agent {
-		e.Field("user-agent", "Go-http-client/2.0")
+		e.WriteField("user-agent", "Go-http-client/2.0")
 	}
 }
 
-// unique are the fields whose value does not come again, or must not be kept by compression.
-func unique(name string) bool {
+// neverIndexed reports whether the values of a field do not occur again, or must not be indexed.
+func neverIndexed(name string) bool {
 	switch name {
 	case "audit-id", "traceparent", "x-request-id", "authorization", "if-none-match":
 		return true
@@ -183,7 +184,69 @@ func unique(name string) bool {
 	return false
 }
 
-// writes reports the methods of which a length of 0 is worth saying.
-func writes(method string) bool {
+// sendsZeroLength reports whether requests of a method have a Content-Length of 0.
+func sendsZeroLength(method string) bool {
 	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
+}
+
+// trailerFields are the request's trailers.
+type trailerFields http.Header
+
+// EncodeHeaders implements frame.HeaderBlock.
+func (t trailerFields) EncodeHeaders(e *frame.Encoder) {
+	for name, values := range t {
+		lower, ok := frame.LowerName(name)
+		for _, v := range values {
+			if ok && httpmsg.ValidFieldValue(v) {
+				e.WriteField(lower, v)
+			}
+		}
+	}
+}
+
+var uploadBuffers = sync.Pool{New: func() any { b := make([]byte, frame.MaxFrame); return &b }}
+
+// upload sends a body while it is read.
+func (s *stream) upload() {
+	defer s.requestSent()
+	r, out := s.request, s.conn.w
+	defer closeBody(r)
+	room := uploadBuffers.Get().(*[]byte)
+	defer uploadBuffers.Put(room)
+	rest := s.length
+	for {
+		n, err := r.Body.Read(*room)
+		if rest >= 0 {
+			n = int(min(int64(n), rest)) // more than was declared would be a malformed message
+			if rest -= int64(n); rest == 0 && err == nil && s.trailers == "" {
+				err = io.EOF
+			}
+		}
+		if err == io.EOF && rest > 0 {
+			err = errBodyTooShort
+		}
+		if err != nil && err != io.EOF {
+			s.fail(&Error{BodyError, err}, frame.Cancel)
+			return
+		}
+		end := err == io.EOF && s.trailers == ""
+		if n > 0 || end {
+			if out.WriteData(&s.send, (*room)[:n], end) != nil {
+				return // the reason is known where the stream was ended
+			}
+		}
+		if err == nil {
+			continue
+		}
+		if !end {
+			_ = out.WriteHeaders(&s.send, trailerFields(r.Trailer), nil, true) // as above
+		}
+		return
+	}
+}
+
+func (s *stream) requestSent() {
+	s.conn.mu.Lock()
+	s.sent = true
+	s.conn.mu.Unlock()
 }

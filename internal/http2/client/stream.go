@@ -1,104 +1,105 @@
 package client
 
 import (
+	"context"
 	"io"
 	"maps"
 	"net/http"
 	"strings"
 	"sync"
 
-	"portico.dev/internal/handler"
-	"portico.dev/internal/http2/wire"
+	"portico.dev/internal/http2/frame"
+	"portico.dev/internal/httpmsg"
 )
 
-// stream is one request and its response: everything of it, in one piece of memory. It is the response's body too.
+// stream is a request and its response, in one allocation. It is the response's body too.
 type stream struct {
 	conn     *Conn
 	request  *http.Request
 	response http.Response
-	sender   wire.Sender
-	body     wire.Body      // of the response, as it arrived
+	send     frame.SendStream
+	body     frame.Body     // of the response
 	answered sync.WaitGroup // until there is a response or an error
 
 	// Of the request, set before it is sent.
 	authority, path string
-	trailers        string // the names of its trailers
-	length          int64  // of its body, -1 when unknown
-	ender           Ender
-	unwatch         func() bool
+	trailers        string // names
+	length          int64  // of the body; -1: unknown
+	notifier        EndNotifier
+	stopAfterFunc   func() bool
 
-	// The reading goroutine's.
-	heads   bool // the response has its head
-	interim int
-	rest    int64 // of the body, what has not come; -1: unknown
+	// Used by the goroutine that reads.
+	headersReceived bool // of the final response
+	informational   int
+	remaining       int64 // of the body; -1: unknown
 
 	// Guarded by conn.mu.
-	id      uint32 // 0: not begun
-	told    bool   // there is a response or an error
-	held    bool   // there is the head of a response, which waits for the rest
-	over    bool   // nothing more comes
-	sent    bool   // the request is, to its end
-	err     *Error // why there is no response
-	inflow  wire.Inflow
-	waited  int         // quarters of the header timeout
-	trailer http.Header // of the response
+	id          uint32 // 0: not opened
+	returned    bool   // RoundTrip has a response or an error
+	held        bool   // the header waits for the rest of the response
+	ended       bool   // nothing more arrives
+	sent        bool   // the request was sent completely
+	err         *Error // why there is no response
+	recvWindow  frame.RecvWindow
+	headerWaits int         // quarters of HeaderTimeout
+	trailer     http.Header // of the response
 }
 
-// noReset is for streams of which the server knows the end.
-const noReset = wire.Code(1 << 31)
+// noReset is for streams that the server knows to have ended.
+const noReset = frame.Code(1 << 31)
 
-// RoundTrip sends r and waits for the head of the response. Errors are *Error. A body that is Whole goes along at once, any
-// other as it comes and as windows let it.
+// RoundTrip sends r and waits for the header of the response. Errors are *Error. A BytesBody is sent at once, other bodies
+// while they are read, both as far as windows allow.
 func (c *Conn) RoundTrip(r *http.Request) (*http.Response, error) {
-	s := &stream{conn: c, request: r, rest: -1, inflow: wire.NewInflow(streamWindow)}
+	s := &stream{conn: c, request: r, remaining: -1, recvWindow: frame.NewRecvWindow(streamWindow)}
 	if err := s.prepare(); err != nil {
 		closeBody(r)
-		return nil, &Error{Unsendable, err}
+		return nil, &Error{InvalidRequest, err}
 	}
 	s.body.Consumer = s
 	s.answered.Add(1)
-	c.out.Expect(1)
-	s.watch(r.Context())
+	c.w.AddActive(1)
+	s.watchContext(r.Context())
 	s.open()
 	s.answered.Wait()
-	c.out.Expect(-1)
+	c.w.AddActive(-1)
 	if err := s.err; err != nil {
-		s.off()
+		s.unwatchContext()
 		return nil, err
 	}
 	if s.response.Body == http.NoBody {
-		s.off()
+		s.unwatchContext()
 	}
 	return &s.response, nil
 }
 
-// open begins the stream. What comes of it is told by way of answered.
+// open opens the stream. The result is reported through answered.
 func (s *stream) open() {
-	r, out := s.request, s.conn.out
+	r, out := s.request, s.conn.w
 	if s.length == 0 {
 		closeBody(r)
-		_, err := out.Begin(&s.sender, s, nil, true)
-		s.unsent(err)
+		_, err := out.OpenStream(&s.send, s, nil, true)
+		s.openFailed(err)
 		return
 	}
-	whole, _ := r.Body.(*Whole)
+	whole, _ := r.Body.(*BytesBody)
 	if whole == nil {
-		_, err := out.Begin(&s.sender, s, nil, false)
-		if s.unsent(err) {
+		_, err := out.OpenStream(&s.send, s, nil, false)
+		if s.openFailed(err) {
 			closeBody(r)
 			return
 		}
 		go s.upload()
 		return
 	}
-	n, err := out.Begin(&s.sender, s, whole.data, true)
-	if !s.unsent(err) && n < len(whole.data) {
-		go func() { _ = out.Data(&s.sender, whole.data[n:], true) }() // whoever ended the stream knows why
+	n, err := out.OpenStream(&s.send, s, whole.data, true)
+	if !s.openFailed(err) && n < len(whole.data) {
+		go func() { _ = out.WriteData(&s.send, whole.data[n:], true) }() // the reason is known where the stream was ended
 	}
 }
 
-// unsent has a request end that was not begun.
-func (s *stream) unsent(err error) bool {
+// openFailed ends a request whose stream was not opened.
+func (s *stream) openFailed(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -106,76 +107,77 @@ func (s *stream) unsent(err error) bool {
 	c.mu.Lock()
 	begun := s.id != 0
 	c.mu.Unlock()
-	if begun { // then the connection is lost, and everything on it told
+	if begun { // then the connection has ended, with all its streams
 		return false
 	}
-	if err == wire.ErrNoMoreStreams {
-		c.goAway(wire.MaxStreamID)
+	if err == frame.ErrNoMoreStreams {
+		c.goAway(frame.MaxStreamID)
 	}
 	s.fail(&Error{Unsent, err}, noReset)
 	return true
 }
 
-// Opened implements wire.Opening.
+// Opened implements frame.NewStream.
 func (s *stream) Opened(id uint32) error {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case s.over:
+	case s.ended:
 		return s.err
 	case c.err != nil:
 		return c.err
-	case c.full.Load():
+	case c.draining.Load():
 		return errDraining
-	case len(c.streams) >= int(c.allowed.Load()): // whoever chose this connection did so before the server said so
-		return errCrowded
+	case len(c.streams) >= int(c.maxStreams.Load()): // the limit was lowered after this connection was chosen
+		return errTooManyStreams
 	}
 	s.id, c.newest = id, id
-	_, whole := s.request.Body.(*Whole)
+	_, whole := s.request.Body.(*BytesBody)
 	s.sent = whole || s.length == 0
 	c.streams[id] = s
 	return nil
 }
 
-// fail ends the stream, unless it is over.
-func (s *stream) fail(why *Error, reset wire.Code) {
-	first, ok := s.finish(why)
+// fail ends the stream, unless it has ended.
+func (s *stream) fail(why *Error, reset frame.Code) {
+	first, ok := s.markEnded(why)
 	if !ok {
 		return
 	}
-	// The server is told first: whoever hears of the end may begin another request, and the server would count both.
-	out := s.conn.out
-	out.Abort(&s.sender, why)
+	// The reset is sent first: the caller may start another request when it sees the error, and the server would count
+	// both.
+	out := s.conn.w
+	out.Abort(&s.send, why)
 	if s.id != 0 && reset != noReset {
 		s.conn.cancelled.Add(1)
-		_ = out.Reset(s.id, reset) // the connection's failure is told elsewhere
+		_ = out.WriteRSTStream(s.id, reset) // if it fails, the connection ends
 	}
-	if why.Fate == Left {
+	if why.Kind == Canceled {
 		s.body.Fail(why)
 	} else {
-		s.body.End(why) // what arrived before is the caller's
+		s.body.End(why) // the caller may read what arrived before
 	}
 	if first {
 		s.answered.Done()
 	}
 }
 
-// finish makes the stream one that is over. ok is false when it was, and first whether the caller is still to be told.
-func (s *stream) finish(why *Error) (first, ok bool) {
+// markEnded marks the stream as ended. ok is false if it was, and first is set if the caller has no result yet.
+func (s *stream) markEnded(why *Error) (first, ok bool) {
 	c := s.conn
 	c.mu.Lock()
-	if s.over {
+	if s.ended {
 		c.mu.Unlock()
 		return false, false
 	}
-	s.over = true
+	s.ended = true
 	delete(c.streams, s.id)
-	s.unhold()
-	if first = !s.told; first {
-		s.told, s.err = true, why
+	s.unholdLocked()
+	if first = !s.returned; first {
+		s.returned, s.err = true, why
 	}
-	spent := c.spent()
+	spent := c.drained()
 	c.mu.Unlock()
 	if spent {
 		c.Close()
@@ -183,151 +185,151 @@ func (s *stream) finish(why *Error) (first, ok bool) {
 	return first, true
 }
 
-// wasReset is told of RST_STREAM.
-func (s *stream) wasReset(code wire.Code) {
-	fate := Reset
+// serverReset is called for RST_STREAM.
+func (s *stream) serverReset(code frame.Code) {
+	kind := Reset
 	switch {
-	case code == wire.RefusedStream && !s.heads:
-		fate = Refused
-	case code == wire.ProtocolError:
-		fate = Rejected
+	case code == frame.RefusedStream && !s.headersReceived:
+		kind = Refused
+	case code == frame.ProtocolError:
+		kind = Rejected
 	}
-	s.fail(&Error{fate, wire.StreamError{Stream: s.id, Code: code, Why: "received from the server"}}, noReset)
+	s.fail(&Error{kind, frame.StreamError{Stream: s.id, Code: code, Reason: "received from the server"}}, noReset)
 }
 
-// headers is told of a header block.
-func (s *stream) headers(h *head, end bool) error {
-	if s.heads {
-		return s.trailing(h, end)
+// headers is called for a header block.
+func (s *stream) headers(h *headerBlock, end bool) error {
+	if s.headersReceived {
+		return s.trailersReceived(h, end)
 	}
-	code := h.code()
+	code := h.statusCode()
 	if code < 200 {
-		return s.provisional(h, code, end)
+		return s.informationalHeaders(h, code, end)
 	}
-	s.heads = true
-	if why := h.fill(s, code, end); why != nil {
-		s.fail(why, wire.ProtocolError)
+	s.headersReceived = true
+	if why := h.fillResponse(s, code, end); why != nil {
+		s.fail(why, frame.ProtocolError)
 		return nil
 	}
 	if end {
 		s.complete(nil)
 		return nil
 	}
-	useless := s.response.Body == http.NoBody // an answer to HEAD has nothing else that is of use
-	if s.short() && !useless {
-		s.hold()
+	useless := s.response.Body == http.NoBody // nothing else of a response to HEAD is of use
+	if s.shortResponse() && !useless {
+		s.holdHeaders()
 		return nil
 	}
-	s.tell()
+	s.release()
 	if useless {
-		s.fail(closedBody, wire.Cancel)
+		s.fail(closedBody, frame.Cancel)
 	}
 	return nil
 }
 
-// maxInterim bounds the interim responses before the real one.
+// maxInterim bounds the 1xx responses to a request.
 const maxInterim = 10
 
-func (s *stream) provisional(h *head, code int, end bool) error {
-	s.interim++
+func (s *stream) informationalHeaders(h *headerBlock, code int, end bool) error {
+	s.informational++
 	switch {
 	case code == 0:
-		return s.violates("no status, or one that is none")
+		return s.protocolError("no status, or one that is none")
 	case code == http.StatusSwitchingProtocols:
-		return s.violates("it switched protocols, which HTTP/2 does not know")
+		return s.protocolError("it switched protocols, which HTTP/2 does not know")
 	case end:
-		return s.violates("it ended with an interim response")
-	case s.interim > maxInterim:
-		return s.violates("too many interim responses")
+		return s.protocolError("it ended with an interim response")
+	case s.informational > maxInterim:
+		return s.protocolError("too many interim responses")
 	}
 	for _, f := range h.fields {
 		if f.name == "Content-Length" && strings.Trim(f.value, "0") != "" {
-			return s.violates("a length of an answer that has no body")
+			return s.protocolError("a length of an answer that has no body")
 		}
 	}
 	return nil
 }
 
-func (s *stream) violates(why string) error {
-	return wire.StreamError{Stream: s.id, Code: wire.ProtocolError, Why: why}
+func (s *stream) protocolError(why string) error {
+	return frame.StreamError{Stream: s.id, Code: frame.ProtocolError, Reason: why}
 }
 
-func (s *stream) trailing(h *head, end bool) error {
-	if !end || h.pseudo {
-		return s.violates("trailers that do not end the stream, or with pseudo fields")
+func (s *stream) trailersReceived(h *headerBlock, end bool) error {
+	if !end || h.hasPseudo {
+		return s.protocolError("trailers that do not end the stream, or with pseudo fields")
 	}
-	if s.rest > 0 {
-		return s.violates("a response that ends before its length")
+	if s.remaining > 0 {
+		return s.protocolError("a response that ends before its length")
 	}
-	if len(h.fields) > handler.MaxTrailers {
-		return s.violates("too many trailers")
+	if len(h.fields) > httpmsg.MaxTrailers {
+		return s.protocolError("too many trailers")
 	}
 	s.trailer = h.header()
-	maps.DeleteFunc(s.trailer, func(name string, _ []string) bool { return !handler.MayBeTrailer(name) })
+	maps.DeleteFunc(s.trailer, func(name string, _ []string) bool { return !httpmsg.ValidTrailer(name) })
 	s.complete(nil)
 	return nil
 }
 
-// maxHeld is the longest response whose head waits for the rest. Most of them come in the same breath: whoever waits is woken
-// once, and a server that dies in between has failed to answer, and did not cut an answer short that is on its way already.
+// maxHeld is the longest response whose header is held until the rest has arrived. Most of them arrive at once, so the
+// caller is woken once. If the server dies in between, no response has begun, and the request can be repeated.
 const maxHeld = 16 << 10
 
-// short reports, when the head is there, whether the response is short enough to wait for the rest.
-func (s *stream) short() bool { return s.rest >= 0 && s.rest <= maxHeld }
+// shortResponse reports, when the header has arrived, whether it is to be held.
+func (s *stream) shortResponse() bool { return s.remaining >= 0 && s.remaining <= maxHeld }
 
-// hold has the head of the response wait: until the rest is there, until the next Look at the most.
-func (s *stream) hold() {
+// holdHeaders holds the header of the response until the rest has arrived, or until the next Check.
+func (s *stream) holdHeaders() {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !s.over {
+	if !s.ended {
 		s.held = true
-		c.held.Add(1)
+		c.heldCount.Add(1)
 	}
 }
 
-// unhold is called with conn.mu held.
-func (s *stream) unhold() {
+// unholdLocked is called with conn.mu held.
+func (s *stream) unholdLocked() {
 	if s.held {
 		s.held = false
-		s.conn.held.Add(-1)
+		s.conn.heldCount.Add(-1)
 	}
 }
 
-// tell has the caller go on: the head of the response is there.
-func (s *stream) tell() {
+// release returns the response to the caller.
+func (s *stream) release() {
 	c := s.conn
 	c.mu.Lock()
-	told := s.told
-	s.told = true
-	s.unhold()
+	told := s.returned
+	s.returned = true
+	s.unholdLocked()
 	c.mu.Unlock()
 	if !told {
 		s.answered.Done()
 	}
 }
 
-// data is told of DATA, of size bytes with its padding.
+// data is called for DATA. size is the length with padding.
 func (s *stream) data(p []byte, size int, end bool) error {
 	c := s.conn
 	c.mu.Lock()
-	within := s.inflow.Take(size)
+	within := s.recvWindow.Take(size)
 	var increment uint32
 	if padding := size - len(p); padding > 0 {
-		increment = s.inflow.Give(padding)
+		increment = s.recvWindow.Return(padding)
 	}
 	c.mu.Unlock()
 	switch {
 	case !within:
-		return wire.StreamError{Stream: s.id, Code: wire.FlowControlError, Why: "more DATA than the window"}
-	case !s.heads:
-		return s.violates("DATA before HEADERS")
-	case s.rest >= 0:
-		if s.rest -= int64(len(p)); s.rest < 0 {
-			return s.violates("a body longer than its length")
+		return frame.StreamError{Stream: s.id, Code: frame.FlowControlError, Reason: "more DATA than the window"}
+	case !s.headersReceived:
+		return s.protocolError("DATA before HEADERS")
+	case s.remaining >= 0:
+		if s.remaining -= int64(len(p)); s.remaining < 0 {
+			return s.protocolError("a body longer than its length")
 		}
-		if end && s.rest > 0 {
-			return s.violates("a response that ends before its length")
+		if end && s.remaining > 0 {
+			return s.protocolError("a response that ends before its length")
 		}
 	}
 	if end {
@@ -338,19 +340,19 @@ func (s *stream) data(p []byte, size int, end bool) error {
 		s.body.Add(p, nil)
 	}
 	if increment > 0 {
-		return c.out.Credit(s.id, increment)
+		return c.w.WriteWindowUpdate(s.id, increment)
 	}
 	return nil
 }
 
-// complete ends the stream with the whole response.
+// complete ends the stream with the complete response.
 func (s *stream) complete(last []byte) {
-	first, ok := s.finish(nil)
+	first, ok := s.markEnded(nil)
 	if !ok {
 		return
 	}
-	if out := s.conn.out; !out.Abort(&s.sender, errAnswered) { // first, as in fail
-		_ = out.Reset(s.id, wire.NoError) // the rest of the request is of no use; RFC 9113, 8.1
+	if out := s.conn.w; !out.Abort(&s.send, errBodyNotWanted) { // first, as in fail
+		_ = out.WriteRSTStream(s.id, frame.NoError) // the rest of the request is not wanted; RFC 9113, 8.1
 	}
 	s.body.Add(last, io.EOF)
 	if first {
@@ -358,16 +360,45 @@ func (s *stream) complete(last []byte) {
 	}
 }
 
-// Consumed implements wire.Consumer.
+// Consumed implements frame.Consumer.
 func (s *stream) Consumed(n int) {
 	c := s.conn
 	c.mu.Lock()
 	var increment uint32
-	if !s.over {
-		increment = s.inflow.Give(n)
+	if !s.ended {
+		increment = s.recvWindow.Return(n)
 	}
 	c.mu.Unlock()
 	if increment > 0 {
-		_ = c.out.Credit(s.id, increment) // the connection's failure is told elsewhere
+		_ = c.w.WriteWindowUpdate(s.id, increment) // if it fails, the connection ends
 	}
 }
+
+// EndNotifier is implemented by contexts that call a function at their end more cheaply than context.AfterFunc does.
+type EndNotifier interface {
+	// OnEnd calls f when the context ends, or soon after. There is one f at a time.
+	OnEnd(f func())
+	// OffEnd removes f, and reports whether it was not called.
+	OffEnd() bool
+}
+
+// watchContext ends the stream when its context ends.
+func (s *stream) watchContext(ctx context.Context) {
+	if s.notifier, _ = ctx.(EndNotifier); s.notifier != nil {
+		s.notifier.OnEnd(s.canceled)
+		return
+	}
+	s.stopAfterFunc = context.AfterFunc(ctx, s.canceled)
+}
+
+// unwatchContext undoes watchContext. The caller's goroutine calls it.
+func (s *stream) unwatchContext() {
+	if s.notifier != nil {
+		s.notifier.OffEnd()
+	} else if s.stopAfterFunc != nil {
+		s.stopAfterFunc()
+	}
+	s.notifier, s.stopAfterFunc = nil, nil
+}
+
+func (s *stream) canceled() { s.fail(canceledError(s.request.Context()), frame.Cancel) }

@@ -1,0 +1,362 @@
+package http1
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+func sized(n int) string {
+	return fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", n, strings.Repeat("x", n))
+}
+
+func inChunks(n, size int) string {
+	chunk := fmt.Sprintf("%x\r\n%s\r\n", size, strings.Repeat("x", size))
+	return chunky + strings.Repeat(chunk, n/size) + "0\r\nT: v\r\n\r\n"
+}
+
+// What handlers do with bodies other than to read them. Answers are those of verdict.
+func TestBothServersBodiesThatAreNotRead(t *testing.T) {
+	ignore := func(w http.ResponseWriter, _ *http.Request) { say(w, "ignored") }
+	flushed := func(w http.ResponseWriter, _ *http.Request) { say(w, "ignored"); flush(w) }
+	some := func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadFull(r.Body, make([]byte, 5))
+		say(w, fmt.Sprint("some ", err))
+	}
+	for _, c := range []struct {
+		name    string
+		handler http.HandlerFunc
+		raw     string
+		ours    string
+		library string // if it is not the same
+	}{
+		{"10 bytes", ignore, sized(10), "ignored, probe", ""},
+		{"200 KiB", ignore, sized(200 << 10), "ignored, probe", ""},
+		{"200 KiB after a flush", flushed, sized(200 << 10), "ignored, probe", ""},
+		{"1 MiB", ignore, sized(1 << 20), "ignored", ""},
+		{"1 MiB after a flush", flushed, sized(1 << 20), "ignored", ""},
+		{"200 KiB in chunks", ignore, inChunks(200<<10, 1<<10), "ignored, probe", ""},
+		{"1 MiB in chunks", ignore, inChunks(1<<20, 1<<10), "ignored", ""},
+		{"a little of 100 KiB", some, sized(100 << 10), "some <nil>, probe", ""},
+		{"a little of 1 MiB", some, sized(1 << 20), "some <nil>", ""},
+		{"a little of chunks", some, inChunks(64<<10, 64), "some <nil>, probe", ""},
+		{"bad chunks", ignore, chunky + "x\r\n", "ignored", ""},
+		{"chunks that turn bad", some, chunky + "6\r\nhelloo\n", "some <nil>", ""},
+		{"a trailer that is none", some, chunky + "6\r\nhelloo\r\n0\r\nA B\r\n\r\n", "some <nil>", ""},
+		{"a body that does not come", some, post + "Content-Length: 10000\r\n\r\nhello", "some <nil>", ""},
+		{"chunks that do not come", ignore, chunky + "5\r\nhello\r\n", "ignored", ""},
+		{"chunks that are expected and not wanted", ignore, post + coded + "Expect: 100-continue\r\n\r\n5\r\nhello\r\n0\r\n\r\n", "ignored", ""},
+		{"closed", func(w http.ResponseWriter, r *http.Request) {
+			err := r.Body.Close()
+			_, read := r.Body.Read(make([]byte, 1))
+			say(w, fmt.Sprint("closed ", err, " ", errors.Is(read, http.ErrBodyReadAfterClose)))
+		}, sized(100), "closed <nil> true, probe", ""},
+		{"read after the answer", func(w http.ResponseWriter, r *http.Request) {
+			say(w, "so ")
+			flush(w)
+			n, err := io.Copy(io.Discard, r.Body)
+			say(w, fmt.Sprint(n, err))
+		}, sized(50_000), "so 50000 <nil>, probe", "so 0 http: invalid Read on closed Body, probe"},
+		{"read after the answer, as asked for", func(w http.ResponseWriter, r *http.Request) {
+			if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+				t.Error(err)
+			}
+			say(w, "so ")
+			flush(w)
+			n, err := io.Copy(io.Discard, r.Body)
+			say(w, fmt.Sprint(n, err))
+		}, inChunks(50_000, 100), "so 50000 <nil>, probe", ""},
+		{"too large for a MaxBytesReader", func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, 1000))
+			var large *http.MaxBytesError
+			say(w, fmt.Sprint("large ", errors.As(err, &large)))
+		}, sized(1 << 20), "large true", ""},
+		{"a deadline that is over", func(w http.ResponseWriter, r *http.Request) {
+			if err := http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)); err != nil {
+				t.Error(err)
+			}
+			_, err := io.Copy(io.Discard, r.Body)
+			say(w, fmt.Sprint("over ", isTimeout(err)))
+		}, sized(1 << 20), "over true", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			onBoth(t, rules{}, probed(c.handler), func(t *testing.T, a *arena) {
+				want := c.ours
+				if a.name == library && c.library != "" {
+					want = c.library
+				}
+				if got := verdict(t, a, c.raw); got != want {
+					t.Errorf("%q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
+// What a handler keeps is of no use when it has returned.
+func TestBothServersAfterTheHandler(t *testing.T) {
+	type kept struct {
+		w http.ResponseWriter
+		r *http.Request
+	}
+	last := make(chan kept, 1)
+	onBoth(t, rules{}, probed(func(w http.ResponseWriter, r *http.Request) { say(w, "hello"); last <- kept{w, r} }), func(t *testing.T, a *arena) {
+		c := a.dial(t)
+		if _, err := io.WriteString(c, sized(100)); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(res.Body); err != nil || string(body) != "hello" {
+			t.Fatalf("%q, %v", body, err)
+		}
+		k := <-last
+		<-k.r.Context().Done()
+		if a.name == ours { // the library counts on nobody doing so: it may panic, or write into the next answer
+			n, err := k.w.Write([]byte("injected"))
+			if n != 0 || err == nil {
+				t.Errorf("a write after the end: %d, %v", n, err)
+			}
+			k.w.WriteHeader(500)
+			k.w.Header().Set("A", "b")
+			flush(k.w)
+			if _, _, err := http.NewResponseController(k.w).Hijack(); err == nil {
+				t.Error("the connection could be had after the end")
+			}
+		}
+		if n, err := k.r.Body.Read(make([]byte, 10)); n != 0 || err == nil {
+			t.Errorf("a read after the end: %d, %v", n, err)
+		}
+		if got := readAnswers(t, hear(t, c, probe)); len(got) != 1 || strings.Contains(got[0], "injected") {
+			t.Errorf("then %q", got)
+		}
+	})
+}
+
+func TestBothServersHijack(t *testing.T) {
+	const answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
+	take := func(t *testing.T, w http.ResponseWriter) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrHijacked) {
+			t.Errorf("a write: %v", err)
+		}
+		if _, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			t.Error("once more")
+		}
+		if _, err := io.WriteString(conn, answer); err != nil {
+			t.Error(err)
+		}
+		go func() { // a line is answered by the same line, when the handler has long returned
+			defer conn.Close()
+			for {
+				line, err := rw.ReadString('\n')
+				if err != nil {
+					return
+				}
+				_, _ = rw.WriteString("<" + line)
+				if rw.Flush() != nil || line == "last\n" {
+					return
+				}
+			}
+		}()
+	}
+	for _, c := range []struct {
+		name   string
+		before func(http.ResponseWriter, *http.Request)
+		raw    string
+		want   string
+	}{
+		{"at once", nil, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", answer},
+		{"with bytes behind the head", nil, "GET / HTTP/1.1\r\nHost: x\r\n\r\none\ntwo\n", answer + "<one\n<two\n"},
+		{"with 3 KB behind the head", nil, "GET / HTTP/1.1\r\nHost: x\r\n\r\n" + three, answer + "<" + strings.ReplaceAll(three[:len(three)-1], "\n", "\n<") + "\n"},
+		{"with a request behind the head", nil, "GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\n", answer + "<GET / HTTP/1.1\n"},
+		{"after its body", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, post + "Content-Length: 3\r\n\r\nabcone\n", answer + "<one\n"},
+		{"after a read deadline", func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+		}, "GET / HTTP/1.1\r\nHost: x\r\n\r\none\n", answer + "<one\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := func(w http.ResponseWriter, r *http.Request) {
+				if c.before != nil {
+					c.before(w, r)
+				}
+				take(t, w)
+			}
+			onBoth(t, rules{tls: true}, h, func(t *testing.T, a *arena) {
+				conn := a.dial(t)
+				if _, err := io.WriteString(conn, c.raw); err != nil {
+					t.Fatal(err)
+				}
+				b := make([]byte, len(c.want))
+				if n, err := io.ReadFull(conn, b); err != nil || string(b) != c.want {
+					t.Fatalf("%q, %v", b[:n], err)
+				}
+				if rest := hear(t, conn, "last\n"); rest != "<last\n" {
+					t.Errorf("then %q", rest)
+				}
+			})
+		})
+	}
+	t.Run("after writing", func(t *testing.T) {
+		onBoth(t, rules{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "10")
+			say(w, "hello")
+			flush(w)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(conn, "hello")
+			_ = conn.Close()
+		}, func(t *testing.T, a *arena) {
+			if got := hear(t, a.dial(t), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); !strings.HasSuffix(got, "\r\n\r\nhellohello") {
+				t.Errorf("%q", got)
+			}
+		})
+	})
+}
+
+// What came while the server listened for the client's end is not lost, and whoever has the connection then has it alone.
+func TestBothServersHijackAfterAWhile(t *testing.T) {
+	began, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
+	onBoth(t, rules{listen: time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+		began <- struct{}{}
+		<-release
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if r.Context().Err() != nil {
+			t.Error("the request has ended")
+		}
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			defer conn.Close()
+			for range 3 {
+				line, err := rw.ReadString('\n')
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.WriteString(conn, line)
+				<-r.Context().Done() // the handler has returned, and nothing of the server is left
+			}
+		}()
+	}, func(t *testing.T, a *arena) {
+		conn := a.pipe(t)
+		write(t, conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		await(t, "the handler", began)
+		write(t, conn, "o") // whoever listens has read it
+		release <- struct{}{}
+		if got := hear(t, conn, "ne\n", "two\n", "three\n"); got != "one\ntwo\nthree\n" {
+			t.Errorf("%q", got)
+		}
+		await(t, "whoever has the connection", ended)
+	})
+}
+
+// Many clients send all that they have before they read: an answer that comes early must reach them.
+func TestBothServersAnEarlyAnswer(t *testing.T) {
+	a := parties[1].open(t, rules{tls: true}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		say(w, "too large")
+	}))
+	for _, raw := range []string{sized(300 << 10), sized(2 << 20), inChunks(1<<20, 1<<10), "GET / HTTP/1.1\r\n\r\n" + hundred + hundred + hundred} {
+		for range 5 {
+			conn := a.dial(t)
+			write(t, conn, raw)
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err := io.ReadAll(res.Body); err != nil || len(body) == 0 || !res.Close && !strings.Contains(raw, coded) { // how long chunks go on is not known
+				t.Errorf("%q, %v, close %v", body, err, res.Close)
+			}
+			_ = conn.Close()
+		}
+	}
+}
+
+// A goroutine that a handler leaves behind, reading a body that does not come, keeps nobody from the answer.
+func TestBothServersABodyThatIsStillRead(t *testing.T) {
+	left := make(chan error, 1)
+	reading := make(chan struct{})
+	a := parties[1].open(t, rules{tls: true}, probed(func(w http.ResponseWriter, r *http.Request) {
+		go func() {
+			if _, err := io.ReadFull(r.Body, make([]byte, 5)); err != nil {
+				t.Error(err)
+			}
+			close(reading)
+			_, err := io.Copy(io.Discard, r.Body)
+			left <- err
+		}()
+		<-reading
+		say(w, "ignored")
+	}))
+	conn := a.dial(t)
+	write(t, conn, post+"Content-Length: 10\r\n\r\nhello")
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(res.Body); err != nil || string(body) != "ignored" {
+		t.Errorf("%q, %v", body, err)
+	}
+	select {
+	case err := <-left:
+		if err == nil {
+			t.Error("it read the body to its end")
+		}
+	case <-time.After(never):
+		t.Error("it still reads")
+	}
+	if got := readAnswers(t, hear(t, conn, "world"+probe)); len(got) != 1 {
+		t.Errorf("then %q", got)
+	}
+}
+
+// Whoever listens for the client's end has stopped when the connection is somebody else's.
+func TestBothServersHijackOfAConnectionThatIsListenedTo(t *testing.T) {
+	returned := make(chan struct{})
+	a := parties[1].open(t, rules{tls: true, listen: time.Millisecond}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		x := w.(*response).x
+		for listening := false; !listening; runtime.Gosched() {
+			x.conn.server.disconnects.mu.Lock()
+			listening = x.watch.ended != nil
+			x.conn.server.disconnects.mu.Unlock()
+		}
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		close(returned)
+		line, err := rw.ReadString('\n')
+		if err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(conn, line)
+	}))
+	conn := a.dial(t)
+	write(t, conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	await(t, "the connection to be had", returned)
+	if got := hear(t, conn, "one\n"); got != "one\n" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,144 @@
+package frame
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/textproto"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2/hpack"
+)
+
+// What the Encoder writes, the library reads, whatever came before and however small the table gets.
+func FuzzEncoder(f *testing.F) {
+	f.Add(uint64(1), uint32(4096))
+	f.Add(uint64(2), uint32(0))
+	f.Add(uint64(3), uint32(100))
+	f.Fuzz(func(t *testing.T, seed uint64, small uint32) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		e := NewEncoder()
+		var got []hpack.HeaderField
+		d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { got = append(got, f) })
+		for block := range 50 {
+			if block == 20 || block == 35 {
+				size := small % 5000
+				if block == 35 {
+					size = 3000
+				}
+				e.SetTableSize(0)
+				e.SetTableSize(size)
+				d.SetAllowedMaxDynamicTableSize(min(size, 4096))
+			}
+			e.begin()
+			got = got[:0]
+			var want []hpack.HeaderField
+			for range r.IntN(40) {
+				field := hpack.HeaderField{Name: fmt.Sprint("x-", r.IntN(30)), Value: strings.Repeat("v", r.IntN(4)*r.IntN(400))}
+				switch r.IntN(4) {
+				case 0:
+					known := staticFields[r.IntN(len(staticFields))]
+					field.Name, field.Value = known[0], known[1]
+				case 1:
+					field.Name, field.Value = "content-type", fmt.Sprint("text/", r.IntN(3))
+				}
+				if field.Sensitive = r.IntN(5) == 0; field.Sensitive {
+					e.WriteNeverIndexed(field.Name, field.Value)
+				} else {
+					e.WriteField(field.Name, field.Value)
+				}
+				want = append(want, field)
+			}
+			if _, err := d.Write(e.block); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("block %d: got %v, want %v", block, got, want)
+			}
+		}
+	})
+}
+
+func TestEncoderSendsAFieldOnce(t *testing.T) {
+	e := NewEncoder()
+	e.begin()
+	e.WriteField("x-some-name", "some value")
+	first := len(e.block)
+	e.begin()
+	e.WriteField("x-some-name", "some value")
+	if len(e.block) != 1 || first < 20 {
+		t.Errorf("%d bytes, and then %d", first, len(e.block))
+	}
+	e.begin()
+	e.WriteField(":status", "200")
+	if len(e.block) != 1 {
+		t.Errorf("%d bytes for a field of the static table", len(e.block))
+	}
+	newest := e.newest
+	e.WriteNeverIndexed("audit-id", "1")
+	e.WriteField("x-long", strings.Repeat("x", 3000))
+	if e.newest != newest {
+		t.Error("a field that will not come again, or is very long, is kept")
+	}
+}
+
+// The numbers of entries wrap, after four thousand million.
+func TestEncoderWraps(t *testing.T) {
+	e := NewEncoder()
+	e.newest = 1<<32 - 3
+	var got []hpack.HeaderField
+	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { got = append(got, f) })
+	for range 3 {
+		for i := range 10 {
+			e.begin()
+			got = got[:0]
+			e.WriteField("x", fmt.Sprint(i))
+			if _, err := d.Write(e.block); err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != 1 || got[0].Value != fmt.Sprint(i) {
+				t.Fatalf("got %v, want %d", got, i)
+			}
+		}
+	}
+}
+
+// The static table is the library's, entry by entry.
+func TestStaticTable(t *testing.T) {
+	var got []hpack.HeaderField
+	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) { got = append(got, f) })
+	for i := range staticFields {
+		if _, err := d.Write([]byte{0x80 | byte(i+1)}); err != nil {
+			t.Fatal(err)
+		}
+		if f := got[i]; f.Name != staticFields[i][0] || f.Value != staticFields[i][1] {
+			t.Errorf("entry %d is %v, not %v", i+1, f, staticFields[i])
+		}
+	}
+}
+
+// Names are as net/http has them.
+func FuzzNames(f *testing.F) {
+	for _, name := range append(commonNames, "X-Remote-Extra-Scopes", "x-ü", "", "a b", "Trailer:X", ":status", "\u212aey") {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		lower, ok := LowerName(name)
+		if want := httpguts.ValidHeaderFieldName(name); ok != want {
+			t.Fatalf("%q: valid %v, want %v", name, ok, want)
+		}
+		if !ok {
+			return
+		}
+		if want := strings.ToLower(name); lower != want {
+			t.Errorf("%q: %q, want %q", name, lower, want)
+		}
+		if got, want := CanonicalName(lower), textproto.CanonicalMIMEHeaderKey(name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package frame
+
+import (
+	"net/textproto"
+)
+
+// commonNames are header names that are common on the proxied path, in canonical form.
+var commonNames = []string{
+	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Accept-Ranges", "Access-Control-Allow-Credentials",
+	"Access-Control-Allow-Headers", "Access-Control-Allow-Methods", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers",
+	"Access-Control-Max-Age", "Access-Control-Request-Headers", "Access-Control-Request-Method", "Age", "Allow", "Audit-Id",
+	"Authorization", "Baggage", "Cache-Control", "Connection", "Content-Disposition", "Content-Encoding", "Content-Language",
+	"Content-Length", "Content-Location", "Content-Range", "Content-Type", "Cookie", "Date", "Etag", "Expect", "Expires",
+	"Forwarded", "From", "Host", "If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since",
+	"Impersonate-Group", "Impersonate-Uid", "Impersonate-User", "Keep-Alive", "Kubectl-Command", "Kubectl-Session",
+	"Last-Modified", "Link", "Location", "Max-Forwards", "Origin", "Proxy-Authenticate", "Proxy-Authorization",
+	"Proxy-Connection", "Range", "Referer", "Refresh", "Retry-After", "Server", "Set-Cookie", "Strict-Transport-Security", "Te",
+	"Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent", "Vary", "Via", "Warning",
+	"Www-Authenticate", "X-Content-Type-Options", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Frame-Options",
+	"X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid", "X-Real-Ip", "X-Remote-Group", "X-Remote-Uid",
+	"X-Remote-User", "X-Request-Id",
+}
+
+// canonicalNames and lowerNames map commonNames between their forms. knownNames has the lower-case names, so that decoding
+// them allocates nothing.
+var canonicalNames, lowerNames, knownNames = func() (canonical, lower, known map[string]string) {
+	canonical, lower, known = make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames)), make(map[string]string, len(commonNames))
+	for _, name := range commonNames {
+		l := asciiLower(name)
+		canonical[l], lower[name], known[l] = name, l, l
+	}
+	return canonical, lower, known
+}()
+
+// CanonicalName is the canonical form of a lower-case name.
+func CanonicalName(lower string) string {
+	if name, ok := canonicalNames[lower]; ok {
+		return name
+	}
+	return textproto.CanonicalMIMEHeaderKey(lower)
+}
+
+// LowerName is the lower-case form of a header name. ok is false if it is not a valid header name.
+func LowerName(name string) (string, bool) {
+	if l, ok := lowerNames[name]; ok {
+		return l, true
+	}
+	l := asciiLower(name)
+	return l, validName(l) && l[0] != ':'
+}
+
+// asciiLower is strings.ToLower for ASCII only: letters that Unicode folds to ASCII must stay what they are.
+func asciiLower(name string) string {
+	for i := range len(name) {
+		if c := name[i]; c >= 'A' && c <= 'Z' {
+			b := []byte(name)
+			for ; i < len(b); i++ {
+				if c := b[i]; c >= 'A' && c <= 'Z' {
+					b[i] = c + 'a' - 'A'
+				}
+			}
+			return string(b)
+		}
+	}
+	return name
+}
+
+// staticFields is the static table of RFC 7541, appendix A. Its indices begin at 1.
+var staticFields = [...][2]string{
+	{":authority", ""}, {":method", "GET"}, {":method", "POST"}, {":path", "/"}, {":path", "/index.html"}, {":scheme", "http"},
+	{":scheme", "https"}, {":status", "200"}, {":status", "204"}, {":status", "206"}, {":status", "304"}, {":status", "400"},
+	{":status", "404"}, {":status", "500"}, {"accept-charset", ""}, {"accept-encoding", "gzip, deflate"}, {"accept-language", ""},
+	{"accept-ranges", ""}, {"accept", ""}, {"access-control-allow-origin", ""}, {"age", ""}, {"allow", ""}, {"authorization", ""},
+	{"cache-control", ""}, {"content-disposition", ""}, {"content-encoding", ""}, {"content-language", ""}, {"content-length", ""},
+	{"content-location", ""}, {"content-range", ""}, {"content-type", ""}, {"cookie", ""}, {"date", ""}, {"etag", ""}, {"expect", ""},
+	{"expires", ""}, {"from", ""}, {"host", ""}, {"if-match", ""}, {"if-modified-since", ""}, {"if-none-match", ""}, {"if-range", ""},
+	{"if-unmodified-since", ""}, {"last-modified", ""}, {"link", ""}, {"location", ""}, {"max-forwards", ""},
+	{"proxy-authenticate", ""}, {"proxy-authorization", ""}, {"range", ""}, {"referer", ""}, {"refresh", ""}, {"retry-after", ""},
+	{"server", ""}, {"set-cookie", ""}, {"strict-transport-security", ""}, {"transfer-encoding", ""}, {"user-agent", ""}, {"vary", ""},
+	{"via", ""}, {"www-authenticate", ""},
+}
+
+// staticNames has the first index of each name, staticPairs the indices of fields with values.
+var staticNames, staticPairs = func() (map[string]uint32, map[[2]string]uint32) {
+	names, pairs := make(map[string]uint32), make(map[[2]string]uint32)
+	for i, f := range staticFields {
+		if _, ok := names[f[0]]; !ok {
+			names[f[0]] = uint32(i + 1)
+		}
+		if f[1] != "" {
+			pairs[f] = uint32(i + 1)
+		}
+	}
+	return names, pairs
+}()

@@ -1,0 +1,206 @@
+// Package server is an HTTP/2 server for connections whose TLS handshake is done, as net/http's is.
+//
+// One goroutine reads each connection, and waits for nothing else: not for a handler, and not for the client to read what
+// is written. Handlers run on workers, which are goroutines that are reused, so that a request costs neither the start of a
+// goroutine nor the growth of its stack. A handler writes its own frames (frame.Writer).
+//
+// A handler sees what net/http would show it. Where this server differs it is stricter: a body that is not as long as its
+// Content-Length is a stream error, and so is a second Content-Length.
+//
+// # What a client can make us keep
+//
+// A stream counts until its handler has returned, even if it was reset (CVE-2023-44487), and resets that a client provokes
+// count as its own (CVE-2025-8671). Header blocks are bounded compressed, decoded, and in time. Frames that ask for a
+// reply, or carry nothing, are rate-limited (ratelimit.go); a header block that is too large counts as a thousand of them.
+// Flow control bounds bodies. A response that the client does not read is reset (timeouts.go), unless its handler says that
+// it is long-running.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"portico.dev/internal/httpmsg"
+)
+
+// Config configures a Server.
+type Config struct {
+	// Handler serves the requests.
+	Handler http.Handler
+	// BaseServer is the value of http.ServerContextKey. Default nil: none.
+	BaseServer *http.Server
+	// MaxConcurrentStreams bounds the streams of a connection, and its running handlers. Default 100.
+	MaxConcurrentStreams int
+	// MaxHeaderBytes bounds the header fields of a request. A larger header is answered 431. Default 64 KiB.
+	MaxHeaderBytes int
+	// StreamWindow and ConnWindow are how many bytes of bodies a client may send before handlers read them. Unread bodies
+	// that fill ConnWindow block all others of their connection. Default 256 KiB and 1 MiB: three unread bodies do not.
+	StreamWindow, ConnWindow int
+	// PrefaceTimeout is how long the client's preface and first SETTINGS may take. Default 10 s.
+	PrefaceTimeout time.Duration
+	// HeaderTimeout is how long a header may take once it has begun. Default 10 s.
+	HeaderTimeout time.Duration
+	// IdleTimeout is how long a connection without streams is kept, or slightly longer. Default 90 s.
+	IdleTimeout time.Duration
+	// PingAfter is how long, or up to half as long again, a connection may be silent before it is pinged. The client then
+	// has PingTimeout to answer. Default 30 s and 15 s.
+	PingAfter, PingTimeout time.Duration
+	// StallTimeout is how long, or up to half as long again, a client may leave a response unread: within it, its windows
+	// must allow at least 4 KiB to be sent, or all that is left. Otherwise the stream is reset. Long-running responses
+	// (LongRunning) are exempt. Default 30 s.
+	StallTimeout time.Duration
+	// GoAwayGrace is how long a client may open streams after the first GOAWAY, unless it confirms sooner that it has seen
+	// it; and how long it may take to close the connection after its last stream. Default 1 s.
+	GoAwayGrace time.Duration
+	// MaxIdleWorkers bounds the idle workers. Each keeps a stack of some 32 KiB. Default 256.
+	MaxIdleWorkers int
+	// Refuse reports whether requests are refused before any work is done for them, because memory is short. It is not
+	// called for connections whose last user is privileged. Nil: none is refused.
+	Refuse func() bool
+	// Logf logs panics and clients that violate the protocol. Nil: they are not logged.
+	Logf func(format string, args ...any)
+}
+
+func (c Config) withDefaults() Config {
+	or := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	orTime := func(v *time.Duration, d time.Duration) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	or(&c.MaxConcurrentStreams, 100)
+	or(&c.MaxHeaderBytes, 64<<10)
+	or(&c.StreamWindow, 256<<10)
+	or(&c.ConnWindow, 1<<20)
+	or(&c.MaxIdleWorkers, 256)
+	orTime(&c.PrefaceTimeout, 10*time.Second)
+	orTime(&c.HeaderTimeout, 10*time.Second)
+	orTime(&c.IdleTimeout, 90*time.Second)
+	orTime(&c.PingAfter, 30*time.Second)
+	orTime(&c.PingTimeout, 15*time.Second)
+	orTime(&c.StallTimeout, 30*time.Second)
+	orTime(&c.GoAwayGrace, time.Second)
+	return c
+}
+
+// Server serves connections. It is safe for concurrent use.
+type Server struct {
+	c     Config
+	pool  workerPool
+	clock httpmsg.Clock
+
+	mu           sync.Mutex // guards what follows
+	conns        map[*conn]struct{}
+	shuttingDown bool
+	idle         chan struct{} // closed when shutting down and no connection is left
+}
+
+// New allocates a Server.
+func New(c Config) *Server {
+	c = c.withDefaults()
+	return &Server{c: c, pool: workerPool{maxIdle: c.MaxIdleWorkers}, conns: map[*conn]struct{}{}, idle: make(chan struct{})}
+}
+
+// Serve serves a connection whose TLS handshake is done and negotiated "h2". It returns when the connection and all its
+// handlers have ended.
+func (s *Server) Serve(c *tls.Conn) {
+	state := c.ConnectionState()
+	s.serve(c, c.NetConn(), &state)
+}
+
+// serve is Serve for any connection. raw is the connection below TLS.
+func (s *Server) serve(nc, raw net.Conn, state *tls.ConnectionState) {
+	c := newConn(s, nc, raw, state)
+	s.mu.Lock()
+	if s.shuttingDown {
+		s.mu.Unlock()
+		c.rejectConn()
+		return
+	}
+	s.conns[c] = struct{}{}
+	s.mu.Unlock()
+
+	c.run()
+
+	s.mu.Lock()
+	delete(s.conns, c)
+	if s.shuttingDown && len(s.conns) == 0 {
+		close(s.idle)
+	}
+	s.mu.Unlock()
+}
+
+// GoAway sends GOAWAY to all clients, and returns when they have had the time to see it: they know that later requests are
+// not processed. New connections are rejected with GOAWAY.
+func (s *Server) GoAway(ctx context.Context) error {
+	for _, c := range s.goAwayAll() {
+		select {
+		case <-c.lastStreamSent:
+		case <-c.closed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Shutdown sends GOAWAY to all clients, and waits for their streams and connections to end.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.goAwayAll()
+	select {
+	case <-s.idle:
+		s.pool.close()
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// goAwayAll sends GOAWAY on every connection.
+func (s *Server) goAwayAll() []*conn {
+	s.mu.Lock()
+	all := slices.Collect(maps.Keys(s.conns))
+	if !s.shuttingDown {
+		s.shuttingDown = true
+		if len(all) == 0 {
+			close(s.idle)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range all {
+		c.goAway()
+	}
+	return all
+}
+
+// Close closes all connections. It does not wait; Shutdown does.
+func (s *Server) Close() {
+	s.mu.Lock()
+	if !s.shuttingDown {
+		s.shuttingDown = true
+		if len(s.conns) == 0 {
+			close(s.idle)
+		}
+	}
+	for c := range s.conns {
+		c.closeNow()
+	}
+	s.mu.Unlock()
+	s.pool.close()
+}
+
+func (s *Server) logf(format string, args ...any) {
+	if s.c.Logf != nil {
+		s.c.Logf(format, args...)
+	}
+}

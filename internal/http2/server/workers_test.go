@@ -1,0 +1,113 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+)
+
+// Workers that wait are used again, the last one first; there are no more of them than allowed, and they end.
+func TestWorkersWaitAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &workerPool{maxIdle: 3}
+		begun, finish := make(chan *worker, 10), make(chan struct{})
+		var alive atomic.Int64
+		for range 5 {
+			w := &worker{pool: p, work: make(chan *stream, 1)}
+			alive.Add(1)
+			go func() {
+				defer alive.Add(-1)
+				begun <- w
+				<-finish
+				if p.park(w) {
+					<-w.work
+				}
+			}()
+		}
+		synctest.Wait()
+		close(finish)
+		synctest.Wait()
+		if n := alive.Load(); n != 3 {
+			t.Errorf("%d workers wait", n)
+		}
+		<-time.After(workerIdleTime / 2)
+		p.mu.Lock() // which timers take too
+		last := p.idle[2]
+		p.mu.Unlock()
+		p.run(&stream{})
+		synctest.Wait()
+		p.mu.Lock()
+		if len(p.idle) != 2 || p.idle[0] == last || p.idle[1] == last {
+			t.Error("the worker that came last was not taken first")
+		}
+		p.mu.Unlock()
+		<-time.After(2 * workerIdleTime)
+		synctest.Wait()
+		if n := alive.Load(); n != 0 {
+			t.Errorf("%d workers still wait", n)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.timer != nil {
+			t.Error("a timer waits for nobody")
+		}
+	})
+}
+
+// What one request wrote is not in the next one's answer, and writes that come too late are refused.
+func TestNothingIsLeftOnAWorker(t *testing.T) {
+	late := make(chan http.ResponseWriter, 1)
+	s := start(t, Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/abort":
+			w.Header().Set("Secret", "1")
+			_, _ = io.WriteString(w, "secret")
+			panic(http.ErrAbortHandler)
+		case "/late":
+			late <- w
+		default:
+			fmt.Fprint(w, r.URL.Path)
+		}
+	})})
+	c := s.client(t)
+	for i := range 20 {
+		if res, err := c.Get("https://" + s.address + "/abort"); err == nil {
+			t.Fatalf("the abort was answered %s", res.Status)
+		}
+		path := fmt.Sprint("/", i)
+		res, err := c.Get("https://" + s.address + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if string(body) != path || res.Header.Get("Secret") != "" {
+			t.Fatalf("%s was answered %q, %v", path, body, res.Header)
+		}
+	}
+	res, err := c.Get("https://" + s.address + "/late")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	w := <-late
+	w.WriteHeader(500)
+	if _, err := w.Write([]byte("x")); err != errHandlerReturned {
+		t.Errorf("a late write: %v", err)
+	}
+	if err := http.NewResponseController(w).Flush(); err != errHandlerReturned {
+		t.Errorf("a late flush: %v", err)
+	}
+}
+
+func TestAStreamIsNoLargerThanItsClass(t *testing.T) {
+	t.Log(unsafe.Sizeof(stream{}), unsafe.Sizeof(response{}), unsafe.Sizeof(body{}), unsafe.Sizeof(http.Request{}), unsafe.Sizeof(conn{}))
+	if n := unsafe.Sizeof(stream{}); n > 1152 {
+		t.Errorf("a stream is %d bytes", n)
+	}
+}
