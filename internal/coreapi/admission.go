@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -68,17 +67,6 @@ func (s *Server) FoundingConfig(u user.Info) *rest.Config {
 	return inProcessConfig(asUser(u, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		served.ServeHTTP(w, r.WithContext(admission.Founding(r.Context())))
 	}), s.awaitReady))
-}
-
-// resources are all that is served here and not defined by others.
-func (s *storages) resources() sets.Set[schema.GroupVersionResource] {
-	all := sets.New[schema.GroupVersionResource]()
-	for _, g := range s.groups {
-		for name := range g.storage {
-			all.Insert(g.version.WithResource(name))
-		}
-	}
-	return all
 }
 
 // mapper prefers what the house knows, which includes the kinds of backends.

@@ -1,6 +1,7 @@
 package coreapi
 
 import (
+	"reflect"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"portico.dev/internal/coreapi/kinds/cluster"
 	"portico.dev/internal/coreapi/registry"
 )
 
@@ -26,13 +28,14 @@ func TestAlphaFieldsOfPodsAreDropped(t *testing.T) {
 			job := &batchv1.Job{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: *given.Spec.DeepCopy()}}}
 			stored := given.DeepCopy()
 			for name, obj := range map[string]runtime.Object{"a pod": given, "a job": job} {
-				registry.DropAlphaOfPods(obj, nil)
-				if got := registry.PodSpecOf(obj); !apiequality.Semantic.DeepEqual(*got, want.Spec) {
+				s := strategyOf(t, obj)
+				s.DropAlphaFields(obj, nil)
+				if got := s.Resource.PodSpec.Of(obj); !apiequality.Semantic.DeepEqual(*got, want.Spec) {
 					t.Errorf("%s: got %v, want %v", name, got, want.Spec)
 				}
 			}
 			next := stored.DeepCopy()
-			if registry.DropAlphaOfPods(next, stored); !apiequality.Semantic.DeepEqual(next, stored) {
+			if strategyOf(t, next).DropAlphaFields(next, stored); !apiequality.Semantic.DeepEqual(next, stored) {
 				t.Errorf("what is stored is lost by an update: %v", next)
 			}
 		})
@@ -48,14 +51,35 @@ func TestSchedulingOfJobsIsDropped(t *testing.T) {
 		},
 	} {
 		made := anew()
-		if registry.DropAlphaOfPods(made, nil); registry.JobSpecOf(made).Scheduling != nil {
+		if strategyOf(t, made).PrepareForCreate(t.Context(), made); jobSpecOf(made).Scheduling != nil {
 			t.Errorf("%s keeps it", name)
 		}
 		next := anew()
-		if registry.DropAlphaOfPods(next, anew()); registry.JobSpecOf(next).Scheduling == nil {
+		if strategyOf(t, next).PrepareForUpdate(t.Context(), next, anew()); jobSpecOf(next).Scheduling == nil {
 			t.Errorf("%s that is stored with it loses it", name)
 		}
 	}
+}
+
+func jobSpecOf(obj runtime.Object) *batchv1.JobSpec {
+	if c, is := obj.(*batchv1.CronJob); is {
+		return &c.Spec.JobTemplate.Spec
+	}
+	return &obj.(*batchv1.Job).Spec
+}
+
+// strategyOf is the strategy of the kind of obj.
+func strategyOf(t *testing.T, obj runtime.Object) registry.Strategy {
+	t.Helper()
+	for _, g := range cluster.All() {
+		for _, r := range g.Resources {
+			if reflect.TypeOf(r.Object) == reflect.TypeOf(obj) {
+				return registry.NewStrategy(&registry.Environment{}, &r)
+			}
+		}
+	}
+	t.Fatalf("no kind has objects of %T", obj)
+	return registry.Strategy{}
 }
 
 func podOf(t *testing.T, spec string) *corev1.Pod {

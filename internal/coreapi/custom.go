@@ -62,9 +62,9 @@ func (c definitionClient) crds() apiextensionsinformers.CustomResourceDefinition
 
 // addDefinitions registers apiextensions.k8s.io, which brings its own scheme: a definition has internal types that are
 // not its v1 types. What the definitions define is served by what it returns.
-func (i *installer) addDefinitions(cfg Config, shelf *shelf, own definitionClient, changed func(), to *Discovery) (*crds.Definitions, error) {
+func (i *installer) addDefinitions(cfg Config, factory *storageFactory, own definitionClient, changed func(), to *Discovery) (*crds.Definitions, error) {
 	storage, err := crds.Storage(optionsFunc(func(r schema.GroupResource) generic.RESTOptions {
-		options := shelf.plain(r, crds.StorageCodec(), r.Group+"/"+r.Resource)
+		options := factory.plain(r, crds.StorageCodec(), r.Group+"/"+r.Resource)
 		options.StorageConfig.EncodeVersioner = apiextensionsv1.SchemeGroupVersion
 		return options
 	}))
@@ -89,8 +89,8 @@ func (i *installer) addDefinitions(cfg Config, shelf *shelf, own definitionClien
 	}
 	return crds.New(crds.Config{
 		Client: own, Informers: own.informers,
-		Instances: optionsFunc(shelf.instances), Admission: i.admission, Authorizer: i.authorizer,
-		BuiltIn: i.builtIn.Has, Schemas: schemas, Webhooks: cfg.Webhooks, Alone: shelf.embedded(),
+		Instances: optionsFunc(factory.instances), Admission: i.admission, Authorizer: i.authorizer,
+		BuiltIn: i.builtIn.Has, Schemas: schemas, Webhooks: cfg.Webhooks, Alone: factory.embedded(),
 		Changed: changed, MinWatchTimeout: minWatchTimeout, MaxBodyBytes: maxBodyBytes,
 		Logger: cfg.Logger.Named("crds"),
 	})
@@ -136,14 +136,14 @@ func (f optionsFunc) GetRESTOptions(resource schema.GroupResource, _ runtime.Obj
 
 // instances are stored as they were sent: what encodes them knows their schema, and puts itself around this codec. Their
 // watch cache is made by the first request for them, long after the start.
-func (s *shelf) instances(r schema.GroupResource) generic.RESTOptions {
+func (s *storageFactory) instances(r schema.GroupResource) generic.RESTOptions {
 	options := s.plain(r, unstructured.UnstructuredJSONScheme, r.Group+"/"+r.Resource)
 	options.Decorator = s.cachedLater
 	return options
 }
 
 // embedded etcd is this server's alone.
-func (s *shelf) embedded() bool { return len(s.client.Endpoints()) == 0 }
+func (s *storageFactory) embedded() bool { return len(s.client.Endpoints()) == 0 }
 
 // fork decides by group-version who serves a request. A definition cannot take a group-version that is built in, and
 // nothing falls through from one to the other.

@@ -27,7 +27,7 @@ type filling struct {
 
 // awaitCaches returns when every cache is full, or the first that is not when the time is over. It does not wait for a
 // cache that never will be, because something in it cannot be decrypted or decoded.
-func (s *shelf) awaitCaches(ctx context.Context, timeout time.Duration) error {
+func (s *storageFactory) awaitCaches(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for _, f := range s.waiting {

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"portico.dev/internal/coreapi/kinds/cluster"
 )
 
 func managed(by, fields string) []metav1.ManagedFieldsEntry {
@@ -35,7 +37,7 @@ func bindingNumber(n int) *rbacv1.RoleBinding {
 // both are the codec of a version, and what it stands on.
 func both(t *testing.T, gv schema.GroupVersion) (shared frugal, plain kruntime.Codec) {
 	t.Helper()
-	c, err := newCodecs()
+	c, err := newCodecs(cluster.All())
 	if err != nil {
 		t.Fatal(err)
 	}

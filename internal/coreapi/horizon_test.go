@@ -59,7 +59,7 @@ func TestTheHorizonIsTenSecondsBehind(t *testing.T) {
 // The library asks the storage behind each cache what has been compacted, and takes the horizon for that.
 func TestStoragesHaveTheHorizon(t *testing.T) {
 	h := start(t)
-	s := newShelf(h.store.Client(), "/elsewhere", h.codec, Storage{})
+	s := newStorageFactory(h.store.Client(), "/elsewhere", h.codec, Storage{})
 	defer s.close()
 	for range horizonSteps + 1 {
 		s.horizon.move(t.Context())

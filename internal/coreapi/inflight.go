@@ -110,14 +110,3 @@ func (f fencedWrites) OptimisticPut(ctx context.Context, key string, value []byt
 }
 
 func errFenced() error { return apierrors.NewServiceUnavailable(allocation.ErrFenced.Error()) }
-
-// AllocationsAbandoned says whether a replica ended while it wrote a Service, so that RepairAllocations has something to do
-// now. It costs little and is for one goroutine, the one of RepairAllocations, once Ready.
-func (s *Server) AllocationsAbandoned(ctx context.Context) (bool, error) {
-	select {
-	case <-s.ready:
-		return s.repairer.Abandoned(ctx)
-	default:
-		return false, notReady()
-	}
-}

@@ -22,7 +22,6 @@ import (
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
 	"portico.dev/internal/coreapi/definitions"
-	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/respond"
 )
 
@@ -45,18 +44,12 @@ type api struct {
 	admission   *localadmission.Chain
 }
 
-// servedGroup is a group-version with the storage of each of its resources and subresources.
-type servedGroup struct {
-	version schema.GroupVersion
-	storage map[string]rest.Storage
-}
-
 // install opens the storages and registers every resource: what GenericAPIServer.InstallAPIGroups does, without its
 // demand for OpenAPI documents, which are built at generate time, and without a server around it.
-func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed func(), mapper meta.RESTMapper,
+func install(cfg Config, c *codecs, factory *storageFactory, own definitionClient, changed func(), mapper meta.RESTMapper,
 	admissionFor func(*storages) (*localadmission.Chain, error),
 ) (_ *api, err error) {
-	all, err := openAll(cfg, c, shelf, &registry.RelatedObjects{Definitions: own.crds().Lister()}, mapper)
+	all, err := openStorages(cfg, c, factory, own.crds().Lister(), mapper)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +80,7 @@ func install(cfg Config, c *codecs, shelf *shelf, own definitionClient, changed 
 	if err = installer.addAll(all.groups, &built.discovery); err != nil {
 		return nil, err
 	}
-	if built.custom, err = installer.addDefinitions(cfg, shelf, own, changed, &built.discovery); err != nil {
+	if built.custom, err = installer.addDefinitions(cfg, factory, own, changed, &built.discovery); err != nil {
 		return nil, fmt.Errorf("install custom resources: %w", err)
 	}
 	built.definitions = installer.definitions

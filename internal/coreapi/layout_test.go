@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/kinds/cluster"
 	"portico.dev/internal/store"
 )
 
@@ -30,7 +30,7 @@ var directories = map[schema.GroupResource]string{
 // An etcd of kube-apiserver's can be taken over, and given back: each kind lies where it is looked for there.
 func TestEachKindLiesWhereKubeAPIServerKeepsIt(t *testing.T) {
 	taken := map[string]schema.GroupResource{}
-	for _, g := range kinds.All() {
+	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			resource := schema.GroupResource{Group: g.Version.Group, Resource: r.Name}
 			want := r.Name

@@ -51,7 +51,7 @@ type namespaceTxn struct {
 }
 
 // conditional is a client whose writes of a resource are under the conditions of namespaceTxn.
-func (s *shelf) conditional(resource schema.GroupResource, prefix, resourcePrefix string) *kubernetes.Client {
+func (s *storageFactory) conditional(resource schema.GroupResource, prefix, resourcePrefix string) *kubernetes.Client {
 	root := strings.TrimSuffix(prefix, "/") + "/"
 	return &kubernetes.Client{Client: s.client.Client, Kubernetes: &namespaceTxn{
 		Interface: s.client.Kubernetes, kv: s.client.KV, resource: resource,
@@ -61,7 +61,7 @@ func (s *shelf) conditional(resource schema.GroupResource, prefix, resourcePrefi
 }
 
 // decodeNamespace reads a namespace as its own storage does.
-func (s *shelf) decodeNamespace(ctx context.Context, kv *mvccpb.KeyValue) (*corev1.Namespace, error) {
+func (s *storageFactory) decodeNamespace(ctx context.Context, kv *mvccpb.KeyValue) (*corev1.Namespace, error) {
 	transformer := s.how.Encryption.TransformerFor(corev1.Resource("namespaces"))
 	data, _, err := transformer.TransformFromStorage(ctx, kv.Value, value.DefaultContext(kv.Key))
 	if err != nil {

@@ -25,7 +25,7 @@ type patient struct {
 }
 
 // cachedLater is a generic.StorageDecorator.
-func (s *shelf) cachedLater(
+func (s *storageFactory) cachedLater(
 	config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
 	newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
 	triggers storage.IndexerFuncs, indexers *cache.Indexers,

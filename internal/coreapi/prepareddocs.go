@@ -6,6 +6,7 @@ import (
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,14 +26,19 @@ func (s *Server) PreparedDocuments() []openapidocs.Document { return s.prepared(
 // PreparedSwagger is the OpenAPI v2 document of what is built in and served.
 func (s *Server) PreparedSwagger() openapidocs.Document { return s.prepared().v2 }
 
-// prepareDocs leaves out of the documents what is turned off. They are used as they were built when all is on, which
+// prepareDocs leaves out of the documents what is turned off or not built in. They are used as they were built when all is on, which
 // costs nothing; otherwise those that say too much are written anew, once.
 func (c RuntimeConfig) prepareDocs() preparedDocs {
-	if c.AllOn() {
-		return preparedDocs{openapidocs.Documents(), openapidocs.Swagger()}
+	all := openapidocs.Documents()
+	missing := func(d openapidocs.Document) bool {
+		version, ok := documentVersion(d.Path)
+		return ok && !c.has(version)
+	}
+	if c.AllOn() && !slices.ContainsFunc(all, missing) {
+		return preparedDocs{all, openapidocs.Swagger()}
 	}
 	docs := preparedDocs{v2: c.trim(openapidocs.Swagger())}
-	for _, d := range openapidocs.Documents() {
+	for _, d := range all {
 		if version, ok := documentVersion(d.Path); ok {
 			if !c.ServesVersion(version) {
 				continue

@@ -2,13 +2,13 @@ package coreapi
 
 import (
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
-	"portico.dev/internal/coreapi/kinds"
 	"portico.dev/internal/coreapi/registry"
 )
 
@@ -21,8 +21,8 @@ type codecs struct {
 	fields     *fieldSets
 }
 
-func newCodecs() (*codecs, error) {
-	scheme, err := newScheme()
+func newCodecs(groups []registry.Group) (*codecs, error) {
+	scheme, err := newScheme(groups)
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +44,11 @@ func (c *codecs) storage(stored schema.GroupVersion) runtime.Codec {
 
 // newScheme registers every served kind twice: as v1, and, with the same Go type, as its own internal version. The
 // scheme then converts between the two by setting apiVersion and kind, and copies nothing.
-func newScheme() (*runtime.Scheme, error) {
+func newScheme(groups []registry.Group) (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	versions := map[string][]schema.GroupVersion{} // of each group, the preferred first
-	for _, g := range kinds.All() {
+	for _, g := range groups {
 		if err := g.AddToScheme(scheme); err != nil {
 			return nil, fmt.Errorf("register %s: %w", g.Version, err)
 		}
@@ -62,7 +62,11 @@ func newScheme() (*runtime.Scheme, error) {
 				return nil, fmt.Errorf("register %s: %w", r.Name, err)
 			}
 		}
-		for _, kind := range g.Virtual {
+		others := slices.Clone(g.Types)
+		for _, v := range g.Virtual {
+			others = append(others, v.Types...)
+		}
+		for _, kind := range others {
 			scheme.AddKnownTypes(registry.InternalOf(g.Version.Group), kind.DeepCopyObject())
 		}
 		versions[g.Version.Group] = append(versions[g.Version.Group], g.Version)

@@ -5,12 +5,10 @@ import (
 	"sync"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"portico.dev/internal/coreapi/crds"
-	"portico.dev/internal/coreapi/kinds"
 )
 
 // served is what the local groups and the definitions of custom resources serve at one moment. It is not changed any
@@ -18,15 +16,6 @@ import (
 type served struct {
 	discovery     Discovery
 	groupVersions sets.Set[schema.GroupVersion]
-}
-
-// builtInGroupVersions, whether they are turned on or not, are the table's, core first, then as clients should prefer them, and that of definitions.
-func builtInGroupVersions() []schema.GroupVersion {
-	var all []schema.GroupVersion
-	for _, g := range kinds.All() {
-		all = append(all, g.Version)
-	}
-	return append(all, apiextensionsv1.SchemeGroupVersion)
 }
 
 // withCustom adds what definitions serve to what is built in. A group that both serve is one group.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ import (
 	"portico.dev/internal/coreapi/allocation"
 	"portico.dev/internal/coreapi/crds"
 	"portico.dev/internal/coreapi/hooks"
+	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/store"
 )
@@ -46,11 +49,11 @@ type Config struct {
 	RuleResolver authorizer.RuleResolver
 	// Aggregate says what aggregated ClusterRoles give, for whoever wants to bind one. Nil: only those who may everything
 	// can bind them.
-	Aggregate AggregateFunc
+	Aggregate registry.AggregateFunc
 	// TokenAuthenticator answers TokenReviews. Nil: every token is answered unauthenticated.
 	TokenAuthenticator authenticator.Token
 	// TokenIssuer signs the tokens of serviceaccounts/token. Nil: the subresource is not served.
-	TokenIssuer TokenIssuer
+	TokenIssuer registry.TokenIssuer
 	// MaxTokenExpiration is the longest life of its tokens; a request for more is shortened to it. Default 0: no bound.
 	MaxTokenExpiration time.Duration
 	// DenyPrivileged refuses pods, and what makes pods, with a privileged container. Default false.
@@ -71,7 +74,9 @@ type Config struct {
 	RESTMapper func() meta.RESTMapper
 	// Storage says how objects are stored.
 	Storage Storage
-	// RuntimeConfig says which of the built-in APIs are served. Default all.
+	// Groups are those that are built in. Default kinds.Base; package kinds/cluster has more.
+	Groups []registry.Group
+	// RuntimeConfig says which of Groups are served. Default all.
 	RuntimeConfig RuntimeConfig
 	// Logger may be nil.
 	Logger *zap.Logger
@@ -116,7 +121,13 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = zap.NewNop()
 	}
 	boundPatches()
-	c, err := newCodecs()
+	if cfg.Groups == nil {
+		cfg.Groups = kinds.Base()
+	}
+	cfg.Groups = slices.Clone(cfg.Groups)
+	slices.SortStableFunc(cfg.Groups, func(a, b registry.Group) int { return b.Priority - a.Priority })
+	cfg.RuntimeConfig.table = builtInVersions(cfg.Groups)
+	c, err := newCodecs(cfg.Groups)
 	if err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
 	}
@@ -145,14 +156,14 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("local groups: %w", store.ErrNotReady)
 	}
 	started := time.Now()
-	shelf := newShelf(client, s.cfg.Store.Prefix(), s.codec, s.cfg.Storage)
-	defer shelf.close()
-	api, err := install(s.cfg, s.codec, shelf, s.own, s.merge, s.mapper(), s.newAdmission)
+	factory := newStorageFactory(client, s.cfg.Store.Prefix(), s.codec, s.cfg.Storage)
+	defer factory.close()
+	api, err := install(s.cfg, s.codec, factory, s.own, s.merge, s.mapper(), s.newAdmission)
 	if err != nil {
 		return fmt.Errorf("local groups: %w", err)
 	}
 	defer api.admission.Abandon()
-	if err := shelf.awaitCaches(ctx, cacheTimeout); err != nil {
+	if err := factory.awaitCaches(ctx, cacheTimeout); err != nil {
 		abandon(api.custom)
 		if ctx.Err() != nil {
 			return nil

@@ -27,6 +27,8 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"portico.dev/internal/auth/serviceaccount"
+	"portico.dev/internal/coreapi/kinds/cluster"
+	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/pki"
 	"portico.dev/internal/store"
 )
@@ -64,7 +66,7 @@ func startIn(t *testing.T, dir string, change ...func(*Config)) *house {
 	runUntilEnd(t, "store", s.Run, s.Ready())
 	book := &records{}
 	cfg := Config{
-		Store: s, Authorizer: people{}, RuleResolver: people{}, TokenAuthenticator: tokenList{"good": "jane"},
+		Store: s, Groups: cluster.All(), Authorizer: people{}, RuleResolver: people{}, TokenAuthenticator: tokenList{"good": "jane"},
 		TokenIssuer: newNotary(t, book), Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel)),
 	}
 	for _, f := range change {
@@ -222,10 +224,10 @@ func newNotary(t *testing.T, of *records) notary {
 	return notary{tokens}
 }
 
-func (n notary) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (IssuedToken, error) {
+func (n notary) IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (registry.IssuedToken, error) {
 	issued, err := n.tokens.Issue(ctx, serviceaccount.IssueRequest{Namespace: namespace, Name: name, UID: uid, Spec: spec})
 	if err != nil {
-		return IssuedToken{}, err
+		return registry.IssuedToken{}, err
 	}
 	token := namespace + "/" + name
 	if spec.BoundObjectRef != nil {
@@ -236,7 +238,7 @@ func (n notary) IssueToken(ctx context.Context, namespace, name string, uid type
 		audiences = n.tokens.Audiences()
 	}
 	status := authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(issued.Expires)}
-	return IssuedToken{Status: status, Audiences: audiences, CredentialID: issued.CredentialID}, nil
+	return registry.IssuedToken{Status: status, Audiences: audiences, CredentialID: issued.CredentialID}, nil
 }
 
 // records are where a notary looks objects up: in the server that asks it.

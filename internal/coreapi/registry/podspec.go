@@ -1,72 +1,81 @@
 package registry
 
 import (
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// DropAlphaOfPods leaves out what an object says of pods by fields of features that are alpha, and off: nobody would act
-// on it, and it would begin to count with some later release. An object that another server has stored with such a field may
-// keep it, and have others.
-func DropAlphaOfPods(obj, old runtime.Object) {
-	if job := JobSpecOf(obj); job != nil {
-		if before := JobSpecOf(old); before == nil || before.Scheduling == nil {
-			job.Scheduling = nil // WorkloadWithJob
+// PodSpec is where a kind has the spec of the pod that it is, or makes.
+type PodSpec struct {
+	// Of returns nil if an object has none.
+	Of   func(obj runtime.Object) *corev1.PodSpec
+	Path *field.Path
+}
+
+// PodSpecOf describes the pod spec that of points at, and its path.
+func PodSpecOf[T runtime.Object](of func(T) *corev1.PodSpec, path ...string) *PodSpec {
+	return &PodSpec{Of: func(obj runtime.Object) *corev1.PodSpec { return of(obj.(T)) }, Path: field.NewPath(path[0], path[1:]...)}
+}
+
+// PodTemplate is where most kinds that make pods have their spec.
+func PodTemplate[T runtime.Object](of func(T) *corev1.PodTemplateSpec) *PodSpec {
+	return PodSpecOf(func(obj T) *corev1.PodSpec {
+		if template := of(obj); template != nil {
+			return &template.Spec
+		}
+		return nil
+	}, "spec", "template", "spec")
+}
+
+// Privileged is what --allow-privileged=false refuses: privileged containers in a pod, and in what makes pods. As at
+// kube-apiserver the old object does not count: one from before cannot be updated.
+func (s Strategy) Privileged(obj runtime.Object) field.ErrorList {
+	if s.Resource.PodSpec == nil || !s.Environment.DenyPrivileged {
+		return nil
+	}
+	spec, at := s.Resource.PodSpec.Of(obj), s.Resource.PodSpec.Path
+	if spec == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	check := func(c *corev1.SecurityContext, at *field.Path) {
+		if c != nil && c.Privileged != nil && *c.Privileged {
+			errs = append(errs, field.Forbidden(at.Child("securityContext", "privileged"), "disallowed by cluster policy"))
 		}
 	}
-	spec := PodSpecOf(obj)
+	for i := range spec.Containers {
+		check(spec.Containers[i].SecurityContext, at.Child("containers").Index(i))
+	}
+	for i := range spec.InitContainers {
+		check(spec.InitContainers[i].SecurityContext, at.Child("initContainers").Index(i))
+	}
+	for i := range spec.EphemeralContainers {
+		check(spec.EphemeralContainers[i].SecurityContext, at.Child("ephemeralContainers").Index(i))
+	}
+	return errs
+}
+
+// DropAlphaFields clears the fields of a pod spec whose features are alpha, and off: nobody would act on them, and they would
+// begin to count with some later release. An object that another server has stored with such a field may keep it, and have
+// others.
+func (s Strategy) DropAlphaFields(obj, old runtime.Object) {
+	if s.Resource.PodSpec == nil {
+		return
+	}
+	spec := s.Resource.PodSpec.Of(obj)
 	if spec == nil {
 		return
 	}
 	if old != nil {
-		if before := PodSpecOf(old); before != nil && (alpha{}).spec(before) {
+		if before := s.Resource.PodSpec.Of(old); before != nil && (alpha{}).spec(before) {
 			return
 		}
 	}
 	alpha{drop: true}.spec(spec)
 }
 
-// JobSpecOf is the spec of the job that obj is, or makes. Nil: it makes none.
-func JobSpecOf(obj runtime.Object) *batchv1.JobSpec {
-	switch o := obj.(type) {
-	case *batchv1.Job:
-		return &o.Spec
-	case *batchv1.CronJob:
-		return &o.Spec.JobTemplate.Spec
-	}
-	return nil
-}
-
-// PodSpecOf is the spec of the pod that obj is, or makes. Nil: it makes none.
-func PodSpecOf(obj runtime.Object) *corev1.PodSpec {
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		return &o.Spec
-	case *corev1.PodTemplate:
-		return &o.Template.Spec
-	case *corev1.ReplicationController:
-		if o.Spec.Template != nil {
-			return &o.Spec.Template.Spec
-		}
-	case *appsv1.Deployment:
-		return &o.Spec.Template.Spec
-	case *appsv1.ReplicaSet:
-		return &o.Spec.Template.Spec
-	case *appsv1.StatefulSet:
-		return &o.Spec.Template.Spec
-	case *appsv1.DaemonSet:
-		return &o.Spec.Template.Spec
-	case *batchv1.Job:
-		return &o.Spec.Template.Spec
-	case *batchv1.CronJob:
-		return &o.Spec.JobTemplate.Spec.Template.Spec
-	}
-	return nil
-}
-
-// alpha goes through a pod. Its methods report whether there was any field of the kind.
+// alpha goes through a pod spec. Its methods report whether any field of an alpha feature was set.
 type alpha struct{ drop bool }
 
 // cleared reports whether a field is set, and clears it.

@@ -1,30 +1,29 @@
-package coreapi
+package registry
 
 import (
 	"context"
 	"fmt"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"portico.dev/internal/coreapi/columns"
-	"portico.dev/internal/coreapi/registry"
-	"portico.dev/internal/coreapi/validate"
 )
 
-// scalable is how the scale subresource reads and writes a kind: as an autoscaling/v1 Scale, whatever the kind is, so
-// that autoscalers need to know no other.
-type scalable struct {
+// Scale is how the scale subresource reads and writes a kind: as an autoscaling/v1 Scale, whatever the kind is, so that
+// autoscalers need to know no other.
+type Scale struct {
 	// of returns how many pods are wanted, how many there are, and by which labels to find them.
 	of func(obj runtime.Object) (wanted *int32, there int32, selector labels.Selector, err error)
 	// set writes how many are wanted.
@@ -33,33 +32,33 @@ type scalable struct {
 
 var scaleKind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
-// scales serves <resource>/scale.
-type scales struct {
-	main *registry.REST
-	as   scalable
+// scaleREST serves <resource>/scale.
+type scaleREST struct {
+	main *REST
 	rest.TableConvertor
 }
 
 var (
-	_ rest.Patcher                  = (*scales)(nil)
-	_ rest.GroupVersionKindProvider = (*scales)(nil)
+	_ rest.Patcher                  = (*scaleREST)(nil)
+	_ rest.GroupVersionKindProvider = (*scaleREST)(nil)
 )
 
-func newScales(main *registry.REST, as scalable) *scales {
-	// The store's rules are those of the main resource; its guards are for whole objects.
-	store := *main.Store
+func newScaleREST(main *REST) *scaleREST {
+	// The hooks of the main resource are about whole objects.
+	copied, store := *main, *main.Store
 	store.BeginCreate, store.BeginUpdate = nil, nil
-	return &scales{&registry.REST{Store: &store, Resource: main.Resource}, as, columns.Convertor(columns.ScaleColumns(), time.Now)}
+	copied.Store = &store
+	return &scaleREST{&copied, columns.Convertor(columns.ScaleColumns(), time.Now)}
 }
 
-func (s *scales) New() runtime.Object { return &autoscalingv1.Scale{} }
+func (s *scaleREST) New() runtime.Object { return &autoscalingv1.Scale{} }
 
 // Destroy leaves the storage to the main resource.
-func (s *scales) Destroy() {}
+func (s *scaleREST) Destroy() {}
 
-func (s *scales) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind { return scaleKind }
+func (s *scaleREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind { return scaleKind }
 
-func (s *scales) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+func (s *scaleREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	obj, err := s.main.Get(ctx, name, options)
 	if err != nil {
 		return nil, err
@@ -68,7 +67,7 @@ func (s *scales) Get(ctx context.Context, name string, options *metav1.GetOption
 }
 
 // Update never creates: nothing can be scaled that is not there.
-func (s *scales) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc,
+func (s *scaleREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
 	admit := func(ctx context.Context, obj, old runtime.Object) error {
@@ -90,8 +89,8 @@ func (s *scales) Update(ctx context.Context, name string, info rest.UpdatedObjec
 	return scale, false, err
 }
 
-func (s *scales) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
-	wanted, there, selector, err := s.as.of(obj)
+func (s *scaleREST) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
+	wanted, there, selector, err := s.main.Resource.Scale.of(obj)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -109,9 +108,15 @@ func (s *scales) scaleOf(obj runtime.Object) (*autoscalingv1.Scale, error) {
 	return scale, nil
 }
 
+// validateScale returns what is wrong with a requested scale. Its other metadata is not written anywhere.
+func validateScale(s *autoscalingv1.Scale) field.ErrorList {
+	errs := metav1validation.ValidateManagedFields(s.ManagedFields, field.NewPath("metadata", "managedFields"))
+	return append(errs, validation.ValidateNonnegativeField(int64(s.Spec.Replicas), field.NewPath("spec", "replicas"))...)
+}
+
 // scaledObject turns an update of a scale into one of the object: object, its scale, the new scale, the new object.
 type scaledObject struct {
-	scales *scales
+	scales *scaleREST
 	name   string
 	info   rest.UpdatedObjectInfo
 }
@@ -148,14 +153,14 @@ func (o *scaledObject) UpdatedObject(ctx context.Context, old runtime.Object) (r
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("expected input object type to be Scale, but %T", updated))
 	}
-	if errs := validate.Scale(next); len(errs) > 0 {
+	if errs := validateScale(next); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(scaleKind.GroupKind(), m.GetName(), errs)
 	}
 	if next.UID != "" && next.UID != m.GetUID() {
 		//lint:ignore ST1005 kube-apiserver's words
 		return nil, apierrors.NewConflict(resource, m.GetName(), fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", next.UID, m.GetUID()))
 	}
-	o.scales.as.set(obj, next.Spec.Replicas)
+	o.scales.main.Resource.Scale.set(obj, next.Spec.Replicas)
 	m.SetResourceVersion(next.ResourceVersion)
 	entries, err := owners.ToParent(next.ManagedFields)
 	if err != nil {
@@ -175,26 +180,9 @@ func externalOf(kinds []schema.GroupVersionKind) schema.GroupVersion {
 	return schema.GroupVersion{}
 }
 
-// scalables are the kinds that autoscalers may scale, by resource.
-func scalables() map[schema.GroupResource]scalable {
-	return map[schema.GroupResource]scalable{
-		appsv1.Resource("deployments"): scaled(func(d *appsv1.Deployment) (**int32, int32, *metav1.LabelSelector) {
-			return &d.Spec.Replicas, d.Status.Replicas, d.Spec.Selector
-		}),
-		appsv1.Resource("replicasets"): scaled(func(s *appsv1.ReplicaSet) (**int32, int32, *metav1.LabelSelector) {
-			return &s.Spec.Replicas, s.Status.Replicas, s.Spec.Selector
-		}),
-		appsv1.Resource("statefulsets"): scaled(func(s *appsv1.StatefulSet) (**int32, int32, *metav1.LabelSelector) {
-			return &s.Spec.Replicas, s.Status.Replicas, s.Spec.Selector
-		}),
-		corev1.Resource("replicationcontrollers"): scaled(func(c *corev1.ReplicationController) (**int32, int32, *metav1.LabelSelector) {
-			return &c.Spec.Replicas, c.Status.Replicas, &metav1.LabelSelector{MatchLabels: c.Spec.Selector}
-		}),
-	}
-}
-
-func scaled[T runtime.Object](parts func(T) (wanted **int32, there int32, selector *metav1.LabelSelector)) scalable {
-	return scalable{
+// ScaleOf makes a Scale of where a kind keeps its three parts.
+func ScaleOf[T runtime.Object](parts func(T) (wanted **int32, there int32, selector *metav1.LabelSelector)) *Scale {
+	return &Scale{
 		of: func(obj runtime.Object) (*int32, int32, labels.Selector, error) {
 			wanted, there, selector := parts(obj.(T))
 			parsed, err := metav1.LabelSelectorAsSelector(selector)

@@ -28,7 +28,7 @@ func ObjectMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFu
 	errs := PlainMeta(m, scope, name)
 	path := field.NewPath("metadata", "finalizers")
 	for i, finalizer := range m.Finalizers {
-		errs = append(errs, standardFinalizer(finalizer, path.Index(i))...)
+		errs = append(errs, StandardFinalizer(finalizer, path.Index(i))...)
 	}
 	return errs
 }
@@ -37,9 +37,9 @@ func PlainMeta(m *metav1.ObjectMeta, scope bool, name validation.ValidateNameFun
 	return validation.ValidateObjectMeta(m, scope, name, field.NewPath("metadata"))
 }
 
-// standardFinalizer refuses a finalizer without a domain unless it is one of the few that have none: nobody would know
+// StandardFinalizer refuses a finalizer without a domain unless it is one of the few that have none: nobody would know
 // whose it is, and the object could never be deleted.
-func standardFinalizer(name string, path *field.Path) field.ErrorList {
+func StandardFinalizer(name string, path *field.Path) field.ErrorList {
 	switch name {
 	case string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents:
 		return nil
@@ -65,7 +65,7 @@ func finalizersOnUpdate(obj runtime.Object) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, finalizer := range m.GetFinalizers() {
-		errs = append(errs, standardFinalizer(finalizer, field.NewPath("metadata", "finalizers").Index(i))...)
+		errs = append(errs, StandardFinalizer(finalizer, field.NewPath("metadata", "finalizers").Index(i))...)
 	}
 	return errs
 }

@@ -24,7 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
-	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/kinds/cluster"
 )
 
 //lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
@@ -164,7 +164,7 @@ func TestAnObjectOfAnotherKindReplacesNothing(t *testing.T) {
 }
 
 func TestEveryKindHasRules(t *testing.T) {
-	for _, g := range kinds.All() {
+	for _, g := range cluster.All() {
 		for _, r := range g.Resources {
 			if r.Rules.Create == nil || r.Rules.Update == nil || r.Rules.Status == nil {
 				t.Errorf("%s/%s has no validation rules", g.Version, r.Name)

@@ -34,6 +34,7 @@ func daemonSetResource() registry.Resource {
 		Status:   registry.StatusOf(func(o *appsv1.DaemonSet) *appsv1.DaemonSetStatus { return &o.Status }), StatusChangesMetadata: true,
 		PrepareCreate: numberTemplate, PrepareUpdate: countTemplate, PrepareStatus: keepTemplateNumber,
 		WarnOnUpdate: registry.NewGeneration,
+		PodSpec:      registry.PodTemplate(func(o *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &o.Spec.Template }),
 	}
 }
 

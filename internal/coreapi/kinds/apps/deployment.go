@@ -33,6 +33,10 @@ func deploymentResource() registry.Resource {
 		Status:   registry.StatusOf(func(o *appsv1.Deployment) *appsv1.DeploymentStatus { return &o.Status }), StatusChangesMetadata: true,
 		SameContent: sameDeployment, PrepareStatus: keepDeploymentLabels, StatusResetFields: [][]string{{"metadata", "labels"}},
 		WarnOnUpdate: registry.NewGeneration,
+		PodSpec:      registry.PodTemplate(func(o *appsv1.Deployment) *corev1.PodTemplateSpec { return &o.Spec.Template }),
+		Scale: registry.ScaleOf(func(o *appsv1.Deployment) (**int32, int32, *metav1.LabelSelector) {
+			return &o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
+		}),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -27,6 +28,10 @@ func replicaSetResource() registry.Resource {
 		Spec:     registry.SpecOf(func(o *appsv1.ReplicaSet) *appsv1.ReplicaSetSpec { return &o.Spec }),
 		Status:   registry.StatusOf(func(o *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &o.Status }), StatusChangesMetadata: true,
 		WarnOnUpdate: registry.NewGeneration,
+		PodSpec:      registry.PodTemplate(func(o *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &o.Spec.Template }),
+		Scale: registry.ScaleOf(func(o *appsv1.ReplicaSet) (**int32, int32, *metav1.LabelSelector) {
+			return &o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
+		}),
 	}
 }
 

@@ -31,6 +31,10 @@ func statefulSetResource() registry.Resource {
 		Spec:     registry.SpecOf(func(o *appsv1.StatefulSet) *appsv1.StatefulSetSpec { return &o.Spec }),
 		Status:   registry.StatusOf(func(o *appsv1.StatefulSet) *appsv1.StatefulSetStatus { return &o.Status }), StatusChangesMetadata: true,
 		WarnOnUpdate: registry.NewGeneration,
+		PodSpec:      registry.PodTemplate(func(o *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &o.Spec.Template }),
+		Scale: registry.ScaleOf(func(o *appsv1.StatefulSet) (**int32, int32, *metav1.LabelSelector) {
+			return &o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
+		}),
 	}
 }
 

@@ -1,9 +1,8 @@
-package coreapi
+package authentication
 
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,80 +12,38 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"portico.dev/internal/coreapi/registry"
 )
 
-// review is a kind that is posted with a question, answered in its status, and kept nowhere.
-type review struct {
-	singular   string
-	namespaced bool
-	empty      func() runtime.Object
-	// check refuses a question that has no answer, before admission sees it.
-	check func(ctx context.Context, obj runtime.Object) error
-	// answer fills in the status.
-	answer func(ctx context.Context, obj runtime.Object) error
-}
-
-var (
-	_ rest.Creater              = (*review)(nil)
-	_ rest.Scoper               = (*review)(nil)
-	_ rest.SingularNameProvider = (*review)(nil)
-)
-
-func (r *review) New() runtime.Object     { return r.empty() }
-func (r *review) Destroy()                {}
-func (r *review) NamespaceScoped() bool   { return r.namespaced }
-func (r *review) GetSingularName() string { return r.singular }
-
-func (r *review) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
-	if !r.namespaced {
-		if namespace := apirequest.NamespaceValue(ctx); namespace != "" {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("namespace is not allowed on this type: %v", namespace))
-		}
-	}
-	if r.check != nil {
-		if err := r.check(ctx, obj); err != nil {
-			return nil, err
-		}
-	}
-	if validate != nil {
-		if err := validate(ctx, obj.DeepCopyObject()); err != nil {
-			return nil, err
-		}
-	}
-	if err := r.answer(ctx, obj); err != nil {
-		return nil, err
-	}
-	return obj, nil
-}
-
-// authenticationReviews are the reviews of authentication.k8s.io.
-func authenticationReviews(tokens authenticator.Token) map[string]rest.Storage {
-	return map[string]rest.Storage{
-		"tokenreviews": &review{
-			singular: "tokenreview",
-			empty:    func() runtime.Object { return &authenticationv1.TokenReview{} },
-			check: func(_ context.Context, obj runtime.Object) error {
-				if obj.(*authenticationv1.TokenReview).Spec.Token == "" {
-					return apierrors.NewBadRequest("token is required for TokenReview in authentication")
-				}
-				return nil
-			},
-			answer: func(ctx context.Context, obj runtime.Object) error {
-				return reviewToken(ctx, tokens, obj.(*authenticationv1.TokenReview))
-			},
+func newTokenReviews(e *registry.Environment) rest.Storage {
+	return &registry.Review{
+		Singular: "tokenreview",
+		Empty:    func() runtime.Object { return &authenticationv1.TokenReview{} },
+		Check: func(_ context.Context, obj runtime.Object) error {
+			if obj.(*authenticationv1.TokenReview).Spec.Token == "" {
+				return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+			}
+			return nil
 		},
-		"selfsubjectreviews": &review{
-			singular: "selfsubjectreview",
-			empty:    func() runtime.Object { return &authenticationv1.SelfSubjectReview{} },
-			answer: func(ctx context.Context, obj runtime.Object) error {
-				u, ok := apirequest.UserFrom(ctx)
-				if !ok {
-					return apierrors.NewBadRequest("no user present on request")
-				}
-				r := obj.(*authenticationv1.SelfSubjectReview)
-				r.CreationTimestamp, r.Status = metav1.Now(), authenticationv1.SelfSubjectReviewStatus{UserInfo: userInfo(u)}
-				return nil
-			},
+		Answer: func(ctx context.Context, obj runtime.Object) error {
+			return reviewToken(ctx, e.TokenAuthenticator, obj.(*authenticationv1.TokenReview))
+		},
+	}
+}
+
+func newSelfSubjectReviews(*registry.Environment) rest.Storage {
+	return &registry.Review{
+		Singular: "selfsubjectreview",
+		Empty:    func() runtime.Object { return &authenticationv1.SelfSubjectReview{} },
+		Answer: func(ctx context.Context, obj runtime.Object) error {
+			u, ok := apirequest.UserFrom(ctx)
+			if !ok {
+				return apierrors.NewBadRequest("no user present on request")
+			}
+			r := obj.(*authenticationv1.SelfSubjectReview)
+			r.CreationTimestamp, r.Status = metav1.Now(), authenticationv1.SelfSubjectReviewStatus{UserInfo: userInfo(u)}
+			return nil
 		},
 	}
 }

@@ -1,4 +1,4 @@
-package coreapi
+package authorization
 
 import (
 	"context"
@@ -15,58 +15,66 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"portico.dev/internal/coreapi/registry"
 )
 
-// authorizationReviews are the reviews of authorization.k8s.io.
-func authorizationReviews(a authorizer.Authorizer, rules authorizer.RuleResolver) map[string]rest.Storage {
-	return map[string]rest.Storage{
-		"subjectaccessreviews": &review{
-			singular: "subjectaccessreview",
-			empty:    func() runtime.Object { return &authorizationv1.SubjectAccessReview{} },
-			check: func(_ context.Context, obj runtime.Object) error {
-				r := obj.(*authorizationv1.SubjectAccessReview)
-				return invalid("SubjectAccessReview", append(checkSubject(&r.Spec), checkBareMeta(&r.ObjectMeta)...))
-			},
-			answer: func(ctx context.Context, obj runtime.Object) error {
-				r := obj.(*authorizationv1.SubjectAccessReview)
-				r.Status = decide(ctx, a, subjectOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
-				return nil
-			},
+func newSubjectAccessReviews(e *registry.Environment) rest.Storage {
+	return &registry.Review{
+		Singular: "subjectaccessreview",
+		Empty:    func() runtime.Object { return &authorizationv1.SubjectAccessReview{} },
+		Check: func(_ context.Context, obj runtime.Object) error {
+			r := obj.(*authorizationv1.SubjectAccessReview)
+			return invalid("SubjectAccessReview", append(checkSubject(&r.Spec), checkBareMeta(&r.ObjectMeta)...))
 		},
-		"localsubjectaccessreviews": &review{
-			singular: "localsubjectaccessreview", namespaced: true,
-			empty: func() runtime.Object { return &authorizationv1.LocalSubjectAccessReview{} },
-			check: checkLocal,
-			answer: func(ctx context.Context, obj runtime.Object) error {
-				r := obj.(*authorizationv1.LocalSubjectAccessReview)
-				r.Status = decide(ctx, a, subjectOf(&r.Spec), r.Spec.ResourceAttributes, nil)
-				return nil
-			},
+		Answer: func(ctx context.Context, obj runtime.Object) error {
+			r := obj.(*authorizationv1.SubjectAccessReview)
+			r.Status = decide(ctx, e.Authorizer, subjectOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+			return nil
 		},
-		"selfsubjectaccessreviews": &review{
-			singular: "selfsubjectaccessreview",
-			empty:    func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} },
-			check: func(_ context.Context, obj runtime.Object) error {
-				r := obj.(*authorizationv1.SelfSubjectAccessReview)
-				return invalid("SelfSubjectAccessReview", append(
-					checkAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes), checkBareMeta(&r.ObjectMeta)...))
-			},
-			answer: func(ctx context.Context, obj runtime.Object) error {
-				u, ok := apirequest.UserFrom(ctx)
-				if !ok {
-					return apierrors.NewBadRequest("no user present on request")
-				}
-				r := obj.(*authorizationv1.SelfSubjectAccessReview)
-				r.Status = decide(ctx, a, u, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
-				return nil
-			},
+	}
+}
+
+func newLocalSubjectAccessReviews(e *registry.Environment) rest.Storage {
+	return &registry.Review{
+		Singular: "localsubjectaccessreview", Namespaced: true,
+		Empty: func() runtime.Object { return &authorizationv1.LocalSubjectAccessReview{} },
+		Check: checkLocal,
+		Answer: func(ctx context.Context, obj runtime.Object) error {
+			r := obj.(*authorizationv1.LocalSubjectAccessReview)
+			r.Status = decide(ctx, e.Authorizer, subjectOf(&r.Spec), r.Spec.ResourceAttributes, nil)
+			return nil
 		},
-		"selfsubjectrulesreviews": &review{
-			singular: "selfsubjectrulesreview",
-			empty:    func() runtime.Object { return &authorizationv1.SelfSubjectRulesReview{} },
-			answer: func(ctx context.Context, obj runtime.Object) error {
-				return listRules(ctx, rules, obj.(*authorizationv1.SelfSubjectRulesReview))
-			},
+	}
+}
+
+func newSelfSubjectAccessReviews(e *registry.Environment) rest.Storage {
+	return &registry.Review{
+		Singular: "selfsubjectaccessreview",
+		Empty:    func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} },
+		Check: func(_ context.Context, obj runtime.Object) error {
+			r := obj.(*authorizationv1.SelfSubjectAccessReview)
+			return invalid("SelfSubjectAccessReview", append(
+				checkAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes), checkBareMeta(&r.ObjectMeta)...))
+		},
+		Answer: func(ctx context.Context, obj runtime.Object) error {
+			u, ok := apirequest.UserFrom(ctx)
+			if !ok {
+				return apierrors.NewBadRequest("no user present on request")
+			}
+			r := obj.(*authorizationv1.SelfSubjectAccessReview)
+			r.Status = decide(ctx, e.Authorizer, u, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+			return nil
+		},
+	}
+}
+
+func newSelfSubjectRulesReviews(e *registry.Environment) rest.Storage {
+	return &registry.Review{
+		Singular: "selfsubjectrulesreview",
+		Empty:    func() runtime.Object { return &authorizationv1.SelfSubjectRulesReview{} },
+		Answer: func(ctx context.Context, obj runtime.Object) error {
+			return listRules(ctx, e.Rules, obj.(*authorizationv1.SelfSubjectRulesReview))
 		},
 	}
 }

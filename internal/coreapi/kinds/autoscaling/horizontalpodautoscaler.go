@@ -1,6 +1,7 @@
 package autoscaling
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -34,7 +35,7 @@ const (
 
 func addAutoscalerConversions(scheme *runtime.Scheme) error {
 	defaults.Register(scheme, &autoscalingv1.HorizontalPodAutoscaler{}, &autoscalingv1.HorizontalPodAutoscalerList{}, defaults.Of(defaultOldAutoscaler))
-	return registry.FirstError(
+	return cmp.Or(
 		scheme.AddConversionFunc((*autoscalingv1.HorizontalPodAutoscaler)(nil), (*autoscalingv2.HorizontalPodAutoscaler)(nil), func(a, b any, _ conversion.Scope) error {
 			AutoscalerFromV1(a.(*autoscalingv1.HorizontalPodAutoscaler), b.(*autoscalingv2.HorizontalPodAutoscaler))
 			return nil

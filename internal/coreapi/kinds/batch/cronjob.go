@@ -9,8 +9,10 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -32,7 +34,13 @@ func cronJobResource() registry.Resource {
 		Columns:  cronJobColumns,
 		Spec:     registry.SpecOf(func(o *batchv1.CronJob) *batchv1.CronJobSpec { return &o.Spec }),
 		Status:   registry.StatusOf(func(o *batchv1.CronJob) *batchv1.CronJobStatus { return &o.Status }), StatusChangesMetadata: true,
-		WarnOnUpdate: registry.NewGeneration,
+		WarnOnUpdate:  registry.NewGeneration,
+		PrepareCreate: func(obj runtime.Object) { dropScheduling(&obj.(*batchv1.CronJob).Spec.JobTemplate.Spec, nil) },
+		PrepareUpdate: func(obj, old runtime.Object) {
+			dropScheduling(&obj.(*batchv1.CronJob).Spec.JobTemplate.Spec, &old.(*batchv1.CronJob).Spec.JobTemplate.Spec)
+		},
+		PodSpec: registry.PodSpecOf(func(o *batchv1.CronJob) *corev1.PodSpec { return &o.Spec.JobTemplate.Spec.Template.Spec },
+			"spec", "jobTemplate", "spec", "template", "spec"),
 	}
 }
 

@@ -33,19 +33,25 @@ func jobResource() registry.Resource {
 		Fields:   jobFields(),
 		Spec:     registry.SpecOf(func(o *batchv1.Job) *batchv1.JobSpec { return &o.Spec }),
 		Status:   registry.StatusOf(func(o *batchv1.Job) *batchv1.JobStatus { return &o.Status }), StatusChangesMetadata: true,
-		PrepareCreate: selectOwnPods, DeleteStrategy: registry.KeepDependents, WarnOnUpdate: registry.NewGeneration,
+		PrepareCreate: prepareJob, PrepareUpdate: prepareJobUpdate, DeleteStrategy: registry.OrphanDependents, WarnOnUpdate: registry.NewGeneration,
+		PodSpec:  registry.PodTemplate(func(o *batchv1.Job) *corev1.PodTemplateSpec { return &o.Spec.Template }),
+		Storages: jobStorages,
 	}
 }
 
-// Jobs tells whoever deletes one without a policy that its pods stay.
-type Jobs struct{ *registry.REST }
+func jobStorages(_ *registry.Environment, main *registry.REST) map[string]rest.Storage {
+	return map[string]rest.Storage{"jobs": jobREST{main}}
+}
 
-func (j Jobs) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+// jobREST tells whoever deletes one without a policy that its pods stay.
+type jobREST struct{ *registry.REST }
+
+func (j jobREST) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	warnOfOrphans(ctx, options)
 	return j.REST.Delete(ctx, name, validate, options)
 }
 
-func (j Jobs) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
+func (j jobREST) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *internalversion.ListOptions) (runtime.Object, error) {
 	warnOfOrphans(ctx, options)
 	return j.REST.DeleteCollection(ctx, validate, options, list)
 }
@@ -55,6 +61,23 @@ func warnOfOrphans(ctx context.Context, options *metav1.DeleteOptions) {
 	if options != nil && options.PropagationPolicy == nil && options.OrphanDependents == nil {
 		warning.AddWarning(ctx, "", "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "+
 			"remove them or set propagationPolicy=Orphan to suppress this warning")
+	}
+}
+
+func prepareJob(obj runtime.Object) {
+	dropScheduling(&obj.(*batchv1.Job).Spec, nil)
+	selectOwnPods(obj)
+}
+
+func prepareJobUpdate(obj, old runtime.Object) {
+	dropScheduling(&obj.(*batchv1.Job).Spec, &old.(*batchv1.Job).Spec)
+}
+
+// dropScheduling clears a field whose feature, WorkloadWithJob, is alpha, and off. A job that another server has stored with
+// the field keeps it.
+func dropScheduling(spec, old *batchv1.JobSpec) {
+	if old == nil || old.Scheduling == nil {
+		spec.Scheduling = nil
 	}
 }
 

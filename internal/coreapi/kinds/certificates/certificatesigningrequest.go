@@ -50,13 +50,13 @@ func stampRequester(ctx context.Context, obj runtime.Object) {
 	request.Status = certificatesv1.CertificateSigningRequestStatus{}
 }
 
-// CertificateDoors are where requests are decided, and where their certificates are put. They are two, so that approving
-// and signing can be the rights of two parties.
-func CertificateDoors(scheme *runtime.Scheme, all *registry.REST) map[string]rest.Storage {
-	door := registry.StatusStrategy{Strategy: registry.NewStrategy(scheme, all.Resource)}
+// certificateSigningRequestStorages are where requests are decided, and where their certificates are put. They are two, so
+// that approving and signing can be the rights of two parties.
+func certificateSigningRequestStorages(_ *registry.Environment, main *registry.REST) map[string]rest.Storage {
+	status := registry.StatusStrategy{Strategy: main.Strategy}
 	return map[string]rest.Storage{
-		all.Resource.Name + "/approval": registry.NewSubresource(all.Store, certificateApproval{door}),
-		all.Resource.Name + "/status":   registry.NewSubresource(all.Store, certificateStatus{door}),
+		"certificatesigningrequests/approval": main.Subresource(certificateApproval{status}),
+		"certificatesigningrequests/status":   main.Subresource(certificateStatus{status}),
 	}
 }
 
@@ -149,7 +149,7 @@ func certificateSigningRequestResource() registry.Resource {
 		Status: registry.StatusOf(func(o *certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequestStatus {
 			return &o.Status
 		}), StatusChangesMetadata: true,
-		SpecImmutable: true, Stamp: stampRequester,
+		SpecImmutable: true, Stamp: stampRequester, Storages: certificateSigningRequestStorages,
 	}
 }
 

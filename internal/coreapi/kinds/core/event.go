@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -15,13 +16,13 @@ import (
 	"portico.dev/internal/coreapi/validate"
 )
 
-// eventLifetime is kube-apiserver's --event-ttl.
-const eventLifetime = time.Hour
+// eventTTL is an hour by default, as at kube-apiserver.
+func eventTTL(e *registry.Environment) time.Duration { return cmp.Or(e.EventTTL, time.Hour) }
 
 func eventResource() registry.Resource {
 	return registry.Resource{
 		Name: "events", Singular: "event", ShortNames: []string{"ev"},
-		Object: &corev1.Event{}, List: &corev1.EventList{}, TTL: eventLifetime, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
+		Object: &corev1.Event{}, List: &corev1.EventList{}, TTL: eventTTL, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
 		Rules:   validate.Same(validateEvent),
 		Columns: eventColumns,
 		Fields:  eventFields(),

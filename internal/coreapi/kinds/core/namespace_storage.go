@@ -1,4 +1,4 @@
-package coreapi
+package core
 
 import (
 	"context"
@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"portico.dev/internal/coreapi/registry"
-	"portico.dev/internal/coreapi/validate"
 )
 
 // namespaces end in two steps. DELETE marks a namespace and keeps it; the namespace controller empties it and takes
@@ -30,10 +29,12 @@ type namespaces struct {
 	all *registry.REST
 }
 
-// newNamespaces puts the rules of namespaces on top of their storage.
-func newNamespaces(all *registry.REST) *namespaces {
+func namespaceStorages(_ *registry.Environment, all *registry.REST) map[string]rest.Storage {
 	all.ShouldDeleteDuringUpdate = namespaceIsFinished
-	return &namespaces{all}
+	return map[string]rest.Storage{
+		"namespaces":          &namespaces{all},
+		"namespaces/finalize": &finalizeREST{all.Subresource(finalizeStrategy{all.Strategy})},
+	}
 }
 
 var (
@@ -214,26 +215,26 @@ func (s finalizeStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.O
 }
 
 func (s finalizeStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validate.Finalize(obj.(*corev1.Namespace), old.(*corev1.Namespace))
+	return validateFinalize(obj.(*corev1.Namespace), old.(*corev1.Namespace))
 }
 
-// finalizer serves namespaces/finalize: update, and nothing else.
-type finalizer struct {
-	door *registry.Subresource
+// finalizeREST serves namespaces/finalize: update, and nothing else.
+type finalizeREST struct {
+	finalize *registry.Subresource
 }
 
-var _ rest.Updater = (*finalizer)(nil)
+var _ rest.Updater = (*finalizeREST)(nil)
 
-func (f *finalizer) New() runtime.Object { return f.door.New() }
+func (f *finalizeREST) New() runtime.Object { return f.finalize.New() }
 
-func (f *finalizer) Destroy() {}
+func (f *finalizeREST) Destroy() {}
 
-func (f *finalizer) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+func (f *finalizeREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
-	return f.door.Update(ctx, name, info, create, update, false, options)
+	return f.finalize.Update(ctx, name, info, create, update, false, options)
 }
 
-func (f *finalizer) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
-	return f.door.GetResetFields()
+func (f *finalizeREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return f.finalize.GetResetFields()
 }

@@ -284,6 +284,8 @@ func podResource() registry.Resource {
 		PrepareCreate: preparePod, PrepareUpdate: keepPodResources, PrepareStatus: keepOfPodStatus,
 		StatusResetFields: [][]string{{"metadata", "ownerReferences"}, {"metadata", "deletionTimestamp"}},
 		DeleteStrategy:    withGrace, WarnOnUpdate: never, Stamp: FieldsFromAppArmor,
+		PodSpec:  registry.PodSpecOf(func(p *corev1.Pod) *corev1.PodSpec { return &p.Spec }, "spec"),
+		Storages: podStorages,
 	}
 }
 

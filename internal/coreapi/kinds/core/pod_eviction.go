@@ -1,4 +1,4 @@
-package coreapi
+package core
 
 import (
 	"context"
@@ -22,7 +22,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/client-go/util/retry"
 
-	"portico.dev/internal/coreapi/kinds/core"
 	"portico.dev/internal/coreapi/registry"
 )
 
@@ -37,10 +36,10 @@ var evictionKind = policyv1.SchemeGroupVersion.WithKind("Eviction")
 // evictions serves pods/eviction: a pod is deleted if its budget says that the application can do without. The budget's
 // numbers are its controller's; here they are only believed, and counted down.
 type evictions struct {
-	pods      *registry.REST
-	podStatus *registry.Subresource
-	budgets   *registry.REST
-	status    *registry.Subresource // of budgets
+	pods         *registry.REST
+	podStatus    *registry.Subresource
+	budgets      *registry.REST
+	budgetStatus *registry.Subresource
 }
 
 var (
@@ -189,7 +188,7 @@ func markedForEviction(how *metav1.DeleteOptions) rest.UpdatedObjectInfo {
 				return nil, conflict("ResourceVersion", *p.ResourceVersion, pod.ResourceVersion)
 			}
 		}
-		core.SetPodCondition(&pod.Status, corev1.PodCondition{
+		SetPodCondition(&pod.Status, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
 		})
 		return pod, nil
@@ -251,7 +250,7 @@ func (e *evictions) spend(ctx context.Context, pod *corev1.Pod, budget *policyv1
 			next.Status.DisruptedPods[pod.Name] = metav1.Now()
 			return next, nil
 		})
-		_, _, err := e.status.Update(ctx, budget.Name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+		_, _, err := e.budgetStatus.Update(ctx, budget.Name, info, rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 		return err
 	})
 	if apierrors.IsConflict(err) {
@@ -304,4 +303,13 @@ func whyNone(b *policyv1.PodDisruptionBudget) string {
 		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently (%s): %s", b.Name, condition.Reason, condition.Message)
 	}
 	return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
+}
+
+func podReady(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
 }

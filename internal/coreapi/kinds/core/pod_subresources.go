@@ -1,4 +1,4 @@
-package coreapi
+package core
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +19,6 @@ import (
 	storeerr "k8s.io/apiserver/pkg/storage/errors"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"portico.dev/internal/coreapi/kinds/core"
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/coreapi/validate"
 )
@@ -62,7 +62,7 @@ func (s debuggerStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.O
 	pod.Spec, pod.Status = before.Spec, before.Status
 	metav1.ResetObjectMetaForStatus(&pod.ObjectMeta, &before.ObjectMeta)
 	pod.Spec.EphemeralContainers = added
-	registry.DropAlphaOfPods(pod, before)
+	s.DropAlphaFields(pod, before)
 	countPodGeneration(pod, before)
 }
 
@@ -89,7 +89,7 @@ func (s resizeStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Obj
 	metav1.ResetObjectMetaForStatus(&pod.ObjectMeta, &before.ObjectMeta)
 	if pod.Spec.Resources != nil {
 		pod.Spec.Resources = pod.Spec.Resources.DeepCopy()
-		core.PodResources(pod)
+		PodResources(pod)
 	}
 	countPodGeneration(pod, before)
 }
@@ -106,7 +106,7 @@ func resized(next, old []corev1.Container) []corev1.Container {
 }
 
 func (s resizeStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validate.PodResize(obj.(*corev1.Pod), old.(*corev1.Pod), core.QualityOfService)
+	return validate.PodResize(obj.(*corev1.Pod), old.(*corev1.Pod), QualityOfService)
 }
 
 func countPodGeneration(pod, old *corev1.Pod) {
@@ -115,33 +115,32 @@ func countPodGeneration(pod, old *corev1.Pod) {
 	}
 }
 
-// podDoors are the subresources of pods that need no kubelet.
-func podDoors(c *codecs, pods, budgets *registry.REST) map[string]rest.Storage {
-	s := registry.NewStrategy(c.scheme, pods.Resource)
-	s.DenyPrivileged = pods.CreateStrategy.(registry.Strategy).DenyPrivileged
+// podStorages are the subresources of pods that need no kubelet.
+func podStorages(e *registry.Environment, pods *registry.REST) map[string]rest.Storage {
 	part := func(strategy interface {
 		rest.RESTUpdateStrategy
 		rest.ResetFieldsStrategy
 	}, paths ...*fieldpath.SetMatcher) *podPart {
-		return &podPart{registry.NewSubresource(pods.Store, strategy), fieldpath.NewIncludeMatcherFilter(paths...), pods.Store}
+		return &podPart{pods.Subresource(strategy), fieldpath.NewIncludeMatcherFilter(paths...), pods.Store}
 	}
-	binding := &bindings{pods}
-	return map[string]rest.Storage{
-		"pods/ephemeralcontainers": part(debuggerStrategy{s}, fieldpath.MakePrefixMatcherOrDie("spec", "ephemeralContainers")),
-		"pods/resize": part(resizeStrategy{s},
+	storages := map[string]rest.Storage{
+		"pods/ephemeralcontainers": part(debuggerStrategy{pods.Strategy}, fieldpath.MakePrefixMatcherOrDie("spec", "ephemeralContainers")),
+		"pods/resize": part(resizeStrategy{pods.Strategy},
 			fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resources"),
 			fieldpath.MakePrefixMatcherOrDie("spec", "containers", fieldpath.MatchAnyPathElement(), "resizePolicy"),
 			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resources"),
 			fieldpath.MakePrefixMatcherOrDie("spec", "initContainers", fieldpath.MatchAnyPathElement(), "resizePolicy")),
-		"pods/binding":  binding,
-		"bindings":      &legacyBindings{binding},
-		"pods/eviction": &evictions{pods, statusOfStored(c, pods), budgets, statusOfStored(c, budgets)},
+		"pods/binding": &bindings{pods},
 	}
+	// Without the group of PodDisruptionBudgets there is no way to say that a pod must stay.
+	if budgets := e.Storage(policyv1.Resource("poddisruptionbudgets")); budgets != nil {
+		storages["pods/eviction"] = &evictions{pods: pods, podStatus: pods.Status(), budgets: budgets, budgetStatus: budgets.Status()}
+	}
+	return storages
 }
 
-// statusOfStored opens the status subresource of a kind once more, for writes from inside.
-func statusOfStored(c *codecs, s *registry.REST) *registry.Subresource {
-	return registry.NewSubresource(s.Store, registry.StatusStrategy{Strategy: registry.NewStrategy(c.scheme, s.Resource)})
+func newLegacyBindings(e *registry.Environment) rest.Storage {
+	return &legacyBindings{&bindings{e.Storage(corev1.Resource("pods"))}}
 }
 
 // bindings serves pods/binding: a scheduler says where a pod runs, once.
@@ -234,7 +233,7 @@ func place(pod *corev1.Pod, binding *corev1.Binding) (runtime.Object, error) {
 		pod.Labels = map[string]string{}
 	}
 	maps.Copy(pod.Labels, binding.Labels)
-	core.SetPodCondition(&pod.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
+	SetPodCondition(&pod.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
 	return pod, nil
 }
 

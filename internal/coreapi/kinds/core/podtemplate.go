@@ -24,6 +24,7 @@ func podTemplateResource() registry.Resource {
 		Defaults: defaults.Of(defaultPodTemplate),
 		Warnings: validate.Warn(warningsOfPodTemplate),
 		Columns:  podTemplateColumns,
+		PodSpec:  registry.PodSpecOf(func(t *corev1.PodTemplate) *corev1.PodSpec { return &t.Template.Spec }, "template", "spec"),
 		Spec:     registry.PartOf("template", func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }), WarnOnUpdate: registry.NewGeneration,
 	}
 }

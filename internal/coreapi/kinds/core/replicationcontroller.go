@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -31,7 +32,11 @@ func replicationControllerResource() registry.Resource {
 		AllowUnconditionalUpdate: true, Generations: true,
 		Spec:   registry.SpecOf(func(c *corev1.ReplicationController) *corev1.ReplicationControllerSpec { return &c.Spec }),
 		Status: registry.StatusOf(func(c *corev1.ReplicationController) *corev1.ReplicationControllerStatus { return &c.Status }), StatusChangesMetadata: true,
-		DeleteStrategy: registry.KeepDependents, WarnOnUpdate: registry.NewGeneration,
+		DeleteStrategy: registry.OrphanDependents, WarnOnUpdate: registry.NewGeneration,
+		PodSpec: registry.PodTemplate(func(c *corev1.ReplicationController) *corev1.PodTemplateSpec { return c.Spec.Template }),
+		Scale: registry.ScaleOf(func(c *corev1.ReplicationController) (**int32, int32, *metav1.LabelSelector) {
+			return &c.Spec.Replicas, c.Status.Replicas, &metav1.LabelSelector{MatchLabels: c.Spec.Selector}
+		}),
 	}
 }
 

@@ -22,6 +22,7 @@ func serviceResource() registry.Resource {
 		WatchCache: true, ReturnDeletedObject: true, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
 		Spec:   registry.SpecOf(func(s *corev1.Service) *corev1.ServiceSpec { return &s.Spec }),
 		Status: registry.StatusOf(func(s *corev1.Service) *corev1.ServiceStatus { return &s.Status }), StatusChangesMetadata: true,
+		Storages: serviceStorages,
 	}
 }
 

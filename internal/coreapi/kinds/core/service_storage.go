@@ -1,4 +1,4 @@
-package coreapi
+package core
 
 import (
 	"context"
@@ -22,48 +22,29 @@ import (
 	"portico.dev/internal/coreapi/registry"
 )
 
-// ServiceNetwork is what Services are given addresses and ports from.
-type ServiceNetwork struct {
-	// ClusterIPRanges are one range or one of each family; the first is that of Services that ask for no family.
-	// Default allocation.DefaultClusterIPRange. ServiceCIDR objects add to them.
-	ClusterIPRanges []netip.Prefix
-	// NodePorts default to allocation.DefaultNodePorts.
-	NodePorts allocation.PortRange
-}
-
-func (n ServiceNetwork) withDefaults() ServiceNetwork {
-	if len(n.ClusterIPRanges) == 0 {
-		n.ClusterIPRanges = []netip.Prefix{allocation.DefaultClusterIPRange}
-	}
-	if n.NodePorts == (allocation.PortRange{}) {
-		n.NodePorts = allocation.DefaultNodePorts
-	}
-	return n
-}
-
-// services are Services whose writes are transactions of an allocator. The hooks of the library alone would not do: it
-// says that an update has succeeded before it is written.
-type services struct {
+// Services is the storage of Services: its writes are transactions of an allocator. The hooks of the library alone would not
+// do: it says that an update has succeeded before it is written.
+type Services struct {
 	*registry.REST
 	allocator *allocation.Allocator
 }
 
-var _ rest.StandardStorage = (*services)(nil)
+var _ rest.StandardStorage = (*Services)(nil)
 
-// newServices makes writes through all, which no other door shares yet, allocate.
-func newServices(all *registry.REST, a *allocation.Allocator) *services {
-	all.BeginCreate = func(ctx context.Context, obj runtime.Object, o *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
+func serviceStorages(e *registry.Environment, main *registry.REST) map[string]rest.Storage {
+	a := newAllocator(e, main)
+	main.BeginCreate = func(ctx context.Context, obj runtime.Object, o *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
 		return registry.Finished, settle(ctx, obj, nil, o.DryRun)
 	}
-	all.BeginUpdate = func(ctx context.Context, obj, old runtime.Object, o *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
+	main.BeginUpdate = func(ctx context.Context, obj, old runtime.Object, o *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
 		return registry.Finished, settle(ctx, obj, old, o.DryRun)
 	}
-	all.AfterDelete = func(obj runtime.Object, o *metav1.DeleteOptions) {
+	main.AfterDelete = func(obj runtime.Object, o *metav1.DeleteOptions) {
 		if s, ok := obj.(*corev1.Service); ok && !dryrun.IsDryRun(o.DryRun) {
 			a.Deleted(s)
 		}
 	}
-	return &services{all, a}
+	return map[string]rest.Storage{"services": &Services{main, a}}
 }
 
 var errNoTransaction = apierrors.NewInternalError(errors.New("a service is written outside of a transaction"))
@@ -80,14 +61,14 @@ func settle(ctx context.Context, obj, old runtime.Object, dryRun []string) error
 	return t.Settle(ctx, obj.(*corev1.Service), before, dryrun.IsDryRun(dryRun))
 }
 
-func (s *services) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (s *Services) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	ctx, t := s.allocator.Begin(ctx)
 	out, err := s.REST.Create(ctx, obj, validate, options)
 	t.End(ctx, serviceOf(out), err)
 	return out, err
 }
 
-func (s *services) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+func (s *Services) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, forceCreate bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
 	ctx, t := s.allocator.Begin(ctx)
@@ -101,16 +82,13 @@ func serviceOf(obj runtime.Object) *corev1.Service {
 	return s
 }
 
-// portKeys are the own keys that claim node ports.
-const portKeys = "nodeports/"
-
-// newAllocator hands out what network says, and keeps the claims in addresses and in ports.
-func newAllocator(cfg Config, all, addresses, cidrs *registry.REST, ports allocation.EtcdPorts, writes allocation.InFlight) *allocation.Allocator {
-	network := cfg.ServiceNetwork.withDefaults()
+// newAllocator hands out what e says, and keeps the claims on addresses in IPAddresses.
+func newAllocator(e *registry.Environment, main *registry.REST) *allocation.Allocator {
 	return allocation.New(allocation.Config{
-		Ranges:   serviceRanges(network.ClusterIPRanges, cidrs),
-		Reserved: []netip.Addr{allocation.FirstAddress(network.ClusterIPRanges[0])}, NodePorts: network.NodePorts,
-		Addresses: addressClaims{addresses}, Ports: ports, InFlight: writes, Stored: storedService(all), Logger: cfg.Logger.Named("allocation"),
+		Ranges:   serviceRanges(e.ClusterIPRanges, e.Storage(networkingv1.Resource("servicecidrs"))),
+		Reserved: []netip.Addr{allocation.FirstAddress(e.ClusterIPRanges[0])}, NodePorts: e.NodePorts,
+		Addresses: addressClaims{e.Storage(networkingv1.Resource("ipaddresses"))}, Ports: e.Ports, InFlight: e.InFlight,
+		Stored: storedService(main), Logger: e.Logger.Named("allocation"),
 	})
 }
 
@@ -238,42 +216,23 @@ func ownerOfClaim(a *networkingv1.IPAddress) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// newRepairer mends what the allocator hands out.
-func newRepairer(a *allocation.Allocator, all *services) *allocation.Repairer {
+// NewRepairer mends what the allocator hands out.
+func (s *Services) NewRepairer() *allocation.Repairer {
 	list := func(ctx context.Context) ([]corev1.Service, error) {
-		found, err := all.List(registry.ReadContext(ctx, "", "services", "", ""), &metainternalversion.ListOptions{})
+		found, err := s.List(registry.ReadContext(ctx, "", "services", "", ""), &metainternalversion.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
 		return found.(*corev1.ServiceList).Items, nil
 	}
-	touch := func(ctx context.Context, s *corev1.Service) error {
-		ctx = registry.ReadContext(ctx, "", "services", s.Namespace, s.Name)
-		_, _, err := all.Update(ctx, s.Name, rest.DefaultUpdatedObjectInfo(s.DeepCopy()), rest.ValidateAllObjectFunc,
+	touch := func(ctx context.Context, service *corev1.Service) error {
+		ctx = registry.ReadContext(ctx, "", "services", service.Namespace, service.Name)
+		_, _, err := s.Update(ctx, service.Name, rest.DefaultUpdatedObjectInfo(service.DeepCopy()), rest.ValidateAllObjectFunc,
 			rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil // it is another one by now; the next round sees it
 		}
 		return err
 	}
-	return allocation.NewRepairer(a, list, touch, 0)
-}
-
-// RepairAllocations mends claims of addresses and ports that a crash has left, and gives Services of older versions what
-// they lack. It is for one goroutine, once Ready.
-func (s *Server) RepairAllocations(ctx context.Context) error {
-	select {
-	case <-s.ready:
-		return s.repairer.Repair(ctx)
-	default:
-		return notReady()
-	}
-}
-
-// serviceDoors are all doors to Services. Each of them may be the one through which the last finalizer goes.
-func serviceDoors(c *codecs, main *services) map[string]rest.Storage {
-	return map[string]rest.Storage{
-		"services":        main,
-		"services/status": registry.NewSubresource(main.Store, registry.StatusStrategy{Strategy: registry.NewStrategy(c.scheme, main.Resource)}),
-	}
+	return allocation.NewRepairer(s.allocator, list, touch, 0)
 }

@@ -28,6 +28,7 @@ func serviceAccountResource() registry.Resource {
 		Object: &corev1.ServiceAccount{}, List: &corev1.ServiceAccountList{}, WatchCache: true, AllowUnconditionalUpdate: true, ReturnDeletedObject: true,
 		Rules:         validate.Same(validateServiceAccount),
 		Columns:       serviceAccountColumns,
+		Storages:      serviceAccountStorages,
 		PrepareCreate: onlyNamesOfSecrets, PrepareUpdate: func(obj, _ runtime.Object) { onlyNamesOfSecrets(obj) },
 	}
 }

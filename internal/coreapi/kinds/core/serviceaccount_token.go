@@ -1,4 +1,4 @@
-package coreapi
+package core
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -24,31 +23,24 @@ import (
 
 const defaultTokenSeconds = 3600
 
-// TokenIssuer signs tokens of service accounts.
-type TokenIssuer interface {
-	// IssueToken checks what spec asks for, that the account is there (with uid, unless that is empty) and that what the
-	// token is to be bound to is there with its UID, and signs. What the client did wrong is an API status error, wrapped or
-	// not.
-	IssueToken(ctx context.Context, namespace, name string, uid types.UID, spec authenticationv1.TokenRequestSpec) (IssuedToken, error)
-}
-
-// IssuedToken is a token that has been signed.
-type IssuedToken struct {
-	Status authenticationv1.TokenRequestStatus
-	// Audiences are those of the token, for when the request named none.
-	Audiences []string
-	// CredentialID is what uses of the token have in their user's extra, empty when it has none.
-	CredentialID string
-}
-
 // tokens serves serviceaccounts/token.
 type tokens struct {
-	issuer         TokenIssuer
+	issuer         registry.TokenIssuer
 	accounts, pods *registry.REST
-	// namespace reads a namespace as it is now.
-	namespace namespaceGetter
-	// most is the longest life of a token in seconds. Zero: no bound but the issuer's.
-	most int64
+	// sameNamespace is that of the environment.
+	sameNamespace func(ctx context.Context, name string) error
+	// maxSeconds is the longest life of a token. Zero: no bound but the issuer's.
+	maxSeconds int64
+}
+
+func serviceAccountStorages(e *registry.Environment, accounts *registry.REST) map[string]rest.Storage {
+	if e.TokenIssuer == nil {
+		return nil
+	}
+	return map[string]rest.Storage{"serviceaccounts/token": &tokens{
+		issuer: e.TokenIssuer, accounts: accounts, pods: e.Storage(corev1.Resource("pods")), sameNamespace: e.SameNamespace,
+		maxSeconds: int64(e.MaxTokenExpiration.Seconds()),
+	}}
 }
 
 var (
@@ -95,7 +87,7 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 		return nil, asAPIError(fmt.Errorf("issue a token for service account %s/%s: %w", namespace, name, err))
 	}
 	// An account of the same name in the next namespace of that name is somebody else's.
-	if err := sameNamespace(ctx, namespace, t.namespace); err != nil {
+	if err := t.sameNamespace(ctx, namespace); err != nil {
 		return nil, err
 	}
 	if len(options.DryRun) > 0 {
@@ -114,12 +106,12 @@ const longestRequest = 1 << 32
 // shorten makes a request for longer than --service-account-max-token-expiration one for that long, and says so.
 func (t *tokens) shorten(ctx context.Context, r *authenticationv1.TokenRequest) {
 	asked := *r.Spec.ExpirationSeconds
-	if t.most <= 0 || asked <= t.most || asked > longestRequest {
+	if t.maxSeconds <= 0 || asked <= t.maxSeconds || asked > longestRequest {
 		return
 	}
-	warning.AddWarning(ctx, "", fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", asked, t.most))
-	most := t.most
-	r.Spec.ExpirationSeconds = &most
+	warning.AddWarning(ctx, "", fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", asked, t.maxSeconds))
+	shortened := t.maxSeconds
+	r.Spec.ExpirationSeconds = &shortened
 }
 
 // asAPIError brings a Status inside err to the outside, where the library looks for it.

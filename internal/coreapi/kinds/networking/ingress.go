@@ -21,7 +21,7 @@ import (
 func ingressResource() registry.Resource {
 	return registry.Resource{
 		Name: "ingresses", Singular: "ingress", ShortNames: []string{"ing"},
-		Object: &networkingv1.Ingress{}, List: &networkingv1.IngressList{}, Directory: "ingress",
+		Object: &networkingv1.Ingress{}, List: &networkingv1.IngressList{}, Optional: true, Directory: "ingress",
 		Rules:      validate.Full(validateIngress, validateIngressUpdate, validateIngressStatus),
 		Warnings:   validate.Warn(ingressWarnings),
 		Columns:    ingressColumns,

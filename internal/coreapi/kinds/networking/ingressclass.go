@@ -17,7 +17,7 @@ import (
 func ingressClassResource() registry.Resource {
 	return registry.Resource{
 		Name: "ingressclasses", Singular: "ingressclass", ClusterScoped: true,
-		Object: &networkingv1.IngressClass{}, List: &networkingv1.IngressClassList{}, AllowUnconditionalUpdate: true, Generations: true,
+		Object: &networkingv1.IngressClass{}, List: &networkingv1.IngressClassList{}, Optional: true, AllowUnconditionalUpdate: true, Generations: true,
 		Rules:    validate.Changing(validateIngressClass, validateIngressClassUpdate),
 		Defaults: defaults.Of(defaultIngressClass),
 		Columns:  ingressClassColumns,

@@ -22,7 +22,7 @@ import (
 func networkPolicyResource() registry.Resource {
 	return registry.Resource{
 		Name: "networkpolicies", Singular: "networkpolicy", ShortNames: []string{"netpol"},
-		Object: &networkingv1.NetworkPolicy{}, List: &networkingv1.NetworkPolicyList{}, AllowUnconditionalUpdate: true, Generations: true,
+		Object: &networkingv1.NetworkPolicy{}, List: &networkingv1.NetworkPolicyList{}, Optional: true, AllowUnconditionalUpdate: true, Generations: true,
 		Rules:    validate.Changing(validateNetworkPolicy, validateNetworkPolicyUpdate),
 		Defaults: defaults.Of(defaultNetworkPolicy),
 		Warnings: validate.Warn(networkPolicyWarnings),

@@ -27,9 +27,9 @@ const (
 	deleteWorkers = 4
 )
 
-// shelf holds the storage of every resource. All of it stands on one etcd client: the stock library opens one
+// storageFactory holds the storage of every resource. All of it stands on one etcd client: the stock library opens one
 // connection per resource, which cost 45 MiB and half of the start-up time.
-type shelf struct {
+type storageFactory struct {
 	client    *kubernetes.Client
 	prefix    string
 	codec     *codecs
@@ -47,10 +47,10 @@ type shelf struct {
 	open    map[*sync.Once]func()
 }
 
-// newShelf starts the compaction of old versions, and has watch caches forget them; close ends both.
-func newShelf(client *kubernetes.Client, prefix string, codec *codecs, how Storage) *shelf {
+// newStorageFactory starts the compaction of old versions, and has watch caches forget them; close ends both.
+func newStorageFactory(client *kubernetes.Client, prefix string, codec *codecs, how Storage) *storageFactory {
 	learnEtcdFeatures(client)
-	s := &shelf{
+	s := &storageFactory{
 		client: fenced(client), prefix: prefix, codec: codec, how: how, open: map[*sync.Once]func(){},
 		compactor: etcd3.NewCompactor(client.Client, how.CompactionInterval, clock.RealClock{}, nil),
 	}
@@ -62,7 +62,7 @@ func newShelf(client *kubernetes.Client, prefix string, codec *codecs, how Stora
 }
 
 // options are what the library's registry asks for when it builds the store of r, an entry of the group at version.
-func (s *shelf) options(version schema.GroupVersion, r *registry.Resource) generic.RESTOptions {
+func (s *storageFactory) options(version schema.GroupVersion, r *registry.Resource) generic.RESTOptions {
 	o := s.plain(schema.GroupResource{Group: version.Group, Resource: r.Name}, s.codec.storage(version), r.StorageDirectory())
 	o.StorageConfig.EncodeVersioner = version
 	if !r.WatchCache {
@@ -72,7 +72,7 @@ func (s *shelf) options(version schema.GroupVersion, r *registry.Resource) gener
 }
 
 // plain is a resource with a watch cache that the start waits for.
-func (s *shelf) plain(resource schema.GroupResource, codec runtime.Codec, directory string) generic.RESTOptions {
+func (s *storageFactory) plain(resource schema.GroupResource, codec runtime.Codec, directory string) generic.RESTOptions {
 	return generic.RESTOptions{
 		StorageConfig:           storagebackend.NewDefaultConfig(s.prefix, codec).ForResource(resource),
 		Decorator:               s.cached,
@@ -83,7 +83,7 @@ func (s *shelf) plain(resource schema.GroupResource, codec runtime.Codec, direct
 }
 
 // uncached is a generic.StorageDecorator.
-func (s *shelf) uncached(
+func (s *storageFactory) uncached(
 	config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error),
 	newFunc, newListFunc func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
@@ -95,7 +95,7 @@ func (s *shelf) uncached(
 }
 
 // cached is a generic.StorageDecorator.
-func (s *shelf) cached(
+func (s *storageFactory) cached(
 	config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
 	newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
 	triggers storage.IndexerFuncs, indexers *cache.Indexers,
@@ -115,7 +115,7 @@ func (s *shelf) cached(
 	return front, stop, nil
 }
 
-func (s *shelf) openCache(
+func (s *storageFactory) openCache(
 	config *storagebackend.ConfigForResource, prefix string, keyOf func(runtime.Object) (string, error),
 	newFunc, newListFunc func() runtime.Object, attributes storage.AttrFunc,
 	triggers storage.IndexerFuncs, indexers *cache.Indexers,
@@ -151,7 +151,7 @@ func (s *shelf) openCache(
 	}), nil
 }
 
-func (s *shelf) openRaw(config *storagebackend.ConfigForResource, prefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, func(), error) {
+func (s *storageFactory) openRaw(config *storagebackend.ConfigForResource, prefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, func(), error) {
 	versioner := storage.APIObjectVersioner{}
 	// The two wrappers let a user delete an object that can no longer be decoded (KEP-3926), which otherwise blocks
 	// every list of its kind.
@@ -166,8 +166,8 @@ func (s *shelf) openRaw(config *storagebackend.ConfigForResource, prefix string,
 }
 
 // owned keeps a closer until it has run, and makes it run once: the library calls it again for every subresource that
-// shares the storage, and for storages of custom resources long before the shelf is closed.
-func (s *shelf) owned(close func()) func() {
+// shares the storage, and for storages of custom resources long before the factory is closed.
+func (s *storageFactory) owned(close func()) func() {
 	once := &sync.Once{}
 	closer := func() {
 		once.Do(close)
@@ -182,7 +182,7 @@ func (s *shelf) owned(close func()) func() {
 }
 
 // close stops caches and compaction and waits for them.
-func (s *shelf) close() {
+func (s *storageFactory) close() {
 	s.mu.Lock()
 	closers := slices.Collect(maps.Values(s.open))
 	s.mu.Unlock()
