@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,10 +51,12 @@ func TestGroupsOfClustersWithNodesCanBeLeftOut(t *testing.T) {
 	client := h.typed(t, admin)
 	namespace(t, client, "work")
 	mustCreate(t, client, configMap("a", nil))
-	if _, err := client.AppsV1().Deployments("work").Create(within(t), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("a Deployment: %v", err)
+	if _, err := client.AppsV1().Deployments("work").List(within(t), metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("Deployments: %v", err)
 	}
-	service, err := client.CoreV1().Services("default").Create(within(t), aService("a"), metav1.CreateOptions{})
+	service := aService("a")
+	service.Namespace = "work"
+	service, err = client.CoreV1().Services("work").Create(within(t), service, metav1.CreateOptions{})
 	if err != nil || service.Spec.ClusterIP == "" {
 		t.Errorf("a Service: %+v, %v", service, err)
 	}

@@ -7,11 +7,15 @@
 package validate
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
+
+//lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
 
 // MetaUpdate keeps what nobody may change after creation: name, namespace, uid, creation and deletion times, and it
 // asks for a resourceVersion.
@@ -26,4 +30,52 @@ func MetaUpdate(obj, old runtime.Object) field.ErrorList {
 		return field.ErrorList{field.InternalError(path, err)}
 	}
 	return validation.ValidateObjectMetaAccessorUpdate(next, before, path)
+}
+
+// Rules is what one kind demands at each kind of write.
+type Rules struct {
+	Create func(obj runtime.Object) field.ErrorList
+	// Update is about an object that is to replace old, Status about one whose status is to replace that of old: the rest
+	// of it is the strategy's to restore.
+	Update, Status func(obj, old runtime.Object) field.ErrorList
+}
+
+// Same is for kinds whose updates are checked as if they were new.
+func Same[T runtime.Object](create func(T) field.ErrorList) Rules {
+	return Changing(create, func(obj, _ T) field.ErrorList { return create(obj) })
+}
+
+// Changing is for kinds with rules of their own for updates.
+func Changing[T runtime.Object](create func(T) field.ErrorList, update func(obj, old T) field.ErrorList) Rules {
+	return Full(create, update, func(_, _ T) field.ErrorList { return nil })
+}
+
+func Full[T runtime.Object](create func(T) field.ErrorList, update, status func(obj, old T) field.ErrorList) Rules {
+	checkUpdate, checkStatus := typed(update), typed(status)
+	return Rules{
+		Create: func(obj runtime.Object) field.ErrorList { return create(obj.(T)) },
+		Update: func(obj, old runtime.Object) field.ErrorList {
+			errs := append(MetaUpdate(obj, old), checkUpdate(obj, old)...)
+			return append(errs, finalizersOnUpdate(obj)...)
+		},
+		Status: func(obj, old runtime.Object) field.ErrorList {
+			return append(MetaUpdate(obj, old), checkStatus(obj, old)...)
+		},
+	}
+}
+
+// typed guards against an old object of another kind; the new one is of the kind that the storage is for.
+func typed[T runtime.Object](check func(obj, old T) field.ErrorList) func(obj, old runtime.Object) field.ErrorList {
+	return func(obj, old runtime.Object) field.ErrorList {
+		before, ok := old.(T)
+		if !ok {
+			return field.ErrorList{field.InternalError(nil, fmt.Errorf("%T cannot replace %T", obj, old))}
+		}
+		return check(obj.(T), before)
+	}
+}
+
+// Warn makes a function over any object from one over the kind's Go type.
+func Warn[T runtime.Object](warnings func(T) []string) func(runtime.Object) []string {
+	return func(obj runtime.Object) []string { return warnings(obj.(T)) }
 }

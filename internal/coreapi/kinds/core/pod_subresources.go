@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
@@ -67,7 +68,7 @@ func (s debuggerStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.O
 }
 
 func (s debuggerStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return append(validate.EphemeralContainers(obj.(*corev1.Pod), old.(*corev1.Pod)), s.Privileged(obj)...)
+	return append(validateEphemeralContainers(obj.(*corev1.Pod), old.(*corev1.Pod)), s.Privileged(obj)...)
 }
 
 // resizeStrategy changes how much the containers of a pod may use.
@@ -106,7 +107,7 @@ func resized(next, old []corev1.Container) []corev1.Container {
 }
 
 func (s resizeStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
-	return validate.PodResize(obj.(*corev1.Pod), old.(*corev1.Pod), QualityOfService)
+	return validateResize(obj.(*corev1.Pod), old.(*corev1.Pod))
 }
 
 func countPodGeneration(pod, old *corev1.Pod) {
@@ -169,7 +170,7 @@ func (b *bindings) Create(ctx context.Context, name string, obj runtime.Object, 
 	if binding.Name != name {
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
-	if errs := validate.Binding(binding); len(errs) > 0 {
+	if errs := validateBinding(binding); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), name, errs)
 	}
 	if admit != nil {
@@ -250,4 +251,41 @@ func (b *legacyBindings) GetSingularName() string { return "binding" }
 
 func (b *legacyBindings) Create(ctx context.Context, obj runtime.Object, admit rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	return b.pods.Create(ctx, obj.(*corev1.Binding).Name, obj, admit, options)
+}
+
+// validateEphemeralContainers returns what is wrong with containers that were added to a running pod to look into it.
+func validateEphemeralContainers(p, old *corev1.Pod) field.ErrorList {
+	if _, static := old.Annotations[corev1.MirrorPodAnnotationKey]; static {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
+	}
+	errs := append(validate.MetaUpdate(p, old), validate.WholePod(p)...)
+	errs = append(errs, validate.PodAnnotationsUpdate(p, old, field.NewPath("metadata", "annotations"))...)
+	path := field.NewPath("spec", "ephemeralContainers")
+	for _, before := range old.Spec.EphemeralContainers {
+		i := slices.IndexFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == before.Name })
+		switch {
+		case i < 0:
+			errs = append(errs, field.Forbidden(path, "existing ephemeral containers \""+before.Name+"\" may not be removed\n"))
+		case !apiequality.Semantic.DeepEqual(before, p.Spec.EphemeralContainers[i]):
+			errs = append(errs, field.Forbidden(path, "existing ephemeral containers \""+before.Name+"\" may not be changed\n"+
+				diff.Diff(before, p.Spec.EphemeralContainers[i])))
+		}
+	}
+	return errs
+}
+
+// validateBinding returns what is wrong with the wish to run a pod somewhere.
+func validateBinding(b *corev1.Binding) field.ErrorList {
+	var errs field.ErrorList
+	target := field.NewPath("target")
+	if b.Target.Kind != "" && b.Target.Kind != "Node" {
+		errs = append(errs, field.NotSupported(target.Child("kind"), b.Target.Kind, []string{"Node", "<empty>"}))
+	}
+	switch {
+	case b.Target.Name == "":
+		errs = append(errs, field.Required(target.Child("name"), ""))
+	case len(errs) == 0:
+		errs = append(errs, validate.DnsSubdomain(b.Target.Name, target.Child("name"))...)
+	}
+	return errs
 }

@@ -111,7 +111,7 @@ func csiDriverSpec(s *storagev1.CSIDriverSpec) field.ErrorList {
 		errs = append(errs, validate.OneOf(mode, path.Child("volumeLifecycleModes"), storagev1.VolumeLifecycleEphemeral,
 			storagev1.VolumeLifecyclePersistent)...)
 	}
-	if period := s.NodeAllocatableUpdatePeriodSeconds; period != nil && *period < validate.MinAllocatableSeconds {
+	if period := s.NodeAllocatableUpdatePeriodSeconds; period != nil && *period < minAllocatableSeconds {
 		errs = append(errs, field.Invalid(path.Child("nodeAllocatableUpdatePeriodSeconds"), *period,
 			"must be greater than or equal to 10 seconds"))
 	}

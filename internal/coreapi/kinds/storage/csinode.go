@@ -56,8 +56,8 @@ func validateCSINode(n *storagev1.CSINode) field.ErrorList {
 
 func nodeDriver(d *storagev1.CSINodeDriver, path *field.Path) field.ErrorList {
 	errs := append(validate.DriverName(d.Name, path.Child("name")), validate.Present(d.NodeID, path.Child("nodeID"))...)
-	if len(d.NodeID) > validate.MaxNodeID {
-		errs = append(errs, field.Invalid(path.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", validate.MaxNodeID)))
+	if len(d.NodeID) > maxNodeID {
+		errs = append(errs, field.Invalid(path.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID)))
 	}
 	if d.Allocatable != nil && d.Allocatable.Count != nil && *d.Allocatable.Count < 0 {
 		errs = append(errs, field.Invalid(path.Child("allocatable", "count"), *d.Allocatable.Count, validation.IsNegativeErrorMsg))

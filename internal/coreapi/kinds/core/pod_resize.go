@@ -1,4 +1,4 @@
-package validate
+package core
 
 import (
 	"fmt"
@@ -6,20 +6,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"portico.dev/internal/coreapi/validate"
 )
 
-// PodResize returns what is wrong with other amounts of CPU and memory for the containers of a pod. class is how a kubelet
-// would rank a pod when memory runs out, which a resize may not change.
-func PodResize(p, old *corev1.Pod, class func(*corev1.Pod) corev1.PodQOSClass) field.ErrorList {
+// validateResize returns what is wrong with other amounts of CPU and memory for the containers of a pod. The class by which a
+// kubelet ranks it when memory runs out may not change.
+func validateResize(p, old *corev1.Pod) field.ErrorList {
 	if _, static := old.Annotations[corev1.MirrorPodAnnotationKey]; static {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
 	}
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
 	}
-	errs := append(MetaUpdate(p, old), WholePod(p)...)
+	errs := append(validate.MetaUpdate(p, old), validate.WholePod(p)...)
 	path := field.NewPath("spec")
-	if class(p) != class(old) {
+	if QualityOfService(p) != QualityOfService(old) {
 		errs = append(errs, field.Invalid(path, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))
 	}
 	if !resizable(old) {

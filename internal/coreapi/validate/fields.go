@@ -1,0 +1,170 @@
+package validate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+)
+
+// FieldsOf are numbers by the names of their fields.
+type FieldsOf map[string]int64
+
+// Naturals checks several fields of one struct, in the order of their names.
+func Naturals(path *field.Path, fields FieldsOf) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		errs = append(errs, validation.ValidateNonnegativeField(fields[name], path.Child(name))...)
+	}
+	return errs
+}
+
+// Given is an optional number, 0 when it is absent.
+func Given[T int32 | int64](n *T) int64 {
+	if n == nil {
+		return 0
+	}
+	return int64(*n)
+}
+
+func RequiredCount(n *int32, path *field.Path) field.ErrorList {
+	if n == nil {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return validation.ValidateNonnegativeField(int64(*n), path)
+}
+
+// Counts are numbers that must not be greater than another one.
+type Counts []struct {
+	Name  string
+	Value int32
+}
+
+func Bounded(path *field.Path, limit int32, of string, fields Counts) field.ErrorList {
+	var errs field.ErrorList
+	for _, f := range fields {
+		if f.Value > limit {
+			errs = append(errs, field.Invalid(path.Child(f.Name), f.Value, "cannot be greater than "+of))
+		}
+	}
+	return errs
+}
+
+// Share is a number of pods or a percentage of them.
+func Share(v *intstr.IntOrString, path *field.Path) field.ErrorList {
+	if v == nil {
+		return nil
+	}
+	if v.Type == intstr.Int {
+		return validation.ValidateNonnegativeField(int64(v.IntVal), path)
+	}
+	return Invalid(path, *v, utilvalidation.IsValidPercent(v.StrVal))
+}
+
+func NotAboveAll(v *intstr.IntOrString, path *field.Path) field.ErrorList {
+	if v == nil || v.Type != intstr.String || len(utilvalidation.IsValidPercent(v.StrVal)) > 0 || AmountOf(v) <= 100 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, *v, "must not be greater than 100%")}
+}
+
+// AmountOf is the number of a share, of pods or of percent: what matters here is whether it is nothing.
+func AmountOf(v *intstr.IntOrString) int {
+	if v == nil {
+		return 0
+	}
+	if v.Type == intstr.Int {
+		return int(v.IntVal)
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(v.StrVal, "%"))
+	if err != nil {
+		return 0 // share has refused it
+	}
+	return n
+}
+
+func Frozen(flag *bool) bool { return flag != nil && *flag }
+
+func Selector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	return metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
+}
+
+// OrdinaryIP refuses addresses that mean something else to whoever dials them: a proxy that sends a client's request to
+// its own loopback or to the cloud's metadata service (169.254.169.254) hands out what only the proxy may see.
+func OrdinaryIP(value string, path *field.Path) field.ErrorList {
+	ip := netutils.ParseIPSloppy(value) // how readers of old objects understand leading zeros
+	switch {
+	case ip == nil:
+		return field.ErrorList{field.Invalid(path, value, "must be a valid IP address")}
+	case ip.IsUnspecified():
+		return field.ErrorList{field.Invalid(path, value, "may not be unspecified ("+value+")")}
+	case ip.IsLoopback():
+		return field.ErrorList{field.Invalid(path, value, "may not be in the loopback range (127.0.0.0/8, ::1/128)")}
+	case ip.IsLinkLocalUnicast():
+		return field.ErrorList{field.Invalid(path, value, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")}
+	case ip.IsLinkLocalMulticast():
+		return field.ErrorList{field.Invalid(path, value,
+			"may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")}
+	}
+	return nil
+}
+
+func PortOrName(port intstr.IntOrString, path *field.Path) field.ErrorList {
+	if port.Type == intstr.String {
+		return Invalid(path, port.StrVal, utilvalidation.IsValidPortName(port.StrVal))
+	}
+	return PortNumber(port.IntVal, path)
+}
+
+func Qualified(value string, path *field.Path) field.ErrorList {
+	return Invalid(path, value, utilvalidation.IsQualifiedName(value))
+}
+
+// SignerName has the form example.com/name; a name may be one of a namespace's object, as namespace.name.
+func SignerName(name string, path *field.Path) field.ErrorList {
+	const maxDomain, maxPath = utilvalidation.DNS1123SubdomainMaxLength,
+		utilvalidation.DNS1123SubdomainMaxLength + utilvalidation.DNS1123LabelMaxLength + 1
+	if name == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	domain, rest, found := strings.Cut(name, "/")
+	if !found || strings.Contains(rest, "/") {
+		return field.ErrorList{field.Invalid(path, name, "must be a fully qualified domain and path of the form 'example.com/signer-name'")}
+	}
+	var errs field.ErrorList
+	if len(domain) > maxDomain {
+		errs = append(errs, field.TooLong(path, "", maxDomain))
+	}
+	errs = append(errs, signerPart(domain, path, utilvalidation.IsDNS1123Label)...)
+	if !strings.Contains(domain, ".") {
+		errs = append(errs, field.Invalid(path, domain, "should be a domain with at least two segments separated by dots"))
+	}
+	errs = append(errs, signerPart(rest, path, utilvalidation.IsDNS1123Subdomain)...)
+	if most := maxDomain + maxPath + 1; len(name) > most {
+		errs = append(errs, field.TooLong(path, "", most))
+	}
+	return errs
+}
+
+// signerPart reports the first label that is wrong.
+func signerPart(part string, path *field.Path, check func(string) []string) field.ErrorList {
+	for label := range strings.SplitSeq(part, ".") {
+		var errs field.ErrorList
+		for _, message := range check(label) {
+			errs = append(errs, field.Invalid(path, part, fmt.Sprintf("validating label %q: %s", label, message)))
+		}
+		if len(errs) > 0 {
+			return errs
+		}
+	}
+	return nil
+}
