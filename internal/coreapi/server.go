@@ -87,11 +87,11 @@ type Server struct {
 	cfg   Config
 	log   *zap.Logger
 	codec *codecs
-	own   definitionClient
+	own   definitionsClient
 
 	ready   chan struct{} // closed once, when serving is first set
 	served  atomic.Pointer[served]
-	changes *notice
+	changes *changeNotifier
 	merging sync.Mutex // makes served follow builtIn and custom in their order
 	builtIn Discovery
 	custom  *crds.Definitions // written before ready is closed
@@ -134,10 +134,10 @@ func New(cfg Config) (*Server, error) {
 	if err := c.storeAs(cfg.Storage.MediaType); err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, codec: c, ready: make(chan struct{}), changes: newNotice()}
+	s := &Server{cfg: cfg, log: cfg.Logger, codec: c, ready: make(chan struct{}), changes: newChangeNotifier()}
 	s.prepared = sync.OnceValue(cfg.RuntimeConfig.prepareDocs)
 	s.served.Store(&served{groupVersions: sets.New(s.BuiltIn()...)})
-	if s.own, err = newDefinitionClient(s); err != nil {
+	if s.own, err = newDefinitionsClient(s); err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)
 	}
 	s.stop, s.halt = context.WithCancel(context.Background())
@@ -164,7 +164,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer api.admission.Abandon()
 	if err := factory.awaitCaches(ctx, cacheTimeout); err != nil {
-		abandon(api.custom)
+		stopUnstarted(api.custom)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -218,7 +218,7 @@ func (s *Server) merge() {
 	s.merging.Lock()
 	defer s.merging.Unlock()
 	s.served.Store(withCustom(s.builtIn, s.BuiltIn(), s.custom.Served()))
-	s.changes.give()
+	s.changes.notify()
 }
 
 // drain turns new requests away, ends those in flight, and waits for them within drainTimeout.

@@ -46,18 +46,18 @@ func TestMain(m *testing.M) {
 var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
 // house is a running server over a store of its own.
-type house struct {
+type testServer struct {
 	*Server
 	store *store.Store
 }
 
 // start runs a store and a server until the test ends, and waits until both are ready.
-func start(t *testing.T, change ...func(*Config)) *house {
+func start(t *testing.T, change ...func(*Config)) *testServer {
 	t.Helper()
 	return startIn(t, t.TempDir(), change...)
 }
 
-func startIn(t *testing.T, dir string, change ...func(*Config)) *house {
+func startIn(t *testing.T, dir string, change ...func(*Config)) *testServer {
 	t.Helper()
 	s, err := store.New(store.Config{DataDir: dir, Logger: zaptest.NewLogger(t, zaptest.Level(zap.ErrorLevel))})
 	if err != nil {
@@ -78,7 +78,7 @@ func startIn(t *testing.T, dir string, change ...func(*Config)) *house {
 	}
 	book.Interface = clientFor(t, server.ClientConfig(admin))
 	runUntilEnd(t, "local groups", server.Run, server.Ready())
-	return &house{server, s}
+	return &testServer{server, s}
 }
 
 func runUntilEnd(t *testing.T, name string, run func(context.Context) error, ready <-chan struct{}) {
@@ -107,7 +107,7 @@ func runUntilEnd(t *testing.T, name string, run func(context.Context) error, rea
 	}
 }
 
-func (h *house) typed(t *testing.T, u user.Info) kubernetes.Interface {
+func (h *testServer) typed(t *testing.T, u user.Info) kubernetes.Interface {
 	t.Helper()
 	return clientFor(t, h.ClientConfig(u))
 }

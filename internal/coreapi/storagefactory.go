@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/etcd3"
+	etcdfeature "k8s.io/apiserver/pkg/storage/feature"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
@@ -33,31 +35,31 @@ type storageFactory struct {
 	client    *kubernetes.Client
 	prefix    string
 	codec     *codecs
-	how       Storage
+	config    Storage
 	compactor interface {
 		etcd3.Compactor
 		Stop()
 	}
-	horizon *horizon
-	moving  sync.WaitGroup
-	stop    context.CancelFunc
+	compactRevision *compactRevision
+	background      sync.WaitGroup
+	stop            context.CancelFunc
 
-	mu      sync.Mutex
-	waiting []filling // the caches that the start waits for
-	open    map[*sync.Once]func()
+	mu    sync.Mutex
+	fills []cacheFill // the caches that the start waits for
+	open  map[*sync.Once]func()
 }
 
 // newStorageFactory starts the compaction of old versions, and has watch caches forget them; close ends both.
-func newStorageFactory(client *kubernetes.Client, prefix string, codec *codecs, how Storage) *storageFactory {
+func newStorageFactory(client *kubernetes.Client, prefix string, codec *codecs, config Storage) *storageFactory {
 	learnEtcdFeatures(client)
 	s := &storageFactory{
-		client: fenced(client), prefix: prefix, codec: codec, how: how, open: map[*sync.Once]func(){},
-		compactor: etcd3.NewCompactor(client.Client, how.CompactionInterval, clock.RealClock{}, nil),
+		client: fenced(client), prefix: prefix, codec: codec, config: config, open: map[*sync.Once]func(){},
+		compactor: etcd3.NewCompactor(client.Client, config.CompactionInterval, clock.RealClock{}, nil),
 	}
-	s.horizon = newHorizon(s.compactor, client.KV)
+	s.compactRevision = newCompactRevision(s.compactor, client.KV)
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.moving.Go(func() { s.horizon.run(ctx) })
+	s.background.Go(func() { s.compactRevision.run(ctx) })
 	return s
 }
 
@@ -91,7 +93,7 @@ func (s *storageFactory) uncached(
 	if err != nil {
 		return nil, nil, fmt.Errorf("open storage of %s: %w", config.GroupResource, err)
 	}
-	return quiet{raw}, s.owned(closeRaw), nil
+	return uncachedStorage{raw}, s.owned(closeRaw), nil
 }
 
 // cached is a generic.StorageDecorator.
@@ -106,7 +108,7 @@ func (s *storageFactory) cached(
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = append(s.waiting, filling{
+	s.fills = append(s.fills, cacheFill{
 		of: config.GroupResource, ready: front.ReadinessCheck,
 		list: func(ctx context.Context) error {
 			return raw.GetList(ctx, prefix, storage.ListOptions{Predicate: storage.Everything, Recursive: true}, newListFunc())
@@ -155,14 +157,14 @@ func (s *storageFactory) openRaw(config *storagebackend.ConfigForResource, prefi
 	versioner := storage.APIObjectVersioner{}
 	// The two wrappers let a user delete an object that can no longer be decoded (KEP-3926), which otherwise blocks
 	// every list of its kind.
-	transformer := etcd3.WithCorruptObjErrorHandlingTransformer(s.how.Encryption.TransformerFor(config.GroupResource))
+	transformer := etcd3.WithCorruptObjErrorHandlingTransformer(s.config.Encryption.TransformerFor(config.GroupResource))
 	decoder := etcd3.WithCorruptObjErrorHandlingDecoder(etcd3.NewDefaultDecoder(config.Codec, versioner))
-	raw, err := etcd3.New(s.conditional(config.GroupResource, config.Prefix, prefix), s.horizon, config.Codec, newFunc, newListFunc, config.Prefix, prefix,
+	raw, err := etcd3.New(s.conditional(config.GroupResource, config.Prefix, prefix), s.compactRevision, config.Codec, newFunc, newListFunc, config.Prefix, prefix,
 		config.GroupResource, transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, nil, err
 	}
-	return honest{etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, config.GroupResource)}, raw.Close, nil
+	return etcdErrorMapper{etcd3.NewStoreWithUnsafeCorruptObjectDeletion(raw, config.GroupResource)}, raw.Close, nil
 }
 
 // owned keeps a closer until it has run, and makes it run once: the library calls it again for every subresource that
@@ -192,6 +194,42 @@ func (s *storageFactory) close() {
 	}
 	closing.Wait()
 	s.stop()
-	s.moving.Wait()
+	s.background.Wait()
 	s.compactor.Stop()
+}
+
+// The library asks each endpoint of a client what its etcd can do, and remembers the answer in a variable of the
+// process. The client of the embedded etcd has no endpoints, so it would never be told that watch progress can be
+// requested, and every consistent read would go past the watch cache. There is no other way to tell the library.
+
+// etcdFeatures knows what the embedded etcd can do, and asks the library about external ones.
+type etcdFeatures struct {
+	etcdfeature.FeatureSupportChecker             // the library's
+	embedded, external                atomic.Bool // seen in this process
+}
+
+var installEtcdFeatures = sync.OnceValue(func() *etcdFeatures {
+	features := &etcdFeatures{FeatureSupportChecker: etcdfeature.DefaultFeatureSupportChecker}
+	etcdfeature.DefaultFeatureSupportChecker = features
+	return features
+})
+
+// learnEtcdFeatures must be called before client is given to the library.
+func learnEtcdFeatures(client *kubernetes.Client) {
+	features := installEtcdFeatures()
+	if len(client.Endpoints()) == 0 {
+		features.embedded.Store(true)
+	} else {
+		features.external.Store(true)
+	}
+}
+
+func (f *etcdFeatures) Supports(feature storage.Feature) bool {
+	switch {
+	case feature == storage.RequestWatchProgress && !f.external.Load():
+		return true
+	case feature == storage.RangeStream && f.embedded.Load():
+		return false // etcd's in-process adapter does not have the call; lists are paged instead
+	}
+	return f.FeatureSupportChecker.Supports(feature)
 }

@@ -42,7 +42,7 @@ func TestWhatClientsAreToldOfEtcd(t *testing.T) {
 		{"nothing", nil, 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for told, want := range map[error]int32{troubleOfRead(c.err): c.read, troubleOfWrite(c.err): c.write} {
+			for told, want := range map[error]int32{mapReadError(c.err): c.read, mapWriteError(c.err): c.write} {
 				var is *apierrors.StatusError
 				switch {
 				case want == 0 && told != c.err:

@@ -37,7 +37,7 @@ func TestBookmarksAreForThoseWhoAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			from := &noisy{}
-			w, err := quiet{from}.Watch(t.Context(), "/", c.opts)
+			w, err := uncachedStorage{from}.Watch(t.Context(), "/", c.opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestBookmarksAreForThoseWhoAsked(t *testing.T) {
 // Whoever stops a watch need not read the rest of it.
 func TestAWatchIsStoppedWithEventsLeft(t *testing.T) {
 	from := &noisy{}
-	w, err := quiet{from}.Watch(t.Context(), "/", storage.ListOptions{})
+	w, err := uncachedStorage{from}.Watch(t.Context(), "/", storage.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,11 +34,11 @@ func newInFlight(cfg Config, client clientv3.KV) inFlight {
 
 // Begin implements allocation.InFlight.
 func (f inFlight) Begin(ctx context.Context, owner allocation.Owner) (string, error) {
-	ctx, cancel := inTime(ctx)
+	ctx, cancel := withMargin(ctx)
 	defer cancel()
 	key := f.keys + f.name + "/" + rand.Text()
 	_, err := f.client.Put(ctx, key, owner.String())
-	return key, troubleOfWrite(err)
+	return key, mapWriteError(err)
 }
 
 // End implements allocation.InFlight.

@@ -20,7 +20,7 @@ func TestTheHorizonIsTenSecondsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		away := false
-		h := &horizon{Compactor: compacted(3), now: func(context.Context) (int64, error) {
+		h := &compactRevision{Compactor: compacted(3), now: func(context.Context) (int64, error) {
 			if away {
 				return 0, errors.New("no leader")
 			}
@@ -61,8 +61,8 @@ func TestStoragesHaveTheHorizon(t *testing.T) {
 	h := start(t)
 	s := newStorageFactory(h.store.Client(), "/elsewhere", h.codec, Storage{})
 	defer s.close()
-	for range horizonSteps + 1 {
-		s.horizon.move(t.Context())
+	for range revisionSteps + 1 {
+		s.compactRevision.move(t.Context())
 	}
 	revision, err := h.store.Client().KV.Get(within(t), "any")
 	if err != nil {

@@ -67,7 +67,7 @@ var boatsV1 = schema.GroupVersionResource{Group: "sea.example.com", Version: "v1
 
 // sea is what the tests of custom resources need of a server.
 type sea struct {
-	*house
+	*testServer
 	definitions clientset.Interface
 	dynamic     dynamic.Interface
 }
@@ -80,7 +80,7 @@ func startSea(t *testing.T) *sea {
 	return seaOver(t, start(t))
 }
 
-func seaOver(t *testing.T, h *house) *sea {
+func seaOver(t *testing.T, h *testServer) *sea {
 	t.Helper()
 	definitions, err := clientset.NewForConfig(h.ClientConfig(admin))
 	if err != nil {
@@ -302,7 +302,7 @@ func TestCustomResources(t *testing.T) {
 		}
 	})
 	t.Run("a table has the columns of the definition", func(t *testing.T) {
-		body, err := rawClient(t, s.house).Get().AbsPath("/apis/sea.example.com/v1/namespaces/work/boats/first").
+		body, err := rawClient(t, s.testServer).Get().AbsPath("/apis/sea.example.com/v1/namespaces/work/boats/first").
 			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -316,7 +316,7 @@ func TestCustomResources(t *testing.T) {
 		}
 	})
 	t.Run("protobuf is not spoken", func(t *testing.T) {
-		err := rawClient(t, s.house).Get().AbsPath("/apis/sea.example.com/v1/namespaces/work/boats").
+		err := rawClient(t, s.testServer).Get().AbsPath("/apis/sea.example.com/v1/namespaces/work/boats").
 			SetHeader("Accept", "application/vnd.kubernetes.protobuf").Do(ctx).Error()
 		if !apierrors.IsNotAcceptable(err) {
 			t.Fatalf("got %v", err)
@@ -393,7 +393,7 @@ func TestWatchingCustomResources(t *testing.T) {
 func TestDefinedResourcesAreThoseOfEtcd(t *testing.T) {
 	s := startSea(t)
 	other := s.second(t)
-	defined := func(h *house) []schema.GroupVersionResource {
+	defined := func(h *testServer) []schema.GroupVersionResource {
 		t.Helper()
 		all, err := h.DefinedResources(within(t))
 		if err != nil {
@@ -401,12 +401,12 @@ func TestDefinedResourcesAreThoseOfEtcd(t *testing.T) {
 		}
 		return all
 	}
-	if all := defined(s.house); len(all) > 0 {
+	if all := defined(s.testServer); len(all) > 0 {
 		t.Errorf("defined by nobody: %v", all)
 	}
 	s.define(t, boats)
 	s.define(t, strings.NewReplacer("boats", "ports", "boat", "port", "Boat", "Port", "Namespaced", "Cluster", "bt", "pt").Replace(boats))
-	for _, h := range []*house{s.house, other} {
+	for _, h := range []*testServer{s.testServer, other} {
 		if all := defined(h); len(all) != 1 || all[0] != boatsV1 {
 			t.Errorf("defined: %v", all)
 		}

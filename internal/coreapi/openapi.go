@@ -6,13 +6,70 @@ import (
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/endpoints"
+	"k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kube-openapi/pkg/builder3"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/util"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"portico.dev/internal/coreapi/openapidocs"
+	"portico.dev/internal/respond"
 )
+
+// newTypeConverter knows the schema of every kind served: which fields managers own, and by which keys lists merge.
+// Of the converters there are, this one costs 3 MiB; the one in client-go parses a document of every Kubernetes API.
+func newTypeConverter(schemas map[string]*spec.Schema) (managedfields.TypeConverter, error) {
+	converter, err := managedfields.NewTypeConverter(schemas, false)
+	if err != nil {
+		return nil, fmt.Errorf("read schemas: %w", err)
+	}
+	return converter, nil
+}
+
+// schemasOf are the schemas of every kind served, and of what they are made of, taken from known.
+func schemasOf(c *codecs, served []servedGroup, known common.GetOpenAPIDefinitions) (map[string]*spec.Schema, error) {
+	var names []string
+	for _, g := range served {
+		for path, s := range g.storage {
+			name, err := definitionName(c, g, s)
+			if err != nil {
+				return nil, fmt.Errorf("schema of %s: %w", path, err)
+			}
+			names = append(names, name)
+		}
+	}
+	schemas, err := builder3.BuildOpenAPIDefinitionsForResources(&common.OpenAPIV3Config{
+		GetDefinitions:    known,
+		GetDefinitionName: openapi.NewDefinitionNamer(c.scheme).GetDefinitionName,
+	}, names...)
+	if err != nil {
+		return nil, fmt.Errorf("build schemas: %w", err)
+	}
+	return schemas, nil
+}
+
+func definitionName(c *codecs, g servedGroup, s rest.Storage) (string, error) {
+	kind, err := endpoints.GetResourceKind(g.version, s, c.scheme)
+	if err != nil {
+		return "", err
+	}
+	obj, err := c.scheme.New(kind)
+	if err != nil {
+		return "", err
+	}
+	return util.GetCanonicalTypeName(obj), nil
+}
 
 // preparedDocs are the OpenAPI documents of what is built in, without what is turned off.
 type preparedDocs struct {
@@ -144,4 +201,63 @@ func (c RuntimeConfig) servesPath(path string) bool {
 		parts = parts[2:]
 	}
 	return len(parts) == 0 || c.Serves(version.WithResource(parts[0]))
+}
+
+const documentRoot = "/openapi/v3"
+
+// withOpenAPI serves the OpenAPI documents of what is served here before next, for mutating policies: they read the
+// document of each group-version whose objects they change, and ask every five seconds whether it has changed. Nothing is
+// built or kept for them; the front door's own documents, merged with those of backends, are internal/openapi's.
+func (s *Server) withOpenAPI(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path, ok := strings.CutPrefix(r.URL.Path, documentRoot)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		all := s.packedDocuments()
+		if path == "" {
+			respond.JSON(w, http.StatusOK, indexOf(all))
+			return
+		}
+		packed, ok := all[strings.TrimPrefix(path, "/")]
+		if !ok {
+			respond.Error(w, r, apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", "", 0, true))
+			return
+		}
+		unpack(w, packed.body)
+	})
+}
+
+type packedDocument struct {
+	hash string
+	body []byte
+}
+
+func (s *Server) packedDocuments() map[string]packedDocument {
+	all := map[string]packedDocument{}
+	for _, d := range s.PreparedDocuments() {
+		all[d.Path] = packedDocument{d.Hash, d.Packed}
+	}
+	for _, d := range s.Documents() {
+		all[d.Path] = packedDocument{d.Hash, d.Packed}
+	}
+	return all
+}
+
+func indexOf(all map[string]packedDocument) *handler3.OpenAPIV3Discovery {
+	index := &handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
+	for path, d := range all {
+		index.Paths[path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: documentRoot + "/" + path + "?hash=" + d.hash}
+	}
+	return index
+}
+
+func unpack(w http.ResponseWriter, packed []byte) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		panic(err) // it was packed by this program
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.Copy(w, r) // the reader has gone, or reads on
 }

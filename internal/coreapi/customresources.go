@@ -32,37 +32,37 @@ import (
 // names were accepted and that was not established yet.
 const definitionsResync = 5 * time.Minute
 
-// definitionClient is the way in of whoever looks after definitions of custom resources. It reaches what is installed,
-// while everybody else waits until the server is ready: that includes that the definitions are known.
-type definitionClient struct {
+// definitionsClient is the client of the controllers of custom resource definitions. It reaches the handler before the
+// server is ready, because that includes that the definitions are known.
+type definitionsClient struct {
 	clientset.Interface
 	informers externalversions.SharedInformerFactory
 }
 
-func newDefinitionClient(s *Server) (definitionClient, error) {
+func newDefinitionsClient(s *Server) (definitionsClient, error) {
 	self := &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
-	client, err := clientset.NewForConfig(inProcessConfig(asUser(self, s.handlerOf(&s.installed), atOnce)))
+	client, err := clientset.NewForConfig(inProcessConfig(asUser(self, s.handlerOf(&s.installed), noWait)))
 	if err != nil {
-		return definitionClient{}, fmt.Errorf("client of custom resource definitions: %w", err)
+		return definitionsClient{}, fmt.Errorf("client of custom resource definitions: %w", err)
 	}
-	return definitionClient{client, externalversions.NewSharedInformerFactory(client, definitionsResync)}, nil
+	return definitionsClient{client, externalversions.NewSharedInformerFactory(client, definitionsResync)}, nil
 }
 
-// atOnce is for those who start when there is nothing left to wait for.
-func atOnce(context.Context) error { return nil }
+// noWait is for clients of the handler that is installed already.
+func noWait(context.Context) error { return nil }
 
 // CRDs is the informer of definitions. It runs while the server does and has synced once the server is Ready.
 func (s *Server) CRDs() apiextensionsinformers.CustomResourceDefinitionInformer {
 	return s.own.crds()
 }
 
-func (c definitionClient) crds() apiextensionsinformers.CustomResourceDefinitionInformer {
+func (c definitionsClient) crds() apiextensionsinformers.CustomResourceDefinitionInformer {
 	return c.informers.Apiextensions().V1().CustomResourceDefinitions()
 }
 
 // addDefinitions registers apiextensions.k8s.io, which brings its own scheme: a definition has internal types that are
 // not its v1 types. What the definitions define is served by what it returns.
-func (i *installer) addDefinitions(cfg Config, factory *storageFactory, own definitionClient, changed func(), to *Discovery) (*crds.Definitions, error) {
+func (i *installer) addDefinitions(cfg Config, factory *storageFactory, own definitionsClient, changed func(), to *Discovery) (*crds.Definitions, error) {
 	storage, err := crds.Storage(optionsFunc(func(r schema.GroupResource) generic.RESTOptions {
 		options := factory.plain(r, crds.StorageCodec(), r.Group+"/"+r.Resource)
 		options.StorageConfig.EncodeVersioner = apiextensionsv1.SchemeGroupVersion
@@ -138,21 +138,21 @@ func (f optionsFunc) GetRESTOptions(resource schema.GroupResource, _ runtime.Obj
 // watch cache is made by the first request for them, long after the start.
 func (s *storageFactory) instances(r schema.GroupResource) generic.RESTOptions {
 	options := s.plain(r, unstructured.UnstructuredJSONScheme, r.Group+"/"+r.Resource)
-	options.Decorator = s.cachedLater
+	options.Decorator = s.lazilyCached
 	return options
 }
 
 // embedded etcd is this server's alone.
 func (s *storageFactory) embedded() bool { return len(s.client.Endpoints()) == 0 }
 
-// fork decides by group-version who serves a request. A definition cannot take a group-version that is built in, and
+// groupVersionRouter chooses who serves a request by its group-version. A definition cannot take a group-version that is built in, and
 // nothing falls through from one to the other.
-type fork struct {
+type groupVersionRouter struct {
 	isBuiltIn       func(schema.GroupVersion) bool
 	builtIn, custom http.Handler
 }
 
-func (f *fork) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *groupVersionRouter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.SplitN(strings.Trim(r.URL.Path, "/"), "/", 4)
 	if parts[0] != "apis" || len(parts) < 3 || f.isBuiltIn(schema.GroupVersion{Group: parts[1], Version: parts[2]}) {
 		f.builtIn.ServeHTTP(w, r)

@@ -35,13 +35,13 @@ func bindingNumber(n int) *rbacv1.RoleBinding {
 }
 
 // both are the codec of a version, and what it stands on.
-func both(t *testing.T, gv schema.GroupVersion) (shared frugal, plain kruntime.Codec) {
+func both(t *testing.T, gv schema.GroupVersion) (shared interningCodec, plain kruntime.Codec) {
 	t.Helper()
 	c, err := newCodecs(cluster.All())
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, ok := c.storage(gv).(frugal)
+	shared, ok := c.storage(gv).(interningCodec)
 	if !ok {
 		t.Fatal("objects in storage are not decoded frugally")
 	}
@@ -57,7 +57,7 @@ func TestWhatIsDecodedFrugallyIsTheSame(t *testing.T) {
 		"another one":    {rbacv1.SchemeGroupVersion, bindingNumber(2)},
 		"of the cluster": {rbacv1.SchemeGroupVersion, &rbacv1.ClusterRoleBinding{RoleRef: rbacv1.RoleRef{Name: "r"}, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "n", Name: "s"}}}},
 		"without fields": {corev1.SchemeGroupVersion, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: managed("m", "")}}},
-		"with very many": {corev1.SchemeGroupVersion, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: managed("m", strings.Repeat("x", 2*largestShared))}}},
+		"with very many": {corev1.SchemeGroupVersion, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: managed("m", strings.Repeat("x", 2*maxInternedBytes))}}},
 		"with nothing":   {corev1.SchemeGroupVersion, &corev1.ConfigMap{}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,18 +84,18 @@ func TestWhatIsDecodedFrugallyIsTheSame(t *testing.T) {
 }
 
 func TestFieldSetsAreToldApart(t *testing.T) {
-	s := newFieldSets()
+	s := newInternedFields()
 	for i := range 10 * len(s.known) { // more than there is room for
 		f := metav1.NewFieldsV1(fmt.Sprint("{", i, "}"))
-		if got := s.once(f); got != f {
+		if got := s.intern(f); got != f {
 			t.Fatalf("%s is taken for %s", f, got)
 		}
-		if got := s.once(metav1.NewFieldsV1(f.GetRawString())); got != f {
+		if got := s.intern(metav1.NewFieldsV1(f.GetRawString())); got != f {
 			t.Fatalf("%s is not known again", f)
 		}
 	}
-	large := strings.Repeat("x", largestShared+1)
-	if f, g := metav1.NewFieldsV1(large), metav1.NewFieldsV1(large); s.once(f) != f || s.once(g) != g {
+	large := strings.Repeat("x", maxInternedBytes+1)
+	if f, g := metav1.NewFieldsV1(large), metav1.NewFieldsV1(large); s.intern(f) != f || s.intern(g) != g {
 		t.Error("large ones are kept")
 	}
 }
