@@ -58,7 +58,8 @@ type Resource struct {
 	Categories     []string
 	// Object and List are empty values of the kind and of its list.
 	Object, List runtime.Object
-	// Samples are objects for tests, in YAML: the least that the kind accepts, without anything that has a default.
+	// Samples are objects for tests, in YAML: the least that the kind accepts, without anything that has a default. Kinds whose
+	// objects have keys and dates (certificates) have none.
 	Samples []string
 	// Optional resources can be turned off although their group-version is Required.
 	Optional bool

@@ -17,6 +17,10 @@ func mutatingAdmissionPolicyBindingResource() registry.Resource {
 	return registry.Resource{
 		Name: "mutatingadmissionpolicybindings", Singular: "mutatingadmissionpolicybinding", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, List: &admissionregistrationv1.MutatingAdmissionPolicyBindingList{},
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {policyName: a}",
+		},
 		Rules:       validate.Same(validateMutatingAdmissionPolicyBinding),
 		Defaults:    defaults.Of(defaultMutatingAdmissionPolicyBinding),
 		Columns:     mutatingAdmissionPolicyBindingColumns,

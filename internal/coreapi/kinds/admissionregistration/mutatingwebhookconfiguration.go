@@ -16,6 +16,11 @@ func mutatingWebhookConfigurationResource() registry.Resource {
 	return registry.Resource{
 		Name: "mutatingwebhookconfigurations", Singular: "mutatingwebhookconfiguration", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.MutatingWebhookConfiguration{}, List: &admissionregistrationv1.MutatingWebhookConfigurationList{},
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"webhooks:\n" +
+				"- {name: a.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {service: {namespace: ns, name: s, path: /check}}, rules: [{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: [configmaps]}]}",
+		},
 		Rules:       validate.Changing(validateMutatingWebhookConfiguration, validateMutatingWebhookConfigurationUpdate),
 		Defaults:    defaults.Of(defaultMutatingWebhookConfiguration),
 		Columns:     mutatingWebhookConfigurationColumns,

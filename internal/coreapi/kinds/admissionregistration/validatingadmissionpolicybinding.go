@@ -18,6 +18,10 @@ func validatingAdmissionPolicyBindingResource() registry.Resource {
 	return registry.Resource{
 		Name: "validatingadmissionpolicybindings", Singular: "validatingadmissionpolicybinding", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, List: &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {policyName: a, validationActions: [Deny], matchResources: {}}",
+		},
 		Rules:       validate.Same(validateValidatingAdmissionPolicyBinding),
 		Defaults:    defaults.Of(defaultValidatingAdmissionPolicyBinding),
 		Columns:     validatingAdmissionPolicyBindingColumns,

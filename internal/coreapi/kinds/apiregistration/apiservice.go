@@ -127,6 +127,12 @@ func apiServiceResource() registry.Resource {
 	return registry.Resource{
 		Name: "apiservices", Singular: "apiservice", Categories: []string{"api-extensions"}, ClusterScoped: true,
 		Object: &apiregistrationv1.APIService{}, List: &apiregistrationv1.APIServiceList{},
+		Samples: []string{
+			"metadata: {name: v1.example.com}\n" +
+				"spec: {group: example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 10, service: {namespace: ns, name: s}}",
+			"metadata: {name: v1.}\n" +
+				"spec: {version: v1, groupPriorityMinimum: 20000, versionPriority: 1000}",
+		},
 		Rules:     validate.Full(validateAPIService, validateAPIServiceUpdate, validateAPIServiceStatus),
 		Defaults:  defaults.Of(defaultAPIService),
 		Warnings:  validate.Warn(warningsOfAPIService),

@@ -21,6 +21,11 @@ func controllerRevisionResource() registry.Resource {
 	return registry.Resource{
 		Name: "controllerrevisions", Singular: "controllerrevision",
 		Object: &appsv1.ControllerRevision{}, List: &appsv1.ControllerRevisionList{}, AllowUnconditionalUpdate: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"revision: 1\n" +
+				"data: {}",
+		},
 		Rules:   validate.Changing(validateControllerRevision, validateControllerRevisionUpdate),
 		Columns: controllerRevisionColumns,
 	}

@@ -26,6 +26,10 @@ func daemonSetResource() registry.Resource {
 	return registry.Resource{
 		Name: "daemonsets", Singular: "daemonset", ShortNames: []string{"ds"}, Categories: []string{"all"},
 		Object: &appsv1.DaemonSet{}, List: &appsv1.DaemonSetList{}, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
+		},
 		Rules:    validate.Full(validateDaemonSet, validateDaemonSetUpdate, validateDaemonSetStatus),
 		Defaults: defaults.Of(defaultDaemonSet),
 		Warnings: validate.Warn(warningsOfDaemonSet),

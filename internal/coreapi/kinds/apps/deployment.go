@@ -25,6 +25,10 @@ func deploymentResource() registry.Resource {
 	return registry.Resource{
 		Name: "deployments", Singular: "deployment", ShortNames: []string{"deploy"}, Categories: []string{"all"},
 		Object: &appsv1.Deployment{}, List: &appsv1.DeploymentList{}, WatchCache: true, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
+		},
 		Rules:    validate.Full(validateDeployment, validateDeploymentUpdate, validateDeploymentStatus),
 		Defaults: defaults.Of(defaultDeployment),
 		Warnings: validate.Warn(warningsOfDeployment),

@@ -21,6 +21,10 @@ func replicaSetResource() registry.Resource {
 	return registry.Resource{
 		Name: "replicasets", Singular: "replicaset", ShortNames: []string{"rs"}, Categories: []string{"all"},
 		Object: &appsv1.ReplicaSet{}, List: &appsv1.ReplicaSetList{}, WatchCache: true, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
+		},
 		Rules:    validate.Full(validateReplicaSet, validateReplicaSetUpdate, validateReplicaSetStatus),
 		Defaults: defaults.Of(defaultReplicaSet),
 		Warnings: validate.Warn(warningsOfReplicaSet),

@@ -24,6 +24,10 @@ func statefulSetResource() registry.Resource {
 	return registry.Resource{
 		Name: "statefulsets", Singular: "statefulset", ShortNames: []string{"sts"}, Categories: []string{"all"},
 		Object: &appsv1.StatefulSet{}, List: &appsv1.StatefulSetList{}, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
+		},
 		Rules:    validate.Full(validateStatefulSet, validateStatefulSetUpdate, validateStatefulSetStatus),
 		Defaults: defaults.Of(defaultStatefulSet),
 		Warnings: validate.Warn(warningsOfStatefulSet),

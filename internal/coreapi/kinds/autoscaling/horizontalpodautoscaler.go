@@ -458,6 +458,10 @@ func horizontalPodAutoscalerResource() registry.Resource {
 	return registry.Resource{
 		Name: "horizontalpodautoscalers", Singular: "horizontalpodautoscaler", ShortNames: []string{"hpa"}, Categories: []string{"all"},
 		Object: &autoscalingv2.HorizontalPodAutoscaler{}, List: &autoscalingv2.HorizontalPodAutoscalerList{}, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {maxReplicas: 1, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}",
+		},
 		Rules:    validate.Full(validateHorizontalPodAutoscaler, validateHorizontalPodAutoscalerUpdate, validateHorizontalPodAutoscalerStatus),
 		Defaults: defaults.Of(defaultHorizontalPodAutoscaler),
 		Columns:  horizontalPodAutoscalerColumns,

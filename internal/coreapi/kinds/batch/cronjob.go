@@ -28,6 +28,10 @@ func cronJobResource() registry.Resource {
 	return registry.Resource{
 		Name: "cronjobs", Singular: "cronjob", ShortNames: []string{"cj"}, Categories: []string{"all"},
 		Object: &batchv1.CronJob{}, List: &batchv1.CronJobList{}, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {schedule: '@daily', jobTemplate: {spec: {template: {metadata: {labels: {app: a}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}}",
+		},
 		Rules:    validate.Changing(validateCronJob, validateCronJobUpdate),
 		Defaults: defaults.Of(defaultCronJob),
 		Warnings: validate.Warn(warningsOfCronJob),

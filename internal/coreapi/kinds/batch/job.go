@@ -26,6 +26,10 @@ func jobResource() registry.Resource {
 	return registry.Resource{
 		Name: "jobs", Singular: "job", Categories: []string{"all"},
 		Object: &batchv1.Job{}, List: &batchv1.JobList{}, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns, uid: u}\n" +
+				"spec: {manualSelector: true, selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}",
+		},
 		Rules:    validate.Full(validateJob, validateJobUpdate, validateJobStatus),
 		Defaults: defaults.Of(defaultJob),
 		Warnings: validate.Warn(warningsOfJob),

@@ -29,6 +29,10 @@ func uncoordinated(obj, old runtime.Object) {
 func leaseResource() registry.Resource {
 	return registry.Resource{
 		Name: "leases", Singular: "lease", Object: &coordinationv1.Lease{}, List: &coordinationv1.LeaseList{},
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {leaseDurationSeconds: 15}",
+		},
 		Rules:      validate.Same(validateLease),
 		Columns:    leaseColumns,
 		WatchCache: true, AllowCreateOnUpdate: true, PrepareCreate: func(obj runtime.Object) { uncoordinated(obj, nil) }, PrepareUpdate: uncoordinated,

@@ -18,6 +18,11 @@ func configMapResource() registry.Resource {
 	return registry.Resource{
 		Name: "configmaps", Singular: "configmap", ShortNames: []string{"cm"},
 		Object: &corev1.ConfigMap{}, List: &corev1.ConfigMapList{}, WatchCache: true, AllowUnconditionalUpdate: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"data: {k: v}\n" +
+				"binaryData: {b: AAEC}",
+		},
 		Rules:   validate.Changing(validateConfigMap, validateConfigMapUpdate),
 		Columns: configMapColumns,
 	}

@@ -24,6 +24,10 @@ func endpointsResource() registry.Resource {
 		Name: "endpoints", Singular: "endpoints", ShortNames: []string{"ep"},
 		//lint:ignore SA1019 deprecated, and still read by clients from before EndpointSlices
 		Object: &corev1.Endpoints{}, List: &corev1.EndpointsList{}, Directory: "services/endpoints",
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"subsets: [{addresses: [{ip: 10.0.0.1}], ports: [{port: 80}]}]",
+		},
 		Rules:      validate.Changing(validateEndpoints, validateEndpointsUpdate),
 		Defaults:   defaults.Of(defaultEndpoints),
 		Columns:    endpointsColumns,

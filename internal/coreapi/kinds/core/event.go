@@ -23,6 +23,11 @@ func eventResource() registry.Resource {
 	return registry.Resource{
 		Name: "events", Singular: "event", ShortNames: []string{"ev"},
 		Object: &corev1.Event{}, List: &corev1.EventList{}, TTL: eventTTL, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: default}\n" +
+				"involvedObject: {kind: Node, name: n}\n" +
+				"reason: Started",
+		},
 		Rules:   validate.Same(validateEvent),
 		Columns: eventColumns,
 		Fields:  eventFields(),

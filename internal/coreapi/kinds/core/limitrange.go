@@ -30,6 +30,10 @@ func limitRangeResource() registry.Resource {
 	return registry.Resource{
 		Name: "limitranges", Singular: "limitrange", ShortNames: []string{"limits"},
 		Object: &corev1.LimitRange{}, List: &corev1.LimitRangeList{}, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {limits: [{type: Container, max: {cpu: '2'}, min: {cpu: 100m}}, {type: PersistentVolumeClaim, max: {storage: 1Gi}}, {type: Pod, max: {memory: 1Gi}}]}",
+		},
 		Rules:         validate.Same(validateLimitRange),
 		Defaults:      defaults.Of(defaultLimitRange),
 		PrepareCreate: nameLimitRange,

@@ -46,6 +46,10 @@ func namespaceResource() registry.Resource {
 	return registry.Resource{
 		Name: "namespaces", Singular: "namespace", ShortNames: []string{"ns"}, ClusterScoped: true,
 		Object: &corev1.Namespace{}, List: &corev1.NamespaceList{}, WatchCache: true, AllowUnconditionalUpdate: true,
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {finalizers: [kubernetes]}",
+		},
 		Rules:    validate.Full(validateNamespace, validateNamespaceUpdate, validateNamespaceStatus),
 		Defaults: defaults.Of(defaultNamespace),
 		Columns:  namespaceColumns,

@@ -74,6 +74,10 @@ func persistentVolumeClaimResource() registry.Resource {
 	return registry.Resource{
 		Name: "persistentvolumeclaims", Singular: "persistentvolumeclaim", ShortNames: []string{"pvc"},
 		Object: &corev1.PersistentVolumeClaim{}, List: &corev1.PersistentVolumeClaimList{}, WatchCache: true, ReturnDeletedObject: true, AllowUnconditionalUpdate: true,
+		Samples: []string{
+			"metadata: {name: data, namespace: ns}\n" +
+				"spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}",
+		},
 		Rules:    validate.Full(validatePersistentVolumeClaim, validatePersistentVolumeClaimUpdate, validatePersistentVolumeClaimStatus),
 		Defaults: defaults.Of(defaultPersistentVolumeClaim),
 		Warnings: validate.Warn(persistentVolumeClaimWarnings),

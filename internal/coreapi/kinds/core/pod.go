@@ -274,6 +274,10 @@ func podResource() registry.Resource {
 	return registry.Resource{
 		Name: "pods", Singular: "pod", ShortNames: []string{"po"}, Categories: []string{"all"},
 		Object: &corev1.Pod{}, List: &corev1.PodList{}, WatchCache: true, ReturnDeletedObject: true, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {containers: [{name: c, image: busybox}]}",
+		},
 		Rules:    validate.Full(validatePod, validatePodUpdate, validatePodStatus),
 		Defaults: defaults.Of(defaultPod),
 		Warnings: validate.Warn(warningsOfPod),

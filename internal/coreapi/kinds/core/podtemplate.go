@@ -20,6 +20,10 @@ func podTemplateResource() registry.Resource {
 	return registry.Resource{
 		Name: "podtemplates", Singular: "podtemplate",
 		Object: &corev1.PodTemplate{}, List: &corev1.PodTemplateList{}, ReturnDeletedObject: true, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}",
+		},
 		Rules:    validate.Changing(validatePodTemplate, validatePodTemplateUpdate),
 		Defaults: defaults.Of(defaultPodTemplate),
 		Warnings: validate.Warn(warningsOfPodTemplate),

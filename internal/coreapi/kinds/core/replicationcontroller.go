@@ -24,6 +24,10 @@ func replicationControllerResource() registry.Resource {
 	return registry.Resource{
 		Name: "replicationcontrollers", Singular: "replicationcontroller", ShortNames: []string{"rc"}, Categories: []string{"all"},
 		Object: &corev1.ReplicationController{}, List: &corev1.ReplicationControllerList{}, Directory: "controllers",
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
+		},
 		Rules:                    validate.Full(validateReplicationController, validateReplicationControllerUpdate, validateReplicationControllerStatus),
 		Defaults:                 defaults.Of(defaultReplicationController),
 		Warnings:                 validate.Warn(warningsOfReplicationController),

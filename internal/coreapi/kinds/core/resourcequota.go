@@ -22,6 +22,12 @@ func resourceQuotaResource() registry.Resource {
 	return registry.Resource{
 		Name: "resourcequotas", Singular: "resourcequota", ShortNames: []string{"quota"},
 		Object: &corev1.ResourceQuota{}, List: &corev1.ResourceQuotaList{}, ReturnDeletedObject: true, AllowUnconditionalUpdate: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {hard: {pods: '10', requests.cpu: '4', count/deployments.apps: '2', requests.example.com/gpu: '1', services.loadbalancers: '0'}}",
+			"metadata: {name: b, namespace: ns}\n" +
+				"spec: {hard: {pods: '10'}, scopes: [BestEffort], scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}}",
+		},
 		Rules:    validate.Full(validateResourceQuota, validateResourceQuotaUpdate, validateResourceQuotaStatus),
 		Defaults: defaults.Of(defaultResourceQuota),
 		Warnings: validate.Warn(resourceQuotaWarnings),

@@ -24,6 +24,10 @@ import (
 func secretResource() registry.Resource {
 	return registry.Resource{
 		Name: "secrets", Singular: "secret", Object: &corev1.Secret{}, List: &corev1.SecretList{},
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"stringData: {k: v}",
+		},
 		Rules:      validate.Changing(validateSecret, validateSecretUpdate),
 		Defaults:   defaults.Of(defaultSecret),
 		Warnings:   validate.Warn(secretWarnings),

@@ -14,6 +14,16 @@ func serviceResource() registry.Resource {
 	return registry.Resource{
 		Name: "services", Singular: "service", ShortNames: []string{"svc"}, Categories: []string{"all"},
 		Object: &corev1.Service{}, List: &corev1.ServiceList{}, Directory: "services/specs",
+		Samples: []string{
+			"metadata: {name: 2nd, namespace: ns}\n" +
+				"spec: {ports: [{port: 80}], selector: {app: a}}",
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {type: ExternalName, externalName: localhost, ports: [{port: 443}]}",
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {type: LoadBalancer, ports: [{port: 80, targetPort: web}]}",
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {clusterIP: None}",
+		},
 		Rules:      validate.Full(validateService, validateServiceUpdate, validateServiceStatus),
 		Defaults:   defaults.Of(defaultService),
 		Warnings:   validate.Warn(warningsOfService),

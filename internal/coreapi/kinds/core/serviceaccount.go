@@ -26,6 +26,7 @@ func serviceAccountResource() registry.Resource {
 	return registry.Resource{
 		Name: "serviceaccounts", Singular: "serviceaccount", ShortNames: []string{"sa"},
 		Object: &corev1.ServiceAccount{}, List: &corev1.ServiceAccountList{}, WatchCache: true, AllowUnconditionalUpdate: true, ReturnDeletedObject: true,
+		Samples:       []string{"metadata: {name: a, namespace: ns}"},
 		Rules:         validate.Same(validateServiceAccount),
 		Columns:       serviceAccountColumns,
 		Storages:      serviceAccountStorages,

@@ -35,6 +35,12 @@ func sameEndpoints(a, b runtime.Object) bool {
 func endpointSliceResource() registry.Resource {
 	return registry.Resource{
 		Name: "endpointslices", Singular: "endpointslice", Object: &discoveryv1.EndpointSlice{}, List: &discoveryv1.EndpointSliceList{},
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"addressType: IPv6\n" +
+				"endpoints: [{addresses: ['fd00::1']}]\n" +
+				"ports: [{port: 80}]",
+		},
 		Rules:      validate.Changing(validateEndpointSlice, validateEndpointSliceUpdate),
 		Defaults:   defaults.Of(defaultEndpointSlice),
 		Columns:    endpointSliceColumns,

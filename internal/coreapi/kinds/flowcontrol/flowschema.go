@@ -25,6 +25,14 @@ func flowSchemaResource() registry.Resource {
 	return registry.Resource{
 		Name: "flowschemas", Singular: "flowschema", ClusterScoped: true, AllowUnconditionalUpdate: true, Generations: true,
 		Object: &flowcontrolv1.FlowSchema{}, List: &flowcontrolv1.FlowSchemaList{},
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec:\n" +
+				"  priorityLevelConfiguration: {name: p}\n" +
+				"  rules:\n" +
+				"  - subjects: [{kind: ServiceAccount, serviceAccount: {name: '*', namespace: ns}}]\n" +
+				"    nonResourceRules: [{verbs: ['*'], nonResourceURLs: [/healthz/*]}]",
+		},
 		Rules:    validate.Full(validateFlowSchema, validateFlowSchemaUpdate, validateFlowSchemaStatus),
 		Defaults: defaults.Of(defaultFlowSchema),
 		Columns:  flowSchemaColumns,

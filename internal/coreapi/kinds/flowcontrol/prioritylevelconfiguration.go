@@ -21,6 +21,10 @@ func priorityLevelConfigurationResource() registry.Resource {
 	return registry.Resource{
 		Name: "prioritylevelconfigurations", Singular: "prioritylevelconfiguration", ClusterScoped: true, AllowUnconditionalUpdate: true, Generations: true,
 		Object: &flowcontrolv1.PriorityLevelConfiguration{}, List: &flowcontrolv1.PriorityLevelConfigurationList{},
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {type: Limited, limited: {limitResponse: {type: Queue, queuing: {}}}}",
+		},
 		Rules:    validate.Full(validatePriorityLevelConfiguration, validatePriorityLevelConfigurationUpdate, validatePriorityLevelConfigurationStatus),
 		Defaults: defaults.Of(defaultPriorityLevelConfiguration),
 		Columns:  priorityLevelConfigurationColumns,

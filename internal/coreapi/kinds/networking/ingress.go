@@ -22,6 +22,12 @@ func ingressResource() registry.Resource {
 	return registry.Resource{
 		Name: "ingresses", Singular: "ingress", ShortNames: []string{"ing"},
 		Object: &networkingv1.Ingress{}, List: &networkingv1.IngressList{}, Optional: true, Directory: "ingress",
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}",
+			"metadata: {name: b, namespace: ns}\n" +
+				"spec: {ingressClassName: nginx, rules: [{host: '*.example.com', http: {paths: [{path: /a, pathType: Prefix, backend: {service: {name: 1web, port: {name: http}}}}, {pathType: ImplementationSpecific, backend: {resource: {kind: Bucket, name: b}}}]}}], tls: [{hosts: ['*.example.com'], secretName: s}]}",
+		},
 		Rules:      validate.Full(validateIngress, validateIngressUpdate, validateIngressStatus),
 		Warnings:   validate.Warn(ingressWarnings),
 		Columns:    ingressColumns,

@@ -18,6 +18,10 @@ func ingressClassResource() registry.Resource {
 	return registry.Resource{
 		Name: "ingressclasses", Singular: "ingressclass", ClusterScoped: true,
 		Object: &networkingv1.IngressClass{}, List: &networkingv1.IngressClassList{}, Optional: true, AllowUnconditionalUpdate: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a}\n" +
+				"spec: {controller: example.com/c, parameters: {kind: Params, name: p}}",
+		},
 		Rules:    validate.Changing(validateIngressClass, validateIngressClassUpdate),
 		Defaults: defaults.Of(defaultIngressClass),
 		Columns:  ingressClassColumns,

@@ -17,6 +17,10 @@ func podDisruptionBudgetResource() registry.Resource {
 	return registry.Resource{
 		Name: "poddisruptionbudgets", Singular: "poddisruptionbudget", ShortNames: []string{"pdb"},
 		Object: &policyv1.PodDisruptionBudget{}, List: &policyv1.PodDisruptionBudgetList{}, WatchCache: true, Generations: true,
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"spec: {minAvailable: 1}",
+		},
 		Rules:   validate.Full(validatePodDisruptionBudget, validatePodDisruptionBudgetUpdate, validatePodDisruptionBudgetStatus),
 		Columns: podDisruptionBudgetColumns,
 		Spec:    registry.SpecOf(func(o *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudgetSpec { return &o.Spec }),

@@ -14,6 +14,10 @@ func clusterRoleResource() registry.Resource {
 	return registry.Resource{
 		Name: "clusterroles", Singular: "clusterrole", ClusterScoped: true, WatchCache: true, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
 		Object: &rbacv1.ClusterRole{}, List: &rbacv1.ClusterRoleList{}, Guard: guardRole,
+		Samples: []string{
+			"metadata: {name: 'system:a'}\n" +
+				"rules: [{verbs: [get], nonResourceURLs: [/metrics]}]",
+		},
 		Rules: validate.Same(validateClusterRole),
 	}
 }

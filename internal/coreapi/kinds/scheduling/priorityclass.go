@@ -69,6 +69,12 @@ func priorityClassResource() registry.Resource {
 	return registry.Resource{
 		Name: "priorityclasses", Singular: "priorityclass", ShortNames: []string{"pc"}, ClusterScoped: true,
 		Object: &schedulingv1.PriorityClass{}, List: &schedulingv1.PriorityClassList{}, WatchCache: true, AllowUnconditionalUpdate: true,
+		Samples: []string{
+			"metadata: {name: high}\n" +
+				"value: 1000000000",
+			"metadata: {name: system-node-critical}\n" +
+				"value: 2000001000",
+		},
 		Rules:       validate.Changing(validatePriorityClass, validatePriorityClassUpdate),
 		Defaults:    defaults.Of(defaultPriorityClass),
 		Columns:     priorityClassColumns,

@@ -28,6 +28,7 @@ func csiDriverResource() registry.Resource {
 	return registry.Resource{
 		Name: "csidrivers", Singular: "csidriver", ClusterScoped: true,
 		Object: &storagev1.CSIDriver{}, List: &storagev1.CSIDriverList{}, ReturnDeletedObject: true, WatchCache: true,
+		Samples:  []string{"metadata: {name: csi.example.com}"},
 		Rules:    validate.Changing(validateCSIDriver, validateCSIDriverUpdate),
 		Defaults: defaults.Of(defaultCSIDriver),
 		Warnings: validate.Warn(csiDriverWarnings),

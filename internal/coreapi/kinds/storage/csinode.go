@@ -26,6 +26,10 @@ func csiNodeResource() registry.Resource {
 	return registry.Resource{
 		Name: "csinodes", Singular: "csinode", ClusterScoped: true,
 		Object: &storagev1.CSINode{}, List: &storagev1.CSINodeList{}, ReturnDeletedObject: true, WatchCache: true,
+		Samples: []string{
+			"metadata: {name: n1}\n" +
+				"spec: {drivers: [{name: csi.example.com, nodeID: i-1, topologyKeys: [zone]}]}",
+		},
 		Rules:         validate.Changing(validateCSINode, validateCSINodeUpdate),
 		Columns:       csiNodeColumns,
 		Spec:          registry.SpecOf(func(o *storagev1.CSINode) *storagev1.CSINodeSpec { return &o.Spec }),

@@ -16,6 +16,11 @@ func csiStorageCapacityResource() registry.Resource {
 	return registry.Resource{
 		Name: "csistoragecapacities", Singular: "csistoragecapacity",
 		Object: &storagev1.CSIStorageCapacity{}, List: &storagev1.CSIStorageCapacityList{},
+		Samples: []string{
+			"metadata: {name: a, namespace: ns}\n" +
+				"storageClassName: fast\n" +
+				"capacity: 10Gi",
+		},
 		Rules:   validate.Changing(validateCSIStorageCapacity, validateCSIStorageCapacityUpdate),
 		Columns: csiStorageCapacityColumns,
 	}
