@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -15,6 +16,52 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 )
+
+// Invalid turns the messages of one of the library's string checks into errors.
+func Invalid(path *field.Path, value any, messages []string) field.ErrorList {
+	var errs field.ErrorList
+	for _, message := range messages {
+		errs = append(errs, field.Invalid(path, value, message))
+	}
+	return errs
+}
+
+func DnsLabel(value string, path *field.Path) field.ErrorList {
+	return Invalid(path, value, utilvalidation.IsDNS1123Label(value))
+}
+
+func DnsSubdomain(value string, path *field.Path) field.ErrorList {
+	return Invalid(path, value, utilvalidation.IsDNS1123Subdomain(value))
+}
+
+func PortNumber(port int32, path *field.Path) field.ErrorList {
+	return Invalid(path, port, utilvalidation.IsValidPortNum(int(port)))
+}
+
+// OneOf refuses a value that is not in the list; an absent one has to be asked for by required.
+func OneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+	for _, v := range allowed {
+		if value == v {
+			return nil
+		}
+	}
+	return field.ErrorList{field.NotSupported(path, value, allowed)}
+}
+
+func Required[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return OneOf(value, path, allowed...)
+}
+
+func Protocol(p corev1.Protocol, path *field.Path) field.ErrorList {
+	return Required(p, path, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+}
+
+func Immutable(value, old any, path *field.Path) field.ErrorList {
+	return validation.ValidateImmutableField(value, old, path)
+}
 
 // FieldsOf are numbers by the names of their fields.
 type FieldsOf map[string]int64

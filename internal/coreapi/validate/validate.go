@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-//lint:file-ignore SA1019 v1 Endpoints are deprecated, and still served to clients from before EndpointSlices
-
 // MetaUpdate keeps what nobody may change after creation: name, namespace, uid, creation and deletion times, and it
 // asks for a resourceVersion.
 func MetaUpdate(obj, old runtime.Object) field.ErrorList {
@@ -55,8 +53,7 @@ func Full[T runtime.Object](create func(T) field.ErrorList, update, status func(
 	return Rules{
 		Create: func(obj runtime.Object) field.ErrorList { return create(obj.(T)) },
 		Update: func(obj, old runtime.Object) field.ErrorList {
-			errs := append(MetaUpdate(obj, old), checkUpdate(obj, old)...)
-			return append(errs, finalizersOnUpdate(obj)...)
+			return append(MetaUpdate(obj, old), checkUpdate(obj, old)...)
 		},
 		Status: func(obj, old runtime.Object) field.ErrorList {
 			return append(MetaUpdate(obj, old), checkStatus(obj, old)...)

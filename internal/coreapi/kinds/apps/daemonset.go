@@ -30,7 +30,7 @@ func daemonSetResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
 		},
-		Rules:    validate.Full(validateDaemonSet, validateDaemonSetUpdate, validateDaemonSetStatus),
+		Rules:    validate.Full(validateDaemonSet, validateDaemonSetUpdate, validateDaemonSetStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultDaemonSet),
 		Warnings: validate.Warn(warningsOfDaemonSet),
 		Columns:  daemonSetColumns,

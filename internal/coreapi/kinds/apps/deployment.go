@@ -29,7 +29,7 @@ func deploymentResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
 		},
-		Rules:    validate.Full(validateDeployment, validateDeploymentUpdate, validateDeploymentStatus),
+		Rules:    validate.Full(validateDeployment, validateDeploymentUpdate, validateDeploymentStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultDeployment),
 		Warnings: validate.Warn(warningsOfDeployment),
 		Columns:  deploymentColumns,

@@ -25,7 +25,7 @@ func replicaSetResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
 		},
-		Rules:    validate.Full(validateReplicaSet, validateReplicaSetUpdate, validateReplicaSetStatus),
+		Rules:    validate.Full(validateReplicaSet, validateReplicaSetUpdate, validateReplicaSetStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultReplicaSet),
 		Warnings: validate.Warn(warningsOfReplicaSet),
 		Columns:  replicaSetColumns,

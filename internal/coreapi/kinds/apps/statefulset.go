@@ -28,7 +28,7 @@ func statefulSetResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
 		},
-		Rules:    validate.Full(validateStatefulSet, validateStatefulSetUpdate, validateStatefulSetStatus),
+		Rules:    validate.Full(validateStatefulSet, validateStatefulSetUpdate, validateStatefulSetStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultStatefulSet),
 		Warnings: validate.Warn(warningsOfStatefulSet),
 		Columns:  statefulSetColumns,

@@ -32,7 +32,7 @@ func cronJobResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {schedule: '@daily', jobTemplate: {spec: {template: {metadata: {labels: {app: a}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}}",
 		},
-		Rules:    validate.Changing(validateCronJob, validateCronJobUpdate),
+		Rules:    validate.Changing(validateCronJob, validateCronJobUpdate).CheckFinalizers(),
 		Defaults: defaults.Of(defaultCronJob),
 		Warnings: validate.Warn(warningsOfCronJob),
 		Columns:  cronJobColumns,

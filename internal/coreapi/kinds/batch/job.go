@@ -30,7 +30,7 @@ func jobResource() registry.Resource {
 			"metadata: {name: a, namespace: ns, uid: u}\n" +
 				"spec: {manualSelector: true, selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}",
 		},
-		Rules:    validate.Full(validateJob, validateJobUpdate, validateJobStatus),
+		Rules:    validate.Full(validateJob, validateJobUpdate, validateJobStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultJob),
 		Warnings: validate.Warn(warningsOfJob),
 		Columns:  jobColumns,

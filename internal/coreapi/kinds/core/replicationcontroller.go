@@ -28,7 +28,7 @@ func replicationControllerResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
 		},
-		Rules:                    validate.Full(validateReplicationController, validateReplicationControllerUpdate, validateReplicationControllerStatus),
+		Rules:                    validate.Full(validateReplicationController, validateReplicationControllerUpdate, validateReplicationControllerStatus).CheckFinalizers(),
 		Defaults:                 defaults.Of(defaultReplicationController),
 		Warnings:                 validate.Warn(warningsOfReplicationController),
 		Columns:                  replicationControllerColumns,

@@ -28,7 +28,7 @@ func resourceQuotaResource() registry.Resource {
 			"metadata: {name: b, namespace: ns}\n" +
 				"spec: {hard: {pods: '10'}, scopes: [BestEffort], scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}}",
 		},
-		Rules:    validate.Full(validateResourceQuota, validateResourceQuotaUpdate, validateResourceQuotaStatus),
+		Rules:    validate.Full(validateResourceQuota, validateResourceQuotaUpdate, validateResourceQuotaStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultResourceQuota),
 		Warnings: validate.Warn(resourceQuotaWarnings),
 		Columns:  resourceQuotaColumns,

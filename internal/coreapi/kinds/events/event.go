@@ -125,7 +125,7 @@ func (s strictEvents) ValidateUpdate(_ context.Context, obj, old runtime.Object)
 }
 
 func Rules() validate.Rules {
-	return validate.Changing(validateNewEvent, validateNewEventUpdate)
+	return validate.Changing(validateNewEvent, validateNewEventUpdate).CheckFinalizers()
 }
 
 func newerEvent(obj runtime.Object) runtime.Object {
