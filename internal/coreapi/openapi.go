@@ -71,40 +71,38 @@ func definitionName(c *codecs, g servedGroup, s rest.Storage) (string, error) {
 	return util.GetCanonicalTypeName(obj), nil
 }
 
-// preparedDocs are the OpenAPI documents of what is built in, without what is turned off.
-type preparedDocs struct {
-	v3 []openapidocs.Document
-	v2 openapidocs.Document
-}
-
 // PreparedDocuments are the OpenAPI v3 documents of what is built in and served.
-func (s *Server) PreparedDocuments() []openapidocs.Document { return s.prepared().v3 }
+func (s *Server) PreparedDocuments() []openapidocs.Document { return s.openAPIv3() }
 
 // PreparedSwagger is the OpenAPI v2 document of what is built in and served.
-func (s *Server) PreparedSwagger() openapidocs.Document { return s.prepared().v2 }
+func (s *Server) PreparedSwagger() openapidocs.Document { return s.openAPIv2() }
 
-// prepareDocs leaves out of the documents what is turned off or not built in. They are used as they were built when all is on, which
-// costs nothing; otherwise those that say too much are written anew, once.
-func (c RuntimeConfig) prepareDocs() preparedDocs {
-	all := openapidocs.Documents()
-	missing := func(d openapidocs.Document) bool {
-		version, ok := documentVersion(d.Path)
-		return ok && !c.has(version)
-	}
-	if c.AllOn() && !slices.ContainsFunc(all, missing) {
-		return preparedDocs{all, openapidocs.Swagger()}
-	}
-	docs := preparedDocs{v2: c.trim(openapidocs.Swagger())}
-	for _, d := range all {
+// documents leaves out what is turned off or not built in. A document is used as it was built, which costs nothing, unless it
+// says too much: then it is written anew, once.
+func (c RuntimeConfig) documents() []openapidocs.Document {
+	var docs []openapidocs.Document
+	for _, d := range openapidocs.Documents() {
 		if version, ok := documentVersion(d.Path); ok {
 			if !c.ServesVersion(version) {
 				continue
 			}
 			d = c.trimVersion(d, version)
 		}
-		docs.v3 = append(docs.v3, d)
+		docs = append(docs, d)
 	}
 	return docs
+}
+
+// swagger is one document of all versions.
+func (c RuntimeConfig) swagger() openapidocs.Document {
+	missing := func(d openapidocs.Document) bool {
+		version, ok := documentVersion(d.Path)
+		return ok && !c.has(version)
+	}
+	if c.AllOn() && !slices.ContainsFunc(openapidocs.Documents(), missing) {
+		return openapidocs.Swagger()
+	}
+	return c.trim(openapidocs.Swagger())
 }
 
 // documentVersion reads "api/v1" and "apis/<group>/<version>".

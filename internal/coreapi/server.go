@@ -26,6 +26,7 @@ import (
 	"portico.dev/internal/coreapi/crds"
 	"portico.dev/internal/coreapi/hooks"
 	"portico.dev/internal/coreapi/kinds"
+	"portico.dev/internal/coreapi/openapidocs"
 	"portico.dev/internal/coreapi/registry"
 	"portico.dev/internal/respond"
 	"portico.dev/internal/store"
@@ -99,7 +100,8 @@ type Server struct {
 	repairer *allocation.Repairer
 	// definitions too.
 	definitions rest.Lister
-	prepared    func() preparedDocs // made when they are first asked for
+	openAPIv3   func() []openapidocs.Document // made at the first call, as openAPIv2
+	openAPIv2   func() openapidocs.Document
 
 	mu        sync.RWMutex   // guards the two handlers, and the step from them to inFlight
 	installed http.Handler   // nil until there are storages, and after the end
@@ -135,7 +137,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("local groups: %w", err)
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, codec: c, ready: make(chan struct{}), changes: newChangeNotifier()}
-	s.prepared = sync.OnceValue(cfg.RuntimeConfig.prepareDocs)
+	s.openAPIv3, s.openAPIv2 = sync.OnceValue(cfg.RuntimeConfig.documents), sync.OnceValue(cfg.RuntimeConfig.swagger)
 	s.served.Store(&served{groupVersions: sets.New(s.BuiltIn()...)})
 	if s.own, err = newDefinitionsClient(s); err != nil {
 		return nil, fmt.Errorf("local groups: %w", err)

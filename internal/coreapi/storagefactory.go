@@ -199,7 +199,7 @@ func (s *storageFactory) close() {
 }
 
 // The library asks each endpoint of a client what its etcd can do, and remembers the answer in a variable of the
-// process. The client of the embedded etcd has no endpoints, so it would never be told that watch progress can be
+// process. The client of the embedded etcd has no endpoints, so it would never know that watch progress can be
 // requested, and every consistent read would go past the watch cache. There is no other way to tell the library.
 
 // etcdFeatures knows what the embedded etcd can do, and asks the library about external ones.

@@ -273,7 +273,7 @@ func probe(p *corev1.Probe, once bool, grace *int64, path *field.Path) field.Err
 		return nil
 	}
 	errs := handler(&corev1.LifecycleHandler{Exec: p.Exec, HTTPGet: p.HTTPGet, TCPSocket: p.TCPSocket}, p.GRPC, grace, path)
-	errs = append(errs, Naturals(path, FieldsOf{
+	errs = append(errs, NonNegative(path, NamedNumbers{
 		"initialDelaySeconds": int64(p.InitialDelaySeconds), "timeoutSeconds": int64(p.TimeoutSeconds),
 		"periodSeconds": int64(p.PeriodSeconds), "successThreshold": int64(p.SuccessThreshold), "failureThreshold": int64(p.FailureThreshold),
 	})...)

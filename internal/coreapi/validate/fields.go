@@ -63,11 +63,11 @@ func Immutable(value, old any, path *field.Path) field.ErrorList {
 	return validation.ValidateImmutableField(value, old, path)
 }
 
-// FieldsOf are numbers by the names of their fields.
-type FieldsOf map[string]int64
+// NamedNumbers are numbers by the names of their fields.
+type NamedNumbers map[string]int64
 
-// Naturals checks several fields of one struct, in the order of their names.
-func Naturals(path *field.Path, fields FieldsOf) field.ErrorList {
+// NonNegative checks several fields of one struct, in the order of their names.
+func NonNegative(path *field.Path, fields NamedNumbers) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		errs = append(errs, validation.ValidateNonnegativeField(fields[name], path.Child(name))...)
@@ -75,8 +75,8 @@ func Naturals(path *field.Path, fields FieldsOf) field.ErrorList {
 	return errs
 }
 
-// Given is an optional number, 0 when it is absent.
-func Given[T int32 | int64](n *T) int64 {
+// OrZero is an optional number, 0 when it is absent.
+func OrZero[T int32 | int64](n *T) int64 {
 	if n == nil {
 		return 0
 	}
@@ -90,13 +90,13 @@ func RequiredCount(n *int32, path *field.Path) field.ErrorList {
 	return validation.ValidateNonnegativeField(int64(*n), path)
 }
 
-// Counts are numbers that must not be greater than another one.
-type Counts []struct {
+// NamedCounts are numbers that must not be greater than another one.
+type NamedCounts []struct {
 	Name  string
 	Value int32
 }
 
-func Bounded(path *field.Path, limit int32, of string, fields Counts) field.ErrorList {
+func Bounded(path *field.Path, limit int32, of string, fields NamedCounts) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range fields {
 		if f.Value > limit {
@@ -106,8 +106,8 @@ func Bounded(path *field.Path, limit int32, of string, fields Counts) field.Erro
 	return errs
 }
 
-// Share is a number of pods or a percentage of them.
-func Share(v *intstr.IntOrString, path *field.Path) field.ErrorList {
+// IntOrPercent is a number of pods or a percentage of them.
+func IntOrPercent(v *intstr.IntOrString, path *field.Path) field.ErrorList {
 	if v == nil {
 		return nil
 	}
@@ -117,15 +117,15 @@ func Share(v *intstr.IntOrString, path *field.Path) field.ErrorList {
 	return Invalid(path, *v, utilvalidation.IsValidPercent(v.StrVal))
 }
 
-func NotAboveAll(v *intstr.IntOrString, path *field.Path) field.ErrorList {
-	if v == nil || v.Type != intstr.String || len(utilvalidation.IsValidPercent(v.StrVal)) > 0 || AmountOf(v) <= 100 {
+func AtMost100Percent(v *intstr.IntOrString, path *field.Path) field.ErrorList {
+	if v == nil || v.Type != intstr.String || len(utilvalidation.IsValidPercent(v.StrVal)) > 0 || IntOrPercentValue(v) <= 100 {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, *v, "must not be greater than 100%")}
 }
 
-// AmountOf is the number of a share, of pods or of percent: what matters here is whether it is nothing.
-func AmountOf(v *intstr.IntOrString) int {
+// IntOrPercentValue is the number of a share, of pods or of percent: what matters here is whether it is nothing.
+func IntOrPercentValue(v *intstr.IntOrString) int {
 	if v == nil {
 		return 0
 	}
@@ -139,15 +139,15 @@ func AmountOf(v *intstr.IntOrString) int {
 	return n
 }
 
-func Frozen(flag *bool) bool { return flag != nil && *flag }
+func IsTrue(flag *bool) bool { return flag != nil && *flag }
 
 func Selector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	return metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
 }
 
-// OrdinaryIP refuses addresses that mean something else to whoever dials them: a proxy that sends a client's request to
+// EndpointIP refuses addresses that mean something else to whoever dials them: a proxy that sends a client's request to
 // its own loopback or to the cloud's metadata service (169.254.169.254) hands out what only the proxy may see.
-func OrdinaryIP(value string, path *field.Path) field.ErrorList {
+func EndpointIP(value string, path *field.Path) field.ErrorList {
 	ip := netutils.ParseIPSloppy(value) // how readers of old objects understand leading zeros
 	switch {
 	case ip == nil:

@@ -113,7 +113,7 @@ func hostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList 
 }
 
 func nfs(n *corev1.NFSVolumeSource, path *field.Path) field.ErrorList {
-	errs := append(Present(n.Server, path.Child("server")), Present(n.Path, path.Child("path"))...)
+	errs := append(RequiredName(n.Server, path.Child("server")), RequiredName(n.Path, path.Child("path"))...)
 	if !stdpath.IsAbs(n.Path) {
 		errs = append(errs, field.Invalid(path.Child("path"), n.Path, "must be an absolute path"))
 	}
@@ -121,7 +121,7 @@ func nfs(n *corev1.NFSVolumeSource, path *field.Path) field.ErrorList {
 }
 
 func csiVolume(c *corev1.CSIPersistentVolumeSource, path *field.Path) field.ErrorList {
-	errs := append(DriverName(c.Driver, path.Child("driver")), Present(c.VolumeHandle, path.Child("volumeHandle"))...)
+	errs := append(DriverName(c.Driver, path.Child("driver")), RequiredName(c.VolumeHandle, path.Child("volumeHandle"))...)
 	for _, secret := range []struct {
 		name string
 		ref  *corev1.SecretReference
@@ -137,7 +137,7 @@ func csiVolume(c *corev1.CSIPersistentVolumeSource, path *field.Path) field.Erro
 }
 
 func secretReference(r *corev1.SecretReference, path *field.Path) field.ErrorList {
-	errs := append(Present(r.Name, path.Child("name")), Present(r.Namespace, path.Child("namespace"))...)
+	errs := append(RequiredName(r.Name, path.Child("name")), RequiredName(r.Namespace, path.Child("namespace"))...)
 	if r.Name != "" {
 		errs = append(errs, DnsSubdomain(r.Name, path.Child("name"))...)
 	}
@@ -162,7 +162,7 @@ func iscsiName(name string, path *field.Path) field.ErrorList {
 }
 
 func iscsi(s *corev1.ISCSIPersistentVolumeSource, volume string, path *field.Path) field.ErrorList {
-	errs := append(Present(s.TargetPortal, path.Child("targetPortal")), Present(s.IQN, path.Child("iqn"))...)
+	errs := append(RequiredName(s.TargetPortal, path.Child("targetPortal")), RequiredName(s.IQN, path.Child("iqn"))...)
 	if s.IQN != "" {
 		errs = append(errs, iscsiName(s.IQN, path.Child("iqn"))...)
 	}
@@ -171,7 +171,7 @@ func iscsi(s *corev1.ISCSIPersistentVolumeSource, volume string, path *field.Pat
 	}
 	switch {
 	case s.SecretRef != nil:
-		errs = append(errs, Present(s.SecretRef.Name, path.Child("secretRef", "name"))...)
+		errs = append(errs, RequiredName(s.SecretRef.Name, path.Child("secretRef", "name"))...)
 	case s.DiscoveryCHAPAuth || s.SessionCHAPAuth:
 		errs = append(errs, field.Required(path.Child("secretRef"), ""))
 	}
@@ -207,7 +207,7 @@ func fibreChannel(f *corev1.FCVolumeSource, path *field.Path) field.ErrorList {
 }
 
 func flexVolume(f *corev1.FlexPersistentVolumeSource, path *field.Path) field.ErrorList {
-	errs := Present(f.Driver, path.Child("driver"))
+	errs := RequiredName(f.Driver, path.Child("driver"))
 	for key := range f.Options {
 		owner, _, _ := strings.Cut(key, "/")
 		owner = "." + strings.ToLower(owner)
@@ -222,7 +222,7 @@ func flexVolume(f *corev1.FlexPersistentVolumeSource, path *field.Path) field.Er
 func cloudVolume(s *corev1.PersistentVolumeSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	need := func(value string, names ...string) {
-		errs = append(errs, Present(value, path.Child(names[0], names[1:]...))...)
+		errs = append(errs, RequiredName(value, path.Child(names[0], names[1:]...))...)
 	}
 	switch {
 	case s.GCEPersistentDisk != nil:
@@ -332,7 +332,7 @@ func groupOf(group *string) string {
 }
 
 func dataSource(group *string, kind, name string, path *field.Path) field.ErrorList {
-	errs := append(Present(name, path.Child("name")), Present(kind, path.Child("kind"))...)
+	errs := append(RequiredName(name, path.Child("name")), RequiredName(kind, path.Child("kind"))...)
 	switch {
 	case groupOf(group) != "":
 		errs = append(errs, DnsSubdomain(*group, path.Child("apiGroup"))...)
@@ -342,8 +342,8 @@ func dataSource(group *string, kind, name string, path *field.Path) field.ErrorL
 	return errs
 }
 
-// Native names have no domain, or one of Kubernetes'.
-func Native(name corev1.ResourceName) bool {
+// NativeResource reports whether a name has no domain, or one of Kubernetes'.
+func NativeResource(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// WholePod is what must be true of a pod after every write of its spec.
-func WholePod(p *corev1.Pod) field.ErrorList {
+// Pod is what must be true of a pod after every write of its spec.
+func Pod(p *corev1.Pod) field.ErrorList {
 	errs := ObjectMeta(&p.ObjectMeta, Namespaced, validation.NameIsDNSSubdomain)
 	errs = append(errs, podAnnotations(p.Annotations, &p.Spec, field.NewPath("metadata", "annotations"))...)
 	spec := field.NewPath("spec")
@@ -150,7 +150,7 @@ func hostnameOverride(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 		return nil
 	}
 	var errs field.ErrorList
-	if Frozen(s.SetHostnameAsFQDN) {
+	if IsTrue(s.SetHostnameAsFQDN) {
 		errs = append(errs, field.Forbidden(path, "may not be specified when setHostnameAsFQDN is true"))
 	}
 	if s.HostNetwork {
@@ -174,8 +174,8 @@ func Template(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// Forever is for templates of pods that a controller replaces when they end: kind is what people call it.
-func Forever(t *corev1.PodTemplateSpec, path *field.Path, kind string) field.ErrorList {
+// RestartAlways is for templates of pods that a controller replaces when they end: kind is what people call it.
+func RestartAlways(t *corev1.PodTemplateSpec, path *field.Path, kind string) field.ErrorList {
 	var errs field.ErrorList
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		errs = append(errs, field.NotSupported(path.Child("spec", "restartPolicy"), t.Spec.RestartPolicy,
@@ -188,8 +188,8 @@ func Forever(t *corev1.PodTemplateSpec, path *field.Path, kind string) field.Err
 	return errs
 }
 
-// Selected refuses a template whose pods their controller would not find again: it would make them without end.
-func Selected(t *corev1.PodTemplateSpec, s labels.Selector, path *field.Path) field.ErrorList {
+// LabelsMatch refuses a template whose pods their controller would not find again: it would make them without end.
+func LabelsMatch(t *corev1.PodTemplateSpec, s labels.Selector, path *field.Path) field.ErrorList {
 	if s.Matches(labels.Set(t.Labels)) {
 		return nil
 	}

@@ -60,7 +60,7 @@ func podSecurity(s *corev1.PodSpec, spec *field.Path) field.ErrorList {
 
 func hostNamespaces(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if s.HostPID && Frozen(s.ShareProcessNamespace) {
+	if s.HostPID && IsTrue(s.ShareProcessNamespace) {
 		errs = append(errs, field.Invalid(path.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}
 	if s.HostUsers == nil || *s.HostUsers {
@@ -111,7 +111,7 @@ func containerSecurity(c *corev1.SecurityContext, hostUsers bool, path *field.Pa
 		}
 	}
 	if c.AllowPrivilegeEscalation != nil && !*c.AllowPrivilegeEscalation {
-		if Frozen(c.Privileged) {
+		if IsTrue(c.Privileged) {
 			errs = append(errs, field.Invalid(path, c, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
 		}
 		if c.Capabilities != nil {
@@ -277,7 +277,7 @@ func hostProcesses(s *corev1.PodSpec, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at.Child("securityContext", "windowsOptions", "hostProcess"), *own,
 				fmt.Sprintf("pod hostProcess value must be identical if both are specified, was %v", *ofPod)))
 		}
-		if Frozen(own) {
+		if IsTrue(own) {
 			outside++
 		}
 	})

@@ -24,7 +24,7 @@ func requirements(r *corev1.ResourceRequirements, named func(corev1.ResourceName
 	amount := func(name corev1.ResourceName, quantity resource.Quantity, at *field.Path) {
 		errs = append(errs, named(name, at)...)
 		errs = append(errs, NotNegative(quantity, at)...)
-		if Whole(name) && quantity.MilliValue()%1000 != 0 {
+		if IntegerResource(name) && quantity.MilliValue()%1000 != 0 {
 			errs = append(errs, field.Invalid(at, quantity.String(), "must be an integer"))
 		}
 		if memoryPages(name) {
@@ -40,7 +40,7 @@ func requirements(r *corev1.ResourceRequirements, named func(corev1.ResourceName
 	}
 	for name, quantity := range r.Requests {
 		amount(name, quantity, requests.Key(string(name)))
-		shared := Native(name) && !memoryPages(name)
+		shared := NativeResource(name) && !memoryPages(name)
 		limit, limited := r.Limits[name]
 		switch {
 		case !limited && !shared:
@@ -75,7 +75,7 @@ func ContainerResourceName(name corev1.ResourceName, path *field.Path) field.Err
 		if name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage && !memoryPages(name) {
 			errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
 		}
-	case !Native(name):
+	case !NativeResource(name):
 		quota := corev1.DefaultResourceRequestsPrefix + string(name)
 		if strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) || len(Qualified(quota, path)) > 0 {
 			errs = append(errs, field.Invalid(path, name, "doesn't follow extended resource name standard"))
@@ -242,9 +242,9 @@ func KnownResource(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, name, "must be a standard resource type or fully qualified")}
 }
 
-// Whole resources come in pieces: counted objects, and extended resources such as devices.
-func Whole(name corev1.ResourceName) bool {
-	return quotaCounts.Has(name) || !Native(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+// IntegerResource reports whether a resource comes in pieces: counted objects, and extended resources such as devices.
+func IntegerResource(name corev1.ResourceName) bool {
+	return quotaCounts.Has(name) || !NativeResource(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 }
 
 var PodScopes = sets.New(corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating,
@@ -293,7 +293,7 @@ func LimitedResource(kind corev1.LimitType, name corev1.ResourceName, path *fiel
 	errs := KnownResource(name, path)
 	switch {
 	case strings.Contains(string(name), "/"):
-		if !Native(name) && strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {
+		if !NativeResource(name) && strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {
 			return append(errs, field.Invalid(path, name, "doesn't follow extended resource name standard"))
 		}
 	case name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage &&

@@ -38,17 +38,17 @@ type Rules struct {
 	Update, Status func(obj, old runtime.Object) field.ErrorList
 }
 
-// Same is for kinds whose updates are checked as if they were new.
-func Same[T runtime.Object](create func(T) field.ErrorList) Rules {
-	return Changing(create, func(obj, _ T) field.ErrorList { return create(obj) })
+// SameOnUpdate is for kinds whose updates are checked as if they were new.
+func SameOnUpdate[T runtime.Object](create func(T) field.ErrorList) Rules {
+	return OnUpdate(create, func(obj, _ T) field.ErrorList { return create(obj) })
 }
 
-// Changing is for kinds with rules of their own for updates.
-func Changing[T runtime.Object](create func(T) field.ErrorList, update func(obj, old T) field.ErrorList) Rules {
-	return Full(create, update, func(_, _ T) field.ErrorList { return nil })
+// OnUpdate is for kinds with rules of their own for updates.
+func OnUpdate[T runtime.Object](create func(T) field.ErrorList, update func(obj, old T) field.ErrorList) Rules {
+	return WithStatus(create, update, func(_, _ T) field.ErrorList { return nil })
 }
 
-func Full[T runtime.Object](create func(T) field.ErrorList, update, status func(obj, old T) field.ErrorList) Rules {
+func WithStatus[T runtime.Object](create func(T) field.ErrorList, update, status func(obj, old T) field.ErrorList) Rules {
 	checkUpdate, checkStatus := typed(update), typed(status)
 	return Rules{
 		Create: func(obj runtime.Object) field.ErrorList { return create(obj.(T)) },

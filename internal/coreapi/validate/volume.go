@@ -65,13 +65,13 @@ func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.Er
 	case v.HostPath != nil:
 		return hostPath(v.HostPath, at)
 	case v.GitRepo != nil:
-		return append(Present(v.GitRepo.Repository, at.Child("repository")), descendingPath(v.GitRepo.Directory, at.Child("directory"))...)
+		return append(RequiredName(v.GitRepo.Repository, at.Child("repository")), descendingPath(v.GitRepo.Directory, at.Child("directory"))...)
 	case v.Secret != nil:
-		errs := Present(v.Secret.SecretName, at.Child("secretName"))
+		errs := RequiredName(v.Secret.SecretName, at.Child("secretName"))
 		errs = append(errs, fileMode(v.Secret.DefaultMode, at.Child("defaultMode"))...)
 		return append(errs, keyFiles(v.Secret.Items, at.Child("items"))...)
 	case v.ConfigMap != nil:
-		errs := Present(v.ConfigMap.Name, at.Child("name"))
+		errs := RequiredName(v.ConfigMap.Name, at.Child("name"))
 		errs = append(errs, fileMode(v.ConfigMap.DefaultMode, at.Child("defaultMode"))...)
 		return append(errs, keyFiles(v.ConfigMap.Items, at.Child("items"))...)
 	case v.DownwardAPI != nil:
@@ -83,7 +83,7 @@ func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.Er
 	case v.Projected != nil:
 		return projected(v.Projected, at)
 	case v.PersistentVolumeClaim != nil:
-		return Present(v.PersistentVolumeClaim.ClaimName, at.Child("claimName"))
+		return RequiredName(v.PersistentVolumeClaim.ClaimName, at.Child("claimName"))
 	case v.Ephemeral != nil:
 		return p.ephemeralVolume(v, path, at)
 	case v.CSI != nil:
@@ -96,7 +96,7 @@ func (p *podScope) volumeSource(v *corev1.Volume, path, at *field.Path) field.Er
 		}
 		return errs
 	case v.Image != nil:
-		errs := Present(v.Image.Reference, at.Child("reference"))
+		errs := RequiredName(v.Image.Reference, at.Child("reference"))
 		return append(errs, Required(v.Image.PullPolicy, at.Child("pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
 	case v.NFS != nil:
 		return nfs(v.NFS, at)
@@ -143,8 +143,8 @@ func keyFiles(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, item := range items {
 		at := path.Index(i)
-		errs = append(errs, Present(item.Key, at.Child("key"))...)
-		errs = append(errs, Present(item.Path, at.Child("path"))...)
+		errs = append(errs, RequiredName(item.Key, at.Child("key"))...)
+		errs = append(errs, RequiredName(item.Path, at.Child("path"))...)
 		errs = append(errs, fileName(item.Path, at.Child("path"))...)
 		errs = append(errs, fileMode(item.Mode, at.Child("mode"))...)
 	}
@@ -152,7 +152,7 @@ func keyFiles(items []corev1.KeyToPath, path *field.Path) field.ErrorList {
 }
 
 func downwardFile(f *corev1.DownwardAPIVolumeFile, path *field.Path) field.ErrorList {
-	errs := append(Present(f.Path, path.Child("path")), fileName(f.Path, path.Child("path"))...)
+	errs := append(RequiredName(f.Path, path.Child("path")), fileName(f.Path, path.Child("path"))...)
 	switch {
 	case f.FieldRef != nil:
 		errs = append(errs, fieldRef(f.FieldRef, fileFields, path.Child("fieldRef"))...)
@@ -167,7 +167,7 @@ func downwardFile(f *corev1.DownwardAPIVolumeFile, path *field.Path) field.Error
 	return append(errs, fileMode(f.Mode, path.Child("mode"))...)
 }
 
-func Present(name string, path *field.Path) field.ErrorList {
+func RequiredName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
@@ -293,7 +293,7 @@ func propagation(m *corev1.VolumeMount, c *corev1.Container, path *field.Path) f
 		return nil
 	}
 	errs := OneOf(*m.MountPropagation, path, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
-	privileged := c.SecurityContext != nil && Frozen(c.SecurityContext.Privileged)
+	privileged := c.SecurityContext != nil && IsTrue(c.SecurityContext.Privileged)
 	if *m.MountPropagation == corev1.MountPropagationBidirectional && !privileged {
 		errs = append(errs, field.Forbidden(path, "Bidirectional mount propagation is available only to privileged containers"))
 	}

@@ -21,7 +21,7 @@ func mutatingAdmissionPolicyBindingResource() registry.Resource {
 			"metadata: {name: a}\n" +
 				"spec: {policyName: a}",
 		},
-		Rules:       validate.Same(validateMutatingAdmissionPolicyBinding),
+		Rules:       validate.SameOnUpdate(validateMutatingAdmissionPolicyBinding),
 		Defaults:    defaults.Of(defaultMutatingAdmissionPolicyBinding),
 		Columns:     mutatingAdmissionPolicyBindingColumns,
 		Generations: true, Authorize: authorizeParamRef,

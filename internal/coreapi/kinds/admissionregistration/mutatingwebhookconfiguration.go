@@ -21,7 +21,7 @@ func mutatingWebhookConfigurationResource() registry.Resource {
 				"webhooks:\n" +
 				"- {name: a.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {service: {namespace: ns, name: s, path: /check}}, rules: [{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: [configmaps]}]}",
 		},
-		Rules:       validate.Changing(validateMutatingWebhookConfiguration, validateMutatingWebhookConfigurationUpdate),
+		Rules:       validate.OnUpdate(validateMutatingWebhookConfiguration, validateMutatingWebhookConfigurationUpdate),
 		Defaults:    defaults.Of(defaultMutatingWebhookConfiguration),
 		Columns:     mutatingWebhookConfigurationColumns,
 		Generations: true,

@@ -22,7 +22,7 @@ func validatingAdmissionPolicyBindingResource() registry.Resource {
 			"metadata: {name: a}\n" +
 				"spec: {policyName: a, validationActions: [Deny], matchResources: {}}",
 		},
-		Rules:       validate.Same(validateValidatingAdmissionPolicyBinding),
+		Rules:       validate.SameOnUpdate(validateValidatingAdmissionPolicyBinding),
 		Defaults:    defaults.Of(defaultValidatingAdmissionPolicyBinding),
 		Columns:     validatingAdmissionPolicyBindingColumns,
 		Generations: true, Authorize: authorizeParamRef,

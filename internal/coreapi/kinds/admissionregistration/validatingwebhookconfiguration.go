@@ -21,7 +21,7 @@ func validatingWebhookConfigurationResource() registry.Resource {
 				"webhooks:\n" +
 				"- {name: a.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {service: {namespace: ns, name: s, path: /check}}, rules: [{apiGroups: ['*'], apiVersions: ['*'], operations: [CREATE], resources: [configmaps]}]}",
 		},
-		Rules:       validate.Changing(validateValidatingWebhookConfiguration, validateValidatingWebhookConfigurationUpdate),
+		Rules:       validate.OnUpdate(validateValidatingWebhookConfiguration, validateValidatingWebhookConfigurationUpdate),
 		Defaults:    defaults.Of(defaultValidatingWebhookConfiguration),
 		Columns:     validatingWebhookConfigurationColumns,
 		Generations: true,

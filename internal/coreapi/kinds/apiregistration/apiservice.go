@@ -133,7 +133,7 @@ func apiServiceResource() registry.Resource {
 			"metadata: {name: v1.}\n" +
 				"spec: {version: v1, groupPriorityMinimum: 20000, versionPriority: 1000}",
 		},
-		Rules:     validate.Full(validateAPIService, validateAPIServiceUpdate, validateAPIServiceStatus),
+		Rules:     validate.WithStatus(validateAPIService, validateAPIServiceUpdate, validateAPIServiceStatus),
 		Defaults:  defaults.Of(defaultAPIService),
 		Warnings:  validate.Warn(warningsOfAPIService),
 		Columns:   apiServiceColumns,

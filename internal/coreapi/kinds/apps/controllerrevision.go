@@ -26,7 +26,7 @@ func controllerRevisionResource() registry.Resource {
 				"revision: 1\n" +
 				"data: {}",
 		},
-		Rules:   validate.Changing(validateControllerRevision, validateControllerRevisionUpdate),
+		Rules:   validate.OnUpdate(validateControllerRevision, validateControllerRevisionUpdate),
 		Columns: controllerRevisionColumns,
 	}
 }

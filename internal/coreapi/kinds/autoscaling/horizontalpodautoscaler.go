@@ -462,7 +462,7 @@ func horizontalPodAutoscalerResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {maxReplicas: 1, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: d}}",
 		},
-		Rules:    validate.Full(validateHorizontalPodAutoscaler, validateHorizontalPodAutoscalerUpdate, validateHorizontalPodAutoscalerStatus).CheckFinalizers(),
+		Rules:    validate.WithStatus(validateHorizontalPodAutoscaler, validateHorizontalPodAutoscalerUpdate, validateHorizontalPodAutoscalerStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultHorizontalPodAutoscaler),
 		Columns:  horizontalPodAutoscalerColumns,
 		Spec: registry.SpecOf(func(o *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscalerSpec {

@@ -32,7 +32,7 @@ func cronJobResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {schedule: '@daily', jobTemplate: {spec: {template: {metadata: {labels: {app: a}}, spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}}",
 		},
-		Rules:    validate.Changing(validateCronJob, validateCronJobUpdate).CheckFinalizers(),
+		Rules:    validate.OnUpdate(validateCronJob, validateCronJobUpdate).CheckFinalizers(),
 		Defaults: defaults.Of(defaultCronJob),
 		Warnings: validate.Warn(warningsOfCronJob),
 		Columns:  cronJobColumns,
@@ -189,9 +189,9 @@ func validateCronJobUpdate(c, old *batchv1.CronJob) field.ErrorList {
 func cronJobSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
 	path := field.NewPath("spec")
 	errs := schedule(s, old, path.Child("schedule"))
-	errs = append(errs, validate.Naturals(path, validate.FieldsOf{
-		"startingDeadlineSeconds": validate.Given(s.StartingDeadlineSeconds), "successfulJobsHistoryLimit": validate.Given(s.SuccessfulJobsHistoryLimit),
-		"failedJobsHistoryLimit": validate.Given(s.FailedJobsHistoryLimit),
+	errs = append(errs, validate.NonNegative(path, validate.NamedNumbers{
+		"startingDeadlineSeconds": validate.OrZero(s.StartingDeadlineSeconds), "successfulJobsHistoryLimit": validate.OrZero(s.SuccessfulJobsHistoryLimit),
+		"failedJobsHistoryLimit": validate.OrZero(s.FailedJobsHistoryLimit),
 	})...)
 	if old == nil || sameText(old.TimeZone) != sameText(s.TimeZone) {
 		errs = append(errs, timeZone(s.TimeZone, path.Child("timeZone"))...)
@@ -203,7 +203,7 @@ func cronJobSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
 	if job.Selector != nil {
 		errs = append(errs, field.Invalid(at.Child("selector"), job.Selector, "`selector` will be auto-generated"))
 	}
-	if validate.Frozen(job.ManualSelector) {
+	if validate.IsTrue(job.ManualSelector) {
 		errs = append(errs, field.NotSupported(at.Child("manualSelector"), *job.ManualSelector, []string{"nil", "false"}))
 	}
 	return errs

@@ -135,7 +135,7 @@ func successPolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, field.TooMany(at, len(rules), maxPolicyRules))
 	}
 	for i := range rules {
-		errs = append(errs, successRule(&rules[i], int32(validate.Given(s.Completions)), at.Index(i))...)
+		errs = append(errs, successRule(&rules[i], int32(validate.OrZero(s.Completions)), at.Index(i))...)
 	}
 	return errs
 }

@@ -72,7 +72,7 @@ func podCertificateRequestResource() registry.Resource {
 	return registry.Resource{
 		Name: "podcertificaterequests", Singular: "podcertificaterequest",
 		Object: &certificatesv1.PodCertificateRequest{}, List: &certificatesv1.PodCertificateRequestList{},
-		Rules:    validate.Full(validatePodCertificateRequest, validatePodCertificateRequestUpdate, validatePodCertificateRequestStatus),
+		Rules:    validate.WithStatus(validatePodCertificateRequest, validatePodCertificateRequestUpdate, validatePodCertificateRequestStatus),
 		Defaults: defaults.Of(defaultPodCertificateRequest),
 		Columns:  podCertificateRequestColumns,
 		Storages: podCertificateRequestStorages,

@@ -33,7 +33,7 @@ func leaseResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {leaseDurationSeconds: 15}",
 		},
-		Rules:      validate.Same(validateLease),
+		Rules:      validate.SameOnUpdate(validateLease),
 		Columns:    leaseColumns,
 		WatchCache: true, AllowCreateOnUpdate: true, PrepareCreate: func(obj runtime.Object) { uncoordinated(obj, nil) }, PrepareUpdate: uncoordinated,
 	}

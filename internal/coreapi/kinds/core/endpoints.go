@@ -28,7 +28,7 @@ func endpointsResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"subsets: [{addresses: [{ip: 10.0.0.1}], ports: [{port: 80}]}]",
 		},
-		Rules:      validate.Changing(validateEndpoints, validateEndpointsUpdate),
+		Rules:      validate.OnUpdate(validateEndpoints, validateEndpointsUpdate),
 		Defaults:   defaults.Of(defaultEndpoints),
 		Columns:    endpointsColumns,
 		WatchCache: true, AllowCreateOnUpdate: true, AllowUnconditionalUpdate: true,
@@ -116,7 +116,7 @@ func endpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorLis
 	if len(errs) > 0 {
 		return errs
 	}
-	return validate.OrdinaryIP(a.IP, path.Child("ip"))
+	return validate.EndpointIP(a.IP, path.Child("ip"))
 }
 
 func endpointPort(p *corev1.EndpointPort, several bool, path *field.Path) field.ErrorList {

@@ -28,7 +28,7 @@ func eventResource() registry.Resource {
 				"involvedObject: {kind: Node, name: n}\n" +
 				"reason: Started",
 		},
-		Rules:   validate.Same(validateEvent),
+		Rules:   validate.SameOnUpdate(validateEvent),
 		Columns: eventColumns,
 		Fields:  eventFields(),
 	}
@@ -119,7 +119,7 @@ func eventFields() *selectable.Fields {
 
 // validateEvent is checked no further: clients of the oldest API write whatever they like.
 func validateEvent(e *corev1.Event) field.ErrorList {
-	return validate.Happening{
+	return validate.EventContent{
 		Namespace: e.Namespace, Reporter: e.ReportingController, Instance: e.ReportingInstance, Action: e.Action,
 		Reason: e.Reason, Message: e.Message, About: e.InvolvedObject, EventTime: e.EventTime.Time, ReporterField: "reportingComponent",
 	}.Errors()

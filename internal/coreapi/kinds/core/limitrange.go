@@ -34,7 +34,7 @@ func limitRangeResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {limits: [{type: Container, max: {cpu: '2'}, min: {cpu: 100m}}, {type: PersistentVolumeClaim, max: {storage: 1Gi}}, {type: Pod, max: {memory: 1Gi}}]}",
 		},
-		Rules:         validate.Same(validateLimitRange),
+		Rules:         validate.SameOnUpdate(validateLimitRange),
 		Defaults:      defaults.Of(defaultLimitRange),
 		PrepareCreate: nameLimitRange,
 	}
@@ -146,7 +146,7 @@ func limitOrder(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 		errs = append(errs, ratio(name, item, path.Child("maxLimitRequestRatio").Key(string(name)))...)
 		limit, limited := defaults[name]
 		request, asked := requests[name]
-		if overcommits := validate.Native(name) && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix); overcommits {
+		if overcommits := validate.NativeResource(name) && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix); overcommits {
 			continue
 		}
 		if limited && asked && limit.Cmp(request) != 0 {

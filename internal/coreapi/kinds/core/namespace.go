@@ -50,7 +50,7 @@ func namespaceResource() registry.Resource {
 			"metadata: {name: a}\n" +
 				"spec: {finalizers: [kubernetes]}",
 		},
-		Rules:    validate.Full(validateNamespace, validateNamespaceUpdate, validateNamespaceStatus).CheckFinalizers(),
+		Rules:    validate.WithStatus(validateNamespace, validateNamespaceUpdate, validateNamespaceStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultNamespace),
 		Columns:  namespaceColumns,
 		Fields:   namespaceFields(),

@@ -31,7 +31,7 @@ func nodeResource() registry.Resource {
 			"metadata: {name: n.example.com}\n" +
 				"status: {capacity: {cpu: 2, memory: 4Gi, example.com/gpu: 1}}",
 		},
-		Rules:    validate.Full(validateNode, validateNodeUpdate, validateNodeStatus),
+		Rules:    validate.WithStatus(validateNode, validateNodeUpdate, validateNodeStatus),
 		Defaults: defaults.Of(DefaultNode),
 		Columns:  nodeColumns,
 		Fields:   nodeFields(),

@@ -59,7 +59,7 @@ func persistentVolumeResource() registry.Resource {
 			"metadata: {name: pv}\n" +
 				"spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], awsElasticBlockStore: {volumeID: vol-1}}",
 		},
-		Rules:    validate.Full(validatePersistentVolume, validatePersistentVolumeUpdate, unchecked[*corev1.PersistentVolume]),
+		Rules:    validate.WithStatus(validatePersistentVolume, validatePersistentVolumeUpdate, unchecked[*corev1.PersistentVolume]),
 		Defaults: defaults.Of(defaultPersistentVolume),
 		Warnings: validate.Warn(persistentVolumeWarnings),
 		Columns:  persistentVolumeColumns,

@@ -278,7 +278,7 @@ func podResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {containers: [{name: c, image: busybox}]}",
 		},
-		Rules:    validate.Full(validatePod, validatePodUpdate, validatePodStatus),
+		Rules:    validate.WithStatus(validatePod, validatePodUpdate, validatePodStatus),
 		Defaults: defaults.Of(defaultPod),
 		Warnings: validate.Warn(warningsOfPod),
 		Columns:  podColumns,

@@ -293,13 +293,13 @@ func forbiddenByBudget(err *apierrors.StatusError, why string) error {
 
 func whyNone(b *policyv1.PodDisruptionBudget) string {
 	condition := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
-	told := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
+	reported := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
 	switch {
-	case told && condition.Reason == policyv1.SyncFailedReason:
+	case reported && condition.Reason == policyv1.SyncFailedReason:
 		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s", b.Name, condition.Message)
 	case b.Status.CurrentHealthy <= b.Status.DesiredHealthy:
 		return fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
-	case told:
+	case reported:
 		return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently (%s): %s", b.Name, condition.Reason, condition.Message)
 	}
 	return fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)

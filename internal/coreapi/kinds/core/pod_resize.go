@@ -19,7 +19,7 @@ func validateResize(p, old *corev1.Pod) field.ErrorList {
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "windows pods cannot be resized")}
 	}
-	errs := append(validate.MetaUpdate(p, old), validate.WholePod(p)...)
+	errs := append(validate.MetaUpdate(p, old), validate.Pod(p)...)
 	path := field.NewPath("spec")
 	if QualityOfService(p) != QualityOfService(old) {
 		errs = append(errs, field.Invalid(path, p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing"))

@@ -258,7 +258,7 @@ func validateEphemeralContainers(p, old *corev1.Pod) field.ErrorList {
 	if _, static := old.Annotations[corev1.MirrorPodAnnotationKey]; static {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
 	}
-	errs := append(validate.MetaUpdate(p, old), validate.WholePod(p)...)
+	errs := append(validate.MetaUpdate(p, old), validate.Pod(p)...)
 	errs = append(errs, validate.PodAnnotationsUpdate(p, old, field.NewPath("metadata", "annotations"))...)
 	path := field.NewPath("spec", "ephemeralContainers")
 	for _, before := range old.Spec.EphemeralContainers {

@@ -24,7 +24,7 @@ func podTemplateResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}",
 		},
-		Rules:    validate.Changing(validatePodTemplate, validatePodTemplateUpdate).CheckFinalizers(),
+		Rules:    validate.OnUpdate(validatePodTemplate, validatePodTemplateUpdate).CheckFinalizers(),
 		Defaults: defaults.Of(defaultPodTemplate),
 		Warnings: validate.Warn(warningsOfPodTemplate),
 		Columns:  podTemplateColumns,

@@ -28,7 +28,7 @@ func replicationControllerResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}",
 		},
-		Rules:                    validate.Full(validateReplicationController, validateReplicationControllerUpdate, validateReplicationControllerStatus).CheckFinalizers(),
+		Rules:                    validate.WithStatus(validateReplicationController, validateReplicationControllerUpdate, validateReplicationControllerStatus).CheckFinalizers(),
 		Defaults:                 defaults.Of(defaultReplicationController),
 		Warnings:                 validate.Warn(warningsOfReplicationController),
 		Columns:                  replicationControllerColumns,
@@ -93,7 +93,7 @@ func validateReplicationControllerUpdate(c, _ *corev1.ReplicationController) fie
 
 func replicationControllerSpec(s *corev1.ReplicationControllerSpec) field.ErrorList {
 	path := field.NewPath("spec")
-	errs := validate.Naturals(path, validate.FieldsOf{"minReadySeconds": int64(s.MinReadySeconds)})
+	errs := validate.NonNegative(path, validate.NamedNumbers{"minReadySeconds": int64(s.MinReadySeconds)})
 	if len(s.Selector) == 0 {
 		errs = append(errs, field.Required(path.Child("selector"), ""))
 	}
@@ -103,22 +103,22 @@ func replicationControllerSpec(s *corev1.ReplicationControllerSpec) field.ErrorL
 		return append(errs, field.Required(at, ""))
 	}
 	if len(s.Selector) > 0 {
-		errs = append(errs, validate.Selected(s.Template, labels.Set(s.Selector).AsSelector(), at)...)
+		errs = append(errs, validate.LabelsMatch(s.Template, labels.Set(s.Selector).AsSelector(), at)...)
 	}
 	errs = append(errs, validate.Template(s.Template, at)...)
-	return append(errs, validate.Forever(s.Template, at, "ReplicationController")...)
+	return append(errs, validate.RestartAlways(s.Template, at, "ReplicationController")...)
 }
 
 func validateReplicationControllerStatus(c, _ *corev1.ReplicationController) field.ErrorList {
 	s, path := &c.Status, field.NewPath("status")
-	errs := validate.Naturals(path, validate.FieldsOf{
+	errs := validate.NonNegative(path, validate.NamedNumbers{
 		"replicas": int64(s.Replicas), "fullyLabeledReplicas": int64(s.FullyLabeledReplicas), "readyReplicas": int64(s.ReadyReplicas),
 		"availableReplicas": int64(s.AvailableReplicas), "observedGeneration": s.ObservedGeneration,
 	})
-	errs = append(errs, validate.Bounded(path, s.Replicas, "status.replicas", validate.Counts{
+	errs = append(errs, validate.Bounded(path, s.Replicas, "status.replicas", validate.NamedCounts{
 		{"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas},
 	})...)
-	return append(errs, validate.Bounded(path, s.ReadyReplicas, "readyReplicas", validate.Counts{{"availableReplicas", s.AvailableReplicas}})...)
+	return append(errs, validate.Bounded(path, s.ReadyReplicas, "readyReplicas", validate.NamedCounts{{"availableReplicas", s.AvailableReplicas}})...)
 }
 
 func warningsOfReplicationController(o *corev1.ReplicationController) []string {

@@ -28,7 +28,7 @@ func resourceQuotaResource() registry.Resource {
 			"metadata: {name: b, namespace: ns}\n" +
 				"spec: {hard: {pods: '10'}, scopes: [BestEffort], scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}}",
 		},
-		Rules:    validate.Full(validateResourceQuota, validateResourceQuotaUpdate, validateResourceQuotaStatus).CheckFinalizers(),
+		Rules:    validate.WithStatus(validateResourceQuota, validateResourceQuotaUpdate, validateResourceQuotaStatus).CheckFinalizers(),
 		Defaults: defaults.Of(defaultResourceQuota),
 		Warnings: validate.Warn(resourceQuotaWarnings),
 		Columns:  resourceQuotaColumns,
@@ -100,7 +100,7 @@ func quotaResources(list corev1.ResourceList, path *field.Path) field.ErrorList 
 			errs = append(errs, field.Invalid(at, name, "must be a standard resource for quota"))
 		}
 		errs = append(errs, validate.NotNegative(quantity, at)...)
-		if validate.Whole(name) && quantity.MilliValue()%1000 != 0 {
+		if validate.IntegerResource(name) && quantity.MilliValue()%1000 != 0 {
 			errs = append(errs, field.Invalid(at, quantity.String(), "must be an integer"))
 		}
 	}

@@ -24,7 +24,7 @@ func serviceResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {clusterIP: None}",
 		},
-		Rules:      validate.Full(validateService, validateServiceUpdate, validateServiceStatus),
+		Rules:      validate.WithStatus(validateService, validateServiceUpdate, validateServiceStatus),
 		Defaults:   defaults.Of(defaultService),
 		Warnings:   validate.Warn(warningsOfService),
 		Columns:    serviceColumns,

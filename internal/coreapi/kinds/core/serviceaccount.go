@@ -27,7 +27,7 @@ func serviceAccountResource() registry.Resource {
 		Name: "serviceaccounts", Singular: "serviceaccount", ShortNames: []string{"sa"},
 		Object: &corev1.ServiceAccount{}, List: &corev1.ServiceAccountList{}, WatchCache: true, AllowUnconditionalUpdate: true, ReturnDeletedObject: true,
 		Samples:       []string{"metadata: {name: a, namespace: ns}"},
-		Rules:         validate.Same(validateServiceAccount),
+		Rules:         validate.SameOnUpdate(validateServiceAccount),
 		Columns:       serviceAccountColumns,
 		Storages:      serviceAccountStorages,
 		PrepareCreate: onlyNamesOfSecrets, PrepareUpdate: func(obj, _ runtime.Object) { onlyNamesOfSecrets(obj) },

@@ -41,7 +41,7 @@ func endpointSliceResource() registry.Resource {
 				"endpoints: [{addresses: ['fd00::1']}]\n" +
 				"ports: [{port: 80}]",
 		},
-		Rules:      validate.Changing(validateEndpointSlice, validateEndpointSliceUpdate),
+		Rules:      validate.OnUpdate(validateEndpointSlice, validateEndpointSliceUpdate),
 		Defaults:   defaults.Of(defaultEndpointSlice),
 		Columns:    endpointSliceColumns,
 		WatchCache: true, AllowUnconditionalUpdate: true, Generations: true, SameContent: sameEndpoints,
@@ -147,7 +147,7 @@ func sliceAddress(kind discoveryv1.AddressType, address string, path *field.Path
 		if ip.Is4() != (kind == discoveryv1.AddressTypeIPv4) {
 			return field.ErrorList{field.Invalid(path, address, "must be an "+string(kind)+" address")}
 		}
-		return append(utilvalidation.IsValidIP(path, address), validate.OrdinaryIP(address, path)...)
+		return append(utilvalidation.IsValidIP(path, address), validate.EndpointIP(address, path)...)
 	case discoveryv1.AddressTypeFQDN:
 		return utilvalidation.IsFullyQualifiedDomainName(path, address)
 	}

@@ -125,7 +125,7 @@ func (s strictEvents) ValidateUpdate(_ context.Context, obj, old runtime.Object)
 }
 
 func Rules() validate.Rules {
-	return validate.Changing(validateNewEvent, validateNewEventUpdate).CheckFinalizers()
+	return validate.OnUpdate(validateNewEvent, validateNewEventUpdate).CheckFinalizers()
 }
 
 func newerEvent(obj runtime.Object) runtime.Object {
@@ -177,7 +177,7 @@ func validateNewEvent(e *eventsv1.Event) field.ErrorList {
 }
 
 func newEventBasics(e *eventsv1.Event) field.ErrorList {
-	return validate.Happening{
+	return validate.EventContent{
 		Namespace: e.Namespace, Reporter: e.ReportingController, Instance: e.ReportingInstance, Action: e.Action,
 		Reason: e.Reason, Message: e.Note, About: e.Regarding, EventTime: e.EventTime.Time, ReporterField: "reportingController",
 	}.Errors()

@@ -33,7 +33,7 @@ func flowSchemaResource() registry.Resource {
 				"  - subjects: [{kind: ServiceAccount, serviceAccount: {name: '*', namespace: ns}}]\n" +
 				"    nonResourceRules: [{verbs: ['*'], nonResourceURLs: [/healthz/*]}]",
 		},
-		Rules:    validate.Full(validateFlowSchema, validateFlowSchemaUpdate, validateFlowSchemaStatus),
+		Rules:    validate.WithStatus(validateFlowSchema, validateFlowSchemaUpdate, validateFlowSchemaStatus),
 		Defaults: defaults.Of(defaultFlowSchema),
 		Columns:  flowSchemaColumns,
 		Spec:     registry.SpecOf(func(f *flowcontrolv1.FlowSchema) *flowcontrolv1.FlowSchemaSpec { return &f.Spec }),

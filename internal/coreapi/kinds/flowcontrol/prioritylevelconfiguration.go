@@ -25,7 +25,7 @@ func priorityLevelConfigurationResource() registry.Resource {
 			"metadata: {name: a}\n" +
 				"spec: {type: Limited, limited: {limitResponse: {type: Queue, queuing: {}}}}",
 		},
-		Rules:    validate.Full(validatePriorityLevelConfiguration, validatePriorityLevelConfigurationUpdate, validatePriorityLevelConfigurationStatus),
+		Rules:    validate.WithStatus(validatePriorityLevelConfiguration, validatePriorityLevelConfigurationUpdate, validatePriorityLevelConfigurationStatus),
 		Defaults: defaults.Of(defaultPriorityLevelConfiguration),
 		Columns:  priorityLevelConfigurationColumns,
 		Spec: registry.SpecOf(func(p *flowcontrolv1.PriorityLevelConfiguration) *flowcontrolv1.PriorityLevelConfigurationSpec {

@@ -28,7 +28,7 @@ func ingressResource() registry.Resource {
 			"metadata: {name: b, namespace: ns}\n" +
 				"spec: {ingressClassName: nginx, rules: [{host: '*.example.com', http: {paths: [{path: /a, pathType: Prefix, backend: {service: {name: 1web, port: {name: http}}}}, {pathType: ImplementationSpecific, backend: {resource: {kind: Bucket, name: b}}}]}}], tls: [{hosts: ['*.example.com'], secretName: s}]}",
 		},
-		Rules:      validate.Full(validateIngress, validateIngressUpdate, validateIngressStatus),
+		Rules:      validate.WithStatus(validateIngress, validateIngressUpdate, validateIngressStatus),
 		Warnings:   validate.Warn(ingressWarnings),
 		Columns:    ingressColumns,
 		WatchCache: true, AllowUnconditionalUpdate: true, Generations: true,
@@ -210,7 +210,7 @@ func ingressBackend(b *networkingv1.IngressBackend, path *field.Path) field.Erro
 	case b.Service == nil:
 		return field.ErrorList{field.Invalid(path, "", "resource or service backend is required")}
 	}
-	errs := validate.Present(b.Service.Name, path.Child("service", "name"))
+	errs := validate.RequiredName(b.Service.Name, path.Child("service", "name"))
 	if b.Service.Name != "" {
 		errs = validate.DnsLabel(b.Service.Name, path.Child("service", "name"))
 	}

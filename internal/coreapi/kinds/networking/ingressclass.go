@@ -22,7 +22,7 @@ func ingressClassResource() registry.Resource {
 			"metadata: {name: a}\n" +
 				"spec: {controller: example.com/c, parameters: {kind: Params, name: p}}",
 		},
-		Rules:    validate.Changing(validateIngressClass, validateIngressClassUpdate),
+		Rules:    validate.OnUpdate(validateIngressClass, validateIngressClassUpdate),
 		Defaults: defaults.Of(defaultIngressClass),
 		Columns:  ingressClassColumns,
 		Spec:     registry.SpecOf(func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),

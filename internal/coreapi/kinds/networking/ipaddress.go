@@ -24,7 +24,7 @@ func ipAddressResource() registry.Resource {
 			"metadata: {name: 'fd00::1'}\n" +
 				"spec: {parentRef: {resource: services, namespace: default, name: kubernetes}}",
 		},
-		Rules:   validate.Changing(validateIPAddress, validateIPAddressUpdate),
+		Rules:   validate.OnUpdate(validateIPAddress, validateIPAddressUpdate),
 		Columns: ipAddressColumns,
 		Spec:    registry.SpecOf(func(o *networkingv1.IPAddress) *networkingv1.IPAddressSpec { return &o.Spec }),
 	}

@@ -27,7 +27,7 @@ func networkPolicyResource() registry.Resource {
 			"metadata: {name: a, namespace: ns}\n" +
 				"spec: {podSelector: {}, egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}], ports: [{port: 80, endPort: 90}, {port: dns, protocol: UDP}]}]}",
 		},
-		Rules:    validate.Changing(validateNetworkPolicy, validateNetworkPolicyUpdate).CheckFinalizers(),
+		Rules:    validate.OnUpdate(validateNetworkPolicy, validateNetworkPolicyUpdate).CheckFinalizers(),
 		Defaults: defaults.Of(defaultNetworkPolicy),
 		Warnings: validate.Warn(networkPolicyWarnings),
 		Columns:  networkPolicyColumns,

@@ -24,7 +24,7 @@ func serviceCIDRResource() registry.Resource {
 			"metadata: {name: kubernetes}\n" +
 				"spec: {cidrs: [10.96.0.0/12, 'fd00::/108']}",
 		},
-		Rules:   validate.Changing(validateServiceCIDR, validateServiceCIDRUpdate).CheckFinalizers(),
+		Rules:   validate.OnUpdate(validateServiceCIDR, validateServiceCIDRUpdate).CheckFinalizers(),
 		Columns: serviceCIDRColumns,
 		Spec:    registry.SpecOf(func(o *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDRSpec { return &o.Spec }),
 		Status:  registry.StatusOf(func(o *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDRStatus { return &o.Status }),

@@ -28,7 +28,7 @@ func runtimeClassResource() registry.Resource {
 				"overhead: {podFixed: {cpu: 250m}}\n" +
 				"scheduling: {tolerations: [{key: sandbox, operator: Exists}]}",
 		},
-		Rules:    validate.Changing(validateRuntimeClass, validateRuntimeClassUpdate),
+		Rules:    validate.OnUpdate(validateRuntimeClass, validateRuntimeClassUpdate),
 		Defaults: defaults.Of(defaultRuntimeClass),
 		Warnings: validate.Warn(runtimeClassWarnings),
 		Columns:  runtimeClassColumns,

@@ -18,7 +18,7 @@ func clusterRoleResource() registry.Resource {
 			"metadata: {name: 'system:a'}\n" +
 				"rules: [{verbs: [get], nonResourceURLs: [/metrics]}]",
 		},
-		Rules: validate.Same(validateClusterRole),
+		Rules: validate.SameOnUpdate(validateClusterRole),
 	}
 }
 

@@ -20,7 +20,7 @@ func clusterRoleBindingResource() registry.Resource {
 			"metadata: {name: a}\n" +
 				"roleRef: {kind: ClusterRole, name: a}",
 		},
-		Rules:    validate.Changing(validateClusterRoleBinding, validateClusterRoleBindingUpdate),
+		Rules:    validate.OnUpdate(validateClusterRoleBinding, validateClusterRoleBindingUpdate),
 		Defaults: defaults.Of(defaultClusterRoleBinding),
 		Columns:  clusterRoleBindingColumns,
 	}

@@ -16,7 +16,7 @@ func roleResource() registry.Resource {
 			"metadata: {name: 'system:a', namespace: ns}\n" +
 				"rules: [{verbs: [get], apiGroups: [''], resources: [pods]}]",
 		},
-		Rules: validate.Same(validateRole),
+		Rules: validate.SameOnUpdate(validateRole),
 	}
 }
 

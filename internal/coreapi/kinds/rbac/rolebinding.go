@@ -23,7 +23,7 @@ func roleBindingResource() registry.Resource {
 				"roleRef: {kind: Role, name: a}\n" +
 				"subjects: [{kind: User, name: u}, {kind: Group, name: g}, {kind: ServiceAccount, name: s}]",
 		},
-		Rules:    validate.Changing(validateRoleBinding, validateRoleBindingUpdate),
+		Rules:    validate.OnUpdate(validateRoleBinding, validateRoleBindingUpdate),
 		Defaults: defaults.Of(defaultRoleBinding),
 		Columns:  roleBindingColumns,
 	}

@@ -75,7 +75,7 @@ func priorityClassResource() registry.Resource {
 			"metadata: {name: system-node-critical}\n" +
 				"value: 2000001000",
 		},
-		Rules:       validate.Changing(validatePriorityClass, validatePriorityClassUpdate).CheckFinalizers(),
+		Rules:       validate.OnUpdate(validatePriorityClass, validatePriorityClassUpdate).CheckFinalizers(),
 		Defaults:    defaults.Of(defaultPriorityClass),
 		Columns:     priorityClassColumns,
 		Generations: true, SameContent: sameAlways,

@@ -29,7 +29,7 @@ func csiDriverResource() registry.Resource {
 		Name: "csidrivers", Singular: "csidriver", ClusterScoped: true,
 		Object: &storagev1.CSIDriver{}, List: &storagev1.CSIDriverList{}, ReturnDeletedObject: true, WatchCache: true,
 		Samples:  []string{"metadata: {name: csi.example.com}"},
-		Rules:    validate.Changing(validateCSIDriver, validateCSIDriverUpdate),
+		Rules:    validate.OnUpdate(validateCSIDriver, validateCSIDriverUpdate),
 		Defaults: defaults.Of(defaultCSIDriver),
 		Warnings: validate.Warn(csiDriverWarnings),
 		Columns:  csiDriverColumns,

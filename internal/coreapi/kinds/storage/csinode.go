@@ -30,7 +30,7 @@ func csiNodeResource() registry.Resource {
 			"metadata: {name: n1}\n" +
 				"spec: {drivers: [{name: csi.example.com, nodeID: i-1, topologyKeys: [zone]}]}",
 		},
-		Rules:         validate.Changing(validateCSINode, validateCSINodeUpdate),
+		Rules:         validate.OnUpdate(validateCSINode, validateCSINodeUpdate),
 		Columns:       csiNodeColumns,
 		Spec:          registry.SpecOf(func(o *storagev1.CSINode) *storagev1.CSINodeSpec { return &o.Spec }),
 		Status:        registry.StatusOf(func(o *storagev1.CSINode) *storagev1.CSINodeStatus { return &o.Status }),
@@ -59,7 +59,7 @@ func validateCSINode(n *storagev1.CSINode) field.ErrorList {
 }
 
 func nodeDriver(d *storagev1.CSINodeDriver, path *field.Path) field.ErrorList {
-	errs := append(validate.DriverName(d.Name, path.Child("name")), validate.Present(d.NodeID, path.Child("nodeID"))...)
+	errs := append(validate.DriverName(d.Name, path.Child("name")), validate.RequiredName(d.NodeID, path.Child("nodeID"))...)
 	if len(d.NodeID) > maxNodeID {
 		errs = append(errs, field.Invalid(path.Child("nodeID"), d.NodeID, fmt.Sprintf("must be %d characters or less", maxNodeID)))
 	}

@@ -21,7 +21,7 @@ func csiStorageCapacityResource() registry.Resource {
 				"storageClassName: fast\n" +
 				"capacity: 10Gi",
 		},
-		Rules:   validate.Changing(validateCSIStorageCapacity, validateCSIStorageCapacityUpdate),
+		Rules:   validate.OnUpdate(validateCSIStorageCapacity, validateCSIStorageCapacityUpdate),
 		Columns: csiStorageCapacityColumns,
 	}
 }

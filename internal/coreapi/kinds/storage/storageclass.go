@@ -27,7 +27,7 @@ func storageClassResource() registry.Resource {
 				"provisioner: Example.com/disk\n" +
 				"allowedTopologies: [{matchLabelExpressions: [{key: zone, values: [a]}]}]",
 		},
-		Rules:    validate.Changing(validateStorageClass, validateStorageClassUpdate),
+		Rules:    validate.OnUpdate(validateStorageClass, validateStorageClassUpdate),
 		Defaults: defaults.Of(defaultStorageClass),
 		Warnings: validate.Warn(storageClassWarnings),
 		Columns:  storageClassColumns,

@@ -26,7 +26,7 @@ func volumeAttachmentResource() registry.Resource {
 			"metadata: {name: b}\n" +
 				"spec: {attacher: csi.example.com, nodeName: n1, source: {inlineVolumeSpec: {accessModes: [ReadWriteOnce], csi: {driver: csi.example.com, volumeHandle: v}}}}",
 		},
-		Rules:    validate.Full(validateVolumeAttachment, validateVolumeAttachmentUpdate, validateVolumeAttachmentUpdate),
+		Rules:    validate.WithStatus(validateVolumeAttachment, validateVolumeAttachmentUpdate, validateVolumeAttachmentUpdate),
 		Defaults: defaults.Of(defaultVolumeAttachment),
 		Columns:  volumeAttachmentColumns,
 		Spec:     registry.SpecOf(func(o *storagev1.VolumeAttachment) *storagev1.VolumeAttachmentSpec { return &o.Spec }),

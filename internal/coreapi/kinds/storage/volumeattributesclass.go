@@ -22,7 +22,7 @@ func volumeAttributesClassResource() registry.Resource {
 				"driverName: csi.example.com\n" +
 				"parameters: {iops: '3000'}",
 		},
-		Rules:   validate.Changing(validateVolumeAttributesClass, validateVolumeAttributesClassUpdate),
+		Rules:   validate.OnUpdate(validateVolumeAttributesClass, validateVolumeAttributesClassUpdate),
 		Columns: volumeAttributesClassColumns,
 	}
 }
